@@ -1,0 +1,66 @@
+/**
+ * Time and timers, handed to every part that needs them, so that tests own them.
+ * Days and months are UTC: the daily credit resets at 00:00 UTC.
+ */
+import { setTimeout as sleepFor } from 'node:timers/promises';
+
+export interface Clock {
+  /** Unix time in milliseconds. */
+  nowMs(): number;
+  /** Monotonic milliseconds, for durations. */
+  monotonicMs(): number;
+  /** Resolves after `ms`; rejects with an AbortError when `signal` aborts. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  /** Runs `work` every `ms` until the returned function is called; never keeps a process alive. */
+  every(ms: number, work: () => void): () => void;
+  /** Runs `work` once after `ms` unless the returned function is called first. */
+  after(ms: number, work: () => void): () => void;
+}
+
+export function systemClock(): Clock {
+  return {
+    nowMs: () => Date.now(),
+    monotonicMs: () => performance.now(),
+    sleep: async (ms, signal) => {
+      await sleepFor(ms, undefined, signal === undefined ? {} : { signal });
+    },
+    every: (ms, work) => {
+      const timer = setInterval(work, ms);
+      timer.unref();
+      return () => clearInterval(timer);
+    },
+    after: (ms, work) => {
+      const timer = setTimeout(work, ms);
+      timer.unref();
+      return () => clearTimeout(timer);
+    },
+  };
+}
+
+export const SECOND_MS = 1_000;
+export const MINUTE_MS = 60_000;
+export const HOUR_MS = 3_600_000;
+export const DAY_MS = 86_400_000;
+
+/** Days since 1970-01-01 UTC. */
+export function dayOf(ms: number): number {
+  return Math.floor(ms / DAY_MS);
+}
+
+/** The first millisecond of a day number. */
+export function dayStartMs(day: number): number {
+  return day * DAY_MS;
+}
+
+/** The first millisecond of the UTC month that contains `ms`, and of the next one. */
+export function monthBounds(ms: number): { startMs: number; endMs: number } {
+  const date = new Date(ms);
+  const year = date.getUTCFullYear();
+  const month = date.getUTCMonth();
+  return { startMs: Date.UTC(year, month, 1), endMs: Date.UTC(year, month + 1, 1) };
+}
+
+/** `2026-11-21T03:55:00.000Z`. */
+export function isoTime(ms: number): string {
+  return new Date(ms).toISOString();
+}

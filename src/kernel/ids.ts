@@ -1,0 +1,69 @@
+/**
+ * Identifiers and secrets. `Ids` is handed to every part that mints one, so that tests can seed
+ * it; `systemIds` draws from the operating system's generator.
+ */
+import { createHash, randomBytes, randomFillSync, randomUUID } from 'node:crypto';
+
+export interface Ids {
+  /** `size` random bytes. */
+  bytes(size: number): Buffer;
+  /** Lowercase hex of `size` random bytes. */
+  hex(size: number): string;
+  /** A random UUID (version 4). */
+  uuid(): string;
+  /** A uniform number in [0, 1), for jitter and sampling, never for secrets. */
+  fraction(): number;
+}
+
+/** Random bytes are drawn in blocks: one system call serves many request ids. */
+const POOL_BYTES = 4096;
+
+export function systemIds(): Ids {
+  const pool = Buffer.allocUnsafe(POOL_BYTES);
+  let used = POOL_BYTES;
+  function hex(size: number): string {
+    if (size > POOL_BYTES / 4) return randomBytes(size).toString('hex');
+    if (used + size > POOL_BYTES) {
+      randomFillSync(pool);
+      used = 0;
+    }
+    used += size;
+    return pool.toString('hex', used - size, used);
+  }
+  return {
+    bytes: (size) => randomBytes(size),
+    hex,
+    uuid: () => randomUUID(),
+    fraction: () => Math.random(),
+  };
+}
+
+/** A repeatable generator for tests: the same seed gives the same ids. */
+export function seededIds(seed: number): Ids {
+  let state = seed >>> 0 || 1;
+  // Mulberry32: small, well distributed, and of no cryptographic worth.
+  function next(): number {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = state;
+    t = Math.imul(t ^ (t >>> 15), t | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  }
+  function bytes(size: number): Buffer {
+    return Buffer.from(Array.from({ length: size }, () => Math.floor(next() * 256)));
+  }
+  return {
+    bytes,
+    hex: (size) => bytes(size).toString('hex'),
+    uuid: () => {
+      const hex = bytes(16).toString('hex');
+      return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20)}`;
+    },
+    fraction: next,
+  };
+}
+
+/** Lowercase hex SHA-256 of a text or of bytes. */
+export function sha256Hex(data: string | Uint8Array): string {
+  return createHash('sha256').update(data).digest('hex');
+}

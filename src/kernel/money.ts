@@ -1,0 +1,116 @@
+/**
+ * Money as integers of nano-USD (1e-9 USD), the only unit inside Farebox.
+ *
+ * Invariant: no float ever takes part in a sum. Prices arrive as decimal strings or numbers from
+ * the configuration and are turned into exact rationals once (`usdToNano`, `perMillion`); the one
+ * rounding function, half up, is `divideHalfUp`, and it is applied once per charge, at settle.
+ */
+import { assert } from './assert.ts';
+
+/** An amount in nano-USD. */
+export type Nano = bigint & { readonly __unit: 'nano-usd' };
+
+export const ZERO = 0n as Nano; // brands a literal
+export const NANO_PER_USD = 1_000_000_000n;
+
+/** Brands an integer as nano-USD. */
+export function nano(value: bigint | number): Nano {
+  return BigInt(value) as Nano; // the one place where a number becomes money
+}
+
+/** Half-up division of non-negative integers: the only rounding of money. */
+export function divideHalfUp(numerator: bigint, denominator: bigint): bigint {
+  assert(numerator >= 0n && denominator > 0n, 'money division needs numerator >= 0, denominator > 0');
+  return (2n * numerator + denominator) / (2n * denominator);
+}
+
+/** Division rounded towards the larger integer; bounds (holds) use it, never settles. */
+export function divideUp(numerator: bigint, denominator: bigint): bigint {
+  assert(numerator >= 0n && denominator > 0n, 'money division needs numerator >= 0, denominator > 0');
+  return (numerator + denominator - 1n) / denominator;
+}
+
+/**
+ * Exact nano-USD of a decimal amount of USD, for example `0.03` or `"6.25e-7"`.
+ * Throws a RangeError when the amount is negative, not finite or finer than `scale` allows.
+ */
+export function usdToNano(usd: number | string): Nano {
+  return nano(scaledDecimal(usd, 9));
+}
+
+/**
+ * Exact price of one token in femto-USD (1e-15 USD) from a price in USD per 1,000,000 tokens.
+ * Femto keeps prices such as 0.0125 USD per million exact: 1.25e-8 USD = 12,500,000 femto.
+ */
+export function perMillionToFemto(usdPerMillion: number | string): bigint {
+  return scaledDecimal(usdPerMillion, 9);
+}
+
+/** Femto-USD in a nano-USD. */
+export const FEMTO_PER_NANO = 1_000_000n;
+
+/** Rounds a sum of femto-USD to nano-USD, half up. Used once per charge. */
+export function femtoToNano(femto: bigint): Nano {
+  return nano(divideHalfUp(femto, FEMTO_PER_NANO));
+}
+
+/** Rounds a bound in femto-USD to nano-USD, up. Used for holds. */
+export function femtoToNanoBound(femto: bigint): Nano {
+  return nano(divideUp(femto, FEMTO_PER_NANO));
+}
+
+/** Decimal text of an amount with exactly `decimals` digits (0 to 9), rounded half up. */
+export function formatUsd(amount: bigint, decimals = 9): string {
+  assert(decimals >= 0 && decimals <= 9, 'decimals of USD run from 0 to 9');
+  const negative = amount < 0n;
+  const unit = 10n ** BigInt(9 - decimals);
+  const rounded = divideHalfUp(negative ? -amount : amount, unit);
+  const digits = rounded.toString().padStart(decimals + 1, '0');
+  const whole = digits.slice(0, digits.length - decimals);
+  const text = decimals === 0 ? whole : `${whole}.${digits.slice(-decimals)}`;
+  return negative && rounded > 0n ? `-${text}` : text;
+}
+
+/**
+ * The amount as a JSON number of USD. Exact to the nano up to 9,007,199 USD (2^53 nano), which
+ * covers every amount that a body carries; larger sums use `formatUsd`.
+ */
+export function toUsdNumber(amount: bigint): number {
+  return Number(amount) / 1e9;
+}
+
+export function minNano(a: Nano, b: Nano): Nano {
+  return a < b ? a : b;
+}
+
+export function maxNano(a: Nano, b: Nano): Nano {
+  return a > b ? a : b;
+}
+
+export function addNano(...amounts: readonly Nano[]): Nano {
+  let sum = 0n;
+  for (const amount of amounts) sum += amount;
+  return nano(sum);
+}
+
+/** Never below zero: an impossible negative difference is a bug, not a refusal. */
+export function subtractNano(a: Nano, b: Nano): Nano {
+  assert(a >= b, 'a money subtraction went below zero');
+  return nano(a - b);
+}
+
+const DECIMAL = /^(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?$/;
+
+function scaledDecimal(value: number | string, scale: number): bigint {
+  const match = DECIMAL.exec(typeof value === 'number' ? String(value) : value.trim());
+  if (match === null) throw new RangeError(`"${value}" is not a non-negative decimal amount`);
+  const [, whole = '', fraction = '', exponent = '0'] = match;
+  const shift = scale - fraction.length + Number(exponent);
+  const digits = BigInt(whole + fraction);
+  if (shift >= 0) return digits * 10n ** BigInt(shift);
+  const divisor = 10n ** BigInt(-shift);
+  if (digits % divisor !== 0n) {
+    throw new RangeError(`"${value}" is finer than 10^-${scale}, the smallest step`);
+  }
+  return digits / divisor;
+}
