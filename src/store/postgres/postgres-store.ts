@@ -98,7 +98,7 @@ export class PostgresStore implements Store {
 
   async close(): Promise<void> {
     this.#stopProbe?.();
-    await this.#pool.end();
+    if (!this.#pool.ended) await this.#pool.end();
   }
 
   async #run<R>(

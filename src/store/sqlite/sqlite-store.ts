@@ -94,6 +94,7 @@ export class SqliteStore implements Store {
   }
 
   async close(): Promise<void> {
+    if (this.#closed) return;
     this.#closed = true;
     while (this.#draining) await new Promise((resolve) => setImmediate(resolve));
     await this.#flusher.durable();
