@@ -20,8 +20,11 @@ import {
 } from './explain.ts';
 import { type PriceFile, readPriceFile } from './price-file.ts';
 import { fileSchema, type FileSettings } from './sections.ts';
+import type { Config, LoadedConfig } from './settings.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
+export { describeConfig } from './describe-config.ts';
+export { type ConfigDifference, diffConfig } from './diff-config.ts';
 export type { EmbeddedSection, DiscoverySection, EngineSettings } from './engines-section.ts';
 export { type ConfigProblem, formatProblem } from './explain.ts';
 export { type LimitsSection, type Plan, type PlanLimits, PLANS } from './limits-section.ts';
@@ -38,17 +41,9 @@ export {
 } from './models-section.ts';
 export type { LogSection, MetricsSection, TracingSection } from './observability-section.ts';
 export type { HttpSection, ListenSection, ServiceSection } from './server-section.ts';
+export type { Config, LoadedConfig } from './settings.ts';
 export { serviceWords, type ServiceWords } from './service-name.ts';
-
-/** The settings in force. */
-export interface Config extends Readonly<Omit<FileSettings, 'database' | 'data' | 'priceFile'>> {
-  /** `sqlite:<absolute file>` or `postgres://…`. */
-  readonly databaseUrl: string;
-  /** Absolute. */
-  readonly dataFolder: string;
-  /** `service.publicUrl`, or the address to listen on. No trailing slash. */
-  readonly publicUrl: string;
-}
+export { type ConfigWatch, type ConfigWatchOptions, watchConfig } from './watch-config.ts';
 
 export interface ConfigInputs {
   readonly env: Environment;
@@ -56,20 +51,6 @@ export interface ConfigInputs {
   /** The text of a file, or `undefined` when there is none. Default: the file system. */
   readonly readFile?: (path: string) => Promise<string | undefined>;
 }
-
-export type LoadedConfig =
-  | {
-      readonly ok: true;
-      readonly config: Config;
-      readonly warnings: readonly ConfigProblem[];
-      /** Files that were read, absolute, the configuration first. */
-      readonly sources: readonly string[];
-    }
-  | {
-      readonly ok: false;
-      readonly problems: readonly ConfigProblem[];
-      readonly sources: readonly string[];
-    };
 
 /** The file that is read when `FAREBOX_CONFIG` names none. */
 export const CONFIG_FILE = 'farebox.yaml';

@@ -157,23 +157,22 @@ function sentenceOf(
 ): string {
   const schema = schemaAt(context.schema, path);
   const shown = shownValue(value, path, context);
-  switch (issue.code) {
-    case 'invalid_value': {
-      const allowed = issue.values.map(String);
-      const nearest = typeof value === 'string' ? nearestOf(value, allowed) : undefined;
-      const meant = nearest === undefined ? '.' : `; did you mean "${nearest}"?`;
-      return `${shown} is not allowed${meant} Allowed: ${allowed.map((v) => v || '""').join(', ')}`;
-    }
-    case 'invalid_type':
-    case 'invalid_union':
-      return `Must be ${kindOf(schema)}, not ${shown}${quoteHint(schema, value)}`;
-    case 'too_small':
-      return `Must ${measure(issue.origin)} at least ${issue.minimum}, not ${shown}`;
-    case 'too_big':
-      return `Must ${measure(issue.origin)} at most ${issue.maximum}, not ${shown}`;
-    default:
-      return issue.message;
+  if (issue.code === 'invalid_value') {
+    const allowed = issue.values.map(String);
+    const nearest = typeof value === 'string' ? nearestOf(value, allowed) : undefined;
+    const meant = nearest === undefined ? '.' : `; did you mean "${nearest}"?`;
+    return `${shown} is not allowed${meant} Allowed: ${allowed.map((v) => v || '""').join(', ')}`;
   }
+  if (issue.code === 'invalid_type' || issue.code === 'invalid_union') {
+    return `Must be ${kindOf(schema)}, not ${shown}${quoteHint(schema, value)}`;
+  }
+  if (issue.code === 'too_small') {
+    return `Must ${measure(issue.origin)} at least ${issue.minimum}, not ${shown}`;
+  }
+  if (issue.code === 'too_big') {
+    return `Must ${measure(issue.origin)} at most ${issue.maximum}, not ${shown}`;
+  }
+  return issue.message;
 }
 
 function measure(origin: string): string {
@@ -206,11 +205,11 @@ function kindOf(schema: SchemaNode | undefined): string {
 /** The value in words; a secret, or what came from the environment, is not repeated. */
 function shownValue(value: unknown, path: Path, context: Explained): string {
   if (Array.isArray(value)) return 'a list';
-  if (typeof value === 'object') return 'a group of keys';
+  if (typeof value === 'object' && value !== null) return 'a group of keys';
   const hidden =
     context.source.fromEnvironment.has(pathKey(path)) || isSecret(context.schema, path);
   if (hidden) return 'the given value';
-  const text = String(value);
+  const text = typeof value === 'string' ? value : JSON.stringify(value);
   const short = text.length > 40 ? `${text.slice(0, 37)}…` : text;
   return typeof value === 'string' ? `"${short}"` : short;
 }

@@ -61,22 +61,23 @@ export const REASONING_EFFORTS = [
   'max',
 ] as const;
 
-const perMillion = (what: string) => Usd.optional().describe(`${what}, USD per 1,000,000 tokens.`);
+const perMillion = (what: string, fallback = '') =>
+  Usd.optional().describe(`${what}, USD per 1,000,000 tokens.${fallback}`);
 
 /** One row of prices. Token prices are USD per million, the others USD per unit. */
 export type PriceSettings = z.infer<typeof PriceSettings>;
 export const PriceSettings = z.strictObject({
   input: perMillion('Prompt'),
   output: perMillion('Completion, reasoning included'),
-  cacheInput: perMillion('Prompt tokens read from a cache. Default: `input`'),
-  cacheWrite: perMillion('Prompt tokens written to a cache. Default: `input`'),
+  cacheInput: perMillion('Prompt tokens read from a cache', ' Default: `input`.'),
+  cacheWrite: perMillion('Prompt tokens written to a cache', ' Default: `input`.'),
   extended: z
     .strictObject({
       above: count().describe('Prompt tokens above which these prices hold for the whole request.'),
       input: Usd.describe('Prompt, USD per 1,000,000 tokens.'),
       output: Usd.describe('Completion, USD per 1,000,000 tokens.'),
-      cacheInput: perMillion('Cache reads. Default: the ordinary price'),
-      cacheWrite: perMillion('Cache writes. Default: the ordinary price'),
+      cacheInput: perMillion('Cache reads', ' Default: the ordinary price.'),
+      cacheWrite: perMillion('Cache writes', ' Default: the ordinary price.'),
     })
     .optional()
     .describe('Prices of long prompts.'),
@@ -220,18 +221,21 @@ export const DefaultsSection = z
   .strictObject({
     price: z
       .strictObject({
-        text: PriceSettings.prefault({ input: '0.05', output: '0.20' }).describe(
-          'Text models: 0.05 in, 0.20 out unless you say otherwise.',
-        ),
-        embedding: PriceSettings.prefault({ input: '0.0125', output: '0' }).describe(
-          'Embedding models: 0.0125 in unless you say otherwise.',
-        ),
-        asr: PriceSettings.prefault({ perSecond: '0.0001' }).describe(
-          'Transcription: 0.0001 a second unless you say otherwise.',
-        ),
-        image: PriceSettings.prefault({ perImage: '0.03' }).describe(
-          'Image models: 0.03 an image unless you say otherwise.',
-        ),
+        text: z
+          .strictObject({
+            input: Usd.default('0.05').describe('Prompt, USD per 1,000,000 tokens.'),
+            output: Usd.default('0.20').describe('Completion, USD per 1,000,000 tokens.'),
+          })
+          .prefault({}),
+        embedding: z
+          .strictObject({ input: Usd.default('0.0125').describe('USD per 1,000,000 tokens.') })
+          .prefault({}),
+        asr: z
+          .strictObject({ perSecond: Usd.default('0.0001').describe('USD per second of audio.') })
+          .prefault({}),
+        image: z
+          .strictObject({ perImage: Usd.default('0.03').describe('USD per image.') })
+          .prefault({}),
       })
       .prefault({})
       .describe('Prices of discovered and embedded models. Small, so that cost is visible.'),

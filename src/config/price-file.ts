@@ -39,8 +39,7 @@ type Entry = Readonly<Record<string, unknown>>;
 export function readPriceFile(text: string): PriceFile {
   const keepDigits = (_key: string, value: unknown, context?: { source?: string }): unknown =>
     typeof value === 'number' ? new Digits(context?.source ?? String(value)) : value;
-  // The standard library types know no third argument of the reviver yet.
-  const parsed: unknown = JSON.parse(text, keepDigits as (key: string, value: unknown) => unknown);
+  const parsed: unknown = JSON.parse(text, keepDigits);
   const entries = isEntry(parsed) ? parsed : {};
   return {
     find(key) {
