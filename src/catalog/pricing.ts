@@ -20,7 +20,8 @@ import {
 /** Femto-USD per token. */
 interface TokenRates {
   readonly input: bigint;
-  readonly output: bigint;
+  /** Absent where the work has no output (embeddings). */
+  readonly output: bigint | undefined;
   readonly cacheInput: bigint;
   readonly cacheWrite: bigint;
 }
@@ -91,17 +92,13 @@ export function compilePrice(row: PriceSettings): Price {
 /** Equal rows have equal versions, in whatever order and spelling their amounts were written. */
 function versionOf(row: PriceSettings): string {
   const { extended, ...flat } = row;
-  const parts = Object.entries({ ...flat, ...prefixed(extended) })
-    .filter((entry): entry is [string, string | number] => entry[1] !== undefined)
-    .map(([key, value]) => `${key}=${key === 'extended.above' ? value : usdToNano(value)}`);
+  const { above, ...long } = extended ?? {};
+  const parts = [
+    ...Object.entries(flat),
+    ...Object.entries(long).map(([key, usd]) => [`extended.${key}`, usd] as const),
+  ].flatMap(([key, usd]) => (usd === undefined ? [] : [`${key}=${usdToNano(usd)}`]));
+  if (above !== undefined) parts.push(`extended.above=${above}`);
   return sha256Hex(parts.toSorted().join('&')).slice(0, VERSION_DIGITS);
-}
-
-function prefixed(
-  extended: PriceSettings['extended'],
-): Record<string, string | number | undefined> {
-  const entries = Object.entries(extended ?? {});
-  return Object.fromEntries(entries.map(([key, value]) => [`extended.${key}`, value]));
 }
 
 function compileRates(row: PriceSettings): TokenRates | undefined {
@@ -109,7 +106,7 @@ function compileRates(row: PriceSettings): TokenRates | undefined {
   const input = perMillionToFemto(row.input);
   return {
     input,
-    output: perMillionToFemto(row.output ?? '0'),
+    output: row.output === undefined ? undefined : perMillionToFemto(row.output),
     cacheInput: row.cacheInput === undefined ? input : perMillionToFemto(row.cacheInput),
     cacheWrite: row.cacheWrite === undefined ? input : perMillionToFemto(row.cacheWrite),
   };
@@ -157,12 +154,8 @@ function tokenCharge(usage: Usage, price: Price): bigint {
   const cached = smaller(tokenCount(usage.cachedTokens), prompt);
   const written = smaller(tokenCount(usage.cacheWriteTokens), prompt - cached);
   const plain = prompt - cached - written;
-  return (
-    plain * rates.input +
-    cached * rates.cacheInput +
-    written * rates.cacheWrite +
-    completion * rates.output
-  );
+  const output = completion === 0n ? 0n : completion * requireRate(rates.output, 'output');
+  return plain * rates.input + cached * rates.cacheInput + written * rates.cacheWrite + output;
 }
 
 /** Pricing, `extended`: above the threshold its rates hold for the whole request. */
@@ -228,7 +221,7 @@ function fixedBound(bound: UsageBound, price: Price): bigint {
 
 function dearestOutput(bound: UsageBound, price: Price): bigint {
   return possibleRates(bound, price)
-    .map((rates) => rates.output)
+    .map((rates) => requireRate(rates.output, 'output'))
     .reduce(larger);
 }
 
