@@ -93,7 +93,9 @@ export const ContentPart = z.discriminatedUnion('type', [
 ]);
 export type ContentPart = z.infer<typeof ContentPart>;
 
-const textContent = z.union([z.string(), z.array(TextPart).min(1)]);
+const EXPECTED_CONTENT = 'Expected a string or a list of content parts';
+
+const textContent = z.union([z.string(), z.array(TextPart).min(1)], EXPECTED_CONTENT);
 
 const userContent = z.array(ContentPart).min(1).check(partCaps);
 
@@ -114,7 +116,7 @@ const name = z.string().nullish();
 
 export const UserMessage = z.looseObject({
   role: z.literal('user'),
-  content: z.union([z.string(), userContent]),
+  content: z.union([z.string(), userContent], EXPECTED_CONTENT),
   name,
 });
 export const SystemMessage = z.looseObject({
@@ -212,7 +214,12 @@ export const ChatBody = z.looseObject({
   min_p: probability,
   n: z.int().min(1).max(MAX_CHOICES).nullish(),
   seed: z.int().min(1).nullish(),
-  stop: z.union([z.string(), z.array(z.string()).max(MAX_STOPS)]).nullish(),
+  stop: z
+    .union(
+      [z.string(), z.array(z.string()).max(MAX_STOPS)],
+      'Expected a string or a list of strings',
+    )
+    .nullish(),
   stop_token_ids: z.array(z.int().min(0)).nullish(),
   stream: flag,
   stream_options: z.looseObject({ include_usage: flag }).nullish(),

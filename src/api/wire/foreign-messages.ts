@@ -5,7 +5,7 @@
  * Invariant: a message that needs no change is the same object in the result, and a list that
  * needs none is the same list, so that its bytes are never written again.
  */
-import { canonicalPart, firstText, textPart } from './foreign-parts.ts';
+import { canonicalPart, firstText } from './foreign-parts.ts';
 import { isJsonObject, type JsonObject } from './json-splice.ts';
 
 /** The canonical form of the `messages` member (or of `input`); not a list: given back. */
@@ -173,9 +173,4 @@ export function isEmptyAssistant(message: JsonObject): boolean {
   if (message['role'] !== 'assistant' || callsOf(message).length > 0) return false;
   const content = message['content'];
   return content === null || content === undefined || content === '';
-}
-
-/** A text part that stands where media was taken away. */
-export function omittedNote(what: string): JsonObject {
-  return textPart(`[${what} omitted]`);
 }

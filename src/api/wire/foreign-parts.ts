@@ -15,7 +15,7 @@ export function canonicalPart(part: unknown): unknown {
   return isJsonObject(cacheControl) ? { ...converted, cache_control: cacheControl } : converted;
 }
 
-export function textPart(text: string): JsonObject {
+function textPart(text: string): JsonObject {
   return { type: 'text', text };
 }
 
