@@ -1,0 +1,306 @@
+/**
+ * A chat stream on its way from the engine to the caller: bytes in, bytes out.
+ *
+ * Shown in this order whatever the engine does: role chunk, reasoning, content or tool deltas, a
+ * chunk with the finish reason, the usage chunk (ours, after the charge is known), `[DONE]`.
+ * Chunks of a known layout pass as bytes with our id and model (`chunk-template.ts`); only what
+ * differs is parsed. Counts what was produced, for the bill of an engine that sends no usage.
+ * Does no I/O and knows no time: the route reads, waits, settles and writes.
+ */
+import type { AnswerOptions, OutputTally } from './chat-response.ts';
+import { MAX_CHOICES } from './chat-schema.ts';
+import {
+  learnTemplate,
+  matchesTemplate,
+  textOnlyKind,
+  type ChunkTemplate,
+} from './chunk-template.ts';
+import { isJsonObject, type JsonObject } from './json-splice.ts';
+import { documentsCall, type SearchDocument } from './search-documents.ts';
+import { SseEvents, type SseData } from './sse-events.ts';
+import { StreamChoice } from './stream-choice.ts';
+import { CHUNK_OBJECT, DONE, DONE_EVENT, eventText } from './stream-frames.ts';
+import { StreamWriter } from './stream-writer.ts';
+import type { WebSearchCitation } from './svc-parameters.ts';
+import { chatUsage, readUsage, type Cost, type TokenUsage } from './usage.ts';
+
+export interface ChatStreamOptions extends AnswerOptions {
+  /** `chatcmpl-` and 32 hex. */
+  readonly id: string;
+  /** The resolved model id. */
+  readonly model: string;
+  /** Unix seconds, for the chunks that we write ourselves. */
+  readonly createdS: number;
+  readonly serviceName: string;
+  /** An id for a tool call that the engine gave none, for example `call_…`. */
+  readonly newCallId: () => string;
+  /** Shown as a tool call after the role chunk. */
+  readonly documents?: readonly SearchDocument[];
+}
+
+export interface StreamClosing {
+  readonly usage: TokenUsage;
+  readonly cost: Cost;
+  /** The echo, from `echoParameters`. */
+  readonly parameters: JsonObject;
+}
+
+/** An error that the engine sent inside its stream, or `broken_stream`: for the log, not the caller. */
+export interface EngineFailure {
+  readonly message: string;
+  readonly type: string | undefined;
+  readonly code: string | undefined;
+}
+
+/** More layouts than this are not worth comparing with; the oldest gives way. */
+const MAX_TEMPLATES = 8;
+
+export class ChatStream {
+  readonly #options: ChatStreamOptions;
+  readonly #events = new SseEvents();
+  readonly #choices = new Map<number, StreamChoice>();
+  readonly #templates: ChunkTemplate[] = [];
+  readonly #tally: OutputTally = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
+  /** Rewritten text has no constant layout. */
+  readonly #canLearn: boolean;
+  #usage: TokenUsage | undefined;
+  #failure: EngineFailure | undefined;
+  #isDone = false;
+  #areDocumentsShown = false;
+
+  constructor(options: ChatStreamOptions) {
+    this.#options = options;
+    this.#canLearn = !options.stripThinkTags && !options.dropReasoning;
+  }
+
+  /** What the engine said was used, as soon as it did. */
+  get usage(): TokenUsage | undefined {
+    return this.#usage;
+  }
+
+  /** What was produced so far. */
+  get tally(): Readonly<OutputTally> {
+    return this.#tally;
+  }
+
+  get hasOutput(): boolean {
+    return this.#tally.deltas > 0;
+  }
+
+  /** The engine's error; nothing that comes after it is shown. */
+  get failure(): EngineFailure | undefined {
+    return this.#failure;
+  }
+
+  /**
+   * Whether the engine has said everything: `[DONE]`, or an end to each choice that began. A
+   * stream that ends before was cut.
+   */
+  get isComplete(): boolean {
+    if (this.#failure !== undefined) return false;
+    if (this.#isDone) return true;
+    const choices = [...this.#choices.values()];
+    return choices.length > 0 && choices.every((choice) => choice.isFinished);
+  }
+
+  /** Whether `[DONE]` or an error has come: the rest of the stream needs no reading. */
+  get isOver(): boolean {
+    return this.#isDone || this.#failure !== undefined;
+  }
+
+  /**
+   * The bytes for the caller that these bytes of the engine complete; may be empty. Never throws:
+   * what is no chat stream becomes a `failure`.
+   */
+  push(chunk: Buffer): Buffer {
+    if (this.isOver) return EMPTY;
+    const writer = new StreamWriter(chunk.length);
+    if (!this.#events.push(chunk)) this.#failure = BROKEN;
+    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
+      this.#take(data, writer);
+      if (this.isOver) break;
+    }
+    return writer.finish();
+  }
+
+  /** The bytes of an event that the engine did not end with a blank line. Call at its end. */
+  flush(): Buffer {
+    if (this.isOver) return EMPTY;
+    const writer = new StreamWriter(0);
+    const data = this.#events.finish();
+    if (data !== undefined && isWhole(data)) this.#take(data, writer);
+    return writer.finish();
+  }
+
+  /** The first chunk of `include_search_results_in_stream`. */
+  citationsChunk(citations: readonly WebSearchCitation[]): Buffer {
+    const parameters = { web_search_citations: citations };
+    return this.#ownChunk([], { [this.#parametersKey()]: parameters });
+  }
+
+  /** The end of a complete stream: open choices, then usage and cost, then `[DONE]`. */
+  closing(closing: StreamClosing): Buffer {
+    const writer = new StreamWriter(0);
+    if (this.#choices.size === 0) this.#choice(0);
+    for (const choice of this.#choices.values()) {
+      if (choice.isFinished) continue;
+      this.#startChoice(choice, writer);
+      writer.write(this.#ownChunk([choice.close()]));
+    }
+    const usage = chatUsage(closing.usage);
+    const shown = { usage, cost: closing.cost, [this.#parametersKey()]: closing.parameters };
+    writer.write(this.#ownChunk([], shown));
+    writer.write(DONE_EVENT);
+    return writer.finish();
+  }
+
+  #take(data: SseData, writer: StreamWriter): void {
+    const template = this.#templates.find((known) => matchesTemplate(known, data));
+    if (template === undefined) this.#parse(data, writer);
+    else this.#copy(template, data, writer);
+  }
+
+  #copy(template: ChunkTemplate, data: SseData, writer: StreamWriter): void {
+    const start = data.start + template.head.length;
+    const end = data.end - template.tail.length;
+    writer.write(template.shownHead);
+    writer.writeSpan(data.bytes, start, end);
+    writer.write(template.shownTail);
+    if (end === start) return;
+    this.#tally.deltas += 1;
+    if (template.kind === 'content') this.#tally.contentBytes += end - start;
+    else if (template.kind === 'reasoning') this.#tally.reasoningBytes += end - start;
+    else this.#tally.toolBytes += end - start;
+  }
+
+  #parse(data: SseData, writer: StreamWriter): void {
+    const text = data.bytes.toString('utf8', data.start, data.end).trim();
+    if (text === '') return;
+    if (text === DONE) {
+      this.#isDone = true;
+      return;
+    }
+    const chunk = parseChunk(text);
+    if (chunk === undefined) {
+      this.#failure = BROKEN;
+      return;
+    }
+    if (chunk['error'] !== undefined && chunk['error'] !== null) {
+      this.#failure = engineFailure(chunk['error']);
+      return;
+    }
+    this.#usage = readUsage(chunk['usage']) ?? this.#usage;
+    const { choices } = chunk;
+    if (!Array.isArray(choices)) return;
+    const shown = this.#showChoices(choices, writer);
+    if (shown.length === 0) return;
+    writer.writeText(eventText(this.#framed(chunk, shown)));
+    this.#learn(chunk, data);
+    if (shown.some((choice) => choice['index'] === 0)) this.#showDocuments(writer);
+  }
+
+  #showChoices(choices: readonly unknown[], writer: StreamWriter): JsonObject[] {
+    const shown: JsonObject[] = [];
+    for (const [position, given] of choices.entries()) {
+      if (!isJsonObject(given)) continue;
+      const index = typeof given['index'] === 'number' ? given['index'] : position;
+      if (!Number.isSafeInteger(index) || index < 0 || index >= MAX_CHOICES) continue;
+      const choice = this.#choice(index);
+      const delta = isJsonObject(given['delta']) ? given['delta'] : {};
+      if (typeof delta['role'] !== 'string') this.#startChoice(choice, writer);
+      const one = choice.show(given, this.#tally);
+      if (one !== undefined) shown.push(one);
+    }
+    return shown;
+  }
+
+  #choice(index: number): StreamChoice {
+    const known = this.#choices.get(index);
+    if (known !== undefined) return known;
+    const firstCall = index === 0 && this.#options.documents !== undefined ? 1 : 0;
+    const made = new StreamChoice(index, this.#options, firstCall, this.#options.newCallId);
+    this.#choices.set(index, made);
+    return made;
+  }
+
+  /** The role chunk, for engines that leave it out. */
+  #startChoice(choice: StreamChoice, writer: StreamWriter): void {
+    if (choice.hasRole) return;
+    choice.hasRole = true;
+    const delta = { role: 'assistant', content: '' };
+    const { index } = choice;
+    writer.write(this.#ownChunk([{ index, delta, logprobs: null, finish_reason: null }]));
+    if (index === 0) this.#showDocuments(writer);
+  }
+
+  #showDocuments(writer: StreamWriter): void {
+    const { documents, serviceName } = this.#options;
+    if (documents === undefined || this.#areDocumentsShown) return;
+    this.#areDocumentsShown = true;
+    const delta = { tool_calls: [{ index: 0, ...documentsCall(serviceName, documents) }] };
+    writer.write(this.#ownChunk([{ index: 0, delta, logprobs: null, finish_reason: null }]));
+  }
+
+  #framed(chunk: JsonObject, choices: readonly JsonObject[]): JsonObject {
+    const { id, model, createdS } = this.#options;
+    const { usage: _taken, ...rest } = chunk;
+    const created = Number.isSafeInteger(chunk['created']) ? chunk['created'] : createdS;
+    return { ...rest, id, object: CHUNK_OBJECT, created, model, choices };
+  }
+
+  #ownChunk(choices: readonly JsonObject[], more: JsonObject = {}): Buffer {
+    const { id, model, createdS } = this.#options;
+    const head = { id, object: CHUNK_OBJECT, created: createdS, model };
+    return Buffer.from(eventText({ ...head, choices, ...more }));
+  }
+
+  #parametersKey(): string {
+    return `${this.#options.serviceName}_parameters`;
+  }
+
+  #learn(chunk: JsonObject, data: SseData): void {
+    if (!this.#canLearn) return;
+    const kind = textOnlyKind(chunk, this.#options.documents !== undefined);
+    if (kind === undefined) return;
+    const template = learnTemplate(data, kind, this.#options);
+    if (template === undefined) return;
+    if (this.#templates.length >= MAX_TEMPLATES) this.#templates.pop();
+    this.#templates.unshift(template);
+  }
+}
+
+const EMPTY = Buffer.alloc(0);
+
+const BROKEN: EngineFailure = {
+  message: 'The engine sent a broken stream',
+  type: undefined,
+  code: 'broken_stream',
+};
+
+/** An event cut by the end of the stream is not shown; `[DONE]` and whole JSON are. */
+function isWhole(data: SseData): boolean {
+  const text = data.bytes.toString('utf8', data.start, data.end).trim();
+  return text === DONE || parseChunk(text) !== undefined;
+}
+
+/** `undefined` for what is no JSON object. */
+function parseChunk(text: string): JsonObject | undefined {
+  try {
+    const chunk: unknown = JSON.parse(text);
+    return isJsonObject(chunk) ? chunk : undefined;
+  } catch {
+    // Reported as a failure of the engine; the bytes stay inside.
+    return undefined;
+  }
+}
+
+function engineFailure(error: unknown): EngineFailure {
+  if (!isJsonObject(error)) return { message: String(error), type: undefined, code: undefined };
+  const text = (value: unknown): string | undefined =>
+    typeof value === 'string' || typeof value === 'number' ? String(value) : undefined;
+  return {
+    message: text(error['message']) ?? 'no message',
+    type: text(error['type']),
+    code: text(error['code']),
+  };
+}

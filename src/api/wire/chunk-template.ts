@@ -1,0 +1,168 @@
+/**
+ * The fast path of a stream. Chunks of one kind differ only in one text, so the first of a kind is
+ * parsed and becomes a template: the bytes before and after the text, and the same with our id
+ * and model. A later chunk that has exactly these bytes around one JSON string needs no parsing.
+ *
+ * Invariant: a match proves that the chunk has the structure of the one that was parsed; it is
+ * never a guess. A chunk that does not match takes the slow path.
+ */
+import { reasoningOf, toolCallsOf } from './chat-choice.ts';
+import {
+  elementSpans,
+  isJsonObject,
+  memberSpans,
+  skipString,
+  type JsonObject,
+  type MemberSpan,
+} from './json-splice.ts';
+import { CHUNK_OBJECT } from './stream-frames.ts';
+import type { SseData } from './sse-events.ts';
+
+export type TextKind = 'content' | 'reasoning' | 'tool';
+
+export interface ChunkTemplate {
+  readonly kind: TextKind;
+  /** The engine's bytes before and after the text, quotes included. */
+  readonly head: Buffer;
+  readonly tail: Buffer;
+  /** The caller's, framed as an event. */
+  readonly shownHead: Buffer;
+  readonly shownTail: Buffer;
+}
+
+/** What replaces the engine's id and model. */
+export interface ShownFrame {
+  readonly id: string;
+  readonly model: string;
+}
+
+/** The newer name of the reasoning text, as it stands in the bytes. */
+const OTHER_REASONING = '"reasoning"';
+
+interface Patch {
+  readonly start: number;
+  readonly end: number;
+  readonly text: string;
+}
+
+/** Whether the data is the template with another text. */
+export function matchesTemplate(template: ChunkTemplate, data: SseData): boolean {
+  const { head, tail } = template;
+  const textStart = data.start + head.length;
+  const textEnd = data.end - tail.length;
+  if (textEnd < textStart) return false;
+  const { bytes } = data;
+  if (bytes.compare(tail, 0, tail.length, textEnd, data.end) !== 0) return false;
+  if (bytes.compare(head, 0, head.length, data.start, textStart) !== 0) return false;
+  // The head ends with the opening quote and the tail begins with the closing one.
+  return skipString(bytes, textStart - 1) === textEnd + 1;
+}
+
+/**
+ * The template of a chunk whose one choice carries nothing but a text; `undefined` when its
+ * bytes are laid out in another way. The caller has checked the parsed chunk.
+ */
+export function learnTemplate(
+  data: SseData,
+  kind: TextKind,
+  frame: ShownFrame,
+): ChunkTemplate | undefined {
+  const bytes = Buffer.from(data.bytes.subarray(data.start, data.end));
+  const members = memberSpans(bytes);
+  const id = find(members, 'id');
+  const model = find(members, 'model');
+  const delta = deltaMembers(bytes, members);
+  const text = delta === undefined ? undefined : textMember(bytes, delta, kind);
+  if (id === undefined || model === undefined || text === undefined) return undefined;
+  if (bytes[text.valueStart] !== 0x22) return undefined;
+  const patches: Patch[] = [valuePatch(id, frame.id), valuePatch(model, frame.model)];
+  if (text.key === 'reasoning') {
+    const end = text.start + OTHER_REASONING.length;
+    if (bytes.toString('utf8', text.start, end) !== OTHER_REASONING) return undefined;
+    patches.push({ start: text.start, end, text: '"reasoning_content"' });
+  }
+  const headEnd = text.valueStart + 1;
+  const tailStart = text.end - 1;
+  return {
+    kind,
+    head: bytes.subarray(0, headEnd),
+    tail: bytes.subarray(tailStart),
+    shownHead: Buffer.from(`data: ${patched(bytes, 0, headEnd, patches)}`),
+    shownTail: Buffer.from(`${patched(bytes, tailStart, bytes.length, patches)}\n\n`),
+  };
+}
+
+function valuePatch(member: MemberSpan, value: string): Patch {
+  return { start: member.valueStart, end: member.end, text: JSON.stringify(value) };
+}
+
+function find(members: readonly MemberSpan[], key: string): MemberSpan | undefined {
+  const found = members.filter((member) => member.key === key);
+  return found.length === 1 ? found[0] : undefined;
+}
+
+function deltaMembers(bytes: Buffer, members: readonly MemberSpan[]): MemberSpan[] | undefined {
+  const choices = find(members, 'choices');
+  const [choice] = choices === undefined ? [] : elementSpans(bytes, choices.valueStart);
+  const delta = choice === undefined ? undefined : find(memberSpans(bytes, choice.start), 'delta');
+  return delta === undefined ? undefined : memberSpans(bytes, delta.valueStart);
+}
+
+function textMember(
+  bytes: Buffer,
+  delta: readonly MemberSpan[],
+  kind: TextKind,
+): MemberSpan | undefined {
+  if (kind === 'content') return find(delta, 'content');
+  if (kind === 'reasoning') return find(delta, 'reasoning_content') ?? find(delta, 'reasoning');
+  const calls = find(delta, 'tool_calls');
+  const [call] = calls === undefined ? [] : elementSpans(bytes, calls.valueStart);
+  const made = call === undefined ? undefined : find(memberSpans(bytes, call.start), 'function');
+  return made === undefined ? undefined : find(memberSpans(bytes, made.valueStart), 'arguments');
+}
+
+function patched(bytes: Buffer, from: number, to: number, patches: readonly Patch[]): string {
+  const inside = patches.filter((patch) => patch.start >= from && patch.end <= to);
+  let text = '';
+  let at = from;
+  for (const patch of inside.toSorted((a, b) => a.start - b.start)) {
+    text += bytes.toString('utf8', at, patch.start) + patch.text;
+    at = patch.end;
+  }
+  return text + bytes.toString('utf8', at, to);
+}
+
+const DELTA_TEXTS = new Set(['content', 'reasoning_content', 'reasoning', 'tool_calls']);
+
+/** Which text a chunk carries when it carries one text and nothing else. */
+export function textOnlyKind(chunk: JsonObject, hasDocuments: boolean): TextKind | undefined {
+  const { choices } = chunk;
+  const choice: unknown = Array.isArray(choices) && choices.length === 1 ? choices[0] : undefined;
+  if (!isJsonObject(choice) || !isJsonObject(choice['delta'])) return undefined;
+  if ((chunk['usage'] ?? null) !== null || chunk['object'] !== CHUNK_OBJECT) return undefined;
+  if (!Number.isSafeInteger(choice['index']) || !Number.isSafeInteger(chunk['created'])) {
+    return undefined;
+  }
+  if (choice['finish_reason'] !== null || (choice['logprobs'] ?? null) !== null) return undefined;
+  const { delta } = choice;
+  const carried = Object.keys(delta).filter(
+    (key) => DELTA_TEXTS.has(key) && (delta[key] ?? null) !== null,
+  );
+  if (carried.length !== 1) return undefined;
+  if (typeof delta['content'] === 'string') return 'content';
+  if (reasoningOf(delta) !== undefined) return 'reasoning';
+  return hasDocuments ? undefined : continuedCall(delta);
+}
+
+/** A piece of arguments for a call that has begun: it has an index and no id. */
+function continuedCall(delta: JsonObject): 'tool' | undefined {
+  const [call, ...others] = toolCallsOf(delta);
+  if (call === undefined || others.length > 0 || !Number.isSafeInteger(call['index'])) {
+    return undefined;
+  }
+  const made = call['function'];
+  const isPiece = (call['id'] ?? null) === null && isJsonObject(made);
+  return isPiece && (made['name'] ?? null) === null && typeof made['arguments'] === 'string'
+    ? 'tool'
+    : undefined;
+}

@@ -1,0 +1,102 @@
+/**
+ * Finds the events of a server-sent event stream in bytes that arrive cut anywhere, LF or CRLF.
+ *
+ * Invariant: the events do not depend on the cuts. Bytes of an unfinished event are kept, up to a
+ * bound; nothing is decoded. Comments, `event:`, `id:` and `retry:` lines are passed over: the
+ * protocols spoken here carry everything in `data:`.
+ */
+
+/** The data of one event: bytes `start` to `end` of `bytes`. */
+export interface SseData {
+  readonly bytes: Buffer;
+  readonly start: number;
+  readonly end: number;
+}
+
+/** A whole tool call or image can come as one event; more than this is not a chat stream. */
+export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
+
+const LF = 0x0a;
+const CR = 0x0d;
+const SPACE = 0x20;
+const EMPTY = Buffer.alloc(0);
+const DATA_FIELD = Buffer.from('data:');
+
+export class SseEvents {
+  #bytes: Buffer = EMPTY;
+  /** Where the unfinished event begins. */
+  #at = 0;
+  /** Where the search for the next line end goes on. */
+  #line = 0;
+  /** Pieces without a line end, not yet joined. */
+  #waiting: Buffer[] = [];
+  #waitingBytes = 0;
+  #data: SseData[] = [];
+
+  /**
+   * Takes the next bytes; then call `next` until it gives nothing. `false` when an event is
+   * longer than the bound: the stream is of no use any more.
+   */
+  push(chunk: Buffer): boolean {
+    const keptBytes = this.#bytes.length - this.#at + this.#waitingBytes;
+    if (keptBytes > MAX_EVENT_BYTES) return false;
+    if (keptBytes > 0 && !chunk.includes(LF)) {
+      this.#waiting.push(chunk);
+      this.#waitingBytes += chunk.length;
+      return true;
+    }
+    const kept = this.#bytes.subarray(this.#at);
+    this.#bytes = keptBytes === 0 ? chunk : Buffer.concat([kept, ...this.#waiting, chunk]);
+    this.#line -= this.#at;
+    this.#at = 0;
+    this.#waiting = [];
+    this.#waitingBytes = 0;
+    return true;
+  }
+
+  /** The data of the next complete event; `undefined` when more bytes are needed. */
+  next(): SseData | undefined {
+    for (;;) {
+      const lineFeed = this.#bytes.indexOf(LF, this.#line);
+      if (lineFeed === -1) return undefined;
+      const start = this.#line;
+      const end = this.#bytes[lineFeed - 1] === CR && lineFeed > start ? lineFeed - 1 : lineFeed;
+      this.#line = lineFeed + 1;
+      if (end > start) {
+        this.#field(start, end);
+        continue;
+      }
+      this.#at = this.#line;
+      const data = this.#dispatch();
+      if (data !== undefined) return data;
+    }
+  }
+
+  /** The event that the stream ended in without its blank line, if it has data. */
+  finish(): SseData | undefined {
+    this.push(Buffer.from('\n\n'));
+    return this.next();
+  }
+
+  #field(start: number, end: number): void {
+    const bytes = this.#bytes;
+    const from = start + DATA_FIELD.length;
+    if (end < from || bytes.compare(DATA_FIELD, 0, DATA_FIELD.length, start, from) !== 0) return;
+    this.#data.push({ bytes, start: bytes[from] === SPACE ? from + 1 : from, end });
+  }
+
+  #dispatch(): SseData | undefined {
+    const [only] = this.#data;
+    if (only === undefined) return undefined;
+    const data = this.#data.length === 1 ? only : joinLines(this.#data);
+    this.#data = [];
+    return data;
+  }
+}
+
+/** Several `data:` lines of one event are one text with line feeds between. */
+function joinLines(lines: readonly SseData[]): SseData {
+  const text = lines.map((line) => line.bytes.toString('utf8', line.start, line.end)).join('\n');
+  const bytes = Buffer.from(text);
+  return { bytes, start: 0, end: bytes.length };
+}
