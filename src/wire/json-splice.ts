@@ -6,7 +6,7 @@
  * `target` that is the very value of the parsed document keeps its bytes.
  * The scanner trusts its input to be valid JSON (parse first); it never reads past the end.
  */
-import { Fault } from '../../kernel/faults.ts';
+import { Fault } from '../kernel/faults.ts';
 
 /** One member of an object: `key` decoded, offsets in bytes; `start` is the key's quote. */
 export interface MemberSpan {

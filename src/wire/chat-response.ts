@@ -5,7 +5,7 @@
  * Only members that differ are written; choices that are already right keep the engine's bytes.
  * An answer that is no chat answer is a Fault, never a body of ours.
  */
-import { Fault } from '../../kernel/faults.ts';
+import { Fault } from '../kernel/faults.ts';
 import {
   argumentsText,
   finishReason,

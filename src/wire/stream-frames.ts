@@ -2,7 +2,7 @@
  * The fixed frames of a chat stream: events, the end mark, the keep-alive comment, and an error
  * inside a stream whose headers are out (an error object, because the SDKs need one here).
  */
-import type { Fault } from '../../kernel/faults.ts';
+import type { Fault } from '../kernel/faults.ts';
 
 export const CHUNK_OBJECT = 'chat.completion.chunk';
 export const DONE = '[DONE]';

@@ -5,7 +5,7 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
-import { Fault } from '../../kernel/faults.ts';
+import { Fault } from '../kernel/faults.ts';
 import { isJsonObject, memberSpans, type ParsedObject } from './json-splice.ts';
 
 /** More findings than this help nobody, and a hostile body could ask for millions. */
