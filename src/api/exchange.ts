@@ -33,7 +33,6 @@ export interface ExchangeParts {
 
 /** What the log line of a request says beyond status and time. */
 export interface ExchangeNotes {
-  route?: string;
   model?: string;
   replica?: string;
   costUsd?: string;

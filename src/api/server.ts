@@ -33,6 +33,8 @@ export interface ServerParts {
   readonly routes: readonly Route[];
   /** Stage "abuse guard": throws when the caller is blocked. */
   readonly guard: (caller: string, nowMs: number) => void;
+  /** Told of every request that begins. */
+  readonly started: () => void;
   /** Told of every answer, for the guard, the metrics and the traces. */
   readonly finished: (exchange: Exchange, route: Route | undefined, status: number) => void;
   /** Stage "identify": throws 401, 402, 403. */
@@ -123,7 +125,7 @@ function begin(
     address: request.ip,
     startedMs: parts.clock.monotonicMs(),
   });
-  exchange.notes.route = route?.path ?? 'unknown';
+  parts.started();
   exchange.setAll(parts.headers.begin(exchange));
   exchange.onClose(() => parts.finished(exchange, route, exchange.statusCode));
   return exchange;

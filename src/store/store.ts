@@ -22,6 +22,7 @@ export type {
 } from './contract.ts';
 export { StoreUnavailable, isUniqueViolation } from './failures.ts';
 export { Batcher } from './batcher.ts';
+export { type ServerLock, lockDataFolder } from './sqlite/server-lock.ts';
 
 export interface OpenStoreOptions {
   /** `sqlite:./data/farebox.db` or `postgres://user:secret@host/database`. */
