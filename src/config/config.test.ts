@@ -10,6 +10,7 @@ import {
   formatProblem,
   loadConfig,
   type LoadedConfig,
+  reloadConfig,
 } from './config.ts';
 import { referencePage } from './reference.ts';
 
@@ -359,6 +360,14 @@ test('the example is valid and shows what it says', async () => {
   const frontier = result.config.models.find((model) => model.id === 'frontier-1');
   assert.equal(frontier?.price?.cacheWrite, '7.5');
   assert.equal(frontier?.context, 1_000_000);
+});
+
+test('loading on another thread gives the same', async () => {
+  const folder = join(ROOT, 'examples');
+  const inputs = { env: { PORT: '9' }, cwd: folder };
+  assert.deepEqual(await reloadConfig(inputs), await loadConfig(inputs));
+  const broken = await reloadConfig({ env: { FAREBOX_CONFIG: 'none.yaml' }, cwd: folder });
+  assert.equal(broken.ok, false);
 });
 
 test('an engine that no model uses is a warning', async () => {
