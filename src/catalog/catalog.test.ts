@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { loadConfig } from '../config/config.ts';
 import { Fault, type FaultCode } from '../kernel/faults.ts';
 import { TestClock } from '../kernel/test-clock.ts';
-import { Catalog, type DiscoveredModel, requirePlan, requirePrivacy } from './catalog.ts';
+import { Catalog, type DiscoveredModel, rateFor, requirePlan, requirePrivacy } from './catalog.ts';
 
 const PRICE = 'price: { input: 0.3, output: 1.2 }';
 
@@ -374,6 +374,24 @@ test('plans and privacy limits refuse what they do not include', async () => {
     code(() => requirePrivacy(open, 'PRIVATE_ONLY')),
     'none',
   );
+});
+
+test('limits follow tier, type and plan, and a model can have its own', async () => {
+  const yaml = YAML.replace('privacy: anonymized', 'limits: { requestsPerMinute: 3 }');
+  const config = await settings(yaml);
+  const catalog = new Catalog({ settings: config, clock: new TestClock() });
+  const rate = (name: string, plan: 'paid' | 'partner', type: 'text' | 'embedding' = 'text') => {
+    const { requestsPerMinute, tokensPerMinute } = rateFor(
+      catalog.require(name, type).model,
+      plan,
+      config.limits,
+    );
+    return [requestsPerMinute, tokensPerMinute];
+  };
+  assert.deepEqual(rate('atlas-24b', 'paid'), [50, 750_000]);
+  assert.deepEqual(rate('atlas-24b', 'partner'), [100, 1_500_000]);
+  assert.deepEqual(rate('llama-3.1-8b', 'paid'), [3, 750_000]);
+  assert.deepEqual(rate('embed', 'paid', 'embedding'), [500, 0]);
 });
 
 test('ten thousand models cost a lookup no more than ten', async () => {

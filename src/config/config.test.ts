@@ -263,7 +263,9 @@ const BROKEN: readonly (readonly [name: string, yaml: string, problems: readonly
   [
     'an address that is no URL',
     'engines:\n  a: { url: 127.0.0.1:8000 }\n',
-    ['farebox.yaml:2:13: engines.a.url: Must be an absolute http:// or https:// URL'],
+    [
+      'farebox.yaml:2:13: engines.a.url: Must be an absolute http:// or https:// URL, or unix:/path.sock:/v1',
+    ],
   ],
   [
     'an engine name with capitals',

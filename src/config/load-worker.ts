@@ -5,4 +5,5 @@ import { loadConfig } from './config.ts';
 import type { ReloadInputs } from './reload-config.ts';
 
 const inputs = workerData as ReloadInputs; // written by reload-config.ts alone
+// oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, not a window
 parentPort?.postMessage(await loadConfig(inputs));

@@ -2,9 +2,9 @@
  * Loads the configuration on another thread. Parsing a catalogue of thousands of models takes
  * seconds; a running server must not stand still for it.
  */
-import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 
+import { siblingUrl } from '../kernel/sibling.ts';
 import type { LoadedConfig } from './settings.ts';
 import type { Environment } from './yaml-source.ts';
 
@@ -15,8 +15,7 @@ export interface ReloadInputs {
 
 /** As `loadConfig` from the file system, without holding up the event loop. */
 export async function reloadConfig(inputs: ReloadInputs): Promise<LoadedConfig> {
-  // The build turns .ts into .js; the worker stands beside this file in both.
-  const entry = new URL(`./load-worker${extname(import.meta.filename)}`, import.meta.url);
+  const entry = siblingUrl(import.meta.url, 'load-worker');
   const worker = new Worker(entry, { workerData: inputs, env: {} });
   try {
     return await new Promise<LoadedConfig>((resolve, reject) => {
