@@ -387,15 +387,10 @@ test('a description holds no secret', async () => {
       'engines:',
       '  a: { url: "https://u:hunter3@h.example/v1?k=hunter4", apiKey: hunter5, headers: { x-any: hunter6 } }',
       'metrics: { token: hunter7 }',
-      'payments: { base: { payTo: "0xabc", rpcUrl: "https://rpc.example/?key=hunter8", gasKey: hunter9 } }',
+      'tracing: { endpoint: https://t.example, headers: { authorization: hunter8 } }',
     ].join('\n'),
-  ).catch((error: unknown) => error);
-  if (config instanceof Error) {
-    // The payments section has its own schema; the words above may not satisfy it.
-    assert.match(config.message, /payments/);
-    return;
-  }
-  const text = describeConfig(config as Config);
+  );
+  const text = describeConfig(config);
   assert.doesNotMatch(text, /hunter/);
   assert.match(text, /postgres:\/\/farebox:\*+@db\/farebox/);
 });
