@@ -39,6 +39,7 @@ export {
   type Usage,
   type UsageBound,
 } from './pricing.ts';
+export { type ModelRate, rateFor } from './rates.ts';
 export type { Resolution, ResolvedModel } from './resolution.ts';
 export { parametersInId, tierOfId, tierOfParameters } from './tier.ts';
 

@@ -14,6 +14,7 @@ import {
   type ConfigProblem,
   type Explained,
   explainIssues,
+  pathText,
   problemAt,
   schemaTree,
   valueAt,
@@ -40,6 +41,7 @@ export {
   type ReplicaSettings,
 } from './models-section.ts';
 export type { LogSection, MetricsSection, TracingSection } from './observability-section.ts';
+export { reloadConfig } from './reload-config.ts';
 export type { HttpSection, ListenSection, ServiceSection } from './server-section.ts';
 export type { Config, LoadedConfig } from './settings.ts';
 export { serviceWords, type ServiceWords } from './service-name.ts';
@@ -73,15 +75,10 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   const source = readYaml(isThere ? text : '', env);
   const context: Explained = { file: shown, source, schema: schemaTree(fileSchema()) };
   if (source.problems.length > 0) {
-    const problems = source.problems.map((p) => problemAt(p.path, p.message, context));
-    const syntaxAt = source.value === undefined ? source.problems[0] : undefined;
-    if (syntaxAt === undefined) return { ok: false, problems, sources: [path] };
-    const { line, column, message } = syntaxAt;
-    return {
-      ok: false,
-      problems: [{ file: shown, line, column, path: '', message }],
-      sources: [path],
-    };
+    const problems = source.problems.map(({ path: at, ...rest }) => {
+      return { file: shown, ...rest, path: pathText(at) };
+    });
+    return { ok: false, problems, sources: [path] };
   }
   const parsed = parseSettings(source, context);
   if (!parsed.ok) return { ok: false, problems: parsed.problems, sources: [path] };

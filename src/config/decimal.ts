@@ -50,6 +50,17 @@ function isHttpUrl(text: string): boolean {
   return url !== null && (url.protocol === 'http:' || url.protocol === 'https:');
 }
 
+/** As `httpUrl`, or a local socket: `unix:/path.sock:/v1`. */
+export function engineUrl() {
+  return z
+    .string()
+    .refine(
+      (text) => /^unix:\/[^:]+:\/.*$/.test(text) || isHttpUrl(text),
+      'Must be an absolute http:// or https:// URL, or unix:/path.sock:/v1',
+    )
+    .transform((url) => url.replace(/\/+$/, ''));
+}
+
 /** A date (`2026-11-01`) or a UTC time (`2026-11-01T12:00:00Z`), kept as ISO text. */
 export function isoDate() {
   return z

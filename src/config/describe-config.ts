@@ -11,7 +11,6 @@ import { fileSchema } from './sections.ts';
 import type { Path } from './yaml-source.ts';
 
 const MASK = '********';
-const SOUNDS_SECRET = /(key|secret|password|token|authorization|mnemonic)$/i;
 
 /** YAML text of the settings in force; safe to show and to paste into a bug report. */
 export function describeConfig(config: Config): string {
@@ -32,8 +31,8 @@ function mask(value: unknown, path: Path, root: SchemaNode): unknown {
   if (typeof value !== 'string' || value === '') return value;
   const url = URL.parse(value);
   if (url !== null && url.host !== '') return withoutPassword(value, url);
-  const marked = path[0] !== 'database' && isSecret(root, path);
-  return marked || SOUNDS_SECRET.test(String(path.at(-1))) ? MASK : value;
+  // A database address without a host is a file; its name is no secret.
+  return path[0] !== 'database' && isSecret(root, path) ? MASK : value;
 }
 
 /** Keeps the address and hides what may be a credential: the password and the query. */

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 
-import { count, httpUrl, secret } from './decimal.ts';
+import { count, engineUrl, httpUrl, secret } from './decimal.ts';
 
 export type EngineSettings = z.infer<typeof EngineSettings>;
 export const EngineSettings = z.strictObject({
@@ -14,7 +14,9 @@ export const EngineSettings = z.strictObject({
     .describe(
       '`openai`: chat, embeddings, transcription, video as OpenAI speaks them. `rembg`: background removal by one POST of an image.',
     ),
-  url: httpUrl().describe('Base address, for OpenAI engines with `/v1`.'),
+  url: engineUrl().describe(
+    'Base address, for OpenAI engines with `/v1`: `http(s)://…`, or `unix:/path.sock:/v1`.',
+  ),
   apiKey: secret().optional().describe('Sent as `Authorization: Bearer`.'),
   headers: z
     .record(z.string(), z.string())
@@ -23,24 +25,17 @@ export const EngineSettings = z.strictObject({
     .describe('Further headers for every request to this engine.'),
   connectTimeoutMs: count().default(5_000).describe('Limit for opening a connection.'),
   firstByteTimeoutMs: count()
-    .default(120_000)
+    .default(300_000)
     .describe('Limit until the first byte of an answer; long prompts take their time.'),
-  idleTimeoutMs: count().default(60_000).describe('Longest silence inside an answer.'),
+  idleTimeoutMs: count().default(120_000).describe('Longest silence inside an answer.'),
   totalTimeoutMs: count().default(1_800_000).describe('Limit for a whole answer.'),
-  retries: z
-    .number()
-    .int()
-    .min(0)
-    .max(10)
-    .default(2)
-    .describe('Further attempts before the first byte, on this or another replica.'),
-  maxConcurrent: count()
+  concurrency: count()
     .default(256)
-    .describe('Requests in flight to this engine; more are refused with `MODEL_AT_CAPACITY`.'),
-  contentModeration: z
-    .boolean()
-    .default(false)
-    .describe('The engine reports policy flags; they are passed on as headers.'),
+    .describe('Requests that run at once on this engine; further ones wait in its queue.'),
+  maxQueued: count()
+    .default(1_024)
+    .describe('Requests that wait at once; further ones are refused as overloaded.'),
+  maxConnections: count().default(512).describe('Open connections to this engine.'),
 });
 
 export const EnginesSection = z

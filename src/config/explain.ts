@@ -52,7 +52,6 @@ export interface SchemaNode {
   readonly maximum?: number;
   readonly format?: string;
   readonly secret?: boolean;
-  readonly secretUrl?: boolean;
 }
 
 /** The JSON schema of what may be written for `schema`. */
@@ -214,11 +213,15 @@ function shownValue(value: unknown, path: Path, context: Explained): string {
   return typeof value === 'string' ? `"${short}"` : short;
 }
 
-/** Whether the setting at `path`, or one above it, is marked as a secret. */
+const SOUNDS_SECRET = /(key|secret|password|token|authorization|mnemonic)$/i;
+
+/** Whether the setting at `path`, or one above it, is marked as a secret or is named like one. */
 export function isSecret(root: SchemaNode, path: Path): boolean {
+  const last = path.at(-1);
+  if (typeof last === 'string' && SOUNDS_SECRET.test(last)) return true;
   for (let length = 1; length <= path.length; length += 1) {
     const node = schemaAt(root, path.slice(0, length));
-    if (node?.secret === true || node?.secretUrl === true) return true;
+    if (node?.secret === true) return true;
   }
   return false;
 }

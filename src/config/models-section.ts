@@ -183,6 +183,10 @@ export const ModelSettings = z.strictObject({
     .max(64)
     .default([])
     .describe('Engines that run the model; the same model may run on several.'),
+  attempts: count()
+    .max(20)
+    .optional()
+    .describe('Attempts before the first byte, over all replicas. Default: by their number.'),
   requires: z.enum(['pro']).optional().describe('Only for accounts on this plan.'),
   regionRestrictions: z
     .array(z.string().regex(/^[A-Z]{2}$/, 'Must be a two-letter country code'))

@@ -7,6 +7,8 @@ import { fileSchema, SECTIONS } from './sections.ts';
 
 const INTRODUCTION = `# Configuration
 
+<!-- prettier-ignore-start -->
+
 _Generated from the schemas by \`node scripts/write-reference.ts\`._
 
 Farebox runs without a configuration. What you change goes into one YAML file, \`farebox.yaml\` in the
@@ -22,7 +24,7 @@ example](../../examples/farebox.yaml) shows each section in use.
 
 In every text value \`\${NAME}\` stands for an environment variable, \`\${NAME:-default}\` gives a
 default, and \`$\${\` is a literal \`\${\`. A variable that is not set is an error, so secrets never
-start out empty. Relative paths start at the folder of the file.
+start out empty. Inside \`{ }\` write it in quotes when a formatter touches the file. Relative paths start at the folder of the file.
 
 Amounts are USD with at most 9 decimals. They are taken digit by digit: \`0.1\` is exactly a tenth.
 
@@ -30,8 +32,7 @@ A changed file is taken over while the server runs, as a whole or, when anything
 at all. Sections marked _restart_ keep their old values until the next start; the log says so.
 `;
 
-/** The formatter would pad every table to its longest row. */
-const KEEP_START = '<!-- prettier-ignore-start -->\n';
+/** The formatter would pad every table to its longest row; see the start of `INTRODUCTION`. */
 const KEEP_END = '<!-- prettier-ignore-end -->';
 
 /** The whole page as Markdown. */
@@ -42,7 +43,7 @@ export function referencePage(): string {
     const change = section.change === 'restart' ? ' _Restart._' : '';
     return `## \`${name}\`\n\n${section.about}${change}\n\n${table(name, node)}`;
   });
-  const body = [INTRODUCTION, KEEP_START, ...parts].join('\n').trimEnd();
+  const body = [INTRODUCTION, ...parts].join('\n').trimEnd();
   return `${body}\n\n${KEEP_END}\n`;
 }
 

@@ -45,7 +45,7 @@ const DATABASE_URL = /^(sqlite:.+|postgres(ql)?:\/\/.+)$/;
 export const DatabaseSection = z
   .string()
   .regex(DATABASE_URL, 'Must start with sqlite: and a file, or postgres://')
-  .meta({ secretUrl: true })
+  .meta({ secret: true })
   .optional()
   .describe(
     '`sqlite:<file>` or `postgres://user:password@host/database`. Default: `sqlite:` with `farebox.db` in the data folder.',

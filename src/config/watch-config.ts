@@ -44,6 +44,7 @@ class Watch implements ConfigWatch {
   readonly #options: ConfigWatchOptions;
   #current: Config;
   #files: readonly string[];
+  /** Unknown at first, so that a change between loading and watching is not lost. */
   #texts: string | undefined;
   #reported = '';
   #watchers: FSWatcher[] = [];
@@ -56,7 +57,6 @@ class Watch implements ConfigWatch {
     this.#options = options;
     this.#current = options.current;
     this.#files = options.files;
-    this.#running = this.#remember();
     this.#watch();
     this.#stopPolling = options.clock.every(POLL_MS, () => void this.check());
   }
@@ -73,10 +73,6 @@ class Watch implements ConfigWatch {
     this.#cancelSettle?.();
     for (const watcher of this.#watchers) watcher.close();
     this.#watchers = [];
-  }
-
-  async #remember(): Promise<void> {
-    this.#texts = await this.#readAll();
   }
 
   async #look(force: boolean): Promise<void> {
@@ -110,7 +106,7 @@ class Watch implements ConfigWatch {
     const files = [...new Set([...this.#options.files, ...sources])];
     if (files.join('\n') === this.#files.join('\n')) return;
     this.#files = files;
-    this.#running = this.#running.then(() => this.#remember());
+    this.#texts = undefined;
     for (const watcher of this.#watchers) watcher.close();
     this.#watch();
   }

@@ -9,6 +9,7 @@
 import {
   type Document,
   isAlias,
+  isCollection,
   isMap,
   isNode,
   isPair,
@@ -33,7 +34,7 @@ export interface SourceProblem extends Position {
 }
 
 export interface YamlSource {
-  /** The plain value; empty values (`null`) are left out. */
+  /** The plain value; empty values (`null`) are `undefined`. */
   readonly value: unknown;
   readonly problems: readonly SourceProblem[];
   /** Paths (joined by `pathKey`) whose text holds a value of the environment. */
@@ -70,7 +71,13 @@ export function readYaml(text: string, environment: Environment): YamlSource {
     return { value: undefined, problems, fromEnvironment, positionOf };
   }
   const problems = resolveScalars(document, environment, fromEnvironment, at);
-  return { value: withoutNulls(plainValue(document)), problems, fromEnvironment, positionOf };
+  if (problems.length > 0) return { value: undefined, problems, fromEnvironment, positionOf };
+  const plain = plainValue(document);
+  if ('refused' in plain) {
+    const refused = { path: [], message: plain.refused, line: 1, column: 1 };
+    return { value: undefined, problems: [refused], fromEnvironment, positionOf };
+  }
+  return { value: withoutNulls(plain.value), problems, fromEnvironment, positionOf };
 }
 
 const SYNTAX: Readonly<Record<string, string>> = {
@@ -78,7 +85,7 @@ const SYNTAX: Readonly<Record<string, string>> = {
   DUPLICATE_KEY: 'The key stands here a second time',
   MULTIPLE_DOCS: 'The file must hold one document; remove the second `---`',
   MISSING_CHAR: 'A comma, a colon or a closing bracket or quote is missing',
-  BAD_INDENT: 'The indentation does not fit the lines above',
+  BAD_INDENT: 'A bracket is not closed, or the indentation does not fit the lines above',
 };
 
 function sentenceOfSyntax(code: string, message: string): string {
@@ -87,12 +94,14 @@ function sentenceOfSyntax(code: string, message: string): string {
   return known === undefined ? `Not valid YAML: ${detail}` : `${known} (${detail})`;
 }
 
-function plainValue(document: Document.Parsed): unknown {
+function plainValue(
+  document: Document.Parsed,
+): { readonly value: unknown } | { readonly refused: string } {
   try {
-    return document.toJS({ maxAliasCount: 1_000 });
+    return { value: document.toJS({ maxAliasCount: 1_000 }) };
   } catch {
-    // The only throw is the guard against aliases that multiply; the schema refuses `undefined`.
-    return undefined;
+    // The only throw is the guard against aliases that multiply.
+    return { refused: 'The aliases (*name) of the file multiply too often' };
   }
 }
 
@@ -104,6 +113,12 @@ function resolveScalars(
 ): SourceProblem[] {
   const problems: SourceProblem[] = [];
   visit(document, {
+    Pair(_key, pair, ancestors) {
+      if (!isCollection(pair.key)) return;
+      const message = 'A key must be a text; inside { } write "${NAME}" in quotes';
+      const offset = pair.key.range?.[0] ?? 0;
+      problems.push({ path: pathOf(null, ancestors), message, ...at(offset) });
+    },
     Scalar(key, node, ancestors) {
       if (typeof node.value === 'number') {
         node.value = exactNumber(node.value, node.source ?? String(node.value));
@@ -210,11 +225,13 @@ function substitute(hidden: string, environment: Environment): Substituted {
   return { text, used, problems };
 }
 
+/** `key:` with nothing behind it means the default; an unknown key stays visible to the schema. */
 function withoutNulls(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutNulls);
   if (value === null || typeof value !== 'object') return value ?? undefined;
-  const kept = Object.entries(value).filter(([, entry]) => entry !== null);
-  return Object.fromEntries(kept.map(([key, entry]) => [key, withoutNulls(entry)]));
+  return Object.fromEntries(
+    Object.entries(value).map(([key, entry]) => [key, withoutNulls(entry)]),
+  );
 }
 
 function offsetOf(document: Document.Parsed, path: Path, what: 'key' | 'value'): number {
