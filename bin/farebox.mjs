@@ -60,7 +60,8 @@ if (runtime === undefined || runtime === process.execPath) {
     },
   });
   // The child decides how to end; the signals that ask for it are passed on.
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => child.kill(signal));
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'])
+    process.on(signal, () => child.kill(signal));
   child.on('exit', (code, signal) => {
     if (signal !== null) process.kill(process.pid, signal);
     else process.exit(code ?? 1);

@@ -18,7 +18,7 @@ import { type Office, openOffice } from './app/office.ts';
 import { Catalog } from './catalog/catalog.ts';
 import type { Config } from './config/config.ts';
 import { Engines } from './engines/engines.ts';
-import { rateOfModel } from './flows/caller-limits.ts';
+import { callerRate } from './flows/caller-limits.ts';
 import { Charge } from './flows/charge.ts';
 import { type ChatParts, NO_ADDITIONS } from './flows/chat/chat.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
@@ -26,7 +26,13 @@ import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
 import { type Log, reasonOf } from './kernel/log.ts';
 import { usdToNano } from './kernel/money.ts';
-import { Concurrency, FailureGuard, LimitLog, MemoryWindows, StoredWindows } from './limits/limits.ts';
+import {
+  Concurrency,
+  FailureGuard,
+  LimitLog,
+  MemoryWindows,
+  StoredWindows,
+} from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
 import { engineDialect } from './wire/engine-request.ts';
 
@@ -196,7 +202,7 @@ function buildCore(parts: AppParts, office: Office) {
     log,
     serviceName: config.service.name,
     systemPrompt: () => config.service.systemPrompt ?? '',
-    rateOf: (caller, model) => rateOfModel(config.limits, caller, model),
+    rateOf: (caller, model) => callerRate(config.limits, caller, model),
     dialectOf: (id) => {
       const settings = configuredEngines(config).find((engine) => engine.id === id);
       return engineDialect(settings === undefined ? '' : hostOf(settings));

@@ -14,7 +14,9 @@ function settingsOf(id: string, engine: ConfiguredEngine): EngineSettings {
     protocol: 'openai',
     url: engine.url,
     headers: engine.headers,
-    concurrency: engine.maxConcurrent,
+    concurrency: engine.concurrency,
+    maxQueued: engine.maxQueued,
+    maxConnections: engine.maxConnections,
     timeLimits: {
       connectMs: engine.connectTimeoutMs,
       firstByteMs: engine.firstByteTimeoutMs,

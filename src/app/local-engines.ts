@@ -9,6 +9,7 @@ import type { Config } from '../config/config.ts';
 import type { EngineSettings } from '../engines/engines.ts';
 import { demoModels } from '../engines/llama/demo-model.ts';
 import { LlamaEngine, llamaAvailable } from '../engines/llama/llama-engine.ts';
+import type { LoadedLlamaModel } from '../engines/llama/llama-wire.ts';
 import type { Clock } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
@@ -79,25 +80,30 @@ export class LocalEngines {
   models(): DiscoveredModel[] {
     return (this.#llama?.models() ?? []).map((model) => ({
       id: model.id,
-      type: model.work === 'chat' ? ('text' as const) : ('embedding' as const),
-      origin: model.isDemo ? ('demo' as const) : ('downloaded' as const),
+      origin: model.isDemo ? 'demo' : 'downloaded',
       replicas: [{ engine: LLAMA_ENGINE, model: model.id }],
       context: model.contextTokens,
       ...(model.isDemo ? { description: DEMO_DESCRIPTION } : {}),
-      ...(model.work === 'chat'
-        ? {
-            capabilities: [
-              'functionCalling' as const,
-              'responseSchema' as const,
-              'logProbs' as const,
-              ...(model.canReason ? (['reasoning', 'reasoningEffort'] as const) : []),
-            ],
-          }
-        : { embedding: { dimensions: model.dimensions, customDimensions: true } }),
+      ...workOf(model),
     }));
   }
 
   async stop(): Promise<void> {
     await this.#llama?.stop();
   }
+}
+
+function workOf(
+  model: LoadedLlamaModel,
+): Pick<DiscoveredModel, 'type' | 'capabilities' | 'embedding'> {
+  if (model.work === 'embeddings') {
+    const { dimensions, contextTokens } = model;
+    const embedding = { dimensions, maxInputTokens: contextTokens, customDimensions: true };
+    return { type: 'embedding', embedding };
+  }
+  const reasoning = model.canReason ? (['reasoning', 'reasoningEffort'] as const) : [];
+  return {
+    type: 'text',
+    capabilities: ['functionCalling', 'responseSchema', 'logProbs', ...reasoning],
+  };
 }

@@ -51,7 +51,10 @@ export interface FirstOwner {
 }
 
 /** Makes the owner account with its starter credit and key, if there is no account yet. */
-export async function welcomeOwner(office: Office, config: Config): Promise<FirstOwner | undefined> {
+export async function welcomeOwner(
+  office: Office,
+  config: Config,
+): Promise<FirstOwner | undefined> {
   if ((await office.identity.accounts()).length > 0) return undefined;
   const creditNano = usdToNano(config.limits.starterCreditUsd);
   return office.store.transaction(async (tx) => {
