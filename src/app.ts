@@ -34,7 +34,7 @@ import {
   StoredWindows,
 } from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
-import { engineDialect } from './wire/engine-request.ts';
+import { type EngineDialect, engineDialect } from './wire/engine-request.ts';
 
 export const BASE_PATH = '/api/v1';
 /** How long a closing server waits for engines that still answer callers who left. */
@@ -172,8 +172,13 @@ function buildCore(parts: AppParts, office: Office) {
   const engines = new Engines({ clock, ids, log });
   const catalog = new Catalog({ settings: config, clock });
   const localEngines = new LocalEngines({ config, clock, ids, log, onChange: () => refresh() });
+  let minimumCredit = usdToNano(config.limits.minimumCreditUsd);
+  let dialects = new Map<string, EngineDialect>();
   const refresh = (): void => {
-    engines.update([...configuredEngines(config), ...localEngines.engines()]);
+    const configured = configuredEngines(config);
+    engines.update([...configured, ...localEngines.engines()]);
+    dialects = new Map(configured.map((one) => [one.id, engineDialect(hostOf(one))]));
+    minimumCredit = usdToNano(config.limits.minimumCreditUsd);
     catalog.setDiscovered(localEngines.models());
   };
   refresh();
@@ -191,7 +196,7 @@ function buildCore(parts: AppParts, office: Office) {
     limitLog,
     clock,
     log,
-    minimumCreditNano: () => usdToNano(config.limits.minimumCreditUsd),
+    minimumCreditNano: () => minimumCredit,
     walletRefusal: () => walletsNotConfigured(),
   });
   const chat: ChatParts = {
@@ -204,10 +209,7 @@ function buildCore(parts: AppParts, office: Office) {
     serviceName: config.service.name,
     systemPrompt: () => config.service.systemPrompt ?? '',
     rateOf: (caller, model) => callerRate(config.limits, caller, model),
-    dialectOf: (id) => {
-      const settings = configuredEngines(config).find((engine) => engine.id === id);
-      return engineDialect(settings === undefined ? '' : hostOf(settings));
-    },
+    dialectOf: (id) => dialects.get(id) ?? engineDialect(''),
     additionsFor: async () => NO_ADDITIONS,
   };
   const concurrency = new Concurrency();

@@ -18,16 +18,20 @@ const NO_OUTPUT = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 
 
 export async function wholeAnswer(run: ChatRun): Promise<void> {
   const { parts, request, call, model } = run;
-  const answer = await parts.engines.collect({ ...engineCall(run), isUsable });
+  let read: ChatAnswer | undefined;
+  const answer = await parts.engines.collect({
+    ...engineCall(run),
+    // An answer that is cut or no chat completion is the engine's failure: another replica may do better.
+    isUsable: (body) => {
+      read = readUsable(body, run);
+      return read !== undefined;
+    },
+  });
   if (!answer.ok) {
     if (answer.reason === 'aborted') return settleAborted(run, answer);
     throw chatFault(run, answer);
   }
-  const read = readChatAnswer(answer.body, {
-    stripThinkTags:
-      request.parameters.strip_thinking_response || request.parameters.disable_thinking,
-    dropReasoning: request.parameters.disable_thinking,
-  });
+  if (read === undefined) throw new Error('A usable answer was read');
   const bill = billOf(run, read);
   const settlement = await parts.charge.settle(run.admission, {
     costNano: bill.costNano,
@@ -65,14 +69,16 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
   );
 }
 
-/** An answer that is cut or not JSON is the engine's failure, and another replica may do better. */
-function isUsable(body: Buffer): boolean {
+function readUsable(body: Buffer, run: ChatRun): ChatAnswer | undefined {
+  const { parameters } = run.request;
   try {
-    readChatAnswer(body, { stripThinkTags: false, dropReasoning: false });
-    return true;
+    return readChatAnswer(body, {
+      stripThinkTags: parameters.strip_thinking_response || parameters.disable_thinking,
+      dropReasoning: parameters.disable_thinking,
+    });
   } catch {
-    // Read again, and reported, by the flow when no replica gives a usable one.
-    return false;
+    // The engines' door reports it as `garbage` when no replica gives a usable answer.
+    return undefined;
   }
 }
 

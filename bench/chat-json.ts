@@ -1,0 +1,39 @@
+/** How many chats in one piece a second, and at what CPU, beside a bare undici proxy. */
+import { compare, report, startProcess, stopAll, temporaryFolder } from './harness.ts';
+
+const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
+const upstream = await startProcess('./upstream.ts');
+const bare = await startProcess('./bare-proxy.ts', { args: [upstream.url] });
+const gateway = await startProcess('./gateway.ts', {
+  args: [upstream.url],
+  env: { FAREBOX_DATA: temporaryFolder() },
+});
+const targets = [
+  { name: 'bare undici proxy', ...bare },
+  {
+    name: 'farebox (SQLite)',
+    ...gateway,
+    headers: { authorization: `Bearer ${gateway.extra['key']}` },
+  },
+];
+const body = (bytes: number): Buffer =>
+  Buffer.from(
+    JSON.stringify({
+      model: 'bench-model',
+      messages: [{ role: 'user', content: 'a '.repeat(bytes / 2) }],
+    }),
+  );
+try {
+  const load = { path: '/chat/completions', connections: 64, windowMs: 1_000 };
+  report('chat JSON, 1 KB prompt', await compare(targets, { ...load, body: body(1_000) }, ROUNDS));
+  report(
+    'chat JSON, 100 KB prompt',
+    await compare(targets, { ...load, body: body(100_000) }, ROUNDS),
+  );
+  report(
+    'chat JSON, one caller',
+    await compare(targets, { ...load, connections: 1, body: body(1_000) }, ROUNDS),
+  );
+} finally {
+  await stopAll();
+}

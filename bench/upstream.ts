@@ -1,0 +1,82 @@
+/** A fast OpenAI-shaped upstream: a fixed answer of 1.5 KB, or a stream of chunks. */
+import { createServer } from 'node:http';
+
+const content = 'The quick brown fox jumps over the lazy dog. '.repeat(28);
+const answer = Buffer.from(
+  JSON.stringify({
+    id: 'chatcmpl-upstream',
+    object: 'chat.completion',
+    created: 1_750_000_000,
+    model: 'upstream-model',
+    choices: [
+      {
+        index: 0,
+        message: { role: 'assistant', content, reasoning_content: null, tool_calls: [] },
+        finish_reason: 'stop',
+        logprobs: null,
+        stop_reason: null,
+      },
+    ],
+    usage: { prompt_tokens: 200, completion_tokens: 300, total_tokens: 500 },
+  }),
+);
+
+const CHUNKS = 64;
+const chunk = (delta: unknown, finish: string | null): string =>
+  `data: ${JSON.stringify({
+    id: 'chatcmpl-upstream',
+    object: 'chat.completion.chunk',
+    created: 1_750_000_000,
+    model: 'upstream-model',
+    choices: [{ index: 0, delta, finish_reason: finish }],
+  })}\n\n`;
+const pieces = [
+  chunk({ role: 'assistant', content: '' }, null),
+  ...Array.from({ length: CHUNKS }, (_, index) => chunk({ content: ` word${index}` }, null)),
+  chunk({}, 'stop'),
+].map((text) => Buffer.from(text));
+const tail = Buffer.from(
+  `data: ${JSON.stringify({ id: 'chatcmpl-upstream', object: 'chat.completion.chunk', created: 1_750_000_000, model: 'upstream-model', choices: [], usage: { prompt_tokens: 200, completion_tokens: 65, total_tokens: 265 } })}\n\ndata: [DONE]\n\n`,
+);
+
+const server = createServer((request, response) => {
+  let streams = false;
+  request.on('data', (data: Buffer) => {
+    if (data.includes('"stream":true')) streams = true;
+  });
+  request.on('end', () => {
+    if (!streams) {
+      response.writeHead(200, {
+        'content-type': 'application/json',
+        'content-length': answer.length,
+      });
+      response.end(answer);
+      return;
+    }
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    const paceMs = Number(process.env['PACE_MS'] ?? '0');
+    if (paceMs === 0) {
+      for (const piece of pieces) response.write(piece);
+      response.end(tail);
+      return;
+    }
+    let at = 0;
+    const timer = setInterval(() => {
+      const piece = pieces[at];
+      at += 1;
+      if (piece !== undefined) response.write(piece);
+      else {
+        clearInterval(timer);
+        response.end(tail);
+      }
+    }, paceMs);
+    response.on('close', () => clearInterval(timer));
+  });
+});
+server.keepAliveTimeout = 60_000;
+server.listen(0, '127.0.0.1', () => {
+  const address = server.address();
+  if (address === null || typeof address === 'string') return;
+  process.send?.({ url: `http://127.0.0.1:${address.port}` });
+});
+process.on('disconnect', () => process.exit(0));
