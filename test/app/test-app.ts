@@ -1,0 +1,145 @@
+/**
+ * A whole farebox in this process for tests: real server, real database, real engines where they
+ * run; configuration as YAML text. Stopped and removed when the suite ends.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type App, BASE_PATH, startApp } from '../../src/app.ts';
+import { type FirstOwner, welcomeOwner } from '../../src/app/office.ts';
+import { type Config, formatProblem, loadConfig } from '../../src/config/config.ts';
+import type { NewKey } from '../../src/identity/identity.ts';
+import { type Clock, systemClock } from '../../src/kernel/clock.ts';
+import { systemIds } from '../../src/kernel/ids.ts';
+import { type Log, silentLog } from '../../src/kernel/log.ts';
+import { usdToNano } from '../../src/kernel/money.ts';
+
+export interface TestAppOptions {
+  /** Sections of `farebox.yaml`; listen address, discovery and embedded engines are set here. */
+  readonly yaml?: string;
+  /** Default: a SQLite file in the data folder. */
+  readonly databaseUrl?: string;
+  /** Default: a folder that is removed with the app. */
+  readonly dataFolder?: string;
+  readonly clock?: Clock;
+  readonly log?: Log;
+  /** Start the embedded demo engine. Default false: it takes a child process. */
+  readonly embedded?: boolean;
+}
+
+export interface TestApp {
+  readonly app: App;
+  readonly config: Config;
+  /** `http://127.0.0.1:<port>/api/v1`. */
+  readonly url: string;
+  readonly owner: FirstOwner;
+  /** A key of the owner account, or of another. */
+  key(settings?: Partial<NewKey>): Promise<string>;
+  /** A further account with credit and one key. */
+  account(usd: string, settings?: Partial<NewKey>): Promise<{ accountId: string; secret: string }>;
+  /** Fails unless the audit is clean. */
+  audit(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+export async function startTestApp(options: TestAppOptions = {}): Promise<TestApp> {
+  const folder = options.dataFolder ?? mkdtempSync(join(tmpdir(), 'farebox-app-'));
+  const yaml = [
+    options.databaseUrl === undefined ? '' : `database: ${JSON.stringify(options.databaseUrl)}`,
+    options.embedded === true
+      ? 'embedded: { download: false, threads: 1 }'
+      : 'embedded: { enabled: false }',
+    'discovery: { enabled: false }',
+    options.yaml ?? '',
+  ].join('\n');
+  const loaded = await loadConfig({
+    env: { FAREBOX_DATA: folder, PORT: '0' },
+    cwd: folder,
+    readFile: async () => yaml,
+  });
+  if (!loaded.ok) throw new Error(loaded.problems.map(formatProblem).join('\n'));
+  const { config } = loaded;
+  const app = await startApp({
+    config,
+    clock: options.clock ?? systemClock(),
+    ids: systemIds(),
+    log: options.log ?? silentLog,
+    version: '20260102.030405',
+  });
+  const made = await welcomeOwner(app.office, config);
+  const owner = made ?? (await existingOwner(app));
+  return {
+    app,
+    config,
+    url: `${app.address}${BASE_PATH}`,
+    owner,
+    key: (settings = {}) => newKey(app, { accountId: owner.accountId, ...settings }),
+    account: async (usd, settings = {}) => {
+      const account = await app.office.identity.createAccount('test', 'paid');
+      await credit(app, account.id, usd);
+      return { accountId: account.id, secret: await newKey(app, { ...settings, accountId: account.id }) };
+    },
+    audit: async () => {
+      const report = await app.office.ledger.audit();
+      if (!report.ok) throw new Error(`Audit: ${JSON.stringify(report.differences, bigints)}`);
+    },
+    stop: async () => {
+      await app.close();
+      if (options.dataFolder === undefined) rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function existingOwner(app: App): Promise<FirstOwner> {
+  const [account] = await app.office.identity.accounts();
+  if (account === undefined) throw new Error('There is no account');
+  const secret = await newKey(app, { accountId: account.id });
+  return { accountId: account.id, secret, creditNano: usdToNano('0') };
+}
+
+async function newKey(
+  app: App,
+  settings: Partial<NewKey> & { readonly accountId: string },
+): Promise<string> {
+  const wanted: NewKey = {
+    kind: 'INFERENCE',
+    description: 'test',
+    expiresMs: undefined,
+    limitPeriod: 'EPOCH',
+    usdLimitNano: undefined,
+    diemLimitNano: undefined,
+    modelPrivacy: 'ALL',
+    models: undefined,
+    limits: {},
+    ...settings,
+  };
+  const { key, secret } = await app.office.identity.createKey(wanted);
+  if (key.usdLimitNano !== undefined || key.diemLimitNano !== undefined) {
+    await app.office.store.transaction((tx) =>
+      app.office.ledger.setAllowance(tx, {
+        id: key.id,
+        accountId: key.accountId,
+        period: key.limitPeriod,
+        usdLimitNano: key.usdLimitNano,
+        diemLimitNano: key.diemLimitNano,
+      }),
+    );
+  }
+  return secret;
+}
+
+async function credit(app: App, accountId: string, usd: string): Promise<void> {
+  await app.office.store.transaction((tx) =>
+    app.office.ledger.creditIn(tx, {
+      accountId,
+      amountNano: usdToNano(usd),
+      from: 'house:operator-credit',
+      kind: 'CREDIT',
+      id: `test-${accountId}-${usd}`,
+    }),
+  );
+}
+
+function bigints(_key: string, value: unknown): unknown {
+  return typeof value === 'bigint' ? String(value) : value;
+}
