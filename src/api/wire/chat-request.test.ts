@@ -152,7 +152,7 @@ test('what is no JSON object is refused by name', () => {
 test('required fields are named', () => {
   assert.deepEqual(
     refusal({})
-      .issues.map((issue) => issue.path[0])
+      .issues.map((issue) => String(issue.path[0]))
       .sort(),
     ['messages', 'model'],
   );

@@ -8,7 +8,8 @@
  */
 import { z } from 'zod';
 import { Fault } from '../../kernel/faults.ts';
-import { spliceObject, type JsonObject, type ParsedObject } from './json-splice.ts';
+import type { JsonObject } from './json-scan.ts';
+import { spliceObject, type ParsedObject } from './json-splice.ts';
 import { invalidRequest, parseJsonObject, refuseIssues, type FlatIssue } from './validation.ts';
 
 /** `service.md`, Other constants. */

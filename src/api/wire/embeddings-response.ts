@@ -8,7 +8,16 @@
 import { endianness } from 'node:os';
 import { Fault } from '../../kernel/faults.ts';
 import type { EmbeddingEncoding } from './embeddings-request.ts';
-import { elementSpans, isJsonObject, memberSpans, skipSpace } from './json-splice.ts';
+import {
+  isJsonObject,
+  jsonBytes,
+  skipSpace,
+  skipString,
+  skipValue,
+  visitElements,
+  visitMembers,
+  type JsonBytes,
+} from './json-scan.ts';
 import type { Cost } from './usage.ts';
 
 /** One vector as its JSON stands in an engine's answer: a list of numbers or a base64 string. */
@@ -27,6 +36,9 @@ export interface EngineEmbeddings {
 }
 
 const QUOTE = 0x22;
+const OPEN_BRACE = 0x7b;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
 const FLOAT_BYTES = 4;
 
 function garbage(what: string): Fault {
@@ -38,63 +50,95 @@ function garbage(what: string): Fault {
 
 /** Reads an engine's answer to `count` inputs. Throws `INFERENCE_FAILED` for anything else. */
 export function readEmbeddings(bytes: Buffer, count: number): EngineEmbeddings {
-  const members = bytes[skipSpace(bytes, 0)] === 0x7b ? memberSpans(bytes) : [];
-  const data = members.find((member) => member.key === 'data');
-  if (data === undefined || bytes[data.valueStart] !== 0x5b) throw garbage('no data');
+  const { json } = jsonBytes(bytes);
+  if (bytes[skipSpace(bytes, 0)] !== OPEN_BRACE) throw garbage('no object');
   const vectors: (RawVector | undefined)[] = Array.from({ length: count }, () => undefined);
-  for (const [position, item] of elementSpans(bytes, data.valueStart).entries()) {
-    const { index, vector } = readItem(bytes, item.start, position);
-    if (index >= count || vectors[index] !== undefined) throw garbage('an index out of range');
-    vectors[index] = vector;
-  }
+  let promptTokens: number | undefined;
+  // One pass: the vectors are read while they are skipped.
+  visitMembers(json, 0, (key, _start, at) => {
+    if (key === 'data' && bytes[at] === OPEN_BRACKET) return readData(json, at, vectors);
+    const end = skipValue(json, at);
+    if (key === 'usage') promptTokens = promptTokensOf(bytes, at, end);
+    return end;
+  });
   const complete = vectors.filter((vector) => vector !== undefined);
   if (complete.length !== count) throw garbage(`${complete.length} vectors for ${count} inputs`);
-  const usage = members.find((member) => member.key === 'usage');
-  const promptTokens =
-    usage === undefined ? undefined : promptTokensOf(bytes, usage.valueStart, usage.end);
   return { vectors: complete, promptTokens };
 }
 
-function readItem(
-  bytes: Buffer,
-  at: number,
-  position: number,
-): { readonly index: number; readonly vector: RawVector } {
-  if (bytes[at] !== 0x7b) throw garbage('an item that is no object');
-  const members = memberSpans(bytes, at);
-  const embedding = members.find((member) => member.key === 'embedding');
-  const named = members.find((member) => member.key === 'index');
-  if (embedding === undefined) throw garbage('an item without embedding');
-  const index =
-    named === undefined ? position : Number(bytes.toString('latin1', named.valueStart, named.end));
-  if (!Number.isSafeInteger(index) || index < 0) throw garbage('an index that is no number');
-  const { valueStart: start, end } = embedding;
-  const encoding = bytes[start] === QUOTE ? 'base64' : 'float';
-  const isSound =
-    encoding === 'base64' ? isBase64(bytes, start, end) : isNumbers(bytes, start, end);
-  if (!isSound) throw garbage('an embedding that is no vector');
-  return { index, vector: { bytes, start, end, encoding } };
+/** Puts each item's vector in its place; gives back the offset after the list. */
+function readData(json: JsonBytes, at: number, into: (RawVector | undefined)[]): number {
+  let position = 0;
+  return visitElements(json, at, (start) => {
+    const { index, vector, end } = readItem(json, start, position);
+    if (index >= into.length || into[index] !== undefined) throw garbage('an index out of range');
+    into[index] = vector;
+    position += 1;
+    return end;
+  });
 }
 
-/** Whether the bytes are `[` numbers, commas, white space `]`: enough to pass them on. */
-function isNumbers(bytes: Buffer, start: number, end: number): boolean {
-  if (bytes[start] !== 0x5b || bytes[end - 1] !== 0x5d) return false;
-  let digits = 0;
-  for (let at = start + 1; at < end - 1; at += 1) {
+interface Item {
+  readonly index: number;
+  readonly vector: RawVector;
+  readonly end: number;
+}
+
+function readItem(json: JsonBytes, start: number, position: number): Item {
+  const { bytes, latin1 } = json;
+  if (bytes[start] !== OPEN_BRACE) throw garbage('an item that is no object');
+  let index = position;
+  let vector: RawVector | undefined;
+  const end = visitMembers(json, start, (key, _start, at) => {
+    if (key === 'embedding') {
+      vector = readVector(json, at);
+      return vector.end;
+    }
+    const valueEnd = skipValue(json, at);
+    if (key === 'index') index = Number(latin1.slice(at, valueEnd));
+    return valueEnd;
+  });
+  if (vector === undefined) throw garbage('an item without embedding');
+  if (!Number.isSafeInteger(index) || index < 0) throw garbage('an index that is no number');
+  return { index, vector, end };
+}
+
+function readVector(json: JsonBytes, start: number): RawVector {
+  const { bytes } = json;
+  const encoding = bytes[start] === QUOTE ? 'base64' : 'float';
+  const end = encoding === 'base64' ? skipString(json, start) : skipNumbers(bytes, start);
+  const isSound = encoding === 'float' ? end > start : isBase64(json.latin1, start + 1, end - 1);
+  if (!isSound) throw garbage('an embedding that is no vector');
+  return { bytes, start, end, encoding };
+}
+
+/**
+ * The offset after a list that holds digits and what may stand between them, and nothing else;
+ * -1 for any other value. That is enough to pass it on.
+ */
+function skipNumbers(bytes: Buffer, start: number): number {
+  if (bytes[start] !== OPEN_BRACKET) return -1;
+  let hasDigit = false;
+  for (let at = start + 1; at < bytes.length; at += 1) {
     const byte = bytes[at] ?? 0;
-    if (byte >= 0x30 && byte <= 0x39) digits += 1;
-    // Space, tab, line feed, carriage return, `+ , - .`, `E`, `e`.
+    if (byte >= 0x30 && byte <= 0x39) hasDigit = true;
+    else if (byte === CLOSE_BRACKET) return hasDigit ? at + 1 : -1;
+    // White space, `+ , - .`, `E`, `e`.
     else if (byte > 0x20 && (byte < 0x2b || byte > 0x2e) && byte !== 0x45 && byte !== 0x65) {
-      return false;
+      return -1;
     }
   }
-  return digits > 0;
+  return -1;
 }
 
-function isBase64(bytes: Buffer, start: number, end: number): boolean {
-  const text = bytes.toString('latin1', start + 1, end - 1);
-  if (text.length === 0 || !/^[A-Za-z0-9+/]+={0,2}$/.test(text)) return false;
-  return Math.floor((text.replace(/=+$/, '').length * 3) / 4) % FLOAT_BYTES === 0;
+const BASE64_TEXT = /^[A-Za-z0-9+/]+={0,2}$/;
+
+/** Whether the text is base64 of whole floats. */
+function isBase64(latin1: string, start: number, end: number): boolean {
+  const text = latin1.slice(start, end);
+  if (!BASE64_TEXT.test(text)) return false;
+  const padding = text.endsWith('==') ? 2 : Number(text.endsWith('='));
+  return Math.floor(((text.length - padding) * 3) / 4) % FLOAT_BYTES === 0;
 }
 
 function promptTokensOf(bytes: Buffer, start: number, end: number): number | undefined {

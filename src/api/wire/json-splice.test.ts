@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { memberSpans, skipValue, spliceObject, type ParsedObject } from './json-splice.ts';
+import { jsonBytes, memberSpans, skipValue } from './json-scan.ts';
+import { spliceObject, type ParsedObject } from './json-splice.ts';
 
 const keys = fc.oneof(
   fc.constantFrom('model', 'messages', 'a', 'b', 'stream', 'é"\\'),
@@ -13,8 +14,8 @@ const values = fc.jsonValue({ maxDepth: 3, stringUnit: 'binary' });
 const objects = fc.dictionary(safeKeys, values, { maxKeys: 6 });
 
 function parsed(text: string): ParsedObject {
-  const bytes = Buffer.from(text);
-  return { bytes, body: JSON.parse(text), members: memberSpans(bytes) };
+  const { json } = jsonBytes(Buffer.from(text));
+  return { json, body: JSON.parse(text), members: memberSpans(json) };
 }
 
 test('a splice parses to exactly the target, whatever changed', () => {
@@ -53,7 +54,7 @@ test('elements of an array that stay the same keep their bytes', () => {
 
 test('nothing changed gives the very bytes back', () => {
   const doc = parsed(' { "a" : 1 , "b" : [ ] } ');
-  assert.equal(spliceObject(doc, { ...doc.body }), doc.bytes);
+  assert.equal(spliceObject(doc, { ...doc.body }), doc.json.bytes);
 });
 
 test('a key that is there twice is written once, with the value that was validated', () => {
@@ -65,7 +66,7 @@ test('the end of a value is found for every value', () => {
   fc.assert(
     fc.property(values, (value) => {
       const bytes = Buffer.from(`${JSON.stringify(value)},`);
-      assert.equal(skipValue(bytes, 0), bytes.length - 1);
+      assert.equal(skipValue(jsonBytes(bytes).json, 0), bytes.length - 1);
     }),
   );
 });
@@ -76,11 +77,11 @@ test('long strings with runs of backslashes end where they end', () => {
       `${'x'.repeat(40)}${'\\'.repeat(run)}"${'y'.repeat(40)}${'\\'.repeat(run)}`,
     );
     const bytes = Buffer.from(`${text}"`);
-    assert.equal(skipValue(bytes, 0), bytes.length - 1);
+    assert.equal(skipValue(jsonBytes(bytes).json, 0), bytes.length - 1);
   }
 });
 
 test('too many levels are refused', () => {
   const bytes = Buffer.from(`{"a":${'['.repeat(300)}${']'.repeat(300)}}`);
-  assert.throws(() => memberSpans(bytes), { code: 'INVALID_JSON' });
+  assert.throws(() => memberSpans(jsonBytes(bytes).json), { code: 'INVALID_JSON' });
 });
