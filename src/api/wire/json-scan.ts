@@ -78,7 +78,8 @@ export function skipString(json: JsonBytes, at: number): number {
   return skipLongString(json, index);
 }
 
-function skipLongString({ bytes, latin1 }: JsonBytes, from: number): number {
+function skipLongString(json: JsonBytes, from: number): number {
+  const { bytes, latin1 } = json;
   let quote = latin1.indexOf('"', from);
   while (quote !== -1) {
     let run = quote - 1;
@@ -166,7 +167,7 @@ export function visitMembers(
 
 function decodeKey({ bytes, latin1 }: JsonBytes, start: number, end: number): string {
   const raw = latin1.slice(start + 1, end - 1);
-  if (PLAIN_KEY.test(raw)) return raw;
+  if (isPlain(bytes, start + 1, end - 1)) return raw;
   try {
     const key: unknown = JSON.parse(bytes.toString('utf8', start, end));
     return typeof key === 'string' ? key : raw;
@@ -176,7 +177,14 @@ function decodeKey({ bytes, latin1 }: JsonBytes, start: number, end: number): st
   }
 }
 
-const PLAIN_KEY = /^[\w-]*$/;
+/** Whether the bytes are ASCII without an escape: then they are the key as they stand. */
+function isPlain(bytes: Buffer, start: number, end: number): boolean {
+  for (let at = start; at < end; at += 1) {
+    const byte = bytes[at] ?? BACKSLASH;
+    if (byte === BACKSLASH || byte > 0x7e) return false;
+  }
+  return true;
+}
 
 /** The elements of the array whose bracket is at or after `at`. */
 export function elementSpans(json: JsonBytes, at: number): Span[] {
