@@ -3,12 +3,12 @@
  * microseconds per operation; the baselines parse and write JSON in the plain way.
  * Run: node bench/chat-wire.ts
  */
-import { parseChatRequest } from '../src/api/wire/chat-request.ts';
-import { readChatAnswer, writeChatAnswer } from '../src/api/wire/chat-response.ts';
-import { ChatStream } from '../src/api/wire/chat-stream.ts';
-import { engineDialect, engineRequest } from '../src/api/wire/engine-request.ts';
-import { readEmbeddings, writeEmbeddings } from '../src/api/wire/embeddings-response.ts';
-import { echoParameters, SVC_PARAMETER_DEFAULTS } from '../src/api/wire/svc-parameters.ts';
+import { parseChatRequest } from '../src/wire/chat-request.ts';
+import { readChatAnswer, writeChatAnswer } from '../src/wire/chat-response.ts';
+import { ChatStream } from '../src/wire/chat-stream.ts';
+import { engineDialect, engineRequest } from '../src/wire/engine-request.ts';
+import { readEmbeddings, writeEmbeddings } from '../src/wire/embeddings-response.ts';
+import { echoParameters, SVC_PARAMETER_DEFAULTS } from '../src/wire/svc-parameters.ts';
 
 const ROUNDS = 15;
 const ROUND_MS = 20;

@@ -20,13 +20,19 @@ export function nano(value: bigint | number): Nano {
 
 /** Half-up division of non-negative integers: the only rounding of money. */
 export function divideHalfUp(numerator: bigint, denominator: bigint): bigint {
-  assert(numerator >= 0n && denominator > 0n, 'money division needs numerator >= 0, denominator > 0');
+  assert(
+    numerator >= 0n && denominator > 0n,
+    'money division needs numerator >= 0, denominator > 0',
+  );
   return (2n * numerator + denominator) / (2n * denominator);
 }
 
 /** Division rounded towards the larger integer; bounds (holds) use it, never settles. */
 export function divideUp(numerator: bigint, denominator: bigint): bigint {
-  assert(numerator >= 0n && denominator > 0n, 'money division needs numerator >= 0, denominator > 0');
+  assert(
+    numerator >= 0n && denominator > 0n,
+    'money division needs numerator >= 0, denominator > 0',
+  );
   return (numerator + denominator - 1n) / denominator;
 }
 

@@ -1,57 +1,52 @@
 /**
- * The database seam: one SQL text for SQLite and PostgreSQL, asynchronous and set-based.
- *
- * - Placeholders are `$1`, `$2`, … on both. Integers come back as `bigint`, text as `string`, bytes
- *   as `Buffer`; booleans are stored as 0 and 1 in BIGINT columns.
- * - A promise of `query` (for a writing statement) or `transaction` resolves when the change is
- *   durable on disk, unless the call says `{ durable: false }`.
- * - A transaction body awaits nothing but its own `tx`: on SQLite it holds the one writer's turn.
- *   It may be run again after a serialization failure, so it has no effect outside the database.
- *
- * The store does not know what a table means; a noun's tables carry the noun's prefix and are
- * named in its folder only.
+ * The door of the store: opens the database that a URL names. `sqlite:<path>` is one file beside
+ * one server; `postgres://…` is shared by any number of processes and machines.
  */
+import { resolve } from 'node:path';
+import type { Clock } from '../kernel/clock.ts';
+import type { Ids } from '../kernel/ids.ts';
+import type { Log } from '../kernel/log.ts';
+import type { Store } from './contract.ts';
+import { PostgresStore } from './postgres/postgres-store.ts';
+import { SqliteStore } from './sqlite/sqlite-store.ts';
 
-export type Dialect = 'sqlite' | 'postgres';
+export type {
+  Column,
+  Dialect,
+  Migration,
+  Parameter,
+  Queryable,
+  Row,
+  Store,
+  WriteOptions,
+} from './contract.ts';
+export { StoreUnavailable, isUniqueViolation } from './failures.ts';
+export { Batcher } from './batcher.ts';
+export { type ServerLock, lockDataFolder } from './sqlite/server-lock.ts';
 
-export type Parameter = string | number | bigint | boolean | null | Uint8Array;
-
-export type Column = string | number | bigint | null | Buffer;
-
-export type Row = Readonly<Record<string, Column>>;
-
-export interface Queryable {
-  /** Runs one statement; rows of a SELECT or a RETURNING clause. */
-  query<R = Row>(sql: string, parameters?: readonly Parameter[]): Promise<readonly R[]>;
+export interface OpenStoreOptions {
+  /** `sqlite:./data/farebox.db` or `postgres://user:secret@host/database`. */
+  readonly url: string;
+  /** Connections of one process to PostgreSQL. */
+  readonly maxConnections?: number;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
 }
 
-export interface WriteOptions {
-  /** `false` lets the promise resolve before the change is on disk: for what a crash may undo. */
-  readonly durable?: boolean;
-}
+const DEFAULT_CONNECTIONS = 8;
 
-export interface Store extends Queryable {
-  readonly dialect: Dialect;
-  /** Runs `body` in one transaction: all of it or nothing; retried on serialization failures. */
-  transaction<T>(body: (tx: Queryable) => Promise<T>, options?: WriteOptions): Promise<T>;
-  /** Applies the migrations that this database does not have yet, in the given order. */
-  migrate(migrations: readonly Migration[]): Promise<void>;
-  /** Whether the database answers: `undefined`, or the reason why not. */
-  unavailable(): string | undefined;
-  close(): Promise<void>;
-}
-
-/** One step of the schema. `id` is `<noun>-<number>`, never changed once released. */
-export interface Migration {
-  readonly id: string;
-  /** Statements separated by `;` at line ends, valid on both; or one text for each dialect. */
-  readonly up: string | { readonly sqlite: string; readonly postgres: string };
-}
-
-/** Turns a caught error into `true` when a unique constraint refused the row, on both databases. */
-export function isUniqueViolation(error: unknown): boolean {
-  if (!(error instanceof Error)) return false;
-  const code = (error as { code?: unknown }).code; // pg errors carry SQLSTATE in `code`
-  if (code === '23505') return true;
-  return /UNIQUE constraint failed/.test(error.message);
+/** Opens the database; throws when the URL names no known kind or the file cannot be opened. */
+export function openStore(options: OpenStoreOptions): Store {
+  const { url } = options;
+  if (url.startsWith('sqlite:')) {
+    return new SqliteStore({ path: resolve(url.slice('sqlite:'.length)) });
+  }
+  if (/^postgres(?:ql)?:\/\//.test(url)) {
+    return new PostgresStore({
+      ...options,
+      maxConnections: options.maxConnections ?? DEFAULT_CONNECTIONS,
+    });
+  }
+  throw new Error('The database URL must start with "sqlite:" or "postgres://"');
 }

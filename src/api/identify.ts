@@ -1,0 +1,101 @@
+/**
+ * Stage "identify": who calls, by the route's rule. A wallet header beats Bearer where wallets are
+ * welcome; without any credential the answer is the 402 that tells how to get one.
+ */
+import type { Caller } from '../identity/identity.ts';
+import { Fault } from '../kernel/faults.ts';
+import type { Exchange } from './exchange.ts';
+import type { Route } from './route.ts';
+
+export interface IdentifyParts {
+  /** The caller behind an API key or a wallet's session token. Throws 401. */
+  readonly callerOfBearer: (token: string) => Promise<Caller>;
+  /** The caller behind a sign-in header. Throws 401. */
+  readonly callerOfSignIn: (header: string, exchange: Exchange) => Promise<Caller>;
+  /**
+   * The caller behind a payment header on an inference endpoint: the payment is taken as a top-up.
+   */
+  readonly callerOfPayment: (header: string, exchange: Exchange) => Promise<Caller>;
+  /** The 402 discovery answer. */
+  readonly discovery: (exchange: Exchange, route: Route) => Fault;
+  /** Refuses a caller with too many requests in flight; gives the slot back when it closes. */
+  readonly enter: (exchange: Exchange, caller: Caller) => void;
+}
+
+const BEARER = /^Bearer[ ]+(\S+)$/i;
+
+export function identifyStage(parts: IdentifyParts) {
+  return async (exchange: Exchange, route: Route): Promise<Caller | undefined> => {
+    if (route.auth === 'public') return optionalCaller(parts, exchange);
+    const caller = await credentialCaller(parts, exchange, route);
+    if (caller === undefined) throw parts.discovery(exchange, route);
+    requireKind(caller, route);
+    parts.enter(exchange, caller);
+    return caller;
+  };
+}
+
+/** A public route shows more to a known caller, and does not mind an unknown one. */
+async function optionalCaller(
+  parts: IdentifyParts,
+  exchange: Exchange,
+): Promise<Caller | undefined> {
+  const token = BEARER.exec(exchange.header('authorization') ?? '')?.[1];
+  if (token === undefined) return undefined;
+  try {
+    return await parts.callerOfBearer(token);
+  } catch (error) {
+    // A wrong key on a public route is not an error of that route.
+    if (error instanceof Fault) return undefined;
+    throw error;
+  }
+}
+
+async function credentialCaller(
+  parts: IdentifyParts,
+  exchange: Exchange,
+  route: Route,
+): Promise<Caller | undefined> {
+  const signIn = exchange.header('sign-in-with-x') ?? exchange.header('x-sign-in-with-x');
+  const takesWallets = route.auth === 'key-or-wallet' || route.auth === 'wallet';
+  if (signIn !== undefined && takesWallets) return parts.callerOfSignIn(signIn, exchange);
+  const authorization = exchange.header('authorization');
+  if (authorization !== undefined) return bearerCaller(parts, authorization);
+  if (signIn !== undefined) {
+    throw new Fault('AUTHENTICATION_FAILED', {
+      message: 'A wallet sign-in is not accepted on this endpoint; send an API key',
+      canRetry: false,
+    });
+  }
+  const payment =
+    exchange.header('payment-signature') ??
+    exchange.header('x-402-payment') ??
+    exchange.header('x-payment');
+  if (payment !== undefined && route.auth === 'key-or-wallet') {
+    return parts.callerOfPayment(payment, exchange);
+  }
+  return undefined;
+}
+
+async function bearerCaller(parts: IdentifyParts, authorization: string): Promise<Caller> {
+  const token = BEARER.exec(authorization)?.[1];
+  if (token === undefined) {
+    throw new Fault('AUTHENTICATION_FAILED', {
+      message: 'Authentication failed: send the header "Authorization: Bearer <API key>"',
+      canRetry: false,
+    });
+  }
+  return parts.callerOfBearer(token);
+}
+
+function requireKind(caller: Caller, route: Route): void {
+  if (route.auth === 'admin' && caller.keyKind !== 'ADMIN') {
+    throw new Fault('ADMIN_KEY_REQUIRED', { canRetry: false });
+  }
+  if (route.auth === 'wallet' && caller.kind !== 'wallet') {
+    throw new Fault('AUTHENTICATION_FAILED', {
+      message: 'This endpoint needs a wallet sign-in',
+      canRetry: false,
+    });
+  }
+}

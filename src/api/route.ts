@@ -1,0 +1,30 @@
+/**
+ * What a route declares: its path, who may call it, what body it reads, and its handler. The stages
+ * in `server.ts` do the rest in one order for all.
+ */
+import type { Exchange } from './exchange.ts';
+
+/** Who may call: anybody; any API key; an API key or a wallet; an ADMIN key; a wallet only. */
+export type RouteAuth = 'public' | 'key' | 'key-or-wallet' | 'admin' | 'wallet';
+
+/** What it is worth asking from a caller before the handler runs. */
+export interface RouteBody {
+  /** Content types that are read, by their start; another one is a 415. */
+  readonly types: readonly string[];
+  readonly limitBytes: number;
+}
+
+export interface Route {
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
+  /** Below the base path, with `:name` for parameters: `/chat/completions`. */
+  readonly path: string;
+  readonly auth: RouteAuth;
+  /** Missing for a route that reads no body. */
+  readonly body?: RouteBody;
+  /** The kind of work that the route sells; such a route is refused at start without a price. */
+  readonly sells?: string;
+  handle(exchange: Exchange): Promise<void>;
+}
+
+/** decisions.md 11: JSON bodies of up to 35 MB, files of up to 25 MB. */
+export const JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 35 * 1024 * 1024 };

@@ -1,0 +1,49 @@
+/** `GET /models`, `GET /models/traits`, `GET /models/compatibility_mapping`: public lists. */
+import { type Catalog, LIST_TYPES, type ListType } from '../../../catalog/catalog.ts';
+import { MODEL_TYPES, type ModelType } from '../../../config/config.ts';
+import { Fault } from '../../../kernel/faults.ts';
+import type { Exchange } from '../../exchange.ts';
+import type { Route } from '../../route.ts';
+
+export function modelRoutes(catalog: Catalog): Route[] {
+  return [
+    {
+      method: 'GET',
+      path: '/models',
+      auth: 'public',
+      handle: async (exchange) => {
+        const type = queryType<ListType>(exchange, LIST_TYPES);
+        const limited = exchange.callerIfKnown?.modelPrivacy ?? 'ALL';
+        await exchange.json(200, catalog.listBody(type, limited !== 'ALL'));
+      },
+    },
+    {
+      method: 'GET',
+      path: '/models/traits',
+      auth: 'public',
+      handle: (exchange) =>
+        exchange.json(200, catalog.traitsBody(queryType<ModelType>(exchange, MODEL_TYPES))),
+    },
+    {
+      method: 'GET',
+      path: '/models/compatibility_mapping',
+      auth: 'public',
+      handle: (exchange) =>
+        exchange.json(200, catalog.mappingBody(queryType<ModelType>(exchange, MODEL_TYPES))),
+    },
+  ];
+}
+
+/** `?type=`, `text` when absent; another value is a 400 that names the allowed ones. */
+function queryType<T extends string>(exchange: Exchange, allowed: readonly T[]): T {
+  const given = exchange.query.get('type') ?? 'text';
+  const found = allowed.find((type) => type === given);
+  if (found !== undefined) return found;
+  const message = `Must be one of ${allowed.join(', ')}`;
+  throw new Fault('INVALID_REQUEST', {
+    message: `The query parameter "type" is not valid: ${message}`,
+    details: { _errors: [], type: { _errors: [message] } },
+    fields: { issues: [{ code: 'invalid_value', path: ['type'], message }] },
+    canRetry: false,
+  });
+}

@@ -1,0 +1,248 @@
+/**
+ * The HTTP server: one ordered list of stages for every route, as `docs/architecture.md` draws it.
+ *
+ *   request id and standard headers → method and path [404, 405] → abuse guard [429] →
+ *   identify [401, 402, 403] → body [413, 415] → handler → error body → log line
+ *
+ * Fastify routes and reads; answers are written by the exchange.
+ */
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import type { Caller } from '../identity/identity.ts';
+import type { Clock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import type { Ids } from '../kernel/ids.ts';
+import { type Log, reasonOf } from '../kernel/log.ts';
+import { errorAnswer } from './error-response.ts';
+import { Exchange } from './exchange.ts';
+import type { Route } from './route.ts';
+import { type StandardHeaders, preflightHeaders } from './standard-headers.ts';
+
+export interface ServerOptions {
+  readonly basePath: string;
+  readonly trustProxy: boolean | readonly string[];
+  readonly maxConnections: number;
+  readonly requestTimeoutMs: number;
+}
+
+export interface ServerParts {
+  readonly options: ServerOptions;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly headers: StandardHeaders;
+  readonly routes: readonly Route[];
+  /** Stage "abuse guard": throws when the caller is blocked. */
+  readonly guard: (caller: string, nowMs: number) => void;
+  /** Told of every request that begins. */
+  readonly started: () => void;
+  /** Told of every answer, for the guard, the metrics and the traces. */
+  readonly finished: (exchange: Exchange, route: Route | undefined, status: number) => void;
+  /** Stage "identify": throws 401, 402, 403. */
+  readonly identify: (exchange: Exchange, route: Route) => Promise<Caller | undefined>;
+  /** A reason to refuse new work, such as a shutdown. */
+  readonly refusal: () => Fault | undefined;
+}
+
+/** Larger request heads are refused by Node with 431. */
+const MAX_HEADER_BYTES = 65_536;
+const KEEP_ALIVE_TIMEOUT_MS = 75_000;
+const REQUEST_ID_BYTES = 16;
+
+const EXCHANGE = Symbol('exchange');
+type WithExchange = FastifyRequest & { [EXCHANGE]?: Exchange };
+
+export async function buildServer(parts: ServerParts): Promise<FastifyInstance> {
+  const server = Fastify({
+    logger: false,
+    trustProxy: parts.options.trustProxy === true ? true : [...(parts.options.trustProxy || [])],
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200 },
+    bodyLimit: 1_048_576,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    requestTimeout: parts.options.requestTimeoutMs,
+    http: { maxHeaderSize: MAX_HEADER_BYTES },
+    exposeHeadRoutes: false,
+    return503OnClosing: false,
+    forceCloseConnections: 'idle',
+  });
+  server.server.maxConnections = parts.options.maxConnections;
+  server.removeAllContentTypeParsers();
+  server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) =>
+    done(null, body),
+  );
+  server.setErrorHandler((error, request: WithExchange, reply) => {
+    const exchange = request[EXCHANGE] ?? begin(parts, request, reply);
+    return fail(parts, exchange, fromFastify(error));
+  });
+  for (const route of parts.routes) register(server, parts, route);
+  answerUnknownPaths(server, parts);
+  return server;
+}
+
+function register(server: FastifyInstance, parts: ServerParts, route: Route): void {
+  server.route({
+    method: route.method,
+    url: parts.options.basePath + route.path,
+    bodyLimit: route.body?.limitBytes ?? 1_024 * 1_024,
+    onRequest: async (request: WithExchange, reply) => {
+      const exchange = begin(parts, request, reply, route);
+      request[EXCHANGE] = exchange;
+      const refusal = parts.refusal();
+      if (refusal !== undefined) throw refusal;
+      parts.guard(guardBucket(exchange), parts.clock.nowMs());
+      const caller = await parts.identify(exchange, route);
+      if (caller !== undefined) exchange.identify(caller);
+      checkContentType(exchange, route);
+    },
+    handler: async (request: WithExchange, reply) => {
+      const exchange = request[EXCHANGE];
+      if (exchange === undefined) throw new Error('A handler ran without its exchange');
+      reply.hijack();
+      if (Buffer.isBuffer(request.body)) exchange.body = request.body;
+      try {
+        await route.handle(exchange);
+      } catch (error) {
+        // Whatever a handler throws becomes the answer here, once.
+        await fail(parts, exchange, error);
+      }
+    },
+  });
+}
+
+function begin(
+  parts: ServerParts,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  route?: Route,
+): Exchange {
+  const url = request.raw.url ?? '';
+  const question = url.indexOf('?');
+  const exchange = new Exchange({
+    requestId: parts.ids.hex(REQUEST_ID_BYTES),
+    request: request.raw,
+    response: reply.raw,
+    parameters: (request.params ?? {}) as Record<string, string>, // Fastify's path parameters
+    query: new URLSearchParams(question < 0 ? '' : url.slice(question + 1)),
+    address: request.ip,
+    startedMs: parts.clock.monotonicMs(),
+  });
+  parts.started();
+  exchange.setAll(parts.headers.begin(exchange));
+  exchange.onClose(() => parts.finished(exchange, route, exchange.statusCode));
+  return exchange;
+}
+
+/** The caller as the abuse guard knows it before it is identified: its credential, or address. */
+export function guardBucket(exchange: Exchange): string {
+  const caller = exchange.callerIfKnown;
+  if (caller !== undefined) return caller.keyId === '' ? caller.accountId : caller.keyId;
+  return `address:${exchange.address}`;
+}
+
+function checkContentType(exchange: Exchange, route: Route): void {
+  const { body } = route;
+  if (body === undefined || exchange.request.method === 'GET') return;
+  const type = exchange.header('content-type')?.toLowerCase() ?? '';
+  if (body.types.some((known) => type.startsWith(known))) return;
+  const wanted = body.types.join(' or ');
+  throw new Fault('INVALID_CONTENT_TYPE', {
+    message:
+      type === ''
+        ? `The request has no Content-Type; send ${wanted}`
+        : `The Content-Type ${type.slice(0, 100)} is not supported here; send ${wanted}`,
+    canRetry: false,
+  });
+}
+
+async function fail(parts: ServerParts, exchange: Exchange, error: unknown): Promise<void> {
+  const wantsOpenAi = exchange.header(parts.headers.errorFormatHeader) === 'openai';
+  const answer = errorAnswer(error, wantsOpenAi);
+  exchange.notes.code = answer.fault.code;
+  if (answer.status >= 500) {
+    const reason = reasonOf(answer.fault.options.cause ?? answer.fault);
+    const stack = answer.fault.code === 'UNKNOWN_ERROR' ? stackOf(answer.fault.options.cause) : {};
+    parts.log.error({ requestId: exchange.requestId, reason, ...stack }, 'Request failed');
+  }
+  if (exchange.answered) {
+    exchange.destroy();
+    return;
+  }
+  exchange.setAll(parts.headers.failed());
+  exchange.setAll(answer.headers);
+  await exchange.json(answer.status, answer.body);
+}
+
+function stackOf(error: unknown): { stack?: string } {
+  return error instanceof Error && error.stack !== undefined ? { stack: error.stack } : {};
+}
+
+/** Fastify's own refusals in our words. */
+function fromFastify(error: unknown): unknown {
+  if (error instanceof Fault) return error;
+  const { code, statusCode } = error as { code?: string; statusCode?: number }; // Fastify's shape
+  switch (code) {
+    case 'FST_ERR_CTP_BODY_TOO_LARGE':
+      return new Fault('PAYLOAD_TOO_LARGE', { canRetry: false });
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      return new Fault('INVALID_CONTENT_TYPE', { canRetry: false });
+    case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
+    case 'FST_ERR_CTP_EMPTY_JSON_BODY':
+      return new Fault('INVALID_REQUEST', { message: 'The body is not what Content-Length says' });
+    default:
+      if (statusCode !== undefined && statusCode < 500) {
+        return new Fault('INVALID_REQUEST', { message: 'The request is malformed', cause: error });
+      }
+      return error;
+  }
+}
+
+function answerUnknownPaths(server: FastifyInstance, parts: ServerParts): void {
+  const methodsByPath = new Map<string, Set<string>>();
+  for (const route of parts.routes) {
+    const pattern = pathPattern(parts.options.basePath + route.path);
+    const methods = methodsByPath.get(pattern) ?? new Set();
+    methods.add(route.method);
+    methodsByPath.set(pattern, methods);
+  }
+  const matchers = [...methodsByPath].map(([pattern, methods]) => ({
+    expression: new RegExp(pattern),
+    methods,
+  }));
+  server.setNotFoundHandler(async (request: WithExchange, reply) => {
+    const exchange = begin(parts, request, reply);
+    reply.hijack();
+    const path = (request.raw.url ?? '').split('?')[0] ?? '';
+    const known = matchers.find((matcher) => matcher.expression.test(path));
+    if (request.method === 'OPTIONS') {
+      exchange.setAll(preflightHeaders(known === undefined ? [] : [...known.methods]));
+      exchange.empty(204);
+      return;
+    }
+    await fail(
+      parts,
+      exchange,
+      known === undefined ? unknownPath(parts, path) : wrongMethod(known),
+    );
+  });
+}
+
+function pathPattern(path: string): string {
+  const escaped = path.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`);
+  return `^${escaped.replaceAll(/:[A-Za-z]+/g, '[^/]+')}/?$`;
+}
+
+function unknownPath(parts: ServerParts, path: string): Fault {
+  // The usual mistake is a base URL without the version.
+  const hint = path.startsWith(parts.options.basePath)
+    ? ''
+    : `; the base path is ${parts.options.basePath}`;
+  return new Fault('NOT_FOUND', { message: `Not found${hint}`, canRetry: false });
+}
+
+function wrongMethod(known: { readonly methods: ReadonlySet<string> }): Fault {
+  const allow = [...known.methods].sort().join(', ');
+  return new Fault('METHOD_NOT_ALLOWED', {
+    message: `The method is not allowed on this path; use ${allow}`,
+    headers: { allow },
+    canRetry: false,
+  });
+}

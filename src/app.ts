@@ -1,0 +1,305 @@
+/**
+ * The only composition root: builds every part from the configuration and hands each what it
+ * needs. Two apps in one process share nothing.
+ */
+import { hostname } from 'node:os';
+import type { FastifyInstance } from 'fastify';
+import type { Exchange } from './api/exchange.ts';
+import { identifyStage } from './api/identify.ts';
+import type { Route } from './api/route.ts';
+import { chatCompletionsRoute } from './api/routes/chat-completions/chat-completions.ts';
+import { modelRoutes } from './api/routes/models/models.ts';
+import { buildServer, guardBucket } from './api/server.ts';
+import { standardHeaders } from './api/standard-headers.ts';
+import { configuredEngines, hostOf } from './app/engine-settings.ts';
+import { LocalEngines } from './app/local-engines.ts';
+import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
+import { type Office, openOffice } from './app/office.ts';
+import { Catalog } from './catalog/catalog.ts';
+import type { Config } from './config/config.ts';
+import { Engines } from './engines/engines.ts';
+import { callerRate } from './flows/caller-limits.ts';
+import { Charge } from './flows/charge.ts';
+import { type ChatParts, NO_ADDITIONS } from './flows/chat/chat.ts';
+import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
+import { Fault } from './kernel/faults.ts';
+import type { Ids } from './kernel/ids.ts';
+import { type Log, reasonOf } from './kernel/log.ts';
+import { usdToNano } from './kernel/money.ts';
+import {
+  Concurrency,
+  FailureGuard,
+  LimitLog,
+  MemoryWindows,
+  StoredWindows,
+} from './limits/limits.ts';
+import { type ServerLock, lockDataFolder } from './store/store.ts';
+import { engineDialect } from './wire/engine-request.ts';
+
+export const BASE_PATH = '/api/v1';
+/** How long a closing server waits for engines that still answer callers who left. */
+const ENGINE_GRACE_MS = 1_000;
+const DRAIN_POLL_MS = 20;
+
+export interface AppParts {
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  /** `YYYYMMDD.HHMMSS` of the build. */
+  readonly version: string;
+}
+
+export interface App {
+  readonly office: Office;
+  readonly catalog: Catalog;
+  readonly engines: Engines;
+  readonly localEngines: LocalEngines;
+  readonly server: FastifyInstance;
+  /** Where it listens, `http://host:port`. */
+  readonly address: string;
+  /** Takes over what can change without a restart. */
+  configure(config: Config): void;
+  /** No new work, open answers finish (to the deadline), holds settle, then everything closes. */
+  close(): Promise<void>;
+}
+
+/** Builds and starts everything; resolves when the server listens. */
+export async function startApp(parts: AppParts): Promise<App> {
+  const { config, clock, ids, log } = parts;
+  const lock = lockFor(config);
+  const office = await openOffice(parts);
+  const isAlone = office.store.dialect === 'sqlite';
+  await office.ledger.start({ alone: isAlone });
+  const core = buildCore(parts, office);
+  const traffic = new Traffic();
+  const server = await buildServer({
+    options: {
+      basePath: BASE_PATH,
+      trustProxy: config.http.trustProxy,
+      maxConnections: config.http.maxConnections,
+      requestTimeoutMs: config.http.requestTimeoutSeconds * SECOND_MS,
+    },
+    clock,
+    ids,
+    log,
+    headers: standardHeaders(clock, {
+      serviceName: config.service.name,
+      version: parts.version,
+      hostName: hostname(),
+      timestamps: config.service.timestampHeader,
+      corsOrigins: config.http.corsOrigins,
+    }),
+    routes: routesOf(core),
+    guard: (bucket, nowMs) => core.refuseBlocked(bucket, nowMs),
+    identify: identifyStage(core.identifyParts),
+    refusal: () => traffic.refusal(),
+    started: () => traffic.enter(),
+    finished: (exchange, route, status) => {
+      traffic.leave();
+      core.finished(exchange, route, status);
+    },
+  });
+  const address = await server.listen({ host: config.listen.host, port: config.listen.port });
+  const stopPruning = clock.every(MINUTE_MS, () => core.prune());
+  void core.localEngines.start();
+  return {
+    office,
+    catalog: core.catalog,
+    engines: core.engines,
+    localEngines: core.localEngines,
+    server,
+    address,
+    configure: (next) => core.configure(next),
+    close: async () => {
+      traffic.close();
+      await traffic.drained(clock, config.http.drainSeconds * SECOND_MS);
+      stopPruning();
+      await server.close();
+      await core.engines.close(ENGINE_GRACE_MS);
+      await core.localEngines.stop();
+      await core.limitLog.flush();
+      await office.ledger.stop();
+      await office.close();
+      lock?.release();
+    },
+  };
+}
+
+/** Counts open requests, so that a closing server knows when the last answer has left. */
+class Traffic {
+  #open = 0;
+  #closing = false;
+
+  enter(): void {
+    this.#open += 1;
+  }
+
+  leave(): void {
+    this.#open -= 1;
+  }
+
+  close(): void {
+    this.#closing = true;
+  }
+
+  refusal(): Fault | undefined {
+    return this.#closing ? new Fault('SHUTTING_DOWN', { retryAfterSeconds: 1 }) : undefined;
+  }
+
+  async drained(clock: Clock, limitMs: number): Promise<void> {
+    const untilMs = clock.monotonicMs() + limitMs;
+    while (this.#open > 0 && clock.monotonicMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+  }
+}
+
+/** One server a data folder, when the database is a file in it. */
+function lockFor(config: Config): ServerLock | undefined {
+  if (!config.databaseUrl.startsWith('sqlite:')) return undefined;
+  const lock = lockDataFolder(config.dataFolder);
+  if (lock !== undefined) return lock;
+  throw new Error(
+    `Another server runs on the data folder ${config.dataFolder}. Stop it, or set FAREBOX_DATA to another folder`,
+  );
+}
+
+/** The parts behind the routes. */
+type Core = ReturnType<typeof buildCore>;
+
+function buildCore(parts: AppParts, office: Office) {
+  const { clock, ids, log } = parts;
+  let config = parts.config;
+  const engines = new Engines({ clock, ids, log });
+  const catalog = new Catalog({ settings: config, clock });
+  const localEngines = new LocalEngines({ config, clock, ids, log, onChange: () => refresh() });
+  const refresh = (): void => {
+    engines.update([...configuredEngines(config), ...localEngines.engines()]);
+    catalog.setDiscovered(localEngines.models());
+  };
+  refresh();
+  const limitLog = new LimitLog({ store: office.store, clock, ids });
+  const isShared = office.store.dialect === 'postgres';
+  const windows = isShared ? new StoredWindows(office.store) : new MemoryWindows();
+  const guard = new FailureGuard(() => ({
+    failures: config.limits.guard.failures,
+    windowMs: config.limits.guard.windowSeconds * SECOND_MS,
+    blockMs: config.limits.guard.blockSeconds * SECOND_MS,
+  }));
+  const charge = new Charge({
+    ledger: office.ledger,
+    windows,
+    limitLog,
+    clock,
+    minimumCreditNano: () => usdToNano(config.limits.minimumCreditUsd),
+    walletRefusal: () => walletsNotConfigured(),
+  });
+  const chat: ChatParts = {
+    catalog,
+    engines,
+    charge,
+    clock,
+    ids,
+    log,
+    serviceName: config.service.name,
+    systemPrompt: () => config.service.systemPrompt ?? '',
+    rateOf: (caller, model) => callerRate(config.limits, caller, model),
+    dialectOf: (id) => {
+      const settings = configuredEngines(config).find((engine) => engine.id === id);
+      return engineDialect(settings === undefined ? '' : hostOf(settings));
+    },
+    additionsFor: async () => NO_ADDITIONS,
+  };
+  const concurrency = new Concurrency();
+  return {
+    catalog,
+    engines,
+    localEngines,
+    limitLog,
+    chat,
+    identifyParts: {
+      callerOfBearer: (token: string) => office.identity.callerOf(token),
+      callerOfSignIn: async () => {
+        throw walletsNotConfigured();
+      },
+      callerOfPayment: async () => {
+        throw walletsNotConfigured();
+      },
+      discovery: (exchange: Exchange) => keyOnlyDiscovery(exchange, config.publicUrl, BASE_PATH),
+      enter: (exchange: Exchange, caller: { accountId: string; kind: 'key' | 'wallet' }) => {
+        const limit =
+          caller.kind === 'wallet' ? config.limits.walletConcurrency : config.limits.keyConcurrency;
+        const leave = concurrency.enter(caller.accountId, limit);
+        if (leave === undefined) throw tooManyAtOnce(caller.kind, limit);
+        exchange.onClose(leave);
+      },
+    },
+    refuseBlocked: (bucket: string, nowMs: number): void => {
+      const untilMs = guard.blockedUntilMs(bucket, nowMs);
+      if (untilMs === undefined) return;
+      const seconds = Math.ceil((untilMs - nowMs) / SECOND_MS);
+      const { failures, windowSeconds, blockSeconds } = config.limits.guard;
+      throw new Fault('FAILED_REQUESTS', {
+        message: `More than ${failures} failed requests in ${windowSeconds} seconds: requests are blocked for ${blockSeconds} seconds; wait ${seconds} seconds and correct the request before sending it again`,
+        retryAfterSeconds: seconds,
+      });
+    },
+    finished: (exchange: Exchange, route: Route | undefined, status: number): void => {
+      if (countsAsFailure(exchange, status)) guard.failed(guardBucket(exchange), clock.nowMs());
+      logRequest(log, clock, exchange, route, status);
+    },
+    prune: (): void => {
+      const nowMs = clock.nowMs();
+      guard.prune(nowMs);
+      windows.prune(nowMs).catch((error: unknown) => {
+        // Old windows cost space only; the next minute tries again.
+        log.warn({ reason: reasonOf(error) }, 'Old rate windows could not be dropped');
+      });
+    },
+    configure: (next: Config): void => {
+      config = next;
+      catalog.configure(next);
+      refresh();
+    },
+  };
+}
+
+function routesOf(core: Core): Route[] {
+  return [chatCompletionsRoute(core.chat), ...modelRoutes(core.catalog)];
+}
+
+function tooManyAtOnce(kind: 'key' | 'wallet', limit: number): Fault {
+  return new Fault(kind === 'wallet' ? 'X402_CONCURRENCY_LIMIT' : 'RATE_LIMIT_EXCEEDED', {
+    message: `Too many concurrent requests: at most ${limit} run at once`,
+    retryAfterSeconds: 1,
+  });
+}
+
+/**
+ * decisions.md 11: any non-success answer counts, except the discovery 402, 429s and our own 5xx.
+ */
+function countsAsFailure(exchange: Exchange, status: number): boolean {
+  if (status < 400 || status >= 500 || status === 429) return false;
+  return !(status === 402 && exchange.callerIfKnown === undefined);
+}
+
+function logRequest(
+  log: Log,
+  clock: Clock,
+  exchange: Exchange,
+  route: Route | undefined,
+  status: number,
+): void {
+  const caller = exchange.callerIfKnown;
+  log.info(
+    {
+      requestId: exchange.requestId,
+      method: exchange.request.method,
+      route: route?.path ?? 'unknown',
+      status,
+      ms: Math.round(clock.monotonicMs() - exchange.startedMs),
+      ...(caller === undefined ? {} : { account: caller.accountId, key: caller.keyId }),
+      ...exchange.notes,
+    },
+    'Request',
+  );
+}

@@ -1,0 +1,90 @@
+/**
+ * What every command needs, with or without a running server: the database, accounts, money.
+ */
+import { type Config, serviceWords } from '../config/config.ts';
+import { Identity } from '../identity/identity.ts';
+import type { Clock } from '../kernel/clock.ts';
+import type { Ids } from '../kernel/ids.ts';
+import type { Log } from '../kernel/log.ts';
+import { type Nano, usdToNano } from '../kernel/money.ts';
+import { Ledger } from '../ledger/ledger.ts';
+import { type Store, openStore } from '../store/store.ts';
+import { MIGRATIONS } from './migrations.ts';
+
+export interface OfficeParts {
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+export interface Office {
+  readonly store: Store;
+  readonly identity: Identity;
+  readonly ledger: Ledger;
+  close(): Promise<void>;
+}
+
+/** Opens the database and brings its schema up to date. */
+export async function openOffice(parts: OfficeParts): Promise<Office> {
+  const { config, clock, ids, log } = parts;
+  const store = openStore({ url: config.databaseUrl, clock, ids, log });
+  await store.migrate(MIGRATIONS);
+  const keyPrefix = serviceWords(config.service.name).name.toUpperCase();
+  const identity = new Identity({ store, clock, ids, keyPrefix });
+  return {
+    store,
+    identity,
+    ledger: new Ledger({ store, clock, ids, log }),
+    close: async () => {
+      await identity.stop();
+      await store.close();
+    },
+  };
+}
+
+/** What the first start makes: shown once. */
+export interface FirstOwner {
+  readonly accountId: string;
+  readonly secret: string;
+  readonly creditNano: Nano;
+}
+
+/** Makes the owner account with its starter credit and key, if there is no account yet. */
+export async function welcomeOwner(
+  office: Office,
+  config: Config,
+): Promise<FirstOwner | undefined> {
+  if ((await office.identity.accounts()).length > 0) return undefined;
+  const creditNano = usdToNano(config.limits.starterCreditUsd);
+  return office.store.transaction(async (tx) => {
+    const account = await office.identity.createAccount('owner', 'staff', tx);
+    await office.ledger.openAccount(account.id, tx);
+    if (creditNano > 0n) {
+      await office.ledger.creditIn(tx, {
+        accountId: account.id,
+        amountNano: creditNano,
+        from: 'house:operator-credit',
+        kind: 'CREDIT',
+        id: `starter-${account.id}`,
+        note: 'Starter credit',
+      });
+    }
+    const { secret } = await office.identity.createKey(
+      {
+        accountId: account.id,
+        kind: 'INFERENCE',
+        description: 'first key',
+        expiresMs: undefined,
+        limitPeriod: 'EPOCH',
+        usdLimitNano: undefined,
+        diemLimitNano: undefined,
+        modelPrivacy: 'ALL',
+        models: undefined,
+        limits: {},
+      },
+      tx,
+    );
+    return { accountId: account.id, secret, creditNano };
+  });
+}

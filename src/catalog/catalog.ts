@@ -1,0 +1,247 @@
+/**
+ * The models on offer: configured ones and those that engines report at run time, found by id,
+ * trait, alias or a tolerant spelling, and shown as the lists of `GET /models`.
+ *
+ * Every change builds a new snapshot and swaps it in one step, so that a request sees the old
+ * catalogue or the new one, never a mixture. Knows no engine and calls none.
+ */
+import { isDeepStrictEqual } from 'node:util';
+
+import { type Config, MODEL_TYPES, type ModelType, serviceWords } from '../config/config.ts';
+import type { Clock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import { nextStageMs, stageOf } from './deprecation.ts';
+import {
+  type CatalogModel,
+  configuredModel,
+  discoveredModel,
+  type DiscoveredModel,
+  mergeDiscovered,
+} from './model.ts';
+import { ModelIndex } from './model-index.ts';
+import { isOnList, listBody, type ListType, modelItem } from './model-list.ts';
+import { resolutionFault, type Resolution, type ResolvedModel, resolveName } from './resolution.ts';
+import { assignTraits } from './traits.ts';
+
+export { isWithinPrivacy, type ModelPrivacy, requirePlan, requirePrivacy } from './access.ts';
+export type { DeprecationNotice } from './deprecation.ts';
+export type { CatalogModel, DiscoveredModel, Origin, Replica } from './model.ts';
+export type { FoundVia } from './model-index.ts';
+export { LIST_TYPES, type ListType } from './model-list.ts';
+export {
+  boundFor,
+  chargeFor,
+  compilePrice,
+  outputTokensAffordable,
+  type Price,
+  requirePrice,
+  surcharge,
+  type Usage,
+  type UsageBound,
+} from './pricing.ts';
+export { type ModelRate, rateFor } from './rates.ts';
+export type { Resolution, ResolvedModel } from './resolution.ts';
+export { parametersInId, tierOfId, tierOfParameters } from './tier.ts';
+
+/** The part of the configuration that the catalogue reads; a whole `Config` fits. */
+export type CatalogSettings = Pick<Config, 'service' | 'models' | 'defaults'>;
+
+export interface CatalogOptions {
+  readonly settings: CatalogSettings;
+  readonly clock: Clock;
+  /** Web search is configured, so every text model is shown as able to use it. Default false. */
+  readonly webSearch?: boolean;
+}
+
+interface Snapshot {
+  readonly models: ReadonlyMap<string, CatalogModel>;
+  readonly traits: ReadonlyMap<ModelType, ReadonlyMap<string, CatalogModel>>;
+  readonly index: ModelIndex;
+  /** When a deprecation moves on and the snapshot must be built again. */
+  readonly validUntilMs: number;
+  /** Bodies that were asked for, by what was asked. */
+  readonly bodies: Map<string, Buffer>;
+}
+
+export class Catalog {
+  readonly #clock: Clock;
+  readonly #webSearch: boolean;
+  readonly #startedSeconds: number;
+  #settings: CatalogSettings;
+  #discovered: readonly DiscoveredModel[] = [];
+  #offline: ReadonlySet<string> = new Set();
+  #snapshot: Snapshot;
+
+  constructor(options: CatalogOptions) {
+    this.#clock = options.clock;
+    this.#webSearch = options.webSearch ?? false;
+    this.#startedSeconds = Math.floor(options.clock.nowMs() / 1_000);
+    this.#settings = options.settings;
+    this.#snapshot = this.#build();
+  }
+
+  /** Takes over a changed configuration. */
+  configure(settings: CatalogSettings): void {
+    this.#settings = settings;
+    this.#snapshot = this.#build();
+  }
+
+  /** Replaces all models that engines report; an equal list changes nothing. */
+  setDiscovered(models: readonly DiscoveredModel[]): void {
+    if (isDeepStrictEqual(models, this.#discovered)) return;
+    this.#discovered = [...models];
+    this.#snapshot = this.#build();
+  }
+
+  /** Ids whose engines are all out: shown as offline. The engines refuse by themselves. */
+  setOffline(ids: ReadonlySet<string>): void {
+    if (isDeepStrictEqual(ids, this.#offline)) return;
+    this.#offline = new Set(ids);
+    this.#snapshot.bodies.clear();
+  }
+
+  /** The model with exactly this id. */
+  get(id: string): CatalogModel | undefined {
+    return this.#current().models.get(id);
+  }
+
+  /** All models, configured ones first. */
+  models(): readonly CatalogModel[] {
+    return [...this.#current().models.values()];
+  }
+
+  /** The holder of a trait, for example of `default`. */
+  holderOf(trait: string, type: ModelType): CatalogModel | undefined {
+    return this.#current().traits.get(type)?.get(trait);
+  }
+
+  /** Traits that each model holds now, by id. */
+  traitsOf(id: string): readonly string[] {
+    const snapshot = this.#current();
+    const model = snapshot.models.get(id);
+    const held = model === undefined ? undefined : snapshot.traits.get(model.type);
+    return [...(held ?? [])].flatMap(([trait, holder]) => (holder === model ? [trait] : []));
+  }
+
+  /** Finds the model that a caller means: id, trait, alias, then a tolerant spelling. */
+  resolve(name: string, type: ModelType): Resolution {
+    return resolveName(this.#current().index, name, type, this.#clock.nowMs());
+  }
+
+  /** As `resolve`, with refusals thrown: 404, 400 for the wrong type, 410, 503 when offline. */
+  require(name: string, type: ModelType): ResolvedModel {
+    const resolution = this.resolve(name, type);
+    if (!resolution.ok) throw resolutionFault(resolution, name, type);
+    const { model } = resolution;
+    if (model.offline || model.replicas.length === 0) {
+      throw new Fault('MODEL_OFFLINE', { message: `The model "${model.id}" is offline` });
+    }
+    return resolution;
+  }
+
+  /** The JSON body of `GET /models?type=`; `privateOnly` leaves out what a limited key may not use. */
+  listBody(type: ListType, privateOnly = false): Buffer {
+    return this.#body(`list ${type} ${privateOnly}`, (snapshot) => {
+      const nowMs = this.#clock.nowMs();
+      const holds = traitsByModel(snapshot);
+      const data = [...snapshot.models.values()]
+        .filter((model) => model.listed && isOnList(model, type))
+        .filter((model) => !privateOnly || model.privacy === 'private')
+        .map((model) => ({ model, stage: stageOf(model, nowMs) }))
+        .filter(({ stage }) => stage !== 'gone')
+        .map(({ model, stage }) => {
+          const offline =
+            model.offline ||
+            stage === 'removed' ||
+            model.replicas.length === 0 ||
+            this.#offline.has(model.id);
+          const traits = holds.get(model.id) ?? [];
+          return modelItem({ model, traits, offline }, { webSearch: this.#webSearch });
+        });
+      return listBody(type, data);
+    });
+  }
+
+  /** The JSON body of `GET /models/traits?type=`. */
+  traitsBody(type: ModelType): Buffer {
+    return this.#body(`traits ${type}`, (snapshot) => {
+      const held = [...(snapshot.traits.get(type) ?? [])];
+      return listBody(type, Object.fromEntries(held.map(([trait, model]) => [trait, model.id])));
+    });
+  }
+
+  /** The JSON body of `GET /models/compatibility_mapping?type=`. */
+  mappingBody(type: ModelType): Buffer {
+    return this.#body(`mapping ${type}`, (snapshot) => {
+      const models = [...snapshot.models.values()].filter((model) => model.type === type);
+      const pairs = models.flatMap((model) => model.aliases.map((alias) => [alias, model.id]));
+      return listBody(type, Object.fromEntries(pairs));
+    });
+  }
+
+  #body(key: string, make: (snapshot: Snapshot) => Buffer): Buffer {
+    const snapshot = this.#current();
+    const known = snapshot.bodies.get(key);
+    if (known !== undefined) return known;
+    const body = make(snapshot);
+    snapshot.bodies.set(key, body);
+    return body;
+  }
+
+  #current(): Snapshot {
+    if (this.#clock.nowMs() >= this.#snapshot.validUntilMs) this.#snapshot = this.#build();
+    return this.#snapshot;
+  }
+
+  #build(): Snapshot {
+    const { service, models: configured, defaults } = this.#settings;
+    const nowMs = this.#clock.nowMs();
+    const given = { serviceName: service.name, startedSeconds: this.#startedSeconds, defaults };
+    const found = mergeDiscovered(this.#discovered);
+    const models = new Map<string, CatalogModel>();
+    for (const settings of configured) {
+      const same = found.get(settings.id);
+      const matching = same?.type === settings.type ? same : undefined;
+      models.set(settings.id, configuredModel(settings, matching, given));
+    }
+    for (const model of found.values()) {
+      if (!models.has(model.id)) models.set(model.id, discoveredModel(model, given));
+    }
+    const traits = traitsByType(models.values(), nowMs);
+    return {
+      models,
+      traits,
+      index: new ModelIndex(models.values(), traits, serviceWords(service.name).modelPrefix),
+      validUntilMs: nextStageMs(models.values(), nowMs),
+      bodies: new Map(),
+    };
+  }
+}
+
+function traitsByType(
+  models: Iterable<CatalogModel>,
+  nowMs: number,
+): ReadonlyMap<ModelType, ReadonlyMap<string, CatalogModel>> {
+  const all = [...models];
+  return new Map(
+    MODEL_TYPES.map((type) => [
+      type,
+      assignTraits(
+        all.filter((model) => model.type === type),
+        nowMs,
+      ),
+    ]),
+  );
+}
+
+function traitsByModel(snapshot: Snapshot): ReadonlyMap<string, readonly string[]> {
+  const held = new Map<string, string[]>();
+  for (const traits of snapshot.traits.values()) {
+    for (const [trait, model] of traits) {
+      const list = held.get(model.id);
+      if (list === undefined) held.set(model.id, [trait]);
+      else list.push(trait);
+    }
+  }
+  return held;
+}

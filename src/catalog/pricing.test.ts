@@ -1,0 +1,217 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import fc from 'fast-check';
+
+import type { PriceSettings } from '../config/config.ts';
+import { Fault } from '../kernel/faults.ts';
+import { nano } from '../kernel/money.ts';
+import {
+  boundFor,
+  chargeFor,
+  compilePrice,
+  outputTokensAffordable,
+  requirePrice,
+  surcharge,
+} from './pricing.ts';
+
+const FULL = {
+  input: '0.30',
+  output: '1.20',
+  cacheInput: '0.06',
+  cacheWrite: '0.375',
+  extended: { above: 32_000, input: '0.60', output: '1.80', cacheInput: '0.12' },
+} satisfies PriceSettings;
+
+test('a charge is the sum of tokens by kind times their price', () => {
+  const price = compilePrice(FULL);
+  const usage = {
+    promptTokens: 1_000,
+    cachedTokens: 600,
+    cacheWriteTokens: 100,
+    completionTokens: 50,
+  };
+  // 300 × 0.30 + 600 × 0.06 + 100 × 0.375 + 50 × 1.20 = 223.5 USD per million, in nano.
+  assert.equal(chargeFor(usage, price), 223_500n);
+});
+
+test('above the threshold the extended prices hold for the whole request', () => {
+  const price = compilePrice(FULL);
+  assert.equal(chargeFor({ promptTokens: 32_000, completionTokens: 10 }, price), 9_612_000n);
+  assert.equal(chargeFor({ promptTokens: 32_001, completionTokens: 10 }, price), 19_218_600n);
+  // Cache writes have no extended price here: the ordinary one stays.
+  assert.equal(
+    chargeFor({ promptTokens: 32_001, cachedTokens: 1, cacheWriteTokens: 32_000 }, price),
+    12_000_120n,
+  );
+});
+
+test('the one rounding is half up', () => {
+  const price = compilePrice({ input: '0.0005', output: '0' });
+  assert.equal(chargeFor({ promptTokens: 1 }, price), 1n, '0.5 nano');
+  assert.equal(chargeFor({ promptTokens: 3 }, price), 2n, '1.5 nano');
+  const below = compilePrice({ input: '0.000499999', output: '0' });
+  assert.equal(chargeFor({ promptTokens: 1 }, below), 0n);
+  assert.equal(chargeFor({ promptTokens: 3 }, below), 1n);
+});
+
+test('units have their own prices', () => {
+  assert.equal(chargeFor({ images: 2 }, compilePrice({ perImage: '0.03' })), 60_000_000n);
+  assert.equal(chargeFor({ audioMs: 1_500 }, compilePrice({ perSecond: '0.0001' })), 150_000n);
+  assert.equal(chargeFor({ audioMs: 1 }, compilePrice({ perSecond: '0.000000001' })), 0n);
+  const price = compilePrice({ input: '1', output: '1', perRequest: '0.001' });
+  const searches = surcharge(2, nano(10_000_000));
+  assert.equal(chargeFor({ promptTokens: 1, surcharges: searches }, price), 21_001_000n);
+});
+
+test('a free row is free, and no row sells nothing', () => {
+  const free = compilePrice({ input: '0', output: '0' });
+  assert.equal(chargeFor({ promptTokens: 1_000, completionTokens: 1_000 }, free), 0n);
+  assert.equal(
+    outputTokensAffordable(nano(0), { promptTokens: 1_000 }, free),
+    Number.MAX_SAFE_INTEGER,
+  );
+  assert.throws(() => requirePrice({ id: 'm', price: undefined }), refusal(/"m" has no price/));
+});
+
+test('a kind of work without a price is refused, not given away', () => {
+  const image = compilePrice({ perImage: '0.03' });
+  assert.throws(() => chargeFor({ promptTokens: 1 }, image), refusal(/no price for tokens/));
+  const embedding = compilePrice({ input: '0.01' });
+  assert.equal(chargeFor({ promptTokens: 100 }, embedding), 1_000n);
+  assert.throws(() => chargeFor({ completionTokens: 1 }, embedding), refusal(/for output/));
+  assert.throws(() => boundFor({ maxOutputTokens: 1 }, embedding), refusal(/for output/));
+  assert.equal(boundFor({ promptTokens: 100 }, embedding), 1_000n);
+  assert.throws(() => chargeFor({ images: 1 }, embedding), refusal(/for images/));
+});
+
+function refusal(message: RegExp) {
+  return (error: unknown) => error instanceof Fault && message.test(error.message);
+}
+
+test('equal rows have one version, and a changed price another', () => {
+  const version = (row: PriceSettings) => compilePrice(row).version;
+  assert.match(version(FULL), /^[0-9a-f]{12}$/);
+  assert.equal(
+    version({ output: '1.2', input: '0.3' }),
+    version({ input: '0.30', output: '12e-1' }),
+  );
+  assert.notEqual(
+    version({ input: '0.3', output: '1.2' }),
+    version({ input: '0.3', output: '1.3' }),
+  );
+  const longer = { ...FULL, extended: { ...FULL.extended, above: 32_001 } };
+  assert.notEqual(version(FULL), version(longer));
+});
+
+const usd = fc.oneof(
+  fc.constant('0'),
+  fc.integer({ min: 0, max: 300 }).map(String),
+  fc.integer({ min: 0, max: 999_999_999 }).map((n) => `0.${String(n).padStart(9, '0')}`),
+);
+const optionalUsd = fc.option(usd, { nil: undefined });
+
+const priceRow = fc.record({
+  input: usd,
+  output: usd,
+  cacheInput: optionalUsd,
+  cacheWrite: optionalUsd,
+  perRequest: optionalUsd,
+  extended: fc.option(
+    fc.record({
+      above: fc.integer({ min: 1, max: 5_000 }),
+      input: usd,
+      output: usd,
+      cacheInput: optionalUsd,
+      cacheWrite: optionalUsd,
+    }),
+    { nil: undefined },
+  ),
+});
+
+const usageWithin = fc
+  .record({
+    promptBound: fc.integer({ min: 0, max: 10_000 }),
+    maxOutputTokens: fc.integer({ min: 0, max: 10_000 }),
+    choices: fc.integer({ min: 1, max: 8 }),
+    surcharges: fc.integer({ min: 0, max: 100_000_000 }).map((n) => nano(n)),
+    shares: fc.tuple(
+      ...Array.from({ length: 4 }, () => fc.double({ min: 0, max: 1, noNaN: true })),
+    ),
+  })
+  .map(({ promptBound, maxOutputTokens, choices, surcharges, shares }) => {
+    const [promptShare = 0, outputShare = 0, cachedShare = 0, writtenShare = 0] = shares;
+    const promptTokens = Math.round(promptBound * promptShare);
+    const cachedTokens = Math.round(promptTokens * cachedShare);
+    return {
+      bound: { promptTokens: promptBound, maxOutputTokens, choices, surcharges },
+      usage: {
+        promptTokens,
+        cachedTokens,
+        cacheWriteTokens: Math.round((promptTokens - cachedTokens) * writtenShare),
+        completionTokens: Math.round(maxOutputTokens * choices * outputShare),
+        surcharges,
+      },
+    };
+  });
+
+test('no usage within its bounds is charged more than the bound', () => {
+  fc.assert(
+    fc.property(priceRow, usageWithin, (row, { bound, usage }) => {
+      const price = compilePrice(row);
+      assert.ok(chargeFor(usage, price) <= boundFor(bound, price));
+    }),
+    { numRuns: 2_000 },
+  );
+});
+
+test('the affordable output is the largest whose bound fits', () => {
+  fc.assert(
+    fc.property(
+      priceRow,
+      usageWithin,
+      fc.bigInt({ min: 0n, max: 10_000_000_000n }),
+      (row, { bound }, granted) => {
+        const price = compilePrice(row);
+        const tokens = outputTokensAffordable(nano(granted), bound, price);
+        const cost = (maxOutputTokens: number) => boundFor({ ...bound, maxOutputTokens }, price);
+        if (tokens === undefined) {
+          assert.ok(cost(0) > granted);
+          return;
+        }
+        assert.ok(cost(Math.min(tokens, 1e12)) <= granted);
+        if (tokens < 1e12) assert.ok(cost(tokens + 1) > granted);
+      },
+    ),
+    { numRuns: 2_000 },
+  );
+});
+
+/** An independent sum: integers of 1e-15 USD made from the digits of the row. */
+function digits(usdText: string): bigint {
+  const [whole = '0', fraction = ''] = usdText.split('.');
+  return BigInt(whole + fraction.padEnd(9, '0'));
+}
+
+test('a charge is exact to the nano against rational arithmetic', () => {
+  fc.assert(
+    fc.property(priceRow, usageWithin, (row, { usage }) => {
+      const long = row.extended;
+      const isLong = long !== undefined && usage.promptTokens > long.above;
+      const input = isLong ? long.input : row.input;
+      const output = isLong ? long.output : row.output;
+      const read = (isLong ? long.cacheInput : undefined) ?? row.cacheInput ?? input;
+      const write = (isLong ? long.cacheWrite : undefined) ?? row.cacheWrite ?? input;
+      const plain = usage.promptTokens - usage.cachedTokens - usage.cacheWriteTokens;
+      const femto =
+        BigInt(plain) * digits(input) +
+        BigInt(usage.cachedTokens) * digits(read) +
+        BigInt(usage.cacheWriteTokens) * digits(write) +
+        BigInt(usage.completionTokens) * digits(output) +
+        (digits(row.perRequest ?? '0') + usage.surcharges) * 1_000_000n;
+      const exact = femto / 1_000_000n + (femto % 1_000_000n >= 500_000n ? 1n : 0n);
+      assert.equal(chargeFor(usage, compilePrice(row)), exact);
+    }),
+    { numRuns: 2_000 },
+  );
+});

@@ -1,0 +1,262 @@
+/**
+ * What a request costs. Prices are exact integers (femto-USD per token, nano-USD per unit), a
+ * charge is summed exactly and rounded once, half up, and a bound is never below the charge of any
+ * usage within it: `charge(usage) <= bound(usage's bounds)`. Holds no balance and moves no money.
+ */
+import type { PriceSettings } from '../config/config.ts';
+import { assert } from '../kernel/assert.ts';
+import { Fault } from '../kernel/faults.ts';
+import { sha256Hex } from '../kernel/ids.ts';
+import {
+  FEMTO_PER_NANO,
+  femtoToNano,
+  femtoToNanoBound,
+  type Nano,
+  nano,
+  perMillionToFemto,
+  usdToNano,
+} from '../kernel/money.ts';
+
+/** Femto-USD per token. */
+interface TokenRates {
+  readonly input: bigint;
+  /** Absent where the work has no output (embeddings). */
+  readonly output: bigint | undefined;
+  readonly cacheInput: bigint;
+  readonly cacheWrite: bigint;
+}
+
+/** A price row, ready to compute with. */
+export interface Price {
+  /** 12 hex digits of the row's hash; stands on every usage record. */
+  readonly version: string;
+  readonly tokens: TokenRates | undefined;
+  /** Rates of the whole request when the prompt has more than `above` tokens. */
+  readonly extended: { readonly above: number; readonly rates: TokenRates } | undefined;
+  readonly perImage: Nano | undefined;
+  readonly perSecond: Nano | undefined;
+  readonly perSearch: Nano | undefined;
+  readonly perRequest: Nano;
+  /** The row as it was written, for lists. */
+  readonly row: PriceSettings;
+}
+
+/** What a request used. All counts are whole and not negative. */
+export interface Usage {
+  /** All prompt tokens, cached ones included. */
+  readonly promptTokens?: number;
+  /** Of the prompt tokens: read from a cache. */
+  readonly cachedTokens?: number;
+  /** Of the prompt tokens: written to a cache. */
+  readonly cacheWriteTokens?: number;
+  /** All completion tokens of all choices, reasoning included. */
+  readonly completionTokens?: number;
+  readonly images?: number;
+  /** Length of audio. */
+  readonly audioMs?: number;
+  /** Searches, scraped pages and the like, priced by who ran them. */
+  readonly surcharges?: Nano;
+}
+
+/** The most that a request can use. */
+export interface UsageBound {
+  readonly promptTokens?: number;
+  /** Cap of one choice. */
+  readonly maxOutputTokens?: number;
+  /** Number of choices (`n`). Default 1. */
+  readonly choices?: number;
+  readonly images?: number;
+  readonly audioMs?: number;
+  readonly surcharges?: Nano;
+}
+
+const VERSION_DIGITS = 12;
+const MS_PER_SECOND = 1_000n;
+
+/** Compiles a checked price row; an unknown price is `undefined` and sells nothing. */
+export function compilePrice(row: PriceSettings): Price {
+  const amount = (usd: string | undefined) => (usd === undefined ? undefined : usdToNano(usd));
+  const tokens = compileRates(row);
+  return {
+    version: versionOf(row),
+    tokens,
+    extended: compileExtended(row, tokens),
+    perImage: amount(row.perImage),
+    perSecond: amount(row.perSecond),
+    perSearch: amount(row.perSearch),
+    perRequest: usdToNano(row.perRequest ?? '0'),
+    row,
+  };
+}
+
+/** Equal rows have equal versions, in whatever order and spelling their amounts were written. */
+function versionOf(row: PriceSettings): string {
+  const { extended, ...flat } = row;
+  const { above, ...long } = extended ?? {};
+  const parts = [
+    ...Object.entries(flat),
+    ...Object.entries(long).map(([key, usd]) => [`extended.${key}`, usd] as const),
+  ].flatMap(([key, usd]) => (usd === undefined ? [] : [`${key}=${usdToNano(usd)}`]));
+  if (above !== undefined) parts.push(`extended.above=${above}`);
+  return sha256Hex(parts.toSorted().join('&')).slice(0, VERSION_DIGITS);
+}
+
+function compileRates(row: PriceSettings): TokenRates | undefined {
+  if (row.input === undefined) return undefined;
+  const input = perMillionToFemto(row.input);
+  return {
+    input,
+    output: row.output === undefined ? undefined : perMillionToFemto(row.output),
+    cacheInput: row.cacheInput === undefined ? input : perMillionToFemto(row.cacheInput),
+    cacheWrite: row.cacheWrite === undefined ? input : perMillionToFemto(row.cacheWrite),
+  };
+}
+
+function compileExtended(row: PriceSettings, base: TokenRates | undefined): Price['extended'] {
+  const { extended } = row;
+  if (extended === undefined || base === undefined) return undefined;
+  const input = perMillionToFemto(extended.input);
+  // A cache price that the long row leaves out is the one the short row names, else its input.
+  const cacheInput = extended.cacheInput ?? row.cacheInput ?? extended.input;
+  const cacheWrite = extended.cacheWrite ?? row.cacheWrite ?? extended.input;
+  const rates = {
+    input,
+    output: perMillionToFemto(extended.output),
+    cacheInput: perMillionToFemto(cacheInput),
+    cacheWrite: perMillionToFemto(cacheWrite),
+  };
+  return { above: extended.above, rates };
+}
+
+/** The price of a model, or the refusal to serve it for nothing. */
+export function requirePrice(model: {
+  readonly id: string;
+  readonly price: Price | undefined;
+}): Price {
+  if (model.price !== undefined) return model.price;
+  throw new Fault('MODEL_OFFLINE', {
+    message: `The model "${model.id}" has no price and is not sold`,
+    canRetry: false,
+  });
+}
+
+/** The exact charge of a usage, rounded once, half up. */
+export function chargeFor(usage: Usage, price: Price): Nano {
+  return femtoToNano(tokenCharge(usage, price) + unitCharge(usage, price));
+}
+
+function tokenCharge(usage: Usage, price: Price): bigint {
+  const prompt = tokenCount(usage.promptTokens);
+  const completion = tokenCount(usage.completionTokens);
+  if (prompt === 0n && completion === 0n) return 0n;
+  const rates = ratesFor(prompt, price);
+  // An engine that reports more cached tokens than prompt tokens is not paid for the difference.
+  const cached = smaller(tokenCount(usage.cachedTokens), prompt);
+  const written = smaller(tokenCount(usage.cacheWriteTokens), prompt - cached);
+  const plain = prompt - cached - written;
+  const output = completion === 0n ? 0n : completion * requireRate(rates.output, 'output');
+  return plain * rates.input + cached * rates.cacheInput + written * rates.cacheWrite + output;
+}
+
+/** Pricing, `extended`: above the threshold its rates hold for the whole request. */
+function ratesFor(promptTokens: bigint, price: Price): TokenRates {
+  const { extended } = price;
+  if (extended !== undefined && promptTokens > BigInt(extended.above)) return extended.rates;
+  return requireRate(price.tokens, 'tokens');
+}
+
+interface Units {
+  readonly images?: number;
+  readonly audioMs?: number;
+  readonly surcharges?: Nano;
+}
+
+function unitCharge(units: Units, price: Price): bigint {
+  let femto = price.perRequest * FEMTO_PER_NANO;
+  if (units.images) {
+    femto += tokenCount(units.images) * requireRate(price.perImage, 'images') * FEMTO_PER_NANO;
+  }
+  if (units.audioMs) {
+    const perMs = (requireRate(price.perSecond, 'audio') * FEMTO_PER_NANO) / MS_PER_SECOND;
+    femto += tokenCount(units.audioMs) * perMs;
+  }
+  return femto + (units.surcharges ?? 0n) * FEMTO_PER_NANO;
+}
+
+/** A true upper bound of `chargeFor` for every usage within `bound`; what a hold reserves. */
+export function boundFor(bound: UsageBound, price: Price): Nano {
+  const fixed = fixedBound(bound, price);
+  const output = tokenCount(bound.maxOutputTokens) * tokenCount(bound.choices ?? 1);
+  const perToken = output === 0n ? 0n : dearestOutput(bound, price);
+  return femtoToNanoBound(fixed + output * perToken);
+}
+
+/**
+ * The largest `maxOutputTokens` whose bound fits into `granted`; `undefined` when not even the
+ * prompt fits. Without a price on output it is `Number.MAX_SAFE_INTEGER`.
+ */
+export function outputTokensAffordable(
+  granted: Nano,
+  bound: UsageBound,
+  price: Price,
+): number | undefined {
+  const left = granted * FEMTO_PER_NANO - fixedBound(bound, price);
+  if (left < 0n) return undefined;
+  const perToken = dearestOutput(bound, price) * tokenCount(bound.choices ?? 1);
+  if (perToken === 0n) return Number.MAX_SAFE_INTEGER;
+  const tokens = left / perToken;
+  return tokens > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(tokens);
+}
+
+/** Everything but the output, at the dearest rate that any part of it may turn out to have. */
+function fixedBound(bound: UsageBound, price: Price): bigint {
+  const prompt = tokenCount(bound.promptTokens);
+  const units = unitCharge(bound, price);
+  if (prompt === 0n) return units;
+  const dearest = possibleRates(bound, price).map((rates) =>
+    larger(rates.input, larger(rates.cacheInput, rates.cacheWrite)),
+  );
+  return units + prompt * dearest.reduce(larger);
+}
+
+function dearestOutput(bound: UsageBound, price: Price): bigint {
+  return possibleRates(bound, price)
+    .map((rates) => requireRate(rates.output, 'output'))
+    .reduce(larger);
+}
+
+/** A shorter prompt than its bound may stay below the threshold, so both rows are possible. */
+function possibleRates(bound: UsageBound, price: Price): readonly TokenRates[] {
+  const base = requireRate(price.tokens, 'tokens');
+  const { extended } = price;
+  const reaches = extended !== undefined && (bound.promptTokens ?? 0) > extended.above;
+  return reaches ? [base, extended.rates] : [base];
+}
+
+/** No price, no sale: a kind of work that the row does not price is refused. */
+function requireRate<T>(rate: T | undefined, what: string): T {
+  if (rate !== undefined) return rate;
+  throw new Fault('MODEL_OFFLINE', {
+    message: `The model has no price for ${what} and does not sell them`,
+    canRetry: false,
+  });
+}
+
+function tokenCount(value: number | undefined): bigint {
+  const given = value ?? 0;
+  assert(Number.isSafeInteger(given) && given >= 0, 'a usage is a whole number, zero or more');
+  return BigInt(given);
+}
+
+function smaller(a: bigint, b: bigint): bigint {
+  return a < b ? a : b;
+}
+
+function larger(a: bigint, b: bigint): bigint {
+  return a > b ? a : b;
+}
+
+/** Nano-USD of `count` units at a price, for surcharges. */
+export function surcharge(count: number, each: Nano): Nano {
+  return nano(tokenCount(count) * each);
+}

@@ -1,0 +1,88 @@
+/**
+ * Which model holds which trait. A trait that the operator wrote stays where it is; every other
+ * one goes to the best model that can hold it, and moves by itself when a better one appears:
+ * configured models before discovered ones, those before downloaded ones, the demo model last;
+ * models that serve nobody (offline, removed, without replicas) and models of a plan come after
+ * all others; equals keep the order of the configuration.
+ */
+import type { Capability, Tier } from '../config/config.ts';
+import { TIERS } from '../config/config.ts';
+import { stageOf } from './deprecation.ts';
+import { type CatalogModel, ORIGINS } from './model.ts';
+
+/** Traits that a text model gets for what it can do. */
+const BY_CAPABILITY: Readonly<Record<string, Capability>> = {
+  function_calling_default: 'functionCalling',
+  default_vision: 'vision',
+  default_reasoning: 'reasoning',
+  default_code: 'optimizedForCode',
+};
+
+/** Trait to model, for the models of one type. */
+export function assignTraits(
+  models: readonly CatalogModel[],
+  nowMs: number,
+): ReadonlyMap<string, CatalogModel> {
+  const ranked = models
+    .filter((model) => model.listed)
+    .map((model, index) => ({ model, index, rank: rankOf(model, nowMs) }))
+    .toSorted((a, b) => a.rank - b.rank || a.index - b.index)
+    .map(({ model }) => model);
+  const traits = new Map<string, CatalogModel>();
+  const best = ranked[0];
+  if (best !== undefined) derive(traits, ranked, best);
+  for (const model of models) {
+    if (stageOf(model, nowMs) === 'removed' || stageOf(model, nowMs) === 'gone') continue;
+    for (const trait of model.traits) traits.set(trait, model);
+  }
+  return traits;
+}
+
+function derive(
+  traits: Map<string, CatalogModel>,
+  ranked: readonly CatalogModel[],
+  best: CatalogModel,
+): void {
+  traits.set('default', best);
+  const peers = ranked.filter((model) => model.origin === best.origin);
+  traits.set('fastest', best.type === 'text' ? extreme(peers, best, (a, b) => a < b) : best);
+  if (best.type !== 'text') return;
+  traits.set(
+    'most_intelligent',
+    extreme(peers, best, (a, b) => a > b),
+  );
+  const uncensored = ranked.find((model) => model.uncensored);
+  if (uncensored !== undefined) traits.set('most_uncensored', uncensored);
+  for (const [trait, capability] of Object.entries(BY_CAPABILITY)) {
+    const able = ranked.find((model) => model.capabilities.has(capability));
+    if (able !== undefined) traits.set(trait, able);
+  }
+}
+
+/** The first model whose tier no peer beats. */
+function extreme(
+  peers: readonly CatalogModel[],
+  best: CatalogModel,
+  beats: (a: number, b: number) => boolean,
+): CatalogModel {
+  const size = (tier: Tier): number => TIERS.indexOf(tier);
+  return peers.reduce(
+    (found, model) => (beats(size(model.tier), size(found.tier)) ? model : found),
+    best,
+  );
+}
+
+/** Weights of what counts against a model; each outweighs all that follow. */
+const SERVES_NOBODY = 100;
+const NEEDS_PLAN = 10;
+
+function rankOf(model: CatalogModel, nowMs: number): number {
+  const stage = stageOf(model, nowMs);
+  const serves =
+    !model.offline && model.replicas.length > 0 && stage !== 'removed' && stage !== 'gone';
+  return (
+    ORIGINS.indexOf(model.origin) +
+    (serves ? 0 : SERVES_NOBODY) +
+    (model.requires === undefined ? 0 : NEEDS_PLAN)
+  );
+}

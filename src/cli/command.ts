@@ -1,0 +1,48 @@
+/** What a command is: its name, its help, and what it does. */
+import type { ParseArgsConfig } from 'node:util';
+import { type Config, formatProblem, loadConfig } from '../config/config.ts';
+
+/** The terminal and the process, handed in so that tests own them. */
+export interface Console {
+  readonly argv: readonly string[];
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly cwd: string;
+  readonly stdout: { write(text: string): unknown; readonly isTTY?: boolean };
+  readonly stderr: { write(text: string): unknown; readonly isTTY?: boolean };
+  readonly onSignal: (signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void) => void;
+}
+
+export interface Invocation {
+  readonly console: Console;
+  readonly values: Readonly<Record<string, string | boolean | (string | boolean)[] | undefined>>;
+  readonly positionals: readonly string[];
+}
+
+export interface Command {
+  readonly name: string;
+  /** One line for the overview. */
+  readonly summary: string;
+  /** After `farebox `. */
+  readonly usage: string;
+  /** Options and examples, lines ready to print. */
+  readonly details: string;
+  readonly options: NonNullable<ParseArgsConfig['options']>;
+  /** Gives the exit code. */
+  run(invocation: Invocation): Promise<number>;
+}
+
+/** Wrong words on the command line: answered with the help and exit code 2. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError';
+}
+
+/** The configuration, or an error that names every line that is wrong. */
+export async function requireConfig(console: Console): Promise<Config> {
+  const loaded = await loadConfig({ env: console.env, cwd: console.cwd });
+  if (!loaded.ok) {
+    const lines = loaded.problems.map((problem) => formatProblem(problem));
+    throw new Error(`The configuration is not valid:\n${lines.join('\n')}`);
+  }
+  for (const warning of loaded.warnings) console.stderr.write(`${formatProblem(warning)}\n`);
+  return loaded.config;
+}

@@ -1,0 +1,132 @@
+/** `farebox serve`: runs the server until it is told to stop. */
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { type App, BASE_PATH, startApp } from '../app.ts';
+import { type FirstOwner, welcomeOwner } from '../app/office.ts';
+import { pinoLog } from '../app/pino-log.ts';
+import {
+  CONFIG_FILE,
+  type Config,
+  type ConfigWatch,
+  formatProblem,
+  reloadConfig,
+  watchConfig,
+} from '../config/config.ts';
+import { systemClock } from '../kernel/clock.ts';
+import { systemIds } from '../kernel/ids.ts';
+import type { Log } from '../kernel/log.ts';
+import { formatUsd } from '../kernel/money.ts';
+import { type Command, type Console, type Invocation, requireConfig } from './command.ts';
+
+export const serveCommand: Command = {
+  name: 'serve',
+  summary: 'Run the server',
+  usage: 'serve [--json]',
+  details: `
+  --json   write every log line as JSON
+
+The first start makes the data folder, the database, an owner account with a starter credit and an
+API key, which is shown once. Settings come from farebox.yaml (or the file that FAREBOX_CONFIG
+names), the data folder from FAREBOX_DATA, the port from PORT. All of them are optional.
+Stop it with Ctrl-C or SIGTERM: open answers finish first. SIGHUP reads the configuration again.`,
+  options: {},
+  run: serve,
+};
+
+async function serve({ console, values }: Invocation): Promise<number> {
+  const config = await requireConfig(console);
+  const log = logFor(console, config, values['json'] === true);
+  const app = await startApp({
+    config,
+    clock: systemClock(),
+    ids: systemIds(),
+    log,
+    version: revision(),
+  });
+  const owner = await welcomeOwner(app.office, config);
+  console.stdout.write(greeting(app, config, owner));
+  const watch = watchSettings(console, app, config, log);
+  await stopSignal(console);
+  console.stderr.write('Stopping: open answers finish first\n');
+  watch.stop();
+  await app.close();
+  return 0;
+}
+
+function logFor(console: Console, config: Config, json: boolean): Log {
+  const { format, level } = config.log;
+  const pretty =
+    !json && (format === 'pretty' || (format === 'auto' && console.stderr.isTTY === true));
+  return pinoLog({ level, pretty, write: (text) => console.stderr.write(text) });
+}
+
+/** `YYYYMMDD.HHMMSS` of the build, from the package. */
+export function revision(): string {
+  const url = new URL('../../package.json', import.meta.url);
+  const { revision: stamped } = JSON.parse(readFileSync(url, 'utf8')) as { revision?: string }; // ours
+  return stamped ?? '00000000.000000';
+}
+
+function stopSignal(console: Console): Promise<void> {
+  return new Promise((done) => {
+    console.onSignal('SIGINT', done);
+    console.onSignal('SIGTERM', done);
+  });
+}
+
+/** Takes over a changed file; a broken one is refused while the old settings go on. */
+function watchSettings(console: Console, app: App, config: Config, log: Log): ConfigWatch {
+  const { env, cwd } = console;
+  const watch = watchConfig({
+    current: config,
+    files: [resolve(cwd, env['FAREBOX_CONFIG'] ?? CONFIG_FILE)],
+    load: () => reloadConfig({ env, cwd }),
+    clock: systemClock(),
+    onConfig: (next, difference) => {
+      app.configure(next);
+      log.info({ changed: difference.changed }, 'Configuration taken over');
+      if (difference.restart.length === 0) return;
+      log.warn({ sections: difference.restart }, 'These sections take effect after a restart');
+    },
+    onProblems: (problems) => {
+      for (const problem of problems) {
+        log.error({ problem: formatProblem(problem) }, 'The changed configuration is refused');
+      }
+    },
+  });
+  console.onSignal('SIGHUP', () => void watch.check(true));
+  return watch;
+}
+
+/** What a newcomer reads: where it listens, the key, and a command that works as it stands. */
+function greeting(app: App, config: Config, owner: FirstOwner | undefined): string {
+  const base = `${app.address}${BASE_PATH}`;
+  const lines = [
+    '',
+    `  ${config.service.title} listens on ${base}`,
+    `  Data folder: ${config.dataFolder}`,
+    '',
+  ];
+  if (owner === undefined) {
+    lines.push('  Make a key: npx farebox keys create', '');
+    return `${lines.join('\n')}\n`;
+  }
+  lines.push(
+    `  The owner account has ${formatUsd(owner.creditNano, 2)} USD of starter credit.`,
+    '  Its API key is shown only now:',
+    '',
+    `    ${owner.secret}`,
+    '',
+    '  Try it:',
+    '',
+    `    curl ${base}/chat/completions \\`,
+    `      -H "Authorization: Bearer ${owner.secret}" \\`,
+    '      -H "Content-Type: application/json" \\',
+    `      -d '{"model":"default","messages":[{"role":"user","content":"Hello"}]}'`,
+    '',
+    '  Next: npx farebox models   what is on offer, and where it runs',
+    '        npx farebox --help   keys, credit, audit, check',
+    '',
+  );
+  return `${lines.join('\n')}\n`;
+}

@@ -1,0 +1,197 @@
+/**
+ * What no single key can say: ids that clash, engines that do not exist, prices that are missing.
+ * Also fills a model's open settings from the price file, before those checks.
+ */
+import { nearestOf } from '../kernel/nearest.ts';
+import type { ModelSettings, PriceSettings } from './models-section.ts';
+import type { PriceFile } from './price-file.ts';
+import type { FileSettings } from './sections.ts';
+import type { Path } from './yaml-source.ts';
+
+/** Where a finding goes: `key` points at the key instead of the value. */
+export interface Findings {
+  problem(path: Path, message: string): void;
+  warning(path: Path, message: string): void;
+}
+
+/** Fills what a model with `import` leaves open. `typeWasGiven` tells a default from a choice. */
+export function importModels(
+  models: readonly ModelSettings[],
+  prices: PriceFile | undefined,
+  typeWasGiven: (index: number) => boolean,
+  findings: Findings,
+): ModelSettings[] {
+  return models.map((model, index) => {
+    if (model.import === undefined) return model;
+    const path = ['models', index, 'import'];
+    if (prices === undefined) {
+      findings.problem(path, 'There is no price file to import from; set "priceFile"');
+      return model;
+    }
+    const found = prices.find(model.import);
+    if (typeof found === 'string') {
+      findings.problem(path, found);
+      return model;
+    }
+    for (const warning of found.warnings) findings.warning(path, warning);
+    const { dimensions, maxInputTokens } = found;
+    return {
+      ...model,
+      type: typeWasGiven(index) ? model.type : found.type,
+      context: model.context ?? found.context,
+      maxCompletionTokens: model.maxCompletionTokens ?? found.maxCompletionTokens,
+      capabilities: model.capabilities ?? [...found.capabilities],
+      price: model.price ?? found.price,
+      embedding:
+        model.embedding ??
+        (dimensions === undefined
+          ? undefined
+          : { dimensions, maxInputTokens: maxInputTokens ?? 8_192, customDimensions: false }),
+    };
+  });
+}
+
+/** Checks that span several keys; `settings.models` already holds what was imported. */
+export function crossCheck(settings: FileSettings, findings: Findings): void {
+  const engines = new Set(Object.keys(settings.engines));
+  checkNames(settings.models, findings);
+  const ids = new Map(settings.models.map((model) => [model.id, model]));
+  for (const [index, model] of settings.models.entries()) {
+    const path = ['models', index];
+    checkNeeds(model, path, findings);
+    checkPrice(model, path, findings);
+    checkReplicas(model, path, engines, findings);
+    checkDeprecation(model, path, ids, findings);
+  }
+  const used = new Set(settings.models.flatMap((model) => model.replicas.map((r) => r.engine)));
+  for (const name of engines) {
+    if (!used.has(name)) findings.warning(['engines', name], 'No model has a replica here');
+  }
+}
+
+function checkNames(models: readonly ModelSettings[], findings: Findings): void {
+  const names = new Map<string, string>();
+  const traits = new Map<string, string>();
+  for (const [index, model] of models.entries()) {
+    const taken = names.get(model.id);
+    if (taken !== undefined) findings.problem(['models', index, 'id'], `${taken} has this id too`);
+    names.set(model.id, `models[${index}]`);
+  }
+  for (const [index, model] of models.entries()) {
+    for (const [place, alias] of model.aliases.entries()) {
+      const taken = names.get(alias);
+      const path = ['models', index, 'aliases', place];
+      if (taken !== undefined)
+        findings.problem(path, `${taken} has the id or alias "${alias}" too`);
+      names.set(alias, `models[${index}]`);
+    }
+    for (const [place, trait] of model.traits.entries()) {
+      const taken = traits.get(`${model.type} ${trait}`);
+      const path = ['models', index, 'traits', place];
+      if (taken !== undefined) findings.problem(path, `"${taken}" holds the trait "${trait}" too`);
+      traits.set(`${model.type} ${trait}`, model.id);
+    }
+  }
+}
+
+function checkNeeds(model: ModelSettings, path: Path, findings: Findings): void {
+  const { type, context, maxCompletionTokens: cap } = model;
+  if (type === 'text' && context === undefined) {
+    findings.problem(path, `The text model "${model.id}" needs "context", its length in tokens`);
+  }
+  if (context !== undefined && cap !== undefined && cap > context) {
+    const message = `Must be at most the context of ${context} tokens, not ${cap}`;
+    findings.problem([...path, 'maxCompletionTokens'], message);
+  }
+  if (type === 'embedding' && model.embedding === undefined) {
+    const message = `The embedding model "${model.id}" needs "embedding" with its "dimensions"`;
+    findings.problem(path, message);
+  }
+  const effort = model.defaultReasoningEffort;
+  const efforts = model.reasoningEfforts;
+  if (effort !== undefined && efforts !== undefined && !efforts.includes(effort)) {
+    const message = `Must be one of reasoningEfforts: ${efforts.join(', ')}`;
+    findings.problem([...path, 'defaultReasoningEffort'], message);
+  }
+}
+
+/** The prices that a type cannot do without; video has its own price table. */
+const NEEDED_PRICES: Partial<
+  Record<
+    ModelSettings['type'],
+    readonly (keyof PriceSettings & ('input' | 'output' | 'perSecond' | 'perImage'))[]
+  >
+> = {
+  text: ['input', 'output'],
+  embedding: ['input'],
+  asr: ['perSecond'],
+  image: ['perImage'],
+};
+
+function checkPrice(model: ModelSettings, path: Path, findings: Findings): void {
+  const needed = NEEDED_PRICES[model.type] ?? [];
+  const { price } = model;
+  if (price === undefined) {
+    if (needed.length === 0) return;
+    const example = needed.map((key) => `${key}: 0`).join(', ');
+    findings.problem(
+      path,
+      `The model "${model.id}" has no "price"; to give it away write price: { ${example} }`,
+    );
+    return;
+  }
+  for (const key of needed) {
+    if (price[key] === undefined) {
+      findings.problem([...path, 'price'], `The price of this type of model needs "${key}"`);
+    }
+  }
+  const above = price.extended?.above;
+  if (above !== undefined && model.context !== undefined && above >= model.context) {
+    const message = `No prompt is longer than the context of ${model.context} tokens`;
+    findings.warning([...path, 'price', 'extended', 'above'], message);
+  }
+}
+
+function checkReplicas(
+  model: ModelSettings,
+  path: Path,
+  engines: ReadonlySet<string>,
+  findings: Findings,
+): void {
+  for (const [index, replica] of model.replicas.entries()) {
+    if (engines.has(replica.engine)) continue;
+    const nearest = nearestOf(replica.engine, engines);
+    const meant = nearest === undefined ? '' : `; did you mean "${nearest}"?`;
+    const known = engines.size === 0 ? 'none are configured' : [...engines].join(', ');
+    findings.problem(
+      [...path, 'replicas', index, 'engine'],
+      `There is no engine "${replica.engine}"${meant === '' ? '.' : meant} Engines: ${known}`,
+    );
+  }
+}
+
+function checkDeprecation(
+  model: ModelSettings,
+  path: Path,
+  ids: ReadonlyMap<string, ModelSettings>,
+  findings: Findings,
+): void {
+  const { deprecation } = model;
+  if (deprecation === undefined) return;
+  const { replacement, startsAt, date, removesAt } = deprecation;
+  if (startsAt !== undefined && startsAt > (removesAt ?? date)) {
+    findings.problem([...path, 'deprecation', 'startsAt'], 'Must not be after the removal');
+  }
+  if (replacement === undefined) return;
+  const place = [...path, 'deprecation', 'replacement'];
+  const found = ids.get(replacement);
+  if (found === undefined) {
+    const nearest = nearestOf(replacement, ids.keys());
+    const meant = nearest === undefined ? '' : `; did you mean "${nearest}"?`;
+    findings.problem(place, `There is no model "${replacement}"${meant}`);
+  } else if (found === model) {
+    findings.problem(place, 'A model cannot replace itself');
+  } else if (found.type !== model.type) {
+    findings.problem(place, `"${replacement}" is of type ${found.type}, not ${model.type}`);
+  }
+}

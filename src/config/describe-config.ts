@@ -1,0 +1,44 @@
+/**
+ * The effective settings as YAML for people (`farebox check`), with every secret masked: settings
+ * that are marked as secrets, passwords inside URLs, and, in sections of unknown shape, keys that
+ * sound like a secret.
+ */
+import { stringify } from 'yaml';
+
+import type { Config } from './settings.ts';
+import { isSecret, schemaTree, type SchemaNode } from './explain.ts';
+import { fileSchema } from './sections.ts';
+import type { Path } from './yaml-source.ts';
+
+const MASK = '********';
+
+/** YAML text of the settings in force; safe to show and to paste into a bug report. */
+export function describeConfig(config: Config): string {
+  const root = schemaTree(fileSchema());
+  const { databaseUrl, dataFolder, publicUrl, ...sections } = config;
+  const shown = { database: databaseUrl, data: dataFolder, publicUrl, ...sections };
+  return stringify(mask(shown, [], root), { lineWidth: 0 });
+}
+
+function mask(value: unknown, path: Path, root: SchemaNode): unknown {
+  if (Array.isArray(value)) return value.map((item, index) => mask(item, [...path, index], root));
+  if (typeof value === 'object' && value !== null) {
+    const entries = Object.entries(value).filter(([, entry]) => entry !== undefined);
+    return Object.fromEntries(
+      entries.map(([key, entry]) => [key, mask(entry, [...path, key], root)]),
+    );
+  }
+  if (typeof value !== 'string' || value === '') return value;
+  const url = URL.parse(value);
+  if (url !== null && url.host !== '') return withoutPassword(value, url);
+  // A database address without a host is a file; its name is no secret.
+  return path[0] !== 'database' && isSecret(root, path) ? MASK : value;
+}
+
+/** Keeps the address and hides what may be a credential: the password and the query. */
+function withoutPassword(text: string, url: URL): string {
+  if (url.password === '' && url.search === '') return text;
+  if (url.password !== '') url.password = MASK;
+  if (url.search !== '') url.search = `?${MASK}`;
+  return url.href;
+}

@@ -1,0 +1,84 @@
+/**
+ * The engines that run models: configured upstreams, engines found on local ports, and the
+ * embedded ones that the server starts itself. Which model runs where is said in `models`.
+ */
+import { z } from 'zod';
+
+import { count, engineUrl, httpUrl, secret } from './decimal.ts';
+
+export type EngineSettings = z.infer<typeof EngineSettings>;
+export const EngineSettings = z.strictObject({
+  protocol: z
+    .enum(['openai', 'rembg'])
+    .default('openai')
+    .describe(
+      '`openai`: chat, embeddings, transcription, video as OpenAI speaks them. `rembg`: background removal by one POST of an image.',
+    ),
+  url: engineUrl().describe(
+    'Base address, for OpenAI engines with `/v1`: `http(s)://…`, or `unix:/path.sock:/v1`.',
+  ),
+  apiKey: secret().optional().describe('Sent as `Authorization: Bearer`.'),
+  headers: z
+    .record(z.string(), z.string())
+    .default({})
+    .meta({ secret: true })
+    .describe('Further headers for every request to this engine.'),
+  connectTimeoutMs: count().default(5_000).describe('Limit for opening a connection.'),
+  firstByteTimeoutMs: count()
+    .default(300_000)
+    .describe('Limit until the first byte of an answer; long prompts take their time.'),
+  idleTimeoutMs: count().default(120_000).describe('Longest silence inside an answer.'),
+  totalTimeoutMs: count().default(1_800_000).describe('Limit for a whole answer.'),
+  concurrency: count()
+    .default(256)
+    .describe('Requests that run at once on this engine; further ones wait in its queue.'),
+  maxQueued: count()
+    .default(1_024)
+    .describe('Requests that wait at once; further ones are refused as overloaded.'),
+  maxConnections: count().default(512).describe('Open connections to this engine.'),
+});
+
+export const EnginesSection = z
+  .record(
+    z
+      .string()
+      .regex(
+        /^[a-z0-9][a-z0-9-]{0,39}$/,
+        'An engine name has lowercase letters, digits and dashes',
+      ),
+    EngineSettings,
+  )
+  .default({});
+
+export type DiscoverySection = z.infer<typeof DiscoverySection>;
+export const DiscoverySection = z
+  .strictObject({
+    enabled: z.boolean().default(true).describe('Look for engines on the usual local ports.'),
+    urls: z
+      .array(httpUrl())
+      .default([
+        'http://127.0.0.1:11434/v1',
+        'http://127.0.0.1:8080/v1',
+        'http://127.0.0.1:1234/v1',
+        'http://127.0.0.1:8000/v1',
+      ])
+      .describe('Where to look: Ollama, llama.cpp, LM Studio, vLLM.'),
+    everySeconds: count().default(60).describe('How often to look again.'),
+  })
+  .prefault({});
+
+export type EmbeddedSection = z.infer<typeof EmbeddedSection>;
+export const EmbeddedSection = z
+  .strictObject({
+    enabled: z
+      .boolean()
+      .default(true)
+      .describe('Run engines of our own in child processes when nothing else serves the work.'),
+    download: z
+      .boolean()
+      .default(true)
+      .describe('Fetch small open models in the background; `false` stays with the built-in ones.'),
+    demo: z.boolean().default(true).describe('Offer the built-in demo model.'),
+    threads: count().optional().describe('Threads of an embedded engine. Default: cores − 1.'),
+  })
+  .prefault({});

@@ -1,0 +1,241 @@
+/**
+ * Turns what the schema found wrong into sentences that an operator can act on: where it stands,
+ * what was written, what is allowed, and the nearest right word. Secret values are never repeated.
+ */
+import { z } from 'zod';
+
+import { nearestOf } from '../kernel/nearest.ts';
+import { type Path, pathKey, type YamlSource } from './yaml-source.ts';
+
+/** One thing that is wrong with the configuration. */
+export interface ConfigProblem {
+  /** The file as it was named, or `environment`. */
+  readonly file: string;
+  readonly line?: number;
+  readonly column?: number;
+  /** `models[0].price.input`; empty for the file as a whole. */
+  readonly path: string;
+  /** Capital letter, no full stop. */
+  readonly message: string;
+}
+
+/** `farebox.yaml:12:5: models[0].price.input: Must be …`. */
+export function formatProblem(problem: ConfigProblem): string {
+  const place = [problem.file, problem.line, problem.column].filter((part) => part !== undefined);
+  const path = problem.path === '' ? '' : `${problem.path}: `;
+  return `${place.join(':')}: ${path}${problem.message}`;
+}
+
+/** `['models', 0, 'id']` as `models[0].id`. */
+export function pathText(path: Path): string {
+  let text = '';
+  for (const key of path) {
+    if (typeof key === 'number') text += `[${key}]`;
+    else text += text === '' ? key : `.${key}`;
+  }
+  return text;
+}
+
+/** The part of a JSON schema that explanations and the reference page read. */
+export interface SchemaNode {
+  readonly type?: string | readonly string[];
+  readonly description?: string;
+  readonly default?: unknown;
+  readonly enum?: readonly unknown[];
+  readonly const?: unknown;
+  readonly properties?: Readonly<Record<string, SchemaNode>>;
+  readonly additionalProperties?: SchemaNode | boolean;
+  readonly items?: SchemaNode;
+  readonly anyOf?: readonly SchemaNode[];
+  readonly required?: readonly string[];
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly format?: string;
+  readonly secret?: boolean;
+}
+
+/** The JSON schema of what may be written for `schema`. */
+export function schemaTree(schema: z.ZodType): SchemaNode {
+  // zod's own type of a JSON schema is wider; only fields that it writes are read.
+  return z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' }) as SchemaNode;
+}
+
+/** The schema at a path, or `undefined` where anything goes. */
+export function schemaAt(root: SchemaNode, path: Path): SchemaNode | undefined {
+  let node: SchemaNode | undefined = root;
+  for (const key of path) node = node === undefined ? undefined : stepInto(node, key);
+  return node;
+}
+
+function stepInto(node: SchemaNode, key: string | number): SchemaNode | undefined {
+  if (typeof key === 'number' && node.items !== undefined) return node.items;
+  const property = node.properties?.[String(key)];
+  if (property !== undefined) return property;
+  if (typeof node.additionalProperties === 'object') return node.additionalProperties;
+  for (const option of node.anyOf ?? []) {
+    const found = stepInto(option, key);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+export interface Explained {
+  readonly file: string;
+  readonly source: YamlSource;
+  readonly schema: SchemaNode;
+}
+
+/** Every issue as one or more problems, in the order of the file. */
+export function explainIssues(
+  issues: readonly z.core.$ZodIssue[],
+  context: Explained,
+): ConfigProblem[] {
+  const problems = issues.flatMap((issue) => explain(issue, [], context));
+  return problems.toSorted(
+    (a, b) => (a.line ?? 0) - (b.line ?? 0) || (a.column ?? 0) - (b.column ?? 0),
+  );
+}
+
+/** A problem at a path of the file. */
+export function problemAt(
+  path: Path,
+  message: string,
+  context: Pick<Explained, 'file' | 'source'>,
+  what: 'key' | 'value' = 'value',
+): ConfigProblem {
+  const position = context.source.positionOf(path, what);
+  return { file: context.file, ...position, path: pathText(path), message };
+}
+
+function explain(issue: z.core.$ZodIssue, base: Path, context: Explained): ConfigProblem[] {
+  // Paths of zod may hold symbols; those of a YAML file never do.
+  const path = [...base, ...(issue.path as Path)];
+  if (issue.code === 'unrecognized_keys') {
+    const allowed = Object.keys(schemaAt(context.schema, path)?.properties ?? {});
+    return issue.keys.map((key) =>
+      problemAt([...path, key], unknownKey(key, allowed), context, 'key'),
+    );
+  }
+  if (issue.code === 'invalid_union') {
+    const deepest = issue.errors
+      .flat()
+      .toSorted((a, b) => b.path.length - a.path.length)
+      .find((inner) => inner.path.length > 0);
+    if (deepest !== undefined) return explain(deepest, path, context);
+  }
+  if (issue.code === 'invalid_key' || issue.code === 'invalid_element') {
+    const message = issue.issues[0]?.message ?? issue.message;
+    return [problemAt(path, message, context, 'key')];
+  }
+  const value = valueAt(context.source.value, path);
+  if (value === undefined && path.length > 0) {
+    const key = String(path.at(-1));
+    const about = schemaAt(context.schema, path)?.description;
+    const hint = about === undefined ? '' : `: ${firstSentence(about)}`;
+    return [problemAt(path, `The key "${key}" is missing${hint}`, context)];
+  }
+  return [problemAt(path, sentenceOf(issue, value, path, context), context)];
+}
+
+/** Longer lists of keys are left out when there is a better hint. */
+const LISTED_KEYS = 12;
+
+function unknownKey(key: string, allowed: readonly string[]): string {
+  const nearest = nearestOf(key, allowed);
+  const list = allowed.join(', ');
+  if (nearest === undefined) return `Unknown key "${key}". Allowed: ${list}`;
+  const asked = `Unknown key "${key}"; did you mean "${nearest}"?`;
+  return allowed.length > LISTED_KEYS ? asked : `${asked} Allowed: ${list}`;
+}
+
+function sentenceOf(
+  issue: z.core.$ZodIssue,
+  value: unknown,
+  path: Path,
+  context: Explained,
+): string {
+  const schema = schemaAt(context.schema, path);
+  const shown = shownValue(value, path, context);
+  if (issue.code === 'invalid_value') {
+    const allowed = issue.values.map(String);
+    const nearest = typeof value === 'string' ? nearestOf(value, allowed) : undefined;
+    const meant = nearest === undefined ? '.' : `; did you mean "${nearest}"?`;
+    return `${shown} is not allowed${meant} Allowed: ${allowed.map((v) => v || '""').join(', ')}`;
+  }
+  if (issue.code === 'invalid_type' || issue.code === 'invalid_union') {
+    return `Must be ${kindOf(schema)}, not ${shown}${quoteHint(schema, value)}`;
+  }
+  if (issue.code === 'too_small') {
+    return `Must ${measure(issue.origin)} at least ${issue.minimum}, not ${shown}`;
+  }
+  if (issue.code === 'too_big') {
+    return `Must ${measure(issue.origin)} at most ${issue.maximum}, not ${shown}`;
+  }
+  return issue.message;
+}
+
+function measure(origin: string): string {
+  return origin === 'string' || origin === 'array' ? 'have a length of' : 'be';
+}
+
+function quoteHint(schema: SchemaNode | undefined, value: unknown): string {
+  const wantsText = schema?.type === 'string';
+  return wantsText && typeof value !== 'object' ? '; write it in quotes' : '';
+}
+
+const KINDS: Readonly<Record<string, string>> = {
+  string: 'a text',
+  integer: 'a whole number',
+  number: 'a number',
+  boolean: 'true or false',
+  array: 'a list',
+  object: 'a group of keys',
+};
+
+function kindOf(schema: SchemaNode | undefined): string {
+  if (schema === undefined) return 'something else';
+  if (schema.format === 'usd') return 'an amount of USD';
+  const options = schema.anyOf ?? [schema];
+  const types = options.flatMap((option) => option.type ?? []);
+  const kinds = [...new Set(types.map((type) => KINDS[type] ?? type))];
+  return kinds.length === 0 ? 'something else' : kinds.join(' or ');
+}
+
+/** The value in words; a secret, or what came from the environment, is not repeated. */
+function shownValue(value: unknown, path: Path, context: Explained): string {
+  if (Array.isArray(value)) return 'a list';
+  if (typeof value === 'object' && value !== null) return 'a group of keys';
+  const hidden =
+    context.source.fromEnvironment.has(pathKey(path)) || isSecret(context.schema, path);
+  if (hidden) return 'the given value';
+  const text = typeof value === 'string' ? value : JSON.stringify(value);
+  const short = text.length > 40 ? `${text.slice(0, 37)}…` : text;
+  return typeof value === 'string' ? `"${short}"` : short;
+}
+
+const SOUNDS_SECRET = /(key|secret|password|token|authorization|mnemonic)$/i;
+
+/** Whether the setting at `path`, or one above it, is marked as a secret or is named like one. */
+export function isSecret(root: SchemaNode, path: Path): boolean {
+  const last = path.at(-1);
+  if (typeof last === 'string' && SOUNDS_SECRET.test(last)) return true;
+  for (let length = 1; length <= path.length; length += 1) {
+    const node = schemaAt(root, path.slice(0, length));
+    if (node?.secret === true) return true;
+  }
+  return false;
+}
+
+function firstSentence(text: string): string {
+  return (text.split(/(?<=\.)\s/)[0] ?? text).replace(/\.$/, '');
+}
+
+/** The value at a path of plain data. */
+export function valueAt(value: unknown, path: Path): unknown {
+  let found = value;
+  for (const key of path) {
+    if (found === null || typeof found !== 'object') return undefined;
+    found = (found as Record<string | number, unknown>)[key]; // indexing plain parsed data
+  }
+  return found;
+}

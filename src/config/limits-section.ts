@@ -1,0 +1,118 @@
+/**
+ * Rate limits by plan, the abuse guard, concurrency of wallets, and the credit rules at the door.
+ * The defaults are the tables of the specification ("Limits"); per account and per key they are
+ * adjusted in the database, not here.
+ */
+import { z } from 'zod';
+
+import { count, Usd } from './decimal.ts';
+
+/** Model tiers by size, smallest first. */
+export const TIERS = ['XS', 'S', 'M', 'L'] as const;
+export type Tier = (typeof TIERS)[number];
+
+/** Plans of an account. */
+export const PLANS = ['paid', 'pro', 'partner', 'staff'] as const;
+export type Plan = (typeof PLANS)[number];
+
+const PER_MINUTE = 'per minute, per caller and model';
+
+function textLimit(requestsPerMinute: number, tokensPerMinute: number) {
+  return z
+    .strictObject({
+      requestsPerMinute: count().default(requestsPerMinute).describe(`Requests ${PER_MINUTE}.`),
+      tokensPerMinute: count()
+        .default(tokensPerMinute)
+        .describe(`Prompt and completion tokens ${PER_MINUTE}.`),
+    })
+    .prefault({});
+}
+
+function textLimits(table: Readonly<Record<Tier, readonly [number, number]>>) {
+  return z
+    .strictObject({
+      XS: textLimit(...table.XS).describe('Models of up to 4 B parameters.'),
+      S: textLimit(...table.S).describe('Models of up to 15 B parameters.'),
+      M: textLimit(...table.M).describe('Models of up to 80 B parameters.'),
+      L: textLimit(...table.L).describe('Larger models.'),
+    })
+    .prefault({});
+}
+
+interface TypeLimits {
+  readonly image: number;
+  readonly audio: number;
+  readonly embedding: number;
+  readonly videoQueue: number;
+  readonly videoRetrieve: number;
+}
+
+function planLimits(
+  text: Readonly<Record<Tier, readonly [number, number]>>,
+  other: TypeLimits,
+  description: string,
+) {
+  const requests = (value: number, what: string) =>
+    count().default(value).describe(`${what}, requests per minute.`);
+  return z
+    .strictObject({
+      text: textLimits(text).describe('Text models, by tier.'),
+      image: requests(other.image, 'Image models and background removal'),
+      audio: requests(other.audio, 'Audio models and transcription'),
+      embedding: requests(other.embedding, 'Embedding models'),
+      videoQueue: requests(other.videoQueue, 'Queueing videos'),
+      videoRetrieve: requests(other.videoRetrieve, 'Retrieving videos'),
+    })
+    .prefault({})
+    .describe(description);
+}
+
+// Limits, "Text models" and "Other model types".
+const PAID_TEXT = {
+  XS: [500, 1_000_000],
+  S: [75, 750_000],
+  M: [50, 750_000],
+  L: [20, 500_000],
+} as const;
+const PAID_OTHER = { image: 20, audio: 60, embedding: 500, videoQueue: 40, videoRetrieve: 120 };
+
+// Limits, "Partner tier". Video is not given there: the default column holds.
+const PARTNER_TEXT = {
+  XS: [500, 2_000_000],
+  S: [150, 1_500_000],
+  M: [100, 1_500_000],
+  L: [60, 1_000_000],
+} as const;
+const PARTNER_OTHER = { image: 60, audio: 120, embedding: 500, videoQueue: 40, videoRetrieve: 120 };
+
+export type PlanLimits = LimitsSection['plans'][Plan];
+
+export type LimitsSection = z.infer<typeof LimitsSection>;
+export const LimitsSection = z
+  .strictObject({
+    plans: z
+      .strictObject({
+        paid: planLimits(PAID_TEXT, PAID_OTHER, 'Every account and wallet, unless said otherwise.'),
+        pro: planLimits(PAID_TEXT, PAID_OTHER, 'Accounts on the pro plan.'),
+        partner: planLimits(PARTNER_TEXT, PARTNER_OTHER, 'Partners.'),
+        staff: planLimits(PARTNER_TEXT, PARTNER_OTHER, 'Staff.'),
+      })
+      .prefault({}),
+    guard: z
+      .strictObject({
+        failures: count().default(20).describe('Failed requests that are let pass in the window.'),
+        windowSeconds: count().default(30).describe('The window.'),
+        blockSeconds: count().default(30).describe('How long a caller above it is blocked.'),
+      })
+      .prefault({})
+      .describe('Abuse guard: one bucket per key or wallet, per address when there is neither.'),
+    walletConcurrency: count().default(5).describe('Requests in flight per wallet.'),
+    keyConcurrency: count().default(256).describe('Requests in flight per API-key account.'),
+    minimumCreditUsd: Usd.default('0.10').describe(
+      'Credit that a caller must have for a priced request to be admitted.',
+    ),
+    starterCreditUsd: Usd.default('5').describe('Credit of the owner account at the first start.'),
+    keysPerAccount: count().default(500).describe('Active API keys per account.'),
+    keysPerMinute: count().default(20).describe('API keys made per account and minute.'),
+  })
+  .prefault({});

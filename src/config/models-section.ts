@@ -1,0 +1,252 @@
+/**
+ * The models on offer: what they are, what they can do, what they cost and which engines run them.
+ * Whatever the file leaves out can come from the price file (`import`); what is needed after that
+ * is checked in `cross-checks.ts`.
+ */
+import { z } from 'zod';
+
+import { count, httpUrl, isoDate, Usd } from './decimal.ts';
+import { TIERS } from './limits-section.ts';
+
+/** Kinds of model, in the words of `GET /models?type=`. */
+export const MODEL_TYPES = [
+  'asr',
+  'embedding',
+  'image',
+  'music',
+  'text',
+  'tts',
+  'upscale',
+  'inpaint',
+  'video',
+] as const;
+export type ModelType = (typeof MODEL_TYPES)[number];
+
+/** What a text model can do; `GET /models` shows each as `supports…` (or `optimizedForCode`). */
+export const CAPABILITIES = [
+  'optimizedForCode',
+  'functionCalling',
+  'audioInput',
+  'reasoning',
+  'reasoningEffort',
+  'responseSchema',
+  'multipleImages',
+  'vision',
+  'videoInput',
+  'webSearch',
+  'xSearch',
+  'logProbs',
+  'teeAttestation',
+  'e2ee',
+] as const;
+export type Capability = (typeof CAPABILITIES)[number];
+
+export const QUANTIZATIONS = [
+  'fp4',
+  'fp8',
+  'fp16',
+  'bf16',
+  'int8',
+  'int4',
+  'not-available',
+] as const;
+
+export const REASONING_EFFORTS = [
+  'none',
+  'minimal',
+  'low',
+  'medium',
+  'high',
+  'xhigh',
+  'max',
+] as const;
+
+const perMillion = (what: string, fallback = '') =>
+  Usd.optional().describe(`${what}, USD per 1,000,000 tokens.${fallback}`);
+
+/** One row of prices. Token prices are USD per million, the others USD per unit. */
+export type PriceSettings = z.infer<typeof PriceSettings>;
+export const PriceSettings = z.strictObject({
+  input: perMillion('Prompt'),
+  output: perMillion('Completion, reasoning included'),
+  cacheInput: perMillion('Prompt tokens read from a cache', ' Default: `input`.'),
+  cacheWrite: perMillion('Prompt tokens written to a cache', ' Default: `input`.'),
+  extended: z
+    .strictObject({
+      above: count().describe('Prompt tokens above which these prices hold for the whole request.'),
+      input: Usd.describe('Prompt, USD per 1,000,000 tokens.'),
+      output: Usd.describe('Completion, USD per 1,000,000 tokens.'),
+      cacheInput: perMillion('Cache reads', ' Default: the ordinary price.'),
+      cacheWrite: perMillion('Cache writes', ' Default: the ordinary price.'),
+    })
+    .optional()
+    .describe('Prices of long prompts.'),
+  perImage: Usd.optional().describe('USD per image.'),
+  perSecond: Usd.optional().describe('USD per second of audio.'),
+  perSearch: Usd.optional().describe('USD per web search; replaces the general price.'),
+  perRequest: Usd.optional().describe('USD per request, on top of the rest.'),
+});
+
+export type ReplicaSettings = z.infer<typeof ReplicaSettings>;
+export const ReplicaSettings = z.strictObject({
+  engine: z.string().min(1).describe('A name of `engines`.'),
+  model: z.string().min(1).optional().describe("The engine's own model id. Default: `id`."),
+  weight: count().default(1).describe('Share of the traffic among replicas of the same order.'),
+  order: z
+    .number()
+    .int()
+    .min(0)
+    .default(0)
+    .describe('Replicas of a higher order serve only when all lower ones are out.'),
+});
+
+const Deprecation = z.strictObject({
+  date: isoDate().describe('The day the model goes, shown in headers and in `GET /models`.'),
+  startsAt: isoDate().optional().describe('When callers are first warned. Default: at once.'),
+  removesAt: isoDate().optional().describe('When the model stops. Default: `date`.'),
+  replacement: z.string().min(1).optional().describe('Id of the model that follows.'),
+  autoRemap: z
+    .boolean()
+    .default(true)
+    .describe('After the removal serve the replacement; `false` answers 410.'),
+});
+
+const Sampling = z.strictObject({
+  temperature: z.number().min(0).max(2).optional(),
+  topP: z.number().min(0).max(1).optional(),
+  frequencyPenalty: z.number().min(-2).max(2).optional(),
+  presencePenalty: z.number().min(-2).max(2).optional(),
+  repetitionPenalty: z.number().min(0).optional(),
+});
+
+const Embedding = z.strictObject({
+  dimensions: count().describe('Length of a vector.'),
+  maxInputTokens: count().default(8_192).describe('Longest input.'),
+  customDimensions: z.boolean().default(false).describe('`dimensions` may shorten vectors.'),
+});
+
+const modelId = z
+  .string()
+  .regex(
+    /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$/,
+    'Must be 1 to 128 letters, digits or . _ : / @ + - and start with a letter or digit',
+  );
+
+export type ModelSettings = z.infer<typeof ModelSettings>;
+export const ModelSettings = z.strictObject({
+  id: modelId.describe('The id that callers send.'),
+  type: z.enum(MODEL_TYPES).default('text').describe('Kind of model.'),
+  name: z.string().min(1).max(120).optional().describe('Name for people. Default: the id.'),
+  description: z.string().max(2_000).default('').describe('A sentence for people.'),
+  source: z
+    .union([httpUrl(), z.literal('')])
+    .default('')
+    .describe('Where the model comes from.'),
+  ownedBy: z.string().min(1).optional().describe('`owned_by`. Default: the service name.'),
+  created: isoDate().optional().describe('`created`. Default: the start of the server.'),
+  privacy: z
+    .enum(['private', 'anonymized'])
+    .default('private')
+    .describe('`private`: nothing leaves your engines. `anonymized`: a third party runs it.'),
+  import: z
+    .string()
+    .min(1)
+    .optional()
+    .describe('Key in the price file; fills in context, caps, capabilities and prices.'),
+  context: count().optional().describe('Context in tokens. Needed for text models.'),
+  maxCompletionTokens: count().optional().describe('Cap of the output. Default: `context`.'),
+  tier: z
+    .enum(TIERS)
+    .optional()
+    .describe('Limit tier. Default: from the parameter count in the id (7b, 70B), else `M`.'),
+  traits: z
+    .array(z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, 'A trait has lowercase letters and _'))
+    .default([])
+    .describe('Traits that this model holds, for example `default`. Yours win over derived ones.'),
+  aliases: z
+    .array(modelId)
+    .default([])
+    .describe('Further ids, for example `gpt-4o`: the compatibility mapping.'),
+  capabilities: z.array(z.enum(CAPABILITIES)).optional().describe('What a text model can do.'),
+  quantization: z.enum(QUANTIZATIONS).default('not-available').describe('Number format.'),
+  reasoningEfforts: z.array(z.enum(REASONING_EFFORTS)).optional().describe('Efforts it knows.'),
+  defaultReasoningEffort: z.enum(REASONING_EFFORTS).optional().describe('Its default effort.'),
+  maxImages: count().optional().describe('Images in one request.'),
+  maxVideos: count().optional().describe('Videos in one request.'),
+  imageTokens: count().default(2_048).describe('Upper bound of the prompt tokens of one image.'),
+  audioTokensPerSecond: count().default(64).describe('Upper bound for audio input.'),
+  videoTokensPerSecond: count().default(1_024).describe('Upper bound for video input.'),
+  sampling: Sampling.prefault({}).describe('Defaults of the model, shown as constraints.'),
+  price: PriceSettings.optional().describe('Prices. A model without a price is not sold.'),
+  replicas: z
+    .array(ReplicaSettings)
+    .max(64)
+    .default([])
+    .describe('Engines that run the model; the same model may run on several.'),
+  attempts: count()
+    .max(20)
+    .optional()
+    .describe('Attempts before the first byte, over all replicas. Default: by their number.'),
+  requires: z.enum(['pro']).optional().describe('Only for accounts on this plan.'),
+  regionRestrictions: z
+    .array(z.string().regex(/^[A-Z]{2}$/, 'Must be a two-letter country code'))
+    .default([])
+    .describe('Countries where it is not offered, for information.'),
+  offline: z.boolean().default(false).describe('Listed but not served.'),
+  beta: z.boolean().default(false).describe('Shown as beta.'),
+  uncensored: z.boolean().default(false).describe('Shown as uncensored.'),
+  listed: z.boolean().default(true).describe('`false` serves it without listing it.'),
+  deprecation: Deprecation.optional().describe('When and how the model goes.'),
+  embedding: Embedding.optional().describe('Needed for embedding models.'),
+  constraints: z
+    .record(z.string(), z.unknown())
+    .optional()
+    .describe('Further `constraints` of `GET /models`, shown as they are (image models).'),
+  limits: z
+    .strictObject({
+      requestsPerMinute: count().optional(),
+      tokensPerMinute: count().optional(),
+    })
+    .optional()
+    .describe('Limits of this model instead of those of its tier, on every plan.'),
+});
+
+export const ModelsSection = z.array(ModelSettings).max(100_000).default([]);
+
+export const PriceFileSection = z
+  .string()
+  .min(1)
+  .optional()
+  .describe('A price file in the LiteLLM format, for `import` in models; beside this file.');
+
+/** Prices of models that no one configured: found on local ports, or embedded. */
+export type DefaultsSection = z.infer<typeof DefaultsSection>;
+export const DefaultsSection = z
+  .strictObject({
+    price: z
+      .strictObject({
+        text: z
+          .strictObject({
+            input: Usd.default('0.05').describe('Prompt, USD per 1,000,000 tokens.'),
+            output: Usd.default('0.20').describe('Completion, USD per 1,000,000 tokens.'),
+          })
+          .prefault({}),
+        embedding: z
+          .strictObject({ input: Usd.default('0.0125').describe('USD per 1,000,000 tokens.') })
+          .prefault({}),
+        asr: z
+          .strictObject({ perSecond: Usd.default('0.0001').describe('USD per second of audio.') })
+          .prefault({}),
+        image: z
+          .strictObject({ perImage: Usd.default('0.03').describe('USD per image.') })
+          .prefault({}),
+      })
+      .prefault({})
+      .describe('Prices of discovered and embedded models. Small, so that cost is visible.'),
+    context: count().default(4_096).describe('Context of a discovered model that tells none.'),
+    privacy: z
+      .enum(['private', 'anonymized'])
+      .default('private')
+      .describe('Privacy of discovered models.'),
+  })
+  .prefault({});

@@ -1,0 +1,46 @@
+/** What the server tells its operator: log, metrics, traces. */
+import { z } from 'zod';
+
+import { httpUrl, secret } from './decimal.ts';
+
+export type LogSection = z.infer<typeof LogSection>;
+export const LogSection = z
+  .strictObject({
+    level: z
+      .enum(['debug', 'info', 'warn', 'error', 'silent'])
+      .default('info')
+      .describe('Least level that is written.'),
+    format: z
+      .enum(['auto', 'json', 'pretty'])
+      .default('auto')
+      .describe('`auto` is `pretty` on a terminal and `json` elsewhere.'),
+  })
+  .prefault({});
+
+export type MetricsSection = z.infer<typeof MetricsSection>;
+export const MetricsSection = z
+  .strictObject({
+    enabled: z.boolean().default(true).describe('Serve `/metrics` for Prometheus.'),
+    token: secret().optional().describe('Bearer token that `/metrics` asks for. Default: none.'),
+  })
+  .prefault({});
+
+export type TracingSection = z.infer<typeof TracingSection>;
+export const TracingSection = z
+  .strictObject({
+    endpoint: httpUrl()
+      .optional()
+      .describe('OTLP/HTTP collector, for example `http://127.0.0.1:4318`. Default: no traces.'),
+    headers: z
+      .record(z.string(), z.string())
+      .default({})
+      .meta({ secret: true })
+      .describe('Further headers for the collector.'),
+    sampleRatio: z
+      .number()
+      .min(0)
+      .max(1)
+      .default(1)
+      .describe('Share of requests that are traced, 0 to 1.'),
+  })
+  .prefault({});

@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { type ImportedModel, readPriceFile } from './price-file.ts';
+
+function imported(entry: string): ImportedModel {
+  const found = readPriceFile(`{"m": ${entry}}`).find('m');
+  assert.ok(typeof found !== 'string', 'the entry is imported');
+  return found;
+}
+
+test('prices are read digit by digit', () => {
+  const { price, warnings } = imported(`{
+    "mode": "chat", "input_cost_per_token": 1.5e-07, "output_cost_per_token": 0.000000600,
+    "cache_read_input_token_cost": 7.5E-8, "cache_creation_input_token_cost": 3.75e-06 }`);
+  assert.deepEqual(price, {
+    input: '0.15',
+    output: '0.6',
+    cacheInput: '0.075',
+    cacheWrite: '3.75',
+  });
+  assert.deepEqual(warnings, []);
+});
+
+test('long prompts become extended prices, the lowest step first', () => {
+  const { price, warnings } = imported(`{
+    "input_cost_per_token": 3e-06, "output_cost_per_token": 1.5e-05,
+    "input_cost_per_token_above_272k_tokens": 9e-06,
+    "input_cost_per_token_above_200k_tokens": 6e-06,
+    "output_cost_per_token_above_200k_tokens": 2.25e-05,
+    "cache_read_input_token_cost_above_200k_tokens": 6e-07 }`);
+  assert.deepEqual(price.extended, {
+    above: 200_000,
+    input: '6',
+    output: '22.5',
+    cacheInput: '0.6',
+  });
+  assert.equal(warnings.length, 1);
+});
+
+test('the rest of a double is rounded, and said', () => {
+  const { price, warnings } = imported('{"input_cost_per_token": 2.9999900000000002e-06}');
+  assert.equal(price.input, '2.99999');
+  assert.match(warnings.join(), /finer than 10\^-15 USD/);
+});
+
+test('caps and capabilities come along', () => {
+  const found = imported(`{
+    "max_tokens": 8192, "max_input_tokens": 128000, "max_output_tokens": 16384,
+    "supports_function_calling": true, "supports_vision": true, "supports_response_schema": false }`);
+  assert.equal(found.type, 'text');
+  assert.equal(found.context, 128_000);
+  assert.equal(found.maxCompletionTokens, 16_384);
+  assert.deepEqual(found.capabilities, ['functionCalling', 'vision', 'multipleImages']);
+});
+
+test('other kinds of model have their own prices', () => {
+  const embedding = imported(
+    '{"mode": "embedding", "input_cost_per_token": 2e-08, "output_vector_size": 1536, "max_input_tokens": 8191}',
+  );
+  assert.equal(embedding.type, 'embedding');
+  assert.deepEqual([embedding.dimensions, embedding.maxInputTokens], [1536, 8191]);
+  assert.deepEqual(embedding.price, { input: '0.02' });
+  const asr = imported('{"mode": "audio_transcription", "input_cost_per_second": 0.0001}');
+  assert.equal(asr.type, 'asr');
+  assert.equal(asr.price.perSecond, '0.0001');
+});
+
+test('what cannot be imported says why', () => {
+  const file = readPriceFile('{"gpt-4o": {"mode": "rerank"}, "sample_spec": "text"}');
+  assert.equal(file.find('gpt-4o'), 'The entry is of mode "rerank", which cannot be imported');
+  assert.equal(file.find('gpt-40'), 'The price file has no entry "gpt-40"; did you mean "gpt-4o"?');
+  assert.throws(() => readPriceFile('{'), SyntaxError);
+});

@@ -1,0 +1,68 @@
+/**
+ * The one table of the configuration: every top-level key, its schema, and whether a change needs
+ * a restart. A new section is one line here.
+ */
+import { z } from 'zod';
+
+import { DiscoverySection, EmbeddedSection, EnginesSection } from './engines-section.ts';
+import { LimitsSection } from './limits-section.ts';
+import { DefaultsSection, ModelsSection, PriceFileSection } from './models-section.ts';
+import { LogSection, MetricsSection, TracingSection } from './observability-section.ts';
+import {
+  DatabaseSection,
+  DataSection,
+  HttpSection,
+  ListenSection,
+  ServiceSection,
+} from './server-section.ts';
+
+interface Section {
+  readonly schema: z.ZodType;
+  /** `restart`: the running server keeps the old value until it is started again. */
+  readonly change: 'live' | 'restart';
+  /** One sentence for the reference page. */
+  readonly about: string;
+}
+
+export const SECTIONS = {
+  service: { schema: ServiceSection, change: 'restart', about: 'Who the server is.' },
+  listen: { schema: ListenSection, change: 'restart', about: 'Where it listens.' },
+  database: { schema: DatabaseSection, change: 'restart', about: 'The ledger database.' },
+  data: { schema: DataSection, change: 'restart', about: 'The data folder.' },
+  http: { schema: HttpSection, change: 'restart', about: 'How HTTP is spoken.' },
+  engines: { schema: EnginesSection, change: 'live', about: 'Engines that run models.' },
+  discovery: { schema: DiscoverySection, change: 'live', about: 'Engines on local ports.' },
+  embedded: { schema: EmbeddedSection, change: 'restart', about: 'Engines of our own.' },
+  priceFile: { schema: PriceFileSection, change: 'live', about: 'Imported prices.' },
+  defaults: { schema: DefaultsSection, change: 'live', about: 'Models that nobody configured.' },
+  models: { schema: ModelsSection, change: 'live', about: 'The models on offer.' },
+  limits: { schema: LimitsSection, change: 'live', about: 'Rate limits and credit rules.' },
+  payments: open('Wallet payments.'),
+  rpc: open('The JSON-RPC proxy.'),
+  search: open('Web search and scraping.'),
+  media: open('Background removal, transcription and media decoding.'),
+  video: open('Video generation.'),
+  documents: open('Documents in chat requests.'),
+  personas: open('Character personas.'),
+  log: { schema: LogSection, change: 'live', about: 'The log.' },
+  metrics: { schema: MetricsSection, change: 'live', about: 'Metrics.' },
+  tracing: { schema: TracingSection, change: 'restart', about: 'Traces.' },
+} as const satisfies Record<string, Section>;
+
+function open(about: string) {
+  return { schema: z.unknown().optional(), change: 'restart', about } as const;
+}
+
+export type SectionName = keyof typeof SECTIONS;
+
+type Shape = { readonly [K in SectionName]: (typeof SECTIONS)[K]['schema'] };
+
+/** The whole file. */
+export function fileSchema(): z.ZodObject<Shape, z.core.$strict> {
+  const entries = Object.entries(SECTIONS).map(([name, section]) => [name, section.schema]);
+  // `fromEntries` forgets which schema stands under which name; the table keeps it.
+  return z.strictObject(Object.fromEntries(entries) as Shape);
+}
+
+/** What the file says after defaults, before folders and addresses are worked out. */
+export type FileSettings = z.infer<ReturnType<typeof fileSchema>>;

@@ -1,0 +1,88 @@
+/**
+ * What the server is and where it listens: service name and public address, listen address,
+ * database, data folder, and how HTTP is spoken to the outside.
+ */
+import { z } from 'zod';
+
+import { count, httpUrl } from './decimal.ts';
+import { ServiceName } from './service-name.ts';
+
+export type ServiceSection = z.infer<typeof ServiceSection>;
+export const ServiceSection = z
+  .strictObject({
+    name: ServiceName.default('svc').describe(
+      'Short name of the service. Header names (`x-svc-…`), `svc_parameters`, key prefixes (`SVC_INFERENCE_KEY_`) and the search tool follow it.',
+    ),
+    title: z.string().min(1).max(80).default('Farebox').describe('Name for people, in pages.'),
+    publicUrl: httpUrl()
+      .optional()
+      .describe(
+        'Public origin, for example `https://api.example.com`. Wallet sign-in and payments are bound to it. Default: the listen address.',
+      ),
+    docsUrl: httpUrl().optional().describe('Where error texts send people. Default: `/docs`.'),
+    systemPrompt: z
+      .string()
+      .max(20_000)
+      .optional()
+      .describe("The service's own system prompt, put before the caller's. Default: none."),
+    timestampHeader: z
+      .boolean()
+      .default(false)
+      .describe('Send `x-svc-timestamp`, the server time, with every answer.'),
+  })
+  .prefault({});
+
+export type ListenSection = z.infer<typeof ListenSection>;
+export const ListenSection = z
+  .strictObject({
+    host: z.string().min(1).default('127.0.0.1').describe('Address to listen on; `HOST` wins.'),
+    port: z.number().int().min(0).max(65_535).default(8402).describe('TCP port; `PORT` wins.'),
+  })
+  .prefault({});
+
+const DATABASE_URL = /^(sqlite:.+|postgres(ql)?:\/\/.+)$/;
+
+export const DatabaseSection = z
+  .string()
+  .regex(DATABASE_URL, 'Must start with sqlite: and a file, or postgres://')
+  .meta({ secret: true })
+  .optional()
+  .describe(
+    '`sqlite:<file>` or `postgres://user:password@host/database`. Default: `sqlite:` with `farebox.db` in the data folder.',
+  );
+
+export const DataSection = z
+  .string()
+  .min(1)
+  .default('./data')
+  .describe('Data folder: database, keys, downloaded models, media. `FAREBOX_DATA` wins.');
+
+export type HttpSection = z.infer<typeof HttpSection>;
+export const HttpSection = z
+  .strictObject({
+    trustProxy: z
+      .union([z.boolean(), z.array(z.string().min(1))])
+      .default(false)
+      .describe(
+        'Take the caller address from `X-Forwarded-For`: `true`, or the list of proxy addresses (CIDR) to believe.',
+      ),
+    corsOrigins: z
+      .array(z.string().min(1))
+      .default(['*'])
+      .describe('Origins that browsers may call from; `*` for all.'),
+    drainSeconds: z
+      .number()
+      .min(0)
+      .max(3_600)
+      .default(30)
+      .describe('How long open answers may go on after SIGTERM.'),
+    jsonLimitBytes: count().default(35_000_000).describe('Largest JSON body; larger ones get 413.'),
+    fileLimitBytes: count()
+      .default(25_000_000)
+      .describe('Largest uploaded file, and largest file or image inside a chat request.'),
+    requestTimeoutSeconds: count()
+      .default(60)
+      .describe('How long a caller may take to send its request.'),
+    maxConnections: count().default(10_000).describe('Open connections before new ones wait.'),
+  })
+  .prefault({});

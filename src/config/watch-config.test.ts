@@ -1,0 +1,95 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+
+import { type Clock, systemClock } from '../kernel/clock.ts';
+import { TestClock } from '../kernel/test-clock.ts';
+import { formatProblem, loadConfig, watchConfig } from './config.ts';
+
+async function setUp(t: TestContext, clock: Clock) {
+  const folder = await mkdtemp(join(tmpdir(), 'farebox-config-'));
+  const file = join(folder, 'farebox.yaml');
+  await writeFile(file, 'limits: { walletConcurrency: 5 }\n');
+  const load = () => loadConfig({ env: {}, cwd: folder });
+  const first = await load();
+  assert.ok(first.ok);
+  const seen: string[] = [];
+  let wake: () => void = () => undefined;
+  const watch = watchConfig({
+    current: first.config,
+    files: [file],
+    load,
+    clock,
+    onConfig: (config, difference) => {
+      seen.push(`${config.limits.walletConcurrency} ${difference.changed.join(',')}`);
+      wake();
+    },
+    onProblems: (problems) => {
+      seen.push(problems.map(formatProblem).join('\n'));
+      wake();
+    },
+  });
+  t.after(async () => {
+    watch.stop();
+    await rm(folder, { recursive: true });
+  });
+  const next = () => new Promise<void>((resolve) => (wake = resolve));
+  return { file, seen, watch, next };
+}
+
+test('a changed file is handed over, a broken one is refused, and the next good one comes through', async (t) => {
+  const { file, seen, watch } = await setUp(t, new TestClock());
+  await watch.check();
+  assert.deepEqual(seen, [], 'an unchanged file is no news');
+  await writeFile(file, 'limits: { walletConcurrency: 6 }\n');
+  await watch.check();
+  await writeFile(file, 'limits: { walletConcurrency: many }\n');
+  await watch.check();
+  await watch.check(true);
+  await writeFile(file, '# a comment\nlimits: { walletConcurrency: 6 }\n');
+  await watch.check();
+  await writeFile(file, 'limits: { walletConcurrency: 7 }\n');
+  await watch.check();
+  assert.deepEqual(seen, [
+    '6 limits',
+    'farebox.yaml:1:30: limits.walletConcurrency: Must be a whole number, not "many"',
+    '7 limits',
+  ]);
+});
+
+test('a price file is followed once the configuration names it', async (t) => {
+  const { file, seen, watch } = await setUp(t, new TestClock());
+  const prices = join(file, '..', 'prices.json');
+  await writeFile(
+    prices,
+    '{"m": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "max_tokens": 10}}',
+  );
+  await writeFile(file, 'priceFile: prices.json\nmodels: [{ id: a, import: m }]\n');
+  await watch.check();
+  await writeFile(
+    prices,
+    '{"m": {"input_cost_per_token": 3e-06, "output_cost_per_token": 2e-06, "max_tokens": 10}}',
+  );
+  await watch.check();
+  assert.deepEqual(seen, ['5 models', '5 models']);
+});
+
+test('the file system reports a change by itself, also when an editor replaces the file', async (t) => {
+  const { file, seen, watch, next } = await setUp(t, systemClock());
+  await watch.check();
+  const changed = next();
+  await writeFile(`${file}.new`, 'limits: { walletConcurrency: 9 }\n');
+  await rename(`${file}.new`, file);
+  await changed;
+  assert.deepEqual(seen, ['9 limits']);
+});
+
+test('a stopped watch reports nothing more', async (t) => {
+  const { file, seen, watch } = await setUp(t, new TestClock());
+  watch.stop();
+  await writeFile(file, 'limits: { walletConcurrency: 6 }\n');
+  await watch.check();
+  assert.deepEqual(seen, []);
+});

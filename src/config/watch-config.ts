@@ -1,0 +1,153 @@
+/**
+ * Notices that the configuration changed and hands over the new one, whole and valid, or the
+ * problems while the old one goes on. Files are looked at when their folder reports a change, and
+ * every few seconds because some file systems report nothing; a text that is the same is not
+ * parsed again.
+ */
+import { type FSWatcher, watch } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
+
+import type { Clock } from '../kernel/clock.ts';
+import { type ConfigDifference, diffConfig } from './diff-config.ts';
+import type { ConfigProblem } from './explain.ts';
+import type { Config, LoadedConfig } from './settings.ts';
+
+/** Editors write a file in several steps; they are one change. */
+const SETTLE_MS = 200;
+const POLL_MS = 5_000;
+
+export interface ConfigWatchOptions {
+  readonly current: Config;
+  /** Files to look at, absolute; also one that does not exist yet. */
+  readonly files: readonly string[];
+  readonly load: () => Promise<LoadedConfig>;
+  readonly clock: Clock;
+  /** Called with a valid configuration that differs from the last one. */
+  readonly onConfig: (config: Config, difference: ConfigDifference) => void;
+  /** Called once for each different set of problems. */
+  readonly onProblems: (problems: readonly ConfigProblem[]) => void;
+}
+
+export interface ConfigWatch {
+  /** Looks now; `force` reads and checks even when no text changed (SIGHUP). */
+  check(force?: boolean): Promise<void>;
+  stop(): void;
+}
+
+/** Starts watching; nothing is reported for the state at the start. */
+export function watchConfig(options: ConfigWatchOptions): ConfigWatch {
+  return new Watch(options);
+}
+
+class Watch implements ConfigWatch {
+  readonly #options: ConfigWatchOptions;
+  #current: Config;
+  #files: readonly string[];
+  /** Unknown at first, so that a change between loading and watching is not lost. */
+  #texts: string | undefined;
+  #reported = '';
+  #watchers: FSWatcher[] = [];
+  #running: Promise<void> = Promise.resolve();
+  #cancelSettle: (() => void) | undefined;
+  readonly #stopPolling: () => void;
+  #stopped = false;
+
+  constructor(options: ConfigWatchOptions) {
+    this.#options = options;
+    this.#current = options.current;
+    this.#files = options.files;
+    this.#watch();
+    this.#stopPolling = options.clock.every(POLL_MS, () => void this.check());
+  }
+
+  async check(force = false): Promise<void> {
+    // One look at a time: a second one waits, and then finds nothing new.
+    this.#running = this.#running.then(() => this.#look(force));
+    await this.#running;
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#stopPolling();
+    this.#cancelSettle?.();
+    for (const watcher of this.#watchers) watcher.close();
+    this.#watchers = [];
+  }
+
+  async #look(force: boolean): Promise<void> {
+    if (this.#stopped) return;
+    const texts = await this.#readAll();
+    if (texts === this.#texts && !force) return;
+    this.#texts = texts;
+    const loaded = await this.#options.load();
+    if (this.#stopped) return;
+    this.#follow(loaded.sources);
+    if (!loaded.ok) {
+      this.#report(loaded.problems);
+      return;
+    }
+    this.#reported = '';
+    const difference = diffConfig(this.#current, loaded.config);
+    if (difference.changed.length === 0) return;
+    this.#current = loaded.config;
+    this.#options.onConfig(loaded.config, difference);
+  }
+
+  #report(problems: readonly ConfigProblem[]): void {
+    const text = JSON.stringify(problems);
+    if (text === this.#reported) return;
+    this.#reported = text;
+    this.#options.onProblems(problems);
+  }
+
+  /** A new price file is watched from its first mention on. */
+  #follow(sources: readonly string[]): void {
+    const files = [...new Set([...this.#options.files, ...sources])];
+    if (files.join('\n') === this.#files.join('\n')) return;
+    this.#files = files;
+    this.#texts = undefined;
+    for (const watcher of this.#watchers) watcher.close();
+    this.#watch();
+  }
+
+  async #readAll(): Promise<string> {
+    const texts = await Promise.all(
+      this.#files.map(async (file) => {
+        try {
+          return await readFile(file, 'utf8');
+        } catch {
+          // A file that is gone for a moment, or not there yet, is a text of its own.
+          return '\0missing';
+        }
+      }),
+    );
+    return texts.join('\0');
+  }
+
+  #watch(): void {
+    const names = new Map<string, Set<string>>();
+    for (const file of this.#files) {
+      const folder = dirname(file);
+      names.set(folder, (names.get(folder) ?? new Set()).add(basename(file)));
+    }
+    this.#watchers = [...names].flatMap(([folder, files]) => {
+      try {
+        // Watching the folder survives editors that replace the file.
+        const watcher = watch(folder, { persistent: false }, (_event, name) => {
+          if (name === null || files.has(name)) this.#settle();
+        });
+        watcher.on('error', () => watcher.close());
+        return [watcher];
+      } catch {
+        // No folder or no watches left on this system: polling sees the change.
+        return [];
+      }
+    });
+  }
+
+  #settle(): void {
+    this.#cancelSettle?.();
+    this.#cancelSettle = this.#options.clock.after(SETTLE_MS, () => void this.check());
+  }
+}

@@ -1,0 +1,255 @@
+/**
+ * Reads YAML so that nothing is lost on the way to a checked setting: where each value stands
+ * (line and column), the exact digits of numbers, and which values came from the environment.
+ *
+ * `${NAME}` and `${NAME:-default}` are replaced inside text values, also within `{ }` and `[ ]`,
+ * and `$${` stands for a literal `${`. To let YAML see such a token as plain text, its characters
+ * are moved to a private range of the same length before parsing, so that positions stay true.
+ */
+import {
+  type Document,
+  isAlias,
+  isCollection,
+  isMap,
+  isNode,
+  isPair,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Node,
+  parseDocument,
+  visit,
+} from 'yaml';
+
+export type Path = readonly (string | number)[];
+
+export interface Position {
+  readonly line: number;
+  readonly column: number;
+}
+
+export interface SourceProblem extends Position {
+  readonly path: Path;
+  readonly message: string;
+}
+
+export interface YamlSource {
+  /** The plain value; empty values (`null`) are `undefined`. */
+  readonly value: unknown;
+  readonly problems: readonly SourceProblem[];
+  /** Paths (joined by `pathKey`) whose text holds a value of the environment. */
+  readonly fromEnvironment: ReadonlySet<string>;
+  /** Where the value, or for `key` its key, stands; the nearest parent when it is missing. */
+  positionOf(path: Path, what: 'key' | 'value'): Position;
+}
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** One text for one path, for sets and maps. */
+export function pathKey(path: Path): string {
+  return JSON.stringify(path);
+}
+
+export function readYaml(text: string, environment: Environment): YamlSource {
+  const lines = new LineCounter();
+  const document = parseDocument(hideTokens(text.replace(/^\uFEFF/, ' ')), {
+    lineCounter: lines,
+    prettyErrors: false,
+    merge: true,
+  });
+  const at = (offset: number): Position => {
+    const { line, col } = lines.linePos(offset);
+    return { line: Math.max(1, line), column: Math.max(1, col) };
+  };
+  const positionOf = (path: Path, what: 'key' | 'value') => at(offsetOf(document, path, what));
+  const fromEnvironment = new Set<string>();
+  const syntax = document.errors[0];
+  if (syntax !== undefined) {
+    // One slip makes a parser complain many times; the first complaint is the true one.
+    const message = sentenceOfSyntax(syntax.code, showTokens(syntax.message));
+    const problems = [{ path: [], message, ...at(syntax.pos[0]) }];
+    return { value: undefined, problems, fromEnvironment, positionOf };
+  }
+  const problems = resolveScalars(document, environment, fromEnvironment, at);
+  if (problems.length > 0) return { value: undefined, problems, fromEnvironment, positionOf };
+  const plain = plainValue(document);
+  if ('refused' in plain) {
+    const refused = { path: [], message: plain.refused, line: 1, column: 1 };
+    return { value: undefined, problems: [refused], fromEnvironment, positionOf };
+  }
+  return { value: withoutNulls(plain.value), problems, fromEnvironment, positionOf };
+}
+
+const SYNTAX: Readonly<Record<string, string>> = {
+  TAB_AS_INDENT: 'Tabs cannot indent YAML; use spaces',
+  DUPLICATE_KEY: 'The key stands here a second time',
+  MULTIPLE_DOCS: 'The file must hold one document; remove the second `---`',
+  MISSING_CHAR: 'A comma, a colon or a closing bracket or quote is missing',
+  BAD_INDENT: 'A bracket is not closed, or the indentation does not fit the lines above',
+};
+
+function sentenceOfSyntax(code: string, message: string): string {
+  const detail = message.replace(/\s+/g, ' ').replace(/[.:]$/, '');
+  const known = SYNTAX[code];
+  return known === undefined ? `Not valid YAML: ${detail}` : `${known} (${detail})`;
+}
+
+function plainValue(
+  document: Document.Parsed,
+): { readonly value: unknown } | { readonly refused: string } {
+  try {
+    return { value: document.toJS({ maxAliasCount: 1_000 }) };
+  } catch {
+    // The only throw is the guard against aliases that multiply.
+    return { refused: 'The aliases (*name) of the file multiply too often' };
+  }
+}
+
+function resolveScalars(
+  document: Document.Parsed,
+  environment: Environment,
+  fromEnvironment: Set<string>,
+  at: (offset: number) => Position,
+): SourceProblem[] {
+  const problems: SourceProblem[] = [];
+  visit(document, {
+    Pair(_key, pair, ancestors) {
+      if (!isCollection(pair.key)) return;
+      const message = 'A key must be a text; inside { } write "${NAME}" in quotes';
+      const offset = pair.key.range?.[0] ?? 0;
+      problems.push({ path: pathOf(null, ancestors), message, ...at(offset) });
+    },
+    Scalar(key, node, ancestors) {
+      if (typeof node.value === 'number') {
+        node.value = exactNumber(node.value, node.source ?? String(node.value));
+        return;
+      }
+      if (typeof node.value !== 'string') return;
+      if (key === 'key') {
+        node.value = showTokens(node.value);
+        return;
+      }
+      const path = pathOf(key, ancestors);
+      const resolved = substitute(node.value, environment);
+      node.value = resolved.text;
+      if (resolved.used) fromEnvironment.add(pathKey(path));
+      for (const message of resolved.problems) {
+        problems.push({ path, message, ...at(node.range?.[0] ?? 0) });
+      }
+    },
+  });
+  return problems;
+}
+
+function pathOf(key: number | 'key' | 'value' | null, ancestors: readonly unknown[]): Path {
+  const path: (string | number)[] = [];
+  const chain = [...ancestors];
+  for (const [index, ancestor] of chain.entries()) {
+    const below = chain[index + 1];
+    if (isPair(ancestor)) path.push(keyText(ancestor.key));
+    else if (isSeq(ancestor)) {
+      path.push(below === undefined ? Number(key) : ancestor.items.indexOf(below));
+    }
+  }
+  return path;
+}
+
+function keyText(key: unknown): string {
+  return showTokens(String(isScalar(key) ? key.value : key));
+}
+
+/** A number as a number when that loses nothing, else as it was written (`0x…`, long decimals). */
+function exactNumber(value: number, source: string): number | string {
+  return canonical(source) === canonical(String(value)) ? value : source;
+}
+
+/** Sign, digits without outer zeros, and power of ten: equal for equal decimals. */
+function canonical(decimal: string): string | undefined {
+  const match = /^([-+]?)(\d*)\.?(\d*)(?:[eE]([-+]?\d+))?$/.exec(decimal);
+  if (match === null) return undefined;
+  const [, sign = '', whole = '', fraction = '', exponent = '0'] = match;
+  const digits = (whole + fraction).replace(/^0+/, '');
+  const trimmed = digits.replace(/0+$/, '');
+  if (trimmed === '') return '0';
+  const power = Number(exponent) - fraction.length + (digits.length - trimmed.length);
+  return `${sign === '-' ? '-' : ''}${trimmed}e${power}`;
+}
+
+const TOKEN = /\$?\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}\n]*)?\}/g;
+const PRIVATE = 0xe000;
+
+function hideTokens(text: string): string {
+  return text.replace(TOKEN, (token) => shift(token, PRIVATE));
+}
+
+function showTokens(text: string): string {
+  return text.replace(/[\uE020-\uE07E]+/g, (hidden) => shift(hidden, -PRIVATE));
+}
+
+/** Moves the ASCII characters of a token to the private range, or back. */
+function shift(text: string, by: number): string {
+  let moved = '';
+  for (const unit of text.split('')) {
+    const code = unit.charCodeAt(0);
+    const movable = by > 0 ? code >= 0x20 && code <= 0x7e : true;
+    moved += movable ? String.fromCharCode(code + by) : unit;
+  }
+  return moved;
+}
+
+interface Substituted {
+  readonly text: string;
+  readonly used: boolean;
+  readonly problems: readonly string[];
+}
+
+function substitute(hidden: string, environment: Environment): Substituted {
+  const problems: string[] = [];
+  let used = false;
+  const unknown = hidden.replace(/[\uE020-\uE07E]+/g, '').match(/\$\{[^}]*\}?/);
+  if (unknown !== null) {
+    problems.push(
+      `"${unknown[0]}" is no variable; write \${NAME} or \${NAME:-default}, or $\${ for a literal \${`,
+    );
+  }
+  const text = showTokens(hidden).replace(TOKEN, (token) => {
+    if (token.startsWith('$$')) return token.slice(1);
+    const [name = '', ...rest] = token.slice(2, -1).split(':-');
+    const value = environment[name];
+    used = true;
+    if (value !== undefined && value !== '') return value;
+    if (rest.length > 0) return rest.join(':-');
+    problems.push(`The environment variable ${name} is not set`);
+    return '';
+  });
+  return { text, used, problems };
+}
+
+/** `key:` with nothing behind it means the default; an unknown key stays visible to the schema. */
+function withoutNulls(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutNulls);
+  if (value === null || typeof value !== 'object') return value ?? undefined;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, entry]) => [key, withoutNulls(entry)]),
+  );
+}
+
+function offsetOf(document: Document.Parsed, path: Path, what: 'key' | 'value'): number {
+  let node: Node | null = document.contents;
+  let offset = node?.range?.[0] ?? 0;
+  for (const [index, key] of path.entries()) {
+    if (isAlias(node)) node = node.resolve(document) ?? null;
+    if (isMap(node)) {
+      const pair = node.items.find((item) => keyText(item.key) === String(key));
+      if (pair === undefined) return offset;
+      const wantsKey = what === 'key' && index === path.length - 1;
+      const next: unknown = wantsKey ? pair.key : (pair.value ?? pair.key);
+      node = isNode(next) ? next : null;
+    } else if (isSeq(node)) {
+      const next = node.items[Number(key)];
+      node = isNode(next) ? next : null;
+    } else return offset;
+    offset = node?.range?.[0] ?? offset;
+  }
+  return offset;
+}

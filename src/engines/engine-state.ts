@@ -1,0 +1,141 @@
+/**
+ * One configured engine while it lives: its connections, its slots, its bounded queue, and the
+ * replicas that were used on it. Replaced as a whole when its settings change; the calls that run
+ * on the old one end there.
+ */
+import { UpstreamPool } from '../net/upstream-pool.ts';
+import type { TimeLimits } from '../net/exchange.ts';
+import type { Clock } from '../kernel/clock.ts';
+import type { EngineSettings, EngineStatus } from './contract.ts';
+import { ReplicaState } from './replica-state.ts';
+
+/** Long prompts on slow machines take minutes to the first token; SDKs give up after 10 min. */
+export const DEFAULT_TIME_LIMITS: TimeLimits = {
+  connectMs: 5_000,
+  firstByteMs: 300_000,
+  idleMs: 120_000,
+  totalMs: 1_800_000,
+};
+const DEFAULT_MAX_CONNECTIONS = 512;
+const DEFAULT_MAX_QUEUED = 1_024;
+
+/** A call that waits for a slot. */
+export interface Waiter {
+  /** A slot may be free: take one, or leave it to the next waiter. */
+  wake(): void;
+}
+
+export class EngineState {
+  readonly settings: EngineSettings;
+  readonly pool: UpstreamPool;
+  readonly limits: TimeLimits;
+  /** Flat request headers that every call carries. */
+  readonly headers: readonly string[];
+  readonly #clock: Clock;
+  readonly #concurrency: number;
+  readonly #maxQueued: number;
+  readonly #replicas = new Map<string, ReplicaState>();
+  readonly #waiters = new Set<Waiter>();
+  #inFlight = 0;
+
+  constructor(settings: EngineSettings, clock: Clock) {
+    const maxConnections = settings.maxConnections ?? DEFAULT_MAX_CONNECTIONS;
+    this.settings = settings;
+    this.limits = withLimits(DEFAULT_TIME_LIMITS, settings.timeLimits);
+    this.headers = headersOf(settings);
+    this.#clock = clock;
+    this.#concurrency = Math.min(settings.concurrency ?? maxConnections, maxConnections);
+    this.#maxQueued = settings.maxQueued ?? DEFAULT_MAX_QUEUED;
+    this.pool = new UpstreamPool({
+      url: settings.url,
+      maxConnections,
+      connectMs: this.limits.connectMs,
+      clock,
+    });
+  }
+
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  get hasRoom(): boolean {
+    return this.#inFlight < this.#concurrency;
+  }
+
+  get queueRoom(): number {
+    return this.#maxQueued - this.#waiters.size;
+  }
+
+  replica(model: string): ReplicaState {
+    let state = this.#replicas.get(model);
+    if (state === undefined) {
+      state = new ReplicaState(model, this.#clock);
+      this.#replicas.set(model, state);
+    }
+    return state;
+  }
+
+  takeSlot(): void {
+    this.#inFlight += 1;
+  }
+
+  /** Frees a slot and offers it to those who wait, in the order of their coming. */
+  freeSlot(): void {
+    this.#inFlight -= 1;
+    this.#offer();
+  }
+
+  enqueue(waiter: Waiter): void {
+    this.#waiters.add(waiter);
+  }
+
+  dequeue(waiter: Waiter): void {
+    this.#waiters.delete(waiter);
+  }
+
+  /** Sends those who wait away to choose again; running calls go on to their end. */
+  async retire(): Promise<void> {
+    const waiters = [...this.#waiters];
+    this.#waiters.clear();
+    for (const waiter of waiters) waiter.wake();
+    await this.pool.close();
+  }
+
+  status(): EngineStatus {
+    const { connected, running, queued } = this.pool.stats();
+    return {
+      id: this.settings.id,
+      url: this.settings.url,
+      inFlight: this.#inFlight,
+      queued: this.#waiters.size,
+      concurrency: this.#concurrency,
+      connections: connected,
+      busy: running + queued,
+      replicas: [...this.#replicas.values()].map((replica) => replica.status(this.settings.id)),
+    };
+  }
+
+  #offer(): void {
+    // At most one round: a waiter that queues again stands behind those that came later.
+    for (let left = this.#waiters.size; left > 0 && this.hasRoom; left -= 1) {
+      const [next] = this.#waiters;
+      if (next === undefined) return;
+      this.#waiters.delete(next);
+      next.wake();
+    }
+  }
+}
+
+/** `limits` with the given ones in place. */
+export function withLimits(limits: TimeLimits, over: Partial<TimeLimits> | undefined): TimeLimits {
+  return over === undefined ? limits : { ...limits, ...over };
+}
+
+function headersOf(settings: EngineSettings): readonly string[] {
+  const headers: string[] = [];
+  if (settings.apiKey !== undefined && settings.apiKey !== '') {
+    headers.push('authorization', `Bearer ${settings.apiKey}`);
+  }
+  for (const [name, value] of Object.entries(settings.headers ?? {})) headers.push(name, value);
+  return headers;
+}

@@ -1,0 +1,635 @@
+import assert from 'node:assert/strict';
+import { createServer } from 'node:net';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import type { TestContext } from 'node:test';
+
+import { systemClock } from '../kernel/clock.ts';
+import { seededIds } from '../kernel/ids.ts';
+import { silentLog } from '../kernel/log.ts';
+import { Engines } from './engines.ts';
+import type {
+  EngineCall,
+  EngineHead,
+  EngineOutcome,
+  EngineRun,
+  EngineSettings,
+  EngineSink,
+  Replica,
+} from './engines.ts';
+import { TestUpstream } from './test-upstream.ts';
+
+const clock = systemClock();
+
+async function upstreamFor(t: TestContext): Promise<TestUpstream> {
+  const upstream = await TestUpstream.start();
+  t.after(() => upstream.kill().catch(() => undefined));
+  return upstream;
+}
+
+function enginesFor(t: TestContext, settings: readonly EngineSettings[]): Engines {
+  const engines = new Engines({ clock, ids: seededIds(1), log: silentLog });
+  t.after(() => engines.close());
+  engines.update(settings);
+  return engines;
+}
+
+function engine(id: string, url: string, more: Partial<EngineSettings> = {}): EngineSettings {
+  return { id, protocol: 'openai', url, ...more };
+}
+
+function callTo(replicas: readonly Replica[], more: Partial<EngineCall> = {}): EngineCall {
+  return {
+    work: 'chat',
+    replicas,
+    method: 'POST',
+    path: '/chat/completions',
+    contentType: 'application/json',
+    buildBody: (replica) => Buffer.from(`{"model":"${replica.model}","messages":[]}`),
+    maxResponseBytes: 10_000_000,
+    ...more,
+  };
+}
+
+const ON_A: readonly Replica[] = [{ engine: 'a', model: 'tiny' }];
+const ON_A_AND_B: readonly Replica[] = [
+  { engine: 'a', model: 'tiny', order: 0 },
+  { engine: 'b', model: 'tiny', order: 1 },
+];
+
+class Recorder implements EngineSink {
+  readonly heads: EngineHead[] = [];
+  readonly chunks: Buffer[] = [];
+  run: EngineRun | null = null;
+  onChunkDo: ((run: EngineRun, count: number) => boolean | undefined) | null = null;
+
+  onHead(head: EngineHead): void {
+    this.heads.push(head);
+  }
+
+  onChunk(chunk: Buffer): boolean {
+    this.chunks.push(chunk);
+    return this.onChunkDo?.(this.run!, this.chunks.length) ?? true;
+  }
+
+  get text(): string {
+    return Buffer.concat(this.chunks).toString('utf8');
+  }
+}
+
+async function runTo(
+  engines: Engines,
+  call: EngineCall,
+  recorder = new Recorder(),
+): Promise<{ outcome: EngineOutcome; recorder: Recorder }> {
+  recorder.run = engines.run(call, recorder);
+  return { outcome: await recorder.run.outcome, recorder };
+}
+
+/** Waits for a condition that an event of another socket brings about. */
+async function eventually(isTrue: () => boolean, what: string): Promise<void> {
+  const untilMs = performance.now() + 3_000;
+  while (!isTrue()) {
+    assert.ok(performance.now() < untilMs, `${what} within 3 s`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+function failureOf(outcome: EngineOutcome): Extract<EngineOutcome, { ok: false }> {
+  assert.equal(outcome.ok, false);
+  return outcome as Extract<EngineOutcome, { ok: false }>;
+}
+
+test('a JSON answer passes through with key, headers and model name of its replica', async (t) => {
+  const upstream = await upstreamFor(t);
+  const settings = engine('a', upstream.url, { apiKey: 'k1', headers: { 'x-rack': '7' } });
+  const engines = enginesFor(t, [settings]);
+  const { outcome, recorder } = await runTo(
+    engines,
+    callTo(ON_A, { headers: ['x-request-id', 'r9'] }),
+  );
+  assert.ok(outcome.ok);
+  assert.equal(outcome.attempts, 1);
+  assert.deepEqual(outcome.replica, ON_A[0]);
+  assert.equal(outcome.bytes, recorder.text.length);
+  assert.equal(JSON.parse(recorder.text).model, 'tiny');
+  assert.equal(recorder.heads[0]!.status, 200);
+  const [seen] = upstream.seen;
+  assert.equal(seen!.path, '/v1/chat/completions');
+  assert.equal(seen!.headers.authorization, 'Bearer k1');
+  assert.equal(seen!.headers['x-rack'], '7');
+  assert.equal(seen!.headers['x-request-id'], 'r9');
+});
+
+test('a stream arrives whole and in order', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.otherwise = { kind: 'stream', chunks: 50 };
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const { outcome, recorder } = await runTo(
+    engines,
+    callTo(ON_A, { accept: ['text/event-stream'] }),
+  );
+  assert.ok(outcome.ok);
+  assert.match(recorder.text, / w0".* w49".*\[DONE\]\n\n$/s);
+});
+
+test('an engine on a local socket serves like any other', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'farebox-engine-'));
+  const path = join(folder, 'e.sock');
+  const upstream = await TestUpstream.start({ path });
+  t.after(async () => {
+    await upstream.kill();
+    await rm(folder, { recursive: true });
+  });
+  const engines = enginesFor(t, [engine('a', `unix:${path}:/v1`)]);
+  const { outcome } = await runTo(engines, callTo(ON_A));
+  assert.ok(outcome.ok);
+  assert.equal(upstream.seen[0]!.path, '/v1/chat/completions');
+});
+
+test('a replica that refuses connections is passed over without a word', async (t) => {
+  const dead = await TestUpstream.start();
+  const deadUrl = dead.url;
+  await dead.kill();
+  const upstream = await upstreamFor(t);
+  const engines = enginesFor(t, [engine('a', deadUrl), engine('b', upstream.url)]);
+  const { outcome, recorder } = await runTo(engines, callTo(ON_A_AND_B));
+  assert.ok(outcome.ok);
+  assert.equal(outcome.attempts, 2);
+  assert.equal(outcome.replica.engine, 'b');
+  assert.equal(recorder.heads.length, 1);
+  assert.equal(recorder.heads[0]!.attempts, 2);
+});
+
+for (const kind of ['reset', 'head-cut', 'not-http', 'html'] as const) {
+  test(`an engine that fails by "${kind}" before the first byte fails over`, async (t) => {
+    const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+    a.otherwise = { kind };
+    b.otherwise = { kind: 'stream', chunks: 2 };
+    const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+    const call = callTo(ON_A_AND_B, { accept: ['text/event-stream'] });
+    const { outcome, recorder } = await runTo(engines, call);
+    assert.ok(outcome.ok);
+    assert.equal(outcome.replica.engine, 'b');
+    assert.equal(recorder.heads.length, 1);
+  });
+}
+
+for (const status of [401, 403, 404, 429, 500, 502, 503, 504]) {
+  test(`an engine that answers ${status} fails over`, async (t) => {
+    const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+    a.otherwise = { kind: 'status', status };
+    const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+    const { outcome } = await runTo(engines, callTo(ON_A_AND_B));
+    assert.ok(outcome.ok);
+    assert.equal(outcome.replica.engine, 'b');
+    assert.equal(a.seen.length, 1);
+  });
+}
+
+for (const status of [400, 413, 422]) {
+  test(`a ${status} is final and comes with the engine's words`, async (t) => {
+    const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+    a.otherwise = { kind: 'status', status, body: '{"error":"too long"}' };
+    const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+    const failure = failureOf((await runTo(engines, callTo(ON_A_AND_B))).outcome);
+    assert.equal(failure.reason, 'refused');
+    assert.equal(failure.status, status);
+    assert.equal(failure.body!.toString(), '{"error":"too long"}');
+    assert.equal(failure.attempts, 1);
+    assert.equal(b.seen.length, 0);
+  });
+}
+
+test('a 401 of every engine is a misconfiguration, never the caller own 401', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.otherwise = { kind: 'status', status: 401 };
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const failure = failureOf((await runTo(engines, callTo(ON_A))).outcome);
+  assert.equal(failure.reason, 'misconfigured');
+  assert.equal(failure.attempts, 1);
+});
+
+test('a single replica is tried again after a 500', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.script.push({ kind: 'status', status: 500 });
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const { outcome } = await runTo(engines, callTo(ON_A));
+  assert.ok(outcome.ok);
+  assert.equal(outcome.attempts, 2);
+});
+
+test('attempts are bounded, and the last 5xx is told', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.otherwise = { kind: 'status', status: 500 };
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const failure = failureOf((await runTo(engines, callTo(ON_A))).outcome);
+  assert.equal(failure.reason, 'failed');
+  assert.equal(failure.attempts, 3);
+  assert.equal(upstream.seen.length, 3);
+});
+
+test('Retry-After within the cap is waited out, above it is handed on', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.script.push({ kind: 'status', status: 429, headers: { 'retry-after': '1' } });
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const startedMs = performance.now();
+  const first = await runTo(engines, callTo(ON_A));
+  assert.ok(first.outcome.ok);
+  assert.ok(performance.now() - startedMs >= 990);
+  upstream.otherwise = { kind: 'status', status: 429, headers: { 'retry-after': '60' } };
+  const failure = failureOf((await runTo(engines, callTo(ON_A))).outcome);
+  assert.equal(failure.reason, 'overloaded');
+  assert.equal(failure.retryAfterSeconds, 60);
+  assert.equal(failure.attempts, 1);
+});
+
+test('no first byte in time fails over', async (t) => {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  a.otherwise = { kind: 'head-hang' };
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+  const call = callTo(ON_A_AND_B, { timeLimits: { firstByteMs: 100 } });
+  const { outcome } = await runTo(engines, call);
+  assert.ok(outcome.ok);
+  assert.equal(outcome.replica.engine, 'b');
+  await eventually(() => a.abandoned === 1, 'the hanging request is dropped');
+});
+
+test('no first byte from anyone is a timeout', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.otherwise = { kind: 'hang' };
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const call = callTo(ON_A, { timeLimits: { firstByteMs: 80 } });
+  const failure = failureOf((await runTo(engines, call)).outcome);
+  assert.equal(failure.reason, 'timeout');
+  assert.equal(failure.sawFirstByte, false);
+  assert.equal(failure.attempts, 1);
+});
+
+test('a stream that stalls ends by the idle limit, and is not tried again', async (t) => {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  a.otherwise = { kind: 'stream', chunks: 10, hangAfter: 4 };
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+  const call = callTo(ON_A_AND_B, { timeLimits: { idleMs: 100 } });
+  const failure = failureOf((await runTo(engines, call)).outcome);
+  assert.equal(failure.reason, 'timeout');
+  assert.equal(failure.sawFirstByte, true);
+  assert.ok(failure.bytes > 0);
+  assert.equal(b.seen.length, 0);
+});
+
+test('a stream longer than the total limit is ended', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.otherwise = { kind: 'stream', chunks: 1_000, everyMs: 10 };
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const failure = failureOf(
+    (await runTo(engines, callTo(ON_A, { timeLimits: { totalMs: 150 } }))).outcome,
+  );
+  assert.equal(failure.reason, 'timeout');
+  assert.equal(failure.sawFirstByte, true);
+});
+
+test('an engine killed in mid-stream is broken, and what came stays with the caller', async (t) => {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  a.otherwise = { kind: 'stream', chunks: 1_000, everyMs: 5 };
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+  const recorder = new Recorder();
+  recorder.onChunkDo = (_run, count) => {
+    if (count === 3) void a.kill();
+    return true;
+  };
+  const { outcome } = await runTo(engines, callTo(ON_A_AND_B), recorder);
+  const failure = failureOf(outcome);
+  assert.equal(failure.reason, 'broken');
+  assert.equal(failure.sawFirstByte, true);
+  assert.equal(failure.bytes, recorder.text.length);
+  assert.equal(recorder.heads.length, 1);
+  assert.equal(b.seen.length, 0);
+});
+
+test('an engine killed before the first byte fails over', async (t) => {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  a.otherwise = { kind: 'hang' };
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+  const pending = runTo(engines, callTo(ON_A_AND_B));
+  await eventually(() => a.seen.length === 1, 'the request arrives');
+  await a.kill();
+  const { outcome } = await pending;
+  assert.ok(outcome.ok);
+  assert.equal(outcome.replica.engine, 'b');
+});
+
+test('a whole answer that breaks half-way or is garbage is had elsewhere', async (t) => {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  a.script.push({ kind: 'stream', chunks: 5, cutAfter: 2 }, { kind: 'half-json' });
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+  const isUsable = (body: Buffer): boolean => {
+    try {
+      return typeof JSON.parse(body.toString()) === 'object';
+    } catch {
+      return false; // that is the question
+    }
+  };
+  for (const run of [1, 2]) {
+    const answer = await engines.collect({ ...callTo(ON_A_AND_B), isUsable });
+    assert.ok(answer.ok, `run ${run}`);
+    assert.equal(answer.replica.engine, 'b');
+    assert.equal(JSON.parse(answer.body.toString()).object, 'chat.completion');
+    assert.equal(answer.bytes, answer.body.length);
+  }
+  assert.equal(a.seen.length, 2);
+});
+
+test('an answer over the byte limit is too large, told at the head where possible', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.script.push({ kind: 'json', sizeBytes: 5_000 }, { kind: 'stream', chunks: 1_000 });
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const call = callTo(ON_A, { maxResponseBytes: 4_000 });
+  const declared = failureOf((await runTo(engines, call)).outcome);
+  assert.deepEqual([declared.reason, declared.sawFirstByte], ['too-large', false]);
+  const counted = failureOf((await runTo(engines, call)).outcome);
+  assert.deepEqual([counted.reason, counted.attempts], ['too-large', 1]);
+});
+
+test('an idle connection that the engine closed is not a failure', async (t) => {
+  const upstream = await upstreamFor(t);
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  for (let round = 0; round < 20; round += 1) {
+    const { outcome } = await runTo(engines, callTo(ON_A));
+    assert.ok(outcome.ok);
+    assert.equal(outcome.attempts, 1);
+    // The next request leaves in the very tick in which the engine hangs up.
+    upstream.dropIdle();
+  }
+  assert.equal(engines.status()[0]!.replicas[0]!.failures, 0);
+});
+
+test('an abort frees the engine at once and is the outcome', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.otherwise = { kind: 'stream', chunks: 1_000, everyMs: 5 };
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const recorder = new Recorder();
+  let abortedAtMs = 0;
+  recorder.onChunkDo = (run, count) => {
+    if (count === 3) {
+      abortedAtMs = performance.now();
+      run.abort();
+    }
+    return true;
+  };
+  const failure = failureOf((await runTo(engines, callTo(ON_A), recorder)).outcome);
+  assert.equal(failure.reason, 'aborted');
+  assert.equal(failure.sawFirstByte, true);
+  assert.equal(recorder.chunks.length, 3);
+  await eventually(() => upstream.abandoned === 1, 'the engine sees the abort');
+  assert.ok(performance.now() - abortedAtMs < 100);
+});
+
+test('an abort by signal works before, during and after a call', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.script.push({ kind: 'hang' });
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const early = failureOf(
+    (await runTo(engines, callTo(ON_A, { signal: AbortSignal.abort() }))).outcome,
+  );
+  assert.deepEqual([early.reason, early.attempts], ['aborted', 0]);
+  const controller = new AbortController();
+  const pending = runTo(engines, callTo(ON_A, { signal: controller.signal }));
+  await eventually(() => upstream.seen.length === 1, 'the request arrives');
+  controller.abort();
+  assert.equal(failureOf((await pending).outcome).reason, 'aborted');
+  const late = new AbortController();
+  const { outcome } = await runTo(engines, callTo(ON_A, { signal: late.signal }));
+  late.abort();
+  assert.ok(outcome.ok);
+});
+
+test('1,000 aborted calls leave no connection, no slot and no run behind', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.otherwise = { kind: 'stream', chunks: 100, everyMs: 50 };
+  const engines = enginesFor(t, [engine('a', upstream.url, { concurrency: 100 })]);
+  const pending = Array.from({ length: 1_000 }, (_, index) => {
+    const recorder = new Recorder();
+    recorder.onChunkDo = (run) => {
+      run.abort();
+      return true;
+    };
+    const run = runTo(engines, callTo(ON_A), recorder);
+    // Some leave while they wait, some while they connect, the rest at the first byte.
+    if (index % 3 === 0) recorder.run!.abort();
+    if (index % 3 === 1) setImmediate(() => recorder.run!.abort());
+    return run;
+  });
+  for (const { outcome } of await Promise.all(pending)) {
+    assert.equal(failureOf(outcome).reason, 'aborted');
+  }
+  assert.equal(engines.running, 0);
+  await eventually(() => engines.status()[0]!.inFlight === 0, 'all slots are free');
+  const [status] = engines.status();
+  assert.deepEqual([status!.busy, status!.queued], [0, 0]);
+  await eventually(() => upstream.active === 0, 'the engine is idle');
+  assert.equal(status!.replicas[0]!.inFlight, 0);
+  assert.equal(status!.replicas[0]!.breaker, 'closed');
+});
+
+test('a sink that says false gets nothing more until it resumes', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.otherwise = { kind: 'stream', chunks: 20_000 };
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const recorder = new Recorder();
+  let isPaused = false;
+  recorder.onChunkDo = (run, count) => {
+    assert.equal(isPaused, false);
+    if (count % 500 !== 0) return true;
+    isPaused = true;
+    setTimeout(() => {
+      isPaused = false;
+      run.resume();
+    }, 2);
+    return false;
+  };
+  const { outcome } = await runTo(engines, callTo(ON_A), recorder);
+  assert.ok(outcome.ok);
+  assert.match(recorder.text, / w19999".*\[DONE\]\n\n$/s);
+});
+
+test('an error of the sink ends the call and rejects its outcome', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.otherwise = { kind: 'stream', chunks: 1_000, everyMs: 5 };
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const recorder = new Recorder();
+  recorder.onChunkDo = () => {
+    throw new Error('a bug');
+  };
+  await assert.rejects(runTo(engines, callTo(ON_A), recorder), /a bug/);
+  await eventually(() => upstream.abandoned === 1, 'the engine is freed');
+  assert.equal(engines.running, 0);
+  assert.equal(engines.status()[0]!.inFlight, 0);
+});
+
+test('a full engine queues, the queue is bounded, and the next slot goes to the first', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.script.push({ kind: 'hang' });
+  const engines = enginesFor(t, [engine('a', upstream.url, { concurrency: 1, maxQueued: 2 })]);
+  const holder = new Recorder();
+  const held = runTo(engines, callTo(ON_A), holder);
+  await eventually(() => upstream.seen.length === 1, 'the holder has the slot');
+  const order: number[] = [];
+  const waiting = [1, 2].map(async (number) => {
+    const { outcome } = await runTo(engines, callTo(ON_A));
+    order.push(number);
+    return outcome;
+  });
+  const failure = failureOf((await runTo(engines, callTo(ON_A))).outcome);
+  assert.equal(failure.reason, 'overloaded');
+  assert.equal(failure.attempts, 0);
+  assert.equal(engines.status()[0]!.queued, 2);
+  holder.run!.abort();
+  await held;
+  for (const outcome of await Promise.all(waiting)) assert.ok(outcome.ok);
+  assert.deepEqual(order, [1, 2]);
+  assert.equal(engines.status()[0]!.inFlight, 0);
+});
+
+test('load follows the weights', async (t) => {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  a.otherwise = b.otherwise = { kind: 'hang' };
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+  const replicas = [
+    { engine: 'a', model: 'tiny' },
+    { engine: 'b', model: 'tiny', weight: 2 },
+  ];
+  const runs = Array.from({ length: 30 }, () => engines.run(callTo(replicas), new Recorder()));
+  const loads = engines.status().map((status) => status.inFlight);
+  assert.deepEqual(loads, [10, 20]);
+  for (const run of runs) run.abort();
+  await Promise.all(runs.map((run) => run.outcome));
+});
+
+test('calls with one affinity key meet one replica, keys spread, and a loss moves only its own', async (t) => {
+  const upstreams = await Promise.all(['a', 'b', 'c'].map(() => upstreamFor(t)));
+  const ids = ['a', 'b', 'c'];
+  const engines = enginesFor(
+    t,
+    upstreams.map((upstream, index) => engine(ids[index]!, upstream.url)),
+  );
+  const replicas = ids.map((id) => ({ engine: id, model: 'tiny' }));
+  const homeOf = async (key: string): Promise<string> => {
+    const { outcome } = await runTo(engines, callTo(replicas, { affinityKey: key }));
+    assert.ok(outcome.ok);
+    return outcome.replica.engine;
+  };
+  const keys = Array.from({ length: 60 }, (_, index) => `conversation-${index}`);
+  const homes = new Map<string, string>();
+  for (const key of keys) homes.set(key, await homeOf(key));
+  for (const key of keys) assert.equal(await homeOf(key), homes.get(key));
+  for (const id of ids) {
+    const share = [...homes.values()].filter((home) => home === id).length;
+    assert.ok(share >= 8, `${id} has ${share} of 60`);
+  }
+  await upstreams[0]!.kill();
+  for (const key of keys) {
+    const home = await homeOf(key);
+    if (homes.get(key) === 'a') assert.notEqual(home, 'a');
+    else assert.equal(home, homes.get(key));
+  }
+});
+
+test('a dead engine is taken out, refused fast with a time, and probed back in', async (t) => {
+  const first = await TestUpstream.start();
+  const { port } = first;
+  await first.kill();
+  const engines = enginesFor(t, [engine('a', `http://127.0.0.1:${port}/v1`)]);
+  for (let round = 0; round < 2; round += 1) {
+    assert.equal(failureOf((await runTo(engines, callTo(ON_A))).outcome).reason, 'unreachable');
+  }
+  assert.equal(engines.isReady(ON_A), false);
+  assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'open');
+  const refused = failureOf((await runTo(engines, callTo(ON_A))).outcome);
+  assert.deepEqual([refused.reason, refused.attempts], ['unreachable', 0]);
+  assert.equal(refused.retryAfterSeconds, 1);
+  const second = await TestUpstream.start({ port });
+  t.after(() => second.kill());
+  await eventually(() => engines.isReady(ON_A), 'the breaker half-opens');
+  assert.ok((await runTo(engines, callTo(ON_A))).outcome.ok);
+  assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'closed');
+});
+
+test('requests that make an engine answer 500 do not take the model from others', async (t) => {
+  const upstream = await upstreamFor(t);
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  for (let round = 0; round < 6; round += 1) upstream.script.push({ kind: 'status', status: 500 });
+  await runTo(engines, callTo(ON_A));
+  await runTo(engines, callTo(ON_A));
+  assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'open');
+  assert.ok((await runTo(engines, callTo(ON_A))).outcome.ok);
+});
+
+test('a change of settings goes to the new engine and cuts no running stream', async (t) => {
+  const [old, fresh] = [await upstreamFor(t), await upstreamFor(t)];
+  old.otherwise = { kind: 'stream', chunks: 20, everyMs: 5 };
+  const engines = enginesFor(t, [engine('a', old.url)]);
+  const running = runTo(engines, callTo(ON_A));
+  await eventually(() => old.seen.length === 1, 'the stream begins');
+  engines.update([engine('a', fresh.url)]);
+  const next = await runTo(engines, callTo(ON_A));
+  assert.ok(next.outcome.ok);
+  assert.equal(fresh.seen.length, 1);
+  const { outcome, recorder } = await running;
+  assert.ok(outcome.ok);
+  assert.match(recorder.text, /\[DONE\]/);
+  await eventually(() => old.connections === 0, 'the old connections close');
+});
+
+test('an update with a bad URL changes nothing', async (t) => {
+  const upstream = await upstreamFor(t);
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  assert.throws(() => engines.update([engine('a', 'ftp://x')]), RangeError);
+  assert.throws(
+    () => engines.update([engine('a', upstream.url), engine('a', upstream.url)]),
+    RangeError,
+  );
+  assert.ok((await runTo(engines, callTo(ON_A))).outcome.ok);
+});
+
+test('a call without any engine is unreachable', async (t) => {
+  const engines = enginesFor(t, []);
+  const failure = failureOf((await runTo(engines, callTo(ON_A))).outcome);
+  assert.deepEqual([failure.reason, failure.attempts, failure.replica], ['unreachable', 0, null]);
+});
+
+test('close waits for its grace, then ends what runs', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.script.push({ kind: 'stream', chunks: 10, everyMs: 5 }, { kind: 'hang' });
+  const engines = enginesFor(t, [engine('a', upstream.url)]);
+  const short = runTo(engines, callTo(ON_A));
+  await eventually(() => upstream.seen.length === 1, 'the first arrives');
+  const long = runTo(engines, callTo(ON_A));
+  await eventually(() => upstream.seen.length === 2, 'the second arrives');
+  await engines.close(300);
+  assert.ok((await short).outcome.ok);
+  assert.equal(failureOf((await long).outcome).reason, 'aborted');
+  assert.equal(failureOf((await runTo(engines, callTo(ON_A))).outcome).reason, 'unreachable');
+  await eventually(() => upstream.connections === 0, 'all connections close');
+});
+
+test('a probe lists models, and says why it cannot', async (t) => {
+  const upstream = await upstreamFor(t);
+  const mute = createServer(() => undefined);
+  await new Promise<void>((resolve) => mute.listen(0, '127.0.0.1', resolve));
+  t.after(() => mute.close());
+  const dead = await TestUpstream.start();
+  await dead.kill().catch(() => undefined);
+  const engines = enginesFor(t, [engine('a', upstream.url), engine('b', 'http://127.0.0.1:9/v1')]);
+  const alive = await engines.probe('a');
+  assert.ok(alive.ok);
+  assert.deepEqual(alive.models, ['tiny', 'large']);
+  const refused = await engines.probe('b');
+  assert.ok(!refused.ok);
+  assert.equal(refused.reason, 'unreachable');
+  const unknown = await engines.probe('z');
+  assert.ok(!unknown.ok);
+  assert.equal(unknown.reason, 'unknown-engine');
+});

@@ -1,0 +1,205 @@
+/**
+ * Splits the text that a model writes into thought, content and tool calls while it is being
+ * written. A mark may arrive in pieces: what could still become one is held back until it is
+ * decided. Stop texts end the content and are not part of it.
+ */
+import { THINK_CLOSE, THINK_OPEN, TOOL_CLOSE, TOOL_OPEN } from './chat-template.ts';
+
+export type AnswerPiece =
+  | { readonly type: 'reasoning'; readonly text: string }
+  | { readonly type: 'content'; readonly text: string }
+  | { readonly type: 'call-start'; readonly index: number; readonly name: string }
+  | { readonly type: 'call-arguments'; readonly index: number; readonly text: string };
+
+export interface SplitterOptions {
+  readonly start: 'thought' | 'content' | 'call';
+  readonly watchThoughts: boolean;
+  readonly watchCalls: boolean;
+  readonly stops: readonly string[];
+}
+
+const ARGUMENTS_KEY = '"arguments":';
+
+export class AnswerSplitter {
+  readonly #options: SplitterOptions;
+  #state: 'thought' | 'content' | 'call';
+  #held = '';
+  #stopped = false;
+  #hasContent = false;
+  #calls = 0;
+  #callText = '';
+  #call: ArgumentsScanner | undefined;
+
+  constructor(options: SplitterOptions) {
+    this.#options = options;
+    this.#state = options.start;
+  }
+
+  get state(): 'thought' | 'content' | 'call' {
+    return this.#state;
+  }
+
+  /** A stop text was met: nothing further belongs to the answer. */
+  get isStopped(): boolean {
+    return this.#stopped;
+  }
+
+  /** Complete calls so far. */
+  get calls(): number {
+    return this.#calls;
+  }
+
+  /** Takes the next text and returns what has become certain. */
+  push(text: string): AnswerPiece[] {
+    const pieces: AnswerPiece[] = [];
+    this.#held += text;
+    while (!this.#stopped && this.#step(pieces));
+    return pieces;
+  }
+
+  /** The model has ended: what was held back is text after all. */
+  end(): AnswerPiece[] {
+    const rest = this.#held;
+    this.#held = '';
+    if (this.#stopped || this.#state === 'call') return [];
+    const pieces: AnswerPiece[] = [];
+    this.#emit(pieces, rest);
+    return pieces;
+  }
+
+  /** One step over the held text; false when more text is needed. */
+  #step(pieces: AnswerPiece[]): boolean {
+    if (this.#state === 'call') return this.#stepCall(pieces);
+    const marks = this.#marks();
+    const found = firstOf(this.#held, marks);
+    if (found === undefined) {
+      const keep = heldBack(this.#held, marks);
+      this.#emit(pieces, this.#held.slice(0, this.#held.length - keep));
+      this.#held = this.#held.slice(this.#held.length - keep);
+      return false;
+    }
+    this.#emit(pieces, this.#held.slice(0, found.at));
+    this.#held = this.#held.slice(found.at + found.mark.length);
+    if (found.mark === THINK_CLOSE && this.#state === 'thought') this.#state = 'content';
+    else if (found.mark === THINK_OPEN && this.#options.watchThoughts) this.#state = 'thought';
+    else if (found.mark === TOOL_OPEN && this.#options.watchCalls) this.#state = 'call';
+    else this.#stopped = true;
+    return true;
+  }
+
+  #marks(): readonly string[] {
+    if (this.#state === 'thought') return [THINK_CLOSE];
+    const opensThought = this.#options.watchThoughts && !this.#hasContent;
+    return [
+      ...this.#options.stops,
+      ...(this.#options.watchCalls ? [TOOL_OPEN] : []),
+      ...(opensThought ? [THINK_OPEN] : []),
+    ];
+  }
+
+  #emit(pieces: AnswerPiece[], text: string): void {
+    if (this.#state === 'thought') {
+      if (text !== '') pieces.push({ type: 'reasoning', text });
+      return;
+    }
+    // Blank lines around thoughts and calls belong to the format, not to the answer.
+    const isFormat = this.#options.watchThoughts || this.#calls > 0;
+    const shown = !this.#hasContent && isFormat ? text.trimStart() : text;
+    if (shown === '') return;
+    this.#hasContent = true;
+    pieces.push({ type: 'content', text: shown });
+  }
+
+  #stepCall(pieces: AnswerPiece[]): boolean {
+    if (this.#call === undefined) {
+      this.#callText += this.#held;
+      this.#held = '';
+      const at = this.#callText.indexOf(ARGUMENTS_KEY);
+      if (at < 0) return false;
+      const name = nameOf(this.#callText.slice(0, at));
+      this.#held = this.#callText.slice(at + ARGUMENTS_KEY.length);
+      this.#callText = '';
+      this.#call = new ArgumentsScanner();
+      pieces.push({ type: 'call-start', index: this.#calls, name });
+      return true;
+    }
+    const taken = this.#call.take(this.#held);
+    if (taken !== '') pieces.push({ type: 'call-arguments', index: this.#calls, text: taken });
+    if (!this.#call.isComplete) {
+      this.#held = '';
+      return false;
+    }
+    const end = this.#held.indexOf(TOOL_CLOSE);
+    if (end < 0) return false;
+    this.#held = this.#held.slice(end + TOOL_CLOSE.length);
+    this.#call = undefined;
+    this.#calls += 1;
+    this.#state = 'content';
+    return true;
+  }
+}
+
+/** Follows one JSON object to its closing brace. */
+class ArgumentsScanner {
+  #depth = 0;
+  #inText = false;
+  #escaped = false;
+  #isComplete = false;
+
+  get isComplete(): boolean {
+    return this.#isComplete;
+  }
+
+  /** The part of `text` that belongs to the object; spaces before it do not. */
+  take(text: string): string {
+    if (this.#isComplete) return '';
+    const start = this.#depth === 0 ? text.length - text.trimStart().length : 0;
+    for (let at = start; at < text.length; at += 1) {
+      this.#follow(text.charAt(at));
+      if (this.#isComplete) return text.slice(start, at + 1);
+    }
+    return text.slice(start);
+  }
+
+  #follow(character: string): void {
+    if (this.#escaped) this.#escaped = false;
+    else if (this.#inText) {
+      if (character === '\\') this.#escaped = true;
+      else if (character === '"') this.#inText = false;
+    } else if (character === '"') this.#inText = true;
+    else if (character === '{' || character === '[') this.#depth += 1;
+    else if (character === '}' || character === ']') {
+      this.#depth -= 1;
+      this.#isComplete = this.#depth === 0;
+    }
+  }
+}
+
+function nameOf(head: string): string {
+  const match = /"name":\s*("(?:[^"\\]|\\.)*")/.exec(head);
+  // The grammar has written this literal, so that it is a JSON string.
+  return match?.[1] === undefined ? '' : (JSON.parse(match[1]) as string);
+}
+
+function firstOf(text: string, marks: readonly string[]): { at: number; mark: string } | undefined {
+  let best: { at: number; mark: string } | undefined;
+  for (const mark of marks) {
+    const at = text.indexOf(mark);
+    if (at >= 0 && (best === undefined || at < best.at)) best = { at, mark };
+  }
+  return best;
+}
+
+/** How many characters at the end could still become one of the marks. */
+function heldBack(text: string, marks: readonly string[]): number {
+  let most = 0;
+  for (const mark of marks) {
+    for (let length = Math.min(mark.length - 1, text.length); length > most; length -= 1) {
+      if (text.endsWith(mark.slice(0, length))) {
+        most = length;
+        break;
+      }
+    }
+  }
+  return most;
+}

@@ -1,0 +1,215 @@
+/**
+ * Generates one choice of an answer on one sequence: reads the prompt in slices, samples token by
+ * token, and hands out pieces as they become certain. Ends at the model's own end, a stop, the
+ * token limit, a forced tool call, or when the caller leaves.
+ */
+import {
+  type LlamaContextSequence,
+  type LlamaGrammar,
+  LlamaGrammarEvaluationState,
+  type LlamaModel,
+  type SequenceEvaluateOptions,
+  type Token,
+  TokenBias,
+} from 'node-llama-cpp';
+
+import { type AnswerPiece, AnswerSplitter } from './answer-splitter.ts';
+import type { ChatRequest } from './chat-request.ts';
+import type { SamplingDefaults } from './llama-wire.ts';
+import { LogprobTrack, type TokenLogprob } from './logprob-track.ts';
+import { TokenText } from './token-text.ts';
+
+/** Small, so that a long prompt lets others in between and a leaving caller is noticed at once. */
+const PROMPT_SLICE_TOKENS = 64;
+/** How far back repetition is looked for. */
+const PENALTY_WINDOW_TOKENS = 1_024;
+
+export interface ChoiceTask {
+  readonly model: LlamaModel;
+  readonly markTexts: ReadonlyMap<Token, string>;
+  readonly request: ChatRequest;
+  readonly defaults: SamplingDefaults;
+  readonly prompt: Token[];
+  readonly start: 'thought' | 'content' | 'call';
+  readonly watchThoughts: boolean;
+  readonly seed: number;
+  readonly maxTokens: number;
+  /** For content in a format; applies once the thought is over. */
+  readonly contentGrammar: LlamaGrammar | undefined;
+  /** For a tool call, from its opening mark to its closing one. */
+  readonly callGrammar: LlamaGrammar | undefined;
+  readonly signal: AbortSignal;
+  readonly onPieces: (pieces: readonly AnswerPiece[], logprobs: readonly TokenLogprob[]) => void;
+}
+
+export interface ChoiceEnd {
+  readonly finishReason: 'stop' | 'length' | 'tool_calls';
+  readonly cachedTokens: number;
+  readonly completionTokens: number;
+  readonly reasoningTokens: number;
+}
+
+/** Runs the task to its end; throws the signal's reason when the caller leaves. */
+export async function generateChoice(
+  sequence: LlamaContextSequence,
+  task: ChoiceTask,
+): Promise<ChoiceEnd> {
+  const cachedTokens = await readPrompt(sequence, task);
+  const run = new ChoiceRun(task);
+  const last = task.prompt.slice(-1);
+  const tokens = sequence.evaluateWithMetadata(last, run.metadata, run.samplerOptions());
+  for await (const output of tokens) {
+    task.signal.throwIfAborted();
+    if (!run.take(output)) break;
+  }
+  return { ...run.end(), cachedTokens };
+}
+
+/** Evaluates all but the last prompt token; returns how many were there already. */
+async function readPrompt(sequence: LlamaContextSequence, task: ChoiceTask): Promise<number> {
+  const body = task.prompt.slice(0, -1);
+  await sequence.adaptStateToTokens(body, false);
+  const cached = sequence.nextTokenIndex;
+  for (let at = cached; at < body.length; at += PROMPT_SLICE_TOKENS) {
+    task.signal.throwIfAborted();
+    await sequence.evaluateWithoutGeneratingNewTokens(body.slice(at, at + PROMPT_SLICE_TOKENS));
+  }
+  task.signal.throwIfAborted();
+  return cached;
+}
+
+interface TokenOutput {
+  readonly token: Token;
+  readonly confidence?: number;
+  readonly probabilities?: Map<Token, number>;
+}
+
+class ChoiceRun {
+  readonly metadata: { readonly confidence: boolean; readonly probabilities: boolean };
+  readonly #task: ChoiceTask;
+  readonly #text: TokenText;
+  readonly #splitter: AnswerSplitter;
+  readonly #logprobs: LogprobTrack | undefined;
+  readonly #generated: Token[] = [];
+  #reasoningTokens = 0;
+  #isCut = false;
+  #grammar:
+    | { readonly key: 'content' | number; readonly state: LlamaGrammarEvaluationState }
+    | undefined;
+
+  constructor(task: ChoiceTask) {
+    this.#task = task;
+    const { request } = task;
+    this.metadata = {
+      confidence: request.logprobs,
+      probabilities: request.logprobs && request.topLogprobs > 0,
+    };
+    this.#text = new TokenText(task.model, task.markTexts, task.prompt);
+    this.#splitter = new AnswerSplitter({
+      start: task.start,
+      watchThoughts: task.watchThoughts,
+      watchCalls: task.callGrammar !== undefined,
+      stops: request.stops,
+    });
+    this.#logprobs = request.logprobs
+      ? new LogprobTrack(task.model, request.topLogprobs)
+      : undefined;
+  }
+
+  /** Takes one sampled token; false ends the choice. */
+  take(output: TokenOutput): boolean {
+    const { request } = this.#task;
+    this.#generated.push(output.token);
+    if (request.stopTokens.has(output.token)) return false;
+    const before = this.#splitter.state;
+    if (before === 'thought') this.#reasoningTokens += 1;
+    const text = this.#text.push(output.token);
+    if (before === 'content') this.#logprobs?.add(output, text);
+    this.#hand(this.#splitter.push(text));
+    if (this.#splitter.isStopped) return false;
+    if (this.#splitter.calls > 0 && this.#isOneCallEnough()) return false;
+    this.#isCut = this.#generated.length >= this.#task.maxTokens;
+    return !this.#isCut;
+  }
+
+  end(): Omit<ChoiceEnd, 'cachedTokens'> {
+    if (!this.#splitter.isStopped) {
+      this.#hand(this.#splitter.push(this.#text.end()));
+      this.#hand(this.#splitter.end());
+    }
+    const finishReason = this.#splitter.calls > 0 ? 'tool_calls' : 'stop';
+    return {
+      finishReason: this.#isCut ? 'length' : finishReason,
+      completionTokens: this.#generated.length,
+      reasoningTokens: this.#reasoningTokens,
+    };
+  }
+
+  samplerOptions(): SequenceEvaluateOptions {
+    const { request, defaults, model } = this.#task;
+    const { sampling } = request;
+    const bias = new TokenBias(model.tokenizer);
+    // Token ids come as plain numbers; the library brands them.
+    for (const [token, logit] of sampling.logitBias) bias.set(token as Token, { logit });
+    const isPenalised =
+      sampling.repetitionPenalty !== 1 ||
+      sampling.frequencyPenalty !== 0 ||
+      sampling.presencePenalty !== 0;
+    const hasGrammar =
+      this.#task.contentGrammar !== undefined || this.#task.callGrammar !== undefined;
+    return {
+      temperature: sampling.temperature ?? defaults.temperature,
+      topP: sampling.topP ?? defaults.topP,
+      topK: sampling.topK ?? defaults.topK,
+      minP: sampling.minP ?? defaults.minP,
+      seed: this.#task.seed,
+      ...(isPenalised ? { repeatPenalty: this.#penalties() } : {}),
+      ...(sampling.logitBias.size > 0 ? { tokenBias: bias } : {}),
+      ...(hasGrammar ? { grammarEvaluationState: () => this.#grammarState() } : {}),
+    };
+  }
+
+  #penalties(): NonNullable<SequenceEvaluateOptions['repeatPenalty']> {
+    const { sampling } = this.#task.request;
+    return {
+      punishTokens: () => this.#punishable(),
+      maxPunishTokens: PENALTY_WINDOW_TOKENS,
+      penalty: sampling.repetitionPenalty,
+      frequencyPenalty: sampling.frequencyPenalty,
+      presencePenalty: sampling.presencePenalty,
+    };
+  }
+
+  /** Counting penalties look at the answer; the repetition penalty alone also at the prompt. */
+  #punishable(): Token[] {
+    const { sampling } = this.#task.request;
+    const counts = sampling.frequencyPenalty !== 0 || sampling.presencePenalty !== 0;
+    if (counts) return this.#generated.slice(-PENALTY_WINDOW_TOKENS);
+    return [...this.#task.prompt, ...this.#generated].slice(-PENALTY_WINDOW_TOKENS);
+  }
+
+  /** The grammar of the part that is being written: none in a thought, a fresh one per call. */
+  #grammarState(): LlamaGrammarEvaluationState | undefined {
+    const state = this.#splitter.state;
+    if (state === 'thought') return undefined;
+    const grammar = state === 'call' ? this.#task.callGrammar : this.#task.contentGrammar;
+    if (grammar === undefined) return undefined;
+    const key = state === 'call' ? this.#splitter.calls : 'content';
+    if (this.#grammar?.key !== key) {
+      const { model } = this.#task;
+      this.#grammar = { key, state: new LlamaGrammarEvaluationState({ model, grammar }) };
+    }
+    return this.#grammar.state;
+  }
+
+  #isOneCallEnough(): boolean {
+    return this.#task.request.toolChoice === 'one' || !this.#task.request.parallelToolCalls;
+  }
+
+  #hand(pieces: readonly AnswerPiece[]): void {
+    if (pieces.length === 0) return;
+    let shown = 0;
+    for (const piece of pieces) if (piece.type === 'content') shown += piece.text.length;
+    this.#task.onPieces(pieces, this.#logprobs?.release(shown, this.#splitter.isStopped) ?? []);
+  }
+}

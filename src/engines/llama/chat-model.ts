@@ -1,0 +1,242 @@
+/**
+ * A loaded chat model: its template, its pool of sequences, and the way from a chat request to one
+ * or more choices. All choices of all requests share the decode batches of one context.
+ */
+import { randomInt } from 'node:crypto';
+
+import {
+  type Llama,
+  type LlamaContext,
+  LlamaGrammar,
+  type LlamaModel,
+  type Token,
+} from 'node-llama-cpp';
+
+import type { AnswerPiece } from './answer-splitter.ts';
+import { type ChoiceEnd, generateChoice } from './chat-choice.ts';
+import type { ChatRequest } from './chat-request.ts';
+import {
+  type ChatTemplate,
+  compileTemplate,
+  THINK_CLOSE,
+  THINK_OPEN,
+  TOOL_CLOSE,
+  TOOL_OPEN,
+} from './chat-template.ts';
+import { EngineRefusal } from './engine-refusal.ts';
+import {
+  grammarForJson,
+  grammarForSchema,
+  grammarForToolCall,
+  OPEN_LIMITS,
+  SHORT_LIMITS,
+} from './json-schema-grammar.ts';
+import type { LlamaModelSpec, LoadedLlamaModel, SamplingDefaults } from './llama-wire.ts';
+import type { TokenLogprob } from './logprob-track.ts';
+import { SequencePool } from './sequence-pool.ts';
+
+/** The defaults of the OpenAI protocol, for files that say nothing. */
+const NEUTRAL_SAMPLING: SamplingDefaults = { temperature: 1, topP: 1, topK: 0, minP: 0 };
+const KEPT_GRAMMARS = 32;
+const MAX_SEED = 2 ** 31;
+
+export interface ChatListener {
+  /** The prompt fits and a sequence is taken: the answer begins. */
+  onStart(): void;
+  onPieces(choice: number, pieces: readonly AnswerPiece[], logprobs: readonly TokenLogprob[]): void;
+  onEnd(choice: number, finishReason: ChoiceEnd['finishReason']): void;
+}
+
+export interface ChatUsage {
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
+  readonly completionTokens: number;
+  readonly reasoningTokens: number;
+}
+
+export class ChatModel {
+  readonly spec: LlamaModelSpec;
+  readonly #llama: Llama;
+  readonly #model: LlamaModel;
+  readonly #context: LlamaContext;
+  readonly #pool: SequencePool;
+  readonly #template: ChatTemplate;
+  readonly #markTexts: ReadonlyMap<Token, string>;
+  readonly #grammars = new Map<string, LlamaGrammar>();
+
+  private constructor(
+    spec: LlamaModelSpec,
+    llama: Llama,
+    model: LlamaModel,
+    context: LlamaContext,
+    maxWaiting: number,
+  ) {
+    this.spec = spec;
+    this.#llama = llama;
+    this.#model = model;
+    this.#context = context;
+    const sequences = Array.from({ length: spec.sequences }, () => context.getSequence());
+    this.#pool = new SequencePool(sequences, maxWaiting);
+    this.#template = compileTemplate(model.fileInfo.metadata.tokenizer?.chat_template, {
+      bos: model.tokens.bosString ?? '',
+      eos: model.tokens.eosString ?? '',
+    });
+    this.#markTexts = markTextsOf(model);
+  }
+
+  /** Makes the context for a loaded file; throws when memory does not suffice. */
+  static async create(
+    spec: LlamaModelSpec,
+    llama: Llama,
+    model: LlamaModel,
+    options: { readonly threads: number; readonly maxWaiting: number },
+  ): Promise<ChatModel> {
+    const context = await model.createContext({
+      sequences: spec.sequences,
+      contextSize: Math.min(spec.contextTokens, model.trainContextSize),
+      threads: options.threads,
+    });
+    return new ChatModel(spec, llama, model, context, options.maxWaiting);
+  }
+
+  info(): LoadedLlamaModel {
+    return {
+      id: this.spec.id,
+      work: 'chat',
+      contextTokens: this.#context.contextSize,
+      sequences: this.spec.sequences,
+      isDemo: this.spec.isDemo,
+      canReason: this.#template.canReason,
+      dimensions: 0,
+    };
+  }
+
+  /** Answers a request; resolves with the usage of all choices, rejects when `signal` aborts. */
+  async answer(
+    request: ChatRequest,
+    listener: ChatListener,
+    signal: AbortSignal,
+  ): Promise<ChatUsage> {
+    const prompt = this.#prompt(request);
+    const room = this.#context.contextSize - prompt.tokens.length;
+    const grammars = this.#grammarsFor(request);
+    this.#pool.admit(request.choices);
+    listener.onStart();
+    const seed = request.seed ?? randomInt(MAX_SEED);
+    const choices = Array.from({ length: request.choices }, async (_, index) => {
+      const end = await this.#pool.use(prompt.tokens, signal, async (sequence) =>
+        generateChoice(sequence, {
+          ...grammars,
+          model: this.#model,
+          markTexts: this.#markTexts,
+          request,
+          defaults: this.spec.sampling ?? NEUTRAL_SAMPLING,
+          prompt: prompt.tokens,
+          start: prompt.start,
+          watchThoughts: this.#template.canReason,
+          seed: seed + index,
+          maxTokens: Math.min(request.maxTokens ?? room, room),
+          signal,
+          onPieces: (pieces, logprobs) => listener.onPieces(index, pieces, logprobs),
+        }),
+      );
+      listener.onEnd(index, end.finishReason);
+      return end;
+    });
+    return sumUsage(prompt.tokens.length, await allOrFirstError(choices));
+  }
+
+  async dispose(): Promise<void> {
+    await this.#context.dispose();
+  }
+
+  #prompt(request: ChatRequest): { tokens: Token[]; start: 'thought' | 'content' | 'call' } {
+    const isForced = request.toolChoice === 'one';
+    const prompt = this.#template.render({
+      messages: request.messages,
+      tools: request.tools,
+      thinking: request.thinking && !isForced,
+      variables: request.templateVariables,
+    });
+    const text = isForced ? `${prompt.text}${TOOL_OPEN}\n` : prompt.text;
+    const tokens = this.#model.tokenize(text, true);
+    const { bos, shouldPrependBosToken } = this.#model.tokens;
+    if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
+    const context = this.#context.contextSize;
+    if (tokens.length >= context) {
+      const message = `The prompt has ${tokens.length} tokens, the context of ${this.spec.id} holds ${context}`;
+      throw new EngineRefusal('context_length_exceeded', message, 'messages');
+    }
+    if (isForced) return { tokens, start: 'call' };
+    return { tokens, start: prompt.startsThinking ? 'thought' : 'content' };
+  }
+
+  #grammarsFor(request: ChatRequest): {
+    contentGrammar: LlamaGrammar | undefined;
+    callGrammar: LlamaGrammar | undefined;
+  } {
+    const limits = this.spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
+    const { format } = request;
+    const content =
+      format.type === 'json'
+        ? grammarForJson(limits)
+        : format.type === 'schema'
+          ? grammarForSchema(format.schema, limits)
+          : undefined;
+    const call =
+      request.tools.length > 0 ? grammarForToolCall(request.tools, TOOL_CLOSE, limits) : undefined;
+    return { contentGrammar: this.#grammar(content), callGrammar: this.#grammar(call) };
+  }
+
+  #grammar(text: string | undefined): LlamaGrammar | undefined {
+    if (text === undefined) return undefined;
+    const known = this.#grammars.get(text);
+    this.#grammars.delete(text);
+    const grammar = known ?? compileGrammar(this.#llama, text);
+    this.#grammars.set(text, grammar);
+    for (const oldest of this.#grammars.keys()) {
+      if (this.#grammars.size <= KEPT_GRAMMARS) break;
+      this.#grammars.delete(oldest);
+    }
+    return grammar;
+  }
+}
+
+function compileGrammar(llama: Llama, grammar: string): LlamaGrammar {
+  try {
+    return new LlamaGrammar(llama, { grammar });
+  } catch (error) {
+    // The native parser has its own bounds; a schema beyond them is the caller's to simplify.
+    const reason = error instanceof Error ? error.message : String(error);
+    const message = `The JSON schema cannot be enforced: ${reason}`;
+    throw new EngineRefusal('invalid_request', message, 'schema');
+  }
+}
+
+/** Marks that the vocabulary holds as one token, which ordinary detokenizing may leave out. */
+function markTextsOf(model: LlamaModel): Map<Token, string> {
+  const texts = new Map<Token, string>();
+  for (const mark of [THINK_OPEN, THINK_CLOSE, TOOL_OPEN, TOOL_CLOSE]) {
+    const [token, ...rest] = model.tokenize(mark, true);
+    if (token !== undefined && rest.length === 0) texts.set(token, mark);
+  }
+  return texts;
+}
+
+function sumUsage(promptTokens: number, ends: readonly ChoiceEnd[]): ChatUsage {
+  return {
+    promptTokens,
+    cachedTokens: Math.min(...ends.map((end) => end.cachedTokens)),
+    completionTokens: ends.reduce((sum, end) => sum + end.completionTokens, 0),
+    reasoningTokens: ends.reduce((sum, end) => sum + end.reasoningTokens, 0),
+  };
+}
+
+/** Waits for all to end, so that no sequence is still in use, then throws the first error. */
+async function allOrFirstError<Value>(works: readonly Promise<Value>[]): Promise<Value[]> {
+  const results = await Promise.allSettled(works);
+  return results.map((result) => {
+    if (result.status === 'rejected') throw result.reason;
+    return result.value;
+  });
+}

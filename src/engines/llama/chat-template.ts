@@ -1,0 +1,190 @@
+/**
+ * Turns messages into the prompt text that a model was trained on, with the Jinja template inside
+ * its GGUF file (ChatML where there is none). The interpreter is the one that node-llama-cpp brings
+ * along, so that both live and go together.
+ *
+ * Tool calls are written in the Hermes way, `<tool_call>{"name", "arguments"}</tool_call>`: natively
+ * where the template knows it, else described in the system message.
+ */
+import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
+
+import { z } from 'zod';
+
+import type { ChatMessage, OfferedTool } from './chat-request.ts';
+import { EngineRefusal } from './engine-refusal.ts';
+
+export const TOOL_OPEN = '<tool_call>';
+export const TOOL_CLOSE = '</tool_call>';
+export const THINK_OPEN = '<think>';
+export const THINK_CLOSE = '</think>';
+
+const CHATML = `{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`;
+
+export interface PromptInput {
+  readonly messages: readonly ChatMessage[];
+  readonly tools: readonly OfferedTool[];
+  readonly thinking: boolean;
+  readonly variables: Readonly<Record<string, unknown>>;
+}
+
+export interface Prompt {
+  readonly text: string;
+  /** The answer begins inside a thought. */
+  readonly startsThinking: boolean;
+}
+
+export interface ChatTemplate {
+  /** The model can think, and can be told not to. */
+  readonly canReason: boolean;
+  render(input: PromptInput): Prompt;
+}
+
+type Render = (variables: Record<string, unknown>) => string;
+
+/** Compiles a template; `special` are the texts of the model's begin and end tokens. */
+export function compileTemplate(
+  source: string | undefined,
+  special: { readonly bos: string; readonly eos: string },
+): ChatTemplate {
+  const text = source ?? CHATML;
+  const render = loadInterpreter()(text);
+  const knowsTools = text.includes(TOOL_OPEN) && text.includes('tools');
+  const canReason = text.includes(THINK_CLOSE);
+  return {
+    canReason,
+    render: (input) => {
+      const messages = knowsTools ? input.messages : describeTools(input);
+      const rendered = renderMessages(render, messages, {
+        ...input.variables,
+        bos_token: special.bos,
+        eos_token: special.eos,
+        add_generation_prompt: true,
+        enable_thinking: input.thinking,
+        ...(knowsTools && input.tools.length > 0 ? { tools: input.tools.map(toolOnWire) } : {}),
+      });
+      return openThought(rendered, canReason, input.thinking);
+    },
+  };
+}
+
+/** Begins or closes the thought in the prompt itself, so that the output has one known start. */
+function openThought(rendered: string, canReason: boolean, thinking: boolean): Prompt {
+  if (!canReason) return { text: rendered, startsThinking: false };
+  const end = rendered.trimEnd();
+  const isOpen = end.endsWith(THINK_OPEN);
+  const isClosed = end.endsWith(THINK_CLOSE);
+  if (thinking) {
+    if (isOpen || isClosed) return { text: rendered, startsThinking: isOpen };
+    return { text: `${rendered}${THINK_OPEN}\n`, startsThinking: true };
+  }
+  if (isClosed) return { text: rendered, startsThinking: false };
+  const opening = isOpen ? rendered : `${rendered}${THINK_OPEN}\n`;
+  return { text: `${opening}\n${THINK_CLOSE}\n\n`, startsThinking: false };
+}
+
+function renderMessages(
+  render: Render,
+  messages: readonly ChatMessage[],
+  variables: Record<string, unknown>,
+): string {
+  try {
+    return render({ ...variables, messages: messages.map(messageForTemplate) });
+  } catch (error) {
+    // Some templates refuse a system message: it then opens the first turn of the user.
+    const [first, second, ...rest] = messages;
+    if (first?.role !== 'system' || second === undefined) throw refusedByTemplate(error);
+    const joined = { ...second, content: `${first.content}\n\n${second.content}` };
+    try {
+      return render({ ...variables, messages: [joined, ...rest].map(messageForTemplate) });
+    } catch (again) {
+      // The order of the messages is not one that the model knows: the caller can change it.
+      throw refusedByTemplate(again);
+    }
+  }
+}
+
+function refusedByTemplate(error: unknown): EngineRefusal {
+  const reason = error instanceof Error ? error.message : String(error);
+  const message = `The chat template of the model refuses these messages: ${reason}`;
+  return new EngineRefusal('invalid_request', message, 'messages');
+}
+
+function messageForTemplate(message: ChatMessage): Record<string, unknown> {
+  return {
+    role: message.role,
+    content: message.content,
+    ...(message.name === undefined ? {} : { name: message.name }),
+    ...(message.reasoning === undefined ? {} : { reasoning_content: message.reasoning }),
+    ...(message.toolCalls === undefined
+      ? {}
+      : {
+          tool_calls: message.toolCalls.map((call) => ({
+            type: 'function',
+            function: { name: call.name, arguments: parseArguments(call.arguments) },
+          })),
+        }),
+  };
+}
+
+/** Templates want the arguments as an object; text that is no JSON stays text. */
+function parseArguments(text: string): unknown {
+  try {
+    // JSON.parse gives `any`; nothing is assumed about it.
+    return JSON.parse(text) as unknown;
+  } catch {
+    // A caller may send back what a model wrote badly: it is shown to the model as it was.
+    return text;
+  }
+}
+
+function toolOnWire(tool: OfferedTool): unknown {
+  return {
+    type: 'function',
+    function: {
+      name: tool.name,
+      description: tool.description ?? '',
+      parameters: tool.parameters ?? { type: 'object', properties: {} },
+    },
+  };
+}
+
+/** For templates without tools: the functions go into the system message, calls become text. */
+function describeTools(input: PromptInput): ChatMessage[] {
+  const messages = input.messages.map((message): ChatMessage => {
+    if (message.role === 'tool') {
+      const content = `<tool_response>\n${message.content}\n</tool_response>`;
+      return { role: 'user', content };
+    }
+    if (message.toolCalls === undefined) return message;
+    const calls = message.toolCalls.map(
+      (call) =>
+        `${TOOL_OPEN}\n{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}\n${TOOL_CLOSE}`,
+    );
+    return { role: 'assistant', content: [message.content, ...calls].join('\n').trim() };
+  });
+  if (input.tools.length === 0) return messages;
+  const offered = input.tools.map((tool) => JSON.stringify(toolOnWire(tool))).join('\n');
+  const lead =
+    `You can call these functions:\n${offered}\n\nTo call one, answer with\n${TOOL_OPEN}\n` +
+    `{"name": <name>, "arguments": <object>}\n${TOOL_CLOSE}`;
+  const first = messages[0];
+  if (first?.role !== 'system') return [{ role: 'system', content: lead }, ...messages];
+  return [{ role: 'system', content: `${first.content}\n\n${lead}` }, ...messages.slice(1)];
+}
+
+const Interpreter = z.object({
+  Template: z.custom<new (source: string) => { render: Render }>((v) => typeof v === 'function'),
+});
+
+function loadInterpreter(): (source: string) => Render {
+  const require = createRequire(fileURLToPath(import.meta.resolve('node-llama-cpp')));
+  const { Template } = Interpreter.parse(require('@huggingface/jinja'));
+  return (source) => {
+    const template = new Template(source);
+    return (variables) => template.render(variables);
+  };
+}

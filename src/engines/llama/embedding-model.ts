@@ -1,0 +1,180 @@
+/**
+ * A loaded embedding model: vectors of length one for texts or token ids. An input longer than the
+ * model's window is cut into windows whose vectors are averaged by their length.
+ */
+import type { LlamaEmbeddingContext, LlamaModel, Token } from 'node-llama-cpp';
+import { z } from 'zod';
+
+import { refusalOf } from './chat-request.ts';
+import { EngineRefusal } from './engine-refusal.ts';
+import type { LlamaModelSpec, LoadedLlamaModel } from './llama-wire.ts';
+
+/** OpenAI's bound for one request. */
+const MAX_INPUTS = 2_048;
+/** Room for the begin and end tokens that the model wants around each window. */
+const FRAME_TOKENS = 2;
+
+const tokenIds = z.array(z.number().int().min(0)).min(1);
+const body = z.looseObject({
+  model: z.string(),
+  input: z.union([
+    z.string().min(1),
+    tokenIds,
+    z.array(z.string().min(1)).min(1).max(MAX_INPUTS),
+    z.array(tokenIds).min(1).max(MAX_INPUTS),
+  ]),
+  dimensions: z.number().int().min(1).nullish(),
+  encoding_format: z.enum(['float', 'base64']).nullish(),
+});
+
+export interface EmbeddingRequest {
+  readonly model: string;
+  readonly inputs: readonly (string | readonly number[])[];
+  readonly dimensions: number | undefined;
+  readonly format: 'float' | 'base64';
+}
+
+/** Parses an OpenAI embeddings body; throws an `EngineRefusal` that names the wrong field. */
+export function parseEmbeddingRequest(input: unknown): EmbeddingRequest {
+  const parsed = body.safeParse(input);
+  if (!parsed.success) throw refusalOf(parsed.error);
+  const request = parsed.data;
+  return {
+    model: request.model,
+    inputs: listOf(request.input),
+    dimensions: request.dimensions ?? undefined,
+    format: request.encoding_format ?? 'float',
+  };
+}
+
+type Input = z.infer<typeof body>['input'];
+
+function listOf(input: Input): (string | number[])[] {
+  if (typeof input === 'string') return [input];
+  if (input.every((item) => typeof item === 'number')) return [input];
+  return input.filter((item) => typeof item !== 'number');
+}
+
+export class EmbeddingModel {
+  readonly spec: LlamaModelSpec;
+  readonly #model: LlamaModel;
+  readonly #context: LlamaEmbeddingContext;
+  readonly #windowTokens: number;
+  readonly #maxWaiting: number;
+  #waiting = 0;
+
+  private constructor(
+    spec: LlamaModelSpec,
+    model: LlamaModel,
+    context: LlamaEmbeddingContext,
+    limits: { readonly windowTokens: number; readonly maxWaiting: number },
+  ) {
+    this.spec = spec;
+    this.#model = model;
+    this.#context = context;
+    this.#windowTokens = limits.windowTokens;
+    this.#maxWaiting = limits.maxWaiting;
+  }
+
+  static async create(
+    spec: LlamaModelSpec,
+    model: LlamaModel,
+    options: { readonly threads: number; readonly maxWaiting: number },
+  ): Promise<EmbeddingModel> {
+    const windowTokens = Math.min(spec.contextTokens, model.trainContextSize);
+    const context = await model.createEmbeddingContext({
+      contextSize: windowTokens,
+      // A model that looks both ways must see the whole window in one batch.
+      batchSize: windowTokens,
+      threads: options.threads,
+    });
+    const limits = { windowTokens, maxWaiting: options.maxWaiting };
+    return new EmbeddingModel(spec, model, context, limits);
+  }
+
+  info(): LoadedLlamaModel {
+    return {
+      id: this.spec.id,
+      work: 'embeddings',
+      contextTokens: this.#windowTokens,
+      sequences: 1,
+      isDemo: this.spec.isDemo,
+      canReason: false,
+      dimensions: this.#model.embeddingVectorSize,
+    };
+  }
+
+  /** One vector per input, in order, and the tokens of all inputs. */
+  async embed(
+    request: EmbeddingRequest,
+    signal: AbortSignal,
+  ): Promise<{ vectors: Float32Array[]; tokens: number }> {
+    const size = this.#model.embeddingVectorSize;
+    const dimensions = request.dimensions ?? size;
+    if (dimensions > size) {
+      const message = `dimensions is ${dimensions}, vectors of ${this.spec.id} have ${size}`;
+      throw new EngineRefusal('invalid_request', message, 'dimensions');
+    }
+    if (this.#waiting >= this.#maxWaiting) {
+      throw new EngineRefusal(
+        'overloaded',
+        'Too many requests wait for this model, try again soon',
+      );
+    }
+    this.#waiting += 1;
+    try {
+      const inputs = request.inputs.map((input) => this.#tokensOf(input));
+      const vectors: Float32Array[] = [];
+      for (const tokens of inputs) vectors.push(await this.#vector(tokens, dimensions, signal));
+      return { vectors, tokens: inputs.reduce((sum, tokens) => sum + tokens.length, 0) };
+    } finally {
+      this.#waiting -= 1;
+    }
+  }
+
+  async dispose(): Promise<void> {
+    await this.#context.dispose();
+  }
+
+  #tokensOf(input: string | readonly number[]): Token[] {
+    if (typeof input === 'string') return this.#model.tokenize(input);
+    const known = this.#model.fileInfo.metadata.tokenizer.ggml.tokens.length;
+    const strange = input.find((token) => token >= known);
+    if (strange !== undefined) {
+      const message = `Token ${strange} is not in the vocabulary of ${this.spec.id}, send text`;
+      throw new EngineRefusal('invalid_request', message, 'input');
+    }
+    // The library brands token ids; these were just checked against the vocabulary.
+    return [...input] as Token[];
+  }
+
+  async #vector(tokens: Token[], dimensions: number, signal: AbortSignal): Promise<Float32Array> {
+    const window = this.#windowTokens - FRAME_TOKENS;
+    const sum = new Float32Array(this.#model.embeddingVectorSize);
+    for (let at = 0; at < tokens.length; at += window) {
+      signal.throwIfAborted();
+      const part = tokens.slice(at, at + window);
+      const { vector } = await this.#context.getEmbeddingFor([...part]);
+      const unit = normalised(Float32Array.from(vector));
+      for (const [index, value] of unit.entries()) {
+        sum[index] = (sum[index] ?? 0) + value * part.length;
+      }
+    }
+    // Truncating breaks the length of one: it is restored afterwards.
+    return normalised(sum.subarray(0, dimensions));
+  }
+}
+
+function normalised(vector: Float32Array): Float32Array {
+  let squares = 0;
+  for (const value of vector) squares += value * value;
+  const length = Math.sqrt(squares);
+  return length === 0 ? vector : vector.map((value) => value / length);
+}
+
+/** Little-endian float32, as OpenAI clients decode it. */
+export function base64OfVector(vector: Float32Array): string {
+  const bytes = Buffer.alloc(vector.length * 4);
+  for (const [index, value] of vector.entries()) bytes.writeFloatLE(value, index * 4);
+  return bytes.toString('base64');
+}

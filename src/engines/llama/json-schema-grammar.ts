@@ -1,0 +1,362 @@
+/**
+ * Writes GBNF grammars: the text that a model may produce for a JSON schema. What the grammar lets
+ * through is valid JSON of the right shape; `pattern`, `minimum`, `maximum` and `uniqueItems` are
+ * not enforced. Properties come in the order of the schema. Everything is bounded.
+ */
+import { EngineRefusal } from './engine-refusal.ts';
+
+/** How long the parts that a schema leaves open may become. */
+export interface GrammarLimits {
+  /** Characters of a string; 0 leaves it open. */
+  readonly stringLength: number;
+  /** Items of an array and free members of an object; 0 leaves it open. */
+  readonly items: number;
+  readonly digits: number;
+  /** Nesting of values that the schema does not describe. */
+  readonly freeDepth: number;
+  readonly whitespace: string;
+}
+
+export const OPEN_LIMITS: GrammarLimits = {
+  stringLength: 0,
+  items: 0,
+  digits: 15,
+  freeDepth: 8,
+  whitespace: '| " " | "\\n" [ \\t]{0,24}',
+};
+
+/** For a demo model, which would otherwise babble inside a string until its context is full. */
+export const SHORT_LIMITS: GrammarLimits = {
+  stringLength: 48,
+  items: 3,
+  digits: 3,
+  freeDepth: 2,
+  whitespace: '" "?',
+};
+
+const MAX_RULES = 2_000;
+const MAX_DEPTH = 64;
+/** Longer repetitions are costly to expand; past it a length is left open. */
+const MAX_REPETITION = 512;
+
+type Schema = Readonly<Record<string, unknown>>;
+
+/** A grammar whose root is one JSON value of this schema. */
+export function grammarForSchema(schema: unknown, limits: GrammarLimits): string {
+  const writer = new GrammarWriter(schema, limits);
+  return writer.finish(`lead ${writer.visit(schema, 0)}`);
+}
+
+/** A grammar whose root is any JSON object. */
+export function grammarForJson(limits: GrammarLimits): string {
+  return grammarForSchema({ type: 'object' }, limits);
+}
+
+export interface CallableTool {
+  readonly name: string;
+  readonly parameters: unknown;
+}
+
+/** A grammar for one tool call in the Hermes way, from behind the opening mark to the closing one. */
+export function grammarForToolCall(
+  tools: readonly CallableTool[],
+  close: string,
+  limits: GrammarLimits,
+): string {
+  const writer = new GrammarWriter({}, limits);
+  const calls = tools.map((tool) => {
+    const schema = tool.parameters ?? { type: 'object', properties: {} };
+    const parameters = writer.visitDocument(schema);
+    const head = literal(`{"name": ${JSON.stringify(tool.name)}, "arguments": `);
+    return `${head} ${parameters} ${literal('}')}`;
+  });
+  return writer.finish(`lead ( ${calls.join(' | ')} ) "\\n"? ${literal(close)}`);
+}
+
+class GrammarWriter {
+  readonly #rules = new Map<string, string>();
+  readonly #names = new Map<string, string>();
+  readonly #references = new Map<string, string>();
+  readonly #limits: GrammarLimits;
+  #document: unknown;
+  #documents = 0;
+
+  constructor(document: unknown, limits: GrammarLimits) {
+    this.#document = document;
+    this.#limits = limits;
+  }
+
+  finish(root: string): string {
+    this.#rules.set('root', root);
+    this.#rules.set('lead', '[ \\t\\n]{0,4}');
+    this.#rules.set('ws', this.#limits.whitespace);
+    this.#rules.set(
+      'char',
+      String.raw`[^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | "u" [0-9a-fA-F]{4} )`,
+    );
+    return [...this.#rules].map(([name, text]) => `${name} ::= ${text}`).join('\n');
+  }
+
+  /** Visits another schema with its own `$ref` root. */
+  visitDocument(schema: unknown): string {
+    const before = this.#document;
+    this.#document = schema;
+    this.#documents += 1;
+    const name = this.visit(schema, 0);
+    this.#document = before;
+    return name;
+  }
+
+  /** The expression for a schema; large ones become a rule of their own. */
+  visit(schema: unknown, depth: number): string {
+    if (depth > MAX_DEPTH) throw tooLarge('nested too deeply');
+    if (!isSchema(schema)) {
+      if (schema === false) throw tooLarge('`false` allows no value');
+      return this.#anything(0);
+    }
+    const reference = schema['$ref'];
+    if (typeof reference === 'string') return this.#reference(reference, depth);
+    if ('const' in schema) return literal(JSON.stringify(schema['const']));
+    const listed = schema['enum'];
+    if (Array.isArray(listed)) return this.#either(listed.map((v) => literal(JSON.stringify(v))));
+    const choices = schema['anyOf'] ?? schema['oneOf'];
+    if (Array.isArray(choices)) {
+      const { anyOf: _any, oneOf: _one, ...common } = schema;
+      return this.#either(choices.map((choice) => this.visit(merge(common, choice), depth + 1)));
+    }
+    const all = schema['allOf'];
+    if (Array.isArray(all)) {
+      const { allOf: _all, ...rest } = schema;
+      return this.visit(all.map((part) => this.#resolve(part)).reduce(merge, rest), depth + 1);
+    }
+    return this.#typed(schema, depth);
+  }
+
+  #typed(schema: Schema, depth: number): string {
+    const type = schema['type'] ?? impliedType(schema);
+    if (Array.isArray(type)) {
+      return this.#either(
+        type.map((one) => this.#typed({ ...schema, type: one as unknown }, depth)),
+      );
+    }
+    switch (String(type)) {
+      case 'object':
+        return this.#object(schema, depth);
+      case 'array':
+        return this.#array(schema, depth);
+      case 'string':
+        return this.#string(schema);
+      case 'integer':
+        return this.#number(schema, false);
+      case 'number':
+        return this.#number(schema, true);
+      case 'boolean':
+        return '( "true" | "false" )';
+      case 'null':
+        return '"null"';
+      default:
+        return this.#anything(0);
+    }
+  }
+
+  #object(schema: Schema, depth: number): string {
+    const properties = isSchema(schema['properties']) ? Object.entries(schema['properties']) : [];
+    const required = new Set(Array.isArray(schema['required']) ? schema['required'] : []);
+    const extra = schema['additionalProperties'];
+    const members = properties.map(([key, value]) => ({
+      text: `${literal(`${JSON.stringify(key)}:`)} ws ${this.visit(value, depth + 1)}`,
+      isRequired: required.has(key),
+    }));
+    if (members.length === 0) {
+      if (extra === false || 'properties' in schema) return literal('{}');
+      const value = isSchema(extra) ? this.visit(extra, depth + 1) : this.#anything(depth + 1);
+      return this.#freeObject(value);
+    }
+    const list = this.#members(members);
+    return this.#rule(`"{" ws ${list} ws "}"`);
+  }
+
+  #freeObject(value: string): string {
+    const member = this.#rule(`${this.#string({})} ":" ws ${value}`);
+    const more = this.#limits.items === 0 ? '*' : `{0,${this.#limits.items - 1}}`;
+    return this.#rule(`"{" ws ( ${member} ( "," ws ${member} )${more} )? ws "}"`);
+  }
+
+  /** Commas are the difficulty: they stand between members, and any optional one may be missing. */
+  #members(members: readonly { text: string; isRequired: boolean }[]): string {
+    const anchor = members.findIndex((member) => member.isRequired);
+    if (anchor >= 0) {
+      return members
+        .map(({ text, isRequired }, index) => {
+          if (index < anchor) return `( ${text} "," ws )?`;
+          if (index === anchor) return text;
+          return isRequired ? `"," ws ${text}` : `( "," ws ${text} )?`;
+        })
+        .join(' ');
+    }
+    let tail = '';
+    const starts: string[] = [];
+    for (const { text } of members.toReversed()) {
+      const member = this.#rule(text);
+      starts.unshift(`${member} ${tail}`);
+      tail = this.#rule(`( "," ws ${member} )? ${tail}`);
+    }
+    return `( ${starts.join(' | ')} )?`;
+  }
+
+  #array(schema: Schema, depth: number): string {
+    const fixed = Array.isArray(schema['prefixItems']) ? schema['prefixItems'] : [];
+    if (fixed.length > 0) {
+      const items = fixed.map((item) => this.visit(item, depth + 1));
+      return this.#rule(`"[" ws ${items.join(' "," ws ')} ws "]"`);
+    }
+    const item =
+      schema['items'] === undefined
+        ? this.#anything(depth + 1)
+        : this.visit(schema['items'], depth + 1);
+    const low = count(schema['minItems']) ?? 0;
+    const open = this.#limits.items === 0 ? undefined : Math.max(low, this.#limits.items);
+    const high = count(schema['maxItems']) ?? open;
+    if (high === 0) return literal('[]');
+    const name = this.#rule(item);
+    const more = repeat(Math.max(low - 1, 0), high === undefined ? undefined : high - 1);
+    const list = `${name} ( "," ws ${name} )${more}`;
+    return this.#rule(`"[" ws ${low > 0 ? list : `( ${list} )?`} ws "]"`);
+  }
+
+  #string(schema: Schema): string {
+    const format = FORMATS.get(String(schema['format']));
+    if (format !== undefined) return this.#rule(format);
+    const low = count(schema['minLength']) ?? 0;
+    const open = this.#limits.stringLength === 0 ? undefined : this.#limits.stringLength;
+    const high =
+      count(schema['maxLength']) ?? (open === undefined ? undefined : Math.max(open, low));
+    return this.#rule(`"\\"" char${repeat(low, high)} "\\""`);
+  }
+
+  #number(schema: Schema, isFractional: boolean): string {
+    const low = schema['minimum'] ?? schema['exclusiveMinimum'];
+    const sign = typeof low === 'number' && low >= 0 ? '' : '"-"? ';
+    const whole = `${sign}( "0" | [1-9] [0-9]{0,${this.#limits.digits - 1}} )`;
+    if (!isFractional) return this.#rule(whole);
+    const exponent = this.#limits === SHORT_LIMITS ? '' : ' ( [eE] [-+]? [0-9]{1,3} )?';
+    return this.#rule(`${whole} ( "." [0-9]{1,${this.#limits.digits}} )?${exponent}`);
+  }
+
+  /** Any JSON value, nested at most as deep as the limits allow. */
+  #anything(depth: number): string {
+    const scalars = `${this.#string({})} | ${this.#number({}, true)} | "true" | "false" | "null"`;
+    if (depth >= this.#limits.freeDepth) return this.#rule(scalars);
+    const inner = this.#anything(depth + 1);
+    const more = this.#limits.items === 0 ? '*' : `{0,${this.#limits.items - 1}}`;
+    const list = this.#rule(`"[" ws ( ${inner} ( "," ws ${inner} )${more} )? ws "]"`);
+    return this.#rule(`${scalars} | ${list} | ${this.#freeObject(inner)}`);
+  }
+
+  #reference(reference: string, depth: number): string {
+    const key = `${this.#documents} ${reference}`;
+    const known = this.#references.get(key);
+    if (known !== undefined) return known;
+    const name = `ref-${this.#references.size}`;
+    this.#references.set(key, name);
+    this.#rules.set(name, this.visit(this.#lookUp(reference), depth + 1));
+    return name;
+  }
+
+  #resolve(schema: unknown): unknown {
+    const reference = isSchema(schema) ? schema['$ref'] : undefined;
+    return typeof reference === 'string' ? this.#lookUp(reference) : schema;
+  }
+
+  #lookUp(reference: string): unknown {
+    if (!reference.startsWith('#')) throw tooLarge(`$ref ${reference} is not inside the schema`);
+    let target = this.#document;
+    for (const step of reference.slice(1).split('/').filter(Boolean)) {
+      const key = decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~');
+      // An array is looked into by its index, which an object lookup also does.
+      target = typeof target === 'object' && target !== null ? (target as Schema)[key] : undefined;
+    }
+    if (target === undefined) throw tooLarge(`$ref ${reference} points nowhere`);
+    return target;
+  }
+
+  #either(choices: readonly string[]): string {
+    if (choices.length === 0) throw tooLarge('a list of choices is empty');
+    return this.#rule(choices.join(' | '));
+  }
+
+  #rule(text: string): string {
+    const known = this.#names.get(text);
+    if (known !== undefined) return known;
+    const name = `r${this.#rules.size}`;
+    if (this.#rules.size >= MAX_RULES) throw tooLarge('too large');
+    this.#rules.set(name, text);
+    this.#names.set(text, name);
+    return name;
+  }
+}
+
+const FORMATS: ReadonlyMap<string, string> = new Map([
+  ['date', '"\\"" [0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9] "\\""'],
+  ['time', '"\\"" [0-2] [0-9] ":" [0-5] [0-9] ":" [0-5] [0-9] "Z\\""'],
+  [
+    'date-time',
+    '"\\"" [0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9] "T" [0-2] [0-9] ":" [0-5] [0-9] ":" [0-5] [0-9] "Z\\""',
+  ],
+  [
+    'uuid',
+    '"\\"" [0-9a-f]{8} "-" [0-9a-f]{4} "-" [0-9a-f]{4} "-" [0-9a-f]{4} "-" [0-9a-f]{12} "\\""',
+  ],
+]);
+
+function tooLarge(why: string): EngineRefusal {
+  return new EngineRefusal(
+    'invalid_request',
+    `The JSON schema cannot be enforced: ${why}`,
+    'schema',
+  );
+}
+
+function isSchema(value: unknown): value is Schema {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function impliedType(schema: Schema): string | undefined {
+  if ('properties' in schema || 'additionalProperties' in schema) return 'object';
+  if ('items' in schema || 'prefixItems' in schema) return 'array';
+  return undefined;
+}
+
+/** Joins two schemas as `allOf` means it, for the keywords that a grammar knows. */
+function merge(left: Schema, right: unknown): Schema {
+  if (!isSchema(right)) return left;
+  const merged: Record<string, unknown> = { ...left, ...right };
+  if (isSchema(left['properties']) && isSchema(right['properties'])) {
+    merged['properties'] = { ...left['properties'], ...right['properties'] };
+  }
+  if (Array.isArray(left['required']) && Array.isArray(right['required'])) {
+    merged['required'] = [...left['required'], ...right['required']];
+  }
+  return merged;
+}
+
+function count(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 ? value : undefined;
+}
+
+function repeat(low: number, high: number | undefined): string {
+  const from = Math.min(low, MAX_REPETITION);
+  if (high === undefined || high > MAX_REPETITION) return from === 0 ? '*' : `{${from},}`;
+  return `{${from},${Math.max(high, from)}}`;
+}
+
+/** A text as a GBNF literal. */
+function literal(text: string): string {
+  const escaped = text
+    .replaceAll('\\', '\\\\')
+    .replaceAll('"', '\\"')
+    .replaceAll('\n', '\\n')
+    .replaceAll('\r', '\\r')
+    .replaceAll('\t', '\\t');
+  return `"${escaped}"`;
+}

@@ -1,0 +1,268 @@
+/**
+ * The one path of a caller's money: limits → hold → run → settle or release. Every flow that sells
+ * something goes through it; there is no other way to charge.
+ *
+ * A hold is a true upper bound of the cost, so a settle never exceeds it. Whatever happens after
+ * `admit`, exactly one of `settle` and `release` ends it.
+ */
+import type { Caller } from '../identity/identity.ts';
+import { type Clock, isoTime } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import { type Nano, ZERO, formatUsd, nano } from '../kernel/money.ts';
+import {
+  type Hold,
+  type HoldAnswer,
+  type HoldRefusal,
+  type Ledger,
+  NO_TOKENS,
+  type Settlement,
+  type TokenCounts,
+  type UsageRecord,
+  type UsageStatus,
+} from '../ledger/ledger.ts';
+import type { LimitLog, LimitType, Reservation, WindowState, Windows } from '../limits/limits.ts';
+
+/** The limits of one caller for one model; 0 is none. */
+export interface RateRule {
+  readonly requestsPerMinute: number;
+  readonly tokensPerMinute: number;
+  /** Whose limit it is, for `x-ratelimit-type`. */
+  readonly type: 'user' | 'api_key' | 'global';
+}
+
+export interface ChargeRequest {
+  readonly requestId: string;
+  readonly caller: Caller;
+  /** What is sold: names the usage record and the rate-limit bucket. */
+  readonly kind: string;
+  readonly modelId: string;
+  readonly tier: string;
+  readonly rate: RateRule;
+  /** Most tokens that the request can use, prompt and completion. */
+  readonly tokensBound: number;
+  /** The least that lets the request run, and the most that it can cost. */
+  readonly minNano: Nano;
+  readonly maxNano: Nano;
+  readonly priceVersion: string;
+}
+
+/** A request that may run: its money is set aside and its tokens have room. */
+export interface Admission {
+  readonly request: ChargeRequest;
+  readonly hold: Hold;
+  readonly window: WindowState;
+  readonly reserved: Reservation;
+  readonly startedMs: number;
+}
+
+/** What a finished request used. */
+export interface Outcome {
+  readonly costNano: Nano;
+  readonly status: UsageStatus;
+  readonly tokens?: TokenCounts;
+  readonly countedBy?: UsageRecord['countedBy'];
+  readonly attempts?: number;
+  readonly replica?: string;
+  readonly firstTokenMs?: number;
+  readonly extras?: Readonly<Record<string, unknown>>;
+}
+
+export interface ChargeParts {
+  readonly ledger: Ledger;
+  readonly windows: Windows;
+  readonly limitLog: LimitLog;
+  readonly clock: Clock;
+  /** Posted credit that a caller needs for a priced request. */
+  readonly minimumCreditNano: () => Nano;
+  /** The 402 of a wallet, with its instructions to top up. */
+  readonly walletRefusal: (caller: Caller, availableNano: Nano) => Fault;
+}
+
+export class Charge {
+  readonly #parts: ChargeParts;
+
+  constructor(parts: ChargeParts) {
+    this.#parts = parts;
+  }
+
+  /** Counts the request against its limits and sets its money aside. Throws 429 or 402. */
+  async admit(request: ChargeRequest): Promise<Admission> {
+    const nowMs = this.#parts.clock.nowMs();
+    const taken = await this.#parts.windows.take(
+      {
+        bucket: `${bucketOf(request)}`,
+        tokens: request.tokensBound,
+        requestLimit: request.rate.requestsPerMinute,
+        tokenLimit: request.rate.tokensPerMinute,
+      },
+      nowMs,
+    );
+    if (!taken.ok) throw this.#limited(request, taken.reason, taken.state, nowMs);
+    let answer: HoldAnswer;
+    try {
+      answer = await this.#parts.ledger.hold(holdOf(request, this.#parts.minimumCreditNano()));
+    } catch (error) {
+      // The database is away: the tokens were not used.
+      await this.#giveRoomBack(taken.reserved, 0);
+      throw error;
+    }
+    if (!answer.ok) {
+      await this.#giveRoomBack(taken.reserved, 0);
+      throw this.#refused(request.caller, answer);
+    }
+    return {
+      request,
+      hold: answer.hold,
+      window: taken.state,
+      reserved: taken.reserved,
+      startedMs: nowMs,
+    };
+  }
+
+  /** Takes the cost, writes the receipt, gives unused room back. Durable when it resolves. */
+  async settle(admission: Admission, outcome: Outcome): Promise<Settlement> {
+    const tokens = outcome.tokens ?? NO_TOKENS;
+    const [settlement] = await Promise.all([
+      this.#parts.ledger.settle({
+        costNano: outcome.costNano,
+        usage: this.#usageOf(admission, outcome, tokens),
+      }),
+      this.#giveRoomBack(admission.reserved, tokens.prompt + tokens.completion),
+    ]);
+    return settlement;
+  }
+
+  /** Ends a request that produced nothing to pay for. */
+  async release(admission: Admission, outcome: Omit<Outcome, 'costNano'>): Promise<Settlement> {
+    return this.settle(admission, { ...outcome, costNano: ZERO });
+  }
+
+  #usageOf(admission: Admission, outcome: Outcome, tokens: TokenCounts): UsageRecord {
+    const { request } = admission;
+    return {
+      requestId: request.requestId,
+      createdMs: admission.startedMs,
+      accountId: request.caller.accountId,
+      keyId: request.caller.keyId,
+      kind: request.kind,
+      modelId: request.modelId,
+      attempts: outcome.attempts ?? 0,
+      tokens,
+      countedBy: outcome.countedBy ?? 'none',
+      priceVersion: request.priceVersion,
+      latencyMs: this.#parts.clock.nowMs() - admission.startedMs,
+      status: outcome.status,
+      ...(outcome.replica === undefined ? {} : { replica: outcome.replica }),
+      ...(outcome.firstTokenMs === undefined ? {} : { firstTokenMs: outcome.firstTokenMs }),
+      ...(outcome.extras === undefined ? {} : { extras: outcome.extras }),
+    };
+  }
+
+  async #giveRoomBack(reserved: Reservation, usedTokens: number): Promise<void> {
+    await this.#parts.windows.correct(reserved, usedTokens, this.#parts.clock.nowMs());
+  }
+
+  #limited(
+    request: ChargeRequest,
+    reason: 'requests' | 'tokens',
+    state: WindowState,
+    nowMs: number,
+  ): Fault {
+    const type: LimitType = reason === 'requests' ? 'RPM' : 'TPM';
+    this.#parts.limitLog.add({
+      accountId: request.caller.accountId,
+      keyId: request.caller.keyId,
+      modelId: request.modelId,
+      tier: request.caller.plan,
+      type,
+    });
+    const limit = reason === 'requests' ? state.requestLimit : state.tokenLimit;
+    const seconds = Math.max(1, Math.ceil((state.resetsAtMs - nowMs) / 1_000));
+    return new Fault('RATE_LIMIT_EXCEEDED', {
+      message: `The limit of ${limit} ${reason} per minute for ${request.modelId} is reached; try again in ${seconds} s`,
+      retryAfterSeconds: seconds,
+      headers: rateHeaders(state, request.rate, nowMs),
+    });
+  }
+
+  #refused(caller: Caller, refusal: HoldRefusal): Fault {
+    if (refusal.reason === 'balance') {
+      if (caller.kind === 'wallet') {
+        return this.#parts.walletRefusal(caller, refusal.availableNano);
+      }
+      const floor = formatUsd(this.#parts.minimumCreditNano(), 2);
+      return new Fault('INSUFFICIENT_BALANCE', {
+        message: `The balance is too low for this request: ${formatUsd(refusal.availableNano, 6)} USD is available and at least ${floor} USD of credit is needed; add credit (INSUFFICIENT_BALANCE)`,
+        canRetry: false,
+      });
+    }
+    return capRefusal(refusal);
+  }
+}
+
+function capRefusal(refusal: Exclude<HoldRefusal, { reason: 'balance' }>): Fault {
+  const isUsd = refusal.reason === 'allowance-usd';
+  const currency = isUsd ? 'USD' : 'DIEM';
+  const resets =
+    refusal.resetsAtMs === undefined
+      ? 'it does not reset'
+      : `it resets at ${isoTime(refusal.resetsAtMs)}`;
+  return new Fault(
+    isUsd ? 'API_KEY_USD_SPEND_LIMIT_EXCEEDED' : 'API_KEY_DIEM_SPEND_LIMIT_EXCEEDED',
+    {
+      message: `The spend limit of this API key is reached: ${formatUsd(refusal.spentNano, 6)} of ${formatUsd(refusal.limitNano, 6)} ${currency} is spent; ${resets}`,
+      canRetry: false,
+      fields: {
+        limit: {
+          currency,
+          amount: formatUsd(refusal.limitNano, 6),
+          spent: formatUsd(refusal.spentNano, 6),
+          resetsAt: refusal.resetsAtMs === undefined ? null : isoTime(refusal.resetsAtMs),
+        },
+      },
+    },
+  );
+}
+
+/** One bucket a caller and model; a key with limits of its own has one of its own. */
+function bucketOf(request: ChargeRequest): string {
+  const { caller, rate } = request;
+  const who = rate.type === 'api_key' ? caller.keyId : caller.accountId;
+  return `${who}|${request.modelId}`;
+}
+
+function holdOf(request: ChargeRequest, minimumCredit: Nano) {
+  const { caller } = request;
+  return {
+    requestId: request.requestId,
+    accountId: caller.accountId,
+    minNano: request.minNano,
+    maxNano: request.maxNano,
+    // A free model needs no credit.
+    floorNano: request.maxNano > 0n ? minimumCredit : nano(0n),
+    ...(caller.allowanceId === undefined ? {} : { allowanceId: caller.allowanceId }),
+  };
+}
+
+/** The rate-limit headers in their units: requests reset at a Unix time, tokens in seconds. */
+export function rateHeaders(
+  state: WindowState,
+  rate: RateRule,
+  nowMs: number,
+): Record<string, string> {
+  const headers: Record<string, string> = {};
+  if (state.requestLimit > 0) {
+    headers['x-ratelimit-limit-requests'] = String(state.requestLimit);
+    headers['x-ratelimit-remaining-requests'] = String(state.requestsLeft);
+    headers['x-ratelimit-reset-requests'] = String(Math.ceil(state.resetsAtMs / 1_000));
+  }
+  if (state.tokenLimit > 0) {
+    headers['x-ratelimit-limit-tokens'] = String(state.tokenLimit);
+    headers['x-ratelimit-remaining-tokens'] = String(state.tokensLeft);
+    headers['x-ratelimit-reset-tokens'] = String(
+      Math.max(0, Math.ceil((state.resetsAtMs - nowMs) / 1_000)),
+    );
+  }
+  if (state.requestLimit > 0 || state.tokenLimit > 0) headers['x-ratelimit-type'] = rate.type;
+  return headers;
+}

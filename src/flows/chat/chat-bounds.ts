@@ -1,0 +1,85 @@
+/**
+ * How much a chat request can use at most, before anybody has counted a token: the basis of its
+ * hold. A tokenizer never makes more tokens than there are bytes, so bytes are a true bound on the
+ * text; media is bounded by the context, which no engine exceeds.
+ */
+import type { CatalogModel } from '../../catalog/catalog.ts';
+import { Fault } from '../../kernel/faults.ts';
+import type { ChatRequest } from '../../wire/chat-request.ts';
+
+/** Tokens that a chat template adds: system defaults, role marks, the opening of the answer. */
+const TEMPLATE_TOKENS = 256;
+const TOKENS_PER_MESSAGE = 16;
+/** Instructions that templates add when tools are offered. */
+const TOOL_TEMPLATE_TOKENS = 512;
+/** A request whose prompt leaves less room than this for an answer is not worth running. */
+export const MIN_OUTPUT_TOKENS = 16;
+/** No known tokenizer packs more bytes of text than this into a token, over a whole prompt. */
+const MOST_BYTES_PER_TOKEN = 16;
+/** Prose, code and most scripts take at least this many bytes a token. */
+const USUAL_BYTES_PER_TOKEN = 3;
+/** The output cap of a model that names neither a cap nor a context. */
+const FALLBACK_OUTPUT_TOKENS = 8_192;
+
+export interface ChatBounds {
+  readonly promptTokens: number;
+  /** Cap of one choice, before the balance clamps it. */
+  readonly outputTokens: number;
+}
+
+/** Extra text that the service adds to the prompt, in bytes. */
+export function chatBounds(
+  request: ChatRequest,
+  model: CatalogModel,
+  addedBytes: number,
+): ChatBounds {
+  const { facts } = request;
+  const textBytes = facts.textBytes + addedBytes;
+  refuseOverflow(textBytes, model);
+  const template =
+    TEMPLATE_TOKENS +
+    TOKENS_PER_MESSAGE * facts.messageCount +
+    (request.tools.length > 0 ? TOOL_TEMPLATE_TOKENS : 0);
+  const hasMedia = facts.imageCount + facts.audioCount + facts.videoCount > 0;
+  const bound = textBytes + template;
+  const context = model.context;
+  const promptTokens = context === 0 ? bound : hasMedia ? context : Math.min(bound, context);
+  return { promptTokens, outputTokens: outputWish(request, model, textBytes + template) };
+}
+
+/** What the caller asked for; else the model's cap, as far as the context has room for it. */
+function outputWish(request: ChatRequest, model: CatalogModel, promptBytes: number): number {
+  const cap = model.maxCompletionTokens || model.context || FALLBACK_OUTPUT_TOKENS;
+  if (request.maxOutputTokens !== undefined) return Math.min(request.maxOutputTokens, cap);
+  if (model.context === 0) return cap;
+  // Engines refuse a prompt and a cap that exceed the context together.
+  const surely = model.context - promptBytes;
+  const usually = model.context - Math.ceil(promptBytes / USUAL_BYTES_PER_TOKEN);
+  const room = surely >= MIN_OUTPUT_TOKENS ? surely : usually;
+  return Math.max(MIN_OUTPUT_TOKENS, Math.min(cap, room));
+}
+
+/** What cannot fit by any count is refused here; what might fit is the engine's to decide. */
+function refuseOverflow(textBytes: number, model: CatalogModel): void {
+  if (model.context === 0) return;
+  const atLeast = Math.floor(textBytes / MOST_BYTES_PER_TOKEN);
+  if (atLeast > model.context) throw contextOverflow(model, `at least ${atLeast}`);
+}
+
+/** The refusal in the shape that SDKs know: an error object. */
+export function contextOverflow(model: CatalogModel, tokens: string | undefined): Fault {
+  const has = tokens === undefined ? '' : `; the prompt has ${tokens}`;
+  const message = `The context of ${model.id} holds ${model.context} tokens${has}. Shorten the messages`;
+  return new Fault('CONTEXT_LENGTH_EXCEEDED', {
+    message,
+    canRetry: false,
+    body: {
+      error: {
+        message,
+        type: 'invalid_request_error',
+        param: 'messages',
+        code: 'context_length_exceeded',
+      },
+    },
+  });
+}

@@ -1,0 +1,56 @@
+/** The engine call of a chat run: the body per replica, affinity, and which headers are passed on. */
+import type { EngineCall, EngineHead, Replica } from '../../engines/engines.ts';
+import { engineRequest } from '../../wire/engine-request.ts';
+import type { ChatRun } from './chat.ts';
+
+/** A whole answer of more than this is not one: 128 choices of 128 k tokens stay below it. */
+const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
+
+export function engineCall(run: ChatRun): EngineCall {
+  const { request, model, call, parts } = run;
+  const body = (replica: Replica): Buffer =>
+    engineRequest(request, {
+      model: replica.model,
+      dialect: parts.dialectOf(replica.engine),
+      abilities: {
+        reasoning: model.capabilities.has('reasoning'),
+        reasoningEffort: model.capabilities.has('reasoningEffort'),
+        ...(model.reasoningEfforts === undefined
+          ? {}
+          : { reasoningEffortOptions: model.reasoningEfforts }),
+      },
+      maxOutputTokens: run.outputTokens,
+      ...(run.systemPrompt === undefined ? {} : { systemPrompt: run.systemPrompt }),
+      ...(run.additions.messages === undefined ? {} : { messages: run.additions.messages }),
+      ...(run.additions.extraTools.length === 0 ? {} : { extraTools: run.additions.extraTools }),
+    });
+  return {
+    work: 'chat',
+    replicas: model.replicas,
+    method: 'POST',
+    path: '/chat/completions',
+    contentType: 'application/json',
+    buildBody: body,
+    affinityKey: request.promptCacheKey,
+    signal: call.signal,
+    maxResponseBytes: MAX_RESPONSE_BYTES,
+    accept: request.stream ? ['text/event-stream'] : ['application/json'],
+  };
+}
+
+const FLAGS = [
+  'is-blurred',
+  'is-content-violation',
+  'is-adult-model-content-violation',
+  'contains-minor',
+];
+
+/** Content flags that an engine reports, under our own prefix. */
+export function flagsOf(head: EngineHead, serviceName: string): Record<string, string> {
+  const flags: Record<string, string> = {};
+  for (const flag of FLAGS) {
+    const value = head.headers[`x-${serviceName}-${flag}`] ?? head.headers[`x-svc-${flag}`];
+    if (typeof value === 'string') flags[`x-${serviceName}-${flag}`] = value;
+  }
+  return flags;
+}

@@ -1,0 +1,175 @@
+/**
+ * A chat answer as a stream: the engine's pieces pass as they come, the charge is settled when the
+ * engine is done, and only then do the usage chunk with the cost and `[DONE]` leave.
+ */
+import type { EngineFailure, EngineHead, EngineOutcome, EngineRun } from '../../engines/engines.ts';
+import { Fault } from '../../kernel/faults.ts';
+import { reasonOf } from '../../kernel/log.ts';
+import { toUsdNumber } from '../../kernel/money.ts';
+import { chatCompletionId } from '../../wire/chat-response.ts';
+import { ChatStream } from '../../wire/chat-stream.ts';
+import { KEEP_ALIVE, streamErrorEvents } from '../../wire/stream-frames.ts';
+import { echoParameters } from '../../wire/svc-parameters.ts';
+import { billChat } from './chat-bill.ts';
+import { type ChatRun, remainingDuring } from './chat.ts';
+import { engineCall, flagsOf } from './engine-call.ts';
+import { chatFault, note, requirePriceOf } from './whole-answer.ts';
+
+/** Silence after which a comment keeps the connection open; the first one sends the headers. */
+const KEEP_ALIVE_MS = 10_000;
+
+export async function streamAnswer(run: ChatRun): Promise<void> {
+  await new StreamedAnswer(run).run();
+}
+
+class StreamedAnswer {
+  readonly #run: ChatRun;
+  readonly #stream: ChatStream;
+  #begun = false;
+  #quietSinceMs: number;
+  #head: EngineHead | undefined;
+
+  constructor(run: ChatRun) {
+    const { request, parts, model, additions } = run;
+    this.#run = run;
+    this.#quietSinceMs = parts.clock.monotonicMs();
+    this.#stream = new ChatStream({
+      id: chatCompletionId(parts.ids),
+      model: model.id,
+      createdS: Math.floor(parts.clock.nowMs() / 1_000),
+      serviceName: parts.serviceName,
+      newCallId: () => `call_${parts.ids.hex(12)}`,
+      stripThinkTags:
+        request.parameters.strip_thinking_response || request.parameters.disable_thinking,
+      dropReasoning: request.parameters.disable_thinking,
+      ...(additions.documents === undefined ? {} : { documents: additions.documents }),
+    });
+  }
+
+  async run(): Promise<void> {
+    const { clock } = this.#run.parts;
+    const stopKeepAlive = clock.every(KEEP_ALIVE_MS / 2, () => this.#keepAlive());
+    try {
+      const outcome = await this.#runEngine();
+      await this.#end(outcome);
+    } finally {
+      stopKeepAlive();
+    }
+  }
+
+  #runEngine(): Promise<EngineOutcome> {
+    const { parts, call } = this.#run;
+    const engineRun: EngineRun = parts.engines.run(engineCall(this.#run), {
+      onHead: (head) => {
+        this.#head = head;
+        this.#begin();
+      },
+      onChunk: (chunk) => {
+        const bytes = this.#stream.push(chunk);
+        if (bytes.length === 0) return true;
+        this.#quietSinceMs = parts.clock.monotonicMs();
+        if (call.receiver.write(bytes)) return true;
+        call.receiver.onDrain(() => engineRun.resume());
+        return false;
+      },
+    });
+    return engineRun.outcome;
+  }
+
+  #begin(): void {
+    if (this.#begun) return;
+    this.#begun = true;
+    const { call, model, deprecation, admission, rate, additions, parts } = this.#run;
+    call.receiver.begin({
+      model,
+      deprecation,
+      admission,
+      rate,
+      replica: this.#head?.replica.engine,
+      attempts: this.#head?.attempts ?? 1,
+      flags: this.#head === undefined ? {} : flagsOf(this.#head, parts.serviceName),
+      remainingNano: remainingDuring(this.#run),
+    });
+    const { parameters } = this.#run.request;
+    if (parameters.include_search_results_in_stream && additions.citations.length > 0) {
+      call.receiver.write(this.#stream.citationsChunk(additions.citations));
+    }
+  }
+
+  /** While the engine thinks, a comment now and then keeps proxies from closing the connection. */
+  #keepAlive(): void {
+    const nowMs = this.#run.parts.clock.monotonicMs();
+    if (nowMs - this.#quietSinceMs < KEEP_ALIVE_MS || this.#run.call.signal.aborted) return;
+    this.#quietSinceMs = nowMs;
+    this.#begin();
+    this.#run.call.receiver.write(KEEP_ALIVE);
+  }
+
+  async #end(outcome: EngineOutcome): Promise<void> {
+    const { call } = this.#run;
+    if (call.signal.aborted || (!outcome.ok && outcome.reason === 'aborted')) {
+      await this.#settle(outcome, 'aborted');
+      return;
+    }
+    if (!outcome.ok) return this.#fail(chatFault(this.#run, outcome));
+    const rest = this.#stream.flush();
+    if (rest.length > 0) call.receiver.write(rest);
+    if (!this.#stream.isComplete) {
+      const said = this.#stream.failure?.message ?? 'the stream ended early';
+      return this.#fail(new Fault('INFERENCE_FAILED', { cause: said }));
+    }
+    await this.#complete(outcome);
+  }
+
+  async #complete(outcome: EngineOutcome): Promise<void> {
+    const { parts, call, request, additions } = this.#run;
+    const { bill, settlement } = await this.#settle(outcome, 'completed');
+    const last = this.#stream.closing({
+      usage: bill.usage,
+      cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
+      parameters: echoParameters(request.parameters, additions.citations),
+    });
+    this.#begin();
+    call.receiver.end(last);
+    note(this.#run, bill, outcome.replica?.engine);
+    parts.log.debug({ requestId: call.requestId }, 'Stream complete');
+  }
+
+  async #settle(outcome: EngineOutcome, status: 'completed' | 'aborted') {
+    const { parts, request, bounds, additions, admission } = this.#run;
+    const bill = billChat({
+      usage: this.#stream.usage,
+      tally: this.#stream.tally,
+      bounds,
+      choiceCount: request.choiceCount,
+      promptBytes: request.facts.textBytes + additions.textBytes,
+      price: requirePriceOf(this.#run),
+      surchargesNano: additions.surchargeNano,
+    });
+    const settlement = await parts.charge.settle(admission, {
+      costNano: bill.costNano,
+      status,
+      tokens: bill.tokens,
+      countedBy: bill.countedBy,
+      attempts: outcome.attempts,
+      extras: additions.extras,
+      ...(outcome.replica === null ? {} : { replica: outcome.replica.engine }),
+      ...(this.#head === undefined ? {} : { firstTokenMs: this.#head.firstByteMs }),
+    });
+    if (status === 'aborted') note(this.#run, bill, outcome.replica?.engine);
+    return { bill, settlement };
+  }
+
+  /** Before the headers an error is a status; after them it is an event. Either way it is free. */
+  async #fail(error: Error): Promise<void> {
+    if (!this.#begun) throw error;
+    const { parts, call, admission } = this.#run;
+    const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
+    await parts.charge.release(admission, { status: 'failed', attempts: 1 });
+    const reason = reasonOf(fault.options.cause ?? fault);
+    parts.log.warn({ requestId: call.requestId, reason }, 'A stream failed after its first byte');
+    call.receiver.end(streamErrorEvents(fault));
+  }
+}
+
+export type { EngineFailure };

@@ -1,0 +1,125 @@
+/** A chat answer in one piece: collected, counted, settled, then sent. */
+import type { EngineFailure } from '../../engines/engines.ts';
+import { formatUsd, toUsdNumber } from '../../kernel/money.ts';
+import {
+  type ChatAnswer,
+  chatCompletionId,
+  readChatAnswer,
+  writeChatAnswer,
+} from '../../wire/chat-response.ts';
+import { echoParameters } from '../../wire/svc-parameters.ts';
+import { engineFault, saysContextOverflow } from '../engine-refusal.ts';
+import { type ChatBill, billChat } from './chat-bill.ts';
+import { contextOverflow } from './chat-bounds.ts';
+import type { ChatRun } from './chat.ts';
+import { engineCall, flagsOf } from './engine-call.ts';
+
+const NO_OUTPUT = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
+
+export async function wholeAnswer(run: ChatRun): Promise<void> {
+  const { parts, request, call, model } = run;
+  const answer = await parts.engines.collect({ ...engineCall(run), isUsable });
+  if (!answer.ok) {
+    if (answer.reason === 'aborted') return settleAborted(run, answer);
+    throw chatFault(run, answer);
+  }
+  const read = readChatAnswer(answer.body, {
+    stripThinkTags:
+      request.parameters.strip_thinking_response || request.parameters.disable_thinking,
+    dropReasoning: request.parameters.disable_thinking,
+  });
+  const bill = billOf(run, read);
+  const settlement = await parts.charge.settle(run.admission, {
+    costNano: bill.costNano,
+    status: 'completed',
+    tokens: bill.tokens,
+    countedBy: bill.countedBy,
+    attempts: answer.attempts,
+    replica: answer.replica.engine,
+    firstTokenMs: answer.firstByteMs,
+    extras: run.additions.extras,
+  });
+  note(run, bill, answer.replica.engine);
+  const body = writeChatAnswer(read, {
+    id: chatCompletionId(parts.ids),
+    model: model.id,
+    createdS: Math.floor(parts.clock.nowMs() / 1_000),
+    usage: bill.usage,
+    cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
+    serviceName: parts.serviceName,
+    parameters: echoParameters(request.parameters, run.additions.citations),
+    ...(run.additions.documents === undefined ? {} : { documents: run.additions.documents }),
+  });
+  await call.receiver.whole(
+    {
+      model,
+      deprecation: run.deprecation,
+      admission: run.admission,
+      rate: run.rate,
+      replica: answer.replica.engine,
+      attempts: answer.attempts,
+      flags: flagsOf(answer.head, parts.serviceName),
+      remainingNano: settlement.after.usdNano,
+    },
+    body,
+  );
+}
+
+/** An answer that is cut or not JSON is the engine's failure, and another replica may do better. */
+function isUsable(body: Buffer): boolean {
+  try {
+    readChatAnswer(body, { stripThinkTags: false, dropReasoning: false });
+    return true;
+  } catch {
+    // Read again, and reported, by the flow when no replica gives a usable one.
+    return false;
+  }
+}
+
+function billOf(run: ChatRun, read: Pick<ChatAnswer, 'usage' | 'tally'>): ChatBill {
+  return billChat({
+    usage: read.usage,
+    tally: read.tally,
+    bounds: run.bounds,
+    choiceCount: run.request.choiceCount,
+    promptBytes: run.request.facts.textBytes + run.additions.textBytes,
+    price: requirePriceOf(run),
+    surchargesNano: run.additions.surchargeNano,
+  });
+}
+
+/** The caller left before the answer: what the engine had to read is billed. */
+async function settleAborted(run: ChatRun, failure: EngineFailure): Promise<void> {
+  const bill = billOf(run, { usage: undefined, tally: { ...NO_OUTPUT, deltas: 1 } });
+  await run.parts.charge.settle(run.admission, {
+    costNano: bill.costNano,
+    status: 'aborted',
+    tokens: bill.tokens,
+    countedBy: bill.countedBy,
+    attempts: failure.attempts,
+    ...(failure.replica === null ? {} : { replica: failure.replica.engine }),
+    extras: run.additions.extras,
+  });
+  note(run, bill, failure.replica?.engine);
+}
+
+/** The failure of an engine in words for the caller. */
+export function chatFault(run: ChatRun, failure: EngineFailure): Error {
+  if (saysContextOverflow(failure)) return contextOverflow(run.model, undefined);
+  return engineFault(failure, run.model.id);
+}
+
+export function requirePriceOf(run: ChatRun) {
+  const { price } = run.model;
+  if (price === undefined) throw new Error('An admitted model has a price');
+  return price;
+}
+
+export function note(run: ChatRun, bill: ChatBill, replica: string | undefined): void {
+  run.call.note({
+    costUsd: formatUsd(bill.costNano),
+    promptTokens: bill.tokens.prompt,
+    completionTokens: bill.tokens.completion,
+    ...(replica === undefined ? {} : { replica }),
+  });
+}

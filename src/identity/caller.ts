@@ -1,0 +1,60 @@
+/**
+ * Who calls: an account by one of its API keys, or a wallet by its signature. What the stages after
+ * identification need to know of it, and nothing secret.
+ */
+
+export const PLANS = ['paid', 'pro', 'partner', 'staff'] as const;
+export type Plan = (typeof PLANS)[number];
+
+export type KeyKind = 'INFERENCE' | 'ADMIN';
+
+export const MODEL_PRIVACY = ['ALL', 'PRIVATE_TEXT', 'PRIVATE_ONLY'] as const;
+export type ModelPrivacy = (typeof MODEL_PRIVACY)[number];
+
+/** Limits of an account or a key that differ from those of its plan; missing means the plan's. */
+export interface LimitOverrides {
+  readonly requestsPerMinute?: number;
+  readonly tokensPerMinute?: number;
+  readonly rpcRequestsPerMinute?: number;
+  readonly rpcCreditsPerDay?: number;
+}
+
+export interface Caller {
+  readonly kind: 'key' | 'wallet';
+  readonly accountId: string;
+  /** Id of the key; empty for a wallet. */
+  readonly keyId: string;
+  readonly keyKind: KeyKind;
+  readonly plan: Plan;
+  /** Set when the key has a consumption limit: the ledger's cap that its requests count against. */
+  readonly allowanceId: string | undefined;
+  readonly modelPrivacy: ModelPrivacy;
+  /** Ids of the models that the key may use; `undefined` is all. */
+  readonly models: ReadonlySet<string> | undefined;
+  readonly accountLimits: LimitOverrides;
+  readonly keyLimits: LimitOverrides;
+  /** The address of a wallet caller, in its display form. */
+  readonly wallet?: string;
+}
+
+/** The account id of a wallet: EVM addresses in lower case, base58 as it is. */
+export function walletAccountId(address: string): string {
+  return `wallet:${address.startsWith('0x') ? address.toLowerCase() : address}`;
+}
+
+/** The caller that a verified wallet signature stands for. */
+export function walletCaller(address: string): Caller {
+  return {
+    kind: 'wallet',
+    accountId: walletAccountId(address),
+    keyId: '',
+    keyKind: 'INFERENCE',
+    plan: 'paid',
+    allowanceId: undefined,
+    modelPrivacy: 'ALL',
+    models: undefined,
+    accountLimits: {},
+    keyLimits: {},
+    wallet: address.startsWith('0x') ? address.toLowerCase() : address,
+  };
+}

@@ -1,0 +1,257 @@
+/**
+ * The door of identity: accounts, API keys, and who a presented secret stands for.
+ *
+ * Looked-up keys are remembered for `REMEMBER_MS`, so a revocation made by another process (the
+ * command line) takes effect within that time; one made here takes effect at once.
+ */
+import type { Clock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import type { Ids } from '../kernel/ids.ts';
+import type { Queryable, Row, Store } from '../store/store.ts';
+import type { Caller, LimitOverrides, Plan } from './caller.ts';
+import { digestOf, mintSecret } from './key-secret.ts';
+import {
+  type ApiKey,
+  KEY_COLUMNS,
+  findKey,
+  insertKey,
+  keyOf,
+  listKeys,
+  revokeKey,
+  updateKey,
+} from './keys.ts';
+
+export {
+  type Caller,
+  type KeyKind,
+  type LimitOverrides,
+  MODEL_PRIVACY,
+  type ModelPrivacy,
+  PLANS,
+  type Plan,
+  walletAccountId,
+  walletCaller,
+} from './caller.ts';
+export type { ApiKey, LimitPeriod } from './keys.ts';
+export { IDENTITY_MIGRATIONS } from './migrations.ts';
+
+/** How long a looked-up key is trusted without asking the database again. */
+const REMEMBER_MS = 3_000;
+const MAX_REMEMBERED = 50_000;
+const NOTE_LAST_USE_EVERY_MS = 20_000;
+/** decisions.md 6: at most 500 active keys an account. */
+export const MAX_ACTIVE_KEYS = 500;
+
+export interface Account {
+  readonly id: string;
+  readonly name: string;
+  readonly plan: Plan;
+  readonly disabled: boolean;
+  readonly limits: LimitOverrides;
+  readonly createdMs: number;
+}
+
+interface Remembered {
+  readonly caller: Caller;
+  readonly expiresMs: number | undefined;
+  readonly untilMs: number;
+}
+
+export interface IdentityParts {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  /** The service name in upper case: the prefix of the secrets. */
+  readonly keyPrefix: string;
+}
+
+export type NewKey = Omit<ApiKey, 'id' | 'createdMs' | 'revokedMs' | 'lastUsedMs' | 'last6'>;
+
+export class Identity {
+  readonly #parts: IdentityParts;
+  readonly #remembered = new Map<string, Remembered>();
+  readonly #lastUsed = new Map<string, number>();
+  readonly #stopNoting: () => void;
+
+  constructor(parts: IdentityParts) {
+    this.#parts = parts;
+    this.#stopNoting = parts.clock.every(NOTE_LAST_USE_EVERY_MS, () => {
+      this.noteLastUse().catch(() => undefined); // the next round writes the same times
+    });
+  }
+
+  /**
+   * The caller behind an API key. Throws `AUTHENTICATION_FAILED` for an unknown one,
+   * `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`.
+   */
+  async callerOf(secret: string): Promise<Caller> {
+    const digest = digestOf(secret);
+    if (digest === undefined) throw unknownKey();
+    const nowMs = this.#parts.clock.nowMs();
+    let known = this.#remembered.get(digest);
+    if (known === undefined || known.untilMs < nowMs) known = await this.#lookUp(digest, nowMs);
+    if (known.expiresMs !== undefined && known.expiresMs <= nowMs) throw inactiveKey();
+    this.#lastUsed.set(known.caller.keyId, nowMs);
+    return known.caller;
+  }
+
+  async createAccount(
+    name: string,
+    plan: Plan,
+    tx: Queryable = this.#parts.store,
+  ): Promise<Account> {
+    const account: Account = {
+      id: `acct_${this.#parts.ids.hex(12)}`,
+      name,
+      plan,
+      disabled: false,
+      limits: {},
+      createdMs: this.#parts.clock.nowMs(),
+    };
+    await tx.query(
+      `INSERT INTO identity_account (id, name, plan, disabled, limits, created_ms)
+       VALUES ($1, $2, $3, 0, $4, $5)`,
+      [account.id, name, plan, '{}', account.createdMs],
+    );
+    return account;
+  }
+
+  async accounts(): Promise<Account[]> {
+    const rows = await this.#parts.store.query(
+      'SELECT id, name, plan, disabled, limits, created_ms FROM identity_account ORDER BY created_ms, id',
+    );
+    return rows.map(accountOf);
+  }
+
+  /** Changes plan, limits or access of an account; remembered keys are forgotten. */
+  async updateAccount(account: Account): Promise<void> {
+    await this.#parts.store.query(
+      'UPDATE identity_account SET name = $2, plan = $3, disabled = $4, limits = $5 WHERE id = $1',
+      [
+        account.id,
+        account.name,
+        account.plan,
+        account.disabled ? 1 : 0,
+        JSON.stringify(account.limits),
+      ],
+    );
+    this.#remembered.clear();
+  }
+
+  /** Makes a key; the secret is in the answer and nowhere else, ever. */
+  async createKey(
+    wanted: NewKey,
+    tx: Queryable = this.#parts.store,
+  ): Promise<{ readonly key: ApiKey; readonly secret: string }> {
+    const { ids, clock, keyPrefix } = this.#parts;
+    const minted = mintSecret(ids, keyPrefix, wanted.kind);
+    const key: ApiKey = {
+      ...wanted,
+      id: `key_${ids.hex(12)}`,
+      last6: minted.last6,
+      createdMs: clock.nowMs(),
+      revokedMs: undefined,
+      lastUsedMs: undefined,
+    };
+    await insertKey(tx, key, minted.sha256);
+    return { key, secret: minted.secret };
+  }
+
+  listKeys(accountId: string, options = { revoked: false }): Promise<ApiKey[]> {
+    return listKeys(this.#parts.store, accountId, options);
+  }
+
+  findKey(accountId: string, id: string): Promise<ApiKey | undefined> {
+    return findKey(this.#parts.store, accountId, id);
+  }
+
+  async updateKey(key: ApiKey, tx: Queryable = this.#parts.store): Promise<void> {
+    await updateKey(tx, key);
+    this.#remembered.clear();
+  }
+
+  async revokeKey(accountId: string, id: string): Promise<boolean> {
+    const revoked = await revokeKey(this.#parts.store, accountId, id, this.#parts.clock.nowMs());
+    this.#remembered.clear();
+    return revoked;
+  }
+
+  /** Writes the times of last use that were noted since the last call. */
+  async noteLastUse(): Promise<void> {
+    if (this.#lastUsed.size === 0) return;
+    const noted = [...this.#lastUsed].sort(([a], [b]) => (a < b ? -1 : 1));
+    this.#lastUsed.clear();
+    await this.#parts.store.transaction(
+      async (tx) => {
+        for (const [id, usedMs] of noted) {
+          await tx.query('UPDATE identity_key SET last_used_ms = $2 WHERE id = $1', [id, usedMs]);
+        }
+      },
+      { durable: false },
+    );
+  }
+
+  async stop(): Promise<void> {
+    this.#stopNoting();
+    await this.noteLastUse();
+  }
+
+  async #lookUp(digest: string, nowMs: number): Promise<Remembered> {
+    const [row] = await this.#parts.store.query(
+      `SELECT ${KEY_COLUMNS.replaceAll(/\b(\w+)\b/g, 'k.$1')}, a.plan AS plan,
+       a.disabled AS disabled, a.limits AS account_limits
+       FROM identity_key k JOIN identity_account a ON a.id = k.account_id WHERE k.secret_sha256 = $1`,
+      [digest],
+    );
+    if (row === undefined) throw unknownKey();
+    if (row['disabled'] !== 0n) throw new Fault('API_ACCESS_DISABLED');
+    const key = keyOf(row);
+    if (key.revokedMs !== undefined) throw inactiveKey();
+    const remembered = {
+      caller: callerOfKey(key, row),
+      expiresMs: key.expiresMs,
+      untilMs: nowMs + REMEMBER_MS,
+    };
+    if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
+    this.#remembered.set(digest, remembered);
+    return remembered;
+  }
+}
+
+function callerOfKey(key: ApiKey, row: Row): Caller {
+  const capped = key.usdLimitNano !== undefined || key.diemLimitNano !== undefined;
+  return {
+    kind: 'key',
+    accountId: key.accountId,
+    keyId: key.id,
+    keyKind: key.kind,
+    plan: String(row['plan']) as Plan, // written by this folder only
+    allowanceId: capped ? key.id : undefined,
+    modelPrivacy: key.modelPrivacy,
+    models: key.models === undefined ? undefined : new Set(key.models),
+    accountLimits: JSON.parse(String(row['account_limits'] ?? '{}')) as LimitOverrides, // ours
+    keyLimits: key.limits,
+  };
+}
+
+function accountOf(row: Row): Account {
+  return {
+    id: String(row['id']),
+    name: String(row['name']),
+    plan: String(row['plan']) as Plan, // written by this folder only
+    disabled: row['disabled'] !== 0n,
+    limits: JSON.parse(String(row['limits'] ?? '{}')) as LimitOverrides, // ours
+    createdMs: Number(row['created_ms']),
+  };
+}
+
+function unknownKey(): Fault {
+  return new Fault('AUTHENTICATION_FAILED', {
+    message: 'Authentication failed: the API key is not known here',
+    canRetry: false,
+  });
+}
+
+function inactiveKey(): Fault {
+  return new Fault('AUTHENTICATION_FAILED_INACTIVE_KEY', { canRetry: false });
+}

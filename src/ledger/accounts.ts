@@ -1,0 +1,131 @@
+/**
+ * Accounts and what changes them besides charges: top-ups, operator credit, refunds, payouts, the
+ * daily allocation, and the caps of keys.
+ */
+import { dayOf } from '../kernel/clock.ts';
+import { type Nano, nano } from '../kernel/money.ts';
+import type { Queryable } from '../store/store.ts';
+import { type AllowancePeriod, periodStartMs } from './hold-plan.ts';
+import type { HouseAccount, TransferKind } from './records.ts';
+import { insertTransfer } from './transfers.ts';
+
+/** Makes the account with nothing on it; an existing one stays as it is. */
+export async function openAccount(tx: Queryable, id: string, nowMs: number): Promise<void> {
+  await tx.query(
+    `INSERT INTO ledger_account (id, balance_nano, held_nano, daily_allocation_nano, daily_day,
+     daily_spent_nano, daily_held_nano, created_ms) VALUES ($1, 0, 0, 0, $2, 0, 0, $3)
+     ON CONFLICT (id) DO NOTHING`,
+    [id, dayOf(nowMs), nowMs],
+  );
+}
+
+export interface CreditRequest {
+  readonly accountId: string;
+  readonly amountNano: Nano;
+  readonly from: HouseAccount;
+  readonly kind: TransferKind;
+  /** Unique: the caller of this function makes sure that one id is credited once. */
+  readonly id: string;
+  readonly note?: string;
+  readonly requestId?: string;
+}
+
+/** Adds to an account in the caller's transaction; returns the new balance. */
+export async function creditAccount(
+  tx: Queryable,
+  credit: CreditRequest,
+  nowMs: number,
+): Promise<Nano> {
+  await openAccount(tx, credit.accountId, nowMs);
+  const [row] = await tx.query<{ balance_nano: bigint }>(
+    'UPDATE ledger_account SET balance_nano = balance_nano + $2 WHERE id = $1 RETURNING balance_nano',
+    [credit.accountId, credit.amountNano],
+  );
+  const balanceAfterNano = nano(row?.balance_nano ?? 0n);
+  await insertTransfer(tx, {
+    ...credit,
+    part: 0,
+    debitAccount: credit.from,
+    creditAccount: credit.accountId,
+    balanceAfterNano,
+    nowMs,
+  });
+  return balanceAfterNano;
+}
+
+export interface DebitRequest {
+  readonly accountId: string;
+  readonly amountNano: Nano;
+  readonly to: HouseAccount;
+  readonly kind: TransferKind;
+  readonly id: string;
+  readonly note?: string;
+}
+
+/** Takes from what is not held; `undefined` when that is less than the amount. */
+export async function debitAccount(
+  tx: Queryable,
+  debit: DebitRequest,
+  nowMs: number,
+): Promise<Nano | undefined> {
+  const [row] = await tx.query<{ balance_nano: bigint }>(
+    `UPDATE ledger_account SET balance_nano = balance_nano - $2
+     WHERE id = $1 AND balance_nano - held_nano >= $2 RETURNING balance_nano`,
+    [debit.accountId, debit.amountNano],
+  );
+  if (row === undefined) return undefined;
+  await insertTransfer(tx, {
+    ...debit,
+    part: 0,
+    debitAccount: debit.accountId,
+    creditAccount: debit.to,
+    balanceAfterNano: nano(row.balance_nano),
+    nowMs,
+  });
+  return nano(row.balance_nano);
+}
+
+/** Sets the daily credit of an account; what was spent today stays spent. */
+export async function setDailyAllocation(
+  tx: Queryable,
+  accountId: string,
+  allocationNano: Nano,
+  nowMs: number,
+): Promise<void> {
+  await openAccount(tx, accountId, nowMs);
+  await tx.query('UPDATE ledger_account SET daily_allocation_nano = $2 WHERE id = $1', [
+    accountId,
+    allocationNano,
+  ]);
+}
+
+export interface AllowanceSettings {
+  readonly id: string;
+  readonly accountId: string;
+  readonly period: AllowancePeriod;
+  readonly usdLimitNano: Nano | undefined;
+  readonly diemLimitNano: Nano | undefined;
+}
+
+/** Makes or changes a cap; what was spent in the running period of the same kind stays counted. */
+export async function setAllowance(
+  tx: Queryable,
+  settings: AllowanceSettings,
+  nowMs: number,
+): Promise<void> {
+  await tx.query(
+    `INSERT INTO ledger_allowance (id, account_id, period, period_start_ms, usd_limit_nano,
+     diem_limit_nano, usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano)
+     VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, 0)
+     ON CONFLICT (id) DO UPDATE SET period = excluded.period,
+     usd_limit_nano = excluded.usd_limit_nano, diem_limit_nano = excluded.diem_limit_nano`,
+    [
+      settings.id,
+      settings.accountId,
+      settings.period,
+      periodStartMs(settings.period, nowMs),
+      settings.usdLimitNano ?? null,
+      settings.diemLimitNano ?? null,
+    ],
+  );
+}

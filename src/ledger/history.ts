@@ -1,0 +1,105 @@
+/**
+ * Reads of the past for people: transactions of an account, receipts, and usage by day. Overviews
+ * read the day rollups, never the raw rows.
+ */
+import type { Queryable } from '../store/store.ts';
+
+export interface TransactionRow {
+  readonly id: string;
+  readonly part: bigint;
+  readonly amount_nano: bigint;
+  readonly balance_after_nano: bigint;
+  readonly kind: string;
+  readonly debit_account: string;
+  readonly credit_account: string;
+  readonly request_id: string | null;
+  readonly model_id: string | null;
+  readonly note: string | null;
+  readonly created_ms: bigint;
+}
+
+/** Newest first. `limit` and `offset` are checked by the caller. */
+export function transactionsOf(
+  store: Queryable,
+  accountId: string,
+  page: { readonly limit: number; readonly offset: number },
+): Promise<readonly TransactionRow[]> {
+  return store.query<TransactionRow>(
+    `SELECT id, part, amount_nano, balance_after_nano, kind, debit_account, credit_account, request_id,
+     model_id, note, created_ms FROM ledger_transfer WHERE account_id = $1
+     ORDER BY created_ms DESC, id DESC, part DESC LIMIT $2 OFFSET $3`,
+    [accountId, page.limit, page.offset],
+  );
+}
+
+export async function countTransactions(store: Queryable, accountId: string): Promise<number> {
+  const [row] = await store.query<{ total: bigint }>(
+    'SELECT count(*) AS total FROM ledger_transfer WHERE account_id = $1',
+    [accountId],
+  );
+  return Number(row?.total ?? 0n);
+}
+
+export interface UsageRow {
+  readonly request_id: string;
+  readonly created_ms: bigint;
+  readonly key_id: string;
+  readonly kind: string;
+  readonly model_id: string;
+  readonly replica: string | null;
+  readonly attempts: bigint;
+  readonly prompt_tokens: bigint;
+  readonly completion_tokens: bigint;
+  readonly cached_tokens: bigint;
+  readonly cache_write_tokens: bigint;
+  readonly reasoning_tokens: bigint;
+  readonly counted_by: string;
+  readonly price_version: string;
+  readonly usd_nano: bigint;
+  readonly diem_nano: bigint;
+  readonly latency_ms: bigint;
+  readonly first_token_ms: bigint | null;
+  readonly status: string;
+  readonly extras: string | null;
+}
+
+/** The receipt of one request, for its owner only. */
+export async function receiptOf(
+  store: Queryable,
+  accountId: string,
+  requestId: string,
+): Promise<UsageRow | undefined> {
+  const [row] = await store.query<UsageRow>(
+    `SELECT request_id, created_ms, key_id, kind, model_id, replica, attempts, prompt_tokens,
+     completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
+     price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras
+     FROM ledger_usage WHERE request_id = $1 AND account_id = $2`,
+    [requestId, accountId],
+  );
+  return row;
+}
+
+export interface UsageDayRow {
+  readonly day: bigint;
+  readonly key_id: string;
+  readonly model_id: string;
+  readonly requests: bigint;
+  readonly prompt_tokens: bigint;
+  readonly completion_tokens: bigint;
+  readonly usd_nano: bigint;
+  readonly diem_nano: bigint;
+}
+
+/** Rollups of the days `fromDay` to `toDay`, both included. */
+export function usageDays(
+  store: Queryable,
+  accountId: string,
+  range: { readonly fromDay: number; readonly toDay: number },
+): Promise<readonly UsageDayRow[]> {
+  return store.query<UsageDayRow>(
+    `SELECT day, key_id, model_id, requests, prompt_tokens, completion_tokens, usd_nano, diem_nano
+     FROM ledger_usage_day WHERE account_id = $1 AND day >= $2 AND day <= $3
+     ORDER BY day DESC, model_id, key_id`,
+    [accountId, range.fromDay, range.toDay],
+  );
+}

@@ -1,0 +1,103 @@
+/** The log of refusals by a limit: written in the background, the last 50 shown to their owner. */
+import type { Clock } from '../kernel/clock.ts';
+import type { Ids } from '../kernel/ids.ts';
+import type { Queryable, Store } from '../store/store.ts';
+
+export type LimitType = 'RPM' | 'TPM' | 'RPD' | 'FAILED_REQUESTS' | 'UNSUPPORTED_FEATURE_REQUESTS';
+
+export interface LimitHit {
+  readonly accountId: string;
+  readonly keyId: string;
+  readonly modelId: string;
+  readonly tier: string;
+  readonly type: LimitType;
+}
+
+export interface LoggedHit extends LimitHit {
+  readonly createdMs: number;
+}
+
+/** decisions.md 6: the last 50, newest first. */
+const SHOWN = 50;
+const FLUSH_AFTER_MS = 250;
+/** Hits that wait to be written, at most: a flood of refusals must not fill memory. */
+const MAX_WAITING = 1_000;
+
+export class LimitLog {
+  readonly #store: Store;
+  readonly #clock: Clock;
+  readonly #ids: Ids;
+  #waiting: LoggedHit[] = [];
+  #scheduled = false;
+
+  constructor(parts: { readonly store: Store; readonly clock: Clock; readonly ids: Ids }) {
+    this.#store = parts.store;
+    this.#clock = parts.clock;
+    this.#ids = parts.ids;
+  }
+
+  add(hit: LimitHit): void {
+    if (this.#waiting.length >= MAX_WAITING) return;
+    this.#waiting.push({ ...hit, createdMs: this.#clock.nowMs() });
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    this.#clock.after(FLUSH_AFTER_MS, () => {
+      this.flush().catch(() => undefined); // a lost log line costs nobody money
+    });
+  }
+
+  async flush(): Promise<void> {
+    this.#scheduled = false;
+    const hits = this.#waiting;
+    this.#waiting = [];
+    if (hits.length === 0) return;
+    await this.#store.transaction((tx) => this.#insert(tx, hits), { durable: false });
+  }
+
+  async last(accountId: string): Promise<LoggedHit[]> {
+    await this.flush();
+    const rows = await this.#store.query<{
+      account_id: string;
+      key_id: string;
+      model_id: string;
+      tier: string;
+      type: LimitType;
+      created_ms: bigint;
+    }>(
+      `SELECT account_id, key_id, model_id, tier, type, created_ms FROM limits_log
+       WHERE account_id = $1 ORDER BY created_ms DESC, id DESC LIMIT ${SHOWN}`,
+      [accountId],
+    );
+    return rows.map((row) => ({
+      accountId: row.account_id,
+      keyId: row.key_id,
+      modelId: row.model_id,
+      tier: row.tier,
+      type: row.type,
+      createdMs: Number(row.created_ms),
+    }));
+  }
+
+  /** Drops what is older than `beforeMs`. */
+  async prune(beforeMs: number): Promise<void> {
+    await this.#store.query('DELETE FROM limits_log WHERE created_ms < $1', [beforeMs]);
+  }
+
+  async #insert(tx: Queryable, hits: readonly LoggedHit[]): Promise<void> {
+    for (const hit of hits) {
+      await tx.query(
+        `INSERT INTO limits_log (id, account_id, key_id, model_id, tier, type, created_ms)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+        [
+          this.#ids.uuid(),
+          hit.accountId,
+          hit.keyId,
+          hit.modelId,
+          hit.tier,
+          hit.type,
+          hit.createdMs,
+        ],
+      );
+    }
+  }
+}

@@ -1,0 +1,14 @@
+/** The door of limits: rate windows, concurrency, the abuse guard, and the log of refusals. */
+export { Concurrency } from './concurrency.ts';
+export { FailureGuard, type GuardSettings } from './failure-guard.ts';
+export { type LimitHit, LimitLog, type LimitType, type LoggedHit } from './limit-log.ts';
+export { LIMITS_MIGRATIONS } from './migrations.ts';
+export {
+  MemoryWindows,
+  type Reservation,
+  StoredWindows,
+  type WindowAnswer,
+  type WindowState,
+  type WindowTake,
+  type Windows,
+} from './window.ts';

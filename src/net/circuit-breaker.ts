@@ -1,0 +1,142 @@
+/**
+ * A circuit breaker: closed (all pass), open (none pass), half-open (exactly one passes and its
+ * fate decides). It opens when the failures in a sliding window are both many enough and a large
+ * enough share; each opening without a success in between lasts twice as long, up to a cap.
+ *
+ * Invariant: a result counts only in the state in which its call was admitted. The ticket is the
+ * number of that state, so a slow call from before an opening can neither close nor reopen it.
+ */
+import type { Clock } from '../kernel/clock.ts';
+
+export interface BreakerSettings {
+  /** Length of the sliding window. */
+  readonly windowMs: number;
+  /** Fewest failures in the window that open it. */
+  readonly minFailures: number;
+  /** Smallest share of failures in the window that opens it, in (0, 1]. */
+  readonly failureShare: number;
+  /** First open period. */
+  readonly openMs: number;
+  /** Longest open period. */
+  readonly maxOpenMs: number;
+}
+
+export type BreakerState = 'closed' | 'open' | 'half-open';
+
+/** Admission into one state; `REFUSED` is none. */
+export type Ticket = number;
+export const REFUSED: Ticket = 0;
+
+const BUCKETS = 10;
+
+export class CircuitBreaker {
+  readonly #clock: Clock;
+  readonly #settings: BreakerSettings;
+  readonly #bucketMs: number;
+  readonly #successes = new Uint32Array(BUCKETS);
+  readonly #failures = new Uint32Array(BUCKETS);
+  /** Number of the bucket, counted from the clock's start, that was written last. */
+  #bucket = 0;
+  #state: BreakerState = 'closed';
+  #ticket: Ticket = 1;
+  #hasProbe = false;
+  #reopensAtMs = 0;
+  #openings = 0;
+
+  constructor(clock: Clock, settings: BreakerSettings) {
+    this.#clock = clock;
+    this.#settings = settings;
+    this.#bucketMs = settings.windowMs / BUCKETS;
+  }
+
+  /** The state now; an open breaker whose period is over is half-open. */
+  get state(): BreakerState {
+    if (this.#state === 'open' && this.#clock.monotonicMs() >= this.#reopensAtMs) {
+      this.#enter('half-open');
+    }
+    return this.#state;
+  }
+
+  /** Whether `admit` would let a call through now. */
+  get canAdmit(): boolean {
+    const state = this.state;
+    return state === 'closed' || (state === 'half-open' && !this.#hasProbe);
+  }
+
+  /** Milliseconds until an open breaker lets a probe through; 0 in the other states. */
+  get opensInMs(): number {
+    return this.state === 'open' ? this.#reopensAtMs - this.#clock.monotonicMs() : 0;
+  }
+
+  /** Lets a call through, or refuses. Every ticket must come back by `settle`, once. */
+  admit(): Ticket {
+    if (!this.canAdmit) return REFUSED;
+    if (this.#state === 'half-open') this.#hasProbe = true;
+    return this.#ticket;
+  }
+
+  /** Reports how an admitted call went; `unknown` (the caller left) counts neither way. */
+  settle(ticket: Ticket, result: 'success' | 'failure' | 'unknown'): void {
+    if (ticket !== this.#ticket || ticket === REFUSED) return;
+    if (this.#state === 'half-open') return this.#settleProbe(result);
+    if (result === 'unknown' || this.#state === 'open') return;
+    this.#count(result);
+  }
+
+  #settleProbe(result: 'success' | 'failure' | 'unknown'): void {
+    if (result === 'unknown') this.#hasProbe = false;
+    else if (result === 'failure') this.#open();
+    else {
+      this.#openings = 0;
+      this.#successes.fill(0);
+      this.#failures.fill(0);
+      this.#enter('closed');
+    }
+  }
+
+  #count(result: 'success' | 'failure'): void {
+    const index = this.#turn();
+    if (result === 'success') {
+      this.#successes[index] = (this.#successes[index] ?? 0) + 1;
+      return;
+    }
+    this.#failures[index] = (this.#failures[index] ?? 0) + 1;
+    const failures = sum(this.#failures);
+    const calls = failures + sum(this.#successes);
+    const { minFailures, failureShare } = this.#settings;
+    if (failures >= minFailures && failures >= failureShare * calls) this.#open();
+  }
+
+  /** Empties the buckets that the clock has passed and gives the present one. */
+  #turn(): number {
+    const now = Math.floor(this.#clock.monotonicMs() / this.#bucketMs);
+    const passed = Math.min(now - this.#bucket, BUCKETS);
+    for (let back = 0; back < passed; back += 1) {
+      const index = (now - back) % BUCKETS;
+      this.#successes[index] = 0;
+      this.#failures[index] = 0;
+    }
+    this.#bucket = now;
+    return now % BUCKETS;
+  }
+
+  #open(): void {
+    const { openMs, maxOpenMs } = this.#settings;
+    const periodMs = Math.min(maxOpenMs, openMs * 2 ** Math.min(this.#openings, 30));
+    this.#openings += 1;
+    this.#reopensAtMs = this.#clock.monotonicMs() + periodMs;
+    this.#enter('open');
+  }
+
+  #enter(state: BreakerState): void {
+    this.#state = state;
+    this.#ticket += 1;
+    this.#hasProbe = false;
+  }
+}
+
+function sum(counts: Uint32Array): number {
+  let total = 0;
+  for (const count of counts) total += count;
+  return total;
+}

@@ -1,0 +1,51 @@
+/**
+ * What kind of failure a database error is: the connection (the statement may or may not have
+ * run), a conflict that a retry solves, or a refusal of the statement itself.
+ */
+
+/** The database cannot be reached. New work is refused with 503 until it is back. */
+export class StoreUnavailable extends Error {
+  override readonly name = 'StoreUnavailable';
+}
+
+const CONFLICTS = new Set(['40001', '40P01', '55P03', 'CR000']);
+
+export function isSerializationFailure(error: unknown): boolean {
+  return CONFLICTS.has(codeOf(error));
+}
+
+const LOST_CODES = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'EPIPE',
+  'ETIMEDOUT',
+  'ENOENT',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  '57P01', // admin shutdown
+  '57P02', // crash shutdown
+  '57P03', // cannot connect now
+  '25006', // read-only transaction: a demoted primary
+  '53300', // too many connections
+]);
+const LOST_TEXT =
+  /Connection terminated|timeout exceeded when trying to connect|Query read timeout|Client has encountered a connection error/;
+
+export function isConnectionFailure(error: unknown): boolean {
+  const code = codeOf(error);
+  if (code.startsWith('08') || LOST_CODES.has(code)) return true;
+  return error instanceof Error && LOST_TEXT.test(error.message);
+}
+
+function codeOf(error: unknown): string {
+  if (!(error instanceof Error)) return '';
+  return String((error as { code?: unknown }).code ?? ''); // node and pg both set `code`
+}
+
+/** Whether a unique constraint refused the row, on both databases. */
+export function isUniqueViolation(error: unknown): boolean {
+  if (codeOf(error) === '23505') return true;
+  return error instanceof Error && error.message.includes('UNIQUE constraint failed');
+}

@@ -1,0 +1,25 @@
+/**
+ * Worker thread: copies the write-ahead log into the database file on its own connection, so that
+ * the flushes of a checkpoint never stop the event loop of the server.
+ */
+import { DatabaseSync } from 'node:sqlite';
+import { parentPort, workerData } from 'node:worker_threads';
+
+const database = new DatabaseSync(String(workerData));
+database.exec('PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 2000');
+
+parentPort?.on('message', (mode: 'PASSIVE' | 'TRUNCATE' | 'close') => {
+  if (mode === 'close') {
+    database.close();
+    parentPort?.close();
+    return;
+  }
+  let failure: string | undefined;
+  try {
+    database.prepare(`PRAGMA wal_checkpoint(${mode})`).all();
+  } catch (error) {
+    // A busy log is copied next time; the server decides from the size of the log.
+    failure = error instanceof Error ? error.message : String(error);
+  }
+  parentPort?.postMessage(failure);
+});

@@ -1,0 +1,169 @@
+/**
+ * The store on one SQLite file: one writer connection, one reader connection, write-ahead log.
+ *
+ * Group commit: transactions that arrive in one turn of the event loop share one SQLite
+ * transaction, each inside its own savepoint. The commit writes the log without a flush
+ * (`synchronous = NORMAL`); the answer of a durable transaction waits for one shared `fdatasync`
+ * on the thread pool. Checkpoints run on a worker thread. So the event loop never waits for the
+ * disk, and a promise that has resolved is on it.
+ */
+import { closeSync, mkdirSync, openSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { migrateWith } from '../migrate.ts';
+import type { Migration, Parameter, Queryable, Store, WriteOptions } from '../contract.ts';
+import { Checkpointer } from './checkpointer.ts';
+import { type Flush, Flusher, flushFile } from './flusher.ts';
+import { Statements } from './statements.ts';
+
+/** Transactions that share one commit, at most: bounds how long the loop works in one go. */
+const MAX_GROUP = 256;
+/** How long a second process (a command line beside the server) is waited for. */
+const BUSY_TIMEOUT_MS = 5_000;
+
+interface Job {
+  readonly body: (tx: Queryable) => Promise<unknown>;
+  readonly durable: boolean;
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+export interface SqliteOptions {
+  /** The database file; its folder is made. */
+  readonly path: string;
+  /** For tests: another flush, for example a slow or a failing one. */
+  readonly flush?: Flush;
+}
+
+export class SqliteStore implements Store {
+  readonly dialect = 'sqlite';
+  readonly #writer: DatabaseSync;
+  readonly #reader: DatabaseSync;
+  readonly #write: Statements;
+  readonly #read: Statements;
+  readonly #flusher: Flusher;
+  readonly #checkpointer: Checkpointer;
+  readonly #logFile: number;
+  #queue: Job[] = [];
+  #draining = false;
+  #closed = false;
+
+  constructor(options: SqliteOptions) {
+    mkdirSync(dirname(options.path), { recursive: true });
+    this.#writer = openConnection(options.path);
+    this.#writer.exec('PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0');
+    // The first write makes the log file, whose descriptor the flusher needs.
+    this.#writer.exec('CREATE TABLE IF NOT EXISTS store_migration (id TEXT PRIMARY KEY)');
+    this.#writer.exec('BEGIN IMMEDIATE; DELETE FROM store_migration WHERE 0; COMMIT');
+    this.#reader = openConnection(options.path);
+    this.#reader.exec('PRAGMA query_only = 1');
+    this.#write = new Statements(this.#writer);
+    this.#read = new Statements(this.#reader);
+    this.#logFile = openSync(`${options.path}-wal`, 'a+');
+    this.#flusher = new Flusher(this.#logFile, options.flush ?? flushFile);
+    this.#checkpointer = new Checkpointer(options.path);
+  }
+
+  async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
+    if (isRead(sql)) return this.#read.run(sql, parameters) as R[]; // the caller names its row
+    return this.transaction((tx) => tx.query<R>(sql, parameters));
+  }
+
+  transaction<T>(body: (tx: Queryable) => Promise<T>, options: WriteOptions = {}): Promise<T> {
+    if (this.#closed) return Promise.reject(new Error('The store is closed'));
+    return new Promise<T>((resolve, reject) => {
+      this.#queue.push({
+        body,
+        durable: options.durable ?? true,
+        resolve: resolve as (value: unknown) => void, // the job carries its own T
+        reject,
+      });
+      if (!this.#draining) {
+        this.#draining = true;
+        setImmediate(() => void this.#drain());
+      }
+    });
+  }
+
+  async migrate(migrations: readonly Migration[]): Promise<void> {
+    await migrateWith(this, migrations);
+  }
+
+  unavailable(): string | undefined {
+    return this.#flusher.failure?.message;
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    while (this.#draining) await new Promise((resolve) => setImmediate(resolve));
+    await this.#flusher.durable();
+    await this.#checkpointer.close();
+    closeSync(this.#logFile);
+    this.#reader.close();
+    this.#writer.close();
+  }
+
+  async #drain(): Promise<void> {
+    while (this.#queue.length > 0) {
+      const group = this.#queue.splice(0, MAX_GROUP);
+      try {
+        await this.#commitGroup(group);
+      } catch (error) {
+        // BEGIN or COMMIT failed: nobody of the group got anything.
+        if (this.#writer.isTransaction) this.#writer.exec('ROLLBACK');
+        for (const job of group) job.reject(error);
+      }
+      const wait = this.#checkpointer.committed();
+      if (wait !== undefined) await wait;
+    }
+    this.#draining = false;
+  }
+
+  async #commitGroup(group: readonly Job[]): Promise<void> {
+    const tx: Queryable = {
+      // `tx` names the row type at the call.
+      query: async <R>(sql: string, parameters: readonly Parameter[] = []) =>
+        this.#write.run(sql, parameters) as R[],
+    };
+    const answers: (() => void)[] = [];
+    this.#writer.exec('BEGIN IMMEDIATE');
+    for (const job of group) {
+      this.#write.run('SAVEPOINT job', []);
+      try {
+        const value = await job.body(tx);
+        this.#write.run('RELEASE job', []);
+        answers.push(job.durable ? this.#afterFlush(job, value) : () => job.resolve(value));
+      } catch (error) {
+        // The body refused or failed: its writes are undone, the rest of the group stands.
+        this.#write.run('ROLLBACK TO job', []);
+        this.#write.run('RELEASE job', []);
+        answers.push(() => job.reject(error));
+      }
+    }
+    this.#writer.exec('COMMIT');
+    for (const answer of answers) answer();
+  }
+
+  #afterFlush(job: Job, value: unknown): () => void {
+    return () => {
+      this.#flusher.durable().then(
+        () => job.resolve(value),
+        (error: unknown) => job.reject(error),
+      );
+    };
+  }
+}
+
+function openConnection(path: string): DatabaseSync {
+  const database = new DatabaseSync(path);
+  database.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}; PRAGMA synchronous = NORMAL`);
+  database.exec('PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY');
+  return database;
+}
+
+const READ = /^\s*(?:SELECT\b|WITH\b(?![\s\S]*\b(?:INSERT|UPDATE|DELETE)\b))/i;
+
+function isRead(sql: string): boolean {
+  return READ.test(sql);
+}

@@ -1,0 +1,58 @@
+/**
+ * Every store test runs on both databases: `onEachStore` declares a suite twice, with a factory
+ * for an empty, migrated store of each kind.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe } from 'node:test';
+import { systemClock } from '../../src/kernel/clock.ts';
+import { systemIds } from '../../src/kernel/ids.ts';
+import { silentLog } from '../../src/kernel/log.ts';
+import { type Dialect, type Migration, type Store, openStore } from '../../src/store/store.ts';
+import { emptyPostgresDatabase } from './postgres.ts';
+
+export interface StoreFixture {
+  readonly dialect: Dialect;
+  /** The address of a new, empty database. */
+  freshUrl(): Promise<string>;
+  /** A new store with these migrations; closed when the suite ends. */
+  open(migrations: readonly Migration[], url?: string): Promise<Store>;
+}
+
+export function openTestStore(url: string): Store {
+  return openStore({ url, clock: systemClock(), ids: systemIds(), log: silentLog });
+}
+
+/** Declares `suite` for SQLite and for PostgreSQL. */
+export function onEachStore(title: string, suite: (fixture: StoreFixture) => void): void {
+  for (const dialect of ['sqlite', 'postgres'] as const) {
+    describe(`${title} (${dialect})`, () => suite(storeFixture(dialect)));
+  }
+}
+
+/** The fixture of one kind, inside a suite. */
+export function storeFixture(dialect: Dialect): StoreFixture {
+  const opened: Store[] = [];
+  const folders: string[] = [];
+  after(async () => {
+    for (const store of opened) await store.close();
+    for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+  });
+  async function freshUrl(): Promise<string> {
+    if (dialect === 'postgres') return emptyPostgresDatabase();
+    const folder = mkdtempSync(join(tmpdir(), 'farebox-sqlite-'));
+    folders.push(folder);
+    return `sqlite:${join(folder, 'farebox.db')}`;
+  }
+  return {
+    dialect,
+    freshUrl,
+    open: async (migrations, url) => {
+      const store = openTestStore(url ?? (await freshUrl()));
+      opened.push(store);
+      await store.migrate(migrations);
+      return store;
+    },
+  };
+}
