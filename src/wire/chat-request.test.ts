@@ -289,8 +289,23 @@ test('every kind of message and part is taken', () => {
   });
   assert.equal(
     textBytes,
-    'S'.length + 'D'.length + 'u'.length + 'T'.length + 'f{}'.length + 'RAr'.length,
+    'S'.length +
+      'D'.length +
+      'u'.length +
+      'T'.length +
+      'f{}'.length +
+      'RAr'.length +
+      '[{"type":"x"}]'.length,
   );
+});
+
+test('text that an engine may put into its prompt counts, known to us or not', () => {
+  const text = 'x'.repeat(1000);
+  const plain = parseWith({}).facts.textBytes;
+  assert.ok(parseWith({ documents: [{ text }] }).facts.textBytes > plain + 1000);
+  const hidden = { role: 'user', content: 'Hi', note: text };
+  assert.ok(parse({ model: 'm', messages: [hidden] }).facts.textBytes > plain + 1000);
+  assert.equal(parseWith({ metadata: { text } }).facts.textBytes, plain);
 });
 
 test('caps per message are named', () => {

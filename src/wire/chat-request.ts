@@ -73,7 +73,7 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
     model: body.model,
     messages,
     parameters,
-    facts: measurePrompt(messages, body.tools ?? [], body.response_format ?? undefined),
+    facts: measurePrompt(messages, fields),
     fields,
     source,
     changed: differs(source.body, fields),

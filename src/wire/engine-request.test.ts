@@ -163,6 +163,14 @@ test('the engine gets its own model name, the clamped cap, and never our members
   );
 });
 
+test('no other name of the output cap goes round the hold', () => {
+  const names = ['n_predict', 'max_new_tokens', 'num_predict', 'best_of', 'n_cmpl'];
+  const asked = Object.fromEntries(names.map((name) => [name, 100_000]));
+  assert.equal(parse(asked).fields['n_predict'], 100_000);
+  for (const name of names) assert.equal(sent(asked)[name], undefined);
+  assert.equal(sent({ mirostat: 2 })['mirostat'], 2);
+});
+
 test('the dialect decides the names', () => {
   const openai = { dialect: engineDialect('api.openai.com') };
   assert.deepEqual(

@@ -79,6 +79,23 @@ export interface EngineTarget {
   readonly extraTools?: readonly ChatTool[];
 }
 
+/**
+ * Names by which some engines let a request go round its output cap, multiply its work, or reach
+ * into the state of others: the hold does not cover that. Every other unknown member passes.
+ */
+const NEVER_PASSED = [
+  'best_of',
+  'chat_template',
+  'id_slot',
+  'kv_transfer_params',
+  'max_length',
+  'max_new_tokens',
+  'n_cmpl',
+  'n_predict',
+  'num_predict',
+  'use_beam_search',
+] as const;
+
 /** The engine's body. Gives back the caller's own bytes when they happen to be right. */
 export function engineRequest(request: ChatRequest, target: EngineTarget): Buffer {
   return spliceObject(request.source, engineFields(request, target));
@@ -93,6 +110,7 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   setStreamOptions(fields, request, target.dialect);
   setThinking(fields, request, target);
   setCaching(fields, request, target.dialect);
+  for (const name of NEVER_PASSED) if (Object.hasOwn(fields, name)) fields[name] = undefined;
   fields['metadata'] = undefined;
   fields['text'] = undefined;
   if (request.verbosity === undefined) fields['verbosity'] = undefined;
