@@ -190,6 +190,7 @@ function buildCore(parts: AppParts, office: Office) {
     windows,
     limitLog,
     clock,
+    log,
     minimumCreditNano: () => usdToNano(config.limits.minimumCreditUsd),
     walletRefusal: () => walletsNotConfigured(),
   });

@@ -1,6 +1,7 @@
 /**
  * What every command needs, with or without a running server: the database, accounts, money.
  */
+import { join } from 'node:path';
 import { type Config, serviceWords } from '../config/config.ts';
 import { Identity } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
@@ -35,12 +36,18 @@ export async function openOffice(parts: OfficeParts): Promise<Office> {
   return {
     store,
     identity,
-    ledger: new Ledger({ store, clock, ids, log }),
+    ledger: new Ledger({ store, clock, ids, log, ...journalFor(config) }),
     close: async () => {
       await identity.stop();
       await store.close();
     },
   };
+}
+
+/** A local file is either there or nothing runs; a shared database can go away for a while. */
+function journalFor(config: Config): { journalPath?: string } {
+  if (config.databaseUrl.startsWith('sqlite:')) return {};
+  return { journalPath: join(config.dataFolder, 'settles.journal') };
 }
 
 /** What the first start makes: shown once. */

@@ -8,6 +8,7 @@
 import type { Caller } from '../identity/identity.ts';
 import { type Clock, isoTime } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
+import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../kernel/money.ts';
 import {
   type Hold,
@@ -72,6 +73,7 @@ export interface ChargeParts {
   readonly windows: Windows;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
+  readonly log: Log;
   /** Posted credit that a caller needs for a priced request. */
   readonly minimumCreditNano: () => Nano;
   /** The 402 of a wallet, with its instructions to top up. */
@@ -123,10 +125,10 @@ export class Charge {
   async settle(admission: Admission, outcome: Outcome): Promise<Settlement> {
     const tokens = outcome.tokens ?? NO_TOKENS;
     const [settlement] = await Promise.all([
-      this.#parts.ledger.settle({
-        costNano: outcome.costNano,
-        usage: this.#usageOf(admission, outcome, tokens),
-      }),
+      this.#parts.ledger.settle(
+        { costNano: outcome.costNano, usage: this.#usageOf(admission, outcome, tokens) },
+        admission.hold,
+      ),
       this.#giveRoomBack(admission.reserved, tokens.prompt + tokens.completion),
     ]);
     return settlement;
@@ -159,7 +161,12 @@ export class Charge {
   }
 
   async #giveRoomBack(reserved: Reservation, usedTokens: number): Promise<void> {
-    await this.#parts.windows.correct(reserved, usedTokens, this.#parts.clock.nowMs());
+    try {
+      await this.#parts.windows.correct(reserved, usedTokens, this.#parts.clock.nowMs());
+    } catch (error) {
+      // Room that is not given back comes back with the next minute; the settle must not fail for it.
+      this.#parts.log.debug({ reason: reasonOf(error) }, 'Token room not corrected');
+    }
   }
 
   #limited(

@@ -8,8 +8,8 @@
 import { type Clock, dayOf } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import type { Log } from '../kernel/log.ts';
-import { type Nano, formatUsd, maxNano, nano } from '../kernel/money.ts';
-import { Batcher, type Queryable, type Store } from '../store/store.ts';
+import { type Nano, formatUsd, maxNano, minNano, nano } from '../kernel/money.ts';
+import { Batcher, type Queryable, type Store, StoreUnavailable } from '../store/store.ts';
 import {
   type AllowanceSettings,
   type CreditRequest,
@@ -29,8 +29,18 @@ import {
   renewEpoch,
 } from './epochs.ts';
 import { placeHolds } from './place-holds.ts';
-import type { Balances, HoldAnswer, HoldRequest, SettleRequest, Settlement } from './records.ts';
+import { placeFast } from './postgres/fast-holds.ts';
+import { type FastSettle, settleFast } from './postgres/fast-settles.ts';
+import type {
+  Balances,
+  Hold,
+  HoldAnswer,
+  HoldRequest,
+  SettleRequest,
+  Settlement,
+} from './records.ts';
 import { settleHolds } from './settle-holds.ts';
+import { SettleJournal } from './settle-journal.ts';
 import { States } from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
@@ -65,6 +75,8 @@ const MAX_BATCH = 128;
 
 export interface LedgerParts {
   readonly store: Store;
+  /** File for settles while a shared database is away; missing when the database is a local file. */
+  readonly journalPath?: string;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -77,6 +89,7 @@ export class Ledger {
   readonly #holds: Batcher<HoldRequest, HoldAnswer>;
   readonly #settles: Batcher<SettleRequest, Settlement>;
   readonly #epochId: string;
+  readonly #journal: SettleJournal | undefined;
   #stopRenewing: (() => void) | undefined;
 
   constructor(parts: LedgerParts) {
@@ -84,6 +97,8 @@ export class Ledger {
     this.#clock = parts.clock;
     this.#log = parts.log;
     this.#epochId = parts.ids.uuid();
+    this.#journal =
+      parts.journalPath === undefined ? undefined : new SettleJournal(parts.journalPath);
     const options = { maxInFlight: parts.store.dialect === 'sqlite' ? 1 : 2, maxItems: MAX_BATCH };
     this.#holds = new Batcher((requests) => this.#placeBatch(requests), options);
     // A settle waits for the disk, so several batches share one flush.
@@ -98,9 +113,29 @@ export class Ledger {
     return this.#holds.add(request);
   }
 
-  /** Takes the cost of a request and writes its receipt; resolves when both are on disk. */
-  settle(request: SettleRequest): Promise<Settlement> {
-    return this.#settles.add(request);
+  /**
+   * Takes the cost of a request and writes its receipt; resolves when both are on disk. While a
+   * shared database is away the settle goes to the local journal, and the answer is the expected one.
+   */
+  async settle(request: SettleRequest, hold?: Hold): Promise<Settlement> {
+    try {
+      return await this.#settles.add(request);
+    } catch (error) {
+      if (
+        this.#journal === undefined ||
+        hold === undefined ||
+        !(error instanceof StoreUnavailable)
+      ) {
+        throw error;
+      }
+      await this.#journal.add(request);
+      return expectedSettlement(request, hold);
+    }
+  }
+
+  /** Settles that wait in the local journal for the database to come back. */
+  get journaled(): number {
+    return this.#journal?.size ?? 0;
   }
 
   /** The same inside a transaction of the caller, for work that must change with the money. */
@@ -165,7 +200,9 @@ export class Ledger {
    * the data folder proves it), so every other epoch is closed at once.
    */
   async start(options: { readonly alone: boolean }): Promise<void> {
+    await this.#journal?.open();
     await renewEpoch(this.#store, this.#epochId, this.#clock.nowMs());
+    await this.#replayJournal();
     await this.#closeDead(options.alone ? Infinity : EPOCH_DEAD_AFTER_MS);
     this.#stopRenewing = this.#clock.every(EPOCH_RENEW_EVERY_MS, () => void this.#renew());
   }
@@ -173,6 +210,8 @@ export class Ledger {
   /** Ends the epoch; holds that are still open are given back. */
   async stop(): Promise<void> {
     this.#stopRenewing?.();
+    await this.#replayJournal();
+    await this.#journal?.close();
     await closeEpoch(this.#store, this.#epochId, this.#clock.nowMs());
   }
 
@@ -182,14 +221,33 @@ export class Ledger {
     if (this.#renewing) return;
     this.#renewing = true;
     try {
-      await renewEpoch(this.#store, this.#epochId, this.#clock.nowMs());
-      await this.#closeDead(EPOCH_DEAD_AFTER_MS);
+      const isBack = await this.#renewOwn();
+      // A process that was cut off judges nobody: the others could not renew either.
+      if (!isBack) await this.#closeDead(EPOCH_DEAD_AFTER_MS);
+      await this.#replayJournal();
     } catch (error) {
       // The next renewal tries again; the store has logged what is wrong with the database.
       this.#log.debug({ reason: String(error) }, 'Epoch not renewed');
     } finally {
       this.#renewing = false;
     }
+  }
+
+  /** `true` when the last renewal is so long ago that this process was cut off. */
+  async #renewOwn(): Promise<boolean> {
+    const nowMs = this.#clock.nowMs();
+    const isBack = nowMs - this.#renewedMs > 2 * EPOCH_RENEW_EVERY_MS;
+    await renewEpoch(this.#store, this.#epochId, nowMs);
+    this.#renewedMs = nowMs;
+    return isBack;
+  }
+
+  #renewedMs = 0;
+
+  async #replayJournal(): Promise<void> {
+    if (this.#journal === undefined || this.#journal.size === 0) return;
+    const replayed = await this.#journal.replay((request) => this.#settles.add(request));
+    this.#log.info({ replayed }, 'Settles of the journal are in the database');
   }
 
   async #closeDead(deadAfterMs: number): Promise<void> {
@@ -203,6 +261,15 @@ export class Ledger {
 
   async #placeBatch(requests: readonly HoldRequest[]): Promise<readonly HoldAnswer[]> {
     const nowMs = this.#clock.nowMs();
+    const context = { epochId: this.#epochId, nowMs };
+    if (this.#store.dialect === 'sqlite') return this.#placeLocked(requests, nowMs);
+    const fast = await placeFast(this.#store, requests, context);
+    const rest = requests.filter((_, index) => fast[index] === undefined);
+    const locked = rest.length === 0 ? [] : [...(await this.#placeLocked(rest, nowMs))];
+    return fast.map((answer) => answer ?? taken(locked));
+  }
+
+  #placeLocked(requests: readonly HoldRequest[], nowMs: number): Promise<readonly HoldAnswer[]> {
     return this.#store.transaction(
       (tx) => {
         const states = new States(tx, this.#store.dialect, nowMs);
@@ -212,8 +279,28 @@ export class Ledger {
     );
   }
 
-  #settleBatch(requests: readonly SettleRequest[]): Promise<readonly Settlement[]> {
+  async #settleBatch(requests: readonly SettleRequest[]): Promise<readonly Settlement[]> {
+    if (this.#store.dialect === 'sqlite') return this.#settleLocked(requests);
+    const once = withoutRepeats(requests);
+    const fast = await settleFast(this.#store, once, this.#clock.nowMs());
+    for (const request of once) this.#checkOverrun(request, fast.get(request.usage.requestId));
+    const first = new Set(once);
+    const rest = requests.filter((one) => !first.has(one) || !fast.has(one.usage.requestId));
+    const isLocked = new Set(rest);
+    const locked = rest.length === 0 ? [] : [...(await this.#settleLocked(rest))];
+    return requests.map((request) => {
+      if (isLocked.has(request)) return taken(locked);
+      return fast.get(request.usage.requestId)?.settlement ?? taken(locked);
+    });
+  }
+
+  #settleLocked(requests: readonly SettleRequest[]): Promise<readonly Settlement[]> {
     return this.#store.transaction((tx) => this.#settleAll(tx, requests));
+  }
+
+  #checkOverrun(request: SettleRequest, fast: FastSettle | undefined): void {
+    if (fast === undefined || request.costNano <= fast.heldNano) return;
+    this.#overrun(request.usage.requestId, request.costNano, nano(fast.heldNano));
   }
 
   #settleAll(tx: Queryable, requests: readonly SettleRequest[]): Promise<Settlement[]> {
@@ -227,4 +314,33 @@ export class Ledger {
     const fields = { requestId, cost: formatUsd(costNano), held: formatUsd(heldNano) };
     this.#log.error(fields, 'A cost was above its hold; only the hold was taken');
   };
+}
+
+/** The next answer of a list that has one for each request. */
+function taken<T>(answers: T[]): T {
+  const answer = answers.shift();
+  if (answer === undefined) throw new Error('The database gave fewer answers than requests');
+  return answer;
+}
+
+/** The first settle of each request: a repeat in the same tick is settled after it. */
+function withoutRepeats(requests: readonly SettleRequest[]): SettleRequest[] {
+  const seen = new Set<string>();
+  return requests.filter(({ usage }) => {
+    if (seen.has(usage.requestId)) return false;
+    seen.add(usage.requestId);
+    return true;
+  });
+}
+
+/** What a settle will take, told before the database can confirm it. */
+function expectedSettlement(request: SettleRequest, hold: Hold): Settlement {
+  const cost = minNano(request.costNano, hold.grantedNano);
+  const diemNano = minNano(cost, hold.before.diemNano);
+  const usdNano = nano(cost - diemNano);
+  const after = {
+    usdNano: maxNano(nano(0n), nano(hold.before.usdNano - usdNano)),
+    diemNano: nano(hold.before.diemNano - diemNano),
+  };
+  return { fresh: true, usdNano, diemNano, after };
 }
