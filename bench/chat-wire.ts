@@ -1,6 +1,7 @@
 /**
  * What the wire shapes cost, alone: no socket, no engine. Each line is a median of rounds, in
- * microseconds per operation; the baselines parse and write JSON in the plain way.
+ * microseconds of CPU per operation, so that neighbours on the machine disturb less; the baselines
+ * parse and write JSON in the plain way.
  * Run: node bench/chat-wire.ts
  */
 import { parseChatRequest } from '../src/wire/chat-request.ts';
@@ -12,18 +13,22 @@ import { echoParameters, SVC_PARAMETER_DEFAULTS } from '../src/wire/svc-paramete
 
 const ROUNDS = 15;
 const ROUND_MS = 20;
+/** Long enough for the optimising compiler, also beside busy neighbours. */
+const WARM_MS = 500;
 
 function measure(name: string, work: () => void, perCall = 1): void {
   for (let warm = performance.now(); performance.now() - warm < 100;) work();
   const rounds: number[] = [];
   for (let round = 0; round < ROUNDS; round += 1) {
     const start = performance.now();
+    const before = process.cpuUsage();
     let calls = 0;
     while (performance.now() - start < ROUND_MS) {
-      work();
-      calls += 1;
+      for (let at = 0; at < 8; at += 1) work();
+      calls += 8;
     }
-    rounds.push(((performance.now() - start) * 1000) / calls / perCall);
+    const { user, system } = process.cpuUsage(before);
+    rounds.push((user + system) / calls / perCall);
   }
   rounds.sort((a, b) => a - b);
   const median = rounds[Math.floor(ROUNDS / 2)] ?? 0;
