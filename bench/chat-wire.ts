@@ -17,7 +17,7 @@ const ROUND_MS = 20;
 const WARM_MS = 500;
 
 function measure(name: string, work: () => void, perCall = 1): void {
-  for (let warm = performance.now(); performance.now() - warm < 100;) work();
+  for (let warm = performance.now(); performance.now() - warm < WARM_MS;) work();
   const rounds: number[] = [];
   for (let round = 0; round < ROUNDS; round += 1) {
     const start = performance.now();
