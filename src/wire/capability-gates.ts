@@ -130,8 +130,8 @@ function keepLastImages(request: ChatRequest): ChatRequest {
   const messages = request.messages.map((message, index) =>
     index === last ? message : withoutImages(message),
   );
-  const facts = measurePrompt(messages, request.tools, request.responseFormat);
   const fields = { ...request.fields, messages };
+  const facts = measurePrompt(messages, fields);
   return { ...request, messages, facts, fields, changed: true };
 }
 

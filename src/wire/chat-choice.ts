@@ -4,7 +4,7 @@
  *
  * Invariant: a choice that needs no change is given back as the same object.
  */
-import { isJsonObject, type JsonObject } from './json-splice.ts';
+import { isJsonObject, type JsonObject } from './json-scan.ts';
 
 /** Finish reasons of other interfaces, by ours. */
 const FINISH_REASONS: ReadonlyMap<string, string> = new Map([

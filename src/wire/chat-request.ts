@@ -15,7 +15,8 @@ import {
 } from './chat-schema.ts';
 import { canonicalFields } from './foreign-fields.ts';
 import { isEmptyAssistant } from './foreign-messages.ts';
-import type { JsonObject, ParsedObject } from './json-splice.ts';
+import type { JsonObject } from './json-scan.ts';
+import type { ParsedObject } from './json-splice.ts';
 import { measurePrompt, type PromptFacts } from './prompt-facts.ts';
 import { effectiveParameters, type SvcParameters } from './svc-parameters.ts';
 import { invalidRequest, parseJsonObject, refuseIssues } from './validation.ts';
@@ -72,7 +73,7 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
     model: body.model,
     messages,
     parameters,
-    facts: measurePrompt(messages, body.tools ?? [], body.response_format ?? undefined),
+    facts: measurePrompt(messages, fields),
     fields,
     source,
     changed: differs(source.body, fields),

@@ -13,7 +13,8 @@ import {
   toolCallsOf,
   withReasoningName,
 } from './chat-choice.ts';
-import { isJsonObject, memberSpans, spliceObject, type JsonObject } from './json-splice.ts';
+import { isJsonObject, jsonBytes, memberSpans, type JsonObject } from './json-scan.ts';
+import { spliceObject } from './json-splice.ts';
 import type { ParsedObject } from './json-splice.ts';
 import { documentsCall, type SearchDocument } from './search-documents.ts';
 import { stripThinkTags } from './think-tags.ts';
@@ -77,9 +78,10 @@ function garbage(cause: unknown): Fault {
 
 /** Reads an engine's answer. Throws `INFERENCE_FAILED` when it is no chat completion. */
 export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswer {
+  const { json, text } = jsonBytes(bytes);
   let body: unknown;
   try {
-    body = JSON.parse(bytes.toString('utf8'));
+    body = JSON.parse(text);
   } catch (cause) {
     // Whatever the engine sent, the caller learns only that it was unusable.
     throw garbage(cause);
@@ -90,7 +92,7 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
     readChoice(choice, index, options, tally),
   );
   return {
-    source: { bytes, body, members: memberSpans(bytes) },
+    source: { json, body, members: memberSpans(json) },
     choices,
     usage: readUsage(body['usage']),
     tally,

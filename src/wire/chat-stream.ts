@@ -10,17 +10,18 @@
 import type { AnswerOptions, OutputTally } from './chat-response.ts';
 import { MAX_CHOICES } from './chat-schema.ts';
 import {
+  decodedBytes,
   learnTemplate,
   matchesTemplate,
   textOnlyKind,
   type ChunkTemplate,
 } from './chunk-template.ts';
-import { isJsonObject, type JsonObject } from './json-splice.ts';
+import { isJsonObject, type JsonObject } from './json-scan.ts';
 import { documentsCall, type SearchDocument } from './search-documents.ts';
 import { SseEvents, type SseData } from './sse-events.ts';
 import { StreamChoice } from './stream-choice.ts';
 import { CHUNK_OBJECT, DONE, DONE_EVENT, eventText } from './stream-frames.ts';
-import { StreamWriter } from './stream-writer.ts';
+import { ByteWriter } from './byte-writer.ts';
 import type { WebSearchCitation } from './svc-parameters.ts';
 import { chatUsage, readUsage, type Cost, type TokenUsage } from './usage.ts';
 
@@ -114,7 +115,7 @@ export class ChatStream {
    */
   push(chunk: Buffer): Buffer {
     if (this.isOver) return EMPTY;
-    const writer = new StreamWriter(chunk.length);
+    const writer = new ByteWriter(chunk.length);
     if (!this.#events.push(chunk)) this.#failure = BROKEN;
     for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
       this.#take(data, writer);
@@ -126,7 +127,7 @@ export class ChatStream {
   /** The bytes of an event that the engine did not end with a blank line. Call at its end. */
   flush(): Buffer {
     if (this.isOver) return EMPTY;
-    const writer = new StreamWriter(0);
+    const writer = new ByteWriter(0);
     const data = this.#events.finish();
     if (data !== undefined && isWhole(data)) this.#take(data, writer);
     return writer.finish();
@@ -140,7 +141,7 @@ export class ChatStream {
 
   /** The end of a complete stream: open choices, then usage and cost, then `[DONE]`. */
   closing(closing: StreamClosing): Buffer {
-    const writer = new StreamWriter(0);
+    const writer = new ByteWriter(0);
     if (this.#choices.size === 0) this.#choice(0);
     for (const choice of this.#choices.values()) {
       if (choice.isFinished) continue;
@@ -154,26 +155,27 @@ export class ChatStream {
     return writer.finish();
   }
 
-  #take(data: SseData, writer: StreamWriter): void {
+  #take(data: SseData, writer: ByteWriter): void {
     const template = this.#templates.find((known) => matchesTemplate(known, data));
     if (template === undefined) this.#parse(data, writer);
     else this.#copy(template, data, writer);
   }
 
-  #copy(template: ChunkTemplate, data: SseData, writer: StreamWriter): void {
+  #copy(template: ChunkTemplate, data: SseData, writer: ByteWriter): void {
     const start = data.start + template.head.length;
     const end = data.end - template.tail.length;
     writer.write(template.shownHead);
     writer.writeSpan(data.bytes, start, end);
     writer.write(template.shownTail);
     if (end === start) return;
+    const textBytes = decodedBytes(data.bytes, start, end);
     this.#tally.deltas += 1;
-    if (template.kind === 'content') this.#tally.contentBytes += end - start;
-    else if (template.kind === 'reasoning') this.#tally.reasoningBytes += end - start;
-    else this.#tally.toolBytes += end - start;
+    if (template.kind === 'content') this.#tally.contentBytes += textBytes;
+    else if (template.kind === 'reasoning') this.#tally.reasoningBytes += textBytes;
+    else this.#tally.toolBytes += textBytes;
   }
 
-  #parse(data: SseData, writer: StreamWriter): void {
+  #parse(data: SseData, writer: ByteWriter): void {
     const text = data.bytes.toString('utf8', data.start, data.end).trim();
     if (text === '') return;
     if (text === DONE) {
@@ -199,7 +201,7 @@ export class ChatStream {
     if (shown.some((choice) => choice['index'] === 0)) this.#showDocuments(writer);
   }
 
-  #showChoices(choices: readonly unknown[], writer: StreamWriter): JsonObject[] {
+  #showChoices(choices: readonly unknown[], writer: ByteWriter): JsonObject[] {
     const shown: JsonObject[] = [];
     for (const [position, given] of choices.entries()) {
       if (!isJsonObject(given)) continue;
@@ -224,7 +226,7 @@ export class ChatStream {
   }
 
   /** The role chunk, for engines that leave it out. */
-  #startChoice(choice: StreamChoice, writer: StreamWriter): void {
+  #startChoice(choice: StreamChoice, writer: ByteWriter): void {
     if (choice.hasRole) return;
     choice.hasRole = true;
     const delta = { role: 'assistant', content: '' };
@@ -233,7 +235,7 @@ export class ChatStream {
     if (index === 0) this.#showDocuments(writer);
   }
 
-  #showDocuments(writer: StreamWriter): void {
+  #showDocuments(writer: ByteWriter): void {
     const { documents, serviceName } = this.#options;
     if (documents === undefined || this.#areDocumentsShown) return;
     this.#areDocumentsShown = true;

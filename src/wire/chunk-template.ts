@@ -11,10 +11,11 @@ import {
   elementSpans,
   isJsonObject,
   memberSpans,
-  skipString,
+  jsonBytes,
+  type JsonBytes,
   type JsonObject,
   type MemberSpan,
-} from './json-splice.ts';
+} from './json-scan.ts';
 import { CHUNK_OBJECT } from './stream-frames.ts';
 import type { SseData } from './sse-events.ts';
 
@@ -55,7 +56,45 @@ export function matchesTemplate(template: ChunkTemplate, data: SseData): boolean
   if (bytes.compare(tail, 0, tail.length, textEnd, data.end) !== 0) return false;
   if (bytes.compare(head, 0, head.length, data.start, textStart) !== 0) return false;
   // The head ends with the opening quote and the tail begins with the closing one.
-  return skipString(bytes, textStart - 1) === textEnd + 1;
+  return endsString(bytes, textStart, textEnd);
+}
+
+/** Whether the quote at `end` is the first that closes the string whose text begins at `start`. */
+function endsString(bytes: Buffer, start: number, end: number): boolean {
+  let at = start;
+  while (at < end) {
+    const byte = bytes[at];
+    if (byte === QUOTE) return false;
+    at += byte === BACKSLASH ? 2 : 1;
+  }
+  return at === end;
+}
+
+/** The UTF-8 length of the text whose JSON stands between two quotes. */
+export function decodedBytes(bytes: Buffer, start: number, end: number): number {
+  let escapes = 0;
+  for (let at = start; at < end; at += 1) {
+    if (bytes[at] !== BACKSLASH) continue;
+    at += 1;
+    // `\u` names one to three bytes, alone or in a pair: let the parser say.
+    if (bytes[at] === LETTER_U) return parsedBytes(bytes, start, end);
+    escapes += 1;
+  }
+  return end - start - escapes;
+}
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const LETTER_U = 0x75;
+
+function parsedBytes(bytes: Buffer, start: number, end: number): number {
+  try {
+    const text: unknown = JSON.parse(bytes.toString('utf8', start - 1, end + 1));
+    return typeof text === 'string' ? Buffer.byteLength(text) : end - start;
+  } catch {
+    // A broken escape: the caller sees it too, and the raw length is bound enough.
+    return end - start;
+  }
 }
 
 /**
@@ -68,13 +107,14 @@ export function learnTemplate(
   frame: ShownFrame,
 ): ChunkTemplate | undefined {
   const bytes = Buffer.from(data.bytes.subarray(data.start, data.end));
-  const members = memberSpans(bytes);
+  const { json } = jsonBytes(bytes);
+  const members = memberSpans(json);
   const id = find(members, 'id');
   const model = find(members, 'model');
-  const delta = deltaMembers(bytes, members);
-  const text = delta === undefined ? undefined : textMember(bytes, delta, kind);
+  const delta = deltaMembers(json, members);
+  const text = delta === undefined ? undefined : textMember(json, delta, kind);
   if (id === undefined || model === undefined || text === undefined) return undefined;
-  if (bytes[text.valueStart] !== 0x22) return undefined;
+  if (bytes[text.valueStart] !== QUOTE) return undefined;
   const patches: Patch[] = [valuePatch(id, frame.id), valuePatch(model, frame.model)];
   if (text.key === 'reasoning') {
     const end = text.start + OTHER_REASONING.length;
@@ -101,24 +141,24 @@ function find(members: readonly MemberSpan[], key: string): MemberSpan | undefin
   return found.length === 1 ? found[0] : undefined;
 }
 
-function deltaMembers(bytes: Buffer, members: readonly MemberSpan[]): MemberSpan[] | undefined {
+function deltaMembers(json: JsonBytes, members: readonly MemberSpan[]): MemberSpan[] | undefined {
   const choices = find(members, 'choices');
-  const [choice] = choices === undefined ? [] : elementSpans(bytes, choices.valueStart);
-  const delta = choice === undefined ? undefined : find(memberSpans(bytes, choice.start), 'delta');
-  return delta === undefined ? undefined : memberSpans(bytes, delta.valueStart);
+  const [choice] = choices === undefined ? [] : elementSpans(json, choices.valueStart);
+  const delta = choice === undefined ? undefined : find(memberSpans(json, choice.start), 'delta');
+  return delta === undefined ? undefined : memberSpans(json, delta.valueStart);
 }
 
 function textMember(
-  bytes: Buffer,
+  json: JsonBytes,
   delta: readonly MemberSpan[],
   kind: TextKind,
 ): MemberSpan | undefined {
   if (kind === 'content') return find(delta, 'content');
   if (kind === 'reasoning') return find(delta, 'reasoning_content') ?? find(delta, 'reasoning');
   const calls = find(delta, 'tool_calls');
-  const [call] = calls === undefined ? [] : elementSpans(bytes, calls.valueStart);
-  const made = call === undefined ? undefined : find(memberSpans(bytes, call.start), 'function');
-  return made === undefined ? undefined : find(memberSpans(bytes, made.valueStart), 'arguments');
+  const [call] = calls === undefined ? [] : elementSpans(json, calls.valueStart);
+  const made = call === undefined ? undefined : find(memberSpans(json, call.start), 'function');
+  return made === undefined ? undefined : find(memberSpans(json, made.valueStart), 'arguments');
 }
 
 function patched(bytes: Buffer, from: number, to: number, patches: readonly Patch[]): string {

@@ -15,7 +15,8 @@ import {
   type ChatTool,
   type ReasoningEffort,
 } from './chat-schema.ts';
-import { isJsonObject, spliceObject, type JsonObject } from './json-splice.ts';
+import { isJsonObject, type JsonObject } from './json-scan.ts';
+import { spliceObject } from './json-splice.ts';
 
 /** What an engine's spelling of the protocol takes; `engineDialect` guesses it. */
 export interface EngineDialect {
@@ -78,12 +79,29 @@ export interface EngineTarget {
   readonly extraTools?: readonly ChatTool[];
 }
 
+/**
+ * Names by which some engines let a request go round its output cap, multiply its work, or reach
+ * into the state of others: the hold does not cover that. Every other unknown member passes.
+ */
+const NEVER_PASSED = [
+  'best_of',
+  'chat_template',
+  'id_slot',
+  'kv_transfer_params',
+  'max_length',
+  'max_new_tokens',
+  'n_cmpl',
+  'n_predict',
+  'num_predict',
+  'use_beam_search',
+] as const;
+
 /** The engine's body. Gives back the caller's own bytes when they happen to be right. */
 export function engineRequest(request: ChatRequest, target: EngineTarget): Buffer {
   return spliceObject(request.source, engineFields(request, target));
 }
 
-/** The engine's body as an object: `engineRequest` is its bytes. */
+/** The engine's body as an object, members to leave out being `undefined`: for `engineRequest`. */
 export function engineFields(request: ChatRequest, target: EngineTarget): JsonObject {
   const fields: Record<string, unknown> = { ...request.fields };
   fields['model'] = target.model;
@@ -92,11 +110,12 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   setStreamOptions(fields, request, target.dialect);
   setThinking(fields, request, target);
   setCaching(fields, request, target.dialect);
-  delete fields['metadata'];
-  delete fields['text'];
-  if (request.verbosity === undefined) delete fields['verbosity'];
+  for (const name of NEVER_PASSED) if (Object.hasOwn(fields, name)) fields[name] = undefined;
+  fields['metadata'] = undefined;
+  fields['text'] = undefined;
+  if (request.verbosity === undefined) fields['verbosity'] = undefined;
   else fields['verbosity'] = request.verbosity;
-  if (!target.dialect.fallbacks) delete fields['fallbacks'];
+  if (!target.dialect.fallbacks) fields['fallbacks'] = undefined;
   if (target.extraTools !== undefined && target.extraTools.length > 0) {
     fields['tools'] = [...request.tools, ...target.extraTools];
   }
@@ -105,8 +124,8 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
 
 function setOutputCap(fields: Record<string, unknown>, target: EngineTarget): void {
   const { outputCap } = target.dialect;
-  delete fields['max_tokens'];
-  delete fields['max_completion_tokens'];
+  fields['max_tokens'] = undefined;
+  fields['max_completion_tokens'] = undefined;
   if (outputCap !== 'max_completion_tokens') fields['max_tokens'] = target.maxOutputTokens;
   if (outputCap !== 'max_tokens') fields['max_completion_tokens'] = target.maxOutputTokens;
 }
@@ -118,7 +137,7 @@ function setStreamOptions(
   dialect: EngineDialect,
 ): void {
   if (!request.stream) {
-    delete fields['stream_options'];
+    fields['stream_options'] = undefined;
     return;
   }
   const given = isJsonObject(fields['stream_options']) ? fields['stream_options'] : {};
@@ -134,8 +153,8 @@ function setThinking(
   target: EngineTarget,
 ): void {
   const { reasoning, reasoningEffort } = target.abilities;
-  delete fields['reasoning'];
-  delete fields['reasoning_effort'];
+  fields['reasoning'] = undefined;
+  fields['reasoning_effort'] = undefined;
   if (!reasoning) return;
   const effort = request.isThinkingOff ? 'none' : request.reasoningEffort;
   if (effort !== undefined && reasoningEffort) {
@@ -168,7 +187,7 @@ function setCaching(
   request: ChatRequest,
   dialect: EngineDialect,
 ): void {
-  delete fields['prompt_cache_retention'];
+  fields['prompt_cache_retention'] = undefined;
   if (dialect.cacheRetention && request.isCacheExtended) fields['prompt_cache_retention'] = '24h';
 }
 

@@ -5,7 +5,7 @@
  * Invariant: a member that needs no change keeps its identity, so that its bytes are kept.
  */
 import { canonicalMessages } from './foreign-messages.ts';
-import { isJsonObject, type JsonObject } from './json-splice.ts';
+import { isJsonObject, type JsonObject } from './json-scan.ts';
 import {
   normaliseParameters,
   parametersKey,

@@ -6,7 +6,7 @@
  * needs none is the same list, so that its bytes are never written again.
  */
 import { canonicalPart, firstText } from './foreign-parts.ts';
-import { isJsonObject, type JsonObject } from './json-splice.ts';
+import { isJsonObject, type JsonObject } from './json-scan.ts';
 
 /** The canonical form of the `messages` member (or of `input`); not a list: given back. */
 export function canonicalMessages(messages: unknown): unknown {

@@ -3,7 +3,7 @@
  * rewritten into the canonical five. A part that is canonical, or that is not understood, is
  * given back as the same object: the schema judges it.
  */
-import { isJsonObject, type JsonObject } from './json-splice.ts';
+import { isJsonObject, type JsonObject } from './json-scan.ts';
 
 /** The canonical form of one content part. */
 export function canonicalPart(part: unknown): unknown {

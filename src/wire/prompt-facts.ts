@@ -2,11 +2,15 @@
  * What a prompt holds, counted in one walk: the text's size for the bound on its tokens, and the
  * media for the capability gates. Media bytes are not text: they are counted in parts.
  */
-import type { ChatMessage, ChatTool, ContentPart, ResponseFormat } from './chat-schema.ts';
+import { ChatBody, type ChatMessage, type ContentPart } from './chat-schema.ts';
+import type { JsonObject } from './json-scan.ts';
 
 export interface PromptFacts {
   readonly messageCount: number;
-  /** UTF-8 bytes of every text that reaches the tokenizer: contents, names, calls, tools. */
+  /**
+   * UTF-8 bytes of every text that can reach the tokenizer: contents, names, calls, tools, the
+   * response schema, and members that we do not know (an engine may put them into its prompt).
+   */
   readonly textBytes: number;
   readonly imageCount: number;
   /** Messages that hold at least one image. */
@@ -18,32 +22,47 @@ export interface PromptFacts {
 
 type Tally = { -readonly [Key in keyof PromptFacts]: PromptFacts[Key] };
 
-/** Counts a prompt. */
-export function measurePrompt(
-  messages: readonly ChatMessage[],
-  tools: readonly ChatTool[],
-  responseFormat?: ResponseFormat,
-): PromptFacts {
+const BODY_MEMBERS = new Set(Object.keys(ChatBody.shape));
+const PROMPT_MEMBERS = ['tools', 'response_format'] as const;
+
+/** Counts a prompt: its messages, and what of the canonical body `fields` goes along. */
+export function measurePrompt(messages: readonly ChatMessage[], fields: JsonObject): PromptFacts {
   const tally: Tally = {
     messageCount: messages.length,
-    textBytes: (tools.length === 0 ? 0 : jsonBytes(tools)) + jsonBytes(responseFormat),
+    textBytes: 0,
     imageCount: 0,
     imageMessageCount: 0,
     audioCount: 0,
     videoCount: 0,
     fileCount: 0,
   };
+  for (const key of PROMPT_MEMBERS) countJson(fields[key], tally);
+  for (const key of Object.keys(fields)) {
+    if (!BODY_MEMBERS.has(key)) countJson(fields[key], tally);
+  }
   for (const message of messages) countMessage(message, tally);
   return tally;
 }
 
-/** Engines put tools and schemas into the prompt, in spellings of about the JSON's size. */
-function jsonBytes(value: unknown): number {
-  return value === undefined ? 0 : Buffer.byteLength(JSON.stringify(value));
+/** Engines put values into the prompt in spellings of about their JSON's size. */
+function countJson(value: unknown, tally: Tally): void {
+  if (value !== undefined) tally.textBytes += Buffer.byteLength(JSON.stringify(value));
 }
+
+const MESSAGE_MEMBERS = new Set([
+  'role',
+  'content',
+  'name',
+  'tool_call_id',
+  'tool_calls',
+  'reasoning_content',
+]);
 
 function countMessage(message: ChatMessage, tally: Tally): void {
   countText(message.name, tally);
+  for (const key of Object.keys(message)) {
+    if (!MESSAGE_MEMBERS.has(key)) countJson(message[key], tally);
+  }
   const imagesBefore = tally.imageCount;
   if (typeof message.content === 'string') countText(message.content, tally);
   else for (const part of message.content ?? []) countPart(part, tally);

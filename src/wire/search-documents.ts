@@ -2,7 +2,7 @@
  * Search results shown as a tool call (`return_search_results_as_documents`): the name carries
  * the service's name, the id is fixed, the arguments hold the documents.
  */
-import type { JsonObject } from './json-splice.ts';
+import type { JsonObject } from './json-scan.ts';
 
 export interface SearchDocument {
   readonly id: string;

@@ -11,7 +11,7 @@ import {
   toolCallsOf,
   withReasoningName,
 } from './chat-choice.ts';
-import { isJsonObject, type JsonObject } from './json-splice.ts';
+import { isJsonObject, type JsonObject } from './json-scan.ts';
 import { ThinkStripper } from './think-tags.ts';
 
 export class StreamChoice {

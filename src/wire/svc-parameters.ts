@@ -6,7 +6,7 @@
  * dropped, never refused.
  */
 import { z } from 'zod';
-import { isJsonObject, type JsonObject } from './json-splice.ts';
+import { isJsonObject, type JsonObject } from './json-scan.ts';
 
 const toggle = z.boolean().nullish();
 

@@ -4,7 +4,7 @@
  * Invariant: an explicit zero is a zero; what an engine does not say is not made up here. Cached
  * and cache-write tokens are part of `promptTokens`, reasoning tokens of `completionTokens`.
  */
-import { isJsonObject, type JsonObject } from './json-splice.ts';
+import { isJsonObject, type JsonObject } from './json-scan.ts';
 
 export interface TokenUsage {
   /** Every prompt token, cached ones included. */

@@ -6,7 +6,8 @@
 import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
 import { Fault } from '../kernel/faults.ts';
-import { isJsonObject, memberSpans, type ParsedObject } from './json-splice.ts';
+import { isJsonObject, jsonBytes, memberSpans } from './json-scan.ts';
+import type { ParsedObject } from './json-splice.ts';
 
 /** More findings than this help nobody, and a hostile body could ask for millions. */
 export const MAX_REPORTED_ISSUES = 50;
@@ -20,9 +21,10 @@ export interface FlatIssue {
 /** Parses a body that must be one JSON object in UTF-8. Throws the 400 for anything else. */
 export function parseJsonObject(bytes: Buffer): ParsedObject {
   if (!isUtf8(bytes)) throw new Fault('INVALID_JSON', { message: 'The body is not valid UTF-8' });
+  const { json, text } = jsonBytes(bytes);
   let body: unknown;
   try {
-    body = JSON.parse(bytes.toString('utf8'));
+    body = JSON.parse(text);
   } catch (cause) {
     // The parser's sentence quotes the body, so only ours goes out.
     const message = bytes.length === 0 ? 'The body is empty; send a JSON object' : undefined;
@@ -35,7 +37,7 @@ export function parseJsonObject(bytes: Buffer): ParsedObject {
       fields: { issues: [{ code: 'invalid_type', path: [], message: 'Expected a JSON object' }] },
     });
   }
-  return { bytes, body, members: memberSpans(bytes) };
+  return { json, body, members: memberSpans(json) };
 }
 
 /** The 400 for what zod found. */

@@ -1,13 +1,13 @@
 /**
- * Collects the bytes of one answer to one piece of input: one buffer, one write to the socket.
+ * Collects bytes and texts in one buffer: one body, or one write to the socket.
  * The buffer is handed out and never touched again.
  */
 
-/** Our id and model are rarely much longer than the engine's. */
+/** What we add is rarely longer. */
 const SLACK_BYTES = 1024;
 const EMPTY = Buffer.alloc(0);
 
-export class StreamWriter {
+export class ByteWriter {
   #bytes: Buffer = EMPTY;
   #length = 0;
   readonly #expectedBytes: number;
@@ -26,7 +26,8 @@ export class StreamWriter {
   }
 
   writeText(text: string): void {
-    this.#reserve(Buffer.byteLength(text));
+    // Three bytes hold any UTF-16 unit; counting them costs as much as writing them.
+    this.#reserve(text.length > SLACK_BYTES ? Buffer.byteLength(text) : 3 * text.length);
     this.#length += this.#bytes.write(text, this.#length);
   }
 

@@ -1,0 +1,216 @@
+/**
+ * What the wire shapes cost, alone: no socket, no engine. Each line is a median of rounds, in
+ * microseconds of CPU per operation, so that neighbours on the machine disturb less; the baselines
+ * parse and write JSON in the plain way.
+ * Run: node bench/chat-wire.ts
+ */
+import { parseChatRequest } from '../src/wire/chat-request.ts';
+import { readChatAnswer, writeChatAnswer } from '../src/wire/chat-response.ts';
+import { ChatStream } from '../src/wire/chat-stream.ts';
+import { engineDialect, engineRequest } from '../src/wire/engine-request.ts';
+import { readEmbeddings, writeEmbeddings } from '../src/wire/embeddings-response.ts';
+import { echoParameters, SVC_PARAMETER_DEFAULTS } from '../src/wire/svc-parameters.ts';
+
+const ROUNDS = 15;
+const ROUND_MS = 20;
+/** Long enough for the optimising compiler, also beside busy neighbours. */
+const WARM_MS = 500;
+
+function measure(name: string, work: () => void, perCall = 1): void {
+  for (let warm = performance.now(); performance.now() - warm < WARM_MS;) work();
+  const rounds: number[] = [];
+  for (let round = 0; round < ROUNDS; round += 1) {
+    const start = performance.now();
+    const before = process.cpuUsage();
+    let calls = 0;
+    while (performance.now() - start < ROUND_MS) {
+      for (let at = 0; at < 8; at += 1) work();
+      calls += 8;
+    }
+    const { user, system } = process.cpuUsage(before);
+    rounds.push((user + system) / calls / perCall);
+  }
+  rounds.sort((a, b) => a - b);
+  const median = rounds[Math.floor(ROUNDS / 2)] ?? 0;
+  console.log(`${name.padEnd(58)} ${median.toFixed(2).padStart(10)} µs`);
+}
+
+const PROSE =
+  'The quick brown fox jumps over the "lazy" dog.\nAnd then some more text follows it. ';
+
+function chatBody(sizeBytes: number, messages: number): Buffer {
+  const each = PROSE.repeat(Math.ceil(sizeBytes / messages / PROSE.length));
+  const list = Array.from({ length: messages }, (_, at) => ({
+    role: at % 2 === 0 ? 'user' : 'assistant',
+    content: each,
+  }));
+  return Buffer.from(
+    JSON.stringify({
+      model: 'atlas-24b',
+      messages: list,
+      temperature: 0.7,
+      max_tokens: 256,
+      stream: true,
+    }),
+  );
+}
+
+const ABILITIES = { reasoning: false, reasoningEffort: false };
+const TARGET = {
+  model: 'mistral-small',
+  dialect: engineDialect('10.0.0.5'),
+  abilities: ABILITIES,
+  maxOutputTokens: 256,
+};
+const OPTIONS = { serviceName: 'svc' };
+
+for (const [label, body] of [
+  ['1 KB, 3 messages', chatBody(900, 3)],
+  ['100 KB, 1 message', chatBody(100_000, 1)],
+  ['100 KB, 101 messages', chatBody(100_000, 101)],
+  ['1 MB, 1001 messages', chatBody(1_000_000, 1001)],
+] as const) {
+  measure(`request ${label}: parse and stringify`, () => {
+    Buffer.from(JSON.stringify({ ...JSON.parse(body.toString()), model: 'x' }));
+  });
+  measure(`request ${label}: JSON.parse alone`, () => void JSON.parse(body.toString()));
+  measure(
+    `request ${label}: ours (parse, validate, facts)`,
+    () => void parseChatRequest(body, OPTIONS),
+  );
+  const request = parseChatRequest(body, OPTIONS);
+  measure(
+    `request ${label}: ours, engine body by splice`,
+    () => void engineRequest(request, TARGET),
+  );
+}
+
+const answer = Buffer.from(
+  JSON.stringify({
+    id: 'u',
+    object: 'chat.completion',
+    created: 1,
+    model: 'u',
+    choices: [
+      {
+        index: 0,
+        message: {
+          role: 'assistant',
+          content: PROSE.repeat(14),
+          reasoning_content: null,
+          tool_calls: [],
+        },
+        logprobs: null,
+        finish_reason: 'stop',
+        stop_reason: null,
+      },
+    ],
+    usage: { prompt_tokens: 5, completion_tokens: 300, total_tokens: 305 },
+  }),
+);
+const usage = {
+  promptTokens: 5,
+  completionTokens: 300,
+  cachedTokens: 0,
+  cacheWriteTokens: 0,
+  reasoningTokens: 0,
+};
+const cost = { usd: 0.0001, diem: 0 };
+const parameters = echoParameters(SVC_PARAMETER_DEFAULTS);
+const keep = { stripThinkTags: false, dropReasoning: false };
+measure('answer 1.5 KB: parse and stringify', () => {
+  Buffer.from(JSON.stringify({ ...JSON.parse(answer.toString()), id: 'x' }));
+});
+measure('answer 1.5 KB: ours', () => {
+  writeChatAnswer(readChatAnswer(answer, keep), {
+    id: 'chatcmpl-x',
+    model: 'm',
+    createdS: 1,
+    usage,
+    cost,
+    serviceName: 'svc',
+    parameters,
+  });
+});
+
+const EVENTS = 512;
+const event = (at: number): string =>
+  `data: ${JSON.stringify({ id: 'chatcmpl-00000000000000000000000000000000', object: 'chat.completion.chunk', created: 1, model: 'mistral-small', choices: [{ index: 0, delta: { content: ` token${at}` }, logprobs: null, finish_reason: null }] })}\n\n`;
+const events = Array.from({ length: EVENTS }, (_, at) => Buffer.from(event(at)));
+const bursts: Buffer[] = [];
+for (let at = 0; at < EVENTS; at += 16) bursts.push(Buffer.concat(events.slice(at, at + 16)));
+
+function streamOptions(stripThinkTags: boolean): ConstructorParameters<typeof ChatStream>[0] {
+  return {
+    ...keep,
+    stripThinkTags,
+    id: 'chatcmpl-11111111111111111111111111111111',
+    model: 'atlas-24b',
+    createdS: 1,
+    serviceName: 'svc',
+    newCallId: () => 'call',
+  };
+}
+
+for (const [label, pieces] of [
+  ['one event a piece', events],
+  ['16 events a piece', bursts],
+] as const) {
+  for (const strip of [false, true]) {
+    measure(
+      `stream, ${label}, ${strip ? 'think tags stripped' : 'fast path'}, an event`,
+      () => {
+        const stream = new ChatStream(streamOptions(strip));
+        for (const piece of pieces) stream.push(piece);
+      },
+      EVENTS,
+    );
+  }
+  measure(
+    `stream, ${label}, parse and stringify, an event`,
+    () => {
+      for (const piece of pieces) {
+        const out = piece
+          .toString()
+          .split('\n\n')
+          .filter(Boolean)
+          .map(
+            (text) =>
+              `data: ${JSON.stringify({ ...JSON.parse(text.slice(6)), id: 'x', model: 'y' })}\n\n`,
+          );
+        Buffer.from(out.join(''));
+      }
+    },
+    EVENTS,
+  );
+}
+
+const vectors = Array.from({ length: 64 }, (_, index) => ({
+  object: 'embedding',
+  index,
+  embedding: Array.from({ length: 768 }, (__, at) => Math.fround(Math.sin(index * 768 + at))),
+}));
+const floats = Buffer.from(JSON.stringify({ data: vectors }));
+const base64 = writeEmbeddings(readEmbeddings(floats, 64), {
+  model: 'e',
+  encoding: 'base64',
+  dimensions: undefined,
+  promptTokens: 1,
+  cost,
+});
+for (const [label, bytes] of [
+  ['floats', floats],
+  ['base64', base64],
+] as const) {
+  for (const encoding of ['float', 'base64'] as const) {
+    measure(`embeddings 64 x 768, engine ${label}, caller ${encoding}`, () => {
+      writeEmbeddings(readEmbeddings(bytes, 64), {
+        model: 'e',
+        encoding,
+        dimensions: undefined,
+        promptTokens: 1,
+        cost,
+      });
+    });
+  }
+}
