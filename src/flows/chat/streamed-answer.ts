@@ -66,6 +66,8 @@ class StreamedAnswer {
       },
       onChunk: (chunk) => {
         const bytes = this.#stream.push(chunk);
+        // After an error inside the stream nothing that follows is shown: the engine may stop.
+        if (this.#stream.failure !== undefined) engineRun.abort();
         if (bytes.length === 0) return true;
         this.#quietSinceMs = parts.clock.monotonicMs();
         if (call.receiver.write(bytes)) return true;
@@ -107,16 +109,19 @@ class StreamedAnswer {
 
   async #end(outcome: EngineOutcome): Promise<void> {
     const { call } = this.#run;
-    if (call.signal.aborted || (!outcome.ok && outcome.reason === 'aborted')) {
+    if (call.signal.aborted) {
       await this.#settle(outcome, 'aborted');
       return;
+    }
+    const { failure } = this.#stream;
+    if (failure !== undefined) {
+      return this.#fail(new Fault('INFERENCE_FAILED', { cause: failure.message }));
     }
     if (!outcome.ok) return this.#fail(chatFault(this.#run, outcome));
     const rest = this.#stream.flush();
     if (rest.length > 0) call.receiver.write(rest);
     if (!this.#stream.isComplete) {
-      const said = this.#stream.failure?.message ?? 'the stream ended early';
-      return this.#fail(new Fault('INFERENCE_FAILED', { cause: said }));
+      return this.#fail(new Fault('INFERENCE_FAILED', { cause: 'the stream ended early' }));
     }
     await this.#complete(outcome);
   }
