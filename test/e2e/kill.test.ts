@@ -1,0 +1,145 @@
+/**
+ * `kill -9` under load, again and again: after each restart the audit is clean, and every answer
+ * that a client saw in full is settled exactly once, at exactly the cost that it showed.
+ */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Pool } from 'undici';
+import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { openTestStore } from '../databases/stores.ts';
+import { Ledger } from '../../src/ledger/ledger.ts';
+import { systemClock } from '../../src/kernel/clock.ts';
+import { seededIds, systemIds } from '../../src/kernel/ids.ts';
+import { silentLog } from '../../src/kernel/log.ts';
+
+const KILLS = 20;
+const CLIENTS = 24;
+const SEED = Number(process.env['SEED'] ?? String(Date.now() % 100_000));
+const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+interface Running {
+  readonly child: ChildProcess;
+  readonly url: string;
+  readonly secret: string | undefined;
+}
+
+/** What a client saw in full: the request and the cost that the answer named. */
+interface SeenAnswer {
+  readonly requestId: string;
+  readonly usd: number;
+}
+
+test('20 kills under load: audits are clean and every full answer is settled once', async () => {
+  const random = seededIds(SEED);
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-kill-'));
+  const upstream = await TestUpstream.start();
+  upstream.otherwise = { kind: 'json', usage: true };
+  after(async () => {
+    await upstream.kill();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  writeConfig(folder, upstream.url);
+  const seen: SeenAnswer[] = [];
+  let secret: string | undefined;
+  for (let kill = 0; kill < KILLS; kill += 1) {
+    const running = await start(folder);
+    secret ??= running.secret;
+    assert.ok(secret !== undefined);
+    const load = runLoad(running.url, secret, seen);
+    await new Promise((resolve) => setTimeout(resolve, 30 + random.fraction() * 250));
+    const gone = new Promise((resolve) => running.child.once('exit', resolve));
+    running.child.kill('SIGKILL');
+    await gone;
+    await load;
+    await assertSettled(folder, seen, `seed ${SEED}, kill ${kill}`);
+  }
+  assert.ok(seen.length > KILLS, `only ${seen.length} answers were seen`);
+});
+
+function writeConfig(folder: string, engineUrl: string): void {
+  writeFileSync(
+    join(folder, 'farebox.yaml'),
+    `listen: { host: 127.0.0.1, port: 0 }
+embedded: { enabled: false }
+discovery: { enabled: false }
+log: { level: silent }
+engines: { fake: { url: ${engineUrl} } }
+models:
+  - { id: m, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: fake }] }
+limits: { starterCreditUsd: 100000, plans: { staff: { text: { XS: &wide { requestsPerMinute: 10000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } } }
+`,
+  );
+}
+
+function start(folder: string): Promise<Running> {
+  const child = spawn(process.execPath, [BINARY, 'serve'], {
+    cwd: folder,
+    env: { PATH: process.env['PATH'] },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  return new Promise((resolve, reject) => {
+    let text = '';
+    child.stdout.on('data', (data: Buffer) => {
+      text += data.toString();
+      const url = /listens on (\S+)/.exec(text)?.[1];
+      if (url === undefined || !text.endsWith('\n\n')) return;
+      resolve({ child, url, secret: /SVC_INFERENCE_KEY_[\w-]+/.exec(text)?.[0] });
+    });
+    child.once('exit', (code) => reject(new Error(`The server ended with ${code}: ${text}`)));
+  });
+}
+
+/** Clients that ask until the server is gone. */
+async function runLoad(url: string, secret: string, seen: SeenAnswer[]): Promise<void> {
+  const pool = new Pool(new URL(url).origin, { connections: CLIENTS, pipelining: 1 });
+  const client = async (): Promise<void> => {
+    for (;;) {
+      try {
+        const answer = await pool.request({
+          path: '/api/v1/chat/completions',
+          method: 'POST',
+          headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+          body: '{"model":"m","messages":[{"role":"user","content":"Hi"}]}',
+        });
+        const body = (await answer.body.json()) as { cost: { usd: number } };
+        if (answer.statusCode !== 200) throw new Error(`Status ${answer.statusCode}`);
+        const requestId = String(answer.headers['x-request-id']);
+        seen.push({ requestId, usd: body.cost.usd });
+      } catch {
+        // The server was killed: what was not seen in full is not counted.
+        return;
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: CLIENTS }, client));
+  await pool.destroy();
+}
+
+async function assertSettled(
+  folder: string,
+  seen: readonly SeenAnswer[],
+  when: string,
+): Promise<void> {
+  const store = openTestStore(`sqlite:${join(folder, 'data/farebox.db')}`);
+  try {
+    const ledger = new Ledger({ store, clock: systemClock(), ids: systemIds(), log: silentLog });
+    const report = await ledger.audit();
+    assert.deepEqual(report.differences, [], when);
+    const rows = await store.query<{ request_id: string; usd_nano: bigint }>(
+      'SELECT request_id, usd_nano FROM ledger_usage',
+    );
+    const paid = new Map(rows.map((row) => [row.request_id, row.usd_nano]));
+    for (const answer of seen) {
+      const nano = paid.get(answer.requestId);
+      assert.ok(nano !== undefined, `${when}: ${answer.requestId} was seen and is not settled`);
+      assert.equal(Number(nano) / 1e9, answer.usd, when);
+    }
+  } finally {
+    await store.close();
+  }
+}
