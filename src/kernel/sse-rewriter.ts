@@ -13,26 +13,38 @@ const COLON = 0x3a;
 /** Chunks looked into until each member was learned; an engine may not send them at all. */
 const MAX_LESSONS = 4;
 
+interface Member {
+  readonly key: string;
+  readonly value: string;
+  readonly put: Buffer;
+  /** How the engine writes it; null until learned. */
+  find: Buffer | null;
+  /** Where in an event it was found last: nearly always the place in the next one. */
+  offset: number;
+}
+
 export class SseRewriter {
-  readonly #members: { key: string; value: string; find: Buffer | null; put: Buffer }[];
+  readonly #members: Member[];
   #lessons = 0;
 
   constructor(rewrite: Readonly<Record<string, string>>) {
     this.#members = Object.entries(rewrite).map(([key, value]) => ({
       key,
       value,
-      find: null,
       put: Buffer.from(`${JSON.stringify(key)}:${JSON.stringify(value)}`),
+      find: null,
+      offset: 0,
     }));
   }
 
+  /** Whole events with the members replaced. */
   apply(events: Buffer): Buffer {
     let result = events;
     for (const member of this.#members) {
-      let next = member.find === null ? null : replaceAll(result, member.find, member.put);
+      let next = replaceInEvents(result, member);
       if (next === null && this.#lessons < MAX_LESSONS) {
         this.#learn(events);
-        next = member.find === null ? null : replaceAll(result, member.find, member.put);
+        next = replaceInEvents(result, member);
       }
       result = next ?? result;
     }
@@ -80,16 +92,36 @@ function rawMember(
   return null;
 }
 
-/** The bytes with every `find` replaced, or null when there is none. */
-function replaceAll(bytes: Buffer, find: Buffer, put: Buffer): Buffer | null {
-  let at = bytes.indexOf(find);
-  if (at === -1) return null;
-  const parts: Buffer[] = [];
+/** The events with the member replaced, or null when none has it. */
+function replaceInEvents(events: Buffer, member: Member): Buffer | null {
+  const { find, put } = member;
+  if (find === null) return null;
+  const places: number[] = [];
+  for (let start = 0; start < events.length; start = eventEnd(events, start)) {
+    const at = placeIn(events, start, find, member);
+    if (at === -1) break;
+    places.push(at);
+    start = at;
+  }
+  if (places.length === 0) return null;
+  const result = Buffer.allocUnsafe(events.length + places.length * (put.length - find.length));
   let from = 0;
-  for (; at !== -1; at = bytes.indexOf(find, from)) {
-    parts.push(bytes.subarray(from, at), put);
+  let to = 0;
+  for (const at of places) {
+    to += events.copy(result, to, from, at);
+    to += put.copy(result, to);
     from = at + find.length;
   }
-  parts.push(bytes.subarray(from));
-  return Buffer.concat(parts);
+  events.copy(result, to, from);
+  return result;
+}
+
+/** The next place of the member at or after the event at `start`, or -1. */
+function placeIn(events: Buffer, start: number, find: Buffer, member: Member): number {
+  const guess = start + member.offset;
+  const end = guess + find.length;
+  if (end <= events.length && events.compare(find, 0, find.length, guess, end) === 0) return guess;
+  const at = events.indexOf(find, start);
+  if (at !== -1) member.offset = at - start;
+  return at;
 }

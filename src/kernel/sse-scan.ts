@@ -8,13 +8,16 @@
  */
 import { isRecord, parseObject } from './json-object.ts';
 import { skipSpace, stringEnd } from './json-scan.ts';
+import type { ByteSpan } from './json-scan.ts';
 import { SseRewriter } from './sse-rewriter.ts';
+import { EventTemplate } from './sse-template.ts';
 import { SseCutter, dataStart, eventEnd, payloadOf, sseData } from './sse.ts';
 
 const QUOTE = 0x22;
 const COLON = 0x3a;
 const OPEN_BRACKET = 0x5b;
 const OPEN_BRACE = 0x7b;
+const LETTER_E = 0x65;
 
 export interface SseScanOptions {
   /**
@@ -33,12 +36,14 @@ export interface SseTail {
 }
 
 /** Names of the members that carry output; `content"` also ends `"reasoning_content"`. */
-const OUTPUT_KEYS = ['content"', 'arguments"', 'reasoning"'] as const;
+const OUTPUT_KEYS = ['content"', 'arguments"', 'reasoning"'].map((key) => Buffer.from(key));
+const USAGE_KEY = Buffer.from('usage"');
 
 /** Scans one chat stream. Make one for each. */
 export class SseScan {
   readonly #cutter = new SseCutter();
   readonly #rewriter: SseRewriter | null;
+  readonly #template = new EventTemplate();
   #heldUsage: Buffer | null = null;
   #usage: Readonly<Record<string, unknown>> | null = null;
   #error: unknown = null;
@@ -105,13 +110,18 @@ export class SseScan {
 
   /** Notes what the events say and gives those that pass. */
   #sift(events: Buffer): Buffer | null {
-    const finder = new Finder(events);
     let parts: Buffer[] | null = null;
     let runStart = 0;
     for (let start = 0; start < events.length;) {
+      const likeEnd =
+        this.#heldUsage === null && !this.#isDone ? this.#passLike(events, start) : -1;
+      if (likeEnd !== -1) {
+        start = likeEnd;
+        continue;
+      }
       const end = eventEnd(events, start);
       const held = this.#heldUsage;
-      const stays = this.#isDone || this.#holdsBack(events, start, end, finder);
+      const stays = this.#isDone || this.#holdsBack(events.subarray(start, end));
       if (held !== null && !this.#isDone) {
         // The stream goes on: that usage was not the closing one.
         (parts ??= []).push(held);
@@ -129,31 +139,43 @@ export class SseScan {
     return parts.length === 1 ? (parts[0] ?? null) : Buffer.concat(parts);
   }
 
-  /** Whether the event must not pass: `[DONE]`, the closing usage, an error. */
-  #holdsBack(events: Buffer, start: number, end: number, finder: Finder): boolean {
-    const data = dataStart(events, start, end);
-    if (data === -1) return this.#isOddError(events, start, end);
-    if (events[data] === OPEN_BRACKET) {
-      this.#isDone = events.toString('latin1', data, data + 6) === '[DONE]';
-      return this.#isDone;
-    }
-    if (events[data] !== OPEN_BRACE) return false;
-    if (finder.isErrorAt(data)) return this.#noteError(events.toString('utf8', data, end));
-    const bytes = finder.outputBytes(data, end);
-    if (bytes > 0) {
+  /** The end of an event that differs from an earlier one in its output only, or -1. */
+  #passLike(events: Buffer, start: number): number {
+    const end = this.#template.match(events, start);
+    if (end !== -1 && this.#template.outputBytes > 0) {
       this.#deltas += 1;
-      this.#outputBytes += bytes;
+      this.#outputBytes += this.#template.outputBytes;
     }
-    return finder.hasUsage(data, end) && this.#noteUsage(events, start, data, end);
+    return end;
   }
 
-  #noteUsage(events: Buffer, start: number, data: number, end: number): boolean {
-    const chunk = parseObject(events.toString('utf8', data, end));
+  /** Whether the event must not pass: `[DONE]`, the closing usage, an error. */
+  #holdsBack(event: Buffer): boolean {
+    const data = dataStart(event, 0, event.length);
+    if (data === -1) return this.#isOddError(event);
+    if (event[data] === OPEN_BRACKET) {
+      this.#isDone = event.toString('latin1', data, data + 6) === '[DONE]';
+      return this.#isDone;
+    }
+    if (event[data] !== OPEN_BRACE) return false;
+    if (beginsWithError(event, data)) return this.#noteError(event.toString('utf8', data));
+    const output = findOutput(event, data);
+    if (output !== null) {
+      this.#deltas += 1;
+      this.#outputBytes += output.end - output.start;
+    }
+    if (hasUsage(event, data)) return this.#noteUsage(event, data);
+    if (output !== null) this.#template.learn(event, output);
+    return false;
+  }
+
+  #noteUsage(event: Buffer, data: number): boolean {
+    const chunk = parseObject(event.toString('utf8', data));
     const usage = chunk?.['usage'];
     if (chunk === null || !isRecord(usage)) return false;
     this.#usage = usage;
     if (!isClosing(chunk['choices'])) return false;
-    this.#heldUsage = events.subarray(start, end);
+    this.#heldUsage = event;
     return true;
   }
 
@@ -165,9 +187,9 @@ export class SseScan {
   }
 
   /** `event: error` with data after it, and llama.cpp's old `error: {…}`. */
-  #isOddError(events: Buffer, start: number, end: number): boolean {
-    if (events[start] !== 0x65) return false;
-    const text = events.toString('utf8', start, end);
+  #isOddError(event: Buffer): boolean {
+    if (event[0] !== LETTER_E) return false;
+    const text = event.toString('utf8');
     if (text.startsWith('error:')) {
       this.#error = parseObject(text.slice(6)) ?? text.slice(6).trim();
       return true;
@@ -179,60 +201,38 @@ export class SseScan {
   }
 }
 
-/** Searches one buffer for several needles, each only once, however many events it holds. */
-class Finder {
-  readonly #events: Buffer;
-  /** Next occurrence of each output key; then of `"usage"`. */
-  readonly #next: number[] = [-2, -2, -2, -2];
+/** Whether the object at `data` begins with the member `error`. */
+function beginsWithError(event: Buffer, data: number): boolean {
+  const at = skipSpace(event, data + 1);
+  return event[at + 1] === LETTER_E && event.toString('latin1', at, at + 7) === '"error"';
+}
 
-  constructor(events: Buffer) {
-    this.#events = events;
+/** Whether a key that ends in `usage` has an object as its value: then a parse decides. */
+function hasUsage(event: Buffer, from: number): boolean {
+  for (let at = event.indexOf(USAGE_KEY, from); at !== -1; at = event.indexOf(USAGE_KEY, at + 1)) {
+    const value = valueAfter(event, at + USAGE_KEY.length);
+    if (value !== -1 && event[value] === OPEN_BRACE) return true;
   }
+  return false;
+}
 
-  isErrorAt(data: number): boolean {
-    const at = skipSpace(this.#events, data + 1);
-    return (
-      this.#events[at + 1] === 0x65 && this.#events.toString('latin1', at, at + 7) === '"error"'
-    );
-  }
-
-  /** Whether a `"usage"` with an object as its value stands in the range. */
-  hasUsage(from: number, end: number): boolean {
-    for (let at = this.#find(3, '"usage"', from); at !== -1 && at < end;) {
-      const value = this.#valueAfter(at + 7);
-      if (value !== -1 && this.#events[value] === OPEN_BRACE) return true;
-      at = this.#find(3, '"usage"', at + 7);
+/** The inside of the first output string that is not empty. */
+function findOutput(event: Buffer, from: number): ByteSpan | null {
+  for (const key of OUTPUT_KEYS) {
+    for (let at = event.indexOf(key, from); at !== -1; at = event.indexOf(key, at + 1)) {
+      const value = valueAfter(event, at + key.length);
+      if (value === -1 || event[value] !== QUOTE || event[value + 1] === QUOTE) continue;
+      const close = stringEnd(event, value) - 1;
+      return close > value ? { start: value + 1, end: close } : null;
     }
-    return false;
   }
+  return null;
+}
 
-  /** Bytes of the first output string in the range that is not empty. */
-  outputBytes(from: number, end: number): number {
-    for (const [slot, key] of OUTPUT_KEYS.entries()) {
-      for (let at = this.#find(slot, key, from); at !== -1 && at < end;) {
-        const value = this.#valueAfter(at + key.length);
-        if (value !== -1 && this.#events[value] === QUOTE && this.#events[value + 1] !== QUOTE) {
-          return Math.max(0, stringEnd(this.#events, value) - value - 2);
-        }
-        at = this.#find(slot, key, at + key.length);
-      }
-    }
-    return 0;
-  }
-
-  /** Where the value of a key begins whose closing quote is before `from`, or -1. */
-  #valueAfter(from: number): number {
-    const colon = skipSpace(this.#events, from);
-    return this.#events[colon] === COLON ? skipSpace(this.#events, colon + 1) : -1;
-  }
-
-  #find(slot: number, needle: string, from: number): number {
-    const known = this.#next[slot] ?? -2;
-    if (known === -1 || known >= from) return known;
-    const at = this.#events.indexOf(needle, from, 'latin1');
-    this.#next[slot] = at;
-    return at;
-  }
+/** Where the value of a key begins whose closing quote is before `from`, or -1. */
+function valueAfter(event: Buffer, from: number): number {
+  const colon = skipSpace(event, from);
+  return event[colon] === COLON ? skipSpace(event, colon + 1) : -1;
 }
 
 /** Usage comes last: in a chunk without choices, or with choices that are all finished. */

@@ -66,6 +66,9 @@ export class SseCutter {
 
   /** One past the last empty line of the chunk, or -1. */
   #lastEnd(chunk: Buffer): number {
+    const { length } = chunk;
+    // Nearly every chunk of nearly every engine ends like this.
+    if (chunk[length - 1] === LF && chunk[length - 2] === LF) return length;
     for (
       let at = chunk.lastIndexOf(LF);
       at !== -1;
