@@ -469,6 +469,23 @@ test('an error of the sink ends the call and rejects its outcome', async (t) => 
   assert.equal(engines.status()[0]!.inFlight, 0);
 });
 
+test('each replica gets its own body, and a retry on the same one builds none', async (t) => {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  a.script.push({ kind: 'status', status: 500 });
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+  const asked: string[] = [];
+  const buildBody = (replica: Replica): Buffer => {
+    asked.push(replica.engine);
+    return Buffer.from(`{"model":"tiny","for":"${replica.engine}"}`);
+  };
+  assert.ok((await runTo(engines, callTo(ON_A_AND_B, { buildBody }))).outcome.ok);
+  assert.deepEqual(asked, ['a', 'b']);
+  assert.match(b.seen[0]!.body, /"for":"b"/);
+  a.script.push({ kind: 'status', status: 500 });
+  assert.ok((await runTo(engines, callTo(ON_A, { buildBody }))).outcome.ok);
+  assert.deepEqual(asked, ['a', 'b', 'a']);
+});
+
 test('a full engine queues, the queue is bounded, and the next slot goes to the first', async (t) => {
   const upstream = await upstreamFor(t);
   upstream.script.push({ kind: 'hang' });
