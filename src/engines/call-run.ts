@@ -75,7 +75,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
   #last: Replica | null = null;
   #leaveWait: (() => void) | null = null;
   #body: Buffer | null = null;
-  #bodyModel: string | null = null;
+  #bodyReplica: Replica | null = null;
   #bytes = 0;
   #firstByteMs = 0;
   #hasAnswered = false;
@@ -199,9 +199,9 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
 
   #bodyFor(replica: Replica): Buffer | null {
     if (this.#call.buildBody === undefined) return null;
-    if (this.#bodyModel !== replica.model) {
+    if (this.#bodyReplica !== replica) {
       this.#body = this.#call.buildBody(replica);
-      this.#bodyModel = replica.model;
+      this.#bodyReplica = replica;
     }
     return this.#body;
   }

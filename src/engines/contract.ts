@@ -54,7 +54,7 @@ export interface EngineCall {
   readonly path: string;
   /** Of the request body. */
   readonly contentType?: string | undefined;
-  /** The body with the replica's model name in it; asked once per model name. */
+  /** The body for a replica (model name, dialect); not asked again to retry on the same one. */
   readonly buildBody?: ((replica: Replica) => Buffer) | undefined;
   /** Further request headers, flat: name, value, name, value. */
   readonly headers?: readonly string[] | undefined;

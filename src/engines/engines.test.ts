@@ -99,7 +99,7 @@ async function eventually(isTrue: () => boolean, what: string): Promise<void> {
 
 function failureOf(outcome: EngineOutcome): Extract<EngineOutcome, { ok: false }> {
   assert.equal(outcome.ok, false);
-  return outcome as Extract<EngineOutcome, { ok: false }>;
+  return outcome;
 }
 
 test('a JSON answer passes through with key, headers and model name of its replica', async (t) => {
@@ -426,9 +426,9 @@ test('1,000 aborted calls leave no connection, no slot and no run behind', async
     assert.equal(failureOf(outcome).reason, 'aborted');
   }
   assert.equal(engines.running, 0);
-  await eventually(() => engines.status()[0]!.inFlight === 0, 'all slots are free');
+  await eventually(() => engines.status()[0]!.busy === 0, 'the pool is empty');
   const [status] = engines.status();
-  assert.deepEqual([status!.busy, status!.queued], [0, 0]);
+  assert.deepEqual([status!.inFlight, status!.queued], [0, 0]);
   await eventually(() => upstream.active === 0, 'the engine is idle');
   assert.equal(status!.replicas[0]!.inFlight, 0);
   assert.equal(status!.replicas[0]!.breaker, 'closed');
@@ -467,6 +467,23 @@ test('an error of the sink ends the call and rejects its outcome', async (t) => 
   await eventually(() => upstream.abandoned === 1, 'the engine is freed');
   assert.equal(engines.running, 0);
   assert.equal(engines.status()[0]!.inFlight, 0);
+});
+
+test('each replica gets its own body, and a retry on the same one builds none', async (t) => {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  a.script.push({ kind: 'status', status: 500 });
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+  const asked: string[] = [];
+  const buildBody = (replica: Replica): Buffer => {
+    asked.push(replica.engine);
+    return Buffer.from(`{"model":"tiny","for":"${replica.engine}"}`);
+  };
+  assert.ok((await runTo(engines, callTo(ON_A_AND_B, { buildBody }))).outcome.ok);
+  assert.deepEqual(asked, ['a', 'b']);
+  assert.match(b.seen[0]!.body, /"for":"b"/);
+  a.script.push({ kind: 'status', status: 500 });
+  assert.ok((await runTo(engines, callTo(ON_A, { buildBody }))).outcome.ok);
+  assert.deepEqual(asked, ['a', 'b', 'a']);
 });
 
 test('a full engine queues, the queue is bounded, and the next slot goes to the first', async (t) => {

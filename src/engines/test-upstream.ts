@@ -85,11 +85,11 @@ export class TestUpstream {
     return this.#sockets.size;
   }
 
-  /** Dies at once: no new connections, and the open ones are reset. */
+  /** Dies at once: no new connections, and the open ones are closed as they stand. */
   async kill(): Promise<void> {
     const closed = once(this.#server, 'close');
     this.#server.close();
-    for (const socket of this.#sockets) socket.resetAndDestroy();
+    for (const socket of this.#sockets) socket.destroy();
     await closed;
   }
 

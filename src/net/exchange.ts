@@ -97,6 +97,8 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   /** When the phase began; in the body, when the sweep last saw it move. */
   #markMs: number;
   #hasMoved = false;
+  /** Whether any byte of a response came, be it half a head. */
+  #hasByte = false;
   #bytes = 0;
 
   constructor(owner: ExchangeOwner, request: UpstreamRequest, handler: UpstreamHandler) {
@@ -165,6 +167,10 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
     this.#markMs = this.#owner.monotonicMs();
   }
 
+  onResponseStarted(): void {
+    this.#hasByte = true;
+  }
+
   onResponseStart(
     _controller: Dispatcher.DispatchController,
     status: number,
@@ -218,8 +224,8 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
     if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return 'closed';
     if (this.#phase === 'waiting') return 'connect';
     if (this.#phase === 'body') return 'cut';
-    if (code.startsWith('HPE_') || code === 'UND_ERR_HEADERS_OVERFLOW') return 'garbage';
-    if (this.#phase === 'sent' && this.#isStale(error)) return 'stale';
+    if (error.name === 'HTTPParserError' || code === 'UND_ERR_HEADERS_OVERFLOW') return 'garbage';
+    if (!this.#hasByte && this.#isStale(error)) return 'stale';
     return 'reset';
   }
 

@@ -1,0 +1,258 @@
+/**
+ * What a call through the engines' door costs against a bare `Pool.dispatch` on the same upstream,
+ * in one run: JSON answers and streams, short windows interleaved, medians of the ratios.
+ * For streams also the same door read through an async iterator, the design that lost.
+ *
+ *     node bench/engine-call.ts [pairs]
+ *
+ * The upstream is a thread of its own; CPU is that of the main thread alone. Ends by itself.
+ */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { Worker, isMainThread, parentPort } from 'node:worker_threads';
+
+import { Pool } from 'undici';
+
+import { chatEvents, chatJson } from '../src/engines/test-upstream.ts';
+import { Engines } from '../src/engines/engines.ts';
+import type { EngineCall } from '../src/engines/engines.ts';
+import { systemClock } from '../src/kernel/clock.ts';
+import { systemIds } from '../src/kernel/ids.ts';
+import { silentLog } from '../src/kernel/log.ts';
+import { SseScan } from '../src/kernel/sse-scan.ts';
+
+const WINDOW_MS = 500;
+const STREAM_CHUNKS = 200;
+const BODY = Buffer.from(
+  JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'x'.repeat(900) }] }),
+);
+const MAX_BYTES = 10_000_000;
+
+type Once = () => Promise<number>;
+
+interface Variant {
+  readonly name: string;
+  readonly concurrency: number;
+  /** One call; gives the chunks that it saw. */
+  readonly once: Once;
+}
+
+interface Sample {
+  readonly perSecond: number;
+  readonly chunksPerSecond: number;
+  readonly cpuMicros: number;
+}
+
+function serve(): void {
+  const json = chatJson('m', true, 1_300);
+  const events = chatEvents('m', STREAM_CHUNKS, true);
+  const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
+    request.resume();
+    request.on('end', () => {
+      if (request.url === '/v1/json') {
+        response.writeHead(200, {
+          'content-type': 'application/json',
+          'content-length': json.length,
+        });
+        response.end(json);
+        return;
+      }
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      let next = 0;
+      // One event a turn: writes of one turn would leave as one chunk.
+      const write = (): void => {
+        const event = events[next];
+        next += 1;
+        if (event === undefined) response.end();
+        else {
+          response.write(event);
+          setImmediate(write);
+        }
+      };
+      write();
+    });
+  });
+  server.listen(0, '127.0.0.1', () => {
+    const address = server.address();
+    const port = typeof address === 'object' ? address?.port : null;
+    // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, no window
+    parentPort?.postMessage(port);
+  });
+}
+
+async function window(variant: Variant): Promise<Sample> {
+  const startedMs = performance.now();
+  const cpu = process.threadCpuUsage();
+  let calls = 0;
+  let chunks = 0;
+  const worker = async (): Promise<void> => {
+    while (performance.now() - startedMs < WINDOW_MS) {
+      const seen = await variant.once();
+      chunks += seen;
+      calls += 1;
+    }
+  };
+  await Promise.all(Array.from({ length: variant.concurrency }, worker));
+  const seconds = (performance.now() - startedMs) / 1_000;
+  const used = process.threadCpuUsage(cpu);
+  return {
+    perSecond: calls / seconds,
+    chunksPerSecond: chunks / seconds,
+    cpuMicros: (used.user + used.system) / calls,
+  };
+}
+
+function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
+}
+
+/** Interleaves the variants and prints each against the first one. */
+async function compare(title: string, variants: readonly Variant[], pairs: number): Promise<void> {
+  const samples = variants.map((): Sample[] => []);
+  for (const variant of variants) await window(variant);
+  for (let pair = 0; pair < pairs; pair += 1) {
+    for (const [index, variant] of variants.entries()) samples[index]?.push(await window(variant));
+  }
+  console.log(
+    `\n${title}, ${variants[0]?.concurrency} at once, median of ${pairs} windows of ${WINDOW_MS} ms`,
+  );
+  for (const [index, variant] of variants.entries()) {
+    const mine = samples[index] ?? [];
+    const ratios = mine.map((sample, at) => sample.perSecond / (samples[0]?.[at]?.perSecond ?? 1));
+    const cells = [
+      variant.name.padEnd(28),
+      `${Math.round(median(mine.map((sample) => sample.perSecond)))} calls/s`.padStart(14),
+      `${Math.round(median(mine.map((sample) => sample.chunksPerSecond)))} chunks/s`.padStart(18),
+      `${median(mine.map((sample) => sample.cpuMicros)).toFixed(1)} µs CPU/call`.padStart(20),
+      `÷ bare ${median(ratios).toFixed(3)}`.padStart(15),
+    ];
+    console.log(cells.join(''));
+  }
+}
+
+function bare(pool: Pool, path: string): Once {
+  return () =>
+    new Promise((resolve, reject) => {
+      let chunks = 0;
+      pool.dispatch(
+        { method: 'POST', path, headers: ['content-type', 'application/json'], body: BODY },
+        {
+          onRequestStart: () => undefined,
+          onResponseStart: () => undefined,
+          onResponseData: () => {
+            chunks += 1;
+          },
+          onResponseEnd: () => resolve(chunks),
+          onResponseError: (_controller, error) => reject(error),
+        },
+      );
+    });
+}
+
+function viaDoor(engines: Engines, call: EngineCall, scans: boolean): Once {
+  return async () => {
+    let chunks = 0;
+    const scan = scans ? new SseScan() : null;
+    const run = engines.run(call, {
+      onHead: () => undefined,
+      onChunk: (chunk) => {
+        chunks += 1;
+        scan?.push(chunk);
+        return true;
+      },
+    });
+    const outcome = await run.outcome;
+    if (!outcome.ok) throw new Error(`${outcome.reason}: ${outcome.message}`);
+    if (scan !== null && !scan.isDone) throw new Error('The scan did not see the end');
+    return chunks;
+  };
+}
+
+/** The same door behind an async iterator, one promise for each piece. */
+function viaIterator(engines: Engines, call: EngineCall): Once {
+  async function* read(): AsyncGenerator<Buffer> {
+    const queue: Buffer[] = [];
+    let isOver = false;
+    let wake: () => void = () => undefined;
+    const run = engines.run(call, {
+      onHead: () => undefined,
+      onChunk: (chunk) => {
+        queue.push(chunk);
+        wake();
+        return true;
+      },
+    });
+    void run.outcome.then(() => {
+      isOver = true;
+      wake();
+    });
+    for (;;) {
+      const chunk = queue.shift();
+      if (chunk !== undefined) yield chunk;
+      else if (isOver) return;
+      else {
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+      }
+    }
+  }
+  return async () => {
+    let chunks = 0;
+    for await (const chunk of read()) chunks += chunk.length > 0 ? 1 : 0;
+    return chunks;
+  };
+}
+
+async function main(pairs: number): Promise<void> {
+  const upstream = new Worker(new URL(import.meta.url));
+  const [port]: unknown[] = await once(upstream, 'message');
+  const origin = `http://127.0.0.1:${String(port)}`;
+  const pool = new Pool(origin, { connections: 512, pipelining: 1, allowH2: false });
+  const engines = new Engines({ clock: systemClock(), ids: systemIds(), log: silentLog });
+  engines.update([{ id: 'a', protocol: 'openai', url: `${origin}/v1` }]);
+  const replicas = [{ engine: 'a', model: 'm' }];
+  const call = (path: string): EngineCall => ({
+    work: 'chat',
+    replicas,
+    method: 'POST',
+    path,
+    contentType: 'application/json',
+    buildBody: () => BODY,
+    maxResponseBytes: MAX_BYTES,
+  });
+  const whole: Once = async () => {
+    const answer = await engines.collect(call('/json'));
+    if (!answer.ok) throw new Error(`${answer.reason}: ${answer.message}`);
+    return answer.body.length > 0 ? 1 : 0;
+  };
+  const json = [
+    { name: 'bare Pool.dispatch', once: bare(pool, '/v1/json') },
+    { name: 'engines.run', once: viaDoor(engines, call('/json'), false) },
+    { name: 'engines.collect', once: whole },
+  ];
+  const stream = [
+    { name: 'bare Pool.dispatch', once: bare(pool, '/v1/stream') },
+    { name: 'engines.run', once: viaDoor(engines, call('/stream'), false) },
+    { name: 'engines.run + SseScan', once: viaDoor(engines, call('/stream'), true) },
+    { name: 'engines.run, async iterator', once: viaIterator(engines, call('/stream')) },
+  ];
+  console.log(`Node ${process.version}`);
+  await compare(
+    'JSON, 1.5 KB',
+    json.map((one) => ({ ...one, concurrency: 64 })),
+    pairs,
+  );
+  await compare(
+    `Stream, ${STREAM_CHUNKS} chunks as fast as they come`,
+    stream.map((one) => ({ ...one, concurrency: 16 })),
+    pairs,
+  );
+  await engines.close();
+  await pool.destroy();
+  await upstream.terminate();
+}
+
+if (isMainThread) await main(Number(process.argv[2] ?? 7));
+else serve();

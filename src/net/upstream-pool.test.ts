@@ -1,0 +1,230 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import type { Server, Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { test } from 'node:test';
+import type { TestContext } from 'node:test';
+
+import { systemClock } from '../kernel/clock.ts';
+import type { TimeLimits, UpstreamFailure, UpstreamHandler } from './exchange.ts';
+import { UpstreamPool } from './upstream-pool.ts';
+
+const LIMITS: TimeLimits = { connectMs: 1_000, firstByteMs: 1_000, idleMs: 1_000, totalMs: 5_000 };
+
+/** A TCP server that does with each connection what the test says. */
+async function serverFor(t: TestContext, serve: (socket: Socket) => void): Promise<string> {
+  const sockets = new Set<Socket>();
+  const server: Server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => undefined); // the client may leave as it likes
+    serve(socket);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+function poolFor(t: TestContext, url: string, connectMs = 1_000): UpstreamPool {
+  const pool = new UpstreamPool({ url, maxConnections: 4, connectMs, clock: systemClock() });
+  t.after(() => pool.destroy());
+  return pool;
+}
+
+type Ending = 'end' | UpstreamFailure;
+
+interface Watched {
+  readonly ending: Promise<Ending>;
+  readonly released: Promise<void>;
+  readonly calls: string[];
+  readonly handler: UpstreamHandler;
+}
+
+function watched(): Watched {
+  const calls: string[] = [];
+  const ending = Promise.withResolvers<Ending>();
+  const released = Promise.withResolvers<void>();
+  const handler: UpstreamHandler = {
+    onHead: (status) => calls.push(`head ${status}`),
+    onData: () => calls.push('data'),
+    onEnd: () => {
+      calls.push('end');
+      ending.resolve('end');
+    },
+    onFailure: (failure) => {
+      calls.push('failure');
+      ending.resolve(failure);
+    },
+    onReleased: () => {
+      calls.push('released');
+      released.resolve();
+    },
+  };
+  return { ending: ending.promise, released: released.promise, calls, handler };
+}
+
+function get(pool: UpstreamPool, limits: Partial<TimeLimits> = {}): Watched {
+  const watch = watched();
+  pool.send(
+    {
+      method: 'POST',
+      path: '/x',
+      headers: [],
+      body: Buffer.from('{}'),
+      limits: { ...LIMITS, ...limits },
+      maxResponseBytes: 1_000,
+    },
+    watch.handler,
+  );
+  return watch;
+}
+
+async function kindOf(watch: Watched): Promise<string> {
+  const ending = await watch.ending;
+  await watch.released;
+  // A connection takes its next request one turn after its last answer.
+  await new Promise((resolve) => setImmediate(resolve));
+  return ending === 'end' ? 'end' : ending.kind;
+}
+
+const GARBAGE = '220 mail ready\r\n';
+const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
+
+test('a connection is used again', async (t) => {
+  let connections = 0;
+  const url = await serverFor(t, (socket) => {
+    connections += 1;
+    socket.on('data', () => socket.write(OK));
+  });
+  const pool = poolFor(t, url);
+  for (let count = 0; count < 5; count += 1) assert.equal(await kindOf(get(pool)), 'end');
+  assert.equal(connections, 1);
+  assert.equal(pool.running, 0);
+});
+
+test('a reused connection that dies without a byte is stale, a fresh one is reset', async (t) => {
+  const url = await serverFor(t, (socket) => {
+    let requests = 0;
+    socket.on('data', () => {
+      requests += 1;
+      if (requests === 1) socket.write(OK);
+      else socket.destroy();
+    });
+  });
+  const pool = poolFor(t, url);
+  assert.equal(await kindOf(get(pool)), 'end');
+  assert.equal(await kindOf(get(pool)), 'stale');
+  const dying = poolFor(
+    t,
+    await serverFor(t, (socket) => socket.on('data', () => socket.resetAndDestroy())),
+  );
+  assert.equal(await kindOf(get(dying)), 'reset');
+});
+
+test('a reused connection that is reset is stale too', async (t) => {
+  const url = await serverFor(t, (socket) => {
+    let requests = 0;
+    socket.on('data', () => {
+      requests += 1;
+      if (requests === 1) socket.write(OK);
+      else socket.resetAndDestroy();
+    });
+  });
+  const pool = poolFor(t, url);
+  assert.equal(await kindOf(get(pool)), 'end');
+  assert.equal(await kindOf(get(pool)), 'stale');
+});
+
+test('a body that stops short is cut, by length and by chunks', async (t) => {
+  for (const head of ['content-length: 9', 'transfer-encoding: chunked']) {
+    const body = head.startsWith('content') ? 'part' : '4\r\npart\r\n';
+    const url = await serverFor(t, (socket) =>
+      socket.on('data', () => socket.end(`HTTP/1.1 200 OK\r\n${head}\r\n\r\n${body}`)),
+    );
+    const watch = get(poolFor(t, url));
+    assert.equal(await kindOf(watch), 'cut', head);
+    assert.deepEqual(watch.calls, ['head 200', 'data', 'failure', 'released']);
+  }
+});
+
+test('an answer that is not HTTP is garbage', async (t) => {
+  const url = await serverFor(t, (socket) => socket.on('data', () => socket.end(GARBAGE)));
+  assert.equal(await kindOf(get(poolFor(t, url))), 'garbage');
+});
+
+test('a reused connection that begins an answer and dies is no stale one', async (t) => {
+  for (const [part, kind] of [
+    [GARBAGE, 'garbage'],
+    ['HTTP/1.1 200 OK\r\nx', 'reset'],
+  ] as const) {
+    const url = await serverFor(t, (socket) => {
+      let requests = 0;
+      socket.on('data', () => {
+        requests += 1;
+        if (requests === 1) socket.write(OK);
+        else socket.end(part);
+      });
+    });
+    const pool = poolFor(t, url);
+    assert.equal(await kindOf(get(pool)), 'end');
+    assert.equal(await kindOf(get(pool)), kind);
+  }
+});
+
+test('the limits end what is too slow', async (t) => {
+  const silent = await serverFor(t, () => undefined);
+  assert.equal(await kindOf(get(poolFor(t, silent), { firstByteMs: 60 })), 'first-byte-timeout');
+  const headOnly = await serverFor(t, (socket) =>
+    socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n')),
+  );
+  assert.equal(await kindOf(get(poolFor(t, headOnly), { firstByteMs: 60 })), 'first-byte-timeout');
+  const stuck = await serverFor(t, (socket) =>
+    socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart')),
+  );
+  assert.equal(await kindOf(get(poolFor(t, stuck), { idleMs: 60 })), 'idle-timeout');
+  assert.equal(await kindOf(get(poolFor(t, silent), { totalMs: 60 })), 'total-timeout');
+});
+
+test('a queue place that was left is released when the library lets go of it', async (t) => {
+  const url = await serverFor(t, (socket) =>
+    socket.on('data', () => setTimeout(() => socket.write(OK), 20)),
+  );
+  const pool = poolFor(t, url);
+  const first = Array.from({ length: 4 }, () => get(pool));
+  const watch = watched();
+  const exchange = pool.send(
+    { method: 'POST', path: '/x', headers: [], body: null, limits: LIMITS, maxResponseBytes: 10 },
+    watch.handler,
+  );
+  exchange.abort();
+  exchange.abort();
+  assert.deepEqual(watch.calls, ['failure']);
+  assert.equal(await kindOf(watch), 'aborted');
+  for (const one of first) assert.equal(await kindOf(one), 'end');
+  assert.equal(await kindOf(get(pool)), 'end');
+});
+
+test('a closed pool fails new exchanges and lets running ones end', async (t) => {
+  const url = await serverFor(t, (socket) =>
+    socket.on('data', () => setTimeout(() => socket.write(OK), 20)),
+  );
+  const pool = poolFor(t, url);
+  const running = get(pool);
+  const closing = pool.close();
+  assert.equal(await kindOf(get(pool)), 'closed');
+  assert.equal(await kindOf(running), 'end');
+  await closing;
+});
+
+test('a destroyed pool ends running exchanges as closed', async (t) => {
+  const url = await serverFor(t, () => undefined);
+  const pool = poolFor(t, url);
+  const running = get(pool);
+  await pool.destroy();
+  assert.equal(await kindOf(running), 'closed');
+  assert.equal(pool.running, 0);
+});

@@ -1,0 +1,36 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { parseUpstreamUrl } from './upstream-url.ts';
+
+test('http, https and unix addresses are taken apart', () => {
+  assert.deepEqual(parseUpstreamUrl('http://10.0.0.5:8000/v1/'), {
+    origin: 'http://10.0.0.5:8000',
+    basePath: '/v1',
+    socketPath: null,
+  });
+  assert.deepEqual(parseUpstreamUrl('https://api.example.com'), {
+    origin: 'https://api.example.com',
+    basePath: '',
+    socketPath: null,
+  });
+  assert.deepEqual(parseUpstreamUrl('unix:/run/engine.sock:/v1'), {
+    origin: 'http://localhost',
+    basePath: '/v1',
+    socketPath: '/run/engine.sock',
+  });
+  assert.equal(parseUpstreamUrl('unix:/run/engine.sock').socketPath, '/run/engine.sock');
+});
+
+test('what is no upstream address is refused', () => {
+  for (const url of [
+    '',
+    'ftp://x',
+    '10.0.0.5:8000',
+    'http://u:p@x/v1',
+    'http://x/v1?a=1',
+    'unix:',
+  ]) {
+    assert.throws(() => parseUpstreamUrl(url), RangeError, url);
+  }
+});
