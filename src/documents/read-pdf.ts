@@ -1,12 +1,17 @@
 /**
  * The text of a PDF, page by page. Fonts are not rendered and pictures not decoded; a document without any text is said to be a scan.
  */
-import { getDocumentProxy } from 'unpdf';
+import { getDocumentProxy, getResolvedPDFJS } from 'unpdf';
 import { ReaderError } from './reader-error.ts';
 import type { TextSink } from './text-sink.ts';
 
 /** Pictures above this are dropped unread by the parser: text is all that is wanted. */
 const MAX_IMAGE_PIXELS = 1;
+
+/** Loads the parser, which is otherwise loaded at the first PDF, when files cannot be read any more. */
+export async function preparePdf(): Promise<void> {
+  await getResolvedPDFJS();
+}
 
 /** Writes up to `maxPages` pages to `sink` and returns the number of pages of the document. */
 export async function readPdf(

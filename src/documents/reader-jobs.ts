@@ -2,9 +2,13 @@
 import type { Job, Reply } from './jobs.ts';
 import { readDocument } from './read-document.ts';
 import { readPage } from './read-page.ts';
+import { preparePdf } from './read-pdf.ts';
 import { ReaderError } from './reader-error.ts';
 
 const NOTHING = new Uint8Array();
+
+/** Loads what its libraries would load later. */
+export const prepareReader = preparePdf;
 
 export async function runReaderJob(job: Job, payload: Buffer): Promise<Reply> {
   try {

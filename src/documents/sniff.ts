@@ -76,7 +76,9 @@ function sniffMpeg(bytes: Buffer): SniffedMedia | undefined {
   const [first = 0, second = 0, third = 0] = bytes;
   if (first !== 0xff || (second & 0xe0) !== 0xe0) return undefined;
   if ((second & 0xf6) === 0xf0) return { kind: 'audio', mediaType: 'audio/aac' };
-  const isLayer = (second & 0x06) !== 0 && (second & 0x18) !== 0x08;
+  // Layer I is left out: nobody has such files, and UTF-16 text begins like one.
+  const layer = second & 0x06;
+  const isLayer = (layer === 0x02 || layer === 0x04) && (second & 0x18) !== 0x08;
   const isRate = (third & 0xf0) !== 0xf0 && (third & 0x0c) !== 0x0c;
   return isLayer && isRate ? { kind: 'audio', mediaType: 'audio/mpeg' } : undefined;
 }

@@ -20,7 +20,9 @@ const REPLY_DESCRIPTOR = 3;
 
 async function loadRole(role: string | undefined): Promise<RunJob> {
   if (role === 'tokenizer') return (await import('./tokenizer-jobs.ts')).runTokenizerJob;
-  return (await import('./reader-jobs.ts')).runReaderJob;
+  const reader = await import('./reader-jobs.ts');
+  await reader.prepareReader();
+  return reader.runReaderJob;
 }
 
 function startWatchdog(deadline: SharedArrayBuffer): Worker {
