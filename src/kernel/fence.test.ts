@@ -37,5 +37,6 @@ test('a hostile label stays on its line and within its bounds', () => {
   const [first = ''] = fenced.split('\n');
   assert.ok(first.length < 400 && first.endsWith('>>>'));
   assert.equal(parts(fenced).body, 'x');
-  assert.doesNotMatch(first.slice(3, -3), /[<>"\u2028\u0000]/);
+  for (const char of ['<', '>', '"', '\u2028', '\u0000'])
+    assert.ok(!first.slice(3, -3).includes(char));
 });
