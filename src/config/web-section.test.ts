@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import {
   DocumentsSection,
   FetchSection,
-  MediaSection,
+  ContentSection,
   PersonaSection,
   PersonasSection,
   ScrapingSection,
@@ -14,7 +14,7 @@ test('every section but `search` is complete with defaults', () => {
   assert.deepEqual(FetchSection.parse({}), { allow: [], ports: [80, 443, 8080, 8443] });
   assert.equal(ScrapingSection.parse({}).maxUrls, 5);
   assert.equal(DocumentsSection.parse({}).workers, 2);
-  assert.equal(MediaSection.parse({}).maxImageBytes, 25_000_000);
+  assert.equal(ContentSection.parse({}).maxImageBytes, 25_000_000);
   assert.deepEqual(PersonasSection.parse({}), { list: [] });
 });
 

@@ -1,5 +1,5 @@
 /**
- * The sections `search`, `scraping`, `fetch`, `documents`, `media` and `personas`: what Farebox
+ * The sections `search`, `scraping`, `fetch`, `documents`, `content` and `personas`: what Farebox
  * fetches from the web, reads from files, and who it can speak as. Every figure has a default.
  */
 import { z } from 'zod';
@@ -8,15 +8,17 @@ const count = (initial: number, max: number): z.ZodDefault<z.ZodNumber> =>
   z.number().int().min(1).max(max).default(initial);
 
 const SEARCH_LIMITS = {
-  /** Results handed to the model. */
-  maxResults: count(8, 20),
-  timeoutMs: count(10_000, 60_000),
+  maxResults: count(8, 20).describe('Results handed to the model.'),
+  timeoutMs: count(10_000, 60_000).describe('Limit for one search.'),
   /** `en`, `de-CH`, …; the provider's choice when absent. */
   language: z
     .string()
     .regex(/^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$/)
     .optional(),
-  safeSearch: z.enum(['off', 'moderate', 'strict']).default('moderate'),
+  safeSearch: z
+    .enum(['off', 'moderate', 'strict'])
+    .default('moderate')
+    .describe('What the provider leaves out.'),
 };
 
 /** Who answers web searches. `url` of SearXNG is the address of its start page. */
@@ -33,42 +35,51 @@ export type SearchSection = z.infer<typeof SearchSection>;
 
 /** How pages named in a user message are read. */
 export const ScrapingSection = z.strictObject({
-  maxUrls: count(5, 20),
-  maxBytes: count(10_000_000, 100_000_000),
-  timeoutMs: count(15_000, 120_000),
-  maxCharsPerPage: count(40_000, 1_000_000),
+  maxUrls: count(5, 20).describe('Addresses read from one user message.'),
+  maxBytes: count(10_000_000, 100_000_000).describe('Size of one page.'),
+  timeoutMs: count(15_000, 120_000).describe('Limit for fetching one page.'),
+  maxCharsPerPage: count(40_000, 1_000_000).describe('Characters of a page that the model sees.'),
 });
 export type ScrapingSection = z.infer<typeof ScrapingSection>;
 
 /** The guard of every fetch of a caller's URL. */
 export const FetchSection = z.strictObject({
-  /** Networks beyond public addresses, as CIDR: an object store of your own, loopback in tests. */
-  allow: z.array(z.union([z.cidrv4(), z.cidrv6()])).default([]),
-  ports: z.array(z.number().int().min(1).max(65_535)).default([80, 443, 8080, 8443]),
-  userAgent: z.string().min(1).max(300).optional(),
+  allow: z
+    .array(z.union([z.cidrv4(), z.cidrv6()]))
+    .default([])
+    .describe(
+      'Networks beyond public addresses, as CIDR: an object store of your own, loopback in tests.',
+    ),
+  ports: z
+    .array(z.number().int().min(1).max(65_535))
+    .default([80, 443, 8080, 8443])
+    .describe('Ports of public addresses that may be asked.'),
+  userAgent: z.string().min(1).max(300).optional().describe('How Farebox names itself.'),
 });
 export type FetchSection = z.infer<typeof FetchSection>;
 
 /** The worker processes that turn files and pages into text. */
 export const DocumentsSection = z.strictObject({
-  workers: count(2, 64),
-  memoryMb: count(768, 65_536),
-  timeoutMs: count(20_000, 600_000),
-  maxChars: count(500_000, 50_000_000),
-  maxPages: count(1_000, 100_000),
+  workers: count(2, 64).describe('Processes that read at the same time.'),
+  memoryMb: count(768, 65_536).describe('Memory at which such a process is killed.'),
+  timeoutMs: count(20_000, 600_000).describe('Limit for reading one file.'),
+  maxChars: count(500_000, 50_000_000).describe('Characters of a file that the model sees.'),
+  maxPages: count(1_000, 100_000).describe('Pages of a PDF that are read.'),
 });
 export type DocumentsSection = z.infer<typeof DocumentsSection>;
 
 /** Bounds of images, audio, video and files in chat content. */
-export const MediaSection = z.strictObject({
-  timeoutMs: count(20_000, 600_000),
-  maxImageBytes: count(25_000_000, 1_000_000_000),
-  maxAudioBytes: count(25_000_000, 1_000_000_000),
-  maxVideoBytes: count(50_000_000, 1_000_000_000),
-  maxFileBytes: count(25_000_000, 1_000_000_000),
-  maxRequestBytes: count(100_000_000, 4_000_000_000),
+export const ContentSection = z.strictObject({
+  timeoutMs: count(20_000, 600_000).describe('Limit for fetching one item.'),
+  maxImageBytes: count(25_000_000, 1_000_000_000).describe('Size of an image.'),
+  maxAudioBytes: count(25_000_000, 1_000_000_000).describe('Size of a sound.'),
+  maxVideoBytes: count(50_000_000, 1_000_000_000).describe('Size of a video.'),
+  maxFileBytes: count(25_000_000, 1_000_000_000).describe('Size of a file.'),
+  maxRequestBytes: count(100_000_000, 4_000_000_000).describe(
+    'Size of all media that one request has fetched.',
+  ),
 });
-export type MediaSection = z.infer<typeof MediaSection>;
+export type ContentSection = z.infer<typeof ContentSection>;
 
 const text = (max: number): z.ZodString => z.string().max(max);
 const time = z.union([z.iso.datetime({ offset: true }), z.iso.date()]);
@@ -97,8 +108,13 @@ export const PersonaSection = z.strictObject({
 export type PersonaSection = z.infer<typeof PersonaSection>;
 
 export const PersonasSection = z.strictObject({
-  /** A folder of `.md` files (YAML between `---` lines, then the prompt) and `.yaml` files. */
-  folder: z.string().min(1).optional(),
-  list: z.array(PersonaSection).default([]),
+  folder: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      'A folder of `.md` files (YAML between `---` lines, then the prompt) and `.yaml` files.',
+    ),
+  list: z.array(PersonaSection).default([]).describe('Personas written here.'),
 });
 export type PersonasSection = z.infer<typeof PersonasSection>;

@@ -37,13 +37,16 @@ after(() => documents.close());
 async function watched<T>(work: () => Promise<T>): Promise<T> {
   const delay = monitorEventLoopDelay({ resolution: 2 });
   const startedMs = performance.now();
+  const cpu = process.threadCpuUsage();
   delay.enable();
   const result = await work();
   delay.disable();
   const tookMs = performance.now() - startedMs;
   assert.ok(tookMs < MAX_BOMB_MS, `took ${tookMs} ms`);
-  const p99Ms = delay.percentile(99) / 1e6;
-  assert.ok(p99Ms < MAX_LOOP_DELAY_MS, `the loop was held for ${p99Ms} ms`);
+  const { user, system } = process.threadCpuUsage(cpu);
+  // On a crowded machine the loop also waits for its turn: it was held no longer than it computed.
+  const heldMs = Math.min(delay.percentile(99) / 1e6, (user + system) / 1e3);
+  assert.ok(heldMs < MAX_LOOP_DELAY_MS, `the loop was held for ${heldMs} ms`);
   return result;
 }
 

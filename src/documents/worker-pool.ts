@@ -10,6 +10,7 @@ import { assert } from '../kernel/assert.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
+import { siblingUrl } from '../kernel/sibling.ts';
 import { encodeFrame, type Frame, FrameReader } from './frames.ts';
 import type { Job, JobHeader, ReplyHeader, WorkerRole } from './jobs.ts';
 
@@ -157,7 +158,6 @@ export class WorkerPool {
 
   #spawn(): Process {
     const { role, memoryMb } = this.#options;
-    const file = import.meta.url.endsWith('.ts') ? './worker-process.ts' : './worker-process.js';
     const flags = [
       `--max-old-space-size=${Math.floor(memoryMb * HEAP_SHARE)}`,
       '--permission',
@@ -165,7 +165,7 @@ export class WorkerPool {
       '--allow-worker',
       '--no-warnings',
     ];
-    const entry = fileURLToPath(new URL(file, import.meta.url));
+    const entry = fileURLToPath(siblingUrl(import.meta.url, 'worker-process'));
     const memoryBytes = memoryMb * 1_000_000;
     const parameters = [role, String(memoryBytes), String(process.pid)];
     const child = spawn(process.execPath, [...flags, entry, ...parameters], {

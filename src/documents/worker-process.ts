@@ -8,6 +8,7 @@
 import { createWriteStream } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { assert } from '../kernel/assert.ts';
+import { siblingUrl } from '../kernel/sibling.ts';
 import { encodeFrame, FrameReader } from './frames.ts';
 import type { JobHeader, RunJob } from './jobs.ts';
 import type { WatchdogData } from './worker-watchdog.ts';
@@ -32,8 +33,7 @@ function startWatchdog(deadline: SharedArrayBuffer): Worker {
     parentPid: Number(parentPid),
     deadline,
   };
-  const file = import.meta.url.endsWith('.ts') ? './worker-watchdog.ts' : './worker-watchdog.js';
-  return new Worker(new URL(file, import.meta.url), { workerData });
+  return new Worker(siblingUrl(import.meta.url, 'worker-watchdog'), { workerData });
 }
 
 /** Node 26 can give up a permission for good; older ones keep reading, and nothing else. */

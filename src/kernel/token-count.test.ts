@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { countTokens as countCl100k } from 'gpt-tokenizer/encoding/cl100k_base';
 import { countTokens as countO200k } from 'gpt-tokenizer/encoding/o200k_base';
-import { promptTokensAtMost, tokensAbout, tokensAtMost } from './token-count.ts';
+import { tokensAbout, tokensAtMost } from './token-count.ts';
 
 const PLAIN = { disallowedSpecial: new Set<string>() };
 
@@ -32,13 +32,4 @@ test('the fair guess is near the truth for prose and is what the specification c
   assert.equal(tokensAbout('x'.repeat(27_594)), 8_192); // ceil(27594 / 3.2 * 0.95)
   assert.equal(tokensAbout('x'.repeat(27_596)), 8_193);
   assert.equal(tokensAbout(''), 0);
-});
-
-test('a prompt is bounded by its bytes, its allowances and the context', () => {
-  assert.equal(promptTokensAtMost({ textBytes: 100, messages: 2 }), 100 + 32 + 256);
-  assert.equal(
-    promptTokensAtMost({ textBytes: 0, messages: 1, toolBytes: 10, mediaTokens: 5 }),
-    16 + 256 + 512 + 20 + 5,
-  );
-  assert.equal(promptTokensAtMost({ textBytes: 1e9, messages: 1, contextTokens: 4096 }), 4096);
 });

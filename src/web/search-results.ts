@@ -1,6 +1,6 @@
 /**
  * What a search found, the same for every provider: bounded, without markup, http(s) only. And the
- * shapes in which callers get it: citations, and the documents tool call (decisions 8).
+ * shapes in which callers get it: citations, and documents (decisions 8).
  */
 
 export interface SearchResult {
@@ -45,32 +45,24 @@ export function citationsOf(results: readonly SearchResult[]): SearchResult[] {
   return results.map((result) => ({ ...result }));
 }
 
-export interface DocumentsToolCall {
-  readonly id: 'web_search_call';
-  readonly type: 'function';
-  readonly function: { readonly name: string; readonly arguments: string };
+/** One document of the tool call `<service>_web_search_documents`. */
+export interface FoundDocument {
+  readonly id: string;
+  readonly title: string;
+  readonly url: string;
+  readonly snippet: string;
+  readonly published_at: string | null;
 }
 
-/** The tool call that hands search results to a caller as documents. */
-export function documentsToolCall(
-  results: readonly SearchResult[],
-  serviceName: string,
-): DocumentsToolCall {
-  const documents = results.map((result, index) => ({
+/** The documents of `return_search_results_as_documents`; ids are the numbers of the citations. */
+export function documentsOf(results: readonly SearchResult[]): FoundDocument[] {
+  return results.map(({ title, url, content, date }, index) => ({
     id: String(index),
-    title: result.title,
-    url: result.url,
-    snippet: result.content,
-    published_at: result.date ?? null,
+    title,
+    url,
+    snippet: content,
+    published_at: date ?? null,
   }));
-  return {
-    id: 'web_search_call',
-    type: 'function',
-    function: {
-      name: `${serviceName}_web_search_documents`,
-      arguments: JSON.stringify({ documents }),
-    },
-  };
 }
 
 function isWebUrl(url: string): boolean {

@@ -7,7 +7,7 @@ import { type LogLine, memoryLog, silentLog } from '../kernel/log.ts';
 import { createGuard } from '../net/guard.ts';
 import {
   citationsOf,
-  documentsToolCall,
+  documentsOf,
   findUrls,
   openWeb,
   pagesPrompt,
@@ -295,26 +295,17 @@ test('search results reach the model fenced and numbered, with rules to cite whe
   assert.match(searchPrompt([], { citations: true, today: '2026-11-21' }), /found nothing/);
 });
 
-test('citations and the documents tool call have the shapes of the contract', () => {
+test('citations and documents have the shapes of the contract', () => {
   assert.deepEqual(citationsOf(RESULTS), RESULTS);
-  const call = documentsToolCall(RESULTS, 'svc');
-  assert.equal(call.id, 'web_search_call');
-  assert.equal(call.function.name, 'svc_web_search_documents');
-  const parsed = JSON.parse(call.function.arguments) as { documents: unknown[] };
-  assert.deepEqual(parsed.documents[0], {
+  const [first, second] = documentsOf(RESULTS);
+  assert.deepEqual(first, {
     id: '0',
     title: 'One',
     url: 'https://one.example/',
     snippet: 'First',
     published_at: '2026-04-30',
   });
-  assert.deepEqual(Object.keys(parsed.documents[1] as object), [
-    'id',
-    'title',
-    'url',
-    'snippet',
-    'published_at',
-  ]);
+  assert.deepEqual([second?.id, second?.published_at], ['1', null]);
 });
 
 test('the search tool keeps clear of the tools of the caller, and its calls are read', () => {

@@ -30,8 +30,8 @@ export type { PageToRead, ReadPage, ScrapedPage, ScrapeOptions, ScrapeSettings }
 export { type SearchOutcome, type SearchSettings, shortenQuery } from './search.ts';
 export {
   citationsOf,
-  documentsToolCall,
-  type DocumentsToolCall,
+  documentsOf,
+  type FoundDocument,
   type SearchResult,
 } from './search-results.ts';
 
