@@ -23,7 +23,9 @@ const Upstream = z.strictObject({
 
 export const RpcSection = z.strictObject({
   enabled: z.boolean().default(true),
-  networks: z.record(z.string(), z.strictObject({ upstreams: z.array(Upstream).max(20) })).default({}),
+  networks: z
+    .record(z.string(), z.strictObject({ upstreams: z.array(Upstream).max(20) }))
+    .default({}),
   publicNodes: z.boolean().default(true),
   /** Optional methods to allow, by name. */
   allow: z.array(z.string()).default([]),

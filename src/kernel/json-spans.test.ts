@@ -27,25 +27,36 @@ const envelope = fc.record(
 
 test('members of any request are found where JSON.parse sees them', () => {
   fc.assert(
-    fc.property(fc.array(envelope, { maxLength: 6 }), spacing, fc.nat(3), (items, space, indent) => {
-      const bytes = Buffer.from(space + JSON.stringify(items, undefined, indent) + space);
-      const scan = scanRequest(bytes, MAX_ITEMS);
-      assert.ok(scan.ok && scan.isBatch);
-      assert.equal(scan.items.length, items.length);
-      for (const [index, item] of scan.items.entries()) {
-        const parsed = JSON.parse(bytes.toString('utf8', item.start, item.end)) as Record<string, unknown>;
-        assert.deepEqual(slice(bytes, item.methodStart, item.methodEnd), parsed['method']);
-        assert.deepEqual(slice(bytes, item.paramsStart, item.paramsEnd), parsed['params']);
-        assert.deepEqual(slice(bytes, item.idStart, item.idEnd), parsed['id']);
-        assert.deepEqual(slice(bytes, item.versionStart, item.versionEnd), parsed['jsonrpc']);
-        assert.deepEqual(parsed, JSON.parse(JSON.stringify(items[index])));
-      }
-    }),
+    fc.property(
+      fc.array(envelope, { maxLength: 6 }),
+      spacing,
+      fc.nat(3),
+      (items, space, indent) => {
+        const bytes = Buffer.from(space + JSON.stringify(items, undefined, indent) + space);
+        const scan = scanRequest(bytes, MAX_ITEMS);
+        assert.ok(scan.ok && scan.isBatch);
+        assert.equal(scan.items.length, items.length);
+        for (const [index, item] of scan.items.entries()) {
+          const parsed = JSON.parse(bytes.toString('utf8', item.start, item.end)) as Record<
+            string,
+            unknown
+          >;
+          assert.deepEqual(slice(bytes, item.methodStart, item.methodEnd), parsed['method']);
+          assert.deepEqual(slice(bytes, item.paramsStart, item.paramsEnd), parsed['params']);
+          assert.deepEqual(slice(bytes, item.idStart, item.idEnd), parsed['id']);
+          assert.deepEqual(slice(bytes, item.versionStart, item.versionEnd), parsed['jsonrpc']);
+          assert.deepEqual(parsed, JSON.parse(JSON.stringify(items[index])));
+        }
+      },
+    ),
   );
 });
 
 test('a request is accepted exactly when JSON.parse accepts it', () => {
-  const mutation = fc.record({ at: fc.nat(), byte: fc.constantFrom(...'{}[],:"\\0123eE.+-ntfu \u0001é') });
+  const mutation = fc.record({
+    at: fc.nat(),
+    byte: fc.constantFrom(...'{}[],:"\\0123eE.+-ntfu \u0001é'),
+  });
   fc.assert(
     fc.property(envelope, fc.array(mutation, { maxLength: 3 }), (item, mutations) => {
       let text = JSON.stringify(item);
@@ -62,7 +73,8 @@ test('a request is accepted exactly when JSON.parse accepts it', () => {
 });
 
 test('every cut of a request is refused', () => {
-  const whole = '[{"jsonrpc":"2.0","id":"\\u00e9","method":"a","params":[{"b":[1.5e-7,null,true]}]}]';
+  const whole =
+    '[{"jsonrpc":"2.0","id":"\\u00e9","method":"a","params":[{"b":[1.5e-7,null,true]}]}]';
   assert.ok(scanRequest(Buffer.from(whole), MAX_ITEMS).ok);
   for (let size = 0; size < whole.length; size += 1) {
     assert.equal(scanRequest(Buffer.from(whole.slice(0, size)), MAX_ITEMS).ok, false);
@@ -87,7 +99,10 @@ test('spellings that two parsers could read differently are refused', () => {
   const escaped = Buffer.from('{"\\u006dethod":"eth_\\u0063all"}');
   const scan = scanRequest(escaped, MAX_ITEMS);
   assert.ok(scan.ok);
-  assert.equal(spanString(escaped, scan.items[0]!.methodStart, scan.items[0]!.methodEnd), 'eth_call');
+  assert.equal(
+    spanString(escaped, scan.items[0]!.methodStart, scan.items[0]!.methodEnd),
+    'eth_call',
+  );
 });
 
 test('depth, count, encoding and kind are bounded with their own reasons', () => {
@@ -106,32 +121,51 @@ test('depth, count, encoding and kind are bounded with their own reasons', () =>
 });
 
 const reply = fc.record(
-  { jsonrpc: fc.constant('2.0'), id: fc.jsonValue(), result: fc.jsonValue(), error: fc.jsonValue() },
+  {
+    jsonrpc: fc.constant('2.0'),
+    id: fc.jsonValue(),
+    result: fc.jsonValue(),
+    error: fc.jsonValue(),
+  },
   { requiredKeys: [] },
 );
 
 test('members of any reply are found, however long its strings are', () => {
   const longText = fc.string({ unit: fc.constantFrom('\\', '"', 'x', 'é', '\n'), maxLength: 200 });
   fc.assert(
-    fc.property(fc.array(fc.tuple(reply, longText), { maxLength: 5 }), fc.nat(2), (pairs, indent) => {
-      const items = pairs.map(([item, text]) => ({ extra: text, ...item, [text]: [text, { text }] }));
-      const bytes = Buffer.from(JSON.stringify(items, undefined, indent));
-      const scan = scanReply(bytes);
-      assert.ok(scan.ok && scan.isBatch);
-      assert.equal(scan.items.length, items.length);
-      for (const item of scan.items) {
-        const parsed = JSON.parse(bytes.toString('utf8', item.start, item.end)) as Record<string, unknown>;
-        assert.deepEqual(slice(bytes, item.idStart, item.idEnd), parsed['id']);
-        assert.deepEqual(slice(bytes, item.resultStart, item.resultEnd), parsed['result']);
-        assert.deepEqual(slice(bytes, item.errorStart, item.errorEnd), parsed['error']);
-      }
-    }),
+    fc.property(
+      fc.array(fc.tuple(reply, longText), { maxLength: 5 }),
+      fc.nat(2),
+      (pairs, indent) => {
+        const items = pairs.map(([item, text]) => ({
+          extra: text,
+          ...item,
+          [text]: [text, { text }],
+        }));
+        const bytes = Buffer.from(JSON.stringify(items, undefined, indent));
+        const scan = scanReply(bytes);
+        assert.ok(scan.ok && scan.isBatch);
+        assert.equal(scan.items.length, items.length);
+        for (const item of scan.items) {
+          const parsed = JSON.parse(bytes.toString('utf8', item.start, item.end)) as Record<
+            string,
+            unknown
+          >;
+          assert.deepEqual(slice(bytes, item.idStart, item.idEnd), parsed['id']);
+          assert.deepEqual(slice(bytes, item.resultStart, item.resultEnd), parsed['result']);
+          assert.deepEqual(slice(bytes, item.errorStart, item.errorEnd), parsed['error']);
+        }
+      },
+    ),
   );
 });
 
 test('every cut of a reply is seen as cut', () => {
   const whole = Buffer.from(
-    JSON.stringify([{ id: 1, result: { text: `${'ab\\"'.repeat(40)}`, list: [[{}]] } }, { id: 2, error: {} }]),
+    JSON.stringify([
+      { id: 1, result: { text: `${'ab\\"'.repeat(40)}`, list: [[{}]] } },
+      { id: 2, error: {} },
+    ]),
   );
   assert.ok(scanReply(whole).ok);
   for (let size = 0; size < whole.length; size += 1) {

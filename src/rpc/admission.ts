@@ -43,17 +43,29 @@ export function admitBody(catalogue: Catalogue, slug: string, body: Buffer): Adm
       canRetry: false,
     });
   }
-  if (isBlank(body)) throw refusal('The body is empty: send a JSON-RPC request or an array of them');
+  if (isBlank(body))
+    throw refusal('The body is empty: send a JSON-RPC request or an array of them');
   const scan = scanRequest(body, MAX_BATCH_ITEMS);
   if (!scan.ok) throw scanFault(scan);
   if (scan.items.length === 0) throw refusal('The batch is empty: send 1 to 100 requests');
-  for (const [index, span] of scan.items.entries()) checkItem(body, span, scan.isBatch ? index : undefined);
-  return { network, body, isBatch: scan.isBatch, ...resolveCalls(catalogue, network, body, scan.items) };
+  for (const [index, span] of scan.items.entries()) {
+    checkItem(network, body, span, scan.isBatch ? index : undefined);
+  }
+  return {
+    network,
+    body,
+    isBatch: scan.isBatch,
+    ...resolveCalls(catalogue, network, body, scan.items),
+  };
 }
 
 /** What an idempotency key is bound to: the exact bytes and the network. */
 export function admissionFingerprint(admission: Admission): string {
-  return createHash('sha256').update(admission.network.slug).update('\n').update(admission.body).digest('hex');
+  return createHash('sha256')
+    .update(admission.network.slug)
+    .update('\n')
+    .update(admission.body)
+    .digest('hex');
 }
 
 /** The id bytes of a call as the caller sent them; a call without an id is answered with null. */
@@ -65,13 +77,20 @@ export function callerId(admission: Admission, call: Call): Buffer {
 const NULL_ID = Buffer.from('null');
 const LETTER_N = 0x6e;
 const QUOTE = 0x22;
+const OPEN_ARRAY = 0x5b;
+const OPEN_OBJECT = 0x7b;
 
 /** Whether the caller sent an id that a node would echo. */
 export function hasOwnId(body: Buffer, span: RequestSpan): boolean {
   return span.idStart >= 0 && body[span.idStart] !== LETTER_N;
 }
 
-function checkItem(body: Buffer, span: RequestSpan, index: number | undefined): void {
+function checkItem(
+  network: Network,
+  body: Buffer,
+  span: RequestSpan,
+  index: number | undefined,
+): void {
   const at = index === undefined ? '' : ` of item ${index}`;
   function fail(field: string, message: string): Fault {
     return invalidField(index === undefined ? [field] : [String(index), field], message);
@@ -84,11 +103,14 @@ function checkItem(body: Buffer, span: RequestSpan, index: number | undefined): 
   }
   if (!hasOwnId(body, span)) {
     // Without an id a batch item cannot be correlated with its answer.
-    if (index !== undefined) throw fail('id', `The member "id"${at} is required in a batch: a number or a string`);
+    if (index !== undefined)
+      throw fail('id', `The member "id"${at} is required in a batch: a number or a string`);
   } else if (!isIdByte(body[span.idStart])) {
     throw fail('id', `The member "id"${at} must be a number or a string`);
   }
-  if (span.paramsStart >= 0 && body[span.paramsStart] !== 0x5b) {
+  const first = span.paramsStart < 0 ? OPEN_ARRAY : body[span.paramsStart];
+  // Starknet's own interface takes params by name too, and starknet.js sends no others.
+  if (first !== OPEN_ARRAY && !(first === OPEN_OBJECT && network.family === 'starknet')) {
     throw fail('params', `The member "params"${at} must be an array`);
   }
 }
@@ -125,7 +147,10 @@ function resolveCalls(
 /** The advice for each kind of refused method, in the order in which it is given. */
 const ADVICE: readonly (readonly [RefusalKind, string])[] = [
   ['filter', 'filters need a node that remembers the caller: use eth_getLogs instead'],
-  ['key', 'this proxy holds no keys and does not mine: sign locally and use eth_sendRawTransaction'],
+  [
+    'key',
+    'this proxy holds no keys and does not mine: sign locally and use eth_sendRawTransaction',
+  ],
   ['admin', 'administration of a node is not offered'],
   ['removed', 'this method was removed from Solana: use its successor in the Solana documentation'],
   ['family', 'this method belongs to another family of chains'],
@@ -163,7 +188,9 @@ function scanFault(scan: ScanFailure): Fault {
     case 'item':
       return refusal('Every request must be a JSON object with "jsonrpc", "method" and "id"');
     case 'member':
-      return refusal(`The member "${scan.member ?? ''}" appears twice or in another case: write it once, in lower case`);
+      return refusal(
+        `The member "${scan.member ?? ''}" appears twice or in another case: write it once, in lower case`,
+      );
     case 'depth':
       return refusal('The body is nested too deeply');
     case 'encoding':
@@ -177,11 +204,16 @@ function scanFault(scan: ScanFailure): Fault {
 }
 
 function refusal(message: string): Fault {
-  return new Fault('INVALID_REQUEST', { message, details: { _errors: [message] }, canRetry: false });
+  return new Fault('INVALID_REQUEST', {
+    message,
+    details: { _errors: [message] },
+    canRetry: false,
+  });
 }
 
 function isBlank(body: Buffer): boolean {
-  for (const byte of body) if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) return false;
+  for (const byte of body)
+    if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) return false;
   return true;
 }
 

@@ -85,7 +85,10 @@ export class AnswerCache {
     const before = this.#kept.get(key);
     if (before !== undefined) this.#drop(key, before);
     const untilMs = this.#clock.monotonicMs() + (sharing === 'static' ? STATIC_MS : BY_HASH_MS);
-    this.#kept.set(key, { result: Buffer.from(answer.bytes.subarray(resultStart, resultEnd)), untilMs });
+    this.#kept.set(key, {
+      result: Buffer.from(answer.bytes.subarray(resultStart, resultEnd)),
+      untilMs,
+    });
     this.#sizeBytes += sizeBytes;
     for (const [oldest, kept] of this.#kept) {
       if (this.#sizeBytes <= this.#settings.maxBytes) break;

@@ -22,7 +22,8 @@ export interface RpcAnswer {
 export const INTERNAL_ERROR_CODE = -32603;
 export const INVALID_REQUEST_CODE = -32600;
 export const UNANSWERED_MESSAGE = 'No node answered this item; it was not billed';
-export const TOO_LARGE_MESSAGE = 'The answer is larger than the limit of this service; ask for less; it was not billed';
+export const TOO_LARGE_MESSAGE =
+  'The answer is larger than the limit of this service; ask for less; it was not billed';
 export const REFUSED_MESSAGE = 'The node refused this request';
 
 /**
@@ -35,7 +36,9 @@ export function unansweredFault(last: AskFault | undefined, isAnyOpen: boolean):
       message: 'The answer of the node is larger than the limit of this service: ask for less',
     });
   }
-  return new Fault(last === undefined || !isAnyOpen ? 'RPC_NETWORK_UNAVAILABLE' : 'RPC_UPSTREAM_FAILED');
+  return new Fault(
+    last === undefined || !isAnyOpen ? 'RPC_NETWORK_UNAVAILABLE' : 'RPC_UPSTREAM_FAILED',
+  );
 }
 
 /**

@@ -60,7 +60,10 @@ export interface AskFault {
   readonly isAborted: boolean;
 }
 
-export type OneReply = { readonly kind: 'answer'; readonly answer: ItemAnswer } | StreamAnswer | AskFault;
+export type OneReply =
+  | { readonly kind: 'answer'; readonly answer: ItemAnswer }
+  | StreamAnswer
+  | AskFault;
 
 export type ManyReply =
   | {
@@ -102,7 +105,10 @@ export async function askOne(
   const verdict = judgeItem(reply.body, item, reply.status, run.network.family);
   if (verdict.kind === 'fault') return fail(upstream, verdict.fault);
   upstream.noteAnswer(startedMs);
-  return { kind: 'answer', answer: toAnswer(reply.body, item, verdict, isSameId(reply.body, item, expectedId)) };
+  return {
+    kind: 'answer',
+    answer: toAnswer(reply.body, item, verdict, isSameId(reply.body, item, expectedId)),
+  };
 }
 
 /** Asks a batch whose items carry `expectedIds`, distinct numbers in their plain spelling. */
@@ -114,7 +120,14 @@ export async function askMany(
   options: AskOptions,
 ): Promise<ManyReply> {
   const startedMs = run.clock.monotonicMs();
-  const reply = await exchange(run, upstream, body, expectedIds.length, run.maxBatchReplyBytes, options);
+  const reply = await exchange(
+    run,
+    upstream,
+    body,
+    expectedIds.length,
+    run.maxBatchReplyBytes,
+    options,
+  );
   if ('kind' in reply) return reply;
   const scan = scanReply(reply.body);
   if (!scan.ok) return fail(upstream, statusFault(reply));
@@ -124,7 +137,12 @@ export async function askMany(
     const verdict = first && judgeItem(reply.body, first, reply.status, run.network.family);
     if (verdict?.kind === 'fault') return fail(upstream, verdict.fault);
     upstream.noteAnswer(startedMs);
-    return { kind: 'items', answers: expectedIds.map(() => undefined), isIrregular: true, whole: undefined };
+    return {
+      kind: 'items',
+      answers: expectedIds.map(() => undefined),
+      isIrregular: true,
+      whole: undefined,
+    };
   }
   return matchItems(run, upstream, reply, scan.items, expectedIds, startedMs);
 }
@@ -150,7 +168,10 @@ function matchItems(
     if (expected === undefined || !isSpan(body, item.idStart, item.idEnd, expected)) {
       isInOrder = false;
       positions ??= new Map(expectedIds.map((id, at) => [id.toString('latin1'), at]));
-      position = item.idStart < 0 ? undefined : positions.get(body.toString('latin1', item.idStart, item.idEnd));
+      position =
+        item.idStart < 0
+          ? undefined
+          : positions.get(body.toString('latin1', item.idStart, item.idEnd));
     }
     if (position === undefined || seen[position] === 1) {
       // An answer to nobody, or a second answer: neither may be trusted to be the right one.
@@ -182,7 +203,8 @@ async function exchange(
 ): Promise<PostReply | AskFault> {
   if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
   while (!upstream.takeRate(calls)) {
-    if (!options.mayWait || run.clock.monotonicMs() + RATE_WAIT_MS >= run.deadlineMs) return unsent('quota');
+    if (!options.mayWait || run.clock.monotonicMs() + RATE_WAIT_MS >= run.deadlineMs)
+      return unsent('quota');
     await run.clock.sleep(RATE_WAIT_MS);
   }
   const leftMs = run.deadlineMs - run.clock.monotonicMs();
@@ -191,7 +213,9 @@ async function exchange(
   upstream.health.noteStart();
   try {
     const reply = await upstream.post(body, {
-      timeoutMs: Math.ceil(Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs ?? leftMs)),
+      timeoutMs: Math.ceil(
+        Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs ?? leftMs),
+      ),
       headBytes: run.headBytes,
       maxBytes,
       canStream: options.canStream,
@@ -215,7 +239,12 @@ function transportFault(upstream: Upstream, error: unknown): AskFault {
   return { kind: 'fault', fault, isSent: error.isSent, isAborted };
 }
 
-function judgeStream(upstream: Upstream, reply: PostReply, rest: Readable, startedMs: number): OneReply {
+function judgeStream(
+  upstream: Upstream,
+  reply: PostReply,
+  rest: Readable,
+  startedMs: number,
+): OneReply {
   const peek = peekReply(reply.body);
   if (peek.first === 'none') {
     rest.destroy();
@@ -235,11 +264,20 @@ function judgeStream(upstream: Upstream, reply: PostReply, rest: Readable, start
 function toAnswer(
   bytes: Buffer,
   span: ReplySpan,
-  verdict: { readonly kind: 'result'; readonly isNull: boolean } | { readonly kind: 'error'; readonly error: NodeError },
+  verdict:
+    | { readonly kind: 'result'; readonly isNull: boolean }
+    | { readonly kind: 'error'; readonly error: NodeError },
   isKnownId: boolean,
 ): ItemAnswer {
-  if (verdict.kind === 'error') return { outcome: 'error', bytes, span, isNull: false, error: verdict.error };
-  return { outcome: isKnownId ? 'success' : 'unknown-id', bytes, span, isNull: verdict.isNull, error: undefined };
+  if (verdict.kind === 'error')
+    return { outcome: 'error', bytes, span, isNull: false, error: verdict.error };
+  return {
+    outcome: isKnownId ? 'success' : 'unknown-id',
+    bytes,
+    span,
+    isNull: verdict.isNull,
+    error: undefined,
+  };
 }
 
 /** The same id, be it spelled otherwise or rounded to a double on its way through the node. */

@@ -8,7 +8,8 @@ import type { Admission, Call } from './admission.ts';
 import type { ItemAnswer } from './ask.ts';
 
 const METHOD = 'eth_sendRawTransaction';
-const ALREADY_KNOWN = /already known|already imported|known transaction|already exists|alreadyknown|already in (the )?(mem)?pool/i;
+const ALREADY_KNOWN =
+  /already known|already imported|known transaction|already exists|alreadyknown|already in (the )?(mem)?pool/i;
 const NONCE_USED = /nonce (is )?too low|old ?nonce|nonce has already been used|invalid nonce/i;
 const RAW_TRANSACTION = /^0x(?:[0-9a-f]{2})+$/i;
 /** EIP-4844: blob transactions travel with their blobs, which are no part of the hash. */
@@ -47,7 +48,9 @@ export function transactionHash(admission: Admission, call: Call): string | unde
   const { paramsStart, paramsEnd } = call.span;
   if (paramsStart < 0) return undefined;
   // Admission checked that the span is a JSON array.
-  const params = JSON.parse(admission.body.toString('utf8', paramsStart, paramsEnd)) as readonly unknown[];
+  const params = JSON.parse(
+    admission.body.toString('utf8', paramsStart, paramsEnd),
+  ) as readonly unknown[];
   const [raw] = params;
   if (typeof raw !== 'string' || !RAW_TRANSACTION.test(raw)) return undefined;
   const hashed = hashedBytes(Buffer.from(raw.slice(2), 'hex'));

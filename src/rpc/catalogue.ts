@@ -47,7 +47,14 @@ export interface Network {
 }
 
 /** Why a method is refused; each reason has its own sentence. */
-export type RefusalKind = 'websocket' | 'filter' | 'key' | 'admin' | 'removed' | 'family' | 'unlisted';
+export type RefusalKind =
+  | 'websocket'
+  | 'filter'
+  | 'key'
+  | 'admin'
+  | 'removed'
+  | 'family'
+  | 'unlisted';
 
 export type Resolution =
   | { readonly ok: true; readonly method: Method }
@@ -79,13 +86,19 @@ interface PrefixRule {
 /** Names that a prefix rule may cover; anything else never reaches a node. */
 const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/;
 /** WebSocket-only names of all families, listed or not. */
-const WEBSOCKET_NAME = /^(eth_(un)?subscribe|starknet_(subscri(be|ption)[A-Z].*|unsubscribe)|[a-z][A-Za-z]*(Subscribe|Unsubscribe))$/;
+const WEBSOCKET_NAME =
+  /^(eth_(un)?subscribe|starknet_(subscri(be|ption)[A-Z].*|unsubscribe)|[a-z][A-Za-z]*(Subscribe|Unsubscribe))$/;
 /** Verbs of unlisted names that change the chain: such a call is never sent twice. */
 const WRITING_NAME = /_(send|add|submit|set)/;
 
 /** Reads the data files; `allow` names optional methods that the operator switches on. */
 export function createCatalogue(allow: readonly string[] = []): Catalogue {
-  const networks = new Map(Object.entries(networkData).map(([slug, row]) => [slug, { slug, ...row, family: familyOf(row.family) }]));
+  const networks = new Map(
+    Object.entries(networkData).map(([slug, row]) => [
+      slug,
+      { slug, ...row, family: familyOf(row.family) },
+    ]),
+  );
   const rows: readonly MethodRow[] = methodData.methods;
   const allowed = new Set(allow);
   const listed = new Map<string, { readonly method: Method; readonly isOn: boolean }>();
@@ -129,7 +142,9 @@ function refusalOf(name: string): RefusalKind | undefined {
   if (WEBSOCKET_NAME.test(name)) return 'websocket';
   for (const group of methodData.refused) {
     for (const pattern of group.names) {
-      const isMatch = pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : name === pattern;
+      const isMatch = pattern.endsWith('*')
+        ? name.startsWith(pattern.slice(0, -1))
+        : name === pattern;
       if (isMatch) return refusalKind(group.kind);
     }
   }

@@ -29,7 +29,9 @@ const LETTER_N = 0x6e;
 /** Codes that always speak about the call, never about the node's account or load. */
 const FINAL_CODES = new Set([3, -32700, -32601, -32602]);
 /** Solana: preflight failure, signature verification, skipped slots, unsupported version. */
-const SOLANA_FINAL_CODES = new Set([-32002, -32003, -32004, -32007, -32009, -32013, -32015, -32016]);
+const SOLANA_FINAL_CODES = new Set([
+  -32002, -32003, -32004, -32007, -32009, -32013, -32015, -32016,
+]);
 const QUOTA_CODES = new Set([429, -32029, -32097]);
 /** EIP-1474 "limit exceeded"; on Solana "node is unhealthy". */
 const LIMIT_CODE = -32005;
@@ -37,14 +39,20 @@ const LIMIT_CODE = -32005;
 const REQUEST_LIMIT_CODE = -32007;
 
 /** Limits on what a call asks for, not on how often: the caller can narrow the call. */
-const NARROW_THE_CALL = /more than|block range|range (is )?too|response size|too many results|log response|max results/i;
+const NARROW_THE_CALL =
+  /more than|block range|range (is )?too|response size|too many results|log response|max results/i;
 const QUOTA_TEXT =
   /rate.?limit|too many requests|request limit|over capacity|capacity (limit|exceeded)|exceeded .{0,20}(quota|capacity|compute units|plan)|quota (exceeded|reached)|daily (request|limit)|compute units|credits? (exhausted|limit)|usage limit|throttl/i;
 const AUTH_TEXT =
   /api.?key|unauthori[sz]ed|not authori[sz]ed|forbidden|authenticat|billing|payment required|subscription|project id|access denied|insufficient credits|out of credits/i;
 
 /** Judges one item; `status` is that of the HTTP reply that carried it. */
-export function judgeItem(bytes: Buffer, item: ReplySpan, status: number, family: Family): ItemVerdict {
+export function judgeItem(
+  bytes: Buffer,
+  item: ReplySpan,
+  status: number,
+  family: Family,
+): ItemVerdict {
   const hasError = item.errorStart >= 0 && bytes[item.errorStart] !== LETTER_N;
   if (!hasError) {
     if (item.resultStart < 0) return { kind: 'fault', fault: 'broken' };

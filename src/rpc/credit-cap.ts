@@ -42,7 +42,11 @@ export class CreditCap {
   }
 
   /** Takes `credits` from the caller's window when the cap has room for all of them. */
-  async reserve(caller: string, credits: number, cap: number = CREDITS_PER_DAY): Promise<CreditOutcome> {
+  async reserve(
+    caller: string,
+    credits: number,
+    cap: number = CREDITS_PER_DAY,
+  ): Promise<CreditOutcome> {
     const minute = this.#minute();
     return this.#store.transaction(async (tx) => {
       if (await add(tx, caller, minute, credits, cap)) {
@@ -71,14 +75,20 @@ export class CreditCap {
       );
       // A minute that has left the window meanwhile took its credits with it.
       if (closed.length === 0) return;
-      await tx.query('UPDATE rpc_credit_window SET total = total - $2 WHERE caller = $1', [caller, back]);
+      await tx.query('UPDATE rpc_credit_window SET total = total - $2 WHERE caller = $1', [
+        caller,
+        back,
+      ]);
     }, NOT_DURABLE);
   }
 
   /** Credits that the caller used in the last 24 hours, reservations included. */
   async used(caller: string): Promise<number> {
     const minute = this.#minute();
-    return this.#store.transaction(async (tx) => Number((await roll(tx, caller, minute)).total), NOT_DURABLE);
+    return this.#store.transaction(
+      async (tx) => Number((await roll(tx, caller, minute)).total),
+      NOT_DURABLE,
+    );
   }
 
   /** Forgets minutes and callers that are out of every window; for the daily round. */
@@ -90,7 +100,8 @@ export class CreditCap {
         'DELETE FROM rpc_credit_window WHERE minute < $1 RETURNING caller',
         [before],
       );
-      for (const { caller } of idle) await tx.query('DELETE FROM rpc_credit WHERE caller = $1', [caller]);
+      for (const { caller } of idle)
+        await tx.query('DELETE FROM rpc_credit WHERE caller = $1', [caller]);
     }, NOT_DURABLE);
   }
 
@@ -99,7 +110,13 @@ export class CreditCap {
   }
 }
 
-async function add(tx: Queryable, caller: string, minute: number, credits: number, cap: number): Promise<boolean> {
+async function add(
+  tx: Queryable,
+  caller: string,
+  minute: number,
+  credits: number,
+  cap: number,
+): Promise<boolean> {
   const rows = await tx.query(
     `UPDATE rpc_credit_window SET total = total + $3, current = current + $3
      WHERE caller = $1 AND minute = $2 AND total + $3 <= $4 RETURNING total`,
@@ -108,7 +125,12 @@ async function add(tx: Queryable, caller: string, minute: number, credits: numbe
   return rows.length > 0;
 }
 
-async function subtractCurrent(tx: Queryable, caller: string, minute: number, back: number): Promise<boolean> {
+async function subtractCurrent(
+  tx: Queryable,
+  caller: string,
+  minute: number,
+  back: number,
+): Promise<boolean> {
   const rows = await tx.query(
     `UPDATE rpc_credit_window SET total = total - $3, current = current - $3
      WHERE caller = $1 AND minute = $2 RETURNING total`,
@@ -135,7 +157,10 @@ async function roll(tx: Queryable, caller: string, minute: number): Promise<Wind
     );
   }
   // A minute leaves only when all of it is older than 24 hours.
-  await tx.query('DELETE FROM rpc_credit WHERE caller = $1 AND minute < $2', [caller, minute - WINDOW_MINUTES]);
+  await tx.query('DELETE FROM rpc_credit WHERE caller = $1 AND minute < $2', [
+    caller,
+    minute - WINDOW_MINUTES,
+  ]);
   const [sum] = await tx.query<{ credits: bigint | null }>(
     'SELECT CAST(SUM(credits) AS BIGINT) AS credits FROM rpc_credit WHERE caller = $1',
     [caller],

@@ -20,7 +20,6 @@ export const RPC_MIGRATIONS: readonly Migration[] = [
         credits BIGINT NOT NULL,
         PRIMARY KEY (caller, minute)
       );
-      CREATE INDEX rpc_credit_minute ON rpc_credit (minute);
     `,
   },
 ];

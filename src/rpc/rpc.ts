@@ -47,7 +47,9 @@ export interface RpcUpstreamSettings {
 /** All optional but `networks`: what is left out has the default of the configuration page. */
 export interface RpcSettings {
   /** The operator's nodes by network; they take the place of the public ones of the same kind. */
-  readonly networks: Readonly<Record<string, { readonly upstreams: readonly RpcUpstreamSettings[] }>>;
+  readonly networks: Readonly<
+    Record<string, { readonly upstreams: readonly RpcUpstreamSettings[] }>
+  >;
   /** Whether networks without nodes of the operator use public ones. */
   readonly publicNodes?: boolean;
   /** Optional methods to allow. */
@@ -107,7 +109,10 @@ export class Rpc {
     this.#catalogue = createCatalogue(settings.allow ?? []);
     this.#budget = new ByteBudget(settings.replyMemoryBytes ?? DEFAULT_REPLY_MEMORY_BYTES);
     this.#cache = new AnswerCache(
-      { isMerging: settings.mergeHeadReads ?? true, maxBytes: settings.cacheBytes ?? DEFAULT_CACHE_BYTES },
+      {
+        isMerging: settings.mergeHeadReads ?? true,
+        maxBytes: settings.cacheBytes ?? DEFAULT_CACHE_BYTES,
+      },
       dependencies.clock,
     );
   }
@@ -175,12 +180,19 @@ export class Rpc {
     const own = this.#settings.networks[network.slug]?.upstreams ?? [];
     const hasOwnNode = own.some((one) => (one.kind ?? 'node') === 'node');
     const isPublic = (this.#settings.publicNodes ?? true) && !hasOwnNode;
-    const upstreams = own.map((one, index) => this.#upstream(network, one, `${network.slug}#${index + 1}`));
+    const upstreams = own.map((one, index) =>
+      this.#upstream(network, one, `${network.slug}#${index + 1}`),
+    );
     for (const [index, url] of (isPublic ? network.publicNodes : []).entries()) {
       const settings = { url, maxBatch: PUBLIC_MAX_BATCH, ratePerSecond: PUBLIC_RATE_PER_SECOND };
       upstreams.push(this.#upstream(network, settings, `${network.slug} public#${index + 1}`));
     }
-    const group = new UpstreamGroup(network, upstreams, this.#dependencies.clock, this.#dependencies.ids);
+    const group = new UpstreamGroup(
+      network,
+      upstreams,
+      this.#dependencies.clock,
+      this.#dependencies.ids,
+    );
     this.#groups.set(network.slug, group);
     return group;
   }
@@ -188,7 +200,11 @@ export class Rpc {
   #upstream(network: Network, settings: RpcUpstreamSettings, name: string): Upstream {
     const { clock, log } = this.#dependencies;
     const transport = undiciTransport(
-      { url: new URL(settings.url), headers: settings.headers ?? {}, connections: CONNECTIONS_PER_UPSTREAM },
+      {
+        url: new URL(settings.url),
+        headers: settings.headers ?? {},
+        connections: CONNECTIONS_PER_UPSTREAM,
+      },
       clock,
     );
     return new Upstream(

@@ -45,7 +45,11 @@ interface Pass {
 }
 
 /** Runs a batch. Throws a Fault when no node answered any of it. */
-export async function runBatch(run: RunContext, parts: RunParts, admission: Admission): Promise<RpcAnswer> {
+export async function runBatch(
+  run: RunContext,
+  parts: RunParts,
+  admission: Admission,
+): Promise<RpcAnswer> {
   const items: Item[] = admission.calls.map((call) => ({
     call,
     answer: undefined,
@@ -61,7 +65,9 @@ export async function runBatch(run: RunContext, parts: RunParts, admission: Admi
     if (same === undefined) kinds.set(kind, [item]);
     else same.push(item);
   }
-  const wholes = await Promise.all([...kinds].map(async ([kind, group]) => runKind(run, parts, admission, kind, group)));
+  const wholes = await Promise.all(
+    [...kinds].map(async ([kind, group]) => runKind(run, parts, admission, kind, group)),
+  );
   keepResults(parts, admission, items);
   return finish(run, parts, admission, items, wholes.length === 1 ? wholes[0] : undefined);
 }
@@ -80,11 +86,13 @@ async function runKind(
     const open = index === 0 ? items : items.filter(isOpen);
     if (open.length === 0 || run.clock.monotonicMs() >= run.deadlineMs) break;
     const pass: Pass = { run, admission, upstream, mayWait: index === candidates.length - 1 };
-    const isFirst = open.length === admission.calls.length && open.every((item) => item.answer === undefined);
+    const isFirst =
+      open.length === admission.calls.length && open.every((item) => item.answer === undefined);
     const reply = await askAll(pass, open);
     whole = isFirst ? reply : undefined;
     if (open.some((item) => item.answer !== undefined)) {
-      if (index === 0 || open.length === items.length) parts.group.stick(kind, parts.caller, upstream);
+      if (index === 0 || open.length === items.length)
+        parts.group.stick(kind, parts.caller, upstream);
       if (await recogniseBroadcasts(pass, open)) whole = undefined;
     }
     if (items.every((item) => !isOpen(item))) break;
@@ -124,7 +132,8 @@ async function askChunk(pass: Pass, items: readonly Item[]): Promise<Buffer | un
     : joinBatch(items.length, (slices, position) => {
         const item = items[position];
         const id = ids[position];
-        if (item !== undefined && id !== undefined) addRequest(slices, admission.body, item.call.span, id);
+        if (item !== undefined && id !== undefined)
+          addRequest(slices, admission.body, item.call.span, id);
       });
   const reply = await askMany(run, upstream, body, ids, askOptions(pass, items));
   if (reply.kind === 'fault') {
@@ -133,7 +142,11 @@ async function askChunk(pass: Pass, items: readonly Item[]): Promise<Buffer | un
   }
   for (const [position, item] of items.entries()) noteAnswer(item, reply.answers[position]);
   const missing = items.filter((item) => item.answer === undefined);
-  if (reply.isIrregular) await expand(pass, missing.filter((item) => mayRepeat(item.call)));
+  if (reply.isIrregular)
+    await expand(
+      pass,
+      missing.filter((item) => mayRepeat(item.call)),
+    );
   return isUntouched && missing.length === 0 ? reply.whole : undefined;
 }
 
@@ -145,7 +158,13 @@ async function expand(pass: Pass, items: readonly Item[]): Promise<undefined> {
     for (let item = queue.shift(); item !== undefined; item = queue.shift()) {
       const { span } = item.call;
       const body = admission.body.subarray(span.start, span.end);
-      const reply = await askOne(run, upstream, body, callerId(admission, item.call), askOptions(pass, [item]));
+      const reply = await askOne(
+        run,
+        upstream,
+        body,
+        callerId(admission, item.call),
+        askOptions(pass, [item]),
+      );
       if (reply.kind === 'fault') noteFault(item, reply);
       else if (reply.kind === 'answer') noteAnswer(item, reply.answer);
     }
@@ -154,7 +173,10 @@ async function expand(pass: Pass, items: readonly Item[]): Promise<undefined> {
   return undefined;
 }
 
-function askOptions(pass: Pass, items: readonly Item[]): { canStream: false; mayWait: boolean; timeoutMs?: number } {
+function askOptions(
+  pass: Pass,
+  items: readonly Item[],
+): { canStream: false; mayWait: boolean; timeoutMs?: number } {
   const isSecondOpinion = items.every((item) => item.answer !== undefined);
   for (const item of items) if (item.answer !== undefined) item.wasSecondOpinionAsked = true;
   if (!isSecondOpinion) return { canStream: false, mayWait: pass.mayWait };
@@ -173,14 +195,23 @@ function noteAnswer(item: Item, answer: ItemAnswer | undefined): void {
 function noteFault(item: Item, fault: AskFault): void {
   const before = item.last;
   // What a node refused as such stays refused, whatever the next node fails of.
-  item.last = { ...(before?.fault === 'refused' ? before : fault), isSent: fault.isSent || before?.isSent === true };
+  item.last = {
+    ...(before?.fault === 'refused' ? before : fault),
+    isSent: fault.isSent || before?.isSent === true,
+  };
 }
 
 async function recogniseBroadcasts(pass: Pass, items: readonly Item[]): Promise<boolean> {
   let isAny = false;
   for (const item of items) {
     if (item.answer?.error === undefined) continue;
-    const hash = await recognisedHash(pass.run, pass.upstream, pass.admission, item.call, item.answer);
+    const hash = await recognisedHash(
+      pass.run,
+      pass.upstream,
+      pass.admission,
+      item.call,
+      item.answer,
+    );
     if (hash === undefined) continue;
     item.result = Buffer.from(`"${hash}"`);
     isAny = true;
@@ -196,17 +227,21 @@ function finish(
   whole: Buffer | undefined,
 ): RpcAnswer {
   const retries = Math.max(0, run.attempts - 1);
-  const isAnswered = items.some((item) => item.answer ?? item.result ?? (item.last?.fault === 'refused' || undefined));
+  const isAnswered = items.some(
+    (item) => item.answer ?? item.result ?? (item.last?.fault === 'refused' || undefined),
+  );
   if (!isAnswered) {
     const last = items.find((item) => item.last !== undefined)?.last;
-    if (last?.isAborted !== true || run.signal?.aborted !== true) throw unansweredFault(last, parts.group.hasOpen());
+    if (last?.isAborted !== true || run.signal?.aborted !== true)
+      throw unansweredFault(last, parts.group.hasOpen());
   }
   let credits = 0;
   for (const item of items) credits += creditsOf(item);
   if (run.signal?.aborted === true && items.some((item) => item.last?.isAborted === true)) {
     return { kind: 'abandoned', body: Buffer.alloc(0), rest: undefined, credits, retries };
   }
-  const body = whole ?? joinBatch(items.length, (slices, index) => writeItem(slices, admission, items[index]));
+  const body =
+    whole ?? joinBatch(items.length, (slices, index) => writeItem(slices, admission, items[index]));
   return { kind: 'answered', body, rest: undefined, credits, retries };
 }
 
@@ -224,8 +259,10 @@ function writeItem(slices: Slices, admission: Admission, item: Item | undefined)
   const id = callerId(admission, item.call);
   if (item.result !== undefined) addResult(slices, id, item.result);
   else if (item.answer !== undefined) addReply(slices, item.answer.bytes, item.answer.span, id);
-  else if (item.last?.fault === 'refused') addError(slices, id, INVALID_REQUEST_CODE, REFUSED_MESSAGE);
-  else if (item.last?.fault === 'too-large') addError(slices, id, INTERNAL_ERROR_CODE, TOO_LARGE_MESSAGE);
+  else if (item.last?.fault === 'refused')
+    addError(slices, id, INVALID_REQUEST_CODE, REFUSED_MESSAGE);
+  else if (item.last?.fault === 'too-large')
+    addError(slices, id, INTERNAL_ERROR_CODE, TOO_LARGE_MESSAGE);
   else addError(slices, id, INTERNAL_ERROR_CODE, UNANSWERED_MESSAGE);
 }
 
@@ -238,7 +275,8 @@ function cachedResult(parts: RunParts, admission: Admission, call: Call): Buffer
 function keepResults(parts: RunParts, admission: Admission, items: readonly Item[]): void {
   for (const { call, answer } of items) {
     const sharing = answer === undefined ? undefined : parts.cache.sharing(call);
-    if (answer !== undefined && sharing !== undefined) parts.cache.keep(parts.cache.key(admission, call), sharing, answer);
+    if (answer !== undefined && sharing !== undefined)
+      parts.cache.keep(parts.cache.key(admission, call), sharing, answer);
   }
 }
 

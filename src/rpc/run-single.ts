@@ -6,11 +6,7 @@ import { assert } from '../kernel/assert.ts';
 import type { Admission, Call } from './admission.ts';
 import { callerId, hasOwnId } from './admission.ts';
 import type { AnswerCache } from './answer-cache.ts';
-import {
-  INVALID_REQUEST_CODE,
-  REFUSED_MESSAGE,
-  unansweredFault,
-} from './answer.ts';
+import { INVALID_REQUEST_CODE, REFUSED_MESSAGE, unansweredFault } from './answer.ts';
 import type { RpcAnswer } from './answer.ts';
 import { askOne } from './ask.ts';
 import type { AskFault, ItemAnswer, RunContext, StreamAnswer } from './ask.ts';
@@ -39,7 +35,12 @@ type Outcome =
   | { readonly kind: 'none'; readonly last: AskFault | undefined };
 
 /** Runs a request that is one object. Throws a Fault when no node answered. */
-export async function runSingle(run: RunContext, parts: RunParts, admission: Admission, call: Call): Promise<RpcAnswer> {
+export async function runSingle(
+  run: RunContext,
+  parts: RunParts,
+  admission: Admission,
+  call: Call,
+): Promise<RpcAnswer> {
   const sharing = parts.cache.sharing(call);
   if (sharing === undefined) {
     return finish(run, parts, admission, call, await walk(run, parts, admission, call, true));
@@ -87,7 +88,8 @@ async function walk(
     if (reply.kind === 'fault') {
       if (nullAnswer !== undefined) break;
       last = last?.fault === 'refused' ? last : reply;
-      if (reply.isAborted || reply.fault === 'too-large' || (reply.isSent && !mayRepeat(call))) break;
+      if (reply.isAborted || reply.fault === 'too-large' || (reply.isSent && !mayRepeat(call)))
+        break;
       continue;
     }
     if (reply.kind === 'stream') {
@@ -95,7 +97,12 @@ async function walk(
       return reply;
     }
     const { answer } = reply;
-    if (nullAnswer === undefined && answer.isNull && call.method.retry === 'safe-notnull' && index + 1 < candidates.length) {
+    if (
+      nullAnswer === undefined &&
+      answer.isNull &&
+      call.method.retry === 'safe-notnull' &&
+      index + 1 < candidates.length
+    ) {
       nullAnswer = { answer, upstream };
       continue;
     }
@@ -122,25 +129,49 @@ export async function recognisedHash(
   if (verdict === 'no') return undefined;
   const hash = transactionHash(admission, call);
   if (hash === undefined || verdict === 'known') return hash;
-  const question = Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`);
-  const reply = await askOne(run, upstream, question, NULL_RESULT_ID, { canStream: false, mayWait: false });
-  const isThere = reply.kind === 'answer' && reply.answer.outcome === 'success' && !reply.answer.isNull;
+  const question = Buffer.from(
+    `{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`,
+  );
+  const reply = await askOne(run, upstream, question, NULL_RESULT_ID, {
+    canStream: false,
+    mayWait: false,
+  });
+  const isThere =
+    reply.kind === 'answer' && reply.answer.outcome === 'success' && !reply.answer.isNull;
   return isThere ? hash : undefined;
 }
 
-function finish(run: RunContext, parts: RunParts, admission: Admission, call: Call, outcome: Outcome): RpcAnswer {
+function finish(
+  run: RunContext,
+  parts: RunParts,
+  admission: Admission,
+  call: Call,
+  outcome: Outcome,
+): RpcAnswer {
   const retries = Math.max(0, run.attempts - 1);
   switch (outcome.kind) {
     case 'answer': {
       const { answer } = outcome;
       const credits = itemCredits(answer.outcome, call.credits);
-      return { kind: 'answered', body: replyBody(admission, call, answer), rest: undefined, credits, retries };
+      return {
+        kind: 'answered',
+        body: replyBody(admission, call, answer),
+        rest: undefined,
+        credits,
+        retries,
+      };
     }
     case 'hash':
       return fromResult(run, admission, call, Buffer.from(`"${outcome.hash}"`));
     case 'stream': {
       const credits = itemCredits(outcome.outcome, call.credits);
-      return { kind: 'answered', body: streamHead(admission, call, outcome), rest: outcome.rest, credits, retries };
+      return {
+        kind: 'answered',
+        body: streamHead(admission, call, outcome),
+        rest: outcome.rest,
+        credits,
+        retries,
+      };
     }
     case 'none':
       return unanswered(run, parts, admission, call, outcome.last);
@@ -156,19 +187,37 @@ function unanswered(
 ): RpcAnswer {
   const retries = Math.max(0, run.attempts - 1);
   if (last?.isAborted === true && run.signal?.aborted === true) {
-    return { kind: 'abandoned', body: Buffer.alloc(0), rest: undefined, credits: last.isSent ? call.credits : 0, retries };
+    return {
+      kind: 'abandoned',
+      body: Buffer.alloc(0),
+      rest: undefined,
+      credits: last.isSent ? call.credits : 0,
+      retries,
+    };
   }
   if (last?.fault !== 'refused') throw unansweredFault(last, parts.group.hasOpen());
   // Billing extra: a plain 4xx of the node is billed like an error item.
   const slices = new Slices();
   addError(slices, callerId(admission, call), INVALID_REQUEST_CODE, REFUSED_MESSAGE);
-  return { kind: 'answered', body: slices.join(), rest: undefined, credits: ERROR_ITEM_CREDITS, retries };
+  return {
+    kind: 'answered',
+    body: slices.join(),
+    rest: undefined,
+    credits: ERROR_ITEM_CREDITS,
+    retries,
+  };
 }
 
 function fromResult(run: RunContext, admission: Admission, call: Call, result: Buffer): RpcAnswer {
   const slices = new Slices();
   addResult(slices, callerId(admission, call), result);
-  return { kind: 'answered', body: slices.join(), rest: undefined, credits: call.credits, retries: Math.max(0, run.attempts - 1) };
+  return {
+    kind: 'answered',
+    body: slices.join(),
+    rest: undefined,
+    credits: call.credits,
+    retries: Math.max(0, run.attempts - 1),
+  };
 }
 
 function replyBody(admission: Admission, call: Call, answer: ItemAnswer): Buffer {
@@ -182,7 +231,8 @@ function replyBody(admission: Admission, call: Call, answer: ItemAnswer): Buffer
 /** The first bytes of a stream; an id that stands before the result is made the caller's. */
 function streamHead(admission: Admission, call: Call, stream: StreamAnswer): Buffer {
   const id = callerId(admission, call);
-  if (stream.idStart < 0 || isSpan(stream.head, stream.idStart, stream.idEnd, id)) return stream.head;
+  if (stream.idStart < 0 || isSpan(stream.head, stream.idStart, stream.idEnd, id))
+    return stream.head;
   const slices = new Slices();
   slices.add(stream.head, 0, stream.idStart);
   slices.add(id);

@@ -29,7 +29,9 @@ export class Slices {
       const start = this.#bounds[2 * index] ?? 0;
       const end = this.#bounds[2 * index + 1] ?? 0;
       if (end - start > LOOP_COPY_BYTES) source.copy(target, at, start, end);
-      else for (let from = start, to = at; from < end; from += 1, to += 1) target[to] = source[from] ?? 0;
+      else
+        for (let from = start, to = at; from < end; from += 1, to += 1)
+          target[to] = source[from] ?? 0;
       at += end - start;
     }
     return target;

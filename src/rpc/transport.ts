@@ -113,7 +113,10 @@ export function undiciTransport(options: TransportOptions, clock: Clock): RpcTra
     async post(body, postOptions) {
       return new Promise((resolve, reject) => {
         const exchange = new Exchange(postOptions, clock, resolve, reject);
-        pool.dispatch({ path, method: 'POST', headers, body, headersTimeout: postOptions.timeoutMs }, exchange);
+        pool.dispatch(
+          { path, method: 'POST', headers, body, headersTimeout: postOptions.timeoutMs },
+          exchange,
+        );
       });
     },
     close: async () => pool.destroy(),
@@ -185,7 +188,8 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#status = statusCode;
     const encoding = headers['content-encoding'];
     if (encoding === 'gzip' || encoding === 'x-gzip') this.#openGunzip(controller);
-    else if (encoding !== undefined && encoding !== 'identity' && encoding !== '') this.#fail('encoding');
+    else if (encoding !== undefined && encoding !== 'identity' && encoding !== '')
+      this.#fail('encoding');
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
@@ -267,7 +271,8 @@ class Exchange implements Dispatcher.DispatchHandler {
     if (this.#isOver) return;
     this.#isOver = true;
     const [first] = this.#chunks;
-    const body = first !== undefined && this.#chunks.length === 1 ? first : Buffer.concat(this.#chunks);
+    const body =
+      first !== undefined && this.#chunks.length === 1 ? first : Buffer.concat(this.#chunks);
     this.#chunks = [];
     this.#resolve({ status: this.#status, body, rest, heldBytes: this.#heldBytes });
   }

@@ -52,7 +52,10 @@ export class UpstreamGroup {
     if (open.length < 2) return open;
     if (kind === 'node') this.#pollHeads(open);
     const sticky = this.#sticky.get(stickyKey(kind, caller));
-    const preferred = sticky !== undefined && sticky.untilMs > this.#clock.monotonicMs() ? sticky.upstream : undefined;
+    const preferred =
+      sticky !== undefined && sticky.untilMs > this.#clock.monotonicMs()
+        ? sticky.upstream
+        : undefined;
     return this.#order(open, preferred);
   }
 
@@ -82,7 +85,9 @@ export class UpstreamGroup {
 
   #order(open: readonly Upstream[], preferred: Upstream | undefined): Upstream[] {
     const best = Math.max(...open.map((one) => one.health.head ?? 0));
-    const fastest = Math.min(...open.map((one) => one.health.latencyMs ?? Number.POSITIVE_INFINITY));
+    const fastest = Math.min(
+      ...open.map((one) => one.health.latencyMs ?? Number.POSITIVE_INFINITY),
+    );
     const ranked = open.map((upstream) => {
       const class_ = this.#classOf(upstream, best);
       const isPreferred = upstream === preferred && class_ < 2;
@@ -105,7 +110,10 @@ export class UpstreamGroup {
 
   #factorOf(upstream: Upstream, fastest: number): number {
     const latency = upstream.health.latencyMs;
-    const speed = latency === undefined || latency <= 0 ? 1 : Math.max(MIN_LATENCY_SHARE, Math.min(1, fastest / latency));
+    const speed =
+      latency === undefined || latency <= 0
+        ? 1
+        : Math.max(MIN_LATENCY_SHARE, Math.min(1, fastest / latency));
     return speed * (1 - upstream.health.faultShare * 0.9);
   }
 

@@ -68,7 +68,8 @@ export class UpstreamHealth {
     this.#keep(1);
     this.#faultsInARow += 1;
     const wasOpen = this.#isOpen;
-    const isTooMuch = this.#faultsInARow >= MAX_FAULTS_IN_A_ROW || this.#faults >= MAX_FAULTS_IN_WINDOW;
+    const isTooMuch =
+      this.#faultsInARow >= MAX_FAULTS_IN_A_ROW || this.#faults >= MAX_FAULTS_IN_WINDOW;
     if (!wasOpen && !isTooMuch) return false;
     this.#isOpen = true;
     this.#probeSinceMs = undefined;

@@ -79,7 +79,8 @@ export class Upstream {
 
   /** Whether it may be asked now: neither of a wrong chain nor cut off by its breaker. */
   isOpen(): boolean {
-    if (this.#identity === 'refused' && this.#clock.monotonicMs() < this.#refusedUntilMs) return false;
+    if (this.#identity === 'refused' && this.#clock.monotonicMs() < this.#refusedUntilMs)
+      return false;
     return this.health.isAdmitting();
   }
 
@@ -119,14 +120,18 @@ export class Upstream {
 
   noteFault(fault: UpstreamFault): void {
     if (this.health.noteFault(fault)) {
-      this.#log.warn({ network: this.#network.slug, upstream: this.settings.name, fault }, 'RPC upstream taken out');
+      this.#log.warn(
+        { network: this.#network.slug, upstream: this.settings.name, fault },
+        'RPC upstream taken out',
+      );
     }
   }
 
   /** Asks for the number of the newest block and keeps it; never throws. */
   async pollHead(): Promise<void> {
     const value = await this.#probe(HEAD_METHOD[this.#network.family]);
-    const head = typeof value === 'number' || typeof value === 'string' ? Number(value) : Number.NaN;
+    const head =
+      typeof value === 'number' || typeof value === 'string' ? Number(value) : Number.NaN;
     if (Number.isSafeInteger(head)) this.health.noteHead(head);
   }
 
