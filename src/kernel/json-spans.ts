@@ -389,20 +389,11 @@ function skipStrictString(bytes: Buffer, from: number): number {
   }
 }
 
+/** The bytes that may follow a backslash, `u` aside. */
+const SIMPLE_ESCAPES = Buffer.from('"\\/bfnrt');
+
 function isSimpleEscape(byte: number | undefined): boolean {
-  switch (byte) {
-    case QUOTE:
-    case BACKSLASH:
-    case 0x2f: // /
-    case 0x62: // b
-    case 0x66: // f
-    case 0x6e: // n
-    case 0x72: // r
-    case 0x74: // t
-      return true;
-    default:
-      return false;
-  }
+  return byte !== undefined && SIMPLE_ESCAPES.includes(byte);
 }
 
 function isDigit(byte: number): boolean {
@@ -414,16 +405,11 @@ function isHex(byte: number): boolean {
 }
 
 function skipScalar(bytes: Buffer, at: number): number {
-  switch (bytes[at]) {
-    case 0x74:
-      return skipWord(bytes, at, 'true');
-    case 0x66:
-      return skipWord(bytes, at, 'false');
-    case 0x6e:
-      return skipWord(bytes, at, 'null');
-    default:
-      return skipNumber(bytes, at);
-  }
+  const byte = bytes[at];
+  if (byte === 0x74) return skipWord(bytes, at, 'true');
+  if (byte === 0x66) return skipWord(bytes, at, 'false');
+  if (byte === 0x6e) return skipWord(bytes, at, 'null');
+  return skipNumber(bytes, at);
 }
 
 function skipWord(bytes: Buffer, at: number, word: string): number {

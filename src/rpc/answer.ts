@@ -1,8 +1,7 @@
 /**
  * What a run gives back, and the sentences of the items that Farebox answers itself.
  */
-import { Transform } from 'node:stream';
-import type { Readable, TransformCallback } from 'node:stream';
+import { Readable } from 'node:stream';
 import { Fault } from '../kernel/faults.ts';
 import type { AskFault } from './ask.ts';
 
@@ -46,24 +45,21 @@ export function unansweredFault(last: AskFault | undefined, isAnyOpen: boolean):
  * is settled before it is complete. When `rest` or `beforeEnd` fails, so does the result.
  */
 export function holdLastBytes(rest: Readable, beforeEnd: () => Promise<void>): Readable {
+  const held = Readable.from(allButLast(rest, beforeEnd), { objectMode: false });
+  // A generator that was never read does not run its own end.
+  held.once('close', () => rest.destroy());
+  return held;
+}
+
+async function* allButLast(
+  rest: AsyncIterable<Buffer>,
+  beforeEnd: () => Promise<void>,
+): AsyncGenerator<Buffer> {
   let last: Buffer | undefined;
-  const held = new Transform({
-    transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback) {
-      const before = last;
-      last = chunk;
-      done(null, before);
-    },
-    flush(done: TransformCallback) {
-      beforeEnd().then(
-        () => done(null, last),
-        (error: unknown) => done(error instanceof Error ? error : new Error(String(error))),
-      );
-    },
-    destroy(error, done) {
-      rest.destroy();
-      done(error);
-    },
-  });
-  rest.on('error', (error) => held.destroy(error));
-  return rest.pipe(held);
+  for await (const chunk of rest) {
+    if (last !== undefined) yield last;
+    last = chunk;
+  }
+  await beforeEnd();
+  if (last !== undefined) yield last;
 }

@@ -31,7 +31,7 @@ async function face(network: string, urls: readonly string[]): Promise<RpcFace> 
     { clock: systemClock(), ids: seededIds(3), log: silentLog },
   );
   const started = await startFace(rpc);
-  closing.push(rpc.close.bind(rpc), started.close);
+  closing.push(async () => rpc.close(), started.close);
   return started;
 }
 
@@ -47,7 +47,7 @@ const CONTRACT = `0x60308060093d393df3602a6000527f${TOPIC.slice(2)}60206000a1602
 interface Pair {
   readonly urls: readonly string[];
   /** Ends the first node as a crash would. */
-  killFirst(): Promise<void>;
+  readonly killFirst: () => Promise<void>;
 }
 
 /** Two nodes with the same history: transactions to the first are repeated on the second. */
@@ -193,9 +193,9 @@ describe('Solana clients', () => {
     let text = '';
     const connection = new Connection(url, {
       fetch: async (input, init) => {
-        const response = await fetch(input as string, init as RequestInit);
+        const response = await fetch(input, init);
         text = await response.clone().text();
-        return response as never;
+        return response;
       },
     });
     const account = await connection.getAccountInfo(new PublicKey(system));

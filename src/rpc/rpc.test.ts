@@ -75,9 +75,21 @@ function call(method: string, id: unknown = 1, params: readonly unknown[] = []):
   return { jsonrpc: '2.0', id, method, params };
 }
 
-function json(answer: RpcAnswer): any {
+interface ReplyItem {
+  readonly id: unknown;
+  readonly result?: unknown;
+  readonly error: { readonly code: number; readonly message: string };
+}
+
+function json(answer: RpcAnswer): ReplyItem {
   assert.equal(answer.rest, undefined);
-  return JSON.parse(answer.body.toString());
+  return JSON.parse(answer.body.toString()) as ReplyItem; // what the assertions then look into
+}
+
+function list(answer: RpcAnswer): ReplyItem[] {
+  const items: unknown = json(answer);
+  assert.ok(Array.isArray(items));
+  return items as ReplyItem[]; // what the assertions then look into
 }
 
 async function fault(promise: Promise<unknown>): Promise<Fault> {
@@ -95,9 +107,9 @@ const THREE = [call('eth_call', 'a'), call('eth_getBalance', 7), call('eth_getCo
 
 /** Three calls with their methods as results, under the callers' ids and in their order. */
 function assertThree(answer: RpcAnswer): void {
-  const items = json(answer);
+  const items = list(answer);
   assert.deepEqual(
-    items.map((item: any) => [item.id, item.result]),
+    items.map((item) => [item.id, item.result]),
     [
       ['a', 'eth_call done'],
       [7, 'eth_getBalance done'],
@@ -236,7 +248,10 @@ describe('batch invariants', () => {
   test('batches are cut to what the node takes, and single items travel alone', async () => {
     const one = await bench([plainly()], { upstream: { maxBatch: 2 } });
     assertThree(await one.ask(THREE));
-    assert.deepEqual(one.nodes[0]!.asked.map((request) => request.calls.length).sort(), [1, 2]);
+    assert.deepEqual(
+      one.nodes[0]!.asked.map((request) => request.calls.length).sort((a, b) => a - b),
+      [1, 2],
+    );
     assert.equal(one.nodes[0]!.asked.find((request) => request.calls.length === 1)!.isBatch, false);
   });
 
@@ -246,10 +261,10 @@ describe('batch invariants', () => {
       else sendJson(response, answersOf(request.calls).slice(0, 2));
     };
     const answer = await (await bench([partly])).ask(THREE);
-    const items = json(answer);
+    const items = list(answer);
     assert.equal(items.length, 3);
-    assert.equal(items[1].result, 'eth_getBalance done');
-    assert.deepEqual([items[2].id, items[2].error.code], [7, -32603]);
+    assert.equal(items[1]!.result, 'eth_getBalance done');
+    assert.deepEqual([items[2]!.id, items[2]!.error.code], [7, -32603]);
     assert.equal(answer.credits, 40);
   });
 
@@ -271,7 +286,7 @@ describe('batch invariants', () => {
       await bench([mixed])
     ).ask([call('eth_blockNumber', 1), call('eth_call', 2)]);
     assert.equal(answer.credits, 25);
-    assert.deepEqual(json(answer)[1].error, { code: -32602, message: 'bad params', data: [1] });
+    assert.deepEqual(list(answer)[1]!.error, { code: -32602, message: 'bad params', data: [1] });
   });
 
   test('the part that one node left open goes to the next', async () => {
@@ -395,7 +410,7 @@ describe('failover', () => {
     ]);
     const answer = await one.ask([call('eth_call', 1), call('eth_call', 2)]);
     assert.equal(answer.credits, 10);
-    assert.equal(json(answer)[0].error.code, -32600);
+    assert.equal(list(answer)[0]!.error.code, -32600);
     assert.doesNotMatch(answer.body.toString(), /html/);
   });
 
@@ -519,7 +534,7 @@ describe('nulls and writes', () => {
       call('eth_getBlockByNumber', 3),
     ]);
     assert.deepEqual(
-      json(answer).map((item: any) => [item.id, item.result]),
+      list(answer).map((item) => [item.id, item.result]),
       [
         [1, 'first'],
         [2, 'second'],
@@ -559,9 +574,9 @@ describe('nulls and writes', () => {
       call('eth_sendRawTransaction', 1, [other]),
       call('eth_sendRawTransaction', 2, [RAW]),
     ]);
-    const items = json(refused);
-    assert.match(items[0].error.message, /nonce too low/);
-    assert.equal(items[1].result, HASH);
+    const items = list(refused);
+    assert.match(items[0]!.error.message, /nonce too low/);
+    assert.equal(items[1]!.result, HASH);
     assert.equal(refused.credits, 25);
   });
 
@@ -580,8 +595,8 @@ describe('nulls and writes', () => {
         const again = await bench([node, plainly()], { network });
         const read = network === 'solana-mainnet' ? 'getBalance' : 'starknet_call';
         const batch = await again.ask([call(method, 1), call(read, 2)]);
-        assert.equal(json(batch)[0].error.code, -32603);
-        assert.match(json(batch)[1].result, /done/);
+        assert.equal(list(batch)[0]!.error.code, -32603);
+        assert.match(String(list(batch)[1]!.result), /done/);
         const asked = again.nodes.flatMap((one) => one.asked).flatMap((request) => request.calls);
         assert.equal(asked.filter((one) => one.method === method).length, 1);
       }
@@ -610,7 +625,7 @@ describe('nulls and writes', () => {
       rpc.admit('solana-mainnet', Buffer.from(JSON.stringify(call('sendTransaction')))),
       { caller: 'a' },
     );
-    assert.match(json(answer).result, /done/);
+    assert.match(String(json(answer).result), /done/);
   });
 });
 
@@ -691,7 +706,7 @@ describe('sharing', () => {
     );
     const answer = await rpc.run(rpc.admit(NETWORK, body), { caller: 'a' });
     assert.deepEqual(
-      json(answer).map((item: any) => item.result),
+      list(answer).map((item) => item.result),
       ['bundler', 'node'],
     );
   });
@@ -836,8 +851,8 @@ describe('leaving and lateness', () => {
     };
     const one = await bench([slow], { upstream: { maxBatch: 1 }, totalTimeoutMs: 200 });
     const answer = await one.ask([call('eth_call', 1), call('eth_getLogs', 2)]);
-    assert.equal(json(answer)[0].result, 'eth_call done');
-    assert.equal(json(answer)[1].error.code, -32603);
+    assert.equal(list(answer)[0]!.result, 'eth_call done');
+    assert.equal(list(answer)[1]!.error.code, -32603);
     assert.equal(answer.credits, 20);
   });
 

@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 export interface Anvil {
   readonly url: string;
   /** Ends the process at once, as a crash would. */
-  kill(): Promise<void>;
+  readonly kill: () => Promise<void>;
 }
 
 /** The binary of this platform. */

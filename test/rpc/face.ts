@@ -9,7 +9,7 @@ export interface RpcFace {
   /** The address of a network. */
   url(network: string): string;
   readonly credits: number[];
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
 }
 
 export async function startFace(rpc: Rpc): Promise<RpcFace> {

@@ -27,7 +27,7 @@ export interface TestNode {
   /** What callers asked, identity and head questions left out. */
   readonly asked: NodeRequest[];
   answer: NodeAnswer;
-  close(): Promise<void>;
+  readonly close: () => Promise<void>;
 }
 
 /** Answers every call with `result(call)`, in order, as a well-behaved node does. */
