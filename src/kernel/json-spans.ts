@@ -67,8 +67,8 @@ export interface ReplyPeek {
 export const REQUEST_MAX_DEPTH = 256;
 /** Deepest nesting of a reply: call traces nest two levels for each of 1,024 EVM frames. */
 export const REPLY_MAX_DEPTH = 8192;
-/** Strings up to this length are read byte by byte: cheaper than a call of `indexOf`. */
-const SHORT_STRING_BYTES = 48;
+/** Strings up to a 32-byte word in hex are read byte by byte: cheaper than a call of `indexOf`. */
+const SHORT_STRING_BYTES = 80;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -81,15 +81,14 @@ const CLOSE_ARRAY = 0x5d;
 
 const MEMBERS = ['jsonrpc', 'method', 'params', 'id', 'result', 'error'] as const;
 type Member = (typeof MEMBERS)[number];
-const MEMBER_BYTES = new Map<number, readonly { readonly name: Member; readonly bytes: Buffer }[]>(
-  [2, 5, 6, 7].map((size) => [
-    size,
-    MEMBERS.filter((name) => name.length === size).map((name) => ({
-      name,
-      bytes: Buffer.from(name),
-    })),
-  ]),
-);
+const MEMBER_BYTES: Readonly<Record<Member, Buffer>> = {
+  jsonrpc: Buffer.from('jsonrpc'),
+  method: Buffer.from('method'),
+  params: Buffer.from('params'),
+  id: Buffer.from('id'),
+  result: Buffer.from('result'),
+  error: Buffer.from('error'),
+};
 const REQUEST_MEMBERS = new Set<string>(['jsonrpc', 'method', 'params', 'id']);
 
 /** Finds the items of a request: one object, or an array of at most `maxItems` objects. */
@@ -166,7 +165,10 @@ export function peekReply(bytes: Buffer): ReplyPeek {
     if (name === 'result' || name === 'error') return { first: name, idStart, idEnd };
     const end = skipLoose(bytes, start);
     if (end < 0 || end >= bytes.length) break;
-    if (name === 'id') [idStart, idEnd] = [start, end];
+    if (name === 'id') {
+      idStart = start;
+      idEnd = end;
+    }
     at = skipSpace(bytes, end);
     if (bytes[at] !== COMMA) break;
     at = skipSpace(bytes, at + 1);
@@ -208,11 +210,19 @@ function scanRequestItem(bytes: Buffer, from: number): RequestSpan | ScanFailure
     const end = skipStrict(bytes, start, 1);
     if (end < 0) return strictFailure(end);
     const name = memberName(bytes, keyStart, keyEnd);
-    if (name === 'jsonrpc' && versionStart < 0) [versionStart, versionEnd] = [start, end];
-    else if (name === 'method' && methodStart < 0) [methodStart, methodEnd] = [start, end];
-    else if (name === 'params' && paramsStart < 0) [paramsStart, paramsEnd] = [start, end];
-    else if (name === 'id' && idStart < 0) [idStart, idEnd] = [start, end];
-    else {
+    if (name === 'jsonrpc' && versionStart < 0) {
+      versionStart = start;
+      versionEnd = end;
+    } else if (name === 'method' && methodStart < 0) {
+      methodStart = start;
+      methodEnd = end;
+    } else if (name === 'params' && paramsStart < 0) {
+      paramsStart = start;
+      paramsEnd = end;
+    } else if (name === 'id' && idStart < 0) {
+      idStart = start;
+      idEnd = end;
+    } else {
       // Some nodes match member names without regard to case and let the last one win.
       const folded = foldedMember(bytes, keyStart, keyEnd);
       if (folded !== undefined) return failure(keyStart, 'member', folded);
@@ -259,13 +269,16 @@ function scanReplyItem(bytes: Buffer, from: number): ReplySpan | ScanFailure {
     const name = memberName(bytes, keyStart, keyEnd);
     if (name === 'id') {
       if (idStart >= 0) return failure(keyStart, 'member', name);
-      [idStart, idEnd] = [start, end];
+      idStart = start;
+      idEnd = end;
     } else if (name === 'result') {
       if (resultStart >= 0) return failure(keyStart, 'member', name);
-      [resultStart, resultEnd] = [start, end];
+      resultStart = start;
+      resultEnd = end;
     } else if (name === 'error') {
       if (errorStart >= 0) return failure(keyStart, 'member', name);
-      [errorStart, errorEnd] = [start, end];
+      errorStart = start;
+      errorEnd = end;
     }
     isFirst = false;
     at = skipSpace(bytes, end);
@@ -282,7 +295,13 @@ function failure(position: number, reason: ScanFailure['reason'], member?: strin
     : { ok: false, position, reason, member };
 }
 
-function skipSpace(bytes: Buffer, from: number): number {
+function skipSpace(bytes: Buffer, at: number): number {
+  // Most documents are written without spaces: one comparison, and nothing to call.
+  const byte = bytes[at];
+  return byte === undefined || byte > 0x20 ? at : skipSpaces(bytes, at);
+}
+
+function skipSpaces(bytes: Buffer, from: number): number {
   let at = from;
   for (; at < bytes.length; at += 1) {
     const byte = bytes[at];
@@ -293,17 +312,24 @@ function skipSpace(bytes: Buffer, from: number): number {
 
 /** The JSON-RPC member that a key names, escapes included; `undefined` for any other key. */
 function memberName(bytes: Buffer, start: number, end: number): Member | undefined {
-  const size = end - start - 2;
-  const candidates = MEMBER_BYTES.get(size);
-  if (candidates !== undefined) {
-    for (const candidate of candidates) {
-      if (isSame(bytes, start + 1, candidate.bytes)) return candidate.name;
-    }
+  const likely = likelyMember(bytes[start + 1], end - start - 2);
+  if (likely !== undefined && isSame(bytes, start + 1, MEMBER_BYTES[likely])) return likely;
+  for (let at = start + 1; at < end; at += 1) {
+    if (bytes[at] !== BACKSLASH) continue;
+    const decoded = looseText(bytes, start, end);
+    return MEMBERS.find((name) => name === decoded);
   }
-  const escape = bytes.indexOf(BACKSLASH, start);
-  if (escape < 0 || escape >= end) return undefined;
-  const decoded = looseText(bytes, start, end);
-  return MEMBERS.find((name) => name === decoded);
+  return undefined;
+}
+
+/** The only member with this first byte and length. */
+function likelyMember(first: number | undefined, size: number): Member | undefined {
+  if (size === 2) return 'id';
+  if (size === 5) return 'error';
+  if (size === 7) return 'jsonrpc';
+  if (size !== 6) return undefined;
+  if (first === 0x6d) return 'method';
+  return first === 0x70 ? 'params' : 'result';
 }
 
 function isSame(bytes: Buffer, from: number, expected: Buffer): boolean {

@@ -11,6 +11,7 @@ import { scanRequest, spanString } from '../kernel/json-spans.ts';
 import type { RequestSpan, ScanFailure } from '../kernel/json-spans.ts';
 import { tierCredits } from './billing.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
+import { isSpan } from './splice.ts';
 
 /** Limit of the specification: items per batch. */
 export const MAX_BATCH_ITEMS = 100;
@@ -74,6 +75,7 @@ export function callerId(admission: Admission, call: Call): Buffer {
   return idStart < 0 ? NULL_ID : admission.body.subarray(idStart, idEnd);
 }
 
+const VERSION = Buffer.from('"2.0"');
 const NULL_ID = Buffer.from('null');
 const LETTER_N = 0x6e;
 const QUOTE = 0x22;
@@ -95,7 +97,10 @@ function checkItem(
   function fail(field: string, message: string): Fault {
     return invalidField(index === undefined ? [field] : [String(index), field], message);
   }
-  if (spanString(body, span.versionStart, span.versionEnd) !== '2.0') {
+  if (
+    !isSpan(body, span.versionStart, span.versionEnd, VERSION) &&
+    spanString(body, span.versionStart, span.versionEnd) !== '2.0'
+  ) {
     throw fail('jsonrpc', `The member "jsonrpc"${at} must be "2.0"`);
   }
   if (span.methodStart < 0 || body[span.methodStart] !== QUOTE) {
@@ -129,7 +134,14 @@ function resolveCalls(
   const calls: Call[] = [];
   const refused = new Map<string, RefusalKind>();
   let creditsMax = 0;
+  let before: Call | undefined;
   for (const span of spans) {
+    // Most batches repeat one method: its name is then compared, not read.
+    if (before !== undefined && isSameMethod(body, span, before.span)) {
+      creditsMax += before.credits;
+      calls.push({ span, method: before.method, credits: before.credits });
+      continue;
+    }
     const name = spanString(body, span.methodStart, span.methodEnd) ?? '';
     const resolution = catalogue.resolve(network, name);
     if (!resolution.ok) {
@@ -138,10 +150,20 @@ function resolveCalls(
     }
     const credits = tierCredits(network, resolution.method);
     creditsMax += credits;
-    calls.push({ span, method: resolution.method, credits });
+    before = { span, method: resolution.method, credits };
+    calls.push(before);
   }
   if (refused.size > 0) throw methodFault(network, refused);
   return { calls, creditsMax };
+}
+
+function isSameMethod(body: Buffer, one: RequestSpan, other: RequestSpan): boolean {
+  const size = one.methodEnd - one.methodStart;
+  if (size !== other.methodEnd - other.methodStart) return false;
+  for (let offset = 0; offset < size; offset += 1) {
+    if (body[one.methodStart + offset] !== body[other.methodStart + offset]) return false;
+  }
+  return true;
 }
 
 /** The advice for each kind of refused method, in the order in which it is given. */

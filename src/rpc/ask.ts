@@ -12,7 +12,8 @@ import type { ReplySpan } from '../kernel/json-spans.ts';
 import type { Network } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
 import type { NodeError, UpstreamFault } from './classify.ts';
-import { isSpan } from './splice.ts';
+import { isSameSpan, isSpan } from './splice.ts';
+import type { Slice } from './splice.ts';
 import { TransportError } from './transport.ts';
 import type { ByteBudget, PostReply } from './transport.ts';
 import type { Upstream } from './upstream.ts';
@@ -116,7 +117,7 @@ export async function askMany(
   run: RunContext,
   upstream: Upstream,
   body: Buffer,
-  expectedIds: readonly Buffer[],
+  expectedIds: readonly Slice[],
   options: AskOptions,
 ): Promise<ManyReply> {
   const startedMs = run.clock.monotonicMs();
@@ -152,7 +153,7 @@ function matchItems(
   upstream: Upstream,
   reply: PostReply,
   items: readonly ReplySpan[],
-  expectedIds: readonly Buffer[],
+  expectedIds: readonly Slice[],
   startedMs: number,
 ): ManyReply {
   const { body } = reply;
@@ -165,9 +166,11 @@ function matchItems(
   for (const [index, item] of items.entries()) {
     const expected = expectedIds[index];
     let position: number | undefined = index;
-    if (expected === undefined || !isSpan(body, item.idStart, item.idEnd, expected)) {
+    if (expected === undefined || !isSameSpan(body, item.idStart, item.idEnd, expected)) {
       isInOrder = false;
-      positions ??= new Map(expectedIds.map((id, at) => [id.toString('latin1'), at]));
+      positions ??= new Map(
+        expectedIds.map((id, at) => [id.source.toString('latin1', id.start, id.end), at]),
+      );
       position =
         item.idStart < 0
           ? undefined

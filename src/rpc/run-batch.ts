@@ -2,8 +2,9 @@
  * A batch: exactly one answer for each item, in the order asked, under the caller's ids, whatever
  * the node did. Items that no node answered carry an error of ours and cost nothing.
  */
+import { assert } from '../kernel/assert.ts';
 import type { Admission, Call } from './admission.ts';
-import { callerId } from './admission.ts';
+import { callerId, MAX_BATCH_ITEMS } from './admission.ts';
 import {
   INTERNAL_ERROR_CODE,
   INVALID_REQUEST_CODE,
@@ -21,7 +22,7 @@ import type { NodeKind } from './catalogue.ts';
 import { recognisedHash, SECOND_OPINION_MS } from './run-single.ts';
 import type { RunParts } from './run-single.ts';
 import { addError, addReply, addRequest, addResult, joinBatch } from './splice.ts';
-import type { Slices } from './splice.ts';
+import type { Slice, Slices } from './splice.ts';
 import type { Upstream } from './upstream.ts';
 
 /** Calls asked one by one at the same time when a node does not keep to the batch rules. */
@@ -124,16 +125,19 @@ async function askAll(pass: Pass, items: readonly Item[]): Promise<Buffer | unde
 async function askChunk(pass: Pass, items: readonly Item[]): Promise<Buffer | undefined> {
   const { run, admission, upstream } = pass;
   const isUntouched = items.length === admission.calls.length && areIdsPlain(admission);
-  const ids = isUntouched
-    ? items.map((item) => callerId(admission, item.call))
-    : items.map((_, position) => Buffer.from(String(position)));
+  const ids: Slice[] = isUntouched
+    ? items.map(({ call }) => ({
+        source: admission.body,
+        start: call.span.idStart,
+        end: call.span.idEnd,
+      }))
+    : items.map((_, position) => ownId(position));
   const body = isUntouched
     ? admission.body
     : joinBatch(items.length, (slices, position) => {
         const item = items[position];
-        const id = ids[position];
-        if (item !== undefined && id !== undefined)
-          addRequest(slices, admission.body, item.call.span, id);
+        if (item !== undefined)
+          addRequest(slices, admission.body, item.call.span, ownId(position).source);
       });
   const reply = await askMany(run, upstream, body, ids, askOptions(pass, items));
   if (reply.kind === 'fault') {
@@ -148,6 +152,18 @@ async function askChunk(pass: Pass, items: readonly Item[]): Promise<Buffer | un
       missing.filter((item) => mayRepeat(item.call)),
     );
   return isUntouched && missing.length === 0 ? reply.whole : undefined;
+}
+
+/** The ids that we give the items of a batch: their positions. */
+const OWN_IDS: readonly Slice[] = Array.from({ length: MAX_BATCH_ITEMS }, (_, position) => {
+  const source = Buffer.from(String(position));
+  return { source, start: 0, end: source.length };
+});
+
+function ownId(position: number): Slice {
+  const id = OWN_IDS[position];
+  assert(id !== undefined, 'a batch has at most 100 items');
+  return id;
 }
 
 /** Asks items one by one; whatever comes is noted on them. */

@@ -90,9 +90,22 @@ function addWithId(slices: Slices, bytes: Buffer, span: IdSpan, id: Buffer): voi
 
 /** Whether the bytes of a span are exactly `expected`. */
 export function isSpan(bytes: Buffer, start: number, end: number, expected: Buffer): boolean {
-  if (start < 0 || end - start !== expected.length) return false;
-  for (let offset = 0; offset < expected.length; offset += 1) {
-    if (bytes[start + offset] !== expected[offset]) return false;
+  return isSameSpan(bytes, start, end, { source: expected, start: 0, end: expected.length });
+}
+
+/** A piece of a buffer, without the cost of a view. */
+export interface Slice {
+  readonly source: Buffer;
+  readonly start: number;
+  readonly end: number;
+}
+
+/** Whether a span has the bytes of a slice. */
+export function isSameSpan(bytes: Buffer, start: number, end: number, expected: Slice): boolean {
+  const size = end - start;
+  if (start < 0 || size !== expected.end - expected.start) return false;
+  for (let offset = 0; offset < size; offset += 1) {
+    if (bytes[start + offset] !== expected.source[expected.start + offset]) return false;
   }
   return true;
 }
