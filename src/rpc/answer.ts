@@ -42,10 +42,15 @@ export function unansweredFault(last: AskFault | undefined, isAnyOpen: boolean):
 
 /**
  * The same bytes as `rest`, but the last of them leave only after `beforeEnd` resolved: an answer
- * is settled before it is complete. When `rest` or `beforeEnd` fails, so does the result.
+ * is settled before it is complete. `seen` gets every chunk on its way. When `rest` or `beforeEnd`
+ * fails, so does the result.
  */
-export function holdLastBytes(rest: Readable, beforeEnd: () => Promise<void>): Readable {
-  const held = Readable.from(allButLast(rest, beforeEnd), { objectMode: false });
+export function holdLastBytes(
+  rest: Readable,
+  beforeEnd: () => Promise<void>,
+  seen: (chunk: Buffer) => void = () => undefined,
+): Readable {
+  const held = Readable.from(allButLast(rest, beforeEnd, seen), { objectMode: false });
   // A generator that was never read does not run its own end.
   held.once('close', () => rest.destroy());
   return held;
@@ -54,9 +59,11 @@ export function holdLastBytes(rest: Readable, beforeEnd: () => Promise<void>): R
 async function* allButLast(
   rest: AsyncIterable<Buffer>,
   beforeEnd: () => Promise<void>,
+  seen: (chunk: Buffer) => void,
 ): AsyncGenerator<Buffer> {
   let last: Buffer | undefined;
   for await (const chunk of rest) {
+    seen(chunk);
     if (last !== undefined) yield last;
     last = chunk;
   }

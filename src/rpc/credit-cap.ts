@@ -8,6 +8,8 @@
  */
 import type { Clock } from '../kernel/clock.ts';
 import { MINUTE_MS } from '../kernel/clock.ts';
+import { assert } from '../kernel/assert.ts';
+import { Batcher } from '../store/store.ts';
 import type { Queryable, Store } from '../store/store.ts';
 
 /** Limit of the specification: credits per rolling 24 hours and caller. */
@@ -32,33 +34,59 @@ interface WindowRow {
   readonly total: bigint;
 }
 
+interface Wish {
+  readonly caller: string;
+  readonly credits: number;
+  readonly cap: number;
+}
+
+/** Wishes that one transaction decides, at most. */
+const MAX_BATCH = 128;
+
 export class CreditCap {
   readonly #store: Store;
   readonly #clock: Clock;
+  readonly #wishes: Batcher<Wish, CreditOutcome>;
 
   constructor(store: Store, clock: Clock) {
     this.#store = store;
     this.#clock = clock;
+    this.#wishes = new Batcher((wishes) => this.#decide(wishes), {
+      maxItems: MAX_BATCH,
+      maxInFlight: store.dialect === 'sqlite' ? 1 : 2,
+    });
   }
 
-  /** Takes `credits` from the caller's window when the cap has room for all of them. */
+  /**
+   * Takes `credits` from the caller's window when the cap has room for all of them. What is asked
+   * in one turn of the event loop is decided in one transaction.
+   */
   async reserve(
     caller: string,
     credits: number,
     cap: number = CREDITS_PER_DAY,
   ): Promise<CreditOutcome> {
+    return this.#wishes.add({ caller, credits, cap });
+  }
+
+  async #decide(wishes: readonly Wish[]): Promise<readonly CreditOutcome[]> {
     const minute = this.#minute();
+    const byCaller = new Map<string, Wish[]>();
+    for (const wish of wishes) {
+      const same = byCaller.get(wish.caller);
+      if (same === undefined) byCaller.set(wish.caller, [wish]);
+      else same.push(wish);
+    }
+    // In one order for all processes, so that two transactions cannot wait for each other.
+    const callers = [...byCaller].sort(([a], [b]) => (a < b ? -1 : 1));
     return this.#store.transaction(async (tx) => {
-      if (await add(tx, caller, minute, credits, cap)) {
-        return { ok: true, reservation: { caller, minute, credits } };
-      }
-      const row = await roll(tx, caller, minute);
-      // Another process may be a minute ahead of this one; its minute is then ours.
-      const current = Number(row.minute);
-      if (await add(tx, caller, current, credits, cap)) {
-        return { ok: true, reservation: { caller, minute: current, credits } };
-      }
-      return { ok: false, usedCredits: Number(row.total) };
+      const outcomes = new Map<Wish, CreditOutcome>();
+      for (const [caller, same] of callers) await decideCaller(tx, caller, minute, same, outcomes);
+      return wishes.map((wish) => {
+        const outcome = outcomes.get(wish);
+        assert(outcome !== undefined, 'every wish is decided');
+        return outcome;
+      });
     }, NOT_DURABLE);
   }
 
@@ -108,6 +136,36 @@ export class CreditCap {
   #minute(): number {
     return Math.floor(this.#clock.nowMs() / MINUTE_MS);
   }
+}
+
+/** Decides the wishes of one caller: all at once when all fit, else one after the other. */
+async function decideCaller(
+  tx: Queryable,
+  caller: string,
+  minute: number,
+  wishes: readonly Wish[],
+  outcomes: Map<Wish, CreditOutcome>,
+): Promise<void> {
+  const sum = wishes.reduce((total, wish) => total + wish.credits, 0);
+  const cap = Math.min(...wishes.map((wish) => wish.cap));
+  if (await add(tx, caller, minute, sum, cap)) {
+    for (const wish of wishes) outcomes.set(wish, granted(wish, minute));
+    return;
+  }
+  const row = await roll(tx, caller, minute);
+  // Another process may be a minute ahead of this one; its minute is then ours.
+  const current = Number(row.minute);
+  let usedCredits = Number(row.total);
+  for (const wish of wishes) {
+    if (await add(tx, caller, current, wish.credits, wish.cap)) {
+      usedCredits += wish.credits;
+      outcomes.set(wish, granted(wish, current));
+    } else outcomes.set(wish, { ok: false, usedCredits });
+  }
+}
+
+function granted(wish: Wish, minute: number): CreditOutcome {
+  return { ok: true, reservation: { caller: wish.caller, minute, credits: wish.credits } };
 }
 
 async function add(

@@ -19,7 +19,7 @@ export async function startFace(rpc: Rpc): Promise<RpcFace> {
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
       const body = chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks);
-      serve(request.url?.slice(1) ?? '', body).catch((error: unknown) => {
+      serve(request.url?.split('/').at(-1) ?? '', body).catch((error: unknown) => {
         const status = error instanceof Fault ? error.status : 500;
         response.writeHead(status, { 'content-type': 'application/json' });
         response.end(JSON.stringify({ error: error instanceof Error ? error.message : 'failed' }));
