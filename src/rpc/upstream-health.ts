@@ -1,8 +1,9 @@
 /**
  * What is known of a node's health: a circuit breaker, its latency, its newest block.
  *
- * The breaker opens on five faults in a row or twenty of the last eighty exchanges, stays open for
- * thirty seconds, then lets one exchange through: its outcome closes or reopens it.
+ * The breaker opens on five faults in a row or twenty of the last eighty exchanges, for two seconds
+ * at first and up to thirty while the node stays dead, then lets one exchange through: its outcome
+ * closes or reopens it.
  */
 import type { Clock } from '../kernel/clock.ts';
 import type { UpstreamFault } from './classify.ts';
@@ -10,7 +11,8 @@ import type { UpstreamFault } from './classify.ts';
 const WINDOW_EXCHANGES = 80;
 const MAX_FAULTS_IN_WINDOW = 20;
 const MAX_FAULTS_IN_A_ROW = 5;
-const OPEN_MS = 30_000;
+const FIRST_OPEN_MS = 2_000;
+const MAX_OPEN_MS = 30_000;
 /** A probe that never came back does not keep the breaker half open. */
 const PROBE_MS = 35_000;
 /** How long a node with a quota or account problem is asked last. */
@@ -27,6 +29,7 @@ export class UpstreamHealth {
   #faultsInARow = 0;
   #openUntilMs = 0;
   #isOpen = false;
+  #openings = 0;
   #probeSinceMs: number | undefined;
   #restUntilMs = 0;
   #latencyMs: number | undefined;
@@ -73,7 +76,11 @@ export class UpstreamHealth {
     if (!wasOpen && !isTooMuch) return false;
     this.#isOpen = true;
     this.#probeSinceMs = undefined;
-    this.#openUntilMs = nowMs + OPEN_MS;
+    // Only a failed probe lengthens the period; exchanges that began before do not.
+    if (!wasOpen || nowMs >= this.#openUntilMs) {
+      this.#openUntilMs = nowMs + Math.min(MAX_OPEN_MS, FIRST_OPEN_MS * 2 ** this.#openings);
+      this.#openings += 1;
+    }
     return !wasOpen;
   }
 
@@ -107,6 +114,7 @@ export class UpstreamHealth {
 
   #reset(): void {
     this.#isOpen = false;
+    this.#openings = 0;
     this.#probeSinceMs = undefined;
     this.#window.fill(0);
     this.#faults = 0;
