@@ -204,9 +204,9 @@ function scanRequestItem(bytes: Buffer, from: number): RequestSpan | ScanFailure
     const keyStart = at;
     const keyEnd = bytes[at] === QUOTE ? skipStrictString(bytes, at) : ~at;
     if (keyEnd < 0) return strictFailure(keyEnd);
-    const colon = skipSpace(bytes, keyEnd);
+    const colon = bytes[keyEnd] === COLON ? keyEnd : skipSpace(bytes, keyEnd);
     if (bytes[colon] !== COLON) return failure(colon, 'syntax');
-    const start = skipSpace(bytes, colon + 1);
+    const start = isDense(bytes[colon + 1]) ? colon + 1 : skipSpace(bytes, colon + 1);
     const end = skipStrict(bytes, start, 1);
     if (end < 0) return strictFailure(end);
     const name = memberName(bytes, keyStart, keyEnd);
@@ -228,10 +228,10 @@ function scanRequestItem(bytes: Buffer, from: number): RequestSpan | ScanFailure
       if (folded !== undefined) return failure(keyStart, 'member', folded);
     }
     isFirst = false;
-    at = skipSpace(bytes, end);
+    at = isDense(bytes[end]) ? end : skipSpace(bytes, end);
     if (bytes[at] === CLOSE_OBJECT) break;
     if (bytes[at] !== COMMA) return failure(at, 'syntax');
-    at = skipSpace(bytes, at + 1);
+    at = bytes[at + 1] === QUOTE ? at + 1 : skipSpace(bytes, at + 1);
   }
   return {
     start: from,
@@ -261,9 +261,9 @@ function scanReplyItem(bytes: Buffer, from: number): ReplySpan | ScanFailure {
     const keyStart = at;
     const keyEnd = bytes[at] === QUOTE ? skipLooseString(bytes, at) : ~at;
     if (keyEnd < 0) return failure(~keyEnd, 'syntax');
-    const colon = skipSpace(bytes, keyEnd);
+    const colon = bytes[keyEnd] === COLON ? keyEnd : skipSpace(bytes, keyEnd);
     if (bytes[colon] !== COLON) return failure(colon, 'syntax');
-    const start = skipSpace(bytes, colon + 1);
+    const start = isDense(bytes[colon + 1]) ? colon + 1 : skipSpace(bytes, colon + 1);
     const end = skipLoose(bytes, start);
     if (end < 0) return failure(~end, 'syntax');
     const name = memberName(bytes, keyStart, keyEnd);
@@ -281,10 +281,10 @@ function scanReplyItem(bytes: Buffer, from: number): ReplySpan | ScanFailure {
       errorEnd = end;
     }
     isFirst = false;
-    at = skipSpace(bytes, end);
+    at = isDense(bytes[end]) ? end : skipSpace(bytes, end);
     if (bytes[at] === CLOSE_OBJECT) break;
     if (bytes[at] !== COMMA) return failure(at, 'syntax');
-    at = skipSpace(bytes, at + 1);
+    at = bytes[at + 1] === QUOTE ? at + 1 : skipSpace(bytes, at + 1);
   }
   return { start: from, end: at + 1, idStart, idEnd, resultStart, resultEnd, errorStart, errorEnd };
 }
@@ -295,13 +295,12 @@ function failure(position: number, reason: ScanFailure['reason'], member?: strin
     : { ok: false, position, reason, member };
 }
 
-function skipSpace(bytes: Buffer, at: number): number {
-  // Most documents are written without spaces: one comparison, and nothing to call.
-  const byte = bytes[at];
-  return byte === undefined || byte > 0x20 ? at : skipSpaces(bytes, at);
+/** Whether a byte is no space. Most documents have none: the callers then save the call. */
+function isDense(byte: number | undefined): boolean {
+  return byte !== undefined && byte > 0x20;
 }
 
-function skipSpaces(bytes: Buffer, from: number): number {
+function skipSpace(bytes: Buffer, from: number): number {
   let at = from;
   for (; at < bytes.length; at += 1) {
     const byte = bytes[at];
@@ -381,16 +380,16 @@ function skipStrictContainer(bytes: Buffer, from: number, depth: number): number
     if (isObject) {
       const keyEnd = bytes[at] === QUOTE ? skipStrictString(bytes, at) : ~at;
       if (keyEnd < 0) return keyEnd;
-      at = skipSpace(bytes, keyEnd);
+      at = bytes[keyEnd] === COLON ? keyEnd : skipSpace(bytes, keyEnd);
       if (bytes[at] !== COLON) return ~at;
-      at = skipSpace(bytes, at + 1);
+      at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
     }
     const end = skipStrict(bytes, at, depth);
     if (end < 0) return end;
-    at = skipSpace(bytes, end);
+    at = isDense(bytes[end]) ? end : skipSpace(bytes, end);
     if (bytes[at] === close) return at + 1;
     if (bytes[at] !== COMMA) return ~at;
-    at = skipSpace(bytes, at + 1);
+    at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
   }
 }
 
