@@ -1,11 +1,15 @@
 /** The schema of all nouns, in the order in which a new database gets it. */
+import { IDEMPOTENCY_MIGRATIONS } from '../idempotency/idempotency.ts';
 import { IDENTITY_MIGRATIONS } from '../identity/identity.ts';
 import { LEDGER_MIGRATIONS } from '../ledger/ledger.ts';
 import { LIMITS_MIGRATIONS } from '../limits/limits.ts';
+import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
 import type { Migration } from '../store/store.ts';
 
 export const MIGRATIONS: readonly Migration[] = [
   ...LEDGER_MIGRATIONS,
   ...IDENTITY_MIGRATIONS,
   ...LIMITS_MIGRATIONS,
+  ...IDEMPOTENCY_MIGRATIONS,
+  ...RPC_MIGRATIONS,
 ];
