@@ -12,7 +12,7 @@ import { modelRoutes } from './api/routes/models/models.ts';
 import { buildServer, guardBucket } from './api/server.ts';
 import { standardHeaders } from './api/standard-headers.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
-import { LocalEngines } from './app/local-engines.ts';
+import { type DownloadView, LocalEngines } from './app/local-engines.ts';
 import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
 import { type Office, openOffice } from './app/office.ts';
 import { rpcSubject } from './app/rpc.ts';
@@ -51,6 +51,8 @@ export interface AppParts {
   readonly log: Log;
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
+  /** Shows downloads to whoever sits at the terminal. */
+  readonly downloadView?: (title: string) => DownloadView;
 }
 
 export interface App {
@@ -188,7 +190,14 @@ function buildCore(parts: AppParts, office: Office) {
   let config = parts.config;
   const engines = new Engines({ clock, ids, log });
   const catalog = new Catalog({ settings: config, clock });
-  const localEngines = new LocalEngines({ config, clock, ids, log, onChange: () => refresh() });
+  const localEngines = new LocalEngines({
+    config,
+    clock,
+    ids,
+    log,
+    onChange: () => refresh(),
+    ...(parts.downloadView === undefined ? {} : { viewOf: parts.downloadView }),
+  });
   let minimumCredit = usdToNano(config.limits.minimumCreditUsd);
   let dialects = new Map<string, EngineDialect>();
   const refresh = (): void => {
