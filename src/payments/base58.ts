@@ -3,7 +3,7 @@
  * gives `undefined`, never an exception, and its work is bounded by `maxBytes`.
  */
 const ALPHABET = '123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz';
-const VALUE_OF = new Map([...ALPHABET].map((char, value) => [char.charCodeAt(0), value]));
+const VALUE_OF = new Map(Array.from(ALPHABET, (char, value) => [char.charCodeAt(0), value]));
 
 /** The bytes of a base58 text, or `undefined` when it is not base58 or longer than `maxBytes`. */
 export function base58Decode(text: string, maxBytes: number): Buffer | undefined {

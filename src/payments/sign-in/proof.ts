@@ -32,7 +32,7 @@ const TYPES = new Set(['eip191', 'eip1271', 'eip6492', 'ed25519', 'siws']);
 type Fields = Readonly<Record<string, unknown>>;
 
 /** A 401 with the code `X402_SIGN_IN_<reason>`. */
-export function refuseSignIn<R extends SignInReason>(reason: R, message?: string): Fault {
+export function refuseSignIn(reason: SignInReason, message?: string): Fault {
   const code: FaultCode = `X402_SIGN_IN_${reason}`;
   return new Fault(
     code,
