@@ -266,7 +266,7 @@ export class Payments {
     this.#stops = [
       clock.every(SWEEP_EVERY_MS, () => void this.sweep()),
       clock.every(WATCH_EVERY_MS, () => void this.#parts.watch.check()),
-      clock.every(PRUNE_EVERY_MS, () => this.#run('prune', () => this.#parts.signIn.prune())),
+      clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#parts.signIn.prune())),
     ];
     void this.#parts.watch.check();
     void this.sweep();
