@@ -72,6 +72,8 @@ export interface PaymentsOptions {
   readonly settings: PaymentSettings;
   /** The configured public origin, never taken from a request. */
   readonly publicUrl: string;
+  /** Version path of the service; `/api/v1` by default. */
+  readonly basePath?: string;
   readonly serviceName: string;
   /** Prefix of wallet tokens, for example `svc_wallet_`. */
   readonly tokenPrefix: string;
@@ -94,7 +96,7 @@ const SWEEP_EVERY_MS = 10 * SECOND_MS;
 const WATCH_EVERY_MS = 5 * MINUTE_MS;
 const PRUNE_EVERY_MS = MINUTE_MS;
 const NONCE_BYTES = 16;
-const TOP_UP_PATH = '/api/v1/x402/top-up';
+const DEFAULT_BASE_PATH = '/api/v1';
 
 interface Parts {
   readonly rails: Map<string, Rail>;
@@ -112,7 +114,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       ? openReceiptSigner(
           options.store,
           options.clock,
-          new URL(TOP_UP_PATH, options.publicUrl).href,
+          `${options.publicUrl}${options.basePath ?? DEFAULT_BASE_PATH}/x402/top-up`,
         )
       : undefined,
   ]);
@@ -246,6 +248,7 @@ export class Payments {
     this.facilitator = parts.facilitator;
     this.#requirements = {
       publicUrl: options.publicUrl,
+      basePath: options.basePath ?? DEFAULT_BASE_PATH,
       serviceName: options.serviceName,
       docsUrl: options.docsUrl,
       keysUrl: options.keysUrl,

@@ -22,8 +22,10 @@ export interface RailOffer {
 }
 
 export interface RequirementOptions {
-  /** The configured public origin, without a path. */
+  /** The configured public origin, without a trailing slash. */
   readonly publicUrl: string;
+  /** Version path of the service, for example `/api/v1`. */
+  readonly basePath: string;
   /** The operator's name of the service. */
   readonly serviceName: string;
   readonly docsUrl: string;
@@ -68,7 +70,6 @@ export interface PaymentRequiredAnswer {
   readonly header: string;
 }
 
-const TOP_UP_PATH = '/api/v1/x402/top-up';
 const CHALLENGE_MS = 5 * MINUTE_MS;
 
 export function paymentOptions(
@@ -94,11 +95,10 @@ export function signInChallenge(
   resource: Resource,
   moment: { readonly nowMs: number; readonly nonce: string },
 ): SignInChallenge {
-  const url = new URL(resource.path, options.publicUrl);
   return {
     info: {
-      domain: url.host,
-      uri: url.href,
+      domain: new URL(options.publicUrl).host,
+      uri: urlOf(options, resource.path),
       version: '1',
       nonce: moment.nonce,
       issuedAt: isoTime(moment.nowMs),
@@ -127,7 +127,7 @@ function paymentRequired(
     x402Version: 2,
     error,
     resource: {
-      url: new URL(resource.path, options.publicUrl).href,
+      url: urlOf(options, resource.path),
       description: resource.description,
       mimeType: resource.mimeType ?? 'application/json',
     },
@@ -201,7 +201,7 @@ export function versionOneBody(
       scheme: option.scheme,
       network: networkFacts(option.network)?.slug ?? option.network,
       maxAmountRequired: option.amount,
-      resource: new URL(resource.path, options.publicUrl).href,
+      resource: urlOf(options, resource.path),
       description: resource.description,
       mimeType: resource.mimeType ?? 'application/json',
       payTo: option.payTo,
@@ -243,7 +243,7 @@ export function insufficientAnswer(
     supportedTokens: ['USDC'],
     supportedChains: offers.map((offer) => displayName(offer.network)),
     topUpInstructions: {
-      step1: `POST ${new URL(TOP_UP_PATH, options.publicUrl).href} without a payment header`,
+      step1: `POST ${urlOf(options, `${options.basePath}/x402/top-up`)} without a payment header`,
       step2: 'Choose one entry of accepts and sign exactly it with an x402 client',
       step3: 'POST again with the PAYMENT-SIGNATURE header',
       receiverWallet: base?.payTo ?? '',
@@ -255,6 +255,10 @@ export function insufficientAnswer(
     siwxChallenge: challenge,
   };
   return { body, header: encodeHeader(required) };
+}
+
+function urlOf(options: RequirementOptions, path: string): string {
+  return `${options.publicUrl}${path}`;
 }
 
 function displayName(network: string): string {
@@ -271,7 +275,7 @@ function authOptions(options: RequirementOptions): Readonly<Record<string, unkno
     x402Wallet: {
       header: 'SIGN-IN-WITH-X',
       legacyHeader: 'X-Sign-In-With-X',
-      topUp: `POST ${TOP_UP_PATH}`,
+      topUp: `POST ${options.basePath}/x402/top-up`,
       docs: options.docsUrl,
     },
   };
@@ -287,16 +291,14 @@ export function wellKnownManifest(
     x402Version: 2,
     service: options.serviceName,
     origin: new URL(options.publicUrl).origin,
-    topUp: new URL(TOP_UP_PATH, options.publicUrl).href,
-    balance: new URL('/api/v1/x402/balance/{walletAddress}', options.publicUrl).href
-      .replaceAll('%7B', '{')
-      .replaceAll('%7D', '}'),
+    topUp: urlOf(options, `${options.basePath}/x402/top-up`),
+    balance: urlOf(options, `${options.basePath}/x402/balance/{walletAddress}`),
     minimumTopUpUsd: toUsdNumber(options.amounts.minimumTopUp),
     maximumTopUpUsd: toUsdNumber(options.amounts.maximumTopUp),
     accepts: paymentOptions(options, offers, options.amounts.minimumTopUp),
     extensions: ['sign-in-with-x', 'payment-identifier', 'offer-receipt'],
     resources: resources.map((resource) => ({
-      url: new URL(resource.path, options.publicUrl).href,
+      url: urlOf(options, resource.path),
       description: resource.description,
       mimeType: resource.mimeType ?? 'application/json',
     })),

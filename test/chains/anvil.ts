@@ -22,7 +22,7 @@ import { readFixture } from './compile.ts';
 
 export const USDC: Hex = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
 export const MULTICALL: Hex = '0xcA11bde05977b3631167028862bE2a173976CA11';
-export const STAKING: Hex = '0x5747A6E000000000000000000000000000000001';
+export const STAKING: Hex = '0x5747a6e000000000000000000000000000000001';
 export const USDC_ABI = parseAbi([
   'function balanceOf(address) view returns (uint256)',
   'function mint(address to, uint256 value)',

@@ -62,7 +62,7 @@ export class SignIn {
       nowMs: this.#options.clock.nowMs(),
     });
     const isSigned =
-      isSignedByKey(wallet, proof.text, proof.signature) ||
+      (await isSignedByKey(wallet, proof.text, proof.signature)) ||
       (await this.#isSignedByContract(wallet, proof.text, proof.signature));
     if (!isSigned) throw refuseSignIn('INVALID_SIGNATURE');
     // The nonce is used up only by a valid signature: nobody can burn another wallet's nonces.
