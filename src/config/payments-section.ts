@@ -73,7 +73,6 @@ export const PaymentsSection = z.strictObject({
   minimumTopUpUsd: Usd.default(5),
   suggestedTopUpUsd: Usd.default(10),
   maximumTopUpUsd: Usd.default(10_000),
-  minimumBalanceUsd: Usd.default(0.1).describe('Credit that a wallet needs to start a request'),
   maxTimeoutSeconds: z.int().min(30).max(3_600).default(300),
   settleWaitSeconds: z.int().min(1).max(120).default(25).describe('Then the answer is 202'),
   sessionMinutes: z.int().min(15).max(1_440).default(60).describe('Life of a wallet token'),

@@ -1,6 +1,6 @@
 /**
  * What the payments noun is told, in plain values. The `payments` section of the configuration has
- * exactly this shape; the noun does not import it, so that it can be built without a file.
+ * this shape; the noun does not import it, so that it can be built without a file.
  */
 import { usdToNano } from '../kernel/money.ts';
 import type { Nano } from '../kernel/money.ts';
@@ -51,6 +51,7 @@ export interface PaymentSettings {
   readonly minimumTopUpUsd: number;
   readonly suggestedTopUpUsd: number;
   readonly maximumTopUpUsd: number;
+  /** Credit that a wallet needs to start a request; the `limits` section holds it for all callers. */
   readonly minimumBalanceUsd: number;
   readonly maxTimeoutSeconds: number;
   readonly settleWaitSeconds: number;

@@ -42,8 +42,10 @@ export const TEST_SETTINGS: PaymentSettings = {
 export interface RigOptions {
   readonly settings: Partial<PaymentSettings>;
   readonly publicUrl?: string;
-  /** The folder of another rig, to share its database. */
+  /** The folder of another rig, to share its SQLite database. */
   readonly folder?: string;
+  /** Another database than a SQLite file in the folder. */
+  readonly databaseUrl?: string;
   readonly clock?: Clock;
   readonly onStep?: PaymentsOptions['onStep'];
   readonly leaseMs?: number;
@@ -72,7 +74,10 @@ export async function openRig(options: RigOptions): Promise<Rig> {
   const clock = options.clock ?? systemClock();
   const log: LogLine[] = [];
   const parts = { clock, ids: systemIds(), log: memoryLog(log) };
-  const store = openStore({ url: `sqlite:${join(folder, 'test.db')}`, ...parts });
+  const store = openStore({
+    url: options.databaseUrl ?? `sqlite:${join(folder, 'test.db')}`,
+    ...parts,
+  });
   await store.migrate([...PAYMENTS_MIGRATIONS, LEDGER]);
   const payments = await openPayments({
     store,
@@ -85,7 +90,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     keysUrl: 'http://pay.test/keys',
     credit: async (tx, entry) => await post(tx, entry.wallet, entry.paymentKey, entry.amountNano),
     debitRefund: async (tx, entry) => {
-      const balance = await post(tx, entry.wallet, entry.refundId, -entry.amountNano);
+      const balance = await post(tx, entry.wallet, entry.refundId, 0n - entry.amountNano);
       if (balance < 0n) throw new Fault('INSUFFICIENT_BALANCE');
       return balance;
     },
@@ -127,10 +132,10 @@ async function post(tx: Queryable, wallet: string, key: string, amount: bigint):
 
 async function sum(from: Queryable, wallet: string): Promise<Nano> {
   const rows = await from.query<{ total: bigint | null }>(
-    'SELECT SUM(amount) AS total FROM testledger_entry WHERE wallet = $1',
+    'SELECT CAST(SUM(amount) AS BIGINT) AS total FROM testledger_entry WHERE wallet = $1',
     [wallet],
   );
-  return nano(rows[0]?.total ?? 0n);
+  return nano(BigInt(rows[0]?.total ?? 0n));
 }
 
 export interface Face {

@@ -260,10 +260,10 @@ describe('top-ups on Base', () => {
     test('x402-fetch 1.x pays with a version 1 payload in X-PAYMENT', async () => {
       const account = await buyer();
       const { wrapFetchWithPayment: wrapOld } = await import('x402-fetch');
-      const pay = wrapOld(fetch as never, account as never, 20_000_000n);
-      const response = (await pay(`${face.url}/api/v1/x402/top-up?x402Version=1`, {
+      const pay = wrapOld(fetch, account, 20_000_000n);
+      const response = await pay(`${face.url}/api/v1/x402/top-up?x402Version=1`, {
         method: 'POST',
-      })) as Response;
+      });
       assert.equal(response.status, 200);
       assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
     });
@@ -273,7 +273,7 @@ describe('top-ups on Base', () => {
       const key = generatePrivateKey();
       const account = privateKeyToAccount(key);
       await chain.mint(account.address, 50_000_000n);
-      const client = new VeniceClient(key, { apiUrl: face.url } as never);
+      const client = new VeniceClient(key, { apiUrl: face.url });
       await client.topUp(10);
       const balance = await client.getBalance();
       assert.equal((balance as { balanceUsd: number }).balanceUsd, 10);

@@ -126,7 +126,7 @@ class Face {
     // A partly signed transaction can only be simulated with the checks off.
     this.#svm.withSigverify(false);
     try {
-      const result = this.#svm.simulateTransaction(transaction as never);
+      const result = this.#svm.simulateTransaction(transaction);
       if (result instanceof FailedTransactionMetadata) {
         return { err: errorOf(result), logs: result.meta().logs() };
       }
@@ -142,7 +142,7 @@ class Face {
     if (this.#landed.has(id)) return id;
     // Another set of signatures for a message that ran: a cluster drops it without a word.
     if (this.#messages.has(hashOf(transaction))) return id;
-    const result = this.#svm.sendTransaction(transaction as never);
+    const result = this.#svm.sendTransaction(transaction);
     const failed = result instanceof FailedTransactionMetadata;
     // A wrong blockhash or signature never enters a block.
     if (failed && /Blockhash|Signature|AlreadyProcessed/.test(errorText(result))) return id;
@@ -228,11 +228,10 @@ export async function startSolana(): Promise<SolanaChain> {
       return account;
     },
     tokens: async (owner: Address) => {
-      const account = svm.getAccount((await associatedAccount(owner, USDC_MINT)) as never);
+      const account = svm.getAccount(await associatedAccount(owner, USDC_MINT));
       return account.exists ? Buffer.from(account.data).readBigUInt64LE(AMOUNT_OFFSET) : 0n;
     },
-    airdrop: (owner: Address, lamports: bigint) =>
-      void svm.airdrop(owner as never, lamports as never),
+    airdrop: (owner: Address, lamports: bigint) => void svm.airdrop(owner, lamports as never),
     advance: (blocks: bigint) => {
       face.height += blocks;
       svm.expireBlockhash();

@@ -483,7 +483,7 @@ describe('sign-in', () => {
 });
 
 function wrongCase(address: string): string {
-  const at = [...address].findIndex((char, index) => index > 1 && /[a-fA-F]/.test(char));
+  const at = Array.from(address).findIndex((char, index) => index > 1 && /[a-fA-F]/.test(char));
   const char = address.charAt(at);
   const swapped = char === char.toLowerCase() ? char.toUpperCase() : char.toLowerCase();
   return address.slice(0, at) + swapped + address.slice(at + 1);
