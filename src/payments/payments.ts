@@ -5,21 +5,18 @@
  * knows nothing of HTTP servers or of the ledger: the postings are functions that it is handed and
  * calls inside its own database transactions, so that a top-up is credited with the row that says so.
  */
-import type { HTTPFacilitatorClient } from '@x402/core/server';
 import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { Ids } from '../kernel/ids.ts';
 import { reasonOf } from '../kernel/log.ts';
 import type { Log } from '../kernel/log.ts';
-import { formatUsd, toUsdNumber } from '../kernel/money.ts';
 import type { Nano } from '../kernel/money.ts';
 import type { Store } from '../store/store.ts';
 import { readEnvelope } from './envelope.ts';
-import type { EvmRail, RailOptions } from './evm/evm-rail.ts';
 import { openFacilitator } from './facilitator.ts';
-import type { ExposedScheme, FacilitatorFace } from './facilitator.ts';
-import { nanoToUnits } from './networks.ts';
+import type { FacilitatorFace } from './facilitator.ts';
+import { openRails } from './open-rails.ts';
 import { refusePayment } from './payment.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import { RailWatch } from './rail-watch.ts';
@@ -51,8 +48,9 @@ import { openStakingReader } from './staking.ts';
 import type { StakingReader } from './staking.ts';
 import { LEASE_MS, TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
-import type { Credit, Step, TopUpReceipt } from './top-ups.ts';
+import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
 
+export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
 export { walletIdentity, walletKind } from './addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { FacilitatorFace } from './facilitator.ts';
@@ -62,7 +60,7 @@ export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { WalletToken } from './sign-in/sessions.ts';
 export type { SignedInWallet } from './sign-in/sign-in.ts';
-export type { Credit, CreditEntry, TopUpReceipt } from './top-ups.ts';
+export type { Credit, CreditEntry, TopUpReceipt } from './top-up-records.ts';
 
 export interface PaymentsOptions {
   readonly store: Store;
@@ -98,16 +96,11 @@ const PRUNE_EVERY_MS = MINUTE_MS;
 const NONCE_BYTES = 16;
 const DEFAULT_BASE_PATH = '/api/v1';
 
-interface Parts {
-  readonly rails: Map<string, Rail>;
-  readonly schemes: ExposedScheme[];
-  readonly evm: EvmRail | undefined;
-}
-
 /** Opens the rails of the configuration. A rail whose facilitator does not answer rejects. */
 export async function openPayments(options: PaymentsOptions): Promise<Payments> {
   const amounts = readAmounts(options.settings);
-  const parts = await openRails(options, amounts);
+  const pollMs = options.pollMs ?? DEFAULT_POLL_MS;
+  const parts = await openRails({ ...options, amounts, pollMs });
   const [secret, receipts] = await Promise.all([
     sharedSecret(options.store, 'wallet-token', () => options.ids.bytes(32).toString('base64url')),
     options.settings.receipts
@@ -124,7 +117,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     clock: options.clock,
     log: options.log,
     settleWaitMs: options.settings.settleWaitSeconds * SECOND_MS,
-    pollMs: options.pollMs ?? DEFAULT_POLL_MS,
+    pollMs,
   };
   const leaseMs = options.leaseMs ?? LEASE_MS;
   return new Payments(options, amounts, {
@@ -169,53 +162,6 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     facilitator: options.settings.facilitator.expose
       ? openFacilitator(parts.schemes, options.log)
       : undefined,
-  });
-}
-
-/** The chain libraries are large; they are loaded only for rails that are configured. */
-async function openRails(options: PaymentsOptions, amounts: Amounts): Promise<Parts> {
-  const { settings } = options;
-  const rails = new Map<string, Rail>();
-  const schemes: ExposedScheme[] = [];
-  let evm: EvmRail | undefined;
-  const railOptions: RailOptions = {
-    store: options.store,
-    clock: options.clock,
-    log: options.log,
-    limits: {
-      minimumUnits: nanoToUnits(amounts.minimumTopUp),
-      maximumUnits: nanoToUnits(amounts.maximumTopUp),
-    },
-    maxTimeoutSeconds: settings.maxTimeoutSeconds,
-    settleWaitMs: settings.settleWaitSeconds * SECOND_MS,
-    pollMs: options.pollMs ?? DEFAULT_POLL_MS,
-    external: await openExternal(settings),
-  };
-  if (settings.base !== undefined) {
-    const { openEvmRail } = await import('./evm/evm-rail.ts');
-    evm = openEvmRail(settings.base, railOptions);
-    rails.set(evm.network, evm);
-    schemes.push({ network: evm.network, scheme: evm.openScheme() });
-  }
-  if (settings.solana !== undefined) {
-    const { openSolanaRail } = await import('./solana/solana-rail.ts');
-    const solana = await openSolanaRail(settings.solana, railOptions);
-    rails.set(solana.network, solana);
-    schemes.push({ network: solana.network, scheme: solana.openScheme() });
-  }
-  return { rails, schemes, evm };
-}
-
-async function openExternal(settings: PaymentSettings): Promise<HTTPFacilitatorClient | undefined> {
-  const { url, authorization, timeoutSeconds } = settings.facilitator;
-  if (url === undefined) return undefined;
-  const { HTTPFacilitatorClient: Client } = await import('@x402/core/server');
-  const headers: Record<string, string> = authorization === undefined ? {} : { authorization };
-  return new Client({
-    url,
-    timeoutMs: timeoutSeconds * SECOND_MS,
-    createAuthHeaders: async () =>
-      await Promise.resolve({ verify: headers, settle: headers, supported: headers }),
   });
 }
 
@@ -417,42 +363,4 @@ export class Payments {
       });
     }
   }
-}
-
-/** The 200 body of a top-up. */
-export function topUpBody(receipt: TopUpReceipt): Readonly<Record<string, unknown>> {
-  return {
-    success: true,
-    data: {
-      walletAddress: receipt.wallet,
-      amountCredited: toUsdNumber(receipt.amountNano),
-      newBalance: toUsdNumber(receipt.newBalanceNano),
-      paymentId: receipt.paymentId,
-    },
-  };
-}
-
-/** The `X-Balance-Remaining` header: USD with six decimals. */
-export function balanceHeader(balance: Nano): string {
-  return formatUsd(balance, 6);
-}
-
-/** The 200 body of `GET /x402/balance/{walletAddress}`. `daily` only for linked staking accounts. */
-export function balanceBody(
-  wallet: string,
-  balance: Nano,
-  amounts: Amounts,
-  daily?: Nano,
-): Readonly<Record<string, unknown>> {
-  return {
-    success: true,
-    data: {
-      walletAddress: wallet,
-      balanceUsd: toUsdNumber(balance),
-      canConsume: balance + (daily ?? 0n) >= amounts.minimumBalance,
-      minimumTopUpUsd: toUsdNumber(amounts.minimumTopUp),
-      suggestedTopUpUsd: toUsdNumber(amounts.suggestedTopUp),
-      ...(daily === undefined ? {} : { diemBalanceUsd: toUsdNumber(daily) }),
-    },
-  };
 }

@@ -135,7 +135,7 @@ async function sum(from: Queryable, wallet: string): Promise<Nano> {
     'SELECT CAST(SUM(amount) AS BIGINT) AS total FROM testledger_entry WHERE wallet = $1',
     [wallet],
   );
-  return nano(BigInt(rows[0]?.total ?? 0n));
+  return nano(rows[0]?.total ?? 0n);
 }
 
 export interface Face {

@@ -12,44 +12,23 @@ import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { reasonOf } from '../kernel/log.ts';
 import type { Log } from '../kernel/log.ts';
-import { nano } from '../kernel/money.ts';
-import type { Nano } from '../kernel/money.ts';
-import type { Queryable } from '../store/store.ts';
 import { encodeHeader } from './header-codec.ts';
 import { unitsToNano } from './networks.ts';
 import { refusePayment } from './payment.ts';
 import type { SignedPayment } from './payment.ts';
-import type { Attempt, Evidence, Rail } from './rail.ts';
+import type { Evidence, Rail } from './rail.ts';
 import type { ReceiptSigner } from './receipts.ts';
+import {
+  inProgress,
+  isChainTrouble,
+  notSent,
+  pending,
+  rejected,
+  settlementFailed,
+} from './top-up-faults.ts';
+import { attemptOf, NO_ATTEMPT, paymentOf, receiptOf } from './top-up-records.ts';
+import type { Credit, CreditEntry, Step, TopUpReceipt } from './top-up-records.ts';
 import type { TopUpRow, TopUpTable } from './top-up-table.ts';
-
-/** What the ledger is told about a payment; it posts inside `tx` and gives the new balance. */
-export interface CreditEntry {
-  readonly wallet: string;
-  readonly amountNano: Nano;
-  /** The signed authorization: unique for ever. */
-  readonly paymentKey: string;
-  readonly paymentId: string;
-  readonly network: string;
-  readonly transaction: string;
-}
-
-export type Credit = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
-
-export interface TopUpReceipt {
-  readonly wallet: string;
-  readonly amountNano: Nano;
-  /** The balance right after this credit, also when the answer is repeated. */
-  readonly newBalanceNano: Nano;
-  readonly paymentId: string;
-  readonly network: string;
-  readonly transaction: string;
-  /** Value of the `PAYMENT-RESPONSE` header. */
-  readonly responseHeader: string;
-}
-
-/** The four points at which a crash is survivable by design; tests stop the process there. */
-export type Step = 'opened' | 'journaled' | 'settled' | 'credited';
 
 export interface TopUpOptions {
   readonly rails: ReadonlyMap<string, Rail>;
@@ -65,7 +44,6 @@ export interface TopUpOptions {
   readonly onStep?: ((step: Step) => void | Promise<void>) | undefined;
 }
 
-const RETRY_AFTER_SECONDS = 5;
 const FIRST_CHECK_MS = 5 * SECOND_MS;
 const MAX_CHECK_MS = 300 * SECOND_MS;
 const SWEEP_ROWS = 20;
@@ -397,110 +375,4 @@ export class TopUps {
     }
     return rail;
   }
-}
-
-const NO_ATTEMPT: Attempt = {
-  transaction: undefined,
-  raw: undefined,
-  startHeight: 0n,
-  expiresAt: (1n << 62n) - 1n,
-};
-
-function attemptOf(row: TopUpRow | undefined): Attempt {
-  if (row === undefined) return NO_ATTEMPT;
-  return {
-    transaction: row.tx_id ?? undefined,
-    raw: row.raw_tx ?? undefined,
-    startHeight: row.start_height,
-    expiresAt: row.expires_at,
-  };
-}
-
-/** The payment of a row, read again by its rail; limits that changed since do not apply to it. */
-async function paymentOf(rail: Rail, row: TopUpRow): Promise<SignedPayment> {
-  const inner = JSON.parse(row.payload) as Record<string, unknown>; // written by `open`
-  return await rail.reread({
-    network: row.network,
-    accepted: {},
-    inner,
-    identifier: row.identifier ?? undefined,
-  });
-}
-
-function receiptOf(row: TopUpRow): TopUpReceipt {
-  return {
-    wallet: row.wallet,
-    amountNano: unitsToNano(row.amount_units),
-    newBalanceNano: nano(row.new_balance_nano ?? 0n),
-    paymentId: row.payment_id,
-    network: row.network,
-    transaction: row.tx_id ?? '',
-    responseHeader: row.settlement ?? '',
-  };
-}
-
-function isChainTrouble(reason: string): boolean {
-  return !reason.startsWith('invalid_') && reason !== 'asset_not_deployed_contract';
-}
-
-function rejected(reason: string): Fault {
-  return refusePayment(
-    'PAYMENT_VERIFICATION_FAILED',
-    `The payment was not accepted (${reason}); nothing has moved`,
-    { reason, canRetry: false },
-  );
-}
-
-function inProgress(): Fault {
-  return refusePayment(
-    'PAYMENT_IN_PROGRESS',
-    'Another payment under the same authorization is being settled',
-    { retryAfterSeconds: RETRY_AFTER_SECONDS },
-  );
-}
-
-/** Nothing left this server, so the same header can simply be sent again. */
-function notSent(reason: string, cause?: unknown): Fault {
-  return refusePayment(
-    'SERVICE_UNAVAILABLE',
-    'The payment could not be sent to the chain, nothing has moved; send the same header again, do not sign a new one',
-    { retryAfterSeconds: RETRY_AFTER_SECONDS, cause: cause ?? reason },
-  );
-}
-
-function pending(payment: SignedPayment, transaction: string | null): Fault {
-  const response = {
-    success: false,
-    errorReason: 'settlement_pending',
-    transaction: transaction ?? '',
-    network: payment.network,
-    payer: payment.wallet,
-  };
-  return refusePayment(
-    'SETTLEMENT_PENDING',
-    'The payment is not confirmed yet; send the same header again, do not sign a new one',
-    {
-      retryAfterSeconds: RETRY_AFTER_SECONDS,
-      headers: { 'PAYMENT-RESPONSE': encodeHeader(response) },
-    },
-  );
-}
-
-function settlementFailed(
-  payment: SignedPayment,
-  transaction: string | null | undefined,
-  reason: string,
-): Fault {
-  const response = {
-    success: false,
-    errorReason: reason,
-    transaction: transaction ?? '',
-    network: payment.network,
-    payer: payment.wallet,
-  };
-  return refusePayment(
-    'SETTLEMENT_FAILED',
-    `The payment was not settled (${reason}); no money has reached this service`,
-    { reason, canRetry: false, headers: { 'PAYMENT-RESPONSE': encodeHeader(response) } },
-  );
 }

@@ -15,12 +15,13 @@ import { checksumAddress } from '../addresses.ts';
 import { NO_LIMITS } from '../envelope.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
 import { networkFacts } from '../networks.ts';
+import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
 import type { Evidence, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
 import type { BaseSettings } from '../settings.ts';
-import { openEvmClient, TOKEN_ABI } from './chain.ts';
+import { openEvmClient } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 import { findErc3009Payment } from './evidence.ts';
 import { trackedSigner } from './facilitator-signer.ts';
@@ -83,8 +84,8 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
       const result = await scheme(tracked).verify(...ask(payment));
       if (result.isValid) return { kind: 'valid' };
       const reason = result.invalidReason ?? 'unknown';
-      const isUnclear = tracked.isTroubled() || UNCLEAR.has(reason);
-      return { kind: isUnclear ? 'unclear' : 'rejected', reason };
+      if (tracked.isTroubled()) return { kind: 'unclear', reason: 'chain_unavailable' };
+      return { kind: UNCLEAR.has(reason) ? 'unclear' : 'rejected', reason };
     } catch (error) {
       // Shapes were checked before, so what is left is a chain that does not answer.
       return { kind: 'unclear', reason: reasonOf(error) };
@@ -182,24 +183,6 @@ async function refuseToSend(): Promise<never> {
   return await Promise.reject(new Error('A check sends nothing'));
 }
 
-/** The payment in the terms of the official classes; the requirement is ours, not the caller's. */
-export function officialRequest(
-  payment: SignedPayment,
-  offer: RailOffer,
-  maxTimeoutSeconds: number,
-): [PaymentPayload, PaymentRequirements] {
-  const accepted: PaymentRequirements = {
-    scheme: 'exact',
-    network: offer.network as `${string}:${string}`, // CAIP-2
-    asset: offer.asset,
-    amount: payment.amountUnits.toString(),
-    payTo: offer.payTo,
-    maxTimeoutSeconds,
-    extra: { ...offer.extra },
-  };
-  return [{ x402Version: 2, accepted, payload: { ...payment.inner } }, accepted];
-}
-
 function erc3009Of(
   payment: SignedPayment,
 ): Extract<SignedPayment['authorization'], { kind: 'erc3009' }> {
@@ -237,14 +220,4 @@ async function evmHealth(
     gasAddress,
     gasBalance,
   };
-}
-
-/** Balance of the receiver in base units. */
-export async function tokenBalance(client: EvmClient, token: Hex, owner: Hex): Promise<bigint> {
-  return await client.readContract({
-    address: token,
-    abi: TOKEN_ABI,
-    functionName: 'balanceOf',
-    args: [owner],
-  });
 }

@@ -3,7 +3,6 @@
  * with a journaled signer, or sent by an external facilitator; found by their status in both.
  */
 import type { FacilitatorClient } from '@x402/core/server';
-import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import { SettlementCache, toFacilitatorSvmSigner, TransactionOnchainFailureError } from '@x402/svm';
 import type { FacilitatorSvmSigner } from '@x402/svm';
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
@@ -14,6 +13,7 @@ import { assert } from '../../kernel/assert.ts';
 import type { RailOptions } from '../evm/evm-rail.ts';
 import { NO_LIMITS } from '../envelope.ts';
 import { networkFacts } from '../networks.ts';
+import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
 import type { Attempt, Evidence, Journal, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
@@ -102,7 +102,7 @@ function schemeOf(context: Context, signer: FacilitatorSvmSigner): ExactSvmSchem
 async function verify(context: Context, payment: SignedPayment): Promise<Verdict> {
   const { base, offer, options } = context;
   try {
-    const request = ask(payment, offer, options.maxTimeoutSeconds);
+    const request = officialRequest(payment, offer, options.maxTimeoutSeconds);
     const result = await schemeOf(context, base).verify(...request);
     if (result.isValid) return { kind: 'valid' };
     const reason = result.invalidReason ?? 'unknown';
@@ -115,7 +115,7 @@ async function verify(context: Context, payment: SignedPayment): Promise<Verdict
 
 async function settle(context: Context, payment: SignedPayment, journal: Journal): Promise<void> {
   const { base, chain, offer, options } = context;
-  const request = ask(payment, offer, options.maxTimeoutSeconds);
+  const request = officialRequest(payment, offer, options.maxTimeoutSeconds);
   if (options.external !== undefined) {
     await options.external.settle(...request);
     return;
@@ -249,23 +249,6 @@ const NO_PENDING_STORE = {
   set: async (): Promise<void> => await Promise.resolve(),
   delete: async (): Promise<void> => await Promise.resolve(),
 };
-
-function ask(
-  payment: SignedPayment,
-  offer: RailOffer,
-  maxTimeoutSeconds: number,
-): [PaymentPayload, PaymentRequirements] {
-  const accepted: PaymentRequirements = {
-    scheme: 'exact',
-    network: offer.network as `${string}:${string}`, // CAIP-2
-    asset: offer.asset,
-    amount: payment.amountUnits.toString(),
-    payTo: offer.payTo,
-    maxTimeoutSeconds,
-    extra: { ...offer.extra },
-  };
-  return [{ x402Version: 2, accepted, payload: { ...payment.inner } }, accepted];
-}
 
 function solanaOf(
   payment: SignedPayment,
