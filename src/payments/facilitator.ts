@@ -9,8 +9,8 @@ import type {
   PaymentRequirements,
   SchemeNetworkFacilitator,
 } from '@x402/core/types';
-import { reasonOf } from '../kernel/log.ts';
 import type { Log } from '../kernel/log.ts';
+import { chainReason } from './chain-reason.ts';
 import { asObject } from './header-codec.ts';
 
 export interface FacilitatorFace {
@@ -40,7 +40,7 @@ export function openFacilitator(schemes: readonly ExposedScheme[], log: Log): Fa
         return await facilitator.verify(...request);
       } catch (error) {
         // The scheme classes throw on shapes that they do not expect.
-        log.info({ reason: reasonOf(error) }, 'a verify request was malformed');
+        log.info({ reason: chainReason(error) }, 'a verify request was malformed');
         return { isValid: false, invalidReason: 'invalid_payload' };
       }
     },
@@ -57,7 +57,7 @@ export function openFacilitator(schemes: readonly ExposedScheme[], log: Log): Fa
         return await facilitator.settle(...request);
       } catch (error) {
         // As above; the schemes answer their own failures with `success: false`.
-        log.info({ reason: reasonOf(error) }, 'a settle request was malformed');
+        log.info({ reason: chainReason(error) }, 'a settle request was malformed');
         return { ...refusal, network: request[1].network };
       }
     },

@@ -9,9 +9,9 @@ import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { Ids } from '../kernel/ids.ts';
-import { reasonOf } from '../kernel/log.ts';
 import type { Log } from '../kernel/log.ts';
 import type { Nano } from '../kernel/money.ts';
+import { chainReason } from './chain-reason.ts';
 import type { Store } from '../store/store.ts';
 import { readEnvelope } from './envelope.ts';
 import { openFacilitator } from './facilitator.ts';
@@ -333,7 +333,7 @@ export class Payments {
   async #run(name: string, work: () => Promise<void>): Promise<void> {
     const done = work().catch((error: unknown) => {
       // Periodic work is repeated; a database that is away is logged and asked again.
-      this.#options.log.error({ reason: reasonOf(error) }, `the ${name} of payments failed`);
+      this.#options.log.error({ reason: chainReason(error) }, `the ${name} of payments failed`);
     });
     this.#background.add(done);
     await done;

@@ -3,8 +3,8 @@
  * chain. A rail that cannot settle is not offered; each problem is logged once when it appears.
  */
 import type { Clock } from '../kernel/clock.ts';
-import { reasonOf } from '../kernel/log.ts';
 import type { Log } from '../kernel/log.ts';
+import { chainReason } from './chain-reason.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import type { RailOffer } from './requirements.ts';
 
@@ -48,7 +48,7 @@ export class RailWatch {
       health = {
         network: rail.network,
         isReady: before?.isReady ?? true,
-        problems: [`The node does not answer: ${reasonOf(error).slice(0, 200)}`],
+        problems: [`The node does not answer: ${chainReason(error)}`],
         gasAddress: before?.gasAddress,
         gasBalance: before?.gasBalance,
       };

@@ -9,9 +9,9 @@ import { SECOND_MS } from '../kernel/clock.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { Ids } from '../kernel/ids.ts';
-import { reasonOf } from '../kernel/log.ts';
 import type { Log } from '../kernel/log.ts';
 import type { Nano } from '../kernel/money.ts';
+import { chainReason } from './chain-reason.ts';
 import type { Queryable, Store } from '../store/store.ts';
 import { nanoToUnits, unitsToNano } from './networks.ts';
 import { walletIdentity, walletKind } from './addresses.ts';
@@ -169,7 +169,7 @@ export class Refunds {
           });
         } catch (error) {
           // A lost reply or a refusal: the chain tells which, now or at the next sweep.
-          log.warn({ reason: reasonOf(error), refundId }, 'a refund gave no answer');
+          log.warn({ reason: chainReason(error), refundId }, 'a refund gave no answer');
         }
         continue;
       }
@@ -189,7 +189,7 @@ export class Refunds {
     } catch (error) {
       // Not knowing is no answer: the sweep asks again.
       this.#options.log.warn(
-        { reason: reasonOf(error) },
+        { reason: chainReason(error) },
         'the chain could not be asked about a refund',
       );
       return undefined;

@@ -6,10 +6,10 @@
 import { parseAbi } from 'viem';
 import type { Hex } from 'viem';
 import type { Clock } from '../kernel/clock.ts';
-import { reasonOf } from '../kernel/log.ts';
 import type { Log } from '../kernel/log.ts';
 import { nano, usdToNano } from '../kernel/money.ts';
 import type { Nano } from '../kernel/money.ts';
+import { chainReason } from './chain-reason.ts';
 import { openEvmClient } from './evm/chain.ts';
 import type { StakingSettings } from './settings.ts';
 
@@ -53,7 +53,7 @@ export function openStakingReader(
       return credit;
     } catch (error) {
       // The chain does not answer: the last known stake is better than none.
-      log.warn({ reason: reasonOf(error) }, 'the stake of a wallet could not be read');
+      log.warn({ reason: chainReason(error) }, 'the stake of a wallet could not be read');
       return before?.credit;
     }
   };

@@ -33,11 +33,11 @@ export function inProgress(): Fault {
 }
 
 /** 503: nothing left this server, so the same header can simply be sent again. */
-export function notSent(reason: string, cause?: unknown): Fault {
+export function notSent(reason: string): Fault {
   return refusePayment(
     'SERVICE_UNAVAILABLE',
     'The payment could not be sent to the chain, nothing has moved; send the same header again, do not sign a new one',
-    { retryAfterSeconds: RETRY_AFTER_SECONDS, cause: cause ?? reason },
+    { retryAfterSeconds: RETRY_AFTER_SECONDS, cause: reason },
   );
 }
 

@@ -10,8 +10,8 @@
 import { SECOND_MS } from '../kernel/clock.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
-import { reasonOf } from '../kernel/log.ts';
 import type { Log } from '../kernel/log.ts';
+import { chainReason } from './chain-reason.ts';
 import { encodeHeader } from './header-codec.ts';
 import { unitsToNano } from './networks.ts';
 import { refusePayment } from './payment.ts';
@@ -92,7 +92,7 @@ export class TopUps {
     const stopRenewing = clock.every(table.renewMs, () => {
       table.renew(payment.key).catch((error: unknown) => {
         // Without the lease nothing is sent any more; another process takes over.
-        log.warn({ reason: reasonOf(error) }, 'the lease of a payment could not be renewed');
+        log.warn({ reason: chainReason(error) }, 'the lease of a payment could not be renewed');
       });
     });
     try {
@@ -127,7 +127,7 @@ export class TopUps {
     try {
       evidence = await this.#railOf(payment).findPayment(payment, NO_ATTEMPT);
     } catch (error) {
-      throw notSent(reasonOf(error), error);
+      throw notSent(chainReason(error));
     }
     if (evidence.kind === 'final') throw settlementFailed(payment, undefined, evidence.reason);
     if (evidence.kind === 'open') throw isChainTrouble(reason) ? notSent(reason) : rejected(reason);
@@ -142,7 +142,7 @@ export class TopUps {
     try {
       position = await this.#railOf(payment).position(payment);
     } catch (error) {
-      throw notSent(reasonOf(error), error);
+      throw notSent(chainReason(error));
     }
     const opened = await this.#options.table.open(payment, position);
     if (opened === 'identifier-taken') {
@@ -224,7 +224,10 @@ export class TopUps {
     try {
       return (await rail.rebroadcast(raw)) === 'sent';
     } catch (error) {
-      this.#options.log.warn({ reason: reasonOf(error) }, 'a transaction could not be sent again');
+      this.#options.log.warn(
+        { reason: chainReason(error) },
+        'a transaction could not be sent again',
+      );
       return true;
     }
   }
@@ -244,7 +247,10 @@ export class TopUps {
       });
     } catch (error) {
       // A lost reply, a refusal, a time limit: the chain tells which.
-      log.warn({ reason: reasonOf(error), paymentId: payment.id }, 'a settlement gave no answer');
+      log.warn(
+        { reason: chainReason(error), paymentId: payment.id },
+        'a settlement gave no answer',
+      );
     }
     await onStep?.('settled');
     return await this.#conclude(payment, false);
@@ -276,7 +282,7 @@ export class TopUps {
       return await this.#railOf(payment).findPayment(payment, attemptOf(row));
     } catch (error) {
       this.#options.log.warn(
-        { reason: reasonOf(error), paymentId: payment.id },
+        { reason: chainReason(error), paymentId: payment.id },
         'the chain could not be asked about a payment',
       );
       return undefined;
@@ -345,7 +351,7 @@ export class TopUps {
     } catch (error) {
       // Pending and failed payments end in a Fault here too, and their row says so.
       const { log, table } = this.#options;
-      const note = { reason: reasonOf(error), paymentId: row.payment_id };
+      const note = { reason: chainReason(error), paymentId: row.payment_id };
       if (error instanceof Fault) log.debug(note, 'a swept payment is not credited');
       else log.error(note, 'a payment could not be swept');
       await table.release(row.payment_key, this.#nextCheckMs(row), row.failure);

@@ -64,37 +64,47 @@ async function findUse(
   attempt: Attempt,
   latest: bigint,
 ): Promise<Evidence> {
-  const earliest = (attempt.startHeight || latest) - LOOKBACK_BLOCKS;
-  let to = latest;
-  for (let range = 0; range < MAX_RANGES && to >= 0n; range += 1) {
-    const from = to - RANGE_BLOCKS + 1n > 0n ? to - RANGE_BLOCKS + 1n : 0n;
+  for (const [fromBlock, toBlock] of searchRanges(attempt.startHeight, latest)) {
     const logs = await client.request({
       method: 'eth_getLogs',
       params: [
         {
           address: token,
           topics: [[USED_TOPIC, CANCELED_TOPIC], pad(payment.from), payment.nonce],
-          fromBlock: numberToHex(from),
-          toBlock: numberToHex(to),
+          fromBlock: numberToHex(fromBlock),
+          toBlock: numberToHex(toBlock),
         },
       ],
     });
     const log = logs[0];
-    if (log !== undefined) {
-      if (log.topics[0] === CANCELED_TOPIC) {
-        return { kind: 'final', reason: 'authorization_cancelled' };
-      }
-      const hash = log.transactionHash;
-      const receipt = hash === null ? undefined : await receiptOf(client, hash);
-      if (receipt === undefined) break;
-      return paysExactly(receipt, token, payment)
-        ? { kind: 'paid', transaction: receipt.transactionHash }
-        : { kind: 'final', reason: 'authorization_used_for_another_transfer' };
+    if (log === undefined) continue;
+    if (log.topics[0] === CANCELED_TOPIC) {
+      return { kind: 'final', reason: 'authorization_cancelled' };
     }
-    if (from <= earliest) break;
-    to = from - 1n;
+    const hash = log.transactionHash;
+    const receipt = hash === null ? undefined : await receiptOf(client, hash);
+    if (receipt === undefined) break;
+    return paysExactly(receipt, token, payment)
+      ? { kind: 'paid', transaction: receipt.transactionHash }
+      : { kind: 'final', reason: 'authorization_used_for_another_transfer' };
   }
   throw new Error('The authorization is used, but its log is not found yet');
+}
+
+/**
+ * Ranges of blocks in which the use can be: from where the payment was first seen on, because an
+ * authorization lives for minutes; the newest blocks alone when it was never seen.
+ */
+function searchRanges(startHeight: bigint, latest: bigint): readonly (readonly [bigint, bigint])[] {
+  const first = (startHeight === 0n ? latest : startHeight) - LOOKBACK_BLOCKS;
+  const ranges: [bigint, bigint][] = [];
+  let from = first > 0n ? first : 0n;
+  while (from <= latest && ranges.length < MAX_RANGES) {
+    const to = from + RANGE_BLOCKS - 1n;
+    ranges.push([from, to < latest ? to : latest]);
+    from = to + 1n;
+  }
+  return ranges;
 }
 
 /** Whether the receipt shows this very authorization followed by its transfer. */

@@ -8,8 +8,8 @@ import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
 import type { Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import type { Clock } from '../../kernel/clock.ts';
-import { reasonOf } from '../../kernel/log.ts';
 import type { Log } from '../../kernel/log.ts';
+import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
 import { checksumAddress } from '../addresses.ts';
 import { NO_LIMITS } from '../envelope.ts';
@@ -83,12 +83,12 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     try {
       const result = await scheme(tracked).verify(...ask(payment));
       if (result.isValid) return { kind: 'valid' };
-      const reason = result.invalidReason ?? 'unknown';
+      const reason = chainReason(result.invalidReason ?? 'unknown');
       if (tracked.isTroubled()) return { kind: 'unclear', reason: 'chain_unavailable' };
       return { kind: UNCLEAR.has(reason) ? 'unclear' : 'rejected', reason };
     } catch (error) {
       // Shapes were checked before, so what is left is a chain that does not answer.
-      return { kind: 'unclear', reason: reasonOf(error) };
+      return { kind: 'unclear', reason: chainReason(error) };
     }
   }
 

@@ -12,6 +12,7 @@ import type { Clock } from '../../kernel/clock.ts';
 import { reasonOf } from '../../kernel/log.ts';
 import type { Log } from '../../kernel/log.ts';
 import type { Store } from '../../store/store.ts';
+import { chainReason } from '../chain-reason.ts';
 import { isKnownTransaction } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 
@@ -139,7 +140,7 @@ export class EvmSender {
       };
     } catch (error) {
       if (error instanceof NotSentError) throw error;
-      throw new NotSentError(reasonOf(error), { cause: error });
+      throw new NotSentError(chainReason(error));
     }
   }
 

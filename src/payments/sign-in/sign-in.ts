@@ -6,8 +6,8 @@
  */
 import type { Clock } from '../../kernel/clock.ts';
 import { Fault } from '../../kernel/faults.ts';
-import { reasonOf } from '../../kernel/log.ts';
 import type { Log } from '../../kernel/log.ts';
+import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
 import { SignInNonces } from './nonces.ts';
 import { readProof, refuseSignIn } from './proof.ts';
@@ -94,11 +94,14 @@ export class SignIn {
       return await isSignedByContract(wallet, text, signature, check);
     } catch (error) {
       // The chain could not be asked: the proof is neither good nor bad.
-      this.#options.log.warn({ reason: reasonOf(error) }, 'a contract wallet could not be asked');
+      this.#options.log.warn(
+        { reason: chainReason(error) },
+        'a contract wallet could not be asked',
+      );
       throw new Fault('SERVICE_UNAVAILABLE', {
         message: 'The chain could not be asked about the contract wallet, try again shortly',
         retryAfterSeconds: 5,
-        cause: error,
+        cause: chainReason(error),
       });
     } finally {
       this.#contractChecks -= 1;

@@ -30,6 +30,9 @@ export async function findSolanaPayment(
     if (status === 'seen') return { kind: 'open', attempt: 'waiting' };
   }
   if (height > attempt.expiresAt + EXPIRY_MARGIN_BLOCKS) {
+    // A node may have forgotten old statuses: the history of the payer's account has the last word.
+    const landed = attempt.transaction === undefined ? undefined : await searchId(chain, payment);
+    if (landed !== undefined) return { kind: 'paid', transaction: landed };
     return { kind: 'final', reason: 'blockhash_expired' };
   }
   return { kind: 'open', attempt: attempt.transaction === undefined ? 'none' : 'unseen' };

@@ -3,13 +3,13 @@
  * with a journaled signer, or sent by an external facilitator; found by their status in both.
  */
 import type { FacilitatorClient } from '@x402/core/server';
-import { SettlementCache, toFacilitatorSvmSigner, TransactionOnchainFailureError } from '@x402/svm';
+import { SettlementCache, toFacilitatorSvmSigner } from '@x402/svm';
 import type { FacilitatorSvmSigner } from '@x402/svm';
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { address } from '@solana/kit';
 import type { Address, KeyPairSigner } from '@solana/kit';
-import { reasonOf } from '../../kernel/log.ts';
 import { assert } from '../../kernel/assert.ts';
+import { chainReason } from '../chain-reason.ts';
 import type { RailOptions } from '../evm/evm-rail.ts';
 import { NO_LIMITS } from '../envelope.ts';
 import { networkFacts } from '../networks.ts';
@@ -105,11 +105,11 @@ async function verify(context: Context, payment: SignedPayment): Promise<Verdict
     const request = officialRequest(payment, offer, options.maxTimeoutSeconds);
     const result = await schemeOf(context, base).verify(...request);
     if (result.isValid) return { kind: 'valid' };
-    const reason = result.invalidReason ?? 'unknown';
+    const reason = chainReason(result.invalidReason ?? 'unknown');
     return { kind: UNCLEAR.has(reason) ? 'unclear' : 'rejected', reason };
   } catch (error) {
     // Shapes were checked before, so what is left is a cluster that does not answer.
-    return { kind: 'unclear', reason: reasonOf(error) };
+    return { kind: 'unclear', reason: chainReason(error) };
   }
 }
 
@@ -123,11 +123,7 @@ async function settle(context: Context, payment: SignedPayment, journal: Journal
   const signer = journaledSigner(base, chain, options, async (id, wire) => {
     await journal(payment.key, id, wire);
   });
-  const result = await schemeOf(context, signer).settle(...request);
-  if (!result.success) {
-    const note = { reason: result.errorReason, network: payment.network };
-    options.log.info(note, 'a settlement was not confirmed at once');
-  }
+  await schemeOf(context, signer).settle(...request);
 }
 
 async function findPayment(
@@ -209,29 +205,36 @@ function baseSigner(
   };
 }
 
-/** The same signer, with the id and the bytes journaled before they are sent. */
+/**
+ * The same signer, with the id and the bytes journaled before they are sent. After that it reports
+ * no failure: the scheme would print it with the node's address, and the chain decides anyway.
+ */
 function journaledSigner(
   base: FacilitatorSvmSigner,
   chain: SolanaChain,
   options: RailOptions,
   journal: (id: string, wire: string) => Promise<void>,
 ): FacilitatorSvmSigner {
+  const { clock, log, settleWaitMs, pollMs } = options;
   return {
     ...base,
     sendTransaction: async (wire) => {
       const id = transactionId(decodeWire(wire));
       await journal(id, wire);
-      await chain.send(wire);
+      try {
+        await chain.send(wire);
+      } catch (error) {
+        // The reply may be lost while the cluster has the transaction.
+        log.warn({ reason: chainReason(error) }, 'a broadcast gave no answer');
+      }
       return id;
     },
     confirmTransaction: async (id) => {
-      const deadlineMs = options.clock.monotonicMs() + options.settleWaitMs;
-      for (;;) {
+      const deadlineMs = clock.monotonicMs() + settleWaitMs;
+      while (clock.monotonicMs() < deadlineMs) {
         const status = await chain.status(id).catch(() => 'unknown' as const); // asked again below
-        if (status === 'confirmed') return;
-        if (status === 'failed') throw new TransactionOnchainFailureError('The transaction failed');
-        if (options.clock.monotonicMs() >= deadlineMs) throw new Error('Not confirmed yet');
-        await options.clock.sleep(options.pollMs);
+        if (status === 'confirmed' || status === 'failed') return;
+        await clock.sleep(pollMs);
       }
     },
   };
