@@ -6,9 +6,9 @@ import { nano } from '../kernel/money.ts';
 import type { Nano } from '../kernel/money.ts';
 
 export const BASE = 'eip155:8453';
-export const BASE_SEPOLIA = 'eip155:84532';
+const BASE_SEPOLIA = 'eip155:84532';
 export const SOLANA = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
-export const SOLANA_DEVNET = 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
+const SOLANA_DEVNET = 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
 
 export interface NetworkFacts {
   readonly slug: string;
@@ -57,7 +57,7 @@ export function toCaip2(name: string): string {
 }
 
 /** USDC has 6 decimals: one base unit is 1,000 nano-USD. */
-export const NANO_PER_UNIT = 1_000n;
+const NANO_PER_UNIT = 1_000n;
 export const USDC_DECIMALS = 6;
 
 export function unitsToNano(units: bigint): Nano {

@@ -41,7 +41,7 @@ export interface Resource {
   readonly mimeType?: string;
 }
 
-export interface PaymentOption {
+interface PaymentOption {
   readonly scheme: 'exact';
   readonly network: string;
   readonly asset: string;
@@ -72,7 +72,7 @@ export interface PaymentRequiredAnswer {
 
 const CHALLENGE_MS = 5 * MINUTE_MS;
 
-export function paymentOptions(
+function paymentOptions(
   options: RequirementOptions,
   offers: readonly RailOffer[],
   amount: Nano,

@@ -31,7 +31,7 @@ export interface SolanaSettings {
   readonly warnBelowSol: number;
 }
 
-export interface FacilitatorSettings {
+interface FacilitatorSettings {
   readonly url?: string | undefined;
   readonly authorization?: string | undefined;
   readonly timeoutSeconds: number;

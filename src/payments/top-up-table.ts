@@ -11,7 +11,7 @@ import { isUniqueViolation } from '../store/store.ts';
 import type { Queryable, Store } from '../store/store.ts';
 import type { SignedPayment } from './payment.ts';
 
-export type TopUpState = 'open' | 'sent' | 'credited' | 'failed';
+type TopUpState = 'open' | 'sent' | 'credited' | 'failed';
 
 export interface TopUpRow {
   readonly payment_key: string;

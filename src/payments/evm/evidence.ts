@@ -108,7 +108,7 @@ function searchRanges(startHeight: bigint, latest: bigint): readonly (readonly [
 }
 
 /** Whether the receipt shows this very authorization followed by its transfer. */
-export function paysExactly(
+function paysExactly(
   receipt: TransactionReceipt,
   token: Hex,
   payment: Pick<Erc3009, 'from' | 'to' | 'value' | 'nonce'>,

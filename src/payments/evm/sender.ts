@@ -33,7 +33,7 @@ export interface Call {
 }
 
 /** Nothing left this process: the same call can simply be made again later. */
-export class NotSentError extends Error {
+class NotSentError extends Error {
   override readonly name = 'NotSentError';
 }
 

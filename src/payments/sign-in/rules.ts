@@ -8,9 +8,9 @@ import { chainOfMessage, refuseSignIn } from './proof.ts';
 import type { Proof } from './proof.ts';
 
 /** A sign-in is fresh for five minutes after `issuedAt`. */
-export const MAX_AGE_MS = 5 * MINUTE_MS;
+const MAX_AGE_MS = 5 * MINUTE_MS;
 /** Clocks of callers may be 30 s ahead, and `timestamp` 30 s off. */
-export const CLOCK_SKEW_MS = 30 * SECOND_MS;
+const CLOCK_SKEW_MS = 30 * SECOND_MS;
 /** EIP-4361 asks for at least 8 characters; the bound keeps the nonce table small. */
 const NONCE = /^[A-Za-z0-9._~-]{8,128}$/;
 

@@ -24,14 +24,14 @@ const EOA_SIGNATURE_BYTES = 65;
 const ED25519_SIGNATURE_BYTES = 64;
 
 /** The EIP-191 digest of a text. */
-export function personalMessageHash(text: string): Buffer {
+function personalMessageHash(text: string): Buffer {
   const bytes = Buffer.from(text, 'utf8');
   const prefix = `\u0019Ethereum Signed Message:\n${bytes.length}`;
   return keccak256(Buffer.concat([Buffer.from(prefix, 'latin1'), bytes]));
 }
 
 /** The lower-case address that signed a digest, or `undefined` when the signature is not one. */
-export function recoverAddress(digest: Uint8Array, signature: Uint8Array): string | undefined {
+function recoverAddress(digest: Uint8Array, signature: Uint8Array): string | undefined {
   if (signature.length !== EOA_SIGNATURE_BYTES) return undefined;
   const v = signature[64] ?? 0;
   const recovery = v >= 27 ? v - 27 : v;
