@@ -7,7 +7,7 @@
 import { timingSafeEqual } from 'node:crypto';
 import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
 import { Fault } from '../../kernel/faults.ts';
-import { reasonOf } from '../../kernel/log.ts';
+import { type Log, type LogFields, reasonOf } from '../../kernel/log.ts';
 
 export interface LocalRequest {
   readonly method: string;
@@ -110,6 +110,20 @@ export function localServer(service: LocalService, apiKey: string): Server {
   server.headersTimeout = HEADERS_TIMEOUT_MS;
   server.requestTimeout = REQUEST_TIMEOUT_MS;
   return server;
+}
+
+/** A log that writes lines to standard error, which the parent takes into its own log. */
+export function childLog(bound: LogFields = {}): Log {
+  const write = (fields: LogFields, message: string): void => {
+    process.stderr.write(`${JSON.stringify({ message, ...bound, ...fields })}\n`);
+  };
+  return {
+    debug: () => undefined,
+    info: write,
+    warn: write,
+    error: write,
+    child: (fields) => childLog({ ...bound, ...fields }),
+  };
 }
 
 /** Sends a JSON body. */
