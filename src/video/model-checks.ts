@@ -5,7 +5,8 @@
 import { z } from 'zod';
 import type { VideoModelSettings } from '../config/video-model-section.ts';
 import { Fault } from '../kernel/faults.ts';
-import type { VideoQueueRequest, VideoQuoteRequest } from './video-requests.ts';
+import { type Measured, frameSize, outputMs } from './quote.ts';
+import { type VideoQueueRequest, type VideoQuoteRequest, mediaUrlsOf } from './video-requests.ts';
 
 /** What the checks of quote and queue read. */
 type Checked = Pick<
@@ -167,4 +168,43 @@ export function videoConstraints(model: VideoModelSettings): object {
     audio_configurable: model.audioConfigurable,
     prompt_character_limit: model.promptCharacterLimit,
   };
+}
+
+const OWN_FIELDS = new Set(['model', 'webhook_url', 'consents', 'duration']);
+
+/** A copy in which each media URL of `roles` is the name of its file part. */
+function withRoles(value: unknown, path: string, roles: ReadonlySet<string>): unknown {
+  if (roles.has(path)) return path;
+  if (Array.isArray(value))
+    return value.map((one, index) => withRoles(one, `${path}.${index}`, roles));
+  if (typeof value !== 'object' || value === null) return value;
+  const fields = Object.entries(value);
+  return Object.fromEntries(
+    fields.map(([key, one]) => [key, withRoles(one, `${path}.${key}`, roles)]),
+  );
+}
+
+/**
+ * The request as an engine gets it: media goes as files, so that a field which is nothing but media
+ * is left out and one inside an object names its file; what is ours is left out; `seconds` and
+ * `size` are added in the words of the video protocol.
+ */
+export function engineRequest(
+  model: VideoModelSettings,
+  request: VideoQueueRequest,
+  measured: Measured,
+): Record<string, unknown> {
+  const roles = new Set(mediaUrlsOf(request).map(({ role }) => role));
+  const isMedia = (name: string): boolean => roles.has(name) || roles.has(`${name}.0`);
+  const kept = Object.entries(request)
+    .filter(([name, value]) => value !== undefined && !OWN_FIELDS.has(name) && !isMedia(name))
+    .map(([name, value]) => [name, withRoles(value, name, roles)]);
+  const result: Record<string, unknown> = Object.fromEntries(kept);
+  if (model.task === 'upscale') return result;
+  const ms = request.duration === undefined ? 0 : outputMs(request, measured);
+  if (ms > 0) result['seconds'] = String(ms / 1_000);
+  const size = frameSize(model, request);
+  const isFixed = request.aspect_ratio !== 'adaptive' && request.aspect_ratio !== 'auto';
+  if (size !== undefined && isFixed) result['size'] = `${size.width}x${size.height}`;
+  return result;
 }

@@ -4,8 +4,9 @@
  *
  * - The child gets its settings and a fresh secret by message, never by argv or environment, and
  *   inherits no environment: nothing that the parent knows leaks into code that reads foreign data.
- * - A crash costs one child. The next `address()` starts it again, on the same port when it is
- *   free, and after repeated crashes only after a pause.
+ * - A crash costs one child. It is started again with the same secret and, when it is free, on the
+ *   same port, so that an address stays good; after repeated crashes only after a pause. A child
+ *   that says itself why it cannot start is left alone until somebody asks for it.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import type { Clock } from '../../kernel/clock.ts';
@@ -44,6 +45,8 @@ const DEFAULT_HEAP_MB = 512;
 const SHORT_LIFE_MS = 10_000;
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 60_000;
+/** Between a crash and the start of the next child. */
+const RESTART_MS = 100;
 const CLOSE_GRACE_MS = 2_000;
 /** Of the child's own output, per chunk. */
 const LOGGED_CHARACTERS = 500;
@@ -67,9 +70,13 @@ export class LocalChild {
   #crashes = 0;
   #notBeforeMs = 0;
   #closed = false;
+  readonly #apiKey: string;
+  #isHopeless = false;
+  #cancelRestart: (() => void) | undefined;
 
   constructor(options: LocalChildOptions) {
     this.#options = options;
+    this.#apiKey = options.ids.hex(32);
   }
 
   /** The child's process id, `undefined` while it does not run. */
@@ -83,6 +90,8 @@ export class LocalChild {
     if (this.#running === undefined) {
       const waitMs = this.#notBeforeMs - this.#options.clock.monotonicMs();
       if (waitMs > 0) throw this.#unavailable(waitMs, 'it crashed repeatedly');
+      this.#cancelRestart?.();
+      this.#isHopeless = false;
       this.#running = this.#start();
     }
     return await this.#running.address;
@@ -97,6 +106,7 @@ export class LocalChild {
   /** Ends the child and resolves when it is gone. */
   async close(): Promise<void> {
     this.#closed = true;
+    this.#cancelRestart?.();
     const running = this.#running;
     if (running === undefined) return;
     // The child exits by itself when the channel closes; the timer is for one that hangs.
@@ -132,8 +142,8 @@ export class LocalChild {
   }
 
   async #ready(child: ChildProcess): Promise<LocalAddress> {
-    const { clock, settings, ids } = this.#options;
-    const apiKey = ids.hex(32);
+    const { clock, settings } = this.#options;
+    const apiKey = this.#apiKey;
     return await new Promise<LocalAddress>((resolve, reject) => {
       const cancel = clock.after(this.#options.startTimeoutMs ?? DEFAULT_START_TIMEOUT_MS, () => {
         child.kill('SIGKILL');
@@ -152,6 +162,7 @@ export class LocalChild {
           this.#port = start.port;
           resolve({ url: `http://127.0.0.1:${start.port}`, apiKey });
         } else if (start.type === 'failed') {
+          this.#isHopeless = true;
           fail(String(start.error));
         } else this.#options.onMessage?.(message);
       });
@@ -167,9 +178,14 @@ export class LocalChild {
     if (this.#closed) return;
     const nowMs = this.#options.clock.monotonicMs();
     this.#crashes = nowMs - running.startedMs < SHORT_LIFE_MS ? this.#crashes + 1 : 1;
-    if (this.#crashes > 1) {
-      const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** (this.#crashes - 2), LONGEST_PAUSE_MS);
-      this.#notBeforeMs = nowMs + pauseMs;
+    const growth = 2 ** (this.#crashes - 2);
+    const pauseMs = this.#crashes > 1 ? Math.min(FIRST_PAUSE_MS * growth, LONGEST_PAUSE_MS) : 0;
+    this.#notBeforeMs = nowMs + pauseMs;
+    if (!this.#isHopeless) {
+      this.#cancelRestart = this.#options.clock.after(pauseMs + RESTART_MS, () => {
+        // A start that fails again plans the next one, or says in the log that it is hopeless.
+        this.address().catch(() => undefined);
+      });
     }
     this.#options.log.warn({ engine: this.#options.name, code, signal }, 'An engine process ended');
   }
