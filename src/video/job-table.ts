@@ -221,6 +221,7 @@ export class JobTable {
     return await first(
       tx.query(
         `UPDATE video_job SET state = 'failed', finished_ms = $3, failure = $4, inputs = '[]',
+           request = '{}',
            execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $3 - started_ms END,
            lease_owner = '', lease_until_ms = 0,
            webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
@@ -252,11 +253,11 @@ export class JobTable {
     );
   }
 
-  /** Says that the media is gone. `true` for the one call that finds it there. */
+  /** Says that the media is gone, and forgets the prompt with it. `true` for the one call that finds it there. */
   async mediaGone(id: string): Promise<boolean> {
     const rows = await this.#store.query(
-      `UPDATE video_job SET has_media = 0, download_hash = NULL WHERE id = $1 AND has_media = 1
-       RETURNING id`,
+      `UPDATE video_job SET has_media = 0, download_hash = NULL, request = '{}'
+       WHERE id = $1 AND has_media = 1 RETURNING id`,
       [id],
     );
     return rows.length === 1;
@@ -272,6 +273,17 @@ export class JobTable {
       [nowMs, limit],
     );
     return rows.map(({ id }) => id);
+  }
+
+  /** Forgets jobs that ended before `beforeMs` and whose media is gone. */
+  async forget(beforeMs: number, limit: number): Promise<void> {
+    await this.#store.query(
+      `DELETE FROM video_job WHERE id IN (
+         SELECT id FROM video_job
+         WHERE finished_ms > 0 AND finished_ms < $1 AND has_media = 0 AND webhook_due_ms = 0
+         LIMIT $2)`,
+      [beforeMs, limit],
+    );
   }
 
   /** Execution times of the last `limit` completed jobs of a model, unsorted. */

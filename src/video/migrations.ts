@@ -43,6 +43,7 @@ CREATE INDEX video_job_due ON video_job (state, due_ms);
 CREATE INDEX video_job_account ON video_job (account_id, created_ms);
 CREATE INDEX video_job_model ON video_job (model_id, state, finished_ms);
 CREATE INDEX video_job_media ON video_job (has_media, media_until_ms);
+CREATE INDEX video_job_finished ON video_job (finished_ms);
 CREATE INDEX video_job_webhook ON video_job (webhook_due_ms);
 CREATE UNIQUE INDEX video_job_download ON video_job (download_hash);
 `,

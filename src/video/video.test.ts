@@ -142,6 +142,7 @@ onEachStore('video jobs', (stores) => {
 
     await video.complete(lookup(id));
     assert.equal(existsSync(done.media.path), false);
+    assert.deepEqual((await video.list('alice', Number.MAX_SAFE_INTEGER, 1))[0]?.request, {});
     await video.complete(lookup(id));
     await assert.rejects(video.retrieve(lookup(id)), { code: 'MEDIA_NOT_FOUND' });
     assert.deepEqual(await money.moves(id), ['hold', 'settle']);

@@ -3,7 +3,7 @@
  * job is taken by a lease, a lease that is not renewed falls to the next worker, and each step is a
  * conditional update, so that a job whose owner died goes on where it was and ends once.
  */
-import { type Clock, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
+import { type Clock, DAY_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import type { Store } from '../store/store.ts';
 import type { JobTable, Lease } from './job-table.ts';
@@ -26,6 +26,8 @@ const SWEEP_MS = MINUTE_MS;
 /** Money is held in a second; a job that is still admitting after this was left by a dead process. */
 const ABANDONED_MS = 10 * MINUTE_MS;
 const SWEEP_BATCH = 100;
+/** Jobs are listed this long after they ended. */
+const REMEMBERED_MS = 30 * DAY_MS;
 
 export interface WorkerParts {
   readonly store: Store;
@@ -285,6 +287,7 @@ export class Worker {
     const { log } = this.#parts;
     try {
       await this.#expire();
+      await this.#parts.table.forget(this.#parts.clock.nowMs() - REMEMBERED_MS, SWEEP_BATCH);
       await this.#discardAbandoned();
       await this.#removeOrphans();
     } catch (error) {

@@ -12,6 +12,7 @@ import { TestClock } from '../../kernel/test-clock.ts';
 import { LocalChild } from './local-child.ts';
 import { ModelFetch, type ModelFile } from './model-fetch.ts';
 import { optionalPackage } from './optional-package.ts';
+import { refusalFault } from './refusal.ts';
 import { Turns } from './turns.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'local-'));
@@ -223,5 +224,33 @@ test('optionalPackage() says how to add a package that is missing', async () => 
   await assert.rejects(optionalPackage(name, 'Background removal'), {
     code: 'SERVICE_UNAVAILABLE',
     message: `Background removal needs the optional package "${name}": run \`npm install ${name}\` beside Farebox and start again`,
+  });
+});
+
+describe('refusalFault()', () => {
+  const byStatus = { 422: 'CORRUPTED_IMAGE' } as const;
+  const fault = (status: number, body: string): string[] => {
+    const { code, message } = refusalFault(
+      { status, body: Buffer.from(body) },
+      byStatus,
+      'INFERENCE_FAILED',
+    );
+    return [code, message];
+  };
+
+  test('takes the code and the words of our own engines', () => {
+    assert.deepEqual(fault(400, '{"error":"Too small","code":"IMAGE_TOO_SMALL"}'), [
+      'IMAGE_TOO_SMALL',
+      'Too small',
+    ]);
+  });
+
+  test('goes by the status for engines of others, and never takes a code of another status', () => {
+    assert.deepEqual(fault(422, '{"error":{"message":"Not an image"}}'), [
+      'CORRUPTED_IMAGE',
+      'Not an image',
+    ]);
+    assert.equal(fault(422, '{"error":"x","code":"INSUFFICIENT_BALANCE"}')[0], 'CORRUPTED_IMAGE');
+    assert.equal(fault(418, '<html>')[0], 'INFERENCE_FAILED');
   });
 });

@@ -93,16 +93,20 @@ test('readProbe() takes the longer of claim and measure, turns sizes, and skips 
       { codec_type: 'audio', codec_name: 'aac', sample_rate: '48000', channels: 2 },
     ],
   });
-  const facts = readProbe(json, 9.5);
+  const none = { seconds: 0, frames: 0 };
+  const facts = readProbe(json, { seconds: 9.5, frames: 285 });
   assert.equal(facts.durationSeconds, 9.5);
   assert.deepEqual(
     [facts.video?.width, facts.video?.height, facts.video?.rotation],
     [1080, 1920, 90],
   );
   assert.ok(Math.abs((facts.video?.framesPerSecond ?? 0) - 29.97) < 0.001);
+  // Twice the frames that the header tells of: the rate that is paid is the true one.
+  const fast = readProbe(json, { seconds: 10, frames: 600 });
+  assert.equal(fast.video?.framesPerSecond, 60);
   assert.deepEqual(facts.audio, { codec: 'aac', sampleRate: 48_000, channels: 2 });
-  assert.equal(readProbe('{"format":{"duration":"N/A"}}', 0).durationSeconds, 0);
-  assert.throws(() => readProbe('not json', 0));
+  assert.equal(readProbe('{"format":{"duration":"N/A"}}', none).durationSeconds, 0);
+  assert.throws(() => readProbe('not json', none));
 });
 
 describe('the programs of a machine', () => {

@@ -16,6 +16,7 @@ import {
   quarterTurn,
   scaleFilter,
   stillFilter,
+  trueRate,
 } from './media-task.ts';
 
 /** What the video encoder is: H.264 where the build has it. */
@@ -132,6 +133,18 @@ export function progressSeconds(line: string): number | undefined {
   return match === null ? undefined : Number(match[1]) / 1e6;
 }
 
+/** Frames of output so far, of a line that `-progress` prints. */
+export function progressFrames(line: string): number | undefined {
+  const match = /^frame=\s*(\d+)$/.exec(line);
+  return match === null ? undefined : Number(match[1]);
+}
+
+/** What the walk through all packets found. */
+export interface Measured {
+  readonly seconds: number;
+  readonly frames: number;
+}
+
 const ProbeStream = z.object({
   codec_type: z.string().optional(),
   codec_name: z.string().default('unknown'),
@@ -155,7 +168,7 @@ function rate(text: string | undefined): number {
   return Number.isFinite(value) ? value : 0;
 }
 
-function videoFacts(stream: z.infer<typeof ProbeStream>): MediaFacts['video'] {
+function videoFacts(stream: z.infer<typeof ProbeStream>, measured: Measured): MediaFacts['video'] {
   const { width = 0, height = 0 } = stream;
   if (width < 1 || height < 1) return null;
   const turn = stream.side_data_list?.find((data) => data.rotation !== undefined)?.rotation ?? 0;
@@ -166,13 +179,13 @@ function videoFacts(stream: z.infer<typeof ProbeStream>): MediaFacts['video'] {
     codec: stream.codec_name,
     width: isUpright ? width : height,
     height: isUpright ? height : width,
-    framesPerSecond: rate(stream.avg_frame_rate),
+    framesPerSecond: trueRate(rate(stream.avg_frame_rate), measured.frames, measured.seconds),
     rotation,
   };
 }
 
 /** The facts in ffprobe's JSON; throws when it is something else. */
-export function readProbe(json: string, measuredSeconds: number): MediaFacts {
+export function readProbe(json: string, measured: Measured): MediaFacts {
   const { streams, format } = ProbeAnswer.parse(JSON.parse(json));
   const of = (type: string): z.infer<typeof ProbeStream> | undefined =>
     streams.find((s) => s.codec_type === type && s.disposition?.attached_pic !== 1);
@@ -180,8 +193,8 @@ export function readProbe(json: string, measuredSeconds: number): MediaFacts {
   const audio = of('audio');
   const header = Number(format.duration ?? 0);
   return {
-    durationSeconds: Math.max(Number.isFinite(header) ? header : 0, measuredSeconds, 0),
-    video: video === undefined ? null : videoFacts(video),
+    durationSeconds: Math.max(Number.isFinite(header) ? header : 0, measured.seconds, 0),
+    video: video === undefined ? null : videoFacts(video, measured),
     audio:
       audio === undefined
         ? null

@@ -78,6 +78,15 @@ export const MediaFacts = z.object({
 });
 export type MediaFacts = z.infer<typeof MediaFacts>;
 
+/** A count of frames that is off by this share says that the header does not tell the truth. */
+const RATE_TOLERANCE = 1.1;
+
+/** The rate of a header, unless the frames that are there say that it is higher. */
+export function trueRate(headerRate: number, frames: number, seconds: number): number {
+  const counted = seconds > 0 ? frames / seconds : 0;
+  return counted > headerRate * RATE_TOLERANCE ? counted : headerRate;
+}
+
 /** The quarter turn nearest to an angle in degrees, clockwise. */
 export function quarterTurn(degrees: number): 0 | 90 | 180 | 270 {
   const turns = ((Math.round(degrees / 90) % 4) + 4) % 4;

@@ -7,10 +7,12 @@ import { Fault } from '../../kernel/faults.ts';
 import type { Clock } from '../../kernel/clock.ts';
 import { entryBeside } from '../local/local-child.ts';
 import {
+  type Measured,
   type VideoEncoder,
   audioArguments,
   measureArguments,
   probeArguments,
+  progressFrames,
   progressSeconds,
   readProbe,
   scaleArguments,
@@ -66,22 +68,24 @@ export function ffmpegTool(
     command: string,
     args: readonly string[],
     context: TaskContext,
-  ): Promise<{ outcome: SandboxOutcome; answer: string; seconds: number }> {
+  ): Promise<{ outcome: SandboxOutcome; answer: string; measured: Measured }> {
     let answer = '';
     let seconds = 0;
+    let frames = 0;
     const outcome = await runSandboxed({
       command,
       args,
       ...context,
       onLine: (line) => {
         if (answer.length < MAX_ANSWER_CHARACTERS) answer += `${line}\n`;
+        frames = progressFrames(line) ?? frames;
         const done = progressSeconds(line);
         if (done === undefined) return;
         seconds = done;
         context.onSeconds(done);
       },
     });
-    return { outcome, answer, seconds };
+    return { outcome, answer, measured: { seconds, frames } };
   }
 
   async function probe(
@@ -90,12 +94,12 @@ export function ffmpegTool(
   ): Promise<ToolOutcome> {
     const asked = await program(paths.ffprobe, probeArguments(task.input), context);
     if (asked.outcome.ended !== 'exit' || asked.outcome.code !== 0) return failure(asked.outcome);
-    const measured = await program(paths.ffmpeg, measureArguments(task.input), context);
-    if (measured.outcome.ended !== 'exit' || measured.outcome.code !== 0) {
-      return failure(measured.outcome);
+    const walked = await program(paths.ffmpeg, measureArguments(task.input), context);
+    if (walked.outcome.ended !== 'exit' || walked.outcome.code !== 0) {
+      return failure(walked.outcome);
     }
     try {
-      return { ok: true, facts: readProbe(asked.answer, measured.seconds) };
+      return { ok: true, facts: readProbe(asked.answer, walked.measured) };
     } catch (error) {
       // Not the JSON that ffprobe prints for media.
       return { ok: false, reason: 'unusable', detail: String(error) };

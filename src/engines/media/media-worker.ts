@@ -23,6 +23,7 @@ import {
   rotationFilter,
   scaleFilter,
   stillFilter,
+  trueRate,
 } from './media-task.ts';
 
 type Av = typeof api & { readonly lib: typeof lib; readonly constants: typeof constants };
@@ -68,7 +69,7 @@ function videoStream(input: api.Demuxer): lib.Stream | undefined {
   }
 }
 
-function videoFacts(av: Av, stream: lib.Stream): MediaFacts['video'] {
+function videoFacts(av: Av, stream: lib.Stream, counted: Measured): MediaFacts['video'] {
   const { width, height, codecId } = stream.codecpar;
   if (width < 1 || height < 1) return null;
   if (width * height > MAX_FRAME_PIXELS) throw new Error(`A frame has ${width}x${height} pixels`);
@@ -79,19 +80,27 @@ function videoFacts(av: Av, stream: lib.Stream): MediaFacts['video'] {
     codec: av.lib.avGetCodecName(codecId) ?? 'unknown',
     width: isUpright ? width : height,
     height: isUpright ? height : width,
-    framesPerSecond: den > 0 ? num / den : 0,
+    framesPerSecond: trueRate(den > 0 ? num / den : 0, counted.frames, counted.seconds),
     rotation,
   };
 }
 
-/** Walks through all packets: what the header says about length is only a claim. */
-async function measuredSeconds(input: api.Demuxer): Promise<number> {
+interface Measured {
+  readonly seconds: number;
+  /** Packets of the video stream. */
+  readonly frames: number;
+}
+
+/** Walks through all packets: what the header says about length and rate is only a claim. */
+async function measure(input: api.Demuxer, videoIndex: number | undefined): Promise<Measured> {
   const spans = new Map<number, { low: number; high: number }>();
   let packets = 0;
+  let frames = 0;
   for await (const packet of input.packets()) {
     if (packet === null) continue;
     const stream = input.getStream(packet.streamIndex);
     packets += 1;
+    if (packet.streamIndex === videoIndex) frames += 1;
     if (packets > MAX_PACKETS) throw new Error('The file has too many packets');
     if (stream !== undefined && packet.pts > -(2n ** 62n)) {
       const unit = stream.timeBase.num / stream.timeBase.den;
@@ -103,15 +112,17 @@ async function measuredSeconds(input: api.Demuxer): Promise<number> {
     }
     packet.free();
   }
-  return Math.max(0, ...[...spans.values()].map(({ low, high }) => high - low));
+  const seconds = Math.max(0, ...[...spans.values()].map(({ low, high }) => high - low));
+  return { seconds, frames };
 }
 
 async function probe(av: Av, task: ProbeTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
   const video = videoStream(input);
   const audio = input.audio();
+  const counted = await measure(input, video?.index);
   const facts = {
-    video: video === undefined ? null : videoFacts(av, video),
+    video: video === undefined ? null : videoFacts(av, video, counted),
     audio:
       audio === undefined
         ? null
@@ -122,7 +133,7 @@ async function probe(av: Av, task: ProbeTask): Promise<MediaFacts> {
           },
   };
   const header = Number.isFinite(input.duration) ? input.duration : 0;
-  const durationSeconds = Math.max(header, await measuredSeconds(input), 0);
+  const durationSeconds = Math.max(header, counted.seconds, 0);
   await input.close();
   return { durationSeconds, ...facts };
 }
