@@ -135,12 +135,7 @@ export const VideoPricing = z.discriminatedUnion('kind', [
   Upscale,
 ]);
 
-export const VIDEO_TASKS = [
-  'text-to-video',
-  'image-to-video',
-  'reference-to-video',
-  'upscale',
-] as const;
+const VIDEO_TASKS = ['text-to-video', 'image-to-video', 'reference-to-video', 'upscale'] as const;
 
 /** What belongs to a model of type `video` besides what all models have. */
 export type VideoModelSettings = z.infer<typeof VideoModelSettings>;

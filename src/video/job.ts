@@ -13,7 +13,7 @@ import { FAULTS, Fault, type FaultCode } from '../kernel/faults.ts';
 import { type Nano, nano } from '../kernel/money.ts';
 import type { Row } from '../store/store.ts';
 
-export const JOB_STATES = [
+const JOB_STATES = [
   'admitting',
   'queued',
   'submitted',

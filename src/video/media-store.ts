@@ -15,7 +15,7 @@ export interface GivenInput {
 }
 
 /** A file that nobody claims is left alone this long: its job may be about to be written. */
-export const ORPHAN_AGE_MS = 3_600_000;
+const ORPHAN_AGE_MS = 3_600_000;
 
 export class MediaStore {
   readonly #folder: string;

@@ -25,7 +25,7 @@ const MAX_KEYFRAMES = 10;
 /** Keyframes count in frames of this rate, whatever the rate of the result. */
 const KEYFRAMES_PER_SECOND = 24;
 /** service.md: reference videos of a quote. */
-export const MAX_REFERENCE_SECONDS = 150;
+const MAX_REFERENCE_SECONDS = 150;
 const MAX_WEBHOOK_CHARACTERS = 2_000;
 
 /** The object without the fields that are `null`: absent and null mean the same. */

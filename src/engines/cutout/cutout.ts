@@ -21,7 +21,7 @@ interface GeneralModel {
 const RELEASE = 'https://github.com/danielgatis/rembg/releases/download/v0.0.0';
 
 /** General models by the name that the configuration uses. */
-export const GENERAL_MODELS = {
+const GENERAL_MODELS = {
   u2netp: {
     recipe: 'u2net',
     file: {

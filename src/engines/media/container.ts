@@ -70,7 +70,7 @@ function audioFrame(head: Buffer): ContainerFormat | undefined {
 }
 
 /** The container that starts with `head`, or `undefined`. */
-export function containerOf(head: Buffer): ContainerFormat | undefined {
+function containerOf(head: Buffer): ContainerFormat | undefined {
   if (head.length < 12) return undefined;
   const text = head.toString('latin1', 0, 16);
   if (ISO_BOXES.has(text.slice(4, 8))) return 'mov';

@@ -56,8 +56,7 @@ export interface StillTask {
 
 export type MediaTask = ProbeTask | AudioTask | ScaleTask | StillTask;
 
-export const STILL_MOVES = ['in', 'out', 'left', 'right', 'up', 'down'] as const;
-export type StillMove = (typeof STILL_MOVES)[number];
+export type StillMove = 'in' | 'out' | 'left' | 'right' | 'up' | 'down';
 
 export const MediaFacts = z.object({
   /** The longest of what the header says and what the packets say, in seconds. */

@@ -153,8 +153,11 @@ export function nodeAvTool(node: string): MediaTool {
       let last: WorkerLine = {};
       const outcome = await runSandboxed({
         command: node,
-        args: [`--max-old-space-size=${WORKER_HEAP_MB}`, fileURLToPath(entry)],
-        input: JSON.stringify(task),
+        args: [
+          `--max-old-space-size=${WORKER_HEAP_MB}`,
+          fileURLToPath(entry),
+          JSON.stringify(task),
+        ],
         ...context,
         onLine: (text) => {
           const line = parseLine(text);

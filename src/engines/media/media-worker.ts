@@ -1,10 +1,9 @@
 /**
- * Entry file of the library's media process: reads one task from standard input, works, prints
+ * Entry file of the library's media process: takes one task as its argument, works, prints
  * lines of JSON (`progress`, then `result` or `error`) and ends. It holds foreign data and native
  * decoders, and nothing else: no environment, no network, no secrets.
  */
 import { closeSync, openSync, writeSync } from 'node:fs';
-import { text } from 'node:stream/consumers';
 import type * as api from 'node-av/api';
 import type * as constants from 'node-av/constants';
 import type * as lib from 'node-av/lib';
@@ -253,7 +252,7 @@ async function run(av: Av, task: MediaTask): Promise<object> {
 
 async function main(): Promise<void> {
   // Written by the parent, which is of the same version.
-  const task = JSON.parse(await text(process.stdin)) as MediaTask;
+  const task = JSON.parse(process.argv[2] ?? '') as MediaTask;
   print({ type: 'result', result: await run(await loadAv(), task) });
 }
 

@@ -1,7 +1,7 @@
 /**
  * Runs one program on foreign data, bounded in time, processor time, memory and output, without an
- * environment. It always ends: by itself, by a bound, or by the caller's abort; and its process
- * group is gone when the promise settles.
+ * environment. It always ends: by itself, by a bound, by the caller's abort, or with this process;
+ * and its process group is gone when the promise settles.
  *
  * The bounds of the operating system (`ulimit`) are set where there is a shell; the watch on time
  * and on resident memory works everywhere this file system shows `/proc`, and time everywhere.
@@ -26,8 +26,6 @@ export interface SandboxRun {
   readonly limits: SandboxLimits;
   readonly signal: AbortSignal;
   readonly clock: Clock;
-  /** Written to standard input, which is then closed. */
-  readonly input?: string;
   /** Gets each line of standard output. */
   readonly onLine?: (line: string) => void;
 }
@@ -49,6 +47,12 @@ const ERROR_CHARACTERS = 4_000;
 const PAGE_BYTES = 4096;
 /** Address space is reserved far beyond what is used; the bound only stops the absurd. */
 const ADDRESS_SPACE_FACTOR = 8;
+const LEAST_ADDRESS_SPACE = 16_000_000_000;
+/**
+ * The program gets no input. A second process waits on the pipe that this process holds: when it
+ * closes, because the work is done or because this process was killed, the whole group ends.
+ */
+const LIFELINE = 'exec 3<&0; ( read _ <&3; kill -9 0 ) >/dev/null 2>&1 & exec "$@" </dev/null 3<&-';
 
 /** `ulimit` knows blocks of 512 bytes for files and kilobytes for memory; a refusal is no matter. */
 function limited(run: SandboxRun): { command: string; args: string[] } {
@@ -57,13 +61,13 @@ function limited(run: SandboxRun): { command: string; args: string[] } {
   const bounds = [
     ['t', Math.ceil(cpuSeconds)],
     ['f', Math.ceil(fileBytes / 512)],
-    ['v', Math.ceil((memoryBytes * ADDRESS_SPACE_FACTOR) / 1024)],
+    ['v', Math.ceil(Math.max(memoryBytes * ADDRESS_SPACE_FACTOR, LEAST_ADDRESS_SPACE) / 1024)],
     ['c', 0],
   ];
   const script = bounds.map(([flag, value]) => `ulimit -${flag} ${value} 2>/dev/null;`).join(' ');
   return {
     command: '/bin/sh',
-    args: ['-c', `${script} exec "$@"`, 'sh', run.command, ...run.args],
+    args: ['-c', `${script} ${LIFELINE}`, 'sh', run.command, ...run.args],
   };
 }
 
@@ -136,9 +140,7 @@ async function ending(
   if (child.stdout !== null) {
     createInterface({ input: child.stdout }).on('line', (line) => run.onLine?.(line));
   }
-  // A program that ends without reading its input breaks the pipe; its exit says the rest.
-  child.stdin?.on('error', () => undefined);
-  child.stdin?.end(run.input ?? '');
+  child.once('exit', () => child.stdin?.destroy());
   return await new Promise<SandboxOutcome>((resolve) => {
     child.once('error', () => resolve({ ended: 'missing' }));
     child.once('close', (code, signal) => {

@@ -33,7 +33,7 @@ function whisperFile(name: string, sizeBytes: number, sha256: string): ModelFile
 }
 
 /** Whisper base, 8-bit weights, 99 languages; and the detector of speech. */
-export const WHISPER_BASE: readonly ModelFile[] = [
+const WHISPER_BASE: readonly ModelFile[] = [
   whisperFile(
     'base-encoder.int8.onnx',
     29_120_534,
