@@ -90,9 +90,9 @@ export class Worker {
     await Promise.all(this.#running.values());
   }
 
-  /** Looks for work soon: a job was queued. */
+  /** Looks for work soon: a job was queued. A worker that is not started leaves it to others. */
   nudge(): void {
-    if (this.#aborter.signal.aborted) return;
+    if (this.#stops.length === 0 || this.#aborter.signal.aborted) return;
     if (this.#ticking !== undefined) {
       this.#again = true;
       return;
