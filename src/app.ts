@@ -60,6 +60,8 @@ export interface App {
   readonly catalog: Catalog;
   readonly engines: Engines;
   readonly localEngines: LocalEngines;
+  /** Resolves when the engines of this machine were looked for and the embedded one is up. */
+  readonly localReady: Promise<void>;
   readonly server: FastifyInstance;
   /** Where it listens, `http://host:port`. */
   readonly address: string;
@@ -111,12 +113,13 @@ export async function startApp(parts: AppParts): Promise<App> {
     core.prune();
     for (const subject of subjects) void runChore(subject, log);
   });
-  void core.localEngines.start();
+  const localReady = core.localEngines.start();
   return {
     office,
     catalog: core.catalog,
     engines: core.engines,
     localEngines: core.localEngines,
+    localReady,
     server,
     address,
     configure: (next) => core.configure(next),

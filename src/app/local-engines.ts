@@ -68,7 +68,10 @@ export class LocalEngines {
     return this.#problem;
   }
 
-  /** Looks for engines and starts the embedded one; never rejects. */
+  /**
+   * Looks for engines and starts the embedded one; resolves when both are done, while a download
+   * may still run. Never rejects.
+   */
   async start(): Promise<void> {
     const { discovery, embedded } = this.#parts.config;
     const looking = discovery.enabled ? this.#look() : Promise.resolve();
@@ -78,7 +81,7 @@ export class LocalEngines {
       const everyMs = discovery.everySeconds * SECOND_MS;
       this.#stopLooking = this.#parts.clock.every(everyMs, () => void this.#look());
     }
-    if (this.#llama !== undefined) await this.#fillLibrary(this.#llama);
+    if (this.#llama !== undefined) void this.#fillLibrary(this.#llama);
   }
 
   engines(): EngineSettings[] {
