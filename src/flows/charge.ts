@@ -92,7 +92,7 @@ export class Charge {
     const nowMs = this.#parts.clock.nowMs();
     const taken = await this.#parts.windows.take(
       {
-        bucket: `${bucketOf(request)}`,
+        bucket: bucketOf(request),
         tokens: request.tokensBound,
         requestLimit: request.rate.requestsPerMinute,
         tokenLimit: request.rate.tokensPerMinute,
