@@ -36,6 +36,11 @@ export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
+/** One JSON document on standard output, indented for people who read it. */
+export function printJson({ console }: Invocation, value: unknown): void {
+  console.stdout.write(`${JSON.stringify(value, undefined, 2)}\n`);
+}
+
 /** The configuration, or an error that names every line that is wrong. */
 export async function requireConfig(console: Console): Promise<Config> {
   const loaded = await loadConfig({ env: console.env, cwd: console.cwd });
