@@ -52,6 +52,7 @@ async function listAccounts(invocation: Invocation, desk: Desk): Promise<number>
 
 export const accountsCreateCommand: Command = {
   name: 'accounts create',
+  takesWords: true,
   summary: 'Make an account',
   usage: 'accounts create <name> [--plan <plan>] [--daily-diem <amount>]',
   details: `
@@ -89,6 +90,7 @@ async function createAccount(invocation: Invocation, desk: Desk): Promise<number
 
 export const accountsUpdateCommand: Command = {
   name: 'accounts update',
+  takesWords: true,
   summary: 'Change the plan, daily credit or access of an account',
   usage: 'accounts update <id or name> [options]',
   details: `

@@ -22,6 +22,8 @@ export interface Command {
   readonly name: string;
   /** One line for the overview. */
   readonly summary: string;
+  /** Whether words other than options may follow; the others refuse them. */
+  readonly takesWords?: true;
   /** After `farebox `. */
   readonly usage: string;
   /** Options and examples, lines ready to print. */

@@ -25,6 +25,7 @@ const OPTION_HELP = `
 
 export const creditCommand: Command = {
   name: 'credit',
+  takesWords: true,
   summary: 'Add prepaid credit to an account',
   usage: 'credit <amount in USD> [--account <account>]',
   details: `${OPTION_HELP}
@@ -54,6 +55,7 @@ async function credit(invocation: Invocation, { office, ids }: Desk): Promise<nu
 
 export const debitCommand: Command = {
   name: 'debit',
+  takesWords: true,
   summary: 'Take unspent credit back from an account',
   usage: 'debit <amount in USD> [--account <account>]',
   details: `${OPTION_HELP}

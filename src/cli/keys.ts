@@ -163,6 +163,7 @@ function shownLimit(key: ApiKey): string {
 
 export const keysRevokeCommand: Command = {
   name: 'keys revoke',
+  takesWords: true,
   summary: 'Revoke an API key for good',
   usage: 'keys revoke <key id> [--account <account>]',
   details: `

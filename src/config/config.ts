@@ -47,6 +47,7 @@ export type { HttpSection, ListenSection, ServiceSection } from './server-sectio
 export type { Config, LoadedConfig } from './settings.ts';
 export { serviceWords, type ServiceWords } from './service-name.ts';
 export { type ConfigWatch, type ConfigWatchOptions, watchConfig } from './watch-config.ts';
+export { PersonaSection } from './web-section.ts';
 
 export interface ConfigInputs {
   readonly env: Environment;

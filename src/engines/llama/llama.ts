@@ -4,7 +4,12 @@
  * the search for engines that already run on this machine.
  */
 export { demoModels } from './demo-model.ts';
-export { type DiscoveredEngine, type DiscoveryTarget, discoverEngines } from './discovery.ts';
+export {
+  type DiscoveredEngine,
+  type ProbeTarget,
+  USUAL_TARGETS,
+  discoverEngines,
+} from './discovery.ts';
 export { LlamaEngine, llamaAvailable } from './llama-engine.ts';
 export type { LoadedLlamaModel } from './llama-wire.ts';
 export { type DownloadProgress, downloadFile } from './model-download.ts';
