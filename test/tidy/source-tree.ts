@@ -4,7 +4,7 @@
  * form, and no parser is needed for that.
  */
 import { readFileSync, readdirSync, statSync } from 'node:fs';
-import { dirname, extname, join, posix } from 'node:path';
+import { dirname, join, posix } from 'node:path';
 
 export const ROOT = join(import.meta.dirname, '..', '..');
 
@@ -52,7 +52,9 @@ export function sizeBytesOf(path: string): number {
 
 /** The TypeScript files below the given folders. */
 export function readSources(folders: readonly string[]): ReadonlyMap<string, SourceFile> {
-  const paths = folders.flatMap(filesBelowIfAny).filter((path) => extname(path) === '.ts');
+  const paths = folders
+    .flatMap(filesBelowIfAny)
+    .filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts'));
   return new Map(paths.map((path) => [path, sourceFile(path)]));
 }
 
@@ -71,7 +73,8 @@ function sourceFile(path: string): SourceFile {
 }
 
 const IMPORT = /(?:\bfrom|\bimport|\bimport\()\s*'([^']+)'/g;
-const SIBLING = /siblingUrl\(import\.meta\.url, '([^']+)'\)/g;
+/** `siblingUrl(import.meta.url, './name')` and its like. */
+const SIBLING = /\w+\(import\.meta\.url, '([^']+)'\)/g;
 const MODULE_URL = /new URL\(['`]([^'`]+)['`], import\.meta\.url\)/g;
 
 function entriesOf(code: string, folder: string): string[] {
@@ -79,7 +82,7 @@ function entriesOf(code: string, folder: string): string[] {
   // `./llama-process.${extension}` and `./worker.ts` name the same kind of file.
   const urls = matches(code, MODULE_URL)
     .map((url) => url.replace(/\$\{\w+\}$/, 'ts'))
-    .filter((url) => url.endsWith('.ts'));
+    .filter((url) => url.endsWith('.ts') && !url.includes('${'));
   return [...siblings, ...urls].map((url) => posix.join(folder, url));
 }
 

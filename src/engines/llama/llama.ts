@@ -6,6 +6,7 @@
 export { demoModels } from './demo-model.ts';
 export {
   type DiscoveredEngine,
+  type DiscoveredModel,
   type ProbeTarget,
   USUAL_TARGETS,
   discoverEngines,
