@@ -11,6 +11,7 @@ import { chatCompletionsRoute } from './api/routes/chat-completions/chat-complet
 import { modelRoutes } from './api/routes/models/models.ts';
 import { buildServer, guardBucket } from './api/server.ts';
 import { standardHeaders } from './api/standard-headers.ts';
+import { accountSubject } from './app/account.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
 import { type DownloadView, LocalEngines } from './app/local-engines.ts';
 import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
@@ -320,6 +321,7 @@ function subjectsOf(core: Core): Subject[] {
       close: () => core.idempotency.close(),
     },
     rpcSubject(core.shared, core.idempotency),
+    accountSubject(core.shared),
   ];
 }
 

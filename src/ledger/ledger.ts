@@ -144,6 +144,21 @@ export class Ledger {
     }
   }
 
+  /**
+   * Settles and does further work in the same transaction, so that neither happens without the
+   * other. `work` may run twice, and has no effect outside `tx`.
+   */
+  settleWith(
+    request: SettleRequest,
+    work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ): Promise<Settlement> {
+    return this.#store.transaction(async (tx) => {
+      const settlement = await this.settleIn(tx, request);
+      await work(tx, settlement);
+      return settlement;
+    });
+  }
+
   /** Settles that wait in the local journal for the database to come back. */
   get journaled(): number {
     return this.#journal?.size ?? 0;
