@@ -26,6 +26,8 @@ export interface Route {
   readonly body?: RouteBody;
   /** The kind of work that the route sells; such a route is refused at start without a price. */
   readonly sells?: string;
+  /** The handler reads `Idempotency-Key` itself; otherwise the stage does for all that sells. */
+  readonly ownIdempotency?: boolean;
   handle(exchange: Exchange): Promise<void>;
 }
 

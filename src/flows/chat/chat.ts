@@ -24,6 +24,7 @@ import { type Log, reasonOf } from '../../kernel/log.ts';
 import { type Nano, ZERO, maxNano, minNano } from '../../kernel/money.ts';
 import { type ChatAbilities, applyAbilities } from '../../wire/capability-gates.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
+import type { Queryable } from '../../store/store.ts';
 import type { EngineDialect } from '../../wire/engine-request.ts';
 import type { Admission, Charge, RateRule } from '../charge.ts';
 import { type ChatBounds, MIN_OUTPUT_TOKENS, chatBounds } from './chat-bounds.ts';
@@ -51,6 +52,14 @@ export interface ChatHead {
 
 /** Where an answer goes. */
 export interface ChatReceiver {
+  /** What is known before the answer, for the headers of a refusal as well. */
+  resolved(model: CatalogModel, deprecation: DeprecationNotice | undefined): void;
+  admitted(admission: Admission, rate: RateRule): void;
+  /**
+   * Set when the answer is kept for retries: keeps a whole answer, or the rest of a stream, in the
+   * transaction of its charge.
+   */
+  readonly keep?: (tx: Queryable, head: ChatHead, body: Buffer) => Promise<void>;
   /** Headers of a stream; called once, before the first `write`. */
   begin(head: ChatHead): void;
   /** `false` when the caller reads slower than the engine writes; `onDrain` says when to go on. */
@@ -118,6 +127,7 @@ export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
   const resolved = parts.catalog.require(call.request.model, 'text');
   const { model } = resolved;
   call.note({ model: model.id });
+  call.receiver.resolved(model, resolved.deprecation);
   requirePlan(model, caller.plan);
   requirePrivacy(model, caller.modelPrivacy);
   requireAllowed(model, caller);
@@ -173,6 +183,7 @@ async function admit(parts: ChatParts, unpriced: Unpriced): Promise<Omit<ChatRun
     maxNano: boundFor(bound, price),
     priceVersion: price.version,
   });
+  call.receiver.admitted(admission, rate);
   const affordable = outputTokensAffordable(admission.hold.grantedNano, bound, price) ?? 0;
   const outputTokens = Math.max(1, Math.min(bounds.outputTokens, affordable));
   return { parts, ...unpriced, rate, bounds, admission, outputTokens };
