@@ -28,7 +28,6 @@ const LOST_CODES = new Set([
   '57P02', // crash shutdown
   '57P03', // cannot connect now
   '25006', // read-only transaction: a demoted primary
-  '53300', // too many connections
 ]);
 const LOST_TEXT =
   /Connection terminated|timeout exceeded when trying to connect|Query read timeout|Client has encountered a connection error/;
@@ -43,6 +42,14 @@ function codeOf(error: unknown): string {
   if (!(error instanceof Error)) return '';
   return String((error as { code?: unknown }).code ?? ''); // node and pg both set `code`
 }
+
+/** The server answers, but not in time or not for one more: this call fails, the next may not. */
+export function isOverload(error: unknown): boolean {
+  return OVERLOADS.has(codeOf(error));
+}
+
+/** A statement that took too long, and a server whose connections are all taken. */
+const OVERLOADS = new Set(['57014', '53300']);
 
 /** Whether a unique constraint refused the row, on both databases. */
 export function isUniqueViolation(error: unknown): boolean {
