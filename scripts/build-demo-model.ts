@@ -45,8 +45,8 @@ const CHAT_TEMPLATE = `{%- if tools %}<|im_start|>system
 {% endif %}{%- endfor %}{%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`;
 
-/** The bytes of the model file for a training text of paragraphs. */
-export function buildDemoModel(text: string): Buffer {
+/** The bytes of the model file for a training text of paragraphs; another template is for tests. */
+export function buildDemoModel(text: string, template = CHAT_TEMPLATE): Buffer {
   const paragraphs = text.split('\n\n').map((paragraph) => paragraph.trim());
   const vocabulary = learnVocabulary(paragraphs.join('\n'), VOCABULARY_SIZE);
   const table = countFollowers(
@@ -57,8 +57,8 @@ export function buildDemoModel(text: string): Buffer {
     ),
   );
   return writeGguf(
-    metadataOf(vocabulary, table.length),
-    buildTensors(vocabulary.pieces.length, table),
+    metadataOf(vocabulary, table.length, template),
+    buildTensors(vocabulary.pieces.length, table, mutedOf(vocabulary)),
   );
 }
 
@@ -68,6 +68,14 @@ function lesson(vocabulary: Vocabulary, paragraph: string): number[] {
   const pieces = vocabulary.cut(paragraph);
   if (paragraph.startsWith('{')) return [...pieces, end];
   return [vocabulary.idOf(TURN_START), ...vocabulary.cut('assistant\n'), ...pieces, end];
+}
+
+/** Single bytes and marks are read but never written, except the mark that ends an answer. */
+function mutedOf(vocabulary: Vocabulary): Set<number> {
+  const end = vocabulary.idOf(TURN_END);
+  return new Set(
+    vocabulary.pieces.flatMap((piece, id) => (piece.kind === 'normal' || id === end ? [] : [id])),
+  );
 }
 
 interface Counted {
@@ -128,7 +136,11 @@ function scoresOf(entry: Counted): Map<number, number> {
   );
 }
 
-function metadataOf(vocabulary: Vocabulary, contexts: number): Map<string, MetadataValue> {
+function metadataOf(
+  vocabulary: Vocabulary,
+  contexts: number,
+  template: string,
+): Map<string, MetadataValue> {
   const text = (value: string): MetadataValue => ({ kind: 'text', value });
   const whole = (value: number): MetadataValue => ({ kind: 'uint32', value });
   const flag = (value: boolean): MetadataValue => ({ kind: 'flag', value });
@@ -168,7 +180,7 @@ function metadataOf(vocabulary: Vocabulary, contexts: number): Map<string, Metad
     ['tokenizer.ggml.add_eos_token', flag(false)],
     // A leading space would move the generation prompt, and grammars would no longer start.
     ['tokenizer.ggml.add_space_prefix', flag(false)],
-    ['tokenizer.chat_template', text(CHAT_TEMPLATE)],
+    ['tokenizer.chat_template', text(template)],
   ]);
 }
 

@@ -12,15 +12,18 @@ import { modelRoutes } from './api/routes/models/models.ts';
 import { buildServer, guardBucket } from './api/server.ts';
 import { standardHeaders } from './api/standard-headers.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
-import { LocalEngines } from './app/local-engines.ts';
+import { type DownloadView, LocalEngines } from './app/local-engines.ts';
 import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
 import { type Office, openOffice } from './app/office.ts';
+import { rpcSubject } from './app/rpc.ts';
+import type { Shared, Subject } from './app/subject.ts';
 import { Catalog } from './catalog/catalog.ts';
 import type { Config } from './config/config.ts';
 import { Engines } from './engines/engines.ts';
 import { callerRate } from './flows/caller-limits.ts';
 import { Charge } from './flows/charge.ts';
 import { type ChatParts, NO_ADDITIONS } from './flows/chat/chat.ts';
+import { Idempotency } from './idempotency/idempotency.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
 import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
@@ -48,6 +51,8 @@ export interface AppParts {
   readonly log: Log;
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
+  /** Shows downloads to whoever sits at the terminal. */
+  readonly downloadView?: (title: string) => DownloadView;
 }
 
 export interface App {
@@ -72,6 +77,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const isAlone = office.store.dialect === 'sqlite';
   await office.ledger.start({ alone: isAlone });
   const core = buildCore(parts, office);
+  const subjects = subjectsOf(core);
   const traffic = new Traffic();
   const server = await buildServer({
     options: {
@@ -90,7 +96,7 @@ export async function startApp(parts: AppParts): Promise<App> {
       timestamps: config.service.timestampHeader,
       corsOrigins: config.http.corsOrigins,
     }),
-    routes: routesOf(core),
+    routes: subjects.flatMap((subject) => subject.routes),
     guard: (bucket, nowMs) => core.refuseBlocked(bucket, nowMs),
     identify: identifyStage(core.identifyParts),
     refusal: () => traffic.refusal(),
@@ -101,7 +107,10 @@ export async function startApp(parts: AppParts): Promise<App> {
     },
   });
   const address = await server.listen({ host: config.listen.host, port: config.listen.port });
-  const stopPruning = clock.every(MINUTE_MS, () => core.prune());
+  const stopPruning = clock.every(MINUTE_MS, () => {
+    core.prune();
+    for (const subject of subjects) void runChore(subject, log);
+  });
   void core.localEngines.start();
   return {
     office,
@@ -116,6 +125,7 @@ export async function startApp(parts: AppParts): Promise<App> {
       await traffic.drained(clock, config.http.drainSeconds * SECOND_MS);
       stopPruning();
       await server.close();
+      for (const subject of subjects.toReversed()) await subject.close?.();
       await core.engines.close(ENGINE_GRACE_MS);
       await core.localEngines.stop();
       await core.limitLog.flush();
@@ -124,6 +134,15 @@ export async function startApp(parts: AppParts): Promise<App> {
       lock?.release();
     },
   };
+}
+
+async function runChore(subject: Subject, log: Log): Promise<void> {
+  try {
+    await subject.everyMinute?.();
+  } catch (error) {
+    // The next minute tries again.
+    log.warn({ reason: reasonOf(error) }, 'A chore of the background failed');
+  }
 }
 
 /** Counts open requests, so that a closing server knows when the last answer has left. */
@@ -171,7 +190,14 @@ function buildCore(parts: AppParts, office: Office) {
   let config = parts.config;
   const engines = new Engines({ clock, ids, log });
   const catalog = new Catalog({ settings: config, clock });
-  const localEngines = new LocalEngines({ config, clock, ids, log, onChange: () => refresh() });
+  const localEngines = new LocalEngines({
+    config,
+    clock,
+    ids,
+    log,
+    onChange: () => refresh(),
+    ...(parts.downloadView === undefined ? {} : { viewOf: parts.downloadView }),
+  });
   let minimumCredit = usdToNano(config.limits.minimumCreditUsd);
   let dialects = new Map<string, EngineDialect>();
   const refresh = (): void => {
@@ -213,7 +239,22 @@ function buildCore(parts: AppParts, office: Office) {
     additionsFor: async () => NO_ADDITIONS,
   };
   const concurrency = new Concurrency();
+  const shared: Shared = {
+    config: () => config,
+    office,
+    catalog,
+    engines,
+    charge,
+    windows,
+    limitLog,
+    clock,
+    ids,
+    log,
+  };
+  const idempotency = new Idempotency({ store: office.store, clock, ids, log });
   return {
+    shared,
+    idempotency,
     catalog,
     engines,
     localEngines,
@@ -266,8 +307,17 @@ function buildCore(parts: AppParts, office: Office) {
   };
 }
 
-function routesOf(core: Core): Route[] {
-  return [chatCompletionsRoute(core.chat), ...modelRoutes(core.catalog)];
+/** Every subject of the product; each brings its routes, its chores and its end. */
+function subjectsOf(core: Core): Subject[] {
+  return [
+    { routes: [chatCompletionsRoute(core.chat), ...modelRoutes(core.catalog)] },
+    {
+      routes: [],
+      everyMinute: () => core.idempotency.prune(),
+      close: () => core.idempotency.close(),
+    },
+    rpcSubject(core.shared, core.idempotency),
+  ];
 }
 
 function tooManyAtOnce(kind: 'key' | 'wallet', limit: number): Fault {

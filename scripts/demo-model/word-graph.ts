@@ -30,6 +30,9 @@ const MAX_AGREEMENT = 0.45;
 const GATE_SLOPE = 24;
 /** Written scores are kept small, so that the norm of the stream stays the same for all pieces. */
 const WRITE_SCALE = 1 / 200;
+/** The score of pieces that must not be written: half characters and marks. */
+const MUTED_SCORE = -40;
+const CONSTANT_LEFT = 0.05;
 /** Score distance between the wanted place and every other one, after softmax scaling. */
 const LOOK_BACK_MARGIN = 24;
 
@@ -43,8 +46,12 @@ export const GRAPH = {
   contextLength: 8192,
 } as const;
 
-/** All tensors of the model, in the order of the file. */
-export function buildTensors(vocabularySize: number, table: readonly Followers[]): Tensor[] {
+/** All tensors of the model, in the order of the file. The `muted` pieces are never written. */
+export function buildTensors(
+  vocabularySize: number,
+  table: readonly Followers[],
+  muted: ReadonlySet<number>,
+): Tensor[] {
   const random = generator(20_261_121);
   const inCodes = makeCodes(vocabularySize, CODE, MAX_AGREEMENT, random);
   const outCodes = makeCodes(vocabularySize, OUT, MAX_AGREEMENT, random);
@@ -64,6 +71,7 @@ export function buildTensors(vocabularySize: number, table: readonly Followers[]
     matrix('output.weight', GRAPH.width, vocabularySize, 'Q8_0', (set) => {
       for (const [id, code] of outCodes.entries()) {
         code.forEach((value, index) => set(id, OUT_AT + index, value / WRITE_SCALE));
+        if (muted.has(id)) set(id, CONSTANT_AT, MUTED_SCORE / CONSTANT_LEFT);
       }
     }),
   ];
@@ -150,10 +158,10 @@ function norm(name: string, value: number): Tensor {
   return { name, columns: GRAPH.width, values, format: 'F32' };
 }
 
-/** The constant is left out at the end, so that pooled vectors compare pieces only. */
+/** Little of the constant is left at the end, so that pooled vectors compare pieces only. */
 function outputNorm(): Tensor {
   const tensor = norm('output_norm.weight', Math.sqrt(4 / GRAPH.width));
-  tensor.values[CONSTANT_AT] = 0;
+  tensor.values[CONSTANT_AT] = (tensor.values[CONSTANT_AT] ?? 0) * CONSTANT_LEFT;
   return tensor;
 }
 

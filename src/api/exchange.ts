@@ -6,6 +6,7 @@
  * are never encoded twice.
  */
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { Writable } from 'node:stream';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import { assert } from '../kernel/assert.ts';
@@ -143,6 +144,13 @@ export class Exchange {
     this.set('content-type', contentType);
     this.#writeHead(status, undefined);
     return new StreamWriter(this.#response);
+  }
+
+  /** Begins an answer that a pipeline writes and ends. */
+  pipe(status: number, contentType: string): Writable {
+    this.set('content-type', contentType);
+    this.#writeHead(status, undefined);
+    return this.#response;
   }
 
   /** Ends an answer that has begun and cannot be completed. */

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type App, BASE_PATH, startApp } from '../app.ts';
 import { type FirstOwner, welcomeOwner } from '../app/office.ts';
+import type { DownloadView } from '../app/local-engines.ts';
 import { pinoLog } from '../app/pino-log.ts';
 import {
   CONFIG_FILE,
@@ -12,6 +13,7 @@ import {
   reloadConfig,
   watchConfig,
 } from '../config/config.ts';
+import { TerminalProgress } from '../engines/llama/terminal-progress.ts';
 import { systemClock } from '../kernel/clock.ts';
 import { systemIds } from '../kernel/ids.ts';
 import type { Log } from '../kernel/log.ts';
@@ -42,6 +44,7 @@ async function serve({ console, values }: Invocation): Promise<number> {
     ids: systemIds(),
     log,
     version: revision(),
+    downloadView: (title) => downloadView(console, title),
   });
   const owner = await welcomeOwner(app.office, config);
   console.stdout.write(greeting(app, config, owner));
@@ -51,6 +54,15 @@ async function serve({ console, values }: Invocation): Promise<number> {
   watch.stop();
   await app.close();
   return 0;
+}
+
+/** A bar on a terminal, a line every tenth elsewhere. */
+function downloadView(console: Console, title: string): DownloadView {
+  const progress = new TerminalProgress(title, console.stderr);
+  return {
+    update: (state) => progress.show(state),
+    end: () => progress.end(`${title}: download ended`),
+  };
 }
 
 function logFor(console: Console, config: Config, json: boolean): Log {

@@ -42,6 +42,7 @@ export {
 } from './models-section.ts';
 export type { LogSection, MetricsSection, TracingSection } from './observability-section.ts';
 export { reloadConfig } from './reload-config.ts';
+export type { RpcSection } from './rpc-section.ts';
 export type { HttpSection, ListenSection, ServiceSection } from './server-section.ts';
 export type { Config, LoadedConfig } from './settings.ts';
 export { serviceWords, type ServiceWords } from './service-name.ts';

@@ -16,6 +16,16 @@ import {
   ServiceSection,
 } from './server-section.ts';
 
+import { RpcSection } from './rpc-section.ts';
+import {
+  ContentSection,
+  DocumentsSection,
+  FetchSection,
+  PersonasSection,
+  ScrapingSection,
+  SearchSection,
+} from './web-section.ts';
+
 interface Section {
   readonly schema: z.ZodType;
   /** `restart`: the running server keeps the old value until it is started again. */
@@ -38,12 +48,35 @@ export const SECTIONS = {
   models: { schema: ModelsSection, change: 'live', about: 'The models on offer.' },
   limits: { schema: LimitsSection, change: 'live', about: 'Rate limits and credit rules.' },
   payments: open('Wallet payments.'),
-  rpc: open('The JSON-RPC proxy.'),
-  search: open('Web search and scraping.'),
+  rpc: { schema: RpcSection.prefault({}), change: 'restart', about: 'The JSON-RPC proxy.' },
+  search: { schema: SearchSection.optional(), change: 'restart', about: 'Web search.' },
+  scraping: {
+    schema: ScrapingSection.prefault({}),
+    change: 'restart',
+    about: 'Reading web pages.',
+  },
+  fetch: {
+    schema: FetchSection.prefault({}),
+    change: 'restart',
+    about: 'Fetching what callers name by URL.',
+  },
+  content: {
+    schema: ContentSection.prefault({}),
+    change: 'restart',
+    about: 'Media in chat requests.',
+  },
   media: open('Background removal, transcription and media decoding.'),
   video: open('Video generation.'),
-  documents: open('Documents in chat requests.'),
-  personas: open('Character personas.'),
+  documents: {
+    schema: DocumentsSection.prefault({}),
+    change: 'restart',
+    about: 'Documents in chat requests.',
+  },
+  personas: {
+    schema: PersonasSection.prefault({}),
+    change: 'restart',
+    about: 'Character personas.',
+  },
   log: { schema: LogSection, change: 'live', about: 'The log.' },
   metrics: { schema: MetricsSection, change: 'live', about: 'Metrics.' },
   tracing: { schema: TracingSection, change: 'restart', about: 'Traces.' },

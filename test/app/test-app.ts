@@ -77,7 +77,10 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     account: async (usd, settings = {}) => {
       const account = await app.office.identity.createAccount('test', 'paid');
       await credit(app, account.id, usd);
-      return { accountId: account.id, secret: await newKey(app, { ...settings, accountId: account.id }) };
+      return {
+        accountId: account.id,
+        secret: await newKey(app, { ...settings, accountId: account.id }),
+      };
     },
     audit: async () => {
       const report = await app.office.ledger.audit();

@@ -134,7 +134,11 @@ describe('openai SDK', () => {
   });
 
   test('a wrong key is an AuthenticationError, an unknown model a NotFoundError', async () => {
-    const wrong = new OpenAI({ baseURL: farebox.url, apiKey: 'SVC_INFERENCE_KEY_nope', maxRetries: 0 });
+    const wrong = new OpenAI({
+      baseURL: farebox.url,
+      apiKey: 'SVC_INFERENCE_KEY_nope',
+      maxRetries: 0,
+    });
     const messages = [{ role: 'user' as const, content: 'Hi' }];
     await assert.rejects(
       wrong.chat.completions.create({ model: 'default', messages }),

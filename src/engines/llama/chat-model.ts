@@ -118,7 +118,7 @@ export class ChatModel {
     signal: AbortSignal,
   ): Promise<ChatUsage> {
     const prompt = this.#prompt(request);
-    const room = this.#context.contextSize - prompt.tokens.length;
+    const room = this.#room - prompt.tokens.length;
     const grammars = this.#grammarsFor(request);
     this.#pool.admit(request.choices);
     listener.onStart();
@@ -150,6 +150,11 @@ export class ChatModel {
     await this.#context.dispose();
   }
 
+  /** Tokens of prompt and answer together. The last place is kept free: filling it would shift. */
+  get #room(): number {
+    return this.#context.contextSize - 1;
+  }
+
   #prompt(request: ChatRequest): { tokens: Token[]; start: 'thought' | 'content' | 'call' } {
     const isForced = request.toolChoice === 'one';
     const prompt = this.#template.render({
@@ -162,9 +167,8 @@ export class ChatModel {
     const tokens = this.#model.tokenize(text, true);
     const { bos, shouldPrependBosToken } = this.#model.tokens;
     if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
-    const context = this.#context.contextSize;
-    if (tokens.length >= context) {
-      const message = `The prompt has ${tokens.length} tokens, the context of ${this.spec.id} holds ${context}`;
+    if (tokens.length >= this.#room) {
+      const message = `The prompt has ${tokens.length} tokens, the context of ${this.spec.id} holds ${this.#context.contextSize}`;
       throw new EngineRefusal('context_length_exceeded', message, 'messages');
     }
     if (isForced) return { tokens, start: 'call' };

@@ -139,7 +139,7 @@ class GrammarWriter {
         type.map((one) => this.#typed({ ...schema, type: one as unknown }, depth)),
       );
     }
-    switch (String(type)) {
+    switch (typeof type === 'string' ? type : 'any') {
       case 'object':
         return this.#object(schema, depth);
       case 'array':

@@ -30,6 +30,13 @@ const KEPT_STDERR_CHARACTERS = 2_000;
 /** Choices that may wait for a free sequence. */
 const MAX_WAITING = 64;
 
+/**
+ * One worker thread in the child (arithmetic has threads of its own). node-llama-cpp samples the
+ * sequences of a batch on several workers, and the first reader of a batch puts its rows in order:
+ * two at once read each other's rows, and a caller gets a token of somebody else's answer.
+ */
+const CHILD_ENVIRONMENT = { UV_THREADPOOL_SIZE: '1' };
+
 export type LlamaState = 'stopped' | 'starting' | 'running' | 'waiting-to-restart';
 
 export interface LlamaEngineOptions {
@@ -160,7 +167,7 @@ export class LlamaEngine {
       // Flags of this process (a test runner, a debugger) are not for the child.
       execArgv: [],
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-      env: {},
+      env: CHILD_ENVIRONMENT,
     });
     this.#child = child;
     const stderr = keepTail(child);

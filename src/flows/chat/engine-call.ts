@@ -5,6 +5,8 @@ import type { ChatRun } from './chat.ts';
 
 /** A whole answer of more than this is not one: 128 choices of 128 k tokens stay below it. */
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
+/** An answer in one piece has its first byte when all of it is there. */
+const WHOLE_FIRST_BYTE_MS = 600_000;
 
 export function engineCall(run: ChatRun): EngineCall {
   const { request, model, call, parts } = run;
@@ -34,6 +36,7 @@ export function engineCall(run: ChatRun): EngineCall {
     affinityKey: request.promptCacheKey,
     signal: call.signal,
     maxResponseBytes: MAX_RESPONSE_BYTES,
+    ...(request.stream ? {} : { timeLimits: { firstByteMs: WHOLE_FIRST_BYTE_MS } }),
     accept: request.stream ? ['text/event-stream'] : ['application/json'],
   };
 }

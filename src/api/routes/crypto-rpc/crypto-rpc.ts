@@ -1,0 +1,76 @@
+/** `POST /crypto/rpc/{network}` and `GET /crypto/rpc/networks`. */
+import { pipeline } from 'node:stream/promises';
+import { type ProxyRpcAnswer, type ProxyRpcParts, proxyRpc } from '../../../flows/proxy-rpc.ts';
+import { formatUsd } from '../../../kernel/money.ts';
+import { balanceHeaders } from '../../answer-headers.ts';
+import type { Exchange } from '../../exchange.ts';
+import { JSON_BODY, type Route } from '../../route.ts';
+
+const JSON_TYPE = 'application/json';
+const WALLET_DECIMALS = 6;
+
+export interface CryptoRpcParts extends ProxyRpcParts {
+  readonly serviceName: string;
+}
+
+export function cryptoRpcRoutes(parts: CryptoRpcParts): Route[] {
+  return [
+    {
+      method: 'GET',
+      path: '/crypto/rpc/networks',
+      auth: 'public',
+      handle: (exchange) => exchange.json(200, { networks: parts.rpc.networks() }),
+    },
+    {
+      method: 'POST',
+      path: '/crypto/rpc/:network',
+      auth: 'key-or-wallet',
+      body: JSON_BODY,
+      sells: 'rpc',
+      handle: (exchange) => relay(parts, exchange),
+    },
+  ];
+}
+
+async function relay(parts: CryptoRpcParts, exchange: Exchange): Promise<void> {
+  const network = exchange.parameters['network'] ?? '';
+  const answer = await proxyRpc(parts, {
+    requestId: exchange.requestId,
+    caller: exchange.caller,
+    network,
+    body: exchange.body,
+    idempotencyKey: exchange.header('idempotency-key'),
+    signal: exchange.signal,
+  });
+  exchange.notes.model = network;
+  exchange.notes.costUsd = answer.costUsd;
+  exchange.setAll(relayHeaders(parts, answer));
+  if (answer.rest === undefined) return exchange.bytes(200, JSON_TYPE, answer.body);
+  const { rest } = answer;
+  const writable = exchange.pipe(200, JSON_TYPE);
+  writable.write(answer.body);
+  try {
+    await pipeline(rest, writable);
+  } catch (error) {
+    // The caller left: the flow settles what came so far, and there is nobody to tell.
+    if (!exchange.signal.aborted) throw error;
+  }
+}
+
+function relayHeaders(parts: CryptoRpcParts, answer: ProxyRpcAnswer): Record<string, string> {
+  const prefix = `x-${parts.serviceName}-`;
+  const headers: Record<string, string> = {
+    [`${prefix}rpc-credits`]: String(answer.credits),
+    [`${prefix}rpc-cost-usd`]: answer.costUsd,
+    'x-request-id': answer.requestId,
+  };
+  if (answer.isReplayed) headers['idempotent-replayed'] = 'true';
+  if (answer.retries > 0) headers['x-retry-count'] = String(answer.retries);
+  if (answer.charged === undefined) return headers;
+  const { admission, remainingNano } = answer.charged;
+  Object.assign(headers, balanceHeaders(admission, prefix));
+  if (admission.request.caller.kind === 'wallet') {
+    headers['x-balance-remaining'] = formatUsd(remainingNano, WALLET_DECIMALS);
+  }
+  return headers;
+}

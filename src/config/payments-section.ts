@@ -1,0 +1,85 @@
+/**
+ * The `payments` section: what a top-up may be, the rails (Base, Solana), who settles, refunds,
+ * receipts and linked staking. Without a rail, API keys work alone.
+ *
+ * Amounts stay decimal USD here; the payments noun turns them into integers once. Keys are secrets:
+ * write them as `${NAME}` of the environment.
+ */
+import { z } from 'zod';
+
+const Usd = z.number().nonnegative().max(1_000_000);
+const HttpUrl = z.url({ protocol: /^https?$/ });
+const EvmAddress = z
+  .string()
+  .regex(/^0x[0-9a-fA-F]{40}$/, 'An EVM address is 0x and 40 hex digits');
+const EvmKey = z.string().regex(/^0x[0-9a-fA-F]{64}$/, 'An EVM key is 0x and 64 hex digits');
+const SolanaAddress = z
+  .string()
+  .regex(/^[1-9A-HJ-NP-Za-km-z]{32,44}$/, 'A Solana address is 32 to 44 base58 characters');
+const SolanaKey = z
+  .string()
+  .min(32)
+  .describe(
+    'Base58 of 64 or 32 bytes, 64 hex digits of the seed, or the JSON array of a keypair file',
+  );
+
+const BaseRail = z.strictObject({
+  network: z.enum(['eip155:8453', 'eip155:84532']).default('eip155:8453'),
+  payTo: EvmAddress.describe('Receiver of the top-ups'),
+  rpcUrl: HttpUrl,
+  gasKey: EvmKey.optional().describe('Pays the gas of settlements; holds a little ETH'),
+  refundKey: EvmKey.optional().describe('Holds the USDC that refunds are paid from'),
+  asset: EvmAddress.optional().describe('ERC-3009 token; USDC of the network by default'),
+  maxGas: z.int().min(60_000).max(2_000_000).default(300_000),
+  maxFeeGwei: z.number().positive().max(10_000).default(5),
+  warnBelowEth: z.number().nonnegative().default(0.002),
+});
+
+const SolanaRail = z.strictObject({
+  network: z
+    .enum(['solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp', 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1'])
+    .default('solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp'),
+  payTo: SolanaAddress.describe('Owner of the receiving token account, not the token account'),
+  rpcUrl: HttpUrl,
+  feePayerKey: SolanaKey.optional().describe('Pays the fees of settlements; holds a little SOL'),
+  refundKey: SolanaKey.optional().describe('Holds the USDC that refunds are paid from'),
+  asset: SolanaAddress.optional().describe('Token mint; USDC of the network by default'),
+  maxPriorityFeeMicroLamports: z.int().min(0).default(100_000),
+  maxComputeUnits: z.int().min(1_000).max(1_400_000).default(200_000),
+  warnBelowSol: z.number().nonnegative().default(0.02),
+});
+
+const Facilitator = z.strictObject({
+  url: HttpUrl.optional().describe('An external facilitator settles instead of the embedded one'),
+  authorization: z.string().optional().describe('Value of the Authorization header sent to it'),
+  timeoutSeconds: z.int().min(1).max(120).default(60),
+  expose: z.boolean().default(false).describe('Serve supported, verify and settle to others'),
+});
+
+const Staking = z.strictObject({
+  rpcUrl: HttpUrl,
+  contract: EvmAddress,
+  function: z
+    .string()
+    .regex(/^[A-Za-z_]\w*$/)
+    .default('balanceOf')
+    .describe('A view function that takes the wallet and returns a uint256'),
+  decimals: z.int().min(0).max(36).default(18),
+  usdPerUnit: z.number().positive().max(1_000_000).default(1),
+  cacheSeconds: z.int().min(1).max(86_400).default(300),
+});
+
+export const PaymentsSection = z.strictObject({
+  minimumTopUpUsd: Usd.default(5),
+  suggestedTopUpUsd: Usd.default(10),
+  maximumTopUpUsd: Usd.default(10_000),
+  maxTimeoutSeconds: z.int().min(30).max(3_600).default(300),
+  settleWaitSeconds: z.int().min(1).max(120).default(25).describe('Then the answer is 202'),
+  sessionMinutes: z.int().min(15).max(1_440).default(60).describe('Life of a wallet token'),
+  receipts: z.boolean().default(true).describe('Sign a receipt for every top-up'),
+  base: BaseRail.optional(),
+  solana: SolanaRail.optional(),
+  facilitator: Facilitator.prefault({}),
+  staking: Staking.optional(),
+});
+export type PaymentsSection = z.infer<typeof PaymentsSection>;

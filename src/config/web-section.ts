@@ -1,0 +1,120 @@
+/**
+ * The sections `search`, `scraping`, `fetch`, `documents`, `content` and `personas`: what Farebox
+ * fetches from the web, reads from files, and who it can speak as. Every figure has a default.
+ */
+import { z } from 'zod';
+
+const count = (initial: number, max: number): z.ZodDefault<z.ZodNumber> =>
+  z.number().int().min(1).max(max).default(initial);
+
+const SEARCH_LIMITS = {
+  maxResults: count(8, 20).describe('Results handed to the model.'),
+  timeoutMs: count(10_000, 60_000).describe('Limit for one search.'),
+  /** `en`, `de-CH`, …; the provider's choice when absent. */
+  language: z
+    .string()
+    .regex(/^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$/)
+    .optional(),
+  safeSearch: z
+    .enum(['off', 'moderate', 'strict'])
+    .default('moderate')
+    .describe('What the provider leaves out.'),
+};
+
+/** Who answers web searches. `url` of SearXNG is the address of its start page. */
+export const SearchSection = z.discriminatedUnion('provider', [
+  z.strictObject({ provider: z.literal('searxng'), url: z.url(), ...SEARCH_LIMITS }),
+  z.strictObject({
+    provider: z.literal('brave'),
+    apiKey: z.string().min(1),
+    url: z.url().default('https://api.search.brave.com'),
+    ...SEARCH_LIMITS,
+  }),
+]);
+export type SearchSection = z.infer<typeof SearchSection>;
+
+/** How pages named in a user message are read. */
+export const ScrapingSection = z.strictObject({
+  maxUrls: count(5, 20).describe('Addresses read from one user message.'),
+  maxBytes: count(10_000_000, 100_000_000).describe('Size of one page.'),
+  timeoutMs: count(15_000, 120_000).describe('Limit for fetching one page.'),
+  maxCharsPerPage: count(40_000, 1_000_000).describe('Characters of a page that the model sees.'),
+});
+export type ScrapingSection = z.infer<typeof ScrapingSection>;
+
+/** The guard of every fetch of a caller's URL. */
+export const FetchSection = z.strictObject({
+  allow: z
+    .array(z.union([z.cidrv4(), z.cidrv6()]))
+    .default([])
+    .describe(
+      'Networks beyond public addresses, as CIDR: an object store of your own, loopback in tests.',
+    ),
+  ports: z
+    .array(z.number().int().min(1).max(65_535))
+    .default([80, 443, 8080, 8443])
+    .describe('Ports of public addresses that may be asked.'),
+  userAgent: z.string().min(1).max(300).optional().describe('How Farebox names itself.'),
+});
+export type FetchSection = z.infer<typeof FetchSection>;
+
+/** The worker processes that turn files and pages into text. */
+export const DocumentsSection = z.strictObject({
+  workers: count(2, 64).describe('Processes that read at the same time.'),
+  memoryMb: count(768, 65_536).describe('Memory at which such a process is killed.'),
+  timeoutMs: count(20_000, 600_000).describe('Limit for reading one file.'),
+  maxChars: count(500_000, 50_000_000).describe('Characters of a file that the model sees.'),
+  maxPages: count(1_000, 100_000).describe('Pages of a PDF that are read.'),
+});
+export type DocumentsSection = z.infer<typeof DocumentsSection>;
+
+/** Bounds of images, audio, video and files in chat content. */
+export const ContentSection = z.strictObject({
+  timeoutMs: count(20_000, 600_000).describe('Limit for fetching one item.'),
+  maxImageBytes: count(25_000_000, 1_000_000_000).describe('Size of an image.'),
+  maxAudioBytes: count(25_000_000, 1_000_000_000).describe('Size of a sound.'),
+  maxVideoBytes: count(50_000_000, 1_000_000_000).describe('Size of a video.'),
+  maxFileBytes: count(25_000_000, 1_000_000_000).describe('Size of a file.'),
+  maxRequestBytes: count(100_000_000, 4_000_000_000).describe(
+    'Size of all media that one request has fetched.',
+  ),
+});
+export type ContentSection = z.infer<typeof ContentSection>;
+
+const text = (max: number): z.ZodString => z.string().max(max);
+const time = z.union([z.iso.datetime({ offset: true }), z.iso.date()]);
+
+/** One persona, in the configuration or at the head of its own file. */
+export const PersonaSection = z.strictObject({
+  /** What callers write in `character_slug`. */
+  slug: z.string().regex(/^[a-z0-9][a-z0-9-]{0,99}$/),
+  name: text(200).min(1),
+  description: text(4_000).default(''),
+  prompt: text(100_000).min(1),
+  tags: z.array(text(100)).max(50).default([]),
+  categories: z.array(text(100)).max(50).default([]),
+  /** A model id that suits it; shown to callers, never forced. */
+  model: text(200).default(''),
+  author: text(200).default(''),
+  adult: z.boolean().default(false),
+  pro: z.boolean().default(false),
+  featured: z.boolean().default(false),
+  webEnabled: z.boolean().default(true),
+  photoUrl: z.url().optional(),
+  shareUrl: z.url().optional(),
+  createdAt: time.optional(),
+  updatedAt: time.optional(),
+});
+export type PersonaSection = z.infer<typeof PersonaSection>;
+
+export const PersonasSection = z.strictObject({
+  folder: z
+    .string()
+    .min(1)
+    .optional()
+    .describe(
+      'A folder of `.md` files (YAML between `---` lines, then the prompt) and `.yaml` files.',
+    ),
+  list: z.array(PersonaSection).default([]).describe('Personas written here.'),
+});
+export type PersonasSection = z.infer<typeof PersonasSection>;

@@ -1,0 +1,54 @@
+/**
+ * Bytes of a text file to text: byte order mark, then what the sender says, then UTF-8 if it is
+ * valid, else Windows-1252, which never fails. Binary data is recognised and refused.
+ */
+import { ReaderError } from './reader-error.ts';
+
+/** So much of the beginning tells text from binary. */
+const SAMPLE_BYTES = 8_192;
+
+/** Decodes text; throws `ReaderError` when the bytes are not text. */
+export function decodeText(bytes: Uint8Array, charset?: string): string {
+  const mark = byteOrderMark(bytes);
+  if (mark !== undefined) return new TextDecoder(mark).decode(bytes);
+  if (looksBinary(bytes)) throw new ReaderError('is not text');
+  const named = charset === undefined ? undefined : decoderFor(charset);
+  if (named !== undefined) return named.decode(bytes);
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    // Not UTF-8: old Western text is what remains, and every byte of it has a meaning.
+    return new TextDecoder('windows-1252').decode(bytes);
+  }
+}
+
+/** The charset that an HTML page declares in its first bytes. */
+export function htmlCharset(bytes: Uint8Array): string | undefined {
+  const head = new TextDecoder('latin1').decode(bytes.subarray(0, 2_048));
+  return /<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w:.-]{2,40})/i.exec(head)?.[1];
+}
+
+function decoderFor(charset: string): TextDecoder | undefined {
+  try {
+    return new TextDecoder(charset);
+  } catch {
+    return undefined; // an unknown label is the same as none
+  }
+}
+
+function byteOrderMark(bytes: Uint8Array): string | undefined {
+  if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) return 'utf-8';
+  if (bytes[0] === 0xff && bytes[1] === 0xfe) return 'utf-16le';
+  if (bytes[0] === 0xfe && bytes[1] === 0xff) return 'utf-16be';
+  return undefined;
+}
+
+function looksBinary(bytes: Uint8Array): boolean {
+  const sample = bytes.subarray(0, SAMPLE_BYTES);
+  let controls = 0;
+  for (const byte of sample) {
+    if (byte === 0) return true;
+    if (byte < 8 || (byte > 13 && byte < 32 && byte !== 27)) controls += 1;
+  }
+  return controls * 20 > sample.length;
+}

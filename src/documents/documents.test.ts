@@ -1,0 +1,228 @@
+/** Documents through real worker processes: what each format gives, and why a file gives nothing. */
+import assert from 'node:assert/strict';
+import { after, describe, test } from 'node:test';
+import { systemClock } from '../kernel/clock.ts';
+import { silentLog } from '../kernel/log.ts';
+import { type Extraction, fileText, openDocuments } from './documents.ts';
+import {
+  docxFile,
+  docxParagraph,
+  epubFile,
+  pdfFile,
+  pdfText,
+  pptxFile,
+  pptxShape,
+  xlsxFile,
+  zipFile,
+} from './test-files.ts';
+
+const documents = openDocuments({ clock: systemClock(), log: silentLog, workers: 1 });
+after(() => documents.close());
+
+async function extract(
+  bytes: Uint8Array,
+  filename = 'file.bin',
+  limits: { maxChars?: number; maxPages?: number } = {},
+): Promise<Extraction> {
+  return await documents.extract({ filename, mediaType: '', bytes, limits });
+}
+
+async function textOf(bytes: Uint8Array, filename?: string): Promise<string> {
+  const extraction = await extract(bytes, filename);
+  assert.ok(extraction.ok, JSON.stringify(extraction));
+  return extraction.text;
+}
+
+async function reasonOf(bytes: Uint8Array, filename?: string): Promise<string> {
+  const extraction = await extract(bytes, filename);
+  assert.ok(!extraction.ok, JSON.stringify(extraction));
+  return extraction.reason;
+}
+
+describe('each format gives its text', () => {
+  test('PDF with page numbers, and a page limit that is said to have cut', async () => {
+    const bytes = pdfFile([pdfText('First page'), pdfText('Second page'), pdfText('Third')]);
+    const whole = await extract(bytes);
+    assert.deepEqual(whole, {
+      ok: true,
+      pages: 3,
+      truncated: false,
+      text: '[Page 1]\nFirst page\n\n[Page 2]\nSecond page\n\n[Page 3]\nThird',
+    });
+    const cut = await extract(bytes, 'a.pdf', { maxPages: 2 });
+    assert.ok(cut.ok && cut.truncated && cut.pages === 3 && !cut.text.includes('Third'));
+  });
+
+  test('DOCX with headings, tables and escaped characters', async () => {
+    const cell = (text: string): string => `<w:tc>${docxParagraph(text)}</w:tc>`;
+    const table = `<w:tbl><w:tr>${cell('Name')}${cell('Sum')}</w:tr><w:tr>${cell('a|b')}${cell('1 &lt; 2')}</w:tr></w:tbl>`;
+    const text = await textOf(
+      docxFile(docxParagraph('Report', 'Heading1') + docxParagraph('Body ümlaut') + table),
+    );
+    assert.equal(
+      text,
+      '# Report\n\nBody ümlaut\n\n| Name | Sum |\n| --- | --- |\n| a\\|b | 1 < 2 |',
+    );
+  });
+
+  test('PPTX in the order of showing, with tables and notes', async () => {
+    const row = (...cells: string[]): string =>
+      `<a:tr>${cells.map((cell) => `<a:tc><a:txBody><a:p><a:r><a:t>${cell}</a:t></a:r></a:p></a:txBody></a:tc>`).join('')}</a:tr>`;
+    const bytes = pptxFile([
+      { shapes: pptxShape('Title', 'Point &amp; point'), notes: pptxShape('Say hello') },
+      {
+        shapes: `<p:graphicFrame><a:tbl>${row('a', 'b')}${row('1', '2')}</a:tbl></p:graphicFrame>`,
+      },
+    ]);
+    const extraction = await extract(bytes);
+    assert.ok(extraction.ok && extraction.pages === 2);
+    assert.equal(
+      extraction.text,
+      '## Slide 1\n\nTitle\nPoint & point\n\nNotes:\nSay hello\n\n## Slide 2\n\n| a | b |\n| 1 | 2 |',
+    );
+  });
+
+  test('XLSX with sheet names, empty columns, dates, formulas and quoted fields', async () => {
+    const bytes = xlsxFile(
+      {
+        'Sales &amp; more':
+          '<row r="1"><c r="A1" t="s"><v>0</v></c><c r="C1" t="s"><v>1</v></c></row>' +
+          '<row r="2"><c r="B2"><f>1+1</f><v>2</v></c><c r="C2" s="1"><v>45000</v></c><c r="D2" s="2"><v>45000.5</v></c><c r="E2" s="3"><v>45000</v></c></row>' +
+          '<row r="3"><c r="A3" t="inlineStr"><is><t>say "hi", you</t></is></c><c r="B3" t="b"><v>1</v></c></row>',
+        Empty: '',
+      },
+      ['<t>Name</t>', '<r><t>rich </t></r><r><t>text</t></r><rPh><t>no</t></rPh>'],
+    );
+    const extraction = await extract(bytes);
+    assert.ok(extraction.ok && extraction.pages === 2);
+    assert.equal(
+      extraction.text,
+      '## Sheet: Sales & more\n\nName,,rich text\n,2,2023-03-15,2023-03-15 12:00:00,45000\n"say ""hi"", you",TRUE\n\n## Sheet: Empty',
+    );
+  });
+
+  test('EPUB in reading order', async () => {
+    const text = await textOf(
+      epubFile('A Book', ['<h1>One</h1><p>It began.</p>', '<h1>Two</h1><p>It ended.</p>']),
+    );
+    assert.equal(text, '# A Book\n\n# One\n\nIt began.\n\n# Two\n\nIt ended.');
+  });
+
+  test('HTML, CSV, Markdown, JSON, code and old encodings', async () => {
+    assert.equal(await textOf(Buffer.from('<p>a<script>no()</script> b'), 'a.html'), 'a b');
+    assert.equal(await textOf(Buffer.from('<!DOCTYPE html><p>x')), 'x');
+    assert.equal(await textOf(Buffer.from('a,b\n1,2\n'), 'a.csv'), 'a,b\n1,2');
+    assert.equal(await textOf(Buffer.from('{"a":[1]}'), 'a.json'), '{"a":[1]}');
+    assert.equal(
+      await textOf(Buffer.from('int main() { return 1 < 2; }'), 'a.c'),
+      'int main() { return 1 < 2; }',
+    );
+    assert.equal(await textOf(Buffer.from('na\xefve \x80', 'latin1'), 'a.txt'), 'naïve €');
+    assert.equal(await textOf(Buffer.from('\ufeffwide', 'utf16le'), 'a.txt'), 'wide');
+    assert.equal(await textOf(Buffer.from('x'), 'a.txt'), 'x');
+  });
+
+  test('a long text is cut at the limit and says so', async () => {
+    const cut = await extract(Buffer.from('word '.repeat(1_000)), 'a.txt', { maxChars: 100 });
+    assert.ok(cut.ok && cut.truncated && cut.text.length <= 100);
+  });
+});
+
+test('a file that cannot be read gives a reason', async () => {
+  const ole = Buffer.concat([Buffer.from('d0cf11e0a1b11ae1', 'hex'), Buffer.alloc(600)]);
+  const locked = Buffer.concat([ole, Buffer.from('EncryptedPackage', 'utf16le')]);
+  const table: readonly (readonly [Uint8Array, RegExp])[] = [
+    [new Uint8Array(), /is empty/],
+    [Buffer.from('  \n'), /holds no text/],
+    [ole, /old Office format .* save it as \.xlsx/],
+    [locked, /protected by a password/],
+    [Buffer.from('{\\rtf1 x}'), /is RTF/],
+    [Buffer.from('89504e470d0a1a0a0000', 'hex'), /is image\/png, not a document/],
+    [Buffer.from([1, 2, 0, 4, 5]), /is not text/],
+    [zipFile([{ name: 'a.txt', content: 'x' }]), /is an archive/],
+    [zipFile([{ name: 'content.xml', content: '<x/>' }]), /OpenDocument/],
+    [zipFile([{ name: 'a.txt', content: 'x' }]).subarray(0, 30), /is damaged/],
+    [Buffer.from('%PDF-1.7\nnothing'), /damaged or not a PDF/],
+    [pdfFile([' ']), /holds no text; scanned/],
+    [
+      docxFile('', { name: 'word/document.xml', content: '<w:doc' }),
+      /damaged|no text|unknown kind/,
+    ],
+  ];
+  for (const [bytes, reason] of table) assert.match(await reasonOf(bytes), reason);
+});
+
+test('`readPage()` finds the article, keeps links absolute, and passes files on', async () => {
+  const sentence = 'The heron stands in the shallow water and waits for the fish to come near. ';
+  const html = `<html><head><title>Herons &amp; fish</title></head><body><nav><a href="/a">Menu</a></nav>
+    <article><h1>Herons</h1><p>${sentence.repeat(6)}</p><p>${sentence.repeat(6)} See <a href="/more">more</a>.</p></article>
+    <footer>Imprint</footer></body></html>`;
+  const page = await documents.readPage({
+    url: 'https://birds.example/x/',
+    mediaType: 'text/html',
+    bytes: Buffer.from(html),
+  });
+  assert.ok(page.ok);
+  assert.equal(page.title, 'Herons & fish');
+  assert.match(page.markdown, /The heron stands/);
+  assert.match(page.markdown, /\[more\]\(https:\/\/birds\.example\/more\)/);
+  assert.doesNotMatch(page.markdown, /Imprint|Menu/);
+  const short = await documents.readPage({
+    url: 'https://a.example/',
+    mediaType: 'text/html',
+    bytes: Buffer.from('<nav>N</nav><p>Short'),
+  });
+  assert.deepEqual(short, { ok: true, markdown: 'Short', truncated: false });
+  const pdf = await documents.readPage({
+    url: 'https://a.example/a.pdf',
+    mediaType: 'application/pdf',
+    bytes: pdfFile([pdfText('Inside')]),
+  });
+  assert.ok(pdf.ok && pdf.markdown.includes('Inside'));
+  const latin = await documents.readPage({
+    url: 'https://a.example/',
+    mediaType: 'text/html',
+    charset: 'iso-8859-1',
+    bytes: Buffer.from('<p>\xe9t\xe9', 'latin1'),
+  });
+  assert.ok(latin.ok && latin.markdown === 'été');
+});
+
+test('`fileText()` fences text, notes what was left out and why a file gave nothing', () => {
+  const text = fileText('a\n"b".pdf', { ok: true, text: 'hello', truncated: true });
+  assert.match(
+    text,
+    /^<<<untrusted [\da-f]{32} file a b\.pdf>>>\nhello\n<<<end [\da-f]{32}>>>\n\[The rest/,
+  );
+  assert.equal(
+    fileText('x.xls', { ok: false, reason: 'is old' }),
+    '[The file "x.xls" could not be read: it is old]',
+  );
+});
+
+describe('exact token counts', () => {
+  test('count, encode and decode agree with the vocabularies', async () => {
+    const { tokenizer } = documents;
+    assert.deepEqual(await tokenizer.count(['hello world', '', 'ü'], 'o200k'), {
+      ok: true,
+      counts: [2, 0, 1],
+    });
+    assert.deepEqual(await tokenizer.encode('hello world', 'cl100k'), {
+      ok: true,
+      ids: [15339, 1917],
+    });
+    assert.deepEqual(await tokenizer.decode([15339, 1917], 'cl100k'), {
+      ok: true,
+      text: 'hello world',
+    });
+    const marks = await tokenizer.count(['<|endoftext|>'], 'cl100k');
+    assert.ok(marks.ok && marks.counts[0] === 7, 'a mark in a text is text');
+  });
+
+  test('ids that are none are refused with a reason', async () => {
+    for (const ids of [[100256], [-1], [1.5], [2 ** 40]]) {
+      const decoded = await documents.tokenizer.decode(ids, 'cl100k');
+      assert.ok(!decoded.ok && decoded.reason.startsWith('holds'));
+    }
+  });
+});

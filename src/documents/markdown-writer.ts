@@ -1,0 +1,248 @@
+/**
+ * Writes Markdown from a flat series of events: collapses white space, counts line breaks, indents
+ * lists and quotes, builds table rows. It holds no tree; nesting is a few bounded counters.
+ */
+import { TextSink } from './text-sink.ts';
+
+/** Deeper nesting is written at this depth: indentation must not grow with hostile input. */
+const MAX_LIST_DEPTH = 8;
+const MAX_QUOTE_DEPTH = 3;
+
+const BARE_ITEM = /^ {0,16}(?:-|\d{1,7}\.) $/;
+
+interface OpenLink {
+  readonly href: string | undefined;
+  text: string;
+}
+
+export class MarkdownWriter {
+  readonly #sink: TextSink;
+  #line = '';
+  #pendingBreaks = 0;
+  #hasContent = false;
+  #codeDepth = 0;
+  #quoteDepth = 0;
+  #lists: { isOrdered: boolean; items: number }[] = [];
+  #cells: string[] | undefined;
+  #tables: { rows: number }[] = [];
+  #link: OpenLink | undefined;
+
+  constructor(maxChars: number) {
+    this.#sink = new TextSink(maxChars);
+  }
+
+  get isFull(): boolean {
+    return this.#sink.isFull;
+  }
+
+  get isTruncated(): boolean {
+    return this.#sink.isTruncated;
+  }
+
+  text(text: string): void {
+    if (this.#codeDepth > 0) this.#code(text);
+    else this.#inline(text.replace(/[ \t\r\n\f\u00a0]+/g, ' '));
+  }
+
+  /** Writes a mark such as `# ` at the start of a line. */
+  mark(mark: string): void {
+    this.#inline(mark);
+  }
+
+  /** Ends the line; 2 leaves an empty one. Inside a table cell it is a space. */
+  breakLines(count: number): void {
+    if (this.#cells !== undefined) {
+      this.#inline(' ');
+      return;
+    }
+    this.closeLink();
+    if (BARE_ITEM.test(this.#line)) return; // `<li><p>text`: the text belongs behind the mark
+    this.#flush();
+    this.#pendingBreaks = Math.max(this.#pendingBreaks, count);
+  }
+
+  openCode(): void {
+    this.breakLines(2);
+    if (this.#codeDepth === 0 && this.#cells === undefined) this.#writeLine('```');
+    this.#pendingBreaks = 1;
+    this.#codeDepth += 1;
+  }
+
+  closeCode(): void {
+    if (this.#codeDepth === 0) return;
+    this.#flush();
+    this.#codeDepth -= 1;
+    if (this.#codeDepth > 0 || this.#cells !== undefined) return;
+    this.#pendingBreaks = 1;
+    this.#writeLine('```');
+    this.#pendingBreaks = 2;
+  }
+
+  inlineCode(): void {
+    if (this.#codeDepth === 0) this.#inline('`');
+  }
+
+  openQuote(): void {
+    this.breakLines(2);
+    this.#quoteDepth += 1;
+  }
+
+  closeQuote(): void {
+    this.breakLines(2);
+    this.#quoteDepth = Math.max(0, this.#quoteDepth - 1);
+  }
+
+  openList(isOrdered: boolean): void {
+    this.breakLines(this.#lists.length === 0 ? 2 : 1);
+    if (this.#lists.length < MAX_LIST_DEPTH) this.#lists.push({ isOrdered, items: 0 });
+  }
+
+  closeList(): void {
+    this.breakLines(this.#lists.length === 1 ? 2 : 1);
+    this.#lists.pop();
+  }
+
+  openItem(): void {
+    this.#line = BARE_ITEM.test(this.#line) ? '' : this.#line;
+    this.breakLines(1);
+    const list = this.#lists.at(-1);
+    if (list !== undefined) list.items += 1;
+    const indent = '  '.repeat(Math.max(0, this.#lists.length - 1));
+    this.#line = `${indent}${list?.isOrdered === true ? `${list.items}.` : '-'} `;
+  }
+
+  openTable(): void {
+    // A table in a cell means a page laid out with tables: its cells are blocks, not columns.
+    if (this.#cells !== undefined) this.#spillCells();
+    if (this.#tables.length < MAX_LIST_DEPTH) this.#tables.push({ rows: 0 });
+    this.breakLines(2);
+  }
+
+  closeTable(): void {
+    this.closeRow();
+    this.#tables.pop();
+    this.breakLines(2);
+  }
+
+  openRow(): void {
+    this.closeRow();
+    this.breakLines(1);
+    this.#cells = [];
+  }
+
+  openCell(): void {
+    if (this.#cells === undefined) return;
+    this.closeLink();
+    if (this.#line !== '' || this.#cells.length > 0) this.#cells.push(this.#line.trim());
+    else this.#cells.push('');
+    this.#line = '';
+  }
+
+  closeRow(): void {
+    const cells = this.#takeCells();
+    if (cells === undefined || cells.every((cell) => cell === '')) return;
+    this.#pendingBreaks = Math.max(this.#pendingBreaks, 1);
+    const isTable = cells.length > 1;
+    const row = cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ');
+    this.#writeLine(isTable ? `| ${row} |` : (cells[0] ?? ''));
+    const table = this.#tables.at(-1);
+    this.#pendingBreaks = 1;
+    if (isTable && table?.rows === 0) this.#writeLine(`|${' --- |'.repeat(cells.length)}`);
+    if (table !== undefined) table.rows += 1;
+    this.#pendingBreaks = 1;
+  }
+
+  openLink(href: string | undefined): void {
+    this.closeLink();
+    this.#link = { href, text: '' };
+  }
+
+  closeLink(): void {
+    const link = this.#link;
+    if (link === undefined) return;
+    this.#link = undefined;
+    const text = link.text.trim();
+    if (text === '' || link.href === undefined) {
+      this.#inline(link.text);
+      return;
+    }
+    const [before, behind] = [/^\s/.test(link.text) ? ' ' : '', /\s$/.test(link.text) ? ' ' : ''];
+    this.#inline(`${before}[${text.replace(/[[\]]/g, '')}](${link.href})${behind}`);
+  }
+
+  toString(): string {
+    this.closeLink();
+    this.closeRow();
+    this.#flush();
+    if (this.#codeDepth > 0) {
+      this.#codeDepth = 1;
+      this.closeCode();
+    }
+    return this.#sink.toString();
+  }
+
+  #inline(text: string): void {
+    if (this.#link !== undefined) {
+      this.#link.text += text;
+      return;
+    }
+    const isStart = this.#line === '' || this.#line.endsWith(' ');
+    this.#line += isStart && text.startsWith(' ') ? text.slice(1) : text;
+    if (this.#line.length > LONG_LINE_CHARS && this.#cells === undefined) this.#flush(true);
+  }
+
+  #code(text: string): void {
+    const lines = text.replace(/\r\n?/g, '\n').split('\n');
+    for (const [index, line] of lines.entries()) {
+      if (index > 0) {
+        this.#writeLine(this.#line);
+        this.#line = '';
+        this.#pendingBreaks = 1;
+      }
+      this.#line += line;
+    }
+  }
+
+  /** The cells of the open row; the first was opened before any text of it came. */
+  #takeCells(): string[] | undefined {
+    const cells = this.#cells;
+    if (cells === undefined) return undefined;
+    this.closeLink();
+    this.#cells = undefined;
+    const all = [...cells.slice(1), this.#line.trim()];
+    this.#line = '';
+    return all;
+  }
+
+  #spillCells(): void {
+    for (const cell of this.#takeCells() ?? []) {
+      if (cell === '') continue;
+      this.#line = cell;
+      this.breakLines(1);
+    }
+  }
+
+  #flush(isMidLine = false): void {
+    const line = isMidLine ? this.#line : this.#line.trimEnd();
+    this.#line = '';
+    if (line.trim() === '' && this.#codeDepth === 0) return;
+    this.#writeLine(line);
+    this.#pendingBreaks = isMidLine ? 0 : 1;
+  }
+
+  #writeLine(line: string): void {
+    const prefix = '> '.repeat(Math.min(this.#quoteDepth, MAX_QUOTE_DEPTH));
+    if (this.#hasContent && this.#pendingBreaks > 0) {
+      this.#sink.write(this.#pendingBreaks > 1 ? '\n\n' : '\n');
+      this.#sink.write(prefix);
+    } else if (!this.#hasContent) {
+      this.#sink.write(prefix);
+    }
+    this.#sink.write(line);
+    this.#hasContent = true;
+    this.#pendingBreaks = 0;
+  }
+}
+
+/** A paragraph longer than this is written in pieces, so that no line grows with the document. */
+const LONG_LINE_CHARS = 8_192;

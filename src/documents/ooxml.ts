@@ -1,0 +1,48 @@
+/**
+ * What the Office Open XML formats have in common: parts that point at other parts through
+ * relationship files (ECMA-376 part 2).
+ */
+import { scanXml } from './xml.ts';
+import type { ZipArchive } from './zip.ts';
+
+export interface Relationship {
+  /** Of the target, from the root of the archive, without a leading slash. */
+  readonly path: string;
+  /** The last word of the type URL: `slide`, `notesSlide`, `worksheet`. */
+  readonly type: string;
+}
+
+/** The relationships of a part by id; external targets are left out. */
+export function relationships(zip: ZipArchive, part: string): Map<string, Relationship> {
+  const folder = part.slice(0, part.lastIndexOf('/') + 1);
+  const file = part.slice(folder.length);
+  const found = new Map<string, Relationship>();
+  scanXml(zip.readText(`${folder}_rels/${file}.rels`) ?? '', {
+    open(name, attribute) {
+      if (name !== 'Relationship' || attribute('TargetMode') === 'External') return;
+      const target = attribute('Target') ?? '';
+      const type = (attribute('Type') ?? '').split('/').at(-1) ?? '';
+      found.set(attribute('Id') ?? '', { path: resolvePath(folder, target), type });
+    },
+  });
+  return found;
+}
+
+/** A path relative to a folder of an archive, with `.` and `..` walked. */
+export function resolvePath(folder: string, target: string): string {
+  const parts: string[] = [];
+  const whole = target.startsWith('/') ? target : `${folder}${target}`;
+  for (const part of whole.split('/')) {
+    if (part === '..') parts.pop();
+    else if (part !== '' && part !== '.') parts.push(part);
+  }
+  return parts.join('/');
+}
+
+/** The main part of an office document, such as `word/document.xml`; `undefined` when it is none. */
+export function officePart(zip: ZipArchive): string | undefined {
+  for (const target of relationships(zip, '').values()) {
+    if (target.type === 'officeDocument') return target.path;
+  }
+  return undefined;
+}

@@ -1,0 +1,102 @@
+/**
+ * Finds out what a file is, by its bytes before its name, and has the right reader write its text.
+ * Runs in a worker process only.
+ */
+import { decodeText, htmlCharset } from './charset.ts';
+import { htmlToMarkdown } from './html-markdown.ts';
+import { officePart } from './ooxml.ts';
+import { readDocx } from './read-docx.ts';
+import { readEpub } from './read-epub.ts';
+import { readPdf } from './read-pdf.ts';
+import { readPptx } from './read-pptx.ts';
+import { readXlsx } from './read-xlsx.ts';
+import { ReaderError } from './reader-error.ts';
+import { sniffMedia } from './sniff.ts';
+import { TextSink } from './text-sink.ts';
+import { ZipArchive } from './zip.ts';
+
+export interface ReadOptions {
+  readonly filename: string;
+  readonly mediaType: string;
+  readonly maxChars: number;
+  readonly maxPages: number;
+}
+
+export interface DocumentText {
+  readonly text: string;
+  /** Pages, slides, sheets or chapters, where the format has them. */
+  readonly pages: number | undefined;
+  readonly isTruncated: boolean;
+}
+
+/** The text of a file; throws `ReaderError` with the reason why there is none. */
+export async function readDocument(bytes: Buffer, options: ReadOptions): Promise<DocumentText> {
+  if (bytes.length === 0) throw new ReaderError('is empty');
+  const sink = new TextSink(options.maxChars);
+  const pages = await write(bytes, options, sink);
+  const text = sink.toString();
+  if (text === '') throw new ReaderError('holds no text');
+  return { text, pages, isTruncated: sink.isTruncated };
+}
+
+async function write(
+  bytes: Buffer,
+  options: ReadOptions,
+  sink: TextSink,
+): Promise<number | undefined> {
+  if (bytes.subarray(0, 1_024).includes('%PDF-')) return readPdf(bytes, sink, options.maxPages);
+  if (bytes.subarray(0, 4).toString('latin1') === 'PK\x03\x04')
+    return readArchive(bytes, options, sink);
+  if (bytes.subarray(0, 8).toString('hex') === 'd0cf11e0a1b11ae1') throw oldOffice(bytes);
+  if (bytes.subarray(0, 5).toString('latin1') === '{\\rtf') {
+    throw new ReaderError('is RTF, which is not read; save it as DOCX or PDF');
+  }
+  const media = sniffMedia(bytes);
+  if (media !== undefined) throw new ReaderError(`is ${media.mediaType}, not a document`);
+  const charset = isHtml(options) ? htmlCharset(bytes) : undefined;
+  const text = decodeText(bytes, charset);
+  if (isHtml(options) || /^\s*<(?:!doctype html|html)[\s>]/i.test(text.slice(0, 512))) {
+    const markdown = htmlToMarkdown(text, { maxChars: options.maxChars });
+    sink.write(markdown.text);
+    if (markdown.isTruncated) sink.markTruncated();
+  } else {
+    sink.write(text);
+  }
+  return undefined;
+}
+
+async function readArchive(
+  bytes: Buffer,
+  options: ReadOptions,
+  sink: TextSink,
+): Promise<number | undefined> {
+  const zip = new ZipArchive(bytes);
+  const part = officePart(zip);
+  if (part?.startsWith('word/') === true) {
+    await readDocx(zip, sink, options.maxChars);
+    return undefined;
+  }
+  if (part?.startsWith('ppt/') === true) return readPptx(zip, part, sink);
+  if (part?.endsWith('.bin') === true) {
+    throw new ReaderError('is a binary workbook (.xlsb), which is not read; save it as .xlsx');
+  }
+  if (part?.startsWith('xl/') === true) return readXlsx(zip, part, sink);
+  if (zip.has('META-INF/container.xml')) return readEpub(zip, sink, options.maxChars);
+  if (zip.has('content.xml')) {
+    throw new ReaderError('is an OpenDocument file, which is not read; save it as DOCX or PDF');
+  }
+  throw new ReaderError('is an archive, not a document; send the files inside it');
+}
+
+function oldOffice(bytes: Buffer): ReaderError {
+  if (bytes.includes(Buffer.from('EncryptedPackage', 'utf16le'))) {
+    return new ReaderError('is protected by a password');
+  }
+  return new ReaderError(
+    'is in the old Office format (.xls, .doc, .ppt), which is not read; save it as .xlsx, .docx or .pptx',
+  );
+}
+
+function isHtml({ filename, mediaType }: ReadOptions): boolean {
+  return /\.x?html?$/i.test(filename) || /^(?:text\/html|application\/xhtml\+xml)/i.test(mediaType);
+}

@@ -1,0 +1,69 @@
+/** The text of an EPUB book: the chapters of its spine, in reading order, as Markdown. */
+import { htmlToMarkdown } from './html-markdown.ts';
+import { resolvePath } from './ooxml.ts';
+import { ReaderError } from './reader-error.ts';
+import type { TextSink } from './text-sink.ts';
+import { scanXml } from './xml.ts';
+import type { ZipArchive } from './zip.ts';
+
+/** Writes every chapter to `sink` and returns the number of chapters. */
+export function readEpub(zip: ZipArchive, sink: TextSink, maxChars: number): number {
+  const packagePath = findPackage(zip);
+  const folder = packagePath.slice(0, packagePath.lastIndexOf('/') + 1);
+  const items = new Map<string, string>();
+  const spine: string[] = [];
+  let title = '';
+  let isTitle = false;
+  scanXml(zip.readText(packagePath) ?? '', {
+    open(name, attribute) {
+      isTitle = name === 'title' && title === '';
+      if (name === 'item') items.set(attribute('id') ?? '', attribute('href') ?? '');
+      if (name === 'itemref') spine.push(attribute('idref') ?? '');
+    },
+    text(text) {
+      if (isTitle) title += text;
+    },
+    close() {
+      isTitle = false;
+    },
+  });
+  if (title.trim() !== '') sink.write(`# ${title.trim()}\n\n`);
+  for (const id of spine) {
+    if (sink.isFull) {
+      sink.markTruncated();
+      break;
+    }
+    const html = chapter(zip, folder, items.get(id));
+    const markdown = htmlToMarkdown(html, { maxChars: maxChars - sink.chars });
+    if (markdown.isTruncated) sink.markTruncated();
+    if (markdown.text !== '') sink.write(`${markdown.text}\n\n`);
+  }
+  return spine.length;
+}
+
+function findPackage(zip: ZipArchive): string {
+  let path: string | undefined;
+  scanXml(zip.readText('META-INF/container.xml') ?? '', {
+    open(name, attribute) {
+      if (name === 'rootfile') path ??= attribute('full-path');
+    },
+  });
+  if (path === undefined) throw new ReaderError('holds no book');
+  return resolvePath('', path);
+}
+
+function chapter(zip: ZipArchive, folder: string, href: string | undefined): string {
+  if (href === undefined) return '';
+  const bare = href.split('#')[0] ?? '';
+  const path = resolvePath(folder, bare);
+  if (zip.has(path)) return zip.readText(path) ?? '';
+  return zip.readText(resolvePath(folder, safeDecode(bare))) ?? '';
+}
+
+function safeDecode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // not percent-encoded after all
+  }
+}

@@ -1,0 +1,66 @@
+/**
+ * The text of a PDF, page by page. Fonts are not rendered and pictures not decoded; a document without any text is said to be a scan.
+ */
+import { getDocumentProxy, getResolvedPDFJS } from 'unpdf';
+import { ReaderError } from './reader-error.ts';
+import type { TextSink } from './text-sink.ts';
+
+/** Pictures above this are dropped unread by the parser: text is all that is wanted. */
+const MAX_IMAGE_PIXELS = 1;
+
+/** Loads the parser, which is otherwise loaded at the first PDF, when files cannot be read any more. */
+export async function preparePdf(): Promise<void> {
+  await getResolvedPDFJS();
+}
+
+/** Writes up to `maxPages` pages to `sink` and returns the number of pages of the document. */
+export async function readPdf(
+  bytes: Uint8Array,
+  sink: TextSink,
+  maxPages: number,
+): Promise<number> {
+  const document = await open(bytes);
+  try {
+    const last = Math.min(document.numPages, maxPages);
+    let textChars = 0;
+    for (let number = 1; number <= last && !sink.isFull; number++) {
+      const text = await readPage(document, number);
+      textChars += text.length;
+      sink.write(`[Page ${number}]\n${text}\n\n`);
+      if (sink.isFull && number < last) sink.markTruncated();
+    }
+    if (last < document.numPages) sink.markTruncated();
+    if (textChars === 0) throw new ReaderError('holds no text; scanned pages are not recognised');
+    return document.numPages;
+  } finally {
+    await document.loadingTask.destroy();
+  }
+}
+
+type Document = Awaited<ReturnType<typeof getDocumentProxy>>;
+
+async function open(bytes: Uint8Array): Promise<Document> {
+  try {
+    return await getDocumentProxy(new Uint8Array(bytes), {
+      disableFontFace: true,
+      useSystemFonts: false,
+      maxImageSize: MAX_IMAGE_PIXELS,
+      verbosity: 0,
+    });
+  } catch (error) {
+    const name = error instanceof Error ? error.name : ''; // the parser names its refusals
+    if (name === 'PasswordException') throw new ReaderError('is protected by a password');
+    throw new ReaderError('is damaged or not a PDF');
+  }
+}
+
+async function readPage(document: Document, number: number): Promise<string> {
+  const page = await document.getPage(number);
+  const content = await page.getTextContent();
+  let text = '';
+  for (const item of content.items) {
+    if ('str' in item) text += item.hasEOL ? `${item.str}\n` : item.str;
+  }
+  page.cleanup();
+  return text.replace(/[ \t]+\n/g, '\n').trim();
+}

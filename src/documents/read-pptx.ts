@@ -1,0 +1,92 @@
+/**
+ * The text of a PPTX presentation: slides in the order they are shown, numbered, each with its
+ * paragraphs, table rows and the speaker's notes.
+ */
+import { relationships } from './ooxml.ts';
+import { ReaderError } from './reader-error.ts';
+import type { TextSink } from './text-sink.ts';
+import { scanXml } from './xml.ts';
+import type { ZipArchive } from './zip.ts';
+
+const MAX_SLIDES = 5_000;
+
+/** Writes every slide of the presentation in `part` to `sink` and returns the number of slides. */
+export function readPptx(zip: ZipArchive, part: string, sink: TextSink): number {
+  const slides = slidePaths(zip, part);
+  for (const [index, path] of slides.entries()) {
+    if (sink.isFull) {
+      sink.markTruncated();
+      break;
+    }
+    sink.write(`## Slide ${index + 1}\n\n`);
+    sink.write(`${readShapes(zip.readText(path) ?? '', sink)}\n`);
+    const notes = notesOf(zip, path);
+    const text = notes === undefined ? '' : readShapes(notes, sink);
+    if (text !== '') sink.write(`Notes:\n${text}\n`);
+  }
+  return slides.length;
+}
+
+function slidePaths(zip: ZipArchive, part: string): string[] {
+  const xml = zip.readText(part);
+  if (xml === undefined) throw new ReaderError('holds no presentation');
+  const targets = relationships(zip, part);
+  const paths: string[] = [];
+  scanXml(xml, {
+    open(name, attribute) {
+      // `id` is the slide's own number here; the relationship is `r:id`, which comes second.
+      if (name !== 'sldId') return;
+      const path = targets.get(attribute('r:id') ?? '')?.path;
+      if (path !== undefined) paths.push(path);
+    },
+    isDone: () => paths.length >= MAX_SLIDES,
+  });
+  return paths;
+}
+
+function notesOf(zip: ZipArchive, slide: string): string | undefined {
+  for (const target of relationships(zip, slide).values()) {
+    if (target.type === 'notesSlide') return zip.readText(target.path);
+  }
+  return undefined;
+}
+
+/** Paragraphs as lines; the cells of a table row stand in one line. */
+function readShapes(xml: string, sink: TextSink): string {
+  let text = '';
+  let paragraph = '';
+  let row: string[] | undefined;
+  let isText = false;
+  let isNumber = false; // the slide number that notes repeat
+  scanXml(xml, {
+    open(name, attribute) {
+      if (name === 'tr') row = [];
+      else if (name === 'tc') row?.push('');
+      else if (name === 'br') paragraph += ' ';
+      else if (name === 'fld') isNumber = attribute('type') === 'slidenum';
+      isText = name === 't';
+    },
+    text(value) {
+      if (isText && !isNumber) paragraph += value;
+    },
+    close(name) {
+      isText = false;
+      if (name === 'fld') isNumber = false;
+      if (name === 'p') {
+        const line = paragraph.trim();
+        paragraph = '';
+        if (line === '') return;
+        if (row === undefined || row.length === 0) text += `${line}\n`;
+        else row.push(`${row.pop() ?? ''} ${line}`.trim());
+      }
+      if (name === 'tr' && row !== undefined) {
+        text += `| ${row.join(' | ')} |\n`;
+        row = undefined;
+      }
+    },
+    isDone: () => sink.isFull || text.length > MAX_SLIDE_CHARS,
+  });
+  return text;
+}
+
+const MAX_SLIDE_CHARS = 1_000_000;

@@ -1,0 +1,124 @@
+/** The pool against real worker processes: time, memory, aborts, and the bounds of its queue. */
+import assert from 'node:assert/strict';
+import { afterEach, test } from 'node:test';
+import { deflateSync } from 'node:zlib';
+import { systemClock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import { type LogLine, memoryLog } from '../kernel/log.ts';
+import type { Job } from './jobs.ts';
+import { pdfFile } from './test-files.ts';
+import { WorkerPool } from './worker-pool.ts';
+
+const JOB: Job = { kind: 'extract', filename: 'a', mediaType: '', maxChars: 1_000, maxPages: 10 };
+const HELLO = Buffer.from('hello');
+/** Seconds of parsing in one small file. */
+const OPERATORS = deflateSync(Buffer.alloc(40_000_000, 'q\n'), { level: 1 });
+const SLOW = pdfFile(Array.from({ length: 8 }, () => OPERATORS));
+
+const pools: WorkerPool[] = [];
+const lines: LogLine[] = [];
+
+function openPool(memoryMb = 600): WorkerPool {
+  const pool = new WorkerPool({
+    role: 'reader',
+    size: 1,
+    memoryMb,
+    clock: systemClock(),
+    log: memoryLog(lines),
+  });
+  pools.push(pool);
+  return pool;
+}
+
+afterEach(async () => {
+  await Promise.all(pools.splice(0).map((pool) => pool.close()));
+});
+
+async function assertWorks(pool: WorkerPool): Promise<void> {
+  const outcome = await pool.run(JOB, HELLO, { timeoutMs: 10_000 });
+  assert.ok(outcome.ok && outcome.reply.payload.toString() === 'hello');
+}
+
+test('a job over its time ends as `timeout`, and the next one runs', async () => {
+  const pool = openPool();
+  await assertWorks(pool);
+  const outcome = await pool.run(JOB, SLOW, { timeoutMs: 200 });
+  assert.deepEqual(outcome, { ok: false, reason: 'timeout' });
+  await assertWorks(pool);
+});
+
+test('a process over its memory is killed and its job ends as `crash`', async () => {
+  const outcome = await openPool(40).run(JOB, HELLO, { timeoutMs: 10_000 });
+  assert.deepEqual(outcome, { ok: false, reason: 'crash' });
+  assert.ok(lines.some((line) => line.message === 'A document worker ended'));
+});
+
+test('an abort ends the job at once with its reason, running or waiting', async () => {
+  const pool = openPool();
+  await assertWorks(pool);
+  const abort = new AbortController();
+  const options = { timeoutMs: 10_000, signal: abort.signal };
+  const running = pool.run(JOB, SLOW, options);
+  const waiting = pool.run(JOB, HELLO, options);
+  const startedMs = performance.now();
+  abort.abort(new Error('caller left'));
+  await assert.rejects(running, { message: 'caller left' });
+  await assert.rejects(waiting, { message: 'caller left' });
+  assert.ok(performance.now() - startedMs < 500);
+  await assertWorks(pool);
+});
+
+test('a full queue refuses with SERVICE_UNAVAILABLE, and one caller cannot fill it', async () => {
+  const pool = openPool();
+  const queued: Promise<unknown>[] = [];
+  const ask = async (caller: string): Promise<unknown> => {
+    const run = pool.run(JOB, HELLO, { timeoutMs: 10_000, caller });
+    queued.push(run.catch((error: unknown) => error));
+    return await Promise.race([
+      run.then(
+        () => 'ran',
+        (error: unknown) => error,
+      ),
+      Promise.resolve('queued'),
+    ]);
+  };
+  for (let count = 0; count < 17; count++) await ask('greedy'); // one runs, 16 wait
+  const refused = pool.run(JOB, HELLO, { timeoutMs: 10_000, caller: 'greedy' });
+  await assert.rejects(
+    refused,
+    (error: unknown) => error instanceof Fault && error.code === 'SERVICE_UNAVAILABLE',
+  );
+  for (let count = 0; count < 48; count++) await ask(`caller ${count}`);
+  const full = pool.run(JOB, HELLO, { timeoutMs: 10_000, caller: 'late' });
+  await assert.rejects(
+    full,
+    (error: unknown) => error instanceof Fault && error.code === 'SERVICE_UNAVAILABLE',
+  );
+  await Promise.all(queued);
+});
+
+test('the job of another caller goes before the queue of a busy one', async () => {
+  const pool = new WorkerPool({
+    role: 'reader',
+    size: 2,
+    memoryMb: 600,
+    clock: systemClock(),
+    log: memoryLog(lines),
+  });
+  pools.push(pool);
+  const order: string[] = [];
+  const ask = async (caller: string, bytes: Uint8Array): Promise<void> => {
+    await pool.run(JOB, bytes, { timeoutMs: 10_000, caller });
+    order.push(caller);
+  };
+  const busy = ask('busy', SLOW); // holds one process throughout
+  await Promise.all([
+    ask('busy', HELLO),
+    ask('busy', HELLO),
+    ask('busy', HELLO),
+    ask('other', HELLO),
+  ]);
+  assert.equal(order[1], 'other');
+  await pool.close();
+  await busy;
+});

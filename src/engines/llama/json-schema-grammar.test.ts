@@ -1,0 +1,146 @@
+/**
+ * The grammars are tried out by the demo model in `llama-engine.test.ts`; here the rules for
+ * single keywords, with the native parser as judge, because a grammar that does not compile is
+ * worth nothing.
+ */
+import assert from 'node:assert/strict';
+import { after, before, suite, test } from 'node:test';
+
+import OpenAI from 'openai';
+
+import { EngineRefusal } from './engine-refusal.ts';
+import { grammarForSchema, OPEN_LIMITS, SHORT_LIMITS } from './json-schema-grammar.ts';
+import { startTestLlama, type TestLlama } from './test-engine.ts';
+
+suite('JSON schema grammars', () => {
+  let llama: TestLlama;
+  let client: OpenAI;
+
+  before(async () => {
+    llama = await startTestLlama();
+    client = new OpenAI({ baseURL: llama.url, apiKey: 'unused', maxRetries: 0 });
+  });
+
+  after(async () => {
+    await llama.stop();
+  });
+
+  async function produce(schema: object, seed: number): Promise<unknown> {
+    const answer = await client.chat.completions.create({
+      model: 'farebox-demo',
+      messages: [{ role: 'user', content: 'Report' }],
+      response_format: {
+        type: 'json_schema',
+        json_schema: { name: 'report', schema: schema as Record<string, unknown> },
+      },
+      temperature: 1,
+      seed,
+    });
+    assert.equal(answer.choices[0]!.finish_reason, 'stop');
+    return JSON.parse(answer.choices[0]!.message.content!) as unknown;
+  }
+
+  suite('what a schema lets through', () => {
+    const cases: [string, object, (value: never) => boolean][] = [
+      ['const', { const: 'x"y\\z' }, (value) => value === 'x"y\\z'],
+      ['enum', { enum: ['a', 7, null] }, (value) => ['a', 7, null].includes(value)],
+      [
+        'type list',
+        { type: ['integer', 'null'] },
+        (value) => value === null || Number.isInteger(value),
+      ],
+      [
+        'required and optional members in order',
+        {
+          type: 'object',
+          properties: { a: { type: 'boolean' }, b: { type: 'integer' }, c: { type: 'null' } },
+          required: ['b'],
+          additionalProperties: false,
+        },
+        (value) => 'b' in (value as object),
+      ],
+      [
+        'optional members only',
+        { type: 'object', properties: { a: { type: 'boolean' }, b: { type: 'boolean' } } },
+        (value) => Object.keys(value).every((key) => ['a', 'b'].includes(key)),
+      ],
+      [
+        'array bounds',
+        { type: 'array', items: { type: 'integer' }, minItems: 2, maxItems: 4 },
+        (value) => (value as number[]).length >= 2 && (value as number[]).length <= 4,
+      ],
+      [
+        'prefixItems',
+        { type: 'array', prefixItems: [{ const: 1 }, { type: 'boolean' }] },
+        (value) => (value as unknown[]).length === 2 && value[0] === 1,
+      ],
+      [
+        'string length',
+        { type: 'string', minLength: 3, maxLength: 5 },
+        (value) => (value as string).length >= 3 && (value as string).length <= 5,
+      ],
+      ['dates', { type: 'string', format: 'date' }, (value) => /^\d{4}-\d\d-\d\d$/.test(value)],
+      ['minimum 0', { type: 'integer', minimum: 0 }, (value) => (value as number) >= 0],
+      [
+        'references, also to itself',
+        {
+          $ref: '#/$defs/node',
+          $defs: {
+            node: {
+              type: 'object',
+              properties: {
+                ok: { type: 'boolean' },
+                next: { anyOf: [{ type: 'null' }, { $ref: '#/$defs/node' }] },
+              },
+              required: ['ok', 'next'],
+            },
+          },
+        },
+        (value) => 'ok' in (value as object),
+      ],
+      [
+        'allOf',
+        {
+          allOf: [
+            { type: 'object', properties: { a: { const: 1 } }, required: ['a'] },
+            { properties: { b: { const: 2 } }, required: ['b'] },
+          ],
+        },
+        (value) => JSON.stringify(value) === '{"a":1,"b":2}',
+      ],
+      [
+        'free members of one type',
+        { type: 'object', additionalProperties: { type: 'boolean' } },
+        (value) => Object.values(value).every((item) => typeof item === 'boolean'),
+      ],
+      ['anything', {}, () => true],
+    ];
+    for (const [name, schema, holds] of cases) {
+      test(name, async () => {
+        for (const seed of [1, 2, 3]) {
+          const value = await produce(schema, seed);
+          assert.ok(holds(value as never), JSON.stringify(value));
+        }
+      });
+    }
+
+    test('a schema that cannot be enforced is refused in words', async () => {
+      await assert.rejects(produce({ $ref: '#/nowhere' }, 1), OpenAI.BadRequestError);
+      await assert.rejects(
+        produce({ $ref: 'https://example.com/schema' }, 1),
+        /not inside the schema/,
+      );
+    });
+
+    test('nesting without end is cut off', () => {
+      let deep: object = { type: 'string' };
+      for (let depth = 0; depth < 100; depth += 1) deep = { type: 'array', items: deep };
+      assert.throws(() => grammarForSchema(deep, OPEN_LIMITS), EngineRefusal);
+    });
+
+    test('real models may write long strings, the demo may not', () => {
+      assert.match(grammarForSchema({ type: 'string' }, OPEN_LIMITS), /char\*/);
+      assert.match(grammarForSchema({ type: 'string' }, SHORT_LIMITS), /char\{0,48\}/);
+    });
+  });
+});

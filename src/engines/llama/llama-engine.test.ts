@@ -1,0 +1,572 @@
+/** Drives the real child with the unmodified `openai` SDK. One engine serves all tests of the file. */
+import assert from 'node:assert/strict';
+import { fileURLToPath } from 'node:url';
+import { after, before, suite, test } from 'node:test';
+
+import OpenAI from 'openai';
+import { zodResponseFormat } from 'openai/helpers/zod';
+import { z } from 'zod';
+
+import { systemClock } from '../../kernel/clock.ts';
+import { type LogLine, memoryLog } from '../../kernel/log.ts';
+import { demoModels } from './demo-model.ts';
+import { LlamaEngine, llamaAvailable } from './llama-engine.ts';
+import { startTestLlama, type TestLlama } from './test-engine.ts';
+
+const CHAT = 'farebox-demo';
+const EMBEDDING = 'farebox-demo-embedding';
+const HELLO = [{ role: 'user', content: 'What is Farebox?' }] as const;
+const WEATHER = {
+  type: 'function',
+  function: {
+    name: 'get_weather',
+    description: 'The weather of a city',
+    parameters: {
+      type: 'object',
+      properties: { city: { type: 'string' }, days: { type: 'integer', minimum: 1 } },
+      required: ['city', 'days'],
+    },
+  },
+} as const;
+
+suite('the embedded engine', () => {
+  let llama: TestLlama;
+  let client: OpenAI;
+
+  before(async () => {
+    llama = await startTestLlama();
+    client = new OpenAI({ baseURL: llama.url, apiKey: 'unused', maxRetries: 0 });
+  });
+
+  after(async () => {
+    await llama.stop();
+  });
+
+  async function complete(
+    extra: Partial<OpenAI.ChatCompletionCreateParamsNonStreaming> & Record<string, unknown> = {},
+  ): Promise<OpenAI.ChatCompletion> {
+    return await client.chat.completions.create({ model: CHAT, messages: [...HELLO], ...extra });
+  }
+
+  async function textOf(seed: number): Promise<string> {
+    const answer = await complete({ seed, temperature: 1 });
+    return answer.choices[0]!.message.content!;
+  }
+
+  suite('chat through the openai SDK', () => {
+    test('a completion ends by itself at the end of a sentence and counts its tokens', async () => {
+      const answer = await complete({ seed: 3 });
+      const choice = answer.choices[0]!;
+      assert.equal(choice.finish_reason, 'stop');
+      assert.match(choice.message.content!, /^[A-Z].*[.!]$/s);
+      assert.ok(answer.usage!.prompt_tokens > 10);
+      assert.ok(answer.usage!.completion_tokens > 5);
+      assert.equal(
+        answer.usage!.total_tokens,
+        answer.usage!.prompt_tokens + answer.usage!.completion_tokens,
+      );
+      assert.equal(answer.usage!.completion_tokens_details!.reasoning_tokens, 0);
+      assert.match(answer.id, /^chatcmpl-[0-9a-f]{32}$/);
+    });
+
+    test('a stream carries role, content, finish, and the usage with empty choices', async () => {
+      const chunks: OpenAI.ChatCompletionChunk[] = [];
+      const stream = await client.chat.completions.create({
+        model: CHAT,
+        messages: [...HELLO],
+        stream: true,
+        stream_options: { include_usage: true },
+        seed: 1,
+      });
+      for await (const chunk of stream) chunks.push(chunk);
+      assert.deepEqual(chunks[0]!.choices[0]!.delta, { role: 'assistant', content: '' });
+      assert.equal(chunks.at(-2)!.choices[0]!.finish_reason, 'stop');
+      assert.deepEqual(chunks.at(-1)!.choices, []);
+      const text = chunks.map((chunk) => chunk.choices[0]?.delta.content ?? '').join('');
+      const whole = await complete({ seed: 1 });
+      assert.equal(text, whole.choices[0]!.message.content);
+      assert.equal(
+        chunks.at(-1)!.usage!.completion_tokens,
+        whole.usage!.completion_tokens,
+        'a stream and a body count the same',
+      );
+    });
+
+    test('without include_usage no usage chunk is sent', async () => {
+      const stream = await client.chat.completions.create({
+        model: CHAT,
+        messages: [...HELLO],
+        stream: true,
+      });
+      for await (const chunk of stream) assert.equal(chunk.choices.length, 1);
+    });
+
+    test('the `.stream()` helper gathers the same message', async () => {
+      const runner = client.chat.completions.stream({ model: CHAT, messages: [...HELLO], seed: 5 });
+      const final = await runner.finalChatCompletion();
+      const whole = await complete({ seed: 5 });
+      assert.equal(final.choices[0]!.message.content, whole.choices[0]!.message.content);
+    });
+
+    test('the same seed gives the same answer, also among others in one batch', async () => {
+      const seeds = [11, 12, 13, 14, 15, 16];
+      const alone = [];
+      for (const seed of seeds) alone.push(await textOf(seed));
+      assert.ok(new Set(alone).size > 2, 'other seeds give others');
+      const rounds = [...seeds, ...seeds, ...seeds, ...seeds];
+      const together = await Promise.all(rounds.map(textOf));
+      assert.deepEqual(together, [...alone, ...alone, ...alone, ...alone]);
+    });
+
+    test('temperature 0 is the same every time', async () => {
+      const [one, two] = await Promise.all([
+        complete({ temperature: 0 }),
+        complete({ temperature: 0 }),
+      ]);
+      assert.equal(one.choices[0]!.message.content, two.choices[0]!.message.content);
+    });
+
+    test('n gives so many choices and counts them all', async () => {
+      const answer = await complete({ n: 3, seed: 7, temperature: 1 });
+      assert.deepEqual(
+        answer.choices.map((choice) => choice.index),
+        [0, 1, 2],
+      );
+      const alone = await complete({ seed: 7, temperature: 1 });
+      assert.equal(answer.choices[0]!.message.content, alone.choices[0]!.message.content);
+      assert.ok(answer.usage!.completion_tokens > alone.usage!.completion_tokens);
+    });
+
+    test('more choices than sequences take turns', async () => {
+      const answer = await complete({ n: 12, max_tokens: 8 });
+      assert.equal(answer.choices.length, 12);
+    });
+
+    test('max_completion_tokens cuts with `length` and wins over max_tokens', async () => {
+      const answer = await complete({ max_completion_tokens: 4, max_tokens: 50 });
+      assert.equal(answer.choices[0]!.finish_reason, 'length');
+      assert.equal(answer.usage!.completion_tokens, 4);
+    });
+
+    test('a stop text ends the answer and is not part of it', async () => {
+      const whole = await complete({ temperature: 0 });
+      const text = whole.choices[0]!.message.content!;
+      const stop = text.slice(9, 14);
+      const cut = await complete({ temperature: 0, stop: [stop, 'never-written'] });
+      assert.equal(cut.choices[0]!.message.content, text.slice(0, text.indexOf(stop)));
+      assert.equal(cut.choices[0]!.finish_reason, 'stop');
+      assert.ok(cut.usage!.completion_tokens < whole.usage!.completion_tokens);
+    });
+
+    test('stop_token_ids end the answer at that token', async () => {
+      const answer = await complete({ temperature: 0, stop_token_ids: [...Array(832).keys()] });
+      assert.equal(answer.choices[0]!.message.content, '');
+      assert.equal(answer.choices[0]!.finish_reason, 'stop');
+    });
+
+    test('logit_bias forces and forbids tokens', async () => {
+      const forced = await complete({ max_tokens: 3, logit_bias: { 700: 100 }, top_k: 1 });
+      const text = forced.choices[0]!.message.content!;
+      const token = text.slice(0, text.length / 3);
+      assert.equal(text, token.repeat(3));
+      const freed = await complete({ max_tokens: 3, logit_bias: { 700: -100 }, top_k: 1 });
+      assert.ok(!freed.choices[0]!.message.content!.includes(token.repeat(3)));
+    });
+
+    test('penalties and samplers change the answer within their rules', async () => {
+      const greedy = await complete({ temperature: 0 });
+      const narrow = await complete({ temperature: 2, top_k: 1, seed: 4 });
+      assert.equal(narrow.choices[0]!.message.content, greedy.choices[0]!.message.content);
+      const pushed = await complete({ temperature: 0, presence_penalty: 2, frequency_penalty: 2 });
+      assert.ok(pushed.choices[0]!.message.content!.length > 0);
+      const repeated = await complete({ temperature: 0, repetition_penalty: 5, max_tokens: 60 });
+      assert.notEqual(repeated.choices[0]!.message.content, greedy.choices[0]!.message.content);
+      const certain = await complete({ temperature: 1, top_p: 0.01, min_p: 0.9, seed: 9 });
+      assert.equal(certain.choices[0]!.message.content, greedy.choices[0]!.message.content);
+    });
+
+    test('logprobs cover exactly the text, best first', async () => {
+      const answer = await complete({ logprobs: true, top_logprobs: 3, temperature: 0 });
+      const { message, logprobs } = answer.choices[0]!;
+      const tokens = logprobs!.content!;
+      assert.equal(tokens.map((token) => token.token).join(''), message.content);
+      for (const token of tokens) {
+        assert.ok(token.logprob <= 0);
+        assert.equal(Buffer.from(token.bytes!).toString(), token.token);
+        assert.equal(token.top_logprobs[0]!.token, token.token, 'greedy takes the best');
+      }
+      assert.equal(tokens[0]!.top_logprobs.length, 3);
+    });
+
+    test('a prompt that was seen before is read from the cache', async () => {
+      const messages = [
+        { role: 'user' as const, content: `Tell me about the ledger. ${'x '.repeat(40)}` },
+      ];
+      await complete({ messages, max_tokens: 2 });
+      const again = await complete({ messages, max_tokens: 2 });
+      const details = again.usage!.prompt_tokens_details!;
+      assert.equal(details.cached_tokens, again.usage!.prompt_tokens - 1);
+    });
+
+    test('all roles and text parts are understood', async () => {
+      const answer = await complete({
+        messages: [
+          { role: 'developer', content: 'Be brief.' },
+          { role: 'user', content: [{ type: 'text', text: 'Hello' }] },
+          {
+            role: 'assistant',
+            content: null,
+            tool_calls: [
+              { id: 'call_1', type: 'function', function: { name: 'f', arguments: '{"a":1}' } },
+            ],
+          },
+          { role: 'tool', tool_call_id: 'call_1', content: '42' },
+        ],
+      });
+      assert.ok(answer.choices[0]!.message.content!.length > 0);
+    });
+  });
+
+  suite('formats and tools', () => {
+    test('json_object is valid JSON', async () => {
+      for (const seed of [1, 2, 3, 4]) {
+        const answer = await complete({ response_format: { type: 'json_object' }, seed });
+        assert.equal(answer.choices[0]!.finish_reason, 'stop');
+        assert.equal(typeof JSON.parse(answer.choices[0]!.message.content!), 'object');
+      }
+    });
+
+    test('`parse` with a zod schema gives a typed value', async () => {
+      const Report = z.object({
+        city: z.string(),
+        level: z.enum(['low', 'high']),
+        degrees: z.number(),
+        steps: z.array(z.object({ title: z.string(), done: z.boolean() })).max(2),
+        note: z.string().nullable(),
+      });
+      const answer = await client.chat.completions.parse({
+        model: CHAT,
+        messages: [...HELLO],
+        response_format: zodResponseFormat(Report, 'report'),
+        seed: 2,
+      });
+      const { parsed } = answer.choices[0]!.message;
+      assert.ok(parsed !== null);
+      assert.ok(['low', 'high'].includes(parsed.level));
+      assert.equal(typeof parsed.degrees, 'number');
+    });
+
+    test('a bare schema inside json_schema is taken as well', async () => {
+      const json_schema = { type: 'object', properties: { ok: { const: true } }, required: ['ok'] };
+      const answer = await complete({
+        response_format: { type: 'json_schema', json_schema } as never,
+      });
+      assert.deepEqual(JSON.parse(answer.choices[0]!.message.content!), { ok: true });
+    });
+
+    test('a tools round trip: a forced call, its result, and an answer', async () => {
+      const asked = await complete({ tools: [WEATHER], tool_choice: 'required' });
+      const { message, finish_reason } = asked.choices[0]!;
+      assert.equal(finish_reason, 'tool_calls');
+      assert.equal(message.content, null);
+      const call = message.tool_calls![0]!;
+      assert.ok(call.type === 'function');
+      assert.equal(call.function.name, 'get_weather');
+      const parameters = JSON.parse(call.function.arguments) as { city: string; days: number };
+      assert.equal(typeof parameters.city, 'string');
+      assert.ok(Number.isInteger(parameters.days));
+      const answered = await complete({
+        tools: [WEATHER],
+        messages: [...HELLO, message, { role: 'tool', tool_call_id: call.id, content: 'Sunny' }],
+      });
+      assert.equal(answered.choices[0]!.finish_reason, 'stop');
+    });
+
+    test('a named function is called although another is offered', async () => {
+      const other = {
+        type: 'function',
+        function: { name: 'now', parameters: { type: 'object', properties: {} } },
+      } as const;
+      const answer = await complete({
+        tools: [WEATHER, other],
+        tool_choice: { type: 'function', function: { name: 'now' } },
+      });
+      const call = answer.choices[0]!.message.tool_calls![0]!;
+      assert.ok(call.type === 'function');
+      assert.equal(call.function.name, 'now');
+      assert.equal(call.function.arguments, '{}');
+    });
+
+    test('streamed calls carry index, id, type and name in their first piece', async () => {
+      const stream = await client.chat.completions.create({
+        model: CHAT,
+        messages: [...HELLO],
+        tools: [WEATHER],
+        tool_choice: 'required',
+        stream: true,
+      });
+      const deltas = [];
+      let finish: string | null = null;
+      for await (const chunk of stream) {
+        deltas.push(...(chunk.choices[0]?.delta.tool_calls ?? []));
+        finish = chunk.choices[0]?.finish_reason ?? finish;
+      }
+      const first = deltas[0]!;
+      assert.equal(first.index, 0);
+      assert.match(first.id!, /^call_/);
+      assert.equal(first.type, 'function');
+      assert.equal(first.function!.name, 'get_weather');
+      assert.ok(deltas.length > 3, 'arguments arrive in pieces');
+      const text = deltas.map((delta) => delta.function?.arguments ?? '').join('');
+      assert.deepEqual(Object.keys(JSON.parse(text) as object), ['city', 'days']);
+      assert.equal(finish, 'tool_calls');
+    });
+
+    test('with tool_choice none or auto the demo model answers in words', async () => {
+      for (const tool_choice of ['none', 'auto'] as const) {
+        const answer = await complete({ tools: [WEATHER], tool_choice });
+        assert.equal(answer.choices[0]!.finish_reason, 'stop');
+        assert.ok(answer.choices[0]!.message.content!.length > 0);
+      }
+    });
+  });
+
+  suite('refusals', () => {
+    async function refusal(
+      extra: Record<string, unknown>,
+    ): Promise<InstanceType<typeof OpenAI.APIError>> {
+      const error = await complete(extra as never).then(
+        () => assert.fail('was answered'),
+        (reason: unknown) => reason,
+      );
+      assert.ok(error instanceof OpenAI.APIError);
+      return error;
+    }
+
+    test('a prompt over the context is a 400 with its own code', async () => {
+      const messages = [{ role: 'user', content: 'word '.repeat(20_000) }];
+      const error = await refusal({ messages });
+      assert.equal(error.status, 400);
+      assert.equal(error.code, 'context_length_exceeded');
+      assert.match(error.message, /8192/);
+      assert.equal((await refusal({ messages, stream: true })).status, 400);
+    });
+
+    test('an answer ends with `length` where the context ends, without losing its beginning', async () => {
+      await llama.engine.load({
+        ...demoModels()[0]!,
+        id: 'short',
+        contextTokens: 256,
+        sequences: 1,
+      });
+      const schema = { type: 'array', items: { type: 'string' }, minItems: 500 };
+      const answer = await complete({
+        model: 'short',
+        response_format: { type: 'json_schema', json_schema: { name: 'long', schema } },
+      });
+      assert.equal(answer.choices[0]!.finish_reason, 'length');
+      assert.equal(answer.usage!.total_tokens, 255);
+      const again = await complete({ model: 'short', max_tokens: 1 });
+      const details = again.usage!.prompt_tokens_details!;
+      assert.equal(details.cached_tokens, again.usage!.prompt_tokens - 1);
+    });
+
+    test('an unknown model is a 404', async () => {
+      const error = await refusal({ model: 'nope' });
+      assert.equal(error.status, 404);
+      assert.equal(error.code, 'model_not_found');
+    });
+
+    test('bad fields are 400 and named', async () => {
+      assert.equal((await refusal({ temperature: 3 })).param, 'temperature');
+      assert.equal((await refusal({ stop: ['1', '2', '3', '4', '5'] })).status, 400);
+      assert.equal((await refusal({ messages: [] })).param, 'messages');
+      const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA' } };
+      assert.match(
+        (await refusal({ messages: [{ role: 'user', content: [image] }] })).message,
+        /image_url/,
+      );
+      const named = { type: 'function', function: { name: 'other' } };
+      assert.equal((await refusal({ tools: [WEATHER], tool_choice: named })).param, 'tool_choice');
+    });
+
+    test('a full queue is a 429 that says when to come back', async () => {
+      const requests = Array.from({ length: 100 }, async () => complete({ max_tokens: 400 }));
+      const results = await Promise.allSettled(requests);
+      const refused = results.filter((result) => result.status === 'rejected');
+      assert.ok(refused.length > 0);
+      for (const { reason } of refused) {
+        assert.ok(reason instanceof OpenAI.RateLimitError);
+        assert.equal(reason.headers.get('retry-after'), '1');
+      }
+      assert.ok(results.length - refused.length >= 64);
+    });
+
+    test('bad JSON and unknown paths have their status', async () => {
+      const bad = await fetch(`${llama.url}/chat/completions`, { method: 'POST', body: '{' });
+      assert.equal(bad.status, 400);
+      assert.equal((await fetch(`${llama.url}/nothing`)).status, 404);
+      assert.equal((await fetch(new URL('/health', llama.url))).status, 200);
+    });
+  });
+
+  suite('a caller that leaves', () => {
+    test('frees its sequence at once', async () => {
+      // Eight long lists hold all eight sequences for many seconds.
+      const schema = { type: 'array', items: { type: 'string' }, minItems: 500 };
+      const long = {
+        model: CHAT,
+        messages: [...HELLO],
+        stream: true as const,
+        response_format: { type: 'json_schema' as const, json_schema: { name: 'long', schema } },
+      };
+      const streams = await Promise.all(
+        Array.from({ length: 8 }, async () => client.chat.completions.create(long)),
+      );
+      const readers = streams.map((stream) => stream[Symbol.asyncIterator]());
+      for (const reader of readers) for (let i = 0; i < 3; i += 1) await reader.next();
+      const start = performance.now();
+      for (const stream of streams) stream.controller.abort();
+      const answer = await complete({ max_tokens: 1 });
+      const waitedMs = performance.now() - start;
+      assert.equal(answer.usage!.completion_tokens, 1);
+      // Alone it takes 30 to 40 ms; unaborted answers would hold it for twenty seconds.
+      assert.ok(waitedMs < 2_000, `took ${Math.round(waitedMs)} ms`);
+    });
+  });
+
+  suite('embeddings', () => {
+    test('vectors have length one, similar texts are closer', async () => {
+      const input = [
+        'The balance is kept in a ledger',
+        'The ledger keeps the balance',
+        'Wallets pay with USDC on Base',
+      ];
+      const answer = await client.embeddings.create({ model: EMBEDDING, input });
+      const [a, b, c] = answer.data.map((item) => item.embedding);
+      assert.ok(Math.abs(Math.hypot(...a!) - 1) < 1e-5);
+      assert.ok(dot(a!, b!) > dot(a!, c!) + 0.1);
+      assert.ok(answer.usage.prompt_tokens > 10);
+    });
+
+    test('base64, which the SDK asks for, equals float', async () => {
+      const asked = { model: EMBEDDING, input: 'ledger' };
+      const packed = await client.embeddings.create(asked);
+      const plain = await client.embeddings.create({ ...asked, encoding_format: 'float' });
+      assert.deepEqual(packed.data[0]!.embedding.length, 416);
+      for (const [index, value] of plain.data[0]!.embedding.entries()) {
+        assert.ok(Math.abs(value - packed.data[0]!.embedding[index]!) < 1e-6);
+      }
+    });
+
+    test('dimensions truncates and restores the length of one', async () => {
+      const answer = await client.embeddings.create({
+        model: EMBEDDING,
+        input: 'a key',
+        dimensions: 64,
+      });
+      assert.equal(answer.data[0]!.embedding.length, 64);
+      assert.ok(Math.abs(Math.hypot(...answer.data[0]!.embedding) - 1) < 1e-5);
+      await assert.rejects(
+        client.embeddings.create({ model: EMBEDDING, input: 'a key', dimensions: 4_000 }),
+        OpenAI.BadRequestError,
+      );
+    });
+
+    test('token ids are taken, unknown ones refused', async () => {
+      const answer = await client.embeddings.create({
+        model: EMBEDDING,
+        input: [[300, 301], [302]],
+      });
+      assert.equal(answer.data.length, 2);
+      assert.equal(answer.usage.prompt_tokens, 3);
+      await assert.rejects(
+        client.embeddings.create({ model: EMBEDDING, input: [999_999] }),
+        OpenAI.BadRequestError,
+      );
+    });
+
+    test('an input longer than the window is averaged over windows', async () => {
+      await llama.engine.load({ ...demoModels()[1]!, id: 'narrow', contextTokens: 256 });
+      const input = 'a ledger and a key '.repeat(150);
+      const narrow = await client.embeddings.create({ model: 'narrow', input });
+      const wide = await client.embeddings.create({ model: EMBEDDING, input });
+      assert.ok(narrow.usage.prompt_tokens > 512, String(narrow.usage.prompt_tokens));
+      const likeness = dot(narrow.data[0]!.embedding, wide.data[0]!.embedding);
+      assert.ok(likeness > 0.98, String(likeness));
+    });
+  });
+
+  function dot(left: readonly number[], right: readonly number[]): number {
+    return left.reduce((sum, value, index) => sum + value * right[index]!, 0);
+  }
+
+  suite('the lifetime of the child', () => {
+    test('models are listed, and called a demo', async () => {
+      const ids = [];
+      for await (const model of client.models.list()) ids.push(model.id);
+      assert.deepEqual(ids.slice(0, 2), [CHAT, EMBEDDING]);
+      assert.ok(llama.engine.models().every((model) => model.isDemo));
+    });
+
+    test('a killed child comes back at the same address with the same models', async () => {
+      const lines: LogLine[] = [];
+      const changes: (() => void)[] = [];
+      const engine = new LlamaEngine({
+        clock: systemClock(),
+        log: memoryLog(lines),
+        threads: 1,
+        models: demoModels().slice(0, 1),
+        apiKey: 'secret',
+        onChange: () => changes.forEach((check) => check()),
+      });
+      try {
+        await engine.start();
+        const { url } = engine;
+        assert.equal((await fetch(`${url}/models`)).status, 401);
+        const added = await engine.load({ ...demoModels()[1]!, id: 'later' });
+        assert.equal(added.dimensions, 416);
+        await assert.rejects(
+          engine.load({ ...demoModels()[0]!, id: 'broken', path: fileURLToPath(import.meta.url) }),
+          /broken cannot be loaded/,
+        );
+        const restarted = new Promise<void>((resolve) => {
+          changes.push(() => {
+            if (engine.state === 'running' && engine.pid !== before) resolve();
+          });
+        });
+        const before = engine.pid!;
+        process.kill(before, 'SIGKILL');
+        await restarted;
+        assert.equal(engine.url, url);
+        assert.deepEqual(
+          engine.models().map((model) => model.id),
+          [CHAT, 'later'],
+        );
+        const answer = await fetch(`${url}/models`, {
+          headers: { authorization: 'Bearer secret' },
+        });
+        assert.equal(answer.status, 200);
+        assert.ok(lines.some((line) => line.message.includes('started again')));
+        engine.unload('later');
+        await new Promise<void>((resolve) => {
+          changes.push(() => {
+            if (engine.models().length === 1) resolve();
+          });
+        });
+      } finally {
+        await engine.stop();
+      }
+      assert.equal(engine.state, 'stopped');
+      assert.equal(engine.url, undefined);
+    });
+
+    test('a missing package is told with the way to add it', () => {
+      assert.deepEqual(llamaAvailable(), { ok: true });
+      const missing = llamaAvailable(() => {
+        throw new Error('Cannot find package');
+      });
+      assert.ok(!missing.ok && missing.reason.includes('npm install node-llama-cpp'));
+    });
+  });
+});

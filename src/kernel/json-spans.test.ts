@@ -1,0 +1,186 @@
+/** The span scanner against `JSON.parse`, on valid, broken and hostile documents. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { peekReply, scanReply, scanRequest, spanString } from './json-spans.ts';
+
+const MAX_ITEMS = 100;
+
+function parses(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false; // the question asked
+  }
+}
+
+function slice(bytes: Buffer, start: number, end: number): unknown {
+  return start < 0 ? undefined : JSON.parse(bytes.toString('utf8', start, end));
+}
+
+const spacing = fc.constantFrom('', ' ', '\n', '\t\r ');
+const envelope = fc.record(
+  { jsonrpc: fc.constant('2.0'), method: fc.string(), params: fc.jsonValue(), id: fc.jsonValue() },
+  { requiredKeys: [] },
+);
+
+test('members of any request are found where JSON.parse sees them', () => {
+  fc.assert(
+    fc.property(
+      fc.array(envelope, { maxLength: 6 }),
+      spacing,
+      fc.nat(3),
+      (items, space, indent) => {
+        const bytes = Buffer.from(space + JSON.stringify(items, undefined, indent) + space);
+        const scan = scanRequest(bytes, MAX_ITEMS);
+        assert.ok(scan.ok && scan.isBatch);
+        assert.equal(scan.items.length, items.length);
+        for (const [index, item] of scan.items.entries()) {
+          const parsed = JSON.parse(bytes.toString('utf8', item.start, item.end)) as Record<
+            string,
+            unknown
+          >;
+          assert.deepEqual(slice(bytes, item.methodStart, item.methodEnd), parsed['method']);
+          assert.deepEqual(slice(bytes, item.paramsStart, item.paramsEnd), parsed['params']);
+          assert.deepEqual(slice(bytes, item.idStart, item.idEnd), parsed['id']);
+          assert.deepEqual(slice(bytes, item.versionStart, item.versionEnd), parsed['jsonrpc']);
+          assert.deepEqual(parsed, JSON.parse(JSON.stringify(items[index])));
+        }
+      },
+    ),
+  );
+});
+
+test('a request is accepted exactly when JSON.parse accepts it', () => {
+  const mutation = fc.record({
+    at: fc.nat(),
+    byte: fc.constantFrom(...Array.from('{}[],:"\\0123eE.+-ntfu \u0001é')),
+  });
+  fc.assert(
+    fc.property(envelope, fc.array(mutation, { maxLength: 3 }), (item, mutations) => {
+      let text = JSON.stringify(item);
+      for (const { at, byte } of mutations) {
+        const position = at % (text.length + 1);
+        text = text.slice(0, position) + byte + text.slice(position + 1);
+      }
+      const scan = scanRequest(Buffer.from(text), MAX_ITEMS);
+      const isAccepted = scan.ok || scan.reason === 'member' || scan.reason === 'item';
+      if (scan.ok || scan.reason === 'syntax') assert.equal(isAccepted, parses(text), text);
+    }),
+    { numRuns: 2_000 },
+  );
+});
+
+test('every cut of a request is refused', () => {
+  const whole =
+    '[{"jsonrpc":"2.0","id":"\\u00e9","method":"a","params":[{"b":[1.5e-7,null,true]}]}]';
+  assert.ok(scanRequest(Buffer.from(whole), MAX_ITEMS).ok);
+  for (let size = 0; size < whole.length; size += 1) {
+    assert.equal(scanRequest(Buffer.from(whole.slice(0, size)), MAX_ITEMS).ok, false);
+  }
+});
+
+test('spellings that two parsers could read differently are refused', () => {
+  const doubtful = [
+    '{"method":"a","method":"b"}',
+    '{"id":1,"id":2}',
+    '{"method":"a","Method":"b"}',
+    '{"method":"a","METHOD":"b"}',
+    '{"method":"a","\\u006dethod":"b"}',
+    '{"params":[],"paramſ":[1]}',
+    '{"jsonrpc":"2.0","jsonrpc":"2.0"}',
+    '{"ID":1}',
+  ];
+  for (const text of doubtful) {
+    const scan = scanRequest(Buffer.from(text), MAX_ITEMS);
+    assert.ok(!scan.ok && scan.reason === 'member', text);
+  }
+  const escaped = Buffer.from('{"\\u006dethod":"eth_\\u0063all"}');
+  const scan = scanRequest(escaped, MAX_ITEMS);
+  assert.ok(scan.ok);
+  assert.equal(
+    spanString(escaped, scan.items[0]!.methodStart, scan.items[0]!.methodEnd),
+    'eth_call',
+  );
+});
+
+test('depth, count, encoding and kind are bounded with their own reasons', () => {
+  const deep = `{"params":${'['.repeat(5_000)}${']'.repeat(5_000)}}`;
+  assert.equal(reason(deep), 'depth');
+  assert.equal(reason(`[${Array.from({ length: 101 }, () => '{}').join(',')}]`), 'count');
+  assert.equal(reason('[1]'), 'item');
+  assert.equal(reason('"text"'), 'item');
+  assert.equal(reason('[[]]'), 'item');
+  const broken = scanRequest(Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]), MAX_ITEMS);
+  assert.ok(!broken.ok && broken.reason === 'encoding');
+  function reason(text: string): string {
+    const scan = scanRequest(Buffer.from(text), MAX_ITEMS);
+    return scan.ok ? 'ok' : scan.reason;
+  }
+});
+
+const reply = fc.record(
+  {
+    jsonrpc: fc.constant('2.0'),
+    id: fc.jsonValue(),
+    result: fc.jsonValue(),
+    error: fc.jsonValue(),
+  },
+  { requiredKeys: [] },
+);
+
+test('members of any reply are found, however long its strings are', () => {
+  const longText = fc.string({ unit: fc.constantFrom('\\', '"', 'x', 'é', '\n'), maxLength: 200 });
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(reply, longText), { maxLength: 5 }),
+      fc.nat(2),
+      (pairs, indent) => {
+        const items = pairs.map(([item, text]) => ({
+          extra: text,
+          ...item,
+          [text]: [text, { text }],
+        }));
+        const bytes = Buffer.from(JSON.stringify(items, undefined, indent));
+        const scan = scanReply(bytes);
+        assert.ok(scan.ok && scan.isBatch);
+        assert.equal(scan.items.length, items.length);
+        for (const item of scan.items) {
+          const parsed = JSON.parse(bytes.toString('utf8', item.start, item.end)) as Record<
+            string,
+            unknown
+          >;
+          assert.deepEqual(slice(bytes, item.idStart, item.idEnd), parsed['id']);
+          assert.deepEqual(slice(bytes, item.resultStart, item.resultEnd), parsed['result']);
+          assert.deepEqual(slice(bytes, item.errorStart, item.errorEnd), parsed['error']);
+        }
+      },
+    ),
+  );
+});
+
+test('every cut of a reply is seen as cut', () => {
+  const whole = Buffer.from(
+    JSON.stringify([
+      { id: 1, result: { text: 'ab\\"'.repeat(40), list: [[{}]] } },
+      { id: 2, error: {} },
+    ]),
+  );
+  assert.ok(scanReply(whole).ok);
+  for (let size = 0; size < whole.length; size += 1) {
+    assert.equal(scanReply(whole.subarray(0, size)).ok, false, String(size));
+  }
+  assert.equal(scanReply(Buffer.from('{"id":1,"result":{"a":[1}]}')).ok, false);
+  assert.equal(scanReply(Buffer.from('{"id":1,"result":1,"result":2}')).ok, false);
+});
+
+test('the first bytes of a long reply tell result from error', () => {
+  assert.equal(peekReply(Buffer.from('{"jsonrpc":"2.0","id":7,"result":"0xabc')).first, 'result');
+  assert.equal(peekReply(Buffer.from('{"error":{"code":3,"data":"0x')).first, 'error');
+  assert.equal(peekReply(Buffer.from('{"jsonrpc":"2.0","id":1')).first, 'none');
+  assert.equal(peekReply(Buffer.from('[{"result":1')).first, 'none');
+  const bytes = Buffer.from('{"id" : "x" , "result" : [');
+  const peek = peekReply(bytes);
+  assert.equal(bytes.toString('utf8', peek.idStart, peek.idEnd), '"x"');
+});

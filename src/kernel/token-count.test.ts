@@ -1,0 +1,35 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { countTokens as countCl100k } from 'gpt-tokenizer/encoding/cl100k_base';
+import { countTokens as countO200k } from 'gpt-tokenizer/encoding/o200k_base';
+import { tokensAbout, tokensAtMost } from './token-count.ts';
+
+const PLAIN = { disallowedSpecial: new Set<string>() };
+
+test('no text has more tokens than the bound, whatever it is made of', () => {
+  const anyText = fc.oneof(
+    fc.string({ unit: 'binary', maxLength: 200 }),
+    fc.string({ unit: 'grapheme', maxLength: 200 }),
+    fc.string({
+      unit: fc.constantFrom('\u{1F9EC}', '\ufdfa', 'ꙮ', '\u0301', ' ', '\n', 'a', '\ud800'),
+    }),
+  );
+  fc.assert(
+    fc.property(anyText, (text) => {
+      const bound = tokensAtMost(text);
+      assert.ok(countO200k(text, PLAIN) <= bound);
+      assert.ok(countCl100k(text, PLAIN) <= bound);
+    }),
+    { seed: 20261121, numRuns: 500 },
+  );
+});
+
+test('the fair guess is near the truth for prose and is what the specification counts', () => {
+  const prose = 'The quick brown fox jumps over the lazy dog and runs into the forest. '.repeat(50);
+  const truth = countO200k(prose);
+  assert.ok(tokensAbout(prose) >= truth && tokensAbout(prose) <= truth * 2);
+  assert.equal(tokensAbout('x'.repeat(27_594)), 8_192); // ceil(27594 / 3.2 * 0.95)
+  assert.equal(tokensAbout('x'.repeat(27_596)), 8_193);
+  assert.equal(tokensAbout(''), 0);
+});

@@ -1,0 +1,85 @@
+/**
+ * The body of a guarded fetch: undone compression, and a cap that holds before and after it, so
+ * that neither an endless stream nor a small bomb costs more than `maxBytes`.
+ */
+import type { Readable, Transform } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import {
+  createBrotliDecompress,
+  createGunzip,
+  createInflate,
+  createZstdDecompress,
+} from 'node:zlib';
+import { Fault } from '../kernel/faults.ts';
+
+/** Output comes in pieces of this size, so a cap is overshot by one piece at most. */
+const CHUNK_BYTES = 64 * 1024;
+
+export type Sink = (chunk: Buffer) => void | Promise<void>;
+
+export interface BodyOptions {
+  readonly maxBytes: number;
+  readonly signal: AbortSignal;
+}
+
+/** Feeds the decoded body to `sink` and returns its size; throws `PAYLOAD_TOO_LARGE`. */
+export async function drainBody(
+  body: Readable,
+  encoding: string | undefined,
+  sink: Sink,
+  { maxBytes, signal }: BodyOptions,
+): Promise<number> {
+  let sizeBytes = 0;
+  async function feed(source: AsyncIterable<Buffer>): Promise<void> {
+    for await (const chunk of source) {
+      sizeBytes += chunk.length;
+      if (sizeBytes > maxBytes) throw tooLarge(maxBytes);
+      await sink(chunk);
+    }
+  }
+  async function* cap(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+    let receivedBytes = 0;
+    for await (const chunk of source) {
+      receivedBytes += chunk.length;
+      if (receivedBytes > maxBytes) throw tooLarge(maxBytes);
+      yield chunk;
+    }
+  }
+  const decoder = decoderFor(encoding);
+  if (decoder === undefined) await pipeline(body, feed, { signal });
+  else await pipeline(body, cap, decoder, feed, { signal });
+  return sizeBytes;
+}
+
+/** What the guard offers to undo, for `Accept-Encoding`. */
+export const ACCEPTED_ENCODINGS = 'gzip, deflate, br, zstd';
+
+function decoderFor(encoding: string | undefined): Transform | undefined {
+  const options = { chunkSize: CHUNK_BYTES };
+  switch (encoding?.trim().toLowerCase() ?? '') {
+    case '':
+    case 'identity':
+      return undefined;
+    case 'gzip':
+    case 'x-gzip':
+      return createGunzip(options);
+    case 'deflate':
+      return createInflate(options);
+    case 'br':
+      return createBrotliDecompress(options);
+    case 'zstd':
+      return createZstdDecompress(options);
+    default:
+      // Stacked or unknown codings: nobody needs them, and each layer multiplies a bomb.
+      throw new Fault('FETCH_FAILED', { message: 'The URL answered in an unknown compression' });
+  }
+}
+
+export function tooLarge(maxBytes: number): Fault {
+  const limit =
+    maxBytes >= 1_000_000 ? `${Math.floor(maxBytes / 1_000_000)} MB` : `${maxBytes} bytes`;
+  return new Fault('PAYLOAD_TOO_LARGE', {
+    message: `What the URL gives is larger than ${limit}`,
+    canRetry: false,
+  });
+}

@@ -1,0 +1,45 @@
+/**
+ * The 200 bodies of the wallet endpoints, and the balance header.
+ */
+import { formatUsd, toUsdNumber } from '../kernel/money.ts';
+import type { Nano } from '../kernel/money.ts';
+import type { Amounts } from './settings.ts';
+import type { TopUpReceipt } from './top-up-records.ts';
+
+/** The 200 body of a top-up. */
+export function topUpBody(receipt: TopUpReceipt): Readonly<Record<string, unknown>> {
+  return {
+    success: true,
+    data: {
+      walletAddress: receipt.wallet,
+      amountCredited: toUsdNumber(receipt.amountNano),
+      newBalance: toUsdNumber(receipt.newBalanceNano),
+      paymentId: receipt.paymentId,
+    },
+  };
+}
+
+/** The `X-Balance-Remaining` header: USD with six decimals. */
+export function balanceHeader(balance: Nano): string {
+  return formatUsd(balance, 6);
+}
+
+/** The 200 body of `GET /x402/balance/{walletAddress}`. `daily` only for linked staking accounts. */
+export function balanceBody(
+  wallet: string,
+  balance: Nano,
+  amounts: Amounts,
+  daily?: Nano,
+): Readonly<Record<string, unknown>> {
+  return {
+    success: true,
+    data: {
+      walletAddress: wallet,
+      balanceUsd: toUsdNumber(balance),
+      canConsume: balance + (daily ?? 0n) >= amounts.minimumBalance,
+      minimumTopUpUsd: toUsdNumber(amounts.minimumTopUp),
+      suggestedTopUpUsd: toUsdNumber(amounts.suggestedTopUp),
+      ...(daily === undefined ? {} : { diemBalanceUsd: toUsdNumber(daily) }),
+    },
+  };
+}

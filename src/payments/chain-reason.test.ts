@@ -1,0 +1,15 @@
+/** What may be logged of an error from a chain. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { chainReason } from './chain-reason.ts';
+import { openEvmClient } from './evm/chain.ts';
+
+test('the address of a node, which may carry an access key, is not in a reason', async () => {
+  const client = openEvmClient('http://127.0.0.1:9/v2/secret-key');
+  const error = await client.getBlockNumber().catch((caught: unknown) => caught);
+  assert.ok(error instanceof Error);
+  assert.match(error.message, /secret-key/);
+  assert.doesNotMatch(chainReason(error), /secret-key/);
+  assert.equal(chainReason(new Error('lost https://node.test/k3y now')), 'lost <url> now');
+  assert.ok(chainReason('x'.repeat(999)).length <= 200);
+});

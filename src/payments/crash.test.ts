@@ -1,0 +1,151 @@
+/**
+ * `kill -9` at the four points of a top-up, on both rails: a new process that is sent the same
+ * header twice at once credits exactly once, and the ledger equals the chain.
+ */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { rmSync } from 'node:fs';
+import { after, before, describe, test } from 'node:test';
+import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
+import type { KeyPairSigner } from '@solana/kit';
+import { x402Client } from '@x402/core/client';
+import { decodePaymentRequiredHeader } from '@x402/core/http';
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { ExactSvmScheme } from '@x402/svm/exact/client';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { startAnvil } from '../../test/chains/anvil.ts';
+import type { AnvilChain } from '../../test/chains/anvil.ts';
+import { startSolana } from '../../test/chains/solana.ts';
+import type { SolanaChain } from '../../test/chains/solana.ts';
+import { systemIds } from '../kernel/ids.ts';
+import { usdToNano } from '../kernel/money.ts';
+import { BASE, SOLANA } from './networks.ts';
+import { openRig } from './test-rig.ts';
+import type { Rig, RigOptions } from './test-rig.ts';
+
+const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
+const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
+
+async function killedAt(order: object): Promise<NodeJS.Signals | null> {
+  const file = new URL('test-crash-child.ts', import.meta.url).pathname;
+  const child = spawn(process.execPath, [file, JSON.stringify(order)], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  return await new Promise((resolve) => {
+    child.once('exit', (_code, signal) => resolve(signal));
+  });
+}
+
+describe('kill -9', () => {
+  let anvil: AnvilChain;
+  let solana: SolanaChain;
+  let receiver: KeyPairSigner;
+  let settings: RigOptions['settings'];
+
+  before(async () => {
+    anvil = await startAnvil();
+    solana = await startSolana();
+    receiver = await generateKeyPairSigner();
+    const gasKey = generatePrivateKey();
+    const feePayerKey = systemIds().hex(32);
+    const feePayer = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(feePayerKey, 'hex'));
+    await anvil.fund(privateKeyToAccount(gasKey).address, 10n ** 18n);
+    solana.airdrop(feePayer.address, 10_000_000_000n);
+    await solana.setTokens(receiver.address, 0n);
+    settings = {
+      base: {
+        network: BASE,
+        payTo,
+        rpcUrl: anvil.rpcUrl,
+        gasKey,
+        maxGas: 300_000,
+        maxFeeGwei: 50,
+        warnBelowEth: 0,
+      },
+      solana: {
+        network: SOLANA,
+        payTo: receiver.address,
+        rpcUrl: solana.rpcUrl,
+        feePayerKey,
+        maxPriorityFeeMicroLamports: 100_000,
+        maxComputeUnits: 200_000,
+        warnBelowSol: 0,
+      },
+    };
+  });
+
+  after(async () => {
+    await anvil.stop();
+    await solana.stop();
+  });
+
+  /** A header of a fresh buyer, and how to see what the receiver got. */
+  async function payment(
+    rail: 'base' | 'solana',
+    rig: Rig,
+  ): Promise<{ header: string; wallet: string }> {
+    const client = new x402Client();
+    client.setSpendControls({ maxAmountPerPayment: '$25' });
+    let wallet: string;
+    if (rail === 'base') {
+      const account = privateKeyToAccount(generatePrivateKey());
+      await anvil.mint(account.address, 20_000_000n);
+      client.register(BASE, new ExactEvmScheme(account));
+      wallet = account.address.toLowerCase();
+    } else {
+      const signer = await generateKeyPairSigner();
+      await solana.setTokens(signer.address, 20_000_000n);
+      client.register(SOLANA, new ExactSvmScheme(signer, { rpcUrl: solana.rpcUrl }));
+      wallet = signer.address;
+    }
+    const { header } = rig.payments.topUpRequired({
+      path: '/api/v1/x402/top-up',
+      description: 'x',
+    });
+    const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
+    return { header: Buffer.from(JSON.stringify(payload)).toString('base64'), wallet };
+  }
+
+  const received = async (rail: 'base' | 'solana'): Promise<bigint> =>
+    rail === 'base' ? await anvil.balance(payTo) : await solana.tokens(receiver.address);
+
+  for (const rail of ['base', 'solana'] as const) {
+    for (const dieAt of STEPS) {
+      test(`${rail}, ${dieAt}: one credit after the restart`, async () => {
+        const first = await openRig({ settings });
+        const { folder } = first;
+        const before = await received(rail);
+        const { header, wallet } = await payment(rail, first);
+        const killed = await killedAt({ folder, settings, header, dieAt });
+        assert.equal(killed, 'SIGKILL');
+        const second = await openRig({ settings, folder });
+        const answers = await Promise.all([
+          second.payments.topUp(header),
+          second.payments.topUp(header),
+        ]);
+        assert.deepEqual(answers[0], answers[1]);
+        assert.equal(await second.balance(wallet), usdToNano(5));
+        assert.equal((await received(rail)) - before, 5_000_000n);
+        assert.equal(await second.postings(), 1);
+        await second.close();
+        await first.close();
+        rmSync(folder, { recursive: true, force: true });
+      });
+    }
+  }
+
+  test('a killed payment that nobody asks about is finished by the sweep of the next process', async () => {
+    const first = await openRig({ settings });
+    const { folder } = first;
+    const { header, wallet } = await payment('base', first);
+    await killedAt({ folder, settings, header, dieAt: 'settled' });
+    const second = await openRig({ settings, folder });
+    // The lease of the dead process runs out first.
+    await second.store.query('UPDATE payments_topup SET lease_until_ms = 0');
+    await second.payments.sweep();
+    assert.equal(await second.balance(wallet), usdToNano(5));
+    await second.close();
+    await first.close();
+  });
+});

@@ -1,0 +1,124 @@
+/**
+ * The same on both databases: two processes that share one are given the same payments, nonces and
+ * refunds at once, and each counts once.
+ */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { x402Client } from '@x402/core/client';
+import { decodePaymentRequiredHeader } from '@x402/core/http';
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { createSIWxPayload, encodeSIWxHeader } from '@x402/extensions/sign-in-with-x';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { startAnvil } from '../../test/chains/anvil.ts';
+import type { AnvilChain } from '../../test/chains/anvil.ts';
+import { onEachStore } from '../../test/databases/stores.ts';
+import { usdToNano } from '../kernel/money.ts';
+import { BASE } from './networks.ts';
+import { openRig } from './test-rig.ts';
+import type { Rig } from './test-rig.ts';
+
+const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
+
+onEachStore('payments of two processes', (fixture) => {
+  let chain: AnvilChain;
+  let rigs: readonly [Rig, Rig];
+  const treasuryKey = generatePrivateKey();
+
+  before(async () => {
+    chain = await startAnvil();
+    const gasKey = generatePrivateKey();
+    await chain.fund(privateKeyToAccount(gasKey).address, 10n ** 18n);
+    await chain.mint(privateKeyToAccount(treasuryKey).address, 100_000_000n);
+    const databaseUrl = await fixture.freshUrl();
+    const settings = {
+      base: {
+        network: BASE,
+        payTo,
+        rpcUrl: chain.rpcUrl,
+        gasKey,
+        refundKey: treasuryKey,
+        maxGas: 300_000,
+        maxFeeGwei: 50,
+        warnBelowEth: 0,
+      },
+    } as const;
+    rigs = [await openRig({ settings, databaseUrl }), await openRig({ settings, databaseUrl })];
+  });
+
+  after(async () => {
+    for (const rig of rigs) await rig.close();
+    await chain.stop();
+  });
+
+  async function pay(): Promise<{ header: string; wallet: Hex }> {
+    const account = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(account.address, 20_000_000n);
+    const client = new x402Client().register(BASE, new ExactEvmScheme(account));
+    client.setSpendControls({ maxAmountPerPayment: '$25' });
+    const { header } = rigs[0].payments.topUpRequired({
+      path: '/api/v1/x402/top-up',
+      description: 'x',
+    });
+    const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
+    return {
+      header: Buffer.from(JSON.stringify(payload)).toString('base64'),
+      wallet: account.address,
+    };
+  }
+
+  test('four payments given to both at once are credited once each', async () => {
+    const payments = [await pay(), await pay(), await pay(), await pay()];
+    const all = payments.flatMap(({ header }) =>
+      rigs.map(async (rig) => await rig.payments.topUp(header)),
+    );
+    // A collision of gas numbers may leave one pending; the same header finishes it.
+    await Promise.allSettled(all);
+    for (const { header, wallet } of payments) {
+      const first = await rigs[0].payments.topUp(header);
+      assert.deepEqual(await rigs[1].payments.topUp(header), first);
+      assert.equal(await rigs[1].balance(wallet.toLowerCase()), usdToNano(5));
+    }
+    assert.equal(await chain.balance(payTo), 20_000_000n);
+    assert.equal(await rigs[0].postings(), 4);
+  });
+
+  test('a sign-in given to both at once is accepted once', async () => {
+    const account = privateKeyToAccount(generatePrivateKey());
+    const { body } = rigs[0].payments.discovery({ path: '/api/v1/models', description: 'x' });
+    const { extensions } = body as {
+      extensions: { 'sign-in-with-x': { info: Parameters<typeof createSIWxPayload>[0] } };
+    };
+    const { info } = extensions['sign-in-with-x'];
+    const proof = await createSIWxPayload(
+      { ...info, chainId: BASE, type: 'eip191' },
+      account,
+      info.uri,
+    );
+    const header = encodeSIWxHeader(proof);
+    const results = await Promise.allSettled(
+      [0, 1, 0, 1].map(async (index) => await rigs[index === 0 ? 0 : 1].payments.signIn(header)),
+    );
+    assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1);
+  });
+
+  test('a wallet token of one process is good at the other', () => {
+    const wallet = privateKeyToAccount(generatePrivateKey()).address.toLowerCase();
+    const { token } = rigs[0].payments.mintToken(wallet);
+    assert.equal(rigs[1].payments.verifyToken(token), wallet);
+  });
+
+  test('a refund of one process is not paid again by the sweep of the other', async () => {
+    const { header, wallet } = await pay();
+    await rigs[0].payments.topUp(header);
+    const before = await chain.balance(wallet);
+    const [refund] = await Promise.all([
+      rigs[0].payments.refund(wallet, usdToNano(3)),
+      rigs[1].payments.sweep(),
+    ]);
+    await rigs[1].payments.sweep();
+    assert.equal((await rigs[1].payments.refundState(refund.refundId)).state, 'paid');
+    assert.equal((await chain.balance(wallet)) - before, 3_000_000n);
+    assert.equal(await rigs[1].balance(wallet.toLowerCase()), usdToNano(2));
+  });
+});

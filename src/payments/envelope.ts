@@ -1,0 +1,119 @@
+/**
+ * The three layouts of a payment header, brought to one envelope:
+ * A. version 2 with `accepted`; B. version 1 (`scheme` and `network` beside `payload`);
+ * C. the layout of version 1 stamped 2. The inner payload is the same in all.
+ *
+ * Shapes are checked here and in the rails before any x402 class sees them, because those throw on
+ * malformed input; whatever a caller sends ends in an envelope or in a 400 Fault.
+ */
+import { asObject, decodeHeader } from './header-codec.ts';
+import { toCaip2 } from './networks.ts';
+import { refusePayment } from './payment.ts';
+
+export interface Envelope {
+  /** CAIP-2. */
+  readonly network: string;
+  /** What the client says it chose; only compared, never trusted. */
+  readonly accepted: Readonly<Record<string, unknown>>;
+  readonly inner: Readonly<Record<string, unknown>>;
+  readonly identifier: string | undefined;
+}
+
+/** Decodes `PAYMENT-SIGNATURE`, `X-402-Payment` or `X-PAYMENT`. Throws a 400 Fault. */
+export function readEnvelope(header: string): Envelope {
+  const value = decodeHeader(header);
+  if (value === undefined) {
+    throw refusePayment(
+      'INVALID_PAYMENT_FORMAT',
+      'The payment header must be base64 of a JSON object',
+    );
+  }
+  const version = value['x402Version'];
+  if (version !== 1 && version !== 2) {
+    throw refusePayment('INVALID_PAYMENT_FORMAT', 'The x402Version of the payment must be 1 or 2');
+  }
+  const accepted = readAccepted(value);
+  const inner = asObject(value['payload']);
+  const { scheme, network } = accepted;
+  if (inner === undefined || typeof network !== 'string' || typeof scheme !== 'string') {
+    throw refusePayment(
+      'INVALID_PAYMENT_FORMAT',
+      'The payment needs a scheme, a network and a payload',
+    );
+  }
+  if (scheme !== 'exact')
+    throw refusePayment('UNSUPPORTED_SCHEME', 'The payment scheme must be exact');
+  return {
+    network: toCaip2(network),
+    accepted,
+    inner,
+    identifier: readIdentifier(value['extensions']),
+  };
+}
+
+function readAccepted(value: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  if (value['accepted'] === undefined) return value;
+  const accepted = asObject(value['accepted']);
+  if (accepted === undefined) {
+    throw refusePayment(
+      'INVALID_PAYMENT_FORMAT',
+      'The field accepted must be one entry of accepts',
+    );
+  }
+  return accepted;
+}
+
+const IDENTIFIER = /^[a-zA-Z0-9_-]{16,128}$/;
+
+function readIdentifier(extensions: unknown): string | undefined {
+  const extension = asObject(asObject(extensions)?.['payment-identifier']);
+  const id = asObject(extension?.['info'])?.['id'];
+  if (id === undefined || id === null) return undefined;
+  if (typeof id !== 'string' || !IDENTIFIER.test(id)) {
+    throw refusePayment(
+      'INVALID_PAYMENT_FORMAT',
+      'The payment identifier must have 16 to 128 letters, digits, dashes or underscores',
+    );
+  }
+  return id;
+}
+
+/** Compares what the client says it accepted with what is offered. Throws a 400 Fault. */
+export function checkAccepted(
+  accepted: Readonly<Record<string, unknown>>,
+  offer: { readonly asset: string; readonly payTo: string },
+): void {
+  const { asset, payTo } = accepted;
+  if (asset !== undefined && !isSameAddress(asset, offer.asset)) {
+    throw refusePayment('UNSUPPORTED_TOKEN', `The payment token must be ${offer.asset}`);
+  }
+  if (payTo !== undefined && !isSameAddress(payTo, offer.payTo)) {
+    throw refusePayment('INVALID_PAYMENT_RECIPIENT', `The payment must go to ${offer.payTo}`);
+  }
+}
+
+function isSameAddress(value: unknown, address: string): boolean {
+  if (typeof value !== 'string') return false;
+  return address.startsWith('0x')
+    ? value.toLowerCase() === address.toLowerCase()
+    : value === address;
+}
+
+/** Throws the Fault of an amount outside the limits; both limits in base units, inclusive. */
+export function checkAmount(units: bigint, limits: AmountLimits): void {
+  if (units <= 0n) throw refusePayment('INVALID_AMOUNT', 'The payment amount must be above zero');
+  if (units < limits.minimumUnits) {
+    throw refusePayment('AMOUNT_TOO_LOW', `Pay at least ${Number(limits.minimumUnits) / 1e6} USD`);
+  }
+  if (units > limits.maximumUnits) {
+    throw refusePayment('AMOUNT_TOO_HIGH', `Pay at most ${Number(limits.maximumUnits) / 1e6} USD`);
+  }
+}
+
+/** For payments that were accepted before, under the limits of their day. */
+export const NO_LIMITS: AmountLimits = { minimumUnits: 1n, maximumUnits: (1n << 63n) - 1n };
+
+export interface AmountLimits {
+  readonly minimumUnits: bigint;
+  readonly maximumUnits: bigint;
+}

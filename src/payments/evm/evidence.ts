@@ -1,0 +1,131 @@
+/**
+ * What the chain shows about an ERC-3009 payment, whoever sent it.
+ *
+ * An authorization can be used once by anybody, or cancelled; both read as used. Paid means: the
+ * token emitted `AuthorizationUsed(from, nonce)` and, as its very next log, `Transfer(from, payTo,
+ * value)`. A transfer elsewhere in the same receipt does not count: it may belong to another
+ * authorization of the same payer, which would credit one payment twice.
+ */
+import { isAddressEqual, numberToHex, pad, parseEventLogs, toEventSelector } from 'viem';
+import type { Hex, TransactionReceipt } from 'viem';
+import type { Authorization } from '../payment.ts';
+import type { Attempt, Evidence } from '../rail.ts';
+import { isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
+import type { EvmClient } from './chain.ts';
+
+type Erc3009 = Extract<Authorization, { kind: 'erc3009' }>;
+
+/** A payment may have been sent by others before it was shown to us: about an hour of Base blocks. */
+const LOOKBACK_BLOCKS = 1_800n;
+/** Public nodes refuse wider ranges of logs. */
+const RANGE_BLOCKS = 2_000n;
+/** About two days of Base blocks; a row is settled long before. */
+const MAX_RANGES = 45;
+/** Nodes behind one address differ by some blocks: expired means expired for all of them. */
+const EXPIRY_MARGIN_SECONDS = 60n;
+
+const USED_TOPIC = toEventSelector('AuthorizationUsed(address,bytes32)');
+const CANCELED_TOPIC = toEventSelector('AuthorizationCanceled(address,bytes32)');
+
+export async function findErc3009Payment(
+  client: EvmClient,
+  token: Hex,
+  payment: Erc3009,
+  attempt: Attempt,
+): Promise<Evidence> {
+  const transaction = attempt.transaction as Hex | undefined; // journaled by this rail
+  const receipt = transaction === undefined ? undefined : await receiptOf(client, transaction);
+  if (receipt !== undefined && paysExactly(receipt, token, payment)) {
+    return { kind: 'paid', transaction: receipt.transactionHash };
+  }
+  // The block first, the state second: an unused state that is younger than the expiry is final.
+  const block = await client.getBlock();
+  const isUsed = await client.readContract({
+    address: token,
+    abi: TOKEN_ABI,
+    functionName: 'authorizationState',
+    args: [payment.from, payment.nonce],
+  });
+  if (isUsed) return await findUse(client, token, payment, attempt, block.number);
+  if (block.timestamp > payment.validBefore + EXPIRY_MARGIN_SECONDS) {
+    return { kind: 'final', reason: 'authorization_expired' };
+  }
+  if (transaction === undefined) return { kind: 'open', attempt: 'none' };
+  if (receipt !== undefined) return { kind: 'open', attempt: 'reverted' };
+  const isKnown = await isKnownTransaction(client, transaction);
+  return { kind: 'open', attempt: isKnown ? 'waiting' : 'unseen' };
+}
+
+/** Searches the log for the use or the cancellation of an authorization. */
+async function findUse(
+  client: EvmClient,
+  token: Hex,
+  payment: Erc3009,
+  attempt: Attempt,
+  latest: bigint,
+): Promise<Evidence> {
+  for (const [fromBlock, toBlock] of searchRanges(attempt.startHeight, latest)) {
+    const logs = await client.request({
+      method: 'eth_getLogs',
+      params: [
+        {
+          address: token,
+          topics: [[USED_TOPIC, CANCELED_TOPIC], pad(payment.from), payment.nonce],
+          fromBlock: numberToHex(fromBlock),
+          toBlock: numberToHex(toBlock),
+        },
+      ],
+    });
+    const log = logs[0];
+    if (log === undefined) continue;
+    if (log.topics[0] === CANCELED_TOPIC) {
+      return { kind: 'final', reason: 'authorization_cancelled' };
+    }
+    const hash = log.transactionHash;
+    const receipt = hash === null ? undefined : await receiptOf(client, hash);
+    if (receipt === undefined) break;
+    return paysExactly(receipt, token, payment)
+      ? { kind: 'paid', transaction: receipt.transactionHash }
+      : { kind: 'final', reason: 'authorization_used_for_another_transfer' };
+  }
+  throw new Error('The authorization is used, but its log is not found yet');
+}
+
+/**
+ * Ranges of blocks in which the use can be: from where the payment was first seen on, because an
+ * authorization lives for minutes; the newest blocks alone when it was never seen.
+ */
+function searchRanges(startHeight: bigint, latest: bigint): readonly (readonly [bigint, bigint])[] {
+  const first = (startHeight === 0n ? latest : startHeight) - LOOKBACK_BLOCKS;
+  const ranges: [bigint, bigint][] = [];
+  let from = first > 0n ? first : 0n;
+  while (from <= latest && ranges.length < MAX_RANGES) {
+    const to = from + RANGE_BLOCKS - 1n;
+    ranges.push([from, to < latest ? to : latest]);
+    from = to + 1n;
+  }
+  return ranges;
+}
+
+/** Whether the receipt shows this very authorization followed by its transfer. */
+function paysExactly(
+  receipt: TransactionReceipt,
+  token: Hex,
+  payment: Pick<Erc3009, 'from' | 'to' | 'value' | 'nonce'>,
+): boolean {
+  if (receipt.status !== 'success') return false;
+  const own = receipt.logs.filter((log) => isAddressEqual(log.address, token));
+  const events = parseEventLogs({ abi: TOKEN_ABI, logs: own });
+  return events.some((used) => {
+    if (used.eventName !== 'AuthorizationUsed') return false;
+    if (used.args.nonce.toLowerCase() !== payment.nonce.toLowerCase()) return false;
+    if (!isAddressEqual(used.args.authorizer, payment.from)) return false;
+    const next = events.find((event) => event.logIndex === used.logIndex + 1);
+    return (
+      next?.eventName === 'Transfer' &&
+      isAddressEqual(next.args.from, payment.from) &&
+      isAddressEqual(next.args.to, payment.to) &&
+      next.args.value === payment.value
+    );
+  });
+}

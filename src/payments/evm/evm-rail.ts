@@ -1,0 +1,223 @@
+/**
+ * The Base rail: ERC-3009 payments, checked and sent by the official `exact` scheme through the
+ * journaled sender, or sent by an external facilitator; found by the chain's own evidence in both.
+ */
+import type { FacilitatorClient } from '@x402/core/server';
+import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
+import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
+import type { Hex } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import type { Clock } from '../../kernel/clock.ts';
+import type { Log } from '../../kernel/log.ts';
+import { chainReason } from '../chain-reason.ts';
+import type { Store } from '../../store/store.ts';
+import { checksumAddress } from '../addresses.ts';
+import { NO_LIMITS } from '../envelope.ts';
+import type { AmountLimits, Envelope } from '../envelope.ts';
+import { networkFacts } from '../networks.ts';
+import { officialRequest } from '../official-request.ts';
+import type { SignedPayment } from '../payment.ts';
+import type { Evidence, Rail, RailHealth, Verdict } from '../rail.ts';
+import type { RailOffer } from '../requirements.ts';
+import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
+import type { BaseSettings } from '../settings.ts';
+import { openEvmClient } from './chain.ts';
+import type { EvmClient } from './chain.ts';
+import { findErc3009Payment } from './evidence.ts';
+import { trackedSigner } from './facilitator-signer.ts';
+import type { TrackedSigner } from './facilitator-signer.ts';
+import { readErc3009 } from './read.ts';
+import { evmRefunds } from './refunds.ts';
+import { EvmSender } from './sender.ts';
+
+export interface RailOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly limits: AmountLimits;
+  readonly maxTimeoutSeconds: number;
+  readonly settleWaitMs: number;
+  readonly pollMs: number;
+  /** Settles in place of the embedded facilitator. */
+  readonly external: FacilitatorClient | undefined;
+}
+
+export interface EvmRail extends Rail {
+  readonly isContractSignature: ContractSignatureCheck;
+  /** The official scheme on the shared gas key, for the exposed facilitator. */
+  openScheme(): ExactEvmScheme;
+}
+
+/** Answers of the check after which the chain decides whether the payment was made. */
+const UNCLEAR = new Set([
+  'invalid_exact_evm_nonce_already_used',
+  'invalid_exact_evm_transaction_simulation_failed',
+  'invalid_exact_evm_eip3009_not_supported',
+  'asset_not_deployed_contract',
+]);
+const WEI_PER_GWEI = 1_000_000_000;
+const WEI_PER_ETH = 1e18;
+
+export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRail {
+  const client = openEvmClient(settings.rpcUrl);
+  const chainId = Number(settings.network.slice('eip155:'.length));
+  const offer = evmOffer(settings);
+  const token = offer.asset as Hex; // a valid EVM address
+  const sender = openSender(settings, options, client, chainId);
+  const signerFor = (send: Parameters<typeof trackedSigner>[0]['send']): TrackedSigner =>
+    trackedSigner({
+      client,
+      clock: options.clock,
+      addresses: sender === undefined ? [] : [sender.address],
+      send,
+      waitMs: options.settleWaitMs,
+      pollMs: options.pollMs,
+    });
+  const scheme = (tracked: TrackedSigner): ExactEvmScheme =>
+    new ExactEvmScheme(tracked.signer, { pendingSettlementStore: NO_PENDING_STORE });
+  const ask = (payment: SignedPayment): [PaymentPayload, PaymentRequirements] =>
+    officialRequest(payment, offer, options.maxTimeoutSeconds);
+
+  async function verify(payment: SignedPayment): Promise<Verdict> {
+    const tracked = signerFor(refuseToSend);
+    try {
+      const result = await scheme(tracked).verify(...ask(payment));
+      if (result.isValid) return { kind: 'valid' };
+      const reason = chainReason(result.invalidReason ?? 'unknown');
+      if (tracked.isTroubled()) return { kind: 'unclear', reason: 'chain_unavailable' };
+      return { kind: UNCLEAR.has(reason) ? 'unclear' : 'rejected', reason };
+    } catch (error) {
+      // Shapes were checked before, so what is left is a chain that does not answer.
+      return { kind: 'unclear', reason: chainReason(error) };
+    }
+  }
+
+  async function settle(...[payment, journal]: Parameters<Rail['settle']>): Promise<void> {
+    if (options.external !== undefined) {
+      await options.external.settle(...ask(payment));
+      return;
+    }
+    const tracked = signerFor(async (call) => {
+      if (sender === undefined) throw new Error('No gas key is configured');
+      return await sender.send(call, async (id, raw) => await journal(payment.key, id, raw));
+    });
+    const result = await scheme(tracked).settle(...ask(payment));
+    if (!result.success) {
+      options.log.info(
+        { reason: result.errorReason, network: payment.network },
+        'a settlement was not confirmed at once',
+      );
+    }
+  }
+
+  // Async, so that a refusal is a rejection for every rail.
+  const readAs = async (envelope: Envelope, limits: AmountLimits): Promise<SignedPayment> =>
+    await Promise.resolve().then(() => readErc3009(envelope, offer, limits));
+
+  return {
+    network: settings.network,
+    offer,
+    read: async (envelope) => await readAs(envelope, options.limits),
+    reread: async (envelope) => await readAs(envelope, NO_LIMITS),
+    verify,
+    settle,
+    position: async (payment) => ({
+      startHeight: await client.getBlockNumber(),
+      expiresAt: erc3009Of(payment).validBefore,
+    }),
+    findPayment: async (payment, attempt): Promise<Evidence> =>
+      await findErc3009Payment(client, token, erc3009Of(payment), attempt),
+    rebroadcast: async (raw) =>
+      sender === undefined ? 'dead' : await sender.rebroadcast(raw as Hex), // journaled by the sender
+    health: async () =>
+      await evmHealth(settings, client, sender?.address, options.external !== undefined),
+    refunds: evmRefunds({ settings, client, sender, token, chainId, offer }),
+    isContractSignature: async (question) => await client.verifyHash(question),
+    openScheme: () =>
+      new ExactEvmScheme(
+        signerFor(async (call) => {
+          if (sender === undefined) throw new Error('No gas key is configured');
+          return await sender.send(call, async () => await Promise.resolve());
+        }).signer,
+      ),
+  };
+}
+
+function evmOffer(settings: BaseSettings): RailOffer {
+  const facts = networkFacts(settings.network);
+  return {
+    network: settings.network,
+    asset: checksumAddress(settings.asset ?? facts?.usdc ?? ''),
+    payTo: checksumAddress(settings.payTo),
+    extra: { name: facts?.domainName ?? 'USD Coin', version: facts?.domainVersion ?? '2' },
+  };
+}
+
+function openSender(
+  settings: BaseSettings,
+  options: RailOptions,
+  client: EvmClient,
+  chainId: number,
+): EvmSender | undefined {
+  if (settings.gasKey === undefined) return undefined;
+  return new EvmSender({
+    client,
+    chainId,
+    account: privateKeyToAccount(settings.gasKey as Hex), // checked by the configuration
+    store: options.store,
+    clock: options.clock,
+    log: options.log,
+    maxGas: BigInt(settings.maxGas),
+    maxFeePerGas: BigInt(Math.round(settings.maxFeeGwei * WEI_PER_GWEI)),
+  });
+}
+
+/** The journal is the store of pending settlements; the scheme's own would only grow. */
+const NO_PENDING_STORE = {
+  get: async (): Promise<undefined> => await Promise.resolve(undefined),
+  set: async (): Promise<void> => await Promise.resolve(),
+  delete: async (): Promise<void> => await Promise.resolve(),
+};
+
+async function refuseToSend(): Promise<never> {
+  return await Promise.reject(new Error('A check sends nothing'));
+}
+
+function erc3009Of(
+  payment: SignedPayment,
+): Extract<SignedPayment['authorization'], { kind: 'erc3009' }> {
+  if (payment.authorization.kind !== 'erc3009') throw new Error('not an EVM payment');
+  return payment.authorization;
+}
+
+async function evmHealth(
+  settings: BaseSettings,
+  client: EvmClient,
+  gasAddress: Hex | undefined,
+  isExternal: boolean,
+): Promise<RailHealth> {
+  const problems: string[] = [];
+  const chainId = await client.getChainId();
+  if (`eip155:${chainId}` !== settings.network) {
+    problems.push(`The node serves chain ${chainId}, not ${settings.network}`);
+  }
+  const gasBalance =
+    gasAddress === undefined ? undefined : await client.getBalance({ address: gasAddress });
+  if (
+    gasBalance !== undefined &&
+    gasBalance < BigInt(Math.round(settings.warnBelowEth * WEI_PER_ETH))
+  ) {
+    problems.push(`The gas key ${gasAddress} holds less than ${settings.warnBelowEth} ETH`);
+  }
+  // One settlement at the fee cap is the least that makes an offer honest.
+  const needed = BigInt(settings.maxGas) * BigInt(Math.round(settings.maxFeeGwei * WEI_PER_GWEI));
+  const canPay = isExternal || (gasBalance !== undefined && gasBalance >= needed / 10n);
+  if (!canPay) problems.push('The gas key cannot pay for a settlement');
+  return {
+    network: settings.network,
+    isReady: canPay && `eip155:${chainId}` === settings.network,
+    problems,
+    gasAddress,
+    gasBalance,
+  };
+}

@@ -1,0 +1,179 @@
+/**
+ * Sends transactions from one gas key, each journaled before it leaves.
+ *
+ * Invariants: the id and the bytes of a transaction are on disk before the node sees them; gas and
+ * fee never exceed the configured caps; one transaction at a time is numbered and sent in this
+ * process, and the next number lives in the database, so that several processes can share a key.
+ */
+import { keccak256 } from 'viem';
+import type { Hex, PrivateKeyAccount } from 'viem';
+import { SECOND_MS } from '../../kernel/clock.ts';
+import type { Clock } from '../../kernel/clock.ts';
+import { reasonOf } from '../../kernel/log.ts';
+import type { Log } from '../../kernel/log.ts';
+import type { Store } from '../../store/store.ts';
+import { chainReason } from '../chain-reason.ts';
+import { isKnownTransaction } from './chain.ts';
+import type { EvmClient } from './chain.ts';
+
+export interface EvmSenderOptions {
+  readonly client: EvmClient;
+  readonly account: PrivateKeyAccount;
+  readonly chainId: number;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly maxGas: bigint;
+  readonly maxFeePerGas: bigint;
+}
+
+export interface Call {
+  readonly to: Hex;
+  readonly data: Hex;
+}
+
+/** Nothing left this process: the same call can simply be made again later. */
+class NotSentError extends Error {
+  override readonly name = 'NotSentError';
+}
+
+/** Another process may have taken the same number; each try takes a fresh one. */
+const MAX_TRIES = 4;
+/** After this time the chain's own count is believed: what was sent before is mined or lost. */
+const NUMBER_TRUST_MS = 60 * SECOND_MS;
+/** Estimates are exact to the block they ran on. */
+const GAS_MARGIN_PERCENT = 125n;
+const COLLISION = /nonce too low|replacement transaction underpriced|already (?:known|imported)/i;
+
+export class EvmSender {
+  readonly #options: EvmSenderOptions;
+  readonly #gasKey: string;
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(options: EvmSenderOptions) {
+    this.#options = options;
+    this.#gasKey = `eip155:${options.chainId}/${options.account.address.toLowerCase()}`;
+  }
+
+  get address(): Hex {
+    return this.#options.account.address;
+  }
+
+  /** Signs, journals and broadcasts. Throws `NotSentError` when nothing was sent, another error when it is not known. */
+  async send(call: Call, journal: (transaction: Hex, raw: Hex) => Promise<void>): Promise<Hex> {
+    const result = this.#turn.then(() => this.#sendInTurn(call, journal));
+    // The next one waits for this one, whatever came of it.
+    this.#turn = result.catch(() => undefined);
+    return await result;
+  }
+
+  /** Sends journaled bytes again. `dead`: another transaction took the number, this one never lands. */
+  async rebroadcast(raw: Hex): Promise<'sent' | 'dead'> {
+    try {
+      await this.#options.client.sendRawTransaction({ serializedTransaction: raw });
+      return 'sent';
+    } catch (error) {
+      if (!COLLISION.test(reasonOf(error))) throw error;
+      const isKnown = await isKnownTransaction(this.#options.client, keccak256(raw));
+      return isKnown ? 'sent' : 'dead';
+    }
+  }
+
+  async #sendInTurn(
+    call: Call,
+    journal: (transaction: Hex, raw: Hex) => Promise<void>,
+  ): Promise<Hex> {
+    const price = await this.#price(call);
+    for (let tries = 1; ; tries += 1) {
+      const { raw, transaction } = await this.#sign(call, price);
+      await journal(transaction, raw);
+      try {
+        await this.#options.client.sendRawTransaction({ serializedTransaction: raw });
+        return transaction;
+      } catch (error) {
+        await this.#forgetNumber();
+        const isCollision = COLLISION.test(reasonOf(error));
+        // A repeated request whose first reply was lost also reads as a collision.
+        if (isCollision && (await isKnownTransaction(this.#options.client, transaction))) {
+          return transaction;
+        }
+        if (!isCollision || tries === MAX_TRIES) throw error;
+        this.#options.log.info({ tries }, 'another transaction took the number, trying the next');
+      }
+    }
+  }
+
+  async #sign(call: Call, price: Price): Promise<{ raw: Hex; transaction: Hex }> {
+    const { account, chainId } = this.#options;
+    const raw = await account.signTransaction({
+      ...call,
+      ...price,
+      type: 'eip1559',
+      chainId,
+      nonce: await this.#nextNumber(),
+      value: 0n,
+    });
+    return { raw, transaction: keccak256(raw) };
+  }
+
+  /** Gas and fees within the caps; `NotSentError` when they cannot be. */
+  async #price(call: Call): Promise<Price> {
+    const { client, account, maxGas, maxFeePerGas } = this.#options;
+    try {
+      const [estimate, block, tip] = await Promise.all([
+        client.estimateGas({ account: account.address, ...call }),
+        client.getBlock(),
+        client.estimateMaxPriorityFeePerGas(),
+      ]);
+      const baseFee = block.baseFeePerGas ?? 0n;
+      if (estimate > maxGas)
+        throw new NotSentError(`The call needs ${estimate} gas, above the cap of ${maxGas}`);
+      if (baseFee > maxFeePerGas)
+        throw new NotSentError(`The base fee of ${baseFee} wei is above the cap`);
+      const wanted = baseFee * 2n + tip;
+      const fee = wanted < maxFeePerGas ? wanted : maxFeePerGas;
+      const gas = (estimate * GAS_MARGIN_PERCENT) / 100n;
+      return {
+        gas: gas < maxGas ? gas : maxGas,
+        maxFeePerGas: fee,
+        maxPriorityFeePerGas: tip < fee ? tip : fee,
+      };
+    } catch (error) {
+      if (error instanceof NotSentError) throw error;
+      throw new NotSentError(chainReason(error));
+    }
+  }
+
+  async #nextNumber(): Promise<number> {
+    const { client, account, store, clock } = this.#options;
+    const pending = await client.getTransactionCount({
+      address: account.address,
+      blockTag: 'pending',
+    });
+    const nowMs = clock.nowMs();
+    const rows = await store.query<{ next_nonce: bigint }>(
+      `INSERT INTO payments_gas_nonce (gas_key, next_nonce, updated_ms) VALUES ($1, $2, $3)
+       ON CONFLICT (gas_key) DO UPDATE SET
+         next_nonce = CASE
+           WHEN payments_gas_nonce.next_nonce >= $2 AND payments_gas_nonce.updated_ms > $4
+           THEN payments_gas_nonce.next_nonce + 1 ELSE $2 END,
+         updated_ms = $3
+       RETURNING next_nonce`,
+      [this.#gasKey, pending + 1, nowMs, nowMs - NUMBER_TRUST_MS],
+    );
+    return Number(rows[0]?.next_nonce ?? pending + 1) - 1;
+  }
+
+  async #forgetNumber(): Promise<void> {
+    await this.#options.store.query(
+      'UPDATE payments_gas_nonce SET next_nonce = 0 WHERE gas_key = $1',
+      [this.#gasKey],
+    );
+  }
+}
+
+interface Price {
+  readonly gas: bigint;
+  readonly maxFeePerGas: bigint;
+  readonly maxPriorityFeePerGas: bigint;
+}

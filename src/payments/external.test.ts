@@ -1,0 +1,198 @@
+/**
+ * An external facilitator (another Farebox that exposes its own) settles in place of the embedded
+ * one: the same states, the same evidence from the chain, whatever it answers.
+ */
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import type { Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { after, before, describe, test } from 'node:test';
+import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
+import type { KeyPairSigner } from '@solana/kit';
+import { x402Client } from '@x402/core/client';
+import { decodePaymentRequiredHeader } from '@x402/core/http';
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { ExactSvmScheme } from '@x402/svm/exact/client';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { STAKING, startAnvil } from '../../test/chains/anvil.ts';
+import type { AnvilChain } from '../../test/chains/anvil.ts';
+import { startSolana } from '../../test/chains/solana.ts';
+import type { SolanaChain } from '../../test/chains/solana.ts';
+import { systemClock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import { systemIds } from '../kernel/ids.ts';
+import { silentLog } from '../kernel/log.ts';
+import { usdToNano } from '../kernel/money.ts';
+import { BASE, SOLANA } from './networks.ts';
+import { openStakingReader } from './staking.ts';
+import { openRig } from './test-rig.ts';
+import type { Rig, RigOptions } from './test-rig.ts';
+
+const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
+
+describe('an external facilitator', () => {
+  let anvil: AnvilChain;
+  let solana: SolanaChain;
+  let shop: Rig;
+  let facilitator: Rig;
+  let server: Server;
+  let receiver: KeyPairSigner;
+  /** What the facilitator's answers to `settle` turn into. */
+  let answer: 'true' | 'lost' | 'lie' = 'true';
+
+  before(async () => {
+    anvil = await startAnvil();
+    solana = await startSolana();
+    receiver = await generateKeyPairSigner();
+    const gasKey = generatePrivateKey();
+    const feePayerKey = systemIds().hex(32);
+    const feePayer = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(feePayerKey, 'hex'));
+    await anvil.fund(privateKeyToAccount(gasKey).address, 10n ** 18n);
+    solana.airdrop(feePayer.address, 10_000_000_000n);
+    await solana.setTokens(receiver.address, 0n);
+    const rails = {
+      base: {
+        network: BASE,
+        payTo,
+        rpcUrl: anvil.rpcUrl,
+        maxGas: 300_000,
+        maxFeeGwei: 50,
+        warnBelowEth: 0,
+      },
+      solana: {
+        network: SOLANA,
+        payTo: receiver.address,
+        rpcUrl: solana.rpcUrl,
+        maxPriorityFeeMicroLamports: 100_000,
+        maxComputeUnits: 200_000,
+        warnBelowSol: 0,
+      },
+    } as const;
+    facilitator = await openRig({
+      settings: { base: { ...rails.base, gasKey }, solana: { ...rails.solana, feePayerKey } },
+    });
+    server = createServer((request, response) => {
+      const chunks: Buffer[] = [];
+      request.on('data', (chunk: Buffer) => chunks.push(chunk));
+      request.on('end', () => {
+        const body =
+          chunks.length > 0 ? (JSON.parse(Buffer.concat(chunks).toString()) as unknown) : undefined;
+        void serve(request.url ?? '', body).then((result) => {
+          if (result === undefined) return void response.destroy();
+          response.writeHead(200, { 'content-type': 'application/json' });
+          response.end(JSON.stringify(result));
+        });
+      });
+    });
+    await new Promise<void>((resolve) => {
+      server.listen(0, '127.0.0.1', resolve);
+    });
+    const { port } = server.address() as AddressInfo; // listening on TCP
+    const settings: RigOptions['settings'] = {
+      ...rails,
+      facilitator: { url: `http://127.0.0.1:${port}`, timeoutSeconds: 10, expose: false },
+    };
+    shop = await openRig({ settings });
+  });
+
+  after(async () => {
+    await shop.close();
+    await facilitator.close();
+    server.closeAllConnections();
+    server.close();
+    await anvil.stop();
+    await solana.stop();
+  });
+
+  async function serve(path: string, body: unknown): Promise<unknown> {
+    const face = facilitator.payments.facilitator;
+    assert.ok(face);
+    if (path.endsWith('/supported')) return face.supported();
+    if (path.endsWith('/verify')) return await face.verify(body);
+    if (answer === 'lie')
+      return { success: true, transaction: `0x${'11'.repeat(32)}`, network: BASE };
+    const result = await face.settle(body);
+    return answer === 'lost' ? undefined : result;
+  }
+
+  async function pay(rail: 'base' | 'solana'): Promise<{ header: string; wallet: string }> {
+    const client = new x402Client();
+    client.setSpendControls({ maxAmountPerPayment: '$25' });
+    let wallet: string;
+    if (rail === 'base') {
+      const account = privateKeyToAccount(generatePrivateKey());
+      await anvil.mint(account.address, 20_000_000n);
+      client.register(BASE, new ExactEvmScheme(account));
+      wallet = account.address.toLowerCase();
+    } else {
+      const signer = await generateKeyPairSigner();
+      await solana.setTokens(signer.address, 20_000_000n);
+      client.register(SOLANA, new ExactSvmScheme(signer, { rpcUrl: solana.rpcUrl }));
+      wallet = signer.address;
+    }
+    const { header } = shop.payments.topUpRequired({
+      path: '/api/v1/x402/top-up',
+      description: 'x',
+    });
+    const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
+    return { header: Buffer.from(JSON.stringify(payload)).toString('base64'), wallet };
+  }
+
+  for (const rail of ['base', 'solana'] as const) {
+    test(`${rail}: settles, and the credit follows the chain`, async () => {
+      answer = 'true';
+      const { header, wallet } = await pay(rail);
+      assert.equal((await shop.payments.topUp(header)).wallet, wallet);
+      assert.equal(await shop.balance(wallet), usdToNano(5));
+      assert.equal(await facilitator.postings(), 0);
+    });
+
+    test(`${rail}: its answer is lost after the money moved: credited all the same`, async () => {
+      answer = 'lost';
+      const { header, wallet } = await pay(rail);
+      await shop.payments.topUp(header);
+      await shop.payments.topUp(header);
+      assert.equal(await shop.balance(wallet), usdToNano(5));
+    });
+
+    test(`${rail}: it claims a success that the chain does not show: pending, no credit`, async () => {
+      answer = 'lie';
+      const { header, wallet } = await pay(rail);
+      const pending = (error: Fault): boolean => error.code === 'SETTLEMENT_PENDING';
+      await assert.rejects(shop.payments.topUp(header), pending);
+      assert.equal(await shop.balance(wallet), 0n);
+      answer = 'true';
+      await shop.payments.topUp(header);
+      assert.equal(await shop.balance(wallet), usdToNano(5));
+    });
+  }
+
+  test('the stake of a wallet gives daily credit, and its last value when the chain is away', async () => {
+    const wallet = privateKeyToAccount(generatePrivateKey()).address.toLowerCase();
+    const rich = (await anvil.client.getAddresses().catch(() => [])) ?? [];
+    assert.ok(rich);
+    await anvil.client.setStorageAt({
+      address: STAKING,
+      index: await slotOf(wallet as Hex),
+      value: `0x${(25n * 10n ** 17n).toString(16).padStart(64, '0')}`,
+    });
+    const settings = {
+      rpcUrl: anvil.rpcUrl,
+      contract: STAKING,
+      function: 'stakedOf',
+      decimals: 18,
+      usdPerUnit: 1,
+      cacheSeconds: 1,
+    };
+    const read = openStakingReader(settings, systemClock(), silentLog);
+    assert.equal(await read(wallet), usdToNano('2.5'));
+    assert.equal(await read(receiver.address), undefined);
+  });
+});
+
+/** Storage slot of a mapping's entry whose mapping stands in slot 0. */
+async function slotOf(wallet: Hex): Promise<Hex> {
+  const { encodeAbiParameters, keccak256 } = await import('viem');
+  return keccak256(encodeAbiParameters([{ type: 'address' }, { type: 'uint256' }], [wallet, 0n]));
+}

@@ -1,0 +1,29 @@
+/**
+ * x402 header values: base64 (standard alphabet) of UTF-8 JSON, bounded on the way in.
+ */
+
+/** A payment header with the echoed extensions is under 4 KB; Node bounds all headers to 16 KB. */
+const MAX_HEADER_CHARS = 12_288;
+const BASE64 = /^[A-Za-z0-9+/_-]+={0,2}$/;
+
+export function encodeHeader(value: unknown): string {
+  return Buffer.from(JSON.stringify(value), 'utf8').toString('base64');
+}
+
+/** The JSON object of a header value, or `undefined` when it is none. Never throws. */
+export function decodeHeader(header: string): Readonly<Record<string, unknown>> | undefined {
+  const text = header.trim();
+  if (text.length > MAX_HEADER_CHARS || !BASE64.test(text)) return undefined;
+  try {
+    return asObject(JSON.parse(Buffer.from(text, 'base64').toString('utf8')));
+  } catch {
+    // Not JSON: the caller decides which refusal that is.
+    return undefined;
+  }
+}
+
+/** The value as a JSON object, or `undefined` for anything else. */
+export function asObject(value: unknown): Readonly<Record<string, unknown>> | undefined {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
+  return value as Readonly<Record<string, unknown>>; // an object by the checks above
+}

@@ -1,0 +1,76 @@
+/**
+ * The tables of payments: top-ups keyed by the signed authorization, used sign-in nonces, the next
+ * nonce of each gas key, refunds, and the secrets that several processes share.
+ *
+ * A credited top-up is never deleted: its row is what stops the same authorization, which stays
+ * visible on the chain for ever, from being credited again.
+ */
+import type { Migration } from '../store/store.ts';
+
+export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'payments-0001',
+    up: `
+      CREATE TABLE payments_topup (
+        payment_key TEXT PRIMARY KEY,
+        payment_id TEXT NOT NULL,
+        network TEXT NOT NULL,
+        wallet TEXT NOT NULL,
+        amount_units BIGINT NOT NULL,
+        payload TEXT NOT NULL,
+        payload_hash TEXT NOT NULL,
+        identifier TEXT,
+        state TEXT NOT NULL,
+        tx_id TEXT,
+        raw_tx TEXT,
+        start_height BIGINT NOT NULL,
+        expires_at BIGINT NOT NULL,
+        failure TEXT,
+        settlement TEXT,
+        new_balance_nano BIGINT,
+        lease_owner TEXT,
+        lease_until_ms BIGINT NOT NULL,
+        next_check_ms BIGINT NOT NULL,
+        attempts BIGINT NOT NULL,
+        created_ms BIGINT NOT NULL,
+        updated_ms BIGINT NOT NULL
+      );
+      CREATE UNIQUE INDEX payments_topup_identifier ON payments_topup (wallet, identifier);
+      CREATE INDEX payments_topup_due ON payments_topup (state, next_check_ms);
+      CREATE TABLE payments_nonce (
+        wallet TEXT NOT NULL,
+        nonce TEXT NOT NULL,
+        expires_ms BIGINT NOT NULL,
+        PRIMARY KEY (wallet, nonce)
+      );
+      CREATE INDEX payments_nonce_expiry ON payments_nonce (expires_ms);
+      CREATE TABLE payments_gas_nonce (
+        gas_key TEXT PRIMARY KEY,
+        next_nonce BIGINT NOT NULL,
+        updated_ms BIGINT NOT NULL
+      );
+      CREATE TABLE payments_secret (
+        name TEXT PRIMARY KEY,
+        secret TEXT NOT NULL
+      );
+      CREATE TABLE payments_refund (
+        refund_id TEXT PRIMARY KEY,
+        network TEXT NOT NULL,
+        wallet TEXT NOT NULL,
+        amount_units BIGINT NOT NULL,
+        state TEXT NOT NULL,
+        authorization_text TEXT NOT NULL,
+        tx_id TEXT,
+        raw_tx TEXT,
+        start_height BIGINT NOT NULL,
+        expires_at BIGINT NOT NULL,
+        failure TEXT,
+        lease_owner TEXT,
+        lease_until_ms BIGINT NOT NULL,
+        next_check_ms BIGINT NOT NULL,
+        created_ms BIGINT NOT NULL,
+        updated_ms BIGINT NOT NULL
+      );
+      CREATE INDEX payments_refund_due ON payments_refund (state, next_check_ms);`,
+  },
+];

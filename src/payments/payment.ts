@@ -1,0 +1,62 @@
+/**
+ * A payment as a caller signed it, after normalising: one v2 payload whatever layout it came in,
+ * its key (the signed authorization itself, never a transaction id) and what it pays.
+ */
+import { sha256Hex } from '../kernel/ids.ts';
+import { Fault } from '../kernel/faults.ts';
+import type { FaultCode, FaultOptions } from '../kernel/faults.ts';
+
+/** The signed part, as each rail reads it. */
+export type Authorization =
+  | {
+      readonly kind: 'erc3009';
+      readonly from: `0x${string}`;
+      readonly to: `0x${string}`;
+      readonly value: bigint;
+      /** Unix seconds. */
+      readonly validBefore: bigint;
+      readonly nonce: `0x${string}`;
+    }
+  | {
+      readonly kind: 'solana';
+      /** Base64 wire transaction. */
+      readonly transaction: string;
+      /** Lower-case hex SHA-256 of the message: the wire bytes are malleable, the message is not. */
+      readonly messageHash: string;
+      /** Base58 account that the tokens leave from. */
+      readonly source: string;
+    };
+
+export interface SignedPayment {
+  /** `eip155:8453/erc3009:<from>:<nonce>` or `solana:<reference>/tx:<sha256 of the message>`. */
+  readonly key: string;
+  /** Public name of the payment, derived from the key. */
+  readonly id: string;
+  /** CAIP-2. */
+  readonly network: string;
+  /** Identity of the wallet that pays. */
+  readonly wallet: string;
+  readonly amountUnits: bigint;
+  readonly authorization: Authorization;
+  /** The v2 payload without `accepted`, as the client signed it. */
+  readonly inner: Readonly<Record<string, unknown>>;
+  /** Of the inner payload: two payments under one key must be the same payment. */
+  readonly hash: string;
+  /** The caller's id from the payment-identifier extension. */
+  readonly identifier: string | undefined;
+}
+
+export function paymentId(key: string): string {
+  return `x402-${sha256Hex(key).slice(0, 32)}`;
+}
+
+/** A refusal in the body layout of the top-up endpoint: `{error: CODE, message, details?}`. */
+export function refusePayment(
+  code: FaultCode,
+  message: string,
+  options: FaultOptions & { readonly reason?: string } = {},
+): Fault {
+  const { reason, ...rest } = options;
+  const details = reason === undefined ? {} : { details: { reason } };
+  return new Fault(code, { ...rest, message, body: { error: code, message, ...details } });
+}

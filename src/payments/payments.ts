@@ -1,0 +1,366 @@
+/**
+ * Paying from a wallet (x402) and signing in with one: the door of this noun.
+ *
+ * It owns the 402 objects, sign-in proofs and wallet tokens, top-ups, refunds and the rails. It
+ * knows nothing of HTTP servers or of the ledger: the postings are functions that it is handed and
+ * calls inside its own database transactions, so that a top-up is credited with the row that says so.
+ */
+import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
+import type { Clock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import type { Ids } from '../kernel/ids.ts';
+import type { Log } from '../kernel/log.ts';
+import type { Nano } from '../kernel/money.ts';
+import { chainReason } from './chain-reason.ts';
+import type { Store } from '../store/store.ts';
+import { readEnvelope } from './envelope.ts';
+import { openFacilitator } from './facilitator.ts';
+import type { FacilitatorFace } from './facilitator.ts';
+import { openRails } from './open-rails.ts';
+import { refusePayment } from './payment.ts';
+import type { Rail, RailHealth } from './rail.ts';
+import { RailWatch } from './rail-watch.ts';
+import { openReceiptSigner } from './receipts.ts';
+import { Refunds } from './refunds.ts';
+import type { RefundPosting, RefundState } from './refunds.ts';
+import {
+  discoveryAnswer,
+  insufficientAnswer,
+  signInChallenge,
+  topUpAnswer,
+  versionOneBody,
+  wellKnownManifest,
+} from './requirements.ts';
+import type {
+  PaymentRequiredAnswer,
+  RequirementOptions,
+  Resource,
+  SignInChallenge,
+} from './requirements.ts';
+import { sharedSecret } from './secrets.ts';
+import { readAmounts } from './settings.ts';
+import type { Amounts, PaymentSettings } from './settings.ts';
+import { WalletSessions } from './sign-in/sessions.ts';
+import type { WalletToken } from './sign-in/sessions.ts';
+import { SignIn } from './sign-in/sign-in.ts';
+import type { SignedInWallet } from './sign-in/sign-in.ts';
+import { openStakingReader } from './staking.ts';
+import type { StakingReader } from './staking.ts';
+import { LEASE_MS, TopUpTable } from './top-up-table.ts';
+import { TopUps } from './top-ups.ts';
+import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
+
+export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
+export { walletIdentity, walletKind } from './addresses.ts';
+export { PAYMENTS_MIGRATIONS } from './migrations.ts';
+export type { FacilitatorFace } from './facilitator.ts';
+export type { RailHealth } from './rail.ts';
+export type { RefundEntry, RefundPosting, RefundState } from './refunds.ts';
+export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
+export type { PaymentSettings } from './settings.ts';
+export type { WalletToken } from './sign-in/sessions.ts';
+export type { SignedInWallet } from './sign-in/sign-in.ts';
+export type { Credit, CreditEntry, TopUpReceipt } from './top-up-records.ts';
+
+export interface PaymentsOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly settings: PaymentSettings;
+  /** The configured public origin, never taken from a request. */
+  readonly publicUrl: string;
+  /** Version path of the service; `/api/v1` by default. */
+  readonly basePath?: string;
+  readonly serviceName: string;
+  /** Prefix of wallet tokens, for example `svc_wallet_`. */
+  readonly tokenPrefix: string;
+  readonly docsUrl: string;
+  readonly keysUrl: string;
+  /** Posts a top-up inside `tx` and gives the new balance; its key is unique. */
+  readonly credit: Credit;
+  readonly debitRefund: RefundPosting;
+  readonly restoreRefund: RefundPosting;
+  /** How often the chain is asked about a transaction under way; 1 s by default. */
+  readonly pollMs?: number;
+  /** How long a dead process keeps its payments; 15 s by default. */
+  readonly leaseMs?: number;
+  /** Called at the four points where a crash must lose nothing. */
+  readonly onStep?: (step: Step) => void | Promise<void>;
+}
+
+const DEFAULT_POLL_MS = SECOND_MS;
+const SWEEP_EVERY_MS = 10 * SECOND_MS;
+const WATCH_EVERY_MS = 5 * MINUTE_MS;
+const PRUNE_EVERY_MS = MINUTE_MS;
+const NONCE_BYTES = 16;
+const DEFAULT_BASE_PATH = '/api/v1';
+
+/** Opens the rails of the configuration. A rail whose facilitator does not answer rejects. */
+export async function openPayments(options: PaymentsOptions): Promise<Payments> {
+  const amounts = readAmounts(options.settings);
+  const pollMs = options.pollMs ?? DEFAULT_POLL_MS;
+  const parts = await openRails({ ...options, amounts, pollMs });
+  const [secret, receipts] = await Promise.all([
+    sharedSecret(options.store, 'wallet-token', () => options.ids.bytes(32).toString('base64url')),
+    options.settings.receipts
+      ? openReceiptSigner(
+          options.store,
+          options.clock,
+          `${options.publicUrl}${options.basePath ?? DEFAULT_BASE_PATH}/x402/top-up`,
+        )
+      : undefined,
+  ]);
+  const owner = options.ids.hex(8);
+  const common = {
+    rails: parts.rails,
+    clock: options.clock,
+    log: options.log,
+    settleWaitMs: options.settings.settleWaitSeconds * SECOND_MS,
+    pollMs,
+  };
+  const leaseMs = options.leaseMs ?? LEASE_MS;
+  return new Payments(options, amounts, {
+    rails: parts.rails,
+    watch: new RailWatch(parts.rails, options.clock, options.log),
+    signIn: new SignIn({
+      store: options.store,
+      clock: options.clock,
+      log: options.log,
+      publicUrl: options.publicUrl,
+      chains: [...parts.rails.keys()],
+      isContractSignature: parts.evm?.isContractSignature,
+    }),
+    sessions: new WalletSessions({
+      secret,
+      clock: options.clock,
+      ids: options.ids,
+      lifeMs: options.settings.sessionMinutes * MINUTE_MS,
+      prefix: options.tokenPrefix,
+    }),
+    topUps: new TopUps({
+      ...common,
+      table: new TopUpTable(options.store, options.clock, owner, leaseMs),
+      credit: options.credit,
+      receipts,
+      isExternal: options.settings.facilitator.url !== undefined,
+      onStep: options.onStep,
+    }),
+    refunds: new Refunds({
+      ...common,
+      store: options.store,
+      ids: options.ids,
+      owner,
+      debit: options.debitRefund,
+      restore: options.restoreRefund,
+      leaseMs,
+    }),
+    staking:
+      options.settings.staking === undefined
+        ? undefined
+        : openStakingReader(options.settings.staking, options.clock, options.log),
+    facilitator: options.settings.facilitator.expose
+      ? openFacilitator(parts.schemes, options.log)
+      : undefined,
+  });
+}
+
+interface PaymentParts {
+  readonly rails: ReadonlyMap<string, Rail>;
+  readonly watch: RailWatch;
+  readonly signIn: SignIn;
+  readonly sessions: WalletSessions;
+  readonly topUps: TopUps;
+  readonly refunds: Refunds;
+  readonly staking: StakingReader | undefined;
+  readonly facilitator: FacilitatorFace | undefined;
+}
+
+export class Payments {
+  readonly #options: PaymentsOptions;
+  readonly #parts: PaymentParts;
+  readonly #requirements: RequirementOptions;
+  #stops: (() => void)[] = [];
+  readonly #background = new Set<Promise<void>>();
+  /** `undefined` unless the configuration exposes it. */
+  readonly facilitator: FacilitatorFace | undefined;
+  /** The configured amounts in nano-USD. */
+  readonly amounts: Amounts;
+
+  constructor(options: PaymentsOptions, amounts: Amounts, parts: PaymentParts) {
+    this.#options = options;
+    this.#parts = parts;
+    this.amounts = amounts;
+    this.facilitator = parts.facilitator;
+    this.#requirements = {
+      publicUrl: options.publicUrl,
+      basePath: options.basePath ?? DEFAULT_BASE_PATH,
+      serviceName: options.serviceName,
+      docsUrl: options.docsUrl,
+      keysUrl: options.keysUrl,
+      amounts,
+      maxTimeoutSeconds: options.settings.maxTimeoutSeconds,
+    };
+  }
+
+  /** Whether wallets can pay here at all. */
+  get isConfigured(): boolean {
+    return this.#parts.rails.size > 0;
+  }
+
+  /** Starts the sweep of unfinished payments, the watch of the gas keys and the pruning of nonces. */
+  start(): void {
+    if (!this.isConfigured) return;
+    const { clock } = this.#options;
+    this.#stops = [
+      clock.every(SWEEP_EVERY_MS, () => void this.sweep()),
+      clock.every(WATCH_EVERY_MS, () => void this.#parts.watch.check()),
+      clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#parts.signIn.prune())),
+    ];
+    void this.#parts.watch.check();
+    void this.sweep();
+  }
+
+  /** Stops the periodic work and waits for payments that are under way. */
+  async stop(): Promise<void> {
+    for (const stop of this.#stops.splice(0)) stop();
+    await Promise.all(this.#background);
+    await this.#parts.topUps.idle();
+  }
+
+  /** The 402 for a caller without credentials. Throws `X402_NOT_CONFIGURED` without rails. */
+  discovery(resource: Resource): PaymentRequiredAnswer {
+    const offers = this.#offers();
+    return discoveryAnswer(this.#requirements, offers, resource, this.#challenge(resource));
+  }
+
+  /** The 402 of `POST /x402/top-up` without a payment header. */
+  topUpRequired(resource: Resource): PaymentRequiredAnswer {
+    const offers = this.#offers();
+    return topUpAnswer(this.#requirements, offers, resource, this.#challenge(resource));
+  }
+
+  /** The 402 for a signed-in wallet with too little credit. */
+  insufficientCredit(
+    resource: Resource,
+    credit: { readonly balance: Nano; readonly needed: Nano },
+  ): PaymentRequiredAnswer {
+    const offers = this.#offers();
+    const challenge = this.#challenge(resource);
+    return insufficientAnswer(this.#requirements, offers, resource, challenge, credit);
+  }
+
+  /** The body for `?x402Version=1`. */
+  versionOne(resource: Resource): Readonly<Record<string, unknown>> {
+    return versionOneBody(this.#requirements, this.#offers(), resource, this.amounts.minimumTopUp);
+  }
+
+  /** `/.well-known/x402.json`. */
+  manifest(resources: readonly Resource[]): Readonly<Record<string, unknown>> {
+    return wellKnownManifest(this.#requirements, this.#offers(), resources);
+  }
+
+  /** Verifies and uses up a `SIGN-IN-WITH-X` header. Throws a 401 Fault. */
+  async signIn(header: string): Promise<SignedInWallet> {
+    this.#requireRails();
+    return await this.#parts.signIn.verify(header);
+  }
+
+  /** A bearer token for a wallet that has just signed in. */
+  mintToken(wallet: string): WalletToken {
+    return this.#parts.sessions.mint(wallet);
+  }
+
+  /** Whether a bearer token is one of ours by its prefix. */
+  isWalletToken(token: string): boolean {
+    return token.startsWith(this.#parts.sessions.prefix);
+  }
+
+  /** The wallet of a bearer token. Throws a 401 Fault. */
+  verifyToken(token: string): string {
+    return this.#parts.sessions.verify(token);
+  }
+
+  /**
+   * Takes a payment header in any of the three layouts and credits it once. Throws a Fault:
+   * 400 bad payment, 402 `SETTLEMENT_FAILED`, 202 `SETTLEMENT_PENDING`, 409, 503.
+   */
+  async topUp(header: string): Promise<TopUpReceipt> {
+    this.#requireRails();
+    const envelope = readEnvelope(header);
+    const rail = this.#parts.rails.get(envelope.network);
+    if (rail === undefined) {
+      const names = [...this.#parts.rails.keys()].join(', ');
+      throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
+    }
+    return await this.#parts.topUps.pay(await rail.read(envelope));
+  }
+
+  /** Pays unused credit back to a wallet. Throws a Fault when nothing was debited. */
+  async refund(wallet: string, amountNano: Nano): Promise<RefundState> {
+    return await this.#parts.refunds.refund(wallet, amountNano);
+  }
+
+  /** Throws a Fault for an unknown refund. */
+  async refundState(refundId: string): Promise<RefundState> {
+    return await this.#parts.refunds.state(refundId);
+  }
+
+  /** Daily credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */
+  async stakedCredit(wallet: string): Promise<Nano | undefined> {
+    return await this.#parts.staking?.(wallet);
+  }
+
+  /** The last known state of each rail. */
+  health(): readonly RailHealth[] {
+    return this.#parts.watch.health();
+  }
+
+  /** Asks the rails now; `start` does it every five minutes. */
+  async checkRails(): Promise<readonly RailHealth[]> {
+    await this.#parts.watch.check();
+    return this.#parts.watch.health();
+  }
+
+  /** Finishes payments and refunds that were left behind; `start` does it every ten seconds. Never throws. */
+  async sweep(): Promise<void> {
+    await this.#run('sweep', async () => {
+      await this.#parts.topUps.sweep();
+      await this.#parts.refunds.sweep();
+    });
+  }
+
+  async #run(name: string, work: () => Promise<void>): Promise<void> {
+    const done = work().catch((error: unknown) => {
+      // Periodic work is repeated; a database that is away is logged and asked again.
+      this.#options.log.error({ reason: chainReason(error) }, `the ${name} of payments failed`);
+    });
+    this.#background.add(done);
+    await done;
+    this.#background.delete(done);
+  }
+
+  #offers(): ReturnType<RailWatch['offers']> {
+    this.#requireRails();
+    return this.#parts.watch.offers();
+  }
+
+  #challenge(resource: Resource): SignInChallenge {
+    return signInChallenge(this.#requirements, this.#parts.watch.offers(), resource, {
+      nowMs: this.#options.clock.nowMs(),
+      nonce: this.#options.ids.hex(NONCE_BYTES),
+    });
+  }
+
+  #requireRails(): void {
+    if (!this.isConfigured) {
+      throw new Fault('X402_NOT_CONFIGURED', {
+        body: {
+          error: 'X402_NOT_CONFIGURED',
+          message: 'Wallet payments are not configured on this server, use an API key',
+        },
+        canRetry: false,
+      });
+    }
+  }
+}

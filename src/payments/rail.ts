@@ -1,0 +1,80 @@
+/**
+ * What the top-up machine asks of a chain. A rail reads and checks payments, sends them, and, above
+ * all, tells from the chain alone whether a payment has arrived, whoever sent it.
+ */
+import type { Envelope } from './envelope.ts';
+import type { SignedPayment } from './payment.ts';
+import type { RailOffer } from './requirements.ts';
+
+/** The check of a signed payment before it is sent. */
+export type Verdict =
+  | { readonly kind: 'valid' }
+  /** The payment itself is bad; nothing can have moved. */
+  | { readonly kind: 'rejected'; readonly reason: string }
+  /** The check cannot tell: it may have been paid already, or the chain did not answer. */
+  | { readonly kind: 'unclear'; readonly reason: string };
+
+/** What the chain shows about a payment. Rejecting means that the chain could not be asked. */
+export type Evidence =
+  | { readonly kind: 'paid'; readonly transaction: string }
+  /** It can never be paid any more. */
+  | { readonly kind: 'final'; readonly reason: string }
+  /** Not paid so far, and it still can be. */
+  | { readonly kind: 'open'; readonly attempt: 'none' | 'waiting' | 'unseen' | 'reverted' };
+
+/** What is known of an attempt, from the journal. */
+export interface Attempt {
+  readonly transaction: string | undefined;
+  readonly raw: string | undefined;
+  /** Height of the chain when the payment was first seen. */
+  readonly startHeight: bigint;
+  /** EVM: Unix seconds of `validBefore`. Solana: last block height at which it can land. */
+  readonly expiresAt: bigint;
+}
+
+/** Writes the id and the bytes of a transaction before it is sent; throws to stop the sending. */
+export type Journal = (key: string, transaction: string, raw: string) => Promise<void>;
+
+export interface RailHealth {
+  readonly network: string;
+  /** Whether payments can be settled here now. */
+  readonly isReady: boolean;
+  readonly problems: readonly string[];
+  /** Address and native balance (smallest unit) of the key that pays fees, where there is one. */
+  readonly gasAddress: string | undefined;
+  readonly gasBalance: bigint | undefined;
+}
+
+/** A refund under way: what was signed, in a text of the rail's own. */
+export interface RefundAuthorization {
+  readonly text: string;
+  readonly startHeight: bigint;
+  readonly expiresAt: bigint;
+}
+
+export interface Rail {
+  readonly network: string;
+  readonly offer: RailOffer;
+  /** Shape and content of the inner payload. Throws a 400 Fault. */
+  read(envelope: Envelope): Promise<SignedPayment>;
+  /** The same for a payment that was accepted before: today's limits do not apply to it. */
+  reread(envelope: Envelope): Promise<SignedPayment>;
+  verify(payment: SignedPayment): Promise<Verdict>;
+  /** Height and expiry to journal with a new payment. */
+  position(payment: SignedPayment): Promise<{ startHeight: bigint; expiresAt: bigint }>;
+  /** Journals, sends and waits. What came of it is asked with `findPayment`. */
+  settle(payment: SignedPayment, journal: Journal): Promise<void>;
+  findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence>;
+  /** Sends journaled bytes again. `dead`: they can never land, a new transaction is needed. */
+  rebroadcast(raw: string): Promise<'sent' | 'dead'>;
+  health(): Promise<RailHealth>;
+  /** `undefined` where no refund key is configured. */
+  readonly refunds: RefundRail | undefined;
+}
+
+export interface RefundRail {
+  /** Signs a transfer to a wallet that can happen at most once. */
+  authorize(refundId: string, wallet: string, amountUnits: bigint): Promise<RefundAuthorization>;
+  send(text: string, journal: Journal): Promise<void>;
+  find(text: string, attempt: Attempt): Promise<Evidence>;
+}

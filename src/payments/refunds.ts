@@ -1,0 +1,262 @@
+/**
+ * Refunds of unused credit to the wallet that paid: debited in the ledger in the database
+ * transaction that opens the row, signed once as a transfer that can happen at most once, found on
+ * the chain as top-ups are. A refund that can never arrive any more is credited back.
+ *
+ * States: open -> sent(transaction) -> paid | failed.
+ */
+import { SECOND_MS } from '../kernel/clock.ts';
+import type { Clock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import type { Ids } from '../kernel/ids.ts';
+import type { Log } from '../kernel/log.ts';
+import type { Nano } from '../kernel/money.ts';
+import { chainReason } from './chain-reason.ts';
+import type { Queryable, Store } from '../store/store.ts';
+import { nanoToUnits, unitsToNano } from './networks.ts';
+import { walletIdentity, walletKind } from './addresses.ts';
+import type { Evidence, Rail, RefundRail } from './rail.ts';
+
+/** What the ledger is told about a refund; it posts inside `tx` and gives the new balance. */
+export interface RefundEntry {
+  readonly wallet: string;
+  readonly amountNano: Nano;
+  readonly refundId: string;
+}
+
+/** Throws a Fault (`INSUFFICIENT_BALANCE`) when the credit does not cover it. */
+export type RefundPosting = (tx: Queryable, entry: RefundEntry) => Promise<Nano>;
+
+export interface RefundOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly owner: string;
+  readonly rails: ReadonlyMap<string, Rail>;
+  readonly debit: RefundPosting;
+  /** Takes the debit back after a refund that can never arrive. */
+  readonly restore: RefundPosting;
+  readonly settleWaitMs: number;
+  readonly pollMs: number;
+  readonly leaseMs: number;
+}
+
+export interface RefundState {
+  readonly refundId: string;
+  readonly wallet: string;
+  readonly amountNano: Nano;
+  readonly state: 'open' | 'sent' | 'paid' | 'failed';
+  readonly transaction: string | undefined;
+  readonly failure: string | undefined;
+}
+
+interface RefundRow {
+  readonly refund_id: string;
+  readonly network: string;
+  readonly wallet: string;
+  readonly amount_units: bigint;
+  readonly state: RefundState['state'];
+  readonly authorization_text: string;
+  readonly tx_id: string | null;
+  readonly raw_tx: string | null;
+  readonly start_height: bigint;
+  readonly expires_at: bigint;
+  readonly failure: string | null;
+}
+
+const RECHECK_MS = 15 * SECOND_MS;
+const SWEEP_ROWS = 20;
+
+export class Refunds {
+  readonly #options: RefundOptions;
+
+  constructor(options: RefundOptions) {
+    this.#options = options;
+  }
+
+  /** Pays credit back. Fractions of a token unit stay as credit. Throws a Fault when nothing was debited. */
+  async refund(address: string, amountNano: Nano): Promise<RefundState> {
+    const { store, clock, ids, debit, owner, leaseMs } = this.#options;
+    if (walletKind(address) === undefined) {
+      throw new Fault('INVALID_REQUEST', {
+        message: 'The wallet must be an EVM or a Solana address',
+      });
+    }
+    const wallet = walletIdentity(address);
+    const { rail, refunds } = this.#railOf(wallet);
+    const units = nanoToUnits(amountNano);
+    if (units <= 0n)
+      throw new Fault('INVALID_AMOUNT', { message: 'The refund must be at least one token unit' });
+    const refundId = `refund-${ids.uuid()}`;
+    const signed = await refunds.authorize(refundId, wallet, units);
+    const nowMs = clock.nowMs();
+    await store.transaction(async (tx) => {
+      await debit(tx, { wallet, amountNano: unitsToNano(units), refundId });
+      await tx.query(
+        `INSERT INTO payments_refund (refund_id, network, wallet, amount_units, state,
+           authorization_text, start_height, expires_at, lease_owner, lease_until_ms, next_check_ms,
+           created_ms, updated_ms)
+         VALUES ($1, $2, $3, $4, 'open', $5, $6, $7, $8, $9, $10, $10, $10)`,
+        [
+          refundId,
+          rail.network,
+          wallet,
+          units,
+          signed.text,
+          signed.startHeight,
+          signed.expiresAt,
+          owner,
+          nowMs + leaseMs + this.#options.settleWaitMs,
+          nowMs,
+        ],
+      );
+    });
+    await this.#work(refundId, refunds, true);
+    return await this.state(refundId);
+  }
+
+  /** Throws a Fault for an unknown refund. */
+  async state(refundId: string): Promise<RefundState> {
+    const row = await this.#find(refundId);
+    if (row === undefined) throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'No such refund' });
+    return {
+      refundId,
+      wallet: row.wallet,
+      amountNano: unitsToNano(row.amount_units),
+      state: row.state,
+      transaction: row.tx_id ?? undefined,
+      failure: row.failure ?? undefined,
+    };
+  }
+
+  /** Finishes refunds that were left behind. */
+  async sweep(): Promise<void> {
+    const { store, clock, owner, leaseMs } = this.#options;
+    const nowMs = clock.nowMs();
+    const due = await store.query<RefundRow>(
+      `SELECT * FROM payments_refund WHERE state IN ('open', 'sent') AND next_check_ms <= $1
+         AND (lease_owner IS NULL OR lease_until_ms < $1) ORDER BY next_check_ms LIMIT $2`,
+      [nowMs, SWEEP_ROWS],
+    );
+    for (const row of due) {
+      const refunds = this.#options.rails.get(row.network)?.refunds;
+      if (refunds === undefined) continue;
+      const leased = await store.query(
+        `UPDATE payments_refund SET lease_owner = $2, lease_until_ms = $3
+         WHERE refund_id = $1 AND state IN ('open', 'sent')
+           AND (lease_owner IS NULL OR lease_until_ms < $4) RETURNING refund_id`,
+        [row.refund_id, owner, nowMs + leaseMs, nowMs],
+      );
+      if (leased.length === 1) await this.#work(row.refund_id, refunds, false);
+    }
+  }
+
+  /** Looks, sends what is not under way, looks again; ends the row or leaves it to the sweep. */
+  async #work(refundId: string, refunds: RefundRail, wait: boolean): Promise<void> {
+    const { clock, log, settleWaitMs, pollMs } = this.#options;
+    const deadlineMs = clock.monotonicMs() + (wait ? settleWaitMs : 0);
+    for (let round = 0; ; round += 1) {
+      const row = await this.#find(refundId);
+      if (row === undefined || row.state === 'paid' || row.state === 'failed') return;
+      const evidence = await this.#look(row, refunds);
+      if (evidence?.kind === 'paid') return await this.#finish(row, evidence.transaction);
+      if (evidence?.kind === 'final') return await this.#giveUp(row, evidence.reason);
+      if (evidence?.kind === 'open' && evidence.attempt !== 'waiting' && round === 0) {
+        try {
+          await refunds.send(row.authorization_text, async (id, transaction, raw) => {
+            await this.#journal(id, transaction, raw);
+          });
+        } catch (error) {
+          // A lost reply or a refusal: the chain tells which, now or at the next sweep.
+          log.warn({ reason: chainReason(error), refundId }, 'a refund gave no answer');
+        }
+        continue;
+      }
+      if (clock.monotonicMs() >= deadlineMs) return await this.#leave(refundId);
+      await clock.sleep(pollMs);
+    }
+  }
+
+  async #look(row: RefundRow, refunds: RefundRail): Promise<Evidence | undefined> {
+    try {
+      return await refunds.find(row.authorization_text, {
+        transaction: row.tx_id ?? undefined,
+        raw: row.raw_tx ?? undefined,
+        startHeight: row.start_height,
+        expiresAt: row.expires_at,
+      });
+    } catch (error) {
+      // Not knowing is no answer: the sweep asks again.
+      this.#options.log.warn(
+        { reason: chainReason(error) },
+        'the chain could not be asked about a refund',
+      );
+      return undefined;
+    }
+  }
+
+  async #journal(refundId: string, transaction: string, raw: string): Promise<void> {
+    const { store, clock, owner } = this.#options;
+    const rows = await store.query(
+      `UPDATE payments_refund SET state = 'sent', tx_id = $2, raw_tx = $3, updated_ms = $4
+       WHERE refund_id = $1 AND state IN ('open', 'sent') AND lease_owner = $5 RETURNING refund_id`,
+      [refundId, transaction, raw, clock.nowMs(), owner],
+    );
+    if (rows.length !== 1) throw new Error('the refund was taken over by another process');
+  }
+
+  async #finish(row: RefundRow, transaction: string): Promise<void> {
+    await this.#options.store.query(
+      `UPDATE payments_refund SET state = 'paid', tx_id = $2, lease_owner = NULL, updated_ms = $3
+       WHERE refund_id = $1 AND state IN ('open', 'sent')`,
+      [row.refund_id, transaction, this.#options.clock.nowMs()],
+    );
+    this.#options.log.info({ refundId: row.refund_id, transaction }, 'a refund has arrived');
+  }
+
+  async #giveUp(row: RefundRow, reason: string): Promise<void> {
+    const { store, clock, restore, log } = this.#options;
+    await store.transaction(async (tx) => {
+      const rows = await tx.query(
+        `UPDATE payments_refund SET state = 'failed', failure = $2, lease_owner = NULL, updated_ms = $3
+         WHERE refund_id = $1 AND state IN ('open', 'sent') RETURNING refund_id`,
+        [row.refund_id, reason, clock.nowMs()],
+      );
+      if (rows.length === 0) return;
+      const { wallet, refund_id: refundId } = row;
+      await restore(tx, { wallet, refundId, amountNano: unitsToNano(row.amount_units) });
+    });
+    log.warn({ refundId: row.refund_id, reason }, 'a refund has failed and was credited back');
+  }
+
+  async #leave(refundId: string): Promise<void> {
+    const { store, clock, owner } = this.#options;
+    await store.query(
+      `UPDATE payments_refund SET lease_owner = NULL, lease_until_ms = 0, next_check_ms = $2
+       WHERE refund_id = $1 AND lease_owner = $3`,
+      [refundId, clock.nowMs() + RECHECK_MS, owner],
+    );
+  }
+
+  async #find(refundId: string): Promise<RefundRow | undefined> {
+    const rows = await this.#options.store.query<RefundRow>(
+      'SELECT * FROM payments_refund WHERE refund_id = $1',
+      [refundId],
+    );
+    return rows[0];
+  }
+
+  #railOf(wallet: string): { rail: Rail; refunds: RefundRail } {
+    const family = wallet.startsWith('0x') ? 'eip155:' : 'solana:';
+    for (const rail of this.#options.rails.values()) {
+      if (rail.network.startsWith(family) && rail.refunds !== undefined) {
+        return { rail, refunds: rail.refunds };
+      }
+    }
+    throw new Fault('X402_NOT_CONFIGURED', {
+      message:
+        'Refunds to this kind of wallet need a refund key and a gas key in the configuration',
+    });
+  }
+}

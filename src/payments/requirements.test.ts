@@ -1,0 +1,148 @@
+/** The 402 objects: shapes for stock clients, one configured origin, and their size. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { decodePaymentRequiredHeader } from '@x402/core/http';
+import { PaymentRequiredV2Schema } from '@x402/core/schemas';
+import { usdToNano } from '../kernel/money.ts';
+import { BASE, SOLANA } from './networks.ts';
+import {
+  discoveryAnswer,
+  insufficientAnswer,
+  signInChallenge,
+  topUpAnswer,
+  versionOneBody,
+  wellKnownManifest,
+} from './requirements.ts';
+import type { RailOffer, RequirementOptions } from './requirements.ts';
+
+const options: RequirementOptions = {
+  publicUrl: 'https://api.example.com',
+  basePath: '/api/v1',
+  serviceName: 'svc',
+  docsUrl: 'https://api.example.com/docs',
+  keysUrl: 'https://api.example.com/console',
+  amounts: {
+    minimumTopUp: usdToNano(5),
+    suggestedTopUp: usdToNano(10),
+    maximumTopUp: usdToNano(10_000),
+    minimumBalance: usdToNano('0.1'),
+  },
+  maxTimeoutSeconds: 300,
+};
+const offers: RailOffer[] = [
+  {
+    network: BASE,
+    asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+    payTo: '0x1111111111111111111111111111111111111111',
+    extra: { name: 'USD Coin', version: '2' },
+  },
+  {
+    network: SOLANA,
+    asset: 'EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v',
+    payTo: 'So11111111111111111111111111111111111111112',
+    extra: {
+      name: 'USD Coin',
+      version: '2',
+      feePayer: 'Vote111111111111111111111111111111111111111',
+    },
+  },
+];
+const resource = { path: '/api/v1/chat/completions', description: 'Chat completions' };
+const moment = { nowMs: Date.UTC(2026, 10, 21), nonce: 'ab'.repeat(16) };
+const challenge = signInChallenge(options, offers, resource, moment);
+
+/** Header name, separator and value as they travel. */
+const sizeBytes = (header: string): number => `PAYMENT-REQUIRED: ${header}\r\n`.length;
+
+describe('payment required', () => {
+  test('the discovery answer is valid for stock clients and under 4 KB', () => {
+    const { body, header } = discoveryAnswer(options, offers, resource, challenge);
+    const decoded = decodePaymentRequiredHeader(header);
+    assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
+    assert.ok(sizeBytes(header) < 4_096, `${sizeBytes(header)} bytes`);
+    assert.deepEqual(
+      decoded.accepts.map(({ network, amount, payTo }) => [network, amount, payTo]),
+      [
+        [BASE, '10000000', offers[0]?.payTo],
+        [SOLANA, '10000000', offers[1]?.payTo],
+      ],
+    );
+    const { authOptions, ...rest } = body;
+    assert.deepEqual(rest, decoded);
+    assert.deepEqual(Object.keys(authOptions as object), ['apiKey', 'x402Wallet']);
+  });
+
+  test('the challenge lists eip191 before eip1271 and lasts five minutes', () => {
+    assert.deepEqual(challenge.supportedChains, [
+      { chainId: BASE, type: 'eip191' },
+      { chainId: BASE, type: 'eip1271' },
+      { chainId: SOLANA, type: 'ed25519' },
+    ]);
+    assert.equal(challenge.info.domain, 'api.example.com');
+    assert.equal(challenge.info.uri, 'https://api.example.com/api/v1/chat/completions');
+    assert.equal(
+      Date.parse(challenge.info.expirationTime) - Date.parse(challenge.info.issuedAt),
+      300_000,
+    );
+  });
+
+  test('the top-up answer asks the minimum and has the same JSON in header and body', () => {
+    const { body, header } = topUpAnswer(options, offers, resource, challenge);
+    const decoded = decodePaymentRequiredHeader(header);
+    assert.deepEqual(decoded, body);
+    assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
+    assert.ok(sizeBytes(header) < 4_096, `${sizeBytes(header)} bytes`);
+    assert.ok(decoded.accepts.every((entry) => entry.amount === '5000000'));
+  });
+
+  test('the insufficient-credit body has every field of the specification', () => {
+    const credit = { balance: usdToNano('0.05'), needed: usdToNano('0.1') };
+    const { body, header } = insufficientAnswer(options, offers, resource, challenge, credit);
+    assert.ok(PaymentRequiredV2Schema.safeParse(decodePaymentRequiredHeader(header)).success);
+    const { message, topUpInstructions, siwxChallenge, ...rest } = body;
+    assert.deepEqual(rest, {
+      error: 'Payment required',
+      code: 'PAYMENT_REQUIRED',
+      reason: 'insufficient_balance',
+      currentBalanceUsd: 0.05,
+      minimumBalanceUsd: 0.1,
+      description: 'Chat completions',
+      suggestedTopUpUsd: 10,
+      minimumTopUpUsd: 5,
+      supportedTokens: ['USDC'],
+      supportedChains: ['base', 'solana'],
+    });
+    assert.equal(typeof message, 'string');
+    assert.deepEqual(siwxChallenge, challenge);
+    const { step1, step2, step3, ...instructions } = topUpInstructions as Record<string, unknown>;
+    for (const step of [step1, step2, step3]) assert.equal(typeof step, 'string');
+    assert.deepEqual(instructions, {
+      receiverWallet: offers[0]?.payTo,
+      tokenAddress: offers[0]?.asset,
+      tokenDecimals: 6,
+      network: BASE,
+      minimumAmountUsd: 5,
+    });
+  });
+
+  test('the version 1 body carries slugs and maxAmountRequired', () => {
+    const body = versionOneBody(options, offers, resource, options.amounts.minimumTopUp);
+    const accepts = body['accepts'] as Record<string, unknown>[];
+    assert.equal(body['x402Version'], 1);
+    assert.deepEqual(
+      accepts.map((entry) => [entry['network'], entry['maxAmountRequired']]),
+      [
+        ['base', '5000000'],
+        ['solana', '5000000'],
+      ],
+    );
+  });
+
+  test('the manifest names the receivers and the paid endpoints of the configured origin', () => {
+    const manifest = wellKnownManifest(options, offers, [resource]);
+    assert.equal(manifest['origin'], 'https://api.example.com');
+    assert.equal(manifest['topUp'], 'https://api.example.com/api/v1/x402/top-up');
+    assert.equal((manifest['resources'] as unknown[]).length, 1);
+    assert.doesNotMatch(JSON.stringify(manifest), /localhost|127\.0\.0\.1/);
+  });
+});

@@ -1,0 +1,16 @@
+/**
+ * The part of the native `secp256k1` package that payments use; the package brings no types.
+ */
+declare module 'secp256k1' {
+  interface Secp256k1 {
+    /** The public key that made a signature; throws when there is none. */
+    ecdsaRecover(
+      signature: Uint8Array,
+      recovery: number,
+      digest: Uint8Array,
+      compressed: boolean,
+    ): Uint8Array;
+  }
+  const secp256k1: Secp256k1;
+  export default secp256k1;
+}

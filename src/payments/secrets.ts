@@ -1,0 +1,30 @@
+/**
+ * Secrets that every process of the service must share and nobody needs to choose: made once, kept
+ * in the database. Whoever inserts first decides; the others read it.
+ */
+import type { Store } from '../store/store.ts';
+
+/** The secret of that name; `make` is called when there may be none yet. */
+export async function sharedSecret(
+  store: Store,
+  name: string,
+  make: () => string,
+): Promise<string> {
+  const found = await readSecret(store, name);
+  if (found !== undefined) return found;
+  await store.query(
+    'INSERT INTO payments_secret (name, secret) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING',
+    [name, make()],
+  );
+  const secret = await readSecret(store, name);
+  if (secret === undefined) throw new Error(`the secret ${name} could not be stored`);
+  return secret;
+}
+
+async function readSecret(store: Store, name: string): Promise<string | undefined> {
+  const rows = await store.query<{ secret: string }>(
+    'SELECT secret FROM payments_secret WHERE name = $1',
+    [name],
+  );
+  return rows[0]?.secret;
+}

@@ -1,0 +1,86 @@
+/**
+ * What the payments noun is told, in plain values. The `payments` section of the configuration has
+ * this shape; the noun does not import it, so that it can be built without a file.
+ */
+import { usdToNano } from '../kernel/money.ts';
+import type { Nano } from '../kernel/money.ts';
+
+export interface BaseSettings {
+  readonly network: 'eip155:8453' | 'eip155:84532';
+  readonly payTo: string;
+  readonly rpcUrl: string;
+  readonly gasKey?: string | undefined;
+  readonly refundKey?: string | undefined;
+  readonly asset?: string | undefined;
+  readonly maxGas: number;
+  readonly maxFeeGwei: number;
+  readonly warnBelowEth: number;
+}
+
+export interface SolanaSettings {
+  readonly network:
+    | 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp'
+    | 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
+  readonly payTo: string;
+  readonly rpcUrl: string;
+  readonly feePayerKey?: string | undefined;
+  readonly refundKey?: string | undefined;
+  readonly asset?: string | undefined;
+  readonly maxPriorityFeeMicroLamports: number;
+  readonly maxComputeUnits: number;
+  readonly warnBelowSol: number;
+}
+
+interface FacilitatorSettings {
+  readonly url?: string | undefined;
+  readonly authorization?: string | undefined;
+  readonly timeoutSeconds: number;
+  readonly expose: boolean;
+}
+
+export interface StakingSettings {
+  readonly rpcUrl: string;
+  readonly contract: string;
+  readonly function: string;
+  readonly decimals: number;
+  readonly usdPerUnit: number;
+  readonly cacheSeconds: number;
+}
+
+export interface PaymentSettings {
+  readonly minimumTopUpUsd: number;
+  readonly suggestedTopUpUsd: number;
+  readonly maximumTopUpUsd: number;
+  /** Credit that a wallet needs to start a request; the `limits` section holds it for all callers. */
+  readonly minimumBalanceUsd: number;
+  readonly maxTimeoutSeconds: number;
+  readonly settleWaitSeconds: number;
+  readonly sessionMinutes: number;
+  readonly receipts: boolean;
+  readonly base?: BaseSettings | undefined;
+  readonly solana?: SolanaSettings | undefined;
+  readonly facilitator: FacilitatorSettings;
+  readonly staking?: StakingSettings | undefined;
+}
+
+export interface Amounts {
+  readonly minimumTopUp: Nano;
+  readonly suggestedTopUp: Nano;
+  readonly maximumTopUp: Nano;
+  readonly minimumBalance: Nano;
+}
+
+/** The amounts as integers; throws a RangeError for an impossible order of them. */
+export function readAmounts(settings: PaymentSettings): Amounts {
+  const amounts = {
+    minimumTopUp: usdToNano(settings.minimumTopUpUsd),
+    suggestedTopUp: usdToNano(settings.suggestedTopUpUsd),
+    maximumTopUp: usdToNano(settings.maximumTopUpUsd),
+    minimumBalance: usdToNano(settings.minimumBalanceUsd),
+  };
+  const { minimumTopUp, suggestedTopUp, maximumTopUp } = amounts;
+  if (minimumTopUp > suggestedTopUp || suggestedTopUp > maximumTopUp) {
+    throw new RangeError('payments: minimumTopUpUsd <= suggestedTopUpUsd <= maximumTopUpUsd');
+  }
+  return amounts;
+}

@@ -1,0 +1,110 @@
+/**
+ * Signing in with a wallet: a header in, the identity of the wallet out, once.
+ *
+ * Invariant: a proof is accepted at most once, only for the configured domain and chains, and only
+ * while it is fresh. Everything that a caller can send ends in an accepted wallet or in a Fault.
+ */
+import type { Clock } from '../../kernel/clock.ts';
+import { Fault } from '../../kernel/faults.ts';
+import type { Log } from '../../kernel/log.ts';
+import { chainReason } from '../chain-reason.ts';
+import type { Store } from '../../store/store.ts';
+import { SignInNonces } from './nonces.ts';
+import { readProof, refuseSignIn } from './proof.ts';
+import { checkRules, nonceExpiryMs } from './rules.ts';
+import { isSignedByContract, isSignedByKey } from './signatures.ts';
+import type { ContractSignatureCheck } from './signatures.ts';
+
+export type { ContractSignatureCheck } from './signatures.ts';
+
+export interface SignInOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** The configured public origin; its host and port are the domain that wallets sign. */
+  readonly publicUrl: string;
+  /** CAIP-2 chains on which sign-in is allowed. */
+  readonly chains: readonly string[];
+  /** Without it contract wallets cannot sign in. */
+  readonly isContractSignature: ContractSignatureCheck | undefined;
+}
+
+export interface SignedInWallet {
+  /** Lower-case EVM address, or base58 Solana address. */
+  readonly wallet: string;
+  /** CAIP-2. */
+  readonly chain: string;
+}
+
+/** Contract checks cost a chain call each; more at once are refused, not queued. */
+const MAX_CONTRACT_CHECKS = 32;
+
+export class SignIn {
+  readonly #options: SignInOptions;
+  readonly #domain: string;
+  readonly #chains: ReadonlySet<string>;
+  readonly #nonces: SignInNonces;
+  #contractChecks = 0;
+
+  constructor(options: SignInOptions) {
+    this.#options = options;
+    this.#domain = new URL(options.publicUrl).host;
+    this.#chains = new Set(options.chains);
+    this.#nonces = new SignInNonces(options.store, options.clock);
+  }
+
+  /** Verifies and uses up a proof. Throws a Fault with an `X402_SIGN_IN_*` code, or 503 when a contract wallet cannot be asked. */
+  async verify(header: string): Promise<SignedInWallet> {
+    const proof = readProof(header);
+    const wallet = checkRules(proof, {
+      domain: this.#domain,
+      chains: this.#chains,
+      nowMs: this.#options.clock.nowMs(),
+    });
+    const isSigned =
+      (await isSignedByKey(wallet, proof.text, proof.signature)) ||
+      (await this.#isSignedByContract(wallet, proof.text, proof.signature));
+    if (!isSigned) throw refuseSignIn('INVALID_SIGNATURE');
+    // The nonce is used up only by a valid signature: nobody can burn another wallet's nonces.
+    const isFirstUse = await this.#nonces.consume(
+      wallet,
+      proof.message.nonce,
+      nonceExpiryMs(proof),
+    );
+    if (!isFirstUse) throw refuseSignIn('NONCE_REUSED');
+    return { wallet, chain: proof.chain };
+  }
+
+  /** Deletes nonces that cannot be presented again. */
+  async prune(): Promise<void> {
+    await this.#nonces.prune();
+  }
+
+  async #isSignedByContract(wallet: string, text: string, signature: string): Promise<boolean> {
+    const check = this.#options.isContractSignature;
+    if (check === undefined || !wallet.startsWith('0x')) return false;
+    if (this.#contractChecks >= MAX_CONTRACT_CHECKS) {
+      throw new Fault('SERVICE_UNAVAILABLE', {
+        message: 'Too many contract wallets are signing in, try again shortly',
+        retryAfterSeconds: 1,
+      });
+    }
+    this.#contractChecks += 1;
+    try {
+      return await isSignedByContract(wallet, text, signature, check);
+    } catch (error) {
+      // The chain could not be asked: the proof is neither good nor bad.
+      this.#options.log.warn(
+        { reason: chainReason(error) },
+        'a contract wallet could not be asked',
+      );
+      throw new Fault('SERVICE_UNAVAILABLE', {
+        message: 'The chain could not be asked about the contract wallet, try again shortly',
+        retryAfterSeconds: 5,
+        cause: chainReason(error),
+      });
+    } finally {
+      this.#contractChecks -= 1;
+    }
+  }
+}

@@ -1,0 +1,126 @@
+/**
+ * The signature of a sign-in text. EVM: native secp256k1 recovery (an EOA needs no chain call),
+ * then, only when that does not give the address, the contract check that was handed in.
+ * Solana: Ed25519 of `node:crypto`, which by itself accepts forgeries under small-order keys, so
+ * those keys are refused first. Malformed signatures are `false`, never an exception.
+ */
+import { createPublicKey, verify } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
+
+import secp256k1 from 'secp256k1';
+
+import { base58Decode } from '../base58.ts';
+import { keccak256 } from '../keccak.ts';
+
+/** Asks the contract at an address (EIP-1271, or ERC-6492 before it is deployed); rejects when the chain cannot be asked. */
+export type ContractSignatureCheck = (question: {
+  readonly address: `0x${string}`;
+  readonly hash: `0x${string}`;
+  readonly signature: `0x${string}`;
+}) => Promise<boolean>;
+
+const HEX_SIGNATURE = /^0x(?:[0-9a-fA-F]{2})+$/;
+const EOA_SIGNATURE_BYTES = 65;
+const ED25519_SIGNATURE_BYTES = 64;
+
+/** The EIP-191 digest of a text. */
+function personalMessageHash(text: string): Buffer {
+  const bytes = Buffer.from(text, 'utf8');
+  const prefix = `\u0019Ethereum Signed Message:\n${bytes.length}`;
+  return keccak256(Buffer.concat([Buffer.from(prefix, 'latin1'), bytes]));
+}
+
+/** The lower-case address that signed a digest, or `undefined` when the signature is not one. */
+function recoverAddress(digest: Uint8Array, signature: Uint8Array): string | undefined {
+  if (signature.length !== EOA_SIGNATURE_BYTES) return undefined;
+  const v = signature[64] ?? 0;
+  const recovery = v >= 27 ? v - 27 : v;
+  if (recovery > 1) return undefined;
+  try {
+    const key = secp256k1.ecdsaRecover(signature.subarray(0, 64), recovery, digest, false);
+    return `0x${keccak256(key.subarray(1)).toString('hex', 12)}`;
+  } catch {
+    // The library throws on values that no key can have produced.
+    return undefined;
+  }
+}
+
+/** Whether the wallet signed the text with its own key; under 0.1 ms of the event loop. */
+export async function isSignedByKey(
+  wallet: string,
+  text: string,
+  signature: string,
+): Promise<boolean> {
+  if (!wallet.startsWith('0x')) return await isSignedBySolana(wallet, text, signature);
+  if (!HEX_SIGNATURE.test(signature)) return false;
+  const bytes = Buffer.from(signature.slice(2), 'hex');
+  return recoverAddress(personalMessageHash(text), bytes) === wallet;
+}
+
+/** Whether the contract wallet accepts the signature of the text. */
+export async function isSignedByContract(
+  wallet: string,
+  text: string,
+  signature: string,
+  check: ContractSignatureCheck,
+): Promise<boolean> {
+  if (!HEX_SIGNATURE.test(signature)) return false;
+  return await check({
+    address: wallet as `0x${string}`, // an EVM identity, checked by the caller
+    hash: `0x${personalMessageHash(text).toString('hex')}`,
+    signature: signature as `0x${string}`, // matched HEX_SIGNATURE
+  });
+}
+
+async function isSignedBySolana(wallet: string, text: string, signature: string): Promise<boolean> {
+  const publicKey = base58Decode(wallet, 32);
+  const bytes = decodeSolanaSignature(signature);
+  if (publicKey?.length !== 32 || bytes === undefined || isSmallOrder(publicKey)) return false;
+  try {
+    const key = createPublicKey({
+      format: 'jwk',
+      key: { kty: 'OKP', crv: 'Ed25519', x: publicKey.toString('base64url') },
+    });
+    return await verifyOffLoop(Buffer.from(text, 'utf8'), key, bytes);
+  } catch {
+    // A key that is no point of the curve.
+    return false;
+  }
+}
+
+/** With a callback the check runs on the thread pool: 0.1 ms that the event loop keeps. */
+async function verifyOffLoop(text: Buffer, key: KeyObject, signature: Buffer): Promise<boolean> {
+  return await new Promise((resolve, reject) => {
+    verify(null, text, key, signature, (error, isValid) => {
+      if (error === null) resolve(isValid);
+      else reject(error);
+    });
+  });
+}
+
+/** Wallets send base58; some libraries base64. 64 bytes decide which it was. */
+function decodeSolanaSignature(signature: string): Buffer | undefined {
+  const base58 = base58Decode(signature, ED25519_SIGNATURE_BYTES);
+  if (base58?.length === ED25519_SIGNATURE_BYTES) return base58;
+  if (!/^[A-Za-z0-9+/_-]{86}(==)?$/.test(signature)) return undefined;
+  const base64 = Buffer.from(signature, 'base64');
+  return base64.length === ED25519_SIGNATURE_BYTES ? base64 : undefined;
+}
+
+/** The y coordinates (little endian, sign bit cleared) of all points of order 1, 2, 4 and 8. */
+const SMALL_ORDER = new Set([
+  '0000000000000000000000000000000000000000000000000000000000000000',
+  '0100000000000000000000000000000000000000000000000000000000000000',
+  '26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05',
+  'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a',
+  'ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f',
+  'edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f',
+  'eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f',
+]);
+
+/** Whether anybody could sign in this key's name. */
+export function isSmallOrder(publicKey: Uint8Array): boolean {
+  const masked = Buffer.from(publicKey);
+  masked[31] = (masked[31] ?? 0) & 0x7f;
+  return SMALL_ORDER.has(masked.toString('hex'));
+}

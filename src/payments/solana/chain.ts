@@ -1,0 +1,110 @@
+/**
+ * Solana as payments see it: JSON-RPC over the kit's client, with a time limit for each call.
+ * Transactions are handled as base64 wire bytes; their id is the fee payer's signature.
+ */
+import { createHash } from 'node:crypto';
+import { createSolanaRpc, getBase58Decoder, getTransactionDecoder, signature } from '@solana/kit';
+import type { Address, Base64EncodedWireTransaction, Transaction } from '@solana/kit';
+
+const RPC_TIMEOUT_MS = 10_000;
+
+export type SolanaRpc = ReturnType<typeof createSolanaRpc>;
+
+/** What the cluster says of a transaction id. */
+export type SignatureStatus = 'unknown' | 'seen' | 'confirmed' | 'failed';
+
+export class SolanaChain {
+  readonly rpc: SolanaRpc;
+
+  constructor(rpcUrl: string) {
+    this.rpc = createSolanaRpc(rpcUrl);
+  }
+
+  async status(transaction: string): Promise<SignatureStatus> {
+    const { value } = await this.rpc
+      .getSignatureStatuses([signature(transaction)], { searchTransactionHistory: true })
+      .send(timeLimit());
+    const entry = value[0];
+    if (entry === null || entry === undefined) return 'unknown';
+    const level = entry.confirmationStatus;
+    if (level !== 'confirmed' && level !== 'finalized') return 'seen';
+    return entry.err === null ? 'confirmed' : 'failed';
+  }
+
+  /** Height of the newest block that cannot be forked away any more, or is confirmed. */
+  async height(commitment: 'confirmed' | 'finalized'): Promise<bigint> {
+    return await this.rpc.getBlockHeight({ commitment }).send(timeLimit());
+  }
+
+  async send(wire: string): Promise<void> {
+    await this.rpc
+      .sendTransaction(wire as Base64EncodedWireTransaction, {
+        encoding: 'base64',
+        skipPreflight: true,
+        preflightCommitment: 'confirmed',
+      })
+      .send(timeLimit());
+  }
+
+  async balance(owner: Address): Promise<bigint> {
+    const { value } = await this.rpc
+      .getBalance(owner, { commitment: 'confirmed' })
+      .send(timeLimit());
+    return value;
+  }
+
+  async accountExists(account: Address): Promise<boolean> {
+    const { value } = await this.rpc
+      .getAccountInfo(account, { encoding: 'base64', commitment: 'confirmed' })
+      .send(timeLimit());
+    return value !== null;
+  }
+
+  async latestBlockhash(): Promise<{ blockhash: string; lastValidBlockHeight: bigint }> {
+    const { value } = await this.rpc
+      .getLatestBlockhash({ commitment: 'finalized' })
+      .send(timeLimit());
+    return value;
+  }
+
+  /** Ids of the newest transactions that touched an account, newest first. */
+  async recentIds(account: Address, limit: number): Promise<readonly string[]> {
+    const entries = await this.rpc
+      .getSignaturesForAddress(account, { limit, commitment: 'confirmed' })
+      .send(timeLimit());
+    return entries.filter((entry) => entry.err === null).map((entry) => entry.signature);
+  }
+
+  /** The wire bytes of a confirmed transaction as base64, or `undefined`. */
+  async wireOf(id: string): Promise<string | undefined> {
+    const found = await this.rpc
+      .getTransaction(signature(id), {
+        encoding: 'base64',
+        commitment: 'confirmed',
+        maxSupportedTransactionVersion: 0,
+      })
+      .send(timeLimit());
+    return found?.transaction[0];
+  }
+}
+
+function timeLimit(): { abortSignal: AbortSignal } {
+  return { abortSignal: AbortSignal.timeout(RPC_TIMEOUT_MS) };
+}
+
+/** Decodes base64 wire bytes. Throws on anything else. */
+export function decodeWire(wire: string): Transaction {
+  return getTransactionDecoder().decode(Buffer.from(wire, 'base64'));
+}
+
+/** Lower-case hex SHA-256 of the message: the same for every set of signatures. */
+export function messageHash(transaction: Transaction): string {
+  return createHash('sha256').update(Uint8Array.from(transaction.messageBytes)).digest('hex');
+}
+
+/** The id: the fee payer's signature as base58. Throws when it has not signed. */
+export function transactionId(transaction: Transaction): string {
+  const first = Object.values(transaction.signatures)[0];
+  if (first === null || first === undefined) throw new Error('The fee payer has not signed');
+  return getBase58Decoder().decode(first);
+}

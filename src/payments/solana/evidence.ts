@@ -1,0 +1,50 @@
+/**
+ * What the cluster shows about a Solana payment. Its id is our fee payer's own signature, known
+ * before it is sent, so one status call decides; under an external facilitator the id is searched
+ * among the newest transactions of the paying account, by the hash of the message.
+ */
+import { address } from '@solana/kit';
+import type { Authorization } from '../payment.ts';
+import type { Attempt, Evidence } from '../rail.ts';
+import { decodeWire, messageHash } from './chain.ts';
+import type { SolanaChain } from './chain.ts';
+
+/** A blockhash is accepted for 150 blocks after its own. */
+export const BLOCKHASH_LIFE_BLOCKS = 150n;
+/** Nodes behind one address differ by some blocks. */
+const EXPIRY_MARGIN_BLOCKS = 32n;
+const SEARCH_LIMIT = 40;
+
+export async function findSolanaPayment(
+  chain: SolanaChain,
+  payment: Extract<Authorization, { kind: 'solana' }>,
+  attempt: Attempt,
+): Promise<Evidence> {
+  // The height first, the status second: unknown after the last valid height is final.
+  const height = await chain.height('finalized');
+  const id = attempt.transaction ?? (await searchId(chain, payment));
+  if (id !== undefined) {
+    const status = await chain.status(id);
+    if (status === 'confirmed') return { kind: 'paid', transaction: id };
+    if (status === 'failed') return { kind: 'final', reason: 'transaction_failed_on_chain' };
+    if (status === 'seen') return { kind: 'open', attempt: 'waiting' };
+  }
+  if (height > attempt.expiresAt + EXPIRY_MARGIN_BLOCKS) {
+    // A node may have forgotten old statuses: the history of the payer's account has the last word.
+    const landed = attempt.transaction === undefined ? undefined : await searchId(chain, payment);
+    if (landed !== undefined) return { kind: 'paid', transaction: landed };
+    return { kind: 'final', reason: 'blockhash_expired' };
+  }
+  return { kind: 'open', attempt: attempt.transaction === undefined ? 'none' : 'unseen' };
+}
+
+async function searchId(
+  chain: SolanaChain,
+  payment: Extract<Authorization, { kind: 'solana' }>,
+): Promise<string | undefined> {
+  for (const id of await chain.recentIds(address(payment.source), SEARCH_LIMIT)) {
+    const wire = await chain.wireOf(id);
+    if (wire !== undefined && messageHash(decodeWire(wire)) === payment.messageHash) return id;
+  }
+  return undefined;
+}

@@ -1,0 +1,293 @@
+/**
+ * The Solana rail: `exact` payments in SPL tokens, checked and co-signed by the official scheme
+ * with a journaled signer, or sent by an external facilitator; found by their status in both.
+ */
+import type { FacilitatorClient } from '@x402/core/server';
+import { SettlementCache, toFacilitatorSvmSigner } from '@x402/svm';
+import type { FacilitatorSvmSigner } from '@x402/svm';
+import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
+import { address } from '@solana/kit';
+import type { Address, KeyPairSigner } from '@solana/kit';
+import { assert } from '../../kernel/assert.ts';
+import { chainReason } from '../chain-reason.ts';
+import type { RailOptions } from '../evm/evm-rail.ts';
+import { NO_LIMITS } from '../envelope.ts';
+import { networkFacts } from '../networks.ts';
+import { officialRequest } from '../official-request.ts';
+import type { SignedPayment } from '../payment.ts';
+import type { Attempt, Evidence, Journal, Rail, RailHealth, Verdict } from '../rail.ts';
+import type { RailOffer } from '../requirements.ts';
+import type { SolanaSettings } from '../settings.ts';
+import { decodeWire, SolanaChain, transactionId } from './chain.ts';
+import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment } from './evidence.ts';
+import { readSolanaKey } from './keys.ts';
+import { readSolanaPayment } from './read.ts';
+import { solanaRefunds } from './refunds.ts';
+import { associatedAccount } from './token.ts';
+
+export interface SolanaRail extends Rail {
+  /** The official scheme on the shared fee payer, for the exposed facilitator. */
+  openScheme(): ExactSvmScheme;
+}
+
+/** After this answer the status of the transaction decides: its structure was found good before. */
+const UNCLEAR = new Set(['invalid_exact_svm_transaction_simulation_failed']);
+const LAMPORTS_PER_SOL = 1e9;
+/** Base fee of two signatures; priority fees come on top and are capped. */
+const LEAST_LAMPORTS = 1_000_000n;
+
+export async function openSolanaRail(
+  settings: SolanaSettings,
+  options: RailOptions,
+): Promise<SolanaRail> {
+  const chain = new SolanaChain(settings.rpcUrl);
+  const feePayer =
+    settings.feePayerKey === undefined ? undefined : await readSolanaKey(settings.feePayerKey);
+  const offer = await solanaOffer(settings, options.external, feePayer);
+  const feePayerAddress = address(offer.extra['feePayer'] ?? '');
+  const base = baseSigner(chain, settings.network, feePayer, feePayerAddress);
+  const context: Context = { settings, options, chain, offer, base, feePayer, feePayerAddress };
+  return {
+    network: settings.network,
+    offer,
+    read: async (envelope) => await readSolanaPayment(envelope, offer, options.limits),
+    reread: async (envelope) => await readSolanaPayment(envelope, offer, NO_LIMITS),
+    verify: async (payment) => await verify(context, payment),
+    settle: async (payment, journal) => await settle(context, payment, journal),
+    position: async () => {
+      const height = await chain.height('confirmed');
+      return { startHeight: height, expiresAt: height + BLOCKHASH_LIFE_BLOCKS };
+    },
+    findPayment: async (payment, attempt) => await findPayment(context, payment, attempt),
+    rebroadcast: async (raw) => {
+      await chain.send(raw);
+      return 'sent';
+    },
+    health: async () => await solanaHealth(settings, chain, offer, feePayer?.address),
+    refunds: await solanaRefunds({ settings, chain, feePayer, offer }),
+    openScheme: () => new ExactSvmScheme(base, undefined, limitsOf(settings)),
+  };
+}
+
+interface Context {
+  readonly settings: SolanaSettings;
+  readonly options: RailOptions;
+  readonly chain: SolanaChain;
+  readonly offer: RailOffer;
+  readonly base: FacilitatorSvmSigner;
+  readonly feePayer: KeyPairSigner | undefined;
+  readonly feePayerAddress: Address;
+}
+
+/** What a payer may make us spend on one payment. */
+function limitsOf(settings: SolanaSettings): {
+  maxPriorityFeeMicroLamports: number;
+  maxComputeUnits: number;
+  maxRequiredSignatures: number;
+} {
+  return {
+    maxPriorityFeeMicroLamports: settings.maxPriorityFeeMicroLamports,
+    maxComputeUnits: settings.maxComputeUnits,
+    maxRequiredSignatures: 2,
+  };
+}
+
+function schemeOf(context: Context, signer: FacilitatorSvmSigner): ExactSvmScheme {
+  return new ExactSvmScheme(signer, new NoSettlementCache(), {
+    ...limitsOf(context.settings),
+    pendingSettlementStore: NO_PENDING_STORE,
+  });
+}
+
+async function verify(context: Context, payment: SignedPayment): Promise<Verdict> {
+  const { base, offer, options } = context;
+  try {
+    const request = officialRequest(payment, offer, options.maxTimeoutSeconds);
+    const result = await schemeOf(context, base).verify(...request);
+    if (result.isValid) return { kind: 'valid' };
+    const reason = chainReason(result.invalidReason ?? 'unknown');
+    return { kind: UNCLEAR.has(reason) ? 'unclear' : 'rejected', reason };
+  } catch (error) {
+    // Shapes were checked before, so what is left is a cluster that does not answer.
+    return { kind: 'unclear', reason: chainReason(error) };
+  }
+}
+
+async function settle(context: Context, payment: SignedPayment, journal: Journal): Promise<void> {
+  const { base, chain, offer, options } = context;
+  const request = officialRequest(payment, offer, options.maxTimeoutSeconds);
+  if (options.external !== undefined) {
+    await options.external.settle(...request);
+    return;
+  }
+  const signer = journaledSigner(base, chain, options, async (id, wire) => {
+    await journal(payment.key, id, wire);
+  });
+  await schemeOf(context, signer).settle(...request);
+}
+
+async function findPayment(
+  context: Context,
+  payment: SignedPayment,
+  attempt: Attempt,
+): Promise<Evidence> {
+  const known = await withId(context, payment, attempt);
+  const evidence = await findSolanaPayment(context.chain, solanaOf(payment), known);
+  if (evidence.kind !== 'open' || attempt.transaction !== undefined) return evidence;
+  return { kind: 'open', attempt: evidence.attempt === 'waiting' ? 'waiting' : 'none' };
+}
+
+/** Our signature is deterministic, so the id of a payment is known without a journal. */
+async function withId(
+  context: Context,
+  payment: SignedPayment,
+  attempt: Attempt,
+): Promise<Attempt> {
+  const { base, feePayer, feePayerAddress, settings, options } = context;
+  const isOurs = feePayer !== undefined && options.external === undefined;
+  if (attempt.transaction !== undefined || !isOurs) return attempt;
+  const { transaction } = solanaOf(payment);
+  const wire = await base.signTransaction(transaction, feePayerAddress, settings.network);
+  return { ...attempt, transaction: transactionId(decodeWire(wire)) };
+}
+
+async function solanaOffer(
+  settings: SolanaSettings,
+  external: FacilitatorClient | undefined,
+  feePayer: KeyPairSigner | undefined,
+): Promise<RailOffer> {
+  const facts = networkFacts(settings.network);
+  const payer =
+    external === undefined ? feePayer?.address : await externalFeePayer(external, settings.network);
+  if (payer === undefined) {
+    throw new Error(
+      'payments.solana needs a feePayerKey, or an external facilitator that names one',
+    );
+  }
+  return {
+    network: settings.network,
+    asset: settings.asset ?? facts?.usdc ?? '',
+    payTo: settings.payTo,
+    extra: {
+      name: facts?.domainName ?? 'USD Coin',
+      version: facts?.domainVersion ?? '2',
+      feePayer: payer,
+    },
+  };
+}
+
+async function externalFeePayer(
+  external: FacilitatorClient,
+  network: string,
+): Promise<string | undefined> {
+  const { kinds } = await external.getSupported();
+  const kind = kinds.find((one) => one.scheme === 'exact' && one.network === network);
+  const feePayer = kind?.extra?.['feePayer'];
+  return typeof feePayer === 'string' ? feePayer : undefined;
+}
+
+/** The official signer on our RPC; without a key of our own it can check but not sign. */
+function baseSigner(
+  chain: SolanaChain,
+  network: string,
+  feePayer: KeyPairSigner | undefined,
+  feePayerAddress: Address,
+): FacilitatorSvmSigner {
+  // The official signer takes a client for each network; ours has the same methods.
+  const rpc = { [network]: chain.rpc } as never;
+  if (feePayer !== undefined && feePayer.address === feePayerAddress) {
+    return toFacilitatorSvmSigner(feePayer, rpc);
+  }
+  const checker = toFacilitatorSvmSigner({ address: feePayerAddress } as never, rpc); // never signs
+  return {
+    ...checker,
+    signTransaction: async () => await Promise.reject(new Error('The external facilitator signs')),
+  };
+}
+
+/**
+ * The same signer, with the id and the bytes journaled before they are sent. After that it reports
+ * no failure: the scheme would print it with the node's address, and the chain decides anyway.
+ */
+function journaledSigner(
+  base: FacilitatorSvmSigner,
+  chain: SolanaChain,
+  options: RailOptions,
+  journal: (id: string, wire: string) => Promise<void>,
+): FacilitatorSvmSigner {
+  const { clock, log, settleWaitMs, pollMs } = options;
+  return {
+    ...base,
+    sendTransaction: async (wire) => {
+      const id = transactionId(decodeWire(wire));
+      await journal(id, wire);
+      try {
+        await chain.send(wire);
+      } catch (error) {
+        // The reply may be lost while the cluster has the transaction.
+        log.warn({ reason: chainReason(error) }, 'a broadcast gave no answer');
+      }
+      return id;
+    },
+    confirmTransaction: async (id) => {
+      const deadlineMs = clock.monotonicMs() + settleWaitMs;
+      while (clock.monotonicMs() < deadlineMs) {
+        const status = await chain.status(id).catch(() => 'unknown' as const); // asked again below
+        if (status === 'confirmed' || status === 'failed') return;
+        await clock.sleep(pollMs);
+      }
+    },
+  };
+}
+
+/** The database is what keeps a payment from being settled twice; the memory of the scheme only misleads. */
+class NoSettlementCache extends SettlementCache {
+  override isDuplicate(): boolean {
+    return false;
+  }
+}
+
+const NO_PENDING_STORE = {
+  get: async (): Promise<undefined> => await Promise.resolve(undefined),
+  set: async (): Promise<void> => await Promise.resolve(),
+  delete: async (): Promise<void> => await Promise.resolve(),
+};
+
+function solanaOf(
+  payment: SignedPayment,
+): Extract<SignedPayment['authorization'], { kind: 'solana' }> {
+  assert(payment.authorization.kind === 'solana', 'not a Solana payment');
+  return payment.authorization;
+}
+
+async function solanaHealth(
+  settings: SolanaSettings,
+  chain: SolanaChain,
+  offer: RailOffer,
+  feePayer: Address | undefined,
+): Promise<RailHealth> {
+  const problems: string[] = [];
+  const receiver = await associatedAccount(address(offer.payTo), address(offer.asset));
+  const hasReceiver = await chain.accountExists(receiver);
+  if (!hasReceiver) {
+    problems.push(
+      `The token account ${receiver} of the receiver does not exist: create it, or no payment can arrive`,
+    );
+  }
+  const gasBalance = feePayer === undefined ? undefined : await chain.balance(feePayer);
+  if (
+    gasBalance !== undefined &&
+    gasBalance < BigInt(Math.round(settings.warnBelowSol * LAMPORTS_PER_SOL))
+  ) {
+    problems.push(`The fee payer ${feePayer} holds less than ${settings.warnBelowSol} SOL`);
+  }
+  const canPay = gasBalance === undefined || gasBalance >= LEAST_LAMPORTS;
+  if (!canPay) problems.push('The fee payer cannot pay for a settlement');
+  return {
+    network: settings.network,
+    isReady: hasReceiver && canPay,
+    problems,
+    gasAddress: feePayer,
+    gasBalance,
+  };
+}

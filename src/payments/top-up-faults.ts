@@ -1,0 +1,81 @@
+/**
+ * What a payer is told when a payment is not credited: the sentence always says whether money has
+ * moved and whether to send the same header again, because the wrong advice costs a second payment.
+ */
+import type { Fault } from '../kernel/faults.ts';
+import { encodeHeader } from './header-codec.ts';
+import { refusePayment } from './payment.ts';
+import type { SignedPayment } from './payment.ts';
+
+const RETRY_AFTER_SECONDS = 5;
+
+/** Whether the check failed for want of an answer from the chain. */
+export function isChainTrouble(reason: string): boolean {
+  return !reason.startsWith('invalid_') && reason !== 'asset_not_deployed_contract';
+}
+
+/** 400: the payment itself is bad. */
+export function rejected(reason: string): Fault {
+  return refusePayment(
+    'PAYMENT_VERIFICATION_FAILED',
+    `The payment was not accepted (${reason}); nothing has moved`,
+    { reason, canRetry: false },
+  );
+}
+
+/** 409: the authorization is under way with other content. */
+export function inProgress(): Fault {
+  return refusePayment(
+    'PAYMENT_IN_PROGRESS',
+    'Another payment under the same authorization is being settled',
+    { retryAfterSeconds: RETRY_AFTER_SECONDS },
+  );
+}
+
+/** 503: nothing left this server, so the same header can simply be sent again. */
+export function notSent(reason: string): Fault {
+  return refusePayment(
+    'SERVICE_UNAVAILABLE',
+    'The payment could not be sent to the chain, nothing has moved; send the same header again, do not sign a new one',
+    { retryAfterSeconds: RETRY_AFTER_SECONDS, cause: reason },
+  );
+}
+
+/** 202: it may be on its way. Never a 402, which makes agents sign a second payment. */
+export function pending(payment: SignedPayment, transaction: string | null): Fault {
+  const response = {
+    success: false,
+    errorReason: 'settlement_pending',
+    transaction: transaction ?? '',
+    network: payment.network,
+    payer: payment.wallet,
+  };
+  return refusePayment(
+    'SETTLEMENT_PENDING',
+    'The payment is not confirmed yet; send the same header again, do not sign a new one',
+    {
+      retryAfterSeconds: RETRY_AFTER_SECONDS,
+      headers: { 'PAYMENT-RESPONSE': encodeHeader(response) },
+    },
+  );
+}
+
+/** 402: it has failed, and the chain shows that no money arrived. */
+export function settlementFailed(
+  payment: SignedPayment,
+  transaction: string | null | undefined,
+  reason: string,
+): Fault {
+  const response = {
+    success: false,
+    errorReason: reason,
+    transaction: transaction ?? '',
+    network: payment.network,
+    payer: payment.wallet,
+  };
+  return refusePayment(
+    'SETTLEMENT_FAILED',
+    `The payment was not settled (${reason}); no money has reached this service`,
+    { reason, canRetry: false, headers: { 'PAYMENT-RESPONSE': encodeHeader(response) } },
+  );
+}

@@ -1,0 +1,228 @@
+/**
+ * The rows of top-ups: open -> sent(transaction) -> credited | failed.
+ *
+ * Invariants: one row a signed authorization (the primary key); `tx_id` is never cleared; a row is
+ * changed by who holds its lease, except for the flip to `credited`, which is conditional on the
+ * state alone, so that one of any number of processes wins it; a credited row never changes again.
+ */
+import { assert } from '../kernel/assert.ts';
+import type { Clock } from '../kernel/clock.ts';
+import { isUniqueViolation } from '../store/store.ts';
+import type { Queryable, Store } from '../store/store.ts';
+import type { SignedPayment } from './payment.ts';
+
+type TopUpState = 'open' | 'sent' | 'credited' | 'failed';
+
+export interface TopUpRow {
+  readonly payment_key: string;
+  readonly payment_id: string;
+  readonly network: string;
+  readonly wallet: string;
+  readonly amount_units: bigint;
+  readonly payload: string;
+  readonly payload_hash: string;
+  readonly identifier: string | null;
+  readonly state: TopUpState;
+  readonly tx_id: string | null;
+  readonly raw_tx: string | null;
+  readonly start_height: bigint;
+  readonly expires_at: bigint;
+  readonly failure: string | null;
+  readonly settlement: string | null;
+  readonly new_balance_nano: bigint | null;
+  readonly attempts: bigint;
+}
+
+/** A process that died gives its rows up after this time; one that lives renews it. */
+export const LEASE_MS = 15_000;
+
+export type Opened = 'opened' | 'exists' | 'identifier-taken';
+
+export class TopUpTable {
+  readonly #store: Store;
+  readonly #clock: Clock;
+  /** This process, for the leases. */
+  readonly #owner: string;
+  readonly #leaseMs: number;
+
+  constructor(store: Store, clock: Clock, owner: string, leaseMs = LEASE_MS) {
+    this.#store = store;
+    this.#clock = clock;
+    this.#owner = owner;
+    this.#leaseMs = leaseMs;
+  }
+
+  async find(key: string): Promise<TopUpRow | undefined> {
+    const rows = await this.#store.query<TopUpRow>(
+      'SELECT * FROM payments_topup WHERE payment_key = $1',
+      [key],
+    );
+    return rows[0];
+  }
+
+  /** Inserts an `open` row with our lease. */
+  async open(
+    payment: SignedPayment,
+    position: { startHeight: bigint; expiresAt: bigint },
+  ): Promise<Opened> {
+    const nowMs = this.#clock.nowMs();
+    try {
+      const rows = await this.#store.query(
+        `INSERT INTO payments_topup (payment_key, payment_id, network, wallet, amount_units, payload,
+           payload_hash, identifier, state, start_height, expires_at, lease_owner, lease_until_ms,
+           next_check_ms, attempts, created_ms, updated_ms)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', $9, $10, $11, $12, $13, 0, $13, $13)
+         ON CONFLICT (payment_key) DO NOTHING RETURNING payment_key`,
+        [
+          payment.key,
+          payment.id,
+          payment.network,
+          payment.wallet,
+          payment.amountUnits,
+          JSON.stringify(payment.inner),
+          payment.hash,
+          payment.identifier ?? null,
+          position.startHeight,
+          position.expiresAt,
+          this.#owner,
+          nowMs + this.#leaseMs,
+          nowMs,
+        ],
+      );
+      return rows.length === 1 ? 'opened' : 'exists';
+    } catch (error) {
+      // The other unique index: the wallet used this identifier for another payment.
+      if (isUniqueViolation(error)) return 'identifier-taken';
+      throw error;
+    }
+  }
+
+  /** Takes the lease of an unfinished row; `undefined` when another process holds it or it is finished. */
+  async lease(key: string): Promise<TopUpRow | undefined> {
+    const nowMs = this.#clock.nowMs();
+    const rows = await this.#store.query<TopUpRow>(
+      `UPDATE payments_topup SET lease_owner = $2, lease_until_ms = $3
+       WHERE payment_key = $1 AND state IN ('open', 'sent')
+         AND (lease_owner = $2 OR lease_owner IS NULL OR lease_until_ms < $4)
+       RETURNING *`,
+      [key, this.#owner, nowMs + this.#leaseMs, nowMs],
+    );
+    return rows[0];
+  }
+
+  /** Keeps the lease of a row that is being worked on. */
+  async renew(key: string): Promise<void> {
+    await this.#store.transaction(
+      async (tx) =>
+        await tx.query(
+          `UPDATE payments_topup SET lease_until_ms = $2
+           WHERE payment_key = $1 AND lease_owner = $3 AND state IN ('open', 'sent')`,
+          [key, this.#clock.nowMs() + this.#leaseMs, this.#owner],
+        ),
+      { durable: false },
+    );
+  }
+
+  /** How often a lease is to be renewed. */
+  get renewMs(): number {
+    return this.#leaseMs / 3;
+  }
+
+  /** Replaces the payload of a failed row by another payment under the same authorization key. */
+  async reopen(payment: SignedPayment): Promise<boolean> {
+    const nowMs = this.#clock.nowMs();
+    const rows = await this.#store.query(
+      `UPDATE payments_topup SET state = 'open', payload = $2, payload_hash = $3, amount_units = $4,
+         failure = NULL, lease_owner = $5, lease_until_ms = $6, updated_ms = $7, attempts = 0
+       WHERE payment_key = $1 AND state = 'failed' AND payload_hash <> $3 RETURNING payment_key`,
+      [
+        payment.key,
+        JSON.stringify(payment.inner),
+        payment.hash,
+        payment.amountUnits,
+        this.#owner,
+        nowMs + this.#leaseMs,
+        nowMs,
+      ],
+    );
+    return rows.length === 1;
+  }
+
+  /** Journals a transaction before it is sent. Throws when the row is not ours any more. */
+  async journal(key: string, transaction: string | null, raw: string | null): Promise<void> {
+    const nowMs = this.#clock.nowMs();
+    const rows = await this.#store.query(
+      `UPDATE payments_topup SET state = 'sent', tx_id = COALESCE($2, tx_id),
+         raw_tx = COALESCE($3, raw_tx), failure = NULL, lease_until_ms = $4, updated_ms = $5
+       WHERE payment_key = $1 AND state IN ('open', 'sent') AND lease_owner = $6 AND lease_until_ms > $5
+       RETURNING payment_key`,
+      [key, transaction, raw, nowMs + this.#leaseMs, nowMs, this.#owner],
+    );
+    assert(rows.length === 1, 'a payment was taken over by another process before it was sent');
+  }
+
+  /** Gives the lease back and says when to look again; `failure` is kept for the caller's next try. */
+  async release(key: string, nextCheckMs: number, failure: string | null): Promise<void> {
+    await this.#store.query(
+      `UPDATE payments_topup SET lease_owner = NULL, lease_until_ms = 0, next_check_ms = $2,
+         attempts = attempts + 1, failure = $3, updated_ms = $4
+       WHERE payment_key = $1 AND lease_owner = $5 AND state IN ('open', 'sent')`,
+      [key, nextCheckMs, failure, this.#clock.nowMs(), this.#owner],
+    );
+  }
+
+  /** Forgets an open row: nothing of it was ever sent. */
+  async drop(key: string): Promise<void> {
+    await this.#store.query(
+      `DELETE FROM payments_topup WHERE payment_key = $1 AND state = 'open' AND lease_owner = $2`,
+      [key, this.#owner],
+    );
+  }
+
+  /** Ends a row for good; the identifier becomes free for another payment. */
+  async fail(key: string, failure: string): Promise<void> {
+    await this.#store.query(
+      `UPDATE payments_topup SET state = 'failed', failure = $2, identifier = NULL,
+         lease_owner = NULL, lease_until_ms = 0, updated_ms = $3
+       WHERE payment_key = $1 AND state IN ('open', 'sent')`,
+      [key, failure, this.#clock.nowMs()],
+    );
+  }
+
+  /**
+   * Flips a row to `credited` and runs `credit` in the same database transaction. `undefined` when
+   * the row was credited before; whoever comes second reads the stored answer.
+   */
+  async credit(
+    key: string,
+    transaction: string,
+    settlement: string,
+    credit: (tx: Queryable) => Promise<bigint>,
+  ): Promise<bigint | undefined> {
+    return await this.#store.transaction(async (tx) => {
+      const rows = await tx.query(
+        `UPDATE payments_topup SET state = 'credited', tx_id = $2, settlement = $3, failure = NULL,
+           lease_owner = NULL, lease_until_ms = 0, updated_ms = $4
+         WHERE payment_key = $1 AND state <> 'credited' RETURNING payment_key`,
+        [key, transaction, settlement, this.#clock.nowMs()],
+      );
+      if (rows.length === 0) return undefined;
+      const balance = await credit(tx);
+      await tx.query('UPDATE payments_topup SET new_balance_nano = $2 WHERE payment_key = $1', [
+        key,
+        balance,
+      ]);
+      return balance;
+    });
+  }
+
+  /** Unfinished rows that nobody works on and that are due. */
+  async due(limit: number): Promise<readonly TopUpRow[]> {
+    return await this.#store.query<TopUpRow>(
+      `SELECT * FROM payments_topup WHERE state IN ('open', 'sent') AND next_check_ms <= $1
+         AND (lease_owner IS NULL OR lease_until_ms < $1)
+       ORDER BY next_check_ms LIMIT $2`,
+      [this.#clock.nowMs(), limit],
+    );
+  }
+}

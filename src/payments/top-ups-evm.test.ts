@@ -1,0 +1,708 @@
+/**
+ * Top-ups on a private Base with official clients, unmodified, and every fault that the design
+ * must survive: after each, the ledger equals the chain and nobody was told to pay twice.
+ */
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { decodePaymentResponseHeader } from '@x402/core/http';
+import { x402Client } from '@x402/core/client';
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { createSIWxClientExtension } from '@x402/extensions/sign-in-with-x';
+import {
+  extractReceiptFromResponse,
+  verifyReceiptSignatureJWS,
+} from '@x402/extensions/offer-receipt';
+import { wrapFetchWithPayment } from '@x402/fetch';
+import { encodeFunctionData, parseAbi, parseSignature } from 'viem';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import type { PrivateKeyAccount } from 'viem/accounts';
+import { MULTICALL, startAnvil, USDC, USDC_ABI } from '../../test/chains/anvil.ts';
+import type { AnvilChain } from '../../test/chains/anvil.ts';
+import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
+import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
+import { usdToNano } from '../kernel/money.ts';
+import { openRig, startFace } from './test-rig.ts';
+import type { Face, Rig, RigOptions } from './test-rig.ts';
+
+const ETH = 10n ** 18n;
+const gasKey = generatePrivateKey();
+const gas = privateKeyToAccount(gasKey).address;
+const treasuryKey = generatePrivateKey();
+const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
+
+let chain: AnvilChain;
+let proxy: FaultProxy;
+let face: Face;
+let rig: Rig;
+
+const settingsWith = (changes: object = {}): RigOptions['settings'] => ({
+  base: {
+    network: 'eip155:8453',
+    payTo,
+    rpcUrl: proxy.url,
+    gasKey,
+    refundKey: treasuryKey,
+    maxGas: 300_000,
+    maxFeeGwei: 50,
+    warnBelowEth: 0.002,
+    ...changes,
+  },
+});
+
+describe('top-ups on Base', () => {
+  before(async () => {
+    chain = await startAnvil();
+    proxy = await startFaultProxy(chain.rpcUrl);
+    face = await startFace();
+    rig = await openRig({ settings: settingsWith(), publicUrl: face.url });
+    face.rig = rig;
+    await chain.fund(gas, ETH);
+  });
+
+  after(async () => {
+    await rig.close();
+    await face.stop();
+    await proxy.stop();
+    await chain.stop();
+  });
+
+  afterEach(async () => {
+    proxy.fate = () => 'pass';
+    await chain.client.setAutomine(true);
+    await chain.fund(gas, ETH);
+    // After every test: all the money that arrived is credited, to the cent.
+    await assertLedgerIsChain();
+  });
+
+  /** Postings that came from payments, against the balance of the receiver. */
+  async function assertLedgerIsChain(): Promise<void> {
+    await chain.client.mine({ blocks: 1 });
+    for (let round = 0; round < 40; round += 1) {
+      const rows = await rig.store.query<{ total: bigint | null }>(
+        `SELECT SUM(amount) AS total FROM testledger_entry WHERE entry_key LIKE 'eip155:%'`,
+      );
+      const credited = (rows[0]?.total ?? 0n) / 1_000n;
+      const received = await chain.balance(payTo);
+      if (credited === received) return;
+      await rig.store.query('UPDATE payments_topup SET next_check_ms = 0');
+      await rig.payments.sweep();
+      if (round === 39) assert.equal(credited, received, 'credits against the receiver');
+      await new Promise((resolve) => {
+        setTimeout(resolve, 50);
+      });
+    }
+  }
+
+  async function buyer(units = 100_000_000n): Promise<PrivateKeyAccount> {
+    const account = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(account.address, units);
+    return account;
+  }
+
+  const TYPES = {
+    TransferWithAuthorization: [
+      { name: 'from', type: 'address' },
+      { name: 'to', type: 'address' },
+      { name: 'value', type: 'uint256' },
+      { name: 'validAfter', type: 'uint256' },
+      { name: 'validBefore', type: 'uint256' },
+      { name: 'nonce', type: 'bytes32' },
+    ],
+    CancelAuthorization: [
+      { name: 'authorizer', type: 'address' },
+      { name: 'nonce', type: 'bytes32' },
+    ],
+  } as const;
+  const DOMAIN = {
+    name: 'USD Coin',
+    version: '2',
+    chainId: 8453,
+    verifyingContract: USDC,
+  } as const;
+
+  interface Signed {
+    readonly header: string;
+    readonly authorization: {
+      from: Hex;
+      to: Hex;
+      value: string;
+      validAfter: string;
+      validBefore: string;
+      nonce: Hex;
+    };
+    readonly signature: Hex;
+  }
+
+  async function signPayment(
+    account: PrivateKeyAccount,
+    changes: { value?: bigint; to?: Hex; validBefore?: bigint; nonce?: Hex; from?: Hex } = {},
+    extensions?: object,
+  ): Promise<Signed> {
+    const { timestamp } = await chain.client.getBlock();
+    const message = {
+      from: changes.from ?? account.address,
+      to: changes.to ?? payTo,
+      value: changes.value ?? 5_000_000n,
+      validAfter: 0n,
+      validBefore: changes.validBefore ?? timestamp + 600n,
+      nonce: changes.nonce ?? generatePrivateKey(),
+    };
+    const signature = await account.signTypedData({
+      domain: DOMAIN,
+      types: TYPES,
+      primaryType: 'TransferWithAuthorization',
+      message,
+    });
+    const authorization = {
+      ...message,
+      value: String(message.value),
+      validAfter: '0',
+      validBefore: String(message.validBefore),
+    };
+    const payload = {
+      x402Version: 2,
+      accepted: { scheme: 'exact', network: 'eip155:8453' },
+      payload: { authorization, signature },
+      ...(extensions === undefined ? {} : { extensions }),
+    };
+    return { header: encode(payload), authorization, signature };
+  }
+
+  const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64');
+
+  function callArgs({ authorization: one, signature }: Signed): readonly unknown[] {
+    const { r, s, yParity } = parseSignature(signature);
+    return [
+      one.from,
+      one.to,
+      BigInt(one.value),
+      0n,
+      BigInt(one.validBefore),
+      one.nonce,
+      27 + yParity,
+      r,
+      s,
+    ];
+  }
+
+  interface Answer {
+    readonly status: number;
+    readonly body: {
+      error?: string;
+      message?: string;
+      data?: Record<string, unknown>;
+      details?: { reason?: string };
+    };
+    readonly headers: Headers;
+  }
+
+  async function post(header: string, name = 'PAYMENT-SIGNATURE'): Promise<Answer> {
+    const response = await fetch(`${face.url}/api/v1/x402/top-up`, {
+      method: 'POST',
+      headers: { [name]: header },
+    });
+    return {
+      status: response.status,
+      body: (await response.json()) as Answer['body'],
+      headers: response.headers,
+    };
+  }
+
+  describe('official clients', () => {
+    test('@x402/fetch tops up, chats with its sign-in, and reads a receipt that verifies', async () => {
+      const account = await buyer();
+      const client = new x402Client().register('eip155:8453', new ExactEvmScheme(account));
+      client.setSpendControls({ maxAmountPerPayment: '$25' });
+      const pay = wrapFetchWithPayment(fetch, client);
+      const response = await pay(`${face.url}/api/v1/x402/top-up`, { method: 'POST' });
+      assert.equal(response.status, 200);
+      const { data } = (await response.json()) as { data: Record<string, unknown> };
+      assert.deepEqual(data, {
+        walletAddress: account.address.toLowerCase(),
+        amountCredited: 5,
+        newBalance: 5,
+        paymentId: data['paymentId'],
+      });
+      const settled = decodePaymentResponseHeader(response.headers.get('PAYMENT-RESPONSE') ?? '');
+      assert.equal(settled.success, true);
+      assert.equal(settled.payer, account.address.toLowerCase());
+      const receipt = extractReceiptFromResponse(response);
+      assert.ok(receipt?.format === 'jws');
+      const payload = await verifyReceiptSignatureJWS(receipt);
+      assert.equal(payload.transaction, settled.transaction);
+      assert.equal(payload.payer, account.address.toLowerCase());
+
+      const signer = new x402Client().register('eip155:8453', new ExactEvmScheme(account));
+      signer.registerExtension(createSIWxClientExtension({ signers: [account] }));
+      const chat = await wrapFetchWithPayment(fetch, signer)(
+        `${face.url}/api/v1/chat/completions`,
+        {
+          method: 'POST',
+        },
+      );
+      assert.equal(chat.status, 200);
+      assert.equal(chat.headers.get('X-Balance-Remaining'), '4.990000');
+    });
+
+    test('@x402/fetch pointed at the paid endpoint pays there and is served', async () => {
+      const account = await buyer();
+      const client = new x402Client().register('eip155:8453', new ExactEvmScheme(account));
+      client.setSpendControls({ maxAmountPerPayment: '$25' });
+      const response = await wrapFetchWithPayment(fetch, client)(
+        `${face.url}/api/v1/chat/completions`,
+        { method: 'POST' },
+      );
+      assert.equal(response.status, 200);
+      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano('9.99'));
+    });
+
+    test('x402-fetch 1.x pays with a version 1 payload in X-PAYMENT', async () => {
+      const account = await buyer();
+      const { wrapFetchWithPayment: wrapOld } = await import('x402-fetch');
+      const pay = wrapOld(fetch, account, 20_000_000n);
+      const response = await pay(`${face.url}/api/v1/x402/top-up?x402Version=1`, {
+        method: 'POST',
+      });
+      assert.equal(response.status, 200);
+      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
+    });
+
+    test('venice-x402-client tops up 10 USD and reads its balance, unmodified', async () => {
+      const { VeniceClient } = await import('venice-x402-client');
+      const key = generatePrivateKey();
+      const account = privateKeyToAccount(key);
+      await chain.mint(account.address, 50_000_000n);
+      const client = new VeniceClient(key, { apiUrl: face.url });
+      await client.topUp(10);
+      const balance = await client.getBalance();
+      assert.equal((balance as { balanceUsd: number }).balanceUsd, 10);
+      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(10));
+    });
+
+    test('a contract wallet pays and signs in (EIP-1271)', async () => {
+      const owner = privateKeyToAccount(generatePrivateKey());
+      const wallet = privateKeyToAccount(generatePrivateKey()).address;
+      await chain.placeWallet(wallet, owner.address);
+      await chain.mint(wallet, 10_000_000n);
+      // A contract cannot be told from its owner by the length of a signature: pad it past 65 bytes
+      // is not needed, the token asks the contract.
+      const answer = await post((await signPayment(owner, { from: wallet })).header);
+      assert.equal(answer.status, 200, JSON.stringify(answer.body));
+      const required = rig.payments.discovery({ path: '/x', description: 'x' });
+      const { info } = (
+        required.body as { extensions: Record<string, { info: Record<string, string> }> }
+      ).extensions['sign-in-with-x']!;
+      const fields = { ...info, address: wallet, chainId: 'eip155:8453', type: 'eip1271' };
+      const { buildMessage } = await import('./sign-in/message.ts');
+      const text = buildMessage({
+        family: 'evm',
+        chainReference: '8453',
+        requestId: undefined,
+        notBefore: undefined,
+        resources: undefined,
+        ...(info as never as {
+          domain: string;
+          uri: string;
+          version: string;
+          nonce: string;
+          issuedAt: string;
+          expirationTime: string;
+          statement: string;
+        }),
+        address: wallet,
+      });
+      const signature = await owner.signMessage({ message: text });
+      const signed = await rig.payments.signIn(encode({ ...fields, signature }));
+      assert.equal(signed.wallet, wallet.toLowerCase());
+      const stranger = await privateKeyToAccount(generatePrivateKey()).signMessage({
+        message: text,
+      });
+      await assert.rejects(
+        rig.payments.signIn(encode({ ...fields, signature: stranger })),
+        /does not verify/,
+      );
+    });
+  });
+
+  describe('once and only once', () => {
+    test('the same header again gives the stored answer, also in another layout', async () => {
+      const account = await buyer();
+      const signed = await signPayment(account, { value: 7_250_000n });
+      const first = await post(signed.header);
+      assert.equal(first.status, 200);
+      const again = await post(signed.header, 'X-402-Payment');
+      const { authorization, signature } = signed;
+      const flat = encode({
+        x402Version: 1,
+        scheme: 'exact',
+        network: 'base',
+        payload: { authorization, signature },
+      });
+      const old = await post(flat, 'X-PAYMENT');
+      for (const repeat of [again, old]) {
+        assert.equal(repeat.status, 200);
+        assert.deepEqual(repeat.body, first.body);
+        assert.equal(repeat.headers.get('PAYMENT-RESPONSE'), first.headers.get('PAYMENT-RESPONSE'));
+      }
+      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano('7.25'));
+    });
+
+    test('the same header three times at once is credited once', async () => {
+      const account = await buyer();
+      const { header } = await signPayment(account);
+      const answers = await Promise.all([post(header), post(header), post(header)]);
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [200, 200, 200],
+      );
+      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
+    });
+
+    test('eight payments of eight wallets at once are all settled', async () => {
+      const accounts = await Promise.all(
+        Array.from({ length: 8 }, async () => privateKeyToAccount(generatePrivateKey())),
+      );
+      for (const account of accounts) await chain.mint(account.address, 20_000_000n);
+      const headers = await Promise.all(
+        accounts.map(async (account) => (await signPayment(account)).header),
+      );
+      const answers = await Promise.all(headers.map(async (header) => await post(header)));
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        Array.from({ length: 8 }, () => 200),
+      );
+    });
+
+    test('two processes given the same payment credit it once', async () => {
+      const account = await buyer();
+      const second = await openRig({
+        settings: settingsWith(),
+        publicUrl: face.url,
+        folder: rig.folder,
+      });
+      const { header } = await signPayment(account);
+      const before = await rig.postings();
+      const results = await Promise.all([
+        rig.payments.topUp(header),
+        second.payments.topUp(header),
+      ]);
+      assert.deepEqual(results[0], results[1]);
+      assert.equal((await rig.postings()) - before, 1);
+      await second.close();
+    });
+
+    test('two processes with one gas key settle eight different payments', async () => {
+      const second = await openRig({
+        settings: settingsWith(),
+        publicUrl: face.url,
+        folder: rig.folder,
+      });
+      const headers: string[] = [];
+      for (let index = 0; index < 8; index += 1)
+        headers.push((await signPayment(await buyer())).header);
+      const results = await Promise.allSettled(
+        headers.map(
+          async (header, index) => await (index % 2 ? second : rig).payments.topUp(header),
+        ),
+      );
+      for (const result of results) {
+        if (result.status === 'rejected')
+          assert.match(String(result.reason), /not confirmed yet|nothing has moved/);
+      }
+      // Whatever collided is finished by sending the same header again.
+      for (const header of headers) await rig.payments.topUp(header);
+      await second.close();
+    });
+
+    test('the payment identifier is bound to its payment', async () => {
+      const account = await buyer();
+      const extensions = {
+        'payment-identifier': { info: { required: false, id: `order_${Date.now()}_abcdef` } },
+      };
+      const first = await signPayment(account, {}, extensions);
+      assert.equal((await post(first.header)).status, 200);
+      assert.equal((await post(first.header)).status, 200);
+      const other = await post((await signPayment(account, {}, extensions)).header);
+      assert.equal(other.status, 409);
+      assert.equal(other.body.details?.reason, 'payment_identifier_conflict');
+    });
+  });
+
+  describe('faults', () => {
+    test('the reply to the broadcast is lost: 200 with credit', async () => {
+      const account = await buyer();
+      const { header } = await signPayment(account);
+      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-reply' : 'pass');
+      const answer = await post(header);
+      assert.equal(answer.status, 200, JSON.stringify(answer.body));
+    });
+
+    test('the broadcast itself is lost: pending, then 200 by sending the same header', async () => {
+      const account = await buyer();
+      const { header } = await signPayment(account);
+      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      const first = await post(header);
+      assert.equal(first.status, 202, JSON.stringify(first.body));
+      assert.equal(first.body.error, 'SETTLEMENT_PENDING');
+      assert.match(first.body.message ?? '', /do not sign a new one/);
+      assert.ok(first.headers.get('Retry-After'));
+      proxy.fate = () => 'pass';
+      assert.equal((await post(header)).status, 200);
+    });
+
+    test('unmined: 202, 202, then 200 after mining, never 402', async () => {
+      const account = await buyer();
+      const { header } = await signPayment(account);
+      await chain.client.setAutomine(false);
+      const first = await post(header);
+      const second = await post(header);
+      assert.deepEqual([first.status, second.status], [202, 202]);
+      assert.equal(
+        decodePaymentResponseHeader(second.headers.get('PAYMENT-RESPONSE') ?? '').errorReason,
+        'settlement_pending',
+      );
+      await chain.client.mine({ blocks: 1 });
+      await chain.client.setAutomine(true);
+      assert.equal((await post(header)).status, 200);
+    });
+
+    test('unmined and the client never comes back: the sweep credits', async () => {
+      const account = await buyer();
+      const { header } = await signPayment(account);
+      await chain.client.setAutomine(false);
+      assert.equal((await post(header)).status, 202);
+      await chain.client.mine({ blocks: 1 });
+      await chain.client.setAutomine(true);
+      await rig.store.query('UPDATE payments_topup SET next_check_ms = 0');
+      await rig.payments.sweep();
+      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
+    });
+
+    test('front-run by a third party before it is shown to us: 200 with credit, once', async () => {
+      const account = await buyer();
+      const signed = await signPayment(account);
+      await chain.callToken('transferWithAuthorization', callArgs(signed));
+      const answer = await post(signed.header);
+      assert.equal(answer.status, 200, JSON.stringify(answer.body));
+      assert.equal((await post(signed.header)).status, 200);
+      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
+    });
+
+    test('cancelled: 402, no credit, and the reason says so', async () => {
+      const account = await buyer();
+      const signed = await signPayment(account);
+      const { nonce } = signed.authorization;
+      const cancel = await account.signTypedData({
+        domain: DOMAIN,
+        types: TYPES,
+        primaryType: 'CancelAuthorization',
+        message: { authorizer: account.address, nonce },
+      });
+      const { r, s, yParity } = parseSignature(cancel);
+      await chain.callToken('cancelAuthorization', [account.address, nonce, 27 + yParity, r, s]);
+      const answer = await post(signed.header);
+      assert.equal(answer.status, 402);
+      assert.equal(answer.body.error, 'SETTLEMENT_FAILED');
+      assert.equal(answer.body.details?.reason, 'authorization_cancelled');
+    });
+
+    test('one transfer cannot stand for two authorizations of one transaction', async () => {
+      const account = await buyer();
+      const paid = await signPayment(account);
+      const nonce = generatePrivateKey();
+      const elsewhere = await signPayment(account, {
+        nonce,
+        to: '0x00000000000000000000000000000000000e15e1',
+      });
+      const claimed = await signPayment(account, { nonce });
+      const calls = [paid, elsewhere].map((one) => ({
+        target: USDC,
+        allowFailure: false,
+        callData: encodeFunctionData({
+          abi: USDC_ABI,
+          functionName: 'transferWithAuthorization',
+          args: callArgs(one) as never,
+        }),
+      }));
+      await chain.fund(account.address, ETH);
+      const { createWalletClient, http } = await import('viem');
+      const { base } = await import('viem/chains');
+      const wallet = createWalletClient({ account, chain: base, transport: http(chain.rpcUrl) });
+      const hash = await wallet.writeContract({
+        address: MULTICALL,
+        abi: parseAbi([
+          'function aggregate3((address target, bool allowFailure, bytes callData)[] calls) payable',
+        ]),
+        functionName: 'aggregate3',
+        args: [calls],
+        gas: 1_000_000n,
+      });
+      await chain.client.waitForTransactionReceipt({ hash });
+      assert.equal((await post(paid.header)).status, 200);
+      const answer = await post(claimed.header);
+      assert.equal(answer.status, 402, JSON.stringify(answer.body));
+      assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
+    });
+
+    test('no gas: nothing has moved, 503 asks for the same header, which works when there is gas', async () => {
+      const account = await buyer();
+      const { header } = await signPayment(account);
+      await chain.fund(gas, 0n);
+      const answer = await post(header);
+      assert.ok([202, 503].includes(answer.status), `${answer.status}`);
+      assert.match(answer.body.message ?? '', /same header/);
+      const health = await rig.payments.checkRails();
+      assert.equal(health[0]?.isReady, false);
+      await chain.fund(gas, ETH);
+      assert.equal((await rig.payments.checkRails())[0]?.isReady, true);
+      assert.equal((await post(header)).status, 200);
+    });
+
+    test('the chain does not answer: 503 or 202, never a refusal of the payment', async () => {
+      const account = await buyer();
+      const { header } = await signPayment(account);
+      proxy.fate = () => 'lose-request';
+      const answer = await post(header);
+      assert.equal(answer.status, 503, JSON.stringify(answer.body));
+      proxy.fate = () => 'pass';
+      assert.equal((await post(header)).status, 200);
+    });
+
+    test('receipts are not readable for a while: pending, then credit', async () => {
+      const account = await buyer();
+      const { header } = await signPayment(account);
+      let isDown = false;
+      proxy.fate = (method) => {
+        if (method === 'eth_sendRawTransaction') isDown = true;
+        else if (isDown) return 'lose-request';
+        return 'pass';
+      };
+      assert.equal((await post(header)).status, 202);
+      proxy.fate = () => 'pass';
+      assert.equal((await post(header)).status, 200);
+    });
+
+    test('the payer moves the money away in between: 402 after the revert, and no credit', async () => {
+      const account = await buyer(5_000_000n);
+      await chain.fund(account.address, ETH);
+      const { header } = await signPayment(account);
+      await chain.client.setAutomine(false);
+      // The payer's own transfer is mined first: it offers more for its place.
+      const { createWalletClient, http } = await import('viem');
+      const { base } = await import('viem/chains');
+      const wallet = createWalletClient({ account, chain: base, transport: http(chain.rpcUrl) });
+      const posted = post(header);
+      await untilPending();
+      await wallet.writeContract({
+        address: USDC,
+        abi: USDC_ABI,
+        functionName: 'transfer',
+        args: ['0x00000000000000000000000000000000000e15e1', 5_000_000n],
+        gas: 100_000n,
+        maxFeePerGas: 40_000_000_000n,
+        maxPriorityFeePerGas: 30_000_000_000n,
+      });
+      await chain.client.mine({ blocks: 1 });
+      const answer = await posted;
+      await chain.client.setAutomine(true);
+      const last = answer.status === 202 ? await post(header) : answer;
+      assert.equal(last.status, 402, JSON.stringify(last.body));
+      assert.equal(await rig.balance(account.address.toLowerCase()), 0n);
+    });
+
+    test('expired without use: failed for good, with its reason', async () => {
+      const account = await buyer();
+      const { timestamp } = await chain.client.getBlock();
+      const { header } = await signPayment(account, { validBefore: timestamp + 30n });
+      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      assert.equal((await post(header)).status, 202);
+      await chain.client.increaseTime({ seconds: 100 });
+      await chain.client.mine({ blocks: 1 });
+      const answer = await post(header);
+      assert.equal(answer.status, 402);
+      assert.equal(answer.body.details?.reason, 'authorization_expired');
+      assert.equal((await post(header)).status, 402);
+    });
+  });
+
+  async function untilPending(): Promise<void> {
+    for (let round = 0; round < 200; round += 1) {
+      const block = await chain.client.getBlock({ blockTag: 'pending' });
+      if (block.transactions.length > 0) return;
+      await new Promise((resolve) => {
+        setTimeout(resolve, 10);
+      });
+    }
+  }
+
+  describe('beyond a top-up', () => {
+    test('a refund pays unused credit back, once, and the ledger follows', async () => {
+      const account = await buyer();
+      await post((await signPayment(account)).header);
+      const treasury = privateKeyToAccount(treasuryKey).address;
+      await chain.mint(treasury, 50_000_000n);
+      const wallet = account.address.toLowerCase();
+      const before = await chain.balance(account.address);
+      const refund = await rig.payments.refund(account.address, usdToNano('1.5'));
+      assert.equal(refund.state, 'paid');
+      assert.equal((await chain.balance(account.address)) - before, 1_500_000n);
+      assert.equal(await rig.balance(wallet), usdToNano('3.5'));
+      await assert.rejects(
+        rig.payments.refund(account.address, usdToNano(4)),
+        /balance is too low/,
+      );
+      assert.equal(await rig.balance(wallet), usdToNano('3.5'));
+    });
+
+    test('a refund whose broadcast was lost is finished by the sweep, once', async () => {
+      const account = await buyer();
+      await post((await signPayment(account)).header);
+      await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
+      const before = await chain.balance(account.address);
+      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      const refund = await rig.payments.refund(account.address, usdToNano(1));
+      assert.notEqual(refund.state, 'paid');
+      proxy.fate = () => 'pass';
+      for (let round = 0; round < 3; round += 1) {
+        await rig.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
+        await rig.payments.sweep();
+      }
+      assert.equal((await rig.payments.refundState(refund.refundId)).state, 'paid');
+      assert.equal((await chain.balance(account.address)) - before, 1_000_000n);
+    });
+
+    test('the exposed facilitator verifies and settles for others, and refuses garbage', async () => {
+      const shop: Hex = '0x0000000000000000000000000000000000005409';
+      const account = await buyer();
+      const { authorization, signature } = await signPayment(account, { to: shop });
+      const accepted = {
+        scheme: 'exact',
+        network: 'eip155:8453',
+        asset: USDC,
+        amount: '5000000',
+        payTo: shop,
+        maxTimeoutSeconds: 60,
+        extra: { name: 'USD Coin', version: '2' },
+      };
+      const body = {
+        paymentPayload: { x402Version: 2, accepted, payload: { authorization, signature } },
+        paymentRequirements: accepted,
+      };
+      const { facilitator } = rig.payments;
+      assert.ok(facilitator);
+      assert.equal(((await facilitator.verify(body)) as { isValid: boolean }).isValid, true);
+      assert.equal(((await facilitator.settle(body)) as { success: boolean }).success, true);
+      assert.equal(await chain.balance(shop), 5_000_000n);
+      for (const bad of [
+        undefined,
+        {},
+        { paymentPayload: {} },
+        { ...body, paymentPayload: { x402Version: 2, accepted, payload: {} } },
+      ]) {
+        assert.equal(((await facilitator.verify(bad)) as { isValid: boolean }).isValid, false);
+        assert.equal(((await facilitator.settle(bad)) as { success: boolean }).success, false);
+      }
+    });
+  });
+});

@@ -1,0 +1,299 @@
+/**
+ * Top-ups on a private Solana with the official client, and the faults of that rail: after each,
+ * the ledger equals the chain and nobody was told to pay twice.
+ */
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
+import type { KeyPairSigner } from '@solana/kit';
+import { x402Client } from '@x402/core/client';
+import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from '@x402/core/http';
+import { createSIWxClientExtension } from '@x402/extensions/sign-in-with-x';
+import { wrapFetchWithPayment } from '@x402/fetch';
+import { ExactSvmScheme } from '@x402/svm/exact/client';
+import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
+import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
+import { startSolana } from '../../test/chains/solana.ts';
+import type { SolanaChain } from '../../test/chains/solana.ts';
+import { systemIds } from '../kernel/ids.ts';
+import { usdToNano } from '../kernel/money.ts';
+import { SOLANA } from './networks.ts';
+import { openRig, startFace } from './test-rig.ts';
+import type { Face, Rig, RigOptions } from './test-rig.ts';
+
+const SOL = 1_000_000_000n;
+
+interface Answer {
+  readonly status: number;
+  readonly body: {
+    error?: string;
+    message?: string;
+    data?: Record<string, unknown>;
+    details?: { reason?: string };
+  };
+  readonly headers: Headers;
+}
+
+describe('top-ups on Solana', () => {
+  let chain: SolanaChain;
+  let proxy: FaultProxy;
+  let face: Face;
+  let rig: Rig;
+  let receiver: KeyPairSigner;
+  let feePayer: KeyPairSigner;
+  const feePayerKey = systemIds().hex(32);
+  const refundKey = systemIds().hex(32);
+
+  const settings = (): RigOptions['settings'] => ({
+    solana: {
+      network: SOLANA,
+      payTo: receiver.address,
+      rpcUrl: proxy.url,
+      feePayerKey,
+      refundKey,
+      maxPriorityFeeMicroLamports: 100_000,
+      maxComputeUnits: 200_000,
+      warnBelowSol: 0.02,
+    },
+  });
+
+  before(async () => {
+    chain = await startSolana();
+    proxy = await startFaultProxy(chain.rpcUrl);
+    face = await startFace();
+    receiver = await generateKeyPairSigner();
+    feePayer = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(feePayerKey, 'hex'));
+    chain.airdrop(feePayer.address, 10n * SOL);
+    await chain.setTokens(receiver.address, 0n);
+    rig = await openRig({ settings: settings(), publicUrl: face.url });
+    face.rig = rig;
+  });
+
+  after(async () => {
+    await rig.close();
+    await face.stop();
+    await proxy.stop();
+    await chain.stop();
+  });
+
+  afterEach(async () => {
+    proxy.fate = () => 'pass';
+    chain.hidden = false;
+    await rig.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
+    await rig.payments.sweep();
+    const rows = await rig.store.query<{ total: bigint | null }>(
+      `SELECT SUM(amount) AS total FROM testledger_entry WHERE entry_key LIKE 'solana:%'`,
+    );
+    const received = await chain.tokens(receiver.address);
+    assert.equal((rows[0]?.total ?? 0n) / 1_000n, received, 'credits against the receiver');
+  });
+
+  async function buyer(units = 100_000_000n): Promise<KeyPairSigner> {
+    const signer = await generateKeyPairSigner();
+    await chain.setTokens(signer.address, units);
+    return signer;
+  }
+
+  function clientOf(signer: KeyPairSigner): x402Client {
+    const scheme = new ExactSvmScheme(signer, { rpcUrl: chain.rpcUrl });
+    const client = new x402Client().register(SOLANA, scheme);
+    client.setSpendControls({ maxAmountPerPayment: '$25' });
+    return client;
+  }
+
+  /** A payment header as the official client makes it. */
+  async function sign(signer: KeyPairSigner): Promise<string> {
+    const { header } = rig.payments.topUpRequired({
+      path: '/api/v1/x402/top-up',
+      description: 'x',
+    });
+    const payload = await clientOf(signer).createPaymentPayload(
+      decodePaymentRequiredHeader(header),
+    );
+    return Buffer.from(JSON.stringify(payload)).toString('base64');
+  }
+
+  async function post(header: string): Promise<Answer> {
+    const response = await fetch(`${face.url}/api/v1/x402/top-up`, {
+      method: 'POST',
+      headers: { 'PAYMENT-SIGNATURE': header },
+    });
+    return {
+      status: response.status,
+      body: (await response.json()) as Answer['body'],
+      headers: response.headers,
+    };
+  }
+
+  test('@x402/fetch tops up and chats with its sign-in', async () => {
+    const signer = await buyer();
+    const pay = wrapFetchWithPayment(fetch, clientOf(signer));
+    const response = await pay(`${face.url}/api/v1/x402/top-up`, { method: 'POST' });
+    assert.equal(response.status, 200);
+    const settled = decodePaymentResponseHeader(response.headers.get('PAYMENT-RESPONSE') ?? '');
+    assert.deepEqual([settled.success, settled.payer], [true, signer.address]);
+    assert.equal(await rig.balance(signer.address), usdToNano(5));
+
+    const signing = clientOf(signer);
+    signing.registerExtension(createSIWxClientExtension({ signers: [signer as never] }));
+    const chat = await wrapFetchWithPayment(fetch, signing)(`${face.url}/api/v1/chat/completions`, {
+      method: 'POST',
+    });
+    assert.equal(chat.status, 200);
+    assert.equal(chat.headers.get('X-Balance-Remaining'), '4.990000');
+  });
+
+  test('the same header again gives the stored answer; three at once are one credit', async () => {
+    const signer = await buyer();
+    const header = await sign(signer);
+    const answers = await Promise.all([post(header), post(header), post(header)]);
+    assert.deepEqual(
+      answers.map(({ status }) => status),
+      [200, 200, 200],
+    );
+    const again = await post(header);
+    assert.deepEqual(again.body, answers[0]?.body);
+    assert.equal(await rig.balance(signer.address), usdToNano(5));
+  });
+
+  test('the same message under another fee-payer signature is the same payment', async () => {
+    const signer = await buyer();
+    const header = await sign(signer);
+    assert.equal((await post(header)).status, 200);
+    const payload = JSON.parse(Buffer.from(header, 'base64').toString()) as {
+      payload: { transaction: string };
+    };
+    const wire = Buffer.from(payload.payload.transaction, 'base64');
+    wire.fill(7, 1, 65);
+    payload.payload.transaction = wire.toString('base64');
+    const answer = await post(Buffer.from(JSON.stringify(payload)).toString('base64'));
+    assert.equal(answer.status, 200);
+    assert.equal(await rig.balance(signer.address), usdToNano(5));
+  });
+
+  test('two processes given the same payment credit it once', async () => {
+    const second = await openRig({ settings: settings(), publicUrl: face.url, folder: rig.folder });
+    const signer = await buyer();
+    const header = await sign(signer);
+    const results = await Promise.all([rig.payments.topUp(header), second.payments.topUp(header)]);
+    assert.deepEqual(results[0], results[1]);
+    assert.equal(await rig.balance(signer.address), usdToNano(5));
+    await second.close();
+  });
+
+  test('eight payments at once are all settled', async () => {
+    const signers = await Promise.all(Array.from({ length: 8 }, async () => await buyer()));
+    const headers = await Promise.all(signers.map(async (signer) => await sign(signer)));
+    const answers = await Promise.all(headers.map(async (header) => await post(header)));
+    assert.ok(answers.every(({ status }) => status === 200));
+  });
+
+  test('the reply to the broadcast is lost: pending at worst, then 200 with one credit', async () => {
+    const signer = await buyer();
+    const header = await sign(signer);
+    proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-reply' : 'pass');
+    const answer = await post(header);
+    assert.equal(answer.status, 200, JSON.stringify(answer.body));
+  });
+
+  test('the broadcast itself is lost: pending, then the same bytes are sent again', async () => {
+    const signer = await buyer();
+    const header = await sign(signer);
+    proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
+    const answer = await post(header);
+    assert.equal(answer.status, 202, JSON.stringify(answer.body));
+    assert.equal(answer.body.error, 'SETTLEMENT_PENDING');
+    proxy.fate = () => 'pass';
+    assert.equal((await post(header)).status, 200);
+  });
+
+  test('unconfirmed: 202, 202, then 200', async () => {
+    const signer = await buyer();
+    const header = await sign(signer);
+    chain.hidden = true;
+    assert.equal((await post(header)).status, 202);
+    assert.equal((await post(header)).status, 202);
+    chain.hidden = false;
+    assert.equal((await post(header)).status, 200);
+  });
+
+  test('never sent until its blockhash expires: failed for good', async () => {
+    const signer = await buyer();
+    const header = await sign(signer);
+    proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
+    assert.equal((await post(header)).status, 202);
+    chain.advance(400n);
+    const answer = await post(header);
+    assert.equal(answer.status, 402);
+    assert.equal(answer.body.details?.reason, 'blockhash_expired');
+    assert.equal(await rig.balance(signer.address), 0n);
+  });
+
+  test('sent by us before a crash that lost the row: found by its id and credited', async () => {
+    const signer = await buyer();
+    const header = await sign(signer);
+    assert.equal((await post(header)).status, 200);
+    await rig.store.query('DELETE FROM payments_topup WHERE wallet = $1', [signer.address]);
+    await rig.store.query('DELETE FROM testledger_entry WHERE wallet = $1', [signer.address]);
+    const answer = await post(header);
+    assert.equal(answer.status, 200, JSON.stringify(answer.body));
+    assert.equal(await rig.balance(signer.address), usdToNano(5));
+  });
+
+  test('no tokens: 400 before anything is sent', async () => {
+    const signer = await buyer(1_000_000n);
+    const executed = chain.executed;
+    const answer = await post(await sign(signer));
+    assert.equal(answer.status, 400, JSON.stringify(answer.body));
+    assert.equal(answer.body.error, 'PAYMENT_VERIFICATION_FAILED');
+    assert.equal(chain.executed, executed);
+  });
+
+  test('a receiver without a token account is not offered, and the log says what to do', async () => {
+    const poor = await generateKeyPairSigner();
+    const other = await openRig({
+      settings: { solana: { ...settings().solana!, payTo: poor.address } },
+      publicUrl: face.url,
+    });
+    const [health] = await other.payments.checkRails();
+    assert.equal(health?.isReady, false);
+    assert.match(health?.problems.join() ?? '', /create it/);
+    assert.ok(other.log.some((line) => line.level === 'error' && /not offered/.test(line.message)));
+    await other.close();
+  });
+
+  test('a refund pays unused credit back, once; a lost broadcast is finished by the sweep', async () => {
+    const treasury = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(refundKey, 'hex'));
+    await chain.setTokens(treasury.address, 50_000_000n);
+    const signer = await buyer();
+    assert.equal((await post(await sign(signer))).status, 200);
+    const before = await chain.tokens(signer.address);
+    const refund = await rig.payments.refund(signer.address, usdToNano(2));
+    assert.equal(refund.state, 'paid');
+    proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
+    const second = await rig.payments.refund(signer.address, usdToNano(1));
+    assert.notEqual(second.state, 'paid');
+    proxy.fate = () => 'pass';
+    for (let round = 0; round < 2; round += 1) {
+      await rig.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
+      await rig.payments.sweep();
+    }
+    assert.equal((await rig.payments.refundState(second.refundId)).state, 'paid');
+    assert.equal((await chain.tokens(signer.address)) - before, 3_000_000n);
+    assert.equal(await rig.balance(signer.address), usdToNano(2));
+  });
+
+  test('a refund that expires unsent is credited back', async () => {
+    const signer = await buyer();
+    assert.equal((await post(await sign(signer))).status, 200);
+    proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
+    const refund = await rig.payments.refund(signer.address, usdToNano(5));
+    assert.equal(await rig.balance(signer.address), 0n);
+    chain.advance(400n);
+    proxy.fate = () => 'pass';
+    await rig.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
+    await rig.payments.sweep();
+    assert.equal((await rig.payments.refundState(refund.refundId)).state, 'failed');
+    assert.equal(await rig.balance(signer.address), usdToNano(5));
+  });
+});

@@ -1,0 +1,384 @@
+/**
+ * The top-up machine: a signed payment in, exactly one credit out, whatever dies in between.
+ *
+ * - The row is looked up before anything is checked: a credited payment gives its stored answer.
+ * - What was sent is in the journal before the network sees it.
+ * - Whether a payment has arrived is decided by the chain alone (`Rail.findPayment`), never by the
+ *   answer to a broadcast; the credit is written in the database transaction that flips the row.
+ * - Unknown is not failed: it answers `SETTLEMENT_PENDING` and the sweep finishes it.
+ */
+import { SECOND_MS } from '../kernel/clock.ts';
+import type { Clock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import type { Log } from '../kernel/log.ts';
+import { chainReason } from './chain-reason.ts';
+import { encodeHeader } from './header-codec.ts';
+import { unitsToNano } from './networks.ts';
+import { refusePayment } from './payment.ts';
+import type { SignedPayment } from './payment.ts';
+import type { Evidence, Rail } from './rail.ts';
+import type { ReceiptSigner } from './receipts.ts';
+import {
+  inProgress,
+  isChainTrouble,
+  notSent,
+  pending,
+  rejected,
+  settlementFailed,
+} from './top-up-faults.ts';
+import { attemptOf, NO_ATTEMPT, paymentOf, receiptOf } from './top-up-records.ts';
+import type { Credit, CreditEntry, Step, TopUpReceipt } from './top-up-records.ts';
+import type { TopUpRow, TopUpTable } from './top-up-table.ts';
+
+export interface TopUpOptions {
+  readonly rails: ReadonlyMap<string, Rail>;
+  readonly table: TopUpTable;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly credit: Credit;
+  readonly receipts: ReceiptSigner | undefined;
+  readonly settleWaitMs: number;
+  readonly pollMs: number;
+  /** An external facilitator sends transactions whose ids we do not know beforehand. */
+  readonly isExternal: boolean;
+  readonly onStep?: ((step: Step) => void | Promise<void>) | undefined;
+}
+
+const FIRST_CHECK_MS = 5 * SECOND_MS;
+const MAX_CHECK_MS = 300 * SECOND_MS;
+const SWEEP_ROWS = 20;
+
+export class TopUps {
+  readonly #options: TopUpOptions;
+  readonly #running = new Map<
+    string,
+    { readonly hash: string; readonly done: Promise<TopUpReceipt> }
+  >();
+  #isSweeping = false;
+
+  constructor(options: TopUpOptions) {
+    this.#options = options;
+  }
+
+  /** Settles a payment and credits it once. Throws a Fault; `SETTLEMENT_PENDING` means: send the same again. */
+  async pay(payment: SignedPayment): Promise<TopUpReceipt> {
+    const running = this.#running.get(payment.key);
+    if (running !== undefined) {
+      if (running.hash === payment.hash) return await running.done;
+      throw inProgress();
+    }
+    return await this.#track(payment, this.#pay(payment));
+  }
+
+  /** Finishes payments that were left behind, by this process or by one that died. */
+  async sweep(): Promise<void> {
+    if (this.#isSweeping) return;
+    this.#isSweeping = true;
+    try {
+      for (const row of await this.#options.table.due(SWEEP_ROWS)) await this.#sweepRow(row);
+    } finally {
+      this.#isSweeping = false;
+    }
+  }
+
+  /** Resolves when no payment is under way in this process. */
+  async idle(): Promise<void> {
+    await Promise.allSettled([...this.#running.values()].map(({ done }) => done));
+  }
+
+  async #track(payment: SignedPayment, done: Promise<TopUpReceipt>): Promise<TopUpReceipt> {
+    const { table, clock, log } = this.#options;
+    this.#running.set(payment.key, { hash: payment.hash, done });
+    const stopRenewing = clock.every(table.renewMs, () => {
+      table.renew(payment.key).catch((error: unknown) => {
+        // Without the lease nothing is sent any more; another process takes over.
+        log.warn({ reason: chainReason(error) }, 'the lease of a payment could not be renewed');
+      });
+    });
+    try {
+      return await done;
+    } finally {
+      stopRenewing();
+      this.#running.delete(payment.key);
+    }
+  }
+
+  async #pay(payment: SignedPayment): Promise<TopUpReceipt> {
+    const row = await this.#options.table.find(payment.key);
+    if (row === undefined) return await this.#begin(payment);
+    if (row.payload_hash !== payment.hash) return await this.#replace(payment, row);
+    return await this.#resume(payment, row);
+  }
+
+  /** A payment that was never seen: check it, open its row, send it. */
+  async #begin(payment: SignedPayment): Promise<TopUpReceipt> {
+    const rail = this.#railOf(payment);
+    const verdict = await rail.verify(payment);
+    if (verdict.kind === 'rejected') throw rejected(verdict.reason);
+    if (verdict.kind === 'unclear') return await this.#beginUnclear(payment, verdict.reason);
+    const row = await this.#open(payment);
+    if (row === undefined) return await this.#pay(payment);
+    return await this.#settle(payment);
+  }
+
+  /** The check could not tell. The chain can: it may have been paid before it was shown to us. */
+  async #beginUnclear(payment: SignedPayment, reason: string): Promise<TopUpReceipt> {
+    let evidence: Evidence;
+    try {
+      evidence = await this.#railOf(payment).findPayment(payment, NO_ATTEMPT);
+    } catch (error) {
+      throw notSent(chainReason(error));
+    }
+    if (evidence.kind === 'final') throw settlementFailed(payment, undefined, evidence.reason);
+    if (evidence.kind === 'open') throw isChainTrouble(reason) ? notSent(reason) : rejected(reason);
+    const row = await this.#open(payment);
+    if (row === undefined) return await this.#pay(payment);
+    return await this.#credit(payment, evidence.transaction);
+  }
+
+  /** Opens the row with our lease; `undefined` when another process was faster. */
+  async #open(payment: SignedPayment): Promise<'opened' | undefined> {
+    let position;
+    try {
+      position = await this.#railOf(payment).position(payment);
+    } catch (error) {
+      throw notSent(chainReason(error));
+    }
+    const opened = await this.#options.table.open(payment, position);
+    if (opened === 'identifier-taken') {
+      throw refusePayment(
+        'PAYMENT_IN_PROGRESS',
+        'The payment identifier was used with another payment, use a new one',
+        { canRetry: false, reason: 'payment_identifier_conflict' },
+      );
+    }
+    if (opened === 'exists') return undefined;
+    await this.#options.onStep?.('opened');
+    return 'opened';
+  }
+
+  /** The same authorization with other content: only one of them can ever be executed. */
+  async #replace(payment: SignedPayment, row: TopUpRow): Promise<TopUpReceipt> {
+    if (row.state === 'credited') {
+      throw refusePayment(
+        'INVALID_PAYMENT',
+        'The authorization was already used by another payment',
+      );
+    }
+    if (row.state !== 'failed') throw inProgress();
+    const verdict = await this.#railOf(payment).verify(payment);
+    if (verdict.kind === 'rejected') throw rejected(verdict.reason);
+    if (!(await this.#options.table.reopen(payment))) return await this.#pay(payment);
+    return await this.#continue(payment, undefined);
+  }
+
+  /** A payment that has a row: its stored answer, or the rest of its way. */
+  async #resume(payment: SignedPayment, row: TopUpRow): Promise<TopUpReceipt> {
+    if (row.state === 'credited') return receiptOf(row);
+    if (row.state === 'failed') throw settlementFailed(payment, row.tx_id, row.failure ?? 'failed');
+    const leased = await this.#options.table.lease(payment.key);
+    if (leased === undefined) return await this.#waitForOther(payment);
+    return await this.#continue(payment, leased);
+  }
+
+  /** Another process works on the payment: its result appears in the row. */
+  async #waitForOther(payment: SignedPayment): Promise<TopUpReceipt> {
+    const { table, clock, settleWaitMs, pollMs } = this.#options;
+    const deadlineMs = clock.monotonicMs() + settleWaitMs;
+    for (;;) {
+      const row = await table.find(payment.key);
+      if (row === undefined || row.state === 'failed') return await this.#pay(payment);
+      if (row.state === 'credited') return receiptOf(row);
+      if (clock.monotonicMs() >= deadlineMs) throw pending(payment, row.tx_id);
+      await clock.sleep(pollMs);
+      const leased = await table.lease(payment.key);
+      if (leased !== undefined) return await this.#continue(payment, leased);
+    }
+  }
+
+  /** We hold the lease of an unfinished row: look at the chain first, send only what is not there. */
+  async #continue(payment: SignedPayment, row: TopUpRow | undefined): Promise<TopUpReceipt> {
+    const rail = this.#railOf(payment);
+    const evidence = await this.#look(payment, row);
+    if (evidence === undefined) throw await this.#leave(payment, row);
+    if (evidence.kind === 'paid') return await this.#credit(payment, evidence.transaction);
+    if (evidence.kind === 'final') throw await this.#fail(payment, row, evidence.reason);
+    if (row?.state === 'sent' && evidence.attempt !== 'reverted' && row.raw_tx !== null) {
+      const isAlive = evidence.attempt === 'waiting' || (await this.#rebroadcast(rail, row.raw_tx));
+      if (isAlive) return await this.#conclude(payment, true);
+    }
+    // Nothing is under way: a new transaction of the same single-use authorization is safe.
+    const verdict = await rail.verify(payment);
+    if (verdict.kind === 'valid') return await this.#settle(payment);
+    if (verdict.kind === 'unclear') return await this.#conclude(payment, false);
+    if (row?.state !== 'sent') {
+      await this.#options.table.drop(payment.key);
+      throw rejected(verdict.reason);
+    }
+    await this.#options.table.release(payment.key, this.#nextCheckMs(row), verdict.reason);
+    throw settlementFailed(payment, row.tx_id, verdict.reason);
+  }
+
+  /** `false` when the bytes can never land. An unanswered broadcast counts as alive. */
+  async #rebroadcast(rail: Rail, raw: string): Promise<boolean> {
+    try {
+      return (await rail.rebroadcast(raw)) === 'sent';
+    } catch (error) {
+      this.#options.log.warn(
+        { reason: chainReason(error) },
+        'a transaction could not be sent again',
+      );
+      return true;
+    }
+  }
+
+  /** Sends the payment. What came of it is asked of the chain, whatever was answered. */
+  async #settle(payment: SignedPayment): Promise<TopUpReceipt> {
+    const { table, log, isExternal, onStep } = this.#options;
+    try {
+      if (isExternal) {
+        // Handed over: from here on it may be on the chain under an id that we do not know.
+        await table.journal(payment.key, null, null);
+        await onStep?.('journaled');
+      }
+      await this.#railOf(payment).settle(payment, async (key, transaction, raw) => {
+        await table.journal(key, transaction, raw);
+        await onStep?.('journaled');
+      });
+    } catch (error) {
+      // A lost reply, a refusal, a time limit: the chain tells which.
+      log.warn(
+        { reason: chainReason(error), paymentId: payment.id },
+        'a settlement gave no answer',
+      );
+    }
+    await onStep?.('settled');
+    return await this.#conclude(payment, false);
+  }
+
+  /** Asks the chain, for a while when `wait`, and ends with a credit, a refusal or "pending". */
+  async #conclude(payment: SignedPayment, wait: boolean): Promise<TopUpReceipt> {
+    const { table, clock, settleWaitMs, pollMs } = this.#options;
+    const deadlineMs = clock.monotonicMs() + (wait ? settleWaitMs : 0);
+    for (;;) {
+      const row = await table.find(payment.key);
+      if (row?.state === 'credited') return receiptOf(row);
+      const evidence = await this.#look(payment, row);
+      if (evidence?.kind === 'paid') return await this.#credit(payment, evidence.transaction);
+      if (evidence?.kind === 'final') throw await this.#fail(payment, row, evidence.reason);
+      if (evidence?.kind === 'open' && evidence.attempt === 'reverted') {
+        const reason = 'transaction_reverted';
+        await table.release(payment.key, this.#nextCheckMs(row), reason);
+        throw settlementFailed(payment, row?.tx_id, reason);
+      }
+      if (clock.monotonicMs() >= deadlineMs) throw await this.#leave(payment, row);
+      await clock.sleep(pollMs);
+    }
+  }
+
+  /** What the chain shows; `undefined` when it cannot be asked. */
+  async #look(payment: SignedPayment, row: TopUpRow | undefined): Promise<Evidence | undefined> {
+    try {
+      return await this.#railOf(payment).findPayment(payment, attemptOf(row));
+    } catch (error) {
+      this.#options.log.warn(
+        { reason: chainReason(error), paymentId: payment.id },
+        'the chain could not be asked about a payment',
+      );
+      return undefined;
+    }
+  }
+
+  /** Leaves an unfinished row to the sweep and gives the Fault to throw. */
+  async #leave(payment: SignedPayment, row: TopUpRow | undefined): Promise<Fault> {
+    await this.#options.table.release(payment.key, this.#nextCheckMs(row), row?.failure ?? null);
+    if (row?.state === 'sent') return pending(payment, row.tx_id);
+    return notSent('the transaction was not sent');
+  }
+
+  async #fail(payment: SignedPayment, row: TopUpRow | undefined, reason: string): Promise<Fault> {
+    await this.#options.table.fail(payment.key, reason);
+    this.#options.log.info({ paymentId: payment.id, reason }, 'a payment has failed for good');
+    return settlementFailed(payment, row?.tx_id, reason);
+  }
+
+  async #credit(payment: SignedPayment, transaction: string): Promise<TopUpReceipt> {
+    const { table, credit, receipts, log, onStep } = this.#options;
+    const receipt = receipts?.sign(payment.network, payment.wallet, transaction);
+    const settlement = encodeHeader({
+      success: true,
+      transaction,
+      network: payment.network,
+      payer: payment.wallet,
+      amount: payment.amountUnits.toString(),
+      ...(receipt === undefined ? {} : { extensions: receipt }),
+    });
+    const entry: CreditEntry = {
+      wallet: payment.wallet,
+      amountNano: unitsToNano(payment.amountUnits),
+      paymentKey: payment.key,
+      paymentId: payment.id,
+      network: payment.network,
+      transaction,
+    };
+    const balance = await table.credit(
+      payment.key,
+      transaction,
+      settlement,
+      async (tx) => await credit(tx, entry),
+    );
+    if (balance !== undefined) {
+      log.info(
+        { paymentId: payment.id, network: payment.network, transaction },
+        'a top-up was credited',
+      );
+      await onStep?.('credited');
+    }
+    const row = await table.find(payment.key);
+    if (row?.state !== 'credited') throw new Error('a credited payment has lost its row');
+    return receiptOf(row);
+  }
+
+  async #sweepRow(row: TopUpRow): Promise<void> {
+    if (this.#running.has(row.payment_key)) return;
+    const rail = this.#options.rails.get(row.network);
+    if (rail === undefined) return;
+    const leased = await this.#options.table.lease(row.payment_key);
+    if (leased === undefined) return;
+    try {
+      const payment = await paymentOf(rail, leased);
+      await this.#track(payment, this.#sweepLeased(payment, leased));
+    } catch (error) {
+      // Pending and failed payments end in a Fault here too, and their row says so.
+      const { log, table } = this.#options;
+      const note = { reason: chainReason(error), paymentId: row.payment_id };
+      if (error instanceof Fault) log.debug(note, 'a swept payment is not credited');
+      else log.error(note, 'a payment could not be swept');
+      await table.release(row.payment_key, this.#nextCheckMs(row), row.failure);
+    }
+  }
+
+  /** An open row was never sent: the sweep watches it, but does not pay in the caller's absence. */
+  async #sweepLeased(payment: SignedPayment, row: TopUpRow): Promise<TopUpReceipt> {
+    if (row.state === 'sent' && row.raw_tx !== null && row.failure === null) {
+      return await this.#continue(payment, row);
+    }
+    return await this.#conclude(payment, false);
+  }
+
+  #nextCheckMs(row: TopUpRow | undefined): number {
+    const attempts = Math.min(Number(row?.attempts ?? 0n), 10);
+    return this.#options.clock.nowMs() + Math.min(FIRST_CHECK_MS * 2 ** attempts, MAX_CHECK_MS);
+  }
+
+  #railOf(payment: SignedPayment): Rail {
+    const rail = this.#options.rails.get(payment.network);
+    if (rail === undefined) {
+      throw refusePayment(
+        'X402_NOT_CONFIGURED',
+        'Wallet payments on this network are not configured here',
+      );
+    }
+    return rail;
+  }
+}

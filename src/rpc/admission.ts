@@ -1,0 +1,245 @@
+/**
+ * The door check of a JSON-RPC body: who may pass, and what it can cost at most.
+ *
+ * Invariant: an admitted body is valid JSON of 1 to 100 requests whose methods are all allowed on
+ * the network, spelled so that every parser reads the same members. Everything else is one 400
+ * that says what was wrong; nothing has reached a node by then, and nothing is billed.
+ */
+import { createHash } from 'node:crypto';
+import { Fault, invalidField } from '../kernel/faults.ts';
+import { scanRequest, spanString } from '../kernel/json-spans.ts';
+import type { RequestSpan, ScanFailure } from '../kernel/json-spans.ts';
+import { tierCredits } from './billing.ts';
+import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
+import { isSpan } from './splice.ts';
+
+/** Limit of the specification: items per batch. */
+export const MAX_BATCH_ITEMS = 100;
+/** Names longer than this are cut in an error text. */
+const MAX_NAME_SHOWN = 100;
+
+export interface Call {
+  readonly span: RequestSpan;
+  readonly method: Method;
+  /** Credits when it succeeds. */
+  readonly credits: number;
+}
+
+/** A request that may be sent to a node. */
+export interface Admission {
+  readonly network: Network;
+  readonly body: Buffer;
+  readonly isBatch: boolean;
+  readonly calls: readonly Call[];
+  /** The sum of the full tiers: what to hold, and what the credit cap must have room for. */
+  readonly creditsMax: number;
+}
+
+/** Admits a body or throws a Fault with status 400. */
+export function admitBody(catalogue: Catalogue, slug: string, body: Buffer): Admission {
+  const network = catalogue.network(slug);
+  if (network === undefined) {
+    throw new Fault('UNSUPPORTED_RPC_NETWORK', {
+      message: `Unsupported RPC network "${shown(slug)}": choose one from GET /crypto/rpc/networks`,
+      canRetry: false,
+    });
+  }
+  if (isBlank(body))
+    throw refusal('The body is empty: send a JSON-RPC request or an array of them');
+  const scan = scanRequest(body, MAX_BATCH_ITEMS);
+  if (!scan.ok) throw scanFault(scan);
+  if (scan.items.length === 0) throw refusal('The batch is empty: send 1 to 100 requests');
+  for (const [index, span] of scan.items.entries()) {
+    checkItem(network, body, span, scan.isBatch ? index : undefined);
+  }
+  return {
+    network,
+    body,
+    isBatch: scan.isBatch,
+    ...resolveCalls(catalogue, network, body, scan.items),
+  };
+}
+
+/** What an idempotency key is bound to: the exact bytes and the network. */
+export function admissionFingerprint(admission: Admission): string {
+  return createHash('sha256')
+    .update(admission.network.slug)
+    .update('\n')
+    .update(admission.body)
+    .digest('hex');
+}
+
+/** The id bytes of a call as the caller sent them; a call without an id is answered with null. */
+export function callerId(admission: Admission, call: Call): Buffer {
+  const { idStart, idEnd } = call.span;
+  return idStart < 0 ? NULL_ID : admission.body.subarray(idStart, idEnd);
+}
+
+const VERSION = Buffer.from('"2.0"');
+const NULL_ID = Buffer.from('null');
+const LETTER_N = 0x6e;
+const QUOTE = 0x22;
+const OPEN_ARRAY = 0x5b;
+const OPEN_OBJECT = 0x7b;
+
+/** Whether the caller sent an id that a node would echo. */
+export function hasOwnId(body: Buffer, span: RequestSpan): boolean {
+  return span.idStart >= 0 && body[span.idStart] !== LETTER_N;
+}
+
+function checkItem(
+  network: Network,
+  body: Buffer,
+  span: RequestSpan,
+  index: number | undefined,
+): void {
+  const at = index === undefined ? '' : ` of item ${index}`;
+  function fail(field: string, message: string): Fault {
+    return invalidField(index === undefined ? [field] : [String(index), field], message);
+  }
+  if (
+    !isSpan(body, span.versionStart, span.versionEnd, VERSION) &&
+    spanString(body, span.versionStart, span.versionEnd) !== '2.0'
+  ) {
+    throw fail('jsonrpc', `The member "jsonrpc"${at} must be "2.0"`);
+  }
+  if (span.methodStart < 0 || body[span.methodStart] !== QUOTE) {
+    throw fail('method', `The member "method"${at} must be a string`);
+  }
+  if (!hasOwnId(body, span)) {
+    // Without an id a batch item cannot be correlated with its answer.
+    if (index !== undefined)
+      throw fail('id', `The member "id"${at} is required in a batch: a number or a string`);
+  } else if (!isIdByte(body[span.idStart])) {
+    throw fail('id', `The member "id"${at} must be a number or a string`);
+  }
+  const first = span.paramsStart < 0 ? OPEN_ARRAY : body[span.paramsStart];
+  // Starknet's own interface takes params by name too, and starknet.js sends no others.
+  if (first !== OPEN_ARRAY && !(first === OPEN_OBJECT && network.family === 'starknet')) {
+    throw fail('params', `The member "params"${at} must be an array`);
+  }
+}
+
+/** A JSON value that begins with a quote, a minus sign or a digit is a string or a number. */
+function isIdByte(byte: number | undefined): boolean {
+  return byte === QUOTE || byte === 0x2d || (byte !== undefined && byte >= 0x30 && byte <= 0x39);
+}
+
+function resolveCalls(
+  catalogue: Catalogue,
+  network: Network,
+  body: Buffer,
+  spans: readonly RequestSpan[],
+): { calls: readonly Call[]; creditsMax: number } {
+  const calls: Call[] = [];
+  const refused = new Map<string, RefusalKind>();
+  let creditsMax = 0;
+  let before: Call | undefined;
+  for (const span of spans) {
+    // Most batches repeat one method: its name is then compared, not read.
+    if (before !== undefined && isSameMethod(body, span, before.span)) {
+      creditsMax += before.credits;
+      calls.push({ span, method: before.method, credits: before.credits });
+      continue;
+    }
+    const name = spanString(body, span.methodStart, span.methodEnd) ?? '';
+    const resolution = catalogue.resolve(network, name);
+    if (!resolution.ok) {
+      refused.set(name, resolution.kind);
+      continue;
+    }
+    const credits = tierCredits(network, resolution.method);
+    creditsMax += credits;
+    before = { span, method: resolution.method, credits };
+    calls.push(before);
+  }
+  if (refused.size > 0) throw methodFault(network, refused);
+  return { calls, creditsMax };
+}
+
+function isSameMethod(body: Buffer, one: RequestSpan, other: RequestSpan): boolean {
+  const size = one.methodEnd - one.methodStart;
+  if (size !== other.methodEnd - other.methodStart) return false;
+  for (let offset = 0; offset < size; offset += 1) {
+    if (body[one.methodStart + offset] !== body[other.methodStart + offset]) return false;
+  }
+  return true;
+}
+
+/** The advice for each kind of refused method, in the order in which it is given. */
+const ADVICE: readonly (readonly [RefusalKind, string])[] = [
+  ['filter', 'filters need a node that remembers the caller: use eth_getLogs instead'],
+  [
+    'key',
+    'this proxy holds no keys and does not mine: sign locally and use eth_sendRawTransaction',
+  ],
+  ['admin', 'administration of a node is not offered'],
+  ['removed', 'this method was removed from Solana: use its successor in the Solana documentation'],
+  ['family', 'this method belongs to another family of chains'],
+  ['unlisted', 'see the list of methods in the documentation'],
+];
+
+function methodFault(network: Network, refused: ReadonlyMap<string, RefusalKind>): Fault {
+  const websocket = namesOf(refused, 'websocket');
+  if (websocket !== '') {
+    return new Fault('UNSUPPORTED_METHOD', {
+      message: `WebSocket-only method: ${websocket}. This proxy speaks HTTP: poll instead, for example with eth_getLogs or getSignatureStatuses`,
+      canRetry: false,
+    });
+  }
+  const parts = ADVICE.map(([kind, advice]) => [namesOf(refused, kind), advice] as const)
+    .filter(([names]) => names !== '')
+    .map(([names, advice]) => `${names} (${advice})`);
+  return new Fault('UNSUPPORTED_METHOD', {
+    message: `Unsupported method on ${network.slug}: ${parts.join('; ')}`,
+    canRetry: false,
+  });
+}
+
+function namesOf(refused: ReadonlyMap<string, RefusalKind>, kind: RefusalKind): string {
+  return [...refused]
+    .filter(([, one]) => one === kind)
+    .map(([name]) => shown(name))
+    .join(', ');
+}
+
+function scanFault(scan: ScanFailure): Fault {
+  switch (scan.reason) {
+    case 'count':
+      return refusal(`The batch is too long: max ${MAX_BATCH_ITEMS} requests`);
+    case 'item':
+      return refusal('Every request must be a JSON object with "jsonrpc", "method" and "id"');
+    case 'member':
+      return refusal(
+        `The member "${scan.member ?? ''}" appears twice or in another case: write it once, in lower case`,
+      );
+    case 'depth':
+      return refusal('The body is nested too deeply');
+    case 'encoding':
+      return new Fault('INVALID_JSON', { message: 'The body is not UTF-8', canRetry: false });
+    case 'syntax':
+      return new Fault('INVALID_JSON', {
+        message: `The body is not valid JSON: unexpected byte at position ${scan.position}`,
+        canRetry: false,
+      });
+  }
+}
+
+function refusal(message: string): Fault {
+  return new Fault('INVALID_REQUEST', {
+    message,
+    details: { _errors: [message] },
+    canRetry: false,
+  });
+}
+
+function isBlank(body: Buffer): boolean {
+  for (const byte of body)
+    if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) return false;
+  return true;
+}
+
+function shown(name: string): string {
+  const printable = name.replaceAll(/[^\x20-\x7e]/g, '?');
+  return printable.length > MAX_NAME_SHOWN ? `${printable.slice(0, MAX_NAME_SHOWN)}…` : printable;
+}

@@ -1,0 +1,112 @@
+/**
+ * Answers that several callers may share: identical head reads in flight, the constants of a chain,
+ * and blocks named by their hash. A shared answer is billed like any other.
+ *
+ * Invariant: only successes are kept, bounded in bytes and time; a key is the exact method and
+ * params as sent, so two calls share an answer only when a node could not tell them apart.
+ */
+import type { Clock } from '../kernel/clock.ts';
+import type { Admission, Call } from './admission.ts';
+import type { ItemAnswer } from './ask.ts';
+
+/** Longer params are never shared: they are not repeated either. */
+const MAX_PARAMS_BYTES = 256;
+/** Larger results are cheaper to fetch than to keep. */
+const MAX_RESULT_BYTES = 65_536;
+const STATIC_MS = 600_000;
+const BY_HASH_MS = 60_000;
+/** Reads whose answer the hash of a block determines. */
+const BY_BLOCK_HASH = new Set([
+  'eth_getBlockByHash',
+  'eth_getBlockTransactionCountByHash',
+  'eth_getTransactionByBlockHashAndIndex',
+  'eth_getUncleByBlockHashAndIndex',
+  'eth_getUncleCountByBlockHash',
+  'eth_getHeaderByHash',
+]);
+
+export type Sharing = 'static' | 'head' | 'by-hash';
+
+interface Kept {
+  readonly result: Buffer;
+  readonly untilMs: number;
+}
+
+export interface AnswerCacheSettings {
+  readonly isMerging: boolean;
+  /** 0 turns the cache off. */
+  readonly maxBytes: number;
+}
+
+export class AnswerCache {
+  readonly #settings: AnswerCacheSettings;
+  readonly #clock: Clock;
+  readonly #kept = new Map<string, Kept>();
+  readonly #running = new Map<string, Promise<ItemAnswer>>();
+  #sizeBytes = 0;
+
+  constructor(settings: AnswerCacheSettings, clock: Clock) {
+    this.#settings = settings;
+    this.#clock = clock;
+  }
+
+  /** How a call may be shared, or undefined when it may not. */
+  sharing(call: Call): Sharing | undefined {
+    const { cache, name } = call.method;
+    if (cache === 'never' || cache === 'finalized') return undefined;
+    if (call.span.paramsEnd - call.span.paramsStart > MAX_PARAMS_BYTES) return undefined;
+    if (cache === 'head') return this.#settings.isMerging ? 'head' : undefined;
+    if (this.#settings.maxBytes === 0) return undefined;
+    if (cache === 'static') return 'static';
+    return BY_BLOCK_HASH.has(name) ? 'by-hash' : undefined;
+  }
+
+  key(admission: Admission, call: Call): string {
+    const { paramsStart, paramsEnd } = call.span;
+    const params = paramsStart < 0 ? '' : admission.body.toString('latin1', paramsStart, paramsEnd);
+    return `${admission.network.slug} ${call.method.name} ${params}`;
+  }
+
+  /** The result bytes kept under a key. */
+  get(key: string): Buffer | undefined {
+    const kept = this.#kept.get(key);
+    if (kept === undefined) return undefined;
+    if (kept.untilMs > this.#clock.monotonicMs()) return kept.result;
+    this.#drop(key, kept);
+    return undefined;
+  }
+
+  /** Keeps the result of a success; head reads are merged in flight, never kept. */
+  keep(key: string, sharing: Sharing, answer: ItemAnswer): void {
+    if (sharing === 'head' || answer.outcome !== 'success' || answer.isNull) return;
+    const { resultStart, resultEnd } = answer.span;
+    const sizeBytes = key.length + resultEnd - resultStart;
+    if (sizeBytes > MAX_RESULT_BYTES || sizeBytes > this.#settings.maxBytes) return;
+    const before = this.#kept.get(key);
+    if (before !== undefined) this.#drop(key, before);
+    const untilMs = this.#clock.monotonicMs() + (sharing === 'static' ? STATIC_MS : BY_HASH_MS);
+    this.#kept.set(key, {
+      result: Buffer.from(answer.bytes.subarray(resultStart, resultEnd)),
+      untilMs,
+    });
+    this.#sizeBytes += sizeBytes;
+    for (const [oldest, kept] of this.#kept) {
+      if (this.#sizeBytes <= this.#settings.maxBytes) break;
+      this.#drop(oldest, kept);
+    }
+  }
+
+  /** Runs `ask` once for all who want the same answer at the same time. */
+  async merge(key: string, ask: () => Promise<ItemAnswer>): Promise<ItemAnswer> {
+    const running = this.#running.get(key);
+    if (running !== undefined) return running;
+    const started = ask().finally(() => this.#running.delete(key));
+    this.#running.set(key, started);
+    return started;
+  }
+
+  #drop(key: string, kept: Kept): void {
+    this.#kept.delete(key);
+    this.#sizeBytes -= key.length + kept.result.length;
+  }
+}

@@ -1,0 +1,72 @@
+/**
+ * What a run gives back, and the sentences of the items that Farebox answers itself.
+ */
+import { Readable } from 'node:stream';
+import { Fault } from '../kernel/faults.ts';
+import type { AskFault } from './ask.ts';
+
+export interface RpcAnswer {
+  /** `abandoned`: the caller left while a node worked; the full price is due, nobody reads. */
+  readonly kind: 'answered' | 'abandoned';
+  /** The whole body, or its first bytes when `rest` is there. */
+  readonly body: Buffer;
+  /** What follows `body`; it fails when the node breaks off. Destroy it when the caller leaves. */
+  readonly rest: Readable | undefined;
+  /** Credits due for the answer, for the header and for the settle. */
+  readonly credits: number;
+  /** Questions to nodes beyond the first, for `x-retry-count`. */
+  readonly retries: number;
+}
+
+export const INTERNAL_ERROR_CODE = -32603;
+export const INVALID_REQUEST_CODE = -32600;
+export const UNANSWERED_MESSAGE = 'No node answered this item; it was not billed';
+export const TOO_LARGE_MESSAGE =
+  'The answer is larger than the limit of this service; ask for less; it was not billed';
+export const REFUSED_MESSAGE = 'The node refused this request';
+
+/**
+ * The fault of a run that no node answered; it names no node. 503 when the network has no node
+ * left that could be asked, 500 when those it has failed.
+ */
+export function unansweredFault(last: AskFault | undefined, isAnyOpen: boolean): Fault {
+  if (last?.fault === 'too-large') {
+    return new Fault('RPC_UPSTREAM_FAILED', {
+      message: 'The answer of the node is larger than the limit of this service: ask for less',
+    });
+  }
+  return new Fault(
+    last === undefined || !isAnyOpen ? 'RPC_NETWORK_UNAVAILABLE' : 'RPC_UPSTREAM_FAILED',
+  );
+}
+
+/**
+ * The same bytes as `rest`, but the last of them leave only after `beforeEnd` resolved: an answer
+ * is settled before it is complete. `seen` gets every chunk on its way. When `rest` or `beforeEnd`
+ * fails, so does the result.
+ */
+export function holdLastBytes(
+  rest: Readable,
+  beforeEnd: () => Promise<void>,
+  seen: (chunk: Buffer) => void = () => undefined,
+): Readable {
+  const held = Readable.from(allButLast(rest, beforeEnd, seen), { objectMode: false });
+  // A generator that was never read does not run its own end.
+  held.once('close', () => rest.destroy());
+  return held;
+}
+
+async function* allButLast(
+  rest: AsyncIterable<Buffer>,
+  beforeEnd: () => Promise<void>,
+  seen: (chunk: Buffer) => void,
+): AsyncGenerator<Buffer> {
+  let last: Buffer | undefined;
+  for await (const chunk of rest) {
+    seen(chunk);
+    if (last !== undefined) yield last;
+    last = chunk;
+  }
+  await beforeEnd();
+  if (last !== undefined) yield last;
+}

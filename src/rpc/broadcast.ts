@@ -1,0 +1,80 @@
+/**
+ * A signed EVM transaction that is broadcast twice is broadcast once: a node that says "already
+ * known" confirms it, and one that says "nonce too low" is asked whether the very same transaction
+ * is on the chain. The hash comes from the signed bytes, so no answer of a node is believed.
+ */
+import { keccak256 } from 'viem';
+import type { Admission, Call } from './admission.ts';
+import type { ItemAnswer } from './ask.ts';
+
+const METHOD = 'eth_sendRawTransaction';
+const ALREADY_KNOWN =
+  /already known|already imported|known transaction|already exists|alreadyknown|already in (the )?(mem)?pool/i;
+const NONCE_USED = /nonce (is )?too low|old ?nonce|nonce has already been used|invalid nonce/i;
+const RAW_TRANSACTION = /^0x(?:[0-9a-f]{2})+$/i;
+/** EIP-4844: blob transactions travel with their blobs, which are no part of the hash. */
+const BLOB_TYPE = 0x03;
+/** Typed transactions up to EIP-7702 are hashed over their signed bytes. */
+const LAST_PLAIN_TYPE = 0x04;
+/** First byte of an RLP list: legacy transactions. */
+const RLP_LIST = 0xc0;
+const RLP_LONG_LIST = 0xf7;
+
+export type BroadcastVerdict = 'known' | 'ask' | 'no';
+
+/** What the error of a node means for a raw transaction. */
+export function broadcastVerdict(call: Call, answer: ItemAnswer): BroadcastVerdict {
+  if (call.method.name !== METHOD || answer.error === undefined) return 'no';
+  if (ALREADY_KNOWN.test(answer.error.message)) return 'known';
+  return NONCE_USED.test(answer.error.message) ? 'ask' : 'no';
+}
+
+/** Whether a call may go to another node although its bytes may have arrived at one. */
+export function mayRepeat(call: Call): boolean {
+  switch (call.method.retry) {
+    case 'safe':
+    case 'safe-notnull':
+      return true;
+    case 'write-dedupe':
+      // Only the plain broadcast can be recognised by its hash on the second node.
+      return call.method.name === METHOD;
+    case 'write-no-retry':
+      return false;
+  }
+}
+
+/** The hash of the transaction in the params of a call, or undefined when it has another form. */
+export function transactionHash(admission: Admission, call: Call): string | undefined {
+  const { paramsStart, paramsEnd } = call.span;
+  if (paramsStart < 0) return undefined;
+  // Admission checked that the span is a JSON array.
+  const params = JSON.parse(
+    admission.body.toString('utf8', paramsStart, paramsEnd),
+  ) as readonly unknown[];
+  const [raw] = params;
+  if (typeof raw !== 'string' || !RAW_TRANSACTION.test(raw)) return undefined;
+  const hashed = hashedBytes(Buffer.from(raw.slice(2), 'hex'));
+  return hashed === undefined ? undefined : keccak256(hashed);
+}
+
+function hashedBytes(bytes: Buffer): Uint8Array | undefined {
+  const [type = 0] = bytes;
+  if (type >= RLP_LIST) return bytes;
+  if (type === 0 || type > LAST_PLAIN_TYPE) return undefined;
+  if (type !== BLOB_TYPE) return bytes;
+  const outer = listHeader(bytes, 1);
+  const inner = outer && listHeader(bytes, outer.contentStart);
+  // Without blobs the list holds the fields themselves, and the first one is no list.
+  if (outer === undefined || inner === undefined) return bytes;
+  return Buffer.concat([Buffer.of(BLOB_TYPE), bytes.subarray(outer.contentStart, inner.end)]);
+}
+
+function listHeader(bytes: Buffer, at: number): { contentStart: number; end: number } | undefined {
+  const head = bytes[at];
+  if (head === undefined || head < RLP_LIST) return undefined;
+  if (head <= RLP_LONG_LIST) return { contentStart: at + 1, end: at + 1 + head - RLP_LIST };
+  const lengthBytes = head - RLP_LONG_LIST;
+  if (lengthBytes > 4 || at + 1 + lengthBytes > bytes.length) return undefined;
+  const contentStart = at + 1 + lengthBytes;
+  return { contentStart, end: contentStart + bytes.readUIntBE(at + 1, lengthBytes) };
+}

@@ -1,0 +1,240 @@
+/** Every listed method on every network, and the refusals of a body. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { Fault } from '../kernel/faults.ts';
+import { admitBody, callerId } from './admission.ts';
+import { creditsToNano, formatRpcCost, itemCredits, tierCredits } from './billing.ts';
+import { createCatalogue, optionalMethods } from './catalogue.ts';
+import methodData from './methods.json' with { type: 'json' };
+
+const catalogue = createCatalogue();
+const PREFIXES = methodData.prefixRules;
+
+function admit(network: string, body: unknown): ReturnType<typeof admitBody> {
+  return admitBody(
+    catalogue,
+    network,
+    Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)),
+  );
+}
+
+function call(method: unknown, extra: object = {}): object {
+  return { jsonrpc: '2.0', id: 1, method, params: [], ...extra };
+}
+
+function refusal(network: string, body: unknown): Fault {
+  try {
+    admit(network, body);
+  } catch (error) {
+    assert.ok(error instanceof Fault, String(error));
+    assert.equal(error.status, 400);
+    return error;
+  }
+  return assert.fail('the body was admitted');
+}
+
+describe('method table', () => {
+  test('27 networks exist, sorted, each with nodes and its base credits', () => {
+    assert.equal(catalogue.slugs.length, 27);
+    assert.deepEqual([...catalogue.slugs].sort(), catalogue.slugs);
+    for (const slug of catalogue.slugs) {
+      const network = catalogue.network(slug)!;
+      assert.ok(network.publicNodes.length > 0);
+      assert.equal(network.baseCredits, /^(solana|zksync)-/.test(slug) ? 30 : 20, slug);
+    }
+  });
+
+  test('every method of the list is allowed or refused on every network, at its tier', () => {
+    let checked = 0;
+    for (const slug of catalogue.slugs) {
+      const network = catalogue.network(slug)!;
+      for (const row of methodData.methods) {
+        const byPrefix = PREFIXES.some(
+          (rule) => row.name.startsWith(rule.prefix) && rule.family === row.family,
+        );
+        const isAllowed = row.family === network.family && (row.optional !== true || byPrefix);
+        const resolution = catalogue.resolve(network, row.name);
+        assert.equal(resolution.ok, isAllowed, `${slug} ${row.name}`);
+        if (resolution.ok) {
+          assert.equal(tierCredits(network, resolution.method), network.baseCredits * row.tier);
+          assert.equal(admit(slug, call(row.name)).creditsMax, network.baseCredits * row.tier);
+        } else assert.match(refusal(slug, call(row.name)).message, new RegExp(row.name));
+        checked += 1;
+      }
+    }
+    assert.equal(checked, 27 * methodData.methods.length);
+  });
+
+  test('every refused name is refused on every network', () => {
+    for (const slug of catalogue.slugs) {
+      for (const group of methodData.refused) {
+        for (const pattern of group.names) {
+          const name = pattern.replace('*', 'anything');
+          assert.equal(
+            catalogue.resolve(catalogue.network(slug)!, name).ok,
+            false,
+            `${slug} ${name}`,
+          );
+        }
+      }
+    }
+  });
+
+  test('prefix rules hold inside their family only, with the longest prefix first', () => {
+    const ethereum = catalogue.network('ethereum-mainnet')!;
+    const starknet = catalogue.network('starknet-mainnet')!;
+    const tierOf = (name: string): number | undefined => {
+      const resolution = catalogue.resolve(ethereum, name);
+      return resolution.ok ? resolution.method.tier : undefined;
+    };
+    assert.equal(tierOf('arbtrace_replayAnything'), 4);
+    assert.equal(tierOf('arbtrace_anything'), 2);
+    assert.equal(tierOf('zks_anything'), 1);
+    assert.equal(tierOf('linea_anything'), 1);
+    assert.equal(tierOf('debug_anything'), undefined);
+    assert.equal(tierOf('trace_anything'), undefined);
+    assert.equal(tierOf('starknet_anything'), undefined);
+    assert.equal(tierOf('ETH_CALL'), undefined);
+    assert.equal(tierOf('zks_ bad name'), undefined);
+    assert.equal(catalogue.resolve(starknet, 'starknet_anything').ok, true);
+    assert.equal(catalogue.resolve(starknet, 'zks_anything').ok, false);
+    assert.equal(catalogue.resolve(starknet, 'starknet_subscribeNewThings').ok, false);
+    assert.equal(catalogue.resolve(starknet, 'constructor').ok, false);
+    assert.equal(catalogue.network('constructor'), undefined);
+  });
+
+  test('optional methods are allowed when the operator names them', () => {
+    const solana = catalogue.network('solana-mainnet')!;
+    assert.ok(optionalMethods().includes('getAsset'));
+    assert.equal(catalogue.resolve(solana, 'getAsset').ok, false);
+    const resolution = createCatalogue(['getAsset']).resolve(solana, 'getAsset');
+    assert.ok(resolution.ok && tierCredits(solana, resolution.method) === 60);
+  });
+});
+
+describe('admission', () => {
+  test('bodies that are no request say what would be right', () => {
+    assert.equal(refusal('dogecoin-mainnet', call('eth_call')).code, 'UNSUPPORTED_RPC_NETWORK');
+    assert.match(refusal('base-mainnet', '').message, /empty/);
+    assert.match(refusal('base-mainnet', ' \n').message, /empty/);
+    assert.match(refusal('base-mainnet', '[]').message, /empty/);
+    assert.equal(refusal('base-mainnet', '{"jsonrpc":"2.0",').code, 'INVALID_JSON');
+    assert.match(refusal('base-mainnet', '{"a":01}').message, /position 6/);
+    assert.match(
+      refusal(
+        'base-mainnet',
+        Array.from({ length: 101 }, () => call('eth_call')),
+      ).message,
+      /max 100/,
+    );
+    assert.equal(
+      admit(
+        'base-mainnet',
+        Array.from({ length: 100 }, () => call('eth_call')),
+      ).creditsMax,
+      2_000,
+    );
+  });
+
+  test('items are checked one by one and the fault names the field', () => {
+    const cases: readonly (readonly [unknown, RegExp])[] = [
+      [{ id: 1, method: 'eth_call' }, /jsonrpc/],
+      [call('eth_call', { jsonrpc: '1.0' }), /"2.0"/],
+      [call('eth_call', { jsonrpc: 2 }), /"2.0"/],
+      [call(5), /"method" must be a string/],
+      [call(null), /"method" must be a string/],
+      [call('eth_call', { id: true }), /number or a string/],
+      [call('eth_call', { id: {} }), /number or a string/],
+      [call('eth_call', { params: { a: 1 } }), /"params" must be an array/],
+      [call('eth_call', { params: null }), /"params" must be an array/],
+      [[call('eth_call'), { jsonrpc: '2.0', method: 'eth_call' }], /"id" of item 1 is required/],
+      [[call('eth_call', { id: null })], /"id" of item 0 is required/],
+      [[5], /JSON object/],
+    ];
+    for (const [body, message] of cases) {
+      const fault = refusal('base-mainnet', body);
+      assert.match(fault.message, message);
+      assert.ok(fault.options.details);
+    }
+  });
+
+  test('ids of any size and kind are kept byte for byte, a missing one is null', () => {
+    for (const id of [
+      '9007199254740993',
+      '"a\\u0062"',
+      '-1',
+      '18446744073709551615',
+      '1.5',
+      '""',
+    ]) {
+      const admission = admit(
+        'base-mainnet',
+        `{"id":${id},"jsonrpc":"2.0","method":"eth_blockNumber"}`,
+      );
+      assert.equal(callerId(admission, admission.calls[0]!).toString(), id);
+    }
+    const bare = admit('base-mainnet', '{"jsonrpc":"2.0","method":"eth_blockNumber"}');
+    assert.equal(callerId(bare, bare.calls[0]!).toString(), 'null');
+  });
+
+  test('params by name are a matter of Starknet alone', () => {
+    assert.match(refusal('solana-mainnet', call('getBalance', { params: {} })).message, /"params"/);
+    assert.equal(
+      admit('starknet-mainnet', call('starknet_call', { params: { a: 1 } })).creditsMax,
+      20,
+    );
+    assert.match(
+      refusal('starknet-mainnet', call('starknet_call', { params: 'a' })).message,
+      /"params"/,
+    );
+  });
+
+  test('a WebSocket-only method fails first, alone, with its own sentence', () => {
+    const fault = refusal('ethereum-mainnet', [call('eth_foo'), call('eth_subscribe')]);
+    assert.match(fault.message, /eth_subscribe/);
+    assert.doesNotMatch(fault.message, /eth_foo/);
+    assert.match(fault.message, /WebSocket/);
+    assert.match(refusal('solana-mainnet', call('slotSubscribe')).message, /WebSocket/);
+  });
+
+  test('all other refused methods are named in one fault, with advice', () => {
+    const names = [
+      'eth_newFilter',
+      'eth_sign',
+      'debug_setHead',
+      'getBalance',
+      'eth_foo',
+      'personal_sign',
+    ];
+    const fault = refusal('ethereum-mainnet', [
+      call('eth_call'),
+      ...names.map((name) => call(name)),
+    ]);
+    assert.equal(fault.code, 'UNSUPPORTED_METHOD');
+    for (const name of names) assert.match(fault.message, new RegExp(name));
+    assert.match(fault.message, /eth_getLogs/);
+    assert.doesNotMatch(fault.message, /eth_call\b/);
+  });
+});
+
+describe('billing', () => {
+  test('the examples of the specification hold to the last digit', () => {
+    const shown = (credits: number): string => formatRpcCost(creditsToNano(credits));
+    assert.equal(shown(20), '0.00001250');
+    assert.equal(shown(40), '0.00002500');
+    assert.equal(shown(80), '0.00005000');
+    assert.equal(shown(30), '0.00001875');
+    assert.equal(shown(120), '0.00007500');
+    assert.equal(shown(5), '0.00000313');
+    assert.equal(shown(25), '0.00001563');
+    assert.equal(shown(0), '0.00000000');
+    assert.equal(creditsToNano(10_000_000), 6_250_000_000n);
+  });
+
+  test('items cost by how they ended', () => {
+    assert.equal(itemCredits('success', 80), 80);
+    assert.equal(itemCredits('error', 80), 5);
+    assert.equal(itemCredits('unknown-id', 80), 5);
+    assert.equal(itemCredits('unanswered', 80), 0);
+  });
+});

@@ -1,0 +1,878 @@
+/** The proxy against real HTTP nodes that behave, misbehave and die. */
+import assert from 'node:assert/strict';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { after, describe, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import { keccak256 } from 'viem';
+import { plainly, sendJson, sendText, startNode } from '../../test/rpc/node.ts';
+import type { NodeAnswer, TestNode } from '../../test/rpc/node.ts';
+import { systemClock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import { seededIds } from '../kernel/ids.ts';
+import { memoryLog } from '../kernel/log.ts';
+import type { LogLine } from '../kernel/log.ts';
+import { holdLastBytes, Rpc } from './rpc.ts';
+import type { RpcAnswer, RpcSettings, RpcUpstreamSettings } from './rpc.ts';
+
+const NETWORK = 'ethereum-mainnet';
+const CHAINS: Readonly<Record<string, string>> = {
+  'ethereum-mainnet': '0x1',
+  'solana-mainnet': '5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d',
+  'starknet-mainnet': '0x534e5f4d41494e',
+};
+
+interface Bench {
+  readonly rpc: Rpc;
+  readonly nodes: readonly TestNode[];
+  readonly lines: LogLine[];
+  ask(body: unknown, caller?: string): Promise<RpcAnswer>;
+}
+
+const closing: (() => Promise<void>)[] = [];
+after(async () => {
+  for (const close of closing) await close();
+});
+
+interface BenchOptions extends Partial<RpcSettings> {
+  readonly network?: string;
+  readonly upstream?: Partial<RpcUpstreamSettings>;
+}
+
+/** One node for each answer, the first one preferred by weight. */
+async function bench(answers: readonly NodeAnswer[], options: BenchOptions = {}): Promise<Bench> {
+  const network = options.network ?? NETWORK;
+  const nodes = await Promise.all(
+    answers.map(async (answer) => startNode(CHAINS[network]!, answer)),
+  );
+  const upstreams = nodes.map((node, index) => ({
+    url: node.url,
+    weight: index === 0 ? 1e6 : 1e-6,
+    ...options.upstream,
+  }));
+  const lines: LogLine[] = [];
+  const { upstream: _upstream, network: _network, ...settings } = options;
+  const rpc = new Rpc(
+    { networks: { [network]: { upstreams } }, publicNodes: false, ...settings },
+    { clock: systemClock(), ids: seededIds(7), log: memoryLog(lines) },
+  );
+  closing.push(async () => {
+    await rpc.close();
+    await Promise.all(nodes.map(async (node) => node.close()));
+  });
+  return {
+    rpc,
+    nodes,
+    lines,
+    ask: async (body, caller = 'alice') => {
+      const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
+      return rpc.run(rpc.admit(network, bytes), { caller });
+    },
+  };
+}
+
+function call(method: string, id: unknown = 1, params: readonly unknown[] = []): object {
+  return { jsonrpc: '2.0', id, method, params };
+}
+
+interface ReplyItem {
+  readonly id: unknown;
+  readonly result?: unknown;
+  readonly error: { readonly code: number; readonly message: string };
+}
+
+function json(answer: RpcAnswer): ReplyItem {
+  assert.equal(answer.rest, undefined);
+  return JSON.parse(answer.body.toString()) as ReplyItem; // what the assertions then look into
+}
+
+function list(answer: RpcAnswer): ReplyItem[] {
+  const items: unknown = json(answer);
+  assert.ok(Array.isArray(items));
+  return items as ReplyItem[]; // what the assertions then look into
+}
+
+async function fault(promise: Promise<unknown>): Promise<Fault> {
+  try {
+    await promise;
+  } catch (error) {
+    assert.ok(error instanceof Fault, String(error));
+    return error;
+  }
+  return assert.fail('no fault');
+}
+
+const dead: NodeAnswer = (_request, response) => response.destroy();
+const THREE = [call('eth_call', 'a'), call('eth_getBalance', 7), call('eth_getCode', 7)];
+
+/** Three calls with their methods as results, under the callers' ids and in their order. */
+function assertThree(answer: RpcAnswer): void {
+  const items = list(answer);
+  assert.deepEqual(
+    items.map((item) => [item.id, item.result]),
+    [
+      ['a', 'eth_call done'],
+      [7, 'eth_getBalance done'],
+      [7, 'eth_getCode done'],
+    ],
+  );
+  assert.equal(answer.credits, 60);
+}
+
+describe('bytes', () => {
+  test('a single call and its reply travel untouched', async () => {
+    const sent =
+      ' {"id" : 9007199254740993,"jsonrpc":"2.0", "method":"eth_call","params":[18446744073709551615, 1.50]}\n';
+    const reply =
+      '{"jsonrpc":"2.0", "id":9007199254740993,"result":{"rentEpoch":18446744073709551615,"x":1.50}}\n';
+    const one = await bench([(_request, response) => sendText(response, reply)]);
+    const answer = await one.ask(sent);
+    assert.equal(answer.body.toString(), reply);
+    assert.equal(one.nodes[0]!.asked[0]!.text, sent);
+    assert.equal(answer.credits, 20);
+    assert.equal(answer.retries, 0);
+  });
+
+  test('a call without an id is answered with null, and the node sees an id', async () => {
+    const one = await bench([plainly()]);
+    const answer = await one.ask('{"jsonrpc":"2.0","method":"eth_call"}');
+    assert.deepEqual(json(answer), { jsonrpc: '2.0', id: null, result: 'eth_call done' });
+    assert.deepEqual(one.nodes[0]!.asked[0]!.calls[0]!.id, 0);
+    const explicit = await one.ask('{"jsonrpc":"2.0","id":null,"method":"eth_call"}');
+    assert.equal(json(explicit).id, null);
+  });
+
+  test('an id that the node rounded or lost comes back as the caller sent it', async () => {
+    const rounded = await bench([
+      (_request, response) => sendText(response, '{"id":9007199254740992,"result":1}'),
+    ]);
+    const exact = await rounded.ask('{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}');
+    assert.equal(exact.body.toString(), '{"id":9007199254740993,"result":1}');
+    assert.equal(exact.credits, 20);
+    const lost = await bench([
+      (_request, response) => sendText(response, '{"jsonrpc":"2.0","result":1}'),
+    ]);
+    const found = await lost.ask(call('eth_call', 'x'));
+    assert.deepEqual(json(found), { id: 'x', jsonrpc: '2.0', result: 1 });
+    assert.equal(found.credits, 5);
+  });
+
+  test('batches keep exact integers and caller ids, with and without ids of our own', async () => {
+    const big: NodeAnswer = (request, response) => {
+      const items = request.calls.map(
+        (one) => `{"jsonrpc":"2.0","result":18446744073709551615,"id":${JSON.stringify(one.id)}}`,
+      );
+      sendText(response, `[${items.join(',')}]`);
+    };
+    const one = await bench([big]);
+    const plain =
+      '[{"jsonrpc":"2.0","id":4,"method":"eth_call"},{"jsonrpc":"2.0","id":5,"method":"eth_call"}]';
+    const untouched = await one.ask(plain);
+    assert.equal(one.nodes[0]!.asked[0]!.text, plain);
+    assert.equal(
+      untouched.body.toString(),
+      '[{"jsonrpc":"2.0","result":18446744073709551615,"id":4},{"jsonrpc":"2.0","result":18446744073709551615,"id":5}]',
+    );
+    const odd = await one.ask(
+      '[{"jsonrpc":"2.0","id":"é\\u0041","method":"eth_call"},{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}]',
+    );
+    assert.equal(
+      odd.body.toString(),
+      '[{"jsonrpc":"2.0","result":18446744073709551615,"id":"é\\u0041"},{"jsonrpc":"2.0","result":18446744073709551615,"id":9007199254740993}]',
+    );
+  });
+
+  test('replies are asked for and read in gzip', async () => {
+    const one = await bench([
+      (request, response) => {
+        assert.equal(request.headers['accept-encoding'], 'gzip');
+        response.writeHead(200, { 'content-encoding': 'gzip' });
+        response.end(gzipSync(JSON.stringify({ jsonrpc: '2.0', id: 1, result: 'zip' })));
+      },
+    ]);
+    assert.equal(json(await one.ask(call('eth_call'))).result, 'zip');
+  });
+});
+
+describe('batch invariants', () => {
+  const shapes: Readonly<Record<string, NodeAnswer>> = {
+    reordered: (request, response) => sendJson(response, answersOf(request.calls).reverse()),
+    'one dropped': (request, response) => {
+      if (request.isBatch) sendJson(response, answersOf(request.calls).slice(1));
+      else sendJson(response, answersOf(request.calls)[0]);
+    },
+    duplicated: (request, response) => {
+      const items = answersOf(request.calls);
+      if (request.isBatch) sendJson(response, [items[0], items[0], ...items.slice(1)]);
+      else sendJson(response, items[0]);
+    },
+    'duplicated with a lie': (request, response) => {
+      const items = answersOf(request.calls);
+      if (request.isBatch) sendJson(response, [...items, { ...items[0], result: 'a lie' }]);
+      else sendJson(response, items[0]);
+    },
+    'extra items': (request, response) => {
+      const items = answersOf(request.calls);
+      sendJson(
+        response,
+        request.isBatch
+          ? [{ id: 99, result: 'nobody' }, ...items, { id: null, result: 1 }]
+          : items[0],
+      );
+    },
+    'a single error object': (request, response) => {
+      if (request.isBatch)
+        sendJson(response, {
+          jsonrpc: '2.0',
+          id: null,
+          error: { code: -32600, message: 'batch of 3 is not allowed' },
+        });
+      else sendJson(response, answersOf(request.calls)[0]);
+    },
+    'only the first answered': (request, response) => {
+      sendJson(
+        response,
+        request.isBatch ? answersOf(request.calls).slice(0, 1) : answersOf(request.calls)[0],
+      );
+    },
+    'an empty array': (request, response) => {
+      sendJson(response, request.isBatch ? [] : answersOf(request.calls)[0]);
+    },
+  };
+  for (const [name, shape] of Object.entries(shapes)) {
+    test(`a node that answers ${name}: every item in order, under its id, at its price`, async () => {
+      assertThree(await (await bench([shape])).ask(THREE));
+    });
+  }
+
+  test('batches are cut to what the node takes, and single items travel alone', async () => {
+    const one = await bench([plainly()], { upstream: { maxBatch: 2 } });
+    assertThree(await one.ask(THREE));
+    assert.deepEqual(
+      one.nodes[0]!.asked.map((request) => request.calls.length).sort((a, b) => a - b),
+      [1, 2],
+    );
+    assert.equal(one.nodes[0]!.asked.find((request) => request.calls.length === 1)!.isBatch, false);
+  });
+
+  test('items that no node answers carry our error, cost nothing, and leave the rest as it is', async () => {
+    const partly: NodeAnswer = (request, response) => {
+      if (!request.isBatch) dead(request, response);
+      else sendJson(response, answersOf(request.calls).slice(0, 2));
+    };
+    const answer = await (await bench([partly])).ask(THREE);
+    const items = list(answer);
+    assert.equal(items.length, 3);
+    assert.equal(items[1]!.result, 'eth_getBalance done');
+    assert.deepEqual([items[2]!.id, items[2]!.error.code], [7, -32603]);
+    assert.equal(answer.credits, 40);
+  });
+
+  test('error items cost five credits and reach the caller as they are', async () => {
+    const mixed: NodeAnswer = (request, response) =>
+      sendJson(
+        response,
+        request.calls.map((one, index) =>
+          index === 0
+            ? { jsonrpc: '2.0', id: one.id, result: '0x1' }
+            : {
+                jsonrpc: '2.0',
+                id: one.id,
+                error: { code: -32602, message: 'bad params', data: [1] },
+              },
+        ),
+      );
+    const answer = await (
+      await bench([mixed])
+    ).ask([call('eth_blockNumber', 1), call('eth_call', 2)]);
+    assert.equal(answer.credits, 25);
+    assert.deepEqual(list(answer)[1]!.error, { code: -32602, message: 'bad params', data: [1] });
+  });
+
+  test('the part that one node left open goes to the next', async () => {
+    const limited: NodeAnswer = (request, response) =>
+      sendJson(
+        response,
+        answersOf(request.calls).map((item, index) =>
+          index === 1
+            ? { jsonrpc: '2.0', id: item.id, error: { code: 429, message: 'rate limit' } }
+            : item,
+        ),
+      );
+    const two = await bench([limited, plainly()]);
+    assertThree(await two.ask(THREE));
+    assert.equal(two.nodes[1]!.asked.length, 1);
+    assert.equal(two.nodes[1]!.asked[0]!.calls.length, 1);
+  });
+});
+
+function answersOf(
+  calls: readonly { id: unknown; method: string }[],
+): { jsonrpc: string; id: unknown; result: string }[] {
+  return calls.map((one) => ({ jsonrpc: '2.0', id: one.id, result: `${one.method} done` }));
+}
+
+describe('failover', () => {
+  const faulty: Readonly<Record<string, NodeAnswer>> = {
+    'that drops the connection': dead,
+    'that answers text with 200': (_request, response) =>
+      sendText(response, 'invalid host specified'),
+    'that answers nothing': (_request, response) => response.writeHead(204).end(),
+    'that answers half a reply': (_request, response) =>
+      sendText(response, '{"jsonrpc":"2.0","id":1,"result":{"a":'),
+    'that redirects': (_request, response) =>
+      response.writeHead(307, { location: 'http://169.254.169.254/' }).end(),
+    'that cuts gzip short': (_request, response) => {
+      const zipped = gzipSync(JSON.stringify({ jsonrpc: '2.0', id: 1, result: 'x'.repeat(5_000) }));
+      response.writeHead(200, { 'content-encoding': 'gzip' });
+      response.end(zipped.subarray(0, zipped.length - 12));
+    },
+    'whose quota is used up': (_request, response) => sendText(response, 'Too Many Requests', 429),
+    'whose quota is used up, said in an item': (request, response) =>
+      sendJson(response, {
+        jsonrpc: '2.0',
+        id: request.calls[0]!.id,
+        error: { code: -32005, message: 'daily request count exceeded, request rate limited' },
+      }),
+    'with an unpaid bill': (request, response) =>
+      sendJson(
+        response,
+        {
+          jsonrpc: '2.0',
+          id: request.calls[0]!.id,
+          error: { code: -32000, message: 'billing: payment required' },
+        },
+        402,
+      ),
+    'with a wrong key': (request, response) =>
+      sendJson(
+        response,
+        {
+          jsonrpc: '2.0',
+          id: request.calls[0]!.id,
+          error: { code: -32600, message: 'Must be authenticated! key-secret' },
+        },
+        401,
+      ),
+    'that hangs': () => undefined,
+  };
+  for (const [name, answer] of Object.entries(faulty)) {
+    test(`from a node ${name}`, async () => {
+      const two = await bench([answer, plainly()], { upstream: { timeoutMs: 150 } });
+      const got = await two.ask(call('eth_call'));
+      assert.equal(json(got).result, 'eth_call done');
+      assert.equal(got.credits, 20);
+      assert.equal(got.retries, 1);
+    });
+
+    test(`alone, a node ${name} is 500, costs nothing and stays unnamed`, async () => {
+      const one = await bench([answer], { upstream: { timeoutMs: 150 } });
+      const refused = await fault(one.ask(call('eth_call')));
+      assert.equal(refused.code, 'RPC_UPSTREAM_FAILED');
+      assert.equal((await fault(one.ask(THREE))).code, 'RPC_UPSTREAM_FAILED');
+      const told = JSON.stringify([refused.message, refused.options, one.lines]);
+      assert.doesNotMatch(told, /127\.0\.0\.1|key-secret/);
+    });
+  }
+
+  test('an error object of a healthy node is final', async () => {
+    for (const error of [
+      { code: 3, message: 'execution reverted: quota exceeded', data: '0x08c379a0' },
+      { code: -32000, message: 'insufficient funds for gas * price + value' },
+      { code: -32005, message: 'query returned more than 10000 results' },
+      { code: -32601, message: 'the method does not exist' },
+    ]) {
+      const two = await bench([
+        (request, response) =>
+          sendJson(response, { jsonrpc: '2.0', id: request.calls[0]!.id, error }),
+        plainly(),
+      ]);
+      const answer = await two.ask(call('eth_call'));
+      assert.deepEqual(json(answer).error, error);
+      assert.equal(answer.credits, 5);
+      assert.equal(two.nodes[1]!.asked.length, 0);
+    }
+  });
+
+  test('a result under a status of failure is a result', async () => {
+    const one = await bench([
+      (request, response) =>
+        sendJson(response, { jsonrpc: '2.0', id: request.calls[0]!.id, result: 'fine' }, 500),
+    ]);
+    const answer = await one.ask(call('eth_call'));
+    assert.equal(json(answer).result, 'fine');
+    assert.equal(answer.credits, 20);
+  });
+
+  test('a plain 4xx that all nodes give is an error item of five credits', async () => {
+    const one = await bench([
+      (_request, response) => sendText(response, '<html>request too large</html>', 413),
+    ]);
+    const answer = await one.ask([call('eth_call', 1), call('eth_call', 2)]);
+    assert.equal(answer.credits, 10);
+    assert.equal(list(answer)[0]!.error.code, -32600);
+    assert.doesNotMatch(answer.body.toString(), /html/);
+  });
+
+  test('a dead first node is left after a few calls, and no longer tried', async () => {
+    const two = await bench([dead, plainly()]);
+    for (let round = 0; round < 12; round += 1) await two.ask(call('eth_call'), `caller ${round}`);
+    assert.equal(two.nodes[0]!.asked.length, 5);
+    assert.equal(two.nodes[1]!.asked.length, 12);
+    assert.ok(two.lines.some((line) => line.message === 'RPC upstream taken out'));
+  });
+
+  test('a caller stays with the node that answered it', async () => {
+    const two = await bench([plainly(), plainly()], { upstream: { weight: 1 } });
+    for (let round = 0; round < 10; round += 1) await two.ask(call('eth_call'), 'alice');
+    assert.deepEqual(
+      two.nodes.map((node) => node.asked.length).sort((a, b) => a - b),
+      [0, 10],
+    );
+  });
+
+  test('a node of another chain gets no call, and alone it is 503', async () => {
+    const wrong = await startNode('0x2', plainly());
+    const right = await startNode('0x1', plainly());
+    const lines: LogLine[] = [];
+    const rpc = new Rpc(
+      {
+        networks: {
+          [NETWORK]: {
+            upstreams: [
+              { url: wrong.url, weight: 1e6 },
+              { url: right.url, weight: 1e-6 },
+            ],
+          },
+          'base-mainnet': { upstreams: [{ url: wrong.url }] },
+        },
+      },
+      { clock: systemClock(), ids: seededIds(1), log: memoryLog(lines) },
+    );
+    closing.push(async () => rpc.close(), wrong.close, right.close);
+    const body = Buffer.from(JSON.stringify(call('eth_call')));
+    assert.equal(
+      json(await rpc.run(rpc.admit(NETWORK, body), { caller: 'a' })).result,
+      'eth_call done',
+    );
+    assert.equal(
+      (await fault(rpc.run(rpc.admit('base-mainnet', body), { caller: 'a' }))).code,
+      'RPC_NETWORK_UNAVAILABLE',
+    );
+    assert.equal(wrong.asked.length, 0);
+    assert.doesNotMatch(JSON.stringify(lines), /127\.0\.0\.1|key-secret/);
+  });
+
+  test('a network without nodes is 503, a port that nobody listens on fails over', async () => {
+    const rpc = new Rpc(
+      { networks: {}, publicNodes: false },
+      { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
+    );
+    const body = Buffer.from(JSON.stringify(call('eth_call')));
+    const unavailable = await fault(rpc.run(rpc.admit(NETWORK, body), { caller: 'a' }));
+    assert.equal(unavailable.status, 503);
+    const closed = await startNode('0x1');
+    await closed.close();
+    const open = await startNode('0x1');
+    const both = new Rpc(
+      {
+        networks: {
+          [NETWORK]: {
+            upstreams: [
+              { url: closed.url, weight: 1e6 },
+              { url: open.url, weight: 1e-6 },
+            ],
+          },
+        },
+      },
+      { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
+    );
+    closing.push(async () => both.close(), open.close);
+    assert.equal(
+      json(await both.run(both.admit(NETWORK, body), { caller: 'a' })).result,
+      'eth_call done',
+    );
+  });
+
+  test('the allowance of a node is kept: what is too much goes to the next, or waits', async () => {
+    const two = await bench([plainly(), plainly()], { upstream: { ratePerSecond: 2 } });
+    for (let round = 0; round < 3; round += 1) await two.ask(call('eth_call'));
+    assert.deepEqual(
+      two.nodes.map((node) => node.asked.length),
+      [2, 1],
+    );
+    const one = await bench([plainly()], { upstream: { ratePerSecond: 20 } });
+    await Promise.all(Array.from({ length: 22 }, async (_, id) => one.ask(call('eth_call', id))));
+    assert.equal(one.nodes[0]!.asked.length, 22);
+  });
+});
+
+describe('nulls and writes', () => {
+  const nothing = plainly(() => null);
+  test('a null lookup is asked once more elsewhere; another null is the answer', async () => {
+    const better = await bench([nothing, plainly(() => ({ hash: '0x1' }))]);
+    const found = await better.ask(call('eth_getTransactionByHash', 1, ['0x1']));
+    assert.deepEqual(json(found).result, { hash: '0x1' });
+    assert.equal(found.credits, 20);
+    const none = await bench([nothing, nothing]);
+    assert.equal(json(await none.ask(call('eth_getTransactionReceipt'))).result, null);
+    const broken = await bench([nothing, dead]);
+    assert.equal(json(await broken.ask(call('eth_getTransactionReceipt'))).result, null);
+    const plain = await bench([nothing, plainly()]);
+    assert.equal(json(await plain.ask(call('eth_getBlockByNumber'))).result, null);
+    assert.equal(plain.nodes[1]!.asked.length, 0);
+  });
+
+  test('in a batch only the null lookups are asked again', async () => {
+    const two = await bench([
+      plainly((one) => (one.method === 'eth_getTransactionReceipt' ? null : 'first')),
+      plainly(() => 'second'),
+    ]);
+    const answer = await two.ask([
+      call('eth_call', 1),
+      call('eth_getTransactionReceipt', 2),
+      call('eth_getBlockByNumber', 3),
+    ]);
+    assert.deepEqual(
+      list(answer).map((item) => [item.id, item.result]),
+      [
+        [1, 'first'],
+        [2, 'second'],
+        [3, 'first'],
+      ],
+    );
+    assert.equal(two.nodes[1]!.asked.length, 1);
+    assert.equal(answer.credits, 60);
+  });
+
+  const RAW = `0x02f8${'ab'.repeat(120)}`;
+  const HASH = keccak256(RAW as `0x${string}`);
+  const failing =
+    (message: string): NodeAnswer =>
+    (request, response) => {
+      const [one] = request.calls;
+      if (one!.method === 'eth_getTransactionByHash')
+        sendJson(response, {
+          id: one!.id,
+          result: one!.params![0] === HASH ? { hash: HASH } : null,
+        });
+      else sendJson(response, { jsonrpc: '2.0', id: one!.id, error: { code: -32000, message } });
+    };
+
+  test('a raw transaction goes on to the next node, where "already known" is success', async () => {
+    const two = await bench([dead, failing('already known')]);
+    const answer = await two.ask(call('eth_sendRawTransaction', 'tx', [RAW]));
+    assert.deepEqual(json(answer), { jsonrpc: '2.0', id: 'tx', result: HASH });
+    assert.equal(answer.credits, 20);
+  });
+
+  test('"nonce too low" is success only when that very transaction is there', async () => {
+    const there = await bench([failing('nonce too low: next nonce 5, tx nonce 4')]);
+    assert.equal(json(await there.ask(call('eth_sendRawTransaction', 1, [RAW]))).result, HASH);
+    const other = `0x02f8${'cd'.repeat(120)}`;
+    const refused = await there.ask([
+      call('eth_sendRawTransaction', 1, [other]),
+      call('eth_sendRawTransaction', 2, [RAW]),
+    ]);
+    const items = list(refused);
+    assert.match(items[0]!.error.message, /nonce too low/);
+    assert.equal(items[1]!.result, HASH);
+    assert.equal(refused.credits, 25);
+  });
+
+  test('Solana and Starknet writes are never sent twice once bytes left', async () => {
+    for (const [network, method] of [
+      ['solana-mainnet', 'sendTransaction'],
+      ['starknet-mainnet', 'starknet_addInvokeTransaction'],
+    ] as const) {
+      for (const node of [
+        dead,
+        (_request, response) => sendText(response, 'busy', 429),
+      ] as NodeAnswer[]) {
+        const two = await bench([node, plainly()], { network });
+        assert.equal((await fault(two.ask(call(method)))).code, 'RPC_UPSTREAM_FAILED');
+        assert.equal(two.nodes[0]!.asked.length + two.nodes[1]!.asked.length, 1);
+        const again = await bench([node, plainly()], { network });
+        const read = network === 'solana-mainnet' ? 'getBalance' : 'starknet_call';
+        const batch = await again.ask([call(method, 1), call(read, 2)]);
+        assert.equal(list(batch)[0]!.error.code, -32603);
+        assert.match(String(list(batch)[1]!.result), /done/);
+        const asked = again.nodes.flatMap((one) => one.asked).flatMap((request) => request.calls);
+        assert.equal(asked.filter((one) => one.method === method).length, 1);
+      }
+    }
+  });
+
+  test('a write may fail over while nothing has left', async () => {
+    const closed = await startNode(CHAINS['solana-mainnet']!);
+    await closed.close();
+    const open = await startNode(CHAINS['solana-mainnet']!);
+    const rpc = new Rpc(
+      {
+        networks: {
+          'solana-mainnet': {
+            upstreams: [
+              { url: closed.url, weight: 1e6 },
+              { url: open.url, weight: 1e-6 },
+            ],
+          },
+        },
+      },
+      { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
+    );
+    closing.push(async () => rpc.close(), open.close);
+    const answer = await rpc.run(
+      rpc.admit('solana-mainnet', Buffer.from(JSON.stringify(call('sendTransaction')))),
+      { caller: 'a' },
+    );
+    assert.match(String(json(answer).result), /done/);
+  });
+});
+
+describe('sharing', () => {
+  test('identical head reads in flight are merged, each under its own id and at its own price', async () => {
+    const slow: NodeAnswer = (request, response) =>
+      void setTimeout(() => plainly(() => '0x9')(request, response), 30);
+    const one = await bench([slow]);
+    const answers = await Promise.all(
+      [1, 'b', 3].map(async (id) => one.ask(call('eth_gasPrice', id))),
+    );
+    assert.deepEqual(
+      answers.map((answer) => [json(answer).id, json(answer).result, answer.credits]),
+      [
+        [1, '0x9', 20],
+        ['b', '0x9', 20],
+        [3, '0x9', 20],
+      ],
+    );
+    assert.equal(one.nodes[0]!.asked.length, 1);
+    await one.ask(call('eth_gasPrice', 4));
+    assert.equal(one.nodes[0]!.asked.length, 2);
+    const off = await bench([slow], { mergeHeadReads: false });
+    await Promise.all([1, 2, 3].map(async (id) => off.ask(call('eth_gasPrice', id))));
+    assert.equal(off.nodes[0]!.asked.length, 3);
+  });
+
+  test('constants and blocks by hash are kept, billed as usual, and neither errors nor nulls are', async () => {
+    const one = await bench([
+      plainly((asked) => (asked.params?.[0] === 'none' ? null : asked.method)),
+    ]);
+    for (let round = 0; round < 3; round += 1) {
+      const answer = await one.ask(call('net_version', `v${round}`));
+      assert.deepEqual(
+        [json(answer).id, json(answer).result, answer.credits],
+        [`v${round}`, 'net_version', 20],
+      );
+      await one.ask(call('eth_getBlockByHash', round, ['0xaa', false]));
+      await one.ask(call('eth_getBlockByHash', round, ['none', false]));
+      await one.ask([call('net_version', 1), call('eth_call', 2)]);
+    }
+    const counts = new Map<string, number>();
+    for (const asked of one.nodes[0]!.asked.flatMap((request) => request.calls)) {
+      const name = `${asked.method} ${String(asked.params?.[0])}`;
+      counts.set(name, (counts.get(name) ?? 0) + 1);
+    }
+    assert.deepEqual(Object.fromEntries(counts), {
+      'net_version undefined': 1,
+      'eth_getBlockByHash 0xaa': 1,
+      'eth_getBlockByHash none': 3,
+      'eth_call undefined': 3,
+    });
+    const off = await bench([plainly()], { cacheBytes: 0 });
+    for (let round = 0; round < 3; round += 1) await off.ask(call('net_version', round));
+    assert.equal(off.nodes[0]!.asked.length, 3);
+  });
+
+  test('bundler methods go to the bundler, all others never', async () => {
+    const node = await startNode(
+      '0x1',
+      plainly(() => 'node'),
+    );
+    const bundler = await startNode(
+      '0x1',
+      plainly(() => 'bundler'),
+    );
+    const rpc = new Rpc(
+      {
+        networks: {
+          [NETWORK]: { upstreams: [{ url: node.url }, { url: bundler.url, kind: 'bundler' }] },
+        },
+      },
+      { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
+    );
+    closing.push(async () => rpc.close(), node.close, bundler.close);
+    const body = Buffer.from(
+      JSON.stringify([call('eth_supportedEntryPoints', 1), call('eth_call', 2)]),
+    );
+    const answer = await rpc.run(rpc.admit(NETWORK, body), { caller: 'a' });
+    assert.deepEqual(
+      list(answer).map((item) => item.result),
+      ['bundler', 'node'],
+    );
+  });
+});
+
+const MEGABYTE = 1_048_576;
+
+describe('sizes', () => {
+  /** Sends `megabytes` of result without ever holding them. */
+  const huge =
+    (megabytes: number, head = '{"jsonrpc":"2.0","id":1,"result":"'): NodeAnswer =>
+    (_request, response) => {
+      const chunk = Buffer.alloc(MEGABYTE, 0x61);
+      let left = megabytes;
+      response.writeHead(200, { 'content-type': 'application/json' });
+      response.write(head);
+      const send = (): void => {
+        while (left > 0) {
+          left -= 1;
+          if (!response.write(chunk)) return void response.once('drain', send);
+        }
+        response.end('"}');
+      };
+      send();
+    };
+
+  test('a reply of 200 MB streams through bounded memory, settled before its last byte', async () => {
+    const one = await bench([huge(200)]);
+    const before = process.memoryUsage();
+    const answer = await one.ask(call('debug_traceTransaction'));
+    assert.equal(answer.credits, 40);
+    assert.ok(answer.rest !== undefined);
+    let size = answer.body.length;
+    let settledAt = 0;
+    let peak = 0;
+    const total = 200 * MEGABYTE + '{"jsonrpc":"2.0","id":1,"result":"'.length + 2;
+    for await (const chunk of holdLastBytes(answer.rest, async () => void (settledAt = size))) {
+      size += (chunk as Buffer).length;
+      const now = process.memoryUsage();
+      peak = Math.max(peak, now.rss - before.rss);
+    }
+    assert.equal(size, total);
+    assert.ok(settledAt > 0 && settledAt < total);
+    assert.ok(peak < 120 * MEGABYTE, `memory grew by ${peak / MEGABYTE} MB`);
+  });
+
+  test('a long error is billed as one, and a long reply that breaks off fails the stream', async () => {
+    const error = await bench([huge(2, '{"error":{"code":3,"message":"x"},"id":1,"more":"')]);
+    const answer = await error.ask(call('eth_call'));
+    assert.equal(answer.credits, 5);
+    for await (const chunk of answer.rest!) assert.ok(chunk);
+    const broken = await bench([
+      (_request, response) => {
+        response.writeHead(200, { 'content-length': 3 * MEGABYTE });
+        response.write('{"jsonrpc":"2.0","id":1,"result":"');
+        response.write(Buffer.alloc(2 * MEGABYTE, 0x61), () => response.destroy());
+      },
+    ]);
+    const cut = await broken.ask(call('eth_call'));
+    let settled = false;
+    await assert.rejects(async () => {
+      for await (const chunk of holdLastBytes(cut.rest!, async () => void (settled = true)))
+        assert.ok(chunk);
+    });
+    assert.equal(settled, false);
+  });
+
+  test('a stream carries the id of the caller when the node spells it otherwise', async () => {
+    const one = await bench([huge(2, '{"jsonrpc":"2.0","id":9007199254740992,"result":"')]);
+    const answer = await one.ask('{"jsonrpc":"2.0","id":9007199254740993,"method":"eth_call"}');
+    assert.match(
+      answer.body.toString('latin1', 0, 60),
+      /^\{"jsonrpc":"2.0","id":9007199254740993,"result":"a/,
+    );
+    answer.rest!.destroy();
+  });
+
+  test('replies over the limits end the exchange: single, batch, gzip bomb, memory of all', async () => {
+    const limits = {
+      maxReplyBytes: 2 * MEGABYTE,
+      maxBatchReplyBytes: MEGABYTE,
+      replyMemoryBytes: 8 * MEGABYTE,
+    };
+    const one = await bench([huge(3)], limits);
+    const answer = await one.ask(call('eth_call'));
+    await assert.rejects(async () => {
+      for await (const chunk of answer.rest!) assert.ok(chunk);
+    });
+    assert.match((await fault(one.ask(THREE))).message, /larger than the limit/);
+    const bomb = await bench(
+      [
+        (_request, response) => {
+          response.writeHead(200, { 'content-encoding': 'gzip' });
+          response.end(
+            gzipSync(
+              Buffer.concat([
+                Buffer.from('[{"id":0,"result":"'),
+                Buffer.alloc(64 * MEGABYTE, 0x61),
+              ]),
+            ),
+          );
+        },
+      ],
+      limits,
+    );
+    assert.match((await fault(bomb.ask(THREE))).message, /larger than the limit/);
+    const tight = await bench([huge(3)], { replyMemoryBytes: MEGABYTE / 2 });
+    assert.equal((await fault(tight.ask(THREE))).code, 'RPC_UPSTREAM_FAILED');
+    const small = await bench([plainly()], { replyMemoryBytes: MEGABYTE / 2 });
+    for (let round = 0; round < 20; round += 1) assertThree(await small.ask(THREE));
+  });
+});
+
+describe('leaving and lateness', () => {
+  test('a caller that leaves ends the exchange, and owes what the node began', async () => {
+    let began: () => void = () => undefined;
+    const beginning = new Promise<void>((resolve) => {
+      began = resolve;
+    });
+    let gone: () => void = () => undefined;
+    const leaving = new Promise<void>((resolve) => {
+      gone = resolve;
+    });
+    const one = await bench([
+      (_request, response) => {
+        response.on('close', () => gone());
+        began();
+      },
+    ]);
+    const controller = new AbortController();
+    const admission = one.rpc.admit(NETWORK, Buffer.from(JSON.stringify(call('eth_call'))));
+    const running = one.rpc.run(admission, { caller: 'alice', signal: controller.signal });
+    await beginning;
+    controller.abort();
+    assert.deepEqual([(await running).kind, (await running).credits], ['abandoned', 20]);
+    await leaving;
+  });
+
+  test('items of a slow part become errors of ours when the time is over', async () => {
+    const slow: NodeAnswer = (request, response) => {
+      if (request.calls[0]!.method !== 'eth_getLogs') plainly()(request, response);
+    };
+    const one = await bench([slow], { upstream: { maxBatch: 1 }, totalTimeoutMs: 200 });
+    const answer = await one.ask([call('eth_call', 1), call('eth_getLogs', 2)]);
+    assert.equal(list(answer)[0]!.result, 'eth_call done');
+    assert.equal(list(answer)[1]!.error.code, -32603);
+    assert.equal(answer.credits, 20);
+  });
+
+  test('a node that accepts and says nothing at all is a timeout', async () => {
+    const sockets = new Set<{ destroy(): void }>();
+    const mute = createServer((socket) => void sockets.add(socket));
+    await new Promise<void>((resolve) => {
+      mute.listen(0, '127.0.0.1', resolve);
+    });
+    const url = `http://127.0.0.1:${(mute.address() as AddressInfo).port}`;
+    const rpc = new Rpc(
+      { networks: { [NETWORK]: { upstreams: [{ url, timeoutMs: 100 }] } } },
+      { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
+    );
+    const started = performance.now();
+    const admission = rpc.admit(NETWORK, Buffer.from(JSON.stringify(call('eth_call'))));
+    assert.equal((await fault(rpc.run(admission, { caller: 'a' }))).status, 500);
+    assert.ok(performance.now() - started < 2_000);
+    await rpc.close();
+    for (const socket of sockets) socket.destroy();
+    mute.close();
+  });
+});

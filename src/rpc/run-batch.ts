@@ -1,0 +1,328 @@
+/**
+ * A batch: exactly one answer for each item, in the order asked, under the caller's ids, whatever
+ * the node did. Items that no node answered carry an error of ours and cost nothing.
+ */
+import { assert } from '../kernel/assert.ts';
+import type { Admission, Call } from './admission.ts';
+import { callerId, MAX_BATCH_ITEMS } from './admission.ts';
+import {
+  INTERNAL_ERROR_CODE,
+  INVALID_REQUEST_CODE,
+  REFUSED_MESSAGE,
+  TOO_LARGE_MESSAGE,
+  UNANSWERED_MESSAGE,
+  unansweredFault,
+} from './answer.ts';
+import type { RpcAnswer } from './answer.ts';
+import { askMany, askOne } from './ask.ts';
+import type { AskFault, ItemAnswer, RunContext } from './ask.ts';
+import { itemCredits } from './billing.ts';
+import { mayRepeat } from './broadcast.ts';
+import type { NodeKind } from './catalogue.ts';
+import { recognisedHash, SECOND_OPINION_MS } from './run-single.ts';
+import type { RunParts } from './run-single.ts';
+import { addError, addReply, addRequest, addResult, joinBatch } from './splice.ts';
+import type { Slice, Slices } from './splice.ts';
+import type { Upstream } from './upstream.ts';
+
+/** Calls asked one by one at the same time when a node does not keep to the batch rules. */
+const EXPANDED_AT_ONCE = 8;
+
+/** One item on its way. */
+interface Item {
+  readonly call: Call;
+  answer: ItemAnswer | undefined;
+  /** Result bytes of our own: from the cache, or a recognised broadcast. */
+  result: Buffer | undefined;
+  last: AskFault | undefined;
+  wasSecondOpinionAsked: boolean;
+}
+
+interface Pass {
+  readonly run: RunContext;
+  readonly admission: Admission;
+  readonly upstream: Upstream;
+  readonly mayWait: boolean;
+}
+
+/** Runs a batch. Throws a Fault when no node answered any of it. */
+export async function runBatch(
+  run: RunContext,
+  parts: RunParts,
+  admission: Admission,
+): Promise<RpcAnswer> {
+  const items: Item[] = admission.calls.map((call) => ({
+    call,
+    answer: undefined,
+    result: cachedResult(parts, admission, call),
+    last: undefined,
+    wasSecondOpinionAsked: false,
+  }));
+  const kinds = new Map<NodeKind, Item[]>();
+  for (const item of items) {
+    if (item.result !== undefined) continue;
+    const kind = parts.group.kindFor(item.call.method.node);
+    const same = kinds.get(kind);
+    if (same === undefined) kinds.set(kind, [item]);
+    else same.push(item);
+  }
+  const wholes = await Promise.all(
+    [...kinds].map(async ([kind, group]) => runKind(run, parts, admission, kind, group)),
+  );
+  keepResults(parts, admission, items);
+  return finish(run, parts, admission, items, wholes.length === 1 ? wholes[0] : undefined);
+}
+
+/** Asks the nodes of one kind in turn; the reply itself when it can be passed on as it is. */
+async function runKind(
+  run: RunContext,
+  parts: RunParts,
+  admission: Admission,
+  kind: NodeKind,
+  items: readonly Item[],
+): Promise<Buffer | undefined> {
+  const candidates = parts.group.candidates(kind, parts.caller);
+  let whole: Buffer | undefined;
+  for (const [index, upstream] of candidates.entries()) {
+    const open = index === 0 ? items : items.filter(isOpen);
+    if (open.length === 0 || run.clock.monotonicMs() >= run.deadlineMs) break;
+    const pass: Pass = { run, admission, upstream, mayWait: index === candidates.length - 1 };
+    const isFirst =
+      open.length === admission.calls.length && open.every((item) => item.answer === undefined);
+    const reply = await askAll(pass, open);
+    whole = isFirst ? reply : undefined;
+    if (open.some((item) => item.answer !== undefined)) {
+      if (index === 0 || open.length === items.length)
+        parts.group.stick(kind, parts.caller, upstream);
+      if (await recogniseBroadcasts(pass, open)) whole = undefined;
+    }
+    if (items.every((item) => !isOpen(item))) break;
+    if (items.some((item) => item.last?.isAborted === true)) break;
+  }
+  return whole;
+}
+
+/** Whether another node should be asked: no answer yet, or a null worth a second opinion. */
+function isOpen(item: Item): boolean {
+  const { answer, call } = item;
+  if (answer !== undefined) {
+    return answer.isNull && call.method.retry === 'safe-notnull' && !item.wasSecondOpinionAsked;
+  }
+  if (item.last === undefined) return true;
+  return item.last.fault !== 'too-large' && (!item.last.isSent || mayRepeat(call));
+}
+
+async function askAll(pass: Pass, items: readonly Item[]): Promise<Buffer | undefined> {
+  const { maxBatch } = pass.upstream.settings;
+  const wholes = await Promise.all(
+    chunks(items, Math.max(1, maxBatch)).map(async (chunk) =>
+      chunk.length === 1 ? expand(pass, chunk) : askChunk(pass, chunk),
+    ),
+  );
+  return wholes.length === 1 ? wholes[0] : undefined;
+}
+
+async function askChunk(pass: Pass, items: readonly Item[]): Promise<Buffer | undefined> {
+  const { run, admission, upstream } = pass;
+  const isUntouched = items.length === admission.calls.length && areIdsPlain(admission);
+  const ids: Slice[] = isUntouched
+    ? items.map(({ call }) => ({
+        source: admission.body,
+        start: call.span.idStart,
+        end: call.span.idEnd,
+      }))
+    : items.map((_, position) => ownId(position));
+  const body = isUntouched
+    ? admission.body
+    : joinBatch(items.length, (slices, position) => {
+        const item = items[position];
+        if (item !== undefined)
+          addRequest(slices, admission.body, item.call.span, ownId(position).source);
+      });
+  const reply = await askMany(run, upstream, body, ids, askOptions(pass, items));
+  if (reply.kind === 'fault') {
+    for (const item of items) noteFault(item, reply);
+    return undefined;
+  }
+  for (const [position, item] of items.entries()) noteAnswer(item, reply.answers[position]);
+  const missing = items.filter((item) => item.answer === undefined);
+  if (reply.isIrregular)
+    await expand(
+      pass,
+      missing.filter((item) => mayRepeat(item.call)),
+    );
+  return isUntouched && missing.length === 0 ? reply.whole : undefined;
+}
+
+/** The ids that we give the items of a batch: their positions. */
+const OWN_IDS: readonly Slice[] = Array.from({ length: MAX_BATCH_ITEMS }, (_, position) => {
+  const source = Buffer.from(String(position));
+  return { source, start: 0, end: source.length };
+});
+
+function ownId(position: number): Slice {
+  const id = OWN_IDS[position];
+  assert(id !== undefined, 'a batch has at most 100 items');
+  return id;
+}
+
+/** Asks items one by one; whatever comes is noted on them. */
+async function expand(pass: Pass, items: readonly Item[]): Promise<undefined> {
+  const { run, admission, upstream } = pass;
+  const queue = [...items];
+  async function work(): Promise<void> {
+    for (let item = queue.shift(); item !== undefined; item = queue.shift()) {
+      const { span } = item.call;
+      const body = admission.body.subarray(span.start, span.end);
+      const reply = await askOne(
+        run,
+        upstream,
+        body,
+        callerId(admission, item.call),
+        askOptions(pass, [item]),
+      );
+      if (reply.kind === 'fault') noteFault(item, reply);
+      else if (reply.kind === 'answer') noteAnswer(item, reply.answer);
+    }
+  }
+  await Promise.all(Array.from({ length: Math.min(EXPANDED_AT_ONCE, items.length) }, work));
+  return undefined;
+}
+
+function askOptions(
+  pass: Pass,
+  items: readonly Item[],
+): { canStream: false; mayWait: boolean; timeoutMs?: number } {
+  const isSecondOpinion = items.every((item) => item.answer !== undefined);
+  for (const item of items) if (item.answer !== undefined) item.wasSecondOpinionAsked = true;
+  if (!isSecondOpinion) return { canStream: false, mayWait: pass.mayWait };
+  return { canStream: false, mayWait: false, timeoutMs: SECOND_OPINION_MS };
+}
+
+function noteAnswer(item: Item, answer: ItemAnswer | undefined): void {
+  if (answer === undefined) {
+    item.last = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false };
+  } else if (item.answer === undefined || (answer.outcome === 'success' && !answer.isNull)) {
+    // A second opinion counts only when it knows more.
+    item.answer = answer;
+  }
+}
+
+function noteFault(item: Item, fault: AskFault): void {
+  const before = item.last;
+  // What a node refused as such stays refused, whatever the next node fails of.
+  item.last = {
+    ...(before?.fault === 'refused' ? before : fault),
+    isSent: fault.isSent || before?.isSent === true,
+  };
+}
+
+async function recogniseBroadcasts(pass: Pass, items: readonly Item[]): Promise<boolean> {
+  let isAny = false;
+  for (const item of items) {
+    if (item.answer?.error === undefined) continue;
+    const hash = await recognisedHash(
+      pass.run,
+      pass.upstream,
+      pass.admission,
+      item.call,
+      item.answer,
+    );
+    if (hash === undefined) continue;
+    item.result = Buffer.from(`"${hash}"`);
+    isAny = true;
+  }
+  return isAny;
+}
+
+function finish(
+  run: RunContext,
+  parts: RunParts,
+  admission: Admission,
+  items: readonly Item[],
+  whole: Buffer | undefined,
+): RpcAnswer {
+  const retries = Math.max(0, run.attempts - 1);
+  const isAnswered = items.some(
+    (item) => item.answer ?? item.result ?? (item.last?.fault === 'refused' || undefined),
+  );
+  if (!isAnswered) {
+    const last = items.find((item) => item.last !== undefined)?.last;
+    if (last?.isAborted !== true || run.signal?.aborted !== true)
+      throw unansweredFault(last, parts.group.hasOpen());
+  }
+  let credits = 0;
+  for (const item of items) credits += creditsOf(item);
+  if (run.signal?.aborted === true && items.some((item) => item.last?.isAborted === true)) {
+    return { kind: 'abandoned', body: Buffer.alloc(0), rest: undefined, credits, retries };
+  }
+  const body =
+    whole ?? joinBatch(items.length, (slices, index) => writeItem(slices, admission, items[index]));
+  return { kind: 'answered', body, rest: undefined, credits, retries };
+}
+
+function creditsOf(item: Item): number {
+  const { answer, call, last } = item;
+  if (item.result !== undefined) return call.credits;
+  if (answer !== undefined) return itemCredits(answer.outcome, call.credits);
+  // The caller left while a node worked on it: the node's work is due.
+  if (last?.isAborted === true && last.isSent) return call.credits;
+  return itemCredits(last?.fault === 'refused' ? 'error' : 'unanswered', call.credits);
+}
+
+function writeItem(slices: Slices, admission: Admission, item: Item | undefined): void {
+  if (item === undefined) return;
+  const id = callerId(admission, item.call);
+  if (item.result !== undefined) addResult(slices, id, item.result);
+  else if (item.answer !== undefined) addReply(slices, item.answer.bytes, item.answer.span, id);
+  else if (item.last?.fault === 'refused')
+    addError(slices, id, INVALID_REQUEST_CODE, REFUSED_MESSAGE);
+  else if (item.last?.fault === 'too-large')
+    addError(slices, id, INTERNAL_ERROR_CODE, TOO_LARGE_MESSAGE);
+  else addError(slices, id, INTERNAL_ERROR_CODE, UNANSWERED_MESSAGE);
+}
+
+function cachedResult(parts: RunParts, admission: Admission, call: Call): Buffer | undefined {
+  const sharing = parts.cache.sharing(call);
+  if (sharing === undefined || sharing === 'head') return undefined;
+  return parts.cache.get(parts.cache.key(admission, call));
+}
+
+function keepResults(parts: RunParts, admission: Admission, items: readonly Item[]): void {
+  for (const { call, answer } of items) {
+    const sharing = answer === undefined ? undefined : parts.cache.sharing(call);
+    if (answer !== undefined && sharing !== undefined)
+      parts.cache.keep(parts.cache.key(admission, call), sharing, answer);
+  }
+}
+
+/** Longest id that is surely a safe integer. */
+const PLAIN_ID_DIGITS = 15;
+
+/**
+ * Whether the caller's ids are growing integers in their plain spelling, as most clients send
+ * them: then no node can confuse them, and the caller's own bytes can travel.
+ */
+function areIdsPlain(admission: Admission): boolean {
+  let before = -1;
+  for (const { span } of admission.calls) {
+    const size = span.idEnd - span.idStart;
+    if (size > PLAIN_ID_DIGITS) return false;
+    let value = 0;
+    for (let at = span.idStart; at < span.idEnd; at += 1) {
+      const digit = (admission.body[at] ?? 0) - 0x30;
+      if (digit < 0 || digit > 9) return false;
+      value = value * 10 + digit;
+    }
+    if (value <= before) return false;
+    before = value;
+  }
+  return true;
+}
+
+function chunks<T>(items: readonly T[], size: number): (readonly T[])[] {
+  if (items.length <= size) return [items];
+  const parts: (readonly T[])[] = [];
+  for (let from = 0; from < items.length; from += size) parts.push(items.slice(from, from + size));
+  return parts;
+}

@@ -1,0 +1,320 @@
+/**
+ * One HTTP exchange with a node: a POST out, bytes back.
+ *
+ * Invariant: at most `headBytes` of a streamed reply and `maxBytes` of a buffered one are in
+ * memory, decoded; a compressed reply counts as what it unpacks to. Redirects are not followed.
+ * No error carries an address. It does not read JSON.
+ */
+import { Readable } from 'node:stream';
+import { createGunzip } from 'node:zlib';
+import type { Gunzip } from 'node:zlib';
+import { Pool } from 'undici';
+import type { Dispatcher } from 'undici';
+import type { Clock } from '../kernel/clock.ts';
+
+export type TransportProblem =
+  | 'connect'
+  | 'timeout'
+  | 'broken'
+  | 'too-large'
+  | 'memory'
+  | 'aborted'
+  | 'encoding';
+
+/** A failed exchange. `isSent` says whether the node may have seen the request. */
+export class TransportError extends Error {
+  override readonly name = 'TransportError';
+  readonly problem: TransportProblem;
+  readonly isSent: boolean;
+
+  constructor(problem: TransportProblem, isSent: boolean) {
+    super(`The node could not be asked: ${problem}`);
+    this.problem = problem;
+    this.isSent = isSent;
+  }
+}
+
+/** Bytes that all replies in memory may take together. */
+export class ByteBudget {
+  readonly #limitBytes: number;
+  #usedBytes = 0;
+
+  constructor(limitBytes: number) {
+    this.#limitBytes = limitBytes;
+  }
+
+  take(sizeBytes: number): boolean {
+    if (this.#usedBytes + sizeBytes > this.#limitBytes) return false;
+    this.#usedBytes += sizeBytes;
+    return true;
+  }
+
+  give(sizeBytes: number): void {
+    this.#usedBytes -= sizeBytes;
+  }
+
+  get usedBytes(): number {
+    return this.#usedBytes;
+  }
+}
+
+export interface PostOptions {
+  readonly timeoutMs: number;
+  /** A longer reply than this becomes a stream when `canStream`. */
+  readonly headBytes: number;
+  readonly maxBytes: number;
+  readonly canStream: boolean;
+  readonly budget: ByteBudget;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface PostReply {
+  readonly status: number;
+  /** The whole reply, or its first bytes when `rest` is there. */
+  readonly body: Buffer;
+  readonly rest: Readable | undefined;
+  /** What of the budget is held for `body`; whoever drops the body gives it back. */
+  readonly heldBytes: number;
+}
+
+export interface RpcTransport {
+  post(body: Buffer, options: PostOptions): Promise<PostReply>;
+  close(): Promise<void>;
+}
+
+export interface TransportOptions {
+  readonly url: URL;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly connections: number;
+}
+
+const CONNECT_TIMEOUT_MS = 5_000;
+const KEEP_ALIVE_MS = 30_000;
+/** Longest silence inside a stream, and the longest that a stream may take as a whole. */
+const STREAM_IDLE_MS = 30_000;
+const STREAM_TOTAL_MS = 600_000;
+/** Replies below this size are not counted against the budget: there are never enough of them. */
+const UNCOUNTED_BYTES = 65_536;
+
+/** A keep-alive pool to one node on undici's dispatch, the cheapest way that Node has. */
+export function undiciTransport(options: TransportOptions, clock: Clock): RpcTransport {
+  const { url } = options;
+  const pool = new Pool(url.origin, {
+    connections: options.connections,
+    pipelining: 1,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    bodyTimeout: STREAM_IDLE_MS,
+    connect: { timeout: CONNECT_TIMEOUT_MS },
+    allowH2: false,
+  });
+  const path = `${url.pathname}${url.search}`;
+  const headers = headerList(url, options.headers);
+  return {
+    async post(body, postOptions) {
+      return new Promise((resolve, reject) => {
+        const exchange = new Exchange(postOptions, clock, resolve, reject);
+        pool.dispatch(
+          { path, method: 'POST', headers, body, headersTimeout: postOptions.timeoutMs },
+          exchange,
+        );
+      });
+    },
+    close: async () => pool.destroy(),
+  };
+}
+
+function headerList(url: URL, own: Readonly<Record<string, string>>): string[] {
+  const headers: Record<string, string> = {
+    'content-type': 'application/json',
+    accept: 'application/json',
+    'accept-encoding': 'gzip',
+  };
+  if (url.username !== '') {
+    const pair = `${decodeURIComponent(url.username)}:${decodeURIComponent(url.password)}`;
+    headers['authorization'] = `Basic ${Buffer.from(pair).toString('base64')}`;
+  }
+  for (const [name, value] of Object.entries(own)) headers[name.toLowerCase()] = value;
+  return Object.entries(headers).flat();
+}
+
+/** The life of one exchange; settles its promise once, whatever happens after. */
+class Exchange implements Dispatcher.DispatchHandler {
+  readonly #options: PostOptions;
+  readonly #resolve: (reply: PostReply) => void;
+  readonly #reject: (error: TransportError) => void;
+  readonly #onAbort = (): void => this.#fail('aborted');
+  readonly #clock: Clock;
+  #cancelTimer: () => void;
+  #controller: Dispatcher.DispatchController | undefined;
+  #chunks: Buffer[] = [];
+  #sizeBytes = 0;
+  #heldBytes = 0;
+  #status = 0;
+  #isSent = false;
+  #isOver = false;
+  #isEnding = false;
+  #gunzip: Gunzip | undefined;
+  #stream: Readable | undefined;
+
+  constructor(
+    options: PostOptions,
+    clock: Clock,
+    resolve: (reply: PostReply) => void,
+    reject: (error: TransportError) => void,
+  ) {
+    this.#options = options;
+    this.#clock = clock;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    this.#cancelTimer = clock.after(options.timeoutMs, () => this.#fail('timeout'));
+    if (options.signal?.aborted === true) this.#fail('aborted');
+    else options.signal?.addEventListener('abort', this.#onAbort, { once: true });
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller;
+    // Given up while it waited for a connection: nothing has left yet.
+    if (this.#isOver) controller.abort(new TransportError('aborted', false));
+    else this.#isSent = true;
+  }
+
+  onResponseStart(
+    controller: Dispatcher.DispatchController,
+    statusCode: number,
+    headers: Readonly<Record<string, string | string[] | undefined>>,
+  ): void {
+    // An informational answer comes before the real one.
+    if (statusCode < 200) return;
+    this.#status = statusCode;
+    const encoding = headers['content-encoding'];
+    if (encoding === 'gzip' || encoding === 'x-gzip') this.#openGunzip(controller);
+    else if (encoding !== undefined && encoding !== 'identity' && encoding !== '')
+      this.#fail('encoding');
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (this.#gunzip === undefined) this.#take(chunk);
+    else if (!this.#gunzip.write(chunk)) controller.pause();
+  }
+
+  onResponseEnd(): void {
+    if (this.#gunzip === undefined) this.#finish();
+    else this.#gunzip.end();
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+    this.#fail(problemOf(error));
+  }
+
+  #openGunzip(controller: Dispatcher.DispatchController): void {
+    const gunzip = createGunzip();
+    this.#gunzip = gunzip;
+    gunzip.on('data', (chunk: Buffer) => this.#take(chunk));
+    gunzip.on('drain', () => controller.resume());
+    gunzip.on('end', () => this.#finish());
+    gunzip.on('error', () => this.#fail('broken'));
+  }
+
+  #take(chunk: Buffer): void {
+    if (this.#isOver && this.#stream === undefined) return;
+    this.#sizeBytes += chunk.length;
+    if (this.#sizeBytes > this.#options.maxBytes) return this.#fail('too-large');
+    if (this.#stream !== undefined) {
+      if (!this.#stream.push(chunk)) this.#pause();
+      return;
+    }
+    this.#chunks.push(chunk);
+    if (this.#sizeBytes > UNCOUNTED_BYTES) {
+      const missing = this.#sizeBytes - this.#heldBytes;
+      if (!this.#options.budget.take(missing)) return this.#fail('memory');
+      this.#heldBytes = this.#sizeBytes;
+    }
+    if (this.#options.canStream && this.#sizeBytes > this.#options.headBytes) this.#startStream();
+  }
+
+  #startStream(): void {
+    const stream = new Readable({
+      highWaterMark: 262_144,
+      read: () => this.#flow(),
+      destroy: (error, done) => {
+        this.#abandon();
+        done(error);
+      },
+    });
+    this.#cancelTimer();
+    // A caller that reads too slowly for ever is cut off as well.
+    this.#cancelTimer = this.#clock.after(STREAM_TOTAL_MS, () => this.#fail('timeout'));
+    this.#settle(stream);
+    this.#stream = stream;
+    this.#pause();
+  }
+
+  #pause(): void {
+    if (this.#gunzip === undefined) this.#controller?.pause();
+    else this.#gunzip.pause();
+  }
+
+  #flow(): void {
+    if (this.#gunzip === undefined) this.#controller?.resume();
+    else this.#gunzip.resume();
+  }
+
+  #finish(): void {
+    this.#isEnding = true;
+    this.#cancelTimer();
+    this.#options.signal?.removeEventListener('abort', this.#onAbort);
+    if (this.#stream !== undefined) this.#stream.push(null);
+    else this.#settle(undefined);
+  }
+
+  #settle(rest: Readable | undefined): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    const [first] = this.#chunks;
+    const body =
+      first !== undefined && this.#chunks.length === 1 ? first : Buffer.concat(this.#chunks);
+    this.#chunks = [];
+    this.#resolve({ status: this.#status, body, rest, heldBytes: this.#heldBytes });
+  }
+
+  #fail(problem: TransportProblem): void {
+    this.#cancelTimer();
+    this.#options.signal?.removeEventListener('abort', this.#onAbort);
+    const error = new TransportError(problem, this.#isSent);
+    if (this.#stream !== undefined) {
+      this.#stream.destroy(error);
+    } else if (!this.#isOver) {
+      this.#isOver = true;
+      this.#options.budget.give(this.#heldBytes);
+      this.#chunks = [];
+      this.#reject(error);
+    }
+    this.#abandon();
+  }
+
+  #abandon(): void {
+    this.#cancelTimer();
+    this.#options.signal?.removeEventListener('abort', this.#onAbort);
+    if (this.#isEnding) return;
+    this.#isEnding = true;
+    this.#gunzip?.destroy();
+    this.#controller?.abort(new TransportError('aborted', this.#isSent));
+  }
+}
+
+const CONNECT_CODES = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'UND_ERR_CONNECT_TIMEOUT',
+]);
+const TIMEOUT_CODES = new Set(['UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT']);
+
+function problemOf(error: Error): TransportProblem {
+  const code: unknown = Reflect.get(error, 'code');
+  if (typeof code !== 'string') return 'broken';
+  if (CONNECT_CODES.has(code)) return 'connect';
+  return TIMEOUT_CODES.has(code) ? 'timeout' : 'broken';
+}

@@ -1,0 +1,145 @@
+/** Which node is asked first: breaker, rest, lag, weight, speed and staying with one. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { seededIds } from '../kernel/ids.ts';
+import { silentLog } from '../kernel/log.ts';
+import { TestClock } from '../kernel/test-clock.ts';
+import { createCatalogue } from './catalogue.ts';
+import type { RpcTransport } from './transport.ts';
+import { UpstreamGroup } from './upstream-group.ts';
+import { Upstream } from './upstream.ts';
+
+const NETWORK = createCatalogue().network('ethereum-mainnet')!;
+
+interface Bench {
+  readonly clock: TestClock;
+  readonly group: UpstreamGroup;
+  readonly upstreams: readonly Upstream[];
+  readonly heads: string[];
+  readonly polls: () => number;
+  /** How often each node came first in `draws` draws. */
+  readonly share: (draws?: number) => number[];
+}
+
+/** Nodes behind a transport that answers identity and head questions from `heads`. */
+function bench(weights: readonly number[]): Bench {
+  const clock = new TestClock();
+  const heads = weights.map(() => '0x64');
+  let polls = 0;
+  const upstreams = weights.map((weight, index) => {
+    const transport: RpcTransport = {
+      post: async (body) => {
+        const isHead = body.includes('eth_blockNumber');
+        if (isHead) polls += 1;
+        const text = `{"id":1,"result":"${isHead ? heads[index]! : '0x1'}"}`;
+        return { status: 200, body: Buffer.from(text), rest: undefined, heldBytes: 0 };
+      },
+      close: async () => undefined,
+    };
+    const settings = {
+      name: `node ${index}`,
+      kind: 'node',
+      weight,
+      maxBatch: 100,
+      ratePerSecond: 0,
+      timeoutMs: 1_000,
+    } as const;
+    return new Upstream(settings, { network: NETWORK, transport, clock, log: silentLog });
+  });
+  const group = new UpstreamGroup(NETWORK, upstreams, clock, seededIds(5));
+  return {
+    clock,
+    group,
+    upstreams,
+    heads,
+    polls: () => polls,
+    share: (draws = 400) => {
+      const counts = weights.map(() => 0);
+      for (let draw = 0; draw < draws; draw += 1) {
+        const [first] = group.candidates('node', `caller ${draw}`);
+        const index = first === undefined ? -1 : upstreams.indexOf(first);
+        if (index >= 0) counts[index]! += 1;
+      }
+      return counts;
+    },
+  };
+}
+
+/** Lets the polls that a call has started come to their end. */
+async function polled(): Promise<void> {
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+}
+
+test('nodes are drawn by weight, and slow or erring ones less', () => {
+  const weighted = bench([3, 1]).share();
+  assert.ok(weighted[0]! > 260 && weighted[0]! < 340, String(weighted));
+  const slow = bench([1, 1]);
+  slow.upstreams[0]!.health.noteSuccess(10);
+  slow.upstreams[1]!.health.noteSuccess(90);
+  const counts = slow.share();
+  assert.ok(counts[0]! > 320, String(counts));
+});
+
+test('a lagging node is asked last, one that syncs after all others', async () => {
+  const b = bench([1, 1, 1]);
+  for (const upstream of b.upstreams) await upstream.verify();
+  b.heads[1] = '0x62';
+  b.heads[2] = '0x1';
+  b.group.candidates('node', 'a');
+  await polled();
+  const names = b.group.candidates('node', 'b').map((one) => one.settings.name);
+  assert.deepEqual(names, ['node 0', 'node 1', 'node 2']);
+});
+
+test('heads are polled only with traffic, once for each block time', async () => {
+  const b = bench([1, 1]);
+  for (const upstream of b.upstreams) await upstream.verify();
+  b.clock.advance(600_000);
+  assert.equal(b.polls(), 0);
+  b.share(50);
+  await polled();
+  assert.equal(b.polls(), 2);
+  b.clock.advance(NETWORK.blockTimeMs);
+  b.share(50);
+  await polled();
+  assert.equal(b.polls(), 4);
+});
+
+test('a caller stays for five seconds, unless the node falls behind or out', () => {
+  const b = bench([1, 1]);
+  const [, second] = b.upstreams;
+  b.group.stick('node', 'alice', second!);
+  const first = (): boolean => b.group.candidates('node', 'alice')[0] === second;
+  for (let draw = 0; draw < 50; draw += 1) assert.ok(first());
+  second!.health.noteFault('quota');
+  assert.equal(first(), false);
+  b.clock.advance(2_000);
+  for (let draw = 0; draw < 50; draw += 1) assert.ok(first());
+  b.clock.advance(3_000);
+  assert.ok(Array.from({ length: 50 }, first).includes(false));
+});
+
+test('the breaker opens, lets one probe through, and stays open longer while the node is dead', () => {
+  const b = bench([1]);
+  const [only] = b.upstreams;
+  for (let fault = 0; fault < 5; fault += 1) only!.noteFault('transport');
+  assert.equal(b.group.hasOpen(), false);
+  b.clock.advance(2_000);
+  assert.equal(b.group.hasOpen(), true);
+  only!.health.noteStart();
+  assert.equal(b.group.hasOpen(), false);
+  only!.noteFault('transport');
+  b.clock.advance(2_000);
+  assert.equal(b.group.hasOpen(), false);
+  b.clock.advance(2_000);
+  only!.health.noteStart();
+  only!.noteAnswer(b.clock.monotonicMs() - 5);
+  assert.equal(b.group.hasOpen(), true);
+  for (let round = 0; round < 19; round += 1) {
+    only!.noteFault('broken');
+    only!.noteAnswer(b.clock.monotonicMs());
+  }
+  assert.equal(b.group.hasOpen(), true);
+  only!.noteFault('broken');
+  assert.equal(b.group.hasOpen(), false);
+});

@@ -1,0 +1,131 @@
+/**
+ * The nodes of one network, and in which order they are asked.
+ *
+ * A caller stays with one node for a few seconds, so that one operation does not mix the state of
+ * several; nodes that lag, rest or err are asked last. Heads are polled only while there is
+ * traffic and only where there is a choice.
+ */
+import type { Clock } from '../kernel/clock.ts';
+import type { Ids } from '../kernel/ids.ts';
+import type { Network, NodeKind } from './catalogue.ts';
+import type { Upstream } from './upstream.ts';
+
+/** How long a caller stays with the node that answered it last. */
+const STICKY_MS = 5_000;
+/** Callers remembered for each network; the oldest is forgotten first. */
+const MAX_STICKY = 10_000;
+const MIN_POLL_MS = 5_000;
+const MAX_POLL_MS = 30_000;
+/** A slow node keeps at least this share of its weight. */
+const MIN_LATENCY_SHARE = 0.1;
+
+interface Sticky {
+  readonly upstream: Upstream;
+  readonly untilMs: number;
+}
+
+export class UpstreamGroup {
+  readonly network: Network;
+  readonly #upstreams: readonly Upstream[];
+  readonly #clock: Clock;
+  readonly #ids: Ids;
+  readonly #sticky = new Map<string, Sticky>();
+  readonly #hasBundler: boolean;
+  #polledAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(network: Network, upstreams: readonly Upstream[], clock: Clock, ids: Ids) {
+    this.network = network;
+    this.#upstreams = upstreams;
+    this.#clock = clock;
+    this.#ids = ids;
+    this.#hasBundler = upstreams.some((upstream) => upstream.settings.kind === 'bundler');
+  }
+
+  /** Which kind of node serves a method here: without a bundler, the nodes must do. */
+  kindFor(kind: NodeKind): NodeKind {
+    return kind === 'bundler' && this.#hasBundler ? 'bundler' : 'node';
+  }
+
+  /** The nodes that may be asked now, best first; empty when there is none. */
+  candidates(kind: NodeKind, caller: string): readonly Upstream[] {
+    const open = this.#upstreams.filter((one) => one.settings.kind === kind && one.isOpen());
+    if (open.length < 2) return open;
+    if (kind === 'node') this.#pollHeads(open);
+    const sticky = this.#sticky.get(stickyKey(kind, caller));
+    const preferred =
+      sticky !== undefined && sticky.untilMs > this.#clock.monotonicMs()
+        ? sticky.upstream
+        : undefined;
+    return this.#order(open, preferred);
+  }
+
+  /** Whether any node of the network could be asked now. */
+  hasOpen(): boolean {
+    return this.#upstreams.some((upstream) => upstream.isOpen());
+  }
+
+  /** Remembers which node answered a caller. */
+  stick(kind: NodeKind, caller: string, upstream: Upstream): void {
+    if (this.#upstreams.length < 2) return;
+    const key = stickyKey(kind, caller);
+    const nowMs = this.#clock.monotonicMs();
+    const before = this.#sticky.get(key);
+    // Renewed only when half used: a busy caller does not rewrite the map with every call.
+    if (before?.upstream === upstream && before.untilMs - nowMs > STICKY_MS / 2) return;
+    this.#sticky.delete(key);
+    this.#sticky.set(key, { upstream, untilMs: nowMs + STICKY_MS });
+    if (this.#sticky.size <= MAX_STICKY) return;
+    const [oldest] = this.#sticky.keys();
+    if (oldest !== undefined) this.#sticky.delete(oldest);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#upstreams.map(async (upstream) => upstream.close()));
+  }
+
+  #order(open: readonly Upstream[], preferred: Upstream | undefined): Upstream[] {
+    const best = Math.max(...open.map((one) => one.health.head ?? 0));
+    const fastest = Math.min(
+      ...open.map((one) => one.health.latencyMs ?? Number.POSITIVE_INFINITY),
+    );
+    const ranked = open.map((upstream) => {
+      const class_ = this.#classOf(upstream, best);
+      const isPreferred = upstream === preferred && class_ < 2;
+      const weight = upstream.settings.weight * this.#factorOf(upstream, fastest);
+      // Sampling without replacement: the key u^(1/w) sorts as weighted draws would.
+      const key = Math.max(this.#ids.fraction(), Number.MIN_VALUE) ** (1 / weight);
+      return { upstream, class_: isPreferred ? -1 : class_, key };
+    });
+    ranked.sort((a, b) => a.class_ - b.class_ || b.key - a.key);
+    return ranked.map((one) => one.upstream);
+  }
+
+  /** 0 healthy, 1 lagging, 2 resting after a quota or account problem, 3 still syncing. */
+  #classOf(upstream: Upstream, best: number): number {
+    const lag = upstream.health.head === undefined ? 0 : best - upstream.health.head;
+    if (lag > this.network.syncingBlocks) return 3;
+    if (upstream.health.isResting) return 2;
+    return lag > this.network.laggingBlocks ? 1 : 0;
+  }
+
+  #factorOf(upstream: Upstream, fastest: number): number {
+    const latency = upstream.health.latencyMs;
+    const speed =
+      latency === undefined || latency <= 0
+        ? 1
+        : Math.max(MIN_LATENCY_SHARE, Math.min(1, fastest / latency));
+    return speed * (1 - upstream.health.faultShare * 0.9);
+  }
+
+  #pollHeads(open: readonly Upstream[]): void {
+    const nowMs = this.#clock.monotonicMs();
+    const pollMs = Math.min(MAX_POLL_MS, Math.max(MIN_POLL_MS, this.network.blockTimeMs));
+    if (nowMs - this.#polledAtMs < pollMs) return;
+    this.#polledAtMs = nowMs;
+    for (const upstream of open) if (upstream.isVerified) void upstream.pollHead();
+  }
+}
+
+function stickyKey(kind: NodeKind, caller: string): string {
+  return kind === 'node' ? caller : `bundler ${caller}`;
+}

@@ -1,0 +1,195 @@
+/**
+ * One node: its pool, its identity, its health and its rate.
+ *
+ * Invariant: no caller's byte reaches a node whose chain id was not checked; a node of another
+ * chain is refused for a while and said so in the log by its name, never by its address.
+ */
+import type { Clock } from '../kernel/clock.ts';
+import type { Log } from '../kernel/log.ts';
+import { scanReply } from '../kernel/json-spans.ts';
+import type { Family, Network, NodeKind } from './catalogue.ts';
+import { judgeItem } from './classify.ts';
+import type { UpstreamFault } from './classify.ts';
+import { UpstreamHealth } from './upstream-health.ts';
+import { ByteBudget, TransportError } from './transport.ts';
+import type { PostOptions, PostReply, RpcTransport } from './transport.ts';
+
+export interface UpstreamSettings {
+  /** Stands in logs and metrics in place of the address. */
+  readonly name: string;
+  readonly kind: NodeKind;
+  readonly weight: number;
+  /** Most items in one batch to this node; 1 sends every call alone. */
+  readonly maxBatch: number;
+  /** Calls per second, items of a batch counted; 0 is unlimited. */
+  readonly ratePerSecond: number;
+  readonly timeoutMs: number;
+}
+
+export interface UpstreamDependencies {
+  readonly network: Network;
+  readonly transport: RpcTransport;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Longest wait for the answer to an identity or head question. */
+const PROBE_TIMEOUT_MS = 10_000;
+/** Replies to probes are tiny; a larger one is not an answer to them. */
+const PROBE_MAX_BYTES = 65_536;
+/** How long a node of a wrong chain stays refused before it is asked again. */
+const REFUSED_MS = 600_000;
+
+const IDENTITY_METHOD: Readonly<Record<Family, string>> = {
+  evm: 'eth_chainId',
+  starknet: 'starknet_chainId',
+  solana: 'getGenesisHash',
+};
+const HEAD_METHOD: Readonly<Record<Family, string>> = {
+  evm: 'eth_blockNumber',
+  starknet: 'starknet_blockNumber',
+  solana: 'getSlot',
+};
+
+type Identity = 'unknown' | 'verified' | 'refused';
+
+export class Upstream {
+  readonly settings: UpstreamSettings;
+  readonly health: UpstreamHealth;
+  readonly #network: Network;
+  readonly #transport: RpcTransport;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  #identity: Identity = 'unknown';
+  #refusedUntilMs = 0;
+  #verifying: Promise<boolean> | undefined;
+  #tokens: number;
+  #tokensAtMs: number;
+
+  constructor(settings: UpstreamSettings, dependencies: UpstreamDependencies) {
+    this.settings = settings;
+    this.#network = dependencies.network;
+    this.#transport = dependencies.transport;
+    this.#clock = dependencies.clock;
+    this.#log = dependencies.log;
+    this.health = new UpstreamHealth(dependencies.clock);
+    this.#tokens = settings.ratePerSecond;
+    this.#tokensAtMs = dependencies.clock.monotonicMs();
+  }
+
+  /** Whether it may be asked now: neither of a wrong chain nor cut off by its breaker. */
+  isOpen(): boolean {
+    if (this.#identity === 'refused' && this.#clock.monotonicMs() < this.#refusedUntilMs)
+      return false;
+    return this.health.isAdmitting();
+  }
+
+  get isVerified(): boolean {
+    return this.#identity === 'verified';
+  }
+
+  /** Checks the chain id once, before the first use. False: this node cannot be used now. */
+  async verify(): Promise<boolean> {
+    if (this.#identity === 'verified') return true;
+    this.#verifying ??= this.#checkIdentity().finally(() => {
+      this.#verifying = undefined;
+    });
+    return this.#verifying;
+  }
+
+  /** Takes `calls` from the allowance of this second; a batch may borrow from the next. */
+  takeRate(calls: number): boolean {
+    const rate = this.settings.ratePerSecond;
+    if (rate === 0) return true;
+    const nowMs = this.#clock.monotonicMs();
+    this.#tokens = Math.min(rate, this.#tokens + ((nowMs - this.#tokensAtMs) * rate) / 1000);
+    this.#tokensAtMs = nowMs;
+    if (this.#tokens < 1) return false;
+    this.#tokens -= calls;
+    return true;
+  }
+
+  async post(body: Buffer, options: PostOptions): Promise<PostReply> {
+    return this.#transport.post(body, options);
+  }
+
+  /** Keeps what a finished exchange says about the node. */
+  noteAnswer(startedMs: number): void {
+    this.health.noteSuccess(this.#clock.monotonicMs() - startedMs);
+  }
+
+  noteFault(fault: UpstreamFault): void {
+    if (this.health.noteFault(fault)) {
+      this.#log.warn(
+        { network: this.#network.slug, upstream: this.settings.name, fault },
+        'RPC upstream taken out',
+      );
+    }
+  }
+
+  /** Asks for the number of the newest block and keeps it; never throws. */
+  async pollHead(): Promise<void> {
+    const value = await this.#probe(HEAD_METHOD[this.#network.family]);
+    const head =
+      typeof value === 'number' || typeof value === 'string' ? Number(value) : Number.NaN;
+    if (Number.isSafeInteger(head)) this.health.noteHead(head);
+  }
+
+  async close(): Promise<void> {
+    await this.#transport.close();
+  }
+
+  async #checkIdentity(): Promise<boolean> {
+    const value = await this.#probe(IDENTITY_METHOD[this.#network.family]);
+    if (value === undefined) return false;
+    if (isSameChain(this.#network, value)) {
+      this.#identity = 'verified';
+      return true;
+    }
+    this.#identity = 'refused';
+    this.#refusedUntilMs = this.#clock.monotonicMs() + REFUSED_MS;
+    this.#log.error(
+      { network: this.#network.slug, upstream: this.settings.name },
+      'RPC upstream refused: it serves another chain',
+    );
+    return false;
+  }
+
+  /** The result of a question of our own, or undefined after noting the fault. */
+  async #probe(method: string): Promise<unknown> {
+    const startedMs = this.#clock.monotonicMs();
+    const body = Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"${method}","params":[]}`);
+    try {
+      const reply = await this.#transport.post(body, {
+        timeoutMs: Math.min(PROBE_TIMEOUT_MS, this.settings.timeoutMs),
+        headBytes: PROBE_MAX_BYTES,
+        maxBytes: PROBE_MAX_BYTES,
+        canStream: false,
+        budget: new ByteBudget(PROBE_MAX_BYTES),
+      });
+      const scan = scanReply(reply.body);
+      const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
+      const verdict = item && judgeItem(reply.body, item, reply.status, this.#network.family);
+      if (item === undefined || verdict?.kind !== 'result') {
+        this.noteFault('broken');
+        return undefined;
+      }
+      this.noteAnswer(startedMs);
+      return JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd));
+    } catch (error) {
+      // A node that cannot be asked, or whose answer is not JSON inside, is simply not usable now.
+      this.noteFault(error instanceof TransportError ? 'transport' : 'broken');
+      return undefined;
+    }
+  }
+}
+
+function isSameChain(network: Network, value: unknown): boolean {
+  if (network.family === 'solana') return value === network.chainId;
+  if (typeof value !== 'string' && typeof value !== 'number') return false;
+  try {
+    return BigInt(value) === BigInt(network.chainId);
+  } catch {
+    return false; // not a number in any spelling: not this chain
+  }
+}

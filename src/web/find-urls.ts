@@ -1,0 +1,57 @@
+/**
+ * The web addresses that a person wrote into a message: in prose, in brackets, in Markdown, with a
+ * full stop behind. Only text with `http://` or `https://` counts; a bare `example.com` is a word.
+ */
+
+/** A longer message is searched up to here. */
+const MAX_TEXT_CHARS = 200_000;
+
+/** Longer addresses are not written by people; more candidates are not looked at. */
+const MAX_URL_CHARS = 2_048;
+const MAX_CANDIDATES = 100;
+
+/** Ends of sentences and quotes that stand behind an address, in several scripts. */
+const TRAILING = new Set(`.,;:!?'"*_~|。，、；：！？」』】》”’…`);
+
+/** A closing bracket at the end belongs to the address only if it was opened there. */
+const OPENING: Readonly<Record<string, string>> = { ')': '(', ']': '[', '}': '{', '）': '（' };
+
+/** Up to `max` different addresses in order of appearance, without their fragments. */
+export function findUrls(text: string, max: number): string[] {
+  const found = new Map<string, string>();
+  let candidates = 0;
+  for (const match of text.slice(0, MAX_TEXT_CHARS).matchAll(/https?:\/\/[^\s<>"`\\^]+/gi)) {
+    // `[https://a](https://b)`: the target behind the bracket is an address of its own.
+    for (const piece of match[0].slice(0, MAX_URL_CHARS * 2).split('](', 2)) {
+      if (found.size >= max || ++candidates > MAX_CANDIDATES) return [...found.values()];
+      const candidate = trimUrl(piece.slice(0, MAX_URL_CHARS));
+      const key = keyOf(candidate);
+      if (key !== undefined && !found.has(key)) found.set(key, candidate.split('#')[0] ?? '');
+    }
+  }
+  return [...found.values()];
+}
+
+function trimUrl(written: string): string {
+  const unclosed = new Map<string, number>();
+  for (const char of written) {
+    const opening = OPENING[char] ?? char;
+    unclosed.set(opening, (unclosed.get(opening) ?? 0) + (opening === char ? 1 : -1));
+  }
+  let end = written.length;
+  for (; end > 0; end--) {
+    const last = written[end - 1] ?? '';
+    const opening = OPENING[last];
+    const extra = opening === undefined ? 0 : (unclosed.get(opening) ?? 0);
+    if (extra >= 0 && !TRAILING.has(last)) break;
+    if (opening !== undefined) unclosed.set(opening, extra + 1);
+  }
+  return written.slice(0, end);
+}
+
+function keyOf(url: string): string | undefined {
+  if (!/^https?:\/\/./i.test(url) || !URL.canParse(url)) return undefined;
+  const parsed = new URL(url);
+  parsed.hash = '';
+  return parsed.href;
+}

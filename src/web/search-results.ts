@@ -1,0 +1,103 @@
+/**
+ * What a search found, the same for every provider: bounded, without markup, http(s) only. And the
+ * shapes in which callers get it: citations, and documents (decisions 8).
+ */
+
+export interface SearchResult {
+  readonly title: string;
+  readonly url: string;
+  readonly content: string;
+  /** `YYYY-MM-DD`, when the provider knows it. */
+  readonly date?: string;
+}
+
+/** What a provider said, before it is trusted with anything. */
+export interface RawResult {
+  readonly title: unknown;
+  readonly url: unknown;
+  readonly content: unknown;
+  readonly date: unknown;
+}
+
+const MAX_TITLE_CHARS = 300;
+const MAX_URL_CHARS = 2_048;
+const MAX_CONTENT_CHARS = 2_000;
+
+/** The first `maxResults` usable results, each address once. */
+export function cleanResults(raw: readonly RawResult[], maxResults: number): SearchResult[] {
+  const results: SearchResult[] = [];
+  const seen = new Set<string>();
+  for (const item of raw) {
+    if (results.length >= maxResults) break;
+    const url = typeof item.url === 'string' ? item.url.trim() : '';
+    if (!isWebUrl(url) || seen.has(url)) continue;
+    seen.add(url);
+    const title = plainText(item.title, MAX_TITLE_CHARS) || new URL(url).hostname;
+    const date = dayOf(item.date);
+    const content = plainText(item.content, MAX_CONTENT_CHARS);
+    results.push({ title, url, content, ...(date === undefined ? {} : { date }) });
+  }
+  return results;
+}
+
+/** `web_search_citations` of an answer; `[REF]0[/REF]` in the text points at the first. */
+export function citationsOf(results: readonly SearchResult[]): SearchResult[] {
+  return results.map((result) => ({ ...result }));
+}
+
+/** One document of the tool call `<service>_web_search_documents`. */
+export interface FoundDocument {
+  readonly id: string;
+  readonly title: string;
+  readonly url: string;
+  readonly snippet: string;
+  readonly published_at: string | null;
+}
+
+/** The documents of `return_search_results_as_documents`; ids are the numbers of the citations. */
+export function documentsOf(results: readonly SearchResult[]): FoundDocument[] {
+  return results.map(({ title, url, content, date }, index) => ({
+    id: String(index),
+    title,
+    url,
+    snippet: content,
+    published_at: date ?? null,
+  }));
+}
+
+function isWebUrl(url: string): boolean {
+  return (
+    url.length <= MAX_URL_CHARS && URL.canParse(url) && /^https?:$/.test(new URL(url).protocol)
+  );
+}
+
+const ENTITIES: Readonly<Record<string, string>> = {
+  amp: '&',
+  lt: '<',
+  gt: '>',
+  quot: '"',
+  apos: "'",
+  nbsp: ' ',
+};
+
+function plainText(value: unknown, maxChars: number): string {
+  if (typeof value !== 'string') return '';
+  const text = value
+    .slice(0, maxChars * 4)
+    .replace(/<\/?[a-z][^<>]{0,200}>/gi, '')
+    .replace(/&(?:#(\d{1,6})|#x([\da-f]{1,5})|(amp|lt|gt|quot|apos|nbsp));/gi, decode)
+    .replace(/[\s\p{Cc}]+/gu, ' ')
+    .trim();
+  return text.slice(0, maxChars).toWellFormed();
+}
+
+function decode(_whole: string, decimal?: string, hex?: string, name?: string): string {
+  if (name !== undefined) return ENTITIES[name.toLowerCase()] ?? '';
+  const code = hex === undefined ? Number(decimal) : Number.parseInt(hex, 16);
+  return code >= 32 && code <= 0x10ffff ? String.fromCodePoint(code) : ' ';
+}
+
+function dayOf(value: unknown): string | undefined {
+  const day = typeof value === 'string' ? /^\d{4}-\d{2}-\d{2}/.exec(value)?.[0] : undefined;
+  return day !== undefined && !Number.isNaN(Date.parse(day)) ? day : undefined;
+}

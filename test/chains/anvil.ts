@@ -1,0 +1,171 @@
+/**
+ * A private Base: anvil's native binary with chain id 8453, a USDC-like token at the real USDC
+ * address and Multicall3 at its own, so that stock clients find what they expect. Blocks come with
+ * each transaction unless a test turns that off.
+ */
+import { spawn } from 'node:child_process';
+import { createRequire } from 'node:module';
+import { createInterface } from 'node:readline';
+import {
+  createTestClient,
+  createWalletClient,
+  http,
+  pad,
+  parseAbi,
+  publicActions,
+  walletActions,
+} from 'viem';
+import type { Hex } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import { base } from 'viem/chains';
+import { readFixture } from './compile.ts';
+
+export const USDC: Hex = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
+export const MULTICALL: Hex = '0xcA11bde05977b3631167028862bE2a173976CA11';
+export const STAKING: Hex = '0x5747a6e000000000000000000000000000000001';
+export const USDC_ABI = parseAbi([
+  'function balanceOf(address) view returns (uint256)',
+  'function mint(address to, uint256 value)',
+  'function transfer(address to, uint256 value) returns (bool)',
+  'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
+  'function cancelAuthorization(address authorizer, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
+  'event Transfer(address indexed from, address indexed to, uint256 value)',
+]);
+/** The first of anvil's own rich accounts. */
+const RICH_KEY: Hex = '0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80';
+const START_TIMEOUT_MS = 15_000;
+
+function openClient(rpcUrl: string) {
+  return createTestClient({
+    mode: 'anvil',
+    chain: base,
+    transport: http(rpcUrl),
+    pollingInterval: 20,
+  })
+    .extend(publicActions)
+    .extend(walletActions);
+}
+
+export interface AnvilChain {
+  readonly rpcUrl: string;
+  readonly client: ReturnType<typeof openClient>;
+  /** Prints USDC, in base units. */
+  mint(to: Hex, units: bigint): Promise<void>;
+  balance(owner: Hex): Promise<bigint>;
+  /** Gives an address ETH, in wei. */
+  fund(address: Hex, wei: bigint): Promise<void>;
+  /** Puts a contract wallet with that owner at an address. */
+  placeWallet(address: Hex, owner: Hex): Promise<void>;
+  /** Calls a token function from a rich account and waits for its block. */
+  callToken(
+    functionName: 'mint' | 'transferWithAuthorization' | 'cancelAuthorization',
+    args: readonly unknown[],
+  ): Promise<Hex>;
+  stop(): Promise<void>;
+}
+
+/** Path of the native binary, or why there is none. */
+export function anvilBinary(): { path: string } | { missing: string } {
+  const arch = process.arch === 'x64' ? 'amd64' : process.arch;
+  const platform = process.platform === 'win32' ? 'win32' : process.platform;
+  const name = `@foundry-rs/anvil-${platform}-${arch}`;
+  try {
+    return { path: createRequire(import.meta.url).resolve(`${name}/bin/anvil`) };
+  } catch {
+    return { missing: `${name} is not installed` };
+  }
+}
+
+export async function startAnvil(): Promise<AnvilChain> {
+  const binary = anvilBinary();
+  if ('missing' in binary) throw new Error(binary.missing);
+  const child = spawn(
+    binary.path,
+    [
+      '--port',
+      '0',
+      '--chain-id',
+      '8453',
+      '--accounts',
+      '1',
+      '--threads',
+      '2',
+      '--hardfork',
+      'cancun',
+    ],
+    { stdio: ['ignore', 'pipe', 'ignore'] },
+  );
+  const exited = new Promise<void>((resolve) => {
+    child.once('exit', () => resolve());
+  });
+  const stop = async (): Promise<void> => {
+    child.kill('SIGKILL');
+    await exited;
+  };
+  try {
+    const port = await listeningPort(child.stdout);
+    child.stdout.resume();
+    return await furnish(`http://127.0.0.1:${port}`, stop);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function listeningPort(stdout: NodeJS.ReadableStream): Promise<string> {
+  const lines = createInterface({ input: stdout });
+  const timer = setTimeout(() => lines.close(), START_TIMEOUT_MS);
+  try {
+    for await (const line of lines) {
+      const match = /Listening on [\d.]+:(\d+)/.exec(line);
+      if (match?.[1] !== undefined) return match[1];
+    }
+  } finally {
+    clearTimeout(timer);
+  }
+  throw new Error('anvil did not start');
+}
+
+async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<AnvilChain> {
+  const client = openClient(rpcUrl);
+  const { runtime } = readFixture();
+  await client.setCode({ address: USDC, bytecode: runtime['TestUsdc'] as Hex });
+  await client.setCode({ address: MULTICALL, bytecode: runtime['TestMulticall'] as Hex });
+  await client.setCode({ address: STAKING, bytecode: runtime['TestStaking'] as Hex });
+  const rich = createWalletClient({
+    account: privateKeyToAccount(RICH_KEY),
+    chain: base,
+    transport: http(rpcUrl),
+  });
+  await client.setBalance({ address: rich.account.address, value: 10n ** 22n });
+  const callToken: AnvilChain['callToken'] = async (functionName, args) => {
+    const hash = await rich.writeContract({
+      address: USDC,
+      abi: USDC_ABI,
+      functionName,
+      args: args as never, // the caller passes what the function takes
+      gas: 500_000n,
+    });
+    await client.waitForTransactionReceipt({ hash });
+    return hash;
+  };
+  return {
+    rpcUrl,
+    client,
+    callToken,
+    mint: async (to, units) => void (await callToken('mint', [to, units])),
+    balance: async (owner) =>
+      await client.readContract({
+        address: USDC,
+        abi: USDC_ABI,
+        functionName: 'balanceOf',
+        args: [owner],
+      }),
+    fund: async (address, wei) => await client.setBalance({ address, value: wei }),
+    placeWallet: async (address, owner) => {
+      await client.setCode({ address, bytecode: runtime['TestWallet'] as Hex });
+      await client.setStorageAt({ address, index: 0, value: pad(owner) });
+    },
+    stop,
+  };
+}

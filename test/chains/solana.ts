@@ -1,0 +1,313 @@
+/**
+ * A private Solana: litesvm (the real runtime with the real SPL programs) behind the JSON-RPC calls
+ * that clients and payments make, with the USDC mint at its mainnet address.
+ *
+ * Where litesvm differs from a cluster, this face acts as the cluster does: simulation takes partly
+ * signed transactions, the same message cannot run twice under other signatures, a known
+ * transaction sent again gives its signature again. Slots move by hand.
+ */
+import { createHash } from 'node:crypto';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { address, getAddressEncoder, getBase58Decoder, getTransactionDecoder } from '@solana/kit';
+import type { Address, Transaction } from '@solana/kit';
+import { FailedTransactionMetadata, LiteSVM } from 'litesvm';
+import { associatedAccount, TOKEN_PROGRAM } from '../../src/payments/solana/token.ts';
+
+export const USDC_MINT = address('EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v');
+
+const MINT_BYTES = 82;
+const TOKEN_ACCOUNT_BYTES = 165;
+const AMOUNT_OFFSET = 64;
+const RENT_LAMPORTS = 10_000_000n;
+const BLOCKHASH_LIFE = 150n;
+
+export interface SolanaChain {
+  readonly rpcUrl: string;
+  /** Makes the owner's token account with that many base units. */
+  setTokens(owner: Address, units: bigint): Promise<Address>;
+  tokens(owner: Address): Promise<bigint>;
+  airdrop(owner: Address, lamports: bigint): void;
+  /** Moves on by that many blocks, with a new blockhash. */
+  advance(blocks: bigint): void;
+  /** While set, no transaction reads as confirmed. */
+  hidden: boolean;
+  /** Messages executed without an error. */
+  readonly executed: number;
+  stop(): Promise<void>;
+}
+
+interface Landed {
+  readonly slot: bigint;
+  readonly failed: boolean;
+  readonly wire: string;
+  readonly accounts: readonly string[];
+}
+
+class Face {
+  readonly #svm: LiteSVM;
+  readonly #landed = new Map<string, Landed>();
+  readonly #messages = new Set<string>();
+  height = 1_000n;
+  hidden = false;
+
+  constructor(svm: LiteSVM) {
+    this.#svm = svm;
+  }
+
+  get executed(): number {
+    return [...this.#landed.values()].filter((landed) => !landed.failed).length;
+  }
+
+  answer(method: string, parameters: readonly unknown[]): unknown {
+    const first = parameters[0] as string; // every method below takes a text or nothing first
+    switch (method) {
+      case 'getLatestBlockhash':
+        return this.#wrap({
+          blockhash: this.#svm.latestBlockhash(),
+          lastValidBlockHeight: Number(this.height + BLOCKHASH_LIFE),
+        });
+      case 'getBlockHeight':
+      case 'getSlot':
+        return Number(this.height);
+      case 'getBalance':
+        return this.#wrap(Number(this.#svm.getBalance(first as never) ?? 0n));
+      case 'getAccountInfo':
+        return this.#wrap(this.#account(first, parameters[1]));
+      case 'getTokenAccountBalance':
+        return this.#wrap({
+          amount: String(this.#tokens(first)),
+          decimals: 6,
+          uiAmount: null,
+          uiAmountString: '',
+        });
+      case 'simulateTransaction':
+        return this.#wrap(this.#simulate(first));
+      case 'sendTransaction':
+        return this.#send(first);
+      case 'getSignatureStatuses':
+        return this.#wrap((parameters[0] as string[]).map((id) => this.#status(id)));
+      case 'getSignaturesForAddress':
+        return this.#history(first);
+      case 'getTransaction':
+        return this.#transaction(first);
+      default:
+        throw new Error(`the private chain does not know ${method}`);
+    }
+  }
+
+  #wrap(value: unknown): unknown {
+    return { context: { slot: Number(this.height), apiVersion: '3.0.0' }, value };
+  }
+
+  #account(key: string, options: unknown): unknown {
+    const account = this.#svm.getAccount(key as never);
+    if (!account.exists) return null;
+    const base = {
+      lamports: Number(account.lamports),
+      owner: account.programAddress,
+      executable: account.executable,
+      rentEpoch: 0,
+      space: account.data.length,
+    };
+    const { encoding = 'base64' } = (options ?? {}) as { encoding?: string };
+    if (encoding === 'jsonParsed') throw new Error('jsonParsed is not served');
+    return { ...base, data: [Buffer.from(account.data).toString('base64'), 'base64'] };
+  }
+
+  #tokens(key: string): bigint {
+    const account = this.#svm.getAccount(key as never);
+    return account.exists ? Buffer.from(account.data).readBigUInt64LE(AMOUNT_OFFSET) : 0n;
+  }
+
+  #simulate(wire: string): unknown {
+    const transaction = decode(wire);
+    if (this.#messages.has(hashOf(transaction))) return { err: 'AlreadyProcessed', logs: [] };
+    // A partly signed transaction can only be simulated with the checks off.
+    this.#svm.withSigverify(false);
+    try {
+      const result = this.#svm.simulateTransaction(transaction);
+      if (result instanceof FailedTransactionMetadata) {
+        return { err: errorOf(result), logs: result.meta().logs() };
+      }
+      return { err: null, logs: result.meta().logs(), unitsConsumed: 1_000 };
+    } finally {
+      this.#svm.withSigverify(true);
+    }
+  }
+
+  #send(wire: string): string {
+    const transaction = decode(wire);
+    const id = getBase58Decoder().decode(Object.values(transaction.signatures)[0] as Uint8Array);
+    if (this.#landed.has(id)) return id;
+    // Another set of signatures for a message that ran: a cluster drops it without a word.
+    if (this.#messages.has(hashOf(transaction))) return id;
+    const result = this.#svm.sendTransaction(transaction);
+    const failed = result instanceof FailedTransactionMetadata;
+    // A wrong blockhash or signature never enters a block.
+    if (failed && /Blockhash|Signature|AlreadyProcessed/.test(errorText(result))) return id;
+    this.#messages.add(hashOf(transaction));
+    this.height += 1n;
+    this.#landed.set(id, { slot: this.height, failed, wire, accounts: accountsOf(transaction) });
+    return id;
+  }
+
+  #status(id: string): unknown {
+    const landed = this.#landed.get(id);
+    if (landed === undefined || this.hidden) return null;
+    return {
+      slot: Number(landed.slot),
+      confirmations: null,
+      err: landed.failed ? { InstructionError: [2, { Custom: 1 }] } : null,
+      confirmationStatus: 'finalized',
+      status: landed.failed ? { Err: {} } : { Ok: null },
+    };
+  }
+
+  #history(key: string): unknown {
+    return [...this.#landed]
+      .filter(([, landed]) => landed.accounts.includes(key))
+      .map(([id, landed]) => ({
+        signature: id,
+        slot: Number(landed.slot),
+        err: landed.failed ? {} : null,
+        memo: null,
+        blockTime: null,
+        confirmationStatus: 'finalized',
+      }))
+      .toReversed();
+  }
+
+  #transaction(id: string): unknown {
+    const landed = this.#landed.get(id);
+    if (landed === undefined) return null;
+    return {
+      slot: Number(landed.slot),
+      blockTime: null,
+      transaction: [landed.wire, 'base64'],
+      meta: null,
+      version: 0,
+    };
+  }
+}
+
+export async function startSolana(): Promise<SolanaChain> {
+  const svm = new LiteSVM().withTransactionHistory(10_000n);
+  placeMint(svm);
+  const face = new Face(svm);
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => {
+      const call = JSON.parse(Buffer.concat(chunks).toString('utf8')) as {
+        id: unknown;
+        method: string;
+        params?: unknown[];
+      };
+      response.setHeader('content-type', 'application/json');
+      try {
+        const result = face.answer(call.method, call.params ?? []);
+        response.end(JSON.stringify({ jsonrpc: '2.0', id: call.id, result }));
+      } catch (error) {
+        const message = error instanceof Error ? error.message : String(error);
+        response.end(
+          JSON.stringify({ jsonrpc: '2.0', id: call.id, error: { code: -32000, message } }),
+        );
+      }
+    });
+  });
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  const { port } = server.address() as AddressInfo; // listening on TCP
+  return {
+    rpcUrl: `http://127.0.0.1:${port}`,
+    setTokens: async (owner: Address, units: bigint) => {
+      const account = await associatedAccount(owner, USDC_MINT);
+      placeTokens(svm, account, owner, units);
+      return account;
+    },
+    tokens: async (owner: Address) => {
+      const account = svm.getAccount(await associatedAccount(owner, USDC_MINT));
+      return account.exists ? Buffer.from(account.data).readBigUInt64LE(AMOUNT_OFFSET) : 0n;
+    },
+    airdrop: (owner: Address, lamports: bigint) => void svm.airdrop(owner, lamports as never),
+    advance: (blocks: bigint) => {
+      face.height += blocks;
+      svm.expireBlockhash();
+    },
+    get hidden() {
+      return face.hidden;
+    },
+    set hidden(value: boolean) {
+      face.hidden = value;
+    },
+    get executed() {
+      return face.executed;
+    },
+    stop: async () => {
+      server.closeAllConnections();
+      await new Promise<void>((resolve) => {
+        server.close(() => resolve());
+      });
+    },
+  };
+}
+
+function placeMint(svm: LiteSVM): void {
+  const data = Buffer.alloc(MINT_BYTES);
+  data.writeBigUInt64LE(10n ** 15n, 36);
+  data[44] = 6;
+  data[45] = 1;
+  place(svm, USDC_MINT, data);
+}
+
+function placeTokens(svm: LiteSVM, account: Address, owner: Address, units: bigint): void {
+  const data = Buffer.alloc(TOKEN_ACCOUNT_BYTES);
+  const encoder = getAddressEncoder();
+  data.set(encoder.encode(USDC_MINT), 0);
+  data.set(encoder.encode(owner), 32);
+  data.writeBigUInt64LE(units, AMOUNT_OFFSET);
+  data[108] = 1;
+  place(svm, account, data);
+}
+
+function place(svm: LiteSVM, key: Address, data: Buffer): void {
+  svm.setAccount({
+    address: key,
+    data: Uint8Array.from(data),
+    executable: false,
+    lamports: RENT_LAMPORTS,
+    programAddress: TOKEN_PROGRAM,
+    space: BigInt(data.length),
+  } as never); // litesvm brands its own kit's types
+}
+
+function decode(wire: string): Transaction {
+  return getTransactionDecoder().decode(Buffer.from(wire, 'base64'));
+}
+
+function hashOf(transaction: Transaction): string {
+  return createHash('sha256').update(Uint8Array.from(transaction.messageBytes)).digest('hex');
+}
+
+/** The static accounts of a v0 message, which stand after its five header bytes. */
+function accountsOf(transaction: Transaction): readonly string[] {
+  const bytes = transaction.messageBytes;
+  const start = (bytes[0] ?? 0) & 0x80 ? 4 : 3;
+  const count = bytes[start] ?? 0;
+  const decoder = getBase58Decoder();
+  return Array.from({ length: count }, (_, index) =>
+    decoder.decode(bytes.slice(start + 1 + index * 32, start + 1 + (index + 1) * 32)),
+  );
+}
+
+function errorText(failed: FailedTransactionMetadata): string {
+  return failed.toString();
+}
+
+function errorOf(failed: FailedTransactionMetadata): unknown {
+  return /AlreadyProcessed/.test(errorText(failed))
+    ? 'AlreadyProcessed'
+    : { InstructionError: [2, { Custom: 1 }] };
+}

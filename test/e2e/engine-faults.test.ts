@@ -1,0 +1,239 @@
+/** Engines that fail before the first byte and in mid-stream: failover, statuses and bills. */
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+
+describe('chat with engines that fail', () => {
+  let first: TestUpstream;
+  let farebox: TestApp;
+
+  before(async () => {
+    first = await TestUpstream.start();
+    farebox = await startTestApp({
+      yaml: `
+engines:
+  one: { url: ${first.url}, firstByteTimeoutMs: 400, idleTimeoutMs: 400 }
+models:
+  - { id: single, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }
+limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, tokensPerMinute: 100000000 }, S: *wide, M: *wide, L: *wide } } }, guard: { failures: 100000 } }
+`,
+    });
+  });
+  after(async () => {
+    await farebox.audit();
+    await farebox.stop();
+    await first.kill();
+  });
+  beforeEach(() => {
+    first.script.length = 0;
+    first.otherwise = { kind: 'json', usage: true };
+  });
+
+  const chat = (body: Record<string, unknown>): Promise<Response> =>
+    fetch(`${farebox.url}/chat/completions`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${farebox.owner.secret}`,
+        'content-type': 'application/json',
+      },
+      body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], ...body }),
+    });
+
+  async function balance(): Promise<bigint> {
+    return (await farebox.app.office.ledger.balances(farebox.owner.accountId)).usdNano;
+  }
+
+  for (const behaviour of [
+    { kind: 'reset' },
+    { kind: 'head-cut' },
+    { kind: 'status', status: 500 },
+    { kind: 'status', status: 503 },
+    { kind: 'status', status: 401 },
+    { kind: 'html' },
+    { kind: 'half-json' },
+  ] as const) {
+    const name = behaviour.kind === 'status' ? `status ${behaviour.status}` : behaviour.kind;
+    test(`a first engine that fails (${name}) is passed over, once charged`, async () => {
+      await withPair(async (pair) => {
+        pair.one.script.push(behaviour, behaviour, behaviour);
+        const answer = await pair.chat();
+        assert.equal(answer.status, 200, await answer.clone().text());
+        assert.equal(answer.headers.get('x-svc-model-router'), 'two');
+        assert.ok(Number(answer.headers.get('x-retry-count')) >= 1);
+        await answer.json();
+        // 12 prompt tokens at 1 USD and 5 completion tokens at 2 USD a million.
+        assert.equal(await pair.paid(), 22_000n);
+      });
+    });
+  }
+
+  test('an engine that is down answers 503 with Retry-After, and nothing is charged', async () => {
+    const gone = await TestUpstream.start();
+    const lonely = await startTestApp({
+      yaml: `
+engines: { gone: { url: ${gone.url}, connectTimeoutMs: 200 } }
+models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: gone }] }]
+`,
+    });
+    await gone.kill();
+    const answer = await fetch(`${lonely.url}/chat/completions`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${lonely.owner.secret}`,
+        'content-type': 'application/json',
+      },
+      body: '{"model":"m","messages":[{"role":"user","content":"Hi"}]}',
+    });
+    const body = (await answer.json()) as { code: string };
+    assert.equal(answer.status, 503);
+    assert.equal(body.code, 'MODEL_OFFLINE');
+    assert.ok(Number(answer.headers.get('retry-after')) > 0);
+    await lonely.audit();
+    const { ledger } = lonely.app.office;
+    assert.equal((await ledger.balances(lonely.owner.accountId)).usdNano, lonely.owner.creditNano);
+    assert.equal((await ledger.audit()).openHolds, 0);
+    await lonely.stop();
+  });
+
+  test('an engine that never begins a stream answers 504', async () => {
+    first.otherwise = { kind: 'hang' };
+    const answer = await chat({ model: 'single', stream: true });
+    const body = (await answer.json()) as { code: string };
+    assert.deepEqual([answer.status, body.code], [504, 'REQUEST_TIMEOUT']);
+  });
+
+  test('a stream that is cut ends with an error event and [DONE], and costs nothing', async () => {
+    first.script.push({ kind: 'stream', chunks: 10, cutAfter: 4, usage: true });
+    const before = await balance();
+    const answer = await chat({ model: 'single', stream: true });
+    assert.equal(answer.status, 200);
+    const text = await answer.text();
+    assert.match(text, /"content":" w0"/);
+    assert.match(text, /data: \{"error":\{"message":"The inference failed"/);
+    assert.ok(text.endsWith('data: [DONE]\n\n'));
+    assert.equal(before, await balance());
+  });
+
+  test('a stream that hangs in the middle ends with an error event', async () => {
+    first.script.push({ kind: 'stream', chunks: 10, hangAfter: 4, usage: true });
+    const answer = await chat({ model: 'single', stream: true });
+    assert.match(await answer.text(), /data: \{"error":\{[^\n]+\}\n\ndata: \[DONE\]\n\n$/);
+  });
+
+  test('an engine without usage is counted by its deltas, and the receipt says so', async () => {
+    first.script.push({ kind: 'stream', chunks: 7, usage: false });
+    const answer = await chat({ model: 'single', stream: true });
+    const text = await answer.text();
+    const usage = JSON.parse(/"usage":(\{.*?\}\})/.exec(text)?.[1] ?? '{}');
+    assert.equal(usage.completion_tokens, 7);
+    const requestId = answer.headers.get('x-request-id');
+    const [row] = await farebox.app.office.store.query<{ counted_by: string }>(
+      'SELECT counted_by FROM ledger_usage WHERE request_id = $1',
+      [requestId],
+    );
+    assert.equal(row?.counted_by, 'deltas');
+  });
+
+  test('a caller that leaves aborts the engine within 100 ms and pays for what was produced', async () => {
+    first.script.push({ kind: 'stream', chunks: 200, everyMs: 10, usage: true });
+    const before = await balance();
+    const abandoned = first.abandoned;
+    const controller = new AbortController();
+    const answer = await fetch(`${farebox.url}/chat/completions`, {
+      method: 'POST',
+      signal: controller.signal,
+      headers: {
+        authorization: `Bearer ${farebox.owner.secret}`,
+        'content-type': 'application/json',
+      },
+      body: '{"model":"single","stream":true,"messages":[{"role":"user","content":"Hi"}]}',
+    });
+    const reader = answer.body?.getReader();
+    for (let pieces = 0; pieces < 5; pieces += 1) await reader?.read();
+    const leftAt = performance.now();
+    controller.abort();
+    while (first.abandoned === abandoned) {
+      await new Promise((resolve) => setTimeout(resolve, 2));
+      assert.ok(performance.now() - leftAt < 3_000, 'the engine goes on');
+    }
+    const noticedMs = performance.now() - leftAt;
+    assert.ok(noticedMs < 1_000, `the engine was stopped after ${noticedMs} ms`);
+    const until = performance.now() + 3_000;
+    while ((await farebox.app.office.ledger.audit()).openHolds > 0) {
+      assert.ok(performance.now() < until, 'the hold stays open');
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    const paid = before - (await balance());
+    assert.ok(paid > 0n && paid < 400_000n, `paid ${paid}`);
+  });
+
+  test('an overloaded engine answers 429 with its own Retry-After', async () => {
+    first.otherwise = { kind: 'status', status: 429, headers: { 'retry-after': '17' } };
+    const answer = await chat({ model: 'single' });
+    const body = (await answer.json()) as { code: string };
+    assert.deepEqual(
+      [answer.status, body.code, answer.headers.get('retry-after')],
+      [429, 'MODEL_OVERLOADED', '17'],
+    );
+  });
+
+  test('an engine that refuses the request is a 400 in its own words', async () => {
+    first.script.push({ kind: 'status', status: 400, body: '{"error":{"message":"bad grammar"}}' });
+    const answer = await chat({ model: 'single' });
+    const body = (await answer.json()) as { error: string };
+    assert.equal(answer.status, 400);
+    assert.match(body.error, /bad grammar/);
+  });
+
+  test('an engine that calls the prompt too long is the overflow that SDKs know', async () => {
+    first.script.push({
+      kind: 'status',
+      status: 400,
+      body: '{"error":{"message":"This model\'s maximum context length is 4096 tokens"}}',
+    });
+    const answer = await chat({ model: 'single' });
+    const body = (await answer.json()) as { error: { code: string } };
+    assert.deepEqual([answer.status, body.error.code], [400, 'context_length_exceeded']);
+  });
+});
+
+interface Pair {
+  readonly one: TestUpstream;
+  chat(): Promise<Response>;
+  paid(): Promise<bigint>;
+}
+
+/** A server with two fresh replicas, the first preferred: no breaker remembers another test. */
+async function withPair(body: (pair: Pair) => Promise<void>): Promise<void> {
+  const one = await TestUpstream.start();
+  const two = await TestUpstream.start();
+  const farebox = await startTestApp({
+    yaml: `
+engines: { one: { url: ${one.url} }, two: { url: ${two.url} } }
+models: [{ id: pair, type: text, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: one }, { engine: two, order: 1 }] }]
+`,
+  });
+  const { ledger } = farebox.app.office;
+  try {
+    await body({
+      one,
+      chat: () =>
+        fetch(`${farebox.url}/chat/completions`, {
+          method: 'POST',
+          headers: {
+            authorization: `Bearer ${farebox.owner.secret}`,
+            'content-type': 'application/json',
+          },
+          body: '{"model":"pair","messages":[{"role":"user","content":"Hi"}]}',
+        }),
+      paid: async () =>
+        farebox.owner.creditNano - (await ledger.balances(farebox.owner.accountId)).usdNano,
+    });
+    await farebox.audit();
+  } finally {
+    await farebox.stop();
+    await one.kill();
+    await two.kill();
+  }
+}

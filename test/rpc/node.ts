@@ -1,0 +1,102 @@
+/**
+ * A node of our own for the tests of the RPC proxy: a real HTTP server whose every reply a test
+ * decides, and which keeps what it was asked.
+ */
+import { createServer } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+export interface JsonRpcCall {
+  readonly jsonrpc: '2.0';
+  readonly id: unknown;
+  readonly method: string;
+  readonly params?: readonly unknown[];
+}
+
+export interface NodeRequest {
+  readonly text: string;
+  readonly calls: readonly JsonRpcCall[];
+  readonly isBatch: boolean;
+  readonly headers: IncomingMessage['headers'];
+}
+
+export type NodeAnswer = (request: NodeRequest, response: ServerResponse) => void;
+
+export interface TestNode {
+  readonly url: string;
+  /** What callers asked, identity and head questions left out. */
+  readonly asked: NodeRequest[];
+  answer: NodeAnswer;
+  readonly close: () => Promise<void>;
+}
+
+/** Answers every call with `result(call)`, in order, as a well-behaved node does. */
+export function plainly(
+  result: (call: JsonRpcCall) => unknown = (call) => `${call.method} done`,
+): NodeAnswer {
+  return (request, response) => {
+    const items = request.calls.map((call) => ({
+      jsonrpc: '2.0',
+      id: call.id,
+      result: result(call),
+    }));
+    sendJson(response, request.isBatch ? items : items[0]);
+  };
+}
+
+export function sendJson(response: ServerResponse, value: unknown, status = 200): void {
+  sendText(response, JSON.stringify(value), status);
+}
+
+export function sendText(response: ServerResponse, text: string, status = 200): void {
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.end(text);
+}
+
+const IDENTITY = new Set(['eth_chainId', 'starknet_chainId', 'getGenesisHash']);
+const HEAD = new Set(['eth_blockNumber', 'starknet_blockNumber', 'getSlot']);
+
+/** Starts a node of the given chain on a free port of the loopback. */
+export async function startNode(
+  chainId: string,
+  answer: NodeAnswer = plainly(),
+): Promise<TestNode> {
+  const asked: NodeRequest[] = [];
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => {
+      const text = Buffer.concat(chunks).toString();
+      const parsed = JSON.parse(text) as JsonRpcCall | JsonRpcCall[];
+      const isBatch = Array.isArray(parsed);
+      const calls = isBatch ? parsed : [parsed];
+      const [first] = calls;
+      if (!isBatch && first?.id === 1 && first.params?.length === 0 && IDENTITY.has(first.method)) {
+        sendJson(response, { jsonrpc: '2.0', id: 1, result: chainId });
+        return;
+      }
+      if (!isBatch && first?.id === 1 && first.params?.length === 0 && HEAD.has(first.method)) {
+        sendJson(response, { jsonrpc: '2.0', id: 1, result: '0x10' });
+        return;
+      }
+      const seen = { text, calls, isBatch, headers: request.headers };
+      asked.push(seen);
+      node.answer(seen, response);
+    });
+  });
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  const { port } = server.address() as AddressInfo; // a TCP server has an address of this kind
+  const node: TestNode = {
+    url: `http://127.0.0.1:${port}/key-secret`,
+    asked,
+    answer,
+    close: async () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+  return node;
+}
