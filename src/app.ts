@@ -16,6 +16,7 @@ import { type DownloadView, LocalEngines } from './app/local-engines.ts';
 import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
 import { type Office, openOffice } from './app/office.ts';
 import { rpcSubject } from './app/rpc.ts';
+import { sharedLimits } from './app/shared-limits.ts';
 import type { Shared, Subject } from './app/subject.ts';
 import { Catalog } from './catalog/catalog.ts';
 import type { Config } from './config/config.ts';
@@ -29,13 +30,7 @@ import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
 import { type Log, reasonOf } from './kernel/log.ts';
 import { usdToNano } from './kernel/money.ts';
-import {
-  Concurrency,
-  FailureGuard,
-  LimitLog,
-  MemoryWindows,
-  StoredWindows,
-} from './limits/limits.ts';
+import { Concurrency, FailureGuard, LimitLog } from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
 import { type EngineDialect, engineDialect } from './wire/engine-request.ts';
 
@@ -209,8 +204,7 @@ function buildCore(parts: AppParts, office: Office) {
   };
   refresh();
   const limitLog = new LimitLog({ store: office.store, clock, ids });
-  const isShared = office.store.dialect === 'postgres';
-  const windows = isShared ? new StoredWindows(office.store) : new MemoryWindows();
+  const { windows, admissions } = sharedLimits(office, clock);
   const guard = new FailureGuard(() => ({
     failures: config.limits.guard.failures,
     windowMs: config.limits.guard.windowSeconds * SECOND_MS,
@@ -219,6 +213,7 @@ function buildCore(parts: AppParts, office: Office) {
   const charge = new Charge({
     ledger: office.ledger,
     windows,
+    admissions,
     limitLog,
     clock,
     log,

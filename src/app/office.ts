@@ -4,7 +4,7 @@
 import { join } from 'node:path';
 import { type Config, serviceWords } from '../config/config.ts';
 import { Identity } from '../identity/identity.ts';
-import type { Clock } from '../kernel/clock.ts';
+import { type Clock, SECOND_MS } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import type { Log } from '../kernel/log.ts';
 import { type Nano, usdToNano } from '../kernel/money.ts';
@@ -29,14 +29,28 @@ export interface Office {
 /** Opens the database and brings its schema up to date. */
 export async function openOffice(parts: OfficeParts): Promise<Office> {
   const { config, clock, ids, log } = parts;
-  const store = openStore({ url: config.databaseUrl, clock, ids, log });
+  const store = openStore({
+    url: config.databaseUrl,
+    maxConnections: config.cluster.connections,
+    replyTimeoutMs: config.cluster.replyTimeoutSeconds * SECOND_MS,
+    clock,
+    ids,
+    log,
+  });
   await store.migrate(MIGRATIONS);
   const keyPrefix = serviceWords(config.service.name).name.toUpperCase();
   const identity = new Identity({ store, clock, ids, keyPrefix });
   return {
     store,
     identity,
-    ledger: new Ledger({ store, clock, ids, log, ...journalFor(config) }),
+    ledger: new Ledger({
+      store,
+      clock,
+      ids,
+      log,
+      ...journalFor(config),
+      epochDeadAfterMs: config.cluster.deadAfterSeconds * SECOND_MS,
+    }),
     close: async () => {
       await identity.stop();
       await store.close();
@@ -45,9 +59,9 @@ export async function openOffice(parts: OfficeParts): Promise<Office> {
 }
 
 /** A local file is either there or nothing runs; a shared database can go away for a while. */
-function journalFor(config: Config): { journalPath?: string } {
+function journalFor(config: Config): { journalFolder?: string } {
   if (config.databaseUrl.startsWith('sqlite:')) return {};
-  return { journalPath: join(config.dataFolder, 'settles.journal') };
+  return { journalFolder: join(config.dataFolder, 'journal') };
 }
 
 /** What the first start makes: shown once. */

@@ -42,7 +42,7 @@ export interface TakeTogether {
   /** Its relation `window_granted(key)` has the bucket of every take that is granted. */
   readonly part: StatementPart;
   /** In order; `undefined` for a take that has to be counted under a lock. */
-  read(rows: readonly ComposedRow[]): (WindowAnswer | undefined)[];
+  readonly read: (rows: readonly ComposedRow[]) => (WindowAnswer | undefined)[];
 }
 
 const MAX_BATCH = 256;

@@ -51,6 +51,11 @@ export function isOverload(error: unknown): boolean {
 /** A statement that took too long, and a server whose connections are all taken. */
 const OVERLOADS = new Set(['57014', '53300']);
 
+/** Whether the database or the way to it failed, and not our own code. */
+export function isDatabaseError(error: unknown): boolean {
+  return error instanceof StoreUnavailable || codeOf(error) !== '';
+}
+
 /** Whether a unique constraint refused the row, on both databases. */
 export function isUniqueViolation(error: unknown): boolean {
   if (codeOf(error) === '23505') return true;

@@ -20,8 +20,9 @@ export type {
   Store,
   WriteOptions,
 } from './contract.ts';
-export { StoreUnavailable, isUniqueViolation } from './failures.ts';
+export { StoreUnavailable, isDatabaseError, isUniqueViolation } from './failures.ts';
 export { Batcher } from './batcher.ts';
+export { type ComposedRow, type StatementPart, runTogether } from './compose.ts';
 export { Leases } from './lease.ts';
 export { STORE_MIGRATIONS } from './migrations.ts';
 export {
