@@ -18,6 +18,7 @@ import { type Office, openOffice } from './app/office.ts';
 import { rpcSubject } from './app/rpc.ts';
 import { sharedLimits } from './app/shared-limits.ts';
 import type { Shared, Subject } from './app/subject.ts';
+import { Upkeep } from './app/upkeep.ts';
 import { Catalog } from './catalog/catalog.ts';
 import type { Config } from './config/config.ts';
 import { Engines } from './engines/engines.ts';
@@ -28,7 +29,7 @@ import { Idempotency } from './idempotency/idempotency.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
 import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
-import { type Log, reasonOf } from './kernel/log.ts';
+import type { Log } from './kernel/log.ts';
 import { usdToNano } from './kernel/money.ts';
 import { Concurrency, FailureGuard, LimitLog } from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
@@ -58,10 +59,23 @@ export interface App {
   readonly server: FastifyInstance;
   /** Where it listens, `http://host:port`. */
   readonly address: string;
+  /** Whether new work is taken, and what stands in its way. */
+  readiness(): Readiness;
   /** Takes over what can change without a restart. */
   configure(config: Config): void;
   /** No new work, open answers finish (to the deadline), holds settle, then everything closes. */
   close(): Promise<void>;
+}
+
+export interface Readiness {
+  readonly ok: boolean;
+  /** `undefined`, or why the database does not answer. */
+  readonly database: string | undefined;
+  /** Settles that wait in the local journal for the database. */
+  readonly journaled: number;
+  /** Engines that are configured or found. */
+  readonly engines: number;
+  readonly isClosing: boolean;
 }
 
 /** Builds and starts everything; resolves when the server listens. */
@@ -73,6 +87,16 @@ export async function startApp(parts: AppParts): Promise<App> {
   await office.ledger.start({ alone: isAlone });
   const core = buildCore(parts, office);
   const subjects = subjectsOf(core);
+  const upkeep = new Upkeep({
+    config: core.shared.config,
+    office,
+    limitLog: core.limitLog,
+    chores: [core.pruneWindows, ...subjects.flatMap((subject) => subject.everyMinute ?? [])],
+    clock,
+    ids,
+    log,
+  });
+  await upkeep.start();
   const traffic = new Traffic();
   const server = await buildServer({
     options: {
@@ -102,10 +126,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     },
   });
   const address = await server.listen({ host: config.listen.host, port: config.listen.port });
-  const stopPruning = clock.every(MINUTE_MS, () => {
-    core.prune();
-    for (const subject of subjects) void runChore(subject, log);
-  });
+  const stopPruning = clock.every(MINUTE_MS, () => core.prune());
   void core.localEngines.start();
   return {
     office,
@@ -114,12 +135,20 @@ export async function startApp(parts: AppParts): Promise<App> {
     localEngines: core.localEngines,
     server,
     address,
+    readiness: () => {
+      const database = office.store.unavailable();
+      const { isClosing } = traffic;
+      const { journaled } = office.ledger;
+      const engines = core.engineCount();
+      return { ok: database === undefined && !isClosing, database, journaled, engines, isClosing };
+    },
     configure: (next) => core.configure(next),
     close: async () => {
       traffic.close();
       await traffic.drained(clock, config.http.drainSeconds * SECOND_MS);
       stopPruning();
       await server.close();
+      await upkeep.stop();
       for (const subject of subjects.toReversed()) await subject.close?.();
       await core.engines.close(ENGINE_GRACE_MS);
       await core.localEngines.stop();
@@ -129,15 +158,6 @@ export async function startApp(parts: AppParts): Promise<App> {
       lock?.release();
     },
   };
-}
-
-async function runChore(subject: Subject, log: Log): Promise<void> {
-  try {
-    await subject.everyMinute?.();
-  } catch (error) {
-    // The next minute tries again.
-    log.warn({ reason: reasonOf(error) }, 'A chore of the background failed');
-  }
 }
 
 /** Counts open requests, so that a closing server knows when the last answer has left. */
@@ -155,6 +175,10 @@ class Traffic {
 
   close(): void {
     this.#closing = true;
+  }
+
+  get isClosing(): boolean {
+    return this.#closing;
   }
 
   refusal(): Fault | undefined {
@@ -286,14 +310,9 @@ function buildCore(parts: AppParts, office: Office) {
       if (countsAsFailure(exchange, status)) guard.failed(guardBucket(exchange), clock.nowMs());
       logRequest(log, clock, exchange, route, status);
     },
-    prune: (): void => {
-      const nowMs = clock.nowMs();
-      guard.prune(nowMs);
-      windows.prune(nowMs).catch((error: unknown) => {
-        // Old windows cost space only; the next minute tries again.
-        log.warn({ reason: reasonOf(error) }, 'Old rate windows could not be dropped');
-      });
-    },
+    engineCount: (): number => Object.keys(config.engines).length + localEngines.engines().length,
+    prune: (): void => guard.prune(clock.nowMs()),
+    pruneWindows: (): Promise<void> => windows.prune(clock.nowMs()),
     configure: (next: Config): void => {
       config = next;
       catalog.configure(next);

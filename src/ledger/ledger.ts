@@ -42,6 +42,7 @@ import type {
   SettleRequest,
   Settlement,
 } from './records.ts';
+import { type KeptFrom, dropOld, prepareDays } from './retention.ts';
 import { settleHolds } from './settle-holds.ts';
 import { SettleJournal } from './settle-journal.ts';
 import { States } from './states.ts';
@@ -49,6 +50,7 @@ import { States } from './states.ts';
 export { LEDGER_MIGRATIONS } from './migrations.ts';
 export { type AllowancePeriod, type HoldRefusal, periodEndMs, periodStartMs } from './hold-plan.ts';
 export type { AuditReport } from './audit.ts';
+export type { KeptFrom } from './retention.ts';
 export type { AllowanceSettings, CreditRequest, DebitRequest } from './accounts.ts';
 export {
   type TransactionRow,
@@ -229,6 +231,16 @@ export class Ledger {
       usdNano: nano(row.balance_nano),
       diemNano: maxNano(nano(0n), nano(row.daily_allocation_nano - spent)),
     };
+  }
+
+  /** Makes room for the rows of days that come: from `fromDay` up to and without `untilDay`. */
+  prepareDays(fromDay: number, untilDay: number): Promise<void> {
+    return prepareDays(this.#store, fromDay, untilDay);
+  }
+
+  /** Drops receipts and postings of old days; their sums stay, so the audit does not change. */
+  dropOld(kept: KeptFrom): Promise<number> {
+    return dropOld(this.#store, kept);
   }
 
   audit(): Promise<AuditReport> {
