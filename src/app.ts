@@ -12,7 +12,7 @@ import { modelRoutes } from './api/routes/models/models.ts';
 import { buildServer, guardBucket } from './api/server.ts';
 import { standardHeaders } from './api/standard-headers.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
-import { type DownloadView, LocalEngines } from './app/local-engines.ts';
+import { type DownloadView, type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
 import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
 import { type Office, openOffice } from './app/office.ts';
 import { rpcSubject } from './app/rpc.ts';
@@ -47,6 +47,8 @@ export interface AppParts {
   readonly log: Log;
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
+  /** Engines that another process runs; default: this one runs its own. */
+  readonly localEngines?: (onChange: () => void) => LocalEngineSource;
   /** Shows downloads to whoever sits at the terminal. */
   readonly downloadView?: (title: string) => DownloadView;
 }
@@ -55,7 +57,9 @@ export interface App {
   readonly office: Office;
   readonly catalog: Catalog;
   readonly engines: Engines;
-  readonly localEngines: LocalEngines;
+  readonly localEngines: LocalEngineSource;
+  /** Resolves when the engines of this machine were looked for and the embedded one is up. */
+  readonly localReady: Promise<void>;
   readonly server: FastifyInstance;
   /** Where it listens, `http://host:port`. */
   readonly address: string;
@@ -127,12 +131,13 @@ export async function startApp(parts: AppParts): Promise<App> {
   });
   const address = await server.listen({ host: config.listen.host, port: config.listen.port });
   const stopPruning = clock.every(MINUTE_MS, () => core.prune());
-  void core.localEngines.start();
+  const localReady = core.localEngines.start();
   return {
     office,
     catalog: core.catalog,
     engines: core.engines,
     localEngines: core.localEngines,
+    localReady,
     server,
     address,
     readiness: () => {
@@ -209,14 +214,16 @@ function buildCore(parts: AppParts, office: Office) {
   let config = parts.config;
   const engines = new Engines({ clock, ids, log });
   const catalog = new Catalog({ settings: config, clock });
-  const localEngines = new LocalEngines({
-    config,
-    clock,
-    ids,
-    log,
-    onChange: () => refresh(),
-    ...(parts.downloadView === undefined ? {} : { viewOf: parts.downloadView }),
-  });
+  const localEngines =
+    parts.localEngines?.(() => refresh()) ??
+    new LocalEngines({
+      config,
+      clock,
+      ids,
+      log,
+      onChange: () => refresh(),
+      ...(parts.downloadView === undefined ? {} : { viewOf: parts.downloadView }),
+    });
   let minimumCredit = usdToNano(config.limits.minimumCreditUsd);
   let dialects = new Map<string, EngineDialect>();
   const refresh = (): void => {

@@ -10,7 +10,7 @@ import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
-import type { Ids } from '../kernel/ids.ts';
+import { type Ids, orderedId } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { errorAnswer } from './error-response.ts';
 import { Exchange } from './exchange.ts';
@@ -46,7 +46,6 @@ export interface ServerParts {
 /** Larger request heads are refused by Node with 431. */
 const MAX_HEADER_BYTES = 65_536;
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
-const REQUEST_ID_BYTES = 16;
 
 const EXCHANGE = Symbol('exchange');
 type WithExchange = FastifyRequest & { [EXCHANGE]?: Exchange };
@@ -117,7 +116,7 @@ function begin(
   const url = request.raw.url ?? '';
   const question = url.indexOf('?');
   const exchange = new Exchange({
-    requestId: parts.ids.hex(REQUEST_ID_BYTES),
+    requestId: orderedId(parts.ids, parts.clock.nowMs()),
     request: request.raw,
     response: reply.raw,
     parameters: (request.params ?? {}) as Record<string, string>, // Fastify's path parameters

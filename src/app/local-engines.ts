@@ -26,6 +26,17 @@ import type { Ids } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { discoveredModels, probeTargets } from './discovered-models.ts';
 
+/** Engines beside the configured ones, as the app sees them. */
+export interface LocalEngineSource {
+  /** Why there is no embedded engine, in words for the operator. */
+  readonly problem: string | undefined;
+  /** Resolves when the first engines are there or have failed. Never rejects. */
+  start(): Promise<void>;
+  engines(): EngineSettings[];
+  models(): DiscoveredModel[];
+  stop(): Promise<void>;
+}
+
 /** Shows a download to whoever sits at the terminal. */
 export interface DownloadView {
   update(progress: DownloadProgress): void;
@@ -49,7 +60,7 @@ const DEMO_DESCRIPTION =
 /** The sizes are known; a server that sends more is not the one that we mean. */
 const DOWNLOAD_SLACK_BYTES = 64 * 1024 * 1024;
 
-export class LocalEngines {
+export class LocalEngines implements LocalEngineSource {
   readonly #parts: LocalEnginesParts;
   readonly #apiKey: string;
   readonly #abort = new AbortController();
@@ -68,7 +79,10 @@ export class LocalEngines {
     return this.#problem;
   }
 
-  /** Looks for engines and starts the embedded one; never rejects. */
+  /**
+   * Looks for engines and starts the embedded one; resolves when both are done, while a download
+   * may still run. Never rejects.
+   */
   async start(): Promise<void> {
     const { discovery, embedded } = this.#parts.config;
     const looking = discovery.enabled ? this.#look() : Promise.resolve();
@@ -78,7 +92,7 @@ export class LocalEngines {
       const everyMs = discovery.everySeconds * SECOND_MS;
       this.#stopLooking = this.#parts.clock.every(everyMs, () => void this.#look());
     }
-    if (this.#llama !== undefined) await this.#fillLibrary(this.#llama);
+    if (this.#llama !== undefined) void this.#fillLibrary(this.#llama);
   }
 
   engines(): EngineSettings[] {

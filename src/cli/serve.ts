@@ -20,6 +20,9 @@ import type { Log } from '../kernel/log.ts';
 import { formatUsd } from '../kernel/money.ts';
 import { type Command, type Console, type Invocation, requireConfig } from './command.ts';
 
+/** The embedded engine is up within two seconds; a slow machine sees the greeting all the same. */
+const ENGINE_MOMENT_MS = 5_000;
+
 export const serveCommand: Command = {
   name: 'serve',
   summary: 'Run the server',
@@ -47,6 +50,8 @@ async function serve({ console, values }: Invocation): Promise<number> {
     downloadView: (title) => downloadView(console, title),
   });
   const owner = await welcomeOwner(app.office, config);
+  // The command that is printed works as it stands, so its engine gets a moment to come up.
+  await Promise.race([app.localReady, systemClock().sleep(ENGINE_MOMENT_MS)]);
   console.stdout.write(greeting(app, config, owner));
   const watch = watchSettings(console, app, config, log);
   await stopSignal(console);

@@ -63,6 +63,17 @@ export function seededIds(seed: number): Ids {
   };
 }
 
+/** Hex digits of an ordered id: 12 of the time, 20 random. */
+const ORDERED_RANDOM_BYTES = 10;
+
+/**
+ * A 32-digit id that sorts by time: rows that are written together lie together on disk, so that
+ * an insert costs the same with ten million rows as with none.
+ */
+export function orderedId(ids: Ids, nowMs: number): string {
+  return nowMs.toString(16).padStart(12, '0') + ids.hex(ORDERED_RANDOM_BYTES);
+}
+
 /** Lowercase hex SHA-256 of a text or of bytes. */
 export function sha256Hex(data: string | Uint8Array): string {
   return createHash('sha256').update(data).digest('hex');

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { seededIds } from '../kernel/ids.ts';
+import { orderedId, seededIds } from '../kernel/ids.ts';
 import {
   chatCompletionId,
   readChatAnswer,
@@ -56,7 +56,8 @@ function shaped(
 }
 
 test('the id is chatcmpl- and 32 hex', () => {
-  assert.match(chatCompletionId(seededIds(1)), /^chatcmpl-[0-9a-f]{32}$/);
+  const requestId = orderedId(seededIds(1), Date.UTC(2026, 10, 21));
+  assert.match(chatCompletionId(requestId), /^chatcmpl-[0-9a-f]{32}$/);
 });
 
 test('an answer gets our id, model, usage, cost and echo', () => {

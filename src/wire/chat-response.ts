@@ -62,11 +62,9 @@ export interface AnswerFrame {
   readonly documents?: readonly SearchDocument[];
 }
 
-const HEX_BYTES = 16;
-
-/** `chatcmpl-` and 32 hex. */
-export function chatCompletionId(ids: { hex(size: number): string }): string {
-  return `chatcmpl-${ids.hex(HEX_BYTES)}`;
+/** `chatcmpl-` and the 32 digits of the request id: the receipt is found by either. */
+export function chatCompletionId(requestId: string): string {
+  return `chatcmpl-${requestId}`;
 }
 
 function garbage(cause: unknown): Fault {

@@ -34,7 +34,7 @@ class StreamedAnswer {
     this.#run = run;
     this.#quietSinceMs = parts.clock.monotonicMs();
     this.#stream = new ChatStream({
-      id: chatCompletionId(parts.ids),
+      id: chatCompletionId(run.call.requestId),
       model: model.id,
       createdS: Math.floor(parts.clock.nowMs() / 1_000),
       serviceName: parts.serviceName,

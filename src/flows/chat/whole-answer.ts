@@ -45,7 +45,7 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
   });
   note(run, bill, answer.replica.engine);
   const body = writeChatAnswer(read, {
-    id: chatCompletionId(parts.ids),
+    id: chatCompletionId(run.call.requestId),
     model: model.id,
     createdS: Math.floor(parts.clock.nowMs() / 1_000),
     usage: bill.usage,

@@ -35,6 +35,8 @@ export interface SqliteOptions {
   readonly path: string;
   /** For tests: another flush, for example a slow or a failing one. */
   readonly flush?: Flush;
+  /** For tests: the size of the log from which it is cut. */
+  readonly cutFromBytes?: number;
 }
 
 export class SqliteStore implements Store {
@@ -46,6 +48,11 @@ export class SqliteStore implements Store {
   readonly #flusher: Flusher;
   readonly #checkpointer: Checkpointer;
   readonly #logFile: number;
+  /** `query` names its row type at the call. */
+  readonly #tx: Queryable = {
+    query: async <R>(sql: string, parameters: readonly Parameter[] = []) =>
+      this.#write.run(sql, parameters) as R[],
+  };
   #queue: Job[] = [];
   #draining = false;
   #closed = false;
@@ -63,7 +70,7 @@ export class SqliteStore implements Store {
     this.#read = new Statements(this.#reader);
     this.#logFile = openSync(`${options.path}-wal`, 'a+');
     this.#flusher = new Flusher(this.#logFile, options.flush ?? flushFile);
-    this.#checkpointer = new Checkpointer(options.path);
+    this.#checkpointer = new Checkpointer(options.path, options.cutFromBytes);
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
@@ -108,43 +115,51 @@ export class SqliteStore implements Store {
 
   async #drain(): Promise<void> {
     while (this.#queue.length > 0) {
+      if (this.#checkpointer.pause !== undefined) await this.#checkpointer.pause;
       const group = this.#queue.splice(0, MAX_GROUP);
       try {
         await this.#commitGroup(group);
       } catch (error) {
-        // BEGIN or COMMIT failed: nobody of the group got anything.
+        // BEGIN, COMMIT or the only body failed: nobody of the group got anything.
         if (this.#writer.isTransaction) this.#writer.exec('ROLLBACK');
         for (const job of group) job.reject(error);
       }
-      const wait = this.#checkpointer.committed();
-      if (wait !== undefined) await wait;
+      this.#checkpointer.committed();
     }
     this.#draining = false;
   }
 
   async #commitGroup(group: readonly Job[]): Promise<void> {
-    const tx: Queryable = {
-      // `tx` names the row type at the call.
-      query: async <R>(sql: string, parameters: readonly Parameter[] = []) =>
-        this.#write.run(sql, parameters) as R[],
-    };
     const answers: (() => void)[] = [];
-    this.#writer.exec('BEGIN IMMEDIATE');
-    for (const job of group) {
-      this.#write.run('SAVEPOINT job', []);
-      try {
-        const value = await job.body(tx);
-        this.#write.run('RELEASE job', []);
-        answers.push(job.durable ? this.#afterFlush(job, value) : () => job.resolve(value));
-      } catch (error) {
-        // The body refused or failed: its writes are undone, the rest of the group stands.
-        this.#write.run('ROLLBACK TO job', []);
-        this.#write.run('RELEASE job', []);
-        answers.push(() => job.reject(error));
-      }
+    this.#write.run('BEGIN IMMEDIATE', []);
+    const [only] = group;
+    if (group.length === 1 && only !== undefined) {
+      // Alone, a body needs no savepoint: what it undoes is all there is.
+      answers.push(this.#answer(only, await only.body(this.#tx)));
+    } else {
+      for (const job of group) answers.push(await this.#runInSavepoint(job));
     }
-    this.#writer.exec('COMMIT');
+    this.#write.run('COMMIT', []);
     for (const answer of answers) answer();
+  }
+
+  /** The body's writes stand or are undone by themselves; its neighbours stand either way. */
+  async #runInSavepoint(job: Job): Promise<() => void> {
+    this.#write.run('SAVEPOINT job', []);
+    try {
+      const value = await job.body(this.#tx);
+      this.#write.run('RELEASE job', []);
+      return this.#answer(job, value);
+    } catch (error) {
+      // The body refused or failed: only its own writes are undone.
+      this.#write.run('ROLLBACK TO job', []);
+      this.#write.run('RELEASE job', []);
+      return () => job.reject(error);
+    }
+  }
+
+  #answer(job: Job, value: unknown): () => void {
+    return job.durable ? this.#afterFlush(job, value) : () => job.resolve(value);
   }
 
   #afterFlush(job: Job, value: unknown): () => void {

@@ -1,0 +1,236 @@
+/**
+ * Video models: what a request may ask of each, and how its price is found. One model has one kind
+ * of pricing; the kind decides which request fields are needed for a quote.
+ *
+ * The section of the service (`video`) says how long results are kept.
+ */
+import { z } from 'zod';
+
+import { Usd, count, secret } from './decimal.ts';
+
+/** The values of the specification, in its order. */
+export const VIDEO_RESOLUTIONS = [
+  '256p',
+  '360p',
+  '480p',
+  '540p',
+  '580p',
+  '720p',
+  '1080p',
+  '1440p',
+  '2160p',
+  '4k',
+  '2x',
+  '4x',
+  '2K',
+  '768P',
+  'true_1080p',
+] as const;
+export type VideoResolution = (typeof VIDEO_RESOLUTIONS)[number];
+
+export const VIDEO_ASPECT_RATIOS = [
+  '1:1',
+  '2:3',
+  '3:2',
+  '3:4',
+  '4:3',
+  '4:5',
+  '5:4',
+  '9:16',
+  '9:21',
+  '16:9',
+  '21:9',
+  'adaptive',
+  'auto',
+] as const;
+export type VideoAspectRatio = (typeof VIDEO_ASPECT_RATIOS)[number];
+
+/** `1s` to `30s`, and the words for "as long as the source" and "one piece". */
+export const VIDEO_DURATIONS: readonly string[] = [
+  ...Array.from({ length: 30 }, (_, index) => `${index + 1}s`),
+  '-1',
+  '1 gen',
+  'auto',
+  'Auto',
+];
+
+const Duration = z
+  .string()
+  .refine((text) => VIDEO_DURATIONS.includes(text), 'Must be 1s to 30s, -1, auto, Auto or 1 gen');
+
+/** One rate, or one without and one with sound. */
+export type VideoRate = z.infer<typeof VideoRate>;
+export const VideoRate = z.union([
+  Usd,
+  z.strictObject({
+    silent: Usd.describe('Without sound.'),
+    sound: Usd.describe('With sound, the default of a request.'),
+  }),
+]);
+
+const withReference = (what: string) =>
+  VideoRate.optional().describe(
+    `${what} when reference videos are given; their seconds are paid like those of the result. Default: the same rate.`,
+  );
+
+const DurationResolution = z.strictObject({
+  kind: z.literal('duration-resolution').describe('USD per second, by resolution.'),
+  rates: z
+    .partialRecord(z.enum(VIDEO_RESOLUTIONS), VideoRate)
+    .describe('USD per second for each resolution on offer.'),
+  ratesWithReference: z
+    .partialRecord(z.enum(VIDEO_RESOLUTIONS), VideoRate)
+    .optional()
+    .describe('The same when reference videos are given. Default: `rates`.'),
+});
+
+const Megapixel = z.strictObject({
+  kind: z.literal('megapixel').describe('USD per megapixel of the frame and second.'),
+  perMegapixelSecond: VideoRate.describe('USD per megapixel and second.'),
+  perMegapixelSecondWithReference: withReference('USD per megapixel and second'),
+});
+
+const Tokens = z.strictObject({
+  kind: z.literal('tokens').describe('USD per million tokens: pixels of all frames by 1024.'),
+  perMillionTokens: VideoRate.describe('USD per 1,000,000 tokens.'),
+  perMillionTokensWithReference: withReference('USD per 1,000,000 tokens'),
+  framesPerSecond: count().default(24).describe('Frames of a second, in the token formula.'),
+  pixelsPerToken: count().default(1_024).describe('Pixels of a token, in the token formula.'),
+});
+
+const PerSecond = z.strictObject({
+  kind: z.literal('second').describe('USD per second, whatever the resolution.'),
+  perSecond: VideoRate.describe('USD per second.'),
+  perSecondWithReference: withReference('USD per second'),
+});
+
+const Generation = z.strictObject({
+  kind: z.literal('generation').describe('USD per result, whatever its length.'),
+  perGeneration: VideoRate.describe('USD per result.'),
+});
+
+const Upscale = z.strictObject({
+  kind: z.literal('upscale').describe('USD per second of the source, by output height.'),
+  tiers: z
+    .array(
+      z.strictObject({
+        maxHeight: count().describe('Largest output height of this tier, in pixels.'),
+        perSecond: Usd.describe('USD per second of the source.'),
+      }),
+    )
+    .min(1)
+    .describe('Tiers by output height (source height × factor).'),
+  fastAbove: count().default(48).describe('Frames per second above which `fastFactor` counts.'),
+  fastFactor: count().default(2).describe('Times the price for fast sources.'),
+  maxSourceSeconds: count().default(300).describe('Longest source; longer is 422.'),
+});
+
+export type VideoPricing = z.infer<typeof VideoPricing>;
+export const VideoPricing = z.discriminatedUnion('kind', [
+  DurationResolution,
+  Megapixel,
+  Tokens,
+  PerSecond,
+  Generation,
+  Upscale,
+]);
+
+const VIDEO_TASKS = ['text-to-video', 'image-to-video', 'reference-to-video', 'upscale'] as const;
+
+/** What belongs to a model of type `video` besides what all models have. */
+export type VideoModelSettings = z.infer<typeof VideoModelSettings>;
+export const VideoModelSettings = z
+  .strictObject({
+    task: z.enum(VIDEO_TASKS).describe('What the model makes a video of.'),
+    pricing: VideoPricing.describe('How its price is found.'),
+    durations: z.array(Duration).default([]).describe('Lengths on offer.'),
+    resolutions: z.array(z.enum(VIDEO_RESOLUTIONS)).default([]).describe('Resolutions on offer.'),
+    defaultResolution: z
+      .enum(VIDEO_RESOLUTIONS)
+      .optional()
+      .describe('Taken when a request names none. Default: the first of `resolutions`.'),
+    aspectRatios: z.array(z.enum(VIDEO_ASPECT_RATIOS)).default([]).describe('Shapes on offer.'),
+    audio: z.boolean().default(false).describe('The result has sound.'),
+    audioConfigurable: z.boolean().default(false).describe('`audio: false` turns the sound off.'),
+    promptCharacterLimit: count().max(20_000).default(2_500).describe('Longest prompt.'),
+    maxReferenceSeconds: count()
+      .max(150)
+      .default(150)
+      .describe('Reference videos of one request, in seconds altogether.'),
+    downloadUrl: z
+      .boolean()
+      .default(false)
+      .describe('Results are fetched from a secret address instead of `/video/retrieve`.'),
+    expectedSeconds: count()
+      .default(120)
+      .describe('How long a result takes, told until there is experience.'),
+  })
+  .superRefine((model, context) => {
+    for (const message of contradictions(model)) {
+      context.addIssue({ code: 'custom', message });
+    }
+  });
+
+/** What a request could never fulfil. */
+function contradictions(model: {
+  task: (typeof VIDEO_TASKS)[number];
+  pricing: VideoPricing;
+  durations: readonly string[];
+  resolutions: readonly VideoResolution[];
+  defaultResolution?: VideoResolution | undefined;
+  aspectRatios: readonly string[];
+}): string[] {
+  const { pricing, resolutions } = model;
+  const found: string[] = [];
+  const isUpscale = pricing.kind === 'upscale';
+  if (isUpscale !== (model.task === 'upscale')) {
+    found.push('The task `upscale` and the pricing `upscale` belong together');
+  }
+  if (isUpscale) return found;
+  if (model.durations.length === 0) found.push('`durations` must name at least one length');
+  const isFlat = pricing.kind === 'generation';
+  if (!isFlat && model.durations.includes('1 gen')) {
+    found.push('The duration `1 gen` needs the pricing `generation`');
+  }
+  const isMatching = model.durations.some((text) => text === '-1' || /^auto$/i.test(text));
+  if (!isFlat && isMatching && model.task !== 'reference-to-video') {
+    found.push(
+      'The durations `-1` and `auto` follow a reference video: the task must be reference-to-video',
+    );
+  }
+  if (pricing.kind === 'duration-resolution') {
+    const missing = resolutions.filter((name) => pricing.rates[name] === undefined);
+    if (missing.length > 0) found.push(`\`rates\` has no rate for ${missing.join(', ')}`);
+    if (resolutions.length === 0) found.push('`resolutions` must name at least one');
+  }
+  if ((pricing.kind === 'megapixel' || pricing.kind === 'tokens') && resolutions.length === 0) {
+    found.push('`resolutions` must name at least one, since the price counts pixels');
+  }
+  if (
+    (pricing.kind === 'megapixel' || pricing.kind === 'tokens') &&
+    model.aspectRatios.length === 0
+  ) {
+    found.push('`aspectRatios` must name at least one, since the price counts pixels');
+  }
+  if (model.defaultResolution !== undefined && !resolutions.includes(model.defaultResolution)) {
+    found.push('`defaultResolution` is not one of `resolutions`');
+  }
+  return found;
+}
+
+export type VideoSection = z.infer<typeof VideoSection>;
+export const VideoSection = z
+  .strictObject({
+    keepHours: count().default(24).describe('Finished videos are deleted after this time.'),
+    maxJobHours: count().default(2).describe('A job that takes longer fails and is refunded.'),
+    maxOpenJobs: count().default(20).describe('Jobs of one caller that may wait or run at once.'),
+    webhooks: z.boolean().default(false).describe('Callers may name a `webhook_url`.'),
+    webhookSecret: secret()
+      .optional()
+      .describe('Secret from which the signing secret of each caller is derived.'),
+  })
+  .prefault({})
+  .refine((section) => !section.webhooks || section.webhookSecret !== undefined, {
+    message: '`webhooks` needs a `webhookSecret`',
+    path: ['webhookSecret'],
+  });

@@ -1,0 +1,158 @@
+/**
+ * The child's side of an embedded engine: an HTTP server on a loopback port that asks for the
+ * secret which its parent gave it, and that ends when the parent goes away.
+ *
+ * It turns Faults into `{error, code}` bodies; what the paths do is the engine's own matter.
+ */
+import { timingSafeEqual } from 'node:crypto';
+import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
+import { Fault } from '../../kernel/faults.ts';
+import { type Log, type LogFields, reasonOf } from '../../kernel/log.ts';
+
+export interface LocalRequest {
+  readonly method: string;
+  /** Path without the query. */
+  readonly path: string;
+  readonly query: URLSearchParams;
+  readonly raw: IncomingMessage;
+  /** Aborts when the caller leaves. */
+  readonly signal: AbortSignal;
+}
+
+export interface LocalService {
+  /** Answers one request; a Fault becomes its status, anything else 500. */
+  handle(request: LocalRequest, response: ServerResponse): Promise<void>;
+  /** Gets the parent's messages after the start. */
+  onMessage?(message: unknown): void;
+}
+
+/** Builds the service from the settings that the parent sent; `report` sends to the parent. */
+export type CreateService = (
+  settings: unknown,
+  report: (message: object) => void,
+) => Promise<LocalService>;
+
+/** Node's own bounds for slow or idle connections. */
+const HEADERS_TIMEOUT_MS = 10_000;
+/** No bound on the whole request: a long job is bounded by its own rules. */
+const REQUEST_TIMEOUT_MS = 0;
+
+interface Start {
+  readonly settings: unknown;
+  readonly apiKey: string;
+  readonly port: number;
+}
+
+/** Serves until the parent disconnects. Call it once, from a child process entry file. */
+export function serveLocal(create: CreateService): void {
+  let service: LocalService | undefined;
+  process.once('disconnect', () => process.exit(0));
+  // A terminal's Ctrl-C reaches the whole group; the parent decides when its children end.
+  process.on('SIGINT', () => undefined);
+  process.on('message', (message: unknown) => {
+    if (service !== undefined) {
+      service.onMessage?.(message);
+      return;
+    }
+    const start = message as Start; // the first message of `LocalChild`
+    const report = (text: object): void => {
+      if (process.connected) process.send?.(text);
+    };
+    create(start.settings, report)
+      .then(async (created) => {
+        service = created;
+        report({ type: 'ready', port: await listen(created, start) });
+      })
+      .catch((error: unknown) => {
+        // The parent turns it into the message that the caller and the operator see.
+        report({ type: 'failed', error: reasonOf(error) });
+        process.exitCode = 1;
+        process.disconnect?.();
+      });
+  });
+}
+
+async function listen(service: LocalService, start: Start): Promise<number> {
+  const server = localServer(service, start.apiKey);
+  const bind = (port: number): Promise<number> =>
+    new Promise((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(port, '127.0.0.1', () => {
+        const address = server.address();
+        resolve(typeof address === 'object' && address !== null ? address.port : port);
+      });
+    });
+  // After a crash the old port keeps the address stable; if someone took it, any other will do.
+  return await bind(start.port).catch(() => bind(0));
+}
+
+/** An HTTP server for `service` that admits only bearers of `apiKey`; tests use it in-process. */
+export function localServer(service: LocalService, apiKey: string): Server {
+  const expected = Buffer.from(`Bearer ${apiKey}`);
+  const server = createServer((raw, response) => {
+    const given = Buffer.from(raw.headers.authorization ?? '');
+    const isAdmitted = given.length === expected.length && timingSafeEqual(given, expected);
+    const aborter = new AbortController();
+    response.once('close', () => aborter.abort());
+    const url = new URL(raw.url ?? '/', 'http://127.0.0.1');
+    const request: LocalRequest = {
+      method: raw.method ?? 'GET',
+      path: url.pathname,
+      query: url.searchParams,
+      raw,
+      signal: aborter.signal,
+    };
+    const work = isAdmitted
+      ? service.handle(request, response)
+      : Promise.reject(new Fault('AUTHENTICATION_FAILED'));
+    work.catch((error: unknown) => answerError(raw, response, error));
+  });
+  server.headersTimeout = HEADERS_TIMEOUT_MS;
+  server.requestTimeout = REQUEST_TIMEOUT_MS;
+  return server;
+}
+
+/** A log that writes lines to standard error, which the parent takes into its own log. */
+export function childLog(bound: LogFields = {}): Log {
+  const write = (fields: LogFields, message: string): void => {
+    process.stderr.write(`${JSON.stringify({ message, ...bound, ...fields })}\n`);
+  };
+  return {
+    debug: () => undefined,
+    info: write,
+    warn: write,
+    error: write,
+    child: (fields) => childLog({ ...bound, ...fields }),
+  };
+}
+
+/** Sends a JSON body. */
+export function answerJson(response: ServerResponse, status: number, body: unknown): void {
+  answerBytes(response, status, 'application/json', Buffer.from(JSON.stringify(body)));
+}
+
+/** Sends a body of known length. */
+export function answerBytes(
+  response: ServerResponse,
+  status: number,
+  contentType: string,
+  body: Uint8Array,
+): void {
+  response.writeHead(status, { 'content-type': contentType, 'content-length': body.length });
+  response.end(body);
+}
+
+function answerError(raw: IncomingMessage, response: ServerResponse, error: unknown): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy();
+    return;
+  }
+  const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
+  if (!(error instanceof Fault)) process.stderr.write(`${reasonOf(error)}\n`);
+  const retry = fault.options.retryAfterSeconds;
+  if (retry !== undefined) response.setHeader('retry-after', String(retry));
+  // The parent is still sending a refused body: read it to the end, or it sees a reset connection
+  // instead of the answer.
+  if (!raw.complete) raw.resume();
+  answerJson(response, fault.status, { error: fault.message, code: fault.code });
+}

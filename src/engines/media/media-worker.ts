@@ -1,0 +1,269 @@
+/**
+ * Entry file of the library's media process: takes one task as its argument, works, prints
+ * lines of JSON (`progress`, then `result` or `error`) and ends. It holds foreign data and native
+ * decoders, and nothing else: no environment, no network, no secrets.
+ */
+import { closeSync, openSync, writeSync } from 'node:fs';
+import type * as api from 'node-av/api';
+import type * as constants from 'node-av/constants';
+import type * as lib from 'node-av/lib';
+import type { MediaInput } from './container.ts';
+import {
+  type AudioTask,
+  MAX_FRAME_PIXELS,
+  type MediaFacts,
+  type MediaTask,
+  type ProbeTask,
+  SPEECH_BYTES_PER_SECOND,
+  SPEECH_RATE,
+  type ScaleTask,
+  type StillTask,
+  quarterTurn,
+  rotationFilter,
+  scaleFilter,
+  stillFilter,
+  trueRate,
+} from './media-task.ts';
+
+type Av = typeof api & { readonly lib: typeof lib; readonly constants: typeof constants };
+
+/** Nine 32-bit integers that turn a frame for display. */
+const DISPLAY_MATRIX_BYTES = 36;
+/** Like ffmpeg's own bound against packets that go on without time going on. */
+const MAX_PACKETS = 5_000_000;
+
+function print(message: object): void {
+  // Synchronous: the process may end right after.
+  writeSync(1, `${JSON.stringify(message)}\n`);
+}
+
+async function loadAv(): Promise<Av> {
+  const [main, lower, constants] = await Promise.all([
+    import('node-av/api'),
+    import('node-av/lib'),
+    import('node-av/constants'),
+  ]);
+  lower.Log.setLevel(constants.AV_LOG_ERROR);
+  return { ...main, lib: lower, constants };
+}
+
+async function openInput(av: Av, input: MediaInput): Promise<api.Demuxer> {
+  return await av.Demuxer.open(input.path, {
+    format: input.format,
+    options: { protocol_whitelist: 'file' },
+  });
+}
+
+function rotationOf(av: Av, stream: lib.Stream): 0 | 90 | 180 | 270 {
+  const matrix = stream.codecpar.getCodedSideData(av.constants.AV_PKT_DATA_DISPLAYMATRIX);
+  if (matrix === null || matrix.length < DISPLAY_MATRIX_BYTES) return 0;
+  return quarterTurn((Math.atan2(matrix.readInt32LE(4), matrix.readInt32LE(0)) * 180) / Math.PI);
+}
+
+/** The first real video stream: a cover picture is none. */
+function videoStream(input: api.Demuxer): lib.Stream | undefined {
+  for (let index = 0; ; index += 1) {
+    const stream = input.video(index);
+    if (stream === undefined || stream.attachedPic === null) return stream;
+  }
+}
+
+function videoFacts(av: Av, stream: lib.Stream, counted: Measured): MediaFacts['video'] {
+  const { width, height, codecId } = stream.codecpar;
+  if (width < 1 || height < 1) return null;
+  if (width * height > MAX_FRAME_PIXELS) throw new Error(`A frame has ${width}x${height} pixels`);
+  const rotation = rotationOf(av, stream);
+  const isUpright = rotation % 180 === 0;
+  const { num, den } = stream.avgFrameRate;
+  return {
+    codec: av.lib.avGetCodecName(codecId) ?? 'unknown',
+    width: isUpright ? width : height,
+    height: isUpright ? height : width,
+    framesPerSecond: trueRate(den > 0 ? num / den : 0, counted.frames, counted.seconds),
+    rotation,
+  };
+}
+
+interface Measured {
+  readonly seconds: number;
+  /** Packets of the video stream. */
+  readonly frames: number;
+}
+
+/** Walks through all packets: what the header says about length and rate is only a claim. */
+async function measure(input: api.Demuxer, videoIndex: number | undefined): Promise<Measured> {
+  const spans = new Map<number, { low: number; high: number }>();
+  let packets = 0;
+  let frames = 0;
+  for await (const packet of input.packets()) {
+    if (packet === null) continue;
+    const stream = input.getStream(packet.streamIndex);
+    packets += 1;
+    if (packet.streamIndex === videoIndex) frames += 1;
+    if (packets > MAX_PACKETS) throw new Error('The file has too many packets');
+    if (stream !== undefined && packet.pts > -(2n ** 62n)) {
+      const unit = stream.timeBase.num / stream.timeBase.den;
+      const at = Number(packet.pts) * unit;
+      const span = spans.get(packet.streamIndex) ?? { low: at, high: at };
+      span.low = Math.min(span.low, at);
+      span.high = Math.max(span.high, at + Number(packet.duration) * unit);
+      spans.set(packet.streamIndex, span);
+    }
+    packet.free();
+  }
+  const seconds = Math.max(0, ...[...spans.values()].map(({ low, high }) => high - low));
+  return { seconds, frames };
+}
+
+async function probe(av: Av, task: ProbeTask): Promise<MediaFacts> {
+  const input = await openInput(av, task.input);
+  const video = videoStream(input);
+  const audio = input.audio();
+  const counted = await measure(input, video?.index);
+  const facts = {
+    video: video === undefined ? null : videoFacts(av, video, counted),
+    audio:
+      audio === undefined
+        ? null
+        : {
+            codec: av.lib.avGetCodecName(audio.codecpar.codecId) ?? 'unknown',
+            sampleRate: audio.codecpar.sampleRate,
+            channels: audio.codecpar.channels,
+          },
+  };
+  const header = Number.isFinite(input.duration) ? input.duration : 0;
+  const durationSeconds = Math.max(header, counted.seconds, 0);
+  await input.close();
+  return { durationSeconds, ...facts };
+}
+
+async function extractAudio(av: Av, task: AudioTask): Promise<{ durationSeconds: number }> {
+  const input = await openInput(av, task.input);
+  const stream = input.audio();
+  if (stream === undefined) throw new Error('The file has no audio track');
+  const decoder = await av.Decoder.create(stream, { threadCount: 1, exitOnError: false });
+  const shape = `aresample=${SPEECH_RATE},aformat=sample_fmts=s16:channel_layouts=mono`;
+  const filter = av.FilterAPI.create(shape, { threads: 1 });
+  const file = openSync(task.output, 'w');
+  const maxBytes = Math.floor(task.maxSeconds * SPEECH_RATE) * 2;
+  let written = 0;
+  for await (const frame of filter.frames(decoder.frames(input.packets(stream.index)))) {
+    if (frame === null) continue;
+    const samples = frame.data?.[0]?.subarray(0, Math.min(frame.nbSamples * 2, maxBytes - written));
+    if (samples !== undefined) written += writeSync(file, samples);
+    frame.free();
+    print({ type: 'progress', seconds: written / SPEECH_BYTES_PER_SECOND });
+    if (written >= maxBytes) break;
+  }
+  closeSync(file);
+  return { durationSeconds: written / SPEECH_BYTES_PER_SECOND };
+}
+
+function videoEncoder(
+  av: Av,
+  stages: { decoder: api.Decoder; filter: api.FilterAPI },
+): Promise<api.Encoder> {
+  const options = { ...stages, threadCount: 1 };
+  if (av.lib.Codec.findEncoderByName(av.constants.FF_ENCODER_LIBX264) !== null) {
+    return av.Encoder.create(av.constants.FF_ENCODER_LIBX264, {
+      ...options,
+      options: { preset: 'veryfast', crf: 20 },
+    });
+  }
+  return av.Encoder.create(av.constants.FF_ENCODER_MPEG4, { ...options, bitrate: '8M' });
+}
+
+async function audioStages(
+  av: Av,
+  input: api.Demuxer,
+  seconds: number,
+): Promise<[api.Decoder, api.FilterAPI, api.Encoder]> {
+  const stream = input.audio();
+  if (stream === undefined) throw new Error('The file has no audio track');
+  const decoder = await av.Decoder.create(stream, { threadCount: 1 });
+  const shape = `atrim=0:${seconds},aformat=sample_fmts=fltp:sample_rates=48000:channel_layouts=stereo`;
+  const filter = av.FilterAPI.create(shape, { threads: 1 });
+  const encoder = await av.Encoder.create(av.constants.FF_ENCODER_AAC, {
+    decoder,
+    filter,
+    bitrate: '128k',
+  });
+  return [decoder, filter, encoder];
+}
+
+async function encode(
+  av: Av,
+  task: ScaleTask | StillTask,
+  parts: { input: api.Demuxer; audio: api.Demuxer | undefined; chain: string; seconds: number },
+): Promise<{ durationSeconds: number }> {
+  const stream = videoStream(parts.input);
+  if (stream === undefined) throw new Error('The file has no video track');
+  const { width, height } = stream.codecpar;
+  if (width * height > MAX_FRAME_PIXELS) throw new Error(`A frame has ${width}x${height} pixels`);
+  const decoder = await av.Decoder.create(stream, { threadCount: 1 });
+  const filter = av.FilterAPI.create(parts.chain, { threads: 1 });
+  const encoder = await videoEncoder(av, { decoder, filter });
+  const output = await av.Muxer.open(task.output, {
+    format: 'mp4',
+    options: { movflags: 'faststart' },
+  });
+  const onProgress = ({ time }: api.PipelineProgress): void =>
+    print({ type: 'progress', seconds: time });
+  const video = [decoder, filter, encoder];
+  const run =
+    parts.audio === undefined
+      ? av.pipeline({ video: parts.input }, { video }, output, { onProgress })
+      : av.pipeline(
+          { video: parts.input, audio: parts.audio },
+          { video, audio: await audioStages(av, parts.audio, parts.seconds) },
+          output,
+          { onProgress },
+        );
+  await run.completion;
+  await output.close();
+  return { durationSeconds: run.progress.time };
+}
+
+async function scale(av: Av, task: ScaleTask): Promise<{ durationSeconds: number }> {
+  const input = await openInput(av, task.input);
+  const chain = `trim=end=${task.maxSeconds},${scaleFilter(task, rotationFilter(task.rotation))}`;
+  const audio = task.hasAudio ? input : undefined;
+  return await encode(av, task, { input, audio, chain, seconds: task.maxSeconds });
+}
+
+async function still(av: Av, task: StillTask): Promise<{ durationSeconds: number }> {
+  const input = await openInput(av, task.input);
+  const audio = task.audio === null ? undefined : await openInput(av, task.audio);
+  return await encode(av, task, { input, audio, chain: stillFilter(task), seconds: task.seconds });
+}
+
+async function run(av: Av, task: MediaTask): Promise<object> {
+  switch (task.kind) {
+    case 'probe':
+      return await probe(av, task);
+    case 'audio':
+      return await extractAudio(av, task);
+    case 'scale':
+      return await scale(av, task);
+    case 'still':
+      return await still(av, task);
+  }
+}
+
+async function main(): Promise<void> {
+  // Written by the parent, which is of the same version.
+  const task = JSON.parse(process.argv[2] ?? '') as MediaTask;
+  print({ type: 'result', result: await run(await loadAv(), task) });
+}
+
+main().then(
+  // Decoders that are still open would keep the process alive.
+  () => process.exit(0),
+  (error: unknown) => {
+    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    const isMissing = code === 'ERR_MODULE_NOT_FOUND' || code === 'ERR_DLOPEN_FAILED';
+    const message = error instanceof Error ? error.message : String(error);
+    print({ type: isMissing ? 'missing' : 'error', message });
+    process.exit(1);
+  },
+);

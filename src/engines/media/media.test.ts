@@ -1,0 +1,260 @@
+import assert from 'node:assert/strict';
+import {
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { crc32, deflateSync } from 'node:zlib';
+import sharp from 'sharp';
+import { portraitSvg } from '../../../scripts/draw-portrait.ts';
+import { systemClock } from '../../kernel/clock.ts';
+import { Fault } from '../../kernel/faults.ts';
+import { silentLog } from '../../kernel/log.ts';
+import { Media, type MediaLimits } from './media.ts';
+import { wavHeader } from './wav.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'media-'));
+const at = (name: string): string => join(folder, name);
+const call = { signal: new AbortController().signal };
+
+async function openMedia(limits: Partial<MediaLimits> = {}, searchPath = ''): Promise<Media> {
+  return await Media.open({ searchPath, limits, log: silentLog, clock: systemClock() });
+}
+
+/** A tone of 440 Hz as a WAV file. */
+function tone(seconds: number): Buffer {
+  const samples = Buffer.alloc(seconds * 32_000);
+  for (let i = 0; i < samples.length / 2; i += 1) {
+    samples.writeInt16LE(Math.round(12_000 * Math.sin((i * 440 * 2 * Math.PI) / 16_000)), i * 2);
+  }
+  return Buffer.concat([wavHeader(samples.length), samples]);
+}
+
+const media = await openMedia();
+
+before(async () => {
+  writeFileSync(at('portrait.png'), await sharp(Buffer.from(portraitSvg())).png().toBuffer());
+  writeFileSync(at('tone.wav'), tone(2));
+  await media.stillToVideo(
+    {
+      imagePath: at('portrait.png'),
+      audioPath: at('tone.wav'),
+      outputPath: at('clip.mp4'),
+      width: 160,
+      height: 120,
+      seconds: 2,
+      framesPerSecond: 12,
+      move: 'in',
+    },
+    call,
+  );
+});
+after(() => rmSync(folder, { recursive: true }));
+
+describe('the life of a clip', () => {
+  test('a picture and a tone become an MP4 with the asked size, length and rate', async () => {
+    const facts = await media.probe(at('clip.mp4'), call);
+    assert.deepEqual(
+      [facts.video?.width, facts.video?.height, facts.video?.rotation],
+      [160, 120, 0],
+    );
+    assert.ok(Math.abs((facts.video?.framesPerSecond ?? 0) - 12) < 0.01);
+    assert.ok(Math.abs(facts.durationSeconds - 2) < 0.15, `${facts.durationSeconds} s`);
+    assert.match(facts.video?.codec ?? '', /^(h264|mpeg4)$/);
+    assert.equal(facts.audio?.codec, 'aac');
+  });
+
+  test('every move makes a film without sound', async () => {
+    for (const move of ['out', 'left', 'right', 'up', 'down'] as const) {
+      const outputPath = at(`${move}.mp4`);
+      const size = { width: 64, height: 64, seconds: 0.5, framesPerSecond: 8 };
+      await media.stillToVideo(
+        { imagePath: at('portrait.png'), audioPath: undefined, outputPath, move, ...size },
+        call,
+      );
+      const facts = await media.probe(outputPath, call);
+      assert.deepEqual([facts.video?.width, facts.audio], [64, null]);
+    }
+  });
+
+  test('upscale() doubles width and height, keeps the sound, and tells how far it is', async () => {
+    const facts = await media.probe(at('clip.mp4'), call);
+    const fractions: number[] = [];
+    const onProgress = (fraction: number): void => void fractions.push(fraction);
+    await media.upscale(
+      { path: at('clip.mp4'), outputPath: at('large.mp4'), factor: 2, facts },
+      { ...call, onProgress },
+    );
+    const large = await media.probe(at('large.mp4'), call);
+    assert.deepEqual(
+      [large.video?.width, large.video?.height, large.audio?.codec],
+      [320, 240, 'aac'],
+    );
+    assert.ok(Math.abs(large.durationSeconds - 2) < 0.2);
+    assert.ok(fractions.length > 0 && fractions.at(-1)! > 0.8, String(fractions));
+  });
+
+  test('extractAudio() gives the tone as 16 kHz samples, cut where it is told', async () => {
+    const whole = await media.extractAudio(at('clip.mp4'), at('sound.pcm'), 600, call);
+    assert.ok(Math.abs(whole.durationMs - 2000) < 100, `${whole.durationMs} ms`);
+    const pcm = readFileSync(at('sound.pcm'));
+    let crossings = 0;
+    for (let i = 8002; i < 40_000; i += 2) {
+      if (pcm.readInt16LE(i - 2) < 0 !== pcm.readInt16LE(i) < 0) crossings += 1;
+    }
+    assert.ok(Math.abs(crossings - 880) < 20, `${crossings} zero crossings in a second`);
+    const cut = await media.extractAudio(at('tone.wav'), at('cut.pcm'), 0.5, call);
+    assert.equal(cut.durationMs, 500);
+  });
+});
+
+/** Foreign files: name, content, and the words that the refusal must have. */
+const HOSTILE: [string, () => Buffer | string, RegExp][] = [
+  [
+    'an HLS playlist of a local file',
+    () => '#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\n/etc/passwd\n#EXT-X-ENDLIST\n',
+    /playlist/,
+  ],
+  ['a concat script', () => "ffconcat version 1.0\nfile '/etc/passwd'\n", /playlist/],
+  [
+    'a DASH description',
+    () => '<?xml version="1.0"?><MPD><BaseURL>file:///etc/passwd</BaseURL></MPD>',
+    /playlist/,
+  ],
+  [
+    'a session description',
+    () => 'v=0\no=- 0 0 IN IP4 127.0.0.1\nc=IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\n',
+    /playlist/,
+  ],
+  ['a subtitle file', () => '1\n00:00:00,000 --> 00:00:02,000\nhello\n', /not MP4/],
+  ['an empty file', () => '', /not MP4/],
+  ['a picture in place of a film', () => readFileSync(at('portrait.png')), /not MP4/],
+  [
+    'an MP4 head with rubbish',
+    () =>
+      Buffer.concat([
+        Buffer.from([0, 0, 0, 24]),
+        Buffer.from('ftypisom'),
+        Buffer.alloc(9000, 0xa5),
+      ]),
+    /cannot be decoded/,
+  ],
+  [
+    'a Matroska head with rubbish',
+    () => Buffer.concat([Buffer.from([0x1a, 0x45, 0xdf, 0xa3]), Buffer.alloc(9000, 0x42)]),
+    /cannot be decoded/,
+  ],
+  [
+    'an Ogg head with rubbish',
+    () => Buffer.concat([Buffer.from('OggS'), Buffer.alloc(9000, 1)]),
+    /cannot be decoded/,
+  ],
+  [
+    'an MP4 whose index is gone',
+    () => {
+      const clip = Buffer.from(readFileSync(at('clip.mp4')));
+      clip.write('zzzz', clip.indexOf('moov'), 'latin1');
+      return clip;
+    },
+    /cannot be decoded/,
+  ],
+];
+
+describe('hostile media', () => {
+  for (const [name, make, words] of HOSTILE) {
+    test(`${name} ends in 400 within seconds`, async () => {
+      writeFileSync(at('hostile'), make());
+      const startedMs = performance.now();
+      const refused = (error: unknown): boolean =>
+        error instanceof Fault && error.status === 400 && words.test(error.message);
+      await assert.rejects(media.probe(at('hostile'), call), refused);
+      await assert.rejects(media.extractAudio(at('hostile'), at('out.pcm'), 60, call), refused);
+      assert.ok(performance.now() - startedMs < 5_000);
+    });
+  }
+
+  test('a playlist behind an MP4 head never reaches the files that it names', async () => {
+    const text = '\n#EXTM3U\n#EXTINF:9,\n/etc/passwd\n';
+    writeFileSync(
+      at('mixed'),
+      Buffer.concat([Buffer.from([0, 0, 0, 16]), Buffer.from(`ftypisom${text}`)]),
+    );
+    await assert.rejects(media.probe(at('mixed'), call), { code: 'INVALID_VIDEO_FORMAT' });
+  });
+
+  test('a stream of hours is cut at the bound, not read to its end', async () => {
+    writeFileSync(at('endless.wav'), wavHeader(0x7fff_0000));
+    truncateSync(at('endless.wav'), 0x7fff_0000);
+    const startedMs = performance.now();
+    const { durationMs } = await media.extractAudio(at('endless.wav'), at('endless.pcm'), 30, call);
+    assert.equal(durationMs, 30_000);
+    assert.equal(statSync(at('endless.pcm')).size, 30 * 32_000);
+    assert.ok(performance.now() - startedMs < 10_000);
+  });
+
+  test('a picture bomb is refused', async () => {
+    const chunk = (type: string, data: Buffer): Buffer => {
+      const body = Buffer.concat([Buffer.from(type), data]);
+      const frame = Buffer.alloc(8);
+      frame.writeUInt32BE(data.length, 0);
+      frame.writeUInt32BE(crc32(body), 4);
+      return Buffer.concat([frame.subarray(0, 4), body, frame.subarray(4)]);
+    };
+    // 20000 x 20000 pixels of one bit: 50 MB of zeros in 50 KB.
+    const header = Buffer.from([0, 0, 0x4e, 0x20, 0, 0, 0x4e, 0x20, 1, 0, 0, 0, 0]);
+    const bomb = Buffer.concat([
+      Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'),
+      chunk('IHDR', header),
+      chunk('IDAT', deflateSync(Buffer.alloc(20_000 * 2_501))),
+      chunk('IEND', Buffer.alloc(0)),
+    ]);
+    writeFileSync(at('bomb.png'), bomb);
+    const outputPath = at('bomb.mp4');
+    const size = { width: 64, height: 64, seconds: 1, framesPerSecond: 4, move: 'in' } as const;
+    await assert.rejects(
+      media.stillToVideo(
+        { imagePath: at('bomb.png'), audioPath: undefined, outputPath, ...size },
+        call,
+      ),
+      { code: 'INVALID_VIDEO_FORMAT' },
+    );
+  });
+
+  test('a task over its time or memory ends in 400 that says so', async () => {
+    for (const limits of [{ readTimeoutMs: 20 }, { memoryBytes: 20_000_000 }]) {
+      const bounded = await openMedia(limits);
+      await assert.rejects(bounded.probe(at('clip.mp4'), call), {
+        code: 'INVALID_VIDEO_FORMAT',
+        message: /too much time or memory/,
+      });
+    }
+  });
+
+  test('an abort ends the process at once', async () => {
+    const aborter = new AbortController();
+    writeFileSync(at('long.wav'), wavHeader(0x7fff_0000));
+    truncateSync(at('long.wav'), 0x7fff_0000);
+    const work = media.extractAudio(at('long.wav'), at('long.pcm'), 60_000, {
+      signal: aborter.signal,
+      onProgress: () => aborter.abort(),
+    });
+    await assert.rejects(work, { name: 'AbortError' });
+  });
+
+  test('a machine without any tool is told what to add', async () => {
+    const { toolFault } = await import('./media-tool.ts');
+    const fault = toolFault({ ok: false, reason: 'missing', detail: '' }, 'file');
+    assert.equal(fault.status, 503);
+    assert.match(fault.message, /install it|node-av/);
+    const missing = openMedia({}, '/nowhere');
+    assert.equal((await missing).tool, 'node-av');
+    assert.ok(existsSync(folder));
+  });
+});

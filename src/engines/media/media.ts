@@ -1,0 +1,249 @@
+/**
+ * The door of media work: what is in this file, its sound for a speech model, a larger version, a
+ * film of a picture. Foreign media is decoded in a sandboxed process only, and whatever it contains,
+ * the call ends in bounded time with an answer or a Fault.
+ */
+import { access, constants, stat } from 'node:fs/promises';
+import { delimiter, isAbsolute, join } from 'node:path';
+import type { Clock } from '../../kernel/clock.ts';
+import { Fault } from '../../kernel/faults.ts';
+import { type Log, reasonOf } from '../../kernel/log.ts';
+import { inspectMedia } from './container.ts';
+import {
+  type MediaFacts,
+  type MediaTask,
+  SPEECH_BYTES_PER_SECOND,
+  type StillMove,
+} from './media-task.ts';
+import { type MediaTool, ffmpegTool, nodeAvTool, toolFault } from './media-tool.ts';
+import { type SandboxLimits, runSandboxed } from './sandbox.ts';
+
+export interface MediaOptions {
+  /** Path of the program, or `undefined` to look for `ffmpeg` in `searchPath`. */
+  readonly ffmpeg?: string | undefined;
+  /** Beside `ffmpeg` when absent. */
+  readonly ffprobe?: string | undefined;
+  /** The `PATH` of the machine; empty never uses a program. */
+  readonly searchPath: string;
+  readonly limits?: Partial<MediaLimits>;
+  readonly log: Log;
+  readonly clock: Clock;
+}
+
+export interface MediaLimits {
+  /** For looking at a file and for taking its sound. */
+  readonly readTimeoutMs: number;
+  /** For writing a video. */
+  readonly writeTimeoutMs: number;
+  readonly memoryBytes: number;
+  /** Of a written file. */
+  readonly fileBytes: number;
+}
+
+const DEFAULT_LIMITS: MediaLimits = {
+  readTimeoutMs: 120_000,
+  writeTimeoutMs: 3_600_000,
+  memoryBytes: 1_500_000_000,
+  fileBytes: 2_000_000_000,
+};
+/** A process that computes on all cores may use this many times the wall time. */
+const CPU_FACTOR = 2;
+const VERSION_TIMEOUT_MS = 10_000;
+
+export interface MediaCall {
+  readonly signal: AbortSignal;
+  /** From 0 to 1. */
+  readonly onProgress?: (fraction: number) => void;
+}
+
+export interface StillRequest {
+  readonly imagePath: string;
+  readonly audioPath: string | undefined;
+  readonly outputPath: string;
+  readonly width: number;
+  readonly height: number;
+  readonly seconds: number;
+  readonly framesPerSecond: number;
+  readonly move: StillMove;
+}
+
+export class Media {
+  readonly #tool: MediaTool;
+  readonly #limits: MediaLimits;
+  readonly #options: MediaOptions;
+
+  private constructor(tool: MediaTool, options: MediaOptions) {
+    this.#tool = tool;
+    this.#options = options;
+    this.#limits = { ...DEFAULT_LIMITS, ...options.limits };
+  }
+
+  /** Finds the tool. A machine without any still opens: the first task then says what to add. */
+  static async open(options: MediaOptions): Promise<Media> {
+    const tool = (await findPrograms(options)) ?? nodeAvTool(process.execPath);
+    options.log.debug({ tool: tool.name }, 'Media tool chosen');
+    return new Media(tool, options);
+  }
+
+  /** Which tool does the work. */
+  get tool(): 'ffmpeg' | 'node-av' {
+    return this.#tool.name;
+  }
+
+  /** Facts of a file. Faults: INVALID_VIDEO_FORMAT, SERVICE_UNAVAILABLE. */
+  async probe(path: string, call: MediaCall): Promise<MediaFacts> {
+    const input = await inspectMedia(path, 'av');
+    const facts = await this.#run({ kind: 'probe', input }, call, 1, 'file');
+    if (facts === null) throw new Error('A probe answered without facts');
+    return facts;
+  }
+
+  /**
+   * Writes the sound of `path` to `outputPath` as raw signed 16-bit samples, 16 kHz, one channel,
+   * at most `maxSeconds`. Returns its length. Faults: INVALID_VIDEO_FORMAT (also: no sound).
+   */
+  async extractAudio(
+    path: string,
+    outputPath: string,
+    maxSeconds: number,
+    call: MediaCall,
+  ): Promise<{ durationMs: number }> {
+    const input = await inspectMedia(path, 'av');
+    const task = { kind: 'audio', input, output: outputPath, maxSeconds } as const;
+    await this.#run(task, call, maxSeconds, 'sound of the file');
+    const { size } = await stat(outputPath);
+    if (size === 0) {
+      throw new Fault('INVALID_VIDEO_FORMAT', {
+        message: 'The file has no sound',
+        canRetry: false,
+      });
+    }
+    return { durationMs: Math.round((size / SPEECH_BYTES_PER_SECOND) * 1000) };
+  }
+
+  /**
+   * Writes a version of `path` that is `factor` times as wide and high as MP4. `facts` are those
+   * of `probe`; what lies behind their duration is cut off.
+   */
+  async upscale(
+    request: { path: string; outputPath: string; factor: number; facts: MediaFacts },
+    call: MediaCall,
+  ): Promise<void> {
+    const { facts, factor, outputPath } = request;
+    if (facts.video === null) {
+      throw new Fault('INVALID_VIDEO_FORMAT', {
+        message: 'The file has no video',
+        canRetry: false,
+      });
+    }
+    const even = (pixels: number): number => Math.max(2, Math.round((pixels * factor) / 2) * 2);
+    const task: MediaTask = {
+      kind: 'scale',
+      input: await inspectMedia(request.path, 'av'),
+      output: outputPath,
+      width: even(facts.video.width),
+      height: even(facts.video.height),
+      rotation: facts.video.rotation,
+      hasAudio: facts.audio !== null,
+      maxSeconds: facts.durationSeconds,
+      expectedSeconds: facts.durationSeconds,
+    };
+    await this.#run(task, call, facts.durationSeconds, 'video');
+  }
+
+  /** Writes an MP4 that travels over a picture, with the sound of `audioPath` when there is one. */
+  async stillToVideo(request: StillRequest, call: MediaCall): Promise<void> {
+    const { imagePath, audioPath, outputPath, ...rest } = request;
+    const task: MediaTask = {
+      kind: 'still',
+      input: await inspectMedia(imagePath, 'image'),
+      audio: audioPath === undefined ? null : await inspectMedia(audioPath, 'av'),
+      output: outputPath,
+      ...rest,
+    };
+    await this.#run(task, call, request.seconds, 'picture or its sound');
+  }
+
+  async #run(
+    task: MediaTask,
+    call: MediaCall,
+    seconds: number,
+    what: string,
+  ): Promise<MediaFacts | null> {
+    const { clock, log } = this.#options;
+    const isWriting = task.kind === 'scale' || task.kind === 'still';
+    const timeoutMs = isWriting ? this.#limits.writeTimeoutMs : this.#limits.readTimeoutMs;
+    const { memoryBytes, fileBytes } = this.#limits;
+    const limits: SandboxLimits = {
+      timeoutMs,
+      cpuSeconds: (timeoutMs / 1000) * CPU_FACTOR,
+      memoryBytes,
+      fileBytes,
+    };
+    const onSeconds = (done: number): void => {
+      if (seconds > 0) call.onProgress?.(Math.max(0, Math.min(done / seconds, 1)));
+    };
+    const outcome = await this.#tool.run(task, { limits, signal: call.signal, clock, onSeconds });
+    if (outcome.ok) return outcome.facts;
+    log.info(
+      { task: task.kind, reason: outcome.reason, detail: outcome.detail },
+      'Media work failed',
+    );
+    throw toolFault(outcome, what);
+  }
+}
+
+async function isProgram(path: string): Promise<boolean> {
+  return await access(path, constants.X_OK).then(
+    () => true,
+    () => false,
+  );
+}
+
+async function findProgram(name: string, searchPath: string): Promise<string | undefined> {
+  const suffixes = process.platform === 'win32' ? ['.exe'] : [''];
+  for (const folder of searchPath.split(delimiter)) {
+    if (!isAbsolute(folder)) continue;
+    for (const suffix of suffixes) {
+      const path = join(folder, name + suffix);
+      if (await isProgram(path)) return path;
+    }
+  }
+  return undefined;
+}
+
+/** Both programs, configured or found. Throws when a configured one is not there. */
+async function findPrograms(options: MediaOptions): Promise<MediaTool | undefined> {
+  const ffmpeg = options.ffmpeg ?? (await findProgram('ffmpeg', options.searchPath));
+  if (ffmpeg === undefined) return undefined;
+  const ffprobe =
+    options.ffprobe ?? join(ffmpeg, '..', process.platform === 'win32' ? 'ffprobe.exe' : 'ffprobe');
+  for (const path of [ffmpeg, ffprobe]) {
+    if (await isProgram(path)) continue;
+    if (options.ffmpeg === undefined && options.ffprobe === undefined) return undefined;
+    throw new Error(`media: ${path} is not a program: correct media.ffmpeg or media.ffprobe`);
+  }
+  return ffmpegTool({ ffmpeg, ffprobe }, await bestEncoder(ffmpeg, options));
+}
+
+async function bestEncoder(ffmpeg: string, options: MediaOptions): Promise<'libx264' | 'mpeg4'> {
+  let hasH264 = false;
+  await runSandboxed({
+    command: ffmpeg,
+    args: ['-hide_banner', '-encoders'],
+    limits: {
+      timeoutMs: VERSION_TIMEOUT_MS,
+      cpuSeconds: VERSION_TIMEOUT_MS / 1000,
+      memoryBytes: DEFAULT_LIMITS.memoryBytes,
+      fileBytes: 0,
+    },
+    signal: new AbortController().signal,
+    clock: options.clock,
+    onLine: (line) => {
+      hasH264 ||= / libx264 /.test(line);
+    },
+  }).catch((error: unknown) => {
+    options.log.warn({ reason: reasonOf(error) }, 'ffmpeg does not list its encoders');
+  });
+  return hasH264 ? 'libx264' : 'mpeg4';
+}

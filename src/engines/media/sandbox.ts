@@ -1,0 +1,156 @@
+/**
+ * Runs one program on foreign data, bounded in time, processor time, memory and output, without an
+ * environment. It always ends: by itself, by a bound, by the caller's abort, or with this process;
+ * and its process group is gone when the promise settles.
+ *
+ * The bounds of the operating system (`ulimit`) are set where there is a shell; the watch on time
+ * and on resident memory works everywhere this file system shows `/proc`, and time everywhere.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import type { Clock } from '../../kernel/clock.ts';
+
+export interface SandboxLimits {
+  readonly timeoutMs: number;
+  readonly cpuSeconds: number;
+  /** Resident memory. */
+  readonly memoryBytes: number;
+  /** Size of any file that it writes. */
+  readonly fileBytes: number;
+}
+
+export interface SandboxRun {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly limits: SandboxLimits;
+  readonly signal: AbortSignal;
+  readonly clock: Clock;
+  /** Gets each line of standard output. */
+  readonly onLine?: (line: string) => void;
+}
+
+export type SandboxOutcome =
+  | { readonly ended: 'exit'; readonly code: number; readonly errorText: string }
+  /** A bound ended it, or it died of a signal of its own. */
+  | {
+      readonly ended: 'killed';
+      readonly reason: 'time' | 'memory' | 'crash';
+      readonly errorText: string;
+    }
+  | { readonly ended: 'missing' };
+
+const MEMORY_WATCH_MS = 100;
+/** Of standard error, for the log: the last part counts. */
+const ERROR_CHARACTERS = 4_000;
+/** A line longer than this is no message of ours. */
+const PAGE_BYTES = 4096;
+/** Address space is reserved far beyond what is used; the bound only stops the absurd. */
+const ADDRESS_SPACE_FACTOR = 8;
+const LEAST_ADDRESS_SPACE = 16_000_000_000;
+/**
+ * The program gets no input. A second process waits on the pipe that this process holds: when it
+ * closes, because the work is done or because this process was killed, the whole group ends.
+ */
+const LIFELINE = 'exec 3<&0; ( read _ <&3; kill -9 0 ) >/dev/null 2>&1 & exec "$@" </dev/null 3<&-';
+
+/** `ulimit` knows blocks of 512 bytes for files and kilobytes for memory; a refusal is no matter. */
+function limited(run: SandboxRun): { command: string; args: string[] } {
+  if (process.platform === 'win32') return { command: run.command, args: [...run.args] };
+  const { cpuSeconds, fileBytes, memoryBytes } = run.limits;
+  const bounds = [
+    ['t', Math.ceil(cpuSeconds)],
+    ['f', Math.ceil(fileBytes / 512)],
+    ['v', Math.ceil(Math.max(memoryBytes * ADDRESS_SPACE_FACTOR, LEAST_ADDRESS_SPACE) / 1024)],
+    ['c', 0],
+  ];
+  const script = bounds.map(([flag, value]) => `ulimit -${flag} ${value} 2>/dev/null;`).join(' ');
+  return {
+    command: '/bin/sh',
+    args: ['-c', `${script} ${LIFELINE}`, 'sh', run.command, ...run.args],
+  };
+}
+
+function killGroup(child: ChildProcess): void {
+  if (child.pid === undefined || child.exitCode !== null) return;
+  try {
+    if (process.platform === 'win32') child.kill('SIGKILL');
+    else process.kill(-child.pid, 'SIGKILL');
+  } catch {
+    // It ended between the check and the signal.
+  }
+}
+
+/** Resident bytes of a process; `undefined` where the system does not say. */
+async function residentBytes(pid: number): Promise<number | undefined> {
+  try {
+    const pages = (await readFile(`/proc/${pid}/statm`, 'utf8')).split(' ')[1];
+    return Number(pages) * PAGE_BYTES;
+  } catch {
+    // No such file system, or the process is gone.
+    return undefined;
+  }
+}
+
+/** Runs it to its end. Rejects only with the abort reason of `signal`. */
+export async function runSandboxed(run: SandboxRun): Promise<SandboxOutcome> {
+  run.signal.throwIfAborted();
+  const { command, args } = limited(run);
+  const child = spawn(command, args, {
+    env: {},
+    stdio: ['pipe', 'pipe', 'pipe'],
+    // A group of its own, so that whatever it starts ends with it.
+    detached: process.platform !== 'win32',
+    windowsHide: true,
+  });
+  let reason: 'time' | 'memory' | undefined;
+  const stop = (why: 'time' | 'memory'): void => {
+    reason ??= why;
+    killGroup(child);
+  };
+  const cancelTimer = run.clock.after(run.limits.timeoutMs, () => stop('time'));
+  const cancelWatch = run.clock.every(MEMORY_WATCH_MS, () => {
+    if (child.pid === undefined) return;
+    void residentBytes(child.pid).then((bytes) => {
+      if (bytes !== undefined && bytes > run.limits.memoryBytes) stop('memory');
+    });
+  });
+  const onAbort = (): void => killGroup(child);
+  run.signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    const outcome = await ending(child, run, () => reason);
+    run.signal.throwIfAborted();
+    return outcome;
+  } finally {
+    cancelTimer();
+    cancelWatch();
+    run.signal.removeEventListener('abort', onAbort);
+  }
+}
+
+async function ending(
+  child: ChildProcess,
+  run: SandboxRun,
+  reasonNow: () => 'time' | 'memory' | undefined,
+): Promise<SandboxOutcome> {
+  let errorText = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    errorText = (errorText + text).slice(-ERROR_CHARACTERS);
+  });
+  if (child.stdout !== null) {
+    createInterface({ input: child.stdout }).on('line', (line) => run.onLine?.(line));
+  }
+  child.once('exit', () => child.stdin?.destroy());
+  return await new Promise<SandboxOutcome>((resolve) => {
+    child.once('error', () => resolve({ ended: 'missing' }));
+    child.once('close', (code, signal) => {
+      const reason = reasonNow();
+      if (reason !== undefined) resolve({ ended: 'killed', reason, errorText });
+      else if (signal === 'SIGXCPU') resolve({ ended: 'killed', reason: 'time', errorText });
+      else if (code === null) resolve({ ended: 'killed', reason: 'crash', errorText });
+      // 127: the shell found no such program.
+      else if (code === 127) resolve({ ended: 'missing' });
+      else resolve({ ended: 'exit', code, errorText });
+    });
+  });
+}

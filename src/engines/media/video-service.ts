@@ -1,0 +1,247 @@
+/**
+ * Video work without a GPU over HTTP as OpenAI speaks it: `POST /v1/videos`, `GET /v1/videos/{id}`,
+ * `GET /v1/videos/{id}/content`, `DELETE /v1/videos/{id}`.
+ *
+ * Two models: `upscale` makes a video 2 or 4 times as large, `still-to-video` travels over a
+ * picture, with sound when some is given. Jobs live as long as this process; whoever needs them to
+ * outlive it sends them again.
+ */
+import { createReadStream } from 'node:fs';
+import { mkdir, mkdtemp, rm, stat } from 'node:fs/promises';
+import type { ServerResponse } from 'node:http';
+import { join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { z } from 'zod';
+import { assert } from '../../kernel/assert.ts';
+import type { Clock } from '../../kernel/clock.ts';
+import { Fault } from '../../kernel/faults.ts';
+import type { Ids } from '../../kernel/ids.ts';
+import { reasonOf } from '../../kernel/log.ts';
+import { type LocalRequest, type LocalService, answerJson } from '../local/local-server.ts';
+import { Turns } from '../local/turns.ts';
+import { type Upload, isMultipart, readUpload } from '../local/upload.ts';
+import type { StillMove } from './media-task.ts';
+import type { Media } from './media.ts';
+
+const MAX_UPLOAD_BYTES = 500_000_000;
+const MAX_WAITING = 32;
+const RETRY_AFTER_SECONDS = 10;
+/** Jobs kept for whoever did not fetch them yet. */
+const MAX_JOBS = 256;
+const FRAMES_PER_SECOND = 25;
+const MAX_SECONDS = 30;
+
+export const VIDEO_MODELS = ['upscale', 'still-to-video'] as const;
+
+const CreateFields = z.object({
+  model: z.enum(VIDEO_MODELS),
+  prompt: z.string().default(''),
+  seconds: z.coerce.number().min(1).max(MAX_SECONDS).default(5),
+  size: z
+    .string()
+    .regex(/^\d{2,4}x\d{2,4}$/, 'Must be a size such as 1280x720')
+    .default('1280x720'),
+  upscale_factor: z.coerce
+    .number()
+    .pipe(z.literal([1, 2, 4]))
+    .default(2),
+});
+
+/** Words of a prompt that choose a move, in the order in which they are looked for. */
+const MOVES: readonly (readonly [RegExp, StillMove])[] = [
+  [/\b(zoom|pull|dolly)(s|ing)?\s+(out|back)\b/i, 'out'],
+  [/\b(pan|move|slide|track)(s|ning|ing)?\s+(to the\s+)?left\b/i, 'left'],
+  [/\b(pan|move|slide|track)(s|ning|ing)?\s+(to the\s+)?right\b/i, 'right'],
+  [/\b(tilt|pan|move)(s|ing|ning)?\s+up\b/i, 'up'],
+  [/\b(tilt|pan|move)(s|ing|ning)?\s+down\b/i, 'down'],
+];
+
+/** The move that a prompt asks for; without one it zooms in. */
+export function moveOf(prompt: string): StillMove {
+  return MOVES.find(([words]) => words.test(prompt))?.[1] ?? 'in';
+}
+
+interface Job {
+  readonly id: string;
+  readonly fields: z.infer<typeof CreateFields>;
+  readonly createdSeconds: number;
+  readonly directory: string;
+  readonly aborter: AbortController;
+  status: 'queued' | 'in_progress' | 'completed' | 'failed';
+  fraction: number;
+  error: { code: string; message: string } | null;
+}
+
+export interface VideoServiceParts {
+  readonly media: Media;
+  readonly directory: string;
+  readonly clock: Clock;
+  readonly ids: Ids;
+}
+
+export class VideoService implements LocalService {
+  readonly #parts: VideoServiceParts;
+  readonly #jobs = new Map<string, Job>();
+  readonly #turns = new Turns({
+    running: 1,
+    waiting: MAX_WAITING,
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+  });
+
+  constructor(parts: VideoServiceParts) {
+    this.#parts = parts;
+  }
+
+  async handle(request: LocalRequest, response: ServerResponse): Promise<void> {
+    if (request.path === '/v1/models' && request.method === 'GET') {
+      const data = VIDEO_MODELS.map((id) => ({ id, object: 'model', owned_by: 'farebox' }));
+      return answerJson(response, 200, { object: 'list', data });
+    }
+    const match = /^\/v1\/videos(?:\/([A-Za-z0-9_]+)(\/content)?)?$/.exec(request.path);
+    if (match === null) throw new Fault('NOT_FOUND');
+    const [, id, content] = match;
+    if (id === undefined) {
+      if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
+      return answerJson(response, 200, describe(await this.#create(request)));
+    }
+    const job = this.#jobs.get(id);
+    if (job === undefined) throw new Fault('MEDIA_NOT_FOUND', { message: `No video ${id}` });
+    if (content !== undefined) return await this.#send(job, response);
+    if (request.method === 'GET') return answerJson(response, 200, describe(job));
+    if (request.method !== 'DELETE') throw new Fault('METHOD_NOT_ALLOWED');
+    await this.#remove(job);
+    answerJson(response, 200, { id, object: 'video.deleted', deleted: true });
+  }
+
+  async #create(request: LocalRequest): Promise<Job> {
+    if (this.#jobs.size >= MAX_JOBS) {
+      throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds: RETRY_AFTER_SECONDS });
+    }
+    if (!isMultipart(request.raw)) {
+      throw new Fault('INVALID_CONTENT_TYPE', {
+        message: 'Send multipart/form-data with the media',
+      });
+    }
+    const { directory: root, ids, clock } = this.#parts;
+    await mkdir(root, { recursive: true });
+    const directory = await mkdtemp(join(root, 'job-'));
+    try {
+      const upload = await readUpload(request.raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
+      const fields = parseFields(upload);
+      const job: Job = {
+        id: `video_${ids.hex(16)}`,
+        fields,
+        createdSeconds: Math.floor(clock.nowMs() / 1000),
+        directory,
+        aborter: new AbortController(),
+        status: 'queued',
+        fraction: 0,
+        error: null,
+      };
+      this.#start(job, upload);
+      return job;
+    } catch (error) {
+      // Nothing stays of a job that was not taken.
+      await rm(directory, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  #start(job: Job, upload: Upload): void {
+    // Wrong input is told at once, not by a job that fails later.
+    const work = this.#workOf(job, upload);
+    this.#jobs.set(job.id, job);
+    const { signal } = job.aborter;
+    const run = async (): Promise<void> => {
+      job.status = 'in_progress';
+      await work((fraction) => {
+        job.fraction = fraction;
+      });
+      job.fraction = 1;
+      job.status = 'completed';
+    };
+    this.#turns.run(run, signal).catch((error: unknown) => {
+      // The poll tells it; a job that was deleted has nobody to tell.
+      job.status = 'failed';
+      job.error =
+        error instanceof Fault
+          ? { code: error.code, message: error.message }
+          : { code: 'INFERENCE_FAILED', message: 'The video could not be made' };
+      if (!(error instanceof Fault)) process.stderr.write(`${reasonOf(error)}\n`);
+    });
+  }
+
+  #workOf(job: Job, upload: Upload): (onProgress: (fraction: number) => void) => Promise<void> {
+    const { media } = this.#parts;
+    const path = (name: string): string | undefined => upload.files.get(name)?.path;
+    const outputPath = join(job.directory, 'output.mp4');
+    const call = { signal: job.aborter.signal };
+    if (job.fields.model === 'upscale') {
+      const source = needed(path('input_video'), 'input_video');
+      const factor = job.fields.upscale_factor;
+      return async (onProgress) => {
+        const facts = await media.probe(source, call);
+        await media.upscale({ path: source, outputPath, factor, facts }, { ...call, onProgress });
+      };
+    }
+    const imagePath = needed(path('input_reference'), 'input_reference');
+    const [width = 1280, height = 720] = job.fields.size.split('x').map(Number);
+    const still = {
+      imagePath,
+      audioPath: path('input_audio'),
+      outputPath,
+      width: width - (width % 2),
+      height: height - (height % 2),
+      seconds: job.fields.seconds,
+      framesPerSecond: FRAMES_PER_SECOND,
+      move: moveOf(job.fields.prompt),
+    };
+    return async (onProgress) => await media.stillToVideo(still, { ...call, onProgress });
+  }
+
+  async #send(job: Job, response: ServerResponse): Promise<void> {
+    if (job.status !== 'completed') {
+      throw new Fault('MEDIA_NOT_FOUND', { message: `The video ${job.id} is not ready` });
+    }
+    const path = join(job.directory, 'output.mp4');
+    const { size } = await stat(path);
+    response.writeHead(200, { 'content-type': 'video/mp4', 'content-length': size });
+    await pipeline(createReadStream(path), response);
+  }
+
+  async #remove(job: Job): Promise<void> {
+    this.#jobs.delete(job.id);
+    job.aborter.abort();
+    await rm(job.directory, { recursive: true, force: true });
+  }
+}
+
+function needed(path: string | undefined, name: string): string {
+  if (path !== undefined) return path;
+  throw new Fault('INVALID_REQUEST', { message: `The field "${name}" with the media is missing` });
+}
+
+function parseFields(upload: Upload): z.infer<typeof CreateFields> {
+  const parsed = CreateFields.safeParse(Object.fromEntries(upload.fields));
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  assert(issue !== undefined, 'a failed parse has an issue');
+  throw new Fault('INVALID_REQUEST', {
+    message: `Field "${issue.path.join('.')}": ${issue.message}`,
+  });
+}
+
+/** A job as the protocol shows it; `progress` runs from 0 to 100. */
+function describe(job: Job): object {
+  return {
+    id: job.id,
+    object: 'video',
+    model: job.fields.model,
+    status: job.status,
+    progress: Math.round(job.fraction * 100),
+    created_at: job.createdSeconds,
+    seconds: String(job.fields.seconds),
+    size: job.fields.size,
+    error: job.error,
+  };
+}

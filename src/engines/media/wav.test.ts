@@ -1,0 +1,37 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { audioPieces, quietestCut } from './wav.ts';
+
+/** Loud samples with a silent gap from `quietFrom` to `quietTo` (in samples). */
+function loud(samples: number, quietFrom: number, quietTo: number): Buffer {
+  const pcm = Buffer.alloc(samples * 2);
+  for (let i = 0; i < samples; i += 1) {
+    pcm.writeInt16LE(i >= quietFrom && i < quietTo ? 0 : 8_000 * (i % 2 === 0 ? 1 : -1), i * 2);
+  }
+  return pcm;
+}
+
+test('quietestCut() lies in the pause', () => {
+  const cut = quietestCut(loud(32_000, 28_000, 29_600), 16_000);
+  assert.ok(cut >= 28_000 && cut <= 29_600, String(cut));
+});
+
+test('audioPieces() covers a file without gap or overlap, each piece a WAV file', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'wav-'));
+  const path = join(folder, 'long.pcm');
+  const whole = loud(80_000, 30_000, 31_600);
+  writeFileSync(path, whole);
+  const pieces = [];
+  for await (const piece of audioPieces(path, 2, 1)) pieces.push(piece);
+  rmSync(folder, { recursive: true });
+  assert.ok(Buffer.concat(pieces.map(({ wav }) => wav.subarray(44))).equals(whole));
+  assert.ok(pieces[0]!.endMs > 1_875 && pieces[0]!.endMs <= 1_975, 'cut in the pause');
+  assert.equal(pieces.at(-1)!.endMs, 5_000);
+  for (const { wav } of pieces) {
+    assert.equal(wav.toString('latin1', 0, 4), 'RIFF');
+    assert.equal(wav.readUInt32LE(40), wav.length - 44);
+  }
+});

@@ -1,0 +1,88 @@
+/**
+ * WAV files of speech audio (signed 16-bit, 16 kHz, one channel), and the cutting of long audio
+ * into pieces at its quietest places, so that no word is cut in two.
+ */
+import { open } from 'node:fs/promises';
+import { SPEECH_BYTES_PER_SECOND, SPEECH_RATE } from './media-task.ts';
+
+const HEADER_BYTES = 44;
+
+/** The header of a WAV file with `dataBytes` of samples. */
+export function wavHeader(dataBytes: number): Buffer {
+  const header = Buffer.alloc(HEADER_BYTES);
+  header.write('RIFF', 0, 'latin1');
+  header.writeUInt32LE(36 + dataBytes, 4);
+  header.write('WAVEfmt ', 8, 'latin1');
+  header.writeUInt32LE(16, 16);
+  header.writeUInt16LE(1, 20);
+  header.writeUInt16LE(1, 22);
+  header.writeUInt32LE(SPEECH_RATE, 24);
+  header.writeUInt32LE(SPEECH_BYTES_PER_SECOND, 28);
+  header.writeUInt16LE(2, 32);
+  header.writeUInt16LE(16, 34);
+  header.write('data', 36, 'latin1');
+  header.writeUInt32LE(dataBytes, 40);
+  return header;
+}
+
+export interface AudioPiece {
+  readonly startMs: number;
+  readonly endMs: number;
+  /** A complete WAV file. */
+  readonly wav: Buffer;
+}
+
+/** The window over which loudness is compared. */
+const WINDOW_SAMPLES = SPEECH_RATE / 50;
+
+/** The index of the sample, within the last `tail` of `pcm`, around which it is quietest. */
+export function quietestCut(pcm: Buffer, tailSamples: number): number {
+  const samples = Math.floor(pcm.length / 2);
+  const from = Math.max(0, samples - tailSamples);
+  let best = samples;
+  let least = Infinity;
+  for (let at = from; at + WINDOW_SAMPLES <= samples; at += WINDOW_SAMPLES) {
+    let energy = 0;
+    for (let i = at; i < at + WINDOW_SAMPLES; i += 1) energy += pcm.readInt16LE(i * 2) ** 2;
+    // The later of two equal places: pieces stay long.
+    if (energy <= least) {
+      least = energy;
+      best = at + WINDOW_SAMPLES / 2;
+    }
+  }
+  return best;
+}
+
+/**
+ * Reads a file of raw samples in pieces of at most `pieceSeconds`, each cut at its quietest place
+ * within the last `tailSeconds`. Only one piece is in memory at a time.
+ */
+export async function* audioPieces(
+  path: string,
+  pieceSeconds: number,
+  tailSeconds: number,
+): AsyncGenerator<AudioPiece> {
+  const file = await open(path, 'r');
+  try {
+    const { size } = await file.stat();
+    let position = 0;
+    while (position + 1 < size) {
+      const pcm = Buffer.alloc(
+        Math.min(size - position, pieceSeconds * SPEECH_BYTES_PER_SECOND) & ~1,
+      );
+      await file.read(pcm, 0, pcm.length, position);
+      const isLast = position + pcm.length >= size - 1;
+      const bytes = isLast ? pcm.length : quietestCut(pcm, tailSeconds * SPEECH_RATE) * 2;
+      const toMs = (offset: number): number =>
+        Math.round((offset / SPEECH_BYTES_PER_SECOND) * 1000);
+      yield {
+        startMs: toMs(position),
+        endMs: toMs(position + bytes),
+        wav: Buffer.concat([wavHeader(bytes), pcm.subarray(0, bytes)]),
+      };
+      position += bytes;
+    }
+  } finally {
+    await file.close();
+  }
+}

@@ -1,0 +1,164 @@
+/**
+ * The speech models of sherpa-onnx behind two functions: ranges of speech in a file (Silero, where
+ * its model is at hand) and the text of one range.
+ */
+import type { FileHandle } from 'node:fs/promises';
+import { z } from 'zod';
+import { SPEECH_RATE } from '../media/media-task.ts';
+import { type SpeechRange, readSamples, speechRanges } from './speech-ranges.ts';
+
+/** What of the package is used; it brings no types. */
+export interface Sherpa {
+  readonly OfflineRecognizer: {
+    createAsync(config: object): Promise<NativeRecognizer>;
+  };
+  readonly Vad: new (config: object, bufferSeconds: number) => NativeVad;
+}
+
+interface NativeRecognizer {
+  createStream(): { acceptWaveform(wave: { samples: Float32Array; sampleRate: number }): void };
+  decodeAsync(stream: object): Promise<unknown>;
+  setConfig(config: object): void;
+}
+
+interface NativeVad {
+  acceptWaveform(samples: Float32Array): void;
+  isEmpty(): boolean;
+  front(external: boolean): { readonly start: number; readonly samples: Float32Array };
+  pop(): void;
+  flush(): void;
+}
+
+export const SpeechModel = z.discriminatedUnion('kind', [
+  z.object({
+    kind: z.literal('whisper'),
+    encoder: z.string(),
+    decoder: z.string(),
+    tokens: z.string(),
+  }),
+  z.object({ kind: z.literal('sense-voice'), model: z.string(), tokens: z.string() }),
+  z.object({ kind: z.literal('zipformer-ctc'), model: z.string(), tokens: z.string() }),
+]);
+export type SpeechModel = z.infer<typeof SpeechModel>;
+
+/** Whisper takes 30 seconds at once; the rest is room for padding. */
+const MAX_RANGE_SECONDS = 28;
+const FEATURE_BINS = 80;
+/** The window that Silero was trained for. */
+const VAD_WINDOW = 512;
+const VAD_BUFFER_SECONDS = 60;
+
+const DecodeResult = z.object({ text: z.string(), lang: z.string().default('') });
+
+export interface RangeText {
+  readonly text: string;
+  /** ISO 639-1, empty when the model does not tell. */
+  readonly language: string;
+}
+
+/** The recognizer's configuration; `language` empty lets the model find out. */
+function recognizerConfig(model: SpeechModel, threads: number, language: string): object {
+  const common = { tokens: model.tokens, numThreads: threads, provider: 'cpu', debug: 0 };
+  const featConfig = { sampleRate: SPEECH_RATE, featureDim: FEATURE_BINS };
+  switch (model.kind) {
+    case 'whisper': {
+      const { encoder, decoder } = model;
+      const whisper = { encoder, decoder, language, task: 'transcribe', tailPaddings: -1 };
+      return { featConfig, modelConfig: { ...common, whisper } };
+    }
+    case 'sense-voice': {
+      const senseVoice = { model: model.model, language, useInverseTextNormalization: 1 };
+      return { featConfig, modelConfig: { ...common, senseVoice } };
+    }
+    case 'zipformer-ctc':
+      return { featConfig, modelConfig: { ...common, zipformerCtc: { model: model.model } } };
+  }
+}
+
+export class Recognizer {
+  readonly #sherpa: Sherpa;
+  readonly #native: NativeRecognizer;
+  readonly #model: SpeechModel;
+  readonly #threads: number;
+  readonly #vadPath: string | undefined;
+  #language = '';
+
+  private constructor(
+    sherpa: Sherpa,
+    native: NativeRecognizer,
+    settings: { model: SpeechModel; threads: number; vadPath: string | undefined },
+  ) {
+    this.#sherpa = sherpa;
+    this.#native = native;
+    this.#model = settings.model;
+    this.#threads = settings.threads;
+    this.#vadPath = settings.vadPath;
+  }
+
+  /** Loads the model; rejects when its files are not what they should be. */
+  static async load(
+    sherpa: Sherpa,
+    settings: { model: SpeechModel; threads: number; vadPath: string | undefined },
+  ): Promise<Recognizer> {
+    const config = recognizerConfig(settings.model, settings.threads, '');
+    return new Recognizer(sherpa, await sherpa.OfflineRecognizer.createAsync(config), settings);
+  }
+
+  /** Ranges of speech, by Silero or by loudness. */
+  async ranges(file: FileHandle, samples: number, signal: AbortSignal): Promise<SpeechRange[]> {
+    if (this.#vadPath === undefined) return await speechRanges(file, samples, MAX_RANGE_SECONDS);
+    return await this.#sileroRanges(file, samples, this.#vadPath, signal);
+  }
+
+  /** The words in one range. `language` empty lets the model find out. Not reentrant. */
+  async recognize(samples: Float32Array, language: string): Promise<RangeText> {
+    if (language !== this.#language) {
+      this.#native.setConfig(recognizerConfig(this.#model, this.#threads, language));
+      this.#language = language;
+    }
+    const stream = this.#native.createStream();
+    stream.acceptWaveform({ samples, sampleRate: SPEECH_RATE });
+    const result = DecodeResult.parse(await this.#native.decodeAsync(stream));
+    // SenseVoice wraps its language, as in `<|en|>`.
+    const found = result.lang.replaceAll(/[<|>]/g, '');
+    return { text: result.text.trim(), language: found || language };
+  }
+
+  async #sileroRanges(
+    file: FileHandle,
+    samples: number,
+    model: string,
+    signal: AbortSignal,
+  ): Promise<SpeechRange[]> {
+    const sileroVad = {
+      model,
+      threshold: 0.5,
+      minSilenceDuration: 0.5,
+      minSpeechDuration: 0.25,
+      windowSize: VAD_WINDOW,
+      maxSpeechDuration: MAX_RANGE_SECONDS,
+    };
+    const config = { sileroVad, sampleRate: SPEECH_RATE, numThreads: 1, provider: 'cpu', debug: 0 };
+    const vad = new this.#sherpa.Vad(config, VAD_BUFFER_SECONDS);
+    const ranges: SpeechRange[] = [];
+    const take = (): void => {
+      for (; !vad.isEmpty(); vad.pop()) {
+        const { start, samples: speech } = vad.front(false);
+        ranges.push({ start, end: Math.min(start + speech.length, samples) });
+      }
+    };
+    // A second at a time: short enough to leave the loop free, long enough to be quick.
+    const step = VAD_WINDOW * 31;
+    for (let start = 0; start < samples; start += step) {
+      signal.throwIfAborted();
+      const second = await readSamples(file, { start, end: Math.min(start + step, samples) });
+      for (let at = 0; at + VAD_WINDOW <= second.length; at += VAD_WINDOW) {
+        vad.acceptWaveform(second.subarray(at, at + VAD_WINDOW));
+      }
+      take();
+    }
+    vad.flush();
+    take();
+    return ranges;
+  }
+}

@@ -1,0 +1,219 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import sharp from 'sharp';
+import {
+  TOY_SPEECH_TOKENS,
+  TOY_SPEECH_TONES,
+  toySpeechModel,
+} from '../../../scripts/build-toy-models.ts';
+import { portraitSvg } from '../../../scripts/draw-portrait.ts';
+import { systemClock } from '../../kernel/clock.ts';
+import { systemIds } from '../../kernel/ids.ts';
+import { silentLog } from '../../kernel/log.ts';
+import type { FetchModel } from '../local/model-fetch.ts';
+import { Media } from '../media/media.ts';
+import { wavHeader } from '../media/wav.ts';
+import { readSamples, speechRanges } from './speech-ranges.ts';
+import { TranscriptionEngine, type TranscriptionOptions } from './transcription.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'speech-'));
+const at = (name: string): string => join(folder, name);
+writeFileSync(at('toy.onnx'), toySpeechModel());
+writeFileSync(at('toy.txt'), TOY_SPEECH_TOKENS);
+const toy = { kind: 'zipformer-ctc', model: at('toy.onnx'), tokens: at('toy.txt') } as const;
+
+const noFetch: FetchModel = () => Promise.reject(new Error('no network here'));
+
+function engineWith(options: Partial<TranscriptionOptions>): TranscriptionEngine {
+  return new TranscriptionEngine({
+    threads: 1,
+    maxSeconds: 7_200,
+    directory: at(`work-${Object.keys(options).join('-')}`),
+    searchPath: '',
+    fetchModel: noFetch,
+    log: silentLog,
+    clock: systemClock(),
+    ids: systemIds(),
+    ...options,
+  });
+}
+
+const engine = engineWith({ model: toy });
+after(async () => {
+  await engine.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** Tones of half a second (`a`, `b`) and silence of a second (space), as raw samples. */
+function speech(letters: string, noise = 0): Buffer {
+  const parts = letters.split('').map((letter) => {
+    const hertz = letter === 'a' || letter === 'b' ? TOY_SPEECH_TONES[letter] : 0;
+    const samples = Buffer.alloc(hertz === 0 ? 32_000 : 16_000);
+    for (let i = 0; i < samples.length / 2; i += 1) {
+      const hiss = noise * (((i * 7_919) % 1_000) - 500);
+      samples.writeInt16LE(
+        Math.round(12_000 * Math.sin((i * hertz * 2 * Math.PI) / 16_000) + hiss),
+        i * 2,
+      );
+    }
+    return samples;
+  });
+  return Buffer.concat(parts);
+}
+
+function wav(pcm: Buffer): Buffer {
+  return Buffer.concat([wavHeader(pcm.length), pcm]);
+}
+
+async function transcribe(
+  file: Buffer,
+  fields: Record<string, string> = {},
+  target = engine,
+): Promise<{ status: number; type: string; text: string; retryAfter: string | null }> {
+  const { url, apiKey } = await target.address();
+  const body = new FormData();
+  for (const [name, value] of Object.entries({ model: 'whisper', ...fields }))
+    body.set(name, value);
+  body.set('file', new Blob([new Uint8Array(file)]), 'speech.wav');
+  const headers = { authorization: `Bearer ${apiKey}` };
+  const answer = await fetch(`${url}/v1/audio/transcriptions`, { method: 'POST', headers, body });
+  return {
+    status: answer.status,
+    type: answer.headers.get('content-type') ?? '',
+    text: await answer.text(),
+    retryAfter: answer.headers.get('retry-after'),
+  };
+}
+
+describe('the transcription engine with the toy model', () => {
+  test('hears tones as words, piece by piece, in each format', async () => {
+    const file = wav(speech(' ab a b '));
+    const json = await transcribe(file);
+    assert.deepEqual(
+      [json.status, JSON.parse(json.text)],
+      [200, { text: 'a b a b', language: '' }],
+    );
+    const text = await transcribe(file, { response_format: 'text' });
+    assert.deepEqual([text.type, text.text], ['text/plain; charset=utf-8', 'a b a b']);
+    const verbose = JSON.parse(
+      (await transcribe(file, { response_format: 'verbose_json', language: 'en' })).text,
+    );
+    assert.deepEqual([verbose.task, verbose.duration, verbose.language], ['transcribe', 6, 'en']);
+    assert.deepEqual(
+      verbose.segments.map((one: { text: string }) => one.text),
+      ['a b', 'a', 'b'],
+    );
+    assert.ok(Math.abs(verbose.segments[1].start - 3) < 0.25, JSON.stringify(verbose.segments));
+  });
+
+  test('hears the sound of a film', async () => {
+    const media = await Media.open({ searchPath: '', log: silentLog, clock: systemClock() });
+    writeFileSync(at('speech.wav'), wav(speech('a b a')));
+    writeFileSync(at('face.png'), await sharp(Buffer.from(portraitSvg())).png().toBuffer());
+    const size = { width: 64, height: 64, seconds: 3.5, framesPerSecond: 4, move: 'in' } as const;
+    await media.stillToVideo(
+      {
+        imagePath: at('face.png'),
+        audioPath: at('speech.wav'),
+        outputPath: at('film.mp4'),
+        ...size,
+      },
+      { signal: new AbortController().signal },
+    );
+    const { readFileSync } = await import('node:fs');
+    const answer = await transcribe(readFileSync(at('film.mp4')));
+    assert.deepEqual(JSON.parse(answer.text), { text: 'a b a', language: '' });
+  });
+
+  test('silence is an empty transcript, and rubbish, no sound or no file are 4xx', async () => {
+    assert.deepEqual(JSON.parse((await transcribe(wav(Buffer.alloc(64_000)))).text), {
+      text: '',
+      language: '',
+    });
+    assert.equal((await transcribe(Buffer.from('certainly no sound'))).status, 400);
+    assert.equal((await transcribe(wav(Buffer.alloc(0)))).status, 400);
+    assert.equal((await transcribe(wav(speech('a')), { response_format: 'srt' })).status, 400);
+    assert.equal((await transcribe(wav(speech('a')), { language: 'English, please' })).status, 400);
+  });
+});
+
+describe('a model that has to be fetched', () => {
+  test('answers 503 with the progress, and a failed fetch is told', async () => {
+    const gate = Promise.withResolvers<void>();
+    const files: string[] = [];
+    const fetched = engineWith({
+      fetchModel: async (file, onProgress) => {
+        files.push(file.name);
+        onProgress(file.sizeBytes / 2);
+        await gate.promise;
+        throw new Error('the mirror is gone');
+      },
+    });
+    try {
+      const early = await transcribe(wav(speech('a')), {}, fetched);
+      assert.equal(early.status, 503);
+      assert.match(early.text, /being fetched: \d+ %/);
+      assert.ok(Number(early.retryAfter) >= 1);
+      while (files.length === 0) await new Promise(setImmediate);
+      assert.equal(fetched.progress()?.state, 'fetching');
+      assert.ok(fetched.progress()!.fraction > 0.08);
+      gate.resolve();
+      while (fetched.progress()?.state !== 'failed') await new Promise(setImmediate);
+      assert.equal(fetched.progress()?.error, 'the mirror is gone');
+    } finally {
+      await fetched.close();
+    }
+  });
+});
+
+describe('speechRanges()', () => {
+  async function rangesOf(pcm: Buffer, maxSeconds = 28): Promise<[number, number][]> {
+    writeFileSync(at('ranges.pcm'), pcm);
+    const file = await open(at('ranges.pcm'), 'r');
+    try {
+      const ranges = await speechRanges(file, pcm.length / 2, maxSeconds);
+      return ranges.map(({ start, end }) => [start / 16_000, end / 16_000]);
+    } finally {
+      await file.close();
+    }
+  }
+
+  test('finds what stands out of the noise, with a margin', async () => {
+    const [first, second, ...more] = await rangesOf(speech(' aa b ', 0.5));
+    assert.deepEqual(more, []);
+    assert.deepEqual(
+      [first, second],
+      [
+        [0.8, 2.2],
+        [2.8, 3.7],
+      ],
+    );
+  });
+
+  test('a pause shorter than half a second does not cut', async () => {
+    const gap = Buffer.alloc(0.4 * 32_000);
+    assert.equal((await rangesOf(Buffer.concat([speech('a'), gap, speech('a')]))).length, 1);
+  });
+
+  test('speech without a pause is cut to what a model can take, and nothing is lost', async () => {
+    const ranges = await rangesOf(speech('a'.repeat(20)), 3);
+    assert.ok(ranges.every(([start, end]) => end - start <= 3));
+    assert.equal(ranges[0]![0], 0);
+    assert.equal(ranges.at(-1)![1], 10);
+    for (let i = 1; i < ranges.length; i += 1) assert.equal(ranges[i]![0], ranges[i - 1]![1]);
+  });
+
+  test('readSamples() scales to -1..1', async () => {
+    const pcm = Buffer.alloc(6);
+    pcm.writeInt16LE(-32_768, 2);
+    pcm.writeInt16LE(16_384, 4);
+    writeFileSync(at('few.pcm'), pcm);
+    const file = await open(at('few.pcm'), 'r');
+    assert.deepEqual([...(await readSamples(file, { start: 0, end: 3 }))], [0, -1, 0.5]);
+    await file.close();
+  });
+});

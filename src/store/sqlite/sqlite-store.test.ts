@@ -1,0 +1,80 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { flushFile } from './flusher.ts';
+import { SqliteStore } from './sqlite-store.ts';
+
+async function withStore(
+  options: { flush?: (file: number) => Promise<void>; cutFromBytes?: number },
+  body: (store: SqliteStore, path: string) => Promise<void>,
+): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-store-'));
+  const path = join(folder, 'x.db');
+  const store = new SqliteStore({ path, ...options });
+  try {
+    await store.query('CREATE TABLE sample_row (id TEXT PRIMARY KEY, body TEXT)');
+    await body(store, path);
+  } finally {
+    await store.close().catch(() => undefined);
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+const INSERT = 'INSERT INTO sample_row (id, body) VALUES ($1, $2)';
+
+test('a durable write waits for the flush, and a slow flush leaves the loop free', async () => {
+  let flushes = 0;
+  const slow = async (file: number): Promise<void> => {
+    flushes += 1;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    await flushFile(file);
+  };
+  await withStore({ flush: slow }, async (store) => {
+    flushes = 0;
+    const begun = performance.now();
+    let turns = 0;
+    const ticking = setInterval(() => (turns += 1), 1);
+    await Promise.all(
+      Array.from({ length: 40 }, (_, index) => store.query(INSERT, [`a${index}`, ''])),
+    );
+    clearInterval(ticking);
+    assert.ok(performance.now() - begun >= 45, 'resolved before the flush');
+    assert.ok(flushes <= 2, `${flushes} flushes for 40 writes`);
+    assert.ok(turns > 10, 'the loop was blocked');
+    const quick = performance.now();
+    await store.transaction((tx) => tx.query(INSERT, ['not-durable', '']), { durable: false });
+    assert.ok(performance.now() - quick < 40, 'a write that need not be durable waited');
+  });
+});
+
+test('a failed flush fails every waiter and marks the store as lost', async () => {
+  let fails = false;
+  const flush = async (file: number): Promise<void> => {
+    if (fails) throw new Error('EIO');
+    await flushFile(file);
+  };
+  await withStore({ flush }, async (store) => {
+    fails = true;
+    await assert.rejects(store.query(INSERT, ['a', '']), /could not be flushed/);
+    assert.match(store.unavailable() ?? '', /could not be flushed/);
+    await assert.rejects(store.query(INSERT, ['b', '']), /could not be flushed/);
+  });
+});
+
+test('the log is cut under load, and nothing that resolved is lost', async () => {
+  await withStore({ cutFromBytes: 256 * 1024 }, async (store, path) => {
+    const text = 'x'.repeat(2_000);
+    let largest = 0;
+    for (let round = 0; round < 60; round += 1) {
+      const ids = Array.from({ length: 20 }, (_, index) => `r${round}-${index}`);
+      await Promise.all(ids.map((id) => store.query(INSERT, [id, text])));
+      for (const id of ids.slice(0, 5)) await store.query(INSERT, [`${id}-single`, text]);
+      largest = Math.max(largest, statSync(`${path}-wal`).size);
+    }
+    const [row] = await store.query<{ total: bigint }>('SELECT count(*) AS total FROM sample_row');
+    assert.equal(row?.total, 1_500n);
+    assert.ok(largest < 4 * 1024 * 1024, `the log grew to ${largest} bytes`);
+  });
+});

@@ -1,0 +1,325 @@
+/**
+ * The only place that reads and writes `video_job`. Every change of state is one conditional
+ * UPDATE: it names the state that it leaves and, for a worker, the lease that it holds, so that of
+ * several processes exactly one moves a job and a late one moves nothing.
+ */
+import type { Queryable, Row, Store } from '../store/store.ts';
+import type { JobFailure, JobInput, JobState, VideoJob } from './job.ts';
+import { OPEN_STATES, jobOf } from './job.ts';
+
+const PPM = 1e6;
+const OPEN_LIST = OPEN_STATES.map((state) => `'${state}'`).join(', ');
+
+export interface NewJob {
+  readonly id: string;
+  readonly accountId: string;
+  readonly keyId: string;
+  readonly modelId: string;
+  readonly quoteNano: bigint;
+  readonly request: Readonly<Record<string, unknown>>;
+  readonly inputs: readonly JobInput[];
+  readonly createdMs: number;
+  readonly downloadHash: string | null;
+  readonly webhookUrl: string;
+}
+
+/** A worker's right to move one job: it ends with the lease. */
+export interface Lease {
+  readonly jobId: string;
+  readonly owner: string;
+}
+
+export interface StoredMedia {
+  readonly sizeBytes: number;
+  readonly mimeType: string;
+  readonly untilMs: number;
+}
+
+async function first(query: Promise<readonly Row[]>): Promise<VideoJob | undefined> {
+  const [row] = await query;
+  return row === undefined ? undefined : jobOf(row);
+}
+
+export class JobTable {
+  readonly #store: Store;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  async insert(job: NewJob): Promise<void> {
+    await this.#store.query(
+      `INSERT INTO video_job (id, account_id, key_id, model_id, state, quote_nano, request, inputs,
+         engine, engine_model, engine_job_id, attempts, progress_ppm, created_ms, started_ms,
+         finished_ms, execution_ms, due_ms, lease_owner, lease_until_ms, failure, media_bytes,
+         media_type, media_until_ms, has_media, download_hash, webhook_url, webhook_attempts,
+         webhook_due_ms)
+       VALUES ($1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, $8, 0, 0, 0, $8, '', 0,
+         '', 0, '', 0, 0, $9, $10, 0, 0)`,
+      [
+        job.id,
+        job.accountId,
+        job.keyId,
+        job.modelId,
+        job.quoteNano,
+        JSON.stringify(job.request),
+        JSON.stringify(job.inputs),
+        job.createdMs,
+        job.downloadHash,
+        job.webhookUrl,
+      ],
+    );
+  }
+
+  /** admitting → queued, once the money is held. */
+  async admit(id: string, nowMs: number): Promise<boolean> {
+    const rows = await this.#store.query(
+      `UPDATE video_job SET state = 'queued', due_ms = $2 WHERE id = $1 AND state = 'admitting'
+       RETURNING id`,
+      [id, nowMs],
+    );
+    return rows.length === 1;
+  }
+
+  /** Takes back a job whose money was refused. */
+  async withdraw(id: string): Promise<void> {
+    await this.#store.query(`DELETE FROM video_job WHERE id = $1 AND state = 'admitting'`, [id]);
+  }
+
+  async find(id: string): Promise<VideoJob | undefined> {
+    return await first(this.#store.query('SELECT * FROM video_job WHERE id = $1', [id]));
+  }
+
+  async findByDownload(hash: string): Promise<VideoJob | undefined> {
+    const sql = 'SELECT * FROM video_job WHERE download_hash = $1';
+    return await first(this.#store.query(sql, [hash]));
+  }
+
+  /** A caller's jobs, newest first, from before `beforeMs`. */
+  async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
+    const rows = await this.#store.query(
+      `SELECT * FROM video_job WHERE account_id = $1 AND created_ms < $2 AND state <> 'admitting'
+       ORDER BY created_ms DESC, id LIMIT $3`,
+      [accountId, beforeMs, limit],
+    );
+    return rows.map(jobOf);
+  }
+
+  async countOpen(accountId: string): Promise<number> {
+    const [row] = await this.#store.query<{ open: bigint }>(
+      `SELECT count(*) AS open FROM video_job
+       WHERE account_id = $1 AND state NOT IN ('completed', 'failed')`,
+      [accountId],
+    );
+    return Number(row?.open ?? 0n);
+  }
+
+  /** Takes up to `limit` jobs that want attention and that nobody has. */
+  async claim(owner: string, nowMs: number, leaseMs: number, limit: number): Promise<VideoJob[]> {
+    const rows = await this.#store.query(
+      `UPDATE video_job SET lease_owner = $1, lease_until_ms = $2
+       WHERE lease_until_ms <= $3 AND state IN (${OPEN_LIST}) AND id IN (
+         SELECT id FROM video_job
+         WHERE state IN (${OPEN_LIST}) AND due_ms <= $3 AND lease_until_ms <= $3
+         ORDER BY due_ms LIMIT $4)
+       RETURNING *`,
+      [owner, nowMs + leaseMs, nowMs, limit],
+    );
+    return rows.map(jobOf);
+  }
+
+  /** Keeps a lease; `false` when it is lost. */
+  async renew(lease: Lease, untilMs: number): Promise<boolean> {
+    const rows = await this.#store.query(
+      `UPDATE video_job SET lease_until_ms = $3 WHERE id = $1 AND lease_owner = $2 RETURNING id`,
+      [lease.jobId, lease.owner, untilMs],
+    );
+    return rows.length === 1;
+  }
+
+  /** Gives a job back until `dueMs`. */
+  async rest(lease: Lease, dueMs: number): Promise<void> {
+    await this.#store.query(
+      `UPDATE video_job SET due_ms = $3, lease_owner = '', lease_until_ms = 0
+       WHERE id = $1 AND lease_owner = $2`,
+      [lease.jobId, lease.owner, dueMs],
+    );
+  }
+
+  /** queued → submitted. */
+  async submitted(
+    lease: Lease,
+    at: { engine: string; engineModel: string; engineJobId: string },
+    nowMs: number,
+  ): Promise<boolean> {
+    const rows = await this.#store.query(
+      `UPDATE video_job SET state = 'submitted', engine = $3, engine_model = $4,
+         engine_job_id = $5, attempts = attempts + 1,
+         started_ms = CASE WHEN started_ms = 0 THEN $6 ELSE started_ms END
+       WHERE id = $1 AND lease_owner = $2 AND state = 'queued' RETURNING id`,
+      [lease.jobId, lease.owner, at.engine, at.engineModel, at.engineJobId, nowMs],
+    );
+    return rows.length === 1;
+  }
+
+  /** submitted → running, or running on; progress never goes back. */
+  async progressed(lease: Lease, fraction: number): Promise<void> {
+    await this.#store.query(
+      `UPDATE video_job SET state = 'running',
+         progress_ppm = CASE WHEN progress_ppm > $3 THEN progress_ppm ELSE $3 END
+       WHERE id = $1 AND lease_owner = $2 AND state IN ('submitted', 'running')`,
+      [lease.jobId, lease.owner, Math.round(fraction * PPM)],
+    );
+  }
+
+  /** submitted or running → storing: the engine is done. */
+  async storing(lease: Lease): Promise<boolean> {
+    const rows = await this.#store.query(
+      `UPDATE video_job SET state = 'storing'
+       WHERE id = $1 AND lease_owner = $2 AND state IN ('submitted', 'running') RETURNING id`,
+      [lease.jobId, lease.owner],
+    );
+    return rows.length === 1;
+  }
+
+  /** Back to queued: the engine lost the job. */
+  async requeued(lease: Lease, dueMs: number): Promise<void> {
+    await this.#store.query(
+      `UPDATE video_job SET state = 'queued', engine_job_id = '', due_ms = $3, lease_owner = '',
+         lease_until_ms = 0
+       WHERE id = $1 AND lease_owner = $2 AND state IN ('submitted', 'running', 'storing')`,
+      [lease.jobId, lease.owner, dueMs],
+    );
+  }
+
+  /** storing → completed. The job, when this call is the one that did it. */
+  async completed(
+    tx: Queryable,
+    lease: Lease,
+    media: StoredMedia,
+    nowMs: number,
+  ): Promise<VideoJob | undefined> {
+    return await first(
+      tx.query(
+        `UPDATE video_job SET state = 'completed', progress_ppm = 1000000, finished_ms = $3,
+           execution_ms = $3 - started_ms, media_bytes = $4, media_type = $5, media_until_ms = $6,
+           has_media = 1, inputs = '[]', lease_owner = '', lease_until_ms = 0,
+           webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
+         WHERE id = $1 AND lease_owner = $2 AND state = 'storing' RETURNING *`,
+        [lease.jobId, lease.owner, nowMs, media.sizeBytes, media.mimeType, media.untilMs],
+      ),
+    );
+  }
+
+  /** Any open state → failed. The job, when this call is the one that did it. */
+  async failed(
+    tx: Queryable,
+    lease: Lease,
+    failure: JobFailure,
+    nowMs: number,
+  ): Promise<VideoJob | undefined> {
+    return await first(
+      tx.query(
+        `UPDATE video_job SET state = 'failed', finished_ms = $3, failure = $4, inputs = '[]',
+           request = '{}',
+           execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $3 - started_ms END,
+           lease_owner = '', lease_until_ms = 0,
+           webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
+         WHERE id = $1 AND lease_owner = $2 AND state IN (${OPEN_LIST}) RETURNING *`,
+        [lease.jobId, lease.owner, nowMs, JSON.stringify(failure)],
+      ),
+    );
+  }
+
+  /** Jobs that a dead process left while it held their money. */
+  async abandoned(beforeMs: number): Promise<VideoJob[]> {
+    const sql = `SELECT * FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT 100`;
+    return (await this.#store.query(sql, [beforeMs])).map(jobOf);
+  }
+
+  /** admitting → failed. The job, when this call is the one that did it. */
+  async discarded(
+    tx: Queryable,
+    id: string,
+    failure: JobFailure,
+    nowMs: number,
+  ): Promise<VideoJob | undefined> {
+    return await first(
+      tx.query(
+        `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]'
+         WHERE id = $1 AND state = 'admitting' RETURNING *`,
+        [id, nowMs, JSON.stringify(failure)],
+      ),
+    );
+  }
+
+  /** Says that the media is gone, and forgets the prompt with it. `true` for the one call that finds it there. */
+  async mediaGone(id: string): Promise<boolean> {
+    const rows = await this.#store.query(
+      `UPDATE video_job SET has_media = 0, download_hash = NULL, request = '{}'
+       WHERE id = $1 AND has_media = 1 RETURNING id`,
+      [id],
+    );
+    return rows.length === 1;
+  }
+
+  async revokeDownload(id: string): Promise<void> {
+    await this.#store.query('UPDATE video_job SET download_hash = NULL WHERE id = $1', [id]);
+  }
+
+  async expiredMedia(nowMs: number, limit: number): Promise<string[]> {
+    const rows = await this.#store.query<{ id: string }>(
+      'SELECT id FROM video_job WHERE has_media = 1 AND media_until_ms <= $1 LIMIT $2',
+      [nowMs, limit],
+    );
+    return rows.map(({ id }) => id);
+  }
+
+  /** Forgets jobs that ended before `beforeMs` and whose media is gone. */
+  async forget(beforeMs: number, limit: number): Promise<void> {
+    await this.#store.query(
+      `DELETE FROM video_job WHERE id IN (
+         SELECT id FROM video_job
+         WHERE finished_ms > 0 AND finished_ms < $1 AND has_media = 0 AND webhook_due_ms = 0
+         LIMIT $2)`,
+      [beforeMs, limit],
+    );
+  }
+
+  /** Execution times of the last `limit` completed jobs of a model, unsorted. */
+  async executionTimes(modelId: string, limit: number): Promise<number[]> {
+    const rows = await this.#store.query<{ execution_ms: bigint }>(
+      `SELECT execution_ms FROM video_job WHERE model_id = $1 AND state = 'completed'
+       ORDER BY finished_ms DESC LIMIT $2`,
+      [modelId, limit],
+    );
+    return rows.map((row) => Number(row.execution_ms));
+  }
+
+  /** Takes webhooks that are due; each is pushed `laterMs` away, so that a crash repeats it then. */
+  async claimWebhooks(nowMs: number, laterMs: number, limit: number): Promise<VideoJob[]> {
+    const rows = await this.#store.query(
+      `UPDATE video_job SET webhook_attempts = webhook_attempts + 1, webhook_due_ms = $2
+       WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 AND id IN (
+         SELECT id FROM video_job WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 LIMIT $3)
+       RETURNING *`,
+      [nowMs, nowMs + laterMs, limit],
+    );
+    return rows.map(jobOf);
+  }
+
+  /** The next try of a webhook; 0 ends it. */
+  async webhookDue(id: string, dueMs: number): Promise<void> {
+    await this.#store.query('UPDATE video_job SET webhook_due_ms = $2 WHERE id = $1', [id, dueMs]);
+  }
+
+  /** The state of each of `ids` that exists. */
+  async states(
+    ids: readonly string[],
+  ): Promise<Map<string, { state: JobState; hasMedia: boolean }>> {
+    if (ids.length === 0) return new Map();
+    const places = ids.map((_, index) => `$${index + 1}`).join(', ');
+    const rows = await this.#store.query(`SELECT * FROM video_job WHERE id IN (${places})`, ids);
+    return new Map(rows.map(jobOf).map(({ id, state, hasMedia }) => [id, { state, hasMedia }]));
+  }
+}

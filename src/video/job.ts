@@ -1,0 +1,146 @@
+/**
+ * A video job as a value, and its way through the states:
+ *
+ *   admitting → queued → submitted → running → storing → completed
+ *        └─────────┴─────────┴──────────┴─────────┴────→ failed
+ *
+ * `admitting` stands while the money is being held; nobody works on it. `completed` and `failed`
+ * are final; the step into them carries the money with it.
+ */
+import { z } from 'zod';
+import { assert } from '../kernel/assert.ts';
+import { FAULTS, Fault, type FaultCode } from '../kernel/faults.ts';
+import { type Nano, nano } from '../kernel/money.ts';
+import type { Row } from '../store/store.ts';
+
+const JOB_STATES = [
+  'admitting',
+  'queued',
+  'submitted',
+  'running',
+  'storing',
+  'completed',
+  'failed',
+] as const;
+export type JobState = (typeof JOB_STATES)[number];
+
+/** The states in which an engine or this server has work to do. */
+export const OPEN_STATES = ['queued', 'submitted', 'running', 'storing'] as const;
+
+/** Media that a caller gave, stored beside the job until it ends. */
+export interface JobInput {
+  /** The field that it came in, such as `image_url` or `elements.0.video_url`. */
+  readonly role: string;
+  /** Relative to the folder of inputs. */
+  readonly file: string;
+  readonly mimeType: string;
+}
+
+/** Why a job failed, as retrieve tells it. */
+export interface JobFailure {
+  readonly code: FaultCode;
+  readonly message: string;
+  /** The engine called the content unfit; the answer is shaped as a refusal of the provider. */
+  readonly isPolicy: boolean;
+}
+
+export interface VideoJob {
+  /** The `queue_id` of the wire. */
+  readonly id: string;
+  readonly accountId: string;
+  /** Empty for a wallet. */
+  readonly keyId: string;
+  readonly modelId: string;
+  readonly state: JobState;
+  readonly quoteNano: Nano;
+  /** The request without its media. */
+  readonly request: Readonly<Record<string, unknown>>;
+  readonly inputs: readonly JobInput[];
+  readonly engine: string;
+  readonly engineModel: string;
+  readonly engineJobId: string;
+  readonly attempts: number;
+  /** From 0 to 1. */
+  readonly fraction: number;
+  readonly createdMs: number;
+  /** When the engine took it; 0 before. */
+  readonly startedMs: number;
+  readonly finishedMs: number;
+  readonly executionMs: number;
+  readonly failure: JobFailure | null;
+  readonly mediaBytes: number;
+  readonly mediaType: string;
+  readonly mediaUntilMs: number;
+  readonly hasMedia: boolean;
+  readonly hasDownload: boolean;
+  readonly webhookUrl: string;
+  readonly webhookAttempts: number;
+}
+
+const Inputs = z.array(z.object({ role: z.string(), file: z.string(), mimeType: z.string() }));
+const Request = z.record(z.string(), z.unknown());
+const Failure = z.object({ code: z.string(), message: z.string(), isPolicy: z.boolean() });
+
+function isFaultCode(code: string): code is FaultCode {
+  return Object.hasOwn(FAULTS, code);
+}
+
+function readFailure(text: string): JobFailure | null {
+  if (text === '') return null;
+  const { code, ...rest } = Failure.parse(JSON.parse(text));
+  return { ...rest, code: isFaultCode(code) ? code : 'INFERENCE_FAILED' };
+}
+
+/** Builds a job from a row of `video_job`. */
+export function jobOf(row: Row): VideoJob {
+  const text = (name: string): string => {
+    const value = row[name];
+    assert(typeof value === 'string', `video_job.${name} is text`);
+    return value;
+  };
+  const big = (name: string): bigint => {
+    const value = row[name];
+    assert(typeof value === 'bigint', `video_job.${name} is a number`);
+    return value;
+  };
+  const number = (name: string): number => Number(big(name));
+  const state = JOB_STATES.find((one) => one === text('state'));
+  assert(state !== undefined, 'video_job.state is a known state');
+  return {
+    id: text('id'),
+    accountId: text('account_id'),
+    keyId: text('key_id'),
+    modelId: text('model_id'),
+    state,
+    quoteNano: nano(big('quote_nano')),
+    request: Request.parse(JSON.parse(text('request'))),
+    inputs: Inputs.parse(JSON.parse(text('inputs'))),
+    engine: text('engine'),
+    engineModel: text('engine_model'),
+    engineJobId: text('engine_job_id'),
+    attempts: number('attempts'),
+    fraction: number('progress_ppm') / 1e6,
+    createdMs: number('created_ms'),
+    startedMs: number('started_ms'),
+    finishedMs: number('finished_ms'),
+    executionMs: number('execution_ms'),
+    failure: readFailure(text('failure')),
+    mediaBytes: number('media_bytes'),
+    mediaType: text('media_type'),
+    mediaUntilMs: number('media_until_ms'),
+    hasMedia: number('has_media') === 1,
+    hasDownload: row['download_hash'] !== null,
+    webhookUrl: text('webhook_url'),
+    webhookAttempts: number('webhook_attempts'),
+  };
+}
+
+/** The Fault that retrieve throws for a failed job; the money is back already. */
+export function failureFault(failure: JobFailure): Fault {
+  const { code, message, isPolicy } = failure;
+  if (isPolicy) {
+    const error = { message, type: 'provider_content_policy', credits_refunded: true };
+    return new Fault('CONTENT_POLICY_VIOLATION', { message, body: { error }, canRetry: false });
+  }
+  return new Fault(code, { message, fields: { credits_refunded: true }, canRetry: false });
+}

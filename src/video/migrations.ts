@@ -1,0 +1,51 @@
+/**
+ * The tables of video jobs. `request` and `inputs` are JSON; media itself lies in the data folder.
+ * `due_ms` is when the job wants attention next, `lease_*` says which process gives it.
+ */
+import type { Migration } from '../store/store.ts';
+
+export const VIDEO_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'video-0001',
+    up: `
+CREATE TABLE video_job (
+  id TEXT PRIMARY KEY,
+  account_id TEXT NOT NULL,
+  key_id TEXT NOT NULL,
+  model_id TEXT NOT NULL,
+  state TEXT NOT NULL,
+  quote_nano BIGINT NOT NULL,
+  request TEXT NOT NULL,
+  inputs TEXT NOT NULL,
+  engine TEXT NOT NULL,
+  engine_model TEXT NOT NULL,
+  engine_job_id TEXT NOT NULL,
+  attempts BIGINT NOT NULL,
+  progress_ppm BIGINT NOT NULL,
+  created_ms BIGINT NOT NULL,
+  started_ms BIGINT NOT NULL,
+  finished_ms BIGINT NOT NULL,
+  execution_ms BIGINT NOT NULL,
+  due_ms BIGINT NOT NULL,
+  lease_owner TEXT NOT NULL,
+  lease_until_ms BIGINT NOT NULL,
+  failure TEXT NOT NULL,
+  media_bytes BIGINT NOT NULL,
+  media_type TEXT NOT NULL,
+  media_until_ms BIGINT NOT NULL,
+  has_media BIGINT NOT NULL,
+  download_hash TEXT,
+  webhook_url TEXT NOT NULL,
+  webhook_attempts BIGINT NOT NULL,
+  webhook_due_ms BIGINT NOT NULL
+);
+CREATE INDEX video_job_due ON video_job (state, due_ms);
+CREATE INDEX video_job_account ON video_job (account_id, created_ms);
+CREATE INDEX video_job_model ON video_job (model_id, state, finished_ms);
+CREATE INDEX video_job_media ON video_job (has_media, media_until_ms);
+CREATE INDEX video_job_finished ON video_job (finished_ms);
+CREATE INDEX video_job_webhook ON video_job (webhook_due_ms);
+CREATE UNIQUE INDEX video_job_download ON video_job (download_hash);
+`,
+  },
+];

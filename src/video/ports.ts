@@ -1,0 +1,76 @@
+/**
+ * What the video jobs are handed: engines that make videos, the ledger's part in a change of state,
+ * and a guarded way to call a caller's webhook.
+ */
+import type { Queryable } from '../store/store.ts';
+import type { VideoJob } from './job.ts';
+
+/** A job of an engine: enough to find it again after a restart. */
+export interface EngineRef {
+  /** The engine that has it, and the name that it gives the model. */
+  readonly engine: string;
+  readonly engineModel: string;
+  readonly engineJobId: string;
+}
+
+/** A job as an engine gets it. */
+export interface EngineOrder {
+  readonly job: VideoJob;
+  /** The media, by the field that it came in. */
+  readonly inputs: readonly {
+    readonly role: string;
+    readonly path: string;
+    readonly mimeType: string;
+  }[];
+}
+
+/**
+ * - `refused`: the engine says that this request can never work
+ * - `later`: it is busy or away
+ */
+export type CreateAnswer =
+  | ({ readonly kind: 'created' } & EngineRef)
+  | { readonly kind: 'refused'; readonly message: string; readonly isPolicy: boolean }
+  | { readonly kind: 'later'; readonly retryAfterMs: number | undefined; readonly reason: string };
+
+/** `lost`: the engine does not know the job (any more). */
+export type PollAnswer =
+  | { readonly kind: 'running'; readonly fraction: number }
+  | { readonly kind: 'done' }
+  | { readonly kind: 'failed'; readonly message: string; readonly isPolicy: boolean }
+  | { readonly kind: 'lost' }
+  | { readonly kind: 'later'; readonly retryAfterMs: number | undefined; readonly reason: string };
+
+export type DownloadAnswer =
+  | { readonly kind: 'done'; readonly mimeType: string }
+  | { readonly kind: 'lost' }
+  | { readonly kind: 'later'; readonly retryAfterMs: number | undefined; readonly reason: string };
+
+/** None of these throws for what an engine does; a throw is a bug or an abort. */
+export interface VideoEngines {
+  create(order: EngineOrder, signal: AbortSignal): Promise<CreateAnswer>;
+  poll(ref: EngineRef, signal: AbortSignal): Promise<PollAnswer>;
+  /** Writes the video to `path`. */
+  download(ref: EngineRef, path: string, signal: AbortSignal): Promise<DownloadAnswer>;
+  /** Lets the engine forget the job; nothing happens when that fails. */
+  remove(ref: EngineRef): Promise<void>;
+}
+
+/**
+ * The money of a job. `hold` sets the quote aside so that it outlives the process, and throws the
+ * refusal when there is not enough. `settle` and `refund` run inside the transaction that makes the
+ * job final, so that exactly one of them counts, once.
+ */
+export interface VideoMoney {
+  hold(job: VideoJob): Promise<void>;
+  settle(tx: Queryable, job: VideoJob): Promise<void>;
+  refund(tx: Queryable, job: VideoJob): Promise<void>;
+}
+
+/** Posts to a public address only; resolves to the status, rejects when there is no answer. */
+export type PostWebhook = (
+  url: string,
+  body: string,
+  headers: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+) => Promise<number>;

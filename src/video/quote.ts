@@ -1,0 +1,236 @@
+/**
+ * The price of a video, exact to the nano-USD: rates are integers, durations are milliseconds,
+ * pixels are counted, and one rounding, half up, comes last.
+ *
+ * Pure: what must be measured (the source of an upscale, the length of reference videos) is handed
+ * in. Requests were checked against the model before.
+ */
+import type {
+  VideoAspectRatio,
+  VideoModelSettings,
+  VideoPricing,
+  VideoRate,
+  VideoResolution,
+} from '../config/video-model-section.ts';
+import { assert, unreachable } from '../kernel/assert.ts';
+import { Fault } from '../kernel/faults.ts';
+import { type Nano, divideHalfUp, nano, usdToNano } from '../kernel/money.ts';
+
+/** What was measured of the video that an upscale starts from. */
+export interface SourceFacts {
+  readonly durationMs: number;
+  readonly height: number;
+  readonly framesPerSecond: number;
+}
+
+/** The fields of a quote or queue request that its price depends on. */
+export interface PricedRequest {
+  readonly duration?: string | undefined;
+  readonly aspect_ratio?: VideoAspectRatio | undefined;
+  readonly resolution?: VideoResolution | undefined;
+  readonly upscale_factor?: 1 | 2 | 4 | undefined;
+  readonly audio?: boolean | undefined;
+}
+
+export interface Measured {
+  /** For upscale models. */
+  readonly source?: SourceFacts | undefined;
+  /** All reference videos together, a whole number; `undefined` when there are none. */
+  readonly referenceMs?: number | undefined;
+}
+
+const MATCHING = new Set(['-1', 'auto', 'Auto']);
+/** service.md: the source clip of a matched duration. */
+const MIN_MATCHED_MS = 4_000;
+const MAX_MATCHED_MS = 30_000;
+const DEFAULT_FACTOR = 2;
+
+/** Pixels of the shorter side. */
+const SHORT_SIDES: Readonly<Record<Exclude<VideoResolution, '2x' | '4x'>, number>> = {
+  '256p': 256,
+  '360p': 360,
+  '480p': 480,
+  '540p': 540,
+  '580p': 580,
+  '720p': 720,
+  '768P': 768,
+  '1080p': 1_080,
+  true_1080p: 1_080,
+  '1440p': 1_440,
+  '2K': 1_440,
+  '2160p': 2_160,
+  '4k': 2_160,
+};
+
+export interface FrameSize {
+  readonly width: number;
+  readonly height: number;
+}
+
+function sizeOf(resolution: VideoResolution, ratio: string): FrameSize | undefined {
+  const [across = 0, along = 0] = ratio.split(':').map(Number);
+  if (resolution === '2x' || resolution === '4x' || !(across > 0 && along > 0)) return undefined;
+  const short = SHORT_SIDES[resolution];
+  // The longer side to the nearest even number: encoders take no other.
+  const even = (pixels: number): number => Math.round(pixels / 2) * 2;
+  if (across >= along) return { width: even((short * across) / along), height: short };
+  return { width: short, height: even((short * along) / across) };
+}
+
+/**
+ * The frame of a result. A shape that follows the source (`adaptive`, `auto`), or none, counts as
+ * the largest frame of the model, since the true one is not known before. `undefined` for models
+ * that have no frame sizes.
+ */
+export function frameSize(
+  model: VideoModelSettings,
+  request: PricedRequest,
+): FrameSize | undefined {
+  const resolution = request.resolution ?? model.defaultResolution ?? model.resolutions[0];
+  if (resolution === undefined) return undefined;
+  const fixed = sizeOf(resolution, request.aspect_ratio ?? '');
+  if (fixed !== undefined) return fixed;
+  const ratios = model.aspectRatios.length > 0 ? model.aspectRatios : ['16:9'];
+  const sizes = ratios
+    .map((ratio) => sizeOf(resolution, ratio))
+    .filter((size) => size !== undefined);
+  const area = (size: FrameSize): number => size.width * size.height;
+  return sizes.sort((a, b) => area(b) - area(a))[0] ?? sizeOf(resolution, '16:9');
+}
+
+function badField(field: string, message: string): Fault {
+  const details = { _errors: [], [field]: { _errors: [message] } };
+  return new Fault('INVALID_REQUEST', {
+    message: `${field}: ${message}`,
+    details,
+    canRetry: false,
+  });
+}
+
+/** What a quote request itself says about length, for `quoteVideo`. */
+export function statedReference(totalSeconds: number | undefined): Pick<Measured, 'referenceMs'> {
+  return { referenceMs: totalSeconds === undefined ? undefined : Math.round(totalSeconds * 1_000) };
+}
+
+/** Milliseconds of the result. Faults: 400 when a matched length has no source, or a wrong one. */
+export function outputMs(request: PricedRequest, measured: Measured): number {
+  const { duration = '' } = request;
+  const seconds = /^(\d+)s$/.exec(duration)?.[1];
+  if (seconds !== undefined) return Number(seconds) * 1_000;
+  assert(MATCHING.has(duration) || duration === '1 gen', 'a checked duration');
+  if (duration === '1 gen') return 0;
+  const sourceMs = measured.referenceMs;
+  if (sourceMs === undefined) {
+    const message = `${duration} needs the length of the source: reference_video_total_duration, or reference_video_urls when queueing`;
+    throw badField('duration', message);
+  }
+  if (sourceMs < MIN_MATCHED_MS || sourceMs > MAX_MATCHED_MS) {
+    throw badField('duration', `${duration} needs a source of 4 to 30 seconds`);
+  }
+  return sourceMs;
+}
+
+function rateNano(rate: VideoRate, hasSound: boolean): bigint {
+  if (typeof rate === 'string') return usdToNano(rate);
+  return usdToNano(hasSound ? rate.sound : rate.silent);
+}
+
+function pixelsOf(model: VideoModelSettings, request: PricedRequest): bigint {
+  const size = frameSize(model, request);
+  assert(size !== undefined, 'a model priced by pixels has resolutions');
+  return BigInt(size.width) * BigInt(size.height);
+}
+
+/** Rate (nano-USD) × amount ÷ unit, rounded once. */
+function priceOf(rate: bigint, amount: bigint, unit: bigint): Nano {
+  return nano(divideHalfUp(rate * amount, unit));
+}
+
+const MS_PER_SECOND = 1_000n;
+const PIXELS_PER_MEGAPIXEL = 1_000_000n;
+const TOKENS_PER_RATE = 1_000_000n;
+
+/** The price of one request. Faults: 400 for a wrong matched length, 422 for a wrong source. */
+export function quoteVideo(
+  model: VideoModelSettings,
+  request: PricedRequest,
+  measured: Measured = {},
+): Nano {
+  const { pricing } = model;
+  const hasSound = (request.audio ?? true) && model.audio;
+  const hasReference = measured.referenceMs !== undefined;
+  const paidMs = (): bigint => BigInt(outputMs(request, measured) + (measured.referenceMs ?? 0));
+  switch (pricing.kind) {
+    case 'upscale':
+      return upscalePrice(pricing, request, measured.source);
+    case 'generation':
+      return priceOf(rateNano(pricing.perGeneration, hasSound), 1n, 1n);
+    case 'second': {
+      const rate = (hasReference ? pricing.perSecondWithReference : undefined) ?? pricing.perSecond;
+      return priceOf(rateNano(rate, hasSound), paidMs(), MS_PER_SECOND);
+    }
+    case 'duration-resolution': {
+      const rate = resolutionRate(pricing, model, request, hasReference);
+      return priceOf(rateNano(rate, hasSound), paidMs(), MS_PER_SECOND);
+    }
+    case 'megapixel': {
+      const rate =
+        (hasReference ? pricing.perMegapixelSecondWithReference : undefined) ??
+        pricing.perMegapixelSecond;
+      const amount = pixelsOf(model, request) * paidMs();
+      return priceOf(rateNano(rate, hasSound), amount, PIXELS_PER_MEGAPIXEL * MS_PER_SECOND);
+    }
+    case 'tokens': {
+      const rate =
+        (hasReference ? pricing.perMillionTokensWithReference : undefined) ??
+        pricing.perMillionTokens;
+      const amount = pixelsOf(model, request) * BigInt(pricing.framesPerSecond) * paidMs();
+      const unit = BigInt(pricing.pixelsPerToken) * TOKENS_PER_RATE * MS_PER_SECOND;
+      return priceOf(rateNano(rate, hasSound), amount, unit);
+    }
+    default:
+      return unreachable(pricing);
+  }
+}
+
+function resolutionRate(
+  pricing: VideoPricing & { kind: 'duration-resolution' },
+  model: VideoModelSettings,
+  request: PricedRequest,
+  hasReference: boolean,
+): VideoRate {
+  const resolution = request.resolution ?? model.defaultResolution ?? model.resolutions[0];
+  assert(resolution !== undefined, 'a model priced by resolution has resolutions');
+  const tier = hasReference ? pricing.ratesWithReference?.[resolution] : undefined;
+  const rate = tier ?? pricing.rates[resolution];
+  assert(rate !== undefined, 'every resolution on offer has a rate');
+  return rate;
+}
+
+function upscalePrice(
+  pricing: VideoPricing & { kind: 'upscale' },
+  request: PricedRequest,
+  source: SourceFacts | undefined,
+): Nano {
+  assert(source !== undefined, 'an upscale is priced by its source');
+  const most = pricing.maxSourceSeconds;
+  if (source.durationMs > most * 1_000) {
+    throw new Fault('VIDEO_DURATION_TOO_LONG', {
+      message: `The video has ${Math.ceil(source.durationMs / 1_000)} seconds: send at most ${most}`,
+      canRetry: false,
+    });
+  }
+  const height = source.height * (request.upscale_factor ?? DEFAULT_FACTOR);
+  const tiers = pricing.tiers.toSorted((a, b) => a.maxHeight - b.maxHeight);
+  const tier = tiers.find(({ maxHeight }) => height <= maxHeight);
+  if (tier === undefined) {
+    const largest = tiers.at(-1)?.maxHeight ?? 0;
+    throw badField(
+      'upscale_factor',
+      `The result would be ${height} pixels high: choose a factor that gives at most ${largest}`,
+    );
+  }
+  const speed = source.framesPerSecond > pricing.fastAbove ? BigInt(pricing.fastFactor) : 1n;
+  const amount = BigInt(Math.round(source.durationMs)) * speed;
+  return priceOf(usdToNano(tier.perSecond), amount, MS_PER_SECOND);
+}

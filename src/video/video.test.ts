@@ -1,0 +1,366 @@
+import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
+import {
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { onEachStore } from '../../test/databases/stores.ts';
+import { Fault } from '../kernel/faults.ts';
+import { seededIds, systemIds } from '../kernel/ids.ts';
+import { silentLog } from '../kernel/log.ts';
+import { nano } from '../kernel/money.ts';
+import { TestClock } from '../kernel/test-clock.ts';
+import type { Store } from '../store/store.ts';
+import { TEST_MONEY_MIGRATIONS, TestEngines, TestMoney } from './test-engines.ts';
+import { type QueueJob, VIDEO_MIGRATIONS, Video, type VideoParts, percentile } from './video.ts';
+
+const folders: string[] = [];
+after(() => {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+});
+
+interface Fixture {
+  readonly store: Store;
+  readonly clock: TestClock;
+  readonly engines: TestEngines;
+  readonly money: TestMoney;
+  readonly video: Video;
+  readonly folder: string;
+  readonly posts: { url: string; body: string; headers: Readonly<Record<string, string>> }[];
+  /** Lets time go on in seconds until `claim` holds. */
+  readonly until: (claim: () => Promise<boolean> | boolean) => Promise<void>;
+  readonly another: (parts?: Partial<VideoParts>) => Video;
+}
+
+onEachStore('video jobs', (stores) => {
+  async function open(changed: Partial<VideoParts> = {}): Promise<Fixture> {
+    const store = await stores.open([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]);
+    const folder = mkdtempSync(join(tmpdir(), 'video-jobs-'));
+    folders.push(folder);
+    const clock = new TestClock();
+    const engines = new TestEngines();
+    const money = new TestMoney(store);
+    const posts: Fixture['posts'] = [];
+    const running: Video[] = [];
+    const another = (parts: Partial<VideoParts> = {}): Video => {
+      const made = new Video({
+        store,
+        engines,
+        money,
+        folder,
+        keepHours: 24,
+        maxJobHours: 2,
+        maxOpenJobs: 3,
+        webhooks: {
+          masterSecret: 'master',
+          post: async (url, body, headers) => {
+            posts.push({ url, body, headers });
+            return posts.length === 1 ? 500 : 204;
+          },
+        },
+        serviceName: 'svc',
+        expectedSeconds: () => 90,
+        clock,
+        ids: systemIds(),
+        log: silentLog,
+        ...changed,
+        ...parts,
+      });
+      running.push(made);
+      return made;
+    };
+    const until: Fixture['until'] = async (claim) => {
+      for (let turn = 0; turn < 2_000; turn += 1) {
+        if (await claim()) return;
+        clock.advance(500);
+        // Real I/O of the database and the disk needs real turns of the loop.
+        await new Promise((resolve) => setTimeout(resolve, 1));
+      }
+      assert.fail('it never came to be');
+    };
+    after(async () => {
+      for (const one of running) await one.stop();
+    });
+    return { store, clock, engines, money, folder, posts, until, another, video: another() };
+  }
+
+  const wish = (changed: Partial<QueueJob> = {}): QueueJob => ({
+    accountId: 'alice',
+    keyId: 'key-1',
+    modelId: 'wave',
+    quoteNano: nano(350_000_000n),
+    request: { prompt: 'a harbour' },
+    inputs: [],
+    withDownload: false,
+    ...changed,
+  });
+  const lookup = (queueId: string, accountId = 'alice') => ({ accountId, queueId });
+
+  test('a job is queued, told while it runs, done, charged once, fetched and deleted', async () => {
+    const { video, engines, money, until, clock, folder } = await open();
+    video.start();
+    writeFileSync(join(folder, 'given.png'), 'an image');
+    const inputs = [{ role: 'image_url', path: join(folder, 'given.png'), mimeType: 'image/png' }];
+    const { id, downloadToken } = await video.queue(wish({ inputs }));
+    assert.match(id, /^[0-9a-f-]{36}$/);
+    assert.equal(downloadToken, undefined);
+
+    await until(async () => {
+      const now = await video.retrieve(lookup(id));
+      return now.kind === 'processing' && now.fraction > 0;
+    });
+    const [order] = engines.orders;
+    assert.ok(order !== undefined);
+    assert.deepEqual(order.job.request, { prompt: 'a harbour' });
+    assert.equal(readFileSync(order.inputs[0]!.path, 'utf8'), 'an image');
+    clock.advance(10_000);
+    const processing = await video.retrieve(lookup(id));
+    assert.ok(processing.kind === 'processing');
+    assert.equal(processing.averageMs, 90_000);
+    assert.ok(processing.executionMs >= 10_000);
+    assert.equal(processing.remainingMs, processing.executionMs * 3);
+    assert.deepEqual(await money.moves(id), ['hold']);
+    await assert.rejects(video.complete(lookup(id)), { code: 'INVALID_REQUEST' });
+
+    engines.pollAnswer = { kind: 'done' };
+    await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
+    const done = await video.retrieve(lookup(id));
+    assert.ok(done.kind === 'media');
+    assert.equal(readFileSync(done.media.path, 'utf8'), 'the video');
+    assert.deepEqual([done.media.sizeBytes, done.media.mimeType], [9, 'video/mp4']);
+    assert.deepEqual(await money.moves(id), ['hold', 'settle']);
+    await until(() => engines.removed.includes('job-1'));
+    assert.deepEqual(readdirSync(join(folder, 'inputs')), []);
+
+    await video.complete(lookup(id));
+    assert.equal(existsSync(done.media.path), false);
+    assert.deepEqual((await video.list('alice', Number.MAX_SAFE_INTEGER, 1))[0]?.request, {});
+    await video.complete(lookup(id));
+    await assert.rejects(video.retrieve(lookup(id)), { code: 'MEDIA_NOT_FOUND' });
+    assert.deepEqual(await money.moves(id), ['hold', 'settle']);
+  });
+
+  test('a refused hold leaves nothing behind', async () => {
+    const { video, money, folder } = await open();
+    money.refuse = new Fault('INSUFFICIENT_BALANCE');
+    writeFileSync(join(folder, 'given.png'), 'an image');
+    const inputs = [{ role: 'image_url', path: join(folder, 'given.png'), mimeType: 'image/png' }];
+    await assert.rejects(video.queue(wish({ inputs })), { code: 'INSUFFICIENT_BALANCE' });
+    assert.deepEqual(await video.list('alice', Number.MAX_SAFE_INTEGER, 10), []);
+    assert.deepEqual(readdirSync(join(folder, 'inputs')), []);
+  });
+
+  test('a job that a dead process left while it held the money is given back', async () => {
+    const { video, money, clock, store, until } = await open();
+    money.refuse = new Error('the process died here');
+    await assert.rejects(video.queue(wish()), /died here/);
+    const [row] = await store.query<{ id: string }>('SELECT id FROM video_job');
+    clock.advance(11 * 60_000);
+    video.start();
+    await until(async () => (await money.moves(row!.id)).length > 0);
+    assert.deepEqual(await money.moves(row!.id), ['refund']);
+  });
+
+  test('an engine that refuses refunds once and tells why', async () => {
+    const { video, engines, money, until } = await open();
+    video.start();
+    engines.createAnswer = { kind: 'refused', message: 'No harbours, please', isPolicy: true };
+    const { id } = await video.queue(wish());
+    await until(async () => (await money.moves(id)).includes('refund'));
+    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+    await assert.rejects(video.retrieve(lookup(id)), (error: unknown) => {
+      assert.ok(error instanceof Fault);
+      assert.equal(error.status, 422);
+      const body = {
+        message: 'No harbours, please',
+        type: 'provider_content_policy',
+        credits_refunded: true,
+      };
+      assert.deepEqual(error.options.body, { error: body });
+      return true;
+    });
+    await video.complete(lookup(id));
+  });
+
+  test('an engine that fails half-way refunds once and answers 500', async () => {
+    const { video, engines, money, until } = await open();
+    video.start();
+    engines.pollAnswer = { kind: 'failed', message: 'Out of memory', isPolicy: false };
+    const { id } = await video.queue(wish());
+    await until(async () => (await money.moves(id)).includes('refund'));
+    await assert.rejects(video.retrieve(lookup(id)), {
+      code: 'INFERENCE_FAILED',
+      status: 500,
+      message: 'Out of memory',
+    });
+    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+  });
+
+  test('an engine that is busy is asked again, one that stays away refunds in the end', async () => {
+    const { video, engines, money, until, clock } = await open();
+    video.start();
+    engines.createAnswer = { kind: 'later', retryAfterMs: 20_000, reason: 'busy' };
+    const { id } = await video.queue(wish());
+    await until(() => engines.orders.length >= 2);
+    assert.equal((await video.retrieve(lookup(id))).kind, 'processing');
+    clock.advance(3 * 3_600_000);
+    await until(async () => (await money.moves(id)).includes('refund'));
+    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+  });
+
+  test('an engine that loses a job gets it again, three times at most', async () => {
+    const { video, engines, money, until } = await open();
+    video.start();
+    engines.pollAnswer = { kind: 'lost' };
+    const { id } = await video.queue(wish());
+    await until(async () => (await money.moves(id)).includes('refund'));
+    assert.equal(engines.orders.length, 3);
+    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+  });
+
+  test('of two workers one finishes a job; a dead one loses it to the other', async () => {
+    const { video, another, engines, money, until, clock } = await open();
+    const gate = Promise.withResolvers<void>();
+    engines.gate = gate.promise;
+    engines.pollAnswer = { kind: 'done' };
+    // The first worker hangs in its download; its renewals fail with the store that it is given.
+    const dead = another({ clock: new TestClock(clock.nowMs()) });
+    dead.start();
+    const { id } = await dead.queue(wish());
+    await until(async () => (await money.moves(id)).length === 1 && engines.orders.length === 1);
+    video.start();
+    engines.gate = Promise.resolve();
+    await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
+    gate.resolve();
+    await dead.stop();
+    assert.deepEqual(await money.moves(id), ['hold', 'settle']);
+    const media = await video.retrieve(lookup(id));
+    assert.ok(media.kind === 'media' && readFileSync(media.media.path, 'utf8') === 'the video');
+  });
+
+  test('a settle that fails leaves the job where it was, and the next try charges once', async () => {
+    const { video, engines, money, until } = await open();
+    video.start();
+    engines.pollAnswer = { kind: 'done' };
+    const settle = money.settle.bind(money);
+    let failures = 2;
+    money.settle = async (tx, job) => {
+      await settle(tx, job);
+      failures -= 1;
+      if (failures >= 0) throw new Error('the ledger is away');
+    };
+    const { id } = await video.queue(wish());
+    await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
+    assert.deepEqual(await money.moves(id), ['hold', 'settle']);
+    assert.equal(failures, -1);
+  });
+
+  test("somebody else's job is not found, nor one of another model", async () => {
+    const { video } = await open();
+    const { id } = await video.queue(wish());
+    const missing = { code: 'MEDIA_NOT_FOUND' };
+    await assert.rejects(video.retrieve(lookup(id, 'mallory')), missing);
+    await assert.rejects(video.complete(lookup(id, 'mallory')), missing);
+    await assert.rejects(video.retrieve({ ...lookup(id), modelId: 'other' }), missing);
+    await assert.rejects(video.retrieve(lookup('nothing')), missing);
+    assert.deepEqual(await video.list('mallory', Number.MAX_SAFE_INTEGER, 10), []);
+    const [mine] = await video.list('alice', Number.MAX_SAFE_INTEGER, 10);
+    assert.deepEqual([mine?.id, mine?.state, mine?.quoteNano], [id, 'queued', 350_000_000n]);
+  });
+
+  test('open jobs of one caller are bounded', async () => {
+    const { video } = await open();
+    for (let i = 0; i < 3; i += 1) await video.queue(wish());
+    await assert.rejects(video.queue(wish()), { code: 'RATE_LIMIT_EXCEEDED' });
+    await video.queue(wish({ accountId: 'bob' }));
+  });
+
+  test('a download token opens the media for 24 hours, and a revoked one is gone', async () => {
+    const { video, engines, until, clock } = await open({ keepHours: 100 });
+    video.start();
+    engines.pollAnswer = { kind: 'done' };
+    const first = await video.queue(wish({ withDownload: true }));
+    const token = first.downloadToken!;
+    assert.match(token, /^[A-Za-z0-9_-]{43}$/);
+    const second = await video.queue(wish({ withDownload: true }));
+    await until(async () => (await video.retrieve(lookup(first.id))).kind === 'download');
+    await until(async () => (await video.retrieve(lookup(second.id))).kind === 'download');
+    const media = await video.openDownload(token);
+    assert.equal(readFileSync(media.path, 'utf8'), 'the video');
+    await assert.rejects(video.openDownload(`${token}x`), { code: 'MEDIA_NOT_FOUND' });
+    await video.revokeDownload(second.downloadToken!);
+    await assert.rejects(video.openDownload(second.downloadToken!), { code: 'MEDIA_NOT_FOUND' });
+    await assert.rejects(video.revokeDownload(second.downloadToken!), { code: 'MEDIA_NOT_FOUND' });
+    clock.advance(24 * 3_600_000 + 120_000);
+    await assert.rejects(video.openDownload(token), { code: 'MEDIA_NOT_FOUND' });
+  });
+
+  test('media expires, and files that nobody claims go', async () => {
+    const { video, engines, until, clock, folder } = await open({ keepHours: 1 });
+    video.start();
+    engines.pollAnswer = { kind: 'done' };
+    const { id } = await video.queue(wish());
+    await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
+    const orphan = join(folder, 'results', 'f00d');
+    const fresh = join(folder, 'results', 'cafe');
+    for (const path of [orphan, fresh]) writeFileSync(path, 'x');
+    const hour = 3_600_000;
+    const soonSeconds = (clock.nowMs() + 4 * hour) / 1_000;
+    utimesSync(orphan, soonSeconds - 3 * 3_600, soonSeconds - 3 * 3_600);
+    utimesSync(fresh, soonSeconds, soonSeconds);
+    clock.advance(3 * hour);
+    await until(() => readdirSync(join(folder, 'results')).length === 1);
+    assert.deepEqual(readdirSync(join(folder, 'results')), ['cafe']);
+    await assert.rejects(video.retrieve(lookup(id)), { code: 'MEDIA_NOT_FOUND' });
+  });
+
+  test('a webhook is signed with the secret of its account and repeated until it is taken', async () => {
+    const { video, engines, until, posts } = await open();
+    video.start();
+    engines.pollAnswer = { kind: 'done' };
+    const webhookUrl = 'https://caller.example/hook';
+    const { id, webhookSecret } = await video.queue(wish({ webhookUrl }));
+    await until(() => posts.length === 2);
+    const { url, body, headers } = posts[1]!;
+    assert.equal(url, webhookUrl);
+    const told = JSON.parse(body);
+    assert.deepEqual(
+      [told.event, told.queue_id, told.status],
+      ['video.completed', id, 'COMPLETED'],
+    );
+    const [, seconds, mac] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(headers['x-svc-signature']!)!;
+    assert.equal(
+      mac,
+      createHmac('sha256', webhookSecret!).update(`${seconds}.${body}`).digest('hex'),
+    );
+    const other = await video.queue(wish({ accountId: 'bob', webhookUrl }));
+    assert.notEqual(other.webhookSecret, webhookSecret);
+  });
+
+  test('the average execution time is the P80 of the model', async () => {
+    const { video, engines, until, store } = await open({ ids: seededIds(7) });
+    video.start();
+    engines.pollAnswer = { kind: 'done' };
+    const { id } = await video.queue(wish());
+    await until(
+      async () => (await video.list('alice', Number.MAX_SAFE_INTEGER, 1))[0]?.state === 'completed',
+    );
+    await store.query('UPDATE video_job SET execution_ms = 145000 WHERE id = $1', [id]);
+    const done = await video.retrieve(lookup(id));
+    assert.equal(done.averageMs, 145_000);
+  });
+});
+
+test('percentile() takes the nearest rank', () => {
+  assert.equal(percentile([], 0.8), undefined);
+  assert.equal(percentile([5], 0.8), 5);
+  assert.equal(percentile([9, 1, 8, 2, 7, 3, 6, 4, 5, 10], 0.8), 8);
+});

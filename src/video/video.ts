@@ -1,0 +1,331 @@
+/**
+ * The door of video generation: quotes, jobs that survive a restart, and their media.
+ *
+ * A job belongs to the account that queued it; every lookup names the account, and somebody else's
+ * job is not found. Money moves only inside the steps that make a job final (`worker.ts`).
+ */
+import { type Clock, HOUR_MS, MINUTE_MS } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import { type Ids, sha256Hex } from '../kernel/ids.ts';
+import type { Log } from '../kernel/log.ts';
+import type { Nano } from '../kernel/money.ts';
+import type { Store } from '../store/store.ts';
+import { JobTable } from './job-table.ts';
+import { type VideoJob, failureFault } from './job.ts';
+import { type GivenInput, MediaStore } from './media-store.ts';
+import type { PostWebhook, VideoEngines, VideoMoney } from './ports.ts';
+import { Webhooks, webhookSecretOf } from './webhooks.ts';
+import { Worker } from './worker.ts';
+
+export { VIDEO_MIGRATIONS } from './migrations.ts';
+export type { JobFailure, JobState, VideoJob } from './job.ts';
+export type { GivenInput } from './media-store.ts';
+export {
+  checkQueue,
+  checkQuote,
+  checkReferenceLength,
+  engineRequest,
+  videoConstraints,
+} from './model-checks.ts';
+export type {
+  CreateAnswer,
+  DownloadAnswer,
+  EngineOrder,
+  EngineRef,
+  PollAnswer,
+  PostWebhook,
+  VideoEngines,
+  VideoMoney,
+} from './ports.ts';
+export {
+  type Measured,
+  type SourceFacts,
+  frameSize,
+  outputMs,
+  quoteVideo,
+  statedReference,
+} from './quote.ts';
+export {
+  VideoCompleteRequest,
+  VideoQueueRequest,
+  VideoQuoteRequest,
+  VideoRetrieveRequest,
+  mediaUrlsOf,
+} from './video-requests.ts';
+export { webhookSignature } from './webhooks.ts';
+
+export interface VideoParts {
+  readonly store: Store;
+  readonly engines: VideoEngines;
+  readonly money: VideoMoney;
+  /** Where media lies; several processes share the work only when they share this folder. */
+  readonly folder: string;
+  readonly keepHours: number;
+  readonly maxJobHours: number;
+  readonly maxOpenJobs: number;
+  /** `undefined` sends no webhooks. */
+  readonly webhooks: { readonly masterSecret: string; readonly post: PostWebhook } | undefined;
+  /** The service's word in header names, for example `svc`. */
+  readonly serviceName: string;
+  /** `expectedSeconds` of a model, told until there is experience. */
+  readonly expectedSeconds: (modelId: string) => number;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+export interface QueueJob {
+  readonly accountId: string;
+  /** Empty for a wallet. */
+  readonly keyId: string;
+  readonly modelId: string;
+  readonly quoteNano: Nano;
+  /** The request for the engine, without media. */
+  readonly request: Readonly<Record<string, unknown>>;
+  /** Media files; they are moved away from where they lie. */
+  readonly inputs: readonly GivenInput[];
+  readonly webhookUrl?: string | undefined;
+  /** Results are fetched with a secret token. */
+  readonly withDownload: boolean;
+}
+
+export interface QueuedJob {
+  readonly id: string;
+  /** 256 random bits for the download address, shown this once. */
+  readonly downloadToken: string | undefined;
+  /** With which webhooks of this account are signed. */
+  readonly webhookSecret: string | undefined;
+}
+
+interface Times {
+  /** P80 of the model's last jobs. */
+  readonly averageMs: number;
+  readonly executionMs: number;
+}
+
+export interface MediaFile {
+  readonly path: string;
+  readonly sizeBytes: number;
+  readonly mimeType: string;
+}
+
+export type Retrieval =
+  | ({
+      readonly kind: 'processing';
+      /** From 0 to 1. */
+      readonly fraction: number;
+      readonly remainingMs: number;
+    } & Times)
+  /** The bytes are the answer. */
+  | ({ readonly kind: 'media'; readonly media: MediaFile } & Times)
+  /** The caller has a download address. */
+  | ({ readonly kind: 'download' } & Times);
+
+export interface Lookup {
+  readonly accountId: string;
+  readonly queueId: string;
+  /** Resolved model id; `undefined` accepts any. */
+  readonly modelId?: string | undefined;
+}
+
+const PERCENTILE = 0.8;
+const EXPERIENCE_JOBS = 200;
+const EXPERIENCE_MS = MINUTE_MS;
+const MAX_MODELS_REMEMBERED = 1_000;
+const DOWNLOAD_HOURS = 24;
+const TOKEN_BYTES = 32;
+/** Below this the pace says nothing about the rest. */
+const TELLING_FRACTION = 0.05;
+
+export class Video {
+  readonly #parts: VideoParts;
+  readonly #table: JobTable;
+  readonly #files: MediaStore;
+  readonly #worker: Worker;
+  readonly #experience = new Map<string, { averageMs: number; untilMs: number }>();
+
+  constructor(parts: VideoParts) {
+    const { store, clock, log, webhooks, serviceName } = parts;
+    this.#parts = parts;
+    this.#table = new JobTable(store);
+    this.#files = new MediaStore(parts.folder);
+    const table = this.#table;
+    this.#worker = new Worker({
+      store,
+      table,
+      files: this.#files,
+      engines: parts.engines,
+      money: parts.money,
+      webhooks: webhooks && new Webhooks({ table, serviceName, clock, log, ...webhooks }),
+      owner: parts.ids.uuid(),
+      keepMs: parts.keepHours * HOUR_MS,
+      maxJobMs: parts.maxJobHours * HOUR_MS,
+      clock,
+      log,
+    });
+  }
+
+  /** Starts working on jobs, also on those that other processes left. */
+  start(): void {
+    this.#worker.start();
+  }
+
+  /** Lets go of all jobs; others or the next start go on with them. */
+  async stop(): Promise<void> {
+    await this.#worker.stop();
+  }
+
+  /** Holds the quote and queues the job. Faults: 402 of `money.hold`, 429 for too many open jobs. */
+  async queue(wish: QueueJob): Promise<QueuedJob> {
+    const { ids, clock, money, maxOpenJobs, webhooks } = this.#parts;
+    if ((await this.#table.countOpen(wish.accountId)) >= maxOpenJobs) {
+      const message = `At most ${maxOpenJobs} videos of one caller wait or run at once`;
+      throw new Fault('RATE_LIMIT_EXCEEDED', { message, retryAfterSeconds: 30 });
+    }
+    const id = ids.uuid();
+    const token = wish.withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
+    const inputs = await this.#files.adopt(id, wish.inputs);
+    await this.#table.insert({
+      id,
+      accountId: wish.accountId,
+      keyId: wish.keyId,
+      modelId: wish.modelId,
+      quoteNano: wish.quoteNano,
+      request: wish.request,
+      inputs,
+      createdMs: clock.nowMs(),
+      downloadHash: token === undefined ? null : sha256Hex(token),
+      webhookUrl: webhooks === undefined ? '' : (wish.webhookUrl ?? ''),
+    });
+    await this.#admit(id, money);
+    this.#worker.nudge();
+    const isTold = webhooks !== undefined && wish.webhookUrl !== undefined;
+    return {
+      id,
+      downloadToken: token,
+      webhookSecret: isTold ? webhookSecretOf(webhooks.masterSecret, wish.accountId) : undefined,
+    };
+  }
+
+  async #admit(id: string, money: VideoMoney): Promise<void> {
+    const job = await this.#table.find(id);
+    if (job === undefined) throw new Error('A video job is gone right after its insert');
+    try {
+      await money.hold(job);
+    } catch (error) {
+      // A refusal held nothing. Anything else may have: the sweep gives it back.
+      if (error instanceof Fault && error.status < 500) {
+        await this.#table.withdraw(id);
+        await this.#files.removeInputs(id);
+      }
+      throw error;
+    }
+    if (!(await this.#table.admit(id, this.#parts.clock.nowMs()))) {
+      throw new Fault('SERVICE_UNAVAILABLE', { retryAfterSeconds: 5 });
+    }
+  }
+
+  /**
+   * What a caller gets for its job now. Faults: MEDIA_NOT_FOUND for an unknown, foreign, deleted or
+   * expired one; the failure of a failed one (422, 500, 503).
+   */
+  async retrieve(lookup: Lookup): Promise<Retrieval> {
+    const job = await this.#find(lookup);
+    if (job.failure !== null) throw failureFault(job.failure);
+    const averageMs = await this.#averageMs(job.modelId);
+    if (job.state !== 'completed') return this.#processing(job, averageMs);
+    const times = { averageMs, executionMs: job.executionMs };
+    const media = this.#mediaOf(job);
+    return job.hasDownload ? { kind: 'download', ...times } : { kind: 'media', media, ...times };
+  }
+
+  /**
+   * Removes the media of a finished job; again is fine. Faults: MEDIA_NOT_FOUND for an unknown or
+   * foreign job, INVALID_REQUEST while it is being made.
+   */
+  async complete(lookup: Lookup): Promise<void> {
+    const job = await this.#find(lookup);
+    if (job.state !== 'completed' && job.state !== 'failed') {
+      const message = 'The video is still being made: retrieve it first';
+      throw new Fault('INVALID_REQUEST', { message });
+    }
+    await this.removeMedia(job.id);
+  }
+
+  /** Deletes the media of a job, after `delete_media_on_completion` was served. */
+  async removeMedia(id: string): Promise<void> {
+    if (await this.#table.mediaGone(id)) await this.#files.removeResult(id);
+  }
+
+  /** A caller's jobs, newest first, created before `beforeMs`. */
+  async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
+    return await this.#table.list(accountId, beforeMs, limit);
+  }
+
+  /** The media behind a download token. Faults: MEDIA_NOT_FOUND when revoked, expired or not ready. */
+  async openDownload(token: string): Promise<MediaFile> {
+    const job = await this.#table.findByDownload(sha256Hex(token));
+    const untilMs = (job?.finishedMs ?? 0) + DOWNLOAD_HOURS * HOUR_MS;
+    if (job?.state !== 'completed' || this.#parts.clock.nowMs() > untilMs) {
+      throw new Fault('MEDIA_NOT_FOUND');
+    }
+    return this.#mediaOf(job);
+  }
+
+  /** Ends a download token and deletes its media. Faults: MEDIA_NOT_FOUND for an unknown one. */
+  async revokeDownload(token: string): Promise<void> {
+    const job = await this.#table.findByDownload(sha256Hex(token));
+    if (job === undefined) throw new Fault('MEDIA_NOT_FOUND');
+    await this.#table.revokeDownload(job.id);
+    await this.removeMedia(job.id);
+  }
+
+  async #find({ accountId, queueId, modelId }: Lookup): Promise<VideoJob> {
+    const job = await this.#table.find(queueId);
+    const isTheirs = job?.accountId === accountId && job.state !== 'admitting';
+    if (!isTheirs || (modelId !== undefined && modelId !== job.modelId)) {
+      throw new Fault('MEDIA_NOT_FOUND', { message: 'There is no such video of yours' });
+    }
+    return job;
+  }
+
+  #mediaOf(job: VideoJob): MediaFile {
+    if (!job.hasMedia || this.#parts.clock.nowMs() >= job.mediaUntilMs) {
+      throw new Fault('MEDIA_NOT_FOUND', { message: 'The video was deleted or has expired' });
+    }
+    return {
+      path: this.#files.resultPath(job.id),
+      sizeBytes: job.mediaBytes,
+      mimeType: job.mediaType,
+    };
+  }
+
+  #processing(job: VideoJob, averageMs: number): Retrieval {
+    const sinceMs = job.startedMs === 0 ? job.createdMs : job.startedMs;
+    const executionMs = Math.max(0, this.#parts.clock.nowMs() - sinceMs);
+    const { fraction } = job;
+    const byPace = (executionMs * (1 - fraction)) / fraction;
+    const remainingMs = Math.round(
+      fraction >= TELLING_FRACTION ? byPace : Math.max(0, averageMs - executionMs),
+    );
+    return { kind: 'processing', averageMs, executionMs, fraction, remainingMs };
+  }
+
+  /** The time within which four of five jobs of the model were done. */
+  async #averageMs(modelId: string): Promise<number> {
+    const nowMs = this.#parts.clock.monotonicMs();
+    const known = this.#experience.get(modelId);
+    if (known !== undefined && nowMs < known.untilMs) return known.averageMs;
+    const times = await this.#table.executionTimes(modelId, EXPERIENCE_JOBS);
+    const averageMs = percentile(times, PERCENTILE) ?? this.#parts.expectedSeconds(modelId) * 1_000;
+    if (this.#experience.size >= MAX_MODELS_REMEMBERED) this.#experience.clear();
+    this.#experience.set(modelId, { averageMs, untilMs: nowMs + EXPERIENCE_MS });
+    return averageMs;
+  }
+}
+
+/** The value below which `share` of the values lie (nearest rank); `undefined` for none. */
+export function percentile(values: readonly number[], share: number): number | undefined {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)];
+}

@@ -1,0 +1,112 @@
+/**
+ * Tells callers that a job has ended: a signed POST to the address that they gave, repeated with
+ * growing pauses until it is taken or given up.
+ *
+ * The signature is HMAC-SHA256 over `<unix seconds>.<body>` with a secret of the caller's own,
+ * derived from the operator's; it is told to the caller when a job with a webhook is queued.
+ */
+import { createHmac } from 'node:crypto';
+import { type Clock, MINUTE_MS, SECOND_MS, isoTime } from '../kernel/clock.ts';
+import { type Log, reasonOf } from '../kernel/log.ts';
+import type { JobTable } from './job-table.ts';
+import type { VideoJob } from './job.ts';
+import type { PostWebhook } from './ports.ts';
+
+const MAX_ATTEMPTS = 6;
+const FIRST_PAUSE_MS = 10 * SECOND_MS;
+const PAUSE_FACTOR = 6;
+const TIMEOUT_MS = 10 * SECOND_MS;
+/** A crash in the middle of a call repeats it after this time. */
+const RETAKE_MS = 2 * MINUTE_MS;
+const BATCH = 8;
+
+/** The signing secret of one account. */
+export function webhookSecretOf(masterSecret: string, accountId: string): string {
+  return createHmac('sha256', masterSecret).update(`webhook:${accountId}`).digest('hex');
+}
+
+/** The value of the signature header: `t=<unix seconds>,v1=<hex>`. */
+export function webhookSignature(secret: string, unixSeconds: number, body: string): string {
+  const mac = createHmac('sha256', secret).update(`${unixSeconds}.${body}`).digest('hex');
+  return `t=${unixSeconds},v1=${mac}`;
+}
+
+/** What a webhook says. */
+export function webhookBody(job: VideoJob): string {
+  const isDone = job.state === 'completed';
+  return JSON.stringify({
+    event: isDone ? 'video.completed' : 'video.failed',
+    queue_id: job.id,
+    model: job.modelId,
+    status: isDone ? 'COMPLETED' : 'FAILED',
+    created_at: isoTime(job.createdMs),
+    finished_at: isoTime(job.finishedMs),
+    execution_duration: job.executionMs,
+    ...(job.failure !== null && { error: job.failure.message, credits_refunded: true }),
+  });
+}
+
+export interface WebhookParts {
+  readonly table: JobTable;
+  readonly post: PostWebhook;
+  readonly masterSecret: string;
+  /** The service's word in header names. */
+  readonly serviceName: string;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export class Webhooks {
+  readonly #parts: WebhookParts;
+
+  constructor(parts: WebhookParts) {
+    this.#parts = parts;
+  }
+
+  /** Sends what is due. */
+  async send(signal: AbortSignal): Promise<void> {
+    const { table, clock } = this.#parts;
+    const jobs = await table.claimWebhooks(clock.nowMs(), RETAKE_MS, BATCH);
+    await Promise.all(jobs.map((job) => this.#sendOne(job, signal)));
+  }
+
+  async #sendOne(job: VideoJob, signal: AbortSignal): Promise<void> {
+    const { table, clock, log } = this.#parts;
+    const isTaken = await this.#post(job, signal).catch((error: unknown) => {
+      // No answer counts like a refusal: it is tried again.
+      log.debug({ job: job.id, reason: reasonOf(error) }, 'A webhook got no answer');
+      return false;
+    });
+    if (isTaken || job.webhookAttempts >= MAX_ATTEMPTS) {
+      if (!isTaken) log.info({ job: job.id }, 'A webhook was given up');
+      return await table.webhookDue(job.id, 0);
+    }
+    const pauseMs = FIRST_PAUSE_MS * PAUSE_FACTOR ** (job.webhookAttempts - 1);
+    await table.webhookDue(job.id, clock.nowMs() + pauseMs);
+  }
+
+  async #post(job: VideoJob, signal: AbortSignal): Promise<boolean> {
+    const { post, masterSecret, serviceName, clock } = this.#parts;
+    const body = webhookBody(job);
+    const secret = webhookSecretOf(masterSecret, job.accountId);
+    const signature = webhookSignature(secret, Math.floor(clock.nowMs() / SECOND_MS), body);
+    const headers = {
+      'content-type': 'application/json',
+      [`x-${serviceName}-signature`]: signature,
+      [`x-${serviceName}-event-id`]: job.id,
+    };
+    const aborter = new AbortController();
+    const cancel = clock.after(TIMEOUT_MS, () => aborter.abort());
+    try {
+      const status = await post(
+        job.webhookUrl,
+        body,
+        headers,
+        AbortSignal.any([signal, aborter.signal]),
+      );
+      return status >= 200 && status < 300;
+    } finally {
+      cancel();
+    }
+  }
+}

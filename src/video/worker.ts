@@ -1,0 +1,338 @@
+/**
+ * Moves jobs through their states. Any number of processes may run a worker on the same table: a
+ * job is taken by a lease, a lease that is not renewed falls to the next worker, and each step is a
+ * conditional update, so that a job whose owner died goes on where it was and ends once.
+ */
+import { type Clock, DAY_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
+import { type Log, reasonOf } from '../kernel/log.ts';
+import type { Store } from '../store/store.ts';
+import type { JobTable, Lease } from './job-table.ts';
+import type { JobFailure, VideoJob } from './job.ts';
+import type { MediaStore } from './media-store.ts';
+import type { EngineRef, VideoEngines, VideoMoney } from './ports.ts';
+import type { Webhooks } from './webhooks.ts';
+
+const TICK_MS = SECOND_MS;
+const LEASE_MS = 30 * SECOND_MS;
+const RENEW_MS = 10 * SECOND_MS;
+const POLL_MS = 2 * SECOND_MS;
+const LATER_MS = 5 * SECOND_MS;
+const MAX_LATER_MS = MINUTE_MS;
+/** Jobs that one process moves at once; most of their time they wait for an engine. */
+const MAX_RUNNING = 16;
+/** An engine that loses a job gets it again this often. */
+const MAX_ATTEMPTS = 3;
+const SWEEP_MS = MINUTE_MS;
+/** Money is held in a second; a job that is still admitting after this was left by a dead process. */
+const ABANDONED_MS = 10 * MINUTE_MS;
+const SWEEP_BATCH = 100;
+/** Jobs are listed this long after they ended. */
+const REMEMBERED_MS = 30 * DAY_MS;
+
+export interface WorkerParts {
+  readonly store: Store;
+  readonly table: JobTable;
+  readonly files: MediaStore;
+  readonly engines: VideoEngines;
+  readonly money: VideoMoney;
+  readonly webhooks: Webhooks | undefined;
+  /** Unique among all processes. */
+  readonly owner: string;
+  readonly keepMs: number;
+  readonly maxJobMs: number;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+const TOO_LONG: JobFailure = {
+  code: 'INFERENCE_FAILED',
+  message: 'The video was not made in time; nothing was charged',
+  isPolicy: false,
+};
+const LOST: JobFailure = {
+  code: 'INFERENCE_FAILED',
+  message: 'The engine lost the video; nothing was charged',
+  isPolicy: false,
+};
+const ABANDONED: JobFailure = {
+  code: 'SERVICE_UNAVAILABLE',
+  message: 'The server stopped while it took the job; nothing was charged',
+  isPolicy: false,
+};
+
+export class Worker {
+  readonly #parts: WorkerParts;
+  readonly #aborter = new AbortController();
+  readonly #running = new Map<string, Promise<void>>();
+  #ticking: Promise<void> | undefined;
+  #again = false;
+  #stops: (() => void)[] = [];
+
+  constructor(parts: WorkerParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    const { clock } = this.#parts;
+    this.#stops = [
+      clock.every(TICK_MS, () => this.nudge()),
+      clock.every(SWEEP_MS, () => void this.sweep()),
+    ];
+    void this.sweep();
+    this.nudge();
+  }
+
+  /** Stops taking jobs, lets go of those in hand, and waits for their steps to end. */
+  async stop(): Promise<void> {
+    for (const stop of this.#stops) stop();
+    this.#aborter.abort();
+    await this.#ticking;
+    await Promise.all(this.#running.values());
+  }
+
+  /** Looks for work soon: a job was queued. A worker that is not started leaves it to others. */
+  nudge(): void {
+    if (this.#stops.length === 0 || this.#aborter.signal.aborted) return;
+    if (this.#ticking !== undefined) {
+      this.#again = true;
+      return;
+    }
+    this.#ticking = this.#tick()
+      .catch((error: unknown) => {
+        // The next tick tries again; the jobs are in the table.
+        this.#parts.log.warn({ reason: reasonOf(error) }, 'Video jobs could not be read');
+      })
+      .finally(() => {
+        this.#ticking = undefined;
+        if (this.#again) {
+          this.#again = false;
+          this.nudge();
+        }
+      });
+  }
+
+  async #tick(): Promise<void> {
+    const { table, clock, owner, webhooks } = this.#parts;
+    const room = MAX_RUNNING - this.#running.size;
+    if (room > 0) {
+      const jobs = await table.claim(owner, clock.nowMs(), LEASE_MS, room);
+      for (const job of jobs) this.#take(job);
+    }
+    await webhooks?.send(this.#aborter.signal);
+  }
+
+  #take(job: VideoJob): void {
+    const { clock, table, owner, log } = this.#parts;
+    const lease: Lease = { jobId: job.id, owner };
+    const renew = (): void => {
+      table.renew(lease, clock.nowMs() + LEASE_MS).catch((error: unknown) => {
+        // The lease runs out, and another worker goes on.
+        log.debug({ job: job.id, reason: reasonOf(error) }, 'A video lease was not renewed');
+      });
+    };
+    const stopRenewing = clock.every(RENEW_MS, renew);
+    const work = this.#step(job, lease)
+      .catch(async (error: unknown) => {
+        // An abort, a full disk, a database away: the job rests and is taken up again.
+        if (!this.#aborter.signal.aborted) {
+          log.warn({ job: job.id, reason: reasonOf(error) }, 'A step of a video job failed');
+        }
+        await table.rest(lease, clock.nowMs() + LATER_MS).catch(() => undefined);
+      })
+      .finally(() => {
+        stopRenewing();
+        this.#running.delete(job.id);
+      });
+    this.#running.set(job.id, work);
+  }
+
+  async #step(job: VideoJob, lease: Lease): Promise<void> {
+    const { clock, maxJobMs } = this.#parts;
+    if (clock.nowMs() - job.createdMs > maxJobMs) return await this.#fail(job, lease, TOO_LONG);
+    switch (job.state) {
+      case 'queued':
+        return await this.#submit(job, lease);
+      case 'submitted':
+      case 'running':
+        return await this.#poll(job, lease);
+      case 'storing':
+        return await this.#store(job, lease);
+      case 'admitting':
+      case 'completed':
+      case 'failed':
+        // Never claimed.
+        return;
+    }
+  }
+
+  async #submit(job: VideoJob, lease: Lease): Promise<void> {
+    const { engines, files, table, clock } = this.#parts;
+    const inputs = job.inputs.map(({ role, file, mimeType }) => {
+      return { role, path: files.inputPath(file), mimeType };
+    });
+    const answer = await engines.create({ job, inputs }, this.#aborter.signal);
+    switch (answer.kind) {
+      case 'created': {
+        const isOurs = await table.submitted(lease, answer, clock.nowMs());
+        // The lease was lost meanwhile: another worker submits its own.
+        if (!isOurs) return await engines.remove(answer);
+        return await table.rest(lease, clock.nowMs() + POLL_MS);
+      }
+      case 'refused': {
+        const { message, isPolicy } = answer;
+        const code = isPolicy ? 'CONTENT_POLICY_VIOLATION' : 'INFERENCE_FAILED';
+        return await this.#fail(job, lease, { code, message, isPolicy });
+      }
+      case 'later':
+        return await this.#later(lease, answer);
+    }
+  }
+
+  async #poll(job: VideoJob, lease: Lease): Promise<void> {
+    const { engines, table, clock } = this.#parts;
+    const answer = await engines.poll(job, this.#aborter.signal);
+    switch (answer.kind) {
+      case 'running':
+        await table.progressed(lease, answer.fraction);
+        return await table.rest(lease, clock.nowMs() + POLL_MS);
+      case 'done':
+        if (await table.storing(lease)) await this.#store(job, lease);
+        return;
+      case 'failed': {
+        const { message, isPolicy } = answer;
+        const code = isPolicy ? 'CONTENT_POLICY_VIOLATION' : 'INFERENCE_FAILED';
+        return await this.#fail(job, lease, { code, message, isPolicy });
+      }
+      case 'lost':
+        return await this.#lost(job, lease);
+      case 'later':
+        return await this.#later(lease, answer);
+    }
+  }
+
+  async #store(job: VideoJob, lease: Lease): Promise<void> {
+    const { engines, files, owner } = this.#parts;
+    let answer: Awaited<ReturnType<VideoEngines['download']>> | undefined;
+    const sizeBytes = await files
+      .storeResult(job.id, owner, async (path) => {
+        answer = await engines.download(job, path, this.#aborter.signal);
+        if (answer.kind !== 'done') throw new NoResult();
+      })
+      .catch((error: unknown) => {
+        if (error instanceof NoResult) return 0;
+        throw error;
+      });
+    if (answer?.kind === 'lost') return await this.#lost(job, lease);
+    if (answer?.kind === 'later') return await this.#later(lease, answer);
+    await this.#complete(job, lease, { sizeBytes, mimeType: answer?.mimeType ?? 'video/mp4' });
+  }
+
+  /** The one step that charges: the job is final and paid, or neither. */
+  async #complete(
+    job: VideoJob,
+    lease: Lease,
+    media: { sizeBytes: number; mimeType: string },
+  ): Promise<void> {
+    const { store, table, money, clock, keepMs, log } = this.#parts;
+    const nowMs = clock.nowMs();
+    const done = await store.transaction(async (tx) => {
+      const stored = { ...media, untilMs: nowMs + keepMs };
+      const completed = await table.completed(tx, lease, stored, nowMs);
+      if (completed !== undefined) await money.settle(tx, completed);
+      return completed;
+    });
+    if (done === undefined) return;
+    log.info({ job: job.id, model: job.modelId, durationMs: done.executionMs }, 'A video is done');
+    await this.#clean(job);
+  }
+
+  /** The one step that gives the money back. */
+  async #fail(job: VideoJob, lease: Lease, failure: JobFailure): Promise<void> {
+    const { store, table, money, clock, log } = this.#parts;
+    const done = await store.transaction(async (tx) => {
+      const failed = await table.failed(tx, lease, failure, clock.nowMs());
+      if (failed !== undefined) await money.refund(tx, failed);
+      return failed;
+    });
+    if (done === undefined) return;
+    log.info({ job: job.id, model: job.modelId, reason: failure.code }, 'A video job failed');
+    await this.#clean(job);
+  }
+
+  async #lost(job: VideoJob, lease: Lease): Promise<void> {
+    const { table, clock } = this.#parts;
+    if (job.attempts >= MAX_ATTEMPTS) return await this.#fail(job, lease, LOST);
+    await table.requeued(lease, clock.nowMs());
+  }
+
+  async #later(
+    lease: Lease,
+    answer: { readonly retryAfterMs: number | undefined; readonly reason: string },
+  ): Promise<void> {
+    const { table, clock, log } = this.#parts;
+    log.debug({ job: lease.jobId, reason: answer.reason }, 'A video engine is not ready');
+    const pauseMs = Math.min(answer.retryAfterMs ?? LATER_MS, MAX_LATER_MS);
+    await table.rest(lease, clock.nowMs() + pauseMs);
+  }
+
+  async #clean(job: VideoJob): Promise<void> {
+    const { files, engines } = this.#parts;
+    await files.removeInputs(job.id);
+    const ref: EngineRef = job;
+    if (ref.engineJobId !== '') await engines.remove(ref);
+  }
+
+  /** Deletes what has expired and what nobody claims; gives back what a dead process held. */
+  async sweep(): Promise<void> {
+    const { log } = this.#parts;
+    try {
+      await this.#expire();
+      await this.#parts.table.forget(this.#parts.clock.nowMs() - REMEMBERED_MS, SWEEP_BATCH);
+      await this.#discardAbandoned();
+      await this.#removeOrphans();
+    } catch (error) {
+      // The next sweep tries again.
+      log.warn({ reason: reasonOf(error) }, 'Video media could not be swept');
+    }
+  }
+
+  async #expire(): Promise<void> {
+    const { table, files, clock } = this.#parts;
+    for (const id of await table.expiredMedia(clock.nowMs(), SWEEP_BATCH)) {
+      if (await table.mediaGone(id)) await files.removeResult(id);
+    }
+  }
+
+  async #discardAbandoned(): Promise<void> {
+    const { store, table, files, money, clock } = this.#parts;
+    for (const { id } of await table.abandoned(clock.nowMs() - ABANDONED_MS)) {
+      await store.transaction(async (tx) => {
+        const job = await table.discarded(tx, id, ABANDONED, clock.nowMs());
+        if (job !== undefined) await money.refund(tx, job);
+      });
+      await files.removeInputs(id);
+    }
+  }
+
+  async #removeOrphans(): Promise<void> {
+    const { table, files, clock } = this.#parts;
+    const old = await files.oldFiles(clock.nowMs());
+    const all = [
+      ...old.inputs.map((name) => ({ kind: 'inputs' as const, name })),
+      ...old.results.map((name) => ({ kind: 'results' as const, name })),
+    ].slice(0, SWEEP_BATCH);
+    const idOf = (name: string): string => name.split('.')[0] ?? name;
+    const known = await table.states(all.map(({ name }) => idOf(name)));
+    for (const { kind, name } of all) {
+      const job = known.get(idOf(name));
+      const isOpen = job !== undefined && job.state !== 'completed' && job.state !== 'failed';
+      // A `.part` file this old belongs to a download that died.
+      const isWanted =
+        kind === 'inputs' ? isOpen : (isOpen || job?.hasMedia === true) && !name.includes('.');
+      if (!isWanted) await files.removeNamed(kind, name);
+    }
+  }
+}
+
+/** Leaves `storeResult` without a result. */
+class NoResult extends Error {}

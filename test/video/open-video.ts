@@ -1,0 +1,47 @@
+/** Video jobs wired to a real engine at an address, as the application wires them. */
+import { Engines } from '../../src/engines/engines.ts';
+import { VideosClient } from '../../src/engines/media/videos-client.ts';
+import type { Clock } from '../../src/kernel/clock.ts';
+import { systemIds } from '../../src/kernel/ids.ts';
+import { silentLog } from '../../src/kernel/log.ts';
+import type { Store } from '../../src/store/store.ts';
+import { TestMoney } from '../../src/video/test-engines.ts';
+import { Video } from '../../src/video/video.ts';
+
+export interface Place {
+  readonly databaseUrl: string;
+  readonly folder: string;
+  /** Base of the engine, with `/v1`, and its key. */
+  readonly engineUrl: string;
+  readonly engineKey: string;
+}
+
+const REPLICAS = [{ engine: 'video', model: 'still-to-video' }];
+
+export function openVideo(
+  place: Place,
+  store: Store,
+  clock: Clock,
+): { video: Video; engines: Engines; money: TestMoney } {
+  const engines = new Engines({ clock, ids: systemIds(), log: silentLog });
+  engines.update([
+    { id: 'video', protocol: 'openai', url: place.engineUrl, apiKey: place.engineKey },
+  ]);
+  const money = new TestMoney(store);
+  const video = new Video({
+    store,
+    engines: new VideosClient(engines, () => REPLICAS),
+    money,
+    folder: place.folder,
+    keepHours: 24,
+    maxJobHours: 2,
+    maxOpenJobs: 5,
+    webhooks: undefined,
+    serviceName: 'svc',
+    expectedSeconds: () => 60,
+    clock,
+    ids: systemIds(),
+    log: silentLog,
+  });
+  return { video, engines, money };
+}

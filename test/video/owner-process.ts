@@ -1,0 +1,45 @@
+/**
+ * A process that owns a video job until a test kills it: opens the database, queues one job for the
+ * engine that it is told, and reports each state that the job reaches.
+ */
+import { systemClock } from '../../src/kernel/clock.ts';
+import { nano } from '../../src/kernel/money.ts';
+import { TEST_MONEY_MIGRATIONS } from '../../src/video/test-engines.ts';
+import { VIDEO_MIGRATIONS } from '../../src/video/video.ts';
+import { openTestStore } from '../databases/stores.ts';
+import { type Place, openVideo } from './open-video.ts';
+
+interface Order extends Place {
+  readonly imagePath: string;
+}
+
+process.once('disconnect', () => process.exit(0));
+process.once('message', (message) => {
+  void run(message as Order); // sent by the test beside this file
+});
+
+async function run(order: Order): Promise<void> {
+  const clock = systemClock();
+  const store = openTestStore(order.databaseUrl);
+  await store.migrate([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]);
+  const { video } = openVideo(order, store, clock);
+  const { id } = await video.queue({
+    accountId: 'alice',
+    keyId: '',
+    modelId: 'still',
+    quoteNano: nano(60_000_000n),
+    request: { prompt: 'zoom out', seconds: '2', size: '320x180' },
+    inputs: [{ role: 'image_url', path: order.imagePath, mimeType: 'image/png' }],
+    withDownload: false,
+  });
+  video.start();
+  let last = '';
+  for (;;) {
+    const [job] = await video.list('alice', Number.MAX_SAFE_INTEGER, 1);
+    if (job !== undefined && job.state !== last) {
+      last = job.state;
+      process.send?.({ id, state: job.state });
+    }
+    await clock.sleep(10);
+  }
+}

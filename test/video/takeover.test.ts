@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import sharp from 'sharp';
+import { portraitSvg } from '../../scripts/draw-portrait.ts';
+import { Media } from '../../src/engines/media/media.ts';
+import { VideoEngine } from '../../src/engines/media/video-engine.ts';
+import { type Clock, systemClock } from '../../src/kernel/clock.ts';
+import { systemIds } from '../../src/kernel/ids.ts';
+import { silentLog } from '../../src/kernel/log.ts';
+import { openTestStore } from '../databases/stores.ts';
+import { type Place, openVideo } from './open-video.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'takeover-'));
+const clock = systemClock();
+/** Leases of a dead process have run out for whoever lives a minute later. */
+const later: Clock = { ...clock, nowMs: () => clock.nowMs() + 60_000 };
+const engine = new VideoEngine({
+  directory: join(folder, 'engine'),
+  searchPath: '',
+  log: silentLog,
+  clock,
+  ids: systemIds(),
+});
+after(async () => {
+  await engine.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** Starts an owner, waits for the state, and kills it. Gives the job's id. */
+async function killedIn(state: string, place: Place): Promise<string> {
+  const owner: ChildProcess = fork(new URL('./owner-process.ts', import.meta.url), [], {
+    // Not a part of the test run that starts it.
+    env: {},
+    execArgv: [],
+  });
+  const imagePath = join(place.folder, 'given.png');
+  writeFileSync(imagePath, await sharp(Buffer.from(portraitSvg())).png().toBuffer());
+  owner.send({ ...place, imagePath });
+  for (;;) {
+    const [message] = (await once(owner, 'message')) as [{ id: string; state: string }];
+    if (message.state !== state) continue;
+    owner.kill('SIGKILL');
+    await once(owner, 'exit');
+    return message.id;
+  }
+}
+
+async function finish(name: string, state: string, disturb: () => Promise<void>): Promise<void> {
+  const { url, apiKey } = await engine.address();
+  const home = mkdtempSync(join(folder, `${name}-`));
+  const place: Place = {
+    databaseUrl: `sqlite:${join(home, 'farebox.db')}`,
+    folder: home,
+    engineUrl: `${url}/v1`,
+    engineKey: apiKey,
+  };
+  const id = await killedIn(state, place);
+  await disturb();
+  // A restarted engine has the same address.
+  await engine.address();
+  const store = openTestStore(place.databaseUrl);
+  const { video, engines, money } = openVideo(place, store, later);
+  try {
+    assert.deepEqual(await money.moves(id), ['hold']);
+    video.start();
+    let now = await video.retrieve({ accountId: 'alice', queueId: id });
+    while (now.kind === 'processing') {
+      await clock.sleep(50);
+      now = await video.retrieve({ accountId: 'alice', queueId: id });
+    }
+    assert.ok(now.kind === 'media');
+    const media = await Media.open({ searchPath: '', log: silentLog, clock });
+    const facts = await media.probe(now.media.path, { signal: new AbortController().signal });
+    assert.deepEqual([facts.video?.width, facts.video?.height], [320, 180]);
+    assert.deepEqual(await money.moves(id), ['hold', 'settle']);
+    await video.complete({ accountId: 'alice', queueId: id });
+    assert.deepEqual(readdirSync(join(home, 'results')), []);
+  } finally {
+    await video.stop();
+    await engines.close();
+    await store.close();
+  }
+}
+
+test('a job whose owner is killed right after the engine took it is finished by another', async () => {
+  await finish('submitted', 'submitted', async () => undefined);
+});
+
+test('a job whose owner and engine are both killed is made again and charged once', async () => {
+  await finish('both', 'submitted', async () => {
+    const { pid } = engine;
+    assert.ok(pid !== undefined);
+    process.kill(pid, 'SIGKILL');
+    while (engine.pid !== undefined) await clock.sleep(5);
+  });
+});
+
+test('a job whose owner is killed before it reached the engine is made by another', async () => {
+  await finish('queued', 'queued', async () => undefined);
+});
