@@ -29,7 +29,7 @@ import { Idempotency } from './idempotency/idempotency.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
 import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
-import type { Log } from './kernel/log.ts';
+import { type Log, reasonOf } from './kernel/log.ts';
 import { usdToNano } from './kernel/money.ts';
 import { Concurrency, FailureGuard, LimitLog } from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
@@ -157,7 +157,10 @@ export async function startApp(parts: AppParts): Promise<App> {
       for (const subject of subjects.toReversed()) await subject.close?.();
       await core.engines.close(ENGINE_GRACE_MS);
       await core.localEngines.stop();
-      await core.limitLog.flush();
+      await core.limitLog.flush().catch((error: unknown) => {
+        // The database is away: log lines cost nobody money.
+        log.warn({ reason: reasonOf(error) }, 'The limit log is not written');
+      });
       await office.ledger.stop();
       await office.close();
       lock?.release();

@@ -6,10 +6,10 @@ import { type Config, serviceWords } from '../config/config.ts';
 import { Identity } from '../identity/identity.ts';
 import { type Clock, SECOND_MS } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
-import type { Log } from '../kernel/log.ts';
+import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, usdToNano } from '../kernel/money.ts';
 import { Ledger } from '../ledger/ledger.ts';
-import { type Store, openStore } from '../store/store.ts';
+import { type Store, claimOnce, openStore } from '../store/store.ts';
 import { MIGRATIONS } from './migrations.ts';
 
 export interface OfficeParts {
@@ -52,7 +52,10 @@ export async function openOffice(parts: OfficeParts): Promise<Office> {
       epochDeadAfterMs: config.cluster.deadAfterSeconds * SECOND_MS,
     }),
     close: async () => {
-      await identity.stop();
+      // With the database away, the times of last use are all that is lost.
+      await identity.stop().catch((error: unknown) => {
+        log.warn({ reason: reasonOf(error) }, 'Times of last use are not noted');
+      });
       await store.close();
     },
   };
@@ -79,6 +82,8 @@ export async function welcomeOwner(
   if ((await office.identity.accounts()).length > 0) return undefined;
   const creditNano = usdToNano(config.limits.starterCreditUsd);
   return office.store.transaction(async (tx) => {
+    // Of several machines that start at once, one makes the owner.
+    if (!(await claimOnce(tx, 'first owner', 0))) return undefined;
     const account = await office.identity.createAccount('owner', 'staff', tx);
     await office.ledger.openAccount(account.id, tx);
     if (creditNano > 0n) {

@@ -6,7 +6,7 @@
  * long as clocks differ: a lease saves work, it does not guard money.
  */
 import type { Clock } from '../kernel/clock.ts';
-import type { Store } from './contract.ts';
+import type { Queryable, Store } from './contract.ts';
 
 const TAKE = `INSERT INTO store_lease (name, holder, expires_ms) VALUES ($1, $2, $3)
   ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_ms = excluded.expires_ms
@@ -42,4 +42,17 @@ export class Leases {
       this.#holder,
     ]);
   }
+}
+
+/**
+ * `true` for one caller ever, whatever the number of processes: the others wait for the end of its
+ * transaction, and when that fails another one gets it.
+ */
+export async function claimOnce(tx: Queryable, name: string, nowMs: number): Promise<boolean> {
+  const rows = await tx.query(
+    `INSERT INTO store_lease (name, holder, expires_ms) VALUES ($1, 'once', $2)
+     ON CONFLICT (name) DO NOTHING RETURNING name`,
+    [`once:${name}`, nowMs],
+  );
+  return rows.length > 0;
 }

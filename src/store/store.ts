@@ -23,7 +23,7 @@ export type {
 export { StoreUnavailable, isDatabaseError, isUniqueViolation } from './failures.ts';
 export { Batcher } from './batcher.ts';
 export { type ComposedRow, type StatementPart, runTogether } from './compose.ts';
-export { Leases } from './lease.ts';
+export { Leases, claimOnce } from './lease.ts';
 export { STORE_MIGRATIONS } from './migrations.ts';
 export {
   type PartitionedTable,
