@@ -3,7 +3,7 @@
  * gives back holds of its own that no request stands for any more (their placing was confirmed by
  * nobody), and writes journaled settles to the database when it is back.
  */
-import { type Clock, SECOND_MS } from '../kernel/clock.ts';
+import type { Clock } from '../kernel/clock.ts';
 import type { Log } from '../kernel/log.ts';
 import type { Store } from '../store/store.ts';
 import {
@@ -20,8 +20,11 @@ import type { OpenHolds } from './open-holds.ts';
 import type { SettleRequest } from './records.ts';
 import type { SettleJournal } from './settle-journal.ts';
 
-/** A hold that is younger may still be on its way back to the request that placed it. */
-const ORPHAN_AFTER_MS = 10 * SECOND_MS;
+/**
+ * Of the time after which a process is dead: a younger hold may still be on its way back to the
+ * request that placed it.
+ */
+const ORPHAN_SHARE = 1 / 3;
 /** Journals of ended processes are looked for once in so many renewals. */
 const ADOPT_EVERY = 12;
 
@@ -126,10 +129,11 @@ export class EpochKeeper {
 
   /** Holds whose placing got no answer are in the database and in no request. */
   async #releaseOrphans(): Promise<void> {
-    const { store, clock, epochId, open, journal, log } = this.#parts;
+    const { store, clock, epochId, open, journal, log, deadAfterMs } = this.#parts;
     const nowMs = clock.nowMs();
-    const placed = await holdsOf(store, epochId, nowMs - ORPHAN_AFTER_MS);
-    const doubtful = open.takeDoubtful(nowMs - ORPHAN_AFTER_MS);
+    const beforeMs = nowMs - deadAfterMs * ORPHAN_SHARE;
+    const placed = await holdsOf(store, epochId, beforeMs);
+    const doubtful = open.takeDoubtful(beforeMs);
     const orphans = [...placed, ...doubtful].filter((id) => {
       return !open.has(id) && journal?.has(id) !== true;
     });

@@ -117,6 +117,9 @@ export class PostgresStore implements Store {
     pool.on('error', (error) => {
       if (pool === this.#pool) this.#lost(error);
     });
+    // One that breaks between two statements of a transaction says so to nobody else: without a
+    // listener the process would end. The next statement on it fails.
+    pool.on('connect', (client) => client.on('error', () => undefined));
     return pool;
   }
 
