@@ -149,7 +149,9 @@ class Fleet {
       this.#listening.resolve(message.address);
       log.info({ worker: worker.process.pid }, 'Worker listens');
     });
-    worker.on('exit', (code, signal) => this.#ended(slot, worker, String(signal ?? code)));
+    worker.on('exit', (code, signal) =>
+      this.#ended(slot, worker, signal === null ? `${code}` : signal),
+    );
   }
 
   #ended(slot: Slot, worker: Worker, how: string): void {
