@@ -4,7 +4,13 @@ import fc from 'fast-check';
 import { countTokens as countCl100k } from 'gpt-tokenizer/encoding/cl100k_base';
 import { countTokens as countO200k } from 'gpt-tokenizer/encoding/o200k_base';
 import { decode } from 'gpt-tokenizer/encoding/cl100k_base';
-import { tokensAbout, tokensAtLeast, tokensAtMost, tokensBehindIds, tokensByRule } from './token-count.ts';
+import {
+  tokensAbout,
+  tokensAtLeast,
+  tokensAtMost,
+  tokensBehindIds,
+  tokensByRule,
+} from './token-count.ts';
 
 const PLAIN = { disallowedSpecial: new Set<string>() };
 

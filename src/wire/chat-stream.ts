@@ -63,7 +63,6 @@ export class ChatStream {
   readonly #choices = new Map<number, StreamChoice>();
   #templates: ChunkTemplate[] = [];
   #tally: OutputTally = noOutput();
-  #documents: readonly SearchDocument[] | undefined;
   /** Rewritten text has no constant layout. */
   readonly #canLearn: boolean;
   #usage: TokenUsage | undefined;
@@ -73,7 +72,6 @@ export class ChatStream {
 
   constructor(options: ChatStreamOptions) {
     this.#options = options;
-    this.#documents = options.documents;
     this.#canLearn =
       !options.stripThinkTags && !options.dropReasoning && options.heldTool === undefined;
   }
@@ -147,7 +145,7 @@ export class ChatStream {
   get heldRound(): HeldRound | undefined {
     const { heldTool } = this.#options;
     const first = this.#choices.get(0);
-    if (heldTool === undefined || first === undefined || !first.isHeld) return undefined;
+    if (heldTool === undefined || first?.isAsking !== true) return undefined;
     return first.heldRound(heldTool);
   }
 
@@ -161,15 +159,12 @@ export class ChatStream {
     this.#isDone = false;
   }
 
-  /** Documents that were found between two rounds: shown now, or behind the role chunk. */
-  showDocuments(documents: readonly SearchDocument[]): Buffer {
-    this.#documents = documents;
-    this.#areDocumentsShown = false;
+  /** Documents that were found between the rounds of an answer; call it before `closing`. */
+  foundDocuments(documents: readonly SearchDocument[]): Buffer {
     const first = this.#choice(0);
-    first.shiftCalls();
     const writer = new ByteWriter(0);
-    if (first.hasRole) this.#showDocuments(writer);
-    else this.#startChoice(first, writer);
+    this.#startChoice(first, writer);
+    writer.write(this.#documentsChunk(documents, first.addCall()));
     return writer.finish();
   }
 
@@ -253,7 +248,7 @@ export class ChatStream {
   #choice(index: number): StreamChoice {
     const known = this.#choices.get(index);
     if (known !== undefined) return known;
-    const firstCall = index === 0 && this.#documents !== undefined ? 1 : 0;
+    const firstCall = index === 0 && this.#options.documents !== undefined ? 1 : 0;
     const made = new StreamChoice(index, this.#options, firstCall, this.#options.newCallId);
     this.#choices.set(index, made);
     return made;
@@ -270,12 +265,16 @@ export class ChatStream {
   }
 
   #showDocuments(writer: ByteWriter): void {
-    const { serviceName } = this.#options;
-    const documents = this.#documents;
+    const { documents } = this.#options;
     if (documents === undefined || this.#areDocumentsShown) return;
     this.#areDocumentsShown = true;
-    const delta = { tool_calls: [{ index: 0, ...documentsCall(serviceName, documents) }] };
-    writer.write(this.#ownChunk([{ index: 0, delta, logprobs: null, finish_reason: null }]));
+    writer.write(this.#documentsChunk(documents, 0));
+  }
+
+  #documentsChunk(documents: readonly SearchDocument[], index: number): Buffer {
+    const call = documentsCall(this.#options.serviceName, documents);
+    const delta = { tool_calls: [{ index, ...call }] };
+    return this.#ownChunk([{ index: 0, delta, logprobs: null, finish_reason: null }]);
   }
 
   #framed(chunk: JsonObject, choices: readonly JsonObject[]): JsonObject {
@@ -297,7 +296,7 @@ export class ChatStream {
 
   #learn(chunk: JsonObject, data: SseData): void {
     if (!this.#canLearn) return;
-    const kind = textOnlyKind(chunk, this.#documents !== undefined);
+    const kind = textOnlyKind(chunk, this.#options.documents !== undefined);
     if (kind === undefined) return;
     const template = learnTemplate(data, kind, this.#options);
     if (template === undefined) return;

@@ -143,6 +143,20 @@ function tooLong(path: readonly number[]): InputResult {
   return { ok: false, fault: new Fault('TOO_MANY_TOKENS', { message, canRetry: false }) };
 }
 
+/** Refuses `dimensions` that the model's vectors cannot have (400). */
+export function refuseDimensions(
+  request: EmbeddingsRequest,
+  modelId: string,
+  vectors: { readonly native: number; readonly canCut: boolean },
+): void {
+  const { dimensions } = request;
+  if (dimensions === undefined || dimensions === vectors.native) return;
+  if (vectors.canCut && (vectors.native === 0 || dimensions < vectors.native)) return;
+  const most = vectors.canCut ? `at most ${vectors.native}` : `${vectors.native} and no other`;
+  const message = `The vectors of ${modelId} have ${most} dimensions, got ${dimensions}`;
+  throw refuseIssues([{ code: 'invalid_value', path: ['dimensions'], message }]);
+}
+
 export interface EmbeddingsTarget {
   /** The engine's own name of the model. */
   readonly model: string;

@@ -29,8 +29,9 @@ export class StreamChoice {
   readonly index: number;
   hasRole = false;
   isFinished = false;
-  /** Ended with nothing but held calls: the caller has not seen the end. */
+  /** Ended, and the caller has not seen the end: another round may follow. */
   isHeld = false;
+  #endReason: unknown;
   readonly #options: StreamChoiceOptions;
   #stripper: ThinkStripper | undefined;
   /** Calls of this round that the caller does not see, by the engine's index. */
@@ -38,6 +39,7 @@ export class StreamChoice {
   #content = '';
   #reasoning = '';
   #needsBreak = false;
+  #ownCalls = 0;
   /** Engine's index of a call -> whether its first piece was sent. */
   readonly #calls = new Set<number>();
   readonly #callIds = new Set<string>();
@@ -59,7 +61,12 @@ export class StreamChoice {
   }
 
   get hasToolCalls(): boolean {
-    return this.#calls.size > this.#held.size || this.#firstCall > 0;
+    return this.#calls.size + this.#firstCall + this.#ownCalls > this.#held.size;
+  }
+
+  /** Whether the round ended with held calls and no others. */
+  get isAsking(): boolean {
+    return this.isHeld && this.#held.size > 0 && this.#calls.size === this.#held.size;
   }
 
   /** What was said in a round that ended held. */
@@ -81,9 +88,10 @@ export class StreamChoice {
     if (this.#options.stripThinkTags) this.#stripper = new ThinkStripper();
   }
 
-  /** From now on the engine's call 0 stands behind a call of ours. */
-  shiftCalls(): void {
-    this.#firstCall = 1;
+  /** Makes room for one more call, of ours, behind those of the engine; gives its index. */
+  addCall(): number {
+    this.#ownCalls += 1;
+    return this.#calls.size - this.#held.size + this.#firstCall;
   }
 
   /** The caller's choice for an engine's, or nothing when there is nothing left to show. */
@@ -111,16 +119,16 @@ export class StreamChoice {
 
   /**
    * The same for an answer of several rounds: the role waits for the first text, so that search
-   * results can come before it, and an end that has only held calls is not shown.
+   * results can come before it, and the end waits for `close`.
    */
   #showRound(choice: JsonObject, delta: Record<string, unknown>, ended: unknown) {
     this.#gather(delta);
     if (this.hasRole || !carriesText(delta)) delete delta['role'];
-    this.isHeld = ended !== null && this.#held.size > 0 && this.#calls.size === this.#held.size;
-    const reason = ended === null || this.isHeld ? null : finishReason(ended, this.hasToolCalls);
-    if (reason === null && !carriesText(delta)) return undefined;
+    this.isHeld = ended !== null;
+    this.#endReason = ended;
+    if (!carriesText(delta)) return undefined;
     if (typeof delta['role'] === 'string') this.hasRole = true;
-    return { ...choice, index: this.index, delta, finish_reason: reason };
+    return { ...choice, index: this.index, delta, finish_reason: null };
   }
 
   #gather(delta: Record<string, unknown>): void {
@@ -158,8 +166,15 @@ export class StreamChoice {
     this.isHeld = false;
     const rest = this.#stripper?.finish() ?? '';
     const delta = rest === '' ? {} : { content: rest };
-    const finish_reason = finishReason('stop', this.hasToolCalls);
+    const finish_reason = this.#finishReason();
     return { index: this.index, delta, logprobs: null, finish_reason };
+  }
+
+  /** An end for calls that nobody saw is an ordinary one. */
+  #finishReason(): string {
+    const given = this.#endReason ?? 'stop';
+    const isUnseen = given === 'tool_calls' && !this.hasToolCalls;
+    return finishReason(isUnseen ? 'stop' : given, this.hasToolCalls);
   }
 
   #strip(delta: Record<string, unknown>, isLast: boolean): void {
