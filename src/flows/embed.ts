@@ -18,12 +18,15 @@ import type { Clock } from '../kernel/clock.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../kernel/money.ts';
 import { tokensAbout, tokensAtMost, tokensBehindIds } from '../kernel/token-count.ts';
-import { NO_TOKENS } from '../ledger/ledger.ts';
+import { NO_TOKENS, type Settlement } from '../ledger/ledger.ts';
+import type { Queryable } from '../store/store.ts';
 import { type EmbeddingsRequest, refuseDimensions } from '../wire/embeddings-request.ts';
 import {
-  type EmbeddingsFrame,
-  embeddingsPieces,
+  type EngineEmbeddings,
+  embeddingsEnd,
   joinEmbeddings,
+  type VectorFormat,
+  vectorPieces,
 } from '../wire/embeddings-response.ts';
 import type { Admission, Charge, RateRule } from './charge.ts';
 import { type EmbeddedBatch, runBatches } from './embed-batches.ts';
@@ -46,6 +49,11 @@ export interface EmbedCall {
   readonly caller: Caller;
   readonly request: EmbeddingsRequest;
   readonly signal: AbortSignal;
+  /** What is known before the answer, for the headers of a refusal as well. */
+  readonly resolved: (model: CatalogModel, deprecation: DeprecationNotice | undefined) => void;
+  readonly admitted: (admission: Admission, rate: RateRule) => void;
+  /** Set when the answer is kept for retries, in the transaction of its charge. */
+  readonly keep: ((tx: Queryable, answer: EmbedAnswer) => Promise<void>) | undefined;
 }
 
 /** One admitted request on its way. */
@@ -65,7 +73,8 @@ export interface EmbedAnswer extends Omit<EmbedRun, 'parts' | 'call'> {
   readonly replica: string | undefined;
   readonly attempts: number;
   readonly remainingNano: Nano;
-  readonly body: Buffer;
+  /** In pieces. */
+  readonly body: readonly Buffer[];
   readonly promptTokens: number;
   readonly costUsd: string;
 }
@@ -93,6 +102,7 @@ export async function embed(parts: EmbedParts, call: EmbedCall): Promise<EmbedAn
 async function admit(parts: EmbedParts, call: EmbedCall): Promise<EmbedRun> {
   const { caller, request } = call;
   const { model, deprecation } = parts.catalog.require(request.model, 'embedding');
+  call.resolved(model, deprecation);
   const price = requireSold(model, caller);
   const { dimensions = 0, customDimensions = false } = model.embedding ?? {};
   refuseDimensions(request, model.id, { native: dimensions, canCut: customDimensions });
@@ -114,6 +124,7 @@ async function admit(parts: EmbedParts, call: EmbedCall): Promise<EmbedRun> {
     maxNano: bound,
     priceVersion: price.version,
   });
+  call.admitted(admission, rate);
   return { parts, call, model, price, rate, deprecation, admission, tokensBound };
 }
 
@@ -121,52 +132,60 @@ async function admit(parts: EmbedParts, call: EmbedCall): Promise<EmbedRun> {
 const FRAME_TOKENS = 4;
 
 async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise<EmbedAnswer> {
-  const { parts, call, price, admission } = run;
+  const { parts, call, price, admission, model } = run;
   const joined = joinEmbeddings(batches.map((batch) => batch.embeddings));
-  const engines = batches.map((batch) => batch.answer);
+  const vectors = await written(joined, call.request, parts.clock);
   const counted = joined.promptTokens ?? tokensOfRequest(call.request);
   const promptTokens = Math.min(counted, run.tokensBound);
-  const first = engines[0];
-  const attempts = engines.reduce((sum, one) => sum + one.attempts, 0);
-  const settlement = await parts.charge.settle(admission, {
-    costNano: chargeFor({ promptTokens }, price),
-    status: 'completed',
+  const attempts = batches.reduce((sum, batch) => sum + batch.answer.attempts, 0);
+  const costNano = chargeFor({ promptTokens }, price);
+  const first = batches[0]?.answer;
+  const answered = (settlement: Settlement): EmbedAnswer => {
+    const cost = { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) };
+    return {
+      ...run,
+      replica: first?.replica.engine,
+      attempts: attempts - batches.length + 1,
+      remainingNano: settlement.after.usdNano,
+      body: [...vectors, embeddingsEnd({ model: model.id, promptTokens, cost })],
+      promptTokens,
+      costUsd: formatUsd(costNano),
+    };
+  };
+  const { keep } = call;
+  const outcome = {
+    costNano,
+    status: 'completed' as const,
     tokens: { ...NO_TOKENS, prompt: promptTokens },
-    countedBy: joined.promptTokens === undefined ? 'none' : 'engine',
+    countedBy: joined.promptTokens === undefined ? ('none' as const) : ('engine' as const),
     attempts,
     extras: batches.length > 1 ? { engine_calls: batches.length } : {},
     ...(first === undefined
       ? {}
       : { replica: first.replica.engine, firstTokenMs: first.firstByteMs }),
-  });
-  const cost = { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) };
-  const { dimensions, encoding } = call.request;
-  const frame = { model: run.model.id, encoding, dimensions, promptTokens, cost };
-  return {
-    ...run,
-    replica: first?.replica.engine,
-    attempts: attempts - batches.length + 1,
-    remainingNano: settlement.after.usdNano,
-    body: await bodyOf(joined, frame, parts.clock),
-    promptTokens,
-    costUsd: formatUsd(chargeFor({ promptTokens }, price)),
   };
+  const settlement = await parts.charge.settle(
+    admission,
+    outcome,
+    keep === undefined ? undefined : (tx, settled) => keep(tx, answered(settled)),
+  );
+  return answered(settlement);
 }
 
-async function bodyOf(
-  embeddings: Parameters<typeof embeddingsPieces>[0],
-  frame: EmbeddingsFrame,
+async function written(
+  embeddings: EngineEmbeddings,
+  format: VectorFormat,
   clock: Clock,
-): Promise<Buffer> {
+): Promise<Buffer[]> {
   const pieces: Buffer[] = [];
   let sliceEndMs = clock.monotonicMs() + SLICE_MS;
-  for (const piece of embeddingsPieces(embeddings, frame)) {
+  for (const piece of vectorPieces(embeddings, format)) {
     pieces.push(piece);
     if (clock.monotonicMs() < sliceEndMs) continue;
     await clock.sleep(0);
     sliceEndMs = clock.monotonicMs() + SLICE_MS;
   }
-  return Buffer.concat(pieces);
+  return pieces;
 }
 
 /** A fair count where an engine gives none: ids are exact, text is prose. */
