@@ -28,6 +28,7 @@ import { callerRate } from './flows/caller-limits.ts';
 import { Charge } from './flows/charge.ts';
 import { type ChatParts, NO_ADDITIONS } from './flows/chat/chat.ts';
 import { Idempotency } from './idempotency/idempotency.ts';
+import type { Caller } from './identity/identity.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
 import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
@@ -79,6 +80,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   const core = buildCore(parts, office);
   const subjects = subjectsOf(core);
   const traffic = new Traffic();
+  const standing = async (_exchange: Exchange, caller: Caller) =>
+    standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name);
   const server = await buildServer({
     options: {
       basePath: BASE_PATH,
@@ -98,9 +101,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     }),
     routes: subjects.flatMap((subject) => subject.routes),
     guard: (exchange, route) => core.guard.refuse(exchange, route),
-    once: idempotentStage(core.idempotency, log),
-    standing: async (_exchange, caller) =>
-      standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name),
+    once: idempotentStage({ idempotency: core.idempotency, log, standing }),
+    standing,
     identify: identifyStage(core.identifyParts),
     refusal: () => traffic.refusal(),
     started: () => traffic.enter(),
