@@ -32,6 +32,7 @@ import { Charge } from './flows/charge.ts';
 import type { ChatParts } from './flows/chat/chat.ts';
 import { planAdditions } from './flows/chat/plan-additions.ts';
 import { Idempotency } from './idempotency/idempotency.ts';
+import type { Caller } from './identity/identity.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
 import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
@@ -109,6 +110,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   });
   await upkeep.start();
   const traffic = new Traffic();
+  const standing = async (_exchange: Exchange, caller: Caller) =>
+    standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name);
   const server = await buildServer({
     options: {
       basePath: BASE_PATH,
@@ -128,9 +131,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     }),
     routes: subjects.flatMap((subject) => subject.routes),
     guard: (exchange, route) => core.guard.refuse(exchange, route),
-    once: idempotentStage(core.idempotency, log),
-    standing: async (_exchange, caller) =>
-      standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name),
+    once: idempotentStage({ idempotency: core.idempotency, log, standing }),
+    standing,
     identify: identifyStage(core.identifyParts),
     refusal: () => traffic.refusal(),
     started: () => traffic.enter(),

@@ -14,6 +14,7 @@ import {
   type StoredAnswer,
   parseIdempotencyKey,
 } from '../idempotency/idempotency.ts';
+import type { Caller } from '../identity/identity.ts';
 import { MINUTE_MS } from '../kernel/clock.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { AnswerKeeper } from './answer-keeper.ts';
@@ -26,7 +27,15 @@ const MAX_WAIT_MS = 10 * MINUTE_MS;
 /** Runs a request of a route under its idempotency key, when it has one. */
 export type RunOnce = (exchange: Exchange, route: Route, run: () => Promise<void>) => Promise<void>;
 
-export function idempotentStage(idempotency: Idempotency, log: Log): RunOnce {
+export interface IdempotentParts {
+  readonly idempotency: Idempotency;
+  readonly log: Log;
+  /** Balance headers of a known caller: a replay shows the balance of now. */
+  readonly standing: (exchange: Exchange, caller: Caller) => Promise<Record<string, string>>;
+}
+
+export function idempotentStage(parts: IdempotentParts): RunOnce {
+  const { idempotency, log } = parts;
   return async (exchange, route, run) => {
     const isPriced = route.sells !== undefined && route.method === 'POST';
     if (!isPriced || route.ownIdempotency === true) return run();
@@ -39,7 +48,7 @@ export function idempotentStage(idempotency: Idempotency, log: Log): RunOnce {
       signal: exchange.signal,
       maxWaitMs: MAX_WAIT_MS,
     });
-    if (state.state === 'replay') return replay(exchange, state.answer);
+    if (state.state === 'replay') return replay(parts, exchange, state.answer);
     const keeper = new AnswerKeeper(idempotency, state.token, {
       requestId: exchange.requestId,
       earlierHeaders: exchange.headerNames(),
@@ -63,9 +72,14 @@ async function giveBack(keeper: AnswerKeeper, exchange: Exchange, log: Log): Pro
   }
 }
 
-async function replay(exchange: Exchange, answer: StoredAnswer): Promise<void> {
+async function replay(
+  parts: IdempotentParts,
+  exchange: Exchange,
+  answer: StoredAnswer,
+): Promise<void> {
   const { 'content-type': contentType = 'application/json', ...headers } = answer.headers;
   exchange.setAll(headers);
+  exchange.setAll(await parts.standing(exchange, exchange.caller));
   exchange.set('idempotent-replayed', 'true');
   if (!contentType.startsWith('text/event-stream')) {
     return exchange.bytes(answer.status, contentType, answer.body);
