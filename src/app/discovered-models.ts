@@ -6,7 +6,7 @@ import {
   type DiscoveredModel as FoundModel,
   type ProbeTarget,
   USUAL_TARGETS,
-} from '../engines/llama/discovery.ts';
+} from '../engines/llama/llama.ts';
 
 /** Embedding models that do not say how long an input may be take this much. */
 const USUAL_EMBEDDING_TOKENS = 8_192;

@@ -9,18 +9,21 @@ import { availableParallelism } from 'node:os';
 import type { DiscoveredModel } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
 import type { EngineSettings } from '../engines/engines.ts';
-import { demoModels } from '../engines/llama/demo-model.ts';
-import { type DiscoveredEngine, discoverEngines } from '../engines/llama/discovery.ts';
-import { LlamaEngine, llamaAvailable } from '../engines/llama/llama-engine.ts';
-import type { LoadedLlamaModel } from '../engines/llama/llama-wire.ts';
-import { type DownloadProgress, downloadFile } from '../engines/llama/model-download.ts';
 import {
+  type DiscoveredEngine,
+  type DownloadProgress,
   type LibraryModel,
+  LlamaEngine,
+  type LoadedLlamaModel,
   MODEL_LIBRARY,
+  demoModels,
+  discoverEngines,
+  downloadFile,
   hasLibraryFile,
   libraryPath,
   librarySpec,
-} from '../engines/llama/model-library.ts';
+  llamaAvailable,
+} from '../engines/llama/llama.ts';
 import { type Clock, SECOND_MS } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';

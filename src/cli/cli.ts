@@ -4,26 +4,72 @@
  */
 import { parseArgs } from 'node:util';
 import { reasonOf } from '../kernel/log.ts';
+import { nearestOf } from '../kernel/nearest.ts';
+import { accountsCreateCommand, accountsListCommand, accountsUpdateCommand } from './accounts.ts';
+import { auditCommand } from './audit.ts';
+import { checkCommand } from './check.ts';
 import type { Command, Console } from './command.ts';
 import { UsageError } from './command.ts';
+import { creditCommand, debitCommand } from './credit.ts';
+import { keysCreateCommand, keysListCommand, keysRevokeCommand } from './keys.ts';
+import { modelsCommand, modelsPullCommand } from './models.ts';
+import { moveCommand } from './move.ts';
 import { serveCommand } from './serve.ts';
+import { revision } from './serving.ts';
 
 export type { Console } from './command.ts';
 
-const COMMANDS: readonly Command[] = [serveCommand];
+/** Every command, in the order of the overview. */
+export const COMMANDS: readonly Command[] = [
+  serveCommand,
+  keysCreateCommand,
+  keysListCommand,
+  keysRevokeCommand,
+  accountsListCommand,
+  accountsCreateCommand,
+  accountsUpdateCommand,
+  creditCommand,
+  debitCommand,
+  modelsCommand,
+  modelsPullCommand,
+  auditCommand,
+  moveCommand,
+  checkCommand,
+];
 
+/** Runs the command of a command line and gives its exit code. */
 export async function runCommand(console: Console): Promise<number> {
-  const [name, ...rest] = console.argv;
-  if (name === undefined || name === 'help' || name === '--help' || name === '-h') {
+  const [first, second] = console.argv;
+  if (first === undefined || first === 'help' || first === '--help' || first === '-h') {
     console.stdout.write(overview());
-    return name === undefined ? 2 : 0;
+    return first === undefined ? 2 : 0;
   }
-  const command = COMMANDS.find((one) => one.name === name);
-  if (command === undefined) {
-    console.stderr.write(`There is no command "${name}".\n\n${overview()}`);
-    return 2;
+  if (first === '--version' || first === 'version') {
+    console.stdout.write(`farebox ${revision()}\n`);
+    return 0;
   }
-  return runOne(console, command, rest);
+  const command =
+    COMMANDS.find((one) => one.name === `${first} ${second}`) ??
+    COMMANDS.find((one) => one.name === first);
+  if (command === undefined) return unknownCommand(console, first, second);
+  return runOne(console, command, console.argv.slice(command.name.split(' ').length));
+}
+
+/** `farebox keys` and `farebox keys --help` list the commands that start with the word. */
+function unknownCommand(console: Console, first: string, second: string | undefined): number {
+  const group = COMMANDS.filter((one) => one.name.startsWith(`${first} `));
+  if (group.length > 0) {
+    const isHelp = second === '--help' || second === '-h' || second === 'help';
+    (isHelp ? console.stdout : console.stderr).write(
+      `${lines(group)}\n\n"farebox <command> --help" says more about one.\n`,
+    );
+    return isHelp ? 0 : 2;
+  }
+  const words = COMMANDS.map((one) => one.name.split(' ')[0] ?? '');
+  const near = nearestOf(first, new Set(words));
+  const guess = near === undefined ? '' : ` Did you mean "${near}"?`;
+  console.stderr.write(`There is no command "${first}".${guess}\n\n${overview()}`);
+  return 2;
 }
 
 async function runOne(
@@ -33,7 +79,7 @@ async function runOne(
 ): Promise<number> {
   try {
     const { values, positionals } = parseArgs({
-      args: [...argv],
+      args: argv.map(protectNegative),
       allowPositionals: true,
       options: {
         ...command.options,
@@ -45,7 +91,11 @@ async function runOne(
       console.stdout.write(helpOf(command));
       return 0;
     }
-    return await command.run({ console, values, positionals });
+    const given = positionals.map((word) => word.replace(NEGATIVE_MARK, ''));
+    if (given[0] !== undefined && command.takesWords !== true) {
+      throw new UsageError(`"${given[0]}" is one word too many`);
+    }
+    return await command.run({ console, values, positionals: given });
   } catch (error) {
     // Whatever a command throws ends here, as one sentence for the person at the terminal.
     const isUsage = error instanceof UsageError || isParseError(error);
@@ -62,12 +112,24 @@ function isParseError(error: unknown): boolean {
   );
 }
 
-function overview(): string {
-  const width = Math.max(...COMMANDS.map((command) => command.name.length));
-  const lines = COMMANDS.map((command) => `  ${command.name.padEnd(width)}  ${command.summary}`);
-  return `farebox: a paid inference API that you own\n\nCommands:\n${lines.join('\n')}\n\n"farebox <command> --help" says more about one. Every command takes --json.\n`;
+/** `-5` is an amount and not an option; it is marked so that the parser leaves it alone. */
+const NEGATIVE_MARK = 'amount:';
+
+function protectNegative(word: string): string {
+  return /^-[\d.]/.test(word) ? NEGATIVE_MARK + word : word;
 }
 
-function helpOf(command: Command): string {
-  return `${command.summary}\n\nUsage: farebox ${command.usage}\n${command.details}\n`;
+function lines(commands: readonly Command[]): string {
+  const width = Math.max(...commands.map((command) => command.name.length));
+  return commands.map(({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`).join('\n');
+}
+
+function overview(): string {
+  return `farebox: a paid inference API that you own\n\nCommands:\n${lines(COMMANDS)}\n\n"farebox <command> --help" says more about one. Every command takes --json.\n`;
+}
+
+/** What `farebox <command> --help` prints. */
+export function helpOf(command: Command): string {
+  const details = command.details === '' ? '' : `${command.details}\n`;
+  return `${command.summary}\n\nUsage: farebox ${command.usage}\n${details}`;
 }

@@ -22,6 +22,8 @@ export interface Command {
   readonly name: string;
   /** One line for the overview. */
   readonly summary: string;
+  /** Whether words other than options may follow; the others refuse them. */
+  readonly takesWords?: true;
   /** After `farebox `. */
   readonly usage: string;
   /** Options and examples, lines ready to print. */
@@ -34,6 +36,11 @@ export interface Command {
 /** Wrong words on the command line: answered with the help and exit code 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
+}
+
+/** One JSON document on standard output, indented for people who read it. */
+export function printJson({ console }: Invocation, value: unknown): void {
+  console.stdout.write(`${JSON.stringify(value, undefined, 2)}\n`);
 }
 
 /** The configuration, or an error that names every line that is wrong. */

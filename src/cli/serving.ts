@@ -13,7 +13,7 @@ import {
   reloadConfig,
   watchConfig,
 } from '../config/config.ts';
-import { TerminalProgress } from '../engines/llama/terminal-progress.ts';
+import { TerminalProgress } from '../engines/llama/llama.ts';
 import { systemClock } from '../kernel/clock.ts';
 import type { Log } from '../kernel/log.ts';
 import { formatUsd } from '../kernel/money.ts';

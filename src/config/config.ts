@@ -47,7 +47,18 @@ export type { RpcSection } from './rpc-section.ts';
 export type { HttpSection, ListenSection, ServiceSection } from './server-section.ts';
 export type { Config, LoadedConfig } from './settings.ts';
 export { serviceWords, type ServiceWords } from './service-name.ts';
+export {
+  VIDEO_ASPECT_RATIOS,
+  VIDEO_DURATIONS,
+  VIDEO_RESOLUTIONS,
+  type VideoAspectRatio,
+  VideoModelSettings,
+  VideoPricing,
+  VideoRate,
+  type VideoResolution,
+} from './video-model-section.ts';
 export { type ConfigWatch, type ConfigWatchOptions, watchConfig } from './watch-config.ts';
+export { PersonaSection } from './web-section.ts';
 
 export interface ConfigInputs {
   readonly env: Environment;

@@ -8,6 +8,7 @@ import { ClusterSection, RetentionSection } from './cluster-section.ts';
 import { DiscoverySection, EmbeddedSection, EnginesSection } from './engines-section.ts';
 import { LimitsSection } from './limits-section.ts';
 import { DefaultsSection, ModelsSection, PriceFileSection } from './models-section.ts';
+import { MediaSection } from './media-section.ts';
 import { LogSection, MetricsSection, TracingSection } from './observability-section.ts';
 import {
   DatabaseSection,
@@ -68,7 +69,11 @@ export const SECTIONS = {
     change: 'restart',
     about: 'Media in chat requests.',
   },
-  media: open('Background removal, transcription and media decoding.'),
+  media: {
+    schema: MediaSection,
+    change: 'restart',
+    about: 'Background removal, transcription and media decoding.',
+  },
   video: open('Video generation.'),
   documents: {
     schema: DocumentsSection.prefault({}),

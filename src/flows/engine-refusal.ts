@@ -81,7 +81,8 @@ export function engineWords(body: Buffer | null): EngineWords {
     const error = memberOf(parsed, 'error') ?? parsed;
     const said = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;
     message = typeof said === 'string' ? said : JSON.stringify(said);
-    code = String(memberOf(error, 'code') ?? memberOf(error, 'type') ?? '');
+    const coded = memberOf(error, 'code') ?? memberOf(error, 'type');
+    code = typeof coded === 'string' || typeof coded === 'number' ? String(coded) : '';
   } catch {
     // Plain text: it is the message.
   }

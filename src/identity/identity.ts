@@ -32,7 +32,7 @@ export {
   walletAccountId,
   walletCaller,
 } from './caller.ts';
-export type { ApiKey, LimitPeriod } from './keys.ts';
+export { type ApiKey, LIMIT_PERIODS, type LimitPeriod } from './keys.ts';
 export { IDENTITY_MIGRATIONS } from './migrations.ts';
 
 /** How long a looked-up key is trusted without asking the database again. */

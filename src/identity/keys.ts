@@ -6,7 +6,8 @@ import { type Nano, nano } from '../kernel/money.ts';
 import type { Queryable, Row } from '../store/store.ts';
 import type { KeyKind, LimitOverrides, ModelPrivacy } from './caller.ts';
 
-export type LimitPeriod = 'EPOCH' | 'MONTH' | 'LIFETIME';
+export const LIMIT_PERIODS = ['EPOCH', 'MONTH', 'LIFETIME'] as const;
+export type LimitPeriod = (typeof LIMIT_PERIODS)[number];
 
 export interface ApiKey {
   readonly id: string;

@@ -97,7 +97,7 @@ onEachStore('ledger', (fixture) => {
       b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.1'))),
       b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.1'))),
     ]);
-    assert.deepEqual(both.map((one) => one.fresh).sort(), [false, true]);
+    assert.deepEqual(both.filter((one) => one.fresh).length, 1);
     assert.ok(both.every((one) => one.usdNano === usdToNano('0.1')));
     assert.equal((await b.ledger.balances('a')).usdNano, usdToNano('0.9'));
     await assertClean(b.ledger);

@@ -1,5 +1,5 @@
 /** Filter, order and page of `GET /characters`, over the personas in memory. */
-import type { Character, CharacterQuery, CharacterSort, Persona } from './personas.ts';
+import type { Character, CharacterQuery, CharacterSort, Persona } from './persona.ts';
 
 /** Decisions 7: `limit` 1 to 100, 50 when absent. */
 const DEFAULT_LIMIT = 50;

@@ -6,7 +6,7 @@ import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parse } from 'yaml';
 import { z } from 'zod';
-import { PersonaSection } from '../config/web-section.ts';
+import { PersonaSection } from '../config/config.ts';
 import { isoTime } from '../kernel/clock.ts';
 import { reasonOf } from '../kernel/log.ts';
 

@@ -4,7 +4,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { PersonaSection } from '../config/web-section.ts';
+import { PersonaSection } from '../config/config.ts';
 import { type LogLine, memoryLog } from '../kernel/log.ts';
 import { type CharacterQuery, openPersonas, type Personas } from './personas.ts';
 

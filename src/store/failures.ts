@@ -39,8 +39,9 @@ export function isConnectionFailure(error: unknown): boolean {
 }
 
 function codeOf(error: unknown): string {
-  if (!(error instanceof Error)) return '';
-  return String((error as { code?: unknown }).code ?? ''); // node and pg both set `code`
+  // Node and pg both set `code`.
+  if (!(error instanceof Error) || !('code' in error)) return '';
+  return typeof error.code === 'string' ? error.code : '';
 }
 
 /** The server answers, but not in time or not for one more: this call fails, the next may not. */

@@ -3,7 +3,7 @@
  * are collected, so that a caller corrects a request once.
  */
 import { z } from 'zod';
-import type { VideoModelSettings } from '../config/video-model-section.ts';
+import type { VideoModelSettings } from '../config/config.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Measured, frameSize, outputMs } from './quote.ts';
 import { type VideoQueueRequest, type VideoQuoteRequest, mediaUrlsOf } from './video-requests.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { VideoModelSettings } from '../config/video-model-section.ts';
+import { VideoModelSettings } from '../config/config.ts';
 import { Fault } from '../kernel/faults.ts';
 import { checkQueue, checkQuote, videoConstraints } from './model-checks.ts';
 import {

@@ -11,7 +11,7 @@ import type {
   VideoPricing,
   VideoRate,
   VideoResolution,
-} from '../config/video-model-section.ts';
+} from '../config/config.ts';
 import { assert, unreachable } from '../kernel/assert.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Nano, divideHalfUp, nano, usdToNano } from '../kernel/money.ts';

@@ -6,11 +6,7 @@
  * through to the engine; retrieve and complete take no others.
  */
 import { z } from 'zod';
-import {
-  VIDEO_ASPECT_RATIOS,
-  VIDEO_DURATIONS,
-  VIDEO_RESOLUTIONS,
-} from '../config/video-model-section.ts';
+import { VIDEO_ASPECT_RATIOS, VIDEO_DURATIONS, VIDEO_RESOLUTIONS } from '../config/config.ts';
 
 // decisions.md 1, "Queue: required" and "Queue: optional".
 const MAX_PROMPT_CHARACTERS = 20_000;

@@ -91,7 +91,7 @@ describe('openai SDK', () => {
       model: 'default',
       messages: [
         { role: 'user', content: 'Weather in Oslo?' },
-        first.choices[0]!.message,
+        first.choices[0].message,
         { role: 'tool', tool_call_id: call.id, content: '{"celsius": 3}' },
       ],
       tools,

@@ -1,7 +1,7 @@
 /** The engine call of a chat run: the body per replica, affinity, and which headers are passed on. */
 import type { EngineCall, EngineHead, Replica } from '../../engines/engines.ts';
 import { engineRequest } from '../../wire/engine-request.ts';
-import type { ChatRun } from './chat.ts';
+import type { ChatRun } from './chat-run.ts';
 
 /** A whole answer of more than this is not one: 128 choices of 128 k tokens stay below it. */
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;

@@ -11,7 +11,7 @@ import { ChatStream } from '../../wire/chat-stream.ts';
 import { KEEP_ALIVE, streamErrorEvents } from '../../wire/stream-frames.ts';
 import { echoParameters } from '../../wire/svc-parameters.ts';
 import { billChat } from './chat-bill.ts';
-import { type ChatRun, remainingDuring } from './chat.ts';
+import { type ChatRun, remainingDuring } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
 import { chatFault, note, requirePriceOf } from './whole-answer.ts';
 

@@ -11,7 +11,7 @@ import { echoParameters } from '../../wire/svc-parameters.ts';
 import { engineFault, saysContextOverflow } from '../engine-refusal.ts';
 import { type ChatBill, billChat } from './chat-bill.ts';
 import { contextOverflow } from './chat-bounds.ts';
-import type { ChatRun } from './chat.ts';
+import type { ChatRun } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
 
 const NO_OUTPUT = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };

@@ -303,9 +303,12 @@ const INT8 = 20;
 const INT4 = 23;
 const NUMERIC = 1700;
 
-/** All integers, sums included, arrive as bigint. */
-function getTypeParser(oid: number, format?: 'text' | 'binary'): (value: string) => unknown {
+/** All integers, sums included, arrive as bigint. Everything is asked for as text. */
+function getTypeParser(oid: number): (value: string) => unknown {
   if (oid === INT8 || oid === INT4 || oid === NUMERIC) return (text) => BigInt(text);
-  const parser: unknown = pg.types.getTypeParser(oid, format as 'text'); // text is the wire format
-  return parser as (value: string) => unknown;
+  return TEXT_PARSERS(oid, 'text');
 }
+
+/** The declared signature takes an enum of the known ids only; any id is looked up. */
+const TEXT_PARSERS: (oid: number, format: 'text') => (value: string) => unknown =
+  pg.types.getTypeParser;

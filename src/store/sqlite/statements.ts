@@ -20,7 +20,7 @@ export class Statements {
 
   run(text: string, parameters: readonly Parameter[]): Record<string, unknown>[] {
     const statement = this.#byText.get(text) ?? this.#prepare(text);
-    const rows = statement.all(...(parameters.map(bind) as Bound[])); // booleans are gone
+    const rows = statement.all(...parameters.map(bind));
     for (const row of rows) wrapBytes(row);
     return rows;
   }

@@ -1,0 +1,167 @@
+/** `farebox accounts`: who may call, on which plan, with how much daily credit. */
+import { type Account, PLANS } from '../identity/identity.ts';
+import { ZERO } from '../kernel/money.ts';
+import { type Command, type Invocation, UsageError, printJson } from './command.ts';
+import { table } from './table.ts';
+import { amountOption, isGiven, jsonTime, shownTime, shownUsd, wordOption } from './values.ts';
+import { type Desk, findAccount, withOffice } from './with-office.ts';
+
+const MAX_NAME_CHARACTERS = 100;
+
+export const accountsListCommand: Command = {
+  name: 'accounts list',
+  summary: 'List the accounts with their balances',
+  usage: 'accounts list',
+  details: '',
+  options: {},
+  run: (invocation) => withOffice(invocation, (desk) => listAccounts(invocation, desk)),
+};
+
+async function listAccounts(invocation: Invocation, desk: Desk): Promise<number> {
+  const { identity, ledger } = desk.office;
+  const accounts = await identity.accounts();
+  const rows = await Promise.all(
+    accounts.map(async (account) => ({ account, has: await ledger.balances(account.id) })),
+  );
+  if (isGiven(invocation, 'json')) {
+    const shown = await Promise.all(accounts.map((account) => jsonAccount(desk, account)));
+    printJson(invocation, shown);
+    return 0;
+  }
+  const columns = [
+    { title: 'ID' },
+    { title: 'NAME' },
+    { title: 'PLAN' },
+    { title: 'USD', align: 'right' },
+    { title: 'DIEM TODAY', align: 'right' },
+    { title: 'CREATED' },
+    { title: 'STATE' },
+  ] as const;
+  const cells = rows.map(({ account, has }) => [
+    account.id,
+    account.name,
+    account.plan,
+    shownUsd(has.usdNano),
+    shownUsd(has.diemNano),
+    shownTime(account.createdMs),
+    account.disabled ? 'disabled' : 'active',
+  ]);
+  invocation.console.stdout.write(table(columns, cells));
+  return 0;
+}
+
+export const accountsCreateCommand: Command = {
+  name: 'accounts create',
+  takesWords: true,
+  summary: 'Make an account',
+  usage: 'accounts create <name> [--plan <plan>] [--daily-diem <amount>]',
+  details: `
+  --plan <plan>           ${PLANS.join(', ')} (default: paid)
+  --daily-diem <amount>   daily credit in DIEM (1 DIEM pays for 1 USD), anew at 00:00 UTC
+
+Next: farebox keys create --account <name>, farebox credit 25 --account <name>`,
+  options: { plan: { type: 'string' }, 'daily-diem': { type: 'string' } },
+  run: (invocation) => withOffice(invocation, (desk) => createAccount(invocation, desk)),
+};
+
+async function createAccount(invocation: Invocation, desk: Desk): Promise<number> {
+  const { office } = desk;
+  const name = requireName(invocation);
+  const plan = wordOption(invocation, 'plan', PLANS) ?? 'paid';
+  const daily = amountOption(invocation, 'daily-diem');
+  const taken = (await office.identity.accounts()).find((account) => account.name === name);
+  if (taken !== undefined) {
+    throw new Error(`There is an account "${name}" already (${taken.id}); choose another name`);
+  }
+  const account = await office.store.transaction(async (tx) => {
+    const made = await office.identity.createAccount(name, plan, tx);
+    await office.ledger.openAccount(made.id, tx);
+    return made;
+  });
+  if (daily !== undefined) await office.ledger.setDailyAllocation(account.id, daily);
+  if (isGiven(invocation, 'json')) printJson(invocation, await jsonAccount(desk, account));
+  else {
+    invocation.console.stdout.write(
+      `The account "${name}" is ${account.id}. Next: farebox keys create --account ${account.id}\n`,
+    );
+  }
+  return 0;
+}
+
+export const accountsUpdateCommand: Command = {
+  name: 'accounts update',
+  takesWords: true,
+  summary: 'Change the plan, daily credit or access of an account',
+  usage: 'accounts update <id or name> [options]',
+  details: `
+  --plan <plan>           ${PLANS.join(', ')}
+  --daily-diem <amount>   daily credit in DIEM; 0 for none
+  --disable               refuse every request of its keys
+  --enable                take its requests again
+
+A running server follows within three seconds.`,
+  options: {
+    plan: { type: 'string' },
+    'daily-diem': { type: 'string' },
+    disable: { type: 'boolean' },
+    enable: { type: 'boolean' },
+  },
+  run: (invocation) => withOffice(invocation, (desk) => updateAccount(invocation, desk)),
+};
+
+async function updateAccount(invocation: Invocation, desk: Desk): Promise<number> {
+  const { office } = desk;
+  const account = await findAccount(office, requireName(invocation));
+  const plan = wordOption(invocation, 'plan', PLANS);
+  const daily = amountOption(invocation, 'daily-diem');
+  const access = accessWish(invocation);
+  if (plan === undefined && daily === undefined && access === undefined) {
+    throw new UsageError('Say what to change');
+  }
+  const next: Account = {
+    ...account,
+    plan: plan ?? account.plan,
+    disabled: access === undefined ? account.disabled : access === 'disable',
+  };
+  await office.identity.updateAccount(next);
+  if (daily !== undefined) await office.ledger.setDailyAllocation(account.id, daily);
+  if (isGiven(invocation, 'json')) printJson(invocation, await jsonAccount(desk, next));
+  else {
+    const state = next.disabled ? 'disabled' : 'active';
+    const credit = daily === undefined ? '' : `, ${shownUsd(daily)} DIEM a day`;
+    invocation.console.stdout.write(
+      `The account "${next.name}": plan ${next.plan}${credit}, ${state}\n`,
+    );
+  }
+  return 0;
+}
+
+function accessWish(invocation: Invocation): 'disable' | 'enable' | undefined {
+  const disable = isGiven(invocation, 'disable');
+  const enable = isGiven(invocation, 'enable');
+  if (disable && enable) throw new UsageError('Choose --disable or --enable');
+  if (disable) return 'disable';
+  return enable ? 'enable' : undefined;
+}
+
+function requireName({ positionals }: Invocation): string {
+  const [name = '', ...rest] = positionals;
+  if (name.trim() === '' || rest.length > 0) throw new UsageError('Name one account');
+  if (name.length > MAX_NAME_CHARACTERS) {
+    throw new UsageError(`A name has at most ${MAX_NAME_CHARACTERS} characters`);
+  }
+  return name;
+}
+
+async function jsonAccount({ office }: Desk, account: Account): Promise<Record<string, unknown>> {
+  const { usdNano, diemNano } = await office.ledger.balances(account.id);
+  return {
+    id: account.id,
+    name: account.name,
+    plan: account.plan,
+    disabled: account.disabled,
+    balanceUsd: shownUsd(usdNano),
+    diemLeftToday: shownUsd(diemNano > 0n ? diemNano : ZERO),
+    createdAt: jsonTime(account.createdMs),
+  };
+}

@@ -1,0 +1,296 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { DatabaseSync } from 'node:sqlite';
+import { TestUpstream } from '../engines/test-upstream.ts';
+import { COMMANDS, runCommand } from './cli.ts';
+
+const BINARY = join(import.meta.dirname, '..', '..', 'bin', 'farebox.mjs');
+const LOCAL = 'embedded: { enabled: false }\ndiscovery: { enabled: false }\n';
+
+/** What `--json` of the commands below carries. */
+interface Answer {
+  readonly id: string;
+  readonly secret: string;
+  readonly plan: string;
+  readonly limitUsd: string;
+  readonly limitPeriod: string;
+  readonly privacy: string;
+  readonly models: readonly string[];
+  readonly diemLeftToday: string;
+  readonly balanceUsd: string;
+}
+
+interface Ended {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** Runs the real binary in a folder; `PORT` of the folder's server is its own affair. */
+function farebox(folder: string, ...argv: string[]): Promise<Ended> {
+  return new Promise((resolve) => {
+    const env = { ...process.env, FAREBOX_DATA: join(folder, 'data'), PORT: '' };
+    execFile(process.execPath, [BINARY, ...argv], { cwd: folder, env }, (error, out, err) => {
+      const code = error === null ? 0 : Number(error.code);
+      resolve({ code, out, err });
+    });
+  });
+}
+
+/** Runs a command in this process, for what ends before anything is opened. */
+async function inProcess(...argv: string[]): Promise<Ended> {
+  const said = { out: '', err: '' };
+  const cwd = mkdtempSync(join(tmpdir(), 'farebox-words-'));
+  const code = await runCommand({
+    argv,
+    env: {},
+    cwd,
+    stdout: { write: (text) => void (said.out += text) },
+    stderr: { write: (text) => void (said.err += text) },
+    onSignal: () => undefined,
+  });
+  rmSync(cwd, { recursive: true, force: true });
+  return { code, ...said };
+}
+
+async function startServer(
+  folder: string,
+): Promise<{ url: string; key: string; child: ChildProcess }> {
+  const env = { ...process.env, FAREBOX_DATA: join(folder, 'data'), PORT: '0' };
+  const child = spawn(process.execPath, [BINARY, 'serve'], { cwd: folder, env });
+  let said = '';
+  child.stderr.on('data', (chunk: Buffer) => void (said += chunk.toString()));
+  for await (const chunk of child.stdout) {
+    said += String(chunk);
+    const url = /listens on (\S+)/.exec(said)?.[1];
+    const key = /^ {4}(SVC_\S+)$/m.exec(said)?.[1];
+    if (url !== undefined && key !== undefined && said.includes('--help')) {
+      return { url, key, child };
+    }
+  }
+  throw new Error(`The server did not start: ${said}`);
+}
+
+describe('commands beside a running server', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-cli-'));
+  let upstream: TestUpstream;
+  let server: Awaited<ReturnType<typeof startServer>>;
+
+  before(async () => {
+    upstream = await TestUpstream.start();
+    writeFileSync(
+      join(folder, 'farebox.yaml'),
+      `${LOCAL}engines: { rack: { url: ${upstream.url}, apiKey: very-secret-word } }
+models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output: 1.2 }, replicas: [{ engine: rack, model: m }] }]
+`,
+    );
+    server = await startServer(folder);
+  });
+  after(async () => {
+    const ended = once(server.child, 'exit');
+    server.child.kill('SIGTERM');
+    await ended;
+    await upstream.kill();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  const models = (key: string): Promise<number> =>
+    fetch(`${server.url}/models?type=all`, { headers: { authorization: `Bearer ${key}` } }).then(
+      (answer) => answer.status,
+    );
+  const json = async (...argv: string[]): Promise<Answer> => {
+    const { code, out, err } = await farebox(folder, ...argv, '--json');
+    assert.equal(code, 0, err);
+    return JSON.parse(out) as Answer;
+  };
+
+  test('a key that was made is listed with its limits, works, and is revoked', async () => {
+    const made = await json(
+      'keys',
+      'create',
+      '--description=laptop',
+      '--limit-usd=2.50',
+      '--period=month',
+      '--expires=30d',
+      '--models=a, b',
+      '--privacy=private_only',
+    );
+    assert.match(made.secret, /^SVC_INFERENCE_KEY_/);
+    assert.equal(made.limitUsd, '2.50');
+    assert.deepEqual(
+      [made.limitPeriod, made.privacy, made.models],
+      ['MONTH', 'PRIVATE_ONLY', ['a', 'b']],
+    );
+    assert.equal(await models(made.secret), 200);
+    const listed = await farebox(folder, 'keys', 'list');
+    assert.match(listed.out, /ENDS IN +DESCRIPTION/);
+    assert.match(listed.out, /laptop .* 2\.50 USD a month/);
+    assert.ok(!listed.out.includes(made.secret));
+    assert.equal((await farebox(folder, 'keys', 'revoke', made.id)).code, 0);
+    const again = await farebox(folder, 'keys', 'revoke', made.id);
+    assert.deepEqual([again.code, /no active key/.test(again.err)], [1, true]);
+    const left = await farebox(folder, 'keys', 'list');
+    assert.match(left.out, /first key/);
+    assert.doesNotMatch(left.out, /laptop/);
+    const database = new DatabaseSync(join(folder, 'data', 'farebox.db'), { readOnly: true });
+    const caps = database.prepare('SELECT usd_limit_nano AS cap FROM ledger_allowance').all();
+    database.close();
+    assert.deepEqual(
+      caps.map(({ cap }) => cap),
+      [2_500_000_000],
+    );
+  });
+
+  test('credit goes to the account, once per reference, and can be taken back', async () => {
+    const account = await json('accounts', 'create', 'alice', '--plan', 'pro', '--daily-diem', '3');
+    assert.deepEqual([account.plan, account.diemLeftToday], ['pro', '3.00']);
+    const argv = ['credit', '25', '--account', 'alice', '--reference', 'invoice-1'];
+    assert.equal((await json(...argv)).balanceUsd, '25.00');
+    const again = await farebox(folder, ...argv);
+    assert.equal(again.code, 1);
+    assert.match(again.err, /"invoice-1" was posted before; nothing was changed/);
+    const back = await farebox(folder, 'debit', '0.000000001', '--account', account.id);
+    assert.match(back.out, /taken from the account "alice"; its balance is 24\.999999999 USD/);
+    const tooMuch = await farebox(folder, 'debit', '30', '--account', 'alice');
+    assert.equal(tooMuch.code, 1);
+    assert.match(tooMuch.err, /take 30\.00 USD or less/);
+    await json('accounts', 'update', 'alice', '--disable');
+    const listed = await farebox(folder, 'accounts', 'list');
+    assert.match(listed.out, /alice +pro +24\.999999999 +3\.00 .* disabled/);
+  });
+
+  test('the models come from the configuration when another port listens', async () => {
+    const { out } = await farebox(folder, 'models');
+    assert.match(out, /No server listens; the configuration offers:/);
+    assert.match(out, /atlas-24b +text +4096 +0\.3 in, 1\.2 out .*rack \(127\.0\.0\.1:\d+\)/);
+  });
+
+  test('the models come from the running server when it listens where it should', async () => {
+    const port = new URL(server.url).port;
+    writeFileSync(join(folder, 'listen.yaml'), `${LOCAL}listen: { port: ${port} }\n`);
+    const env = { ...process.env, FAREBOX_CONFIG: 'listen.yaml', PORT: '' };
+    const { stdout } = await new Promise<{ stdout: string }>((resolve) => {
+      execFile(process.execPath, [BINARY, 'models', '--json'], { cwd: folder, env }, (_, out) =>
+        resolve({ stdout: out }),
+      );
+    });
+    const offer = JSON.parse(stdout) as { server: string; models: { id: string }[] };
+    assert.equal(offer.server, server.url);
+    assert.ok(offer.models.some((model) => model.id === 'atlas-24b'));
+  });
+
+  test('check probes the engine, asks the database and hides the secret', async () => {
+    const { code, out } = await farebox(folder, 'check');
+    assert.equal(code, 0, out);
+    assert.match(out, /engine rack +note +answers in \d+ ms with 2 models, but does not name m/);
+    assert.match(out, /database +ok +sqlite answers/);
+    assert.ok(!out.includes('very-secret-word'));
+  });
+
+  test('the audit is clean, and the server still owns its epoch and its folder', async () => {
+    const { code, out } = await farebox(folder, 'audit');
+    assert.equal(code, 0);
+    assert.match(out, /Every balance is the sum of its postings/);
+    const database = new DatabaseSync(join(folder, 'data', 'farebox.db'), { readOnly: true });
+    const epochs = database.prepare('SELECT count(*) AS count FROM ledger_epoch').get();
+    database.close();
+    assert.equal(epochs?.['count'], 1);
+    const second = await farebox(folder, 'serve');
+    assert.equal(second.code, 1);
+    assert.match(second.err, /Another server runs on the data folder/);
+    assert.equal(await models(server.key), 200);
+  });
+});
+
+describe('commands without a server', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-cli-'));
+  after(() => rmSync(folder, { recursive: true, force: true }));
+
+  test('check of an empty folder makes nothing and finds nothing wrong', async () => {
+    writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
+    const { code, out } = await farebox(folder, 'check', '--json');
+    assert.equal(code, 0);
+    const report = JSON.parse(out) as { findings: { what: string; state: string }[] };
+    const database = report.findings.find((finding) => finding.what === 'database');
+    assert.equal(database?.state, 'note');
+    assert.throws(() => new DatabaseSync(join(folder, 'data', 'farebox.db'), { readOnly: true }));
+  });
+
+  test('check ends with 1 when an engine is down or the file is wrong', async () => {
+    writeFileSync(
+      join(folder, 'farebox.yaml'),
+      `${LOCAL}engines: { gone: { url: http://127.0.0.1:1/v1 } }\n`,
+    );
+    const down = await farebox(folder, 'check');
+    assert.equal(down.code, 1);
+    assert.match(down.out, /engine gone +wrong/);
+    writeFileSync(join(folder, 'farebox.yaml'), 'engins: {}\n');
+    const wrong = await farebox(folder, 'check');
+    assert.equal(wrong.code, 1);
+    assert.match(wrong.err, /farebox\.yaml:1.*engines/s);
+  });
+
+  test('without an account the commands say how to get one', async () => {
+    writeFileSync(join(folder, 'farebox.yaml'), LOCAL);
+    const { code, err } = await farebox(folder, 'keys', 'list');
+    assert.equal(code, 1);
+    assert.match(err, /start the server once with "farebox serve"/);
+  });
+
+  test('an audit with a difference names it and ends with 1', async () => {
+    const database = new DatabaseSync(join(folder, 'data', 'farebox.db'));
+    database.exec(
+      "INSERT INTO ledger_account (id, balance_nano, held_nano, daily_allocation_nano, daily_day, daily_spent_nano, daily_held_nano, created_ms) VALUES ('acct_x', 1, 0, 0, 0, 0, 0, 0)",
+    );
+    database.close();
+    const { code, out } = await farebox(folder, 'audit');
+    assert.equal(code, 1);
+    assert.match(out, /acct_x +balance +0\.000000001 +0\.00/);
+  });
+});
+
+describe('words that are wrong', () => {
+  const rows: readonly (readonly [argv: string, says: RegExp])[] = [
+    ['credits 5', /no command "credits". Did you mean "credit"\?/],
+    ['keys', /keys create .*\n.*keys list/],
+    ['credit -5', /above zero; use "farebox debit 5"/],
+    ['credit', /Give one amount/],
+    ['credit 5 6', /Give one amount/],
+    ['credit 0', /above zero/],
+    ['credit 1e3', /decimal amount such as 25/],
+    ['credit 0.0000000001', /decimal amount/],
+    ['audit now', /"now" is one word too many/],
+    ['audit --fix', /Unknown option '--fix'/],
+    ['models pull', /Name one model of the library: qwen3-0\.6b/],
+  ];
+  for (const [argv, says] of rows) {
+    test(`"farebox ${argv}" is refused with the way out`, async () => {
+      const { code, out, err } = await inProcess(...argv.split(' '));
+      assert.equal(code, 2);
+      assert.equal(out, '');
+      assert.match(err, says);
+    });
+  }
+
+  test('a model that the library has not is refused with the nearest', async () => {
+    const { code, err } = await inProcess('models', 'pull', 'qwen3-0.6');
+    assert.equal(code, 1);
+    assert.match(err, /did you mean "qwen3-0\.6b"/);
+  });
+
+  test('every command has help that shows how to call it', async () => {
+    for (const { name, usage } of COMMANDS) {
+      const { code, out } = await inProcess(...name.split(' '), '--help');
+      assert.equal(code, 0);
+      assert.ok(out.includes(`Usage: farebox ${usage}`), name);
+      assert.ok(usage.startsWith(name), name);
+    }
+    const { out } = await inProcess('--help');
+    for (const { name } of COMMANDS) assert.match(out, new RegExp(`^  ${name} `, 'm'));
+  });
+});

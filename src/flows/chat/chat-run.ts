@@ -1,0 +1,102 @@
+/**
+ * What a chat request is on its way: the call, where its answer goes, the parts that serve it, and
+ * the admitted run that both answer modes share. Values and shapes only; `chat.ts` is the verb.
+ */
+import type { Catalog, CatalogModel, DeprecationNotice } from '../../catalog/catalog.ts';
+import type { Engines } from '../../engines/engines.ts';
+import type { Caller } from '../../identity/identity.ts';
+import type { Clock } from '../../kernel/clock.ts';
+import type { Ids } from '../../kernel/ids.ts';
+import type { Log } from '../../kernel/log.ts';
+import { type Nano, ZERO, maxNano, minNano } from '../../kernel/money.ts';
+import type { ChatRequest } from '../../wire/chat-request.ts';
+import type { EngineDialect } from '../../wire/engine-request.ts';
+import type { Admission, Charge, RateRule } from '../charge.ts';
+import type { ChatAdditions } from './chat-additions.ts';
+import type { ChatBounds } from './chat-bounds.ts';
+
+/** What the answer's headers are made of. */
+export interface ChatHead {
+  readonly model: CatalogModel;
+  readonly deprecation: DeprecationNotice | undefined;
+  readonly admission: Admission;
+  readonly rate: RateRule;
+  /** The engine that answers, and the attempt that did; unknown while a stream is kept alive. */
+  readonly replica: string | undefined;
+  readonly attempts: number;
+  /** Headers that the engine sent and that are passed on, such as content flags. */
+  readonly flags: Readonly<Record<string, string>>;
+  /** Posted USD after the request; for a stream, what its hold leaves. */
+  readonly remainingNano: Nano;
+}
+
+/** Where an answer goes. */
+export interface ChatReceiver {
+  /** Headers of a stream; called once, before the first `write`. */
+  begin(head: ChatHead): void;
+  /** `false` when the caller reads slower than the engine writes; `onDrain` says when to go on. */
+  write(chunk: Buffer): boolean;
+  onDrain(resume: () => void): void;
+  /** The end of a stream. */
+  end(lastChunk: Buffer): void;
+  /** A whole answer. */
+  whole(head: ChatHead, body: Buffer): Promise<void>;
+}
+
+export interface ChatCall {
+  readonly requestId: string;
+  readonly caller: Caller;
+  readonly request: ChatRequest;
+  readonly signal: AbortSignal;
+  readonly receiver: ChatReceiver;
+  /** For the log line: what the flow learned. */
+  readonly note: (notes: ChatNotes) => void;
+}
+
+export interface ChatNotes {
+  readonly model?: string;
+  readonly replica?: string;
+  readonly costUsd?: string;
+  readonly promptTokens?: number;
+  readonly completionTokens?: number;
+  readonly firstTokenMs?: number;
+}
+
+export interface ChatParts {
+  readonly catalog: Catalog;
+  readonly engines: Engines;
+  readonly charge: Charge;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly serviceName: string;
+  /** The service's own system prompt; empty for none. */
+  readonly systemPrompt: () => string;
+  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
+  readonly dialectOf: (engineId: string) => EngineDialect;
+  /** Persona, search, scraping, files: what is added to a request, and what it costs at most. */
+  readonly additionsFor: (call: ChatCall, model: CatalogModel) => Promise<ChatAdditions>;
+}
+
+/** One admitted request on its way: what both answer modes share. */
+export interface ChatRun {
+  readonly parts: ChatParts;
+  readonly call: ChatCall;
+  readonly request: ChatRequest;
+  readonly model: CatalogModel;
+  readonly deprecation: DeprecationNotice | undefined;
+  readonly rate: RateRule;
+  readonly bounds: ChatBounds;
+  readonly admission: Admission;
+  readonly additions: ChatAdditions;
+  /** The output cap that the hold covers: what the engine is told. */
+  readonly outputTokens: number;
+  readonly systemPrompt: string | undefined;
+}
+
+/** What a stream's headers can say of the balance: posted USD minus this request's hold. */
+export function remainingDuring(run: ChatRun): Nano {
+  const { before, grantedNano } = run.admission.hold;
+  const fromUsd = maxNano(ZERO, minNano(grantedNano, before.usdNano));
+  return maxNano(ZERO, (before.usdNano - fromUsd) as Nano); // both are nano-USD
+}

@@ -1,0 +1,175 @@
+/**
+ * What reviews forget, checked on every run: the layers, the doors, cycles, dead files, tables,
+ * the environment, the clock, sizes, names and words. Each rule prints every place that breaks it.
+ */
+import assert from 'node:assert/strict';
+import { basename } from 'node:path';
+import { test } from 'node:test';
+import { isTestFile, layerProblems } from './tidy/layers.ts';
+import {
+  type SourceFile,
+  filesBelow,
+  importCycles,
+  linesMatching,
+  reachable,
+  readSources,
+  readText,
+  sizeBytesOf,
+} from './tidy/source-tree.ts';
+
+const CODE_FOLDERS = ['src', 'test', 'scripts', 'bench', 'examples'];
+/** Lines of code, without comments and blank ones. */
+const MAX_LINES = 500;
+/** Past this a file needs its reason here. */
+const MANY_LINES = 400;
+const MAX_FILE_BYTES = 6_000_000;
+
+/** Files between `MANY_LINES` and `MAX_LINES`, with what would be lost by splitting them. */
+const LONG_FILES: Readonly<Record<string, string>> = {
+  'src/kernel/json-spans.ts': 'one scanner over bytes, whose steps call each other',
+};
+
+const sources = readSources(CODE_FOLDERS);
+const files = filesBelow('');
+const program = [...sources.values()].filter(
+  (source) => source.path.startsWith('src/') && !isTestFile(source.path),
+);
+const childEntries = [...sources.values()].flatMap((source) => source.entries);
+const inServer = reachable(sources, ['src/main.ts']);
+
+function none(problems: readonly string[], rule: string): void {
+  assert.equal(problems.length, 0, `${rule}:\n  ${problems.join('\n  ')}`);
+}
+
+function search(among: readonly SourceFile[], pattern: RegExp): string[] {
+  return among.flatMap((source) => linesMatching(source.path, source.code, pattern));
+}
+
+test('imports point down the layers and meet other folders at their doors', () => {
+  none(program.flatMap(layerProblems), 'An import crosses the layers');
+});
+
+test('no file imports itself, however long the way round', () => {
+  none(importCycles(sources), 'Files import each other in a circle');
+});
+
+test('every import names a file of the tree', () => {
+  const missing = [...sources.values()].flatMap((source) =>
+    [...source.imports, ...source.entries]
+      .filter((path) => path.endsWith('.ts') && !sources.has(path))
+      .map((path) => `${source.path} -> ${path}`),
+  );
+  none(missing, 'An import leads nowhere');
+});
+
+test('every source file is used by the program, a script, a test or an example', () => {
+  const roots = [...sources.keys()].filter(
+    (path) => !path.startsWith('src/') || path.endsWith('.test.ts'),
+  );
+  const used = reachable(sources, ['src/main.ts', ...childEntries, ...roots]);
+  const dead = program.map((source) => source.path).filter((path) => !used.has(path));
+  none(dead, 'Nobody imports these files');
+});
+
+test('a table carries the prefix of its folder and is mentioned nowhere else', () => {
+  const problems = program.flatMap((source) =>
+    [...source.text.matchAll(/CREATE TABLE (?:IF NOT EXISTS )?(\w+)/g)].flatMap((match) => {
+      const table = match[1] ?? '';
+      const folder = source.path.split('/')[1] ?? '';
+      const strangers = program.filter((other) => !other.path.startsWith(`src/${folder}/`));
+      const mentions = search(strangers, new RegExp(`\\b${table}\\b`));
+      if (table.startsWith(`${folder}_`)) return mentions;
+      return [...mentions, `${source.path}: ${table} does not start with ${folder}_`];
+    }),
+  );
+  none(problems, 'A table is touched outside its folder');
+});
+
+test('the environment is read by the configuration and the entry alone', () => {
+  const strangers = program.filter(
+    ({ path }) => path !== 'src/main.ts' && !path.startsWith('src/config/'),
+  );
+  none(search(strangers, /process\.env\b/), 'The environment is read outside config/');
+});
+
+test('time, randomness and timers come from the clock and the ids that are handed in', () => {
+  const forbidden =
+    /\bDate\.now\(|\bnew Date\(\)|\bperformance\.now\(|\bset(?:Timeout|Interval)\(|\bMath\.random\(|\brandom(?:UUID|Bytes|FillSync|Int)\b|'node:timers/;
+  const bound = program.filter(
+    ({ path }) => inServer.has(path) && !/^src\/(?:kernel|net)\//.test(path),
+  );
+  none(search(bound, forbidden), 'Take a Clock or Ids instead');
+});
+
+test('files are small enough to read', () => {
+  const problems = program.flatMap(({ path, code }) => {
+    const lines = code.split('\n').filter((line) => line.trim() !== '').length;
+    if (lines <= MANY_LINES) return [];
+    if (lines <= MAX_LINES && LONG_FILES[path] !== undefined) return [];
+    return [`${path}: ${lines} lines`];
+  });
+  const gone = Object.keys(LONG_FILES).filter((path) => !sources.has(path));
+  none(problems, `More than ${MANY_LINES} lines: split the file by meaning`);
+  none(gone, 'LONG_FILES names files that do not exist');
+});
+
+test('every source file opens by saying what it owns', () => {
+  const silent = [...sources.values()].filter(
+    ({ path, text }) => !path.endsWith('.test.ts') && !/^(?:#!.*\n)?\/\*\*/.test(text),
+  );
+  none(
+    silent.map(({ path }) => path),
+    'The file has no header',
+  );
+});
+
+test('files have plain names in kebab-case, and no folder is a drawer for anything', () => {
+  const drawer = /^(?:index|utils?|helpers?|common|misc|shared|types|managers?|services?)(?:\.|$)/;
+  const problems = [...sources.keys()].filter(
+    (path) =>
+      path.split('/').some((part) => drawer.test(part)) ||
+      !/^[a-z0-9]+(?:-[a-z0-9]+)*(?:\.test)?\.ts$/.test(basename(path)),
+  );
+  none(problems, 'The name says too little');
+});
+
+test('exports are named one by one', () => {
+  none(search(program, /^export (?:\*|default)/), 'Name what leaves the file');
+});
+
+test('a test is never skipped or run alone', () => {
+  const tests = [...sources.values()].filter(({ path }) => isTestFile(path));
+  const pattern = /\b(?:test|it|describe|suite)\.(?:only|skip|todo)\(|\b(?:only|skip|todo): true/;
+  none(search(tests, pattern), 'A suite that cannot run has to say so and fail');
+});
+
+test('no file is too large for a source tree', () => {
+  const large = files.filter((path) => sizeBytesOf(path) > MAX_FILE_BYTES);
+  none(large, `Larger than ${MAX_FILE_BYTES} bytes`);
+});
+
+test('no text promises what is not there, or names a machine', () => {
+  // Written in pieces, so that this file does not break its own rule.
+  const words = ['TO,DO', 'FIX,ME', 'X,XX', 'not ,implemented'].map(joined).join('|');
+  const places = ['/wo,rk/', '/ho,me/[a-z]', 'registry\\.npm,js', 'npm,mirror']
+    .map(joined)
+    .join('|');
+  const pattern = new RegExp(`\\b(?:${words})\\b|${places}`);
+  const texts = files.filter(
+    (path) =>
+      /\.(?:ts|mjs|js|md|json|ya?ml|html|css|sh)$|^[^.]+$/.test(basename(path)) && !isData(path),
+  );
+  none(
+    texts.flatMap((path) => linesMatching(path, readText(path), pattern)),
+    'Say what is there',
+  );
+});
+
+function joined(pieces: string): string {
+  return pieces.replaceAll(',', '');
+}
+
+/** Texts that are data, not prose of this project. */
+function isData(path: string): boolean {
+  return path === 'package-lock.json' || path.startsWith('assets/') || /\/fixtures\//.test(path);
+}
