@@ -4,13 +4,17 @@
  */
 import { hostname } from 'node:os';
 import type { FastifyInstance } from 'fastify';
+import { standingHeaders } from './api/answer-headers.ts';
 import type { Exchange } from './api/exchange.ts';
+import { idempotentStage } from './api/idempotent.ts';
 import { identifyStage } from './api/identify.ts';
 import type { Route } from './api/route.ts';
 import { chatCompletionsRoute } from './api/routes/chat-completions/chat-completions.ts';
 import { modelRoutes } from './api/routes/models/models.ts';
-import { buildServer, guardBucket } from './api/server.ts';
+import { buildServer } from './api/server.ts';
 import { standardHeaders } from './api/standard-headers.ts';
+import { AbuseGuard } from './app/abuse-guard.ts';
+import { accountSubject } from './app/account.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
 import { type DownloadView, type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
 import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
@@ -31,7 +35,7 @@ import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
 import { type Log, reasonOf } from './kernel/log.ts';
 import { usdToNano } from './kernel/money.ts';
-import { Concurrency, FailureGuard, LimitLog } from './limits/limits.ts';
+import { Concurrency, LimitLog } from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
 import { type EngineDialect, engineDialect } from './wire/engine-request.ts';
 
@@ -120,7 +124,10 @@ export async function startApp(parts: AppParts): Promise<App> {
       corsOrigins: config.http.corsOrigins,
     }),
     routes: subjects.flatMap((subject) => subject.routes),
-    guard: (bucket, nowMs) => core.refuseBlocked(bucket, nowMs),
+    guard: (exchange, route) => core.guard.refuse(exchange, route),
+    once: idempotentStage(core.idempotency, log),
+    standing: async (_exchange, caller) =>
+      standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name),
     identify: identifyStage(core.identifyParts),
     refusal: () => traffic.refusal(),
     started: () => traffic.enter(),
@@ -239,11 +246,7 @@ function buildCore(parts: AppParts, office: Office) {
   refresh();
   const limitLog = new LimitLog({ store: office.store, clock, ids });
   const { windows, admissions } = sharedLimits(office, clock);
-  const guard = new FailureGuard(() => ({
-    failures: config.limits.guard.failures,
-    windowMs: config.limits.guard.windowSeconds * SECOND_MS,
-    blockMs: config.limits.guard.blockSeconds * SECOND_MS,
-  }));
+  const guard = new AbuseGuard({ config: () => config, limitLog, clock, basePath: BASE_PATH });
   const charge = new Charge({
     ledger: office.ledger,
     windows,
@@ -283,6 +286,7 @@ function buildCore(parts: AppParts, office: Office) {
   const idempotency = new Idempotency({ store: office.store, clock, ids, log });
   return {
     shared,
+    guard,
     idempotency,
     catalog,
     engines,
@@ -306,22 +310,12 @@ function buildCore(parts: AppParts, office: Office) {
         exchange.onClose(leave);
       },
     },
-    refuseBlocked: (bucket: string, nowMs: number): void => {
-      const untilMs = guard.blockedUntilMs(bucket, nowMs);
-      if (untilMs === undefined) return;
-      const seconds = Math.ceil((untilMs - nowMs) / SECOND_MS);
-      const { failures, windowSeconds, blockSeconds } = config.limits.guard;
-      throw new Fault('FAILED_REQUESTS', {
-        message: `More than ${failures} failed requests in ${windowSeconds} seconds: requests are blocked for ${blockSeconds} seconds; wait ${seconds} seconds and correct the request before sending it again`,
-        retryAfterSeconds: seconds,
-      });
-    },
     finished: (exchange: Exchange, route: Route | undefined, status: number): void => {
-      if (countsAsFailure(exchange, status)) guard.failed(guardBucket(exchange), clock.nowMs());
+      guard.count(exchange, status);
       logRequest(log, clock, exchange, route, status);
     },
     engineCount: (): number => Object.keys(config.engines).length + localEngines.engines().length,
-    prune: (): void => guard.prune(clock.nowMs()),
+    prune: (): void => guard.prune(),
     pruneWindows: (): Promise<void> => windows.prune(clock.nowMs()),
     configure: (next: Config): void => {
       config = next;
@@ -341,6 +335,7 @@ function subjectsOf(core: Core): Subject[] {
       close: () => core.idempotency.close(),
     },
     rpcSubject(core.shared, core.idempotency),
+    accountSubject(core.shared),
   ];
 }
 
@@ -349,14 +344,6 @@ function tooManyAtOnce(kind: 'key' | 'wallet', limit: number): Fault {
     message: `Too many concurrent requests: at most ${limit} run at once`,
     retryAfterSeconds: 1,
   });
-}
-
-/**
- * decisions.md 11: any non-success answer counts, except the discovery 402, 429s and our own 5xx.
- */
-function countsAsFailure(exchange: Exchange, status: number): boolean {
-  if (status < 400 || status >= 500 || status === 429) return false;
-  return !(status === 402 && exchange.callerIfKnown === undefined);
 }
 
 function logRequest(

@@ -55,6 +55,8 @@ function openAiBody(fault: Fault): unknown {
   const { options } = fault;
   const details = options.details === undefined ? {} : { details: options.details };
   return {
+    // The payment objects of a 402 stay readable beside the error object.
+    ...(isObject(options.body) ? options.body : {}),
     error: {
       message: fault.message,
       type: openAiType(fault.status),
@@ -64,6 +66,10 @@ function openAiBody(fault: Fault): unknown {
       ...options.fields,
     },
   };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
 }
 
 /** The error types of the OpenAI protocol. */

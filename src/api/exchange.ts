@@ -12,6 +12,8 @@ import { brotliCompress, constants, gzip } from 'node:zlib';
 import { assert } from '../kernel/assert.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
+import type { Queryable } from '../store/store.ts';
+import type { AnswerKeeper } from './idempotent.ts';
 
 const gzipAsync = promisify(gzip);
 const brotliAsync = promisify(brotliCompress);
@@ -53,6 +55,7 @@ export class Exchange {
   readonly notes: ExchangeNotes = {};
   body: Buffer = EMPTY;
   #caller: Caller | undefined;
+  #keeper: AnswerKeeper | undefined;
   readonly #response: ServerResponse;
   readonly #headers = new Map<string, string>();
   readonly #abort = new AbortController();
@@ -110,9 +113,42 @@ export class Exchange {
     return Array.isArray(value) ? value.join(', ') : value;
   }
 
-  /** Adds a header to the answer; a later value replaces an earlier one. */
+  /** Adds a header to the answer; a later value replaces an earlier one, but `vary` gathers. */
   set(name: string, value: string | number): void {
-    this.#headers.set(name, String(value));
+    const before = name === 'vary' ? this.#headers.get(name) : undefined;
+    const isNew = before !== undefined && !before.split(', ').includes(String(value));
+    this.#headers.set(name, isNew ? `${before}, ${value}` : String(value));
+  }
+
+  has(name: string): boolean {
+    return this.#headers.has(name);
+  }
+
+  /** Names of the headers that have gathered so far. */
+  headerNames(): string[] {
+    return [...this.#headers.keys()];
+  }
+
+  /** Set when the answer is kept for the retries of this request. */
+  get keeper(): AnswerKeeper | undefined {
+    return this.#keeper;
+  }
+
+  keepFor(keeper: AnswerKeeper): void {
+    this.#keeper = keeper;
+  }
+
+  /**
+   * Aborts when nobody will ask for the answer any more: not when the caller leaves a request whose
+   * answer is kept.
+   */
+  get workSignal(): AbortSignal {
+    return this.#keeper === undefined ? this.#abort.signal : NEVER;
+  }
+
+  /** Keeps the answer that is about to leave, with the headers that have gathered. */
+  async keepAnswer(status: number, body: Buffer, tx?: Queryable): Promise<void> {
+    await this.#keeper?.keep(status, this.#headers, body, tx);
   }
 
   setAll(headers: Readonly<Record<string, string | number>>): void {
@@ -127,6 +163,7 @@ export class Exchange {
 
   async bytes(status: number, contentType: string, body: Buffer): Promise<void> {
     this.set('content-type', contentType);
+    if (status < 300) await this.keepAnswer(status, body);
     const encoding = compressible(contentType) ? this.#acceptedEncoding(body.length) : undefined;
     if (compressible(contentType)) this.set('vary', 'Accept-Encoding');
     if (encoding === undefined) return this.#end(status, body);
@@ -179,6 +216,7 @@ export class Exchange {
 }
 
 const EMPTY = Buffer.alloc(0);
+const NEVER = new AbortController().signal;
 const GZIP_OPTIONS = { level: GZIP_LEVEL };
 
 function brotli(body: Buffer): Promise<Buffer> {
@@ -241,8 +279,14 @@ export class StreamWriter {
     return this.#response.write(chunk);
   }
 
+  /** Runs once when more can be written, or when nobody reads any more. */
   onDrain(resume: () => void): void {
-    this.#response.once('drain', resume);
+    const response = this.#response;
+    const once = (): void => {
+      response.off('drain', once).off('close', once);
+      resume();
+    };
+    response.on('drain', once).on('close', once);
   }
 
   end(chunk?: Buffer | string): void {

@@ -29,6 +29,8 @@ export function identifyStage(parts: IdentifyParts) {
     if (route.auth === 'public') return optionalCaller(parts, exchange);
     const caller = await credentialCaller(parts, exchange, route);
     if (caller === undefined) throw parts.discovery(exchange, route);
+    // Known from here on, whatever is refused next: the guard and the log name the caller.
+    exchange.identify(caller);
     requireKind(caller, route);
     parts.enter(exchange, caller);
     return caller;
@@ -57,7 +59,7 @@ async function credentialCaller(
   route: Route,
 ): Promise<Caller | undefined> {
   const signIn = exchange.header('sign-in-with-x') ?? exchange.header('x-sign-in-with-x');
-  const takesWallets = route.auth === 'key-or-wallet' || route.auth === 'wallet';
+  const takesWallets = /wallet/.test(route.auth);
   if (signIn !== undefined && takesWallets) return parts.callerOfSignIn(signIn, exchange);
   const authorization = exchange.header('authorization');
   if (authorization !== undefined) return bearerCaller(parts, authorization);
@@ -89,7 +91,8 @@ async function bearerCaller(parts: IdentifyParts, authorization: string): Promis
 }
 
 function requireKind(caller: Caller, route: Route): void {
-  if (route.auth === 'admin' && caller.keyKind !== 'ADMIN') {
+  const wantsAdmin = route.auth === 'admin' || route.auth === 'admin-or-wallet';
+  if (wantsAdmin && caller.kind === 'key' && caller.keyKind !== 'ADMIN') {
     throw new Fault('ADMIN_KEY_REQUIRED', { canRetry: false });
   }
   if (route.auth === 'wallet' && caller.kind !== 'wallet') {

@@ -4,8 +4,11 @@
  */
 import type { Exchange } from './exchange.ts';
 
-/** Who may call: anybody; any API key; an API key or a wallet; an ADMIN key; a wallet only. */
-export type RouteAuth = 'public' | 'key' | 'key-or-wallet' | 'admin' | 'wallet';
+/**
+ * Who may call: anybody; any API key; an API key or a wallet; an ADMIN key; an ADMIN key or a
+ * wallet; a wallet only.
+ */
+export type RouteAuth = 'public' | 'key' | 'key-or-wallet' | 'admin' | 'admin-or-wallet' | 'wallet';
 
 /** What it is worth asking from a caller before the handler runs. */
 export interface RouteBody {
@@ -23,8 +26,12 @@ export interface Route {
   readonly body?: RouteBody;
   /** The kind of work that the route sells; such a route is refused at start without a price. */
   readonly sells?: string;
+  /** The handler reads `Idempotency-Key` itself; otherwise the stage does for all that sells. */
+  readonly ownIdempotency?: boolean;
   handle(exchange: Exchange): Promise<void>;
 }
 
 /** decisions.md 11: JSON bodies of up to 35 MB, files of up to 25 MB. */
 export const JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 35 * 1024 * 1024 };
+/** Bodies of management routes. */
+export const SMALL_JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 256 * 1024 };

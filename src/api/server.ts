@@ -1,8 +1,9 @@
 /**
  * The HTTP server: one ordered list of stages for every route, as `docs/architecture.md` draws it.
  *
- *   request id and standard headers → method and path [404, 405] → abuse guard [429] →
- *   identify [401, 402, 403] → body [413, 415] → handler → error body → log line
+ *   request id and standard headers → method and path [404, 405] → identify [401, 402, 403],
+ *   with the abuse guard before its refusals and after it [429] → body [415, 413] →
+ *   idempotency [400, 409] → handler → error body → log line
  *
  * Fastify routes and reads; answers are written by the exchange.
  */
@@ -14,8 +15,9 @@ import { type Ids, orderedId } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { errorAnswer } from './error-response.ts';
 import { Exchange } from './exchange.ts';
+import type { RunOnce } from './idempotent.ts';
 import type { Route } from './route.ts';
-import { type StandardHeaders, preflightHeaders } from './standard-headers.ts';
+import type { StandardHeaders } from './standard-headers.ts';
 
 export interface ServerOptions {
   readonly basePath: string;
@@ -31,8 +33,12 @@ export interface ServerParts {
   readonly log: Log;
   readonly headers: StandardHeaders;
   readonly routes: readonly Route[];
-  /** Stage "abuse guard": throws when the caller is blocked. */
-  readonly guard: (caller: string, nowMs: number) => void;
+  /** Stage "abuse guard": throws when the caller, or the address of an unknown one, is blocked. */
+  readonly guard: (exchange: Exchange, route: Route) => void;
+  /** Stage "idempotency": runs the handler, or replays what it answered before. */
+  readonly once: RunOnce;
+  /** Balance headers of a known caller, for answers that no admission has given theirs. */
+  readonly standing: (exchange: Exchange, caller: Caller) => Promise<Record<string, string>>;
   /** Told of every request that begins. */
   readonly started: () => void;
   /** Told of every answer, for the guard, the metrics and the traces. */
@@ -87,9 +93,7 @@ function register(server: FastifyInstance, parts: ServerParts, route: Route): vo
       request[EXCHANGE] = exchange;
       const refusal = parts.refusal();
       if (refusal !== undefined) throw refusal;
-      parts.guard(guardBucket(exchange), parts.clock.nowMs());
-      const caller = await parts.identify(exchange, route);
-      if (caller !== undefined) exchange.identify(caller);
+      await admitCaller(parts, exchange, route);
       checkContentType(exchange, route);
     },
     handler: async (request: WithExchange, reply) => {
@@ -98,13 +102,41 @@ function register(server: FastifyInstance, parts: ServerParts, route: Route): vo
       reply.hijack();
       if (Buffer.isBuffer(request.body)) exchange.body = request.body;
       try {
-        await route.handle(exchange);
+        if (route.sells === undefined) await addStanding(parts, exchange);
+        await parts.once(exchange, route, () => route.handle(exchange));
       } catch (error) {
         // Whatever a handler throws becomes the answer here, once.
         await fail(parts, exchange, error);
       }
     },
   });
+}
+
+/**
+ * Identifies the caller and asks the guard about it: by key or wallet when it has one, by address
+ * when it has neither. So neighbours of a blocked stranger are served, and a blocked caller hears
+ * of its block before anything else.
+ */
+async function admitCaller(parts: ServerParts, exchange: Exchange, route: Route): Promise<void> {
+  try {
+    const caller = await parts.identify(exchange, route);
+    if (caller !== undefined) exchange.identify(caller);
+  } catch (error) {
+    // A blocked caller gets the guard's answer instead of the refusal.
+    parts.guard(exchange, route);
+    throw error;
+  }
+  parts.guard(exchange, route);
+}
+
+/** Balance headers belong on every answer to a known caller; a sale has them from its admission. */
+async function addStanding(parts: ServerParts, exchange: Exchange): Promise<void> {
+  const caller = exchange.callerIfKnown;
+  if (caller === undefined) return;
+  const headers = await parts.standing(exchange, caller);
+  for (const [name, value] of Object.entries(headers)) {
+    if (!exchange.has(name)) exchange.set(name, value);
+  }
 }
 
 function begin(
@@ -130,7 +162,7 @@ function begin(
   return exchange;
 }
 
-/** The caller as the abuse guard knows it before it is identified: its credential, or address. */
+/** The caller as the abuse guard knows it: key, wallet, or the address of an unknown one. */
 export function guardBucket(exchange: Exchange): string {
   const caller = exchange.callerIfKnown;
   if (caller !== undefined) return caller.keyId === '' ? caller.accountId : caller.keyId;
@@ -167,6 +199,11 @@ async function fail(parts: ServerParts, exchange: Exchange, error: unknown): Pro
   }
   exchange.setAll(parts.headers.failed());
   exchange.setAll(answer.headers);
+  try {
+    await addStanding(parts, exchange);
+  } catch {
+    // The database is away: the refusal goes out without the balance.
+  }
   await exchange.json(answer.status, answer.body);
 }
 
@@ -212,7 +249,9 @@ function answerUnknownPaths(server: FastifyInstance, parts: ServerParts): void {
     const path = (request.raw.url ?? '').split('?')[0] ?? '';
     const known = matchers.find((matcher) => matcher.expression.test(path));
     if (request.method === 'OPTIONS') {
-      exchange.setAll(preflightHeaders(known === undefined ? [] : [...known.methods]));
+      exchange.setAll(
+        parts.headers.preflight(exchange, known === undefined ? [] : [...known.methods]),
+      );
       exchange.empty(204);
       return;
     }

@@ -9,6 +9,8 @@ export interface StandardHeaders {
   readonly errorFormatHeader: string;
   begin(exchange: Exchange): Record<string, string>;
   failed(): Record<string, string>;
+  /** The answer to a browser's preflight. */
+  preflight(exchange: Exchange, methods: readonly string[]): Record<string, string>;
 }
 
 export interface StandardHeaderOptions {
@@ -28,6 +30,13 @@ const EXPOSED = [
   'CF-RAY',
   'Retry-After',
   'Idempotent-Replayed',
+  'Content-Disposition',
+  'x-should-retry',
+  'x-retry-count',
+  'x-pagination-limit',
+  'x-pagination-page',
+  'x-pagination-total',
+  'x-pagination-total-pages',
   'x-ratelimit-limit-requests',
   'x-ratelimit-remaining-requests',
   'x-ratelimit-reset-requests',
@@ -37,19 +46,50 @@ const EXPOSED = [
   'x-ratelimit-type',
 ];
 
+/** The same under the service's prefix. */
+const OWN_EXPOSED = [
+  'model-id',
+  'model-name',
+  'model-router',
+  'model-deprecation-warning',
+  'model-deprecation-date',
+  'balance-usd',
+  'balance-diem',
+  'version',
+  'timestamp',
+  'host-name',
+  'rpc-credits',
+  'rpc-cost-usd',
+];
+
+const REQUEST_HEADERS = [
+  'authorization',
+  'content-type',
+  'idempotency-key',
+  'payment-signature',
+  'x-payment',
+  'x-402-payment',
+  'sign-in-with-x',
+  'x-sign-in-with-x',
+  // The stock x402 client sends this response header as a request header.
+  'access-control-expose-headers',
+];
+
+/** SDKs add headers of their own (`x-stainless-…`), which no list here could foresee. */
+const HEADER_LIST = /^[A-Za-z0-9-]{1,64}(?:,[ ]?[A-Za-z0-9-]{1,64}){0,49}$/;
+
 const PREFLIGHT_MAX_AGE_SECONDS = 7_200;
+const CLIENT_VERSION = /^[A-Za-z0-9._+-]{1,64}$/;
 const RAY = /^[A-Za-z0-9-]{1,64}$/;
 
 export function standardHeaders(clock: Clock, options: StandardHeaderOptions): StandardHeaders {
   const prefix = `x-${options.serviceName}-`;
-  const exposed = [
-    ...EXPOSED,
-    ...['model-id', 'model-name', 'balance-usd', 'balance-diem', 'version'].map(
-      (name) => prefix + name,
-    ),
-    `${prefix}rpc-credits`,
-    `${prefix}rpc-cost-usd`,
-  ].join(', ');
+  const exposed = [...EXPOSED, ...OWN_EXPOSED.map((name) => prefix + name)].join(', ');
+  const echoed = [
+    { name: `${prefix}request-timestamp-ms`, form: /^\d{1,16}$/ },
+    { name: `${prefix}middleface-version`, form: CLIENT_VERSION },
+    { name: `${prefix}mobile-version`, form: CLIENT_VERSION },
+  ];
   const anyOrigin = options.corsOrigins.includes('*');
   return {
     errorFormatHeader: `${prefix}error-format`,
@@ -67,13 +107,18 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions): S
         headers['access-control-expose-headers'] = exposed;
         if (!anyOrigin) headers['vary'] = 'Origin';
       }
-      const clientTime = exchange.header(`${prefix}request-timestamp-ms`);
-      if (clientTime !== undefined && /^\d{1,16}$/.test(clientTime)) {
-        headers[`${prefix}request-timestamp-ms`] = clientTime;
+      for (const { name, form } of echoed) {
+        const value = exchange.header(name);
+        if (value !== undefined && form.test(value)) headers[name] = value;
       }
       return headers;
     },
     failed: () => ({ [`${prefix}host-name`]: options.hostName }),
+    preflight: (exchange, methods) => ({
+      'access-control-allow-methods': [...methods, 'OPTIONS'].join(', '),
+      'access-control-allow-headers': allowedHeaders(exchange, prefix),
+      'access-control-max-age': String(PREFLIGHT_MAX_AGE_SECONDS),
+    }),
   };
 }
 
@@ -82,24 +127,11 @@ function rayOf(exchange: Exchange): string {
   return given !== undefined && RAY.test(given) ? given : exchange.requestId;
 }
 
-/** The answer to a browser's preflight. */
-export function preflightHeaders(methods: readonly string[]): Record<string, string> {
-  return {
-    'access-control-allow-origin': '*',
-    'access-control-allow-methods': [...methods, 'OPTIONS'].join(', '),
-    'access-control-allow-headers': [
-      'authorization',
-      'content-type',
-      'idempotency-key',
-      'payment-signature',
-      'x-payment',
-      'x-402-payment',
-      'sign-in-with-x',
-      'x-sign-in-with-x',
-      // The stock x402 client sends this response header as a request header.
-      'access-control-expose-headers',
-      'x-svc-error-format',
-    ].join(', '),
-    'access-control-max-age': String(PREFLIGHT_MAX_AGE_SECONDS),
-  };
+/** Request headers that a browser may send; what it asks for besides is allowed by its name. */
+function allowedHeaders(exchange: Exchange, prefix: string): string {
+  const asked = exchange.header('access-control-request-headers') ?? '';
+  const further = HEADER_LIST.test(asked) ? asked.split(',').map((name) => name.trim()) : [];
+  const own = [`${prefix}error-format`, `${prefix}request-timestamp-ms`];
+  const names = [...REQUEST_HEADERS, ...own, ...further.map((name) => name.toLowerCase())];
+  return [...new Set(names)].filter((name) => name !== '').join(', ');
 }

@@ -3,7 +3,6 @@ import {
   type Account,
   type ApiKey,
   LIMIT_PERIODS,
-  MAX_ACTIVE_KEYS,
   MODEL_PRIVACY,
   type NewKey,
 } from '../identity/identity.ts';
@@ -59,14 +58,9 @@ async function createKey(invocation: Invocation, desk: Desk): Promise<number> {
   const { office } = desk;
   const account = await accountOf(invocation, office);
   const wanted = wantedKey(invocation, account, desk.clock.nowMs());
-  const active = await office.identity.listKeys(account.id);
-  if (active.length >= MAX_ACTIVE_KEYS) {
-    throw new Error(
-      `The account has ${active.length} active keys, and ${MAX_ACTIVE_KEYS} is the most: revoke one first`,
-    );
-  }
+  const { keysPerAccount } = desk.config.limits;
   const { key, secret } = await office.store.transaction(async (tx) => {
-    const made = await office.identity.createKey(wanted, tx);
+    const made = await office.identity.createKeyWithin(keysPerAccount, wanted, tx);
     const { usdLimitNano, diemLimitNano, limitPeriod } = wanted;
     if (usdLimitNano !== undefined || diemLimitNano !== undefined) {
       const cap = { id: made.key.id, accountId: account.id, usdLimitNano, diemLimitNano };

@@ -15,12 +15,14 @@ import {
   type HoldRefusal,
   type Ledger,
   NO_TOKENS,
+  type SettleRequest,
   type Settlement,
   type TokenCounts,
   type UsageRecord,
   type UsageStatus,
 } from '../ledger/ledger.ts';
 import { type Admissions, SteppedAdmissions } from './admissions.ts';
+import { type Queryable, StoreUnavailable } from '../store/store.ts';
 import type { LimitLog, LimitType, Reservation, WindowState, Windows } from '../limits/limits.ts';
 
 /** The limits of one caller for one model; 0 is none. */
@@ -111,22 +113,46 @@ export class Charge {
     const { hold, state, reserved } = answer;
     if (!hold.ok) {
       await this.#giveRoomBack(reserved, 0);
-      throw this.#refused(request.caller, hold);
+      throw withHeaders(this.#refused(request.caller, hold), rateHeaders(state, rate, nowMs));
     }
     return { request, hold: hold.hold, window: state, reserved, startedMs: nowMs };
   }
 
-  /** Takes the cost, writes the receipt, gives unused room back. Durable when it resolves. */
-  async settle(admission: Admission, outcome: Outcome): Promise<Settlement> {
+  /**
+   * Takes the cost, writes the receipt, gives unused room back. Durable when it resolves.
+   * `together` runs in the transaction of the settle, maybe twice: what it writes through `tx`
+   * exists exactly when the charge does. While the database is away it is left out.
+   */
+  async settle(
+    admission: Admission,
+    outcome: Outcome,
+    together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ): Promise<Settlement> {
     const tokens = outcome.tokens ?? NO_TOKENS;
+    const usage = this.#usageOf(admission, outcome, tokens);
+    const request = { costNano: outcome.costNano, usage };
     const [settlement] = await Promise.all([
-      this.#parts.ledger.settle(
-        { costNano: outcome.costNano, usage: this.#usageOf(admission, outcome, tokens) },
-        admission.hold,
-      ),
+      together === undefined
+        ? this.#parts.ledger.settle(request, admission.hold)
+        : this.#settleTogether(request, admission.hold, together),
       this.#giveRoomBack(admission.reserved, tokens.prompt + tokens.completion),
     ]);
     return settlement;
+  }
+
+  async #settleTogether(
+    request: SettleRequest,
+    hold: Hold,
+    together: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ): Promise<Settlement> {
+    const { ledger } = this.#parts;
+    try {
+      return await ledger.settleWith(request, together);
+    } catch (error) {
+      // The charge alone can wait in the journal; what goes with it cannot.
+      if (error instanceof StoreUnavailable) return ledger.settle(request, hold);
+      throw error;
+    }
   }
 
   /** Ends a request that produced nothing to pay for. */
@@ -200,6 +226,15 @@ export class Charge {
     }
     return capRefusal(refusal);
   }
+}
+
+function withHeaders(fault: Fault, headers: Readonly<Record<string, string>>): Fault {
+  const message = fault.message;
+  return new Fault(fault.code, {
+    ...fault.options,
+    message,
+    headers: { ...fault.options.headers, ...headers },
+  });
 }
 
 function capRefusal(refusal: Exclude<HoldRefusal, { reason: 'balance' }>): Fault {

@@ -13,6 +13,7 @@ import { digestOf, mintSecret } from './key-secret.ts';
 import {
   type ApiKey,
   KEY_COLUMNS,
+  countActiveKeys,
   findKey,
   insertKey,
   keyOf,
@@ -39,8 +40,6 @@ export { IDENTITY_MIGRATIONS } from './migrations.ts';
 const REMEMBER_MS = 3_000;
 const MAX_REMEMBERED = 50_000;
 const NOTE_LAST_USE_EVERY_MS = 20_000;
-/** decisions.md 6: at most 500 active keys an account. */
-export const MAX_ACTIVE_KEYS = 500;
 
 export interface Account {
   readonly id: string;
@@ -71,6 +70,8 @@ export class Identity {
   readonly #parts: IdentityParts;
   readonly #remembered = new Map<string, Remembered>();
   readonly #lastUsed = new Map<string, number>();
+  /** Counts changes: what was read before one is not remembered after it. */
+  #generation = 0;
   readonly #stopNoting: () => void;
 
   constructor(parts: IdentityParts) {
@@ -123,7 +124,10 @@ export class Identity {
     return rows.map(accountOf);
   }
 
-  /** Changes plan, limits or access of an account; remembered keys are forgotten. */
+  /**
+   * Changes plan, limits or access of an account; remembered keys are forgotten. Other processes
+   * follow within `REMEMBER_MS`.
+   */
   async updateAccount(account: Account): Promise<void> {
     await this.#parts.store.query(
       'UPDATE identity_account SET name = $2, plan = $3, disabled = $4, limits = $5 WHERE id = $1',
@@ -135,7 +139,36 @@ export class Identity {
         JSON.stringify(account.limits),
       ],
     );
-    this.#remembered.clear();
+    this.forget();
+  }
+
+  async findAccount(id: string): Promise<Account | undefined> {
+    return (await this.accounts()).find((account) => account.id === id);
+  }
+
+  /**
+   * Makes a key unless the account has `maxActive` of them that are neither revoked nor expired;
+   * throws `API_KEY_LIMIT_REACHED` then. Exact among processes, inside the caller's transaction.
+   */
+  async createKeyWithin(
+    maxActive: number,
+    wanted: NewKey,
+    tx: Queryable,
+  ): Promise<{ readonly key: ApiKey; readonly secret: string }> {
+    await this.lockAccount(wanted.accountId, tx);
+    const active = await countActiveKeys(tx, wanted.accountId, this.#parts.clock.nowMs());
+    if (active >= maxActive) {
+      throw new Fault('API_KEY_LIMIT_REACHED', {
+        message: `The account has ${active} active API keys and may have ${maxActive}; delete one first`,
+        canRetry: false,
+      });
+    }
+    return this.createKey(wanted, tx);
+  }
+
+  /** Whoever changes keys of an account in a transaction holds its row until that ends. */
+  async lockAccount(accountId: string, tx: Queryable): Promise<void> {
+    await tx.query('UPDATE identity_account SET name = name WHERE id = $1', [accountId]);
   }
 
   /** Makes a key; the secret is in the answer and nowhere else, ever. */
@@ -157,22 +190,41 @@ export class Identity {
     return { key, secret: minted.secret };
   }
 
-  listKeys(accountId: string, options = { revoked: false }): Promise<ApiKey[]> {
-    return listKeys(this.#parts.store, accountId, options);
+  async listKeys(accountId: string, options = { revoked: false }): Promise<ApiKey[]> {
+    const keys = await listKeys(this.#parts.store, accountId, options);
+    return keys.map((key) => this.#withLastUse(key));
   }
 
-  findKey(accountId: string, id: string): Promise<ApiKey | undefined> {
-    return findKey(this.#parts.store, accountId, id);
+  #withLastUse(key: ApiKey): ApiKey {
+    const usedMs = this.#lastUsed.get(key.id);
+    return usedMs === undefined ? key : { ...key, lastUsedMs: usedMs };
   }
 
+  /** An active key of the account; its last use is as fresh as this process knows it. */
+  async findKey(
+    accountId: string,
+    id: string,
+    tx: Queryable = this.#parts.store,
+  ): Promise<ApiKey | undefined> {
+    const key = await findKey(tx, accountId, id);
+    return key === undefined ? undefined : this.#withLastUse(key);
+  }
+
+  /** Writes what an owner can change. In a transaction, call `forget` when it has committed. */
   async updateKey(key: ApiKey, tx: Queryable = this.#parts.store): Promise<void> {
     await updateKey(tx, key);
+    this.forget();
+  }
+
+  /** Reads every key anew from now on. */
+  forget(): void {
+    this.#generation += 1;
     this.#remembered.clear();
   }
 
   async revokeKey(accountId: string, id: string): Promise<boolean> {
     const revoked = await revokeKey(this.#parts.store, accountId, id, this.#parts.clock.nowMs());
-    this.#remembered.clear();
+    this.forget();
     return revoked;
   }
 
@@ -197,6 +249,7 @@ export class Identity {
   }
 
   async #lookUp(digest: string, nowMs: number): Promise<Remembered> {
+    const generation = this.#generation;
     const [row] = await this.#parts.store.query(
       `SELECT ${KEY_COLUMNS.replaceAll(/\b(\w+)\b/g, 'k.$1')}, a.plan AS plan,
        a.disabled AS disabled, a.limits AS account_limits
@@ -213,7 +266,7 @@ export class Identity {
       untilMs: nowMs + REMEMBER_MS,
     };
     if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
-    this.#remembered.set(digest, remembered);
+    if (generation === this.#generation) this.#remembered.set(digest, remembered);
     return remembered;
   }
 }

@@ -75,6 +75,20 @@ export async function listKeys(
   return rows.map(keyOf);
 }
 
+/** Keys that are neither revoked nor expired. */
+export async function countActiveKeys(
+  store: Queryable,
+  accountId: string,
+  nowMs: number,
+): Promise<number> {
+  const [row] = await store.query<{ total: bigint }>(
+    `SELECT count(*) AS total FROM identity_key WHERE account_id = $1 AND revoked_ms IS NULL
+     AND (expires_ms IS NULL OR expires_ms > $2)`,
+    [accountId, nowMs],
+  );
+  return Number(row?.total ?? 0n);
+}
+
 export async function findKey(
   store: Queryable,
   accountId: string,

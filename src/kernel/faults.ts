@@ -54,6 +54,12 @@ export const FAULTS = {
     'Send an image within the limits that the message names.',
   ),
   REQUEST_ID_NOT_FOUND: kind(400, 'No such request', 'Check the id.'),
+  API_KEY_NOT_FOUND: kind(400, 'No such API key', 'List the keys with `GET /api_keys`.'),
+  API_KEY_LIMIT_REACHED: kind(
+    400,
+    'The account has as many active API keys as it may have',
+    'Delete a key first.',
+  ),
   UNSAFE_URL: kind(
     400,
     'The URL is not a public http(s) address',

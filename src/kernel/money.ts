@@ -77,6 +77,11 @@ export function formatUsd(amount: bigint, decimals = 9): string {
   return negative && rounded > 0n ? `-${text}` : text;
 }
 
+/** Decimal text of an amount, exact: at least 4 decimals, at most 9, such as `1.2300`. */
+export function decimalUsd(amount: bigint): string {
+  return formatUsd(amount).replace(/0{1,5}$/, '');
+}
+
 /**
  * The amount as a JSON number of USD. Exact to the nano up to 9,007,199 USD (2^53 nano), which
  * covers every amount that a body carries; larger sums use `formatUsd`.

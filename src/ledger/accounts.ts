@@ -1,11 +1,10 @@
 /**
- * Accounts and what changes them besides charges: top-ups, operator credit, refunds, payouts, the
- * daily allocation, and the caps of keys.
+ * Accounts and what changes them besides charges: top-ups, operator credit, refunds, payouts and
+ * the daily allocation.
  */
 import { dayOf } from '../kernel/clock.ts';
 import { type Nano, nano } from '../kernel/money.ts';
 import type { Queryable } from '../store/store.ts';
-import { type AllowancePeriod, periodStartMs } from './hold-plan.ts';
 import type { HouseAccount, TransferKind } from './records.ts';
 import { insertTransfer } from './transfers.ts';
 
@@ -97,35 +96,4 @@ export async function setDailyAllocation(
     accountId,
     allocationNano,
   ]);
-}
-
-export interface AllowanceSettings {
-  readonly id: string;
-  readonly accountId: string;
-  readonly period: AllowancePeriod;
-  readonly usdLimitNano: Nano | undefined;
-  readonly diemLimitNano: Nano | undefined;
-}
-
-/** Makes or changes a cap; what was spent in the running period of the same kind stays counted. */
-export async function setAllowance(
-  tx: Queryable,
-  settings: AllowanceSettings,
-  nowMs: number,
-): Promise<void> {
-  await tx.query(
-    `INSERT INTO ledger_allowance (id, account_id, period, period_start_ms, usd_limit_nano,
-     diem_limit_nano, usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano)
-     VALUES ($1, $2, $3, $4, $5, $6, 0, 0, 0, 0)
-     ON CONFLICT (id) DO UPDATE SET period = excluded.period,
-     usd_limit_nano = excluded.usd_limit_nano, diem_limit_nano = excluded.diem_limit_nano`,
-    [
-      settings.id,
-      settings.accountId,
-      settings.period,
-      periodStartMs(settings.period, nowMs),
-      settings.usdLimitNano ?? null,
-      settings.diemLimitNano ?? null,
-    ],
-  );
 }

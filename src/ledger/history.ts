@@ -90,16 +90,64 @@ export interface UsageDayRow {
   readonly diem_nano: bigint;
 }
 
-/** Rollups of the days `fromDay` to `toDay`, both included. */
+/** Which rollups: days `fromDay` to `toDay`, both included; a missing key or model is all. */
+export interface UsageFilter {
+  readonly accountId: string;
+  readonly fromDay: number;
+  readonly toDay: number;
+  readonly keyId?: string | undefined;
+  readonly modelId?: string | undefined;
+}
+
+const MATCHES = `account_id = $1 AND day >= $2 AND day <= $3
+  AND ($4 = '*' OR key_id = $5) AND ($6 = '*' OR model_id = $7)`;
+
+function matching(filter: UsageFilter): (string | number)[] {
+  const { keyId, modelId } = filter;
+  return [
+    filter.accountId,
+    filter.fromDay,
+    filter.toDay,
+    keyId === undefined ? '*' : '=',
+    keyId ?? '',
+    modelId === undefined ? '*' : '=',
+    modelId ?? '',
+  ];
+}
+
+/** Rollups by day, model and key, newest day first; a page of them when one is given. */
 export function usageDays(
   store: Queryable,
-  accountId: string,
-  range: { readonly fromDay: number; readonly toDay: number },
+  filter: UsageFilter,
+  page: { readonly limit: number; readonly offset: number },
 ): Promise<readonly UsageDayRow[]> {
   return store.query<UsageDayRow>(
     `SELECT day, key_id, model_id, requests, prompt_tokens, completion_tokens, usd_nano, diem_nano
-     FROM ledger_usage_day WHERE account_id = $1 AND day >= $2 AND day <= $3
-     ORDER BY day DESC, model_id, key_id`,
-    [accountId, range.fromDay, range.toDay],
+     FROM ledger_usage_day WHERE ${MATCHES}
+     ORDER BY day DESC, model_id, key_id LIMIT $8 OFFSET $9`,
+    [...matching(filter), page.limit, page.offset],
   );
+}
+
+export interface UsageTotals {
+  /** Rollup rows that match. */
+  readonly rows: bigint;
+  readonly requests: bigint;
+  readonly prompt_tokens: bigint;
+  readonly completion_tokens: bigint;
+  readonly usd_nano: bigint;
+  readonly diem_nano: bigint;
+}
+
+/** The sums of all rollups that match. */
+export async function usageTotals(store: Queryable, filter: UsageFilter): Promise<UsageTotals> {
+  const sum = (column: string): string =>
+    `CAST(COALESCE(sum(${column}), 0) AS BIGINT) AS ${column}`;
+  const [row] = await store.query<UsageTotals>(
+    `SELECT count(*) AS rows, ${['requests', 'prompt_tokens', 'completion_tokens', 'usd_nano', 'diem_nano'].map(sum).join(', ')}
+     FROM ledger_usage_day WHERE ${MATCHES}`,
+    matching(filter),
+  );
+  if (row === undefined) throw new Error('A sum has one row');
+  return row;
 }

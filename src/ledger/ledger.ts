@@ -18,15 +18,14 @@ import {
   runTogether,
 } from '../store/store.ts';
 import {
-  type AllowanceSettings,
   type CreditRequest,
   type DebitRequest,
   creditAccount,
   debitAccount,
   openAccount,
-  setAllowance,
   setDailyAllocation,
 } from './accounts.ts';
+import { type AllowanceSettings, setAllowance } from './allowances.ts';
 import { type AuditReport, runAudit } from './audit.ts';
 import { EpochKeeper } from './epoch-keeper.ts';
 import { EPOCH_DEAD_AFTER_MS } from './epochs.ts';
@@ -50,17 +49,29 @@ import { States } from './states.ts';
 export { LEDGER_MIGRATIONS } from './migrations.ts';
 export { type AllowancePeriod, type HoldRefusal, periodEndMs, periodStartMs } from './hold-plan.ts';
 export type { AuditReport } from './audit.ts';
+export type { CreditRequest, DebitRequest } from './accounts.ts';
+export type { AllowanceSettings } from './allowances.ts';
 export type { KeptFrom } from './retention.ts';
-export type { AllowanceSettings, CreditRequest, DebitRequest } from './accounts.ts';
 export {
   type TransactionRow,
   type UsageDayRow,
+  type UsageFilter,
   type UsageRow,
+  type UsageTotals,
   countTransactions,
   receiptOf,
   transactionsOf,
   usageDays,
+  usageTotals,
 } from './history.ts';
+export {
+  NOTHING_SPENT,
+  type Spending,
+  cappedSpending,
+  keySpendingSince,
+  periodStartDay,
+  spendingSince,
+} from './key-spending.ts';
 export {
   type Balances,
   type Hold,
@@ -175,6 +186,21 @@ export class Ledger {
     }
   }
 
+  /**
+   * Settles and does further work in the same transaction, so that neither happens without the
+   * other. `work` may run twice, and has no effect outside `tx`.
+   */
+  settleWith(
+    request: SettleRequest,
+    work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ): Promise<Settlement> {
+    return this.#store.transaction(async (tx) => {
+      const settlement = await this.settleIn(tx, request);
+      await work(tx, settlement);
+      return settlement;
+    });
+  }
+
   /** Settles that wait in the local journal for the database to come back. */
   get journaled(): number {
     return this.#journal?.size ?? 0;
@@ -208,12 +234,14 @@ export class Ledger {
     );
   }
 
+  /** Makes or changes the cap of a key; what the key spent in the running period stays counted. */
   async setAllowance(tx: Queryable, settings: AllowanceSettings): Promise<void> {
-    await setAllowance(tx, settings, this.#clock.nowMs());
+    const context = { tx, dialect: this.#store.dialect, nowMs: this.#clock.nowMs() };
+    await setAllowance(context, settings);
   }
 
   /** What is posted, and what is left of today's credit; zeroes for an unknown account. */
-  async balances(accountId: string): Promise<Balances> {
+  async balances(accountId: string): Promise<Balances & { readonly allocationNano: Nano }> {
     const [row] = await this.#store.query<{
       balance_nano: bigint;
       daily_allocation_nano: bigint;
@@ -224,12 +252,13 @@ export class Ledger {
        FROM ledger_account WHERE id = $1`,
       [accountId],
     );
-    if (row === undefined) return { usdNano: nano(0n), diemNano: nano(0n) };
+    if (row === undefined) return NO_BALANCES;
     const today = Number(row.daily_day) === dayOf(this.#clock.nowMs());
     const spent = today ? row.daily_spent_nano : 0n;
     return {
       usdNano: nano(row.balance_nano),
       diemNano: maxNano(nano(0n), nano(row.daily_allocation_nano - spent)),
+      allocationNano: nano(row.daily_allocation_nano),
     };
   }
 
@@ -371,6 +400,8 @@ export class Ledger {
     this.#log.error(fields, 'A cost was above its hold; only the hold was taken');
   };
 }
+
+const NO_BALANCES = { usdNano: nano(0n), diemNano: nano(0n), allocationNano: nano(0n) };
 
 /** An answer, or the promise of one that had to go through a lock. */
 interface Answered<T> {

@@ -62,7 +62,8 @@ export class LimitLog {
     await this.#store.transaction((tx) => this.#insert(tx, hits), { durable: false });
   }
 
-  async last(accountId: string): Promise<LoggedHit[]> {
+  /** The last hits of an account, newest first; with `keyId` those of one of its keys. */
+  async last(accountId: string, keyId?: string): Promise<LoggedHit[]> {
     await this.flush();
     const rows = await this.#store.query<{
       account_id: string;
@@ -73,8 +74,9 @@ export class LimitLog {
       created_ms: bigint;
     }>(
       `SELECT account_id, key_id, model_id, tier, type, created_ms FROM limits_log
-       WHERE account_id = $1 ORDER BY created_ms DESC, id DESC LIMIT ${SHOWN}`,
-      [accountId],
+       WHERE account_id = $1 AND ($2 = '*' OR key_id = $3)
+       ORDER BY created_ms DESC, id DESC LIMIT ${SHOWN}`,
+      [accountId, keyId === undefined ? '*' : '=', keyId ?? ''],
     );
     return rows.map((row) => ({
       accountId: row.account_id,

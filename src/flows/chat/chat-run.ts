@@ -9,6 +9,7 @@ import type { Clock } from '../../kernel/clock.ts';
 import type { Ids } from '../../kernel/ids.ts';
 import type { Log } from '../../kernel/log.ts';
 import { type Nano, ZERO, maxNano, minNano } from '../../kernel/money.ts';
+import type { Queryable } from '../../store/store.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
 import type { EngineDialect } from '../../wire/engine-request.ts';
 import type { Admission, Charge, RateRule } from '../charge.ts';
@@ -32,6 +33,14 @@ export interface ChatHead {
 
 /** Where an answer goes. */
 export interface ChatReceiver {
+  /** What is known before the answer, for the headers of a refusal as well. */
+  resolved(model: CatalogModel, deprecation: DeprecationNotice | undefined): void;
+  admitted(admission: Admission, rate: RateRule): void;
+  /**
+   * Set when the answer is kept for retries: keeps a whole answer, or the rest of a stream, in the
+   * transaction of its charge.
+   */
+  readonly keep?: (tx: Queryable, head: ChatHead, body: Buffer) => Promise<void>;
   /** Headers of a stream; called once, before the first `write`. */
   begin(head: ChatHead): void;
   /** `false` when the caller reads slower than the engine writes; `onDrain` says when to go on. */

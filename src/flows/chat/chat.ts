@@ -32,6 +32,7 @@ export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
   const resolved = parts.catalog.require(call.request.model, 'text');
   const { model } = resolved;
   call.note({ model: model.id });
+  call.receiver.resolved(model, resolved.deprecation);
   requirePlan(model, caller.plan);
   requirePrivacy(model, caller.modelPrivacy);
   requireAllowed(model, caller);
@@ -87,6 +88,7 @@ async function admit(parts: ChatParts, unpriced: Unpriced): Promise<Omit<ChatRun
     maxNano: boundFor(bound, price),
     priceVersion: price.version,
   });
+  call.receiver.admitted(admission, rate);
   const affordable = outputTokensAffordable(admission.hold.grantedNano, bound, price) ?? 0;
   const outputTokens = Math.max(1, Math.min(bounds.outputTokens, affordable));
   return { parts, ...unpriced, rate, bounds, admission, outputTokens };

@@ -6,12 +6,14 @@ import type { EngineFailure, EngineHead, EngineOutcome, EngineRun } from '../../
 import { Fault } from '../../kernel/faults.ts';
 import { reasonOf } from '../../kernel/log.ts';
 import { toUsdNumber } from '../../kernel/money.ts';
+import type { Settlement } from '../../ledger/ledger.ts';
+import type { Queryable } from '../../store/store.ts';
 import { chatCompletionId } from '../../wire/chat-response.ts';
 import { ChatStream } from '../../wire/chat-stream.ts';
 import { KEEP_ALIVE, streamErrorEvents } from '../../wire/stream-frames.ts';
 import { echoParameters } from '../../wire/svc-parameters.ts';
-import { billChat } from './chat-bill.ts';
-import { type ChatRun, remainingDuring } from './chat-run.ts';
+import { type ChatBill, billChat } from './chat-bill.ts';
+import { type ChatHead, type ChatRun, remainingDuring } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
 import { chatFault, note, requirePriceOf } from './whole-answer.ts';
 
@@ -30,11 +32,11 @@ class StreamedAnswer {
   #head: EngineHead | undefined;
 
   constructor(run: ChatRun) {
-    const { request, parts, model, additions } = run;
+    const { request, parts, model, additions, call } = run;
     this.#run = run;
     this.#quietSinceMs = parts.clock.monotonicMs();
     this.#stream = new ChatStream({
-      id: chatCompletionId(run.call.requestId),
+      id: chatCompletionId(call.requestId),
       model: model.id,
       createdS: Math.floor(parts.clock.nowMs() / 1_000),
       serviceName: parts.serviceName,
@@ -81,8 +83,17 @@ class StreamedAnswer {
   #begin(): void {
     if (this.#begun) return;
     this.#begun = true;
-    const { call, model, deprecation, admission, rate, additions, parts } = this.#run;
-    call.receiver.begin({
+    const { call, additions } = this.#run;
+    call.receiver.begin(this.#headNow());
+    const { parameters } = this.#run.request;
+    if (parameters.include_search_results_in_stream && additions.citations.length > 0) {
+      call.receiver.write(this.#stream.citationsChunk(additions.citations));
+    }
+  }
+
+  #headNow(): ChatHead {
+    const { model, deprecation, admission, rate, parts } = this.#run;
+    return {
       model,
       deprecation,
       admission,
@@ -91,11 +102,7 @@ class StreamedAnswer {
       attempts: this.#head?.attempts ?? 1,
       flags: this.#head === undefined ? {} : flagsOf(this.#head, parts.serviceName),
       remainingNano: remainingDuring(this.#run),
-    });
-    const { parameters } = this.#run.request;
-    if (parameters.include_search_results_in_stream && additions.citations.length > 0) {
-      call.receiver.write(this.#stream.citationsChunk(additions.citations));
-    }
+    };
   }
 
   /** While the engine thinks, a comment now and then keeps proxies from closing the connection. */
@@ -127,22 +134,38 @@ class StreamedAnswer {
   }
 
   async #complete(outcome: EngineOutcome): Promise<void> {
-    const { parts, call, request, additions } = this.#run;
-    const { bill, settlement } = await this.#settle(outcome, 'completed');
-    const last = this.#stream.closing({
-      usage: bill.usage,
-      cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
-      parameters: echoParameters(request.parameters, additions.citations),
-    });
+    const { parts, call } = this.#run;
+    const { keep } = call.receiver;
+    // Finishing the stream changes it, so its end is made once, whoever asks first.
+    let last: Buffer | undefined;
+    const lastChunk = (settled: Settlement): Buffer => (last ??= this.#closing(settled));
+    // What is kept is a stream that has begun.
+    if (keep !== undefined) this.#begin();
+    const { bill, settlement } = await this.#settle(
+      outcome,
+      'completed',
+      keep === undefined
+        ? undefined
+        : (tx, settled) => keep(tx, this.#headNow(), lastChunk(settled)),
+    );
     this.#begin();
-    call.receiver.end(last);
+    call.receiver.end(lastChunk(settlement));
     note(this.#run, bill, outcome.replica?.engine);
     parts.log.debug({ requestId: call.requestId }, 'Stream complete');
   }
 
-  async #settle(outcome: EngineOutcome, status: 'completed' | 'aborted') {
-    const { parts, request, bounds, additions, admission } = this.#run;
-    const bill = billChat({
+  #closing(settlement: Settlement): Buffer {
+    const { request, additions } = this.#run;
+    return this.#stream.closing({
+      usage: this.#bill().usage,
+      cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
+      parameters: echoParameters(request.parameters, additions.citations),
+    });
+  }
+
+  #bill(): ChatBill {
+    const { request, bounds, additions } = this.#run;
+    return billChat({
       usage: this.#stream.usage,
       tally: this.#stream.tally,
       bounds,
@@ -151,7 +174,16 @@ class StreamedAnswer {
       price: requirePriceOf(this.#run),
       surchargesNano: additions.surchargeNano,
     });
-    const settlement = await parts.charge.settle(admission, {
+  }
+
+  async #settle(
+    outcome: EngineOutcome,
+    status: 'completed' | 'aborted',
+    together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ) {
+    const { parts, additions, admission } = this.#run;
+    const bill = this.#bill();
+    const settled = {
       costNano: bill.costNano,
       status,
       tokens: bill.tokens,
@@ -160,7 +192,8 @@ class StreamedAnswer {
       extras: additions.extras,
       ...(outcome.replica === null ? {} : { replica: outcome.replica.engine }),
       ...(this.#head === undefined ? {} : { firstTokenMs: this.#head.firstByteMs }),
-    });
+    };
+    const settlement = await parts.charge.settle(admission, settled, together);
     if (status === 'aborted') note(this.#run, bill, outcome.replica?.engine);
     return { bill, settlement };
   }

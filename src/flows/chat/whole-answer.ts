@@ -1,6 +1,7 @@
 /** A chat answer in one piece: collected, counted, settled, then sent. */
-import type { EngineFailure } from '../../engines/engines.ts';
+import type { EngineAnswer, EngineFailure } from '../../engines/engines.ts';
 import { formatUsd, toUsdNumber } from '../../kernel/money.ts';
+import type { Settlement } from '../../ledger/ledger.ts';
 import {
   type ChatAnswer,
   chatCompletionId,
@@ -11,13 +12,13 @@ import { echoParameters } from '../../wire/svc-parameters.ts';
 import { engineFault, saysContextOverflow } from '../engine-refusal.ts';
 import { type ChatBill, billChat } from './chat-bill.ts';
 import { contextOverflow } from './chat-bounds.ts';
-import type { ChatRun } from './chat-run.ts';
+import type { ChatHead, ChatRun } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
 
 const NO_OUTPUT = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
 
 export async function wholeAnswer(run: ChatRun): Promise<void> {
-  const { parts, request, call, model } = run;
+  const { parts, call } = run;
   let read: ChatAnswer | undefined;
   const answer = await parts.engines.collect({
     ...engineCall(run),
@@ -33,19 +34,39 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
   }
   if (read === undefined) throw new Error('A usable answer was read');
   const bill = billOf(run, read);
-  const settlement = await parts.charge.settle(run.admission, {
-    costNano: bill.costNano,
-    status: 'completed',
-    tokens: bill.tokens,
-    countedBy: bill.countedBy,
-    attempts: answer.attempts,
-    replica: answer.replica.engine,
-    firstTokenMs: answer.firstByteMs,
-    extras: run.additions.extras,
-  });
+  const finished = { run, read, bill, answer };
+  const { keep } = call.receiver;
+  const settlement = await parts.charge.settle(
+    run.admission,
+    {
+      costNano: bill.costNano,
+      status: 'completed',
+      tokens: bill.tokens,
+      countedBy: bill.countedBy,
+      attempts: answer.attempts,
+      replica: answer.replica.engine,
+      firstTokenMs: answer.firstByteMs,
+      extras: run.additions.extras,
+    },
+    keep === undefined
+      ? undefined
+      : (tx, settled) => keep(tx, headOf(finished, settled), bodyOf(finished, settled)),
+  );
   note(run, bill, answer.replica.engine);
-  const body = writeChatAnswer(read, {
-    id: chatCompletionId(run.call.requestId),
+  await call.receiver.whole(headOf(finished, settlement), bodyOf(finished, settlement));
+}
+
+interface Finished {
+  readonly run: ChatRun;
+  readonly read: ChatAnswer;
+  readonly bill: ChatBill;
+  readonly answer: EngineAnswer;
+}
+
+function bodyOf({ run, read, bill }: Finished, settlement: Settlement): Buffer {
+  const { parts, request, call, model } = run;
+  return writeChatAnswer(read, {
+    id: chatCompletionId(call.requestId),
     model: model.id,
     createdS: Math.floor(parts.clock.nowMs() / 1_000),
     usage: bill.usage,
@@ -54,19 +75,19 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
     parameters: echoParameters(request.parameters, run.additions.citations),
     ...(run.additions.documents === undefined ? {} : { documents: run.additions.documents }),
   });
-  await call.receiver.whole(
-    {
-      model,
-      deprecation: run.deprecation,
-      admission: run.admission,
-      rate: run.rate,
-      replica: answer.replica.engine,
-      attempts: answer.attempts,
-      flags: flagsOf(answer.head, parts.serviceName),
-      remainingNano: settlement.after.usdNano,
-    },
-    body,
-  );
+}
+
+function headOf({ run, answer }: Finished, settlement: Settlement): ChatHead {
+  return {
+    model: run.model,
+    deprecation: run.deprecation,
+    admission: run.admission,
+    rate: run.rate,
+    replica: answer.replica.engine,
+    attempts: answer.attempts,
+    flags: flagsOf(answer.head, run.parts.serviceName),
+    remainingNano: settlement.after.usdNano,
+  };
 }
 
 function readUsable(body: Buffer, run: ChatRun): ChatAnswer | undefined {

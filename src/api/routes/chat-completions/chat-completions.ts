@@ -6,11 +6,13 @@ import {
   runChat,
 } from '../../../flows/chat/chat.ts';
 import { parseChatRequest } from '../../../wire/chat-request.ts';
-import { answerHeaders } from '../../answer-headers.ts';
+import type { Queryable } from '../../../store/store.ts';
+import { admissionHeaders, answerHeaders, modelHeaders } from '../../answer-headers.ts';
 import type { Exchange, StreamWriter } from '../../exchange.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';
+const JSON_TYPE = 'application/json; charset=utf-8';
 
 export function chatCompletionsRoute(parts: ChatParts): Route {
   return {
@@ -25,7 +27,7 @@ export function chatCompletionsRoute(parts: ChatParts): Route {
         requestId: exchange.requestId,
         caller: exchange.caller,
         request,
-        signal: exchange.signal,
+        signal: exchange.workSignal,
         receiver: receiverOf(exchange, parts),
         note: (notes) => Object.assign(exchange.notes, notes),
       });
@@ -35,6 +37,7 @@ export function chatCompletionsRoute(parts: ChatParts): Route {
 
 function receiverOf(exchange: Exchange, parts: ChatParts): ChatReceiver {
   let writer: StreamWriter | undefined;
+  const copy = new StreamCopy(exchange.keeper?.maxBytes ?? 0);
   const open = (): StreamWriter => {
     if (writer === undefined) throw new Error('A stream is written before it begins');
     return writer;
@@ -42,7 +45,20 @@ function receiverOf(exchange: Exchange, parts: ChatParts): ChatReceiver {
   const setHeaders = (head: ChatHead): void => {
     exchange.setAll(answerHeaders(head, parts.serviceName, parts.clock.nowMs()));
   };
+  const keep = async (tx: Queryable, head: ChatHead, rest: Buffer): Promise<void> => {
+    if (writer === undefined) setHeaders(head);
+    exchange.set('content-type', writer === undefined ? JSON_TYPE : EVENT_STREAM);
+    const body = copy.with(rest);
+    if (body !== undefined) await exchange.keepAnswer(200, body, tx);
+  };
   return {
+    resolved: (model, deprecation) => {
+      exchange.setAll(modelHeaders(model, deprecation, parts.serviceName));
+    },
+    admitted: (admission, rate) => {
+      const nowMs = parts.clock.nowMs();
+      exchange.setAll(admissionHeaders(admission, rate, parts.serviceName, nowMs));
+    },
     begin: (head) => {
       setHeaders(head);
       exchange.set('cache-control', 'no-cache');
@@ -50,12 +66,39 @@ function receiverOf(exchange: Exchange, parts: ChatParts): ChatReceiver {
       exchange.set('x-accel-buffering', 'no');
       writer = exchange.stream(200, EVENT_STREAM);
     },
-    write: (chunk) => open().write(chunk),
+    write: (chunk) => {
+      copy.add(chunk);
+      return open().write(chunk);
+    },
     onDrain: (resume) => open().onDrain(resume),
     end: (last) => open().end(last),
     whole: async (head, body) => {
       setHeaders(head);
       await exchange.json(200, body);
     },
+    ...(exchange.keeper === undefined ? {} : { keep }),
   };
+}
+
+/** What a stream has sent, for the retries of its request; given up above `maxBytes`. */
+class StreamCopy {
+  readonly #maxBytes: number;
+  #chunks: Buffer[] = [];
+  #sizeBytes = 0;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  add(chunk: Buffer): void {
+    this.#sizeBytes += chunk.length;
+    if (this.#sizeBytes <= this.#maxBytes) this.#chunks.push(chunk);
+    else this.#chunks = [];
+  }
+
+  /** Everything with its end, or `undefined` when it is too much to keep. */
+  with(last: Buffer): Buffer | undefined {
+    if (this.#sizeBytes + last.length > this.#maxBytes) return undefined;
+    return Buffer.concat([...this.#chunks, last]);
+  }
 }

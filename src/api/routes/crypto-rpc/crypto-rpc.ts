@@ -27,6 +27,7 @@ export function cryptoRpcRoutes(parts: CryptoRpcParts): Route[] {
       auth: 'key-or-wallet',
       body: JSON_BODY,
       sells: 'rpc',
+      ownIdempotency: true,
       handle: (exchange) => relay(parts, exchange),
     },
   ];

@@ -1,0 +1,153 @@
+/**
+ * Stage "idempotency", for every POST that sells something: the first request with a key runs and
+ * its answer is kept for 24 hours, later ones with the same body get that answer and pay nothing,
+ * ones that come meanwhile wait for it, and another body is a 400.
+ *
+ * Only success is kept: after a refusal or a failure the next request with the key runs. A request
+ * with a key goes on when its caller leaves, since the retry will ask for its answer; so it is
+ * charged once, whatever happens to the connection. A flow that keeps the answer in the
+ * transaction of its settle (`AnswerKeeper.keep` with `tx`) is charged once even across a crash.
+ */
+import { createHash } from 'node:crypto';
+import {
+  type Idempotency,
+  type IdempotencyToken,
+  MAX_STORED_BYTES,
+  type StoredAnswer,
+  parseIdempotencyKey,
+} from '../idempotency/idempotency.ts';
+import { MINUTE_MS } from '../kernel/clock.ts';
+import { type Log, reasonOf } from '../kernel/log.ts';
+import type { Queryable } from '../store/store.ts';
+import type { Exchange } from './exchange.ts';
+import type { Route } from './route.ts';
+
+/** A duplicate waits for a running request as long as an engine may take. */
+const MAX_WAIT_MS = 10 * MINUTE_MS;
+
+/** Headers of one answer that are not true of its replay. */
+const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
+
+/** Where an answer is kept for the retries of its request. */
+export class AnswerKeeper {
+  readonly #idempotency: Idempotency;
+  readonly #token: IdempotencyToken;
+  readonly #requestId: string;
+  readonly #notOurs: ReadonlySet<string>;
+  #kept = false;
+
+  constructor(
+    idempotency: Idempotency,
+    token: IdempotencyToken,
+    /** Headers that the answer had before the handler ran: those of this request alone. */
+    options: { readonly requestId: string; readonly earlierHeaders: readonly string[] },
+  ) {
+    this.#idempotency = idempotency;
+    this.#token = token;
+    this.#requestId = options.requestId;
+    this.#notOurs = new Set(options.earlierHeaders);
+  }
+
+  /** Answers above this are not kept; a stream stops being copied there. */
+  readonly maxBytes = MAX_STORED_BYTES;
+
+  get kept(): boolean {
+    return this.#kept;
+  }
+
+  /** Keeps a successful answer; in the transaction of its charge when one is given. */
+  async keep(
+    status: number,
+    headers: Iterable<readonly [string, string]>,
+    body: Buffer,
+    tx?: Queryable,
+  ): Promise<void> {
+    if (tx === undefined && this.#kept) return;
+    const stored: Record<string, string> = { 'x-request-id': this.#requestId };
+    for (const [name, value] of headers) {
+      if (!this.#notOurs.has(name) && !VOLATILE.test(name)) stored[name] = value;
+    }
+    await this.#idempotency.complete(this.#token, { status, headers: stored, body }, tx);
+    this.#kept = true;
+  }
+
+  /** Gives the key back: the next request with it runs. */
+  abandon(): Promise<void> {
+    return this.#idempotency.abandon(this.#token);
+  }
+}
+
+/** Runs a request of a route under its idempotency key, when it has one. */
+export type RunOnce = (exchange: Exchange, route: Route, run: () => Promise<void>) => Promise<void>;
+
+export function idempotentStage(idempotency: Idempotency, log: Log): RunOnce {
+  return async (exchange, route, run) => {
+    const isPriced = route.sells !== undefined && route.method === 'POST';
+    if (!isPriced || route.ownIdempotency === true) return run();
+    const key = parseIdempotencyKey(exchange.header('idempotency-key'));
+    if (key === undefined) return run();
+    const state = await idempotency.acquire({
+      caller: `answers:${exchange.caller.accountId}`,
+      key,
+      fingerprint: fingerprintOf(exchange),
+      signal: exchange.signal,
+      maxWaitMs: MAX_WAIT_MS,
+    });
+    if (state.state === 'replay') return replay(exchange, state.answer);
+    const keeper = new AnswerKeeper(idempotency, state.token, {
+      requestId: exchange.requestId,
+      earlierHeaders: exchange.headerNames(),
+    });
+    exchange.keepFor(keeper);
+    try {
+      await run();
+    } finally {
+      if (!keeper.kept) await giveBack(keeper, exchange, log);
+    }
+  };
+}
+
+async function giveBack(keeper: AnswerKeeper, exchange: Exchange, log: Log): Promise<void> {
+  try {
+    await keeper.abandon();
+  } catch (error) {
+    // The key comes back by itself when its lease runs out; the request has its own answer.
+    const fields = { requestId: exchange.requestId, reason: reasonOf(error) };
+    log.warn(fields, 'An idempotency key could not be given back');
+  }
+}
+
+async function replay(exchange: Exchange, answer: StoredAnswer): Promise<void> {
+  const { 'content-type': contentType = 'application/json', ...headers } = answer.headers;
+  exchange.setAll(headers);
+  exchange.set('idempotent-replayed', 'true');
+  if (!contentType.startsWith('text/event-stream')) {
+    return exchange.bytes(answer.status, contentType, answer.body);
+  }
+  exchange.stream(answer.status, contentType).end(answer.body);
+}
+
+/** What makes a request another one: method, path and body. */
+function fingerprintOf(exchange: Exchange): string {
+  const { method, url = '' } = exchange.request;
+  const hash = createHash('sha256').update(`${method} ${url.split('?')[0]}\n`);
+  for (const part of partsOf(exchange)) hash.update(part).update('\n');
+  return hash.digest('hex');
+}
+
+/** A form of several parts has a random boundary, which differs from retry to retry. */
+function partsOf(exchange: Exchange): Buffer[] {
+  const { body } = exchange;
+  const type = exchange.header('content-type') ?? '';
+  const boundary = /^multipart\/.*;\s*boundary="?([^";]{1,100})/i.exec(type)?.[1];
+  if (boundary === undefined) return [body];
+  const parts: Buffer[] = [];
+  let start = 0;
+  for (;;) {
+    const at = body.indexOf(boundary, start);
+    if (at < 0) break;
+    parts.push(body.subarray(start, at));
+    start = at + boundary.length;
+  }
+  return [...parts, body.subarray(start)];
+}

@@ -1,0 +1,40 @@
+/** What an account sees of itself, wired: keys, limits, usage, billing. */
+import { apiKeyRoutes } from '../api/routes/api-keys/api-keys.ts';
+import { rateLimitRoutes } from '../api/routes/api-keys-rate-limits/api-keys-rate-limits.ts';
+import { billingRoutes } from '../api/routes/billing/billing.ts';
+import { usageRoutes } from '../api/routes/usage/usage.ts';
+import { callerRate } from '../flows/caller-limits.ts';
+import { ManageKeys } from '../flows/manage-keys.ts';
+import { UsageReports } from '../flows/usage-reports.ts';
+import { DAY_MS } from '../kernel/clock.ts';
+import { usdToNano } from '../kernel/money.ts';
+import type { Shared, Subject } from './subject.ts';
+
+/** Refusals older than this are not shown to anybody. */
+const KEEP_LIMIT_LOG_MS = 30 * DAY_MS;
+
+export function accountSubject(shared: Shared): Subject {
+  const { office, catalog, clock, limitLog } = shared;
+  const { store, identity, ledger } = office;
+  const limits = () => shared.config().limits;
+  const minimumCreditNano = () => usdToNano(limits().minimumCreditUsd);
+  const modelIdOf = (name: string): string | undefined =>
+    catalog.get(name)?.id ?? catalog.models().find((model) => model.aliases.includes(name))?.id;
+  const keys = new ManageKeys({ ...shared, store, identity, ledger, limits, modelIdOf });
+  const reports = new UsageReports(store);
+  return {
+    routes: [
+      ...apiKeyRoutes({ keys, clock }),
+      ...rateLimitRoutes({
+        ...shared,
+        identity,
+        ledger,
+        minimumCreditNano,
+        rateOf: (caller, model) => callerRate(limits(), caller, model),
+      }),
+      ...usageRoutes({ reports, clock }),
+      ...billingRoutes({ ledger, reports, minimumCreditNano }),
+    ],
+    everyMinute: () => limitLog.prune(clock.nowMs() - KEEP_LIMIT_LOG_MS),
+  };
+}
