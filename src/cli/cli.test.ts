@@ -45,14 +45,16 @@ function farebox(folder: string, ...argv: string[]): Promise<Ended> {
 /** Runs a command in this process, for what ends before anything is opened. */
 async function inProcess(...argv: string[]): Promise<Ended> {
   const said = { out: '', err: '' };
+  const cwd = mkdtempSync(join(tmpdir(), 'farebox-words-'));
   const code = await runCommand({
     argv,
     env: {},
-    cwd: tmpdir(),
+    cwd,
     stdout: { write: (text) => void (said.out += text) },
     stderr: { write: (text) => void (said.err += text) },
     onSignal: () => undefined,
   });
+  rmSync(cwd, { recursive: true, force: true });
   return { code, ...said };
 }
 

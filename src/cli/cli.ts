@@ -14,6 +14,7 @@ import { creditCommand, debitCommand } from './credit.ts';
 import { keysCreateCommand, keysListCommand, keysRevokeCommand } from './keys.ts';
 import { modelsCommand, modelsPullCommand } from './models.ts';
 import { revision } from './revision.ts';
+import { moveCommand } from './move.ts';
 import { serveCommand } from './serve.ts';
 
 export type { Console } from './command.ts';
@@ -32,6 +33,7 @@ export const COMMANDS: readonly Command[] = [
   modelsCommand,
   modelsPullCommand,
   auditCommand,
+  moveCommand,
   checkCommand,
 ];
 
