@@ -93,6 +93,15 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
   };
 }
 
+/** Waits until the embedded engine has loaded a model. */
+export async function modelIsThere(farebox: TestApp, id: string): Promise<void> {
+  const until = performance.now() + 30_000;
+  while (farebox.app.catalog.get(id) === undefined) {
+    if (performance.now() > until) throw new Error(`The model ${id} did not load`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
 async function existingOwner(app: App): Promise<FirstOwner> {
   const [account] = await app.office.identity.accounts();
   if (account === undefined) throw new Error('There is no account');
