@@ -109,7 +109,8 @@ describe('clients on the embedded demo model', () => {
     const floats = new Float32Array(new Uint8Array(Buffer.from(text, 'base64')).buffer);
     const given = float.data[0]?.embedding ?? [];
     assert.equal(floats.length, given.length);
-    for (const [at, value] of given.entries()) assert.ok(Math.abs(value - (floats[at] ?? 9)) < 1e-6);
+    for (const [at, value] of given.entries())
+      assert.ok(Math.abs(value - (floats[at] ?? 9)) < 1e-6);
     const cut = await client.embeddings.create({ model: DEMO, input, dimensions: 8 });
     assert.equal(cut.data[0]?.embedding.length, 8);
     assert.ok(Math.abs(length(cut.data[0]?.embedding ?? []) - 1) < 1e-5);
