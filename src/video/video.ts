@@ -175,8 +175,11 @@ export class Video {
     await this.#worker.stop();
   }
 
-  /** Holds the quote and queues the job. Faults: 402 of `money.hold`, 429 for too many open jobs. */
-  async queue(wish: QueueJob): Promise<QueuedJob> {
+  /**
+   * Holds the quote and queues the job. `hold` stands in for `money.hold` where the caller knows more
+   * of who pays. Faults: 402 of the hold, 429 for too many open jobs.
+   */
+  async queue(wish: QueueJob, hold?: VideoMoney['hold']): Promise<QueuedJob> {
     const { ids, clock, money, maxOpenJobs, webhooks } = this.#parts;
     if ((await this.#table.countOpen(wish.accountId)) >= maxOpenJobs) {
       const message = `At most ${maxOpenJobs} videos of one caller wait or run at once`;
@@ -197,7 +200,7 @@ export class Video {
       downloadHash: token === undefined ? null : sha256Hex(token),
       webhookUrl: webhooks === undefined ? '' : (wish.webhookUrl ?? ''),
     });
-    await this.#admit(id, money);
+    await this.#admit(id, hold ?? ((job) => money.hold(job)));
     this.#worker.nudge();
     const isTold = webhooks !== undefined && wish.webhookUrl !== undefined;
     return {
@@ -207,11 +210,11 @@ export class Video {
     };
   }
 
-  async #admit(id: string, money: VideoMoney): Promise<void> {
+  async #admit(id: string, hold: VideoMoney['hold']): Promise<void> {
     const job = await this.#table.find(id);
     if (job === undefined) throw new Error('A video job is gone right after its insert');
     try {
-      await money.hold(job);
+      await hold(job);
     } catch (error) {
       // A refusal held nothing. Anything else may have: the sweep gives it back.
       if (error instanceof Fault && error.status < 500) {
