@@ -74,7 +74,9 @@ function nameLanguages(codes: Map<string, string>): void {
   for (const first of letters) {
     for (const second of letters) {
       const name = names.of(first + second);
-      if (name !== undefined) codes.set(name.toLowerCase(), first + second);
+      const key = name?.toLowerCase();
+      // Old codes (iw, in) come after the ones that replaced them.
+      if (key !== undefined && !codes.has(key)) codes.set(key, first + second);
     }
   }
 }

@@ -124,8 +124,8 @@ export type Retrieval =
 export interface Lookup {
   readonly accountId: string;
   readonly queueId: string;
-  /** Resolved model id; `undefined` accepts any. */
-  readonly modelId?: string | undefined;
+  /** Ids that its model may have; `undefined` accepts any. */
+  readonly modelIds?: readonly string[] | undefined;
 }
 
 const PERCENTILE = 0.8;
@@ -283,10 +283,10 @@ export class Video {
     await this.removeMedia(job.id);
   }
 
-  async #find({ accountId, queueId, modelId }: Lookup): Promise<VideoJob> {
+  async #find({ accountId, queueId, modelIds }: Lookup): Promise<VideoJob> {
     const job = await this.#table.find(queueId);
     const isTheirs = job?.accountId === accountId && job.state !== 'admitting';
-    if (!isTheirs || (modelId !== undefined && modelId !== job.modelId)) {
+    if (!isTheirs || modelIds?.includes(job.modelId) === false) {
       throw new Fault('MEDIA_NOT_FOUND', { message: 'There is no such video of yours' });
     }
     return job;

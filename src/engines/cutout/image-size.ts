@@ -82,7 +82,8 @@ const TIFF_SHORT = 3;
 
 function tiffSize(bytes: Buffer): ImageSize | undefined {
   const isLittle = bytes.toString('latin1', 0, 2) === 'II';
-  const short = (at: number): number => (isLittle ? bytes.readUInt16LE(at) : bytes.readUInt16BE(at));
+  const short = (at: number): number =>
+    isLittle ? bytes.readUInt16LE(at) : bytes.readUInt16BE(at);
   const long = (at: number): number => (isLittle ? bytes.readUInt32LE(at) : bytes.readUInt32BE(at));
   const directory = long(4);
   const entries = Math.min(short(directory), MAX_STEPS);
