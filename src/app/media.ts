@@ -61,7 +61,8 @@ export function mediaSubject(shared: Shared): Subject {
         maxSeconds: config.media.maxTranscriptionSeconds,
       }),
     ],
-    start: () => video.start(),
+    // The lock of the data folder proves it.
+    start: () => video.start({ alone: shared.office.store.dialect === 'sqlite' }),
     close: async () => {
       await video.stop();
       await (await work.made())?.remove();

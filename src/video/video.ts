@@ -165,9 +165,12 @@ export class Video {
     });
   }
 
-  /** Starts working on jobs, also on those that other processes left. */
-  start(): void {
-    this.#worker.start();
+  /**
+   * Starts working on jobs, also on those that other processes left; at once when `alone` says that
+   * no other process is alive.
+   */
+  start(options: { readonly alone: boolean } = { alone: false }): void {
+    this.#worker.start(options.alone);
   }
 
   /** Lets go of all jobs; others or the next start go on with them. */
