@@ -8,7 +8,7 @@ import { videoDownloadRoutes } from '../api/routes/video-download/video-download
 import { videoRoutes } from '../api/routes/video-generation/video-generation.ts';
 import { videoTranscriptionsRoute } from '../api/routes/video-transcriptions/video-transcriptions.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
-import { type Config, maxDownloadBytes } from '../config/config.ts';
+import { maxDownloadBytes } from '../config/config.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
 import { callerRate } from '../flows/caller-limits.ts';
 import { MediaFiles } from '../flows/media-files.ts';
@@ -16,7 +16,6 @@ import { VideoQuotes } from '../flows/quote-video.ts';
 import { videoMoney } from '../flows/video-money.ts';
 import type { Caller } from '../identity/identity.ts';
 import { SECOND_MS } from '../kernel/clock.ts';
-import { type Guard, createGuard } from '../net/guard.ts';
 import { Video } from '../video/video.ts';
 import type { Shared, Subject } from './subject.ts';
 import { type WorkFolder, openWorkFolder } from './work-folder.ts';
@@ -27,9 +26,8 @@ const WEBHOOK_TIMEOUT_MS = 10_000;
 const USUAL_SECONDS = 120;
 
 export function mediaSubject(shared: Shared): Subject {
-  const { catalog, engines, charge, windows, clock, log } = shared;
+  const { catalog, engines, charge, windows, guard, clock, log } = shared;
   const config = shared.config();
-  const guard = guardOf(config);
   const work = once(() => workFolder(shared));
   const media = once(() => openMedia(shared));
   const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
@@ -41,7 +39,7 @@ export function mediaSubject(shared: Shared): Subject {
   const maxBytes = maxDownloadBytes(config.media);
   const common = { catalog, engines, charge, clock, log, rateOf, serviceName };
   const reading = { files, media: media.get, maxBytes };
-  const video = openVideo(shared, guard);
+  const video = openVideo(shared);
   return {
     routes: [
       imageBackgroundRemoveRoute({ ...common, guard, fetchTimeoutMs }),
@@ -70,11 +68,6 @@ export function mediaSubject(shared: Shared): Subject {
   };
 }
 
-function guardOf(config: Config): Guard {
-  const { allow, ports, userAgent } = config.fetch;
-  return createGuard({ allow, ports, ...(userAgent === undefined ? {} : { userAgent }) });
-}
-
 function workFolder({ config, ids, clock }: Shared): Promise<WorkFolder> {
   return openWorkFolder(join(config().dataFolder, 'work'), ids, clock);
 }
@@ -95,8 +88,8 @@ function openMedia({ config, clock, log }: Shared): Promise<Media> {
   });
 }
 
-function openVideo(shared: Shared, guard: Guard): Video {
-  const { catalog, engines, office, charge, clock, ids, log } = shared;
+function openVideo(shared: Shared): Video {
+  const { catalog, engines, guard, office, charge, clock, ids, log } = shared;
   const { dataFolder, service, video } = shared.config();
   const { keepHours, maxJobHours, maxOpenJobs, webhooks, webhookSecret } = video;
   const sends = webhooks && webhookSecret !== undefined;

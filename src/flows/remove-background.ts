@@ -92,7 +92,7 @@ export async function removeBackground(
   const limited = { caller: call.caller, modelId: model.id, rate, tokensBound: 0 };
   const counted = await charge.count(limited);
   const image = given ?? (await fetchImage(parts, call, costNano));
-  const admission = await charge.admit(
+  const admission = await charge.admitCounted(
     {
       ...limited,
       requestId: call.requestId,

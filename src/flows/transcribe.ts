@@ -102,7 +102,7 @@ export async function transcribe(
   return await parts.files.within(async (bag) => {
     const { pcmPath, durationMs } = await soundOf(parts, call, bag);
     const costNano = chargeFor({ audioMs: durationMs }, price);
-    const admission = await parts.charge.admit(
+    const admission = await parts.charge.admitCounted(
       {
         ...limited,
         requestId: call.requestId,

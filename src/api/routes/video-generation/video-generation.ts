@@ -18,7 +18,7 @@ import {
   VideoQuoteRequest,
   VideoRetrieveRequest,
 } from '../../../video/video.ts';
-import { holdHeaders, modelHeaders } from '../../answer-headers.ts';
+import { modelHeaders, standingHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { readJson } from '../../json-body.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
@@ -106,8 +106,8 @@ async function queue(parts: VideoRouteParts, exchange: Exchange): Promise<void> 
     note: (notes) => Object.assign(exchange.notes, notes),
   });
   const { model, deprecation, hold, rate, counted } = queued;
-  exchange.setAll(modelHeaders({ model, deprecation }, parts.serviceName));
-  exchange.setAll(holdHeaders(hold, `x-${parts.serviceName}-`));
+  exchange.setAll(modelHeaders(model, deprecation, parts.serviceName));
+  exchange.setAll(standingHeaders(hold.before, exchange.caller, parts.serviceName));
   exchange.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
   if (exchange.caller.kind === 'wallet') setBalance(exchange, leftAfter(hold));
   await exchange.json(200, queueAnswer(parts, queued));
