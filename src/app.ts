@@ -19,6 +19,7 @@ import { configuredEngines, hostOf } from './app/engine-settings.ts';
 import { type Extras, additionParts, extrasSubject, openExtras } from './app/extras.ts';
 import { type DownloadView, type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
 import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
+import { mediaSubject } from './app/media.ts';
 import { type Office, openOffice } from './app/office.ts';
 import { rpcSubject } from './app/rpc.ts';
 import { sharedLimits } from './app/shared-limits.ts';
@@ -39,6 +40,7 @@ import { type Log, reasonOf } from './kernel/log.ts';
 import { usdToNano } from './kernel/money.ts';
 import { Concurrency, LimitLog } from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
+import { videoConstraints } from './video/video.ts';
 import { type EngineDialect, engineDialect } from './wire/engine-request.ts';
 
 export const BASE_PATH = '/api/v1';
@@ -141,6 +143,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     },
   });
   const address = await server.listen({ host: config.listen.host, port: config.listen.port });
+  for (const subject of subjects) subject.start?.();
   const stopPruning = clock.every(MINUTE_MS, () => core.prune());
   const localReady = core.localEngines.start();
   return {
@@ -227,7 +230,8 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
   const { clock, ids, log } = parts;
   let config = parts.config;
   const engines = new Engines({ clock, ids, log });
-  const catalog = new Catalog({ settings: config, clock, webSearch: extras.web.canSearch });
+  const webSearch = extras.web.canSearch;
+  const catalog = new Catalog({ settings: config, clock, webSearch, videoConstraints });
   const localEngines =
     parts.localEngines?.(() => refresh()) ??
     new LocalEngines({
@@ -346,6 +350,7 @@ function subjectsOf(core: Core): Subject[] {
     extrasSubject(core.extras, core.chat),
     rpcSubject(core.shared, core.idempotency),
     accountSubject(core.shared),
+    mediaSubject(core.shared),
   ];
 }
 

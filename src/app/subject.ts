@@ -33,6 +33,8 @@ export interface Shared {
 
 export interface Subject {
   readonly routes: readonly Route[];
+  /** Called once the server listens. */
+  readonly start?: () => void;
   /**
    * Chores of the background, once a minute in one of all processes that share the database; a
    * failure is logged and tried again.

@@ -19,6 +19,7 @@ import {
 } from './server-section.ts';
 
 import { RpcSection } from './rpc-section.ts';
+import { VideoSection } from './video-model-section.ts';
 import {
   ContentSection,
   DocumentsSection,
@@ -80,7 +81,7 @@ export const SECTIONS = {
     change: 'restart',
     about: 'Background removal, transcription and media decoding.',
   },
-  video: open('Video generation.'),
+  video: { schema: VideoSection, change: 'restart', about: 'Video generation.' },
   documents: {
     schema: DocumentsSection.prefault({}),
     change: 'restart',

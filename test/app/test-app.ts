@@ -25,6 +25,8 @@ export interface TestAppOptions {
   readonly log?: Log;
   /** Start the embedded demo engine. Default false: it takes a child process. */
   readonly embedded?: boolean;
+  /** Start the embedded media engines, without any other. Default false. */
+  readonly media?: boolean;
 }
 
 export interface TestApp {
@@ -46,9 +48,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
   const folder = options.dataFolder ?? mkdtempSync(join(tmpdir(), 'farebox-app-'));
   const yaml = [
     options.databaseUrl === undefined ? '' : `database: ${JSON.stringify(options.databaseUrl)}`,
-    options.embedded === true
-      ? 'embedded: { download: false, threads: 1 }'
-      : 'embedded: { enabled: false }',
+    embeddedYaml(options),
     'discovery: { enabled: false }',
     options.yaml ?? '',
   ].join('\n');
@@ -100,6 +100,12 @@ export async function modelIsThere(farebox: TestApp, id: string): Promise<void> 
     if (performance.now() > until) throw new Error(`The model ${id} did not load`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
+}
+
+function embeddedYaml(options: TestAppOptions): string {
+  const { embedded = false, media = false } = options;
+  if (!embedded && !media) return 'embedded: { enabled: false }';
+  return `embedded: { download: false, threads: 1, demo: ${embedded}, media: ${media} }`;
 }
 
 async function existingOwner(app: App): Promise<FirstOwner> {
