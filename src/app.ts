@@ -17,16 +17,17 @@ import { AbuseGuard } from './app/abuse-guard.ts';
 import { accountSubject } from './app/account.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
 import { type DownloadView, LocalEngines } from './app/local-engines.ts';
-import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
 import { type Office, openOffice } from './app/office.ts';
 import { rpcSubject } from './app/rpc.ts';
 import type { Shared, Subject } from './app/subject.ts';
+import { type Wallets, openWallets, walletsSubject } from './app/wallets.ts';
 import { Catalog } from './catalog/catalog.ts';
 import type { Config } from './config/config.ts';
 import { Engines } from './engines/engines.ts';
 import { callerRate } from './flows/caller-limits.ts';
 import { Charge } from './flows/charge.ts';
 import { type ChatParts, NO_ADDITIONS } from './flows/chat/chat.ts';
+import type { Caller } from './identity/identity.ts';
 import { Idempotency } from './idempotency/idempotency.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
 import { Fault } from './kernel/faults.ts';
@@ -76,7 +77,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   const office = await openOffice(parts);
   const isAlone = office.store.dialect === 'sqlite';
   await office.ledger.start({ alone: isAlone });
-  const core = buildCore(parts, office);
+  const wallets = await openWallets({ ...parts, office, basePath: BASE_PATH });
+  const core = buildCore(parts, office, wallets);
   const subjects = subjectsOf(core);
   const traffic = new Traffic();
   const server = await buildServer({
@@ -114,6 +116,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     core.prune();
     for (const subject of subjects) void runChore(subject, log);
   });
+  for (const subject of subjects) subject.start?.();
   const localReady = core.localEngines.start();
   return {
     office,
@@ -189,7 +192,7 @@ function lockFor(config: Config): ServerLock | undefined {
 /** The parts behind the routes. */
 type Core = ReturnType<typeof buildCore>;
 
-function buildCore(parts: AppParts, office: Office) {
+function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
   const { clock, ids, log } = parts;
   let config = parts.config;
   const engines = new Engines({ clock, ids, log });
@@ -223,7 +226,7 @@ function buildCore(parts: AppParts, office: Office) {
     clock,
     log,
     minimumCreditNano: () => minimumCredit,
-    walletRefusal: () => walletsNotConfigured(),
+    walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
   });
   const chat: ChatParts = {
     catalog,
@@ -255,6 +258,7 @@ function buildCore(parts: AppParts, office: Office) {
   return {
     shared,
     guard,
+    wallets,
     idempotency,
     catalog,
     engines,
@@ -262,15 +266,13 @@ function buildCore(parts: AppParts, office: Office) {
     limitLog,
     chat,
     identifyParts: {
-      callerOfBearer: (token: string) => office.identity.callerOf(token),
-      callerOfSignIn: async () => {
-        throw walletsNotConfigured();
-      },
-      callerOfPayment: async () => {
-        throw walletsNotConfigured();
-      },
-      discovery: (exchange: Exchange) => keyOnlyDiscovery(exchange, config.publicUrl, BASE_PATH),
-      enter: (exchange: Exchange, caller: { accountId: string; kind: 'key' | 'wallet' }) => {
+      callerOfBearer: (token: string) =>
+        wallets.isToken(token) ? wallets.callerOfToken(token) : office.identity.callerOf(token),
+      callerOfSignIn: wallets.callerOfSignIn,
+      callerOfPayment: wallets.callerOfPayment,
+      discovery: wallets.discovery,
+      enter: (exchange: Exchange, caller: Caller, route: Route) => {
+        wallets.entered(caller, exchange, route);
         const limit =
           caller.kind === 'wallet' ? config.limits.walletConcurrency : config.limits.keyConcurrency;
         const leave = concurrency.enter(caller.accountId, limit);
@@ -300,7 +302,7 @@ function buildCore(parts: AppParts, office: Office) {
 
 /** Every subject of the product; each brings its routes, its chores and its end. */
 function subjectsOf(core: Core): Subject[] {
-  return [
+  const subjects: Subject[] = [
     { routes: [chatCompletionsRoute(core.chat), ...modelRoutes(core.catalog)] },
     {
       routes: [],
@@ -309,7 +311,9 @@ function subjectsOf(core: Core): Subject[] {
     },
     rpcSubject(core.shared, core.idempotency),
     accountSubject(core.shared),
+    walletsSubject(core.shared, core.wallets, () => subjects.flatMap(({ routes }) => routes)),
   ];
+  return subjects;
 }
 
 function tooManyAtOnce(kind: 'key' | 'wallet', limit: number): Fault {

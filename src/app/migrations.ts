@@ -3,6 +3,7 @@ import { IDEMPOTENCY_MIGRATIONS } from '../idempotency/idempotency.ts';
 import { IDENTITY_MIGRATIONS } from '../identity/identity.ts';
 import { LEDGER_MIGRATIONS } from '../ledger/ledger.ts';
 import { LIMITS_MIGRATIONS } from '../limits/limits.ts';
+import { PAYMENTS_MIGRATIONS } from '../payments/payments.ts';
 import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
 import type { Migration } from '../store/store.ts';
 
@@ -12,4 +13,5 @@ export const MIGRATIONS: readonly Migration[] = [
   ...LIMITS_MIGRATIONS,
   ...IDEMPOTENCY_MIGRATIONS,
   ...RPC_MIGRATIONS,
+  ...PAYMENTS_MIGRATIONS,
 ];

@@ -30,6 +30,8 @@ export interface Shared {
 
 export interface Subject {
   readonly routes: readonly Route[];
+  /** Called when the server listens. */
+  readonly start?: () => void;
   /** Chores of the background, once a minute; a failure is logged and tried again. */
   readonly everyMinute?: () => Promise<unknown>;
   /** Called after the last answer has left and before the database closes. */

@@ -17,6 +17,7 @@ import {
   ServiceSection,
 } from './server-section.ts';
 
+import { PaymentsSection } from './payments-section.ts';
 import { RpcSection } from './rpc-section.ts';
 import {
   ContentSection,
@@ -48,7 +49,7 @@ export const SECTIONS = {
   defaults: { schema: DefaultsSection, change: 'live', about: 'Models that nobody configured.' },
   models: { schema: ModelsSection, change: 'live', about: 'The models on offer.' },
   limits: { schema: LimitsSection, change: 'live', about: 'Rate limits and credit rules.' },
-  payments: open('Wallet payments.'),
+  payments: { schema: PaymentsSection.prefault({}), change: 'restart', about: 'Wallet payments.' },
   rpc: { schema: RpcSection.prefault({}), change: 'restart', about: 'The JSON-RPC proxy.' },
   search: { schema: SearchSection.optional(), change: 'restart', about: 'Web search.' },
   scraping: {

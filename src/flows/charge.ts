@@ -9,7 +9,7 @@ import type { Caller } from '../identity/identity.ts';
 import { type Clock, isoTime } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
-import { type Nano, ZERO, formatUsd, nano } from '../kernel/money.ts';
+import { type Nano, ZERO, formatUsd, maxNano, nano } from '../kernel/money.ts';
 import {
   type Hold,
   type HoldAnswer,
@@ -79,7 +79,10 @@ export interface ChargeParts {
   /** Posted credit that a caller needs for a priced request. */
   readonly minimumCreditNano: () => Nano;
   /** The 402 of a wallet, with its instructions to top up. */
-  readonly walletRefusal: (caller: Caller, availableNano: Nano) => Fault;
+  readonly walletRefusal: (
+    caller: Caller,
+    credit: { readonly balance: Nano; readonly needed: Nano },
+  ) => Fault;
 }
 
 export class Charge {
@@ -113,7 +116,7 @@ export class Charge {
     if (!answer.ok) {
       await this.#giveRoomBack(taken.reserved, 0);
       const headers = rateHeaders(taken.state, request.rate, nowMs);
-      throw withHeaders(this.#refused(request.caller, answer), headers);
+      throw withHeaders(this.#refused(request, answer), headers);
     }
     return {
       request,
@@ -219,10 +222,11 @@ export class Charge {
     });
   }
 
-  #refused(caller: Caller, refusal: HoldRefusal): Fault {
+  #refused({ caller, minNano }: ChargeRequest, refusal: HoldRefusal): Fault {
     if (refusal.reason === 'balance') {
       if (caller.kind === 'wallet') {
-        return this.#parts.walletRefusal(caller, refusal.availableNano);
+        const needed = maxNano(minNano, this.#parts.minimumCreditNano());
+        return this.#parts.walletRefusal(caller, { balance: refusal.availableNano, needed });
       }
       const floor = formatUsd(this.#parts.minimumCreditNano(), 2);
       return new Fault('INSUFFICIENT_BALANCE', {

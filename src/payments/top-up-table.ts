@@ -31,6 +31,7 @@ export interface TopUpRow {
   readonly settlement: string | null;
   readonly new_balance_nano: bigint | null;
   readonly attempts: bigint;
+  readonly created_ms: bigint;
 }
 
 /** A process that died gives its rows up after this time; one that lives renews it. */

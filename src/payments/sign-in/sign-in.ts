@@ -75,6 +75,11 @@ export class SignIn {
     return { wallet, chain: proof.chain };
   }
 
+  /** `false` when the wallet has used the word before; it is remembered until `expiresMs`. */
+  async useOnce(wallet: string, word: string, expiresMs: number): Promise<boolean> {
+    return await this.#nonces.consume(wallet, word, expiresMs);
+  }
+
   /** Deletes nonces that cannot be presented again. */
   async prune(): Promise<void> {
     await this.#nonces.prune();
