@@ -168,7 +168,8 @@ export function walletsSubject(
       basePath,
       resources: () => sellable(allRoutes(), basePath),
     }),
-    start: () => payments?.start(),
+    // A file is locked by its one server; a shared database has others.
+    start: () => payments?.start({ alone: store.dialect === 'sqlite' }),
     close: async () => payments?.stop(),
   };
 }

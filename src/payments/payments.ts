@@ -222,8 +222,11 @@ export class Payments {
     return this.#parts.rails.size > 0;
   }
 
-  /** Starts the sweep of unfinished payments, the watch of the gas keys and the pruning of nonces. */
-  start(): void {
+  /**
+   * Starts the sweep of unfinished payments, the watch of the gas keys and the pruning of nonces.
+   * `alone` says that no other process works on this database, so nobody's lease is waited for.
+   */
+  start(options: { readonly alone: boolean } = { alone: false }): void {
     if (!this.isConfigured) return;
     const { clock } = this.#options;
     this.#stops = [
@@ -232,7 +235,12 @@ export class Payments {
       clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#parts.signIn.prune())),
     ];
     void this.#parts.watch.check();
-    void this.sweep();
+    void this.#begin(options.alone);
+  }
+
+  async #begin(isAlone: boolean): Promise<void> {
+    if (isAlone) await this.#run('take-over', () => this.#parts.topUps.takeOver());
+    await this.sweep();
   }
 
   /** Stops the periodic work and waits for payments that are under way. */

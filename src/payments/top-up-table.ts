@@ -111,6 +111,15 @@ export class TopUpTable {
     return rows[0];
   }
 
+  /** Takes the rows of all processes: the caller knows that no other one is alive. */
+  async takeOver(): Promise<void> {
+    await this.#store.query(
+      `UPDATE payments_topup SET lease_owner = NULL, lease_until_ms = 0, next_check_ms = 0
+       WHERE state IN ('open', 'sent') AND (lease_owner IS NULL OR lease_owner <> $1)`,
+      [this.#owner],
+    );
+  }
+
   /** Keeps the lease of a row that is being worked on. */
   async renew(key: string): Promise<void> {
     await this.#store.transaction(

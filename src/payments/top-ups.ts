@@ -82,6 +82,11 @@ export class TopUps {
     }
   }
 
+  /** Makes the payments of ended processes due at once, instead of when their leases are over. */
+  async takeOver(): Promise<void> {
+    await this.#options.table.takeOver();
+  }
+
   /** Resolves when no payment is under way in this process. */
   async idle(): Promise<void> {
     await Promise.allSettled([...this.#running.values()].map(({ done }) => done));
