@@ -28,6 +28,7 @@ export const COMMANDS: readonly Command[] = [
   accountsUpdateCommand,
   creditCommand,
   debitCommand,
+  refundCommand,
   modelsCommand,
   modelsPullCommand,
   auditCommand,

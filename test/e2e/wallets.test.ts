@@ -3,6 +3,8 @@
  * private Solana: pay, sign in, chat, read the balance. After each test the ledger is the chain.
  */
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import {
   decodePaymentRequiredHeader,
@@ -17,6 +19,7 @@ import { createWalletClient, http, publicActions } from 'viem';
 import { base } from 'viem/chains';
 import { wrapFetchWithPayment as wrapFetchVersionOne } from 'x402-fetch';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { runCommand } from '../../src/cli/cli.ts';
 import { systemClock } from '../../src/kernel/clock.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import {
@@ -456,6 +459,55 @@ describe('wallets', () => {
       }),
     });
     assert.deepEqual(((await verified.json()) as { isValid: boolean }).isValid, true);
+  });
+
+  test('the operator pays unused credit back from the command line, while the server runs', async () => {
+    const account = await paidWallet();
+    const { status } = await chat(rig.origin, {
+      'SIGN-IN-WITH-X': await signIn(account, rig.origin),
+    });
+    assert.equal(status, 200);
+    const before = await rig.anvil.balance(account.address);
+    const refund = async (...words: string[]): Promise<[number, string]> => {
+      let output = '';
+      const terminal = { write: (text: string) => (output += text) };
+      const code = await runCommand({
+        argv: ['refund', ...words],
+        env: { FAREBOX_DATA: farebox.config.dataFolder, FAREBOX_CONFIG: configFile },
+        cwd: farebox.config.dataFolder,
+        stdout: terminal,
+        stderr: terminal,
+        onSignal: () => undefined,
+      });
+      return [code, output];
+    };
+    const configFile = join(farebox.config.dataFolder, 'refund.yaml');
+    writeFileSync(configFile, `${rig.yaml}\n`);
+    assert.equal((await refund(account.address))[0], 2);
+    const [tooMuch, why] = await refund(account.address, '5');
+    assert.equal(tooMuch, 1);
+    assert.match(why, /less than 5\.000000 USD of unused credit/);
+    const [paid, said] = await refund(account.address, 'all');
+    assert.equal(paid, 0, said);
+    assert.match(said, /^Paid 4\.999978 USD to 0x/);
+    assert.equal((await rig.anvil.balance(account.address)) - before, 4_999_978n);
+    assert.equal(await creditOf(farebox, account.address), 0n);
+    const id = /refund-[\w-]+/.exec(said)?.[0] ?? '';
+    assert.match((await refund('--state', id))[1], /^Paid/);
+    const history = await fetch(`${rig.origin}/api/v1/x402/transactions/${account.address}`, {
+      headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+    });
+    const { data } = (await history.json()) as {
+      data: { transactions: { type: string; amount: number }[] };
+    };
+    assert.deepEqual(
+      data.transactions.map(({ type, amount }) => [type, amount]),
+      [
+        ['REFUND', -4.999978],
+        ['CHARGE', -0.000022],
+        ['TOP_UP', 5],
+      ],
+    );
   });
 
   test('a browser may send and read every wallet header', async () => {
