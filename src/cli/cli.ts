@@ -13,6 +13,7 @@ import { UsageError } from './command.ts';
 import { creditCommand, debitCommand } from './credit.ts';
 import { keysCreateCommand, keysListCommand, keysRevokeCommand } from './keys.ts';
 import { modelsCommand, modelsPullCommand } from './models.ts';
+import { refundCommand } from './refund.ts';
 import { revision, serveCommand } from './serve.ts';
 
 export type { Console } from './command.ts';

@@ -2,16 +2,16 @@
  * `farebox refund`: pays unused credit back to the wallet that paid. The debit, the signed transfer
  * and its end are in the database, so a refund that is cut short is finished by the server.
  */
-import { openOffice } from '../app/office.ts';
 import { pinoLog } from '../app/pino-log.ts';
 import { openWalletPayments } from '../app/wallets.ts';
 import { walletAccountId } from '../identity/identity.ts';
-import { systemClock } from '../kernel/clock.ts';
-import { systemIds } from '../kernel/ids.ts';
+import type { Log } from '../kernel/log.ts';
 import { type Nano, formatUsd, usdToNano } from '../kernel/money.ts';
 import type { Payments, RefundState } from '../payments/payments.ts';
 import type { Ledger } from '../ledger/ledger.ts';
-import { type Command, type Invocation, UsageError, requireConfig } from './command.ts';
+import { type Command, type Invocation, UsageError, printJson } from './command.ts';
+import { isGiven, textOption } from './values.ts';
+import { withOffice } from './with-office.ts';
 
 export const refundCommand: Command = {
   name: 'refund',
@@ -30,31 +30,32 @@ Example: farebox refund 0x2f3C…91aB 4.50`,
 };
 
 async function refund(invocation: Invocation): Promise<number> {
-  const { console, positionals, values } = invocation;
-  const wanted = readWords(positionals, values['state']);
-  const config = await requireConfig(console);
-  const log = pinoLog({ level: 'warn', pretty: true, write: (text) => console.stderr.write(text) });
-  const parts = { config, clock: systemClock(), ids: systemIds(), log };
-  const office = await openOffice(parts);
-  try {
-    const payments = await openWalletPayments({ ...parts, office, basePath: '/api/v1' });
+  const wanted = readWords(invocation);
+  return withOffice(invocation, async ({ config, office, clock, ids }) => {
+    const log = warningsOf(invocation);
+    const parts = { config, office, clock, ids, log, basePath: '/api/v1' };
+    const payments = await openWalletPayments(parts);
     if (payments === undefined) throw new Error('The configuration has no payment rail');
     const state = await act(payments, office.ledger, wanted);
     await payments.stop();
-    console.stdout.write(values['json'] === true ? jsonOf(state) : sentenceOf(state));
+    if (isGiven(invocation, 'json')) printJson(invocation, jsonOf(state));
+    else invocation.console.stdout.write(sentenceOf(state));
     return state.state === 'failed' ? 1 : 0;
-  } finally {
-    await office.close();
-  }
+  });
+}
+
+function warningsOf({ console }: Invocation): Log {
+  return pinoLog({ level: 'warn', pretty: true, write: (text) => console.stderr.write(text) });
 }
 
 type Wanted =
   | { readonly refundId: string }
   | { readonly wallet: string; readonly amount: Nano | 'all' };
 
-function readWords(positionals: readonly string[], refundId: unknown): Wanted {
-  if (typeof refundId === 'string') return { refundId };
-  const [wallet, amount, ...rest] = positionals;
+function readWords(invocation: Invocation): Wanted {
+  const refundId = textOption(invocation, 'state');
+  if (refundId !== undefined) return { refundId };
+  const [wallet, amount, ...rest] = invocation.positionals;
   if (wallet === undefined || amount === undefined || rest.length > 0) {
     throw new UsageError('Give a wallet and an amount in USD');
   }
@@ -89,6 +90,6 @@ function sentenceOf(state: RefundState): string {
   }
 }
 
-function jsonOf(state: RefundState): string {
-  return `${JSON.stringify({ ...state, amountNano: undefined, amountUsd: formatUsd(state.amountNano, 6) })}\n`;
+function jsonOf({ amountNano, ...state }: RefundState): Record<string, unknown> {
+  return { ...state, amountUsd: formatUsd(amountNano, 6) };
 }

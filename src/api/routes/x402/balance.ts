@@ -2,7 +2,7 @@
 import { balanceBody } from '../../../payments/payments.ts';
 import type { Route } from '../../route.ts';
 import { requireConfigured, requireOwnWallet, takeTurn } from './route-checks.ts';
-import type { WalletRouteParts } from './x402.ts';
+import type { WalletRouteParts } from './wallet-route-parts.ts';
 
 export function balanceRoute(parts: WalletRouteParts): Route {
   return {

@@ -6,7 +6,7 @@ import type { FacilitatorFace } from '../../../payments/payments.ts';
 import { parseJsonBody } from '../../exchange.ts';
 import type { Route } from '../../route.ts';
 import { takeTurn } from './route-checks.ts';
-import type { WalletRouteParts } from './x402.ts';
+import type { WalletRouteParts } from './wallet-route-parts.ts';
 
 /** A payment is about 2 KB; contract signatures make it longer. */
 const BODY = { types: ['application/json'], limitBytes: 64 * 1024 };

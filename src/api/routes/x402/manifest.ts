@@ -1,7 +1,7 @@
 /** `/.well-known/x402.json`, at the origin: what can be paid for here, and how. */
 import type { Payments } from '../../../payments/payments.ts';
 import type { Route } from '../../route.ts';
-import type { WalletRouteParts } from './x402.ts';
+import type { WalletRouteParts } from './wallet-route-parts.ts';
 
 const MAX_AGE_SECONDS = 300;
 

@@ -3,7 +3,7 @@ import { MINUTE_MS } from '../../../kernel/clock.ts';
 import { Fault, invalidField } from '../../../kernel/faults.ts';
 import { type Payments, walletIdentity } from '../../../payments/payments.ts';
 import type { Exchange } from '../../exchange.ts';
-import type { WalletRouteParts } from './x402.ts';
+import type { WalletRouteParts } from './wallet-route-parts.ts';
 
 /** decisions.md 5: the path parameter of the wallet endpoints. */
 const WALLET_PATH = /^(?:0x[a-fA-F0-9]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;

@@ -6,7 +6,7 @@ import { Fault } from '../../../kernel/faults.ts';
 import type { Exchange } from '../../exchange.ts';
 import type { Route } from '../../route.ts';
 import { requireConfigured, takeTurn } from './route-checks.ts';
-import type { WalletRouteParts } from './x402.ts';
+import type { WalletRouteParts } from './wallet-route-parts.ts';
 
 export function tokenRoute(parts: WalletRouteParts): Route {
   return {

@@ -8,10 +8,10 @@ import type { Exchange } from '../../exchange.ts';
 import { paymentHeader } from '../../identify.ts';
 import type { Route } from '../../route.ts';
 import { requireConfigured, takeTurn } from './route-checks.ts';
-import type { WalletRouteParts } from './x402.ts';
+import type { WalletRouteParts } from './wallet-route-parts.ts';
 
 /** What clients of version 1 read in place of `PAYMENT-RESPONSE`. */
-export const X_PAYMENT_RESPONSE = 'X-PAYMENT-RESPONSE';
+const X_PAYMENT_RESPONSE = 'X-PAYMENT-RESPONSE';
 
 const PATH = '/x402/top-up';
 

@@ -9,7 +9,7 @@ import { type TransactionRow, transactionsOf } from '../../../ledger/ledger.ts';
 import type { Exchange } from '../../exchange.ts';
 import type { Route } from '../../route.ts';
 import { requireOwnWallet, takeTurn } from './route-checks.ts';
-import type { WalletRouteParts } from './x402.ts';
+import type { WalletRouteParts } from './wallet-route-parts.ts';
 
 const DEFAULT_LIMIT = 50;
 const MAX_LIMIT = 100;
