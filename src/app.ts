@@ -11,6 +11,7 @@ import { identifyStage } from './api/identify.ts';
 import type { Route } from './api/route.ts';
 import { chatCompletionsRoute } from './api/routes/chat-completions/chat-completions.ts';
 import { modelRoutes } from './api/routes/models/models.ts';
+import { takePaymentTurn } from './api/routes/x402/x402.ts';
 import { buildServer } from './api/server.ts';
 import { standardHeaders } from './api/standard-headers.ts';
 import { AbuseGuard } from './app/abuse-guard.ts';
@@ -269,7 +270,11 @@ function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
       callerOfBearer: (token: string) =>
         wallets.isToken(token) ? wallets.callerOfToken(token) : office.identity.callerOf(token),
       callerOfSignIn: wallets.callerOfSignIn,
-      callerOfPayment: wallets.callerOfPayment,
+      callerOfPayment: async (header: string, exchange: Exchange) => {
+        // Each payment is a question to the chain, wherever it is sent.
+        await takePaymentTurn({ windows, clock }, exchange, config.payments.routesPerMinute.topUp);
+        return wallets.callerOfPayment(header, exchange);
+      },
       discovery: wallets.discovery,
       enter: (exchange: Exchange, caller: Caller, route: Route) => {
         wallets.entered(caller, exchange, route);

@@ -546,6 +546,8 @@ test('the limits of the wallet routes are those of the specification', async () 
     };
     const tops = await statuses(11, () => topUp(rig.origin, {}));
     assert.deepEqual(tops, [...Array<number>(10).fill(402), 429]);
+    const elsewhere = await chat(rig.origin, { 'PAYMENT-SIGNATURE': encode({}) });
+    assert.equal(elsewhere.status, 429, 'a payment on a paid route counts as a top-up');
     for (const [path, most] of [
       ['balance', 30],
       ['transactions', 20],

@@ -13,12 +13,19 @@ export function requireConfigured(parts: WalletRouteParts): Payments {
   throw new Fault('X402_NOT_CONFIGURED', { canRetry: false });
 }
 
-/** Counts a request against its route's limit of this minute. Throws 429. */
-export async function takeTurn(
-  parts: WalletRouteParts,
-  bucket: string,
+type TurnParts = Pick<WalletRouteParts, 'windows' | 'clock'>;
+
+/** Top-ups of one address, on whatever endpoint they are paid. Throws 429. */
+export async function takePaymentTurn(
+  parts: TurnParts,
+  exchange: Exchange,
   perMinute: number,
 ): Promise<void> {
+  await takeTurn(parts, `x402-top-up|${exchange.address}`, perMinute);
+}
+
+/** Counts a request against its route's limit of this minute. Throws 429. */
+export async function takeTurn(parts: TurnParts, bucket: string, perMinute: number): Promise<void> {
   const nowMs = parts.clock.nowMs();
   const taken = await parts.windows.take(
     { bucket, tokens: 0, requestLimit: perMinute, tokenLimit: 0 },

@@ -7,7 +7,7 @@ import { Fault } from '../../../kernel/faults.ts';
 import type { Exchange } from '../../exchange.ts';
 import { paymentHeader } from '../../identify.ts';
 import type { Route } from '../../route.ts';
-import { requireConfigured, takeTurn } from './route-checks.ts';
+import { requireConfigured, takePaymentTurn } from './route-checks.ts';
 import type { WalletRouteParts } from './wallet-route-parts.ts';
 
 /** What clients of version 1 read in place of `PAYMENT-RESPONSE`. */
@@ -21,7 +21,7 @@ export function topUpRoute(parts: WalletRouteParts): Route {
     path: PATH,
     auth: 'public',
     handle: async (exchange) => {
-      await takeTurn(parts, `x402-top-up|${exchange.address}`, parts.perMinute.topUp);
+      await takePaymentTurn(parts, exchange, parts.perMinute.topUp);
       const payments = requireConfigured(parts);
       const header = paymentHeader(exchange);
       if (header === undefined) throw requirements(parts, exchange);

@@ -11,6 +11,7 @@ import { topUpRoute } from './top-up.ts';
 import { transactionsRoute } from './transactions.ts';
 import type { WalletRouteParts } from './wallet-route-parts.ts';
 
+export { takePaymentTurn } from './route-checks.ts';
 export { setPaymentResponse } from './top-up.ts';
 
 export function walletRoutes(parts: WalletRouteParts): Route[] {
