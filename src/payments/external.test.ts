@@ -15,7 +15,7 @@ import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { STAKING, startAnvil } from '../../test/chains/anvil.ts';
+import { STAKING, startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import { startSolana } from '../../test/chains/solana.ts';
@@ -32,7 +32,7 @@ import type { Rig, RigOptions } from './test-rig.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 
-describe('an external facilitator', () => {
+describe('an external facilitator', { skip: whyNoChains() }, () => {
   let anvil: AnvilChain;
   let solana: SolanaChain;
   let shop: Rig;

@@ -9,6 +9,7 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { createSiweMessage } from 'viem/siwe';
 import { base58Encode } from '../../src/payments/base58.ts';
 import type { TestApp } from '../app/test-app.ts';
+import { whyNoChains } from '../chains/anvil.ts';
 import {
   PAY_TO,
   SOLANA,
@@ -36,7 +37,7 @@ interface ProofChanges {
   readonly signer?: typeof account;
 }
 
-describe('wallet refusals', () => {
+describe('wallet refusals', { skip: whyNoChains() }, () => {
   let rig: WalletRig;
   let farebox: TestApp;
 

@@ -22,6 +22,7 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { systemClock } from '../../src/kernel/clock.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { whyNoChains } from '../chains/anvil.ts';
 import {
   CHAT,
   type WalletRig,
@@ -58,7 +59,7 @@ interface TopUpBody {
   };
 }
 
-describe('wallets', () => {
+describe('wallets', { skip: whyNoChains() }, () => {
   let rig: WalletRig;
   let farebox: TestApp;
 
@@ -163,7 +164,7 @@ describe('wallets', () => {
     const answers = await Promise.all(
       Array.from({ length: 4 }, () => chat(rig.origin, { 'PAYMENT-SIGNATURE': payment })),
     );
-    const statuses = answers.map(({ status }) => status).sort();
+    const statuses = answers.map(({ status }) => status).sort((a, b) => a - b);
     assert.deepEqual(statuses, [200, 409, 409, 409]);
     const again = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment });
     assert.equal(again.status, 409);
@@ -393,12 +394,11 @@ describe('wallets', () => {
     const answers = await Promise.all(
       proofs.map((proof) => chat(rig.origin, { 'SIGN-IN-WITH-X': proof }, body)),
     );
-    const statuses = answers.map(({ status }) => status).sort();
-    const refused = answers.find(({ status }) => status === 429);
-    const code = ((await refused?.json()) as { code: string }).code;
-    await Promise.all(answers.map((answer) => answer.bodyUsed || answer.text()));
+    const statuses = answers.map(({ status }) => status).sort((a, b) => a - b);
+    const texts = await Promise.all(answers.map((answer) => answer.text()));
+    const refusal = texts.find((_, index) => answers[index]?.status === 429) ?? '{}';
     assert.deepEqual(statuses, [200, 200, 200, 200, 200, 429]);
-    assert.equal(code, 'X402_CONCURRENCY_LIMIT');
+    assert.equal((JSON.parse(refusal) as { code: string }).code, 'X402_CONCURRENCY_LIMIT');
   });
 
   test('a payment under way is 202 with the advice to send the same header again', async () => {
@@ -530,40 +530,44 @@ describe('wallets', () => {
   });
 });
 
-test('the limits of the wallet routes are those of the specification', async () => {
-  const rig = await startWalletRig();
-  const yaml = rig.yaml.replace(/ {2}routesPerMinute.*\n/, '');
-  // One moment for the whole test: limits count by the minute.
-  const moment = Date.now();
-  const clock = { ...systemClock(), nowMs: () => moment };
-  const farebox = await startTestApp({ port: rig.port, yaml, clock });
-  try {
-    const account = privateKeyToAccount(generatePrivateKey());
-    const statuses = async (count: number, ask: () => Promise<Response>): Promise<number[]> => {
-      const seen: number[] = [];
-      for (let index = 0; index < count; index += 1) seen.push((await ask()).status);
-      return seen;
-    };
-    const tops = await statuses(11, () => topUp(rig.origin, {}));
-    assert.deepEqual(tops, [...Array<number>(10).fill(402), 429]);
-    const elsewhere = await chat(rig.origin, { 'PAYMENT-SIGNATURE': encode({}) });
-    assert.equal(elsewhere.status, 429, 'a payment on a paid route counts as a top-up');
-    for (const [path, most] of [
-      ['balance', 30],
-      ['transactions', 20],
-    ] as const) {
-      const answers = await statuses(most + 1, async () =>
-        fetch(`${rig.origin}/api/v1/x402/${path}/${account.address}`, {
-          headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
-        }),
-      );
-      assert.deepEqual(answers, [...Array<number>(most).fill(200), 429], path);
+test(
+  'the limits of the wallet routes are those of the specification',
+  { skip: whyNoChains() },
+  async () => {
+    const rig = await startWalletRig();
+    const yaml = rig.yaml.replace(/ {2}routesPerMinute.*\n/, '');
+    // One moment for the whole test: limits count by the minute.
+    const moment = Date.now();
+    const clock = { ...systemClock(), nowMs: () => moment };
+    const farebox = await startTestApp({ port: rig.port, yaml, clock });
+    try {
+      const account = privateKeyToAccount(generatePrivateKey());
+      const statuses = async (count: number, ask: () => Promise<Response>): Promise<number[]> => {
+        const seen: number[] = [];
+        for (let index = 0; index < count; index += 1) seen.push((await ask()).status);
+        return seen;
+      };
+      const tops = await statuses(11, () => topUp(rig.origin, {}));
+      assert.deepEqual(tops, [...Array<number>(10).fill(402), 429]);
+      const elsewhere = await chat(rig.origin, { 'PAYMENT-SIGNATURE': encode({}) });
+      assert.equal(elsewhere.status, 429, 'a payment on a paid route counts as a top-up');
+      for (const [path, most] of [
+        ['balance', 30],
+        ['transactions', 20],
+      ] as const) {
+        const answers = await statuses(most + 1, async () =>
+          fetch(`${rig.origin}/api/v1/x402/${path}/${account.address}`, {
+            headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+          }),
+        );
+        assert.deepEqual(answers, [...Array<number>(most).fill(200), 429], path);
+      }
+    } finally {
+      await farebox.stop();
+      await rig.stop();
     }
-  } finally {
-    await farebox.stop();
-    await rig.stop();
-  }
-});
+  },
+);
 
 test('a server without rails says so on every wallet path, and keys work alone', async () => {
   const farebox = await startTestApp();
