@@ -17,10 +17,12 @@ import { standardHeaders } from './api/standard-headers.ts';
 import { AbuseGuard } from './app/abuse-guard.ts';
 import { accountSubject } from './app/account.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
-import { type DownloadView, LocalEngines } from './app/local-engines.ts';
+import { type DownloadView, type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
 import { type Office, openOffice } from './app/office.ts';
 import { rpcSubject } from './app/rpc.ts';
+import { sharedLimits } from './app/shared-limits.ts';
 import type { Shared, Subject } from './app/subject.ts';
+import { Upkeep } from './app/upkeep.ts';
 import { type Wallets, openWallets, walletsSubject } from './app/wallets.ts';
 import { Catalog } from './catalog/catalog.ts';
 import type { Config } from './config/config.ts';
@@ -35,7 +37,7 @@ import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
 import { type Log, reasonOf } from './kernel/log.ts';
 import { usdToNano } from './kernel/money.ts';
-import { Concurrency, LimitLog, MemoryWindows, StoredWindows } from './limits/limits.ts';
+import { Concurrency, LimitLog } from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
 import { type EngineDialect, engineDialect } from './wire/engine-request.ts';
 
@@ -51,6 +53,8 @@ export interface AppParts {
   readonly log: Log;
   /** `YYYYMMDD.HHMMSS` of the build. */
   readonly version: string;
+  /** Engines that another process runs; default: this one runs its own. */
+  readonly localEngines?: (onChange: () => void) => LocalEngineSource;
   /** Shows downloads to whoever sits at the terminal. */
   readonly downloadView?: (title: string) => DownloadView;
 }
@@ -59,16 +63,29 @@ export interface App {
   readonly office: Office;
   readonly catalog: Catalog;
   readonly engines: Engines;
-  readonly localEngines: LocalEngines;
+  readonly localEngines: LocalEngineSource;
   /** Resolves when the engines of this machine were looked for and the embedded one is up. */
   readonly localReady: Promise<void>;
   readonly server: FastifyInstance;
   /** Where it listens, `http://host:port`. */
   readonly address: string;
+  /** Whether new work is taken, and what stands in its way. */
+  readiness(): Readiness;
   /** Takes over what can change without a restart. */
   configure(config: Config): void;
   /** No new work, open answers finish (to the deadline), holds settle, then everything closes. */
   close(): Promise<void>;
+}
+
+export interface Readiness {
+  readonly ok: boolean;
+  /** `undefined`, or why the database does not answer. */
+  readonly database: string | undefined;
+  /** Settles that wait in the local journal for the database. */
+  readonly journaled: number;
+  /** Engines that are configured or found. */
+  readonly engines: number;
+  readonly isClosing: boolean;
 }
 
 /** Builds and starts everything; resolves when the server listens. */
@@ -81,6 +98,16 @@ export async function startApp(parts: AppParts): Promise<App> {
   const wallets = await openWallets({ ...parts, office, basePath: BASE_PATH });
   const core = buildCore(parts, office, wallets);
   const subjects = subjectsOf(core);
+  const upkeep = new Upkeep({
+    config: core.shared.config,
+    office,
+    limitLog: core.limitLog,
+    chores: [core.pruneWindows, ...subjects.flatMap((subject) => subject.everyMinute ?? [])],
+    clock,
+    ids,
+    log,
+  });
+  await upkeep.start();
   const traffic = new Traffic();
   const server = await buildServer({
     options: {
@@ -113,10 +140,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     },
   });
   const address = await server.listen({ host: config.listen.host, port: config.listen.port });
-  const stopPruning = clock.every(MINUTE_MS, () => {
-    core.prune();
-    for (const subject of subjects) void runChore(subject, log);
-  });
+  const stopPruning = clock.every(MINUTE_MS, () => core.prune());
   for (const subject of subjects) subject.start?.();
   const localReady = core.localEngines.start();
   return {
@@ -127,30 +151,32 @@ export async function startApp(parts: AppParts): Promise<App> {
     localReady,
     server,
     address,
+    readiness: () => {
+      const database = office.store.unavailable();
+      const { isClosing } = traffic;
+      const { journaled } = office.ledger;
+      const engines = core.engineCount();
+      return { ok: database === undefined && !isClosing, database, journaled, engines, isClosing };
+    },
     configure: (next) => core.configure(next),
     close: async () => {
       traffic.close();
       await traffic.drained(clock, config.http.drainSeconds * SECOND_MS);
       stopPruning();
       await server.close();
+      await upkeep.stop();
       for (const subject of subjects.toReversed()) await subject.close?.();
       await core.engines.close(ENGINE_GRACE_MS);
       await core.localEngines.stop();
-      await core.limitLog.flush();
+      await core.limitLog.flush().catch((error: unknown) => {
+        // The database is away: log lines cost nobody money.
+        log.warn({ reason: reasonOf(error) }, 'The limit log is not written');
+      });
       await office.ledger.stop();
       await office.close();
       lock?.release();
     },
   };
-}
-
-async function runChore(subject: Subject, log: Log): Promise<void> {
-  try {
-    await subject.everyMinute?.();
-  } catch (error) {
-    // The next minute tries again.
-    log.warn({ reason: reasonOf(error) }, 'A chore of the background failed');
-  }
 }
 
 /** Counts open requests, so that a closing server knows when the last answer has left. */
@@ -168,6 +194,10 @@ class Traffic {
 
   close(): void {
     this.#closing = true;
+  }
+
+  get isClosing(): boolean {
+    return this.#closing;
   }
 
   refusal(): Fault | undefined {
@@ -198,14 +228,16 @@ function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
   let config = parts.config;
   const engines = new Engines({ clock, ids, log });
   const catalog = new Catalog({ settings: config, clock });
-  const localEngines = new LocalEngines({
-    config,
-    clock,
-    ids,
-    log,
-    onChange: () => refresh(),
-    ...(parts.downloadView === undefined ? {} : { viewOf: parts.downloadView }),
-  });
+  const localEngines =
+    parts.localEngines?.(() => refresh()) ??
+    new LocalEngines({
+      config,
+      clock,
+      ids,
+      log,
+      onChange: () => refresh(),
+      ...(parts.downloadView === undefined ? {} : { viewOf: parts.downloadView }),
+    });
   let minimumCredit = usdToNano(config.limits.minimumCreditUsd);
   let dialects = new Map<string, EngineDialect>();
   const refresh = (): void => {
@@ -217,12 +249,12 @@ function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
   };
   refresh();
   const limitLog = new LimitLog({ store: office.store, clock, ids });
-  const isShared = office.store.dialect === 'postgres';
-  const windows = isShared ? new StoredWindows(office.store) : new MemoryWindows();
+  const { windows, admissions } = sharedLimits(office, clock);
   const guard = new AbuseGuard({ config: () => config, limitLog, clock, basePath: BASE_PATH });
   const charge = new Charge({
     ledger: office.ledger,
     windows,
+    admissions,
     limitLog,
     clock,
     log,
@@ -289,14 +321,9 @@ function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
       guard.count(exchange, status);
       logRequest(log, clock, exchange, route, status);
     },
-    prune: (): void => {
-      const nowMs = clock.nowMs();
-      guard.prune();
-      windows.prune(nowMs).catch((error: unknown) => {
-        // Old windows cost space only; the next minute tries again.
-        log.warn({ reason: reasonOf(error) }, 'Old rate windows could not be dropped');
-      });
-    },
+    engineCount: (): number => Object.keys(config.engines).length + localEngines.engines().length,
+    prune: (): void => guard.prune(),
+    pruneWindows: (): Promise<void> => windows.prune(clock.nowMs()),
     configure: (next: Config): void => {
       config = next;
       catalog.configure(next);

@@ -29,6 +29,17 @@ import type { Ids } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { discoveredModels, probeTargets } from './discovered-models.ts';
 
+/** Engines beside the configured ones, as the app sees them. */
+export interface LocalEngineSource {
+  /** Why there is no embedded engine, in words for the operator. */
+  readonly problem: string | undefined;
+  /** Resolves when the first engines are there or have failed. Never rejects. */
+  start(): Promise<void>;
+  engines(): EngineSettings[];
+  models(): DiscoveredModel[];
+  stop(): Promise<void>;
+}
+
 /** Shows a download to whoever sits at the terminal. */
 export interface DownloadView {
   update(progress: DownloadProgress): void;
@@ -52,7 +63,7 @@ const DEMO_DESCRIPTION =
 /** The sizes are known; a server that sends more is not the one that we mean. */
 const DOWNLOAD_SLACK_BYTES = 64 * 1024 * 1024;
 
-export class LocalEngines {
+export class LocalEngines implements LocalEngineSource {
   readonly #parts: LocalEnginesParts;
   readonly #apiKey: string;
   readonly #abort = new AbortController();

@@ -4,10 +4,11 @@ import { IDENTITY_MIGRATIONS } from '../identity/identity.ts';
 import { LEDGER_MIGRATIONS } from '../ledger/ledger.ts';
 import { LIMITS_MIGRATIONS } from '../limits/limits.ts';
 import { PAYMENTS_MIGRATIONS } from '../payments/payments.ts';
+import { type Migration, STORE_MIGRATIONS } from '../store/store.ts';
 import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
-import type { Migration } from '../store/store.ts';
 
 export const MIGRATIONS: readonly Migration[] = [
+  ...STORE_MIGRATIONS,
   ...LEDGER_MIGRATIONS,
   ...IDENTITY_MIGRATIONS,
   ...LIMITS_MIGRATIONS,

@@ -4,12 +4,12 @@
 import { join } from 'node:path';
 import { type Config, serviceWords } from '../config/config.ts';
 import { Identity } from '../identity/identity.ts';
-import type { Clock } from '../kernel/clock.ts';
+import { type Clock, SECOND_MS } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
-import type { Log } from '../kernel/log.ts';
+import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, usdToNano } from '../kernel/money.ts';
 import { Ledger } from '../ledger/ledger.ts';
-import { type Store, openStore } from '../store/store.ts';
+import { type Store, claimOnce, openStore } from '../store/store.ts';
 import { MIGRATIONS } from './migrations.ts';
 
 export interface OfficeParts {
@@ -29,25 +29,42 @@ export interface Office {
 /** Opens the database and brings its schema up to date. */
 export async function openOffice(parts: OfficeParts): Promise<Office> {
   const { config, clock, ids, log } = parts;
-  const store = openStore({ url: config.databaseUrl, clock, ids, log });
+  const store = openStore({
+    url: config.databaseUrl,
+    maxConnections: config.cluster.connections,
+    replyTimeoutMs: config.cluster.replyTimeoutSeconds * SECOND_MS,
+    clock,
+    ids,
+    log,
+  });
   await store.migrate(MIGRATIONS);
   const keyPrefix = serviceWords(config.service.name).name.toUpperCase();
   const identity = new Identity({ store, clock, ids, keyPrefix });
   return {
     store,
     identity,
-    ledger: new Ledger({ store, clock, ids, log, ...journalFor(config) }),
+    ledger: new Ledger({
+      store,
+      clock,
+      ids,
+      log,
+      ...journalFor(config),
+      epochDeadAfterMs: config.cluster.deadAfterSeconds * SECOND_MS,
+    }),
     close: async () => {
-      await identity.stop();
+      // With the database away, the times of last use are all that is lost.
+      await identity.stop().catch((error: unknown) => {
+        log.warn({ reason: reasonOf(error) }, 'Times of last use are not noted');
+      });
       await store.close();
     },
   };
 }
 
 /** A local file is either there or nothing runs; a shared database can go away for a while. */
-function journalFor(config: Config): { journalPath?: string } {
+function journalFor(config: Config): { journalFolder?: string } {
   if (config.databaseUrl.startsWith('sqlite:')) return {};
-  return { journalPath: join(config.dataFolder, 'settles.journal') };
+  return { journalFolder: join(config.dataFolder, 'journal') };
 }
 
 /** What the first start makes: shown once. */
@@ -65,6 +82,8 @@ export async function welcomeOwner(
   if ((await office.identity.accounts()).length > 0) return undefined;
   const creditNano = usdToNano(config.limits.starterCreditUsd);
   return office.store.transaction(async (tx) => {
+    // Of several machines that start at once, one makes the owner.
+    if (!(await claimOnce(tx, 'first owner', 0))) return undefined;
     const account = await office.identity.createAccount('owner', 'staff', tx);
     await office.ledger.openAccount(account.id, tx);
     if (creditNano > 0n) {

@@ -32,7 +32,10 @@ export interface Subject {
   readonly routes: readonly Route[];
   /** Called when the server listens. */
   readonly start?: () => void;
-  /** Chores of the background, once a minute; a failure is logged and tried again. */
+  /**
+   * Chores of the background, once a minute in one of all processes that share the database; a
+   * failure is logged and tried again.
+   */
   readonly everyMinute?: () => Promise<unknown>;
   /** Called after the last answer has left and before the database closes. */
   readonly close?: () => Promise<void>;

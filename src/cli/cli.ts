@@ -14,7 +14,8 @@ import { creditCommand, debitCommand } from './credit.ts';
 import { keysCreateCommand, keysListCommand, keysRevokeCommand } from './keys.ts';
 import { modelsCommand, modelsPullCommand } from './models.ts';
 import { refundCommand } from './refund.ts';
-import { revision, serveCommand } from './serve.ts';
+import { serveCommand } from './serve.ts';
+import { revision } from './serving.ts';
 
 export type { Console } from './command.ts';
 

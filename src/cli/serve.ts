@@ -1,24 +1,12 @@
 /** `farebox serve`: runs the server until it is told to stop. */
-import { readFileSync } from 'node:fs';
-import { resolve } from 'node:path';
-import { type App, BASE_PATH, startApp } from '../app.ts';
-import { type FirstOwner, welcomeOwner } from '../app/office.ts';
-import type { DownloadView } from '../app/local-engines.ts';
-import { pinoLog } from '../app/pino-log.ts';
-import {
-  CONFIG_FILE,
-  type Config,
-  type ConfigWatch,
-  formatProblem,
-  reloadConfig,
-  watchConfig,
-} from '../config/config.ts';
-import { TerminalProgress } from '../engines/llama/llama.ts';
+import { startApp } from '../app.ts';
+import { welcomeOwner } from '../app/office.ts';
+import type { Config } from '../config/config.ts';
 import { systemClock } from '../kernel/clock.ts';
 import { systemIds } from '../kernel/ids.ts';
-import type { Log } from '../kernel/log.ts';
-import { formatUsd } from '../kernel/money.ts';
-import { type Command, type Console, type Invocation, requireConfig } from './command.ts';
+import { type Command, type Invocation, UsageError, requireConfig } from './command.ts';
+import { serveWorkers } from './serve-workers.ts';
+import { downloadView, greeting, logFor, revision, stopSignal, watchSettings } from './serving.ts';
 
 /** The embedded engine is up within two seconds; a slow machine sees the greeting all the same. */
 const ENGINE_MOMENT_MS = 5_000;
@@ -26,21 +14,25 @@ const ENGINE_MOMENT_MS = 5_000;
 export const serveCommand: Command = {
   name: 'serve',
   summary: 'Run the server',
-  usage: 'serve [--json]',
+  usage: 'serve [--workers <number>] [--json]',
   details: `
-  --json   write every log line as JSON
+  --workers <number>   processes that share the port; more than one needs PostgreSQL
+  --json               write every log line as JSON
 
 The first start makes the data folder, the database, an owner account with a starter credit and an
 API key, which is shown once. Settings come from farebox.yaml (or the file that FAREBOX_CONFIG
 names), the data folder from FAREBOX_DATA, the port from PORT. All of them are optional.
 Stop it with Ctrl-C or SIGTERM: open answers finish first. SIGHUP reads the configuration again.`,
-  options: {},
+  options: { workers: { type: 'string' } },
   run: serve,
 };
 
 async function serve({ console, values }: Invocation): Promise<number> {
   const config = await requireConfig(console);
-  const log = logFor(console, config, values['json'] === true);
+  const json = values['json'] === true;
+  const log = logFor(console, config, json);
+  const workers = workersOf(values['workers'], config);
+  if (workers > 1) return serveWorkers(console, config, { workers, json, log });
   const app = await startApp({
     config,
     clock: systemClock(),
@@ -52,7 +44,7 @@ async function serve({ console, values }: Invocation): Promise<number> {
   const owner = await welcomeOwner(app.office, config);
   // The command that is printed works as it stands, so its engine gets a moment to come up.
   await Promise.race([app.localReady, systemClock().sleep(ENGINE_MOMENT_MS)]);
-  console.stdout.write(greeting(app, config, owner));
+  console.stdout.write(greeting(app.address, config, owner));
   const watch = watchSettings(console, app, config, log);
   await stopSignal(console);
   console.stderr.write('Stopping: open answers finish first\n');
@@ -61,89 +53,11 @@ async function serve({ console, values }: Invocation): Promise<number> {
   return 0;
 }
 
-/** A bar on a terminal, a line every tenth elsewhere. */
-function downloadView(console: Console, title: string): DownloadView {
-  const progress = new TerminalProgress(title, console.stderr);
-  return {
-    update: (state) => progress.show(state),
-    end: () => progress.end(`${title}: download ended`),
-  };
-}
+const MAX_WORKERS = 256;
 
-function logFor(console: Console, config: Config, json: boolean): Log {
-  const { format, level } = config.log;
-  const pretty =
-    !json && (format === 'pretty' || (format === 'auto' && console.stderr.isTTY === true));
-  return pinoLog({ level, pretty, write: (text) => console.stderr.write(text) });
-}
-
-/** `YYYYMMDD.HHMMSS` of the build, from the package. */
-export function revision(): string {
-  const url = new URL('../../package.json', import.meta.url);
-  const { revision: stamped } = JSON.parse(readFileSync(url, 'utf8')) as { revision?: string }; // ours
-  return stamped ?? '00000000.000000';
-}
-
-function stopSignal(console: Console): Promise<void> {
-  return new Promise((done) => {
-    console.onSignal('SIGINT', done);
-    console.onSignal('SIGTERM', done);
-  });
-}
-
-/** Takes over a changed file; a broken one is refused while the old settings go on. */
-function watchSettings(console: Console, app: App, config: Config, log: Log): ConfigWatch {
-  const { env, cwd } = console;
-  const watch = watchConfig({
-    current: config,
-    files: [resolve(cwd, env['FAREBOX_CONFIG'] ?? CONFIG_FILE)],
-    load: () => reloadConfig({ env, cwd }),
-    clock: systemClock(),
-    onConfig: (next, difference) => {
-      app.configure(next);
-      log.info({ changed: difference.changed }, 'Configuration taken over');
-      if (difference.restart.length === 0) return;
-      log.warn({ sections: difference.restart }, 'These sections take effect after a restart');
-    },
-    onProblems: (problems) => {
-      for (const problem of problems) {
-        log.error({ problem: formatProblem(problem) }, 'The changed configuration is refused');
-      }
-    },
-  });
-  console.onSignal('SIGHUP', () => void watch.check(true));
-  return watch;
-}
-
-/** What a newcomer reads: where it listens, the key, and a command that works as it stands. */
-function greeting(app: App, config: Config, owner: FirstOwner | undefined): string {
-  const base = `${app.address}${BASE_PATH}`;
-  const lines = [
-    '',
-    `  ${config.service.title} listens on ${base}`,
-    `  Data folder: ${config.dataFolder}`,
-    '',
-  ];
-  if (owner === undefined) {
-    lines.push('  Make a key: npx farebox keys create', '');
-    return `${lines.join('\n')}\n`;
-  }
-  lines.push(
-    `  The owner account has ${formatUsd(owner.creditNano, 2)} USD of starter credit.`,
-    '  Its API key is shown only now:',
-    '',
-    `    ${owner.secret}`,
-    '',
-    '  Try it:',
-    '',
-    `    curl ${base}/chat/completions \\`,
-    `      -H "Authorization: Bearer ${owner.secret}" \\`,
-    '      -H "Content-Type: application/json" \\',
-    `      -d '{"model":"default","messages":[{"role":"user","content":"Hello"}]}'`,
-    '',
-    '  Next: npx farebox models   what is on offer, and where it runs',
-    '        npx farebox --help   keys, credit, audit, check',
-    '',
-  );
-  return `${lines.join('\n')}\n`;
+function workersOf(wanted: unknown, config: Config): number {
+  if (wanted === undefined) return config.cluster.workers;
+  const workers = Number(wanted);
+  if (Number.isInteger(workers) && workers >= 1 && workers <= MAX_WORKERS) return workers;
+  throw new UsageError(`--workers must be a whole number from 1 to ${MAX_WORKERS}`);
 }

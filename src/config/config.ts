@@ -24,6 +24,7 @@ import { fileSchema, type FileSettings } from './sections.ts';
 import type { Config, LoadedConfig } from './settings.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
+export type { ClusterSection, RetentionSection } from './cluster-section.ts';
 export { describeConfig } from './describe-config.ts';
 export { type ConfigDifference, diffConfig } from './diff-config.ts';
 export type { EmbeddedSection, DiscoverySection, EngineSettings } from './engines-section.ts';

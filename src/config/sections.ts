@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 
+import { ClusterSection, RetentionSection } from './cluster-section.ts';
 import { DiscoverySection, EmbeddedSection, EnginesSection } from './engines-section.ts';
 import { LimitsSection } from './limits-section.ts';
 import { DefaultsSection, ModelsSection, PriceFileSection } from './models-section.ts';
@@ -40,6 +41,8 @@ export const SECTIONS = {
   service: { schema: ServiceSection, change: 'restart', about: 'Who the server is.' },
   listen: { schema: ListenSection, change: 'restart', about: 'Where it listens.' },
   database: { schema: DatabaseSection, change: 'restart', about: 'The ledger database.' },
+  cluster: { schema: ClusterSection, change: 'restart', about: 'Processes on one database.' },
+  retention: { schema: RetentionSection, change: 'live', about: 'How long rows are kept.' },
   data: { schema: DataSection, change: 'restart', about: 'The data folder.' },
   http: { schema: HttpSection, change: 'restart', about: 'How HTTP is spoken.' },
   engines: { schema: EnginesSection, change: 'live', about: 'Engines that run models.' },

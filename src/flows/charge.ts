@@ -12,7 +12,6 @@ import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, ZERO, formatUsd, maxNano, nano } from '../kernel/money.ts';
 import {
   type Hold,
-  type HoldAnswer,
   type HoldRefusal,
   type Ledger,
   NO_TOKENS,
@@ -22,6 +21,7 @@ import {
   type UsageRecord,
   type UsageStatus,
 } from '../ledger/ledger.ts';
+import { type Admissions, SteppedAdmissions } from './admissions.ts';
 import { type Queryable, StoreUnavailable } from '../store/store.ts';
 import type { LimitLog, LimitType, Reservation, WindowState, Windows } from '../limits/limits.ts';
 
@@ -73,6 +73,8 @@ export interface Outcome {
 export interface ChargeParts {
   readonly ledger: Ledger;
   readonly windows: Windows;
+  /** Default: counted first, held second. */
+  readonly admissions?: Admissions;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
   readonly log: Log;
@@ -87,44 +89,36 @@ export interface ChargeParts {
 
 export class Charge {
   readonly #parts: ChargeParts;
+  readonly #admissions: Admissions;
 
   constructor(parts: ChargeParts) {
     this.#parts = parts;
+    this.#admissions = parts.admissions ?? new SteppedAdmissions(parts);
   }
 
   /** Counts the request against its limits and sets its money aside. Throws 429 or 402. */
   async admit(request: ChargeRequest): Promise<Admission> {
     const nowMs = this.#parts.clock.nowMs();
-    const taken = await this.#parts.windows.take(
-      {
+    const { rate } = request;
+    const answer = await this.#admissions.admit({
+      take: {
         bucket: bucketOf(request),
         tokens: request.tokensBound,
-        requestLimit: request.rate.requestsPerMinute,
-        tokenLimit: request.rate.tokensPerMinute,
+        requestLimit: rate.requestsPerMinute,
+        tokenLimit: rate.tokensPerMinute,
       },
+      hold: holdOf(request, this.#parts.minimumCreditNano()),
       nowMs,
-    );
-    if (!taken.ok) throw this.#limited(request, taken.reason, taken.state, nowMs);
-    let answer: HoldAnswer;
-    try {
-      answer = await this.#parts.ledger.hold(holdOf(request, this.#parts.minimumCreditNano()));
-    } catch (error) {
-      // The database is away: the tokens were not used.
-      await this.#giveRoomBack(taken.reserved, 0);
-      throw error;
+    });
+    if (answer.step === 'window') {
+      throw this.#limited(request, answer.refusal.reason, answer.refusal.state, nowMs);
     }
-    if (!answer.ok) {
-      await this.#giveRoomBack(taken.reserved, 0);
-      const headers = rateHeaders(taken.state, request.rate, nowMs);
-      throw withHeaders(this.#refused(request, answer), headers);
+    const { hold, state, reserved } = answer;
+    if (!hold.ok) {
+      await this.#giveRoomBack(reserved, 0);
+      throw withHeaders(this.#refused(request, hold), rateHeaders(state, rate, nowMs));
     }
-    return {
-      request,
-      hold: answer.hold,
-      window: taken.state,
-      reserved: taken.reserved,
-      startedMs: nowMs,
-    };
+    return { request, hold: hold.hold, window: state, reserved, startedMs: nowMs };
   }
 
   /**

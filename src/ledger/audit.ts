@@ -1,6 +1,7 @@
 /**
  * The audit: recomputes every balance from the postings and every held amount from the open
- * holds, and names each difference, down to one nano-USD.
+ * holds, and names each difference, down to one nano-USD. What postings of dropped days added up
+ * to is carried (`retention.ts`).
  */
 import { type Nano, nano } from '../kernel/money.ts';
 import type { Store } from '../store/store.ts';
@@ -24,6 +25,9 @@ export interface AuditReport {
   readonly revenueNano: Nano;
 }
 
+/** A check reads every row. */
+const AUDIT_TIMEOUT_MS = 600_000;
+
 interface DifferenceRow {
   readonly id: string;
   readonly stored: bigint;
@@ -34,11 +38,13 @@ interface DifferenceRow {
 const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
   {
     what: 'balance',
-    sql: `SELECT a.id AS id, a.balance_nano AS stored, COALESCE(c.total, 0) - COALESCE(d.total, 0) AS recomputed
+    sql: `SELECT a.id AS id, a.balance_nano AS stored,
+      COALESCE(k.credited_nano - k.debited_nano, 0) + COALESCE(c.total, 0) - COALESCE(d.total, 0) AS recomputed
       FROM ledger_account a
+      LEFT JOIN ledger_carry k ON k.account_id = a.id
       LEFT JOIN (SELECT credit_account AS id, sum(amount_nano) AS total FROM ledger_transfer GROUP BY credit_account) c ON c.id = a.id
       LEFT JOIN (SELECT debit_account AS id, sum(amount_nano) AS total FROM ledger_transfer GROUP BY debit_account) d ON d.id = a.id
-      WHERE a.balance_nano <> COALESCE(c.total, 0) - COALESCE(d.total, 0)`,
+      WHERE a.balance_nano <> COALESCE(k.credited_nano - k.debited_nano, 0) + COALESCE(c.total, 0) - COALESCE(d.total, 0)`,
   },
   {
     what: 'held',
@@ -61,7 +67,8 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
       FROM ledger_account a
       LEFT JOIN (SELECT account_id AS id, day, sum(amount_nano) AS total FROM ledger_transfer
         WHERE debit_account = 'house:daily-credit' GROUP BY account_id, day) t ON t.id = a.id AND t.day = a.daily_day
-      WHERE a.daily_spent_nano <> COALESCE(t.total, 0)`,
+      WHERE a.daily_spent_nano <> COALESCE(t.total, 0)
+        AND a.daily_day > COALESCE((SELECT day FROM ledger_kept_from WHERE rows_of = 'postings'), 0)`,
   },
   {
     what: 'transfers of an account that does not exist',
@@ -80,15 +87,20 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
   {
     what: 'usage records against charges (by account)',
     sql: `SELECT COALESCE(u.id, t.id) AS id, COALESCE(u.total, 0) AS stored, COALESCE(t.total, 0) AS recomputed
-      FROM (SELECT account_id AS id, sum(usd_nano + diem_nano) AS total FROM ledger_usage GROUP BY account_id) u
-      FULL JOIN (SELECT account_id AS id, sum(amount_nano) AS total FROM ledger_transfer
-        WHERE kind = 'CHARGE' GROUP BY account_id) t ON t.id = u.id
+      FROM (SELECT id, sum(total) AS total FROM (
+        SELECT account_id AS id, usd_nano + diem_nano AS total FROM ledger_usage
+        UNION ALL SELECT account_id, used_nano FROM ledger_carry WHERE used_nano <> 0) used GROUP BY id) u
+      FULL JOIN (SELECT id, sum(total) AS total FROM (
+        SELECT account_id AS id, amount_nano AS total FROM ledger_transfer WHERE kind = 'CHARGE'
+        UNION ALL SELECT account_id, charged_nano FROM ledger_carry WHERE charged_nano <> 0) charged GROUP BY id) t ON t.id = u.id
       WHERE COALESCE(u.total, 0) <> COALESCE(t.total, 0)`,
   },
   {
     what: 'day rollups against usage records (by account)',
     sql: `SELECT COALESCE(u.id, d.id) AS id, COALESCE(d.total, 0) AS stored, COALESCE(u.total, 0) AS recomputed
-      FROM (SELECT account_id AS id, sum(usd_nano + diem_nano) AS total FROM ledger_usage GROUP BY account_id) u
+      FROM (SELECT id, sum(total) AS total FROM (
+        SELECT account_id AS id, usd_nano + diem_nano AS total FROM ledger_usage
+        UNION ALL SELECT account_id, used_nano FROM ledger_carry WHERE used_nano <> 0) used GROUP BY id) u
       FULL JOIN (SELECT account_id AS id, sum(usd_nano + diem_nano) AS total FROM ledger_usage_day GROUP BY account_id) d ON d.id = u.id
       WHERE COALESCE(u.total, 0) <> COALESCE(d.total, 0)`,
   },
@@ -96,10 +108,11 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
 
 const FIGURES = `SELECT
   (SELECT count(*) FROM ledger_account) AS accounts,
-  (SELECT count(*) FROM ledger_transfer) AS transfers,
+  (SELECT count(*) FROM ledger_transfer) + (SELECT COALESCE(sum(transfers), 0) FROM ledger_carry) AS transfers,
   (SELECT count(*) FROM ledger_hold) AS holds,
   (SELECT COALESCE(sum(balance_nano), 0) FROM ledger_account) AS owed,
-  (SELECT COALESCE(sum(amount_nano), 0) FROM ledger_transfer WHERE kind = 'CHARGE') AS revenue`;
+  (SELECT COALESCE(sum(amount_nano), 0) FROM ledger_transfer WHERE kind = 'CHARGE')
+    + (SELECT COALESCE(sum(charged_nano), 0) FROM ledger_carry) AS revenue`;
 
 interface FiguresRow {
   readonly accounts: bigint;
@@ -111,30 +124,33 @@ interface FiguresRow {
 
 /** Runs every check in one transaction, so that a running server does not look like a difference. */
 export async function runAudit(store: Store): Promise<AuditReport> {
-  return store.transaction(async (tx) => {
-    if (store.dialect === 'postgres') {
-      await tx.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
-    }
-    const differences: AuditDifference[] = [];
-    for (const check of CHECKS) {
-      for (const row of await tx.query<DifferenceRow>(check.sql)) {
-        differences.push({
-          accountId: row.id,
-          what: check.what,
-          storedNano: nano(row.stored),
-          recomputedNano: nano(row.recomputed),
-        });
+  return store.transaction(
+    async (tx) => {
+      if (store.dialect === 'postgres') {
+        await tx.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
       }
-    }
-    const [figures] = await tx.query<FiguresRow>(FIGURES);
-    return {
-      ok: differences.length === 0,
-      accounts: Number(figures?.accounts ?? 0n),
-      transfers: Number(figures?.transfers ?? 0n),
-      openHolds: Number(figures?.holds ?? 0n),
-      differences,
-      owedNano: nano(figures?.owed ?? 0n),
-      revenueNano: nano(figures?.revenue ?? 0n),
-    };
-  });
+      const differences: AuditDifference[] = [];
+      for (const check of CHECKS) {
+        for (const row of await tx.query<DifferenceRow>(check.sql)) {
+          differences.push({
+            accountId: row.id,
+            what: check.what,
+            storedNano: nano(row.stored),
+            recomputedNano: nano(row.recomputed),
+          });
+        }
+      }
+      const [figures] = await tx.query<FiguresRow>(FIGURES);
+      return {
+        ok: differences.length === 0,
+        accounts: Number(figures?.accounts ?? 0n),
+        transfers: Number(figures?.transfers ?? 0n),
+        openHolds: Number(figures?.holds ?? 0n),
+        differences,
+        owedNano: nano(figures?.owed ?? 0n),
+        revenueNano: nano(figures?.revenue ?? 0n),
+      };
+    },
+    { timeoutMs: AUDIT_TIMEOUT_MS },
+  );
 }

@@ -9,7 +9,14 @@ import { type Clock, dayOf } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import type { Log } from '../kernel/log.ts';
 import { type Nano, formatUsd, maxNano, minNano, nano } from '../kernel/money.ts';
-import { Batcher, type Queryable, type Store, StoreUnavailable } from '../store/store.ts';
+import {
+  Batcher,
+  type Queryable,
+  type Store,
+  StoreUnavailable,
+  isDatabaseError,
+  runTogether,
+} from '../store/store.ts';
 import {
   type CreditRequest,
   type DebitRequest,
@@ -20,15 +27,11 @@ import {
 } from './accounts.ts';
 import { type AllowanceSettings, setAllowance } from './allowances.ts';
 import { type AuditReport, runAudit } from './audit.ts';
-import {
-  EPOCH_DEAD_AFTER_MS,
-  EPOCH_RENEW_EVERY_MS,
-  closeEpoch,
-  deadEpochs,
-  renewEpoch,
-} from './epochs.ts';
+import { EpochKeeper } from './epoch-keeper.ts';
+import { EPOCH_DEAD_AFTER_MS } from './epochs.ts';
+import { OpenHolds } from './open-holds.ts';
 import { placeHolds } from './place-holds.ts';
-import { placeFast } from './postgres/fast-holds.ts';
+import { type HoldGate, type HoldTogether, holdTogether } from './postgres/fast-holds.ts';
 import { type FastSettle, settleFast } from './postgres/fast-settles.ts';
 import type {
   Balances,
@@ -38,6 +41,7 @@ import type {
   SettleRequest,
   Settlement,
 } from './records.ts';
+import { type KeptFrom, dropOld, prepareDays } from './retention.ts';
 import { settleHolds } from './settle-holds.ts';
 import { SettleJournal } from './settle-journal.ts';
 import { States } from './states.ts';
@@ -47,6 +51,7 @@ export { type AllowancePeriod, type HoldRefusal, periodEndMs, periodStartMs } fr
 export type { AuditReport } from './audit.ts';
 export type { CreditRequest, DebitRequest } from './accounts.ts';
 export type { AllowanceSettings } from './allowances.ts';
+export type { KeptFrom } from './retention.ts';
 export {
   type TransactionRow,
   type UsageDayRow,
@@ -86,8 +91,10 @@ const MAX_BATCH = 128;
 
 export interface LedgerParts {
   readonly store: Store;
-  /** File for settles while a shared database is away; missing when the database is a local file. */
-  readonly journalPath?: string;
+  /** Folder for settles while a shared database is away; missing when it is a local file. */
+  readonly journalFolder?: string;
+  /** How long an epoch may stay unrenewed; tests shorten it. */
+  readonly epochDeadAfterMs?: number;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -97,31 +104,67 @@ export class Ledger {
   readonly #store: Store;
   readonly #clock: Clock;
   readonly #log: Log;
-  readonly #holds: Batcher<HoldRequest, HoldAnswer>;
-  readonly #settles: Batcher<SettleRequest, Settlement>;
+  readonly #holds: Batcher<HoldRequest, Answered<HoldAnswer>>;
+  readonly #lockedHolds: Batcher<HoldRequest, HoldAnswer>;
+  readonly #settles: Batcher<SettleRequest, Answered<Settlement>>;
+  readonly #lockedSettles: Batcher<SettleRequest, Settlement>;
   readonly #epochId: string;
+  readonly #open = new OpenHolds();
   readonly #journal: SettleJournal | undefined;
-  #stopRenewing: (() => void) | undefined;
+  readonly #keeper: EpochKeeper;
 
   constructor(parts: LedgerParts) {
-    this.#store = parts.store;
-    this.#clock = parts.clock;
-    this.#log = parts.log;
+    const { store, clock, log, journalFolder } = parts;
+    this.#store = store;
+    this.#clock = clock;
+    this.#log = log;
     this.#epochId = parts.ids.uuid();
-    this.#journal =
-      parts.journalPath === undefined ? undefined : new SettleJournal(parts.journalPath);
-    const options = { maxInFlight: parts.store.dialect === 'sqlite' ? 1 : 2, maxItems: MAX_BATCH };
-    this.#holds = new Batcher((requests) => this.#placeBatch(requests), options);
-    // A settle waits for the disk, so several batches share one flush.
-    this.#settles = new Batcher((requests) => this.#settleBatch(requests), {
-      ...options,
-      maxInFlight: parts.store.dialect === 'sqlite' ? 64 : 2,
+    this.#journal = journalFolder === undefined ? undefined : new SettleJournal(journalFolder);
+    this.#keeper = new EpochKeeper({
+      store,
+      clock,
+      log,
+      epochId: this.#epochId,
+      open: this.#open,
+      journal: this.#journal,
+      deadAfterMs: parts.epochDeadAfterMs ?? EPOCH_DEAD_AFTER_MS,
+      settle: (request) => this.#settleNow(request),
     });
+    const isFile = store.dialect === 'sqlite';
+    const options = { maxInFlight: isFile ? 1 : 2, maxItems: MAX_BATCH };
+    // A settle waits for the disk, so several batches share one flush.
+    const settling = { ...options, maxInFlight: isFile ? 64 : 2 };
+    this.#holds = new Batcher((requests) => this.#placeBatch(requests), options);
+    this.#lockedHolds = new Batcher((requests) => this.#placeLocked(requests), options);
+    this.#settles = new Batcher((requests) => this.#settleBatch(requests), settling);
+    this.#lockedSettles = new Batcher((requests) => this.#settleLocked(requests), settling);
   }
 
   /** Sets money aside for a request, or says why not. A crash undoes it. */
   hold(request: HoldRequest): Promise<HoldAnswer> {
-    return this.#holds.add(request);
+    return this.#placing([request], async () => (await this.#holds.add(request)).answer);
+  }
+
+  /** The same under a lock at once, where `holdTogether` had no answer. */
+  holdLocked(request: HoldRequest): Promise<HoldAnswer> {
+    return this.#placing([request], () => this.#lockedHolds.add(request));
+  }
+
+  /** Holds as a part of a statement on PostgreSQL that others share; run it inside `placing`. */
+  holdTogether(requests: readonly HoldRequest[], gate: HoldGate): HoldsTogether {
+    const context = { epochId: this.#epochId, nowMs: this.#clock.nowMs() };
+    const { part, read } = holdTogether(requests, context, gate);
+    return {
+      part,
+      read: (rows) => {
+        const answers = read(rows);
+        for (const [index, request] of requests.entries()) {
+          if (answers[index] === undefined) this.#open.remove(request.requestId);
+        }
+        return answers;
+      },
+      placing: (run) => this.#placing(requests, run),
+    };
   }
 
   /**
@@ -129,18 +172,17 @@ export class Ledger {
    * shared database is away the settle goes to the local journal, and the answer is the expected one.
    */
   async settle(request: SettleRequest, hold?: Hold): Promise<Settlement> {
+    const { requestId } = request.usage;
     try {
-      return await this.#settles.add(request);
+      return await this.#settleNow(request);
     } catch (error) {
-      if (
-        this.#journal === undefined ||
-        hold === undefined ||
-        !(error instanceof StoreUnavailable)
-      ) {
-        throw error;
-      }
-      await this.#journal.add(request);
+      const journal = this.#journal;
+      if (journal === undefined || hold === undefined || !isDatabaseError(error)) throw error;
+      await journal.add(request);
       return expectedSettlement(request, hold);
+    } finally {
+      // From here the journal stands for the hold, or nobody does and it is given back.
+      this.#open.remove(requestId);
     }
   }
 
@@ -220,6 +262,16 @@ export class Ledger {
     };
   }
 
+  /** Makes room for the rows of days that come: from `fromDay` up to and without `untilDay`. */
+  prepareDays(fromDay: number, untilDay: number): Promise<void> {
+    return prepareDays(this.#store, fromDay, untilDay);
+  }
+
+  /** Drops receipts and postings of old days; their sums stay, so the audit does not change. */
+  dropOld(kept: KeptFrom): Promise<number> {
+    return dropOld(this.#store, kept);
+  }
+
   audit(): Promise<AuditReport> {
     return runAudit(this.#store);
   }
@@ -228,77 +280,49 @@ export class Ledger {
    * Starts the epoch of this process. `alone` says that no other process can be alive (the lock of
    * the data folder proves it), so every other epoch is closed at once.
    */
-  async start(options: { readonly alone: boolean }): Promise<void> {
-    await this.#journal?.open();
-    await renewEpoch(this.#store, this.#epochId, this.#clock.nowMs());
-    await this.#replayJournal();
-    await this.#closeDead(options.alone ? Infinity : EPOCH_DEAD_AFTER_MS);
-    this.#stopRenewing = this.#clock.every(EPOCH_RENEW_EVERY_MS, () => void this.#renew());
+  start(options: { readonly alone: boolean }): Promise<void> {
+    return this.#keeper.start(options.alone);
   }
 
-  /** Ends the epoch; holds that are still open are given back. */
-  async stop(): Promise<void> {
-    this.#stopRenewing?.();
-    await this.#replayJournal();
-    await this.#journal?.close();
-    await closeEpoch(this.#store, this.#epochId, this.#clock.nowMs());
+  /** Ends the epoch; holds that are still open are given back. Does not throw for a lost database. */
+  stop(): Promise<void> {
+    return this.#keeper.stop();
   }
 
-  #renewing = false;
-
-  async #renew(): Promise<void> {
-    if (this.#renewing) return;
-    this.#renewing = true;
+  /** What is being placed is known before it can be in the database. */
+  async #placing<T>(requests: readonly HoldRequest[], place: () => Promise<T>): Promise<T> {
+    for (const { requestId } of requests) this.#open.add(requestId);
     try {
-      const isBack = await this.#renewOwn();
-      // A process that was cut off judges nobody: the others could not renew either.
-      if (!isBack) await this.#closeDead(EPOCH_DEAD_AFTER_MS);
-      await this.#replayJournal();
+      const answer = await place();
+      const [only] = requests;
+      if (only !== undefined && isRefusal(answer)) this.#open.remove(only.requestId);
+      return answer;
     } catch (error) {
-      // The next renewal tries again; the store has logged what is wrong with the database.
-      this.#log.debug({ reason: String(error) }, 'Epoch not renewed');
-    } finally {
-      this.#renewing = false;
+      // Whether it was placed is not known: if so, it belongs to nobody.
+      for (const { requestId, lifetime } of requests) {
+        this.#open.remove(requestId);
+        if (lifetime === 'durable') this.#open.doubt(requestId, this.#clock.nowMs());
+      }
+      throw error;
     }
   }
 
-  /** `true` when the last renewal is so long ago that this process was cut off. */
-  async #renewOwn(): Promise<boolean> {
+  async #placeBatch(requests: readonly HoldRequest[]): Promise<readonly Answered<HoldAnswer>[]> {
     const nowMs = this.#clock.nowMs();
-    const isBack = nowMs - this.#renewedMs > 2 * EPOCH_RENEW_EVERY_MS;
-    await renewEpoch(this.#store, this.#epochId, nowMs);
-    this.#renewedMs = nowMs;
-    return isBack;
-  }
-
-  #renewedMs = 0;
-
-  async #replayJournal(): Promise<void> {
-    if (this.#journal === undefined || this.#journal.size === 0) return;
-    const replayed = await this.#journal.replay((request) => this.#settles.add(request));
-    this.#log.info({ replayed }, 'Settles of the journal are in the database');
-  }
-
-  async #closeDead(deadAfterMs: number): Promise<void> {
-    const sinceMs = deadAfterMs === Infinity ? 2 ** 52 : this.#clock.nowMs() - deadAfterMs;
-    for (const id of await deadEpochs(this.#store, sinceMs)) {
-      if (id === this.#epochId) continue;
-      const released = await closeEpoch(this.#store, id, this.#clock.nowMs());
-      this.#log.info({ epoch: id, released }, 'Closed the epoch of an ended process');
+    if (this.#store.dialect === 'sqlite') {
+      return (await this.#placeLocked(requests)).map((answer) => ({ answer }));
     }
+    const { part, read } = holdTogether(requests, { epochId: this.#epochId, nowMs });
+    const durable = requests.some((request) => request.lifetime === 'durable');
+    const fast = read(await runTogether(this.#store, [part], { durable }));
+    // What is tight waits for its lock alone; the others do not wait for it.
+    return requests.map((request, index) => ({
+      answer: fast[index] ?? this.#lockedHolds.add(request),
+    }));
   }
 
-  async #placeBatch(requests: readonly HoldRequest[]): Promise<readonly HoldAnswer[]> {
+  #placeLocked(requests: readonly HoldRequest[]): Promise<readonly HoldAnswer[]> {
     const nowMs = this.#clock.nowMs();
-    const context = { epochId: this.#epochId, nowMs };
-    if (this.#store.dialect === 'sqlite') return this.#placeLocked(requests, nowMs);
-    const fast = await placeFast(this.#store, requests, context);
-    const rest = requests.filter((_, index) => fast[index] === undefined);
-    const locked = rest.length === 0 ? [] : [...(await this.#placeLocked(rest, nowMs))];
-    return fast.map((answer) => answer ?? taken(locked));
-  }
-
-  #placeLocked(requests: readonly HoldRequest[], nowMs: number): Promise<readonly HoldAnswer[]> {
     return this.#store.transaction(
       (tx) => {
         const states = new States(tx, this.#store.dialect, nowMs);
@@ -308,23 +332,55 @@ export class Ledger {
     );
   }
 
-  async #settleBatch(requests: readonly SettleRequest[]): Promise<readonly Settlement[]> {
-    if (this.#store.dialect === 'sqlite') return this.#settleLocked(requests);
+  async #settleNow(request: SettleRequest): Promise<Settlement> {
+    return (await this.#settles.add(request)).answer;
+  }
+
+  async #settleBatch(
+    requests: readonly SettleRequest[],
+  ): Promise<readonly (Answered<Settlement> | Error)[]> {
+    if (this.#store.dialect === 'sqlite') {
+      const settled = await this.#settleLocked(requests);
+      return settled.map((answer) => (answer instanceof Error ? answer : { answer }));
+    }
     const once = withoutRepeats(requests);
-    const fast = await settleFast(this.#store, once, this.#clock.nowMs());
-    for (const request of once) this.#checkOverrun(request, fast.get(request.usage.requestId));
+    const fast = await this.#settleFast(once);
     const first = new Set(once);
-    const rest = requests.filter((one) => !first.has(one) || !fast.has(one.usage.requestId));
-    const isLocked = new Set(rest);
-    const locked = rest.length === 0 ? [] : [...(await this.#settleLocked(rest))];
     return requests.map((request) => {
-      if (isLocked.has(request)) return taken(locked);
-      return fast.get(request.usage.requestId)?.settlement ?? taken(locked);
+      const settled = first.has(request) ? fast.get(request.usage.requestId) : undefined;
+      return { answer: settled?.settlement ?? this.#lockedSettles.add(request) };
     });
   }
 
-  #settleLocked(requests: readonly SettleRequest[]): Promise<readonly Settlement[]> {
-    return this.#store.transaction((tx) => this.#settleAll(tx, requests));
+  async #settleFast(requests: readonly SettleRequest[]): Promise<ReadonlyMap<string, FastSettle>> {
+    try {
+      const fast = await settleFast(this.#store, requests, this.#clock.nowMs());
+      for (const one of requests) this.#checkOverrun(one, fast.get(one.usage.requestId));
+      return fast;
+    } catch (error) {
+      if (error instanceof StoreUnavailable) throw error;
+      // One record that the database refuses must not stop its neighbours.
+      this.#log.error({ reason: String(error) }, 'A batch of settles failed; they go one by one');
+      return new Map();
+    }
+  }
+
+  /** In one transaction; when that fails for one of them, each in its own. */
+  async #settleLocked(
+    requests: readonly SettleRequest[],
+  ): Promise<readonly (Settlement | Error)[]> {
+    try {
+      return await this.#store.transaction((tx) => this.#settleAll(tx, requests));
+    } catch (error) {
+      if (error instanceof StoreUnavailable || requests.length === 1) throw error;
+      const outcomes = await Promise.allSettled(
+        requests.map((one) => this.#store.transaction((tx) => this.#settleAll(tx, [one]))),
+      );
+      return outcomes.map((outcome) => {
+        if (outcome.status === 'rejected') return asError(outcome.reason);
+        return taken(outcome.value);
+      });
+    }
   }
 
   #checkOverrun(request: SettleRequest, fast: FastSettle | undefined): void {
@@ -346,6 +402,25 @@ export class Ledger {
 }
 
 const NO_BALANCES = { usdNano: nano(0n), diemNano: nano(0n), allocationNano: nano(0n) };
+
+/** An answer, or the promise of one that had to go through a lock. */
+interface Answered<T> {
+  readonly answer: T | Promise<T>;
+}
+
+/** A part of a statement that places holds. */
+export interface HoldsTogether extends HoldTogether {
+  /** Runs the statement; holds whose fate a failure hides are given back later. */
+  readonly placing: <T>(run: () => Promise<T>) => Promise<T>;
+}
+
+function isRefusal(answer: unknown): boolean {
+  return typeof answer === 'object' && answer !== null && 'ok' in answer && answer.ok === false;
+}
+
+function asError(reason: unknown): Error {
+  return reason instanceof Error ? reason : new Error(String(reason));
+}
 
 /** The next answer of a list that has one for each request. */
 function taken<T>(answers: T[]): T {

@@ -88,6 +88,22 @@ const USAGE_COLUMNS = `
   extras TEXT,
   PRIMARY KEY (request_id, day)`;
 
+/** What was posted and used on days whose rows are gone, so that the audit stays exact. */
+const CARRY = `
+CREATE TABLE ledger_carry (
+  account_id TEXT PRIMARY KEY,
+  credited_nano BIGINT NOT NULL,
+  debited_nano BIGINT NOT NULL,
+  charged_nano BIGINT NOT NULL,
+  used_nano BIGINT NOT NULL,
+  transfers BIGINT NOT NULL
+);
+CREATE TABLE ledger_kept_from (
+  rows_of TEXT PRIMARY KEY,
+  day BIGINT NOT NULL
+);
+`;
+
 const INDEXES = `
 CREATE INDEX ledger_transfer_account ON ledger_transfer (account_id, created_ms);
 CREATE INDEX ledger_usage_account ON ledger_usage (account_id, created_ms);
@@ -127,4 +143,5 @@ CREATE TABLE ledger_usage_rest PARTITION OF ledger_usage DEFAULT;
 ${INDEXES}`,
     },
   },
+  { id: 'ledger-0003', up: CARRY },
 ];

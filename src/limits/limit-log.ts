@@ -1,7 +1,13 @@
 /** The log of refusals by a limit: written in the background, the last 50 shown to their owner. */
-import type { Clock } from '../kernel/clock.ts';
+import { type Clock, DAY_MS, dayStartMs } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
-import type { Queryable, Store } from '../store/store.ts';
+import {
+  type Queryable,
+  type Store,
+  dayPartitions,
+  dropDayPartition,
+  makeDayPartitions,
+} from '../store/store.ts';
 
 export type LimitType = 'RPM' | 'TPM' | 'RPD' | 'FAILED_REQUESTS' | 'UNSUPPORTED_FEATURE_REQUESTS';
 
@@ -16,6 +22,8 @@ export interface LimitHit {
 export interface LoggedHit extends LimitHit {
   readonly createdMs: number;
 }
+
+const LOG_TABLE = { table: 'limits_log', column: 'created_ms', unitsPerDay: DAY_MS };
 
 /** decisions.md 6: the last 50, newest first. */
 const SHOWN = 50;
@@ -80,9 +88,21 @@ export class LimitLog {
     }));
   }
 
-  /** Drops what is older than `beforeMs`. */
-  async prune(beforeMs: number): Promise<void> {
-    await this.#store.query('DELETE FROM limits_log WHERE created_ms < $1', [beforeMs]);
+  /** Makes the partitions of the coming days; nothing on SQLite. */
+  async prepareDays(fromDay: number, untilDay: number): Promise<void> {
+    const days = Array.from({ length: untilDay - fromDay }, (_, at) => fromDay + at);
+    await makeDayPartitions(this.#store, LOG_TABLE, days);
+  }
+
+  /** Drops the days before `beforeDay`, whole where they are partitions. */
+  async prune(beforeDay: number): Promise<void> {
+    for (const day of await existingDays(this.#store)) {
+      if (day >= beforeDay) break;
+      await this.#store.transaction((tx) => dropDayPartition(tx, LOG_TABLE, day));
+    }
+    await this.#store.query('DELETE FROM limits_log WHERE created_ms < $1', [
+      dayStartMs(beforeDay),
+    ]);
   }
 
   async #insert(tx: Queryable, hits: readonly LoggedHit[]): Promise<void> {
@@ -102,4 +122,8 @@ export class LimitLog {
       );
     }
   }
+}
+
+async function existingDays(store: Store): Promise<number[]> {
+  return store.dialect === 'postgres' ? dayPartitions(store, LOG_TABLE) : [];
 }

@@ -3,10 +3,10 @@ export { Concurrency } from './concurrency.ts';
 export { FailureGuard, type GuardSettings } from './failure-guard.ts';
 export { type LimitHit, LimitLog, type LimitType, type LoggedHit } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';
+export { StoredWindows, type TakeTogether } from './stored-windows.ts';
 export {
   MemoryWindows,
   type Reservation,
-  StoredWindows,
   type WindowAnswer,
   type WindowState,
   type WindowTake,

@@ -28,6 +28,8 @@ export interface Queryable {
 export interface WriteOptions {
   /** `false` lets the promise resolve before the change is on disk: for what a crash may undo. */
   readonly durable?: boolean;
+  /** How long each statement may take, in milliseconds, when that is more than a request may wait. */
+  readonly timeoutMs?: number;
 }
 
 export interface Store extends Queryable {

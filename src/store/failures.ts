@@ -28,7 +28,6 @@ const LOST_CODES = new Set([
   '57P02', // crash shutdown
   '57P03', // cannot connect now
   '25006', // read-only transaction: a demoted primary
-  '53300', // too many connections
 ]);
 const LOST_TEXT =
   /Connection terminated|timeout exceeded when trying to connect|Query read timeout|Client has encountered a connection error/;
@@ -43,6 +42,19 @@ function codeOf(error: unknown): string {
   // Node and pg both set `code`.
   if (!(error instanceof Error) || !('code' in error)) return '';
   return typeof error.code === 'string' ? error.code : '';
+}
+
+/** The server answers, but not in time or not for one more: this call fails, the next may not. */
+export function isOverload(error: unknown): boolean {
+  return OVERLOADS.has(codeOf(error));
+}
+
+/** A statement that took too long, and a server whose connections are all taken. */
+const OVERLOADS = new Set(['57014', '53300']);
+
+/** Whether the database or the way to it failed, and not our own code. */
+export function isDatabaseError(error: unknown): boolean {
+  return error instanceof StoreUnavailable || codeOf(error) !== '';
 }
 
 /** Whether a unique constraint refused the row, on both databases. */

@@ -5,21 +5,29 @@
 import type { Migration, Queryable, Store } from './contract.ts';
 import { isUniqueViolation } from './failures.ts';
 
-export async function migrateWith(store: Store, migrations: readonly Migration[]): Promise<void> {
+/** `timeoutMs` bounds each statement: an index on a large table takes its time. */
+export async function migrateWith(
+  store: Store,
+  migrations: readonly Migration[],
+  timeoutMs: number,
+): Promise<void> {
   const rows = await store.query<{ id: string }>('SELECT id FROM store_migration');
   const applied = new Set(rows.map((row) => row.id));
   for (const migration of migrations) {
     if (applied.has(migration.id)) continue;
-    await applyOnce(store, migration);
+    await applyOnce(store, migration, timeoutMs);
   }
 }
 
-async function applyOnce(store: Store, migration: Migration): Promise<void> {
+async function applyOnce(store: Store, migration: Migration, timeoutMs: number): Promise<void> {
   try {
-    await store.transaction(async (tx) => {
-      await tx.query('INSERT INTO store_migration (id) VALUES ($1)', [migration.id]);
-      await applyStatements(tx, textFor(store, migration));
-    });
+    await store.transaction(
+      async (tx) => {
+        await tx.query('INSERT INTO store_migration (id) VALUES ($1)', [migration.id]);
+        await applyStatements(tx, textFor(store, migration));
+      },
+      { timeoutMs },
+    );
   } catch (error) {
     // Another process was first; its transaction has made the same tables.
     if (!isUniqueViolation(error)) throw error;

@@ -20,15 +20,27 @@ export type {
   Store,
   WriteOptions,
 } from './contract.ts';
-export { StoreUnavailable, isUniqueViolation } from './failures.ts';
+export { StoreUnavailable, isDatabaseError, isUniqueViolation } from './failures.ts';
 export { Batcher } from './batcher.ts';
-export { type ServerLock, lockDataFolder } from './sqlite/server-lock.ts';
+export { type ComposedRow, type StatementPart, runTogether } from './compose.ts';
+export { Leases, claimOnce } from './lease.ts';
+export { STORE_MIGRATIONS } from './migrations.ts';
+export {
+  type PartitionedTable,
+  dayPartitions,
+  dropDayPartition,
+  makeDayPartitions,
+  partitionOf,
+} from './postgres/day-partitions.ts';
+export { type ServerLock, lockDataFolder, lockFile } from './sqlite/server-lock.ts';
 
 export interface OpenStoreOptions {
   /** `sqlite:./data/farebox.db` or `postgres://user:secret@host/database`. */
   readonly url: string;
   /** Connections of one process to PostgreSQL. */
   readonly maxConnections?: number;
+  /** How long a reply of PostgreSQL may take before it counts as lost. */
+  readonly replyTimeoutMs?: number;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;

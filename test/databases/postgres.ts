@@ -25,6 +25,8 @@ const START_TIMEOUT_MS = 30_000;
 /** A running server; `url(name)` is the address of one database of it. */
 export interface TestPostgres {
   url(database: string): string;
+  /** The socket that it listens on, for a proxy in front of it. */
+  readonly socketPath: string;
   /** Stops the server at once, as a crash would (`SIGKILL`), or cleanly (`SIGINT`). */
   stop(signal?: 'SIGINT' | 'SIGKILL'): Promise<void>;
   start(): Promise<void>;
@@ -57,8 +59,13 @@ async function startShared(): Promise<TestPostgres> {
   return server;
 }
 
-/** Starts a server of its own, for tests that stop and start it. */
-export async function startPostgres(): Promise<TestPostgres> {
+/**
+ * Starts a server of its own, for tests that stop and start it. `flush` lets it wait for the disk
+ * as in production; tests of behaviour do without.
+ */
+export async function startPostgres(
+  options: { readonly flush?: boolean } = {},
+): Promise<TestPostgres> {
   const native = join(packageFolder(), 'native');
   const folder = mkdtempSync(join(tmpdir(), 'farebox-postgres-'));
   const data = join(folder, 'data');
@@ -85,7 +92,7 @@ export async function startPostgres(): Promise<TestPostgres> {
 
   async function start(): Promise<void> {
     const settings = [
-      'fsync=off',
+      `fsync=${options.flush === true ? 'on' : 'off'}`,
       'max_connections=100',
       'shared_buffers=64MB',
       'listen_addresses=',
@@ -113,6 +120,7 @@ export async function startPostgres(): Promise<TestPostgres> {
   await start();
   return {
     url,
+    socketPath: join(folder, '.s.PGSQL.5432'),
     start,
     stop,
     close: async () => {

@@ -20,6 +20,8 @@ import { Statements } from './statements.ts';
 const MAX_GROUP = 256;
 /** How long a second process (a command line beside the server) is waited for. */
 const BUSY_TIMEOUT_MS = 5_000;
+/** Nothing breaks a statement off here; the bound is the same as on PostgreSQL. */
+const MIGRATION_TIMEOUT_MS = 600_000;
 
 interface Job {
   readonly body: (tx: Queryable) => Promise<unknown>;
@@ -93,7 +95,7 @@ export class SqliteStore implements Store {
   }
 
   async migrate(migrations: readonly Migration[]): Promise<void> {
-    await migrateWith(this, migrations);
+    await migrateWith(this, migrations, MIGRATION_TIMEOUT_MS);
   }
 
   unavailable(): string | undefined {

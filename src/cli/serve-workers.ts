@@ -1,0 +1,184 @@
+/**
+ * `farebox serve --workers N`: this process makes the first owner, runs the local engines and keeps
+ * N workers alive that share one port and one PostgreSQL. A worker that dies is started again,
+ * later each time; the workers' holds and journals are taken over by their siblings.
+ */
+import cluster, { type Worker } from 'node:cluster';
+import { fileURLToPath } from 'node:url';
+import { LocalEngines } from '../app/local-engines.ts';
+import { type FirstOwner, openOffice, welcomeOwner } from '../app/office.ts';
+import type { Config } from '../config/config.ts';
+import { type Clock, MINUTE_MS, SECOND_MS, systemClock } from '../kernel/clock.ts';
+import { systemIds } from '../kernel/ids.ts';
+import type { Log } from '../kernel/log.ts';
+import { siblingUrl } from '../kernel/sibling.ts';
+import type { Console } from './command.ts';
+import { downloadView, greeting, stopSignal } from './serving.ts';
+import type { FromWorker, ToWorker } from './worker-messages.ts';
+
+const FIRST_RESTART_MS = SECOND_MS / 2;
+const SLOWEST_RESTART_MS = 30 * SECOND_MS;
+/** After running so long, a crash counts as the first one again. */
+const HEALTHY_AFTER_MS = MINUTE_MS;
+/** After the drain a worker closes its database; one that does not is ended. */
+const CLOSING_GRACE_MS = 10 * SECOND_MS;
+
+/** Runs until a signal; gives the exit code. Throws when the database is no PostgreSQL. */
+export async function serveWorkers(
+  console: Console,
+  config: Config,
+  options: { readonly workers: number; readonly json: boolean; readonly log: Log },
+): Promise<number> {
+  if (config.databaseUrl.startsWith('sqlite:')) {
+    throw new Error(
+      `${options.workers} workers need a database that they can share: set "database" to postgres://… ("farebox move" copies what is there), or run one worker`,
+    );
+  }
+  const clock = systemClock();
+  const owner = await firstOwner(config, clock, options.log);
+  const fleet = new Fleet({ console, config, clock, ...options });
+  const stopped = stopSignal(console).then(() => 'stop' as const);
+  const address = await Promise.race([fleet.start(), stopped]);
+  if (address === undefined) {
+    console.stderr.write('No worker could start\n');
+    await fleet.stop();
+    return 1;
+  }
+  if (address !== 'stop') {
+    console.stdout.write(greeting(address, config, owner));
+    console.onSignal('SIGHUP', () => fleet.tell({ kind: 'reload' }));
+    await stopped;
+  }
+  console.stderr.write('Stopping: open answers finish first\n');
+  await fleet.stop();
+  return 0;
+}
+
+async function firstOwner(config: Config, clock: Clock, log: Log): Promise<FirstOwner | undefined> {
+  const office = await openOffice({ config, clock, ids: systemIds(), log });
+  try {
+    return await welcomeOwner(office, config);
+  } finally {
+    await office.close();
+  }
+}
+
+interface FleetParts {
+  readonly console: Console;
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly workers: number;
+  readonly json: boolean;
+}
+
+interface Slot {
+  worker: Worker | undefined;
+  startedMs: number;
+  crashes: number;
+}
+
+class Fleet {
+  readonly #parts: FleetParts;
+  readonly #slots: Slot[] = [];
+  readonly #engines: LocalEngines;
+  readonly #listening = Promise.withResolvers<string | undefined>();
+  readonly #gone = Promise.withResolvers<undefined>();
+  #isListening = false;
+  #isStopping = false;
+
+  constructor(parts: FleetParts) {
+    this.#parts = parts;
+    const { config, clock, log, console } = parts;
+    this.#engines = new LocalEngines({
+      config,
+      clock,
+      ids: systemIds(),
+      log,
+      onChange: () => this.tell(this.#news()),
+      viewOf: (title) => downloadView(console, title),
+    });
+  }
+
+  /** Starts workers and engines; the address, or `undefined` when the first workers fail. */
+  start(): Promise<string | undefined> {
+    cluster.setupPrimary({
+      exec: fileURLToPath(siblingUrl(import.meta.url, 'worker')),
+      args: this.#parts.json ? ['--json'] : [],
+      cwd: this.#parts.console.cwd,
+      serialization: 'advanced',
+    });
+    for (let at = 0; at < this.#parts.workers; at += 1) {
+      const slot: Slot = { worker: undefined, startedMs: 0, crashes: 0 };
+      this.#slots.push(slot);
+      this.#launch(slot);
+    }
+    // Workers call what is there as soon as they hear of it; nobody waits for a download.
+    void this.#engines.start().then(() => this.tell(this.#news()));
+    return this.#listening.promise;
+  }
+
+  tell(message: ToWorker): void {
+    for (const { worker } of this.#slots) if (worker?.isConnected() === true) worker.send(message);
+  }
+
+  /** Drains all workers at once, ends those that hang, and stops the engines. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    this.tell({ kind: 'stop' });
+    this.#checkGone();
+    const { clock, config } = this.#parts;
+    const limitMs = config.http.drainSeconds * SECOND_MS + CLOSING_GRACE_MS;
+    const cancel = clock.after(limitMs, () => {
+      for (const { worker } of this.#slots) worker?.process.kill('SIGKILL');
+    });
+    await this.#gone.promise;
+    cancel();
+    await this.#engines.stop();
+  }
+
+  #launch(slot: Slot): void {
+    const { clock, console, log } = this.#parts;
+    const worker = cluster.fork(console.env);
+    slot.worker = worker;
+    slot.startedMs = clock.monotonicMs();
+    worker.on('error', (error) => log.debug({ reason: String(error) }, 'Worker channel failed'));
+    worker.on('online', () => worker.send(this.#news()));
+    worker.on('message', (message: FromWorker) => {
+      this.#isListening = true;
+      this.#listening.resolve(message.address);
+      log.info({ worker: worker.process.pid }, 'Worker listens');
+    });
+    worker.on('exit', (code, signal) => this.#ended(slot, worker, String(signal ?? code)));
+  }
+
+  #ended(slot: Slot, worker: Worker, how: string): void {
+    slot.worker = undefined;
+    if (this.#isStopping) {
+      this.#checkGone();
+      return;
+    }
+    const { clock, log } = this.#parts;
+    log.error({ worker: worker.process.pid, how }, 'A worker ended');
+    if (!this.#isListening) {
+      // Nothing ever worked: the reason is on the terminal, and trying again would hide it.
+      this.#listening.resolve(undefined);
+      return;
+    }
+    if (clock.monotonicMs() - slot.startedMs > HEALTHY_AFTER_MS) slot.crashes = 0;
+    const pauseMs = Math.min(FIRST_RESTART_MS * 2 ** slot.crashes, SLOWEST_RESTART_MS);
+    slot.crashes += 1;
+    clock.after(pauseMs, () => {
+      if (!this.#isStopping) this.#launch(slot);
+    });
+  }
+
+  #checkGone(): void {
+    if (this.#slots.every((slot) => slot.worker === undefined)) this.#gone.resolve(undefined);
+  }
+
+  #news(): ToWorker {
+    const news = { engines: this.#engines.engines(), models: this.#engines.models() };
+    return { kind: 'engines', news };
+  }
+}

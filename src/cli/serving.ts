@@ -1,0 +1,109 @@
+/** What every way of serving needs: the log, the watched configuration, the greeting. */
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { type App, BASE_PATH } from '../app.ts';
+import type { FirstOwner } from '../app/office.ts';
+import type { DownloadView } from '../app/local-engines.ts';
+import { pinoLog } from '../app/pino-log.ts';
+import {
+  CONFIG_FILE,
+  type Config,
+  type ConfigWatch,
+  formatProblem,
+  reloadConfig,
+  watchConfig,
+} from '../config/config.ts';
+import { TerminalProgress } from '../engines/llama/terminal-progress.ts';
+import { systemClock } from '../kernel/clock.ts';
+import type { Log } from '../kernel/log.ts';
+import { formatUsd } from '../kernel/money.ts';
+import type { Console } from './command.ts';
+
+/** A bar on a terminal, a line every tenth elsewhere. */
+export function downloadView(console: Console, title: string): DownloadView {
+  const progress = new TerminalProgress(title, console.stderr);
+  return {
+    update: (state) => progress.show(state),
+    end: () => progress.end(`${title}: download ended`),
+  };
+}
+
+/** The log of this process on the terminal's second stream. */
+export function logFor(console: Console, config: Config, json: boolean): Log {
+  const { format, level } = config.log;
+  const pretty =
+    !json && (format === 'pretty' || (format === 'auto' && console.stderr.isTTY === true));
+  return pinoLog({ level, pretty, write: (text) => console.stderr.write(text) });
+}
+
+/** `YYYYMMDD.HHMMSS` of the build, from the package. */
+export function revision(): string {
+  const url = new URL('../../package.json', import.meta.url);
+  const { revision: stamped } = JSON.parse(readFileSync(url, 'utf8')) as { revision?: string }; // ours
+  return stamped ?? '00000000.000000';
+}
+
+/** Resolves when somebody asks this process to end. */
+export function stopSignal(console: Console): Promise<void> {
+  return new Promise((done) => {
+    console.onSignal('SIGINT', done);
+    console.onSignal('SIGTERM', done);
+  });
+}
+
+/** Takes over a changed file; a broken one is refused while the old settings go on. */
+export function watchSettings(console: Console, app: App, config: Config, log: Log): ConfigWatch {
+  const { env, cwd } = console;
+  const watch = watchConfig({
+    current: config,
+    files: [resolve(cwd, env['FAREBOX_CONFIG'] ?? CONFIG_FILE)],
+    load: () => reloadConfig({ env, cwd }),
+    clock: systemClock(),
+    onConfig: (next, difference) => {
+      app.configure(next);
+      log.info({ changed: difference.changed }, 'Configuration taken over');
+      if (difference.restart.length === 0) return;
+      log.warn({ sections: difference.restart }, 'These sections take effect after a restart');
+    },
+    onProblems: (problems) => {
+      for (const problem of problems) {
+        log.error({ problem: formatProblem(problem) }, 'The changed configuration is refused');
+      }
+    },
+  });
+  console.onSignal('SIGHUP', () => void watch.check(true));
+  return watch;
+}
+
+/** What a newcomer reads: where it listens, the key, and a command that works as it stands. */
+export function greeting(address: string, config: Config, owner: FirstOwner | undefined): string {
+  const base = `${address}${BASE_PATH}`;
+  const lines = [
+    '',
+    `  ${config.service.title} listens on ${base}`,
+    `  Data folder: ${config.dataFolder}`,
+    '',
+  ];
+  if (owner === undefined) {
+    lines.push('  Make a key: npx farebox keys create', '');
+    return `${lines.join('\n')}\n`;
+  }
+  lines.push(
+    `  The owner account has ${formatUsd(owner.creditNano, 2)} USD of starter credit.`,
+    '  Its API key is shown only now:',
+    '',
+    `    ${owner.secret}`,
+    '',
+    '  Try it:',
+    '',
+    `    curl ${base}/chat/completions \\`,
+    `      -H "Authorization: Bearer ${owner.secret}" \\`,
+    '      -H "Content-Type: application/json" \\',
+    `      -d '{"model":"default","messages":[{"role":"user","content":"Hello"}]}'`,
+    '',
+    '  Next: npx farebox models   what is on offer, and where it runs',
+    '        npx farebox --help   keys, credit, audit, check',
+    '',
+  );
+  return `${lines.join('\n')}\n`;
+}

@@ -1,0 +1,48 @@
+/**
+ * How processes share a database, and how long rows that grow are kept.
+ */
+import { z } from 'zod';
+
+import { count } from './decimal.ts';
+
+export type ClusterSection = z.infer<typeof ClusterSection>;
+export const ClusterSection = z
+  .strictObject({
+    workers: count()
+      .min(1)
+      .max(256)
+      .default(1)
+      .describe('Processes of `farebox serve` on this machine; more than 1 needs PostgreSQL.'),
+    connections: count()
+      .min(1)
+      .max(1_000)
+      .default(8)
+      .describe('Connections of one process to PostgreSQL.'),
+    replyTimeoutSeconds: z
+      .number()
+      .min(0.2)
+      .max(60)
+      .default(5)
+      .describe('A reply of PostgreSQL that takes longer means that it is lost.'),
+    deadAfterSeconds: z
+      .number()
+      .min(1)
+      .max(600)
+      .default(30)
+      .describe('A process that gave no sign for so long is dead; its holds are given back.'),
+  })
+  .prefault({});
+
+export type RetentionSection = z.infer<typeof RetentionSection>;
+export const RetentionSection = z
+  .strictObject({
+    usageDays: days(400).describe('Receipts (usage records). Day totals are kept.'),
+    postingDays: days(800).describe('Postings. Their sums are carried, so balances stay proven.'),
+    limitLogDays: days(30).describe('The log of refusals by a limit.'),
+  })
+  .prefault({})
+  .describe('Days that rows are kept; 0 keeps them for ever.');
+
+function days(value: number) {
+  return z.number().int().min(0).max(36_500).default(value);
+}

@@ -1,0 +1,67 @@
+/** A real `farebox serve` in a process of its own, and clients for it. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+export interface FareboxProcess {
+  readonly child: ChildProcess;
+  readonly folder: string;
+  /** `http://host:port/api/v1`. */
+  readonly url: string;
+  /** The key of the owner, when this process made it. */
+  readonly secret: string | undefined;
+  /** Everything that it wrote to the terminal. */
+  output(): string;
+  /** Ends it, politely by default; resolves with its exit code. */
+  stop(signal?: 'SIGTERM' | 'SIGKILL'): Promise<number | null>;
+}
+
+export interface FareboxOptions {
+  readonly yaml: string;
+  readonly args?: readonly string[];
+  /** Default: a new folder. */
+  readonly folder?: string;
+}
+
+/** Starts it and waits for its greeting; rejects with what it said when it ends before. */
+export async function startFarebox(options: FareboxOptions): Promise<FareboxProcess> {
+  const folder = options.folder ?? mkdtempSync(join(tmpdir(), 'farebox-process-'));
+  writeFileSync(join(folder, 'farebox.yaml'), options.yaml);
+  const child = spawn(process.execPath, [BINARY, 'serve', ...(options.args ?? [])], {
+    cwd: folder,
+    env: { PATH: process.env['PATH'] },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let text = '';
+  const ended = new Promise<number | null>((resolve) => child.once('exit', resolve));
+  const url = await new Promise<string>((resolve, reject) => {
+    const read = (data: Buffer): void => {
+      text += data.toString();
+      const found = /listens on (\S+)\n[^]*\n\n$/.exec(text)?.[1];
+      if (found !== undefined) resolve(found);
+    };
+    child.stdout.on('data', read);
+    child.stderr.on('data', read);
+    void ended.then((code) => reject(new Error(`The server ended with ${code}: ${text}`)));
+  });
+  return {
+    child,
+    folder,
+    url,
+    secret: /SVC_INFERENCE_KEY_[\w-]+/.exec(text)?.[0],
+    output: () => text,
+    stop: async (signal = 'SIGTERM') => {
+      if (child.exitCode === null && child.signalCode === null) child.kill(signal);
+      return ended;
+    },
+  };
+}
+
+/** Removes the data of a process that has ended. */
+export function removeFolder(farebox: FareboxProcess): void {
+  rmSync(farebox.folder, { recursive: true, force: true });
+}
