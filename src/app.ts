@@ -342,7 +342,7 @@ function subjectsOf(core: Core): Subject[] {
       close: () => core.idempotency.close(),
     },
     rpcSubject(core.shared, core.idempotency),
-    accountSubject(core.shared),
+    accountSubject(core.shared, core.wallets.payments),
     walletsSubject(core.shared, core.wallets, () => subjects.flatMap(({ routes }) => routes)),
   ];
   return subjects;

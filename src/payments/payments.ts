@@ -39,6 +39,7 @@ import type {
 import { sharedSecret } from './secrets.ts';
 import { readAmounts } from './settings.ts';
 import type { Amounts, PaymentSettings } from './settings.ts';
+import { KeyChallenges, refused } from './sign-in/key-challenges.ts';
 import { WalletSessions } from './sign-in/sessions.ts';
 import type { WalletToken } from './sign-in/sessions.ts';
 import { SignIn } from './sign-in/sign-in.ts';
@@ -101,8 +102,10 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   const amounts = readAmounts(options.settings);
   const pollMs = options.pollMs ?? DEFAULT_POLL_MS;
   const parts = await openRails({ ...options, amounts, pollMs });
-  const [secret, receipts, staking, facilitator] = await Promise.all([
-    sharedSecret(options.store, 'wallet-token', () => options.ids.bytes(32).toString('base64url')),
+  const newSecret = (): string => options.ids.bytes(32).toString('base64url');
+  const [secret, keySecret, receipts, staking, facilitator] = await Promise.all([
+    sharedSecret(options.store, 'wallet-token', newSecret),
+    sharedSecret(options.store, 'key-challenge', newSecret),
     options.settings.receipts
       ? openReceiptSigner(
           options.store,
@@ -140,6 +143,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       lifeMs: options.settings.sessionMinutes * MINUTE_MS,
       prefix: options.tokenPrefix,
     }),
+    challenges: new KeyChallenges({ secret: keySecret, clock: options.clock, ids: options.ids }),
     topUps: new TopUps({
       ...common,
       table: new TopUpTable(options.store, options.clock, owner, leaseMs),
@@ -179,11 +183,20 @@ async function openExposed(
   return openFacilitator(schemes, options.log);
 }
 
+/** What a wallet sends to get an API key. */
+export interface KeyProof {
+  readonly address: string;
+  readonly token: string;
+  /** Over the text of the token. */
+  readonly signature: string;
+}
+
 interface PaymentParts {
   readonly rails: ReadonlyMap<string, Rail>;
   readonly watch: RailWatch;
   readonly signIn: SignIn;
   readonly sessions: WalletSessions;
+  readonly challenges: KeyChallenges;
   readonly topUps: TopUps;
   readonly refunds: Refunds;
   readonly staking: StakingReader | undefined;
@@ -291,6 +304,22 @@ export class Payments {
   /** A bearer token for a wallet that has just signed in. */
   mintToken(wallet: string): WalletToken {
     return this.#parts.sessions.mint(wallet);
+  }
+
+  /** A text of 15 minutes for a wallet that wants an API key to sign. */
+  mintKeyChallenge(): string {
+    this.#requireRails();
+    return this.#parts.challenges.mint();
+  }
+
+  /** The wallet that signed a key challenge, once. Throws a 401 Fault. */
+  async signerOfKeyChallenge(proof: KeyProof): Promise<string> {
+    this.#requireRails();
+    const { signIn, challenges } = this.#parts;
+    const { id, expiresMs } = challenges.read(proof.token);
+    const wallet = await signIn.signerOf(proof.address, proof.token, proof.signature);
+    if (await signIn.useOnce(wallet, `key.${id}`, expiresMs)) return wallet;
+    throw refused('The token has made a key before; get a new one');
   }
 
   /** Whether a bearer token is one of ours by its prefix. */

@@ -286,6 +286,46 @@ describe('wallets', { skip: whyNoChains() }, () => {
     assert.equal(forged.status, 401);
   });
 
+  test('a wallet makes API keys for its credit, each token once', async () => {
+    const account = await paidWallet();
+    const url = `${rig.origin}/api/v1/api_keys/generate_web3_key`;
+    const { data } = (await (await fetch(url)).json()) as { data: { token: string } };
+    const proof = {
+      address: account.address,
+      token: data.token,
+      signature: await account.signMessage({ message: data.token }),
+    };
+    const make = async (changes: object) => {
+      const wish = { apiKeyType: 'INFERENCE', description: 'mine', consumptionLimit: { usd: 1 } };
+      const answer = await fetch(url, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ ...wish, ...proof, ...changes }),
+      });
+      const body = (await answer.json()) as { code?: string; data?: { apiKey: string } };
+      return { status: answer.status, ...body };
+    };
+    const other = privateKeyToAccount(generatePrivateKey());
+    for (const [changes, code] of [
+      [{ address: other.address }, 'X402_SIGN_IN_INVALID_SIGNATURE'],
+      [{ address: 'me' }, 'X402_SIGN_IN_INVALID_WALLET'],
+      [{ token: `${data.token}x` }, 'X402_INVALID_SIGN_IN'],
+      [{ token: 'a.b.c' }, 'X402_INVALID_SIGN_IN'],
+    ] as const) {
+      const refused = await make(changes);
+      assert.deepEqual([refused.status, refused.code], [401, code]);
+    }
+    const made = await make({});
+    assert.equal(made.status, 200);
+    const secret = made.data?.apiKey ?? '';
+    assert.match(secret, /^SVC_INFERENCE_KEY_/);
+    const again = await make({});
+    assert.deepEqual([again.status, again.code], [401, 'X402_INVALID_SIGN_IN']);
+    const answer = await chat(rig.origin, { authorization: `Bearer ${secret}` });
+    assert.equal(answer.status, 200);
+    assert.equal(await creditOf(farebox, account.address), FIVE_USD - COST_NANO);
+  });
+
   test('the discovery of a paid route is valid for stock clients and under 4 KB', async () => {
     const answer = await chat(rig.origin, {});
     assert.equal(answer.status, 402);
