@@ -3,6 +3,7 @@ import { IDEMPOTENCY_MIGRATIONS } from '../idempotency/idempotency.ts';
 import { IDENTITY_MIGRATIONS } from '../identity/identity.ts';
 import { LEDGER_MIGRATIONS } from '../ledger/ledger.ts';
 import { LIMITS_MIGRATIONS } from '../limits/limits.ts';
+import { PAYMENTS_MIGRATIONS } from '../payments/payments.ts';
 import { type Migration, STORE_MIGRATIONS } from '../store/store.ts';
 import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
 import { VIDEO_MIGRATIONS } from '../video/video.ts';
@@ -15,4 +16,5 @@ export const MIGRATIONS: readonly Migration[] = [
   ...IDEMPOTENCY_MIGRATIONS,
   ...RPC_MIGRATIONS,
   ...VIDEO_MIGRATIONS,
+  ...PAYMENTS_MIGRATIONS,
 ];

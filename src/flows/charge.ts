@@ -9,7 +9,7 @@ import type { Caller } from '../identity/identity.ts';
 import { type Clock, isoTime } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
-import { type Nano, ZERO, addNano, formatUsd, nano } from '../kernel/money.ts';
+import { type Nano, ZERO, addNano, formatUsd, maxNano, nano } from '../kernel/money.ts';
 import {
   type Hold,
   type HoldRefusal,
@@ -100,7 +100,10 @@ export interface ChargeParts {
   /** Posted credit that a caller needs for a priced request. */
   readonly minimumCreditNano: () => Nano;
   /** The 402 of a wallet, with its instructions to top up. */
-  readonly walletRefusal: (caller: Caller, availableNano: Nano) => Fault;
+  readonly walletRefusal: (
+    caller: Caller,
+    credit: { readonly balance: Nano; readonly needed: Nano },
+  ) => Fault;
 }
 
 export class Charge {
@@ -127,7 +130,7 @@ export class Charge {
     const { hold, state, reserved } = answer;
     if (!hold.ok) {
       await this.#giveRoomBack(reserved, 0);
-      throw withHeaders(this.#refused(request.caller, hold), rateHeaders(state, rate, nowMs));
+      throw withHeaders(this.#refused(request, hold), rateHeaders(state, rate, nowMs));
     }
     return { request, hold: hold.hold, window: state, reserved, startedMs: nowMs };
   }
@@ -143,12 +146,10 @@ export class Charge {
   /** Sets the money of a counted request aside, now that its price is known. Throws 402. */
   async admitCounted(request: ChargeRequest, counted: Counted): Promise<Admission> {
     const { window, startedMs } = counted;
-    const answer = await this.#parts.ledger.hold(
-      holdOf(request, this.#parts.minimumCreditNano()),
-    );
+    const answer = await this.#parts.ledger.hold(holdOf(request, this.#parts.minimumCreditNano()));
     if (answer.ok) return { request, hold: answer.hold, ...counted };
     const headers = rateHeaders(window, request.rate, startedMs);
-    throw withHeaders(this.#refused(request.caller, answer), headers);
+    throw withHeaders(this.#refused(request, answer), headers);
   }
 
   /**
@@ -159,7 +160,8 @@ export class Charge {
     const { usdNano, diemNano } = await this.#parts.ledger.balances(caller.accountId);
     const posted = addNano(usdNano, diemNano);
     if (posted >= this.#parts.minimumCreditNano()) return;
-    throw this.#refused(caller, { ok: false, reason: 'balance', availableNano: posted });
+    const refusal = { ok: false, reason: 'balance', availableNano: posted } as const;
+    throw this.#refused({ caller, minNano: ZERO }, refusal);
   }
 
   /** Sets the price of a job aside until it ends, also across restarts. Throws 402. */
@@ -168,7 +170,7 @@ export class Charge {
     const wish = { requestId: id, caller, minNano: priceNano, maxNano: priceNano };
     const hold = holdOf(wish, this.#parts.minimumCreditNano());
     const answer = await this.#parts.ledger.hold({ ...hold, lifetime: 'durable' });
-    if (!answer.ok) throw this.#refused(caller, answer);
+    if (!answer.ok) throw this.#refused(wish, answer);
     return answer.hold;
   }
 
@@ -186,7 +188,10 @@ export class Charge {
   tooDear(admission: Admission): Fault {
     const { caller } = admission.request;
     const { grantedNano } = admission.hold;
-    if (caller.kind === 'wallet') return this.#parts.walletRefusal(caller, grantedNano);
+    if (caller.kind === 'wallet') {
+      const needed = addNano(grantedNano, this.#parts.minimumCreditNano());
+      return this.#parts.walletRefusal(caller, { balance: grantedNano, needed });
+    }
     return new Fault('INSUFFICIENT_BALANCE', {
       message: `The balance is too low for this request: with its files, pages and search results it can cost more than the ${formatUsd(grantedNano, 6)} USD that are available; add credit (INSUFFICIENT_BALANCE)`,
       canRetry: false,
@@ -288,10 +293,14 @@ export class Charge {
     });
   }
 
-  #refused(caller: Caller, refusal: HoldRefusal): Fault {
+  #refused(
+    { caller, minNano }: Pick<ChargeRequest, 'caller' | 'minNano'>,
+    refusal: HoldRefusal,
+  ): Fault {
     if (refusal.reason === 'balance') {
       if (caller.kind === 'wallet') {
-        return this.#parts.walletRefusal(caller, refusal.availableNano);
+        const needed = maxNano(minNano, this.#parts.minimumCreditNano());
+        return this.#parts.walletRefusal(caller, { balance: refusal.availableNano, needed });
       }
       const floor = formatUsd(this.#parts.minimumCreditNano(), 2);
       return new Fault('INSUFFICIENT_BALANCE', {

@@ -21,6 +21,8 @@ export interface TestAppOptions {
   readonly databaseUrl?: string;
   /** Default: a folder that is removed with the app. */
   readonly dataFolder?: string;
+  /** Default: a free one. */
+  readonly port?: number;
   readonly clock?: Clock;
   readonly log?: Log;
   /** Start the embedded demo engine. Default false: it takes a child process. */
@@ -53,7 +55,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     options.yaml ?? '',
   ].join('\n');
   const loaded = await loadConfig({
-    env: { FAREBOX_DATA: folder, PORT: '0' },
+    env: { FAREBOX_DATA: folder, PORT: String(options.port ?? 0) },
     cwd: folder,
     readFile: async () => yaml,
   });
