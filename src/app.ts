@@ -16,6 +16,7 @@ import { standardHeaders } from './api/standard-headers.ts';
 import { AbuseGuard } from './app/abuse-guard.ts';
 import { accountSubject } from './app/account.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
+import { type Extras, additionParts, extrasSubject, openExtras } from './app/extras.ts';
 import { type DownloadView, type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
 import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
 import { type Office, openOffice } from './app/office.ts';
@@ -28,8 +29,10 @@ import type { Config } from './config/config.ts';
 import { Engines } from './engines/engines.ts';
 import { callerRate } from './flows/caller-limits.ts';
 import { Charge } from './flows/charge.ts';
-import { type ChatParts, NO_ADDITIONS } from './flows/chat/chat.ts';
+import type { ChatParts } from './flows/chat/chat.ts';
+import { planAdditions } from './flows/chat/plan-additions.ts';
 import { Idempotency } from './idempotency/idempotency.ts';
+import type { Caller } from './identity/identity.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
 import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
@@ -93,7 +96,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   const office = await openOffice(parts);
   const isAlone = office.store.dialect === 'sqlite';
   await office.ledger.start({ alone: isAlone });
-  const core = buildCore(parts, office);
+  const extras = await openExtras(config, clock, log);
+  const core = buildCore(parts, office, extras);
   const subjects = subjectsOf(core);
   const upkeep = new Upkeep({
     config: core.shared.config,
@@ -106,6 +110,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   });
   await upkeep.start();
   const traffic = new Traffic();
+  const standing = async (_exchange: Exchange, caller: Caller) =>
+    standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name);
   const server = await buildServer({
     options: {
       basePath: BASE_PATH,
@@ -125,9 +131,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     }),
     routes: subjects.flatMap((subject) => subject.routes),
     guard: (exchange, route) => core.guard.refuse(exchange, route),
-    once: idempotentStage(core.idempotency, log),
-    standing: async (_exchange, caller) =>
-      standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name),
+    once: idempotentStage({ idempotency: core.idempotency, log, standing }),
+    standing,
     identify: identifyStage(core.identifyParts),
     refusal: () => traffic.refusal(),
     started: () => traffic.enter(),
@@ -219,11 +224,11 @@ function lockFor(config: Config): ServerLock | undefined {
 /** The parts behind the routes. */
 type Core = ReturnType<typeof buildCore>;
 
-function buildCore(parts: AppParts, office: Office) {
+function buildCore(parts: AppParts, office: Office, extras: Extras) {
   const { clock, ids, log } = parts;
   let config = parts.config;
   const engines = new Engines({ clock, ids, log });
-  const catalog = new Catalog({ settings: config, clock });
+  const catalog = new Catalog({ settings: config, clock, webSearch: extras.web.canSearch });
   const localEngines =
     parts.localEngines?.(() => refresh()) ??
     new LocalEngines({
@@ -257,6 +262,7 @@ function buildCore(parts: AppParts, office: Office) {
     minimumCreditNano: () => minimumCredit,
     walletRefusal: () => walletsNotConfigured(),
   });
+  const additions = additionParts(extras, clock, () => config);
   const chat: ChatParts = {
     catalog,
     engines,
@@ -268,7 +274,8 @@ function buildCore(parts: AppParts, office: Office) {
     systemPrompt: () => config.service.systemPrompt ?? '',
     rateOf: (caller, model) => callerRate(config.limits, caller, model),
     dialectOf: (id) => dialects.get(id) ?? engineDialect(''),
-    additionsFor: async () => NO_ADDITIONS,
+    canSearch: extras.web.canSearch,
+    planAdditions: (call, model) => planAdditions(additions, call, model),
   };
   const concurrency = new Concurrency();
   const shared: Shared = {
@@ -279,6 +286,7 @@ function buildCore(parts: AppParts, office: Office) {
     charge,
     windows,
     limitLog,
+    guard: extras.guard,
     clock,
     ids,
     log,
@@ -287,6 +295,7 @@ function buildCore(parts: AppParts, office: Office) {
   return {
     shared,
     guard,
+    extras,
     idempotency,
     catalog,
     engines,
@@ -321,6 +330,7 @@ function buildCore(parts: AppParts, office: Office) {
       config = next;
       catalog.configure(next);
       refresh();
+      void extras.personas.reload();
     },
   };
 }
@@ -334,6 +344,7 @@ function subjectsOf(core: Core): Subject[] {
       everyMinute: () => core.idempotency.prune(),
       close: () => core.idempotency.close(),
     },
+    extrasSubject(core.extras, core.chat),
     rpcSubject(core.shared, core.idempotency),
     accountSubject(core.shared),
   ];

@@ -31,6 +31,7 @@ export { LIST_TYPES, type ListType } from './model-list.ts';
 export {
   boundFor,
   chargeFor,
+  chargeForCalls,
   compilePrice,
   outputTokensAffordable,
   type Price,

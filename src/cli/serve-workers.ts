@@ -150,7 +150,9 @@ class Fleet {
       this.#listening.resolve(message.address);
       log.info({ worker: worker.process.pid }, 'Worker listens');
     });
-    worker.on('exit', (code, signal) => this.#ended(slot, worker, signal || `code ${code}`));
+    worker.on('exit', (code, signal) =>
+      this.#ended(slot, worker, signal === null ? `${code}` : signal),
+    );
   }
 
   #ended(slot: Slot, worker: Worker, how: string): void {

@@ -7,7 +7,8 @@ import { systemClock } from '../kernel/clock.ts';
 import { systemIds } from '../kernel/ids.ts';
 import { type Command, type Invocation, UsageError, requireConfig } from './command.ts';
 import { serveWorkers } from './serve-workers.ts';
-import { downloadView, greeting, logFor, revision, stopSignal, watchSettings } from './serving.ts';
+import { downloadView, greeting, logFor, stopSignal, watchSettings } from './serving.ts';
+import { revision } from './revision.ts';
 import { runWorker } from './worker.ts';
 
 /** The embedded engine is up within two seconds; a slow machine sees the greeting all the same. */

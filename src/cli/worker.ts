@@ -9,7 +9,8 @@ import { systemClock } from '../kernel/clock.ts';
 import { systemIds } from '../kernel/ids.ts';
 import type { Console } from './command.ts';
 import { requireConfig } from './command.ts';
-import { logFor, revision, watchSettings } from './serving.ts';
+import { revision } from './revision.ts';
+import { logFor, watchSettings } from './serving.ts';
 import type { FromWorker, ToWorker } from './worker-messages.ts';
 
 /** Serves until the first process says so or is gone; gives the exit code. */

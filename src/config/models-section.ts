@@ -123,6 +123,16 @@ const Embedding = z.strictObject({
   dimensions: count().describe('Length of a vector.'),
   maxInputTokens: count().default(8_192).describe('Longest input.'),
   customDimensions: z.boolean().default(false).describe('`dimensions` may shorten vectors.'),
+  maxBatch: count()
+    .max(2_048)
+    .optional()
+    .describe('Inputs that the engine takes at once; more are split. Default: 2048.'),
+  tokenIds: z
+    .enum(['cl100k', 'o200k', 'own'])
+    .optional()
+    .describe(
+      'What token ids in a request mean: a public vocabulary, turned into text for the engine, or the own vocabulary of the model, passed through. Default: `cl100k`, as clients send them.',
+    ),
 });
 
 const modelId = z

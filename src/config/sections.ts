@@ -26,6 +26,7 @@ import {
   PersonasSection,
   ScrapingSection,
   SearchSection,
+  SocialSearchSection,
 } from './web-section.ts';
 
 interface Section {
@@ -58,6 +59,11 @@ export const SECTIONS = {
     schema: ScrapingSection.prefault({}),
     change: 'restart',
     about: 'Reading web pages.',
+  },
+  socialSearch: {
+    schema: SocialSearchSection.prefault({}),
+    change: 'live',
+    about: 'Searches that engines make by themselves.',
   },
   fetch: {
     schema: FetchSection.prefault({}),

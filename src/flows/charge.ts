@@ -118,6 +118,17 @@ export class Charge {
     return { request, hold: hold.hold, window: state, reserved, startedMs: nowMs };
   }
 
+  /** The 402 for work whose price became known after its hold and is above it; releases nothing. */
+  tooDear(admission: Admission): Fault {
+    const { caller } = admission.request;
+    const { grantedNano } = admission.hold;
+    if (caller.kind === 'wallet') return this.#parts.walletRefusal(caller, grantedNano);
+    return new Fault('INSUFFICIENT_BALANCE', {
+      message: `The balance is too low for this request: with its files, pages and search results it can cost more than the ${formatUsd(grantedNano, 6)} USD that are available; add credit (INSUFFICIENT_BALANCE)`,
+      canRetry: false,
+    });
+  }
+
   /**
    * Takes the cost, writes the receipt, gives unused room back. Durable when it resolves.
    * `together` runs in the transaction of the settle, maybe twice: what it writes through `tx`
