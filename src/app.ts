@@ -11,6 +11,7 @@ import { identifyStage } from './api/identify.ts';
 import type { Route } from './api/route.ts';
 import { chatCompletionsRoute } from './api/routes/chat-completions/chat-completions.ts';
 import { modelRoutes } from './api/routes/models/models.ts';
+import { takePaymentTurn } from './api/routes/x402/x402.ts';
 import { buildServer } from './api/server.ts';
 import { standardHeaders } from './api/standard-headers.ts';
 import { AbuseGuard } from './app/abuse-guard.ts';
@@ -18,19 +19,19 @@ import { accountSubject } from './app/account.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
 import { type Extras, additionParts, extrasSubject, openExtras } from './app/extras.ts';
 import { type DownloadView, type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
-import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
+import { mediaSubject } from './app/media.ts';
 import { type Office, openOffice } from './app/office.ts';
 import { rpcSubject } from './app/rpc.ts';
 import { sharedLimits } from './app/shared-limits.ts';
 import type { Shared, Subject } from './app/subject.ts';
 import { Upkeep } from './app/upkeep.ts';
+import { type Wallets, openWallets, walletsSubject } from './app/wallets.ts';
 import { Catalog } from './catalog/catalog.ts';
 import type { Config } from './config/config.ts';
 import { Engines } from './engines/engines.ts';
 import { callerRate } from './flows/caller-limits.ts';
 import { Charge } from './flows/charge.ts';
-import type { ChatParts } from './flows/chat/chat.ts';
-import { planAdditions } from './flows/chat/plan-additions.ts';
+import { type ChatParts, planAdditions } from './flows/chat/chat.ts';
 import { Idempotency } from './idempotency/idempotency.ts';
 import type { Caller } from './identity/identity.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
@@ -40,6 +41,7 @@ import { type Log, reasonOf } from './kernel/log.ts';
 import { usdToNano } from './kernel/money.ts';
 import { Concurrency, LimitLog } from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
+import { videoConstraints } from './video/video.ts';
 import { type EngineDialect, engineDialect } from './wire/engine-request.ts';
 
 export const BASE_PATH = '/api/v1';
@@ -97,7 +99,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   const isAlone = office.store.dialect === 'sqlite';
   await office.ledger.start({ alone: isAlone });
   const extras = await openExtras(config, clock, log);
-  const core = buildCore(parts, office, extras);
+  const wallets = await openWallets({ ...parts, office, basePath: BASE_PATH });
+  const core = buildCore(parts, office, { extras, wallets });
   const subjects = subjectsOf(core);
   const upkeep = new Upkeep({
     config: core.shared.config,
@@ -144,6 +147,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   });
   const address = await server.listen({ host: config.listen.host, port: config.listen.port });
   const stopPruning = clock.every(MINUTE_MS, () => core.prune());
+  for (const subject of subjects) subject.start?.();
   const localReady = core.localEngines.start();
   return {
     office,
@@ -225,11 +229,16 @@ function lockFor(config: Config): ServerLock | undefined {
 /** The parts behind the routes. */
 type Core = ReturnType<typeof buildCore>;
 
-function buildCore(parts: AppParts, office: Office, extras: Extras) {
+function buildCore(
+  parts: AppParts,
+  office: Office,
+  { extras, wallets }: { readonly extras: Extras; readonly wallets: Wallets },
+) {
   const { clock, ids, log } = parts;
   let config = parts.config;
   const engines = new Engines({ clock, ids, log });
-  const catalog = new Catalog({ settings: config, clock, webSearch: extras.web.canSearch });
+  const webSearch = extras.web.canSearch;
+  const catalog = new Catalog({ settings: config, clock, webSearch, videoConstraints });
   const localEngines =
     parts.localEngines?.(() => refresh()) ??
     new LocalEngines({
@@ -261,7 +270,7 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
     clock,
     log,
     minimumCreditNano: () => minimumCredit,
-    walletRefusal: () => walletsNotConfigured(),
+    walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
   });
   const additions = additionParts(extras, clock, () => config);
   const chat: ChatParts = {
@@ -297,6 +306,7 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
     shared,
     guard,
     extras,
+    wallets,
     idempotency,
     catalog,
     engines,
@@ -304,15 +314,17 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
     limitLog,
     chat,
     identifyParts: {
-      callerOfBearer: (token: string) => office.identity.callerOf(token),
-      callerOfSignIn: async () => {
-        throw walletsNotConfigured();
+      callerOfBearer: (token: string) =>
+        wallets.isToken(token) ? wallets.callerOfToken(token) : office.identity.callerOf(token),
+      callerOfSignIn: wallets.callerOfSignIn,
+      callerOfPayment: async (header: string, exchange: Exchange) => {
+        // Each payment is a question to the chain, wherever it is sent.
+        await takePaymentTurn({ windows, clock }, exchange, config.payments.routesPerMinute.topUp);
+        return wallets.callerOfPayment(header, exchange);
       },
-      callerOfPayment: async () => {
-        throw walletsNotConfigured();
-      },
-      discovery: (exchange: Exchange) => keyOnlyDiscovery(exchange, config.publicUrl, BASE_PATH),
-      enter: (exchange: Exchange, caller: { accountId: string; kind: 'key' | 'wallet' }) => {
+      discovery: wallets.discovery,
+      enter: (exchange: Exchange, caller: Caller, route: Route) => {
+        wallets.entered(caller, exchange, route);
         const limit =
           caller.kind === 'wallet' ? config.limits.walletConcurrency : config.limits.keyConcurrency;
         const leave = concurrency.enter(caller.accountId, limit);
@@ -338,7 +350,7 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
 
 /** Every subject of the product; each brings its routes, its chores and its end. */
 function subjectsOf(core: Core): Subject[] {
-  return [
+  const subjects: Subject[] = [
     { routes: [chatCompletionsRoute(core.chat), ...modelRoutes(core.catalog)] },
     {
       routes: [],
@@ -347,8 +359,11 @@ function subjectsOf(core: Core): Subject[] {
     },
     extrasSubject(core.extras, core.chat),
     rpcSubject(core.shared, core.idempotency),
-    accountSubject(core.shared),
+    accountSubject(core.shared, core.wallets.payments),
+    mediaSubject(core.shared),
+    walletsSubject(core.shared, core.wallets, () => subjects.flatMap(({ routes }) => routes)),
   ];
+  return subjects;
 }
 
 function tooManyAtOnce(kind: 'key' | 'wallet', limit: number): Fault {

@@ -21,7 +21,11 @@ export interface Route {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
   /** Below the base path, with `:name` for parameters: `/chat/completions`. */
   readonly path: string;
+  /** The path stands at the origin, not below the base path. */
+  readonly root?: boolean;
   readonly auth: RouteAuth;
+  /** What it offers, in a few words: payment requirements and the x402 manifest say so. */
+  readonly about?: string;
   /** Missing for a route that reads no body. */
   readonly body?: RouteBody;
   /** The kind of work that the route sells; such a route is refused at start without a price. */

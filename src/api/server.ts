@@ -86,7 +86,7 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
 function register(server: FastifyInstance, parts: ServerParts, route: Route): void {
   server.route({
     method: route.method,
-    url: parts.options.basePath + route.path,
+    url: fullPath(parts, route),
     bodyLimit: route.body?.limitBytes ?? 1_024 * 1_024,
     onRequest: async (request: WithExchange, reply) => {
       const exchange = begin(parts, request, reply, route);
@@ -137,6 +137,10 @@ async function addStanding(parts: ServerParts, exchange: Exchange): Promise<void
   for (const [name, value] of Object.entries(headers)) {
     if (!exchange.has(name)) exchange.set(name, value);
   }
+}
+
+function fullPath(parts: ServerParts, route: Route): string {
+  return route.root === true ? route.path : parts.options.basePath + route.path;
 }
 
 function begin(
@@ -197,7 +201,8 @@ async function fail(parts: ServerParts, exchange: Exchange, error: unknown): Pro
     exchange.destroy();
     return;
   }
-  exchange.setAll(parts.headers.failed());
+  // A payment that is still under way (202) is no failure.
+  if (answer.status >= 400) exchange.setAll(parts.headers.failed());
   exchange.setAll(answer.headers);
   try {
     await addStanding(parts, exchange);
@@ -234,7 +239,7 @@ function fromFastify(error: unknown): unknown {
 function answerUnknownPaths(server: FastifyInstance, parts: ServerParts): void {
   const methodsByPath = new Map<string, Set<string>>();
   for (const route of parts.routes) {
-    const pattern = pathPattern(parts.options.basePath + route.path);
+    const pattern = pathPattern(fullPath(parts, route));
     const methods = methodsByPath.get(pattern) ?? new Set();
     methods.add(route.method);
     methodsByPath.set(pattern, methods);

@@ -1,5 +1,6 @@
 /** What an account sees of itself, wired: keys, limits, usage, billing. */
 import { apiKeyRoutes } from '../api/routes/api-keys/api-keys.ts';
+import { walletKeyRoutes } from '../api/routes/api-keys-web3/api-keys-web3.ts';
 import { rateLimitRoutes } from '../api/routes/api-keys-rate-limits/api-keys-rate-limits.ts';
 import { billingRoutes } from '../api/routes/billing/billing.ts';
 import { usageRoutes } from '../api/routes/usage/usage.ts';
@@ -7,9 +8,10 @@ import { callerRate } from '../flows/caller-limits.ts';
 import { ManageKeys } from '../flows/manage-keys.ts';
 import { UsageReports } from '../flows/usage-reports.ts';
 import { usdToNano } from '../kernel/money.ts';
+import type { Payments } from '../payments/payments.ts';
 import type { Shared, Subject } from './subject.ts';
 
-export function accountSubject(shared: Shared): Subject {
+export function accountSubject(shared: Shared, payments: Payments | undefined): Subject {
   const { office, catalog, clock } = shared;
   const { store, identity, ledger } = office;
   const limits = () => shared.config().limits;
@@ -21,6 +23,7 @@ export function accountSubject(shared: Shared): Subject {
   return {
     routes: [
       ...apiKeyRoutes({ keys, clock }),
+      ...walletKeyRoutes({ payments, identity, keys, clock }),
       ...rateLimitRoutes({
         ...shared,
         identity,

@@ -11,9 +11,8 @@ import {
   type MediaLoader,
   openDocuments,
 } from '../documents/documents.ts';
-import type { ChatParts } from '../flows/chat/chat.ts';
-import type { AdditionParts } from '../flows/chat/plan-additions.ts';
-import { type Clock, isoTime } from '../kernel/clock.ts';
+import type { AdditionParts, ChatParts } from '../flows/chat/chat.ts';
+import { type Clock, isoTime, MINUTE_MS } from '../kernel/clock.ts';
 import type { Log } from '../kernel/log.ts';
 import { usdToNano } from '../kernel/money.ts';
 import { createGuard, type Guard } from '../net/guard.ts';
@@ -50,6 +49,11 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
     ...(config.search === undefined ? {} : { search: config.search }),
   });
   const media = createMediaLoader({ guard, ...config.content });
+  // Every process reads its own folder: this is no chore that one does for all.
+  const stopReading =
+    config.personas.folder === undefined
+      ? undefined
+      : clock.every(MINUTE_MS, () => void personas.reload());
   return {
     guard,
     documents,
@@ -57,6 +61,7 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
     web,
     personas,
     close: async () => {
+      stopReading?.();
       await Promise.all([web.close(), documents.close()]);
     },
   };
@@ -67,7 +72,6 @@ export function extrasSubject(extras: Extras, chat: ChatParts): Subject {
   const { tokenizer } = extras.documents;
   return {
     routes: [embeddingsRoute({ ...chat, tokenizer }), ...characterRoutes(extras.personas)],
-    everyMinute: () => extras.personas.reload(),
     close: () => extras.close(),
   };
 }

@@ -33,6 +33,8 @@ export interface Shared {
 
 export interface Subject {
   readonly routes: readonly Route[];
+  /** Called once the server listens. */
+  readonly start?: () => void;
   /** Chores of this process, once a minute; a failure is logged and tried again. */
   readonly everyMinute?: () => Promise<unknown>;
   /** Chores on the database, once a minute in one of all processes that share it. */

@@ -150,9 +150,7 @@ class Fleet {
       this.#listening.resolve(message.address);
       log.info({ worker: worker.process.pid }, 'Worker listens');
     });
-    worker.on('exit', (code, signal) =>
-      this.#ended(slot, worker, signal === null ? `${code}` : signal),
-    );
+    worker.on('exit', (code, signal) => this.#ended(slot, worker, signal || `code ${code}`));
   }
 
   #ended(slot: Slot, worker: Worker, how: string): void {

@@ -11,7 +11,7 @@ import {
   MAX_INPUTS,
 } from '../wire/embeddings-request.ts';
 import { type EngineEmbeddings, readEmbeddings } from '../wire/embeddings-response.ts';
-import type { EmbedRun } from './embed.ts';
+import type { EmbedRun } from './embed-run.ts';
 
 /** Batches that run at once: more keep engines busy that a single batch does not fill. */
 const PARALLEL_BATCHES = 4;

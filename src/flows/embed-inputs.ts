@@ -6,7 +6,7 @@
 import { Fault } from '../kernel/faults.ts';
 import { tokensAtMost } from '../kernel/token-count.ts';
 import { type EmbeddingInput, MAX_INPUT_TOKENS } from '../wire/embeddings-request.ts';
-import type { EmbedRun } from './embed.ts';
+import type { EmbedRun } from './embed-run.ts';
 
 /** Texts of one counting job, in characters: a job of this size takes a fraction of a second. */
 const MAX_JOB_CHARS = 2_000_000;

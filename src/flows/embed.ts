@@ -3,23 +3,13 @@
  * put the vectors together in order, settle, and only then answer. The body is written in slices,
  * so that thousands of vectors do not hold up other requests.
  */
-import {
-  type Catalog,
-  type CatalogModel,
-  type DeprecationNotice,
-  type Price,
-  boundFor,
-  chargeFor,
-} from '../catalog/catalog.ts';
-import type { Tokenizer } from '../documents/documents.ts';
-import type { EngineFailure, Engines } from '../engines/engines.ts';
-import type { Caller } from '../identity/identity.ts';
+import { boundFor, chargeFor } from '../catalog/catalog.ts';
+import type { EngineFailure } from '../engines/engines.ts';
 import type { Clock } from '../kernel/clock.ts';
-import { type Log, reasonOf } from '../kernel/log.ts';
-import { type Nano, formatUsd, toUsdNumber } from '../kernel/money.ts';
+import { reasonOf } from '../kernel/log.ts';
+import { formatUsd, toUsdNumber } from '../kernel/money.ts';
 import { tokensAbout, tokensAtMost, tokensBehindIds } from '../kernel/token-count.ts';
 import { NO_TOKENS, type Settlement } from '../ledger/ledger.ts';
-import type { Queryable } from '../store/store.ts';
 import { type EmbeddingsRequest, refuseDimensions } from '../wire/embeddings-request.ts';
 import {
   type EngineEmbeddings,
@@ -28,56 +18,13 @@ import {
   type VectorFormat,
   vectorPieces,
 } from '../wire/embeddings-response.ts';
-import type { Admission, Charge, RateRule } from './charge.ts';
 import { type EmbeddedBatch, runBatches } from './embed-batches.ts';
 import { fitInputs } from './embed-inputs.ts';
+import type { EmbedAnswer, EmbedCall, EmbedParts, EmbedRun } from './embed-run.ts';
 import { engineFault } from './engine-refusal.ts';
 import { requireSold } from './sold-model.ts';
 
-export interface EmbedParts {
-  readonly catalog: Catalog;
-  readonly engines: Engines;
-  readonly charge: Charge;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly tokenizer: Tokenizer;
-  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
-}
-
-export interface EmbedCall {
-  readonly requestId: string;
-  readonly caller: Caller;
-  readonly request: EmbeddingsRequest;
-  readonly signal: AbortSignal;
-  /** What is known before the answer, for the headers of a refusal as well. */
-  readonly resolved: (model: CatalogModel, deprecation: DeprecationNotice | undefined) => void;
-  readonly admitted: (admission: Admission, rate: RateRule) => void;
-  /** Set when the answer is kept for retries, in the transaction of its charge. */
-  readonly keep: ((tx: Queryable, answer: EmbedAnswer) => Promise<void>) | undefined;
-}
-
-/** One admitted request on its way. */
-export interface EmbedRun {
-  readonly parts: EmbedParts;
-  readonly call: EmbedCall;
-  readonly model: CatalogModel;
-  readonly price: Price;
-  readonly rate: RateRule;
-  readonly deprecation: DeprecationNotice | undefined;
-  readonly admission: Admission;
-  /** The most tokens that the hold covers. */
-  readonly tokensBound: number;
-}
-
-export interface EmbedAnswer extends Omit<EmbedRun, 'parts' | 'call'> {
-  readonly replica: string | undefined;
-  readonly attempts: number;
-  readonly remainingNano: Nano;
-  /** In pieces. */
-  readonly body: readonly Buffer[];
-  readonly promptTokens: number;
-  readonly costUsd: string;
-}
+export type { EmbedAnswer, EmbedCall, EmbedParts } from './embed-run.ts';
 
 /** Time that writing a body may take at a stretch. */
 const SLICE_MS = 5;

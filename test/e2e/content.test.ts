@@ -108,7 +108,10 @@ describe('files', () => {
   const FILES: Readonly<Record<string, { bytes: Uint8Array; found: RegExp }>> = {
     'a.pdf': { bytes: pdfFile([pdfText('The ferry leaves at nine')]), found: /leaves at nine/ },
     'a.docx': { bytes: docxFile(docxParagraph('Quarterly whales')), found: /Quarterly whales/ },
-    'a.pptx': { bytes: pptxFile([{ shapes: pptxShape('Slide of gulls') }]), found: /Slide of gulls/ },
+    'a.pptx': {
+      bytes: pptxFile([{ shapes: pptxShape('Slide of gulls') }]),
+      found: /Slide of gulls/,
+    },
     'a.xlsx': { bytes: xlsxFile({ Tides: SHEET }, ['<t>noon</t>']), found: /noon.*42/s },
     'a.epub': { bytes: epubFile('Sea', ['<p>Call me</p>']), found: /Call me/ },
     'a.csv': { bytes: Buffer.from('port,depth\nOslo,12\n'), found: /Oslo,12/ },
@@ -169,10 +172,7 @@ describe('files', () => {
       ),
       (error) => error instanceof OpenAI.APIError && error.status === 402,
     );
-    assert.equal(
-      (await farebox.app.office.ledger.balances(accountId)).usdNano,
-      110_000_000n,
-    );
+    assert.equal((await farebox.app.office.ledger.balances(accountId)).usdNano, 110_000_000n);
     assert.equal((await farebox.app.office.ledger.audit()).openHolds, 0);
   });
 });
@@ -235,7 +235,11 @@ describe('media', () => {
       ['eyes', [image('data:image/png;base64,aGVsbG8=')], /must be PNG/],
       ['eyes', Array.from({ length: 11 }, () => image(inline)), /At most 10 parts/],
       ['text', Array.from({ length: 6 }, () => file('a', Buffer.from('a'))), /At most 5 parts/],
-      ['eyes', [{ type: 'input_audio', input_audio: { data: 'aGk=', format: 'wav' } }], /is not wav/],
+      [
+        'eyes',
+        [{ type: 'input_audio', input_audio: { data: 'aGk=', format: 'wav' } }],
+        /is not wav/,
+      ],
     ];
     for (const [model, content, message] of refused) {
       await assert.rejects(ask(model, content), (error) => {
@@ -315,7 +319,10 @@ describe('bombs', () => {
     'a document that unpacks to 200 MB': () =>
       file('a.docx', docxFile('', { name: 'word/document.xml', deflated: spaces })),
     'an archive in an archive': () =>
-      file('a.zip', zipFile([{ name: 'b.zip', content: zipFile([{ name: 'c', deflated: spaces }]) }])),
+      file(
+        'a.zip',
+        zipFile([{ name: 'b.zip', content: zipFile([{ name: 'c', deflated: spaces }]) }]),
+      ),
     'a PDF page of 200 MB': () =>
       file('a.pdf', pdfFile([deflateSync(Buffer.alloc(200_000_000, 'q\n'), FAST)])),
     'a page of 100,000 open elements': () =>

@@ -13,8 +13,7 @@ import { encode } from 'gpt-tokenizer/encoding/cl100k_base';
 import OpenAI from 'openai';
 import { TestUpstream } from '../../src/engines/test-upstream.ts';
 import { receiptOf } from '../../src/ledger/ledger.ts';
-import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { modelIsThere } from './openai-sdk.test.ts';
+import { type TestApp, modelIsThere, startTestApp } from '../app/test-app.ts';
 
 const DEMO = 'farebox-demo-embedding';
 
@@ -109,7 +108,8 @@ describe('clients on the embedded demo model', () => {
     const floats = new Float32Array(new Uint8Array(Buffer.from(text, 'base64')).buffer);
     const given = float.data[0]?.embedding ?? [];
     assert.equal(floats.length, given.length);
-    for (const [at, value] of given.entries()) assert.ok(Math.abs(value - (floats[at] ?? 9)) < 1e-6);
+    for (const [at, value] of given.entries())
+      assert.ok(Math.abs(value - (floats[at] ?? 9)) < 1e-6);
     const cut = await client.embeddings.create({ model: DEMO, input, dimensions: 8 });
     assert.equal(cut.data[0]?.embedding.length, 8);
     assert.ok(Math.abs(length(cut.data[0]?.embedding ?? []) - 1) < 1e-5);

@@ -217,11 +217,12 @@ describe('web search auto', () => {
   });
 
   test('the model searches, the caller sees one answer, one settle bills every call', async () => {
-    upstream.script.push(
-      wants('tide table', 'Let me look.'),
-      wants('harbour'),
-      { kind: 'answer', content: 'At noon', promptTokens: 700, completionTokens: 7 },
-    );
+    upstream.script.push(wants('tide table', 'Let me look.'), wants('harbour'), {
+      kind: 'answer',
+      content: 'At noon',
+      promptTokens: 700,
+      completionTokens: 7,
+    });
     const answer = await ask({ enable_web_search: 'auto', enable_web_citations: true });
     assert.deepEqual(web.queries, ['tide table', 'harbour']);
     const message = answer.completion.choices[0]?.message;

@@ -3,12 +3,41 @@
  * scraped pages, the text of files, media as data. In two steps around the hold: a plan that costs
  * nothing and names the bounds, and the work, which runs only for callers whose money is set aside.
  */
+import type { Documents, MediaLoader } from '../../documents/documents.ts';
+import type { Clock } from '../../kernel/clock.ts';
+import type { Personas } from '../../personas/personas.ts';
+import type { Web } from '../../web/web.ts';
 import type { ChatMessage } from '../../wire/chat-schema.ts';
 import type { JsonObject } from '../../wire/json-scan.ts';
 import type { SearchDocument } from '../../wire/search-documents.ts';
 import type { WebSearchCitation } from '../../wire/svc-parameters.ts';
 import type { AutoSearch } from './auto-search.ts';
-import type { ExtraUse } from './extra-uses.ts';
+import type { ExtraPrices, ExtraUse } from './extra-uses.ts';
+
+/** What plans are made and carried out with. */
+export interface AdditionParts {
+  readonly personas: Pick<Personas, 'get'>;
+  readonly web: Web;
+  readonly documents: Pick<Documents, 'extract'>;
+  readonly media: MediaLoader;
+  readonly clock: Clock;
+  readonly prices: () => ExtraPrices;
+  /** Most characters of one file that the model sees. */
+  readonly maxFileChars: number;
+  /** Whether an engine fetches remote images and videos itself. */
+  readonly fetchesMedia: (engineId: string) => boolean;
+  readonly socialSearch: () => {
+    readonly maxResults: number;
+    readonly membersFor: (engineId: string) => JsonObject;
+  };
+}
+
+/** What a request asks the web for. At most one of the two is not empty. */
+export interface WebWish {
+  readonly urls: readonly string[];
+  /** Empty for no search before the answer. */
+  readonly query: string;
+}
 
 export interface AdditionsPlan {
   /** Put before the caller's own, in order. */

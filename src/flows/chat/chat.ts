@@ -20,6 +20,8 @@ import { TOOL_OFFER_TOKENS, TURN_TOKENS } from './round.ts';
 import { streamAnswer } from './streamed-answer.ts';
 import { wholeAnswer } from './whole-answer.ts';
 
+export type { AdditionParts } from './chat-additions.ts';
+export { planAdditions } from './plan-additions.ts';
 export type { ChatCall, ChatHead, ChatParts, ChatReceiver } from './chat-run.ts';
 
 export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {

@@ -4,44 +4,17 @@
  * does no I/O.
  */
 import type { CatalogModel } from '../../catalog/catalog.ts';
-import type { Documents, MediaLoader } from '../../documents/documents.ts';
-import { type Clock, isoTime } from '../../kernel/clock.ts';
+import { isoTime } from '../../kernel/clock.ts';
 import { Fault } from '../../kernel/faults.ts';
 import { FENCE_RULE } from '../../kernel/fence.ts';
-import type { Personas } from '../../personas/personas.ts';
 import type { Web } from '../../web/web.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
-import type { JsonObject } from '../../wire/json-scan.ts';
 import { AutoSearch } from './auto-search.ts';
-import type { AdditionsPlan, SocialSearch } from './chat-additions.ts';
+import type { AdditionParts, AdditionsPlan, SocialSearch, WebWish } from './chat-additions.ts';
 import type { ChatCall } from './chat-run.ts';
 import type { ExtraPrices, ExtraUse } from './extra-uses.ts';
 import { userText } from './message-content.ts';
 import { prepareAdditions } from './prepare-additions.ts';
-
-export interface AdditionParts {
-  readonly personas: Pick<Personas, 'get'>;
-  readonly web: Web;
-  readonly documents: Pick<Documents, 'extract'>;
-  readonly media: MediaLoader;
-  readonly clock: Clock;
-  readonly prices: () => ExtraPrices;
-  /** Most characters of one file that the model sees. */
-  readonly maxFileChars: number;
-  /** Whether an engine fetches remote images and videos itself. */
-  readonly fetchesMedia: (engineId: string) => boolean;
-  readonly socialSearch: () => {
-    readonly maxResults: number;
-    readonly membersFor: (engineId: string) => JsonObject;
-  };
-}
-
-/** What a request asks the web for. At most one of the two is not empty. */
-export interface WebWish {
-  readonly urls: readonly string[];
-  /** Empty for no search before the answer. */
-  readonly query: string;
-}
 
 /** Fence, name and note around the text of a file. */
 const FILE_FRAME_BYTES = 2_048;

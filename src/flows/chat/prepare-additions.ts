@@ -5,11 +5,10 @@
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import { isoTime } from '../../kernel/clock.ts';
 import { citationsOf, documentsOf, pagesPrompt, searchPrompt } from '../../web/web.ts';
-import type { PreparedAdditions } from './chat-additions.ts';
+import type { AdditionParts, PreparedAdditions, WebWish } from './chat-additions.ts';
 import type { ChatCall } from './chat-run.ts';
 import type { ExtraPrices } from './extra-uses.ts';
 import { type LoadedContent, loadContent, withContext } from './message-content.ts';
-import type { AdditionParts, WebWish } from './plan-additions.ts';
 
 export interface PrepareInputs {
   readonly parts: AdditionParts;

@@ -19,6 +19,7 @@ export function chatCompletionsRoute(parts: ChatParts): Route {
     method: 'POST',
     path: '/chat/completions',
     auth: 'key-or-wallet',
+    about: 'Chat completions',
     body: JSON_BODY,
     sells: 'chat',
     handle: async (exchange) => {
