@@ -107,7 +107,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     config: core.shared.config,
     office,
     limitLog: core.limitLog,
-    chores: [core.pruneWindows, ...subjects.flatMap((subject) => subject.everyMinute ?? [])],
+    chores: subjects.flatMap((subject) => subject.everyMinute ?? []),
+    sharedChores: [core.pruneWindows, ...subjects.flatMap((subject) => subject.onceAMinute ?? [])],
     clock,
     ids,
     log,
@@ -354,7 +355,7 @@ function subjectsOf(core: Core): Subject[] {
     { routes: [chatCompletionsRoute(core.chat), ...modelRoutes(core.catalog)] },
     {
       routes: [],
-      everyMinute: () => core.idempotency.prune(),
+      onceAMinute: () => core.idempotency.prune(),
       close: () => core.idempotency.close(),
     },
     extrasSubject(core.extras, core.chat),
