@@ -12,7 +12,11 @@ export interface Target {
   readonly name: string;
   readonly url: string;
   readonly pid: number;
+  /** Further processes of the same target, for its CPU. */
+  readonly pids?: readonly number[];
   readonly headers?: Readonly<Record<string, string>>;
+  /** API keys that take turns, one a connection. */
+  readonly keys?: readonly string[];
 }
 
 export interface Figures {
@@ -71,6 +75,10 @@ export function cpuOf(pid: number): number {
   }
 }
 
+function cpuOfAll(target: Target): number {
+  return [target.pid, ...(target.pids ?? [])].reduce((sum, pid) => sum + cpuOf(pid), 0);
+}
+
 export interface Load {
   readonly path: string;
   readonly body: Buffer;
@@ -87,18 +95,19 @@ export async function runWindow(target: Target, load: Load): Promise<Figures> {
   });
   const latencies: number[] = [];
   const until = performance.now() + load.windowMs;
-  const cpuBefore = cpuOf(target.pid);
+  const cpuBefore = cpuOfAll(target);
   const begun = performance.now();
-  const worker = async (): Promise<void> => {
+  const worker = async (at: number): Promise<void> => {
+    const key = target.keys?.[at % target.keys.length];
     while (performance.now() < until) {
       const from = performance.now();
-      await requestOnce(pool, target, load);
+      await requestOnce(pool, target, load, key);
       latencies.push(performance.now() - from);
     }
   };
-  await Promise.all(Array.from({ length: load.connections }, worker));
+  await Promise.all(Array.from({ length: load.connections }, (_, at) => worker(at)));
   const seconds = (performance.now() - begun) / 1000;
-  const cpu = cpuOf(target.pid) - cpuBefore;
+  const cpu = cpuOfAll(target) - cpuBefore;
   await pool.destroy();
   latencies.sort((a, b) => a - b);
   return {
@@ -109,7 +118,12 @@ export async function runWindow(target: Target, load: Load): Promise<Figures> {
   };
 }
 
-function requestOnce(pool: Pool, target: Target, load: Load): Promise<void> {
+function requestOnce(
+  pool: Pool,
+  target: Target,
+  load: Load,
+  key: string | undefined,
+): Promise<void> {
   return new Promise((resolve, reject) => {
     let status = 0;
     let text = '';
@@ -117,7 +131,12 @@ function requestOnce(pool: Pool, target: Target, load: Load): Promise<void> {
       {
         path: new URL(target.url).pathname.replace(/\/$/, '') + load.path,
         method: 'POST',
-        headers: { 'content-type': 'application/json', ...load.headers, ...target.headers },
+        headers: {
+          'content-type': 'application/json',
+          ...load.headers,
+          ...target.headers,
+          ...(key === undefined ? {} : { authorization: `Bearer ${key}` }),
+        },
         body: load.body,
       },
       {

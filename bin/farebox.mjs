@@ -5,9 +5,9 @@
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import module, { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const source = join(root, 'src', 'main.ts');
@@ -47,17 +47,17 @@ if (runtime === undefined && !isNewEnough) {
   process.exit(1);
 }
 
+// Where it cannot be written, Node goes on without it.
+const compileCache =
+  process.env.NODE_COMPILE_CACHE ?? join(root, 'node_modules', '.cache', 'farebox');
+
 if (runtime === undefined || runtime === process.execPath) {
-  process.env.NODE_COMPILE_CACHE ??= join(root, 'node_modules', '.cache', 'farebox');
-  await import(new URL(`file://${entry}`).href);
+  module.enableCompileCache?.(compileCache);
+  await import(pathToFileURL(entry).href);
 } else {
   const child = spawn(runtime, [entry, ...process.argv.slice(2)], {
     stdio: 'inherit',
-    env: {
-      ...process.env,
-      NODE_COMPILE_CACHE:
-        process.env.NODE_COMPILE_CACHE ?? join(root, 'node_modules', '.cache', 'farebox'),
-    },
+    env: { ...process.env, NODE_COMPILE_CACHE: compileCache },
   });
   // The child decides how to end; the signals that ask for it are passed on.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'])

@@ -1,8 +1,8 @@
-/** Writes the reference pages that are made from code. Run it after changing a schema. */
+/** Writes the reference pages that are made from code. Run it after changing what they describe. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { PAGES } from './reference/pages.ts';
 
-import { referencePage } from '../src/config/reference.ts';
-
-const page = join(import.meta.dirname, '..', 'docs', 'reference', 'config.md');
-await writeFile(page, referencePage());
+for (const [path, page] of Object.entries(PAGES)) {
+  await writeFile(join(import.meta.dirname, '..', path), page());
+}

@@ -17,7 +17,9 @@ import { standardHeaders } from './api/standard-headers.ts';
 import { AbuseGuard } from './app/abuse-guard.ts';
 import { accountSubject } from './app/account.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
+import { type Extras, additionParts, extrasSubject, openExtras } from './app/extras.ts';
 import { type DownloadView, type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
+import { mediaSubject } from './app/media.ts';
 import { type Office, openOffice } from './app/office.ts';
 import { rpcSubject } from './app/rpc.ts';
 import { sharedLimits } from './app/shared-limits.ts';
@@ -29,9 +31,9 @@ import type { Config } from './config/config.ts';
 import { Engines } from './engines/engines.ts';
 import { callerRate } from './flows/caller-limits.ts';
 import { Charge } from './flows/charge.ts';
-import { type ChatParts, NO_ADDITIONS } from './flows/chat/chat.ts';
-import type { Caller } from './identity/identity.ts';
+import { type ChatParts, planAdditions } from './flows/chat/chat.ts';
 import { Idempotency } from './idempotency/idempotency.ts';
+import type { Caller } from './identity/identity.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from './kernel/clock.ts';
 import { Fault } from './kernel/faults.ts';
 import type { Ids } from './kernel/ids.ts';
@@ -39,6 +41,7 @@ import { type Log, reasonOf } from './kernel/log.ts';
 import { usdToNano } from './kernel/money.ts';
 import { Concurrency, LimitLog } from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
+import { videoConstraints } from './video/video.ts';
 import { type EngineDialect, engineDialect } from './wire/engine-request.ts';
 
 export const BASE_PATH = '/api/v1';
@@ -95,8 +98,9 @@ export async function startApp(parts: AppParts): Promise<App> {
   const office = await openOffice(parts);
   const isAlone = office.store.dialect === 'sqlite';
   await office.ledger.start({ alone: isAlone });
+  const extras = await openExtras(config, clock, log);
   const wallets = await openWallets({ ...parts, office, basePath: BASE_PATH });
-  const core = buildCore(parts, office, wallets);
+  const core = buildCore(parts, office, { extras, wallets });
   const subjects = subjectsOf(core);
   const upkeep = new Upkeep({
     config: core.shared.config,
@@ -109,6 +113,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   });
   await upkeep.start();
   const traffic = new Traffic();
+  const standing = async (_exchange: Exchange, caller: Caller) =>
+    standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name);
   const server = await buildServer({
     options: {
       basePath: BASE_PATH,
@@ -128,9 +134,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     }),
     routes: subjects.flatMap((subject) => subject.routes),
     guard: (exchange, route) => core.guard.refuse(exchange, route),
-    once: idempotentStage(core.idempotency, log),
-    standing: async (_exchange, caller) =>
-      standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name),
+    once: idempotentStage({ idempotency: core.idempotency, log, standing }),
+    standing,
     identify: identifyStage(core.identifyParts),
     refusal: () => traffic.refusal(),
     started: () => traffic.enter(),
@@ -223,11 +228,16 @@ function lockFor(config: Config): ServerLock | undefined {
 /** The parts behind the routes. */
 type Core = ReturnType<typeof buildCore>;
 
-function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
+function buildCore(
+  parts: AppParts,
+  office: Office,
+  { extras, wallets }: { readonly extras: Extras; readonly wallets: Wallets },
+) {
   const { clock, ids, log } = parts;
   let config = parts.config;
   const engines = new Engines({ clock, ids, log });
-  const catalog = new Catalog({ settings: config, clock });
+  const webSearch = extras.web.canSearch;
+  const catalog = new Catalog({ settings: config, clock, webSearch, videoConstraints });
   const localEngines =
     parts.localEngines?.(() => refresh()) ??
     new LocalEngines({
@@ -261,6 +271,7 @@ function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
     minimumCreditNano: () => minimumCredit,
     walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
   });
+  const additions = additionParts(extras, clock, () => config);
   const chat: ChatParts = {
     catalog,
     engines,
@@ -272,7 +283,8 @@ function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
     systemPrompt: () => config.service.systemPrompt ?? '',
     rateOf: (caller, model) => callerRate(config.limits, caller, model),
     dialectOf: (id) => dialects.get(id) ?? engineDialect(''),
-    additionsFor: async () => NO_ADDITIONS,
+    canSearch: extras.web.canSearch,
+    planAdditions: (call, model) => planAdditions(additions, call, model),
   };
   const concurrency = new Concurrency();
   const shared: Shared = {
@@ -283,6 +295,7 @@ function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
     charge,
     windows,
     limitLog,
+    guard: extras.guard,
     clock,
     ids,
     log,
@@ -291,6 +304,7 @@ function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
   return {
     shared,
     guard,
+    extras,
     wallets,
     idempotency,
     catalog,
@@ -328,6 +342,7 @@ function buildCore(parts: AppParts, office: Office, wallets: Wallets) {
       config = next;
       catalog.configure(next);
       refresh();
+      void extras.personas.reload();
     },
   };
 }
@@ -341,8 +356,10 @@ function subjectsOf(core: Core): Subject[] {
       everyMinute: () => core.idempotency.prune(),
       close: () => core.idempotency.close(),
     },
+    extrasSubject(core.extras, core.chat),
     rpcSubject(core.shared, core.idempotency),
     accountSubject(core.shared, core.wallets.payments),
+    mediaSubject(core.shared),
     walletsSubject(core.shared, core.wallets, () => subjects.flatMap(({ routes }) => routes)),
   ];
   return subjects;

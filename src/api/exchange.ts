@@ -13,7 +13,7 @@ import { assert } from '../kernel/assert.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { Queryable } from '../store/store.ts';
-import type { AnswerKeeper } from './idempotent.ts';
+import type { AnswerKeeper } from './answer-keeper.ts';
 
 const gzipAsync = promisify(gzip);
 const brotliAsync = promisify(brotliCompress);

@@ -11,76 +11,31 @@
 import { createHash } from 'node:crypto';
 import {
   type Idempotency,
-  type IdempotencyToken,
-  MAX_STORED_BYTES,
   type StoredAnswer,
   parseIdempotencyKey,
 } from '../idempotency/idempotency.ts';
+import type { Caller } from '../identity/identity.ts';
 import { MINUTE_MS } from '../kernel/clock.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
-import type { Queryable } from '../store/store.ts';
+import { AnswerKeeper } from './answer-keeper.ts';
 import type { Exchange } from './exchange.ts';
 import type { Route } from './route.ts';
 
 /** A duplicate waits for a running request as long as an engine may take. */
 const MAX_WAIT_MS = 10 * MINUTE_MS;
 
-/** Headers of one answer that are not true of its replay. */
-const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
-
-/** Where an answer is kept for the retries of its request. */
-export class AnswerKeeper {
-  readonly #idempotency: Idempotency;
-  readonly #token: IdempotencyToken;
-  readonly #requestId: string;
-  readonly #notOurs: ReadonlySet<string>;
-  #kept = false;
-
-  constructor(
-    idempotency: Idempotency,
-    token: IdempotencyToken,
-    /** Headers that the answer had before the handler ran: those of this request alone. */
-    options: { readonly requestId: string; readonly earlierHeaders: readonly string[] },
-  ) {
-    this.#idempotency = idempotency;
-    this.#token = token;
-    this.#requestId = options.requestId;
-    this.#notOurs = new Set(options.earlierHeaders);
-  }
-
-  /** Answers above this are not kept; a stream stops being copied there. */
-  readonly maxBytes = MAX_STORED_BYTES;
-
-  get kept(): boolean {
-    return this.#kept;
-  }
-
-  /** Keeps a successful answer; in the transaction of its charge when one is given. */
-  async keep(
-    status: number,
-    headers: Iterable<readonly [string, string]>,
-    body: Buffer,
-    tx?: Queryable,
-  ): Promise<void> {
-    if (tx === undefined && this.#kept) return;
-    const stored: Record<string, string> = { 'x-request-id': this.#requestId };
-    for (const [name, value] of headers) {
-      if (!this.#notOurs.has(name) && !VOLATILE.test(name)) stored[name] = value;
-    }
-    await this.#idempotency.complete(this.#token, { status, headers: stored, body }, tx);
-    this.#kept = true;
-  }
-
-  /** Gives the key back: the next request with it runs. */
-  abandon(): Promise<void> {
-    return this.#idempotency.abandon(this.#token);
-  }
-}
-
 /** Runs a request of a route under its idempotency key, when it has one. */
 export type RunOnce = (exchange: Exchange, route: Route, run: () => Promise<void>) => Promise<void>;
 
-export function idempotentStage(idempotency: Idempotency, log: Log): RunOnce {
+export interface IdempotentParts {
+  readonly idempotency: Idempotency;
+  readonly log: Log;
+  /** Balance headers of a known caller: a replay shows the balance of now. */
+  readonly standing: (exchange: Exchange, caller: Caller) => Promise<Record<string, string>>;
+}
+
+export function idempotentStage(parts: IdempotentParts): RunOnce {
+  const { idempotency, log } = parts;
   return async (exchange, route, run) => {
     const isPriced = route.sells !== undefined && route.method === 'POST';
     if (!isPriced || route.ownIdempotency === true) return run();
@@ -93,7 +48,7 @@ export function idempotentStage(idempotency: Idempotency, log: Log): RunOnce {
       signal: exchange.signal,
       maxWaitMs: MAX_WAIT_MS,
     });
-    if (state.state === 'replay') return replay(exchange, state.answer);
+    if (state.state === 'replay') return replay(parts, exchange, state.answer);
     const keeper = new AnswerKeeper(idempotency, state.token, {
       requestId: exchange.requestId,
       earlierHeaders: exchange.headerNames(),
@@ -117,9 +72,14 @@ async function giveBack(keeper: AnswerKeeper, exchange: Exchange, log: Log): Pro
   }
 }
 
-async function replay(exchange: Exchange, answer: StoredAnswer): Promise<void> {
+async function replay(
+  parts: IdempotentParts,
+  exchange: Exchange,
+  answer: StoredAnswer,
+): Promise<void> {
   const { 'content-type': contentType = 'application/json', ...headers } = answer.headers;
   exchange.setAll(headers);
+  exchange.setAll(await parts.standing(exchange, exchange.caller));
   exchange.set('idempotent-replayed', 'true');
   if (!contentType.startsWith('text/event-stream')) {
     return exchange.bytes(answer.status, contentType, answer.body);

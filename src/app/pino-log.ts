@@ -11,7 +11,7 @@ export interface PinoLogOptions {
   readonly write: (text: string) => void;
 }
 
-const REDACTED = ['apiKey', 'secret', 'authorization', 'password', '*.apiKey', '*.secret'];
+const HIDDEN = new Set(['apiKey', 'secret', 'authorization', 'password']);
 
 export function pinoLog(options: PinoLogOptions): Log {
   const stream: DestinationStream = {
@@ -22,7 +22,6 @@ export function pinoLog(options: PinoLogOptions): Log {
       {
         level: options.level,
         base: null,
-        redact: { paths: REDACTED, censor: '[hidden]' },
         timestamp: pino.stdTimeFunctions.isoTime,
         formatters: { level: (level) => ({ level }) },
       },
@@ -33,12 +32,31 @@ export function pinoLog(options: PinoLogOptions): Log {
 
 function wrap(logger: Logger): Log {
   return {
-    debug: (fields, message) => logger.debug(fields, message),
-    info: (fields, message) => logger.info(fields, message),
-    warn: (fields, message) => logger.warn(fields, message),
-    error: (fields, message) => logger.error(fields, message),
-    child: (fields: LogFields) => wrap(logger.child(fields)),
+    debug: (fields, message) => logger.debug(censored(fields), message),
+    info: (fields, message) => logger.info(censored(fields), message),
+    warn: (fields, message) => logger.warn(censored(fields), message),
+    error: (fields, message) => logger.error(censored(fields), message),
+    child: (fields: LogFields) => wrap(logger.child(censored(fields))),
   };
+}
+
+/**
+ * The fields without what must not be read, at the top and one level below. pino's own redaction
+ * copies every line; this one copies only a line that has something to hide.
+ */
+function censored(fields: LogFields, depth = 0): LogFields {
+  let shown = fields;
+  for (const name in fields) {
+    const value = fields[name];
+    const kept = HIDDEN.has(name) ? '[hidden]' : depth === 0 ? censoredInside(value) : value;
+    if (kept !== value) shown = { ...shown, [name]: kept };
+  }
+  return shown;
+}
+
+function censoredInside(value: unknown): unknown {
+  const isPlain = typeof value === 'object' && value !== null && !Array.isArray(value);
+  return isPlain ? censored(value as LogFields, 1) : value; // any object has named fields
 }
 
 /** `12:00:01 info  Request POST /chat/completions 200 …` */

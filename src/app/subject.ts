@@ -11,6 +11,7 @@ import type { Clock } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import type { Log } from '../kernel/log.ts';
 import type { LimitLog, Windows } from '../limits/limits.ts';
+import type { Guard } from '../net/guard.ts';
 import type { Office } from './office.ts';
 
 /** What every subject is built from. */
@@ -23,6 +24,8 @@ export interface Shared {
   readonly charge: Charge;
   readonly windows: Windows;
   readonly limitLog: LimitLog;
+  /** The only way to fetch what a caller names by URL. */
+  readonly guard: Guard;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -30,7 +33,7 @@ export interface Shared {
 
 export interface Subject {
   readonly routes: readonly Route[];
-  /** Called when the server listens. */
+  /** Called once the server listens. */
   readonly start?: () => void;
   /**
    * Chores of the background, once a minute in one of all processes that share the database; a

@@ -19,7 +19,13 @@ import {
   mergeDiscovered,
 } from './model.ts';
 import { ModelIndex } from './model-index.ts';
-import { isOnList, listBody, type ListType, modelItem } from './model-list.ts';
+import {
+  isOnList,
+  listBody,
+  type ListType,
+  modelItem,
+  type VideoConstraints,
+} from './model-list.ts';
 import { resolutionFault, type Resolution, type ResolvedModel, resolveName } from './resolution.ts';
 import { assignTraits } from './traits.ts';
 
@@ -31,6 +37,7 @@ export { LIST_TYPES, type ListType } from './model-list.ts';
 export {
   boundFor,
   chargeFor,
+  chargeForCalls,
   compilePrice,
   outputTokensAffordable,
   type Price,
@@ -51,6 +58,8 @@ export interface CatalogOptions {
   readonly clock: Clock;
   /** Web search is configured, so every text model is shown as able to use it. Default false. */
   readonly webSearch?: boolean;
+  /** What a video model allows, for the list. */
+  readonly videoConstraints?: VideoConstraints;
 }
 
 interface Snapshot {
@@ -66,6 +75,7 @@ interface Snapshot {
 export class Catalog {
   readonly #clock: Clock;
   readonly #webSearch: boolean;
+  readonly #videoConstraints: VideoConstraints | undefined;
   readonly #startedSeconds: number;
   #settings: CatalogSettings;
   #discovered: readonly DiscoveredModel[] = [];
@@ -75,6 +85,7 @@ export class Catalog {
   constructor(options: CatalogOptions) {
     this.#clock = options.clock;
     this.#webSearch = options.webSearch ?? false;
+    this.#videoConstraints = options.videoConstraints;
     this.#startedSeconds = Math.floor(options.clock.nowMs() / 1_000);
     this.#settings = options.settings;
     this.#snapshot = this.#build();
@@ -156,7 +167,10 @@ export class Catalog {
             model.replicas.length === 0 ||
             this.#offline.has(model.id);
           const traits = holds.get(model.id) ?? [];
-          return modelItem({ model, traits, offline }, { webSearch: this.#webSearch });
+          return modelItem(
+            { model, traits, offline },
+            { webSearch: this.#webSearch, videoConstraints: this.#videoConstraints },
+          );
         });
       return listBody(type, data);
     });

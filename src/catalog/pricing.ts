@@ -145,6 +145,16 @@ export function chargeFor(usage: Usage, price: Price): Nano {
   return femtoToNano(tokenCharge(usage, price) + unitCharge(usage, price));
 }
 
+/**
+ * The exact charge of one request that took several engine calls: each call has the rates of its
+ * own length, units are charged once, and the sum is rounded once.
+ */
+export function chargeForCalls(calls: readonly Usage[], units: Units, price: Price): Nano {
+  let femto = unitCharge(units, price);
+  for (const call of calls) femto += tokenCharge(call, price);
+  return femtoToNano(femto);
+}
+
 function tokenCharge(usage: Usage, price: Price): bigint {
   const prompt = tokenCount(usage.promptTokens);
   const completion = tokenCount(usage.completionTokens);
@@ -165,7 +175,7 @@ function ratesFor(promptTokens: bigint, price: Price): TokenRates {
   return requireRate(price.tokens, 'tokens');
 }
 
-interface Units {
+export interface Units {
   readonly images?: number;
   readonly audioMs?: number;
   readonly surcharges?: Nano;

@@ -13,9 +13,10 @@ import { UsageError } from './command.ts';
 import { creditCommand, debitCommand } from './credit.ts';
 import { keysCreateCommand, keysListCommand, keysRevokeCommand } from './keys.ts';
 import { modelsCommand, modelsPullCommand } from './models.ts';
+import { revision } from './revision.ts';
+import { moveCommand } from './move.ts';
 import { refundCommand } from './refund.ts';
 import { serveCommand } from './serve.ts';
-import { revision } from './serving.ts';
 
 export type { Console } from './command.ts';
 
@@ -34,6 +35,7 @@ export const COMMANDS: readonly Command[] = [
   modelsCommand,
   modelsPullCommand,
   auditCommand,
+  moveCommand,
   checkCommand,
 ];
 

@@ -1,5 +1,4 @@
 /** What every way of serving needs: the log, the watched configuration, the greeting. */
-import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type App, BASE_PATH } from '../app.ts';
 import type { FirstOwner } from '../app/office.ts';
@@ -13,7 +12,7 @@ import {
   reloadConfig,
   watchConfig,
 } from '../config/config.ts';
-import { TerminalProgress } from '../engines/llama/terminal-progress.ts';
+import { TerminalProgress } from '../engines/llama/llama.ts';
 import { systemClock } from '../kernel/clock.ts';
 import type { Log } from '../kernel/log.ts';
 import { formatUsd } from '../kernel/money.ts';
@@ -34,13 +33,6 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
   const pretty =
     !json && (format === 'pretty' || (format === 'auto' && console.stderr.isTTY === true));
   return pinoLog({ level, pretty, write: (text) => console.stderr.write(text) });
-}
-
-/** `YYYYMMDD.HHMMSS` of the build, from the package. */
-export function revision(): string {
-  const url = new URL('../../package.json', import.meta.url);
-  const { revision: stamped } = JSON.parse(readFileSync(url, 'utf8')) as { revision?: string }; // ours
-  return stamped ?? '00000000.000000';
 }
 
 /** Resolves when somebody asks this process to end. */

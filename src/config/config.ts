@@ -22,6 +22,7 @@ import {
 import { type PriceFile, readPriceFile } from './price-file.ts';
 import { fileSchema, type FileSettings } from './sections.ts';
 import type { Config, LoadedConfig } from './settings.ts';
+import type { PersonasSection } from './web-section.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
 export type { ClusterSection, RetentionSection } from './cluster-section.ts';
@@ -31,6 +32,7 @@ export type { EmbeddedSection, DiscoverySection, EngineSettings } from './engine
 export { type ConfigProblem, formatProblem } from './explain.ts';
 export { type LimitsSection, type Plan, type PlanLimits, PLANS } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
+export { maxDownloadBytes, type MediaSection } from './media-section.ts';
 export {
   CAPABILITIES,
   type Capability,
@@ -56,9 +58,10 @@ export {
   VideoPricing,
   VideoRate,
   type VideoResolution,
+  type VideoSection,
 } from './video-model-section.ts';
 export { type ConfigWatch, type ConfigWatchOptions, watchConfig } from './watch-config.ts';
-export { PersonaSection } from './web-section.ts';
+export { PersonaSection, type PersonasSection } from './web-section.ts';
 
 export interface ConfigInputs {
   readonly env: Environment;
@@ -239,12 +242,20 @@ function assemble(settings: FileSettings, inputs: ConfigInputs, folder: string):
   const moved = inputs.env['FAREBOX_DATA'];
   const dataFolder = moved ? resolve(inputs.cwd, moved) : resolve(folder, data);
   const { host, port } = settings.listen;
+  const personas = personasFrom(settings.personas, folder);
   return {
     ...sections,
+    personas,
     dataFolder,
     databaseUrl: databaseUrlFrom(database, folder, dataFolder),
+    searchPath: inputs.env['PATH'] ?? '',
     publicUrl: settings.service.publicUrl ?? `http://${reachable(host)}:${port}`,
   };
+}
+
+function personasFrom(personas: PersonasSection, folder: string): PersonasSection {
+  if (personas.folder === undefined) return personas;
+  return { ...personas, folder: resolve(folder, personas.folder) };
 }
 
 function databaseUrlFrom(url: string | undefined, folder: string, dataFolder: string): string {

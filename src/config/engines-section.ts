@@ -36,6 +36,18 @@ export const EngineSettings = z.strictObject({
     .default(1_024)
     .describe('Requests that wait at once; further ones are refused as overloaded.'),
   maxConnections: count().default(512).describe('Open connections to this engine.'),
+  fetchesMedia: z
+    .boolean()
+    .default(false)
+    .describe(
+      'The engine fetches remote images and videos itself: their URLs are checked and handed on.',
+    ),
+  socialSearch: z
+    .record(z.string(), z.unknown())
+    .optional()
+    .describe(
+      'Members of the body that switch on the own search of this engine (`enable_x_search`). Default: `search_parameters` as xAI takes them.',
+    ),
 });
 
 export const EnginesSection = z
@@ -79,6 +91,10 @@ export const EmbeddedSection = z
       .default(true)
       .describe('Fetch small open models in the background; `false` stays with the built-in ones.'),
     demo: z.boolean().default(true).describe('Offer the built-in demo model.'),
+    media: z
+      .boolean()
+      .default(true)
+      .describe('Offer background removal, transcription and video work without a GPU.'),
     threads: count().optional().describe('Threads of an embedded engine. Default: cores − 1.'),
   })
   .prefault({});

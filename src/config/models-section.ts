@@ -7,6 +7,7 @@ import { z } from 'zod';
 
 import { count, httpUrl, isoDate, Usd } from './decimal.ts';
 import { TIERS } from './limits-section.ts';
+import { VideoModelSettings } from './video-model-section.ts';
 
 /** Kinds of model, in the words of `GET /models?type=`. */
 export const MODEL_TYPES = [
@@ -123,6 +124,16 @@ const Embedding = z.strictObject({
   dimensions: count().describe('Length of a vector.'),
   maxInputTokens: count().default(8_192).describe('Longest input.'),
   customDimensions: z.boolean().default(false).describe('`dimensions` may shorten vectors.'),
+  maxBatch: count()
+    .max(2_048)
+    .optional()
+    .describe('Inputs that the engine takes at once; more are split. Default: 2048.'),
+  tokenIds: z
+    .enum(['cl100k', 'o200k', 'own'])
+    .optional()
+    .describe(
+      'What token ids in a request mean: a public vocabulary, turned into text for the engine, or the own vocabulary of the model, passed through. Default: `cl100k`, as clients send them.',
+    ),
 });
 
 const modelId = z
@@ -198,6 +209,7 @@ export const ModelSettings = z.strictObject({
   listed: z.boolean().default(true).describe('`false` serves it without listing it.'),
   deprecation: Deprecation.optional().describe('When and how the model goes.'),
   embedding: Embedding.optional().describe('Needed for embedding models.'),
+  video: VideoModelSettings.optional().describe('Needed for video models.'),
   constraints: z
     .record(z.string(), z.unknown())
     .optional()

@@ -20,6 +20,7 @@ import {
 
 import { PaymentsSection } from './payments-section.ts';
 import { RpcSection } from './rpc-section.ts';
+import { VideoSection } from './video-model-section.ts';
 import {
   ContentSection,
   DocumentsSection,
@@ -27,6 +28,7 @@ import {
   PersonasSection,
   ScrapingSection,
   SearchSection,
+  SocialSearchSection,
 } from './web-section.ts';
 
 interface Section {
@@ -60,6 +62,11 @@ export const SECTIONS = {
     change: 'restart',
     about: 'Reading web pages.',
   },
+  socialSearch: {
+    schema: SocialSearchSection.prefault({}),
+    change: 'live',
+    about: 'Searches that engines make by themselves.',
+  },
   fetch: {
     schema: FetchSection.prefault({}),
     change: 'restart',
@@ -75,7 +82,7 @@ export const SECTIONS = {
     change: 'restart',
     about: 'Background removal, transcription and media decoding.',
   },
-  video: open('Video generation.'),
+  video: { schema: VideoSection, change: 'restart', about: 'Video generation.' },
   documents: {
     schema: DocumentsSection.prefault({}),
     change: 'restart',
@@ -90,10 +97,6 @@ export const SECTIONS = {
   metrics: { schema: MetricsSection, change: 'live', about: 'Metrics.' },
   tracing: { schema: TracingSection, change: 'restart', about: 'Traces.' },
 } as const satisfies Record<string, Section>;
-
-function open(about: string) {
-  return { schema: z.unknown().optional(), change: 'restart', about } as const;
-}
 
 export type SectionName = keyof typeof SECTIONS;
 

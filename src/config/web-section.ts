@@ -3,6 +3,7 @@
  * fetches from the web, reads from files, and who it can speak as. Every figure has a default.
  */
 import { z } from 'zod';
+import { Usd } from './decimal.ts';
 
 const count = (initial: number, max: number): z.ZodDefault<z.ZodNumber> =>
   z.number().int().min(1).max(max).default(initial);
@@ -19,6 +20,9 @@ const SEARCH_LIMITS = {
     .enum(['off', 'moderate', 'strict'])
     .default('moderate')
     .describe('What the provider leaves out.'),
+  usdPerSearch: Usd.default('0.01').describe(
+    'Price of one search; `perSearch` of a model takes its place.',
+  ),
 };
 
 /** Who answers web searches. `url` of SearXNG is the address of its start page. */
@@ -39,8 +43,18 @@ export const ScrapingSection = z.strictObject({
   maxBytes: count(10_000_000, 100_000_000).describe('Size of one page.'),
   timeoutMs: count(15_000, 120_000).describe('Limit for fetching one page.'),
   maxCharsPerPage: count(40_000, 1_000_000).describe('Characters of a page that the model sees.'),
+  usdPerPage: Usd.default('0.01').describe('Price of a page that was read.'),
 });
 export type ScrapingSection = z.infer<typeof ScrapingSection>;
+
+/** Searches that an engine makes by itself (`enable_x_search`). */
+export const SocialSearchSection = z.strictObject({
+  maxResults: count(20, 100).describe('Results that the engine may use for one request.'),
+  usdPerResult: Usd.default('0.01').describe(
+    'Price of one result; a search that names no number is one result.',
+  ),
+});
+export type SocialSearchSection = z.infer<typeof SocialSearchSection>;
 
 /** The guard of every fetch of a caller's URL. */
 export const FetchSection = z.strictObject({

@@ -12,14 +12,11 @@ import { WorkerPool, type WorkerPoolOptions } from './worker-pool.ts';
 
 export type { Encoding, TokenCounts, TokenIds, Tokenizer, TokenText } from './tokenizer.ts';
 export {
-  type ContentPart,
-  countMedia,
   createMediaLoader,
   type LoadedAudio,
   type LoadedFile,
   type LoadedImage,
   type LoadedVideo,
-  MEDIA_CAPS,
   type MediaContext,
   type MediaLoader,
   type MediaLoaderOptions,

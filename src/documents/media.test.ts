@@ -7,7 +7,6 @@ import { deflateSync } from 'node:zlib';
 import { Fault, type FaultCode } from '../kernel/faults.ts';
 import { createGuard } from '../net/guard.ts';
 import {
-  countMedia,
   createMediaLoader,
   imageSize,
   parseDataUrl,
@@ -206,31 +205,6 @@ test('`parseDataUrl()` reads base64 and percent-encoded ones, and nothing else',
   ]) {
     assert.equal(parseDataUrl(bad), undefined, bad);
   }
-});
-
-test('`countMedia()` holds the caps of a message and the videos of a request', () => {
-  const parts = (type: string, count: number): { type: string }[] =>
-    Array.from({ length: count }, () => ({ type }));
-  countMedia([
-    [
-      ...parts('image_url', 10),
-      ...parts('input_audio', 5),
-      ...parts('file', 5),
-      ...parts('video_url', 3),
-    ],
-  ]);
-  for (const [type, count] of [
-    ['image_url', 11],
-    ['input_audio', 6],
-    ['file', 6],
-    ['video_url', 4],
-  ] as const) {
-    assert.throws(() => countMedia([[], parts(type, count)]), { code: 'INVALID_REQUEST' });
-  }
-  assert.throws(
-    () => countMedia([parts('video_url', 2), parts('video_url', 2)]),
-    /at most 3 videos/,
-  );
 });
 
 describe('images', () => {

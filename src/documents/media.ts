@@ -8,13 +8,6 @@ import type { Guard } from '../net/guard.ts';
 import { type DataUrl, fromBase64, parseDataUrl } from './data-url.ts';
 import { type ImageSize, imageSize, SNIFF_BYTES, type SniffedMedia, sniffMedia } from './sniff.ts';
 
-export interface ContentPart {
-  readonly type: string;
-}
-
-/** Parts of each kind in one message; of videos in one request (decisions 7). */
-export const MEDIA_CAPS = { image_url: 10, input_audio: 5, video_url: 3, file: 5 } as const;
-
 const IMAGE_TYPES = new Set([
   'image/png',
   'image/jpeg',
@@ -111,25 +104,6 @@ export interface RequestMedia {
 
 export interface MediaLoader {
   forRequest(context: MediaContext): RequestMedia;
-}
-
-/** Refuses a request with more media parts than the caps; `messages` are lists of parts. */
-export function countMedia(messages: readonly (readonly ContentPart[])[]): void {
-  let videos = 0;
-  for (const [index, parts] of messages.entries()) {
-    for (const [type, cap] of Object.entries(MEDIA_CAPS)) {
-      const count = parts.filter((part) => part.type === type).length;
-      if (type === 'video_url') videos += count;
-      if (count > cap) {
-        const message = `A message takes at most ${cap} parts of type ${type}, this one has ${count}`;
-        throw invalidField(['messages', String(index), 'content'], message);
-      }
-    }
-  }
-  if (videos > MEDIA_CAPS.video_url) {
-    const message = `A request takes at most ${MEDIA_CAPS.video_url} videos, this one has ${videos}`;
-    throw invalidField(['messages'], message);
-  }
 }
 
 export function createMediaLoader(options: MediaLoaderOptions): MediaLoader {

@@ -19,6 +19,10 @@ export type Behaviour =
       readonly cutAfter?: number;
       readonly hangAfter?: number;
     }
+  /** What the model says, streamed when the request asks for it. */
+  | ScriptedAnswer
+  /** A vector for each input: its length or first id, its place, and 1. */
+  | { readonly kind: 'embeddings'; readonly maxBatch?: number; readonly usage?: boolean }
   | { readonly kind: 'reset' }
   | { readonly kind: 'hang' }
   /** A head and then nothing; or a head and then a cut. */
@@ -33,6 +37,18 @@ export type Behaviour =
   | { readonly kind: 'html' }
   | { readonly kind: 'not-http' }
   | { readonly kind: 'half-json' };
+
+export interface ScriptedAnswer {
+  readonly kind: 'answer';
+  readonly content?: string;
+  readonly reasoning?: string;
+  readonly toolCalls?: readonly { readonly name: string; readonly arguments: string }[];
+  readonly promptTokens?: number;
+  readonly completionTokens?: number;
+  /** `false`: the engine says nothing of its usage. */
+  readonly usage?: boolean;
+  readonly extraUsage?: Readonly<Record<string, unknown>>;
+}
 
 export interface SeenRequest {
   readonly method: string;
@@ -113,7 +129,7 @@ export class TestUpstream {
     this.seen.push({ method, path, headers, body });
     if (path.endsWith('/models')) return sendModels(response);
     const behaviour = this.script.shift() ?? this.otherwise;
-    await behave(behaviour, response, modelOf(body));
+    await behave(behaviour, response, { model: modelOf(body), body });
   }
 }
 
@@ -131,13 +147,17 @@ function sendModels(response: ServerResponse): void {
 async function behave(
   behaviour: Behaviour,
   response: ServerResponse,
-  model: string,
+  { model, body }: { readonly model: string; readonly body: string },
 ): Promise<void> {
   switch (behaviour.kind) {
     case 'json':
       return sendJson(response, model, behaviour.usage !== false, behaviour.sizeBytes ?? 0);
     case 'stream':
       return sendStream(response, model, behaviour);
+    case 'answer':
+      return sendAnswer(response, model, behaviour, /"stream":\s*true/.test(body));
+    case 'embeddings':
+      return sendEmbeddings(response, JSON.parse(body), behaviour);
     case 'reset':
       response.socket?.resetAndDestroy();
       return;
@@ -212,6 +232,93 @@ export function chatEvents(model: string, chunks: number, hasUsage: boolean): st
     : [];
   const role = delta({ role: 'assistant', content: '' });
   return [role, ...words, delta({}, 'stop'), ...usage, 'data: [DONE]\n\n'];
+}
+
+function sendAnswer(
+  response: ServerResponse,
+  model: string,
+  answer: ScriptedAnswer,
+  isStream: boolean,
+): void {
+  const { promptTokens = 100, completionTokens = 10, extraUsage = {} } = answer;
+  const counted = {
+    prompt_tokens: promptTokens,
+    completion_tokens: completionTokens,
+    total_tokens: promptTokens + completionTokens,
+    ...extraUsage,
+  };
+  const usage = answer.usage === false ? {} : { usage: counted };
+  const head = { id: 'chatcmpl-0', created: 1_750_000_000, model };
+  const calls = answer.toolCalls?.map((call, index) => {
+    return { index, id: `call_${index}`, type: 'function', function: call };
+  });
+  const finish_reason = calls === undefined ? 'stop' : 'tool_calls';
+  if (!isStream) {
+    const message = {
+      role: 'assistant',
+      content: answer.content ?? null,
+      ...(answer.reasoning === undefined ? {} : { reasoning_content: answer.reasoning }),
+      ...(calls === undefined ? {} : { tool_calls: calls }),
+    };
+    response.setHeader('content-type', 'application/json');
+    const choices = [{ index: 0, message, finish_reason }];
+    response.end(JSON.stringify({ ...head, object: 'chat.completion', choices, ...usage }));
+    return;
+  }
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  const send = (choices: unknown, more: object = {}): void => {
+    const chunk = { ...head, object: 'chat.completion.chunk', choices, ...more };
+    response.write(`data: ${JSON.stringify(chunk)}\n\n`);
+  };
+  const delta = (value: object, finish: string | null = null): void =>
+    send([{ index: 0, delta: value, finish_reason: finish }]);
+  delta({ role: 'assistant', content: '' });
+  if (answer.reasoning !== undefined) delta({ reasoning_content: answer.reasoning });
+  for (const word of answer.content?.split(/(?<= )/) ?? []) delta({ content: word });
+  for (const call of calls ?? []) {
+    const { index, id, type } = call;
+    delta({
+      tool_calls: [{ index, id, type, function: { name: call.function.name, arguments: '' } }],
+    });
+    for (const piece of call.function.arguments.match(/.{1,5}/gs) ?? []) {
+      delta({ tool_calls: [{ index, function: { arguments: piece } }] });
+    }
+  }
+  delta({}, finish_reason);
+  if (answer.usage !== false) send([], usage);
+  response.end('data: [DONE]\n\n');
+}
+
+/** The parts of an embeddings body that the answer depends on. */
+interface EmbeddingsBody {
+  readonly model: string;
+  readonly input: string | readonly (string | number | readonly number[])[];
+  readonly encoding_format?: string;
+}
+
+function sendEmbeddings(
+  response: ServerResponse,
+  body: EmbeddingsBody,
+  behaviour: Extract<Behaviour, { kind: 'embeddings' }>,
+): void {
+  const { input, model } = body;
+  const isOne = typeof input === 'string' || typeof input[0] === 'number';
+  const inputs = isOne ? [input] : input;
+  if (inputs.length > (behaviour.maxBatch ?? 2_048)) {
+    response.writeHead(422, { 'content-type': 'application/json' });
+    response.end('{"error":{"message":"batch too large"}}');
+    return;
+  }
+  const data = inputs.map((one, index) => {
+    const values = Float32Array.of(typeof one === 'string' ? one.length : Number(one), index, 1);
+    const bytes = Buffer.from(values.buffer);
+    const embedding = body.encoding_format === 'base64' ? bytes.toString('base64') : [...values];
+    return { object: 'embedding', index, embedding };
+  });
+  const usage = { prompt_tokens: inputs.length * 3, total_tokens: inputs.length * 3 };
+  response.setHeader('content-type', 'application/json');
+  const counted = behaviour.usage === false ? {} : { usage };
+  response.end(JSON.stringify({ object: 'list', model, data, ...counted }));
 }
 
 async function sendStream(

@@ -20,6 +20,11 @@ function kind(status: number, message: string, remedy: string): FaultKind {
 
 /** Every code that a body can carry, in order of status. */
 export const FAULTS = {
+  SETTLEMENT_PENDING: kind(
+    202,
+    'The payment is not confirmed yet',
+    'Send the same header again; do not sign a new one.',
+  ),
   INVALID_REQUEST: kind(400, 'The request is not valid', 'Correct the fields named in `details`.'),
   INVALID_JSON: kind(400, 'The body is not valid JSON', 'Send one JSON document in UTF-8.'),
   INVALID_MODEL: kind(
@@ -353,11 +358,6 @@ export const FAULTS = {
   REQUEST_TIMEOUT: kind(504, 'The engine took too long', 'Use `stream: true` for long answers.'),
   SETTLEMENT_TIMEOUT: kind(
     504,
-    'The payment is not confirmed yet',
-    'Send the same header again; do not sign a new one.',
-  ),
-  SETTLEMENT_PENDING: kind(
-    202,
     'The payment is not confirmed yet',
     'Send the same header again; do not sign a new one.',
   ),

@@ -1,25 +1,53 @@
 /**
- * How many tokens a text can have at most, without a tokenizer: the bound behind every hold.
+ * How many tokens a text has, as far as that can be said without a tokenizer. The one place for
+ * such figures; exact counts are `documents/tokenizer.ts`.
  *
- * The vocabularies in use (byte-level BPE as in GPT, Llama 3, Qwen, Mistral; SentencePiece with
- * byte fallback as in Llama 2 and Gemma) give each token at least one byte of the text, so the
- * UTF-8 length bounds the count, and nothing smaller does for all of them: a rare script or a row
- * of odd symbols really costs a token for each byte. What a chat template writes around the text
- * is not in the text; the chat flow allows for it. English is about four bytes a token: the bound
- * is about four times the truth there, which a hold gives back when it settles, and `tokensAbout`
- * is the fair guess for limits that touch no money. Vocabularies that rewrite the text first
- * (NFKC in old embedding models) can exceed it; their engines report usage of their own.
+ * `tokensAtMost` is the bound behind every hold. The vocabularies in use (byte-level BPE as in GPT,
+ * Llama 3, Qwen, Mistral; SentencePiece with byte fallback as in Llama 2 and Gemma) give each token
+ * at least one byte of the text, so the UTF-8 length bounds the count, and nothing smaller does for
+ * all of them: a rare script or a row of odd symbols really costs a token for each byte. What a
+ * chat template writes around the text is not in the text; the chat flow allows for it.
+ * Vocabularies that rewrite the text first (NFKC in old embedding models) can exceed it; their
+ * engines report usage of their own. All sizes are UTF-8 bytes unless the name says otherwise.
  */
 
+/** No known tokenizer packs more bytes of text than this into a token, over a whole prompt. */
+const MOST_BYTES_PER_TOKEN = 16;
+/** Nearly all prose, code and scripts take at least this many bytes a token. */
+const FEW_BYTES_PER_TOKEN = 3;
+/** English prose takes about this many. */
+const USUAL_BYTES_PER_TOKEN = 4;
+/** The longest token of the cl100k and o200k vocabularies. */
+const MOST_BYTES_OF_ONE_TOKEN = 128;
 /** The character rule of the specification: `ceil(chars / 3.2 * 0.95)`, kept in integers. */
 const CHARS_PER_TOKEN_TENTHS = 32;
 
-/** The most tokens that any BPE vocabulary makes of `text`, without template. */
-export function tokensAtMost(text: string): number {
-  return Buffer.byteLength(text);
+/** The most tokens that any BPE vocabulary makes of a text, without template. */
+export function tokensAtMost(textBytes: number): number {
+  return textBytes;
 }
 
-/** A fair guess of the tokens of `text`, for rate limits and early refusals; never for money. */
-export function tokensAbout(text: string): number {
-  return Math.ceil((text.length * 10 * 0.95) / CHARS_PER_TOKEN_TENTHS);
+/** Fewer tokens than this no vocabulary makes of a long text. */
+export function tokensAtLeast(textBytes: number): number {
+  return Math.floor(textBytes / MOST_BYTES_PER_TOKEN);
+}
+
+/** More than nearly every text has: to leave room, never for money. */
+export function tokensMostly(textBytes: number): number {
+  return Math.ceil(textBytes / FEW_BYTES_PER_TOKEN);
+}
+
+/** A fair count: what is billed when neither the engine nor a tokenizer has counted. */
+export function tokensAbout(textBytes: number): number {
+  return Math.ceil(textBytes / USUAL_BYTES_PER_TOKEN);
+}
+
+/** The count by the rule of the specification, for its limits; `chars` are UTF-16 code units. */
+export function tokensByRule(chars: number): number {
+  return Math.ceil((chars * 10 * 0.95) / CHARS_PER_TOKEN_TENTHS);
+}
+
+/** The most tokens that another vocabulary makes of the text behind `count` token ids. */
+export function tokensBehindIds(count: number): number {
+  return tokensAtMost(count * MOST_BYTES_OF_ONE_TOKEN);
 }

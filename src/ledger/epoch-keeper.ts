@@ -63,7 +63,7 @@ export class EpochKeeper {
       for (const id of await lostEpochs(store, Number.MAX_SAFE_INTEGER)) await this.#close(id);
     }
     const everyMs = Math.ceil(deadAfterMs / RENEWALS_PER_LIFE);
-    this.#stopRenewing = clock.every(everyMs, () => void this.#tick());
+    this.#stopRenewing = clock.every(everyMs, () => this.#tick());
   }
 
   /** Ends the epoch; what cannot be written stays in the journal for the next process. */

@@ -41,7 +41,7 @@ import type {
   SettleRequest,
   Settlement,
 } from './records.ts';
-import { type KeptFrom, dropOld, prepareDays } from './retention.ts';
+import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
 import { settleHolds } from './settle-holds.ts';
 import { SettleJournal } from './settle-journal.ts';
 import { States } from './states.ts';
@@ -260,6 +260,11 @@ export class Ledger {
       diemNano: maxNano(nano(0n), nano(row.daily_allocation_nano - spent)),
       allocationNano: nano(row.daily_allocation_nano),
     };
+  }
+
+  /** The first day with a receipt or a posting; `undefined` when there is none. */
+  firstDay(): Promise<number | undefined> {
+    return firstDay(this.#store);
   }
 
   /** Makes room for the rows of days that come: from `fromDay` up to and without `untilDay`. */

@@ -29,6 +29,7 @@ CREATE TABLE limits_window (
     id: 'limits-0002',
     up: {
       sqlite: `
+DROP TABLE IF EXISTS limits_log;
 CREATE TABLE limits_log (${LOG_COLUMNS}
 );
 CREATE INDEX limits_log_account ON limits_log (account_id, created_ms);
@@ -36,6 +37,7 @@ CREATE INDEX limits_log_time ON limits_log (created_ms);
 `,
       // Partitioned by day and dropped whole; the default partition catches a missing day.
       postgres: `
+DROP TABLE IF EXISTS limits_log;
 CREATE TABLE limits_log (${LOG_COLUMNS}
 ) PARTITION BY RANGE (created_ms);
 CREATE TABLE limits_log_rest PARTITION OF limits_log DEFAULT;

@@ -72,8 +72,21 @@ export class Worker {
     this.#parts = parts;
   }
 
-  start(): void {
-    const { clock } = this.#parts;
+  /** `alone` says that no other process can work on these jobs. */
+  start(alone: boolean): void {
+    const { clock, table, log } = this.#parts;
+    if (alone) {
+      this.#ticking = table
+        .freeAll()
+        .catch((error: unknown) => {
+          // The leases run out by themselves.
+          log.warn({ reason: reasonOf(error) }, 'Leases of dead workers could not be ended');
+        })
+        .finally(() => {
+          this.#ticking = undefined;
+          this.nudge();
+        });
+    }
     this.#stops = [
       clock.every(TICK_MS, () => this.nudge()),
       clock.every(SWEEP_MS, () => void this.sweep()),
@@ -194,6 +207,7 @@ export class Worker {
     switch (answer.kind) {
       case 'running':
         await table.progressed(lease, answer.fraction);
+        this.#tell(job, answer.fraction);
         return await table.rest(lease, clock.nowMs() + POLL_MS);
       case 'done':
         if (await table.storing(lease)) await this.#store(job, lease);
@@ -208,6 +222,17 @@ export class Worker {
       case 'later':
         return await this.#later(lease, answer);
     }
+  }
+
+  /** Logs each tenth of a job once. */
+  #tell(job: VideoJob, fraction: number): void {
+    const tenth = Math.floor(fraction * 10);
+    if (tenth <= Math.floor(job.fraction * 10)) return;
+    const { clock, log } = this.#parts;
+    const elapsedMs = clock.nowMs() - job.startedMs;
+    const remainingMs = Math.round((elapsedMs * (1 - fraction)) / fraction);
+    const fields = { job: job.id, model: job.modelId, percent: tenth * 10, remainingMs };
+    log.info(fields, 'A video is being made');
   }
 
   async #store(job: VideoJob, lease: Lease): Promise<void> {

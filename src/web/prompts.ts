@@ -5,7 +5,7 @@
 import { fence, FENCE_RULE, quietLabel } from '../kernel/fence.ts';
 import type { ScrapedPage } from './scrape.ts';
 import type { SearchOutcome } from './search.ts';
-import type { SearchResult } from './search-results.ts';
+import { RESULT_BYTES, type SearchResult } from './search-results.ts';
 
 /** How often a model may search by itself before it must answer. */
 export const MAX_AUTO_SEARCHES = 3;
@@ -51,6 +51,20 @@ function sourceText({ title, url, content, date }: SearchResult, index: number):
   const dated = date === undefined ? '' : `\nDate: ${date}`;
   const text = `Title: ${title}\nURL: ${url}${dated}\n\n${content}`;
   return `Source ${index}:\n${fence(text, `search result ${index}`)}`;
+}
+
+/** Rules before the fences, and fence, label and notes around each item, with room to spare. */
+const RULES_BYTES = 4_096;
+const FRAME_BYTES = 4_096;
+
+/** The most UTF-8 bytes that one search puts into a prompt. */
+export function searchTextBytes(maxResults: number): number {
+  return RULES_BYTES + maxResults * (RESULT_BYTES + FRAME_BYTES);
+}
+
+/** The most UTF-8 bytes that `count` pages put into a prompt. */
+export function pagesTextBytes(count: number, maxCharsPerPage: number): number {
+  return RULES_BYTES + count * (3 * maxCharsPerPage + FRAME_BYTES);
 }
 
 export interface WebSearchTool {

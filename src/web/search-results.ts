@@ -23,6 +23,9 @@ const MAX_TITLE_CHARS = 300;
 const MAX_URL_CHARS = 2_048;
 const MAX_CONTENT_CHARS = 2_000;
 
+/** The most UTF-8 bytes of text that a result has: a UTF-16 unit takes three at most. */
+export const RESULT_BYTES = 3 * (MAX_TITLE_CHARS + MAX_URL_CHARS + MAX_CONTENT_CHARS);
+
 /** The first `maxResults` usable results, each address once. */
 export function cleanResults(raw: readonly RawResult[], maxResults: number): SearchResult[] {
   const results: SearchResult[] = [];

@@ -12,6 +12,7 @@ import {
   scrapePages,
   type ScrapeSettings,
 } from './scrape.ts';
+import { pagesTextBytes, searchTextBytes } from './prompts.ts';
 import { SearchClient, type SearchOutcome, type SearchSettings } from './search.ts';
 
 export { findUrls } from './find-urls.ts';
@@ -50,6 +51,9 @@ export interface Web {
   search(query: string, options?: { readonly signal?: AbortSignal }): Promise<SearchOutcome>;
   /** The addresses of a user message that would be scraped, at most the configured number. */
   urlsIn(text: string): string[];
+  /** The most UTF-8 bytes that one search, or `count` pages, put into a prompt. */
+  readonly searchBytes: number;
+  pagesBytes(count: number): number;
   /** Reads pages; those with `ok` are the billed ones. */
   scrape(urls: readonly string[], options?: ScrapeOptions): Promise<ScrapedPage[]>;
   close(): Promise<void>;
@@ -72,6 +76,8 @@ export function openWeb({ guard, readPage, log, search, scraping }: WebOptions):
       if (client === undefined) return { ok: false, reason: 'This server offers no web search' };
       return await client.search(query, options.signal);
     },
+    searchBytes: searchTextBytes(search?.maxResults ?? 0),
+    pagesBytes: (count) => pagesTextBytes(count, settings.maxCharsPerPage),
     urlsIn: (text) => findUrls(text, settings.maxUrls),
     scrape: async (urls, options = {}) =>
       await scrapePages(urls, { guard, readPage, settings }, options),

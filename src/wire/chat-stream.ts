@@ -7,7 +7,7 @@
  * differs is parsed. Counts what was produced, for the bill of an engine that sends no usage.
  * Does no I/O and knows no time: the route reads, waits, settles and writes.
  */
-import type { AnswerOptions, OutputTally } from './chat-response.ts';
+import type { OutputTally } from './chat-response.ts';
 import { MAX_CHOICES } from './chat-schema.ts';
 import {
   decodedBytes,
@@ -16,16 +16,17 @@ import {
   textOnlyKind,
   type ChunkTemplate,
 } from './chunk-template.ts';
+import type { HeldRound } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from './json-scan.ts';
 import { documentsCall, type SearchDocument } from './search-documents.ts';
 import { SseEvents, type SseData } from './sse-events.ts';
-import { StreamChoice } from './stream-choice.ts';
+import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
 import { CHUNK_OBJECT, DONE, DONE_EVENT, eventText } from './stream-frames.ts';
 import { ByteWriter } from './byte-writer.ts';
 import type { WebSearchCitation } from './svc-parameters.ts';
 import { chatUsage, readUsage, type Cost, type TokenUsage } from './usage.ts';
 
-export interface ChatStreamOptions extends AnswerOptions {
+export interface ChatStreamOptions extends StreamChoiceOptions {
   /** `chatcmpl-` and 32 hex. */
   readonly id: string;
   /** The resolved model id. */
@@ -58,10 +59,10 @@ const MAX_TEMPLATES = 8;
 
 export class ChatStream {
   readonly #options: ChatStreamOptions;
-  readonly #events = new SseEvents();
+  #events = new SseEvents();
   readonly #choices = new Map<number, StreamChoice>();
-  readonly #templates: ChunkTemplate[] = [];
-  readonly #tally: OutputTally = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
+  #templates: ChunkTemplate[] = [];
+  #tally: OutputTally = noOutput();
   /** Rewritten text has no constant layout. */
   readonly #canLearn: boolean;
   #usage: TokenUsage | undefined;
@@ -71,7 +72,8 @@ export class ChatStream {
 
   constructor(options: ChatStreamOptions) {
     this.#options = options;
-    this.#canLearn = !options.stripThinkTags && !options.dropReasoning;
+    this.#canLearn =
+      !options.stripThinkTags && !options.dropReasoning && options.heldTool === undefined;
   }
 
   /** What the engine said was used, as soon as it did. */
@@ -139,12 +141,39 @@ export class ChatStream {
     return this.#ownChunk([], { [this.#parametersKey()]: parameters });
   }
 
+  /** What the engine said when it ended with nothing but calls of the held tool. */
+  get heldRound(): HeldRound | undefined {
+    const { heldTool } = this.#options;
+    const first = this.#choices.get(0);
+    if (heldTool === undefined || first?.isAsking !== true) return undefined;
+    return first.heldRound(heldTool);
+  }
+
+  /** Makes ready for another answer of an engine, which continues what was shown. */
+  nextRound(): void {
+    for (const choice of this.#choices.values()) choice.nextRound();
+    this.#events = new SseEvents();
+    this.#templates = [];
+    this.#tally = noOutput();
+    this.#usage = undefined;
+    this.#isDone = false;
+  }
+
+  /** Documents that were found between the rounds of an answer; call it before `closing`. */
+  foundDocuments(documents: readonly SearchDocument[]): Buffer {
+    const first = this.#choice(0);
+    const writer = new ByteWriter(0);
+    this.#startChoice(first, writer);
+    writer.write(this.#documentsChunk(documents, first.addCall()));
+    return writer.finish();
+  }
+
   /** The end of a complete stream: open choices, then usage and cost, then `[DONE]`. */
   closing(closing: StreamClosing): Buffer {
     const writer = new ByteWriter(0);
     if (this.#choices.size === 0) this.#choice(0);
     for (const choice of this.#choices.values()) {
-      if (choice.isFinished) continue;
+      if (choice.isFinished && !choice.isHeld) continue;
       this.#startChoice(choice, writer);
       writer.write(this.#ownChunk([choice.close()]));
     }
@@ -208,10 +237,10 @@ export class ChatStream {
       const index = typeof given['index'] === 'number' ? given['index'] : position;
       if (!Number.isSafeInteger(index) || index < 0 || index >= MAX_CHOICES) continue;
       const choice = this.#choice(index);
-      const delta = isJsonObject(given['delta']) ? given['delta'] : {};
-      if (typeof delta['role'] !== 'string') this.#startChoice(choice, writer);
       const one = choice.show(given, this.#tally);
-      if (one !== undefined) shown.push(one);
+      if (one === undefined) continue;
+      this.#startChoice(choice, writer);
+      shown.push(one);
     }
     return shown;
   }
@@ -236,11 +265,16 @@ export class ChatStream {
   }
 
   #showDocuments(writer: ByteWriter): void {
-    const { documents, serviceName } = this.#options;
+    const { documents } = this.#options;
     if (documents === undefined || this.#areDocumentsShown) return;
     this.#areDocumentsShown = true;
-    const delta = { tool_calls: [{ index: 0, ...documentsCall(serviceName, documents) }] };
-    writer.write(this.#ownChunk([{ index: 0, delta, logprobs: null, finish_reason: null }]));
+    writer.write(this.#documentsChunk(documents, 0));
+  }
+
+  #documentsChunk(documents: readonly SearchDocument[], index: number): Buffer {
+    const call = documentsCall(this.#options.serviceName, documents);
+    const delta = { tool_calls: [{ index, ...call }] };
+    return this.#ownChunk([{ index: 0, delta, logprobs: null, finish_reason: null }]);
   }
 
   #framed(chunk: JsonObject, choices: readonly JsonObject[]): JsonObject {
@@ -272,6 +306,10 @@ export class ChatStream {
 }
 
 const EMPTY = Buffer.alloc(0);
+
+function noOutput(): OutputTally {
+  return { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
+}
 
 const BROKEN: EngineFailure = {
   message: 'The engine sent a broken stream',

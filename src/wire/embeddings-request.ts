@@ -8,6 +8,7 @@
  */
 import { z } from 'zod';
 import { Fault } from '../kernel/faults.ts';
+import { tokensByRule } from '../kernel/token-count.ts';
 import type { JsonObject } from './json-scan.ts';
 import { spliceObject, type ParsedObject } from './json-splice.ts';
 import { invalidRequest, parseJsonObject, refuseIssues, type FlatIssue } from './validation.ts';
@@ -15,10 +16,6 @@ import { invalidRequest, parseJsonObject, refuseIssues, type FlatIssue } from '.
 /** `service.md`, Other constants. */
 export const MAX_INPUT_TOKENS = 8192;
 export const MAX_INPUTS = 2048;
-
-/** The limit test of the interface: a text is too long when ceil(chars / 3.2 * 0.95) > 8192. */
-const CHARS_PER_TOKEN = 3.2;
-const TOKEN_MARGIN = 0.95;
 
 const tokenIds = z.array(z.int().min(0)).min(1).max(MAX_INPUT_TOKENS);
 const inputText = z.string().min(1);
@@ -113,7 +110,7 @@ function readTexts(list: readonly unknown[], isSingle: boolean): InputResult {
     const path = isSingle ? [] : [index];
     if (typeof text !== 'string') return refused(path, 'invalid_type', 'Expected a string');
     if (text === '') return refused(path, 'too_small', 'The input must not be empty');
-    if (Math.ceil((text.length / CHARS_PER_TOKEN) * TOKEN_MARGIN) > MAX_INPUT_TOKENS) {
+    if (tokensByRule(text.length) > MAX_INPUT_TOKENS) {
       return tooLong(path);
     }
     inputs.push(text);
@@ -144,6 +141,20 @@ function tooLong(path: readonly number[]): InputResult {
   const where = path.length === 0 ? 'The input' : `Input ${path.join('.')}`;
   const message = `${where} is longer than ${MAX_INPUT_TOKENS} tokens`;
   return { ok: false, fault: new Fault('TOO_MANY_TOKENS', { message, canRetry: false }) };
+}
+
+/** Refuses `dimensions` that the model's vectors cannot have (400). */
+export function refuseDimensions(
+  request: EmbeddingsRequest,
+  modelId: string,
+  vectors: { readonly native: number; readonly canCut: boolean },
+): void {
+  const { dimensions } = request;
+  if (dimensions === undefined || dimensions === vectors.native) return;
+  if (vectors.canCut && (vectors.native === 0 || dimensions < vectors.native)) return;
+  const most = vectors.canCut ? `at most ${vectors.native}` : `${vectors.native} and no other`;
+  const message = `The vectors of ${modelId} have ${most} dimensions, got ${dimensions}`;
+  throw refuseIssues([{ code: 'invalid_value', path: ['dimensions'], message }]);
 }
 
 export interface EmbeddingsTarget {

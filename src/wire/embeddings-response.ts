@@ -164,47 +164,55 @@ export function joinEmbeddings(batches: readonly EngineEmbeddings[]): EngineEmbe
   return { vectors: batches.flatMap((batch) => batch.vectors), promptTokens };
 }
 
-export interface EmbeddingsFrame {
-  /** The resolved model id. */
-  readonly model: string;
+/** How the caller wants the vectors. */
+export interface VectorFormat {
   readonly encoding: EmbeddingEncoding;
   /** Longer vectors are cut to this length and brought back to length 1. */
   readonly dimensions: number | undefined;
+}
+
+export interface EmbeddingsFrame extends VectorFormat {
+  /** The resolved model id. */
+  readonly model: string;
   readonly promptTokens: number;
   readonly cost: Cost;
 }
 
 /**
- * The caller's body in pieces, one a vector: large answers that need conversion are long work,
- * and the caller of this can let other requests run between two pieces.
+ * The caller's body up to its last vector, in pieces, one a vector: large answers that need
+ * conversion are long work, and the caller of this can let other requests run between two pieces.
  */
-export function* embeddingsPieces(
+export function* vectorPieces(
   embeddings: EngineEmbeddings,
-  frame: EmbeddingsFrame,
+  format: VectorFormat,
 ): Generator<Buffer, void, undefined> {
   let before = '{"object":"list","data":[';
   for (const [index, vector] of embeddings.vectors.entries()) {
     yield Buffer.concat([
       Buffer.from(`${before}{"object":"embedding","index":${index},"embedding":`),
-      vectorJson(vector, frame),
+      vectorJson(vector, format),
       CLOSING_BRACE,
     ]);
     before = ',';
   }
+}
+
+/** The end of the caller's body: what is known when the charge is. */
+export function embeddingsEnd(frame: Omit<EmbeddingsFrame, keyof VectorFormat>): Buffer {
   const { promptTokens } = frame;
   const usage = { prompt_tokens: promptTokens, total_tokens: promptTokens };
   const rest = JSON.stringify({ model: frame.model, usage, cost: frame.cost });
-  yield Buffer.from(`],${rest.slice(1)}`);
+  return Buffer.from(`],${rest.slice(1)}`);
 }
 
 /** The caller's body in one buffer. */
 export function writeEmbeddings(embeddings: EngineEmbeddings, frame: EmbeddingsFrame): Buffer {
-  return Buffer.concat([...embeddingsPieces(embeddings, frame)]);
+  return Buffer.concat([...vectorPieces(embeddings, frame), embeddingsEnd(frame)]);
 }
 
 const CLOSING_BRACE = Buffer.from('}');
 
-function vectorJson(vector: RawVector, frame: EmbeddingsFrame): Buffer {
+function vectorJson(vector: RawVector, frame: VectorFormat): Buffer {
   const raw = vector.bytes.subarray(vector.start, vector.end);
   if (frame.dimensions === undefined && vector.encoding === frame.encoding) return raw;
   const values = decodeVector(vector);

@@ -77,6 +77,8 @@ export interface EngineTarget {
   readonly messages?: readonly ChatMessage[];
   /** Added to the caller's tools. */
   readonly extraTools?: readonly ChatTool[];
+  /** Further members, over the caller's: what the engine's own search wants. */
+  readonly extraMembers?: JsonObject;
 }
 
 /**
@@ -119,6 +121,7 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   if (target.extraTools !== undefined && target.extraTools.length > 0) {
     fields['tools'] = [...request.tools, ...target.extraTools];
   }
+  Object.assign(fields, target.extraMembers);
   return fields;
 }
 

@@ -11,23 +11,48 @@ import {
   toolCallsOf,
   withReasoningName,
 } from './chat-choice.ts';
+import { type HeldRound, nameOf, ROUND_BREAK } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from './json-scan.ts';
 import { ThinkStripper } from './think-tags.ts';
+
+export interface StreamChoiceOptions extends AnswerOptions {
+  /** Calls of this tool are held back, and so is the end of an answer that has no other call. */
+  readonly heldTool?: string;
+}
+
+interface PartialCall {
+  readonly id: string;
+  arguments: string;
+}
 
 export class StreamChoice {
   readonly index: number;
   hasRole = false;
   isFinished = false;
-  readonly #options: AnswerOptions;
-  readonly #stripper: ThinkStripper | undefined;
+  /** Ended, and the caller has not seen the end: another round may follow. */
+  isHeld = false;
+  #endReason: unknown;
+  readonly #options: StreamChoiceOptions;
+  #stripper: ThinkStripper | undefined;
+  /** Calls of this round that the caller does not see, by the engine's index. */
+  readonly #held = new Map<number, PartialCall>();
+  #content = '';
+  #reasoning = '';
+  #needsBreak = false;
+  #ownCalls = 0;
   /** Engine's index of a call -> whether its first piece was sent. */
   readonly #calls = new Set<number>();
   readonly #callIds = new Set<string>();
   readonly #newCallId: () => string;
-  readonly #firstCall: number;
+  #firstCall: number;
 
   /** `firstCall` is the index that the engine's call 0 is shown with. */
-  constructor(index: number, options: AnswerOptions, firstCall: number, newCallId: () => string) {
+  constructor(
+    index: number,
+    options: StreamChoiceOptions,
+    firstCall: number,
+    newCallId: () => string,
+  ) {
     this.index = index;
     this.#options = options;
     this.#firstCall = firstCall;
@@ -36,7 +61,37 @@ export class StreamChoice {
   }
 
   get hasToolCalls(): boolean {
-    return this.#calls.size > 0 || this.#firstCall > 0;
+    return this.#calls.size + this.#firstCall + this.#ownCalls > this.#held.size;
+  }
+
+  /** Whether the round ended with held calls and no others. */
+  get isAsking(): boolean {
+    return this.isHeld && this.#held.size > 0 && this.#calls.size === this.#held.size;
+  }
+
+  /** What was said in a round that ended held. */
+  heldRound(tool: string): HeldRound {
+    const calls = [...this.#held.values()].map((call) => ({ ...call, name: tool }));
+    return { calls, content: this.#content, reasoning: this.#reasoning };
+  }
+
+  /** The engine is asked again: what it says continues this choice. */
+  nextRound(): void {
+    this.isFinished = false;
+    this.isHeld = false;
+    this.#needsBreak ||= this.#content !== '';
+    this.#content = '';
+    this.#reasoning = '';
+    this.#held.clear();
+    this.#calls.clear();
+    this.#callIds.clear();
+    if (this.#options.stripThinkTags) this.#stripper = new ThinkStripper();
+  }
+
+  /** Makes room for one more call, of ours, behind those of the engine; gives its index. */
+  addCall(): number {
+    this.#ownCalls += 1;
+    return this.#calls.size - this.#held.size + this.#firstCall;
   }
 
   /** The caller's choice for an engine's, or nothing when there is nothing left to show. */
@@ -44,13 +99,16 @@ export class StreamChoice {
     const original = isJsonObject(choice['delta']) ? choice['delta'] : {};
     const renamed = withReasoningName(original);
     countDelta(renamed, tally);
-    const calls = toolCallsOf(renamed).map((call) => this.#safeCall(call));
+    const given = toolCallsOf(renamed);
+    const calls = given.filter((call) => !this.#hold(call)).map((call) => this.#safeCall(call));
     const ended = choice['finish_reason'] ?? null;
     const delta: Record<string, unknown> = { ...renamed };
     if (calls.length > 0) delta['tool_calls'] = calls;
+    else if (given.length > 0) delete delta['tool_calls'];
     if (this.#options.dropReasoning) delete delta['reasoning_content'];
     this.#strip(delta, ended !== null);
     if (ended !== null) this.isFinished = true;
+    if (this.#options.heldTool !== undefined) return this.#showRound(choice, delta, ended);
     const isRoleNews = !this.hasRole && typeof delta['role'] === 'string';
     if (isRoleNews) this.hasRole = true;
     const reason = ended === null ? null : finishReason(ended, this.hasToolCalls);
@@ -59,13 +117,64 @@ export class StreamChoice {
     return { ...choice, index: this.index, delta, finish_reason: reason };
   }
 
+  /**
+   * The same for an answer of several rounds: the role waits for the first text, so that search
+   * results can come before it, and the end waits for `close`.
+   */
+  #showRound(choice: JsonObject, delta: Record<string, unknown>, ended: unknown) {
+    this.#gather(delta);
+    if (this.hasRole || !carriesText(delta)) delete delta['role'];
+    this.isHeld = ended !== null;
+    this.#endReason = ended;
+    if (!carriesText(delta)) return undefined;
+    if (typeof delta['role'] === 'string') this.hasRole = true;
+    return { ...choice, index: this.index, delta, finish_reason: null };
+  }
+
+  #gather(delta: Record<string, unknown>): void {
+    const { content } = delta;
+    this.#reasoning += reasoningOf(delta) ?? '';
+    if (typeof content !== 'string' || content === '') return;
+    this.#content += content;
+    if (this.#needsBreak) delta['content'] = ROUND_BREAK + content;
+    this.#needsBreak = false;
+  }
+
+  /** Takes a piece of a held call; `false` for a piece that is the caller's. */
+  #hold(call: JsonObject): boolean {
+    const { heldTool } = this.#options;
+    if (heldTool === undefined) return false;
+    const index = this.#callIndex(call);
+    const made = isJsonObject(call['function']) ? call['function'] : {};
+    const text = argumentsText(made['arguments']);
+    const known = this.#held.get(index);
+    if (known !== undefined) {
+      known.arguments += text;
+      return true;
+    }
+    if (this.#calls.has(index) || nameOf(call) !== heldTool) return false;
+    const id = textOr(call['id'], this.#newCallId);
+    this.#calls.add(index);
+    this.#callIds.add(id);
+    this.#held.set(index, { id, arguments: text });
+    return true;
+  }
+
   /** The last chunk of a choice that the engine left open. */
   close(): JsonObject {
     this.isFinished = true;
+    this.isHeld = false;
     const rest = this.#stripper?.finish() ?? '';
     const delta = rest === '' ? {} : { content: rest };
-    const finish_reason = finishReason('stop', this.hasToolCalls);
+    const finish_reason = this.#finishReason();
     return { index: this.index, delta, logprobs: null, finish_reason };
+  }
+
+  /** An end for calls that nobody saw is an ordinary one. */
+  #finishReason(): string {
+    const given = this.#endReason ?? 'stop';
+    const isUnseen = given === 'tool_calls' && !this.hasToolCalls;
+    return finishReason(isUnseen ? 'stop' : given, this.hasToolCalls);
   }
 
   #strip(delta: Record<string, unknown>, isLast: boolean): void {
@@ -82,7 +191,8 @@ export class StreamChoice {
     const made = isJsonObject(call['function']) ? call['function'] : {};
     const isFirst = !this.#calls.has(index);
     this.#calls.add(index);
-    const shown = index + this.#firstCall;
+    const heldBefore = [...this.#held.keys()].filter((held) => held < index).length;
+    const shown = index - heldBefore + this.#firstCall;
     const given = made['arguments'];
     const text = given === undefined && !isFirst ? {} : { arguments: argumentsText(given) };
     if (!isFirst) return { ...call, index: shown, function: { ...made, ...text } };

@@ -16,6 +16,8 @@ export interface TokenUsage {
   /** Prompt tokens written to the cache at a price of their own. */
   readonly cacheWriteTokens: number;
   readonly reasoningTokens: number;
+  /** Results of the engine's own search, when it ran one and says so. */
+  readonly searchSources?: number;
 }
 
 /** The cost as the body shows it: USD numbers, by the currency charged. */
@@ -49,12 +51,14 @@ export function readUsage(value: unknown): TokenUsage | undefined {
   const isBeside = reasoning > 0 && value['total_tokens'] === prompt + visible + reasoning;
   const completion = isBeside ? visible + reasoning : visible;
   const cachedTokens = Math.min(cached, prompt);
+  const sources = tokens(value['num_sources_used']);
   return {
     promptTokens: prompt,
     completionTokens: completion,
     cachedTokens,
     cacheWriteTokens: Math.min(cacheWrite, prompt - cachedTokens),
     reasoningTokens: Math.min(reasoning, completion),
+    ...(sources === undefined ? {} : { searchSources: sources }),
   };
 }
 

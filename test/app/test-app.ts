@@ -27,6 +27,8 @@ export interface TestAppOptions {
   readonly log?: Log;
   /** Start the embedded demo engine. Default false: it takes a child process. */
   readonly embedded?: boolean;
+  /** Start the embedded media engines, without any other. Default false. */
+  readonly media?: boolean;
 }
 
 export interface TestApp {
@@ -48,9 +50,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
   const folder = options.dataFolder ?? mkdtempSync(join(tmpdir(), 'farebox-app-'));
   const yaml = [
     options.databaseUrl === undefined ? '' : `database: ${JSON.stringify(options.databaseUrl)}`,
-    options.embedded === true
-      ? 'embedded: { download: false, threads: 1 }'
-      : 'embedded: { enabled: false }',
+    embeddedYaml(options),
     'discovery: { enabled: false }',
     options.yaml ?? '',
   ].join('\n');
@@ -93,6 +93,21 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
       if (options.dataFolder === undefined) rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** Waits until the embedded engine has loaded a model. */
+export async function modelIsThere(farebox: TestApp, id: string): Promise<void> {
+  const until = performance.now() + 30_000;
+  while (farebox.app.catalog.get(id) === undefined) {
+    if (performance.now() > until) throw new Error(`The model ${id} did not load`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+function embeddedYaml(options: TestAppOptions): string {
+  const { embedded = false, media = false } = options;
+  if (!embedded && !media) return 'embedded: { enabled: false }';
+  return `embedded: { download: false, threads: 1, demo: ${embedded}, media: ${media} }`;
 }
 
 async function existingOwner(app: App): Promise<FirstOwner> {

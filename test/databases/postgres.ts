@@ -110,6 +110,7 @@ export async function startPostgres(
     if (running === undefined) return;
     child = undefined;
     const ended = new Promise((resolve) => running.once('exit', resolve));
+    running.ref();
     running.kill(signal);
     await ended;
     rmSync(join(data, 'postmaster.pid'), { force: true });

@@ -25,6 +25,8 @@ export interface FareboxOptions {
   readonly args?: readonly string[];
   /** Default: a new folder. */
   readonly folder?: string;
+  /** Throws the log away instead of keeping it: for load that writes many lines. */
+  readonly quiet?: boolean;
 }
 
 /** Starts it and waits for its greeting; rejects with what it said when it ends before. */
@@ -34,7 +36,7 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
   const child = spawn(process.execPath, [BINARY, 'serve', ...(options.args ?? [])], {
     cwd: folder,
     env: { PATH: process.env['PATH'] },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['ignore', 'pipe', options.quiet === true ? 'ignore' : 'pipe'],
   });
   let text = '';
   const ended = new Promise<number | null>((resolve) => child.once('exit', resolve));
@@ -44,8 +46,8 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
       const found = /listens on (\S+)\n[^]*\n\n$/.exec(text)?.[1];
       if (found !== undefined) resolve(found);
     };
-    child.stdout.on('data', read);
-    child.stderr.on('data', read);
+    child.stdout?.on('data', read);
+    child.stderr?.on('data', read);
     void ended.then((code) => reject(new Error(`The server ended with ${code}: ${text}`)));
   });
   return {

@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
-import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { type TestApp, modelIsThere, startTestApp } from '../app/test-app.ts';
 
 describe('openai SDK', () => {
   let farebox: TestApp;
@@ -150,15 +150,6 @@ describe('openai SDK', () => {
     );
   });
 });
-
-/** Waits until the embedded engine has loaded a model. */
-export async function modelIsThere(farebox: TestApp, id: string): Promise<void> {
-  const until = performance.now() + 30_000;
-  while (farebox.app.catalog.get(id) === undefined) {
-    if (performance.now() > until) throw new Error(`The model ${id} did not load`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-}
 
 async function holdsAreGone(farebox: TestApp): Promise<void> {
   const until = performance.now() + 5_000;

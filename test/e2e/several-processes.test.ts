@@ -251,11 +251,11 @@ async function childrenOf(pid: number): Promise<number[]> {
 
 /** Clients that ask for as long as they are told to, and note every full answer. */
 function keepAsking(farebox: () => FareboxProcess | undefined, secret: string, seen: Seen[]) {
-  let isOver = false;
+  const asking = { isOver: false };
   const client = async (): Promise<void> => {
     let at: string | undefined;
     let pool: Pool | undefined;
-    while (!isOver) {
+    while (!asking.isOver) {
       const target = farebox();
       if (target === undefined) {
         await systemClock().sleep(20);
@@ -280,7 +280,7 @@ function keepAsking(farebox: () => FareboxProcess | undefined, secret: string, s
   };
   const clients = Array.from({ length: 12 }, client);
   return async (): Promise<void> => {
-    isOver = true;
+    asking.isOver = true;
     await Promise.all(clients);
   };
 }

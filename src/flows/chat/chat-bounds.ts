@@ -5,6 +5,7 @@
  */
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import { Fault } from '../../kernel/faults.ts';
+import { tokensAtLeast, tokensAtMost, tokensMostly } from '../../kernel/token-count.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
 
 /** Tokens that a chat template adds: system defaults, role marks, the opening of the answer. */
@@ -14,10 +15,6 @@ const TOKENS_PER_MESSAGE = 16;
 const TOOL_TEMPLATE_TOKENS = 512;
 /** A request whose prompt leaves less room than this for an answer is not worth running. */
 export const MIN_OUTPUT_TOKENS = 16;
-/** No known tokenizer packs more bytes of text than this into a token, over a whole prompt. */
-const MOST_BYTES_PER_TOKEN = 16;
-/** Prose, code and most scripts take at least this many bytes a token. */
-const USUAL_BYTES_PER_TOKEN = 3;
 /** The output cap of a model that names neither a cap nor a context. */
 const FALLBACK_OUTPUT_TOKENS = 8_192;
 
@@ -41,10 +38,14 @@ export function chatBounds(
     TOKENS_PER_MESSAGE * facts.messageCount +
     (request.tools.length > 0 ? TOOL_TEMPLATE_TOKENS : 0);
   const hasMedia = facts.imageCount + facts.audioCount + facts.videoCount > 0;
-  const bound = textBytes + template;
-  const context = model.context;
-  const promptTokens = context === 0 ? bound : hasMedia ? context : Math.min(bound, context);
+  const bound = tokensAtMost(textBytes) + template;
+  const promptTokens = hasMedia && model.context > 0 ? model.context : withinContext(bound, model);
   return { promptTokens, outputTokens: outputWish(request, model, textBytes + template) };
+}
+
+/** No engine takes a longer prompt than its context; a context of 0 is not known. */
+export function withinContext(promptTokens: number, model: CatalogModel): number {
+  return model.context === 0 ? promptTokens : Math.min(promptTokens, model.context);
 }
 
 /** What the caller asked for; else the model's cap, as far as the context has room for it. */
@@ -54,15 +55,15 @@ function outputWish(request: ChatRequest, model: CatalogModel, promptBytes: numb
   if (model.context === 0) return cap;
   // Engines refuse a prompt and a cap that exceed the context together.
   const surely = model.context - promptBytes;
-  const usually = model.context - Math.ceil(promptBytes / USUAL_BYTES_PER_TOKEN);
+  const usually = model.context - tokensMostly(promptBytes);
   const room = surely >= MIN_OUTPUT_TOKENS ? surely : usually;
   return Math.max(MIN_OUTPUT_TOKENS, Math.min(cap, room));
 }
 
 /** What cannot fit by any count is refused here; what might fit is the engine's to decide. */
-function refuseOverflow(textBytes: number, model: CatalogModel): void {
+export function refuseOverflow(textBytes: number, model: CatalogModel): void {
   if (model.context === 0) return;
-  const atLeast = Math.floor(textBytes / MOST_BYTES_PER_TOKEN);
+  const atLeast = tokensAtLeast(textBytes);
   if (atLeast > model.context) throw contextOverflow(model, `at least ${atLeast}`);
 }
 

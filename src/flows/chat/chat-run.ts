@@ -2,7 +2,7 @@
  * What a chat request is on its way: the call, where its answer goes, the parts that serve it, and
  * the admitted run that both answer modes share. Values and shapes only; `chat.ts` is the verb.
  */
-import type { Catalog, CatalogModel, DeprecationNotice } from '../../catalog/catalog.ts';
+import type { Catalog, CatalogModel, DeprecationNotice, Price } from '../../catalog/catalog.ts';
 import type { Engines } from '../../engines/engines.ts';
 import type { Caller } from '../../identity/identity.ts';
 import type { Clock } from '../../kernel/clock.ts';
@@ -13,8 +13,8 @@ import type { Queryable } from '../../store/store.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
 import type { EngineDialect } from '../../wire/engine-request.ts';
 import type { Admission, Charge, RateRule } from '../charge.ts';
-import type { ChatAdditions } from './chat-additions.ts';
-import type { ChatBounds } from './chat-bounds.ts';
+import type { AdditionsPlan } from './chat-additions.ts';
+import type { ChatRounds } from './chat-rounds.ts';
 
 /** What the answer's headers are made of. */
 export interface ChatHead {
@@ -83,8 +83,10 @@ export interface ChatParts {
   readonly systemPrompt: () => string;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
   readonly dialectOf: (engineId: string) => EngineDialect;
+  /** Whether this server can search the web. */
+  readonly canSearch: boolean;
   /** Persona, search, scraping, files: what is added to a request, and what it costs at most. */
-  readonly additionsFor: (call: ChatCall, model: CatalogModel) => Promise<ChatAdditions>;
+  readonly planAdditions: (call: ChatCall, model: CatalogModel) => AdditionsPlan;
 }
 
 /** One admitted request on its way: what both answer modes share. */
@@ -95,12 +97,12 @@ export interface ChatRun {
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
   readonly rate: RateRule;
-  readonly bounds: ChatBounds;
+  readonly price: Price;
   readonly admission: Admission;
-  readonly additions: ChatAdditions;
-  /** The output cap that the hold covers: what the engine is told. */
-  readonly outputTokens: number;
+  readonly additions: AdditionsPlan;
   readonly systemPrompt: string | undefined;
+  /** The engine calls, whose first is planned. */
+  readonly rounds: ChatRounds;
 }
 
 /** What a stream's headers can say of the balance: posted USD minus this request's hold. */

@@ -5,52 +5,48 @@
  * Whatever ends a request ends its hold: an answer settles it, a caller who leaves pays for what
  * was produced, an engine that fails costs nothing.
  */
-import {
-  type CatalogModel,
-  boundFor,
-  outputTokensAffordable,
-  requirePlan,
-  requirePrice,
-  requirePrivacy,
-} from '../../catalog/catalog.ts';
-import type { Caller } from '../../identity/identity.ts';
-import { Fault } from '../../kernel/faults.ts';
+import { boundFor, type CatalogModel } from '../../catalog/catalog.ts';
 import { reasonOf } from '../../kernel/log.ts';
+import { ZERO, nano } from '../../kernel/money.ts';
 import { type ChatAbilities, applyAbilities } from '../../wire/capability-gates.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
-import { MIN_OUTPUT_TOKENS, chatBounds } from './chat-bounds.ts';
-import type { ChatAdditions } from './chat-additions.ts';
+import { requireSold } from '../sold-model.ts';
+import { type AdditionsPlan, NOTHING_PREPARED } from './chat-additions.ts';
+import { MIN_OUTPUT_TOKENS, chatBounds, withinContext } from './chat-bounds.ts';
+import { ChatRounds } from './chat-rounds.ts';
 import type { ChatCall, ChatParts, ChatRun } from './chat-run.ts';
+import { surchargesOf } from './extra-uses.ts';
+import { TOOL_OFFER_TOKENS, TURN_TOKENS } from './round.ts';
 import { streamAnswer } from './streamed-answer.ts';
 import { wholeAnswer } from './whole-answer.ts';
 
-export { type ChatAdditions, NO_ADDITIONS } from './chat-additions.ts';
+export type { AdditionParts } from './chat-additions.ts';
+export { planAdditions } from './plan-additions.ts';
 export type { ChatCall, ChatHead, ChatParts, ChatReceiver } from './chat-run.ts';
 
 export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
   const { caller } = call;
-  const resolved = parts.catalog.require(call.request.model, 'text');
-  const { model } = resolved;
+  const { model, deprecation } = parts.catalog.require(call.request.model, 'text');
   call.note({ model: model.id });
-  call.receiver.resolved(model, resolved.deprecation);
-  requirePlan(model, caller.plan);
-  requirePrivacy(model, caller.modelPrivacy);
-  requireAllowed(model, caller);
-  const request = applyAbilities(call.request, model.id, abilitiesOf(model));
-  const additions = await parts.additionsFor({ ...call, request }, model);
+  call.receiver.resolved(model, deprecation);
+  const price = requireSold(model, caller);
+  const request = applyAbilities(call.request, model.id, abilitiesOf(model, parts));
+  const additions = parts.planAdditions({ ...call, request }, model);
   const systemPrompt = joinPrompts(parts, request, additions);
-  const run = await admit(parts, { call, request, model, additions, systemPrompt });
-  const whole = { ...run, deprecation: resolved.deprecation };
+  const unpriced = { parts, call, request, model, price, additions, systemPrompt };
+  const admitted = { ...unpriced, ...(await admit(unpriced)), deprecation };
   try {
-    await (request.stream ? streamAnswer(whole) : wholeAnswer(whole));
+    const run = { ...admitted, rounds: await prepareRounds(admitted) };
+    await (request.stream ? streamAnswer(run) : wholeAnswer(run));
   } catch (error) {
-    await releaseAfter(whole, error);
-    throw error;
+    await releaseAfter(admitted, error);
+    // Who has left while pages were read hears nothing.
+    if (!call.signal.aborted) throw error;
   }
 }
 
 /** Settling twice is harmless, so every way out may end the hold. */
-async function releaseAfter(run: ChatRun, error: unknown): Promise<void> {
+async function releaseAfter(run: Omit<ChatRun, 'rounds'>, error: unknown): Promise<void> {
   try {
     await run.parts.charge.release(run.admission, { status: 'failed' });
   } catch (failure) {
@@ -60,21 +56,28 @@ async function releaseAfter(run: ChatRun, error: unknown): Promise<void> {
   }
 }
 
-type Unpriced = Pick<ChatRun, 'call' | 'request' | 'model' | 'additions' | 'systemPrompt'>;
+type Unpriced = Omit<ChatRun, 'rounds' | 'admission' | 'rate' | 'deprecation'>;
 
-/** Prices the worst case, holds what the balance affords, and clamps the output to it. */
-async function admit(parts: ChatParts, unpriced: Unpriced): Promise<Omit<ChatRun, 'deprecation'>> {
-  const { call, request, model, additions, systemPrompt } = unpriced;
-  const price = requirePrice(model);
-  const addedBytes = additions.textBytes + Buffer.byteLength(systemPrompt ?? '');
-  const bounds = chatBounds(request, model, addedBytes);
-  const bound = {
-    promptTokens: bounds.promptTokens,
-    maxOutputTokens: bounds.outputTokens,
-    choices: request.choiceCount,
-    surcharges: additions.surchargeBoundNano,
-  };
+/**
+ * Prices the worst case and holds what the balance affords. The least is the prompt as it came with
+ * what preparing it costs; the most has every text that may be added, and every round of a search.
+ */
+async function admit(unpriced: Unpriced): Promise<Pick<ChatRun, 'admission' | 'rate'>> {
+  const { parts, call, request, model, price, additions, systemPrompt } = unpriced;
+  const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt ?? ''));
+  const { socialSearch } = additions;
+  const uses = [
+    ...additions.usesBound,
+    ...(socialSearch === undefined ? [] : [socialSearch.bound]),
+  ];
+  const base = { choices: request.choiceCount, surcharges: surchargesOf(uses) };
   const leastOutput = Math.min(bounds.outputTokens, MIN_OUTPUT_TOKENS);
+  const least = { ...base, promptTokens: bounds.promptTokens, maxOutputTokens: leastOutput };
+  const most = mostOf(
+    unpriced,
+    bounds.promptTokens + additions.textBytesBound,
+    bounds.outputTokens,
+  );
   const rate = parts.rateOf(call.caller, model);
   const admission = await parts.charge.admit({
     requestId: call.requestId,
@@ -84,36 +87,63 @@ async function admit(parts: ChatParts, unpriced: Unpriced): Promise<Omit<ChatRun
     tier: model.tier,
     rate,
     tokensBound: bounds.promptTokens + bounds.outputTokens * request.choiceCount,
-    minNano: boundFor({ ...bound, maxOutputTokens: leastOutput }, price),
-    maxNano: boundFor(bound, price),
+    minNano: boundFor(least, price),
+    maxNano: boundFor(
+      { ...base, ...most, surcharges: nano(base.surcharges + most.surcharges) },
+      price,
+    ),
     priceVersion: price.version,
   });
   call.receiver.admitted(admission, rate);
-  const affordable = outputTokensAffordable(admission.hold.grantedNano, bound, price) ?? 0;
-  const outputTokens = Math.max(1, Math.min(bounds.outputTokens, affordable));
-  return { parts, ...unpriced, rate, bounds, admission, outputTokens };
+  return { admission, rate };
 }
 
-function requireAllowed(model: CatalogModel, caller: Caller): void {
-  if (caller.models === undefined || caller.models.has(model.id)) return;
-  throw new Fault('MODEL_NOT_ALLOWED', {
-    message: `This API key may not use the model "${model.id}"`,
-    canRetry: false,
+/** The most tokens and searches of all rounds; each round reads what the earlier ones said. */
+function mostOf(unpriced: Unpriced, firstPrompt: number, outputTokens: number) {
+  const { model, additions } = unpriced;
+  const auto = additions.autoSearch;
+  let promptTokens = withinContext(firstPrompt, model);
+  if (auto === undefined) {
+    return { promptTokens, maxOutputTokens: outputTokens, surcharges: ZERO };
+  }
+  const searches = auto.searchesLeft;
+  for (let round = 1; round <= searches; round += 1) {
+    const found = round * (auto.searchBytes + 3 * TURN_TOKENS) + TOOL_OFFER_TOKENS;
+    promptTokens += withinContext(firstPrompt + outputTokens + found, model);
+  }
+  const maxOutputTokens = outputTokens + searches * MIN_OUTPUT_TOKENS;
+  return { promptTokens, maxOutputTokens, surcharges: surchargesOf([auto.cost(searches)]) };
+}
+
+/** The work that the plan names, and the first round, now that its prompt is known. */
+async function prepareRounds(run: Omit<ChatRun, 'rounds'>): Promise<ChatRounds> {
+  const { parts, request, model, price, admission, additions, systemPrompt } = run;
+  const rounds = ChatRounds.plan({
+    request,
+    model,
+    price,
+    grantedNano: admission.hold.grantedNano,
+    systemBytes: Buffer.byteLength(systemPrompt ?? ''),
+    additions: (await additions.prepare?.()) ?? NOTHING_PREPARED,
+    auto: additions.autoSearch,
+    social: additions.socialSearch,
   });
+  if (rounds === undefined) throw parts.charge.tooDear(admission);
+  return rounds;
 }
 
 /** The service's prompt first, then the persona; the caller's own follow in the messages. */
 function joinPrompts(
   parts: ChatParts,
   request: ChatRequest,
-  additions: ChatAdditions,
+  additions: AdditionsPlan,
 ): string | undefined {
   const own = request.parameters.include_venice_system_prompt ? parts.systemPrompt() : '';
   const joined = [own, ...additions.systemPrompts].filter((text) => text !== '').join('\n\n');
   return joined === '' ? undefined : joined;
 }
 
-function abilitiesOf(model: CatalogModel): ChatAbilities {
+function abilitiesOf(model: CatalogModel, parts: ChatParts): ChatAbilities {
   const can = model.capabilities;
   return {
     vision: can.has('vision'),
@@ -125,7 +155,7 @@ function abilitiesOf(model: CatalogModel): ChatAbilities {
     logProbs: can.has('logProbs'),
     reasoning: can.has('reasoning'),
     reasoningEffort: can.has('reasoningEffort'),
-    webSearch: true,
+    webSearch: parts.canSearch,
     xSearch: can.has('xSearch'),
     maxCompletionTokens: model.maxCompletionTokens || Number.MAX_SAFE_INTEGER,
     ...(model.maxImages === undefined ? {} : { maxImages: model.maxImages }),

@@ -8,8 +8,10 @@ const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 /** An answer in one piece has its first byte when all of it is there. */
 const WHOLE_FIRST_BYTE_MS = 600_000;
 
+/** The call of the current round. */
 export function engineCall(run: ChatRun): EngineCall {
-  const { request, model, call, parts } = run;
+  const { request, model, call, parts, additions } = run;
+  const round = run.rounds.current;
   const body = (replica: Replica): Buffer =>
     engineRequest(request, {
       model: replica.model,
@@ -21,10 +23,13 @@ export function engineCall(run: ChatRun): EngineCall {
           ? {}
           : { reasoningEffortOptions: model.reasoningEfforts }),
       },
-      maxOutputTokens: run.outputTokens,
+      maxOutputTokens: round.outputTokens,
       ...(run.systemPrompt === undefined ? {} : { systemPrompt: run.systemPrompt }),
-      ...(run.additions.messages === undefined ? {} : { messages: run.additions.messages }),
-      ...(run.additions.extraTools.length === 0 ? {} : { extraTools: run.additions.extraTools }),
+      ...(round.messages === undefined ? {} : { messages: round.messages }),
+      ...(round.extraTools.length === 0 ? {} : { extraTools: round.extraTools }),
+      ...(additions.socialSearch === undefined
+        ? {}
+        : { extraMembers: additions.socialSearch.membersFor(replica.engine) }),
     });
   return {
     work: 'chat',

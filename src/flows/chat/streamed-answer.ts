@@ -10,12 +10,12 @@ import type { Settlement } from '../../ledger/ledger.ts';
 import type { Queryable } from '../../store/store.ts';
 import { chatCompletionId } from '../../wire/chat-response.ts';
 import { ChatStream } from '../../wire/chat-stream.ts';
+import type { HeldRound } from '../../wire/held-calls.ts';
 import { KEEP_ALIVE, streamErrorEvents } from '../../wire/stream-frames.ts';
 import { echoParameters } from '../../wire/svc-parameters.ts';
-import { type ChatBill, billChat } from './chat-bill.ts';
 import { type ChatHead, type ChatRun, remainingDuring } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
-import { chatFault, note, requirePriceOf } from './whole-answer.ts';
+import { chatFault, note } from './whole-answer.ts';
 
 /** Silence after which a comment keeps the connection open; the first one sends the headers. */
 const KEEP_ALIVE_MS = 10_000;
@@ -32,7 +32,8 @@ class StreamedAnswer {
   #head: EngineHead | undefined;
 
   constructor(run: ChatRun) {
-    const { request, parts, model, additions, call } = run;
+    const { request, parts, model, additions, call, rounds } = run;
+    const { documents } = rounds;
     this.#run = run;
     this.#quietSinceMs = parts.clock.monotonicMs();
     this.#stream = new ChatStream({
@@ -44,7 +45,8 @@ class StreamedAnswer {
       stripThinkTags:
         request.parameters.strip_thinking_response || request.parameters.disable_thinking,
       dropReasoning: request.parameters.disable_thinking,
-      ...(additions.documents === undefined ? {} : { documents: additions.documents }),
+      ...(documents === undefined ? {} : { documents }),
+      ...(additions.autoSearch === undefined ? {} : { heldTool: additions.autoSearch.toolName }),
     });
   }
 
@@ -52,11 +54,49 @@ class StreamedAnswer {
     const { clock } = this.#run.parts;
     const stopKeepAlive = clock.every(KEEP_ALIVE_MS / 2, () => this.#keepAlive());
     try {
-      const outcome = await this.#runEngine();
-      await this.#end(outcome);
+      while (await this.#round());
     } finally {
       stopKeepAlive();
     }
+  }
+
+  /** One engine call; `true` when its answer asks for another. */
+  async #round(): Promise<boolean> {
+    const { call, rounds } = this.#run;
+    const outcome = await this.#runEngine();
+    if (!call.signal.aborted) {
+      const fault = this.#problemOf(outcome);
+      if (fault !== undefined) {
+        await this.#fail(fault);
+        return false;
+      }
+    }
+    rounds.ended(this.#stream.usage, this.#stream.tally, outcome.attempts);
+    const held = this.#stream.heldRound;
+    if (!call.signal.aborted && held !== undefined && rounds.current.searches > 0) {
+      if (await this.#search(held)) return true;
+    }
+    if (call.signal.aborted) await this.#settle(outcome, 'aborted');
+    else await this.#complete(outcome);
+    return false;
+  }
+
+  /** Runs the searches of a round and shows what was found; `false` when the caller left. */
+  async #search(held: HeldRound): Promise<boolean> {
+    const { call, rounds, request } = this.#run;
+    try {
+      await rounds.search(held, call.signal);
+    } catch (error) {
+      // The caller left during the search; anything else is a bug.
+      if (!call.signal.aborted) throw error;
+      return false;
+    }
+    this.#stream.nextRound();
+    if (rounds.citations.length === 0) return true;
+    if (request.parameters.include_search_results_in_stream) {
+      call.receiver.write(this.#stream.citationsChunk(rounds.citations));
+    }
+    return true;
   }
 
   #runEngine(): Promise<EngineOutcome> {
@@ -83,11 +123,11 @@ class StreamedAnswer {
   #begin(): void {
     if (this.#begun) return;
     this.#begun = true;
-    const { call, additions } = this.#run;
+    const { call, rounds } = this.#run;
     call.receiver.begin(this.#headNow());
     const { parameters } = this.#run.request;
-    if (parameters.include_search_results_in_stream && additions.citations.length > 0) {
-      call.receiver.write(this.#stream.citationsChunk(additions.citations));
+    if (parameters.include_search_results_in_stream && rounds.citations.length > 0) {
+      call.receiver.write(this.#stream.citationsChunk(rounds.citations));
     }
   }
 
@@ -114,23 +154,15 @@ class StreamedAnswer {
     this.#run.call.receiver.write(KEEP_ALIVE);
   }
 
-  async #end(outcome: EngineOutcome): Promise<void> {
-    const { call } = this.#run;
-    if (call.signal.aborted) {
-      await this.#settle(outcome, 'aborted');
-      return;
-    }
+  /** Why an answer that has ended is none. */
+  #problemOf(outcome: EngineOutcome): Error | undefined {
     const { failure } = this.#stream;
-    if (failure !== undefined) {
-      return this.#fail(new Fault('INFERENCE_FAILED', { cause: failure.message }));
-    }
-    if (!outcome.ok) return this.#fail(chatFault(this.#run, outcome));
+    if (failure !== undefined) return new Fault('INFERENCE_FAILED', { cause: failure.message });
+    if (!outcome.ok) return chatFault(this.#run, outcome);
     const rest = this.#stream.flush();
-    if (rest.length > 0) call.receiver.write(rest);
-    if (!this.#stream.isComplete) {
-      return this.#fail(new Fault('INFERENCE_FAILED', { cause: 'the stream ended early' }));
-    }
-    await this.#complete(outcome);
+    if (rest.length > 0) this.#run.call.receiver.write(rest);
+    if (this.#stream.isComplete) return undefined;
+    return new Fault('INFERENCE_FAILED', { cause: 'the stream ended early' });
   }
 
   async #complete(outcome: EngineOutcome): Promise<void> {
@@ -155,25 +187,16 @@ class StreamedAnswer {
   }
 
   #closing(settlement: Settlement): Buffer {
-    const { request, additions } = this.#run;
-    return this.#stream.closing({
-      usage: this.#bill().usage,
+    const { request, additions, rounds } = this.#run;
+    // They are one tool call, so they wait for the last search.
+    const found = additions.autoSearch?.documents;
+    const before = found === undefined ? [] : [this.#stream.foundDocuments(found)];
+    const end = this.#stream.closing({
+      usage: rounds.bill().usage,
       cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
-      parameters: echoParameters(request.parameters, additions.citations),
+      parameters: echoParameters(request.parameters, rounds.citations),
     });
-  }
-
-  #bill(): ChatBill {
-    const { request, bounds, additions } = this.#run;
-    return billChat({
-      usage: this.#stream.usage,
-      tally: this.#stream.tally,
-      bounds,
-      choiceCount: request.choiceCount,
-      promptBytes: request.facts.textBytes + additions.textBytes,
-      price: requirePriceOf(this.#run),
-      surchargesNano: additions.surchargeNano,
-    });
+    return Buffer.concat([...before, end]);
   }
 
   async #settle(
@@ -181,15 +204,15 @@ class StreamedAnswer {
     status: 'completed' | 'aborted',
     together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
   ) {
-    const { parts, additions, admission } = this.#run;
-    const bill = this.#bill();
+    const { parts, rounds, admission } = this.#run;
+    const bill = rounds.bill();
     const settled = {
       costNano: bill.costNano,
       status,
       tokens: bill.tokens,
       countedBy: bill.countedBy,
-      attempts: outcome.attempts,
-      extras: additions.extras,
+      attempts: rounds.attempts,
+      extras: rounds.extras(),
       ...(outcome.replica === null ? {} : { replica: outcome.replica.engine }),
       ...(this.#head === undefined ? {} : { firstTokenMs: this.#head.firstByteMs }),
     };

@@ -8,9 +8,10 @@ import {
   readChatAnswer,
   writeChatAnswer,
 } from '../../wire/chat-response.ts';
+import { type HeldRound, heldRoundOf, joinedAnswer } from '../../wire/held-calls.ts';
 import { echoParameters } from '../../wire/svc-parameters.ts';
 import { engineFault, saysContextOverflow } from '../engine-refusal.ts';
-import { type ChatBill, billChat } from './chat-bill.ts';
+import type { ChatBill } from './chat-bill.ts';
 import { contextOverflow } from './chat-bounds.ts';
 import type { ChatHead, ChatRun } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
@@ -18,9 +19,39 @@ import { engineCall, flagsOf } from './engine-call.ts';
 const NO_OUTPUT = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
 
 export async function wholeAnswer(run: ChatRun): Promise<void> {
-  const { parts, call } = run;
+  const { parts, call, additions, rounds } = run;
+  const tool = additions.autoSearch?.toolName;
+  const earlier: HeldRound[] = [];
+  for (;;) {
+    const { read, answer } = await runRound(run);
+    if (!answer.ok) {
+      if (answer.reason !== 'aborted') throw chatFault(run, answer);
+      // What the engine had to read is billed.
+      rounds.ended(undefined, { ...NO_OUTPUT, deltas: 1 }, answer.attempts);
+      return settleAborted(run, answer.replica?.engine);
+    }
+    if (read === undefined) throw new Error('A usable answer was read');
+    rounds.ended(read.usage, read.tally, answer.attempts);
+    const held = tool === undefined ? undefined : heldRoundOf(read, tool);
+    if (tool === undefined) return send(run, read, answer);
+    if (held === undefined || rounds.current.searches === 0) {
+      return send(run, joinedAnswer(read, tool, earlier), answer);
+    }
+    earlier.push(held);
+    try {
+      await rounds.search(held, call.signal);
+    } catch (error) {
+      // The caller left during the search; anything else is a bug.
+      if (!call.signal.aborted) throw error;
+      parts.log.debug({ requestId: call.requestId }, 'The caller left during a search');
+      return settleAborted(run, answer.replica.engine);
+    }
+  }
+}
+
+async function runRound(run: ChatRun) {
   let read: ChatAnswer | undefined;
-  const answer = await parts.engines.collect({
+  const answer = await run.parts.engines.collect({
     ...engineCall(run),
     // An answer that is cut or no chat completion is the engine's failure: another replica may do better.
     isUsable: (body) => {
@@ -28,12 +59,13 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
       return read !== undefined;
     },
   });
-  if (!answer.ok) {
-    if (answer.reason === 'aborted') return settleAborted(run, answer);
-    throw chatFault(run, answer);
-  }
-  if (read === undefined) throw new Error('A usable answer was read');
-  const bill = billOf(run, read);
+  return { read, answer };
+}
+
+/** Settles, and only then sends. */
+async function send(run: ChatRun, read: ChatAnswer, answer: EngineAnswer): Promise<void> {
+  const { parts, call, rounds } = run;
+  const bill = rounds.bill();
   const finished = { run, read, bill, answer };
   const { keep } = call.receiver;
   const settlement = await parts.charge.settle(
@@ -43,10 +75,10 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
       status: 'completed',
       tokens: bill.tokens,
       countedBy: bill.countedBy,
-      attempts: answer.attempts,
+      attempts: rounds.attempts,
       replica: answer.replica.engine,
       firstTokenMs: answer.firstByteMs,
-      extras: run.additions.extras,
+      extras: rounds.extras(),
     },
     keep === undefined
       ? undefined
@@ -64,7 +96,8 @@ interface Finished {
 }
 
 function bodyOf({ run, read, bill }: Finished, settlement: Settlement): Buffer {
-  const { parts, request, call, model } = run;
+  const { parts, request, call, model, rounds } = run;
+  const { documents } = rounds;
   return writeChatAnswer(read, {
     id: chatCompletionId(call.requestId),
     model: model.id,
@@ -72,8 +105,8 @@ function bodyOf({ run, read, bill }: Finished, settlement: Settlement): Buffer {
     usage: bill.usage,
     cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
     serviceName: parts.serviceName,
-    parameters: echoParameters(request.parameters, run.additions.citations),
-    ...(run.additions.documents === undefined ? {} : { documents: run.additions.documents }),
+    parameters: echoParameters(request.parameters, rounds.citations),
+    ...(documents === undefined ? {} : { documents }),
   });
 }
 
@@ -103,43 +136,26 @@ function readUsable(body: Buffer, run: ChatRun): ChatAnswer | undefined {
   }
 }
 
-function billOf(run: ChatRun, read: Pick<ChatAnswer, 'usage' | 'tally'>): ChatBill {
-  return billChat({
-    usage: read.usage,
-    tally: read.tally,
-    bounds: run.bounds,
-    choiceCount: run.request.choiceCount,
-    promptBytes: run.request.facts.textBytes + run.additions.textBytes,
-    price: requirePriceOf(run),
-    surchargesNano: run.additions.surchargeNano,
-  });
-}
-
-/** The caller left before the answer: what the engine had to read is billed. */
-async function settleAborted(run: ChatRun, failure: EngineFailure): Promise<void> {
-  const bill = billOf(run, { usage: undefined, tally: { ...NO_OUTPUT, deltas: 1 } });
+/** The caller left before the answer. */
+async function settleAborted(run: ChatRun, replica: string | undefined): Promise<void> {
+  const { rounds } = run;
+  const bill = rounds.bill();
   await run.parts.charge.settle(run.admission, {
     costNano: bill.costNano,
     status: 'aborted',
     tokens: bill.tokens,
     countedBy: bill.countedBy,
-    attempts: failure.attempts,
-    ...(failure.replica === null ? {} : { replica: failure.replica.engine }),
-    extras: run.additions.extras,
+    attempts: rounds.attempts,
+    ...(replica === undefined ? {} : { replica }),
+    extras: rounds.extras(),
   });
-  note(run, bill, failure.replica?.engine);
+  note(run, bill, replica);
 }
 
 /** The failure of an engine in words for the caller. */
 export function chatFault(run: ChatRun, failure: EngineFailure): Error {
   if (saysContextOverflow(failure)) return contextOverflow(run.model, undefined);
   return engineFault(failure, run.model.id);
-}
-
-export function requirePriceOf(run: ChatRun) {
-  const { price } = run.model;
-  if (price === undefined) throw new Error('An admitted model has a price');
-  return price;
 }
 
 export function note(run: ChatRun, bill: ChatBill, replica: string | undefined): void {

@@ -78,7 +78,7 @@ describe('PostgreSQL out of reach', () => {
   });
 
   test('when the first server of an address is gone, the second one is used', async () => {
-    const [one = '', two = ''] = [first.url('postgres'), second.url('postgres')];
+    const [one, two] = [first.url('postgres'), second.url('postgres')];
     const both = one.replace(/\/postgres$/, `,${new URL(two).host}/postgres`);
     assert.deepEqual(serversOf(both), [one, two]);
     const store = open(both);

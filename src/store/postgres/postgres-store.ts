@@ -33,7 +33,7 @@ const KEEP_ALIVE_AFTER_MS = 5 * SECOND_MS;
 const MAX_ATTEMPTS = 8;
 const RETRY_BASE_MS = 5;
 /** Calls that wait for a connection, for each connection; more are refused at once. */
-const WAITING_PER_CONNECTION = 64;
+const WAITING_PER_CONNECTION = 1_024;
 const MIGRATION_TIMEOUT_MS = 600 * SECOND_MS;
 
 export interface PostgresOptions {

@@ -10,33 +10,46 @@ const MAX_STATEMENTS = 1_000;
 
 type Bound = string | number | bigint | null | Uint8Array;
 
+interface Prepared {
+  readonly statement: StatementSync;
+  /** Whether the statement has columns at all: one without is told so, which costs half. */
+  readonly hasRows: boolean;
+}
+
 export class Statements {
   readonly #database: DatabaseSync;
-  readonly #byText = new Map<string, StatementSync>();
+  readonly #byText = new Map<string, Prepared>();
 
   constructor(database: DatabaseSync) {
     this.#database = database;
   }
 
   run(text: string, parameters: readonly Parameter[]): Record<string, unknown>[] {
-    const statement = this.#byText.get(text) ?? this.#prepare(text);
-    const rows = statement.all(...parameters.map(bind));
+    const { statement, hasRows } = this.#byText.get(text) ?? this.#prepare(text);
+    const bound = bind(parameters);
+    if (!hasRows) {
+      statement.run(...bound);
+      return [];
+    }
+    const rows = statement.all(...bound);
     for (const row of rows) wrapBytes(row);
     return rows;
   }
 
-  #prepare(text: string): StatementSync {
+  #prepare(text: string): Prepared {
     if (this.#byText.size >= MAX_STATEMENTS) this.#byText.clear();
     const statement = this.#database.prepare(text.replaceAll(/\$(\d+)/g, '?$1'));
     statement.setReadBigInts(true);
-    this.#byText.set(text, statement);
-    return statement;
+    const prepared = { statement, hasRows: statement.columns().length > 0 };
+    this.#byText.set(text, prepared);
+    return prepared;
   }
 }
 
-function bind(parameter: Parameter): Bound {
-  if (typeof parameter === 'boolean') return parameter ? 1 : 0;
-  return parameter;
+function bind(parameters: readonly Parameter[]): readonly Bound[] {
+  const hasBoolean = parameters.some((parameter) => typeof parameter === 'boolean');
+  if (!hasBoolean) return parameters as readonly Bound[]; // no boolean is left
+  return parameters.map((one) => (typeof one === 'boolean' ? Number(one) : one));
 }
 
 function wrapBytes(row: Record<string, unknown>): void {

@@ -1,0 +1,129 @@
+/**
+ * Chats on SQLite and on PostgreSQL that flushes to disk, one process and two workers, in one run;
+ * once with many accounts and once with a single one, whose row is then the place where all meet.
+ * The servers, PostgreSQL, the engine and the load generator share the machine's cores.
+ * Run: node bench/chat-databases.ts
+ */
+import { execFileSync } from 'node:child_process';
+import { startPostgres } from '../test/databases/postgres.ts';
+import { type FareboxProcess, removeFolder, startFarebox } from '../test/e2e/farebox-process.ts';
+import { openOffice } from '../src/app/office.ts';
+import { loadConfig } from '../src/config/config.ts';
+import { systemClock } from '../src/kernel/clock.ts';
+import { systemIds } from '../src/kernel/ids.ts';
+import { silentLog } from '../src/kernel/log.ts';
+import { usdToNano } from '../src/kernel/money.ts';
+import { type Target, compare, report, startProcess, stopAll } from './harness.ts';
+
+const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
+const ACCOUNTS = 64;
+const CONNECTIONS = 64;
+const WIDE = '{ requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }';
+
+const upstream = await startProcess('./upstream.ts');
+const bare = await startProcess('./bare-proxy.ts', { args: [upstream.url] });
+const postgres = await startPostgres({ flush: true });
+const running: FareboxProcess[] = [];
+
+function yamlOf(database: string): string {
+  return `listen: { host: 127.0.0.1, port: 0 }
+database: ${JSON.stringify(database)}
+embedded: { enabled: false }
+discovery: { enabled: false }
+engines: { bench: { url: ${upstream.url} } }
+models:
+  - { id: bench-model, type: text, context: 131072, maxCompletionTokens: 1024, traits: [default], price: { input: 0.05, output: 0.2 }, replicas: [{ engine: bench, model: upstream-model }] }
+limits:
+  keyConcurrency: 100000
+  plans: { staff: { text: { XS: ${WIDE}, S: ${WIDE}, M: ${WIDE}, L: ${WIDE} } } }
+`;
+}
+
+async function gateway(name: string, database: string, args: readonly string[]): Promise<Target> {
+  const yaml = yamlOf(database);
+  const farebox = await startFarebox({ yaml, args, quiet: true });
+  running.push(farebox);
+  const pid = farebox.child.pid ?? 0;
+  const keys = await makeKeys(yaml, farebox.folder);
+  return { name, url: farebox.url, pid, pids: childrenOf(pid), keys };
+}
+
+async function makeKeys(yaml: string, folder: string): Promise<string[]> {
+  const loaded = await loadConfig({ env: {}, cwd: folder, readFile: async () => yaml });
+  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems));
+  const parts = { config: loaded.config, clock: systemClock(), ids: systemIds(), log: silentLog };
+  const office = await openOffice(parts);
+  const keys: string[] = [];
+  for (let at = 0; at < ACCOUNTS; at += 1) {
+    const account = await office.identity.createAccount(`bench ${at}`, 'staff');
+    await office.store.transaction((tx) =>
+      office.ledger.creditIn(tx, {
+        accountId: account.id,
+        amountNano: usdToNano('100000'),
+        from: 'house:operator-credit',
+        kind: 'CREDIT',
+        id: `bench-${account.id}`,
+      }),
+    );
+    const { secret } = await office.identity.createKey({
+      accountId: account.id,
+      kind: 'INFERENCE',
+      description: 'bench',
+      expiresMs: undefined,
+      limitPeriod: 'EPOCH',
+      usdLimitNano: undefined,
+      diemLimitNano: undefined,
+      modelPrivacy: 'ALL',
+      models: undefined,
+      limits: {},
+    });
+    keys.push(secret);
+  }
+  await office.close();
+  return keys;
+}
+
+function childrenOf(pid: number): number[] {
+  const lines = execFileSync('ps', ['-A', '-o', 'pid=,ppid=']).toString().split('\n');
+  const pairs = lines.map((line) => line.trim().split(/\s+/).map(Number));
+  return pairs.filter(([, parent]) => parent === pid).flatMap(([child]) => child ?? []);
+}
+
+async function database(name: string): Promise<string> {
+  const { default: pg } = await import('pg');
+  const admin = new pg.Client({ connectionString: postgres.url('postgres') });
+  await admin.connect();
+  await admin.query(`CREATE DATABASE ${name}`);
+  await admin.end();
+  return postgres.url(name);
+}
+
+const body = Buffer.from(
+  JSON.stringify({
+    model: 'bench-model',
+    messages: [{ role: 'user', content: 'a '.repeat(500) }],
+  }),
+);
+try {
+  const targets = [
+    { name: 'bare undici proxy', ...bare },
+    await gateway('SQLite', 'sqlite:./farebox.db', []),
+    await gateway('PostgreSQL', await database('one'), []),
+    await gateway('PostgreSQL, 2 workers', await database('two'), ['--workers', '2']),
+  ];
+  const load = { path: '/chat/completions', connections: CONNECTIONS, windowMs: 1_000, body };
+  report(`chat JSON, ${ACCOUNTS} accounts`, await compare(targets, load, ROUNDS));
+  const single = targets.map(({ keys, ...target }) => {
+    return keys === undefined ? target : { ...target, keys: keys.slice(0, 1) };
+  });
+  report('chat JSON, one account', await compare(single, load, ROUNDS));
+  const quiet = { ...load, connections: 1 };
+  report('chat JSON, one caller at a time', await compare(targets, quiet, ROUNDS));
+} finally {
+  for (const farebox of running) {
+    await farebox.stop();
+    removeFolder(farebox);
+  }
+  await stopAll();
+  await postgres.close();
+}

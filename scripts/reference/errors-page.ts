@@ -1,0 +1,31 @@
+/** The reference page of the refusals, made from the catalogue in `kernel/faults.ts`. */
+import { FAULTS } from '../../src/kernel/faults.ts';
+
+const INTRODUCTION = `# Errors
+
+<!-- prettier-ignore-start -->
+
+_Generated from \`src/kernel/faults.ts\` by \`node scripts/write-reference.ts\`._
+
+Every refusal has a status, a stable code and a sentence. The sentence of an answer is often more
+precise than the one below: it names the field, the limit or the model. A caller branches on the code.
+
+- The body is \`{"error": "<sentence>", "code": "<CODE>"}\`; an invalid request adds \`details\`, one key
+  for each field that is wrong. With the header \`x-svc-error-format: openai\` it is an object of
+  message, type and code as OpenAI's clients expect it. The 402 of a wallet caller has the body of x402.
+- \`x-request-id\` names the request; give it to the operator when you ask.
+- \`Retry-After\` says when to try again. \`x-should-retry: false\` says that the same request cannot
+  succeed.
+- A refusal costs nothing: what was set aside is given back before the answer leaves.
+
+| status | code | sentence | what to do |
+| --- | --- | --- | --- |
+`;
+
+/** The whole page as Markdown. */
+export function errorsPage(): string {
+  const rows = Object.entries(FAULTS).map(
+    ([code, fault]) => `| ${fault.status} | \`${code}\` | ${fault.message} | ${fault.remedy} |\n`,
+  );
+  return `${INTRODUCTION}${rows.join('')}\n<!-- prettier-ignore-end -->\n`;
+}

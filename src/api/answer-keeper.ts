@@ -1,0 +1,62 @@
+/**
+ * Keeps the answer of one request for its retries: the status, the body, and the headers that are
+ * still true of a replay. It decides nothing; `idempotent.ts` says when.
+ */
+import {
+  type Idempotency,
+  type IdempotencyToken,
+  MAX_STORED_BYTES,
+} from '../idempotency/idempotency.ts';
+import type { Queryable } from '../store/store.ts';
+
+/** Headers of one answer that are not true of its replay. */
+const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
+
+/** Where an answer is kept for the retries of its request. */
+export class AnswerKeeper {
+  readonly #idempotency: Idempotency;
+  readonly #token: IdempotencyToken;
+  readonly #requestId: string;
+  readonly #notOurs: ReadonlySet<string>;
+  #kept = false;
+
+  constructor(
+    idempotency: Idempotency,
+    token: IdempotencyToken,
+    /** Headers that the answer had before the handler ran: those of this request alone. */
+    options: { readonly requestId: string; readonly earlierHeaders: readonly string[] },
+  ) {
+    this.#idempotency = idempotency;
+    this.#token = token;
+    this.#requestId = options.requestId;
+    this.#notOurs = new Set(options.earlierHeaders);
+  }
+
+  /** Answers above this are not kept; a stream stops being copied there. */
+  readonly maxBytes = MAX_STORED_BYTES;
+
+  get kept(): boolean {
+    return this.#kept;
+  }
+
+  /** Keeps a successful answer; in the transaction of its charge when one is given. */
+  async keep(
+    status: number,
+    headers: Iterable<readonly [string, string]>,
+    body: Buffer,
+    tx?: Queryable,
+  ): Promise<void> {
+    if (tx === undefined && this.#kept) return;
+    const stored: Record<string, string> = { 'x-request-id': this.#requestId };
+    for (const [name, value] of headers) {
+      if (!this.#notOurs.has(name) && !VOLATILE.test(name)) stored[name] = value;
+    }
+    await this.#idempotency.complete(this.#token, { status, headers: stored, body }, tx);
+    this.#kept = true;
+  }
+
+  /** Gives the key back: the next request with it runs. */
+  abandon(): Promise<void> {
+    return this.#idempotency.abandon(this.#token);
+  }
+}

@@ -1,0 +1,60 @@
+/** `POST /embeddings`: parses the body, runs the flow, and gives its answer headers. */
+import { type EmbedAnswer, type EmbedParts, embed } from '../../../flows/embed.ts';
+import { parseEmbeddingsRequest } from '../../../wire/embeddings-request.ts';
+import { admissionHeaders, answerHeaders, modelHeaders } from '../../answer-headers.ts';
+import type { Exchange } from '../../exchange.ts';
+import { JSON_BODY, type Route } from '../../route.ts';
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+
+export interface EmbeddingsParts extends EmbedParts {
+  readonly serviceName: string;
+}
+
+export function embeddingsRoute(parts: EmbeddingsParts): Route {
+  return {
+    method: 'POST',
+    path: '/embeddings',
+    auth: 'key-or-wallet',
+    body: JSON_BODY,
+    sells: 'embeddings',
+    handle: (exchange) => handle(parts, exchange),
+  };
+}
+
+async function handle(parts: EmbeddingsParts, exchange: Exchange): Promise<void> {
+  const { serviceName, clock } = parts;
+  const request = parseEmbeddingsRequest(exchange.body);
+  const setHeaders = (answer: EmbedAnswer): void => {
+    exchange.setAll(answerHeaders({ ...answer, flags: {} }, serviceName, clock.nowMs()));
+    exchange.set('content-type', JSON_TYPE);
+  };
+  const maxBytes = exchange.keeper?.maxBytes;
+  const answer = await embed(parts, {
+    requestId: exchange.requestId,
+    caller: exchange.caller,
+    request,
+    signal: exchange.workSignal,
+    resolved: (model, deprecation) => {
+      exchange.notes.model = model.id;
+      exchange.setAll(modelHeaders(model, deprecation, serviceName));
+    },
+    admitted: (admission, rate) => {
+      exchange.setAll(admissionHeaders(admission, rate, serviceName, clock.nowMs()));
+    },
+    keep:
+      maxBytes === undefined
+        ? undefined
+        : async (tx, done) => {
+            setHeaders(done);
+            const sizeBytes = done.body.reduce((sum, piece) => sum + piece.length, 0);
+            if (sizeBytes > maxBytes) return;
+            await exchange.keepAnswer(200, Buffer.concat(done.body), tx);
+          },
+  });
+  if (answer === undefined) return;
+  const { costUsd, promptTokens, body } = answer;
+  Object.assign(exchange.notes, { costUsd, promptTokens });
+  setHeaders(answer);
+  await exchange.json(200, Buffer.concat(body));
+}

@@ -1,0 +1,45 @@
+/** `POST /video/transcriptions`: what is said in the media of a public URL. */
+import { z } from 'zod';
+import { type TranscribeParts, transcribe } from '../../../flows/transcribe.ts';
+import { answerHeaders } from '../../answer-headers.ts';
+import { readJson } from '../../json-body.ts';
+import { JSON_BODY, type Route } from '../../route.ts';
+
+const MAX_URL_CHARACTERS = 8_192;
+
+export type TranscriptionRequest = z.infer<typeof TranscriptionRequest>;
+export const TranscriptionRequest = z.looseObject({
+  url: z
+    .string()
+    .max(MAX_URL_CHARACTERS)
+    .refine((text) => /^https?:\/\//i.test(text) && URL.canParse(text), 'Must be an http(s) URL'),
+  response_format: z.enum(['json', 'text']).nullish(),
+  model: z.string().min(1).nullish(),
+});
+
+export function videoTranscriptionsRoute(parts: TranscribeParts & { serviceName: string }): Route {
+  return {
+    method: 'POST',
+    path: '/video/transcriptions',
+    auth: 'key-or-wallet',
+    body: JSON_BODY,
+    sells: 'transcription',
+    handle: async (exchange) => {
+      const request = readJson(exchange, TranscriptionRequest);
+      const heard = await transcribe(parts, {
+        requestId: exchange.requestId,
+        caller: exchange.caller,
+        model: request.model ?? undefined,
+        url: request.url,
+        signal: exchange.signal,
+        note: (notes) => Object.assign(exchange.notes, notes),
+      });
+      const facts = { ...heard, flags: {} };
+      exchange.setAll(answerHeaders(facts, parts.serviceName, parts.clock.nowMs()));
+      if (request.response_format === 'text') {
+        return exchange.bytes(200, 'text/plain; charset=utf-8', Buffer.from(heard.text));
+      }
+      return exchange.json(200, { transcript: heard.text, lang: heard.language });
+    },
+  };
+}

@@ -1,0 +1,107 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
+import { SECOND_MS } from '../kernel/clock.ts';
+import { TestClock } from '../kernel/test-clock.ts';
+
+describe('the abuse guard', () => {
+  let bench: Bench;
+  const clock = new TestClock();
+  before(async () => {
+    bench = await startWithEngine({
+      clock,
+      yaml: '  - { id: away, type: text, offline: true, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: tiny }] }',
+    });
+  });
+  after(() => bench.stop());
+
+  const chat = (secret: string | undefined, extra = {}) =>
+    call(bench.farebox, '/chat/completions', {
+      ...(secret === undefined ? {} : { secret }),
+      body: chatBody(extra),
+    });
+  const fail = async (secret: string | undefined, times: number, status: number) => {
+    for (let index = 0; index < times; index += 1) {
+      const extra = secret === undefined ? {} : { temperature: 9 };
+      assert.equal((await chat(secret, extra)).status, status);
+    }
+  };
+
+  test('21 failures in 30 s block a key for 30 s, and the guard itself does not count', async () => {
+    const { accountId, secret } = await bench.farebox.account('1');
+    const other = await bench.farebox.key({ accountId });
+    const admin = await bench.farebox.key({ accountId, kind: 'ADMIN' });
+    await fail(secret, 20, 400);
+    assert.equal((await chat(secret)).status, 200);
+    await fail(secret, 1, 400);
+    for (let index = 0; index < 25; index += 1) {
+      const blocked = await chat(secret);
+      assert.equal(blocked.status, 429);
+      assert.equal(blocked.body.code, 'FAILED_REQUESTS');
+      assert.match(
+        blocked.body.error,
+        /More than 20 failed requests in 30 seconds.*wait 30 seconds/,
+      );
+      assert.match(blocked.body.error, /\/docs\)/);
+      assert.equal(blocked.headers.get('retry-after'), '30');
+    }
+    assert.equal((await chat(other)).status, 200);
+    clock.advance(29 * SECOND_MS);
+    assert.equal((await chat(secret)).headers.get('retry-after'), '1');
+    clock.advance(SECOND_MS);
+    assert.equal((await chat(secret)).status, 200);
+    const log = await call(bench.farebox, '/api_keys/rate_limit_logs', { secret: admin });
+    assert.equal(log.body.data.length, 26);
+    assert.equal(log.body.data[0].rateLimitType, 'FAILED_REQUESTS');
+    assert.equal(log.body.data[0].modelId, 'endpoint:api/v1/chat/completions');
+  });
+
+  test('failures further apart than the window do not add up', async () => {
+    const { secret } = await bench.farebox.account('1');
+    await fail(secret, 20, 400);
+    clock.advance(30 * SECOND_MS);
+    await fail(secret, 20, 400);
+    assert.equal((await chat(secret)).status, 200);
+  });
+
+  test('an unknown caller counts by address, and known ones from there are served', async () => {
+    const { secret } = await bench.farebox.account('1');
+    const wrong = () => chat('SVC_INFERENCE_KEY_wrong');
+    for (let index = 0; index < 21; index += 1) assert.equal((await wrong()).status, 401);
+    assert.equal((await wrong()).status, 429);
+    assert.equal((await chat(undefined)).status, 429);
+    assert.equal((await call(bench.farebox, '/models')).status, 429);
+    assert.equal((await chat(secret)).status, 200);
+    clock.advance(30 * SECOND_MS);
+    assert.equal((await wrong()).status, 401);
+    assert.equal((await call(bench.farebox, '/models')).status, 200);
+  });
+
+  test('the discovery 402, 429s and our own 5xx do not count', async () => {
+    clock.advance(60 * SECOND_MS);
+    await fail(undefined, 25, 402);
+    assert.equal((await call(bench.farebox, '/models')).status, 200);
+    const { secret } = await bench.farebox.account('1');
+    for (let index = 0; index < 25; index += 1) {
+      assert.equal((await chat(secret, { model: 'away' })).status, 503);
+    }
+    const limited = await bench.farebox.account('1', { limits: { requestsPerMinute: 1 } });
+    assert.equal((await chat(limited.secret)).status, 200);
+    for (let index = 0; index < 25; index += 1) {
+      const refused = await chat(limited.secret);
+      assert.equal(refused.body.code, 'RATE_LIMIT_EXCEEDED');
+    }
+  });
+
+  test('refusals of a known caller count: 401 of an admin route, 402 of an empty balance', async () => {
+    const { secret } = await bench.farebox.account('0.01');
+    for (let index = 0; index < 10; index += 1) {
+      assert.equal((await call(bench.farebox, '/api_keys', { secret })).status, 401);
+      assert.equal((await chat(secret)).status, 402);
+    }
+    assert.equal((await chat(secret)).status, 402);
+    assert.equal((await chat(secret)).body.code, 'FAILED_REQUESTS');
+    const neighbour = await bench.farebox.account('1');
+    assert.equal((await chat(neighbour.secret)).status, 200);
+  });
+});

@@ -1,0 +1,118 @@
+/**
+ * What makes a chat more than a relay, wired once: the guard of every fetch, documents, web,
+ * media and personas. The chat, embeddings and characters are built on it.
+ */
+import { characterRoutes } from '../api/routes/characters/characters.ts';
+import { embeddingsRoute } from '../api/routes/embeddings/embeddings.ts';
+import type { Config } from '../config/config.ts';
+import {
+  createMediaLoader,
+  type Documents,
+  type MediaLoader,
+  openDocuments,
+} from '../documents/documents.ts';
+import type { AdditionParts, ChatParts } from '../flows/chat/chat.ts';
+import { type Clock, isoTime, MINUTE_MS } from '../kernel/clock.ts';
+import type { Log } from '../kernel/log.ts';
+import { usdToNano } from '../kernel/money.ts';
+import { createGuard, type Guard } from '../net/guard.ts';
+import { openPersonas, type Personas } from '../personas/personas.ts';
+import { openWeb, type Web } from '../web/web.ts';
+import type { Subject } from './subject.ts';
+
+export interface Extras {
+  readonly guard: Guard;
+  readonly documents: Documents;
+  readonly media: MediaLoader;
+  readonly web: Web;
+  readonly personas: Personas;
+  /** Ends the workers and the connections to the search provider. */
+  close(): Promise<void>;
+}
+
+/** Opens everything; rejects when the folder of personas cannot be read. */
+export async function openExtras(config: Config, clock: Clock, log: Log): Promise<Extras> {
+  const { allow, ports, userAgent } = config.fetch;
+  const guard = createGuard({ allow, ports, ...(userAgent === undefined ? {} : { userAgent }) });
+  const personas = await openPersonas({
+    list: config.personas.list,
+    folder: config.personas.folder,
+    log,
+    startedAt: isoTime(clock.nowMs()),
+  });
+  const documents = openDocuments({ clock, log, ...config.documents });
+  const web = openWeb({
+    guard,
+    log,
+    readPage: (page) => documents.readPage(page),
+    scraping: config.scraping,
+    ...(config.search === undefined ? {} : { search: config.search }),
+  });
+  const media = createMediaLoader({ guard, ...config.content });
+  // Every process reads its own folder: this is no chore that one does for all.
+  const stopReading =
+    config.personas.folder === undefined
+      ? undefined
+      : clock.every(MINUTE_MS, () => void personas.reload());
+  return {
+    guard,
+    documents,
+    media,
+    web,
+    personas,
+    close: async () => {
+      stopReading?.();
+      await Promise.all([web.close(), documents.close()]);
+    },
+  };
+}
+
+/** The routes that need nothing but these parts and those of the chat. */
+export function extrasSubject(extras: Extras, chat: ChatParts): Subject {
+  const { tokenizer } = extras.documents;
+  return {
+    routes: [embeddingsRoute({ ...chat, tokenizer }), ...characterRoutes(extras.personas)],
+    close: () => extras.close(),
+  };
+}
+
+/** What the chat flow takes of it; prices and engine settings follow a changed configuration. */
+export function additionParts(extras: Extras, clock: Clock, config: () => Config): AdditionParts {
+  const { personas, web, documents, media } = extras;
+  return {
+    personas,
+    web,
+    documents,
+    media,
+    clock,
+    maxFileChars: config().documents.maxChars,
+    prices: () => pricesOf(config()),
+    fetchesMedia: (engineId) => config().engines[engineId]?.fetchesMedia ?? false,
+    socialSearch: () => {
+      const { maxResults } = config().socialSearch;
+      const membersFor = (engineId: string) =>
+        config().engines[engineId]?.socialSearch ?? xaiSearch(maxResults);
+      return { maxResults, membersFor };
+    },
+  };
+}
+
+function pricesOf({ search, scraping, socialSearch }: Config) {
+  return {
+    searchNano: usdToNano(search?.usdPerSearch ?? '0'),
+    pageNano: usdToNano(scraping.usdPerPage),
+    socialNano: usdToNano(socialSearch.usdPerResult),
+  };
+}
+
+/** xAI's own spelling, which other servers with such a search have taken over. */
+function xaiSearch(maxResults: number) {
+  return {
+    search_parameters: {
+      mode: 'on',
+      return_citations: true,
+      max_search_results: maxResults,
+      sources: [{ type: 'web' }, { type: 'x' }],
+    },
+  };
+}

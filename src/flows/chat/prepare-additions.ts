@@ -1,0 +1,94 @@
+/**
+ * The work of a plan, after the hold: content is loaded while the web is asked, and what was found
+ * goes into the messages. Uses are what really happened; a search or page that failed is free.
+ */
+import type { CatalogModel } from '../../catalog/catalog.ts';
+import { isoTime } from '../../kernel/clock.ts';
+import { citationsOf, documentsOf, pagesPrompt, searchPrompt } from '../../web/web.ts';
+import type { AdditionParts, PreparedAdditions, WebWish } from './chat-additions.ts';
+import type { ChatCall } from './chat-run.ts';
+import type { ExtraPrices } from './extra-uses.ts';
+import { type LoadedContent, loadContent, withContext } from './message-content.ts';
+
+export interface PrepareInputs {
+  readonly parts: AdditionParts;
+  readonly call: ChatCall;
+  readonly model: CatalogModel;
+  readonly wish: WebWish;
+  readonly prices: ExtraPrices;
+}
+
+type WebFindings = Omit<PreparedAdditions, 'messages' | 'textBytes'> & { readonly text: string };
+
+const NO_FINDINGS: WebFindings = { text: '', citations: [], documents: undefined, uses: [] };
+
+/** Runs a plan. Throws the Faults of media and files, or the reason of an abort. */
+export async function prepareAdditions(inputs: PrepareInputs): Promise<PreparedAdditions> {
+  const failed = new AbortController();
+  const signal = AbortSignal.any([inputs.call.signal, failed.signal]);
+  try {
+    const [content, findings] = await Promise.all([
+      contentOf(inputs, signal),
+      findingsOf(inputs, signal),
+    ]);
+    return together(inputs.call, content, findings);
+  } catch (error) {
+    // What still runs beside the part that failed is of no use to anybody.
+    failed.abort();
+    throw error;
+  }
+}
+
+function together(
+  call: ChatCall,
+  content: LoadedContent,
+  { text, ...found }: WebFindings,
+): PreparedAdditions {
+  const messages = text === '' ? content.messages : withContext(content.messages, text);
+  const given = call.request.messages;
+  const isSame = messages.every((message, at) => message === given[at]);
+  return {
+    ...found,
+    messages: isSame ? undefined : messages,
+    textBytes: content.textBytes + Buffer.byteLength(text),
+  };
+}
+
+async function contentOf(inputs: PrepareInputs, signal: AbortSignal): Promise<LoadedContent> {
+  const { parts, call, model } = inputs;
+  return loadContent({
+    messages: call.request.messages,
+    model,
+    documents: parts.documents,
+    media: parts.media,
+    engineFetches: model.replicas.every((replica) => parts.fetchesMedia(replica.engine)),
+    signal,
+    caller: call.caller.accountId,
+  });
+}
+
+async function findingsOf(inputs: PrepareInputs, signal: AbortSignal): Promise<WebFindings> {
+  const { parts, call, wish, prices } = inputs;
+  const { web } = parts;
+  if (wish.urls.length > 0) {
+    const pages = await web.scrape(wish.urls, { signal, caller: call.caller.accountId });
+    const count = pages.filter((page) => page.ok).length;
+    const use = { name: 'web_scraping' as const, count, eachNano: prices.pageNano };
+    return { ...NO_FINDINGS, text: pagesPrompt(pages), uses: [use] };
+  }
+  if (wish.query === '') return NO_FINDINGS;
+  const outcome = await web.search(wish.query, { signal });
+  if (!outcome.ok) return NO_FINDINGS;
+  const { results } = outcome;
+  const { parameters } = call.request;
+  const asksForDocuments = parameters.return_search_results_as_documents && results.length > 0;
+  return {
+    text: searchPrompt(results, {
+      citations: parameters.enable_web_citations,
+      today: isoTime(parts.clock.nowMs()).slice(0, 10),
+    }),
+    citations: citationsOf(results),
+    documents: asksForDocuments ? documentsOf(results) : undefined,
+    uses: [{ name: 'web_search', count: 1, eachNano: prices.searchNano }],
+  };
+}

@@ -1,0 +1,99 @@
+/**
+ * The documents against the code: generated pages are as the code makes them, links lead somewhere,
+ * the change log keeps its form, and the catalogue of refusals is worded as it promises.
+ */
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+import { PAGES } from '../scripts/reference/pages.ts';
+import { FAULTS } from '../src/kernel/faults.ts';
+import { ROOT, filesBelow, readText } from './tidy/source-tree.ts';
+
+const pages = filesBelow('').filter((path) => path.endsWith('.md'));
+
+for (const [path, page] of Object.entries(PAGES)) {
+  test(`${path} is what the code says`, () => {
+    assert.equal(readText(path), page(), 'Run node scripts/write-reference.ts');
+  });
+}
+
+test('the refusals are in order of status and worded for callers', () => {
+  const statuses = Object.values(FAULTS).map(({ status }) => status);
+  assert.deepEqual(
+    statuses,
+    statuses.toSorted((a, b) => a - b),
+  );
+  for (const [code, { message, remedy }] of Object.entries(FAULTS)) {
+    assert.match(message, /^[A-Z].*[^.]$/, `${code}: capital letter, no full stop`);
+    assert.match(remedy, /^[A-Z].*\.$/, `${code}: the remedy is a sentence`);
+    assert.doesNotMatch(message + remedy, /[|\n]/, `${code}: breaks the table`);
+  }
+});
+
+test('every relative link of a page leads to a file, and to a heading when it names one', () => {
+  const broken = pages.flatMap((path) =>
+    linksOf(readText(path)).flatMap((link) => {
+      const [target = '', fragment] = link.split('#');
+      const file = target === '' ? path : join(dirname(path), target);
+      if (!existsSync(join(ROOT, file))) return [`${path}: ${link}`];
+      const isHeading = fragment === undefined || headingsOf(readText(file)).includes(fragment);
+      return isHeading ? [] : [`${path}: ${link} (no such heading)`];
+    }),
+  );
+  assert.deepEqual(broken, []);
+});
+
+test('every decision has its number once, and every page of docs/ is linked from another', () => {
+  const decisions = pages.filter((path) => path.startsWith('docs/decisions/'));
+  const numbers = decisions.map((path) => /\/(\d{4})-[a-z-]+\.md$/.exec(path)?.[1]);
+  assert.equal(new Set(numbers).size, decisions.length);
+  const linked = new Set(
+    pages.flatMap((path) =>
+      linksOf(readText(path)).map((link) => join(dirname(path), link.split('#')[0] ?? '')),
+    ),
+  );
+  const alone = pages.filter(
+    (path) => path.startsWith('docs/') && !linked.has(path) && !decisions.includes(path),
+  );
+  assert.deepEqual(alone, []);
+});
+
+test('the change log is dated, newest first, under its three heads', () => {
+  const text = readText('CHANGELOG.md');
+  const releases = [...text.matchAll(/^## (.+)$/gm)].map(([, title]) => title ?? '');
+  assert.ok(releases.length > 0);
+  const dates = releases.map((title) => {
+    assert.match(title, /^(?:\d+\.\d+\.\d+ \(\d{4}-\d{2}-\d{2}\)|Next)$/);
+    return /\(([^)]+)\)/.exec(title)?.[1] ?? '9999';
+  });
+  assert.deepEqual(dates, dates.toSorted().toReversed());
+  for (const [, head] of text.matchAll(/^### (.+)$/gm)) {
+    assert.ok(['Money and protocol', 'Features', 'Internals'].includes(head ?? ''), `${head}`);
+  }
+  const { version } = JSON.parse(readText('package.json')) as { version: string };
+  assert.ok(releases.some((title) => title.startsWith(`${version} (`)));
+});
+
+test('the entry pages keep their length', () => {
+  assert.ok(readText('README.md').split('\n').length <= 81);
+  assert.ok(readText('AGENTS.md').split('\n').length <= 121);
+});
+
+/** Relative targets of Markdown links; code is left out. */
+function linksOf(text: string): string[] {
+  const prose = text.replaceAll(/```[\s\S]*?```|`[^`\n]*`/g, '');
+  return [...prose.matchAll(/\]\(([^)\s]+)\)/g)]
+    .map(([, target]) => target ?? '')
+    .filter((target) => !/^(?:https?:|mailto:)/.test(target));
+}
+
+/** The fragments that a forge makes of the headings. */
+function headingsOf(text: string): string[] {
+  return [...text.matchAll(/^#+ (.+)$/gm)].map(([, title]) =>
+    (title ?? '')
+      .toLowerCase()
+      .replaceAll(/[^\w\- ]/g, '')
+      .replaceAll(' ', '-'),
+  );
+}

@@ -1,0 +1,289 @@
+/**
+ * `POST /embeddings` through unmodified clients: `openai` (base64 unless told otherwise), LangChain
+ * and the AI SDK, on the embedded demo model; and the rules of the flow on an engine whose vectors
+ * are known.
+ */
+import assert from 'node:assert/strict';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import { OpenAIEmbeddings } from '@langchain/openai';
+import { embedMany } from 'ai';
+import { encode } from 'gpt-tokenizer/encoding/cl100k_base';
+import OpenAI from 'openai';
+import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { receiptOf } from '../../src/ledger/ledger.ts';
+import { type TestApp, modelIsThere, startTestApp } from '../app/test-app.ts';
+
+const DEMO = 'farebox-demo-embedding';
+
+let upstream: TestUpstream;
+let farebox: TestApp;
+let client: OpenAI;
+
+before(async () => {
+  upstream = await TestUpstream.start();
+  farebox = await startTestApp({
+    embedded: true,
+    yaml: `
+limits: { guard: { failures: 10000 } }
+engines:
+  rack: { url: "${upstream.url}" }
+models:
+  - id: small-batches
+    type: embedding
+    price: { input: 1 }
+    embedding: { dimensions: 3, maxBatch: 10, customDimensions: true }
+    replicas: [{ engine: rack }]
+  - id: own-ids
+    type: embedding
+    price: { input: 1 }
+    embedding: { dimensions: 3, tokenIds: own }
+    replicas: [{ engine: rack }]
+`,
+  });
+  client = new OpenAI({ baseURL: farebox.url, apiKey: farebox.owner.secret, maxRetries: 0 });
+  await modelIsThere(farebox, DEMO);
+});
+after(async () => {
+  try {
+    await farebox.audit();
+  } finally {
+    await farebox.stop();
+    await upstream.kill();
+  }
+});
+beforeEach(() => {
+  upstream.seen.length = 0;
+  upstream.script.length = 0;
+  upstream.otherwise = { kind: 'embeddings', maxBatch: 10 };
+});
+
+function length(vector: readonly number[]): number {
+  return Math.sqrt(vector.reduce((sum, value) => sum + value * value, 0));
+}
+
+async function balance(): Promise<bigint> {
+  return (await farebox.app.office.ledger.balances(farebox.owner.accountId)).usdNano;
+}
+
+describe('clients on the embedded demo model', () => {
+  test('`openai` asks for base64 and gets numbers; usage and cost agree with the balance', async () => {
+    const before = await balance();
+    const { data, response } = await client.embeddings
+      .create({ model: DEMO, input: ['the sea', 'the moon'], user: 'somebody' })
+      .withResponse();
+    assert.equal(data.object, 'list');
+    assert.equal(data.model, DEMO);
+    assert.deepEqual(
+      data.data.map((one) => one.index),
+      [0, 1],
+    );
+    const [sea, moon] = data.data.map((one) => one.embedding);
+    assert.ok(sea !== undefined && moon !== undefined);
+    assert.ok(Math.abs(length(sea) - 1) < 1e-3);
+    assert.notDeepEqual(sea, moon);
+    const { usage, cost } = data as unknown as {
+      usage: { prompt_tokens: number; total_tokens: number };
+      cost: { usd: number };
+    };
+    assert.ok(usage.prompt_tokens > 0);
+    assert.equal(usage.total_tokens, usage.prompt_tokens);
+    const paid = before - (await balance());
+    assert.equal(Number(paid) / 1e9, cost.usd);
+    assert.ok(paid > 0n);
+    assert.equal(response.headers.get('x-svc-model-id'), DEMO);
+    assert.ok(response.headers.get('x-ratelimit-limit-requests'));
+  });
+
+  test('float and base64 are the same vector, and `dimensions` cuts it to length one', async () => {
+    const input = 'the sea and the moon';
+    const float = await client.embeddings.create({ model: DEMO, input, encoding_format: 'float' });
+    const base64 = await client.embeddings.create({
+      model: DEMO,
+      input,
+      encoding_format: 'base64',
+    });
+    const text = base64.data[0]?.embedding as unknown as string;
+    const floats = new Float32Array(new Uint8Array(Buffer.from(text, 'base64')).buffer);
+    const given = float.data[0]?.embedding ?? [];
+    assert.equal(floats.length, given.length);
+    for (const [at, value] of given.entries())
+      assert.ok(Math.abs(value - (floats[at] ?? 9)) < 1e-6);
+    const cut = await client.embeddings.create({ model: DEMO, input, dimensions: 8 });
+    assert.equal(cut.data[0]?.embedding.length, 8);
+    assert.ok(Math.abs(length(cut.data[0]?.embedding ?? []) - 1) < 1e-5);
+  });
+
+  test('token ids as LangChain for Python sends them are the text that they stand for', async () => {
+    const ids = encode('the sea and the moon');
+    const one = await client.embeddings.create({ model: DEMO, input: ids });
+    const many = await client.embeddings.create({ model: DEMO, input: [ids, encode('the sea')] });
+    const text = await client.embeddings.create({ model: DEMO, input: 'the sea and the moon' });
+    assert.deepEqual(one.data[0]?.embedding, text.data[0]?.embedding);
+    assert.deepEqual(many.data[0]?.embedding, text.data[0]?.embedding);
+    assert.equal(many.data.length, 2);
+  });
+
+  test('LangChain embeds documents and queries', async () => {
+    const embeddings = new OpenAIEmbeddings({
+      model: DEMO,
+      apiKey: farebox.owner.secret,
+      configuration: { baseURL: farebox.url },
+      maxRetries: 0,
+    });
+    const documents = await embeddings.embedDocuments(['the sea', 'the moon', 'the sea']);
+    assert.equal(documents.length, 3);
+    assert.deepEqual(documents[0], documents[2]);
+    assert.deepEqual(await embeddings.embedQuery('the sea'), documents[0]);
+  });
+
+  test('the AI SDK embeds many', async () => {
+    const provider = createOpenAICompatible({
+      name: 'farebox',
+      baseURL: farebox.url,
+      apiKey: farebox.owner.secret,
+    });
+    const result = await embedMany({
+      model: provider.textEmbeddingModel(DEMO),
+      values: ['the sea', 'the moon'],
+    });
+    assert.equal(result.embeddings.length, 2);
+    assert.ok(result.usage.tokens > 0);
+  });
+});
+
+describe('the flow', () => {
+  test('inputs beyond the batch of the engine are split and put together in order', async () => {
+    const input = Array.from({ length: 47 }, (_, at) => 'x'.repeat(at + 1));
+    const { data, response } = await client.embeddings
+      .create({ model: 'small-batches', input })
+      .withResponse();
+    assert.equal(upstream.seen.length, 5);
+    assert.deepEqual(
+      data.data.map((one) => one.embedding[0]),
+      input.map((text) => text.length),
+    );
+    assert.equal(data.usage.prompt_tokens, 47 * 3);
+    const id = response.headers.get('x-request-id') ?? '';
+    const row = await receiptOf(farebox.app.office.store, farebox.owner.accountId, id);
+    assert.equal(row?.kind, 'embeddings');
+    assert.equal(row?.prompt_tokens, 141n);
+    assert.equal(row?.usd_nano, 141_000n);
+    assert.equal(row?.counted_by, 'engine');
+  });
+
+  test('one batch that fails fails the request, which costs nothing', async () => {
+    const before = await balance();
+    upstream.script.push({ kind: 'embeddings' }, { kind: 'status', status: 400 });
+    const input = Array.from({ length: 40 }, () => 'x');
+    await assert.rejects(
+      client.embeddings.create({ model: 'small-batches', input }),
+      OpenAI.BadRequestError,
+    );
+    assert.equal(await balance(), before);
+    assert.equal((await farebox.app.office.ledger.audit()).openHolds, 0);
+  });
+
+  test('an engine that counts nothing is billed by a fair count', async () => {
+    upstream.script.push({ kind: 'embeddings', usage: false });
+    const before = await balance();
+    const answer = await client.embeddings.create({
+      model: 'small-batches',
+      input: 'eight characters',
+    });
+    assert.equal(answer.usage.prompt_tokens, 4);
+    assert.equal(before - (await balance()), 4_000n);
+  });
+
+  test('ids of the own vocabulary pass as they are', async () => {
+    await client.embeddings.create({ model: 'own-ids', input: [7, 8, 9] });
+    assert.deepEqual(JSON.parse(upstream.seen[0]?.body ?? '{}').input, [7, 8, 9]);
+  });
+
+  test('what is not valid is a 400 before the engine', async () => {
+    const refused: readonly (readonly [unknown, RegExp])[] = [
+      ['', /must not be empty/],
+      [[], /At least one input/],
+      [['a', ''], /must not be empty/],
+      [Array.from({ length: 2_049 }, () => 'a'), /At most 2048/],
+      ['word '.repeat(9_000), /longer than 8192/],
+      [Array.from({ length: 8_193 }, () => 1), /longer than 8192/],
+      [[1, -1], /token id/],
+      [[200_000], /send text, or token ids of cl100k/],
+      [['a', 1], /Expected a string/],
+    ];
+    for (const [input, message] of refused) {
+      await assert.rejects(
+        client.embeddings.create({ model: 'small-batches', input: input as string }),
+        (error) => {
+          assert.ok(error instanceof OpenAI.BadRequestError, String(error));
+          assert.match(error.message, message);
+          return true;
+        },
+      );
+    }
+    await assert.rejects(
+      client.embeddings.create({ model: 'own-ids', input: 'a', dimensions: 2 }),
+      /3 and no other/,
+    );
+    await assert.rejects(
+      client.embeddings.create({ model: 'farebox-demo', input: 'a' }),
+      OpenAI.BadRequestError,
+    );
+    assert.equal(upstream.seen.length, 0);
+    assert.equal((await farebox.app.office.ledger.audit()).openHolds, 0);
+  });
+
+  test('a text that only the tokenizer finds too long is refused, and the loop is not held', async () => {
+    const delay = monitorEventLoopDelay({ resolution: 2 });
+    // 27,000 letters pass the rule of characters; rare symbols take several tokens each.
+    const dense = '\u{1F9EC}'.repeat(13_000);
+    const cpu = process.threadCpuUsage();
+    delay.enable();
+    await assert.rejects(
+      client.embeddings.create({ model: 'small-batches', input: dense }),
+      /longer than 8192 tokens; it has about \d+/,
+    );
+    delay.disable();
+    const { user, system } = process.threadCpuUsage(cpu);
+    const heldMs = Math.min(delay.percentile(99) / 1e6, (user + system) / 1e3);
+    assert.ok(heldMs < 50, `the loop was held for ${heldMs} ms`);
+    await client.embeddings.create({ model: 'small-batches', input: 'a'.repeat(27_000) });
+  });
+
+  test('a caller who leaves frees the engine and leaves no hold', async () => {
+    upstream.otherwise = { kind: 'hang' };
+    const abort = new AbortController();
+    const asked = client.embeddings.create(
+      { model: 'small-batches', input: 'hello there' },
+      { signal: abort.signal },
+    );
+    while (upstream.active === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    abort.abort();
+    await assert.rejects(asked);
+    const until = performance.now() + 5_000;
+    while (upstream.active > 0 || (await farebox.app.office.ledger.audit()).openHolds > 0) {
+      if (performance.now() > until) throw new Error('The engine still works for nobody');
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+  });
+
+  test('a caller without credit gets 402', async () => {
+    const { secret } = await farebox.account('0.05');
+    const poor = new OpenAI({ baseURL: farebox.url, apiKey: secret, maxRetries: 0 });
+    await assert.rejects(
+      poor.embeddings.create({ model: 'small-batches', input: 'a' }),
+      (error) => error instanceof OpenAI.APIError && error.status === 402,
+    );
+    assert.equal(upstream.seen.length, 0);
+  });
+
+  test('two thousand vectors of a caller do not hold the loop', async () => {
+    upstream.otherwise = { kind: 'embeddings' };
+    const input = Array.from({ length: 2_048 }, (_, at) => `text ${at}`);
+    const answer = await client.embeddings.create({ model: 'own-ids', input });
+    assert.equal(answer.data.length, 2_048);
+    assert.equal(answer.data[2_047]?.embedding[1], 2_047);
+  });
+});
