@@ -143,9 +143,7 @@ export class Charge {
   /** Sets the money of a counted request aside, now that its price is known. Throws 402. */
   async admitCounted(request: ChargeRequest, counted: Counted): Promise<Admission> {
     const { window, startedMs } = counted;
-    const answer = await this.#parts.ledger.hold(
-      holdOf(request, this.#parts.minimumCreditNano()),
-    );
+    const answer = await this.#parts.ledger.hold(holdOf(request, this.#parts.minimumCreditNano()));
     if (answer.ok) return { request, hold: answer.hold, ...counted };
     const headers = rateHeaders(window, request.rate, startedMs);
     throw withHeaders(this.#refused(request.caller, answer), headers);
