@@ -18,7 +18,7 @@ import {
   zipFile,
 } from '../../src/documents/test-files.ts';
 import { TestUpstream } from '../../src/engines/test-upstream.ts';
-import { heldLoop } from '../app/held-loop.ts';
+import { holdsNoLoop } from '../app/held-loop.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { WebFace } from '../web/web-face.ts';
 
@@ -313,7 +313,6 @@ describe('addresses inside the house', () => {
 });
 
 describe('bombs', () => {
-  const MAX_HELD_MS = 50;
   const FAST = { level: 1 };
   const spaces = deflateRawSync(Buffer.alloc(200_000_000, ' '), FAST);
   const BOMBS: Readonly<Record<string, () => Part>> = {
@@ -336,9 +335,8 @@ describe('bombs', () => {
       const body = Buffer.from(
         JSON.stringify({ model: 'text', messages: [{ role: 'user', content: [make()] }] }),
       );
-      const { result, heldMs } = await heldLoop(() => post('/chat/completions', body));
-      assert.ok([200, 400].includes(result), `${result}`);
-      assert.ok(heldMs < MAX_HELD_MS, `the loop was held for ${heldMs} ms`);
+      const status = await holdsNoLoop(() => post('/chat/completions', body));
+      assert.ok([200, 400].includes(status), `${status}`);
       await ask('text', [file('honest.txt', Buffer.from('still here'))]);
       assert.match(sentParts()[0]?.text ?? '', /still here/);
     });
