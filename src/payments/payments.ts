@@ -50,7 +50,7 @@ import { TopUps } from './top-ups.ts';
 import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
 
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
-export { walletIdentity, walletKind } from './addresses.ts';
+export { walletIdentity } from './addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { FacilitatorFace } from './facilitator.ts';
 export type { RailHealth } from './rail.ts';
