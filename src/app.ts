@@ -18,7 +18,8 @@ import { AbuseGuard } from './app/abuse-guard.ts';
 import { accountSubject } from './app/account.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
 import { type Extras, additionParts, extrasSubject, openExtras } from './app/extras.ts';
-import { type DownloadView, type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
+import type { DownloadView } from './app/download-view.ts';
+import { type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
 import { mediaSubject } from './app/media.ts';
 import { type Office, openOffice } from './app/office.ts';
 import { rpcSubject } from './app/rpc.ts';
@@ -106,7 +107,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     config: core.shared.config,
     office,
     limitLog: core.limitLog,
-    chores: [core.pruneWindows, ...subjects.flatMap((subject) => subject.everyMinute ?? [])],
+    chores: subjects.flatMap((subject) => subject.everyMinute ?? []),
+    sharedChores: [core.pruneWindows, ...subjects.flatMap((subject) => subject.onceAMinute ?? [])],
     clock,
     ids,
     log,
@@ -353,7 +355,7 @@ function subjectsOf(core: Core): Subject[] {
     { routes: [chatCompletionsRoute(core.chat), ...modelRoutes(core.catalog)] },
     {
       routes: [],
-      everyMinute: () => core.idempotency.prune(),
+      onceAMinute: () => core.idempotency.prune(),
       close: () => core.idempotency.close(),
     },
     extrasSubject(core.extras, core.chat),

@@ -53,6 +53,13 @@ export interface ServerParts {
 const MAX_HEADER_BYTES = 65_536;
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 
+/** No route gives Fastify a schema, so its two schema compilers are never loaded. */
+const NO_SCHEMAS = { buildValidator: noSchema, buildSerializer: noSchema };
+
+function noSchema(): never {
+  throw new Error('Bodies are checked by the handlers, not by Fastify');
+}
+
 const EXCHANGE = Symbol('exchange');
 type WithExchange = FastifyRequest & { [EXCHANGE]?: Exchange };
 
@@ -65,6 +72,7 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     requestTimeout: parts.options.requestTimeoutMs,
     http: { maxHeaderSize: MAX_HEADER_BYTES },
+    schemaController: { compilersFactory: NO_SCHEMAS },
     exposeHeadRoutes: false,
     return503OnClosing: false,
     forceCloseConnections: 'idle',

@@ -7,16 +7,12 @@ import { usageRoutes } from '../api/routes/usage/usage.ts';
 import { callerRate } from '../flows/caller-limits.ts';
 import { ManageKeys } from '../flows/manage-keys.ts';
 import { UsageReports } from '../flows/usage-reports.ts';
-import { DAY_MS } from '../kernel/clock.ts';
 import { usdToNano } from '../kernel/money.ts';
 import type { Payments } from '../payments/payments.ts';
 import type { Shared, Subject } from './subject.ts';
 
-/** Refusals older than this are not shown to anybody. */
-const KEEP_LIMIT_LOG_MS = 30 * DAY_MS;
-
 export function accountSubject(shared: Shared, payments: Payments | undefined): Subject {
-  const { office, catalog, clock, limitLog } = shared;
+  const { office, catalog, clock } = shared;
   const { store, identity, ledger } = office;
   const limits = () => shared.config().limits;
   const minimumCreditNano = () => usdToNano(limits().minimumCreditUsd);
@@ -38,6 +34,5 @@ export function accountSubject(shared: Shared, payments: Payments | undefined): 
       ...usageRoutes({ reports, clock }),
       ...billingRoutes({ ledger, reports, minimumCreditNano }),
     ],
-    everyMinute: () => limitLog.prune(clock.nowMs() - KEEP_LIMIT_LOG_MS),
   };
 }

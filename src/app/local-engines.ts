@@ -11,7 +11,6 @@ import type { Config } from '../config/config.ts';
 import type { EngineSettings } from '../engines/engines.ts';
 import {
   type DiscoveredEngine,
-  type DownloadProgress,
   type LibraryModel,
   LlamaEngine,
   type LoadedLlamaModel,
@@ -28,6 +27,7 @@ import { type Clock, SECOND_MS } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { discoveredModels, probeTargets } from './discovered-models.ts';
+import type { DownloadView } from './download-view.ts';
 import { MediaEngines } from './media-engines.ts';
 
 /** Engines beside the configured ones, as the app sees them. */
@@ -39,12 +39,6 @@ export interface LocalEngineSource {
   engines(): EngineSettings[];
   models(): DiscoveredModel[];
   stop(): Promise<void>;
-}
-
-/** Shows a download to whoever sits at the terminal. */
-export interface DownloadView {
-  update(progress: DownloadProgress): void;
-  end(): void;
 }
 
 export interface LocalEnginesParts {

@@ -20,7 +20,7 @@ import { TranscriptionEngine } from '../engines/transcription/transcription.ts';
 import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
-import type { DownloadView } from './local-engines.ts';
+import type { DownloadView } from './download-view.ts';
 import { type WorkFolder, openWorkFolder } from './work-folder.ts';
 
 export interface MediaEnginesParts {

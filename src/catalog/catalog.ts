@@ -29,7 +29,7 @@ import {
 import { resolutionFault, type Resolution, type ResolvedModel, resolveName } from './resolution.ts';
 import { assignTraits } from './traits.ts';
 
-export { isWithinPrivacy, type ModelPrivacy, requirePlan, requirePrivacy } from './access.ts';
+export { type ModelPrivacy, requirePlan, requirePrivacy } from './access.ts';
 export type { DeprecationNotice } from './deprecation.ts';
 export type { CatalogModel, DiscoveredModel, Origin, Replica } from './model.ts';
 export type { FoundVia } from './model-index.ts';
@@ -38,7 +38,6 @@ export {
   boundFor,
   chargeFor,
   chargeForCalls,
-  compilePrice,
   outputTokensAffordable,
   type Price,
   requirePrice,
@@ -48,7 +47,6 @@ export {
 } from './pricing.ts';
 export { type ModelRate, rateFor } from './rates.ts';
 export type { Resolution, ResolvedModel } from './resolution.ts';
-export { parametersInId, tierOfId, tierOfParameters } from './tier.ts';
 
 /** The part of the configuration that the catalogue reads; a whole `Config` fits. */
 export type CatalogSettings = Pick<Config, 'service' | 'models' | 'defaults'>;

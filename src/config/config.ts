@@ -30,7 +30,7 @@ export { describeConfig } from './describe-config.ts';
 export { type ConfigDifference, diffConfig } from './diff-config.ts';
 export type { EmbeddedSection, DiscoverySection, EngineSettings } from './engines-section.ts';
 export { type ConfigProblem, formatProblem } from './explain.ts';
-export { type LimitsSection, type Plan, type PlanLimits, PLANS } from './limits-section.ts';
+export { type LimitsSection, type Plan, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
 export { maxDownloadBytes, type MediaSection } from './media-section.ts';
 export {

@@ -116,7 +116,11 @@ export async function transcribe(
     );
     const sound = { pcmPath, durationMs };
     const run: Run = {
-      ...{ parts, call, model, admission, ...sound },
+      parts,
+      call,
+      model,
+      admission,
+      ...sound,
       doneMs: 0,
       replica: undefined,
       attempts: 0,

@@ -47,7 +47,7 @@ import { SettleJournal } from './settle-journal.ts';
 import { States } from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
-export { type AllowancePeriod, type HoldRefusal, periodEndMs, periodStartMs } from './hold-plan.ts';
+export { type AllowancePeriod, type HoldRefusal } from './hold-plan.ts';
 export type { AuditReport } from './audit.ts';
 export type { CreditRequest, DebitRequest } from './accounts.ts';
 export type { AllowanceSettings } from './allowances.ts';

@@ -37,14 +37,7 @@ export type {
   VideoEngines,
   VideoMoney,
 } from './ports.ts';
-export {
-  type Measured,
-  type SourceFacts,
-  frameSize,
-  outputMs,
-  quoteVideo,
-  statedReference,
-} from './quote.ts';
+export { type Measured, type SourceFacts, quoteVideo, statedReference } from './quote.ts';
 export {
   VideoCompleteRequest,
   VideoQueueRequest,

@@ -66,6 +66,7 @@ export class Worker {
   readonly #running = new Map<string, Promise<void>>();
   #ticking: Promise<void> | undefined;
   #again = false;
+  #isSweeping = false;
   #stops: (() => void)[] = [];
 
   constructor(parts: WorkerParts) {
@@ -309,6 +310,9 @@ export class Worker {
 
   /** Deletes what has expired and what nobody claims; gives back what a dead process held. */
   async sweep(): Promise<void> {
+    // A slow database must not gather sweeps.
+    if (this.#isSweeping) return;
+    this.#isSweeping = true;
     const { log } = this.#parts;
     try {
       await this.#expire();
@@ -318,6 +322,8 @@ export class Worker {
     } catch (error) {
       // The next sweep tries again.
       log.warn({ reason: reasonOf(error) }, 'Video media could not be swept');
+    } finally {
+      this.#isSweeping = false;
     }
   }
 
