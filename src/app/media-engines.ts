@@ -16,7 +16,7 @@ import type { EngineSettings } from '../engines/engines.ts';
 import { type DownloadProgress, downloadFile } from '../engines/llama/llama.ts';
 import type { FetchModel, LocalAddress, ModelFile } from '../engines/local/local.ts';
 import { VideoEngine } from '../engines/media/media.ts';
-import { TranscriptionEngine } from '../engines/transcription/transcription.ts';
+import { SPEECH_MODEL_FILES, TranscriptionEngine } from '../engines/transcription/transcription.ts';
 import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
@@ -85,7 +85,8 @@ export class MediaEngines {
       return;
     }
     if (this.#isStopped) return;
-    this.#offers = this.#offersIn(this.#work.path);
+    const hasSpeech = await this.#hasSpeech();
+    this.#offers = this.#offersIn(this.#work.path, hasSpeech);
     for (const offer of this.#offers) await this.#look(offer, true);
     if (this.#isStopped) return;
     this.#stopLooking = clock.every(LOOK_AGAIN_MS, () => {
@@ -134,14 +135,22 @@ export class MediaEngines {
     }
   }
 
+  /** Whether a speech model is there, or may be fetched when it is wanted. */
+  async #hasSpeech(): Promise<boolean> {
+    const { embedded, media, dataFolder } = this.#parts.config;
+    if (embedded.download || media.speechModel !== undefined) return true;
+    const files = SPEECH_MODEL_FILES.map((file) => isWhole(modelPath(dataFolder, file), file));
+    return (await Promise.all(files)).every(Boolean);
+  }
+
   /** What is offered for work that no configured model does. */
-  #offersIn(work: string): Offer[] {
+  #offersIn(work: string, hasSpeech: boolean): Offer[] {
     const { config } = this.#parts;
     const has = (type: ModelType): boolean => config.models.some((model) => model.type === type);
     return [
       ...(has('inpaint') ? [] : [this.#cutout()]),
       this.#video(join(work, 'video')),
-      ...(has('asr') ? [] : [this.#transcription(join(work, 'speech'))]),
+      ...(has('asr') || !hasSpeech ? [] : [this.#transcription(join(work, 'speech'))]),
     ];
   }
 
@@ -250,7 +259,7 @@ export class MediaEngines {
   #fetchModel(title: string): FetchModel {
     const { config, clock, log, viewOf } = this.#parts;
     return async (file, onProgress, signal) => {
-      const path = join(config.dataFolder, 'models', file.name);
+      const path = modelPath(config.dataFolder, file);
       if (await isWhole(path, file)) return path;
       if (!config.embedded.download) {
         throw new Error('Fetching models is switched off (embedded.download)');
@@ -278,6 +287,10 @@ export class MediaEngines {
       return path;
     };
   }
+}
+
+function modelPath(dataFolder: string, file: ModelFile): string {
+  return join(dataFolder, 'models', file.name);
 }
 
 /** A file gets its name only after its checksum was right. */

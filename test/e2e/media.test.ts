@@ -4,10 +4,12 @@
  * without a charge. The audit is clean at the end of each suite.
  */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
 import sharp from 'sharp';
 import { portraitMaskSvg, portraitSvg } from '../../scripts/draw-portrait.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
@@ -391,7 +393,6 @@ describe('the life of a video', () => {
     );
     const bytes = Buffer.from(await answer.arrayBuffer());
     const path = join(folder, 'large.mp4');
-    const { writeFileSync } = await import('node:fs');
     writeFileSync(path, bytes);
     const facts = await (await openMedia()).probe(path, call);
     assert.deepEqual(
@@ -491,6 +492,30 @@ describe('the life of a video', () => {
 });
 
 const call = { signal: new AbortController().signal };
+
+describe('the examples of docs/callers/media.md', () => {
+  const run = promisify(execFile);
+  const example = (name: string): string => join(import.meta.dirname, '../../examples/media', name);
+  const env = () => ({
+    PATH: process.env['PATH'],
+    FAREBOX_URL: farebox.url,
+    FAREBOX_KEY: farebox.owner.secret,
+    POLL_MS: '100',
+  });
+
+  test('cut out a photograph and make a film of it', async () => {
+    const photo = join(folder, 'me.jpg');
+    writeFileSync(photo, await portraitJpeg());
+    const cut = [example('cutout.ts'), photo, join(folder, 'me.png')];
+    const said = await run(process.execPath, cut, { env: env() });
+    assert.match(said.stdout, /cut out by farebox-cutout/);
+    await assertCut(readFileSync(join(folder, 'me.png')));
+    const film = [example('video.ts'), photo, join(folder, 'me.mp4')];
+    const told = await run(process.execPath, film, { env: env() });
+    assert.match(told.stdout, /It will cost 0.002 USD[^]*is yours/);
+    assert.equal(readFileSync(join(folder, 'me.mp4')).toString('latin1', 4, 8), 'ftyp');
+  });
+});
 
 describe('POST /video/transcriptions', () => {
   const path = '/video/transcriptions';

@@ -58,6 +58,9 @@ const WHISPER_BASE: readonly ModelFile[] = [
   },
 ];
 
+/** The files that are fetched when no model of the operator's own is named. */
+export const SPEECH_MODEL_FILES: readonly ModelFile[] = WHISPER_BASE;
+
 /** What the child gets when the files are there. */
 interface ReadyModel {
   readonly model: SpeechModel;

@@ -1,0 +1,22 @@
+/**
+ * Cuts a photograph out of its background:
+ *
+ *   FAREBOX_URL=http://127.0.0.1:8402/api/v1 FAREBOX_KEY=… node examples/media/cutout.ts me.jpg me.png
+ */
+import { readFile, writeFile } from 'node:fs/promises';
+import { argv, env } from 'node:process';
+
+const url = env['FAREBOX_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const key = env['FAREBOX_KEY'] ?? '';
+const [, , photo = 'photo.jpg', result = 'cutout.png'] = argv;
+
+const form = new FormData();
+form.set('image', new Blob([await readFile(photo)]), photo);
+const answer = await fetch(`${url}/image/background-remove`, {
+  method: 'POST',
+  headers: { authorization: `Bearer ${key}` },
+  body: form,
+});
+if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
+await writeFile(result, Buffer.from(await answer.arrayBuffer()));
+console.log(`${result}: cut out by ${answer.headers.get('x-svc-model-id')}`);
