@@ -16,6 +16,7 @@ precise than the one below: it names the field, the limit or the model. A caller
 - \`x-request-id\` names the request; give it to the operator when you ask.
 - \`Retry-After\` says when to try again. \`x-should-retry: false\` says that the same request cannot
   succeed.
+- When several apply, [one order](precedence.md) says which one answers.
 - A refusal costs nothing: what was set aside is given back before the answer leaves.
 
 | status | code | sentence | what to do |
