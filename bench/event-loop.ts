@@ -25,7 +25,11 @@ interface Kind {
 
 const chat = (fields: object): Buffer =>
   Buffer.from(
-    JSON.stringify({ model: 'bench-model', messages: [{ role: 'user', content: 'hi' }], ...fields }),
+    JSON.stringify({
+      model: 'bench-model',
+      messages: [{ role: 'user', content: 'hi' }],
+      ...fields,
+    }),
   );
 const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
 const rpcCall = '{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}';
