@@ -2,7 +2,7 @@
 import { createServer } from 'node:http';
 import { Pool } from 'undici';
 
-const pool = new Pool(process.argv[2] ?? '', { connections: 256 });
+const pool = new Pool(process.argv[2] ?? '', { connections: 4096 });
 
 const server = createServer((request, response) => {
   const parts: Buffer[] = [];

@@ -34,6 +34,14 @@ try {
     'chat JSON, one caller',
     await compare(targets, { ...load, connections: 1, body: body(1_000) }, ROUNDS),
   );
+  report(
+    'chat JSON, 500 requests a second',
+    await compare(
+      targets,
+      { ...load, connections: 32, ratePerSecond: 500, body: body(1_000) },
+      ROUNDS,
+    ),
+  );
 } finally {
   await stopAll();
 }

@@ -1,4 +1,5 @@
 /** A farebox with everything on, in front of the upstream, with money for the whole run. */
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { startApp } from '../src/app.ts';
 import { welcomeOwner } from '../src/app/office.ts';
 import { pinoLog } from '../src/app/pino-log.ts';
@@ -7,6 +8,13 @@ import { systemClock } from '../src/kernel/clock.ts';
 import { systemIds } from '../src/kernel/ids.ts';
 import { nano } from '../src/kernel/money.ts';
 
+/** Further models beside the one that is asked for. */
+function moreModels(count: number): string {
+  const line = (at: number): string =>
+    `  - { id: other-${at}, type: text, context: 8192, price: { input: 0.05, output: 0.2 }, replicas: [{ engine: bench, model: other-${at} }] }`;
+  return Array.from({ length: count }, (_, at) => line(at)).join('\n');
+}
+
 const upstream = process.argv[2] ?? '';
 const database = process.env['BENCH_DATABASE'];
 const yaml = `
@@ -14,7 +22,7 @@ listen: { host: 127.0.0.1, port: ${process.env['BENCH_PORT'] ?? '0'} }
 ${database === undefined ? '' : `database: ${JSON.stringify(database)}`}
 embedded: { enabled: false }
 discovery: { enabled: false }
-engines: { bench: { url: ${upstream} } }
+engines: { bench: { url: ${upstream}, maxConnections: 4096, concurrency: 4096 } }
 models:
   - id: bench-model
     type: text
@@ -23,6 +31,7 @@ models:
     traits: [default]
     price: { input: 0.05, output: 0.2 }
     replicas: [{ engine: bench, model: upstream-model }]
+${moreModels(Number(process.env['BENCH_MODELS'] ?? '0'))}
 limits:
   starterCreditUsd: 1000000
   keyConcurrency: 100000
@@ -75,6 +84,16 @@ for (const wallet of (process.env['BENCH_WALLETS'] ?? '').split(',').filter(Bool
     }),
   );
 }
+const delays = monitorEventLoopDelay({ resolution: 1 });
+process.on('message', (message) => {
+  if (message === 'delays-from-here') {
+    delays.enable();
+    delays.reset();
+  }
+  if (message === 'delays') {
+    process.send?.({ p99Ms: delays.percentile(99) / 1e6, maxMs: delays.max / 1e6 });
+  }
+});
 process.send?.({ url: `${app.address}/api/v1`, key: secret });
 process.on('disconnect', () => process.exit(0));
 // A profiler asks for a clean end.

@@ -6,6 +6,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { Pool } from 'undici';
 
 export interface Target {
@@ -32,10 +33,19 @@ const folders: string[] = [];
 /** Starts one of the files beside this one; it reports its address by a message. */
 export async function startProcess(
   file: string,
-  options: { readonly args?: readonly string[]; readonly env?: Record<string, string> } = {},
+  options: {
+    readonly args?: readonly string[];
+    readonly env?: Record<string, string>;
+    /** Modules that are loaded before the file. */
+    readonly preload?: readonly string[];
+  } = {},
 ): Promise<{ readonly url: string; readonly pid: number; readonly extra: Record<string, string> }> {
   const child = fork(new URL(file, import.meta.url), [...(options.args ?? [])], {
     env: { ...process.env, ...options.env },
+    execArgv: (options.preload ?? []).flatMap((one) => [
+      '--import',
+      new URL(one, import.meta.url).href,
+    ]),
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   });
   started.push(child);
@@ -64,6 +74,23 @@ export async function stopAll(): Promise<void> {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
 }
 
+/** Resident memory of a process in megabytes (Linux), or 0 elsewhere. */
+export function residentMegabytes(pid: number): number {
+  try {
+    const kilobytes = /^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+    return Number(kilobytes ?? 0) / 1024;
+  } catch {
+    // No /proc on this system.
+    return 0;
+  }
+}
+
+/** The middle one of a list of figures. */
+export function median(figures: readonly number[]): number {
+  const sorted = figures.toSorted((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] ?? 0;
+}
+
 /** CPU time that a process has used, in microseconds (Linux), or 0 elsewhere. */
 export function cpuOf(pid: number): number {
   try {
@@ -85,6 +112,8 @@ export interface Load {
   readonly headers?: Readonly<Record<string, string>>;
   readonly connections: number;
   readonly windowMs: number;
+  /** Requests begin at this rate instead of as soon as a connection is free. */
+  readonly ratePerSecond?: number;
 }
 
 /** One window of load on one target. */
@@ -97,9 +126,14 @@ export async function runWindow(target: Target, load: Load): Promise<Figures> {
   const until = performance.now() + load.windowMs;
   const cpuBefore = cpuOfAll(target);
   const begun = performance.now();
+  let next = begun;
   const worker = async (at: number): Promise<void> => {
     const key = target.keys?.[at % target.keys.length];
     while (performance.now() < until) {
+      if (load.ratePerSecond !== undefined) {
+        next += 1_000 / load.ratePerSecond;
+        await delay(Math.max(0, next - performance.now()));
+      }
       const from = performance.now();
       await requestOnce(pool, target, load, key);
       latencies.push(performance.now() - from);
@@ -157,13 +191,27 @@ function requestOnce(
   });
 }
 
+/** Compiled code only: a cold server takes several times as long for each request. */
+const WARM_REQUESTS = 6_000;
+const WARM_AT_MOST_MS = 8_000;
+
+/** Runs a target until its code is compiled, or for as long as is reasonable on a busy machine. */
+export async function warmUp(target: Target, load: Load): Promise<void> {
+  const untilMs = performance.now() + WARM_AT_MOST_MS;
+  let requests = 0;
+  while (requests < WARM_REQUESTS && performance.now() < untilMs) {
+    const { perSecond } = await runWindow(target, { ...load, connections: 64, windowMs: 500 });
+    requests += perSecond / 2;
+  }
+}
+
 /** Windows of each target in turn; medians over the rounds. */
 export async function compare(
   targets: readonly Target[],
   load: Load,
   rounds: number,
 ): Promise<Map<string, Figures>> {
-  for (const target of targets) await runWindow(target, { ...load, windowMs: load.windowMs / 2 });
+  for (const target of targets) await warmUp(target, load);
   const all = new Map<string, Figures[]>(targets.map((target) => [target.name, []]));
   for (let round = 0; round < rounds; round += 1) {
     for (const target of targets) all.get(target.name)?.push(await runWindow(target, load));
@@ -172,15 +220,12 @@ export async function compare(
 }
 
 function medians(figures: readonly Figures[]): Figures {
-  const median = (pick: (one: Figures) => number): number => {
-    const sorted = figures.map(pick).sort((a, b) => a - b);
-    return sorted[Math.floor(sorted.length / 2)] ?? 0;
-  };
+  const middle = (pick: (one: Figures) => number): number => median(figures.map(pick));
   return {
-    perSecond: median((one) => one.perSecond),
-    cpuMicroseconds: median((one) => one.cpuMicroseconds),
-    p50Ms: median((one) => one.p50Ms),
-    p99Ms: median((one) => one.p99Ms),
+    perSecond: middle((one) => one.perSecond),
+    cpuMicroseconds: middle((one) => one.cpuMicroseconds),
+    p50Ms: middle((one) => one.p50Ms),
+    p99Ms: middle((one) => one.p99Ms),
   };
 }
 

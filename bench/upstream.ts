@@ -55,12 +55,24 @@ const server = createServer((request, response) => {
     }
     response.writeHead(200, { 'content-type': 'text/event-stream' });
     const paceMs = Number(process.env['PACE_MS'] ?? '0');
+    let at = 0;
     if (paceMs === 0) {
-      for (const piece of pieces) response.write(piece);
-      response.end(tail);
+      // One piece a turn: what is written in one turn leaves as one chunk.
+      const next = (): void => {
+        const piece = pieces[at];
+        at += 1;
+        if (piece === undefined) response.end(tail);
+        else {
+          response.write(piece);
+          setImmediate(next);
+        }
+      };
+      next();
       return;
     }
-    let at = 0;
+    // The first piece at once, so that a stream that waits has begun.
+    response.write(pieces[at]);
+    at += 1;
     const timer = setInterval(() => {
       const piece = pieces[at];
       at += 1;

@@ -12,6 +12,7 @@ import { brotliCompress, constants, gzip } from 'node:zlib';
 import { assert } from '../kernel/assert.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
+import { jsonBytes, refuseExcess } from '../wire/json-scan.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerKeeper } from './answer-keeper.ts';
 
@@ -298,8 +299,10 @@ export class StreamWriter {
 
 /** The JSON body of a request; 400 with a sentence when it is not JSON. */
 export function parseJsonBody(body: Buffer): unknown {
+  const { json, text } = jsonBytes(body);
+  refuseExcess(json);
   try {
-    return JSON.parse(body.toString('utf8'));
+    return JSON.parse(text);
   } catch (error) {
     // The parser's sentence names the position and holds a snippet of the caller's own body.
     const reason = error instanceof Error ? error.message : 'unknown';

@@ -573,3 +573,32 @@ test('the schemas turn into JSON schemas for the OpenAPI page', () => {
   const embeddings = z.toJSONSchema(EmbeddingsBody, { io: 'input' });
   assert.deepEqual(embeddings.required, ['input', 'model']);
 });
+
+test('a body of too many pieces is refused before it is parsed', () => {
+  const refused = (json: string, code: string, words: RegExp): void => {
+    const parse = (): unknown => parseChatRequest(Buffer.from(json), { serviceName: 'svc' });
+    assert.throws(parse, (error: unknown) => {
+      assert.ok(error instanceof Fault);
+      assert.equal(error.code, code);
+      assert.match(error.message, words);
+      return true;
+    });
+  };
+  const inside = (text: string): string => `{"model":"m","messages":[${text}]}`;
+  refused(inside(Array.from({ length: 150_000 }, () => '{}').join()), 'INVALID_JSON', /pieces/);
+  refused(inside('1,'.repeat(2_000_001) + '1'), 'INVALID_JSON', /pieces/);
+  refused('['.repeat(1_000_000), 'INVALID_JSON', /deeply/);
+  const members = Array.from({ length: 1_001 }, (_, at) => `"m${at}":1`).join();
+  refused(`{${members}}`, 'INVALID_REQUEST', /1000 members/);
+  const tools = Array.from({ length: 1_025 }, () => ({
+    type: 'function',
+    function: { name: 'a' },
+  }));
+  const body = { model: 'm', messages: [USER], tools };
+  refused(JSON.stringify(body), 'INVALID_REQUEST', /1024 tools/);
+  // Structure inside a text is text.
+  const text = JSON.stringify('{[:,'.repeat(1_000_000));
+  parseChatRequest(Buffer.from(inside(`{"role":"user","content":${text}}`)), {
+    serviceName: 'svc',
+  });
+});

@@ -8,6 +8,7 @@
 import {
   ChatBody,
   MAX_MESSAGES,
+  MAX_TOOLS,
   type ChatMessage,
   type ChatTool,
   type ReasoningEffort,
@@ -81,16 +82,21 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
 }
 
 function validated(fields: Record<string, unknown>): ChatBody {
-  const messages = fields['messages'];
-  if (Array.isArray(messages) && messages.length > MAX_MESSAGES) {
-    const message = `At most ${MAX_MESSAGES} messages are taken, got ${messages.length}`;
-    throw refuseIssues([{ code: 'too_big', path: ['messages'], message }]);
-  }
+  refuseLonger(fields, 'messages', MAX_MESSAGES);
+  refuseLonger(fields, 'tools', MAX_TOOLS);
   const result = ChatBody.safeParse(fields);
   if (!result.success) throw invalidRequest(result.error);
   // The schema transforms nothing but unknown parameters, so the validated input stays the value:
   // its identity is what lets the engine's body be spliced. Only the parameters are the copy.
   return { ...(fields as ChatBody), svc_parameters: result.data.svc_parameters };
+}
+
+/** Before the schema, which would look at every element of a list that is refused anyway. */
+function refuseLonger(fields: JsonObject, name: string, most: number): void {
+  const list = fields[name];
+  if (!Array.isArray(list) || list.length <= most) return;
+  const message = `At most ${most} ${name} are taken, got ${list.length}`;
+  throw refuseIssues([{ code: 'too_big', path: [name], message }]);
 }
 
 function withoutEmptyAssistants(messages: ChatMessage[]): ChatMessage[] {

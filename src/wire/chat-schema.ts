@@ -22,6 +22,8 @@ export const MAX_STOPS = 4;
 export const MAX_FALLBACKS = 10;
 /** Longer histories than any context could hold. */
 export const MAX_MESSAGES = 16_384;
+/** Eight times what hosted engines take. */
+export const MAX_TOOLS = 1_024;
 
 export const REASONING_EFFORTS = [
   'none',

@@ -6,11 +6,14 @@
 import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
 import { Fault } from '../kernel/faults.ts';
-import { isJsonObject, jsonBytes, memberSpans } from './json-scan.ts';
+import { isJsonObject, jsonBytes, memberSpans, refuseExcess } from './json-scan.ts';
 import type { ParsedObject } from './json-splice.ts';
 
 /** More findings than this help nobody, and a hostile body could ask for millions. */
 export const MAX_REPORTED_ISSUES = 50;
+
+/** Known bodies have some fifty members; each unknown one is looked at by itself. */
+const MAX_TOP_MEMBERS = 1_000;
 
 export interface FlatIssue {
   readonly code: string;
@@ -22,6 +25,7 @@ export interface FlatIssue {
 export function parseJsonObject(bytes: Buffer): ParsedObject {
   if (!isUtf8(bytes)) throw new Fault('INVALID_JSON', { message: 'The body is not valid UTF-8' });
   const { json, text } = jsonBytes(bytes);
+  refuseExcess(json);
   let body: unknown;
   try {
     body = JSON.parse(text);
@@ -37,7 +41,12 @@ export function parseJsonObject(bytes: Buffer): ParsedObject {
       fields: { issues: [{ code: 'invalid_type', path: [], message: 'Expected a JSON object' }] },
     });
   }
-  return { json, body, members: memberSpans(json) };
+  const members = memberSpans(json);
+  if (members.length > MAX_TOP_MEMBERS) {
+    const message = `At most ${MAX_TOP_MEMBERS} members are taken, got ${members.length}`;
+    throw refuseIssues([{ code: 'too_big', path: [], message }]);
+  }
+  return { json, body, members };
 }
 
 /** The 400 for what zod found. */

@@ -1,0 +1,153 @@
+/**
+ * The longest that others wait while one caller sends the worst input of every kind: the delay of
+ * the gateway's event loop, measured inside it, one kind at a time, one request after the other.
+ * Run: node bench/event-loop.ts
+ */
+import { once } from 'node:events';
+import { type ChildProcess, fork } from 'node:child_process';
+import { startProcess, stopAll, temporaryFolder } from './harness.ts';
+
+const KIND_MS = 2_500;
+const MEGABYTE = 1024 * 1024;
+
+const upstream = await startProcess('./upstream.ts');
+const gateway: ChildProcess = fork(new URL('./gateway.ts', import.meta.url), [upstream.url], {
+  env: { ...process.env, FAREBOX_DATA: temporaryFolder() },
+  stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+});
+const [{ url, key }] = (await once(gateway, 'message')) as [{ url: string; key: string }];
+
+interface Kind {
+  readonly name: string;
+  readonly path: string;
+  readonly body: Buffer;
+}
+
+const chat = (fields: object): Buffer =>
+  Buffer.from(
+    JSON.stringify({
+      model: 'bench-model',
+      messages: [{ role: 'user', content: 'hi' }],
+      ...fields,
+    }),
+  );
+const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
+const rpcCall = '{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}';
+
+const KINDS: readonly Kind[] = [
+  { name: 'a plain chat', path: '/chat/completions', body: chat({}) },
+  {
+    name: 'one prompt of 30 MB',
+    path: '/chat/completions',
+    body: chat({ messages: [{ role: 'user', content: 'a '.repeat(15 * MEGABYTE) }] }),
+  },
+  {
+    name: 'a prompt of 10 MB, every letter escaped',
+    path: '/chat/completions',
+    body: Buffer.from(
+      `{"model":"bench-model","messages":[{"role":"user","content":"${'\\u0061'.repeat((10 * MEGABYTE) / 6)}"}]}`,
+    ),
+  },
+  {
+    name: '2,000 messages',
+    path: '/chat/completions',
+    body: chat({ messages: Array.from({ length: 2_000 }, () => ({ role: 'user', content: 'a' })) }),
+  },
+  {
+    name: '300,000 messages',
+    path: '/chat/completions',
+    body: chat({
+      messages: Array.from({ length: 300_000 }, () => ({ role: 'user', content: 'a' })),
+    }),
+  },
+  {
+    name: '100,000 unknown members',
+    path: '/chat/completions',
+    body: chat(Object.fromEntries(Array.from({ length: 100_000 }, (_, at) => [`m${at}`, at]))),
+  },
+  {
+    name: 'an image of 20 MB as base64',
+    path: '/chat/completions',
+    body: chat({
+      messages: [
+        {
+          role: 'user',
+          content: [
+            {
+              type: 'image_url',
+              image_url: { url: `data:image/png;base64,${'A'.repeat(20 * MEGABYTE)}` },
+            },
+          ],
+        },
+      ],
+    }),
+  },
+  {
+    name: '100,000 wrong tools',
+    path: '/chat/completions',
+    body: chat({ tools: Array.from({ length: 100_000 }, () => ({ type: 1 })) }),
+  },
+  {
+    name: 'nested a million deep',
+    path: '/chat/completions',
+    body: Buffer.from(`{"model":"bench-model","messages":${nested(1_000_000)}}`),
+  },
+  {
+    name: '30 MB that are no JSON',
+    path: '/chat/completions',
+    body: Buffer.alloc(30 * MEGABYTE, '{'),
+  },
+  {
+    name: 'embeddings of 2,048 texts',
+    path: '/embeddings',
+    body: Buffer.from(
+      JSON.stringify({ model: 'bench-model', input: Array.from({ length: 2_048 }, () => 'a') }),
+    ),
+  },
+  {
+    name: 'RPC batch of 100',
+    path: '/crypto/rpc/ethereum-mainnet',
+    body: Buffer.from(`[${Array.from({ length: 100 }, () => rpcCall).join(',')}]`),
+  },
+  {
+    name: 'RPC batch of 100,000',
+    path: '/crypto/rpc/ethereum-mainnet',
+    body: Buffer.from(`[${Array.from({ length: 100_000 }, () => rpcCall).join(',')}]`),
+  },
+];
+
+async function send(kind: Kind): Promise<number> {
+  const answer = await fetch(url + kind.path, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
+    body: kind.body,
+  });
+  await answer.arrayBuffer();
+  return answer.status;
+}
+
+console.log('input                                      answers            p99 ms   longest ms');
+try {
+  for (let warm = 0; warm < 300; warm += 1) await send({ ...KINDS[0]! });
+  for (const kind of KINDS) {
+    const statuses = new Map<number | string, number>();
+    gateway.send('delays-from-here');
+    const untilMs = performance.now() + KIND_MS;
+    while (performance.now() < untilMs) {
+      const status = await send(kind).catch(() => 'closed'); // a refused upload may be cut
+      statuses.set(status, (statuses.get(status) ?? 0) + 1);
+    }
+    const answer = once(gateway, 'message');
+    gateway.send('delays');
+    const [{ p99Ms, maxMs }] = (await answer) as [{ p99Ms: number; maxMs: number }];
+    const counts = [...statuses].map(([status, count]) => `${count} × ${status}`).join(', ');
+    console.log(
+      `${kind.name.padEnd(43)}${counts.padEnd(18)}${p99Ms.toFixed(1).padStart(7)}${maxMs.toFixed(1).padStart(13)}`,
+    );
+  }
+} finally {
+  const ended = once(gateway, 'exit');
+  gateway.kill('SIGKILL');
+  await ended;
+  await stopAll();
+}
