@@ -114,9 +114,13 @@ export async function transcribe(
       },
       counted,
     );
-    const sound = { pcmPath, durationMs };
     const run: Run = {
-      ...{ parts, call, model, admission, ...sound },
+      parts,
+      call,
+      model,
+      admission,
+      pcmPath,
+      durationMs,
       doneMs: 0,
       replica: undefined,
       attempts: 0,

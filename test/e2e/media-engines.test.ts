@@ -23,7 +23,7 @@ interface Heard {
   readonly body: string;
 }
 
-type Answer = (heard: Heard, response: ServerResponse) => void;
+type Answer = (heard: Heard, response: ServerResponse) => unknown;
 
 /** An engine whose every answer the test decides. */
 async function openEngine() {

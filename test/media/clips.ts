@@ -29,7 +29,7 @@ export function portraitJpeg(): Promise<Buffer> {
 
 /** Tones of half a second (`a`, `b`) and silences of a second (space). */
 export function toneWav(letters: string): Buffer {
-  const parts = [...letters].map((letter) => {
+  const parts = letters.split('').map((letter) => {
     const hertz = letter === 'a' || letter === 'b' ? TOY_SPEECH_TONES[letter] : 0;
     const samples = Buffer.alloc(hertz === 0 ? 2 * RATE : RATE);
     for (let i = 0; i < samples.length / 2; i += 1) {
