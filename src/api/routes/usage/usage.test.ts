@@ -60,11 +60,7 @@ describe('/usage and /billing', () => {
     assert.deepEqual(
       usage.data
         .map((row) => [row.date, row.model, row.requests])
-<<<<<<< HEAD
-        .sort((a, b) => String(a[0]).localeCompare(String(b[0]))),
-=======
         .sort(([a], [b]) => (String(a) < String(b) ? -1 : 1)),
->>>>>>> gate
       [
         ['2026-11-21', 'atlas', 1],
         ['2026-11-22', 'atlas', 1],
