@@ -16,7 +16,9 @@ import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
+import type { Settlement } from '../ledger/ledger.ts';
 import type { Guard } from '../net/guard.ts';
+import type { Queryable } from '../store/store.ts';
 import type { Admission, Charge, RateRule } from './charge.ts';
 import { type RefusalCodes, mediaEngineFault } from './media-engine-fault.ts';
 import { dataUrlBytes } from './media-files.ts';
@@ -40,6 +42,8 @@ export interface RemoveBackgroundCall {
   readonly image: { readonly bytes: Buffer } | { readonly url: string };
   readonly signal: AbortSignal;
   readonly note: (notes: { model?: string; replica?: string; costUsd?: string }) => void;
+  /** Set when the answer is kept for retries: keeps it in the transaction of its charge. */
+  readonly keep?: ((tx: Queryable, cut: CutOut) => Promise<void>) | undefined;
 }
 
 export interface CutOut {
@@ -107,18 +111,19 @@ export async function removeBackground(
   try {
     const answer = await cutOut(parts, call, model, image);
     const { engine } = answer.replica;
-    const settlement = await charge.settle(admission, {
-      costNano,
-      status: 'completed',
-      attempts: answer.attempts,
-      replica: engine,
-      extras: { images: 1 },
-    });
-    call.note({ replica: engine, costUsd: formatUsd(costNano) });
     const { attempts } = answer;
-    const remainingNano = settlement.after.usdNano;
     const facts = { model, deprecation, rate, admission, replica: engine, attempts };
-    return { png: answer.body, ...facts, remainingNano };
+    const cutWith = ({ after }: Settlement): CutOut => {
+      return { png: answer.body, ...facts, remainingNano: after.usdNano };
+    };
+    const { keep } = call;
+    const settlement = await charge.settle(
+      admission,
+      { costNano, status: 'completed', attempts, replica: engine, extras: { images: 1 } },
+      keep === undefined ? undefined : (tx, settled) => keep(tx, cutWith(settled)),
+    );
+    call.note({ replica: engine, costUsd: formatUsd(costNano) });
+    return cutWith(settlement);
   } catch (error) {
     await releaseAfter(parts, admission, error);
     throw error;

@@ -15,6 +15,8 @@ import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
+import type { Settlement } from '../ledger/ledger.ts';
+import type { Queryable } from '../store/store.ts';
 import type { Admission, Charge, RateRule } from './charge.ts';
 import { type RefusalCodes, mediaEngineFault } from './media-engine-fault.ts';
 import type { MediaBag, MediaFiles } from './media-files.ts';
@@ -42,6 +44,8 @@ export interface TranscribeCall {
   readonly url: string;
   readonly signal: AbortSignal;
   readonly note: (notes: { model?: string; replica?: string; costUsd?: string }) => void;
+  /** Set when the answer is kept for retries: keeps it in the transaction of its charge. */
+  readonly keep?: ((tx: Queryable, heard: Transcription) => Promise<void>) | undefined;
 }
 
 export interface Transcription {
@@ -125,10 +129,12 @@ export async function transcribe(
       replica: undefined,
       attempts: 0,
     };
-    const { text, language, remainingNano } = await finish(run, costNano);
-    const { replica, attempts } = run;
-    const facts = { model, deprecation, rate, admission, replica, attempts };
-    return { text, language, ...facts, remainingNano };
+    return await finish(run, costNano, (heard, { after }) => {
+      const { replica, attempts } = run;
+      const text = heard.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
+      const facts = { model, deprecation, rate, admission, replica, attempts };
+      return { text, language: mainLanguage(heard), ...facts, remainingNano: after.usdNano };
+    });
   });
 }
 
@@ -171,14 +177,19 @@ function asTooLong(error: unknown): never {
 async function finish(
   run: Run,
   costNano: Nano,
-): Promise<{ text: string; language: string; remainingNano: Nano }> {
+  answered: (heard: readonly Heard[], settlement: Settlement) => Transcription,
+): Promise<Transcription> {
   const { parts, call, admission } = run;
+  const { keep } = call;
   try {
     const heard = await hearAll(run);
-    const { after } = await parts.charge.settle(admission, outcomeOf(run, costNano, 'completed'));
+    const settlement = await parts.charge.settle(
+      admission,
+      outcomeOf(run, costNano, 'completed'),
+      keep === undefined ? undefined : (tx, settled) => keep(tx, answered(heard, settled)),
+    );
     call.note({ costUsd: formatUsd(costNano), ...(run.replica && { replica: run.replica }) });
-    const text = heard.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
-    return { text, language: mainLanguage(heard), remainingNano: after.usdNano };
+    return answered(heard, settlement);
   } catch (error) {
     await endAfter(run, error);
     throw error;

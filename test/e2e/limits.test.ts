@@ -210,7 +210,8 @@ function otherModel(type: string): string {
     image: 'price: { perImage: 0.01 }',
     asr: 'price: { perSecond: 0.0001 }',
     embedding: 'price: { input: 1 }, embedding: { dimensions: 8, maxInputTokens: 100 }',
-    video: 'price: { perRequest: 0.1 }',
+    video:
+      'video: { task: text-to-video, pricing: { kind: generation, perGeneration: 0.1 }, durations: [1 gen] }',
   }[type];
   return `  - { id: one-${type}, type: ${type}, ${further}, replicas: [{ engine: rack1, model: tiny }] }`;
 }

@@ -452,3 +452,52 @@ describe('a rembg server elsewhere', () => {
     assert.equal((await spent()) - before, 20_000_000n);
   });
 });
+
+describe('an Idempotency-Key', () => {
+  const keyed = (path: string, body: unknown, key: string) =>
+    fetch(farebox.url + path, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${farebox.owner.secret}`,
+        'content-type': 'application/json',
+        'idempotency-key': key,
+      },
+      body: JSON.stringify(body),
+    });
+  const sameTwice = async (path: string, body: unknown, key: string) => {
+    const calls = engine.heard.length;
+    const before = await spent();
+    const [first, second] = await Promise.all([keyed(path, body, key), keyed(path, body, key)]);
+    const again = await keyed(path, body, key);
+    const cost = (await spent()) - before;
+    const answers = await Promise.all(
+      [first, second, again].map(async (one) => ({
+        status: one.status,
+        type: one.headers.get('content-type'),
+        id: one.headers.get('x-request-id'),
+        body: Buffer.from(await one.arrayBuffer()).toString('base64'),
+      })),
+    );
+    assert.equal(answers[0]?.status, 200);
+    assert.deepEqual(answers[1], answers[0]);
+    assert.deepEqual(answers[2], answers[0]);
+    assert.equal(again.headers.get('idempotent-replayed'), 'true');
+    assert.equal(engine.heard.length, calls + 1);
+    return cost;
+  };
+
+  test('cuts an image out once, and hears a clip once, however often it is asked', async () => {
+    const photo = await portraitJpeg();
+    engine.answer = async (_heard, response) => {
+      response.end(await sharp(photo).ensureAlpha(0.5).png().toBuffer());
+    };
+    const image = photo.toString('base64');
+    assert.equal(await sameTwice('/image/background-remove', { image }, 'cut'), 20_000_000n);
+    engine.answer = (_heard, response) =>
+      sendJson(response, 200, { text: 'Once.', language: 'english', duration: 2 });
+    site.pages.set('/once.wav', toneWav('a b'));
+    const url = `${site.url}/once.wav`;
+    const asText = { url, response_format: 'text' };
+    assert.equal(await sameTwice('/video/transcriptions', asText, 'hear'), 200_000n);
+  });
+});

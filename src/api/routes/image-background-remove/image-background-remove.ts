@@ -1,6 +1,7 @@
 /** `POST /image/background-remove`: a picture in by file, base64 or URL; a PNG with alpha out. */
 import { z } from 'zod';
 import {
+  type CutOut,
   MAX_IMAGE_BYTES,
   type RemoveBackgroundCall,
   type RemoveBackgroundParts,
@@ -8,11 +9,14 @@ import {
 } from '../../../flows/remove-background.ts';
 import type { Clock } from '../../../kernel/clock.ts';
 import { invalidField } from '../../../kernel/faults.ts';
+import type { Queryable } from '../../../store/store.ts';
 import { answerHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { readJson } from '../../json-body.ts';
 import { isMultipart, readFile } from '../../multipart.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
+
+const PNG_TYPE = 'image/png';
 
 export type BackgroundRemoveRequest = z.infer<typeof BackgroundRemoveRequest>;
 /** Exactly one of `image` and `image_url`. */
@@ -47,18 +51,27 @@ export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route 
     sells: 'cutout',
     handle: async (exchange) => {
       const { image, model } = await imageOf(exchange);
+      const setHeaders = (cut: CutOut): void => {
+        const facts = { ...cut, flags: {} };
+        exchange.setAll(answerHeaders(facts, parts.serviceName, parts.clock.nowMs()));
+        exchange.set('content-disposition', 'inline; filename="cutout.png"');
+      };
+      const keep = async (tx: Queryable, cut: CutOut): Promise<void> => {
+        setHeaders(cut);
+        exchange.set('content-type', PNG_TYPE);
+        await exchange.keepAnswer(200, cut.png, tx);
+      };
       const cut = await removeBackground(parts, {
         requestId: exchange.requestId,
         caller: exchange.caller,
         model,
         image,
-        signal: exchange.signal,
+        signal: exchange.workSignal,
         note: (notes) => Object.assign(exchange.notes, notes),
+        ...(exchange.keeper && { keep }),
       });
-      const facts = { ...cut, flags: {} };
-      exchange.setAll(answerHeaders(facts, parts.serviceName, parts.clock.nowMs()));
-      exchange.set('content-disposition', 'inline; filename="cutout.png"');
-      await exchange.bytes(200, 'image/png', cut.png);
+      setHeaders(cut);
+      await exchange.bytes(200, PNG_TYPE, cut.png);
     },
   };
 }

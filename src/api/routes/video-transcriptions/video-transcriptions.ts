@@ -1,6 +1,7 @@
 /** `POST /video/transcriptions`: what is said in the media of a public URL. */
 import { z } from 'zod';
-import { type TranscribeParts, transcribe } from '../../../flows/transcribe.ts';
+import { type TranscribeParts, type Transcription, transcribe } from '../../../flows/transcribe.ts';
+import type { Queryable } from '../../../store/store.ts';
 import { answerHeaders } from '../../answer-headers.ts';
 import { readJson } from '../../json-body.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
@@ -26,20 +27,42 @@ export function videoTranscriptionsRoute(parts: TranscribeParts & { serviceName:
     sells: 'transcription',
     handle: async (exchange) => {
       const request = readJson(exchange, TranscriptionRequest);
+      const answer = answerIn(request.response_format ?? 'json');
+      const setHeaders = (heard: Transcription): void => {
+        const facts = { ...heard, flags: {} };
+        exchange.setAll(answerHeaders(facts, parts.serviceName, parts.clock.nowMs()));
+      };
+      const keep = async (tx: Queryable, heard: Transcription): Promise<void> => {
+        setHeaders(heard);
+        exchange.set('content-type', answer.type);
+        await exchange.keepAnswer(200, answer.body(heard), tx);
+      };
       const heard = await transcribe(parts, {
         requestId: exchange.requestId,
         caller: exchange.caller,
         model: request.model ?? undefined,
         url: request.url,
-        signal: exchange.signal,
+        signal: exchange.workSignal,
         note: (notes) => Object.assign(exchange.notes, notes),
+        ...(exchange.keeper && { keep }),
       });
-      const facts = { ...heard, flags: {} };
-      exchange.setAll(answerHeaders(facts, parts.serviceName, parts.clock.nowMs()));
-      if (request.response_format === 'text') {
-        return exchange.bytes(200, 'text/plain; charset=utf-8', Buffer.from(heard.text));
-      }
-      return exchange.json(200, { transcript: heard.text, lang: heard.language });
+      setHeaders(heard);
+      await exchange.bytes(200, answer.type, answer.body(heard));
     },
+  };
+}
+
+interface AnswerForm {
+  readonly type: string;
+  readonly body: (heard: Transcription) => Buffer;
+}
+
+function answerIn(format: 'json' | 'text'): AnswerForm {
+  if (format === 'text') {
+    return { type: 'text/plain; charset=utf-8', body: (heard) => Buffer.from(heard.text) };
+  }
+  return {
+    type: 'application/json; charset=utf-8',
+    body: (heard) => Buffer.from(JSON.stringify({ transcript: heard.text, lang: heard.language })),
   };
 }
