@@ -91,6 +91,7 @@ export class Idempotency {
   readonly #live = new Map<string, IdempotencyToken>();
   readonly #waiting = new Map<string, Set<() => void>>();
   #stopRenewing: (() => void) | undefined;
+  #renewing = false;
 
   constructor(dependencies: Dependencies) {
     this.#store = dependencies.store;
@@ -213,12 +214,21 @@ export class Idempotency {
 
   #hold(token: IdempotencyToken): void {
     this.#live.set(token.token, token);
-    this.#stopRenewing ??= this.#clock.every(RENEW_MS, () => {
-      this.#renew().catch((error: unknown) => {
-        // The lease outlives several missed rounds; the next one tries again.
-        this.#log.warn({ reason: reasonOf(error) }, 'Idempotency leases could not be renewed');
-      });
-    });
+    this.#stopRenewing ??= this.#clock.every(RENEW_MS, () => void this.#renewOnce());
+  }
+
+  /** One round at a time: rounds that pile up would take every connection of the process. */
+  async #renewOnce(): Promise<void> {
+    if (this.#renewing) return;
+    this.#renewing = true;
+    try {
+      await this.#renew();
+    } catch (error) {
+      // The lease outlives several missed rounds; the next one tries again.
+      this.#log.warn({ reason: reasonOf(error) }, 'Idempotency leases could not be renewed');
+    } finally {
+      this.#renewing = false;
+    }
   }
 
   async #renew(): Promise<void> {
