@@ -8,6 +8,7 @@ import { standingHeaders } from './api/answer-headers.ts';
 import type { Exchange } from './api/exchange.ts';
 import { idempotentStage } from './api/idempotent.ts';
 import { identifyStage } from './api/identify.ts';
+import { type OpenApiDocument, openApiDocument } from './api/openapi/openapi.ts';
 import type { Route } from './api/route.ts';
 import { chatCompletionsRoute } from './api/routes/chat-completions/chat-completions.ts';
 import { modelRoutes } from './api/routes/models/models.ts';
@@ -19,10 +20,14 @@ import { configuredEngines, hostOf } from './app/engine-settings.ts';
 import { type Extras, additionParts, extrasSubject, openExtras } from './app/extras.ts';
 import { type DownloadView, type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
 import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
+import { Monitor } from './app/monitor.ts';
 import { type Office, openOffice } from './app/office.ts';
+import { opsSubject } from './app/ops.ts';
 import { rpcSubject } from './app/rpc.ts';
 import { sharedLimits } from './app/shared-limits.ts';
 import type { Shared, Subject } from './app/subject.ts';
+import { Traces } from './app/traces.ts';
+import { Traffic } from './app/traffic.ts';
 import { Upkeep } from './app/upkeep.ts';
 import { Catalog } from './catalog/catalog.ts';
 import type { Config } from './config/config.ts';
@@ -44,7 +49,8 @@ import { type EngineDialect, engineDialect } from './wire/engine-request.ts';
 export const BASE_PATH = '/api/v1';
 /** How long a closing server waits for engines that still answer callers who left. */
 const ENGINE_GRACE_MS = 1_000;
-const DRAIN_POLL_MS = 20;
+/** How long cut answers may take to settle what they produced. */
+const SETTLE_GRACE_MS = 5_000;
 
 export interface AppParts {
   readonly config: Config;
@@ -69,6 +75,8 @@ export interface App {
   readonly server: FastifyInstance;
   /** Where it listens, `http://host:port`. */
   readonly address: string;
+  /** What it serves, as an OpenAPI 3.1 document. */
+  openApi(): OpenApiDocument;
   /** Whether new work is taken, and what stands in its way. */
   readiness(): Readiness;
   /** Takes over what can change without a restart. */
@@ -97,7 +105,10 @@ export async function startApp(parts: AppParts): Promise<App> {
   await office.ledger.start({ alone: isAlone });
   const extras = await openExtras(config, clock, log);
   const core = buildCore(parts, office, extras);
+  const { traffic, monitor, traces } = core;
   const subjects = subjectsOf(core);
+  const routes = subjects.flatMap((subject) => subject.routes);
+  core.offer(routes);
   const upkeep = new Upkeep({
     config: core.shared.config,
     office,
@@ -106,11 +117,12 @@ export async function startApp(parts: AppParts): Promise<App> {
     clock,
     ids,
     log,
+    ran: (result) => monitor.choreRan(result),
   });
   await upkeep.start();
-  const traffic = new Traffic();
   const standing = async (_exchange: Exchange, caller: Caller) =>
     standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name);
+  const once = idempotentStage({ idempotency: core.idempotency, log, standing });
   const server = await buildServer({
     options: {
       basePath: BASE_PATH,
@@ -128,16 +140,21 @@ export async function startApp(parts: AppParts): Promise<App> {
       timestamps: config.service.timestampHeader,
       corsOrigins: config.http.corsOrigins,
     }),
-    routes: subjects.flatMap((subject) => subject.routes),
+    routes,
     guard: (exchange, route) => core.guard.refuse(exchange, route),
-    once: idempotentStage({ idempotency: core.idempotency, log, standing }),
+    once: (exchange, route, run) => traces.within(exchange, () => once(exchange, route, run)),
     standing,
     identify: identifyStage(core.identifyParts),
     refusal: () => traffic.refusal(),
-    started: () => traffic.enter(),
+    started: (exchange, route) => {
+      traffic.enter();
+      traces.begin(exchange, route);
+    },
     finished: (exchange, route, status) => {
       traffic.leave();
       core.finished(exchange, route, status);
+      monitor.requestEnded(exchange, route, status);
+      traces.end(exchange, route, status);
     },
   });
   const address = await server.listen({ host: config.listen.host, port: config.listen.port });
@@ -151,6 +168,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     localReady,
     server,
     address,
+    openApi: () => core.document(),
     readiness: () => {
       const database = office.store.unavailable();
       const { isClosing } = traffic;
@@ -161,12 +179,13 @@ export async function startApp(parts: AppParts): Promise<App> {
     configure: (next) => core.configure(next),
     close: async () => {
       traffic.close();
-      await traffic.drained(clock, config.http.drainSeconds * SECOND_MS);
+      await drain(server, traffic, clock, config.http.drainSeconds * SECOND_MS);
       stopPruning();
       await server.close();
       await upkeep.stop();
       for (const subject of subjects.toReversed()) await subject.close?.();
       await core.engines.close(ENGINE_GRACE_MS);
+      await traces.close();
       await core.localEngines.stop();
       await core.limitLog.flush().catch((error: unknown) => {
         // The database is away: log lines cost nobody money.
@@ -179,35 +198,20 @@ export async function startApp(parts: AppParts): Promise<App> {
   };
 }
 
-/** Counts open requests, so that a closing server knows when the last answer has left. */
-class Traffic {
-  #open = 0;
-  #closing = false;
-
-  enter(): void {
-    this.#open += 1;
-  }
-
-  leave(): void {
-    this.#open -= 1;
-  }
-
-  close(): void {
-    this.#closing = true;
-  }
-
-  get isClosing(): boolean {
-    return this.#closing;
-  }
-
-  refusal(): Fault | undefined {
-    return this.#closing ? new Fault('SHUTTING_DOWN', { retryAfterSeconds: 1 }) : undefined;
-  }
-
-  async drained(clock: Clock, limitMs: number): Promise<void> {
-    const untilMs = clock.monotonicMs() + limitMs;
-    while (this.#open > 0 && clock.monotonicMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
-  }
+/**
+ * Open answers finish, to the deadline; those that are left are cut, and pay for what they produced.
+ * The socket listens all the while, so that `/readyz` can say why new work is refused.
+ */
+async function drain(
+  server: FastifyInstance,
+  traffic: Traffic,
+  clock: Clock,
+  limitMs: number,
+): Promise<void> {
+  const isDrained = await traffic.drained(clock, limitMs);
+  // Connections that idle, or that send half a request, would hold the closing server open.
+  server.server.closeAllConnections();
+  if (!isDrained) await traffic.drained(clock, SETTLE_GRACE_MS);
 }
 
 /** One server a data folder, when the database is a file in it. */
@@ -226,7 +230,9 @@ type Core = ReturnType<typeof buildCore>;
 function buildCore(parts: AppParts, office: Office, extras: Extras) {
   const { clock, ids, log } = parts;
   let config = parts.config;
-  const engines = new Engines({ clock, ids, log });
+  const traffic = new Traffic();
+  const traces = new Traces({ ...parts, config });
+  const engines = new Engines({ clock, ids, log, observe: traces.callObserver });
   const catalog = new Catalog({ settings: config, clock, webSearch: extras.web.canSearch });
   const localEngines =
     parts.localEngines?.(() => refresh()) ??
@@ -248,6 +254,15 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
     catalog.setDiscovered(localEngines.models());
   };
   refresh();
+  const monitor = new Monitor({
+    office,
+    clock,
+    version: parts.version,
+    engines,
+    catalog,
+    traffic,
+    spans: () => traces.counts,
+  });
   const limitLog = new LimitLog({ store: office.store, clock, ids });
   const { windows, admissions } = sharedLimits(office, clock);
   const guard = new AbuseGuard({ config: () => config, limitLog, clock, basePath: BASE_PATH });
@@ -260,6 +275,10 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
     log,
     minimumCreditNano: () => minimumCredit,
     walletRefusal: () => walletsNotConfigured(),
+    settled: (admission, outcome, settlement) => {
+      monitor.settled(admission, outcome, settlement);
+      traces.settled(admission, outcome, settlement);
+    },
   });
   const additions = additionParts(extras, clock, () => config);
   const chat: ChatParts = {
@@ -291,10 +310,32 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
     log,
   };
   const idempotency = new Idempotency({ store: office.store, clock, ids, log });
+  let routes: readonly Route[] = [];
+  const document = () =>
+    openApiDocument(routes, {
+      serviceName: config.service.name,
+      title: config.service.title,
+      version: parts.version,
+      publicUrl: config.publicUrl,
+      basePath: BASE_PATH,
+    });
   return {
     shared,
     guard,
     extras,
+    traffic,
+    monitor,
+    traces,
+    ops: {
+      monitor,
+      traffic,
+      document: () => document(),
+    },
+    document: () => document(),
+    /** Tells the documentation what there is. */
+    offer: (all: readonly Route[]): void => {
+      routes = all;
+    },
     idempotency,
     catalog,
     engines,
@@ -319,7 +360,7 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
       },
     },
     finished: (exchange: Exchange, route: Route | undefined, status: number): void => {
-      guard.count(exchange, status);
+      if (route?.root !== true) guard.count(exchange, status);
       logRequest(log, clock, exchange, route, status);
     },
     engineCount: (): number => Object.keys(config.engines).length + localEngines.engines().length,
@@ -346,6 +387,7 @@ function subjectsOf(core: Core): Subject[] {
     extrasSubject(core.extras, core.chat),
     rpcSubject(core.shared, core.idempotency),
     accountSubject(core.shared),
+    opsSubject(core.shared, core.ops),
   ];
 }
 
@@ -364,7 +406,9 @@ function logRequest(
   status: number,
 ): void {
   const caller = exchange.callerIfKnown;
-  log.info(
+  // Health checks and scrapes come every few seconds.
+  const level = route?.root === true ? 'debug' : 'info';
+  log[level](
     {
       requestId: exchange.requestId,
       method: exchange.request.method,

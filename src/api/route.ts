@@ -2,6 +2,7 @@
  * What a route declares: its path, who may call it, what body it reads, and its handler. The stages
  * in `server.ts` do the rest in one order for all.
  */
+import type { RouteDescription } from './describe.ts';
 import type { Exchange } from './exchange.ts';
 
 /**
@@ -21,6 +22,11 @@ export interface Route {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
   /** Below the base path, with `:name` for parameters: `/chat/completions`. */
   readonly path: string;
+  /**
+   * Outside the base path, for people and their tools (`/readyz`, `/docs`): answered while the
+   * server drains, without guard or caller, and logged at `debug`.
+   */
+  readonly root?: true;
   readonly auth: RouteAuth;
   /** Missing for a route that reads no body. */
   readonly body?: RouteBody;
@@ -28,6 +34,8 @@ export interface Route {
   readonly sells?: string;
   /** The handler reads `Idempotency-Key` itself; otherwise the stage does for all that sells. */
   readonly ownIdempotency?: boolean;
+  /** What the route says of itself; a route without it fails the test of the document. */
+  readonly describe?: RouteDescription;
   handle(exchange: Exchange): Promise<void>;
 }
 

@@ -40,8 +40,11 @@ export interface ServerParts {
   /** Balance headers of a known caller, for answers that no admission has given theirs. */
   readonly standing: (exchange: Exchange, caller: Caller) => Promise<Record<string, string>>;
   /** Told of every request that begins. */
-  readonly started: () => void;
-  /** Told of every answer, for the guard, the metrics and the traces. */
+  readonly started: (exchange: Exchange, route: Route | undefined) => void;
+  /**
+   * Told of every request whose answer has left and whose handler has ended: for the guard, the
+   * metrics and the traces.
+   */
   readonly finished: (exchange: Exchange, route: Route | undefined, status: number) => void;
   /** Stage "identify": throws 401, 402, 403. */
   readonly identify: (exchange: Exchange, route: Route) => Promise<Caller | undefined>;
@@ -86,11 +89,12 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
 function register(server: FastifyInstance, parts: ServerParts, route: Route): void {
   server.route({
     method: route.method,
-    url: parts.options.basePath + route.path,
+    url: pathOf(parts, route),
     bodyLimit: route.body?.limitBytes ?? 1_024 * 1_024,
     onRequest: async (request: WithExchange, reply) => {
       const exchange = begin(parts, request, reply, route);
       request[EXCHANGE] = exchange;
+      if (route.root === true) return;
       const refusal = parts.refusal();
       if (refusal !== undefined) throw refusal;
       await admitCaller(parts, exchange, route);
@@ -101,12 +105,15 @@ function register(server: FastifyInstance, parts: ServerParts, route: Route): vo
       if (exchange === undefined) throw new Error('A handler ran without its exchange');
       reply.hijack();
       if (Buffer.isBuffer(request.body)) exchange.body = request.body;
+      const worked = exchange.working();
       try {
         if (route.sells === undefined) await addStanding(parts, exchange);
         await parts.once(exchange, route, () => route.handle(exchange));
       } catch (error) {
         // Whatever a handler throws becomes the answer here, once.
         await fail(parts, exchange, error);
+      } finally {
+        worked();
       }
     },
   });
@@ -139,6 +146,10 @@ async function addStanding(parts: ServerParts, exchange: Exchange): Promise<void
   }
 }
 
+function pathOf(parts: ServerParts, route: Route): string {
+  return route.root === true ? route.path : parts.options.basePath + route.path;
+}
+
 function begin(
   parts: ServerParts,
   request: FastifyRequest,
@@ -156,9 +167,11 @@ function begin(
     address: request.ip,
     startedMs: parts.clock.monotonicMs(),
   });
-  parts.started();
+  parts.started(exchange, route);
   exchange.setAll(parts.headers.begin(exchange));
-  exchange.onClose(() => parts.finished(exchange, route, exchange.statusCode));
+  // A client of a server that shuts down opens its next connection elsewhere.
+  if (parts.refusal() !== undefined) exchange.set('connection', 'close');
+  exchange.onEnd(() => parts.finished(exchange, route, exchange.statusCode));
   return exchange;
 }
 
@@ -234,7 +247,7 @@ function fromFastify(error: unknown): unknown {
 function answerUnknownPaths(server: FastifyInstance, parts: ServerParts): void {
   const methodsByPath = new Map<string, Set<string>>();
   for (const route of parts.routes) {
-    const pattern = pathPattern(parts.options.basePath + route.path);
+    const pattern = pathPattern(pathOf(parts, route));
     const methods = methodsByPath.get(pattern) ?? new Set();
     methods.add(route.method);
     methodsByPath.set(pattern, methods);

@@ -82,6 +82,8 @@ export interface ChargeParts {
   readonly minimumCreditNano: () => Nano;
   /** The 402 of a wallet, with its instructions to top up. */
   readonly walletRefusal: (caller: Caller, availableNano: Nano) => Fault;
+  /** Told of every request that is settled for the first time: metrics and traces. */
+  readonly settled?: (admission: Admission, outcome: Outcome, settlement: Settlement) => void;
 }
 
 export class Charge {
@@ -148,6 +150,7 @@ export class Charge {
         : this.#settleTogether(request, admission.hold, together),
       this.#giveRoomBack(admission.reserved, tokens.prompt + tokens.completion),
     ]);
+    if (settlement.fresh) this.#parts.settled?.(admission, outcome, settlement);
     return settlement;
   }
 
