@@ -101,7 +101,8 @@ interface KnownPath {
   readonly operations: Readonly<Record<string, Operation>>;
 }
 
-class AnswerChecker {
+/** One document's rules. */
+export class AnswerChecker {
   readonly #ajv = new Ajv2020({ strict: false, allErrors: false, validateFormats: false });
   readonly #paths: readonly KnownPath[];
   readonly #validators = new Map<string, ValidateFunction>();
