@@ -158,6 +158,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     },
   });
   const address = await server.listen({ host: config.listen.host, port: config.listen.port });
+  core.listens(address);
   const stopPruning = clock.every(MINUTE_MS, () => core.prune());
   const localReady = core.localEngines.start();
   return {
@@ -311,12 +312,16 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
   };
   const idempotency = new Idempotency({ store: office.store, clock, ids, log });
   let routes: readonly Route[] = [];
+  let listensOn: string | undefined;
+  /** With port 0 only the listening server knows its address. */
+  const publicOrigin = (): string =>
+    config.publicUrl.endsWith(':0') ? (listensOn ?? config.publicUrl) : config.publicUrl;
   const document = () =>
     openApiDocument(routes, {
       serviceName: config.service.name,
       title: config.service.title,
       version: parts.version,
-      publicUrl: config.publicUrl,
+      publicUrl: publicOrigin(),
       basePath: BASE_PATH,
     });
   return {
@@ -332,6 +337,9 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
       document: () => document(),
     },
     document: () => document(),
+    listens: (address: string): void => {
+      listensOn = address;
+    },
     /** Tells the documentation what there is. */
     offer: (all: readonly Route[]): void => {
       routes = all;

@@ -5,7 +5,7 @@
  * the database answers, and a model has an engine. Both name parts and figures, never addresses.
  */
 import type { OpenApiDocument } from '../api/openapi/openapi.ts';
-import { documentationRoutes } from '../api/routes/ops/documentation.ts';
+import { documentationRoutes } from '../api/routes/documentation/documentation.ts';
 import { type OpsParts, opsRoutes } from '../api/routes/ops/ops.ts';
 import type { Monitor } from './monitor.ts';
 import { withPatience } from './monitor.ts';

@@ -138,15 +138,16 @@ function idOf(name: string): string {
 }
 
 function startSection(base: string, title: string): Html {
-  const request = '{"model":"default","messages":[{"role":"user","content":"Hello"}]}';
+  const request =
+    '{\n    "model": "default",\n    "messages": [{ "role": "user", "content": "Hello" }]\n  }';
   const curl = `export API_KEY=…\ncurl '${base}/chat/completions' \\\n  -H "Authorization: Bearer $API_KEY" \\\n  -H 'Content-Type: application/json' \\\n  -d '${request}'`;
-  const python = `from openai import OpenAI\n\nclient = OpenAI(base_url="${base}", api_key="…")\nanswer = client.chat.completions.create(\n    model="default",\n    messages=[{"role": "user", "content": "Hello"}],\n)\nprint(answer.choices[0].message.content)`;
-  const node = `import OpenAI from 'openai';\n\nconst client = new OpenAI({ baseURL: '${base}', apiKey: '…' });\nconst answer = await client.chat.completions.create({\n  model: 'default',\n  messages: [{ role: 'user', content: 'Hello' }],\n});\nconsole.log(answer.choices[0].message.content);`;
+  const python = `from openai import OpenAI\n\nclient = OpenAI(\n    base_url="${base}",\n    api_key="…",\n)\nanswer = client.chat.completions.create(\n    model="default",\n    messages=[{"role": "user", "content": "Hello"}],\n)\nprint(answer.choices[0].message.content)`;
+  const node = `import OpenAI from 'openai';\n\nconst client = new OpenAI({\n  baseURL: '${base}',\n  apiKey: '…',\n});\nconst answer = await client.chat.completions.create({\n  model: 'default',\n  messages: [{ role: 'user', content: 'Hello' }],\n});\nconsole.log(answer.choices[0].message.content);`;
   const blocks: readonly [id: string, title: string, text: string, samples: Html[]][] = [
     [
       'start',
       'First request',
-      `Ask the operator of ${title} for an API key and send it as \`Authorization: Bearer\`. A key is a secret: keep it on your server, never in a page. INFERENCE keys call models; ADMIN keys also manage keys and read the account's history.\n\nThe model \`default\` is always there. \`GET /models\` lists the others with their prices.`,
+      `Ask the operator of ${title.replace(/ API$/, '')} for an API key and send it as \`Authorization: Bearer\`. A key is a secret: keep it on your server, never in a page. INFERENCE keys call models; ADMIN keys also manage keys and read the account's history.\n\nThe model \`default\` is always there. \`GET /models\` lists the others with their prices.`,
       [sample('curl', curl)],
     ],
     [
@@ -192,10 +193,8 @@ function startSection(base: string, title: string): Html {
       ([id, heading, text, samples]) =>
         html`<article id="${id}">
           <h3>${heading}</h3>
-          <div class="columns">
-            <div>${prose(text)}</div>
-            <aside>${samples}</aside>
-          </div>
+          <div class="about">${prose(text)}</div>
+          ${samples.length > 0 && html`<div class="samples">${samples}</div>`}
         </article>`,
     )}
   </section>`;

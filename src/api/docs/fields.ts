@@ -37,7 +37,7 @@ function field(
   return html`<div class="field">
     <dt>
       <code>${name}</code
-      ><span class="kind">${kindOf(schema, source)}${limitsOf(schema)}</span
+      ><span class="kind">${shownKind(schema, source, isRequired)}${limitsOf(schema)}</span
       >${isRequired && html`<span class="must">required</span>`}
     </dt>
     ${typeof description === 'string' && html`<dd>${prose(description)}</dd>`}${
@@ -124,25 +124,38 @@ export function kindOf(given: JsonSchema, source: SchemaSource): string {
   return Array.isArray(type) ? type.join(' or ') : (type ?? 'any');
 }
 
-const LIMITS: Readonly<Record<string, string>> = {
-  minimum: 'at least',
-  maximum: 'at most',
-  minLength: 'characters at least',
-  maxLength: 'characters at most',
-  minItems: 'items at least',
-  maxItems: 'items at most',
-};
+/** What is optional may also be null, which goes without saying. */
+function shownKind(schema: JsonSchema, source: SchemaSource, isRequired: boolean): string {
+  const kind = kindOf(schema, source);
+  return isRequired ? kind : kind.replace(/ or null$/, '');
+}
+
+const RANGES = [
+  ['minimum', 'maximum', ''],
+  ['minLength', 'maxLength', ' characters'],
+  ['minItems', 'maxItems', ' items'],
+] as const;
 
 function limitsOf(given: JsonSchema): string {
   const branches = given['anyOf'];
   const first = Array.isArray(branches) && branches.length === 2 ? branches[0] : given;
   const schema = first as JsonSchema; // by JSON Schema
-  const parts = Object.entries(LIMITS).flatMap(([key, words]) => {
-    const value = schema[key];
-    if (typeof value !== 'number' || Math.abs(value) >= Number.MAX_SAFE_INTEGER) return [];
-    return [`${words} ${value}`];
+  const parts = RANGES.flatMap(([low, high, unit]) => {
+    const range = rangeText(bound(schema[low]), bound(schema[high]));
+    return range === undefined ? [] : [range + unit];
   });
   const usual = schema['default'];
   if (usual !== undefined) parts.push(`default ${JSON.stringify(usual)}`);
   return parts.length === 0 ? '' : `, ${parts.join(', ')}`;
+}
+
+/** zod bounds every whole number by what JavaScript can hold, which says nothing. */
+function bound(value: unknown): number | undefined {
+  return typeof value === 'number' && Math.abs(value) < Number.MAX_SAFE_INTEGER ? value : undefined;
+}
+
+function rangeText(low: number | undefined, high: number | undefined): string | undefined {
+  if (low !== undefined && high !== undefined) return `${low} to ${high}`;
+  if (low !== undefined) return `at least ${low}`;
+  return high === undefined ? undefined : `at most ${high}`;
 }

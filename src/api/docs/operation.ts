@@ -10,6 +10,9 @@ import type {
 import { fieldsOf, kindOf } from './fields.ts';
 import { type Html, html, line, prose } from './html.ts';
 
+/** Characters of a body that fit beside `-d`. */
+const SHORT_BODY = 44;
+
 export interface PageOperation {
   readonly method: string;
   readonly path: string;
@@ -23,9 +26,11 @@ export function operationSection(one: PageOperation, document: OpenApiDocument):
   return html`<article id="${operation.operationId}">
     <h3>${operation.summary}</h3>
     <p class="path"><span class="verb ${method}">${method.toUpperCase()}</span>${path}</p>
+    <div class="about">
+      ${badges(operation)} ${operation.description !== undefined && prose(operation.description)}
+    </div>
     <div class="columns">
       <div>
-        ${badges(operation)} ${operation.description !== undefined && prose(operation.description)}
         ${parameterList(operation.parameters ?? [], document)} ${requestFields(operation, document)}
         ${responseList(operation, document)}
       </div>
@@ -156,12 +161,19 @@ export function curlOf({ method, url, operation }: PageOperation): string {
 function bodyOf(content: OperationContent): string[] {
   const json = content['application/json'];
   if (json !== undefined) {
-    return ["-H 'Content-Type: application/json'", `-d ${quoted(JSON.stringify(json.example))}`];
+    return ["-H 'Content-Type: application/json'", `-d ${quoted(jsonText(json.example))}`];
   }
   const [type] = Object.keys(content);
   if (type === undefined) return [];
   if (type.startsWith('multipart/')) return ["-F 'image=@photo.png'"];
   return [`-H 'Content-Type: ${type}'`, '--data-binary @file'];
+}
+
+/** On one line when it fits, else indented under the command. */
+function jsonText(value: unknown): string {
+  const short = JSON.stringify(value);
+  if (short.length <= SHORT_BODY) return short;
+  return JSON.stringify(value, null, 2).replaceAll('\n', '\n  ');
 }
 
 function quoted(text: string): string {

@@ -31,6 +31,10 @@ main h2{font-size:1.5rem;letter-spacing:-.01em;line-height:1.25;margin:3.5rem 0 
 main h3{font-size:1.15rem;line-height:1.35;margin:0 0 .4rem}
 main h4{font-size:.8rem;letter-spacing:.05em;text-transform:uppercase;color:var(--soft);margin:1.6rem 0 .4rem;font-weight:600}
 p{margin:.4rem 0 .8rem}
+main h4 code{text-transform:none;letter-spacing:0}
+.about{max-width:46rem}
+.samples{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:0 1.5rem;max-width:60rem;margin-top:.8rem;align-items:start}
+.columns>aside{order:-1}
 .lead{font-size:1.1rem;color:var(--soft)}
 .soft{color:var(--soft)}
 .facts{display:flex;flex-wrap:wrap;gap:.5rem;margin-top:1rem;padding:0;list-style:none}
@@ -48,7 +52,7 @@ article{border-top:1px solid var(--line);padding:2rem 0 1rem}
 .field dt code{background:none;padding:0;font-weight:600;font-size:.9rem}
 .field .kind{color:var(--soft);font-size:.82rem;overflow-wrap:anywhere}
 .field .must{color:var(--bad);font-size:.78rem}
-.field dd{margin:.1rem 0 0;font-size:.92rem}
+.field dd{margin:.1rem 0 0;font-size:.92rem}.field dd p{margin:.1rem 0}
 .field details{margin:.4rem 0 0}
 .field details>summary{cursor:pointer;color:var(--accent);font-size:.85rem}
 .field details .fields{border-left:2px solid var(--line);border-top:0;padding-left:.9rem;margin:.4rem 0 0}
@@ -79,7 +83,7 @@ main{padding:2.5rem clamp(1.5rem,4vw,4rem) 6rem;max-width:86rem}
 }
 @media (min-width:80rem){
 .columns{grid-template-columns:minmax(0,1fr) minmax(0,30rem);gap:3rem}
-.columns>aside{position:sticky;top:1.5rem;align-self:start;max-height:calc(100vh - 3rem);overflow:auto}
+.columns>aside{order:0;position:sticky;top:1.5rem;align-self:start;max-height:calc(100vh - 3rem);overflow:auto}
 }
 `;
 
@@ -96,6 +100,7 @@ button.addEventListener('click',async()=>{
 const text=button.closest('.sample').querySelector('pre').textContent;
 try{await navigator.clipboard.writeText(text);button.textContent='Copied'}
 catch{button.textContent='Select and copy'}
-setTimeout(()=>{button.textContent='Copy'},1600)
-})}
+});
+for(const leave of ['pointerleave','blur'])button.addEventListener(leave,()=>{button.textContent='Copy'})
+}
 `;

@@ -55,3 +55,9 @@ export const RATE_LIMIT_LOG: RouteDescription = {
     },
   ],
 };
+
+/** The same under its second path. */
+export const RATE_LIMIT_LOGS: RouteDescription = {
+  ...RATE_LIMIT_LOG,
+  summary: 'The same, second path',
+};
