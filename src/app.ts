@@ -262,6 +262,8 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
     engines,
     catalog,
     traffic,
+    // A process whose engines another one runs is a worker of several on one port.
+    labels: parts.localEngines === undefined ? {} : { process: String(process.pid) },
     spans: () => traces.counts,
   });
   const limitLog = new LimitLog({ store: office.store, clock, ids });

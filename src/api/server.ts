@@ -7,6 +7,7 @@
  *
  * Fastify routes and reads; answers are written by the exchange.
  */
+import { isIP } from 'node:net';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
@@ -15,6 +16,7 @@ import { type Ids, orderedId } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { errorAnswer } from './error-response.ts';
 import { Exchange } from './exchange.ts';
+import { refuseConnection } from './malformed-request.ts';
 import type { RunOnce } from './idempotent.ts';
 import type { Route } from './route.ts';
 import type { StandardHeaders } from './standard-headers.ts';
@@ -62,7 +64,7 @@ type WithExchange = FastifyRequest & { [EXCHANGE]?: Exchange };
 export async function buildServer(parts: ServerParts): Promise<FastifyInstance> {
   const server = Fastify({
     logger: false,
-    trustProxy: parts.options.trustProxy === true ? true : [...(parts.options.trustProxy || [])],
+    trustProxy: trustedProxies(parts.options.trustProxy),
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200 },
     bodyLimit: 1_048_576,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
@@ -71,6 +73,11 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
     exposeHeadRoutes: false,
     return503OnClosing: false,
     forceCloseConnections: 'idle',
+    clientErrorHandler: refuseConnection,
+    frameworkErrors: (error, request, reply) => {
+      // A path that cannot be decoded never meets a route.
+      void fail(parts, begin(parts, request, reply), fromFastify(error));
+    },
   });
   server.server.maxConnections = parts.options.maxConnections;
   server.removeAllContentTypeParsers();
@@ -84,6 +91,22 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
   for (const route of parts.routes) register(server, parts, route);
   answerUnknownPaths(server, parts);
   return server;
+}
+
+/**
+ * Whose `X-Forwarded-For` is believed. Proxies append to what the caller sent, so `true` is the one
+ * hop that connects to us: believing the whole list would let every caller choose its address.
+ */
+function trustedProxies(setting: boolean | readonly string[]): TrustedProxies {
+  if (typeof setting === 'boolean') return setting ? (_address, hop) => hop === 0 : [];
+  return [...setting];
+}
+
+type TrustedProxies = string[] | ((address: string, hop: number) => boolean);
+
+/** A proxy that passes on what is no address is worth no more than its own address. */
+function addressOf(request: FastifyRequest): string {
+  return isIP(request.ip) === 0 ? (request.raw.socket.remoteAddress ?? '') : request.ip;
 }
 
 function register(server: FastifyInstance, parts: ServerParts, route: Route): void {
@@ -164,7 +187,7 @@ function begin(
     response: reply.raw,
     parameters: (request.params ?? {}) as Record<string, string>, // Fastify's path parameters
     query: new URLSearchParams(question < 0 ? '' : url.slice(question + 1)),
-    address: request.ip,
+    address: addressOf(request),
     startedMs: parts.clock.monotonicMs(),
   });
   parts.started(exchange, route);

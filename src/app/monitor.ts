@@ -34,6 +34,8 @@ export interface MonitorParts {
   readonly catalog: Catalog;
   /** Requests that have not ended, and whether the server drains. */
   readonly traffic: { readonly open: number; readonly isClosing: boolean };
+  /** Labels on every value, where several processes share a port. */
+  readonly labels: Readonly<Record<string, string>>;
   readonly spans: () => { readonly sent: number; readonly dropped: number };
 }
 
@@ -93,7 +95,7 @@ export class Monitor {
     this.#readProcess();
     this.#readEngines();
     await this.#readDatabase();
-    return metricsText([
+    const metrics = [
       this.#requests,
       this.#requestSeconds,
       this.#refusals,
@@ -103,7 +105,8 @@ export class Monitor {
       this.#settled,
       this.#chores,
       ...this.#gauges.values(),
-    ]);
+    ];
+    return metricsText(metrics, this.#parts.labels);
   }
 
   close(): void {

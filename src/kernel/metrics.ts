@@ -197,13 +197,26 @@ export class Histogram implements Metric {
   }
 }
 
-/** The page that Prometheus reads. A metric without values still says what it is. */
-export function metricsText(metrics: readonly Metric[]): string {
+/**
+ * The page that Prometheus reads. A metric without values still says what it is; `everywhere` are
+ * labels that every value gets.
+ */
+export function metricsText(
+  metrics: readonly Metric[],
+  everywhere: Readonly<Record<string, string>> = {},
+): string {
+  const more = labelText(Object.keys(everywhere), Object.values(everywhere));
   const parts = metrics.flatMap((metric) => {
     const { name, type, help } = metric.info;
-    return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...metric.lines()];
+    const lines = metric.lines().map((line) => (more === '' ? line : withLabels(line, more)));
+    return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...lines];
   });
   return `${parts.join('\n')}\n`;
+}
+
+/** A name has no brace and no space, so the first of either ends it. */
+function withLabels(line: string, more: string): string {
+  return line.replace(/[{ ]/, (end) => (end === '{' ? `{${more},` : `{${more}} `));
 }
 
 export const METRICS_CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
