@@ -10,7 +10,7 @@ import { nano } from '../src/kernel/money.ts';
 const upstream = process.argv[2] ?? '';
 const database = process.env['BENCH_DATABASE'];
 const yaml = `
-listen: { host: 127.0.0.1, port: 0 }
+listen: { host: 127.0.0.1, port: ${process.env['BENCH_PORT'] ?? '0'} }
 ${database === undefined ? '' : `database: ${JSON.stringify(database)}`}
 embedded: { enabled: false }
 discovery: { enabled: false }
@@ -26,7 +26,8 @@ models:
 limits:
   starterCreditUsd: 1000000
   keyConcurrency: 100000
-  plans: { staff: { text: { XS: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }, S: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }, M: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }, L: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 } } } }
+  plans: { paid: &wide { text: { XS: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }, S: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }, M: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }, L: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 } } }, staff: *wide }
+${process.env['BENCH_YAML'] ?? ''}
 `;
 const loaded = await loadConfig({
   env: process.env,
@@ -63,7 +64,17 @@ if (secret === undefined) {
   });
   secret = made.secret;
 }
-void nano;
+for (const wallet of (process.env['BENCH_WALLETS'] ?? '').split(',').filter(Boolean)) {
+  await app.office.store.transaction((tx) =>
+    app.office.ledger.creditIn(tx, {
+      accountId: `wallet:${wallet}`,
+      amountNano: nano(1_000_000_000_000_000n),
+      from: 'house:operator-credit',
+      kind: 'CREDIT',
+      id: `bench-${wallet}`,
+    }),
+  );
+}
 process.send?.({ url: `${app.address}/api/v1`, key: secret });
 process.on('disconnect', () => process.exit(0));
 // A profiler asks for a clean end.

@@ -65,7 +65,7 @@ export async function stopAll(): Promise<void> {
 }
 
 /** CPU time that a process has used, in microseconds (Linux), or 0 elsewhere. */
-function cpuOf(pid: number): number {
+export function cpuOf(pid: number): number {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
     return (Number(fields[11]) + Number(fields[12])) * 10_000;

@@ -12,15 +12,18 @@ import { type OpenApiDocument, openApiDocument } from './api/openapi/openapi.ts'
 import type { Route } from './api/route.ts';
 import { chatCompletionsRoute } from './api/routes/chat-completions/chat-completions.ts';
 import { modelRoutes } from './api/routes/models/models.ts';
+import { takePaymentTurn } from './api/routes/x402/x402.ts';
 import { buildServer } from './api/server.ts';
 import { standardHeaders } from './api/standard-headers.ts';
 import { AbuseGuard } from './app/abuse-guard.ts';
 import { accountSubject } from './app/account.ts';
 import { configuredEngines, hostOf } from './app/engine-settings.ts';
 import { type Extras, additionParts, extrasSubject, openExtras } from './app/extras.ts';
-import { type DownloadView, type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
-import { keyOnlyDiscovery, walletsNotConfigured } from './app/no-wallets.ts';
+import type { DownloadView } from './app/download-view.ts';
+import { type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
+import { mediaSubject } from './app/media.ts';
 import { Monitor } from './app/monitor.ts';
+import { logRequest } from './app/log-request.ts';
 import { type Office, openOffice } from './app/office.ts';
 import { opsSubject } from './app/ops.ts';
 import { rpcSubject } from './app/rpc.ts';
@@ -29,6 +32,7 @@ import type { Shared, Subject } from './app/subject.ts';
 import { Traces } from './app/traces.ts';
 import { Traffic } from './app/traffic.ts';
 import { Upkeep } from './app/upkeep.ts';
+import { type Wallets, openWallets, walletsSubject } from './app/wallets.ts';
 import { Catalog } from './catalog/catalog.ts';
 import type { Config } from './config/config.ts';
 import { Engines } from './engines/engines.ts';
@@ -44,6 +48,7 @@ import { type Log, reasonOf } from './kernel/log.ts';
 import { usdToNano } from './kernel/money.ts';
 import { Concurrency, LimitLog } from './limits/limits.ts';
 import { type ServerLock, lockDataFolder } from './store/store.ts';
+import { videoConstraints } from './video/video.ts';
 import { type EngineDialect, engineDialect } from './wire/engine-request.ts';
 
 export const BASE_PATH = '/api/v1';
@@ -104,7 +109,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   const isAlone = office.store.dialect === 'sqlite';
   await office.ledger.start({ alone: isAlone });
   const extras = await openExtras(config, clock, log);
-  const core = buildCore(parts, office, extras);
+  const wallets = await openWallets({ ...parts, office, basePath: BASE_PATH });
+  const core = buildCore(parts, office, { extras, wallets });
   const { traffic, monitor, traces } = core;
   const subjects = subjectsOf(core);
   const routes = subjects.flatMap((subject) => subject.routes);
@@ -113,7 +119,8 @@ export async function startApp(parts: AppParts): Promise<App> {
     config: core.shared.config,
     office,
     limitLog: core.limitLog,
-    chores: [core.pruneWindows, ...subjects.flatMap((subject) => subject.everyMinute ?? [])],
+    chores: subjects.flatMap((subject) => subject.everyMinute ?? []),
+    sharedChores: [core.pruneWindows, ...subjects.flatMap((subject) => subject.onceAMinute ?? [])],
     clock,
     ids,
     log,
@@ -160,6 +167,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const address = await server.listen({ host: config.listen.host, port: config.listen.port });
   core.listens(address);
   const stopPruning = clock.every(MINUTE_MS, () => core.prune());
+  for (const subject of subjects) subject.start?.();
   const localReady = core.localEngines.start();
   return {
     office,
@@ -228,13 +236,18 @@ function lockFor(config: Config): ServerLock | undefined {
 /** The parts behind the routes. */
 type Core = ReturnType<typeof buildCore>;
 
-function buildCore(parts: AppParts, office: Office, extras: Extras) {
+function buildCore(
+  parts: AppParts,
+  office: Office,
+  { extras, wallets }: { readonly extras: Extras; readonly wallets: Wallets },
+) {
   const { clock, ids, log } = parts;
   let config = parts.config;
   const traffic = new Traffic();
   const traces = new Traces({ ...parts, config });
   const engines = new Engines({ clock, ids, log, observe: traces.callObserver });
-  const catalog = new Catalog({ settings: config, clock, webSearch: extras.web.canSearch });
+  const webSearch = extras.web.canSearch;
+  const catalog = new Catalog({ settings: config, clock, webSearch, videoConstraints });
   const localEngines =
     parts.localEngines?.(() => refresh()) ??
     new LocalEngines({
@@ -277,7 +290,7 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
     clock,
     log,
     minimumCreditNano: () => minimumCredit,
-    walletRefusal: () => walletsNotConfigured(),
+    walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
     settled: (admission, outcome, settlement) => {
       monitor.settled(admission, outcome, settlement);
       traces.settled(admission, outcome, settlement);
@@ -330,6 +343,7 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
     shared,
     guard,
     extras,
+    wallets,
     traffic,
     monitor,
     traces,
@@ -353,15 +367,17 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
     limitLog,
     chat,
     identifyParts: {
-      callerOfBearer: (token: string) => office.identity.callerOf(token),
-      callerOfSignIn: async () => {
-        throw walletsNotConfigured();
+      callerOfBearer: (token: string) =>
+        wallets.isToken(token) ? wallets.callerOfToken(token) : office.identity.callerOf(token),
+      callerOfSignIn: wallets.callerOfSignIn,
+      callerOfPayment: async (header: string, exchange: Exchange) => {
+        // Each payment is a question to the chain, wherever it is sent.
+        await takePaymentTurn({ windows, clock }, exchange, config.payments.routesPerMinute.topUp);
+        return wallets.callerOfPayment(header, exchange);
       },
-      callerOfPayment: async () => {
-        throw walletsNotConfigured();
-      },
-      discovery: (exchange: Exchange) => keyOnlyDiscovery(exchange, config.publicUrl, BASE_PATH),
-      enter: (exchange: Exchange, caller: { accountId: string; kind: 'key' | 'wallet' }) => {
+      discovery: wallets.discovery,
+      enter: (exchange: Exchange, caller: Caller, route: Route) => {
+        wallets.entered(caller, exchange, route);
         const limit =
           caller.kind === 'wallet' ? config.limits.walletConcurrency : config.limits.keyConcurrency;
         const leave = concurrency.enter(caller.accountId, limit);
@@ -370,7 +386,7 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
       },
     },
     finished: (exchange: Exchange, route: Route | undefined, status: number): void => {
-      if (route?.root !== true) guard.count(exchange, status);
+      if (route?.operational !== true) guard.count(exchange, status);
       logRequest(log, clock, exchange, route, status);
     },
     engineCount: (): number => Object.keys(config.engines).length + localEngines.engines().length,
@@ -387,18 +403,21 @@ function buildCore(parts: AppParts, office: Office, extras: Extras) {
 
 /** Every subject of the product; each brings its routes, its chores and its end. */
 function subjectsOf(core: Core): Subject[] {
-  return [
+  const subjects: Subject[] = [
     { routes: [chatCompletionsRoute(core.chat), ...modelRoutes(core.catalog)] },
     {
       routes: [],
-      everyMinute: () => core.idempotency.prune(),
+      onceAMinute: () => core.idempotency.prune(),
       close: () => core.idempotency.close(),
     },
     extrasSubject(core.extras, core.chat),
     rpcSubject(core.shared, core.idempotency),
-    accountSubject(core.shared),
+    accountSubject(core.shared, core.wallets.payments),
+    mediaSubject(core.shared),
+    walletsSubject(core.shared, core.wallets, () => subjects.flatMap(({ routes }) => routes)),
     opsSubject(core.shared, core.ops),
   ];
+  return subjects;
 }
 
 function tooManyAtOnce(kind: 'key' | 'wallet', limit: number): Fault {
@@ -406,28 +425,4 @@ function tooManyAtOnce(kind: 'key' | 'wallet', limit: number): Fault {
     message: `Too many concurrent requests: at most ${limit} run at once`,
     retryAfterSeconds: 1,
   });
-}
-
-function logRequest(
-  log: Log,
-  clock: Clock,
-  exchange: Exchange,
-  route: Route | undefined,
-  status: number,
-): void {
-  const caller = exchange.callerIfKnown;
-  // Health checks and scrapes come every few seconds.
-  const level = route?.root === true ? 'debug' : 'info';
-  log[level](
-    {
-      requestId: exchange.requestId,
-      method: exchange.request.method,
-      route: route?.path ?? 'unknown',
-      status,
-      ms: Math.round(clock.monotonicMs() - exchange.startedMs),
-      ...(caller === undefined ? {} : { account: caller.accountId, key: caller.keyId }),
-      ...exchange.notes,
-    },
-    'Request',
-  );
 }

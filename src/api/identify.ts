@@ -19,7 +19,7 @@ export interface IdentifyParts {
   /** The 402 discovery answer. */
   readonly discovery: (exchange: Exchange, route: Route) => Fault;
   /** Refuses a caller with too many requests in flight; gives the slot back when it closes. */
-  readonly enter: (exchange: Exchange, caller: Caller) => void;
+  readonly enter: (exchange: Exchange, caller: Caller, route: Route) => void;
 }
 
 const BEARER = /^Bearer[ ]+(\S+)$/i;
@@ -32,7 +32,7 @@ export function identifyStage(parts: IdentifyParts) {
     // Known from here on, whatever is refused next: the guard and the log name the caller.
     exchange.identify(caller);
     requireKind(caller, route);
-    parts.enter(exchange, caller);
+    parts.enter(exchange, caller, route);
     return caller;
   };
 }
@@ -53,6 +53,7 @@ async function optionalCaller(
   }
 }
 
+/** Wallet headers beat Bearer where wallets are welcome, and a payment beats a sign-in. */
 async function credentialCaller(
   parts: IdentifyParts,
   exchange: Exchange,
@@ -60,6 +61,10 @@ async function credentialCaller(
 ): Promise<Caller | undefined> {
   const signIn = exchange.header('sign-in-with-x') ?? exchange.header('x-sign-in-with-x');
   const takesWallets = /wallet/.test(route.auth);
+  const payment = paymentHeader(exchange);
+  if (payment !== undefined && route.auth === 'key-or-wallet') {
+    return payingCaller(parts, exchange, payment, signIn);
+  }
   if (signIn !== undefined && takesWallets) return parts.callerOfSignIn(signIn, exchange);
   const authorization = exchange.header('authorization');
   if (authorization !== undefined) return bearerCaller(parts, authorization);
@@ -69,14 +74,33 @@ async function credentialCaller(
       canRetry: false,
     });
   }
-  const payment =
+  if (payment !== undefined) throw new Fault('PAYMENT_HEADER_NOT_ACCEPTED', { canRetry: false });
+  return undefined;
+}
+
+/** A payment that has let its payer in before does not do so again; a sign-in beside it can. */
+async function payingCaller(
+  parts: IdentifyParts,
+  exchange: Exchange,
+  payment: string,
+  signIn: string | undefined,
+): Promise<Caller> {
+  try {
+    return await parts.callerOfPayment(payment, exchange);
+  } catch (error) {
+    const isUsed = error instanceof Fault && error.code === 'PAYMENT_ALREADY_CREDITED';
+    if (!isUsed || signIn === undefined) throw error;
+    return parts.callerOfSignIn(signIn, exchange);
+  }
+}
+
+/** The payment header of a request, under any of its three names. */
+export function paymentHeader(exchange: Exchange): string | undefined {
+  return (
     exchange.header('payment-signature') ??
     exchange.header('x-402-payment') ??
-    exchange.header('x-payment');
-  if (payment !== undefined && route.auth === 'key-or-wallet') {
-    return parts.callerOfPayment(payment, exchange);
-  }
-  return undefined;
+    exchange.header('x-payment')
+  );
 }
 
 async function bearerCaller(parts: IdentifyParts, authorization: string): Promise<Caller> {
@@ -91,9 +115,15 @@ async function bearerCaller(parts: IdentifyParts, authorization: string): Promis
 }
 
 function requireKind(caller: Caller, route: Route): void {
-  const wantsAdmin = route.auth === 'admin' || route.auth === 'admin-or-wallet';
-  if (wantsAdmin && caller.kind === 'key' && caller.keyKind !== 'ADMIN') {
-    throw new Fault('ADMIN_KEY_REQUIRED', { canRetry: false });
+  const isAdmin = caller.kind === 'key' && caller.keyKind === 'ADMIN';
+  const needsAdmin =
+    route.auth === 'admin' || (route.auth === 'admin-or-wallet' && caller.kind === 'key');
+  if (needsAdmin && !isAdmin) throw new Fault('ADMIN_KEY_REQUIRED', { canRetry: false });
+  if (route.auth === 'key' && caller.kind === 'wallet') {
+    throw new Fault('AUTHENTICATION_FAILED', {
+      message: 'This endpoint needs an API key; a wallet token is not accepted',
+      canRetry: false,
+    });
   }
   if (route.auth === 'wallet' && caller.kind !== 'wallet') {
     throw new Fault('AUTHENTICATION_FAILED', {

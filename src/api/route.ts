@@ -22,12 +22,16 @@ export interface Route {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
   /** Below the base path, with `:name` for parameters: `/chat/completions`. */
   readonly path: string;
+  /** The path stands at the origin, not below the base path. */
+  readonly root?: boolean;
   /**
-   * Outside the base path, for people and their tools (`/readyz`, `/docs`): answered while the
-   * server drains, without guard or caller, and logged at `debug`.
+   * For operators' tools and readers (`/readyz`, `/docs`): answered while the server drains, without
+   * guard or caller, and logged at `debug`.
    */
-  readonly root?: true;
+  readonly operational?: true;
   readonly auth: RouteAuth;
+  /** What it offers, in a few words: payment requirements and the x402 manifest say so. */
+  readonly about?: string;
   /** Missing for a route that reads no body. */
   readonly body?: RouteBody;
   /** The kind of work that the route sells; such a route is refused at start without a price. */

@@ -58,6 +58,13 @@ export interface ServerParts {
 const MAX_HEADER_BYTES = 65_536;
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 
+/** No route gives Fastify a schema, so its two schema compilers are never loaded. */
+const NO_SCHEMAS = { buildValidator: noSchema, buildSerializer: noSchema };
+
+function noSchema(): never {
+  throw new Error('Bodies are checked by the handlers, not by Fastify');
+}
+
 const EXCHANGE = Symbol('exchange');
 type WithExchange = FastifyRequest & { [EXCHANGE]?: Exchange };
 
@@ -70,6 +77,7 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     requestTimeout: parts.options.requestTimeoutMs,
     http: { maxHeaderSize: MAX_HEADER_BYTES },
+    schemaController: { compilersFactory: NO_SCHEMAS },
     exposeHeadRoutes: false,
     return503OnClosing: false,
     forceCloseConnections: 'idle',
@@ -112,12 +120,12 @@ function addressOf(request: FastifyRequest): string {
 function register(server: FastifyInstance, parts: ServerParts, route: Route): void {
   server.route({
     method: route.method,
-    url: pathOf(parts, route),
+    url: fullPath(parts, route),
     bodyLimit: route.body?.limitBytes ?? 1_024 * 1_024,
     onRequest: async (request: WithExchange, reply) => {
       const exchange = begin(parts, request, reply, route);
       request[EXCHANGE] = exchange;
-      if (route.root === true) return;
+      if (route.operational === true) return;
       const refusal = parts.refusal();
       if (refusal !== undefined) throw refusal;
       await admitCaller(parts, exchange, route);
@@ -169,7 +177,7 @@ async function addStanding(parts: ServerParts, exchange: Exchange): Promise<void
   }
 }
 
-function pathOf(parts: ServerParts, route: Route): string {
+function fullPath(parts: ServerParts, route: Route): string {
   return route.root === true ? route.path : parts.options.basePath + route.path;
 }
 
@@ -233,7 +241,8 @@ async function fail(parts: ServerParts, exchange: Exchange, error: unknown): Pro
     exchange.destroy();
     return;
   }
-  exchange.setAll(parts.headers.failed());
+  // A payment that is still under way (202) is no failure.
+  if (answer.status >= 400) exchange.setAll(parts.headers.failed());
   exchange.setAll(answer.headers);
   try {
     await addStanding(parts, exchange);
@@ -270,7 +279,7 @@ function fromFastify(error: unknown): unknown {
 function answerUnknownPaths(server: FastifyInstance, parts: ServerParts): void {
   const methodsByPath = new Map<string, Set<string>>();
   for (const route of parts.routes) {
-    const pattern = pathPattern(pathOf(parts, route));
+    const pattern = pathPattern(fullPath(parts, route));
     const methods = methodsByPath.get(pattern) ?? new Set();
     methods.add(route.method);
     methodsByPath.set(pattern, methods);

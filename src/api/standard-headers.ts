@@ -25,6 +25,7 @@ export interface StandardHeaderOptions {
 const EXPOSED = [
   'PAYMENT-REQUIRED',
   'PAYMENT-RESPONSE',
+  'X-PAYMENT-RESPONSE',
   'X-Balance-Remaining',
   'x-request-id',
   'CF-RAY',

@@ -1,20 +1,18 @@
 /** What an account sees of itself, wired: keys, limits, usage, billing. */
 import { apiKeyRoutes } from '../api/routes/api-keys/api-keys.ts';
+import { walletKeyRoutes } from '../api/routes/api-keys-web3/api-keys-web3.ts';
 import { rateLimitRoutes } from '../api/routes/api-keys-rate-limits/api-keys-rate-limits.ts';
 import { billingRoutes } from '../api/routes/billing/billing.ts';
 import { usageRoutes } from '../api/routes/usage/usage.ts';
 import { callerRate } from '../flows/caller-limits.ts';
 import { ManageKeys } from '../flows/manage-keys.ts';
 import { UsageReports } from '../flows/usage-reports.ts';
-import { DAY_MS } from '../kernel/clock.ts';
 import { usdToNano } from '../kernel/money.ts';
+import type { Payments } from '../payments/payments.ts';
 import type { Shared, Subject } from './subject.ts';
 
-/** Refusals older than this are not shown to anybody. */
-const KEEP_LIMIT_LOG_MS = 30 * DAY_MS;
-
-export function accountSubject(shared: Shared): Subject {
-  const { office, catalog, clock, limitLog } = shared;
+export function accountSubject(shared: Shared, payments: Payments | undefined): Subject {
+  const { office, catalog, clock } = shared;
   const { store, identity, ledger } = office;
   const limits = () => shared.config().limits;
   const minimumCreditNano = () => usdToNano(limits().minimumCreditUsd);
@@ -25,6 +23,7 @@ export function accountSubject(shared: Shared): Subject {
   return {
     routes: [
       ...apiKeyRoutes({ keys, clock }),
+      ...walletKeyRoutes({ payments, identity, keys, clock }),
       ...rateLimitRoutes({
         ...shared,
         identity,
@@ -35,6 +34,5 @@ export function accountSubject(shared: Shared): Subject {
       ...usageRoutes({ reports, clock }),
       ...billingRoutes({ ledger, reports, minimumCreditNano }),
     ],
-    everyMinute: () => limitLog.prune(clock.nowMs() - KEEP_LIMIT_LOG_MS),
   };
 }

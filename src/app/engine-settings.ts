@@ -3,16 +3,14 @@ import type { Config, EngineSettings as ConfiguredEngine } from '../config/confi
 import type { EngineSettings } from '../engines/engines.ts';
 
 export function configuredEngines(config: Config): EngineSettings[] {
-  return Object.entries(config.engines)
-    .filter(([, engine]) => engine.protocol === 'openai')
-    .map(([id, engine]) => settingsOf(id, engine));
+  return Object.entries(config.engines).map(([id, engine]) => settingsOf(id, engine));
 }
 
 function settingsOf(id: string, engine: ConfiguredEngine): EngineSettings {
   return {
     id,
-    protocol: 'openai',
-    url: engine.url,
+    protocol: engine.protocol,
+    url: baseOf(engine),
     headers: engine.headers,
     concurrency: engine.concurrency,
     maxQueued: engine.maxQueued,
@@ -25,6 +23,11 @@ function settingsOf(id: string, engine: ConfiguredEngine): EngineSettings {
     },
     ...(engine.apiKey === undefined ? {} : { apiKey: engine.apiKey }),
   };
+}
+
+/** A rembg server is often written with the path of its one call. */
+function baseOf({ protocol, url }: ConfiguredEngine): string {
+  return protocol === 'rembg' ? url.replace(/\/(?:api\/remove\/?)?$/, '') : url;
 }
 
 /** The host name of an engine's address, from which its dialect is guessed. */

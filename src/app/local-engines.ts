@@ -11,7 +11,6 @@ import type { Config } from '../config/config.ts';
 import type { EngineSettings } from '../engines/engines.ts';
 import {
   type DiscoveredEngine,
-  type DownloadProgress,
   type LibraryModel,
   LlamaEngine,
   type LoadedLlamaModel,
@@ -28,6 +27,8 @@ import { type Clock, SECOND_MS } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { discoveredModels, probeTargets } from './discovered-models.ts';
+import type { DownloadView } from './download-view.ts';
+import { MediaEngines } from './media-engines.ts';
 
 /** Engines beside the configured ones, as the app sees them. */
 export interface LocalEngineSource {
@@ -38,12 +39,6 @@ export interface LocalEngineSource {
   engines(): EngineSettings[];
   models(): DiscoveredModel[];
   stop(): Promise<void>;
-}
-
-/** Shows a download to whoever sits at the terminal. */
-export interface DownloadView {
-  update(progress: DownloadProgress): void;
-  end(): void;
 }
 
 export interface LocalEnginesParts {
@@ -67,6 +62,7 @@ export class LocalEngines implements LocalEngineSource {
   readonly #parts: LocalEnginesParts;
   readonly #apiKey: string;
   readonly #abort = new AbortController();
+  readonly #media: MediaEngines;
   #llama: LlamaEngine | undefined;
   #found: readonly DiscoveredEngine[] = [];
   #stopLooking: (() => void) | undefined;
@@ -75,6 +71,7 @@ export class LocalEngines implements LocalEngineSource {
   constructor(parts: LocalEnginesParts) {
     this.#parts = parts;
     this.#apiKey = parts.ids.hex(KEY_BYTES);
+    this.#media = new MediaEngines(parts);
   }
 
   /** Why there is no embedded engine, in words for the operator. */
@@ -96,6 +93,7 @@ export class LocalEngines implements LocalEngineSource {
       this.#stopLooking = this.#parts.clock.every(everyMs, () => void this.#look());
     }
     if (this.#llama !== undefined) void this.#fillLibrary(this.#llama);
+    this.#media.start();
   }
 
   engines(): EngineSettings[] {
@@ -107,18 +105,18 @@ export class LocalEngines implements LocalEngineSource {
     const found = this.#found.map(
       ({ engine, url: address }) => ({ id: engine, protocol: 'openai', url: address }) as const,
     );
-    return [...own, ...found];
+    return [...own, ...found, ...this.#media.engines()];
   }
 
   models(): DiscoveredModel[] {
     const own = (this.#llama?.models() ?? []).map((model) => embeddedModel(model));
-    return [...discoveredModels(this.#found), ...own];
+    return [...discoveredModels(this.#found), ...own, ...this.#media.models()];
   }
 
   async stop(): Promise<void> {
     this.#stopLooking?.();
     this.#abort.abort();
-    await this.#llama?.stop();
+    await Promise.all([this.#llama?.stop(), this.#media.stop()]);
   }
 
   async #look(): Promise<void> {

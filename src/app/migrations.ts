@@ -3,8 +3,10 @@ import { IDEMPOTENCY_MIGRATIONS } from '../idempotency/idempotency.ts';
 import { IDENTITY_MIGRATIONS } from '../identity/identity.ts';
 import { LEDGER_MIGRATIONS } from '../ledger/ledger.ts';
 import { LIMITS_MIGRATIONS } from '../limits/limits.ts';
+import { PAYMENTS_MIGRATIONS } from '../payments/payments.ts';
 import { type Migration, STORE_MIGRATIONS } from '../store/store.ts';
 import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
+import { VIDEO_MIGRATIONS } from '../video/video.ts';
 
 export const MIGRATIONS: readonly Migration[] = [
   ...STORE_MIGRATIONS,
@@ -13,4 +15,6 @@ export const MIGRATIONS: readonly Migration[] = [
   ...LIMITS_MIGRATIONS,
   ...IDEMPOTENCY_MIGRATIONS,
   ...RPC_MIGRATIONS,
+  ...VIDEO_MIGRATIONS,
+  ...PAYMENTS_MIGRATIONS,
 ];

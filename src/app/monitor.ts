@@ -10,7 +10,7 @@ import type { Engines } from '../engines/engines.ts';
 import type { Admission, Outcome } from '../flows/charge.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import { Counter, Gauge, Histogram, MoneyCounter, metricsText } from '../kernel/metrics.ts';
-import { NANO_PER_USD } from '../kernel/money.ts';
+import { toUsdNumber } from '../kernel/money.ts';
 import { NO_TOKENS, type Settlement } from '../ledger/ledger.ts';
 import { METRICS } from './metric-list.ts';
 import type { Office } from './office.ts';
@@ -179,7 +179,7 @@ export class Monitor {
     this.#gauge('holdsUsd').clear();
     if (holds === undefined) return;
     this.#gauge('holdsOpen').set([], holds.count);
-    this.#gauge('holdsUsd').set([], Number(holds.amountNano) / Number(NANO_PER_USD));
+    this.#gauge('holdsUsd').set([], toUsdNumber(holds.amountNano));
   }
 
   #turnLoopWindow(): void {

@@ -12,8 +12,6 @@ import type { Office } from './office.ts';
 
 /** The store's own tables: each database keeps its own record of migrations and leases. */
 const OWN_TABLES = /^(?:sqlite_|store_)/;
-/** Of the processes that run on a database; both are ended. */
-const PROCESS_TABLES = new Set(['ledger_epoch']);
 const BATCH_ROWS = 500;
 /** PostgreSQL counts placeholders in 16 bits. */
 const MAX_PLACEHOLDERS = 60_000;
@@ -75,7 +73,7 @@ async function tablesOf(store: Store): Promise<Table[]> {
   );
   const tables: Table[] = [];
   for (const { name } of names) {
-    if (OWN_TABLES.test(name) || PROCESS_TABLES.has(name)) continue;
+    if (OWN_TABLES.test(name)) continue;
     const columns = await store.query<{ name: string; type: string }>(
       'SELECT name, type FROM pragma_table_info($1) ORDER BY cid',
       [name],
@@ -100,12 +98,8 @@ async function refuseRows(store: Store, tables: readonly Table[]): Promise<void>
 
 /** Every day that has rows gets its partition before they come. */
 async function makeDays({ source, target, nowMs }: Move): Promise<void> {
-  const [row] = await source.store.query<{ first: bigint | null }>(
-    `SELECT min(day) AS first FROM (SELECT min(day) AS day FROM ledger_usage
-     UNION ALL SELECT min(day) FROM ledger_transfer)`,
-  );
   const today = dayOf(nowMs);
-  const first = Number(row?.first ?? BigInt(today));
+  const first = (await source.ledger.firstDay()) ?? today;
   await target.ledger.prepareDays(Math.max(first, today - MOST_DAYS), today + 2);
 }
 

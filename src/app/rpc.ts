@@ -25,7 +25,7 @@ export function rpcSubject(shared: Shared, idempotency: Idempotency): Subject {
       limits: () => shared.config().rpc,
       serviceName: shared.config().service.name,
     }),
-    everyMinute: () => creditCap.prune(),
+    onceAMinute: () => creditCap.prune(),
     close: () => rpc.close(),
   };
 }

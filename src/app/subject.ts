@@ -33,11 +33,12 @@ export interface Shared {
 
 export interface Subject {
   readonly routes: readonly Route[];
-  /**
-   * Chores of the background, once a minute in one of all processes that share the database; a
-   * failure is logged and tried again.
-   */
+  /** Called once the server listens. */
+  readonly start?: () => void;
+  /** Chores of this process, once a minute; a failure is logged and tried again. */
   readonly everyMinute?: () => Promise<unknown>;
+  /** Chores on the database, once a minute in one of all processes that share it. */
+  readonly onceAMinute?: () => Promise<unknown>;
   /** Called after the last answer has left and before the database closes. */
   readonly close?: () => Promise<void>;
 }

@@ -46,7 +46,7 @@ export class Traces {
 
   begin(exchange: Exchange, route: Route | undefined): void {
     // Health checks and scrapes would drown the rest.
-    if (this.#tracing === undefined || route?.root === true) return;
+    if (this.#tracing === undefined || route?.operational === true) return;
     const trace = this.#tracing.begin({
       traceparent: exchange.header('traceparent'),
       tracestate: exchange.header('tracestate'),

@@ -1,7 +1,7 @@
 /**
- * Work that one of all processes does: the chores of the subjects once a minute, and once a day
- * room for the days that come and the end of the rows that are old enough. A lease says who; when
- * its holder dies, another takes over.
+ * The chores of the background. Some are each process's own; those on the database are done by one
+ * of all processes: chores of the subjects once a minute, room for the days that come, the end of
+ * rows that are old enough. A lease says who; when its holder dies, another takes over.
  */
 import { type Config } from '../config/config.ts';
 import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS, dayOf } from '../kernel/clock.ts';
@@ -21,13 +21,15 @@ export interface UpkeepParts {
   readonly config: () => Config;
   readonly office: Office;
   readonly limitLog: LimitLog;
-  /** Chores of one minute, each with its own end. */
+  /** Chores of one minute of this process. */
   readonly chores: readonly (() => Promise<unknown>)[];
+  /** Chores of one minute that one of all processes does. */
+  readonly sharedChores: readonly (() => Promise<unknown>)[];
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
   /** Told of every chore, for the metrics. */
-  readonly ran: (result: 'done' | 'failed') => void;
+  readonly ran?: (result: 'done' | 'failed') => void;
 }
 
 export class Upkeep {
@@ -59,9 +61,10 @@ export class Upkeep {
   }
 
   async #minute(): Promise<void> {
+    for (const chore of this.#parts.chores) await this.#run(chore);
     try {
       if (await this.#leases.take('chores', CHORES_LEASE_MS)) {
-        for (const chore of this.#parts.chores) await this.#run(chore);
+        for (const chore of this.#parts.sharedChores) await this.#run(chore);
       }
       if (await this.#leases.take('days', HOUR_MS)) await this.#run(() => this.days());
     } catch (error) {
@@ -73,9 +76,9 @@ export class Upkeep {
   async #run(chore: () => Promise<unknown>): Promise<void> {
     try {
       await chore();
-      this.#parts.ran('done');
+      this.#parts.ran?.('done');
     } catch (error) {
-      this.#parts.ran('failed');
+      this.#parts.ran?.('failed');
       // The next minute tries again.
       this.#parts.log.warn({ reason: reasonOf(error) }, 'A chore of the background failed');
     }
@@ -93,7 +96,7 @@ export class Upkeep {
     const usageDay = keptFrom(usageDays);
     await office.ledger.dropOld({ usageDay, postingDay: keptFrom(postingDays) });
     const logDay = keptFrom(limitLogDays);
-    if (logDay !== undefined) await limitLog.prune(logDay);
+    if (logDay !== undefined) await limitLog.dropDaysBefore(logDay);
   }
 }
 

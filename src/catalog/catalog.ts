@@ -19,11 +19,17 @@ import {
   mergeDiscovered,
 } from './model.ts';
 import { ModelIndex } from './model-index.ts';
-import { isOnList, listBody, type ListType, modelItem } from './model-list.ts';
+import {
+  isOnList,
+  listBody,
+  type ListType,
+  modelItem,
+  type VideoConstraints,
+} from './model-list.ts';
 import { resolutionFault, type Resolution, type ResolvedModel, resolveName } from './resolution.ts';
 import { assignTraits } from './traits.ts';
 
-export { isWithinPrivacy, type ModelPrivacy, requirePlan, requirePrivacy } from './access.ts';
+export { type ModelPrivacy, requirePlan, requirePrivacy } from './access.ts';
 export type { DeprecationNotice } from './deprecation.ts';
 export type { CatalogModel, DiscoveredModel, Origin, Replica } from './model.ts';
 export type { FoundVia } from './model-index.ts';
@@ -32,7 +38,6 @@ export {
   boundFor,
   chargeFor,
   chargeForCalls,
-  compilePrice,
   outputTokensAffordable,
   type Price,
   requirePrice,
@@ -42,7 +47,6 @@ export {
 } from './pricing.ts';
 export { type ModelRate, rateFor } from './rates.ts';
 export type { Resolution, ResolvedModel } from './resolution.ts';
-export { parametersInId, tierOfId, tierOfParameters } from './tier.ts';
 
 /** The part of the configuration that the catalogue reads; a whole `Config` fits. */
 export type CatalogSettings = Pick<Config, 'service' | 'models' | 'defaults'>;
@@ -52,6 +56,8 @@ export interface CatalogOptions {
   readonly clock: Clock;
   /** Web search is configured, so every text model is shown as able to use it. Default false. */
   readonly webSearch?: boolean;
+  /** What a video model allows, for the list. */
+  readonly videoConstraints?: VideoConstraints;
 }
 
 interface Snapshot {
@@ -67,6 +73,7 @@ interface Snapshot {
 export class Catalog {
   readonly #clock: Clock;
   readonly #webSearch: boolean;
+  readonly #videoConstraints: VideoConstraints | undefined;
   readonly #startedSeconds: number;
   #settings: CatalogSettings;
   #discovered: readonly DiscoveredModel[] = [];
@@ -76,6 +83,7 @@ export class Catalog {
   constructor(options: CatalogOptions) {
     this.#clock = options.clock;
     this.#webSearch = options.webSearch ?? false;
+    this.#videoConstraints = options.videoConstraints;
     this.#startedSeconds = Math.floor(options.clock.nowMs() / 1_000);
     this.#settings = options.settings;
     this.#snapshot = this.#build();
@@ -157,7 +165,10 @@ export class Catalog {
             model.replicas.length === 0 ||
             this.#offline.has(model.id);
           const traits = holds.get(model.id) ?? [];
-          return modelItem({ model, traits, offline }, { webSearch: this.#webSearch });
+          return modelItem(
+            { model, traits, offline },
+            { webSearch: this.#webSearch, videoConstraints: this.#videoConstraints },
+          );
         });
       return listBody(type, data);
     });

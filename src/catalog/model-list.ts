@@ -2,7 +2,7 @@
  * The bodies of `GET /models`, `/models/traits` and `/models/compatibility_mapping`. Their shapes
  * are wire shapes: the spelling of every key is the protocol's.
  */
-import type { Capability, ModelType, PriceSettings } from '../config/config.ts';
+import type { Capability, ModelType, PriceSettings, VideoModelSettings } from '../config/config.ts';
 import { CAPABILITIES, MODEL_TYPES } from '../config/config.ts';
 import type { CatalogModel } from './model.ts';
 
@@ -17,9 +17,13 @@ export interface ListedModel {
   readonly offline: boolean;
 }
 
+/** Shows what a video model allows, in wire words; the video noun knows them. */
+export type VideoConstraints = (model: VideoModelSettings) => object;
+
 export interface ListOptions {
   /** Web search is configured, so every text model can be asked to use it. */
   readonly webSearch: boolean;
+  readonly videoConstraints: VideoConstraints | undefined;
 }
 
 /** Whether a model belongs on the list of a type. */
@@ -121,7 +125,10 @@ function unitPricing(row: PriceSettings): object {
 function extrasOf(model: CatalogModel, options: ListOptions): object {
   if (model.type === 'text') return textExtras(model, options);
   if (model.type === 'embedding') return embeddingExtras(model);
-  return model.constraints === undefined ? {} : { constraints: model.constraints };
+  const { constraints, video } = model;
+  const ofVideo = video === undefined ? undefined : options.videoConstraints?.(video);
+  if (constraints === undefined && ofVideo === undefined) return {};
+  return { constraints: { ...ofVideo, ...constraints } };
 }
 
 function textExtras(model: CatalogModel, options: ListOptions): object {

@@ -39,6 +39,7 @@ export interface DiscoveredModel {
   readonly capabilities?: readonly Capability[];
   readonly reasoningEfforts?: ModelSettings['reasoningEfforts'];
   readonly embedding?: ModelSettings['embedding'];
+  readonly video?: ModelSettings['video'];
   readonly quantization?: ModelSettings['quantization'];
   /** Number of parameters, for the tier. */
   readonly parameters?: number;
@@ -104,6 +105,7 @@ export function configuredModel(
     price: settings.price === undefined ? undefined : compilePrice(settings.price),
     replicas: replicas.length > 0 ? replicas : replicasOf(found),
     embedding: settings.embedding ?? found?.embedding,
+    video: settings.video ?? found?.video,
   };
 }
 
@@ -129,6 +131,7 @@ export function discoveredModel(found: DiscoveredModel, given: ModelDefaults): C
     quantization: found.quantization ?? 'not-available',
     reasoningEfforts: found.reasoningEfforts,
     embedding: found.embedding,
+    video: found.video,
     price: price === undefined ? undefined : compilePrice(price),
     replicas: replicasOf(found),
     listed: found.listed ?? true,

@@ -1,6 +1,6 @@
 /** `farebox accounts`: who may call, on which plan, with how much daily credit. */
-import { type Account, PLANS } from '../identity/identity.ts';
-import { ZERO } from '../kernel/money.ts';
+import { type Account, PLANS, type Plan } from '../identity/identity.ts';
+import { type Nano, ZERO } from '../kernel/money.ts';
 import { type Command, type Invocation, UsageError, printJson } from './command.ts';
 import { table } from './table.ts';
 import { amountOption, isGiven, jsonTime, shownTime, shownUsd, wordOption } from './values.ts';
@@ -61,14 +61,33 @@ export const accountsCreateCommand: Command = {
 
 Next: farebox keys create --account <name>, farebox credit 25 --account <name>`,
   options: { plan: { type: 'string' }, 'daily-diem': { type: 'string' } },
-  run: (invocation) => withOffice(invocation, (desk) => createAccount(invocation, desk)),
+  run: (invocation) => {
+    const wanted = wantedAccount(invocation);
+    return withOffice(invocation, (desk) => createAccount(invocation, desk, wanted));
+  },
 };
 
-async function createAccount(invocation: Invocation, desk: Desk): Promise<number> {
+/** What the words ask for; checked before anything is opened. */
+interface WantedAccount {
+  readonly name: string;
+  readonly plan: Plan | undefined;
+  readonly daily: Nano | undefined;
+}
+
+function wantedAccount(invocation: Invocation): WantedAccount {
+  return {
+    name: requireName(invocation),
+    plan: wordOption(invocation, 'plan', PLANS),
+    daily: amountOption(invocation, 'daily-diem'),
+  };
+}
+
+async function createAccount(
+  invocation: Invocation,
+  desk: Desk,
+  { name, plan = 'paid', daily }: WantedAccount,
+): Promise<number> {
   const { office } = desk;
-  const name = requireName(invocation);
-  const plan = wordOption(invocation, 'plan', PLANS) ?? 'paid';
-  const daily = amountOption(invocation, 'daily-diem');
   const taken = (await office.identity.accounts()).find((account) => account.name === name);
   if (taken !== undefined) {
     throw new Error(`There is an account "${name}" already (${taken.id}); choose another name`);
@@ -106,18 +125,23 @@ A running server follows within three seconds.`,
     disable: { type: 'boolean' },
     enable: { type: 'boolean' },
   },
-  run: (invocation) => withOffice(invocation, (desk) => updateAccount(invocation, desk)),
+  run: (invocation) => {
+    const access = accessWish(invocation);
+    const wanted = { ...wantedAccount(invocation), access };
+    if (wanted.plan === undefined && wanted.daily === undefined && access === undefined) {
+      throw new UsageError('Say what to change');
+    }
+    return withOffice(invocation, (desk) => updateAccount(invocation, desk, wanted));
+  },
 };
 
-async function updateAccount(invocation: Invocation, desk: Desk): Promise<number> {
+async function updateAccount(
+  invocation: Invocation,
+  desk: Desk,
+  { name, plan, daily, access }: WantedAccount & { readonly access: Access | undefined },
+): Promise<number> {
   const { office } = desk;
-  const account = await findAccount(office, requireName(invocation));
-  const plan = wordOption(invocation, 'plan', PLANS);
-  const daily = amountOption(invocation, 'daily-diem');
-  const access = accessWish(invocation);
-  if (plan === undefined && daily === undefined && access === undefined) {
-    throw new UsageError('Say what to change');
-  }
+  const account = await findAccount(office, name);
   const next: Account = {
     ...account,
     plan: plan ?? account.plan,
@@ -136,7 +160,9 @@ async function updateAccount(invocation: Invocation, desk: Desk): Promise<number
   return 0;
 }
 
-function accessWish(invocation: Invocation): 'disable' | 'enable' | undefined {
+type Access = 'disable' | 'enable';
+
+function accessWish(invocation: Invocation): Access | undefined {
   const disable = isGiven(invocation, 'disable');
   const enable = isGiven(invocation, 'enable');
   if (disable && enable) throw new UsageError('Choose --disable or --enable');

@@ -258,6 +258,13 @@ describe('words that are wrong', () => {
   const rows: readonly (readonly [argv: string, says: RegExp])[] = [
     ['credits 5', /no command "credits". Did you mean "credit"\?/],
     ['keys', /keys create .*\n.*keys list/],
+    ['keys create --expires yesterday', /a span such as 12h/],
+    ['keys create --expires 2020-01-01', /must be in the future/],
+    ['keys create --period week', /one of EPOCH, MONTH, LIFETIME/],
+    ['keys create --models a,,b', /names with commas/],
+    ['accounts create', /Name one account/],
+    ['accounts update alice', /Say what to change/],
+    ['accounts update alice --enable --disable', /Choose/],
     ['credit -5', /above zero; use "farebox debit 5"/],
     ['credit', /Give one amount/],
     ['credit 5 6', /Give one amount/],

@@ -15,6 +15,7 @@ import { keysCreateCommand, keysListCommand, keysRevokeCommand } from './keys.ts
 import { modelsCommand, modelsPullCommand } from './models.ts';
 import { revision } from './revision.ts';
 import { moveCommand } from './move.ts';
+import { refundCommand } from './refund.ts';
 import { serveCommand } from './serve.ts';
 
 export type { Console } from './command.ts';
@@ -30,6 +31,7 @@ export const COMMANDS: readonly Command[] = [
   accountsUpdateCommand,
   creditCommand,
   debitCommand,
+  refundCommand,
   modelsCommand,
   modelsPullCommand,
   auditCommand,

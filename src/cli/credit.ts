@@ -32,11 +32,17 @@ export const creditCommand: Command = {
 
 Example: farebox credit 25 --account alice --reference invoice-118`,
   options: OPTIONS,
-  run: (invocation) => withOffice(invocation, (desk) => credit(invocation, desk)),
+  run: (invocation) => {
+    const wanted = wantedMovement(invocation, 'credit');
+    return withOffice(invocation, (desk) => credit(invocation, desk, wanted));
+  },
 };
 
-async function credit(invocation: Invocation, { office, ids }: Desk): Promise<number> {
-  const amount = requireAmount(invocation, 'credit');
+async function credit(
+  invocation: Invocation,
+  { office, ids }: Desk,
+  { amount, ...named }: Wanted,
+): Promise<number> {
   const account = await accountOf(invocation, office);
   const balance = await once(invocation, () =>
     office.store.transaction((tx) =>
@@ -45,7 +51,7 @@ async function credit(invocation: Invocation, { office, ids }: Desk): Promise<nu
         amountNano: amount,
         from: 'house:operator-credit',
         kind: 'CREDIT',
-        ...identityOf(invocation, 'credit', ids.uuid()),
+        ...identityOf(named, 'credit', ids.uuid()),
       }),
     ),
   );
@@ -62,11 +68,17 @@ export const debitCommand: Command = {
 
 Takes what is posted and not held by a running request; never below zero.`,
   options: OPTIONS,
-  run: (invocation) => withOffice(invocation, (desk) => debit(invocation, desk)),
+  run: (invocation) => {
+    const wanted = wantedMovement(invocation, 'debit');
+    return withOffice(invocation, (desk) => debit(invocation, desk, wanted));
+  },
 };
 
-async function debit(invocation: Invocation, { office, ids }: Desk): Promise<number> {
-  const amount = requireAmount(invocation, 'debit');
+async function debit(
+  invocation: Invocation,
+  { office, ids }: Desk,
+  { amount, ...named }: Wanted,
+): Promise<number> {
   const account = await accountOf(invocation, office);
   const balance = await once(invocation, () =>
     office.store.transaction((tx) =>
@@ -75,7 +87,7 @@ async function debit(invocation: Invocation, { office, ids }: Desk): Promise<num
         amountNano: amount,
         to: 'house:operator-credit',
         kind: 'CREDIT',
-        ...identityOf(invocation, 'debit', ids.uuid()),
+        ...identityOf(named, 'debit', ids.uuid()),
       }),
     ),
   );
@@ -103,7 +115,15 @@ function requireAmount({ positionals }: Invocation, command: 'credit' | 'debit')
   throw new UsageError('The amount must be above zero');
 }
 
-function identityOf(invocation: Invocation, command: string, fresh: string) {
+/** What the words ask for; checked before anything is opened. */
+interface Wanted {
+  readonly amount: Nano;
+  readonly note: string | undefined;
+  readonly reference: string | undefined;
+}
+
+function wantedMovement(invocation: Invocation, command: 'credit' | 'debit'): Wanted {
+  const amount = requireAmount(invocation, command);
   const note = textOption(invocation, 'note');
   const reference = textOption(invocation, 'reference');
   if (reference !== undefined && !REFERENCE.test(reference)) {
@@ -112,10 +132,11 @@ function identityOf(invocation: Invocation, command: string, fresh: string) {
   if (note !== undefined && note.length > MAX_NOTE_CHARACTERS) {
     throw new UsageError(`--note has at most ${MAX_NOTE_CHARACTERS} characters`);
   }
-  return {
-    id: `${command}-${reference ?? fresh}`,
-    ...(note === undefined ? {} : { note }),
-  };
+  return { amount, note, reference };
+}
+
+function identityOf({ note, reference }: Omit<Wanted, 'amount'>, command: string, fresh: string) {
+  return { id: `${command}-${reference ?? fresh}`, ...(note === undefined ? {} : { note }) };
 }
 
 async function once<T>(invocation: Invocation, work: () => Promise<T>): Promise<T> {

@@ -1,11 +1,6 @@
 /** `farebox keys`: makes, lists and revokes API keys. A secret is shown once, when it is made. */
-import {
-  type Account,
-  type ApiKey,
-  LIMIT_PERIODS,
-  MODEL_PRIVACY,
-  type NewKey,
-} from '../identity/identity.ts';
+import { type ApiKey, LIMIT_PERIODS, MODEL_PRIVACY, type NewKey } from '../identity/identity.ts';
+import { systemClock } from '../kernel/clock.ts';
 import { type Command, type Invocation, UsageError, printJson } from './command.ts';
 import { table } from './table.ts';
 import {
@@ -51,16 +46,22 @@ Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`,
     models: { type: 'string' },
     privacy: { type: 'string' },
   },
-  run: (invocation) => withOffice(invocation, (desk) => createKey(invocation, desk)),
+  run: (invocation) => {
+    const wanted = wantedKey(invocation, systemClock().nowMs());
+    return withOffice(invocation, (desk) => createKey(invocation, desk, wanted));
+  },
 };
 
-async function createKey(invocation: Invocation, desk: Desk): Promise<number> {
-  const { office } = desk;
+async function createKey(
+  invocation: Invocation,
+  { config, office }: Desk,
+  wanted: WantedKey,
+): Promise<number> {
   const account = await accountOf(invocation, office);
-  const wanted = wantedKey(invocation, account, desk.clock.nowMs());
-  const { keysPerAccount } = desk.config.limits;
+  const { keysPerAccount } = config.limits;
+  const owned = { ...wanted, accountId: account.id };
   const { key, secret } = await office.store.transaction(async (tx) => {
-    const made = await office.identity.createKeyWithin(keysPerAccount, wanted, tx);
+    const made = await office.identity.createKeyWithin(keysPerAccount, owned, tx);
     const { usdLimitNano, diemLimitNano, limitPeriod } = wanted;
     if (usdLimitNano !== undefined || diemLimitNano !== undefined) {
       const cap = { id: made.key.id, accountId: account.id, usdLimitNano, diemLimitNano };
@@ -78,14 +79,16 @@ async function createKey(invocation: Invocation, desk: Desk): Promise<number> {
   return 0;
 }
 
-function wantedKey(invocation: Invocation, account: Account, nowMs: number): NewKey {
+/** What the words ask for; checked before anything is opened. */
+type WantedKey = Omit<NewKey, 'accountId'>;
+
+function wantedKey(invocation: Invocation, nowMs: number): WantedKey {
   const description = textOption(invocation, 'description') ?? '';
   if (description.length > MAX_DESCRIPTION_CHARACTERS) {
     throw new UsageError(`--description has at most ${MAX_DESCRIPTION_CHARACTERS} characters`);
   }
   const expires = textOption(invocation, 'expires');
   return {
-    accountId: account.id,
     kind: isGiven(invocation, 'admin') ? 'ADMIN' : 'INFERENCE',
     description,
     expiresMs: expires === undefined ? undefined : futureMs(expires, nowMs),
@@ -165,12 +168,14 @@ export const keysRevokeCommand: Command = {
 
 A running server stops taking the key within three seconds.`,
   options: { account: { type: 'string' } },
-  run: (invocation) => withOffice(invocation, (desk) => revokeKey(invocation, desk)),
+  run: (invocation) => {
+    const [id, ...rest] = invocation.positionals;
+    if (id === undefined || rest.length > 0) throw new UsageError('Name one key by its id');
+    return withOffice(invocation, (desk) => revokeKey(invocation, desk, id));
+  },
 };
 
-async function revokeKey(invocation: Invocation, { office }: Desk): Promise<number> {
-  const [id, ...rest] = invocation.positionals;
-  if (id === undefined || rest.length > 0) throw new UsageError('Name one key by its id');
+async function revokeKey(invocation: Invocation, { office }: Desk, id: string): Promise<number> {
   const account = await accountOf(invocation, office);
   if (!(await office.identity.revokeKey(account.id, id))) {
     throw new Error(

@@ -103,8 +103,9 @@ class Fleet {
   /** Starts workers and engines; the address, or `undefined` when the first workers fail. */
   start(): Promise<string | undefined> {
     cluster.setupPrimary({
-      exec: fileURLToPath(siblingUrl(import.meta.url, 'worker')),
-      args: this.#parts.json ? ['--json'] : [],
+      // A worker finds out by itself that it is one.
+      exec: fileURLToPath(siblingUrl(import.meta.url, '../main')),
+      args: ['serve', ...(this.#parts.json ? ['--json'] : [])],
       cwd: this.#parts.console.cwd,
       serialization: 'advanced',
     });
@@ -149,9 +150,7 @@ class Fleet {
       this.#listening.resolve(message.address);
       log.info({ worker: worker.process.pid }, 'Worker listens');
     });
-    worker.on('exit', (code, signal) =>
-      this.#ended(slot, worker, signal === null ? `${code}` : signal),
-    );
+    worker.on('exit', (code, signal) => this.#ended(slot, worker, signal || `code ${code}`));
   }
 
   #ended(slot: Slot, worker: Worker, how: string): void {

@@ -1,4 +1,5 @@
 /** `farebox serve`: runs the server until it is told to stop. */
+import cluster from 'node:cluster';
 import { startApp } from '../app.ts';
 import { welcomeOwner } from '../app/office.ts';
 import type { Config } from '../config/config.ts';
@@ -8,6 +9,7 @@ import { type Command, type Invocation, UsageError, requireConfig } from './comm
 import { serveWorkers } from './serve-workers.ts';
 import { downloadView, greeting, logFor, stopSignal, watchSettings } from './serving.ts';
 import { revision } from './revision.ts';
+import { runWorker } from './worker.ts';
 
 /** The embedded engine is up within two seconds; a slow machine sees the greeting all the same. */
 const ENGINE_MOMENT_MS = 5_000;
@@ -29,6 +31,7 @@ Stop it with Ctrl-C or SIGTERM: open answers finish first. SIGHUP reads the conf
 };
 
 async function serve({ console, values }: Invocation): Promise<number> {
+  if (cluster.isWorker) return runWorker(console, values['json'] === true);
   const config = await requireConfig(console);
   const json = values['json'] === true;
   const log = logFor(console, config, json);

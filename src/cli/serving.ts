@@ -2,7 +2,7 @@
 import { resolve } from 'node:path';
 import { type App, BASE_PATH } from '../app.ts';
 import type { FirstOwner } from '../app/office.ts';
-import type { DownloadView } from '../app/local-engines.ts';
+import type { DownloadView } from '../app/download-view.ts';
 import { pinoLog } from '../app/pino-log.ts';
 import {
   CONFIG_FILE,

@@ -1,5 +1,5 @@
 /**
- * The entry of one worker of `farebox serve --workers`: a whole server that shares its port, its
+ * One worker of `farebox serve --workers`: a whole server that shares its port, its
  * database and the local engines with its siblings. It ends when the first process says so, or
  * when that process is gone; signals of the terminal are the first process's business.
  */
@@ -13,42 +13,38 @@ import { revision } from './revision.ts';
 import { logFor, watchSettings } from './serving.ts';
 import type { FromWorker, ToWorker } from './worker-messages.ts';
 
-const console: Console = {
-  argv: process.argv.slice(2),
-  env: process.env,
-  cwd: process.cwd(),
-  stdout: process.stdout,
-  stderr: process.stderr,
-  onSignal: (signal, listener) => process.on(signal, listener),
-};
-for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-  process.on(signal, () => undefined);
+/** Serves until the first process says so or is gone; gives the exit code. */
+export async function runWorker(console: Console, json: boolean): Promise<number> {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    console.onSignal(signal, () => undefined);
+  }
+  const given = new GivenEngines();
+  const stop = Promise.withResolvers<undefined>();
+  let reload: () => void = () => undefined;
+  process.on('message', (message: ToWorker) => {
+    if (message.kind === 'engines') given.take(message.news);
+    else if (message.kind === 'reload') reload();
+    else stop.resolve(undefined);
+  });
+  process.on('disconnect', () => stop.resolve(undefined));
+
+  const config = await requireConfig(console);
+  const log = logFor(console, config, json);
+  const app = await startApp({
+    config,
+    clock: systemClock(),
+    ids: systemIds(),
+    log,
+    version: revision(),
+    localEngines: (onChange) => given.onChange(onChange),
+  });
+  const watch = watchSettings(console, app, config, log);
+  reload = () => void watch.check(true);
+  process.send?.({ kind: 'listening', address: app.address } satisfies FromWorker);
+  await stop.promise;
+  watch.stop();
+  await app.close();
+  // The open channel to the first process would keep this one alive.
+  if (process.connected) process.disconnect?.();
+  return 0;
 }
-
-const given = new GivenEngines();
-const stop = Promise.withResolvers<undefined>();
-let reload: () => void = () => undefined;
-process.on('message', (message: ToWorker) => {
-  if (message.kind === 'engines') given.take(message.news);
-  else if (message.kind === 'reload') reload();
-  else stop.resolve(undefined);
-});
-process.on('disconnect', () => stop.resolve(undefined));
-
-const config = await requireConfig(console);
-const log = logFor(console, config, console.argv.includes('--json'));
-const app = await startApp({
-  config,
-  clock: systemClock(),
-  ids: systemIds(),
-  log,
-  version: revision(),
-  localEngines: (onChange) => given.onChange(onChange),
-});
-const watch = watchSettings(console, app, config, log);
-reload = () => void watch.check(true);
-process.send?.({ kind: 'listening', address: app.address } satisfies FromWorker);
-await stop.promise;
-watch.stop();
-await app.close();
-process.exit(0);

@@ -30,8 +30,9 @@ export { describeConfig } from './describe-config.ts';
 export { type ConfigDifference, diffConfig } from './diff-config.ts';
 export type { EmbeddedSection, DiscoverySection, EngineSettings } from './engines-section.ts';
 export { type ConfigProblem, formatProblem } from './explain.ts';
-export { type LimitsSection, type Plan, type PlanLimits, PLANS } from './limits-section.ts';
+export { type LimitsSection, type Plan, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
+export { maxDownloadBytes, type MediaSection } from './media-section.ts';
 export {
   CAPABILITIES,
   type Capability,
@@ -57,6 +58,7 @@ export {
   VideoPricing,
   VideoRate,
   type VideoResolution,
+  type VideoSection,
 } from './video-model-section.ts';
 export { type ConfigWatch, type ConfigWatchOptions, watchConfig } from './watch-config.ts';
 export { PersonaSection, type PersonasSection } from './web-section.ts';
@@ -246,6 +248,7 @@ function assemble(settings: FileSettings, inputs: ConfigInputs, folder: string):
     personas,
     dataFolder,
     databaseUrl: databaseUrlFrom(database, folder, dataFolder),
+    searchPath: inputs.env['PATH'] ?? '',
     publicUrl: settings.service.publicUrl ?? `http://${reachable(host)}:${port}`,
   };
 }

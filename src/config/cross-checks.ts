@@ -107,6 +107,10 @@ function checkNeeds(model: ModelSettings, path: Path, findings: Findings): void 
     const message = `The embedding model "${model.id}" needs "embedding" with its "dimensions"`;
     findings.problem(path, message);
   }
+  if (type === 'video' && model.video === undefined) {
+    const message = `The video model "${model.id}" needs "video" with its "task" and "pricing"`;
+    findings.problem(path, message);
+  }
   const effort = model.defaultReasoningEffort;
   const efforts = model.reasoningEfforts;
   if (effort !== undefined && efforts !== undefined && !efforts.includes(effort)) {
@@ -126,6 +130,7 @@ const NEEDED_PRICES: Partial<
   embedding: ['input'],
   asr: ['perSecond'],
   image: ['perImage'],
+  inpaint: ['perImage'],
 };
 
 function checkPrice(model: ModelSettings, path: Path, findings: Findings): void {

@@ -15,7 +15,7 @@ const MASK = '********';
 /** YAML text of the settings in force; safe to show and to paste into a bug report. */
 export function describeConfig(config: Config): string {
   const root = schemaTree(fileSchema());
-  const { databaseUrl, dataFolder, publicUrl, ...sections } = config;
+  const { databaseUrl, dataFolder, publicUrl, searchPath: _, ...sections } = config;
   const shown = { database: databaseUrl, data: dataFolder, publicUrl, ...sections };
   return stringify(mask(shown, [], root), { lineWidth: 0 });
 }

@@ -91,6 +91,10 @@ export const EmbeddedSection = z
       .default(true)
       .describe('Fetch small open models in the background; `false` stays with the built-in ones.'),
     demo: z.boolean().default(true).describe('Offer the built-in demo model.'),
+    media: z
+      .boolean()
+      .default(true)
+      .describe('Offer background removal, transcription and video work without a GPU.'),
     threads: count().optional().describe('Threads of an embedded engine. Default: cores − 1.'),
   })
   .prefault({});

@@ -25,6 +25,9 @@ export const MediaSection = z
     maxDownloadMb: count()
       .default(500)
       .describe('Largest media that is fetched for transcription or upscaling.'),
+    downloadTimeoutSeconds: count()
+      .default(300)
+      .describe('Limit for fetching one media file that a caller names by URL.'),
     cutoutModel: z
       .enum(['person', 'u2netp', 'isnet'])
       .default('u2netp')

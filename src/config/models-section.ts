@@ -7,6 +7,7 @@ import { z } from 'zod';
 
 import { count, httpUrl, isoDate, Usd } from './decimal.ts';
 import { TIERS } from './limits-section.ts';
+import { VideoModelSettings } from './video-model-section.ts';
 
 /** Kinds of model, in the words of `GET /models?type=`. */
 export const MODEL_TYPES = [
@@ -208,6 +209,7 @@ export const ModelSettings = z.strictObject({
   listed: z.boolean().default(true).describe('`false` serves it without listing it.'),
   deprecation: Deprecation.optional().describe('When and how the model goes.'),
   embedding: Embedding.optional().describe('Needed for embedding models.'),
+  video: VideoModelSettings.optional().describe('Needed for video models.'),
   constraints: z
     .record(z.string(), z.unknown())
     .optional()

@@ -12,13 +12,17 @@ const HttpUrl = z.url({ protocol: /^https?$/ });
 const EvmAddress = z
   .string()
   .regex(/^0x[0-9a-fA-F]{40}$/, 'An EVM address is 0x and 40 hex digits');
-const EvmKey = z.string().regex(/^0x[0-9a-fA-F]{64}$/, 'An EVM key is 0x and 64 hex digits');
+const EvmKey = z
+  .string()
+  .regex(/^0x[0-9a-fA-F]{64}$/, 'An EVM key is 0x and 64 hex digits')
+  .meta({ secret: true });
 const SolanaAddress = z
   .string()
   .regex(/^[1-9A-HJ-NP-Za-km-z]{32,44}$/, 'A Solana address is 32 to 44 base58 characters');
 const SolanaKey = z
   .string()
   .min(32)
+  .meta({ secret: true })
   .describe(
     'Base58 of 64 or 32 bytes, 64 hex digits of the seed, or the JSON array of a keypair file',
   );
@@ -51,7 +55,11 @@ const SolanaRail = z.strictObject({
 
 const Facilitator = z.strictObject({
   url: HttpUrl.optional().describe('An external facilitator settles instead of the embedded one'),
-  authorization: z.string().optional().describe('Value of the Authorization header sent to it'),
+  authorization: z
+    .string()
+    .meta({ secret: true })
+    .optional()
+    .describe('Value of the Authorization header sent to it'),
   timeoutSeconds: z.int().min(1).max(120).default(60),
   expose: z.boolean().default(false).describe('Serve supported, verify and settle to others'),
 });
@@ -69,6 +77,14 @@ const Staking = z.strictObject({
   cacheSeconds: z.int().min(1).max(86_400).default(300),
 });
 
+const RoutesPerMinute = z.strictObject({
+  topUp: z.int().min(1).default(10).describe('`POST /x402/top-up` for each address'),
+  balance: z.int().min(1).default(30).describe('`GET /x402/balance` for each wallet'),
+  transactions: z.int().min(1).default(20).describe('`GET /x402/transactions` for each wallet'),
+  token: z.int().min(1).default(30).describe('`POST /x402/token` for each wallet'),
+  facilitator: z.int().min(1).default(60).describe('`/x402/facilitator` for each address'),
+});
+
 export const PaymentsSection = z.strictObject({
   minimumTopUpUsd: Usd.default(5),
   suggestedTopUpUsd: Usd.default(10),
@@ -77,6 +93,7 @@ export const PaymentsSection = z.strictObject({
   settleWaitSeconds: z.int().min(1).max(120).default(25).describe('Then the answer is 202'),
   sessionMinutes: z.int().min(15).max(1_440).default(60).describe('Life of a wallet token'),
   receipts: z.boolean().default(true).describe('Sign a receipt for every top-up'),
+  routesPerMinute: RoutesPerMinute.prefault({}),
   base: BaseRail.optional(),
   solana: SolanaRail.optional(),
   facilitator: Facilitator.prefault({}),

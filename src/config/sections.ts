@@ -18,7 +18,9 @@ import {
   ServiceSection,
 } from './server-section.ts';
 
+import { PaymentsSection } from './payments-section.ts';
 import { RpcSection } from './rpc-section.ts';
+import { VideoSection } from './video-model-section.ts';
 import {
   ContentSection,
   DocumentsSection,
@@ -52,7 +54,7 @@ export const SECTIONS = {
   defaults: { schema: DefaultsSection, change: 'live', about: 'Models that nobody configured.' },
   models: { schema: ModelsSection, change: 'live', about: 'The models on offer.' },
   limits: { schema: LimitsSection, change: 'live', about: 'Rate limits and credit rules.' },
-  payments: open('Wallet payments.'),
+  payments: { schema: PaymentsSection.prefault({}), change: 'restart', about: 'Wallet payments.' },
   rpc: { schema: RpcSection.prefault({}), change: 'restart', about: 'The JSON-RPC proxy.' },
   search: { schema: SearchSection.optional(), change: 'restart', about: 'Web search.' },
   scraping: {
@@ -80,7 +82,7 @@ export const SECTIONS = {
     change: 'restart',
     about: 'Background removal, transcription and media decoding.',
   },
-  video: open('Video generation.'),
+  video: { schema: VideoSection, change: 'restart', about: 'Video generation.' },
   documents: {
     schema: DocumentsSection.prefault({}),
     change: 'restart',
@@ -95,10 +97,6 @@ export const SECTIONS = {
   metrics: { schema: MetricsSection, change: 'live', about: 'Metrics.' },
   tracing: { schema: TracingSection, change: 'restart', about: 'Traces.' },
 } as const satisfies Record<string, Section>;
-
-function open(about: string) {
-  return { schema: z.unknown().optional(), change: 'restart', about } as const;
-}
 
 export type SectionName = keyof typeof SECTIONS;
 

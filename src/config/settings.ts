@@ -8,6 +8,8 @@ export interface Config extends Readonly<Omit<FileSettings, 'database' | 'data' 
   readonly databaseUrl: string;
   /** Absolute. */
   readonly dataFolder: string;
+  /** The `PATH` of the machine, where programs such as ffmpeg are looked for. */
+  readonly searchPath: string;
   /** `service.publicUrl`, or the address to listen on. No trailing slash. */
   readonly publicUrl: string;
 }

@@ -20,8 +20,11 @@ export type EngineWork = 'chat' | 'embeddings' | 'transcription' | 'cutout' | 'v
 
 export interface EngineSettings {
   readonly id: string;
-  readonly protocol: 'openai';
-  /** The address up to and with `/v1`: `http(s)://host/v1` or `unix:/path.sock:/v1`. */
+  readonly protocol: 'openai' | 'rembg';
+  /**
+   * The address up to and with `/v1`: `http(s)://host/v1` or `unix:/path.sock:/v1`; that of a rembg
+   * server is without its path.
+   */
   readonly url: string;
   /** Sent as `Authorization: Bearer`. */
   readonly apiKey?: string | undefined;

@@ -9,7 +9,7 @@ import type { Caller } from '../identity/identity.ts';
 import { type Clock, isoTime } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
-import { type Nano, ZERO, formatUsd, nano } from '../kernel/money.ts';
+import { type Nano, ZERO, addNano, formatUsd, maxNano, nano } from '../kernel/money.ts';
 import {
   type Hold,
   type HoldRefusal,
@@ -23,7 +23,14 @@ import {
 } from '../ledger/ledger.ts';
 import { type Admissions, SteppedAdmissions } from './admissions.ts';
 import { type Queryable, StoreUnavailable } from '../store/store.ts';
-import type { LimitLog, LimitType, Reservation, WindowState, Windows } from '../limits/limits.ts';
+import type {
+  LimitLog,
+  LimitType,
+  Reservation,
+  WindowState,
+  Windows,
+  WindowTake,
+} from '../limits/limits.ts';
 
 /** The limits of one caller for one model; 0 is none. */
 export interface RateRule {
@@ -33,16 +40,28 @@ export interface RateRule {
   readonly type: 'user' | 'api_key' | 'global';
 }
 
-export interface ChargeRequest {
-  readonly requestId: string;
+/** What counts against the rate limits of a caller. */
+export interface CountRequest {
   readonly caller: Caller;
-  /** What is sold: names the usage record and the rate-limit bucket. */
-  readonly kind: string;
+  /** The rate-limit bucket: a model, or the name of an endpoint that has limits of its own. */
   readonly modelId: string;
-  readonly tier: string;
   readonly rate: RateRule;
   /** Most tokens that the request can use, prompt and completion. */
   readonly tokensBound: number;
+}
+
+/** A request that was counted, and the room that it took. */
+export interface Counted {
+  readonly window: WindowState;
+  readonly reserved: Reservation;
+  readonly startedMs: number;
+}
+
+export interface ChargeRequest extends CountRequest {
+  readonly requestId: string;
+  /** What is sold: names the usage record. */
+  readonly kind: string;
+  readonly tier: string;
   /** The least that lets the request run, and the most that it can cost. */
   readonly minNano: Nano;
   readonly maxNano: Nano;
@@ -81,7 +100,10 @@ export interface ChargeParts {
   /** Posted credit that a caller needs for a priced request. */
   readonly minimumCreditNano: () => Nano;
   /** The 402 of a wallet, with its instructions to top up. */
-  readonly walletRefusal: (caller: Caller, availableNano: Nano) => Fault;
+  readonly walletRefusal: (
+    caller: Caller,
+    credit: { readonly balance: Nano; readonly needed: Nano },
+  ) => Fault;
   /** Told of every request that is settled for the first time: metrics and traces. */
   readonly settled?: (admission: Admission, outcome: Outcome, settlement: Settlement) => void;
 }
@@ -100,12 +122,7 @@ export class Charge {
     const nowMs = this.#parts.clock.nowMs();
     const { rate } = request;
     const answer = await this.#admissions.admit({
-      take: {
-        bucket: bucketOf(request),
-        tokens: request.tokensBound,
-        requestLimit: rate.requestsPerMinute,
-        tokenLimit: rate.tokensPerMinute,
-      },
+      take: takeOf(request),
       hold: holdOf(request, this.#parts.minimumCreditNano()),
       nowMs,
     });
@@ -115,16 +132,68 @@ export class Charge {
     const { hold, state, reserved } = answer;
     if (!hold.ok) {
       await this.#giveRoomBack(reserved, 0);
-      throw withHeaders(this.#refused(request.caller, hold), rateHeaders(state, rate, nowMs));
+      throw withHeaders(this.#refused(request, hold), rateHeaders(state, rate, nowMs));
     }
     return { request, hold: hold.hold, window: state, reserved, startedMs: nowMs };
+  }
+
+  /** Counts a request whose price is not known yet against its limits. Throws 429. */
+  async count(request: CountRequest): Promise<Counted> {
+    const nowMs = this.#parts.clock.nowMs();
+    const taken = await this.#parts.windows.take(takeOf(request), nowMs);
+    if (!taken.ok) throw this.#limited(request, taken.reason, taken.state, nowMs);
+    return { window: taken.state, reserved: taken.reserved, startedMs: nowMs };
+  }
+
+  /** Sets the money of a counted request aside, now that its price is known. Throws 402. */
+  async admitCounted(request: ChargeRequest, counted: Counted): Promise<Admission> {
+    const { window, startedMs } = counted;
+    const answer = await this.#parts.ledger.hold(holdOf(request, this.#parts.minimumCreditNano()));
+    if (answer.ok) return { request, hold: answer.hold, ...counted };
+    const headers = rateHeaders(window, request.rate, startedMs);
+    throw withHeaders(this.#refused(request, answer), headers);
+  }
+
+  /**
+   * Throws 402 for a caller without the least credit: asked before work whose price is known only
+   * after something was fetched. Sets nothing aside.
+   */
+  async requireCredit(caller: Caller): Promise<void> {
+    const { usdNano, diemNano } = await this.#parts.ledger.balances(caller.accountId);
+    const posted = addNano(usdNano, diemNano);
+    if (posted >= this.#parts.minimumCreditNano()) return;
+    const refusal = { ok: false, reason: 'balance', availableNano: posted } as const;
+    throw this.#refused({ caller, minNano: ZERO }, refusal);
+  }
+
+  /** Sets the price of a job aside until it ends, also across restarts. Throws 402. */
+  async holdForJob(job: { id: string; caller: Caller; priceNano: Nano }): Promise<Hold> {
+    const { id, caller, priceNano } = job;
+    const wish = { requestId: id, caller, minNano: priceNano, maxNano: priceNano };
+    const hold = holdOf(wish, this.#parts.minimumCreditNano());
+    const answer = await this.#parts.ledger.hold({ ...hold, lifetime: 'durable' });
+    if (!answer.ok) throw this.#refused(wish, answer);
+    return answer.hold;
+  }
+
+  /** Ends the hold of a job inside the transaction that makes the job final; a cost of 0 releases it. */
+  async settleJob(tx: Queryable, request: SettleRequest): Promise<Settlement> {
+    return this.#parts.ledger.settleIn(tx, request);
+  }
+
+  /** What is posted on an account, for the balance header of answers that charge nothing. */
+  async balanceOf(caller: Caller): Promise<Nano> {
+    return (await this.#parts.ledger.balances(caller.accountId)).usdNano;
   }
 
   /** The 402 for work whose price became known after its hold and is above it; releases nothing. */
   tooDear(admission: Admission): Fault {
     const { caller } = admission.request;
     const { grantedNano } = admission.hold;
-    if (caller.kind === 'wallet') return this.#parts.walletRefusal(caller, grantedNano);
+    if (caller.kind === 'wallet') {
+      const needed = addNano(grantedNano, this.#parts.minimumCreditNano());
+      return this.#parts.walletRefusal(caller, { balance: grantedNano, needed });
+    }
     return new Fault('INSUFFICIENT_BALANCE', {
       message: `The balance is too low for this request: with its files, pages and search results it can cost more than the ${formatUsd(grantedNano, 6)} USD that are available; add credit (INSUFFICIENT_BALANCE)`,
       canRetry: false,
@@ -205,7 +274,7 @@ export class Charge {
   }
 
   #limited(
-    request: ChargeRequest,
+    request: CountRequest,
     reason: 'requests' | 'tokens',
     state: WindowState,
     nowMs: number,
@@ -227,10 +296,14 @@ export class Charge {
     });
   }
 
-  #refused(caller: Caller, refusal: HoldRefusal): Fault {
+  #refused(
+    { caller, minNano }: Pick<ChargeRequest, 'caller' | 'minNano'>,
+    refusal: HoldRefusal,
+  ): Fault {
     if (refusal.reason === 'balance') {
       if (caller.kind === 'wallet') {
-        return this.#parts.walletRefusal(caller, refusal.availableNano);
+        const needed = maxNano(minNano, this.#parts.minimumCreditNano());
+        return this.#parts.walletRefusal(caller, { balance: refusal.availableNano, needed });
       }
       const floor = formatUsd(this.#parts.minimumCreditNano(), 2);
       return new Fault('INSUFFICIENT_BALANCE', {
@@ -275,14 +348,26 @@ function capRefusal(refusal: Exclude<HoldRefusal, { reason: 'balance' }>): Fault
   );
 }
 
+function takeOf(request: CountRequest): WindowTake {
+  return {
+    bucket: bucketOf(request),
+    tokens: request.tokensBound,
+    requestLimit: request.rate.requestsPerMinute,
+    tokenLimit: request.rate.tokensPerMinute,
+  };
+}
+
 /** One bucket a caller and model; a key with limits of its own has one of its own. */
-function bucketOf(request: ChargeRequest): string {
+function bucketOf(request: CountRequest): string {
   const { caller, rate } = request;
   const who = rate.type === 'api_key' ? caller.keyId : caller.accountId;
   return `${who}|${request.modelId}`;
 }
 
-function holdOf(request: ChargeRequest, minimumCredit: Nano) {
+function holdOf(
+  request: Pick<ChargeRequest, 'requestId' | 'caller' | 'minNano' | 'maxNano'>,
+  minimumCredit: Nano,
+) {
   const { caller } = request;
   return {
     requestId: request.requestId,

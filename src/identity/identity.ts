@@ -8,7 +8,7 @@ import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { Ids } from '../kernel/ids.ts';
 import type { Queryable, Row, Store } from '../store/store.ts';
-import type { Caller, LimitOverrides, Plan } from './caller.ts';
+import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
 import { digestOf, mintSecret } from './key-secret.ts';
 import {
   type ApiKey,
@@ -115,6 +115,17 @@ export class Identity {
       [account.id, name, plan, '{}', account.createdMs],
     );
     return account;
+  }
+
+  /** The account of a wallet, made when it has none: only a wallet that makes a key needs one. */
+  async openWalletAccount(address: string): Promise<string> {
+    const id = walletAccountId(address);
+    await this.#parts.store.query(
+      `INSERT INTO identity_account (id, name, plan, disabled, limits, created_ms)
+       VALUES ($1, $2, 'paid', 0, '{}', $3) ON CONFLICT (id) DO NOTHING`,
+      [id, address, this.#parts.clock.nowMs()],
+    );
+    return id;
   }
 
   async accounts(): Promise<Account[]> {

@@ -286,6 +286,11 @@ export const FAULTS = {
     'The payment is being settled',
     'Send the same header again; do not sign a new one.',
   ),
+  PAYMENT_ALREADY_CREDITED: kind(
+    409,
+    'The payment is credited and has served a request',
+    'Sign in with the wallet that paid; do not pay again.',
+  ),
   MODEL_RETIRED: kind(410, 'The model is retired', 'Use the replacement that the message names.'),
   PAYLOAD_TOO_LARGE: kind(413, 'The body is too large', 'Send a smaller body.'),
   INVALID_CONTENT_TYPE: kind(

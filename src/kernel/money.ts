@@ -11,7 +11,6 @@ import { assert } from './assert.ts';
 export type Nano = bigint & { readonly __unit: 'nano-usd' };
 
 export const ZERO = 0n as Nano; // brands a literal
-export const NANO_PER_USD = 1_000_000_000n;
 
 /** Brands an integer as nano-USD. */
 export function nano(value: bigint | number): Nano {
@@ -102,12 +101,6 @@ export function addNano(...amounts: readonly Nano[]): Nano {
   let sum = 0n;
   for (const amount of amounts) sum += amount;
   return nano(sum);
-}
-
-/** Never below zero: an impossible negative difference is a bug, not a refusal. */
-export function subtractNano(a: Nano, b: Nano): Nano {
-  assert(a >= b, 'a money subtraction went below zero');
-  return nano(a - b);
 }
 
 const DECIMAL = /^(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?$/;

@@ -41,13 +41,13 @@ import type {
   SettleRequest,
   Settlement,
 } from './records.ts';
-import { type KeptFrom, dropOld, prepareDays } from './retention.ts';
+import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
 import { settleHolds } from './settle-holds.ts';
 import { SettleJournal } from './settle-journal.ts';
 import { States } from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
-export { type AllowancePeriod, type HoldRefusal, periodEndMs, periodStartMs } from './hold-plan.ts';
+export { type AllowancePeriod, type HoldRefusal } from './hold-plan.ts';
 export type { AuditReport } from './audit.ts';
 export type { CreditRequest, DebitRequest } from './accounts.ts';
 export type { AllowanceSettings } from './allowances.ts';
@@ -260,6 +260,11 @@ export class Ledger {
       diemNano: maxNano(nano(0n), nano(row.daily_allocation_nano - spent)),
       allocationNano: nano(row.daily_allocation_nano),
     };
+  }
+
+  /** The first day with a receipt or a posting; `undefined` when there is none. */
+  firstDay(): Promise<number | undefined> {
+    return firstDay(this.#store);
   }
 
   /** Makes room for the rows of days that come: from `fromDay` up to and without `untilDay`. */

@@ -31,6 +31,15 @@ export interface KeptFrom {
   readonly postingDay: number | undefined;
 }
 
+/** The first day that has a row; reads every row, so it is for commands. */
+export async function firstDay(store: Store): Promise<number | undefined> {
+  const [row] = await store.query<{ first: bigint | null }>(
+    `SELECT min(day) AS first FROM (SELECT min(day) AS day FROM ledger_usage
+     UNION ALL SELECT min(day) FROM ledger_transfer) days`,
+  );
+  return row === undefined || row.first === null ? undefined : Number(row.first);
+}
+
 /** Makes the partitions of `fromDay` up to and without `untilDay`; nothing on SQLite. */
 export async function prepareDays(store: Store, fromDay: number, untilDay: number): Promise<void> {
   const days = Array.from({ length: Math.max(0, untilDay - fromDay) }, (_, at) => fromDay + at);

@@ -51,22 +51,20 @@ export async function settleHolds(
   context: SettleContext,
   requests: readonly SettleRequest[],
 ): Promise<Settlement[]> {
-  const holds = new Map<string, HoldRow>();
+  // By place, not by request id: a repeat finds its hold gone.
+  const holds: (HoldRow | undefined)[] = [];
   for (const { usage } of requests) {
     const rows = await context.tx.query<HoldRow>(DELETE_HOLD, [usage.requestId, usage.accountId]);
-    const row = rows[0];
-    if (row !== undefined) holds.set(usage.requestId, row);
+    holds.push(rows[0]);
   }
   await context.states.load(
     requests.map((request) => request.usage.accountId),
-    [...holds.values()].flatMap((hold) => hold.allowance_id ?? []),
+    holds.flatMap((hold) => hold?.allowance_id ?? []),
   );
   const charged: Charged[] = [];
   const settlements: Settlement[] = [];
-  for (const request of requests) {
-    const hold = holds.get(request.usage.requestId);
-    holds.delete(request.usage.requestId);
-    settlements.push(await settleOne(context, request, hold, charged));
+  for (const [index, request] of requests.entries()) {
+    settlements.push(await settleOne(context, request, holds[index], charged));
   }
   await context.states.save();
   await addToDays(context.tx, charged);

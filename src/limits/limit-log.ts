@@ -95,7 +95,7 @@ export class LimitLog {
   }
 
   /** Drops the days before `beforeDay`, whole where they are partitions. */
-  async prune(beforeDay: number): Promise<void> {
+  async dropDaysBefore(beforeDay: number): Promise<void> {
     for (const day of await existingDays(this.#store)) {
       if (day >= beforeDay) break;
       await this.#store.transaction((tx) => dropDayPartition(tx, LOG_TABLE, day));

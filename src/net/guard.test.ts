@@ -362,3 +362,35 @@ describe('with loopback opened by the explicit setting', () => {
     assert.equal(fault.code, 'SERVICE_UNAVAILABLE');
   });
 });
+
+describe('post()', () => {
+  const message = { headers: { 'x-mark': 'yes' }, body: '{"a":1}', timeoutMs: 2_000 };
+
+  test('sends a body to a checked address and gives the status, a redirect included', async () => {
+    const bodies: string[] = [];
+    const server = await listen((request, response) => {
+      let body = '';
+      request.setEncoding('utf8').on('data', (text: string) => (body += text));
+      request.on('end', () => {
+        bodies.push(`${request.method} ${String(request.headers['x-mark'])} ${body}`);
+        response.writeHead(request.url === '/moved' ? 302 : 204, { location: '/' }).end();
+      });
+    });
+    const guard = createGuard({ allow: LOOPBACK });
+    assert.equal(await guard.post(`${server.url}/hook`, message), 204);
+    assert.equal(await guard.post(`${server.url}/moved`, message), 302);
+    assert.deepEqual(bodies, ['POST yes {"a":1}', 'POST yes {"a":1}']);
+    assert.deepEqual(server.seen.paths, ['/hook', '/moved']);
+  });
+
+  test('connects to no inside address, and does not wait for ever', async () => {
+    const server = await listen(() => undefined);
+    await assert.rejects(createGuard().post(server.url, message), { code: 'UNSAFE_URL' });
+    assert.equal(server.seen.connections, 0);
+    const waiting = createGuard({ allow: LOOPBACK }).post(server.url, {
+      ...message,
+      timeoutMs: 50,
+    });
+    await assert.rejects(waiting, { code: 'FETCH_FAILED' });
+  });
+});

@@ -56,11 +56,21 @@ export interface StreamedHead extends FetchedHead {
   readonly sizeBytes: number;
 }
 
+export interface PostedMessage {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+  /** Bound of the whole call. */
+  readonly timeoutMs: number;
+  readonly signal?: AbortSignal;
+}
+
 export interface Guard {
   /** Fetches the body into memory. */
   fetch(url: string, options: FetchOptions): Promise<Fetched>;
   /** Feeds the body to `sink` piece by piece, waiting for it; resolves when all is taken. */
   stream(url: string, sink: Sink, options: FetchOptions): Promise<StreamedHead>;
+  /** Posts a small body and gives the status; follows no redirect and reads no answer. */
+  post(url: string, message: PostedMessage): Promise<number>;
   /** Throws `UNSAFE_URL` unless every address of the URL is public; connects to nothing. */
   check(url: string): Promise<void>;
 }
@@ -163,6 +173,29 @@ class PublicGuard implements Guard {
     }
   }
 
+  async post(url: string, message: PostedMessage): Promise<number> {
+    if (this.#openFetches >= MAX_OPEN_FETCHES) throw busy();
+    this.#openFetches += 1;
+    const timeout = AbortSignal.timeout(message.timeoutMs);
+    const signal =
+      message.signal === undefined ? timeout : AbortSignal.any([timeout, message.signal]);
+    let client: Client | undefined;
+    try {
+      signal.throwIfAborted();
+      const target = await untilAborted(this.#judge(url), signal);
+      const headers = { 'user-agent': this.#userAgent, ...message.headers };
+      const hop = await request(target, headers, signal, message.body);
+      client = hop.client;
+      return hop.response.statusCode;
+    } catch (error) {
+      // Whatever failed inside becomes one of the public faults, or the caller's own abort.
+      throw translate(error, message, timeout);
+    } finally {
+      this.#openFetches -= 1;
+      await client?.destroy();
+    }
+  }
+
   async #follow(url: string, wanted: FetchOptions, signal: AbortSignal): Promise<Landed> {
     let next = url;
     for (let hops = 0; ; hops++) {
@@ -229,6 +262,7 @@ async function request(
   target: Checked,
   headers: Record<string, string>,
   signal: AbortSignal,
+  body?: string,
 ): Promise<Hop> {
   const client = new Client(target.url.origin, {
     connect: pinnedConnector(target.addresses),
@@ -241,7 +275,9 @@ async function request(
   });
   try {
     const path = `${target.url.pathname}${target.url.search}`;
-    const response = await client.request({ method: 'GET', path, headers, signal });
+    const sent =
+      body === undefined ? { method: 'GET' as const } : { method: 'POST' as const, body };
+    const response = await client.request({ ...sent, path, headers, signal });
     return { client, response };
   } catch (error) {
     await client.destroy(); // nobody else knows of this connection
@@ -338,7 +374,11 @@ async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T
   }
 }
 
-function translate(error: unknown, wanted: FetchOptions, timeout: AbortSignal): unknown {
+function translate(
+  error: unknown,
+  wanted: { readonly timeoutMs: number; readonly signal?: AbortSignal },
+  timeout: AbortSignal,
+): unknown {
   if (error instanceof Fault) return error;
   if (wanted.signal?.aborted === true) return wanted.signal.reason;
   const message = timeout.aborted

@@ -35,11 +35,11 @@ export function balanceBody(
     success: true,
     data: {
       walletAddress: wallet,
-      balanceUsd: toUsdNumber(balance),
+      balanceUsd: Number(formatUsd(balance, 6)),
       canConsume: balance + (daily ?? 0n) >= amounts.minimumBalance,
       minimumTopUpUsd: toUsdNumber(amounts.minimumTopUp),
       suggestedTopUpUsd: toUsdNumber(amounts.suggestedTopUp),
-      ...(daily === undefined ? {} : { diemBalanceUsd: toUsdNumber(daily) }),
+      ...(daily === undefined ? {} : { diemBalanceUsd: Number(formatUsd(daily, 6)) }),
     },
   };
 }

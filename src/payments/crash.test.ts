@@ -14,7 +14,7 @@ import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { startAnvil } from '../../test/chains/anvil.ts';
+import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
@@ -37,7 +37,7 @@ async function killedAt(order: object): Promise<NodeJS.Signals | null> {
   });
 }
 
-describe('kill -9', () => {
+describe('kill -9', { skip: whyNoChains() }, () => {
   let anvil: AnvilChain;
   let solana: SolanaChain;
   let receiver: KeyPairSigner;

@@ -3,16 +3,16 @@
  * refunds at once, and each counts once.
  */
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { x402Client } from '@x402/core/client';
 import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { createSIWxPayload, encodeSIWxHeader } from '@x402/extensions/sign-in-with-x';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { startAnvil } from '../../test/chains/anvil.ts';
+import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
-import { onEachStore } from '../../test/databases/stores.ts';
+import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
 import { usdToNano } from '../kernel/money.ts';
 import { BASE } from './networks.ts';
 import { openRig } from './test-rig.ts';
@@ -20,7 +20,11 @@ import type { Rig } from './test-rig.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 
-onEachStore('payments of two processes', (fixture) => {
+describe('two processes', { skip: whyNoChains() }, () => {
+  onEachStore('payments', bothSuites);
+});
+
+function bothSuites(fixture: StoreFixture): void {
   let chain: AnvilChain;
   let rigs: readonly [Rig, Rig];
   const treasuryKey = generatePrivateKey();
@@ -121,4 +125,4 @@ onEachStore('payments of two processes', (fixture) => {
     assert.equal((await chain.balance(wallet)) - before, 3_000_000n);
     assert.equal(await rigs[1].balance(wallet.toLowerCase()), usdToNano(2));
   });
-});
+}

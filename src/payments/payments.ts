@@ -14,8 +14,7 @@ import type { Nano } from '../kernel/money.ts';
 import { chainReason } from './chain-reason.ts';
 import type { Store } from '../store/store.ts';
 import { readEnvelope } from './envelope.ts';
-import { openFacilitator } from './facilitator.ts';
-import type { FacilitatorFace } from './facilitator.ts';
+import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
 import { refusePayment } from './payment.ts';
 import type { Rail, RailHealth } from './rail.ts';
@@ -40,18 +39,18 @@ import type {
 import { sharedSecret } from './secrets.ts';
 import { readAmounts } from './settings.ts';
 import type { Amounts, PaymentSettings } from './settings.ts';
+import { KeyChallenges, refused } from './sign-in/key-challenges.ts';
 import { WalletSessions } from './sign-in/sessions.ts';
 import type { WalletToken } from './sign-in/sessions.ts';
 import { SignIn } from './sign-in/sign-in.ts';
 import type { SignedInWallet } from './sign-in/sign-in.ts';
-import { openStakingReader } from './staking.ts';
 import type { StakingReader } from './staking.ts';
 import { LEASE_MS, TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
 
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
-export { walletIdentity, walletKind } from './addresses.ts';
+export { walletIdentity } from './addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { FacilitatorFace } from './facilitator.ts';
 export type { RailHealth } from './rail.ts';
@@ -93,6 +92,8 @@ const DEFAULT_POLL_MS = SECOND_MS;
 const SWEEP_EVERY_MS = 10 * SECOND_MS;
 const WATCH_EVERY_MS = 5 * MINUTE_MS;
 const PRUNE_EVERY_MS = MINUTE_MS;
+/** As long as a payment lets its payer in: its longest signed life, and the answer to a 202. */
+const PASS_MS = 10 * MINUTE_MS;
 const NONCE_BYTES = 16;
 const DEFAULT_BASE_PATH = '/api/v1';
 
@@ -101,8 +102,10 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   const amounts = readAmounts(options.settings);
   const pollMs = options.pollMs ?? DEFAULT_POLL_MS;
   const parts = await openRails({ ...options, amounts, pollMs });
-  const [secret, receipts] = await Promise.all([
-    sharedSecret(options.store, 'wallet-token', () => options.ids.bytes(32).toString('base64url')),
+  const newSecret = (): string => options.ids.bytes(32).toString('base64url');
+  const [secret, keySecret, receipts, staking, facilitator] = await Promise.all([
+    sharedSecret(options.store, 'wallet-token', newSecret),
+    sharedSecret(options.store, 'key-challenge', newSecret),
     options.settings.receipts
       ? openReceiptSigner(
           options.store,
@@ -110,6 +113,8 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
           `${options.publicUrl}${options.basePath ?? DEFAULT_BASE_PATH}/x402/top-up`,
         )
       : undefined,
+    openStaking(options),
+    openExposed(options, parts.schemes),
   ]);
   const owner = options.ids.hex(8);
   const common = {
@@ -138,6 +143,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       lifeMs: options.settings.sessionMinutes * MINUTE_MS,
       prefix: options.tokenPrefix,
     }),
+    challenges: new KeyChallenges({ secret: keySecret, clock: options.clock, ids: options.ids }),
     topUps: new TopUps({
       ...common,
       table: new TopUpTable(options.store, options.clock, owner, leaseMs),
@@ -155,14 +161,34 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       restore: options.restoreRefund,
       leaseMs,
     }),
-    staking:
-      options.settings.staking === undefined
-        ? undefined
-        : openStakingReader(options.settings.staking, options.clock, options.log),
-    facilitator: options.settings.facilitator.expose
-      ? openFacilitator(parts.schemes, options.log)
-      : undefined,
+    staking,
+    facilitator,
   });
+}
+
+/** The staking reader loads a chain library: only where a contract is configured. */
+async function openStaking(options: PaymentsOptions): Promise<StakingReader | undefined> {
+  const { settings, clock, log } = options;
+  if (settings.staking === undefined) return undefined;
+  const { openStakingReader } = await import('./staking.ts');
+  return openStakingReader(settings.staking, clock, log);
+}
+
+async function openExposed(
+  options: PaymentsOptions,
+  schemes: Parameters<typeof OpenFacilitator>[0],
+): Promise<FacilitatorFace | undefined> {
+  if (!options.settings.facilitator.expose) return undefined;
+  const { openFacilitator } = await import('./facilitator.ts');
+  return openFacilitator(schemes, options.log);
+}
+
+/** What a wallet sends to get an API key. */
+export interface KeyProof {
+  readonly address: string;
+  readonly token: string;
+  /** Over the text of the token. */
+  readonly signature: string;
 }
 
 interface PaymentParts {
@@ -170,6 +196,7 @@ interface PaymentParts {
   readonly watch: RailWatch;
   readonly signIn: SignIn;
   readonly sessions: WalletSessions;
+  readonly challenges: KeyChallenges;
   readonly topUps: TopUps;
   readonly refunds: Refunds;
   readonly staking: StakingReader | undefined;
@@ -208,8 +235,11 @@ export class Payments {
     return this.#parts.rails.size > 0;
   }
 
-  /** Starts the sweep of unfinished payments, the watch of the gas keys and the pruning of nonces. */
-  start(): void {
+  /**
+   * Starts the sweep of unfinished payments, the watch of the gas keys and the pruning of nonces.
+   * `alone` says that no other process works on this database, so nobody's lease is waited for.
+   */
+  start(options: { readonly alone: boolean } = { alone: false }): void {
     if (!this.isConfigured) return;
     const { clock } = this.#options;
     this.#stops = [
@@ -218,7 +248,12 @@ export class Payments {
       clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#parts.signIn.prune())),
     ];
     void this.#parts.watch.check();
-    void this.sweep();
+    void this.#begin(options.alone);
+  }
+
+  async #begin(isAlone: boolean): Promise<void> {
+    if (isAlone) await this.#run('take-over', () => this.#parts.topUps.takeOver());
+    await this.sweep();
   }
 
   /** Stops the periodic work and waits for payments that are under way. */
@@ -271,6 +306,22 @@ export class Payments {
     return this.#parts.sessions.mint(wallet);
   }
 
+  /** A text of 15 minutes for a wallet that wants an API key to sign. */
+  mintKeyChallenge(): string {
+    this.#requireRails();
+    return this.#parts.challenges.mint();
+  }
+
+  /** The wallet that signed a key challenge, once. Throws a 401 Fault. */
+  async signerOfKeyChallenge(proof: KeyProof): Promise<string> {
+    this.#requireRails();
+    const { signIn, challenges } = this.#parts;
+    const { id, expiresMs } = challenges.read(proof.token);
+    const wallet = await signIn.signerOf(proof.address, proof.token, proof.signature);
+    if (await signIn.useOnce(wallet, `key.${id}`, expiresMs)) return wallet;
+    throw refused('The token has made a key before; get a new one');
+  }
+
   /** Whether a bearer token is one of ours by its prefix. */
   isWalletToken(token: string): boolean {
     return token.startsWith(this.#parts.sessions.prefix);
@@ -294,6 +345,29 @@ export class Payments {
       throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
     }
     return await this.#parts.topUps.pay(await rail.read(envelope));
+  }
+
+  /**
+   * The same on an endpoint that sells something: besides the credit, the header lets its payer in.
+   * An authorization is public once it is on the chain, so it does that once and only while it is
+   * fresh; later it is a 409 that sends the payer to sign in.
+   */
+  async payForRequest(header: string): Promise<TopUpReceipt> {
+    const receipt = await this.topUp(header);
+    const freshUntilMs = receipt.firstSeenMs + PASS_MS;
+    const isPass =
+      this.#options.clock.nowMs() <= freshUntilMs &&
+      (await this.#parts.signIn.useOnce(
+        receipt.wallet,
+        `payment.${receipt.paymentId}`,
+        freshUntilMs,
+      ));
+    if (isPass) return receipt;
+    throw refusePayment(
+      'PAYMENT_ALREADY_CREDITED',
+      'This payment is credited and has served a request; sign in with the wallet to use the credit',
+      { canRetry: false, headers: { 'PAYMENT-RESPONSE': receipt.responseHeader } },
+    );
   }
 
   /** Pays unused credit back to a wallet. Throws a Fault when nothing was debited. */

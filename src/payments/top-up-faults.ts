@@ -36,7 +36,7 @@ export function inProgress(): Fault {
 export function notSent(reason: string): Fault {
   return refusePayment(
     'SERVICE_UNAVAILABLE',
-    'The payment could not be sent to the chain, nothing has moved; send the same header again, do not sign a new one',
+    'The payment could not be sent to the chain so far, nothing has moved; send the same header again, do not sign a new one',
     { retryAfterSeconds: RETRY_AFTER_SECONDS, cause: reason },
   );
 }

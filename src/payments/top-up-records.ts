@@ -33,6 +33,8 @@ export interface TopUpReceipt {
   readonly transaction: string;
   /** Value of the `PAYMENT-RESPONSE` header. */
   readonly responseHeader: string;
+  /** When this service first saw the payment, Unix milliseconds. */
+  readonly firstSeenMs: number;
 }
 
 /** The four points at which a crash is survivable by design; tests stop the process there. */
@@ -78,5 +80,6 @@ export function receiptOf(row: TopUpRow): TopUpReceipt {
     network: row.network,
     transaction: row.tx_id ?? '',
     responseHeader: row.settlement ?? '',
+    firstSeenMs: Number(row.created_ms),
   };
 }

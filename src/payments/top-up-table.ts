@@ -31,6 +31,7 @@ export interface TopUpRow {
   readonly settlement: string | null;
   readonly new_balance_nano: bigint | null;
   readonly attempts: bigint;
+  readonly created_ms: bigint;
 }
 
 /** A process that died gives its rows up after this time; one that lives renews it. */
@@ -108,6 +109,15 @@ export class TopUpTable {
       [key, this.#owner, nowMs + this.#leaseMs, nowMs],
     );
     return rows[0];
+  }
+
+  /** Takes the rows of all processes: the caller knows that no other one is alive. */
+  async takeOver(): Promise<void> {
+    await this.#store.query(
+      `UPDATE payments_topup SET lease_owner = NULL, lease_until_ms = 0, next_check_ms = 0
+       WHERE state IN ('open', 'sent') AND (lease_owner IS NULL OR lease_owner <> $1)`,
+      [this.#owner],
+    );
   }
 
   /** Keeps the lease of a row that is being worked on. */

@@ -7,7 +7,7 @@
  *   answer to a broadcast; the credit is written in the database transaction that flips the row.
  * - Unknown is not failed: it answers `SETTLEMENT_PENDING` and the sweep finishes it.
  */
-import { SECOND_MS } from '../kernel/clock.ts';
+import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { Log } from '../kernel/log.ts';
@@ -47,6 +47,7 @@ export interface TopUpOptions {
 const FIRST_CHECK_MS = 5 * SECOND_MS;
 const MAX_CHECK_MS = 300 * SECOND_MS;
 const SWEEP_ROWS = 20;
+const STUCK_AFTER_MS = 10 * MINUTE_MS;
 
 export class TopUps {
   readonly #options: TopUpOptions;
@@ -79,6 +80,11 @@ export class TopUps {
     } finally {
       this.#isSweeping = false;
     }
+  }
+
+  /** Makes the payments of ended processes due at once, instead of when their leases are over. */
+  async takeOver(): Promise<void> {
+    await this.#options.table.takeOver();
   }
 
   /** Resolves when no payment is under way in this process. */
@@ -345,6 +351,7 @@ export class TopUps {
     if (rail === undefined) return;
     const leased = await this.#options.table.lease(row.payment_key);
     if (leased === undefined) return;
+    this.#noteStuck(leased);
     try {
       const payment = await paymentOf(rail, leased);
       await this.#track(payment, this.#sweepLeased(payment, leased));
@@ -358,12 +365,26 @@ export class TopUps {
     }
   }
 
-  /** An open row was never sent: the sweep watches it, but does not pay in the caller's absence. */
+  /**
+   * An open row was checked and never sent, because the chain was away or the process died: it is
+   * sent now, while it is valid. One that failed after sending is only watched.
+   */
   async #sweepLeased(payment: SignedPayment, row: TopUpRow): Promise<TopUpReceipt> {
-    if (row.state === 'sent' && row.raw_tx !== null && row.failure === null) {
-      return await this.#continue(payment, row);
-    }
+    const isJournaled = row.state === 'sent' && row.raw_tx !== null && row.failure === null;
+    if (row.state === 'open' || isJournaled) return await this.#continue(payment, row);
     return await this.#conclude(payment, false);
+  }
+
+  /** A transaction that is neither mined nor dropped for long needs a person: fees, gas key, node. */
+  #noteStuck(row: TopUpRow): void {
+    const ageMs = this.#options.clock.nowMs() - Number(row.created_ms);
+    if (ageMs < STUCK_AFTER_MS) return;
+    const { payment_id: paymentId, network, tx_id: transaction } = row;
+    const minutes = Math.floor(ageMs / MINUTE_MS);
+    this.#options.log.warn(
+      { paymentId, network, transaction, minutes },
+      'a payment is not settled for long: check the node and the gas key',
+    );
   }
 
   #nextCheckMs(row: TopUpRow | undefined): number {

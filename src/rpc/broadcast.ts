@@ -3,7 +3,6 @@
  * known" confirms it, and one that says "nonce too low" is asked whether the very same transaction
  * is on the chain. The hash comes from the signed bytes, so no answer of a node is believed.
  */
-import { keccak256 } from 'viem';
 import type { Admission, Call } from './admission.ts';
 import type { ItemAnswer } from './ask.ts';
 
@@ -44,7 +43,10 @@ export function mayRepeat(call: Call): boolean {
 }
 
 /** The hash of the transaction in the params of a call, or undefined when it has another form. */
-export function transactionHash(admission: Admission, call: Call): string | undefined {
+export async function transactionHash(
+  admission: Admission,
+  call: Call,
+): Promise<string | undefined> {
   const { paramsStart, paramsEnd } = call.span;
   if (paramsStart < 0) return undefined;
   // Admission checked that the span is a JSON array.
@@ -54,7 +56,10 @@ export function transactionHash(admission: Admission, call: Call): string | unde
   const [raw] = params;
   if (typeof raw !== 'string' || !RAW_TRANSACTION.test(raw)) return undefined;
   const hashed = hashedBytes(Buffer.from(raw.slice(2), 'hex'));
-  return hashed === undefined ? undefined : keccak256(hashed);
+  if (hashed === undefined) return undefined;
+  // Four hundred files for one function that few processes ever need: loaded when it is.
+  const { keccak256 } = await import('viem');
+  return keccak256(hashed);
 }
 
 function hashedBytes(bytes: Buffer): Uint8Array | undefined {

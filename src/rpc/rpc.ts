@@ -28,7 +28,7 @@ export { holdLastBytes } from './answer.ts';
 export type { RpcAnswer } from './answer.ts';
 export { type Admission, MAX_BATCH_ITEMS } from './admission.ts';
 export { formatRpcCost } from './billing.ts';
-export { optionalMethods } from './catalogue.ts';
+export {} from './catalogue.ts';
 export { CreditCap } from './credit-cap.ts';
 export type { CreditReservation } from './credit-cap.ts';
 export { RPC_MIGRATIONS } from './migrations.ts';

@@ -127,7 +127,7 @@ export async function recognisedHash(
 ): Promise<string | undefined> {
   const verdict = broadcastVerdict(call, answer);
   if (verdict === 'no') return undefined;
-  const hash = transactionHash(admission, call);
+  const hash = await transactionHash(admission, call);
   if (hash === undefined || verdict === 'known') return hash;
   const question = Buffer.from(
     `{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`,

@@ -128,6 +128,12 @@ export class JobTable {
     return rows.map(jobOf);
   }
 
+  /** Ends every lease: this process is the only one, so that their owners are dead. */
+  async freeAll(): Promise<void> {
+    const sql = `UPDATE video_job SET lease_owner = '', lease_until_ms = 0 WHERE lease_owner <> ''`;
+    await this.#store.query(sql);
+  }
+
   /** Keeps a lease; `false` when it is lost. */
   async renew(lease: Lease, untilMs: number): Promise<boolean> {
     const rows = await this.#store.query(

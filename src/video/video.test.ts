@@ -269,7 +269,7 @@ onEachStore('video jobs', (stores) => {
     const missing = { code: 'MEDIA_NOT_FOUND' };
     await assert.rejects(video.retrieve(lookup(id, 'mallory')), missing);
     await assert.rejects(video.complete(lookup(id, 'mallory')), missing);
-    await assert.rejects(video.retrieve({ ...lookup(id), modelId: 'other' }), missing);
+    await assert.rejects(video.retrieve({ ...lookup(id), modelIds: ['other'] }), missing);
     await assert.rejects(video.retrieve(lookup('nothing')), missing);
     assert.deepEqual(await video.list('mallory', Number.MAX_SAFE_INTEGER, 10), []);
     const [mine] = await video.list('alice', Number.MAX_SAFE_INTEGER, 10);

@@ -37,14 +37,7 @@ export type {
   VideoEngines,
   VideoMoney,
 } from './ports.ts';
-export {
-  type Measured,
-  type SourceFacts,
-  frameSize,
-  outputMs,
-  quoteVideo,
-  statedReference,
-} from './quote.ts';
+export { type Measured, type SourceFacts, quoteVideo, statedReference } from './quote.ts';
 export {
   VideoCompleteRequest,
   VideoQueueRequest,
@@ -124,8 +117,8 @@ export type Retrieval =
 export interface Lookup {
   readonly accountId: string;
   readonly queueId: string;
-  /** Resolved model id; `undefined` accepts any. */
-  readonly modelId?: string | undefined;
+  /** Ids that its model may have; `undefined` accepts any. */
+  readonly modelIds?: readonly string[] | undefined;
 }
 
 const PERCENTILE = 0.8;
@@ -165,9 +158,12 @@ export class Video {
     });
   }
 
-  /** Starts working on jobs, also on those that other processes left. */
-  start(): void {
-    this.#worker.start();
+  /**
+   * Starts working on jobs, also on those that other processes left; at once when `alone` says that
+   * no other process is alive.
+   */
+  start(options: { readonly alone: boolean } = { alone: false }): void {
+    this.#worker.start(options.alone);
   }
 
   /** Lets go of all jobs; others or the next start go on with them. */
@@ -175,8 +171,11 @@ export class Video {
     await this.#worker.stop();
   }
 
-  /** Holds the quote and queues the job. Faults: 402 of `money.hold`, 429 for too many open jobs. */
-  async queue(wish: QueueJob): Promise<QueuedJob> {
+  /**
+   * Holds the quote and queues the job. `hold` stands in for `money.hold` where the caller knows more
+   * of who pays. Faults: 402 of the hold, 429 for too many open jobs.
+   */
+  async queue(wish: QueueJob, hold?: VideoMoney['hold']): Promise<QueuedJob> {
     const { ids, clock, money, maxOpenJobs, webhooks } = this.#parts;
     if ((await this.#table.countOpen(wish.accountId)) >= maxOpenJobs) {
       const message = `At most ${maxOpenJobs} videos of one caller wait or run at once`;
@@ -197,7 +196,7 @@ export class Video {
       downloadHash: token === undefined ? null : sha256Hex(token),
       webhookUrl: webhooks === undefined ? '' : (wish.webhookUrl ?? ''),
     });
-    await this.#admit(id, money);
+    await this.#admit(id, hold ?? ((job) => money.hold(job)));
     this.#worker.nudge();
     const isTold = webhooks !== undefined && wish.webhookUrl !== undefined;
     return {
@@ -207,11 +206,11 @@ export class Video {
     };
   }
 
-  async #admit(id: string, money: VideoMoney): Promise<void> {
+  async #admit(id: string, hold: VideoMoney['hold']): Promise<void> {
     const job = await this.#table.find(id);
     if (job === undefined) throw new Error('A video job is gone right after its insert');
     try {
-      await money.hold(job);
+      await hold(job);
     } catch (error) {
       // A refusal held nothing. Anything else may have: the sweep gives it back.
       if (error instanceof Fault && error.status < 500) {
@@ -280,10 +279,10 @@ export class Video {
     await this.removeMedia(job.id);
   }
 
-  async #find({ accountId, queueId, modelId }: Lookup): Promise<VideoJob> {
+  async #find({ accountId, queueId, modelIds }: Lookup): Promise<VideoJob> {
     const job = await this.#table.find(queueId);
     const isTheirs = job?.accountId === accountId && job.state !== 'admitting';
-    if (!isTheirs || (modelId !== undefined && modelId !== job.modelId)) {
+    if (!isTheirs || modelIds?.includes(job.modelId) === false) {
       throw new Fault('MEDIA_NOT_FOUND', { message: 'There is no such video of yours' });
     }
     return job;

@@ -66,14 +66,28 @@ export class Worker {
   readonly #running = new Map<string, Promise<void>>();
   #ticking: Promise<void> | undefined;
   #again = false;
+  #isSweeping = false;
   #stops: (() => void)[] = [];
 
   constructor(parts: WorkerParts) {
     this.#parts = parts;
   }
 
-  start(): void {
-    const { clock } = this.#parts;
+  /** `alone` says that no other process can work on these jobs. */
+  start(alone: boolean): void {
+    const { clock, table, log } = this.#parts;
+    if (alone) {
+      this.#ticking = table
+        .freeAll()
+        .catch((error: unknown) => {
+          // The leases run out by themselves.
+          log.warn({ reason: reasonOf(error) }, 'Leases of dead workers could not be ended');
+        })
+        .finally(() => {
+          this.#ticking = undefined;
+          this.nudge();
+        });
+    }
     this.#stops = [
       clock.every(TICK_MS, () => this.nudge()),
       clock.every(SWEEP_MS, () => void this.sweep()),
@@ -194,6 +208,7 @@ export class Worker {
     switch (answer.kind) {
       case 'running':
         await table.progressed(lease, answer.fraction);
+        this.#tell(job, answer.fraction);
         return await table.rest(lease, clock.nowMs() + POLL_MS);
       case 'done':
         if (await table.storing(lease)) await this.#store(job, lease);
@@ -208,6 +223,17 @@ export class Worker {
       case 'later':
         return await this.#later(lease, answer);
     }
+  }
+
+  /** Logs each tenth of a job once. */
+  #tell(job: VideoJob, fraction: number): void {
+    const tenth = Math.floor(fraction * 10);
+    if (tenth <= Math.floor(job.fraction * 10)) return;
+    const { clock, log } = this.#parts;
+    const elapsedMs = clock.nowMs() - job.startedMs;
+    const remainingMs = Math.round((elapsedMs * (1 - fraction)) / fraction);
+    const fields = { job: job.id, model: job.modelId, percent: tenth * 10, remainingMs };
+    log.info(fields, 'A video is being made');
   }
 
   async #store(job: VideoJob, lease: Lease): Promise<void> {
@@ -284,6 +310,9 @@ export class Worker {
 
   /** Deletes what has expired and what nobody claims; gives back what a dead process held. */
   async sweep(): Promise<void> {
+    // A slow database must not gather sweeps.
+    if (this.#isSweeping) return;
+    this.#isSweeping = true;
     const { log } = this.#parts;
     try {
       await this.#expire();
@@ -293,6 +322,8 @@ export class Worker {
     } catch (error) {
       // The next sweep tries again.
       log.warn({ reason: reasonOf(error) }, 'Video media could not be swept');
+    } finally {
+      this.#isSweeping = false;
     }
   }
 

@@ -86,7 +86,14 @@ export async function startWithEngine(
     ...(options.model === undefined ? [] : [options.model]),
     options.yaml ?? '',
   ].join('\n');
-  const farebox = await startTestApp({ ...options, yaml });
+  let farebox: TestApp;
+  try {
+    farebox = await startTestApp({ ...options, yaml });
+  } catch (error) {
+    // Nothing may stay behind: an open server would keep the test process alive.
+    await upstream.kill();
+    throw error;
+  }
   return {
     farebox,
     upstream,

@@ -22,10 +22,14 @@ export interface TestAppOptions {
   readonly databaseUrl?: string;
   /** Default: a folder that is removed with the app. */
   readonly dataFolder?: string;
+  /** Default: a free one. */
+  readonly port?: number;
   readonly clock?: Clock;
   readonly log?: Log;
   /** Start the embedded demo engine. Default false: it takes a child process. */
   readonly embedded?: boolean;
+  /** Start the embedded media engines, without any other. Default false. */
+  readonly media?: boolean;
 }
 
 export interface TestApp {
@@ -47,14 +51,12 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
   const folder = options.dataFolder ?? mkdtempSync(join(tmpdir(), 'farebox-app-'));
   const yaml = [
     options.databaseUrl === undefined ? '' : `database: ${JSON.stringify(options.databaseUrl)}`,
-    options.embedded === true
-      ? 'embedded: { download: false, threads: 1 }'
-      : 'embedded: { enabled: false }',
+    embeddedYaml(options),
     'discovery: { enabled: false }',
     options.yaml ?? '',
   ].join('\n');
   const loaded = await loadConfig({
-    env: { FAREBOX_DATA: folder, PORT: '0' },
+    env: { FAREBOX_DATA: folder, PORT: String(options.port ?? 0) },
     cwd: folder,
     readFile: async () => yaml,
   });
@@ -102,6 +104,12 @@ export async function modelIsThere(farebox: TestApp, id: string): Promise<void> 
     if (performance.now() > until) throw new Error(`The model ${id} did not load`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
+}
+
+function embeddedYaml(options: TestAppOptions): string {
+  const { embedded = false, media = false } = options;
+  if (!embedded && !media) return 'embedded: { enabled: false }';
+  return `embedded: { download: false, threads: 1, demo: ${embedded}, media: ${media} }`;
 }
 
 async function existingOwner(app: App): Promise<FirstOwner> {

@@ -211,9 +211,9 @@ describe('the OpenAPI document', () => {
   });
 
   test('names credentials and the refusals of stages where they belong', () => {
-    for (const { name, path, one } of operations) {
+    for (const { name, one } of operations) {
       const isPublic = one.security?.some((scheme) => Object.keys(scheme).length === 0);
-      assert.equal('401' in one.responses && path !== '/metrics', isPublic !== true, name);
+      if (isPublic !== true) assert.ok('401' in one.responses, name);
       if (one.requestBody !== undefined) assert.ok('413' in one.responses, name);
     }
   });

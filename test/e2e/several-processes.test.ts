@@ -20,6 +20,11 @@ const BODY = '{"model":"m","max_completion_tokens":5,"messages":[{"role":"user",
 /** Five output tokens at 2 USD a million: what is held is what it costs. */
 const COST_USD = 0.00001;
 
+/** How long a busy machine may take for what is seen within a second or two elsewhere. */
+const PATIENCE_MS = 30_000;
+/** At once, on a machine whose cores are shared. */
+const AT_ONCE_MS = 2_000;
+
 let upstream: TestUpstream;
 const running = new Set<FareboxProcess>();
 
@@ -40,13 +45,16 @@ interface Settings {
   readonly database: string;
   readonly creditUsd?: string;
   readonly requestsPerMinute?: number;
+  /** Short times, so that faults are noticed within the patience of a test. */
+  readonly isNervous?: boolean;
 }
 
 function yamlOf(settings: Settings): string {
   const { database, creditUsd = '1000', requestsPerMinute = 10_000_000 } = settings;
+  const [reply, dead] = settings.isNervous === true ? [1, 3] : [15, 60];
   return `listen: { host: 127.0.0.1, port: 0 }
 database: ${JSON.stringify(database)}
-cluster: { replyTimeoutSeconds: 1, deadAfterSeconds: 3 }
+cluster: { replyTimeoutSeconds: ${reply}, deadAfterSeconds: ${dead} }
 http: { drainSeconds: 5 }
 embedded: { enabled: false }
 discovery: { enabled: false }
@@ -206,7 +214,7 @@ test('workers share a port; one that is killed comes back, and SIGTERM drains th
   const database = await emptyPostgresDatabase();
   const farebox = await start({ database }, ['--workers', '2']);
   assert.equal(farebox.output().match(/listens on/g)?.length, 1);
-  const workers = await soon('two workers', 5_000, async () => {
+  const workers = await soon('two workers', PATIENCE_MS, async () => {
     const found = await childrenOf(farebox.child.pid ?? 0);
     return found.length === 2 ? found : undefined;
   });
@@ -217,7 +225,7 @@ test('workers share a port; one that is killed comes back, and SIGTERM drains th
     400,
   );
   process.kill(workers[0] ?? 0, 'SIGKILL');
-  await soon('a new worker', 8_000, async () => {
+  await soon('a new worker', PATIENCE_MS, async () => {
     const now = await childrenOf(farebox.child.pid ?? 0);
     return now.length === 2 && !now.includes(workers[0] ?? 0) ? now : undefined;
   });
@@ -251,11 +259,11 @@ async function childrenOf(pid: number): Promise<number[]> {
 
 /** Clients that ask for as long as they are told to, and note every full answer. */
 function keepAsking(farebox: () => FareboxProcess | undefined, secret: string, seen: Seen[]) {
-  let isOver = false;
+  const asking = { isOver: false };
   const client = async (): Promise<void> => {
     let at: string | undefined;
     let pool: Pool | undefined;
-    while (!isOver) {
+    while (!asking.isOver) {
       const target = farebox();
       if (target === undefined) {
         await systemClock().sleep(20);
@@ -280,7 +288,7 @@ function keepAsking(farebox: () => FareboxProcess | undefined, secret: string, s
   };
   const clients = Array.from({ length: 12 }, client);
   return async (): Promise<void> => {
-    isOver = true;
+    asking.isOver = true;
     await Promise.all(clients);
   };
 }
@@ -304,9 +312,9 @@ async function survive(
   ends: (() => Promise<void>)[],
 ): Promise<void> {
   const direct = postgres.url('postgres');
-  const first = await start({ database: proxy.url('postgres') });
+  const first = await start({ database: proxy.url('postgres'), isNervous: true });
   const secret = first.secret ?? '';
-  let second: FareboxProcess | undefined = await start({ database: direct });
+  let second: FareboxProcess | undefined = await start({ database: direct, isNervous: true });
   const seen: Seen[] = [];
   const others: Seen[] = [];
   const stopFirst = keepAsking(() => first, secret, seen);
@@ -318,7 +326,7 @@ async function survive(
   const killed = second;
   second = undefined;
   await end(killed, 'SIGKILL');
-  second = await start({ database: direct });
+  second = await start({ database: direct, isNervous: true });
 
   await clock.sleep(500);
   await postgres.stop('SIGKILL');
@@ -337,7 +345,7 @@ async function survive(
 
   await stopFirst();
   await stopSecond();
-  await soon('no hold is left', 10_000, async () => {
+  await soon('no hold is left', PATIENCE_MS, async () => {
     return (await readBooks(direct)).openHolds === 0 ? true : undefined;
   });
   for (const farebox of [first, second]) assert.equal(await end(farebox), 0);
@@ -358,7 +366,7 @@ async function assertRefuses(seen: readonly Seen[], when: string): Promise<void>
   const from = seen.length;
   const refused = await soon(
     () => `503 after ${when}; seen ${summary(seen.slice(from))}`,
-    8_000,
+    PATIENCE_MS,
     async () => {
       const answers = seen.slice(from).filter((one) => one.status === 503);
       return answers.length >= 30 ? answers : undefined;
@@ -366,7 +374,7 @@ async function assertRefuses(seen: readonly Seen[], when: string): Promise<void>
   );
   assert.ok(refused.every((one) => Number(one.retryAfter) >= 1));
   assert.ok(
-    refused.slice(-10).every((one) => one.tookMs < 1_000),
+    refused.slice(-10).every((one) => one.tookMs < AT_ONCE_MS),
     `${when}: refusals take ${refused
       .slice(-10)
       .map((one) => Math.round(one.tookMs))
@@ -378,7 +386,7 @@ async function assertServes(seen: readonly Seen[], when: string): Promise<void> 
   const from = seen.length;
   await soon(
     () => `200 after ${when}; seen ${summary(seen.slice(from))}`,
-    8_000,
+    PATIENCE_MS,
     async () => {
       return count(seen.slice(from), (one) => one.status === 200) >= 20 ? true : undefined;
     },

@@ -298,7 +298,7 @@ function answerOf(
 function callerGroups(route: Route): HeaderGroup[] {
   const groups: HeaderGroup[] = [];
   // A public route tells a known caller its balance too.
-  if (route.root !== true) groups.push('balance');
+  if (route.operational !== true) groups.push('balance');
   if (takesWallets(route)) groups.push('payment');
   if (route.sells !== undefined) groups.push('rate', 'replay');
   return groups;

@@ -17,6 +17,7 @@ const WITH_CREDENTIALS: readonly FaultCode[] = [
   'AUTHENTICATION_FAILED_INACTIVE_KEY',
   'API_ACCESS_DISABLED',
   'PAYMENT_REQUIRED',
+  'PAYMENT_HEADER_NOT_ACCEPTED',
   'RATE_LIMIT_EXCEEDED',
 ];
 const WITH_BODY: readonly FaultCode[] = [
@@ -32,8 +33,8 @@ const PRICED: readonly FaultCode[] = [
   'IDEMPOTENCY_KEY_REUSED',
   'REQUEST_IN_PROGRESS',
 ];
-/** A payment in a header of an inference request is taken as a top-up. */
-const PAYMENTS: readonly FaultCode[] = [
+/** Of a payment: at the top-up, and in a header of an inference request. */
+export const PAYMENT_REFUSALS: readonly FaultCode[] = [
   'INVALID_PAYMENT_FORMAT',
   'INVALID_PAYMENT',
   'UNSUPPORTED_NETWORK',
@@ -47,6 +48,7 @@ const PAYMENTS: readonly FaultCode[] = [
   'PAYMENT_VERIFICATION_FAILED',
   'SETTLEMENT_FAILED',
   'PAYMENT_IN_PROGRESS',
+  'PAYMENT_ALREADY_CREDITED',
   'SETTLEMENT_TIMEOUT',
   'SETTLEMENT_PENDING',
 ];
@@ -67,7 +69,8 @@ export const MODEL_REFUSALS: readonly FaultCode[] = [
   'REQUEST_TIMEOUT',
 ];
 
-const SIGN_INS = Object.keys(FAULTS).filter((code) =>
+/** Refusals of a wallet's sign-in. */
+export const SIGN_IN_REFUSALS = Object.keys(FAULTS).filter((code) =>
   /^X402_(?:INVALID_)?SIGN_IN/.test(code),
 ) as FaultCode[]; // keys of the catalogue
 
@@ -76,10 +79,11 @@ export function refusalsOf(route: Route): FaultCode[] {
   const codes = new Set<FaultCode>(route.describe?.refusals ?? []);
   const add = (more: readonly FaultCode[]): void => more.forEach((code) => codes.add(code));
   add(EVERYWHERE);
-  if (route.root !== true) add(BELOW_BASE);
+  if (route.operational !== true) add(BELOW_BASE);
   if (route.auth !== 'public') add(WITH_CREDENTIALS);
-  if (takesWallets(route)) add([...SIGN_INS, 'X402_NOT_CONFIGURED', 'X402_CONCURRENCY_LIMIT']);
-  if (route.auth === 'key-or-wallet') add(PAYMENTS);
+  if (takesWallets(route))
+    add([...SIGN_IN_REFUSALS, 'X402_NOT_CONFIGURED', 'X402_CONCURRENCY_LIMIT']);
+  if (route.auth === 'key-or-wallet') add(PAYMENT_REFUSALS);
   if (route.auth.startsWith('admin')) add(['ADMIN_KEY_REQUIRED']);
   if (route.body !== undefined) add(WITH_BODY);
   if (route.sells !== undefined) add(PRICED);
@@ -145,7 +149,7 @@ export const ERROR_SCHEMAS = {
   PaymentRequired: {
     type: 'object',
     description: 'How to get access: sent when a request has no credentials.',
-    required: ['x402Version', 'resource', 'accepts', 'extensions', 'authOptions'],
+    required: ['x402Version', 'accepts'],
     properties: {
       x402Version: { type: 'number' },
       error: { type: 'string' },

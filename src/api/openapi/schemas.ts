@@ -12,7 +12,7 @@ export class Components {
   /** The JSON Schema of a request (`input`) or of an answer (`output`). */
   schema(source: z.ZodType | JsonSchema, io: 'input' | 'output'): JsonSchema {
     if (!(source instanceof z.ZodType)) return source;
-    const made = z.toJSONSchema(source, { target: 'draft-2020-12', io, unrepresentable: 'any' });
+    const made = z.toJSONSchema(source, jsonSchemaOptions(io));
     const { $schema: _dialect, $defs: definitions = {}, id, ...rest } = made;
     const names = new Map<string, string>();
     for (const [name, definition] of Object.entries(definitions)) {
@@ -45,6 +45,23 @@ export class Components {
     const same = isDeepStrictEqual(known, withReferences(definition, new Map()));
     return same || io === 'output' ? name : `${name}Input`;
   }
+}
+
+/** A transformation before a schema (nulls dropped) hides it; what follows is what is taken. */
+function jsonSchemaOptions(io: 'input' | 'output'): z.core.ToJSONSchemaParams {
+  return {
+    target: 'draft-2020-12',
+    io,
+    unrepresentable: 'any',
+    override: ({ zodSchema, jsonSchema }) => {
+      if (!(zodSchema instanceof z.ZodPipe) || !(zodSchema.in instanceof z.ZodTransform)) return;
+      const { $schema: _dialect, ...inner } = z.toJSONSchema(
+        zodSchema.out as z.ZodType, // classic schemas have classic parts
+        jsonSchemaOptions(io),
+      );
+      Object.assign(jsonSchema, inner);
+    },
+  };
 }
 
 /** The schema with its local references pointing into the components. */

@@ -13,6 +13,9 @@ import {
   type ModelProgress,
 } from '../local/model-fetch.ts';
 
+export { imageFormat } from './image-format.ts';
+export { imageSize } from './image-size.ts';
+
 interface GeneralModel {
   readonly recipe: 'u2net' | 'isnet';
   readonly file: ModelFile;

@@ -18,6 +18,12 @@ import {
 import { type MediaTool, ffmpegTool, nodeAvTool, toolFault } from './media-tool.ts';
 import { type SandboxLimits, runSandboxed } from './sandbox.ts';
 
+export { type ContainerFormat, inspectMedia, type MediaInput } from './container.ts';
+export type { MediaFacts } from './media-task.ts';
+export { VideoEngine } from './video-engine.ts';
+export { VideosClient } from './videos-client.ts';
+export { audioPieces } from './wav.ts';
+
 export interface MediaOptions {
   /** Path of the program, or `undefined` to look for `ffmpeg` in `searchPath`. */
   readonly ffmpeg?: string | undefined;

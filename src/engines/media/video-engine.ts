@@ -7,8 +7,6 @@ import type { Ids } from '../../kernel/ids.ts';
 import type { Log } from '../../kernel/log.ts';
 import { type LocalAddress, LocalChild, entryBeside } from '../local/local-child.ts';
 
-export { VIDEO_MODELS } from './video-service.ts';
-
 export interface VideoEngineOptions {
   /** A folder of its own; what is in it is deleted at each start of the child. */
   readonly directory: string;

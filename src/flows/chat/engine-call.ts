@@ -51,6 +51,7 @@ const FLAGS = [
   'is-content-violation',
   'is-adult-model-content-violation',
   'contains-minor',
+  'control-instance',
 ];
 
 /** Content flags that an engine reports, under our own prefix. */

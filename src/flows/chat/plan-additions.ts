@@ -55,16 +55,16 @@ function personaPrompt(parts: AdditionParts, request: ChatRequest): string[] {
   });
 }
 
+const NO_WISH: WebWish = { urls: [], query: '' };
+
 /** Pages that the user names come before a search; an engine's own search before both. */
 function webWish(web: Web, request: ChatRequest): WebWish {
-  const { parameters } = request;
+  const { enable_web_scraping, enable_web_search, enable_x_search } = request.parameters;
+  const searches = enable_web_search === 'on';
+  if (enable_x_search || !(enable_web_scraping || searches)) return NO_WISH;
   const text = userText(request.messages);
-  if (parameters.enable_web_scraping) {
-    const urls = web.urlsIn(text);
-    if (urls.length > 0) return { urls, query: '' };
-  }
-  const searches = parameters.enable_web_search === 'on' && !parameters.enable_x_search;
-  return { urls: [], query: searches ? text.trim() : '' };
+  const urls = enable_web_scraping ? web.urlsIn(text) : [];
+  return { urls, query: urls.length === 0 && searches ? text.trim() : '' };
 }
 
 function usesOf(wish: WebWish, prices: ExtraPrices): ExtraUse[] {

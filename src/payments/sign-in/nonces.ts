@@ -6,29 +6,54 @@
  * any charge of the same request, and that charge is flushed before an answer leaves.
  */
 import type { Clock } from '../../kernel/clock.ts';
-import type { Store } from '../../store/store.ts';
+import { Batcher, type Store } from '../../store/store.ts';
+
+/** Proofs that one trip to the database uses up, at most. */
+const MAX_BATCH = 128;
+
+interface Use {
+  readonly wallet: string;
+  readonly nonce: string;
+  readonly expiresMs: number;
+}
 
 export class SignInNonces {
   readonly #store: Store;
   readonly #clock: Clock;
+  readonly #uses: Batcher<Use, boolean>;
 
   constructor(store: Store, clock: Clock) {
     this.#store = store;
     this.#clock = clock;
+    this.#uses = new Batcher((uses) => this.#consumeBatch(uses), {
+      maxInFlight: 2,
+      maxItems: MAX_BATCH,
+    });
   }
 
   /** `false` when the wallet has used the nonce before. */
   async consume(wallet: string, nonce: string, expiresMs: number): Promise<boolean> {
-    const rows = await this.#store.transaction(
-      async (tx) =>
-        await tx.query(
-          `INSERT INTO payments_nonce (wallet, nonce, expires_ms) VALUES ($1, $2, $3)
-           ON CONFLICT (wallet, nonce) DO NOTHING RETURNING nonce`,
-          [wallet, nonce, Math.ceil(expiresMs)],
-        ),
+    return await this.#uses.add({ wallet, nonce, expiresMs: Math.ceil(expiresMs) });
+  }
+
+  async #consumeBatch(uses: readonly Use[]): Promise<readonly boolean[]> {
+    const answers: boolean[] = [];
+    // One order in all processes: two batches with the same proofs cannot wait for each other.
+    const ordered = [...uses.entries()].sort(([, a], [, b]) => (keyOf(a) < keyOf(b) ? -1 : 1));
+    await this.#store.transaction(
+      async (tx) => {
+        for (const [index, { wallet, nonce, expiresMs }] of ordered) {
+          const rows = await tx.query(
+            `INSERT INTO payments_nonce (wallet, nonce, expires_ms) VALUES ($1, $2, $3)
+             ON CONFLICT (wallet, nonce) DO NOTHING RETURNING nonce`,
+            [wallet, nonce, expiresMs],
+          );
+          answers[index] = rows.length === 1;
+        }
+      },
       { durable: false },
     );
-    return rows.length === 1;
+    return answers;
   }
 
   /** Deletes what is too old to be presented again. */
@@ -37,4 +62,8 @@ export class SignInNonces {
       this.#clock.nowMs(),
     ]);
   }
+}
+
+function keyOf({ wallet, nonce }: Use): string {
+  return `${wallet} ${nonce}`;
 }

@@ -458,16 +458,21 @@ describe('sign-in', () => {
       const headers = await Promise.all(
         Array.from({ length: rounds * 4 }, async () => await structured()),
       );
-      const solanaHeaders = Array.from({ length: rounds }, () => solanaProof());
-      // What is measured is what runs on the loop before the nonce is asked of the store.
-      const free = { transaction: async () => await Promise.resolve([{}]) } as unknown as Store;
+      const solanaHeaders = Array.from({ length: rounds * 4 }, () => solanaProof());
+      // What is measured is what runs on the loop, without what the database does.
+      const tx = { query: async () => await Promise.resolve([{}]) };
+      const free = {
+        transaction: async (work: (tx: unknown) => Promise<unknown>) => await work(tx),
+      } as unknown as Store;
       const fast = signInWith(free);
       const cost = async (list: readonly string[]): Promise<number> => {
         const times: number[] = [];
-        for (const header of list) {
-          const start = performance.now();
-          await fast.verify(header);
-          times.push(performance.now() - start);
+        for (let at = 0; at + 20 <= list.length; at += 20) {
+          // CPU of this thread: a busy machine makes no proof dearer.
+          const before = process.threadCpuUsage();
+          for (const header of list.slice(at, at + 20)) await fast.verify(header);
+          const { user, system } = process.threadCpuUsage(before);
+          times.push((user + system) / 1_000 / 20);
         }
         return times.toSorted((a, b) => a - b)[Math.floor(times.length / 2)] ?? 0;
       };
@@ -475,8 +480,7 @@ describe('sign-in', () => {
       const evm = await cost(headers.slice(rounds));
       const ed25519 = await cost(solanaHeaders);
       assert.ok(evm < 0.2, `an EOA proof took ${evm} ms`);
-      // Here the check itself runs on the thread pool, so the time on the loop is far less.
-      assert.ok(ed25519 < 1, `a Solana proof took ${ed25519} ms`);
+      assert.ok(ed25519 < 0.2, `a Solana proof took ${ed25519} ms`);
       if (process.env['FAREBOX_SHOW_TIMES'] !== undefined) console.log({ evm, ed25519 });
     });
   });

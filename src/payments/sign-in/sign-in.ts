@@ -7,6 +7,7 @@
 import type { Clock } from '../../kernel/clock.ts';
 import { Fault } from '../../kernel/faults.ts';
 import type { Log } from '../../kernel/log.ts';
+import { walletIdentity, walletKind } from '../addresses.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
 import { SignInNonces } from './nonces.ts';
@@ -73,6 +74,22 @@ export class SignIn {
     );
     if (!isFirstUse) throw refuseSignIn('NONCE_REUSED');
     return { wallet, chain: proof.chain };
+  }
+
+  /** The identity of the wallet that signed a text of ours. Throws a Fault with an `X402_SIGN_IN_*` code. */
+  async signerOf(address: string, text: string, signature: string): Promise<string> {
+    if (walletKind(address) === undefined) throw refuseSignIn('INVALID_WALLET');
+    const wallet = walletIdentity(address);
+    const isSigned =
+      (await isSignedByKey(wallet, text, signature)) ||
+      (await this.#isSignedByContract(wallet, text, signature));
+    if (!isSigned) throw refuseSignIn('INVALID_SIGNATURE');
+    return wallet;
+  }
+
+  /** `false` when the wallet has used the word before; it is remembered until `expiresMs`. */
+  async useOnce(wallet: string, word: string, expiresMs: number): Promise<boolean> {
+    return await this.#nonces.consume(wallet, word, expiresMs);
   }
 
   /** Deletes nonces that cannot be presented again. */

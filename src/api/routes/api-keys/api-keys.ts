@@ -52,16 +52,7 @@ function create({ keys, clock }: ApiKeyRouteParts): Route {
     body: SMALL_JSON_BODY,
     handle: async (exchange) => {
       const request = readBody(exchange, CreateKeyRequest);
-      const wish: KeyWish = {
-        description: request.description,
-        expiresMs: expiryOf(request.expiresAt, clock),
-        limitPeriod: request.limitPeriod ?? 'EPOCH',
-        usdLimitNano: limitOf(request.consumptionLimit?.usd),
-        diemLimitNano: limitOf(request.consumptionLimit?.diem),
-        modelPrivacy: request.modelPrivacy ?? 'ALL',
-        models: request.models ?? undefined,
-      };
-      const made = await keys.create(exchange.caller, request.apiKeyType, wish);
+      const made = await keys.create(exchange.caller, request.apiKeyType, wishOf(request, clock));
       exchange.setAll(made.headers);
       // The answer carries a secret: nothing on the way may keep it.
       exchange.set('cache-control', 'no-store');
@@ -130,6 +121,19 @@ function unknownKey(): Fault {
   return new Fault('API_KEY_NOT_FOUND', { canRetry: false });
 }
 
+/** What a creation asks for. Throws 400 for an expiry in the past. */
+export function wishOf(request: CreateKeyRequest, clock: Clock): KeyWish {
+  return {
+    description: request.description,
+    expiresMs: expiryOf(request.expiresAt, clock),
+    limitPeriod: request.limitPeriod ?? 'EPOCH',
+    usdLimitNano: limitOf(request.consumptionLimit?.usd),
+    diemLimitNano: limitOf(request.consumptionLimit?.diem),
+    modelPrivacy: request.modelPrivacy ?? 'ALL',
+    models: request.models ?? undefined,
+  };
+}
+
 function expiryOf(text: string | null | undefined, clock: Clock): number | undefined {
   if (text === undefined || text === null || text === '') return undefined;
   const ms = Date.parse(text);
@@ -154,7 +158,8 @@ function changedLimit(
   return change[currency] === undefined ? before : limitOf(change[currency]);
 }
 
-function createdBody(key: ApiKey, secret: string): CreatedKeyAnswer {
+/** The answer that carries the secret, once. */
+export function createdBody(key: ApiKey, secret: string): CreatedKeyAnswer {
   return {
     success: true,
     data: {

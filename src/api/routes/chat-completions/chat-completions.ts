@@ -20,6 +20,7 @@ export function chatCompletionsRoute(parts: ChatParts): Route {
     method: 'POST',
     path: '/chat/completions',
     auth: 'key-or-wallet',
+    about: 'Chat completions',
     body: JSON_BODY,
     sells: 'chat',
     describe: CHAT_DESCRIPTION,

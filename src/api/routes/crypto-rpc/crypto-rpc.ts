@@ -27,6 +27,7 @@ export function cryptoRpcRoutes(parts: CryptoRpcParts): Route[] {
       method: 'POST',
       path: '/crypto/rpc/:network',
       auth: 'key-or-wallet',
+      about: 'Blockchain JSON-RPC',
       body: JSON_BODY,
       sells: 'rpc',
       describe: RPC_DESCRIPTION,

@@ -51,6 +51,7 @@ export function documentationRoutes(parts: DocumentationParts): Route[] {
       method: 'GET',
       path: '/docs',
       root: true,
+      operational: true,
       auth: 'public',
       describe: {
         tag: 'Operations',

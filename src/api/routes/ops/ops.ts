@@ -21,6 +21,7 @@ export function opsRoutes(parts: OpsParts): Route[] {
       method: 'GET',
       path: '/livez',
       root: true,
+      operational: true,
       auth: 'public',
       describe: LIVE_DESCRIPTION,
       handle: (exchange) => answer(exchange, 200, { status: 'alive' }),
@@ -29,6 +30,7 @@ export function opsRoutes(parts: OpsParts): Route[] {
       method: 'GET',
       path: '/readyz',
       root: true,
+      operational: true,
       auth: 'public',
       describe: READY_DESCRIPTION,
       handle: async (exchange) => {
@@ -42,6 +44,7 @@ export function opsRoutes(parts: OpsParts): Route[] {
       method: 'GET',
       path: '/metrics',
       root: true,
+      operational: true,
       auth: 'public',
       describe: METRICS_DESCRIPTION,
       handle: async (exchange) => {

@@ -57,11 +57,16 @@ describe('/usage and /billing', () => {
       completionTokens: 20,
       cost: { usd: 0.000088, diem: 0 },
     });
-    assert.deepEqual(usage.data.map((row) => [row.date, row.model, row.requests]).sort(), [
-      ['2026-11-21', 'atlas', 1],
-      ['2026-11-22', 'atlas', 1],
-      ['2026-11-22', 'atlas', 2],
-    ]);
+    assert.deepEqual(
+      usage.data
+        .map((row) => [row.date, row.model, row.requests])
+        .sort((a, b) => String(a[0]).localeCompare(String(b[0]))),
+      [
+        ['2026-11-21', 'atlas', 1],
+        ['2026-11-22', 'atlas', 1],
+        ['2026-11-22', 'atlas', 2],
+      ],
+    );
     assert.equal(answer.headers.get('x-pagination-total'), '3');
     const paged = await get('/usage?limit=2&page=2');
     assert.equal(UsageAnswer.parse(paged.body).data.length, 1);

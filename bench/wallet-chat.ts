@@ -1,0 +1,223 @@
+/**
+ * Wallet-signed chats a second beside chats with an API key, on one server: each wallet request
+ * carries a proof of its own, signed before the window. Then what a proof costs the event loop.
+ */
+import { generateKeyPairSync, randomBytes, sign } from 'node:crypto';
+import { createRequire } from 'node:module';
+import { Pool } from 'undici';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { systemClock } from '../src/kernel/clock.ts';
+import { systemIds } from '../src/kernel/ids.ts';
+import { silentLog } from '../src/kernel/log.ts';
+import { base58Encode } from '../src/payments/base58.ts';
+import { keccak256 } from '../src/payments/keccak.ts';
+import { PAYMENTS_MIGRATIONS } from '../src/payments/payments.ts';
+import { SignIn } from '../src/payments/sign-in/sign-in.ts';
+import { openStore } from '../src/store/store.ts';
+import { freePort } from '../test/e2e/wallet-rig.ts';
+import { cpuOf, startProcess, stopAll, temporaryFolder } from './harness.ts';
+
+const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
+const WINDOW_MS = 1_000;
+/** A wallet may have five requests in flight. */
+const EACH = 4;
+const WALLETS = 16;
+const LOOP_PROOFS = 4_000;
+const AT_ONCE = 16;
+const BASE = 'eip155:8453';
+const SOLANA = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
+
+// The native package signs as fast as the server recovers; it brings no types for signing.
+const secp256k1 = createRequire(import.meta.url)('secp256k1') as {
+  ecdsaSign(digest: Uint8Array, key: Uint8Array): { signature: Uint8Array; recid: number };
+};
+
+interface Wallet {
+  readonly address: string;
+  readonly proof: () => string;
+}
+
+const origin = `http://127.0.0.1:${await freePort()}`;
+
+function textOf(address: string, kind: 'Ethereum' | 'Solana', chain: string): string {
+  return [
+    `${new URL(origin).host} wants you to sign in with your ${kind} account:`,
+    address,
+    ...(kind === 'Ethereum' ? ['', ''] : ['']),
+    `URI: ${origin}/api/v1/chat/completions`,
+    'Version: 1',
+    `Chain ID: ${chain}`,
+    `Nonce: ${randomBytes(12).toString('hex')}`,
+    `Issued At: ${new Date().toISOString()}`,
+  ].join('\n');
+}
+
+const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64');
+
+function evmWallet(): Wallet {
+  const secret = generatePrivateKey();
+  const { address } = privateKeyToAccount(secret);
+  const key = Buffer.from(secret.slice(2), 'hex');
+  const proof = (): string => {
+    const message = textOf(address, 'Ethereum', '8453');
+    const prefix = `\u0019Ethereum Signed Message:\n${message.length}`;
+    const digest = keccak256(Buffer.from(prefix + message, 'latin1'));
+    const { signature, recid } = secp256k1.ecdsaSign(digest, key);
+    const bytes = Buffer.concat([signature, Buffer.from([27 + recid])]);
+    return encode({ address, message, signature: `0x${bytes.toString('hex')}`, chainId: 8453 });
+  };
+  return { address, proof };
+}
+
+function solanaWallet(): Wallet {
+  const { publicKey, privateKey } = generateKeyPairSync('ed25519');
+  const { x } = publicKey.export({ format: 'jwk' });
+  const address = base58Encode(Buffer.from(x ?? '', 'base64url'));
+  const proof = (): string => {
+    const message = textOf(address, 'Solana', SOLANA.slice('solana:'.length));
+    const signature = base58Encode(sign(null, Buffer.from(message), privateKey));
+    return encode({ address, message, signature, chainId: SOLANA, type: 'ed25519' });
+  };
+  return { address, proof };
+}
+
+const wallets = Array.from({ length: WALLETS }, (_, index) =>
+  index % 2 === 0 ? evmWallet() : solanaWallet(),
+);
+
+async function signInCost(name: string, wallet: Wallet): Promise<void> {
+  const clock = systemClock();
+  const store = openStore({
+    url: `sqlite:${temporaryFolder()}/bench.db`,
+    clock,
+    ids: systemIds(),
+    log: silentLog,
+  });
+  await store.migrate(PAYMENTS_MIGRATIONS);
+  const signIn = new SignIn({
+    store,
+    clock,
+    log: silentLog,
+    publicUrl: origin,
+    chains: [BASE, SOLANA],
+    isContractSignature: undefined,
+  });
+  const proofs = Array.from({ length: LOOP_PROOFS }, () => wallet.proof());
+  for (const proof of proofs.splice(0, LOOP_PROOFS / 4)) await signIn.verify(proof);
+  const loopBefore = process.threadCpuUsage();
+  const before = process.cpuUsage();
+  const count = proofs.length;
+  // As many at once as a busy server has: their nonces share a trip to the database.
+  while (proofs.length > 0) {
+    await Promise.all(proofs.splice(0, AT_ONCE).map((proof) => signIn.verify(proof)));
+  }
+  const each = ({ user, system }: NodeJS.CpuUsage): string => ((user + system) / count).toFixed(0);
+  const loop = each(process.threadCpuUsage(loopBefore));
+  const cpu = each(process.cpuUsage(before));
+  console.log(`${name}: ${loop} µs of the event loop a sign-in, ${cpu} µs of CPU in all threads`);
+  await store.close();
+}
+
+const body = Buffer.from(
+  JSON.stringify({
+    model: 'bench-model',
+    messages: [{ role: 'user', content: 'a '.repeat(500) }],
+  }),
+);
+
+interface Rate {
+  readonly perSecond: number;
+  readonly cpuMicroseconds: number;
+}
+
+async function window(
+  pid: number,
+  headersOf: readonly (() => Record<string, string>)[],
+): Promise<Rate> {
+  const pool = new Pool(origin, { connections: headersOf.length, pipelining: 1 });
+  let count = 0;
+  const untilMs = performance.now() + WINDOW_MS;
+  const begun = performance.now();
+  const cpuBefore = cpuOf(pid);
+  await Promise.all(
+    headersOf.map(async (headers) => {
+      while (performance.now() < untilMs) {
+        const answer = await pool.request({
+          path: '/api/v1/chat/completions',
+          method: 'POST',
+          headers: { 'content-type': 'application/json', ...headers() },
+          body,
+        });
+        const text = await answer.body.text();
+        if (answer.statusCode !== 200) throw new Error(`${answer.statusCode}: ${text}`);
+        count += 1;
+      }
+    }),
+  );
+  const perSecond = count / ((performance.now() - begun) / 1_000);
+  const cpuMicroseconds = (cpuOf(pid) - cpuBefore) / count;
+  await pool.destroy();
+  return { perSecond, cpuMicroseconds };
+}
+
+/** As many proofs as a window can use, so that no signing falls into it. */
+function prepared(wallet: Wallet, count: number): (() => Record<string, string>)[] {
+  return Array.from({ length: EACH }, () => {
+    const proofs = Array.from({ length: count }, () => wallet.proof());
+    return () => ({ 'SIGN-IN-WITH-X': proofs.pop() ?? wallet.proof() });
+  });
+}
+
+const median = (values: readonly number[]): number =>
+  values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0;
+
+try {
+  const upstream = await startProcess('./upstream.ts');
+  const gateway = await startProcess('./gateway.ts', {
+    args: [upstream.url],
+    env: {
+      FAREBOX_DATA: temporaryFolder(),
+      BENCH_PORT: new URL(origin).port,
+      BENCH_WALLETS: wallets
+        .map(({ address }) => (address.startsWith('0x') ? address.toLowerCase() : address))
+        .join(','),
+      // The nodes are never asked: sign-ins of keys need none.
+      BENCH_YAML: `payments:
+  base: { payTo: '0x00000000000000000000000000000000000fa12b', rpcUrl: 'http://127.0.0.1:9/', gasKey: '${generatePrivateKey()}' }
+  solana: { payTo: ${solanaWallet().address}, rpcUrl: 'http://127.0.0.1:9/', feePayerKey: ${randomBytes(32).toString('hex')} }`,
+    },
+  });
+  const keyed = Array.from({ length: WALLETS * EACH }, () => () => ({
+    authorization: `Bearer ${gateway.extra['key']}`,
+  }));
+  await window(gateway.pid, keyed);
+  const keys: Rate[] = [];
+  const signed: Rate[] = [];
+  for (let round = 0; round < ROUNDS; round += 1) {
+    const key = await window(gateway.pid, keyed);
+    const count = Math.ceil((key.perSecond * WINDOW_MS) / 1_000 / keyed.length) + 20;
+    keys.push(key);
+    signed.push(
+      await window(
+        gateway.pid,
+        wallets.flatMap((one) => prepared(one, count)),
+      ),
+    );
+  }
+  const ratio = median(signed.map(({ perSecond }, at) => perSecond / (keys[at]?.perSecond ?? 1)));
+  for (const [name, rates] of [
+    ['API key', keys],
+    ['wallet', signed],
+  ] as const) {
+    const perSecond = median(rates.map((rate) => rate.perSecond)).toFixed(0);
+    const cpu = median(rates.map((rate) => rate.cpuMicroseconds)).toFixed(0);
+    console.log(`${name}: ${perSecond} chats/s, ${cpu} µs of CPU each`);
+  }
+  console.log(`ratio ${ratio.toFixed(2)} (goal 0.35)`);
+  for (const [index, name] of ['Base', 'Solana'].entries()) {
+    const wallet = wallets[index];
+    if (wallet !== undefined) await signInCost(name, wallet);
+  }
+} finally {
+  await stopAll();
+}

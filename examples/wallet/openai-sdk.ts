@@ -1,0 +1,47 @@
+/**
+ * Uses an OpenAI SDK with the credit of a wallet: one signature for a token that lasts an hour.
+ *
+ *   BASE_URL=https://api.example.com/api/v1 PRIVATE_KEY=0x… node examples/wallet/openai-sdk.ts
+ *
+ * The wallet has credit already: see fetch.ts or viem.ts.
+ */
+import OpenAI from 'openai';
+import { privateKeyToAccount } from 'viem/accounts';
+import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
+
+const baseUrl = process.env['BASE_URL'] ?? 'http://127.0.0.1:8402/api/v1';
+const model = process.env['MODEL'] ?? 'default';
+const account = privateKeyToAccount(process.env['PRIVATE_KEY'] as `0x${string}`);
+
+// 1. Sign in once.
+const url = `${baseUrl}/x402/token`;
+const message = createSiweMessage({
+  address: account.address,
+  chainId: 8453,
+  domain: new URL(url).host,
+  nonce: generateSiweNonce(),
+  uri: url,
+  version: '1',
+  issuedAt: new Date(),
+});
+const proof = { address: account.address, message, chainId: 8453 };
+const signature = await account.signMessage({ message });
+const answer = await fetch(url, {
+  method: 'POST',
+  headers: {
+    'SIGN-IN-WITH-X': Buffer.from(JSON.stringify({ ...proof, signature })).toString('base64'),
+  },
+});
+if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
+const { data } = (await answer.json()) as { data: { token: string; expiresAt: string } };
+console.log('token until', data.expiresAt);
+
+// 2. The token is the API key.
+const openai = new OpenAI({ baseURL: baseUrl, apiKey: data.token });
+const stream = await openai.chat.completions.create({
+  model,
+  messages: [{ role: 'user', content: 'Say hello' }],
+  stream: true,
+});
+for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta.content ?? '');
+process.stdout.write('\n');

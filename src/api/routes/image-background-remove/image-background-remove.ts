@@ -1,0 +1,74 @@
+/** `POST /image/background-remove`: a picture in by file, base64 or URL; a PNG with alpha out. */
+import {
+  MAX_IMAGE_BYTES,
+  type RemoveBackgroundCall,
+  type RemoveBackgroundParts,
+  removeBackground,
+} from '../../../flows/remove-background.ts';
+import type { Clock } from '../../../kernel/clock.ts';
+import { invalidField } from '../../../kernel/faults.ts';
+import { answerHeaders } from '../../answer-headers.ts';
+import type { Exchange } from '../../exchange.ts';
+import { readJson } from '../../json-body.ts';
+import { isMultipart, readFile } from '../../multipart.ts';
+import { JSON_BODY, type Route } from '../../route.ts';
+import { BACKGROUND_REMOVE } from './describe.ts';
+import { BackgroundRemoveRequest } from './schema.ts';
+
+export interface BackgroundRemoveParts extends RemoveBackgroundParts {
+  readonly serviceName: string;
+  readonly clock: Clock;
+}
+
+export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route {
+  return {
+    method: 'POST',
+    path: '/image/background-remove',
+    auth: 'key-or-wallet',
+    // decisions.md 11: a file of 25 MB as base64 fits into the 35 MB of a JSON body.
+    body: { ...JSON_BODY, types: ['multipart/form-data', ...JSON_BODY.types] },
+    sells: 'cutout',
+    describe: BACKGROUND_REMOVE,
+    handle: async (exchange) => {
+      const { image, model } = await imageOf(exchange);
+      const cut = await removeBackground(parts, {
+        requestId: exchange.requestId,
+        caller: exchange.caller,
+        model,
+        image,
+        signal: exchange.signal,
+        note: (notes) => Object.assign(exchange.notes, notes),
+      });
+      const facts = { ...cut, flags: {} };
+      exchange.setAll(answerHeaders(facts, parts.serviceName, parts.clock.nowMs()));
+      exchange.set('content-disposition', 'inline; filename="cutout.png"');
+      await exchange.bytes(200, 'image/png', cut.png);
+    },
+  };
+}
+
+async function imageOf(exchange: Exchange): Promise<Pick<RemoveBackgroundCall, 'image' | 'model'>> {
+  if (isMultipart(exchange)) {
+    const { bytes, fields } = await readFile(exchange, 'image', MAX_IMAGE_BYTES - 1);
+    return { image: { bytes }, model: fields.get('model') };
+  }
+  const request = readJson(exchange, BackgroundRemoveRequest);
+  const model = request.model ?? undefined;
+  if (typeof request.image_url === 'string') return { image: { url: request.image_url }, model };
+  return { image: { bytes: decodeBase64(request.image ?? '') }, model };
+}
+
+const DATA_URL = /^data:[^,]{0,200};base64,/i;
+/** Of a text of up to 35 MB the beginning and the end tell enough; a wrong middle is no image. */
+const LOOKED_AT_CHARACTERS = 4_096;
+
+/** Bare base64, or as a data URL. Faults: 400 when it is neither. */
+function decodeBase64(text: string): Buffer {
+  const prefix = DATA_URL.exec(text.slice(0, 256))?.[0] ?? '';
+  const payload = text.slice(prefix.length);
+  const looked = payload.slice(0, LOOKED_AT_CHARACTERS) + payload.slice(-LOOKED_AT_CHARACTERS);
+  if (!/^[A-Za-z0-9+/_=\s-]+$/.test(looked)) {
+    throw invalidField(['image'], 'image: Must be the base64 of an image');
+  }
+  return Buffer.from(payload, 'base64');
+}

@@ -1,0 +1,51 @@
+/** `GET /video/jobs`: a caller's own videos, newest first, with what became of each. */
+import { z } from 'zod';
+import { isoTime } from '../../../kernel/clock.ts';
+import { toUsdNumber } from '../../../kernel/money.ts';
+import type { Video, VideoJob } from '../../../video/video.ts';
+import { invalidRequest } from '../../../wire/validation.ts';
+import type { Exchange } from '../../exchange.ts';
+
+const MAX_JOBS = 100;
+const DEFAULT_JOBS = 20;
+
+const Query = z.object({
+  limit: z.coerce.number().int().min(1).max(MAX_JOBS).default(DEFAULT_JOBS),
+  before: z.iso.datetime({ offset: true }).optional(),
+});
+
+export async function listJobs(video: Video, exchange: Exchange): Promise<void> {
+  const parsed = Query.safeParse(Object.fromEntries(exchange.query));
+  if (!parsed.success) throw invalidRequest(parsed.error);
+  const { limit, before } = parsed.data;
+  const beforeMs = before === undefined ? Number.MAX_SAFE_INTEGER : Date.parse(before);
+  const jobs = await video.list(exchange.caller.accountId, beforeMs, limit + 1);
+  const data = jobs.slice(0, limit);
+  await exchange.json(200, {
+    object: 'list',
+    data: data.map(jobItem),
+    has_more: jobs.length > limit,
+  });
+}
+
+function jobItem(job: VideoJob): object {
+  const isDone = job.state === 'completed';
+  return {
+    queue_id: job.id,
+    model: job.modelId,
+    status: statusOf(job),
+    progress: isDone ? 1 : job.fraction,
+    quote: toUsdNumber(job.quoteNano),
+    created_at: isoTime(job.createdMs),
+    ...(job.finishedMs === 0 ? {} : { finished_at: isoTime(job.finishedMs) }),
+    execution_duration: job.executionMs,
+    ...(isDone ? { media: { stored: job.hasMedia, expires_at: isoTime(job.mediaUntilMs) } } : {}),
+    ...(job.failure === null ? {} : { error: job.failure.message, credits_refunded: true }),
+  };
+}
+
+/** The words of retrieve, and the one that it says with its status. */
+function statusOf(job: VideoJob): 'PROCESSING' | 'COMPLETED' | 'FAILED' {
+  if (job.state === 'completed') return 'COMPLETED';
+  return job.state === 'failed' ? 'FAILED' : 'PROCESSING';
+}

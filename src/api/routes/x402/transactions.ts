@@ -1,0 +1,88 @@
+/**
+ * `GET /x402/transactions/{walletAddress}`: the postings of the wallet that signed, newest first.
+ * Money that comes in is positive, money that leaves is negative.
+ */
+import { isoTime } from '../../../kernel/clock.ts';
+import { invalidField } from '../../../kernel/faults.ts';
+import { toUsdNumber } from '../../../kernel/money.ts';
+import { type TransactionRow, transactionsOf } from '../../../ledger/ledger.ts';
+import type { Exchange } from '../../exchange.ts';
+import type { Route } from '../../route.ts';
+import { WALLET_TRANSACTIONS } from './describe.ts';
+import { requireOwnWallet, takeTurn } from './route-checks.ts';
+import type { WalletRouteParts } from './wallet-route-parts.ts';
+
+const DEFAULT_LIMIT = 50;
+const MAX_LIMIT = 100;
+const MAX_OFFSET = 1_000_000;
+
+export function transactionsRoute(parts: WalletRouteParts): Route {
+  return {
+    method: 'GET',
+    path: '/x402/transactions/:wallet',
+    auth: 'wallet',
+    about: 'Wallet transactions',
+    describe: WALLET_TRANSACTIONS,
+    handle: async (exchange) => {
+      const wallet = requireOwnWallet(exchange);
+      await takeTurn(parts, `x402-transactions|${wallet}`, parts.perMinute.transactions);
+      const limit = whole(exchange, 'limit', { least: 1, most: MAX_LIMIT }) ?? DEFAULT_LIMIT;
+      const offset = whole(exchange, 'offset', { least: 0, most: MAX_OFFSET }) ?? 0;
+      const { accountId } = exchange.caller;
+      // One more than asked tells whether there are more.
+      const [rows, balances] = await Promise.all([
+        transactionsOf(parts.store, accountId, { limit: limit + 1, offset }),
+        parts.ledger.balances(accountId),
+      ]);
+      await exchange.json(200, {
+        success: true,
+        data: {
+          walletAddress: wallet,
+          currentBalance: toUsdNumber(balances.usdNano),
+          transactions: rows.slice(0, limit).map((row) => transactionOf(row, accountId)),
+          pagination: { limit, offset, hasMore: rows.length > limit },
+        },
+      });
+    },
+  };
+}
+
+/** Operator credit reads as a top-up, a payout to the wallet as a refund that leaves. */
+const TYPES: Readonly<Record<string, 'TOP_UP' | 'CHARGE' | 'REFUND'>> = {
+  TOP_UP: 'TOP_UP',
+  CREDIT: 'TOP_UP',
+  CHARGE: 'CHARGE',
+  REFUND: 'REFUND',
+  PAYOUT: 'REFUND',
+};
+
+function transactionOf(row: TransactionRow, accountId: string): Record<string, unknown> {
+  const amount = toUsdNumber(row.amount_nano);
+  return {
+    // A charge that is paid from daily credit and USD has two parts under one id.
+    id: row.part === 0n ? row.id : `${row.id}-${row.part}`,
+    amount: row.credit_account === accountId ? amount : -amount,
+    balanceAfter: toUsdNumber(row.balance_after_nano),
+    type: TYPES[row.kind] ?? 'CHARGE',
+    createdAt: isoTime(Number(row.created_ms)),
+    requestId: row.request_id,
+    modelId: row.model_id,
+    // Daily credit is spent beside the balance and does not change it.
+    currency: row.debit_account === 'house:daily-credit' ? 'DIEM' : 'USD',
+  };
+}
+
+function whole(
+  exchange: Exchange,
+  name: string,
+  range: { readonly least: number; readonly most: number },
+): number | undefined {
+  const given = exchange.query.get(name);
+  if (given === null) return undefined;
+  const value = /^\d{1,9}$/.test(given) ? Number(given) : Number.NaN;
+  if (value >= range.least && value <= range.most) return value;
+  throw invalidField(
+    [name],
+    `The query parameter "${name}" must be a whole number from ${range.least} to ${range.most}`,
+  );
+}

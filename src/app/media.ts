@@ -1,0 +1,137 @@
+/**
+ * Media, wired: background removal, videos and transcription over the engines of the catalogue, with
+ * the one guard for everything that callers name by URL.
+ */
+import { join } from 'node:path';
+import { imageBackgroundRemoveRoute } from '../api/routes/image-background-remove/image-background-remove.ts';
+import { videoDownloadRoutes } from '../api/routes/video-download/video-download.ts';
+import { videoRoutes } from '../api/routes/video-generation/video-generation.ts';
+import { videoTranscriptionsRoute } from '../api/routes/video-transcriptions/video-transcriptions.ts';
+import type { CatalogModel } from '../catalog/catalog.ts';
+import { maxDownloadBytes } from '../config/config.ts';
+import { Media, VideosClient } from '../engines/media/media.ts';
+import { callerRate } from '../flows/caller-limits.ts';
+import { MediaFiles } from '../flows/media-files.ts';
+import { VideoQuotes } from '../flows/quote-video.ts';
+import { videoMoney } from '../flows/video-money.ts';
+import type { Caller } from '../identity/identity.ts';
+import { SECOND_MS } from '../kernel/clock.ts';
+import { Video } from '../video/video.ts';
+import type { Shared, Subject } from './subject.ts';
+import { type WorkFolder, openWorkFolder } from './work-folder.ts';
+
+const BASE_PATH = '/api/v1';
+const WEBHOOK_TIMEOUT_MS = 10_000;
+/** An engine that was never timed. */
+const USUAL_SECONDS = 120;
+
+export function mediaSubject(shared: Shared): Subject {
+  const { catalog, engines, charge, windows, guard, clock, log } = shared;
+  const config = shared.config();
+  const work = once(() => workFolder(shared));
+  const media = once(() => openMedia(shared));
+  const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
+  const folder = async (): Promise<string> => (await work.get()).path;
+  const files = new MediaFiles({ guard, folder, timeoutMs: fetchTimeoutMs });
+  const rateOf = (caller: Caller, model: CatalogModel) =>
+    callerRate(shared.config().limits, caller, model);
+  const serviceName = config.service.name;
+  const maxBytes = maxDownloadBytes(config.media);
+  const common = { catalog, engines, charge, clock, log, rateOf, serviceName };
+  const reading = { files, media: media.get, maxBytes };
+  const video = openVideo(shared);
+  return {
+    routes: [
+      imageBackgroundRemoveRoute({ ...common, guard, fetchTimeoutMs }),
+      ...videoRoutes({
+        ...common,
+        ...reading,
+        video,
+        quotes: new VideoQuotes({ ...reading, catalog, windows, clock }),
+        takesWebhooks: config.video.webhooks,
+        limits: () => shared.config().limits,
+        publicBase: () => shared.config().publicUrl + BASE_PATH,
+      }),
+      ...videoDownloadRoutes({ video, windows, clock }),
+      videoTranscriptionsRoute({
+        ...common,
+        ...reading,
+        maxSeconds: config.media.maxTranscriptionSeconds,
+      }),
+    ],
+    // The lock of the data folder proves it.
+    start: () => video.start({ alone: shared.office.store.dialect === 'sqlite' }),
+    close: async () => {
+      await video.stop();
+      await (await work.made())?.remove();
+    },
+  };
+}
+
+function workFolder({ config, ids, clock }: Shared): Promise<WorkFolder> {
+  return openWorkFolder(join(config().dataFolder, 'work'), ids, clock);
+}
+
+function openMedia({ config, clock, log }: Shared): Promise<Media> {
+  const { media, searchPath } = config();
+  return Media.open({
+    ffmpeg: media.ffmpeg,
+    ffprobe: media.ffprobe,
+    searchPath,
+    limits: {
+      readTimeoutMs: media.decodeTimeoutSeconds * SECOND_MS,
+      writeTimeoutMs: media.encodeTimeoutSeconds * SECOND_MS,
+      memoryBytes: media.memoryMb * 1_000_000,
+    },
+    log,
+    clock,
+  });
+}
+
+function openVideo(shared: Shared): Video {
+  const { catalog, engines, guard, office, charge, clock, ids, log } = shared;
+  const { dataFolder, service, video } = shared.config();
+  const { keepHours, maxJobHours, maxOpenJobs, webhooks, webhookSecret } = video;
+  const sends = webhooks && webhookSecret !== undefined;
+  return new Video({
+    store: office.store,
+    engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
+    money: videoMoney(charge),
+    folder: join(dataFolder, 'media'),
+    keepHours,
+    maxJobHours,
+    maxOpenJobs,
+    webhooks: sends
+      ? {
+          masterSecret: webhookSecret,
+          post: (url, body, headers, signal) =>
+            guard.post(url, { body, headers, timeoutMs: WEBHOOK_TIMEOUT_MS, signal }),
+        }
+      : undefined,
+    serviceName: service.name,
+    expectedSeconds: (modelId) => catalog.get(modelId)?.video?.expectedSeconds ?? USUAL_SECONDS,
+    clock,
+    ids,
+    log,
+  });
+}
+
+const NO_REPLICAS: [] = [];
+
+/** Makes something when it is first asked for; a failure is tried again by the next. */
+function once<T>(make: () => Promise<T>) {
+  let making: Promise<T> | undefined;
+  return {
+    get: async (): Promise<T> => {
+      making ??= make();
+      try {
+        return await making;
+      } catch (error) {
+        making = undefined;
+        throw error;
+      }
+    },
+    /** What was made, if anything was. */
+    made: async (): Promise<T | undefined> => making,
+  };
+}

@@ -1,0 +1,184 @@
+/**
+ * Wallets, wired: the payments noun with the ledger's postings, who a wallet header stands for, the
+ * 402 answers, and the wallet endpoints. Without rails the wallet side says so and API keys work
+ * alone.
+ */
+import type { Exchange } from '../api/exchange.ts';
+import type { Route } from '../api/route.ts';
+import { setPaymentResponse, walletRoutes } from '../api/routes/x402/x402.ts';
+import { type Config, serviceWords } from '../config/config.ts';
+import { type Caller, walletAccountId, walletCaller } from '../identity/identity.ts';
+import type { Clock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import type { Ids } from '../kernel/ids.ts';
+import type { Log } from '../kernel/log.ts';
+import type { Nano } from '../kernel/money.ts';
+import {
+  type PaymentRequiredAnswer,
+  type Payments,
+  type Resource,
+  openPayments,
+} from '../payments/payments.ts';
+import { keyOnlyDiscovery, walletsNotConfigured } from './no-wallets.ts';
+import type { Office } from './office.ts';
+import { StakedCredit } from './staked-credit.ts';
+import type { Shared, Subject } from './subject.ts';
+import { walletPostings } from './wallet-postings.ts';
+
+export interface WalletParts {
+  readonly config: Config;
+  readonly office: Office;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly basePath: string;
+}
+
+/** What the stages of a request ask about wallets. */
+export interface Wallets {
+  /** `undefined` without rails. */
+  readonly payments: Payments | undefined;
+  readonly basePath: string;
+  isToken(token: string): boolean;
+  callerOfToken(token: string): Promise<Caller>;
+  readonly callerOfSignIn: (header: string) => Promise<Caller>;
+  readonly callerOfPayment: (header: string, exchange: Exchange) => Promise<Caller>;
+  readonly discovery: (exchange: Exchange, route: Route) => Fault;
+  /** Told what a wallet asks for, so that a refusal can name it. */
+  readonly entered: (caller: Caller, exchange: Exchange, route: Route) => void;
+  readonly refusal: (caller: Caller, credit: WalletCredit) => Fault;
+}
+
+interface WalletCredit {
+  readonly balance: Nano;
+  readonly needed: Nano;
+}
+
+/** The payments noun of a configuration; `undefined` without rails. Rejects when a facilitator that must answer does not. */
+export async function openWalletPayments(parts: WalletParts): Promise<Payments | undefined> {
+  const { config, office, clock, ids, log } = parts;
+  if (config.payments.base === undefined && config.payments.solana === undefined) return undefined;
+  const docsUrl = config.service.docsUrl ?? `${config.publicUrl}/docs`;
+  return openPayments({
+    store: office.store,
+    clock,
+    ids,
+    log,
+    settings: { ...config.payments, minimumBalanceUsd: Number(config.limits.minimumCreditUsd) },
+    publicUrl: config.publicUrl,
+    basePath: parts.basePath,
+    serviceName: config.service.title,
+    tokenPrefix: `${serviceWords(config.service.name).name}_wallet_`,
+    docsUrl,
+    keysUrl: docsUrl,
+    ...walletPostings(office.ledger),
+  });
+}
+
+export async function openWallets(parts: WalletParts): Promise<Wallets> {
+  const payments = await openWalletPayments(parts);
+  return payments === undefined ? noWallets(parts) : someWallets(parts, payments);
+}
+
+function noWallets({ config, basePath }: WalletParts): Wallets {
+  const refuse = async (): Promise<never> => {
+    throw walletsNotConfigured();
+  };
+  return {
+    payments: undefined,
+    basePath,
+    isToken: () => false,
+    callerOfToken: refuse,
+    callerOfSignIn: refuse,
+    callerOfPayment: refuse,
+    discovery: (exchange) => keyOnlyDiscovery(exchange, config.publicUrl, basePath),
+    entered: () => undefined,
+    refusal: walletsNotConfigured,
+  };
+}
+
+function someWallets(parts: WalletParts, payments: Payments): Wallets {
+  const staked = new StakedCredit(parts.office.ledger, (wallet) => payments.stakedCredit(wallet));
+  const isStaking = parts.config.payments.staking !== undefined;
+  const asked = new WeakMap<Caller, Resource>();
+  const callerOf = async (wallet: string): Promise<Caller> => {
+    if (isStaking) await staked.refresh(wallet, walletAccountId(wallet));
+    return walletCaller(wallet);
+  };
+  return {
+    payments,
+    basePath: parts.basePath,
+    isToken: (token) => payments.isWalletToken(token),
+    callerOfToken: async (token) => callerOf(payments.verifyToken(token)),
+    callerOfSignIn: async (header) => callerOf((await payments.signIn(header)).wallet),
+    callerOfPayment: async (header, exchange) => {
+      const receipt = await payments.payForRequest(header);
+      setPaymentResponse(exchange, receipt.responseHeader);
+      return callerOf(receipt.wallet);
+    },
+    discovery: (exchange, route) => {
+      const resource = resourceOf(exchange, route);
+      const answer = payments.discovery(resource);
+      const wantsFirst = exchange.query.get('x402Version') === '1';
+      return required(answer, wantsFirst ? payments.versionOne(resource) : answer.body);
+    },
+    entered: (caller, exchange, route) => {
+      if (caller.kind === 'wallet') asked.set(caller, resourceOf(exchange, route));
+    },
+    refusal: (caller, credit) => {
+      const resource = asked.get(caller) ?? { path: parts.basePath, description: 'Paid API' };
+      const answer = payments.insufficientCredit(resource, credit);
+      return required(answer, answer.body);
+    },
+  };
+}
+
+function required(answer: PaymentRequiredAnswer, body: unknown): Fault {
+  return new Fault('PAYMENT_REQUIRED', {
+    body,
+    headers: { 'PAYMENT-REQUIRED': answer.header },
+    canRetry: false,
+  });
+}
+
+/** Paths go into a header whose size is bounded. */
+const MAX_PATH_CHARS = 200;
+
+function resourceOf(exchange: Exchange, route: Route): Resource {
+  const path = (exchange.request.url ?? '').split('?')[0] ?? '';
+  return { path: path.slice(0, MAX_PATH_CHARS), description: route.about ?? 'Paid API' };
+}
+
+/** The wallet endpoints and the background work of payments. */
+export function walletsSubject(
+  shared: Shared,
+  wallets: Wallets,
+  allRoutes: () => readonly Route[],
+): Subject {
+  const { payments, basePath } = wallets;
+  const { ledger, store } = shared.office;
+  return {
+    routes: walletRoutes({
+      payments,
+      ledger,
+      store,
+      windows: shared.windows,
+      clock: shared.clock,
+      perMinute: shared.config().payments.routesPerMinute,
+      basePath,
+      resources: () => sellable(allRoutes(), basePath),
+    }),
+    // A file is locked by its one server; a shared database has others.
+    start: () => payments?.start({ alone: store.dialect === 'sqlite' }),
+    close: async () => payments?.stop(),
+  };
+}
+
+function sellable(routes: readonly Route[], basePath: string): Resource[] {
+  return routes
+    .filter((route) => route.auth === 'key-or-wallet')
+    .map((route) => ({
+      path: basePath + route.path.replaceAll(/:(\w+)/g, '{$1}'),
+      description: route.about ?? 'Paid API',
+    }));
+}

@@ -1,0 +1,95 @@
+/**
+ * `farebox refund`: pays unused credit back to the wallet that paid. The debit, the signed transfer
+ * and its end are in the database, so a refund that is cut short is finished by the server.
+ */
+import { pinoLog } from '../app/pino-log.ts';
+import { openWalletPayments } from '../app/wallets.ts';
+import { walletAccountId } from '../identity/identity.ts';
+import type { Log } from '../kernel/log.ts';
+import { type Nano, formatUsd, usdToNano } from '../kernel/money.ts';
+import type { Payments, RefundState } from '../payments/payments.ts';
+import type { Ledger } from '../ledger/ledger.ts';
+import { type Command, type Invocation, UsageError, printJson } from './command.ts';
+import { isGiven, textOption } from './values.ts';
+import { withOffice } from './with-office.ts';
+
+export const refundCommand: Command = {
+  name: 'refund',
+  takesWords: true,
+  summary: "Pay a wallet's unused credit back to it, in USDC",
+  usage: 'refund <wallet> <amount in USD | all>   or   refund --state <refund id>',
+  details: `
+  --state <refund id>   look at a refund that was on its way, and finish it
+
+Needs \`refundKey\` (holds the USDC) and the gas key of the rail in the configuration. The server may
+run meanwhile. A refund that can never arrive becomes credit again.
+
+Example: farebox refund 0x2f3C…91aB 4.50`,
+  options: { state: { type: 'string' } },
+  run: refund,
+};
+
+async function refund(invocation: Invocation): Promise<number> {
+  const wanted = readWords(invocation);
+  return withOffice(invocation, async ({ config, office, clock, ids }) => {
+    const log = warningsOf(invocation);
+    const parts = { config, office, clock, ids, log, basePath: '/api/v1' };
+    const payments = await openWalletPayments(parts);
+    if (payments === undefined) throw new Error('The configuration has no payment rail');
+    const state = await act(payments, office.ledger, wanted);
+    await payments.stop();
+    if (isGiven(invocation, 'json')) printJson(invocation, jsonOf(state));
+    else invocation.console.stdout.write(sentenceOf(state));
+    return state.state === 'failed' ? 1 : 0;
+  });
+}
+
+function warningsOf({ console }: Invocation): Log {
+  return pinoLog({ level: 'warn', pretty: true, write: (text) => console.stderr.write(text) });
+}
+
+type Wanted =
+  | { readonly refundId: string }
+  | { readonly wallet: string; readonly amount: Nano | 'all' };
+
+function readWords(invocation: Invocation): Wanted {
+  const refundId = textOption(invocation, 'state');
+  if (refundId !== undefined) return { refundId };
+  const [wallet, amount, ...rest] = invocation.positionals;
+  if (wallet === undefined || amount === undefined || rest.length > 0) {
+    throw new UsageError('Give a wallet and an amount in USD');
+  }
+  if (amount === 'all') return { wallet, amount };
+  if (!/^\d+(?:\.\d{1,6})?$/.test(amount) || /^[0.]+$/.test(amount)) {
+    throw new UsageError(`The amount must be USD such as 4.50, or all, not "${amount}"`);
+  }
+  return { wallet, amount: usdToNano(amount) };
+}
+
+async function act(payments: Payments, ledger: Ledger, wanted: Wanted): Promise<RefundState> {
+  if ('refundId' in wanted) {
+    await payments.sweep();
+    return payments.refundState(wanted.refundId);
+  }
+  const { wallet, amount } = wanted;
+  if (amount !== 'all') return payments.refund(wallet, amount);
+  const { usdNano } = await ledger.balances(walletAccountId(wallet));
+  return payments.refund(wallet, usdNano);
+}
+
+function sentenceOf(state: RefundState): string {
+  const what = `${formatUsd(state.amountNano, 6)} USD to ${state.wallet} (${state.refundId})`;
+  switch (state.state) {
+    case 'paid':
+      return `Paid ${what} in the transaction ${state.transaction ?? ''}\n`;
+    case 'failed':
+      return `Not paid: ${what} is credit again (${state.failure ?? 'failed'})\n`;
+    case 'open':
+    case 'sent':
+      return `On its way: ${what}. The server finishes it; "farebox refund --state ${state.refundId}" looks again\n`;
+  }
+}
+
+function jsonOf({ amountNano, ...state }: RefundState): Record<string, unknown> {
+  return { ...state, amountUsd: formatUsd(amountNano, 6) };
+}

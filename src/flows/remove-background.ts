@@ -1,0 +1,225 @@
+/**
+ * The background removal flow: the image is checked by its header, the price of one image is set
+ * aside, an engine cuts it out, and the PNG leaves when the charge is on disk. Whatever goes wrong
+ * costs nothing.
+ */
+import {
+  type Catalog,
+  type CatalogModel,
+  type DeprecationNotice,
+  chargeFor,
+  requirePrice,
+} from '../catalog/catalog.ts';
+import { imageFormat, imageSize } from '../engines/cutout/cutout.ts';
+import type { Engines } from '../engines/engines.ts';
+import type { Caller } from '../identity/identity.ts';
+import { Fault } from '../kernel/faults.ts';
+import { type Log, reasonOf } from '../kernel/log.ts';
+import { type Nano, formatUsd } from '../kernel/money.ts';
+import type { Guard } from '../net/guard.ts';
+import type { Admission, Charge, RateRule } from './charge.ts';
+import { type RefusalCodes, mediaEngineFault } from './media-engine-fault.ts';
+import { dataUrlBytes } from './media-files.ts';
+import { requireAccess, requireModel } from './model-access.ts';
+
+export interface RemoveBackgroundParts {
+  readonly catalog: Catalog;
+  readonly engines: Engines;
+  readonly charge: Charge;
+  readonly guard: Guard;
+  readonly log: Log;
+  readonly fetchTimeoutMs: number;
+  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
+}
+
+export interface RemoveBackgroundCall {
+  readonly requestId: string;
+  readonly caller: Caller;
+  /** Missing for the default model. */
+  readonly model: string | undefined;
+  readonly image: { readonly bytes: Buffer } | { readonly url: string };
+  readonly signal: AbortSignal;
+  readonly note: (notes: { model?: string; replica?: string; costUsd?: string }) => void;
+}
+
+export interface CutOut {
+  readonly png: Buffer;
+  readonly model: CatalogModel;
+  readonly deprecation: DeprecationNotice | undefined;
+  readonly rate: RateRule;
+  readonly admission: Admission;
+  readonly replica: string;
+  readonly attempts: number;
+  readonly remainingNano: Nano;
+}
+
+// decisions.md 9 and 11.
+export const MAX_IMAGE_BYTES = 25_000_000;
+const MIN_PIXELS = 65_536;
+const MAX_PIXELS = 33_177_600;
+/** Four bytes a pixel, should nothing of it compress. */
+const MAX_PNG_BYTES = MAX_PIXELS * 4 + 1_000_000;
+const MAX_REDIRECTS = 5;
+const PNG_HEAD = Buffer.from('\x89PNG\r\n\x1a\n', 'latin1');
+const REFUSALS: RefusalCodes = {
+  byStatus: {
+    413: 'PAYLOAD_TOO_LARGE',
+    415: 'INVALID_CONTENT_TYPE',
+    422: 'IMAGE_TOO_LARGE',
+  },
+  refused: 'CORRUPTED_IMAGE',
+  failed: 'INFERENCE_FAILED',
+};
+
+/** Cuts one image out. Throws a Fault for every refusal. */
+export async function removeBackground(
+  parts: RemoveBackgroundParts,
+  call: RemoveBackgroundCall,
+): Promise<CutOut> {
+  const { charge } = parts;
+  const resolved = requireModel(parts.catalog, 'inpaint', {
+    name: call.model,
+    work: 'background removal',
+  });
+  const { model, deprecation } = resolved;
+  call.note({ model: model.id });
+  requireAccess(model, call.caller);
+  const price = requirePrice(model);
+  const costNano = chargeFor({ images: 1 }, price);
+  const given = 'bytes' in call.image ? call.image.bytes : dataUrlBytes(call.image.url);
+  if (given !== undefined) checkImage(given);
+  const rate = parts.rateOf(call.caller, model);
+  const limited = { caller: call.caller, modelId: model.id, rate, tokensBound: 0 };
+  const counted = await charge.count(limited);
+  const image = given ?? (await fetchImage(parts, call, costNano));
+  const admission = await charge.admitCounted(
+    {
+      ...limited,
+      requestId: call.requestId,
+      kind: 'cutout',
+      tier: model.tier,
+      minNano: costNano,
+      maxNano: costNano,
+      priceVersion: price.version,
+    },
+    counted,
+  );
+  try {
+    const answer = await cutOut(parts, call, model, image);
+    const { engine } = answer.replica;
+    const settlement = await charge.settle(admission, {
+      costNano,
+      status: 'completed',
+      attempts: answer.attempts,
+      replica: engine,
+      extras: { images: 1 },
+    });
+    call.note({ replica: engine, costUsd: formatUsd(costNano) });
+    const { attempts } = answer;
+    const remainingNano = settlement.after.usdNano;
+    const facts = { model, deprecation, rate, admission, replica: engine, attempts };
+    return { png: answer.body, ...facts, remainingNano };
+  } catch (error) {
+    await releaseAfter(parts, admission, error);
+    throw error;
+  }
+}
+
+/** Fetched for those who can pay: the price is known, the image is not here yet. */
+async function fetchImage(
+  parts: RemoveBackgroundParts,
+  call: RemoveBackgroundCall,
+  costNano: Nano,
+): Promise<Buffer> {
+  if (costNano > 0n) await parts.charge.requireCredit(call.caller);
+  const url = 'url' in call.image ? call.image.url : '';
+  const { bytes } = await parts.guard.fetch(url, {
+    maxBytes: MAX_IMAGE_BYTES - 1,
+    timeoutMs: parts.fetchTimeoutMs,
+    maxRedirects: MAX_REDIRECTS,
+    signal: call.signal,
+  });
+  checkImage(bytes);
+  return bytes;
+}
+
+/** Size and format by the header. Faults: 400, 413, 415, 422 as decisions.md 9 has them. */
+function checkImage(bytes: Buffer): void {
+  if (bytes.length === 0) {
+    throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty', canRetry: false });
+  }
+  if (bytes.length >= MAX_IMAGE_BYTES) {
+    throw new Fault('PAYLOAD_TOO_LARGE', {
+      message: 'The image must have less than 25 MB',
+      canRetry: false,
+    });
+  }
+  const format = imageFormat(bytes);
+  if (format === undefined) {
+    throw new Fault('INVALID_CONTENT_TYPE', {
+      message: 'The file is not a JPEG, PNG, WebP, AVIF, TIFF or GIF image',
+      canRetry: false,
+    });
+  }
+  const size = imageSize(bytes);
+  if (size === undefined) return;
+  const { width, height } = size;
+  const pixels = width * height;
+  const message = `The image has ${width}x${height} pixels: send ${MIN_PIXELS} to ${MAX_PIXELS} pixels`;
+  const options = { message, fields: { width, height }, canRetry: false };
+  if (pixels < MIN_PIXELS) throw new Fault('IMAGE_TOO_SMALL', options);
+  if (pixels > MAX_PIXELS) throw new Fault('IMAGE_TOO_LARGE', options);
+}
+
+async function cutOut(
+  parts: RemoveBackgroundParts,
+  call: RemoveBackgroundCall,
+  model: CatalogModel,
+  image: Buffer,
+) {
+  const boundary = `farebox-${call.requestId}`;
+  const body = Buffer.concat([
+    Buffer.from(
+      `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="image"\r\nContent-Type: application/octet-stream\r\n\r\n`,
+    ),
+    image,
+    Buffer.from(`\r\n--${boundary}--\r\n`),
+  ]);
+  const answer = await parts.engines.collect({
+    work: 'cutout',
+    replicas: model.replicas,
+    method: 'POST',
+    path: '/api/remove',
+    contentType: `multipart/form-data; boundary=${boundary}`,
+    buildBody: () => body,
+    maxResponseBytes: MAX_PNG_BYTES,
+    isUsable: (png) => isWhole(png, image),
+    signal: call.signal,
+  });
+  if (answer.ok) return answer;
+  throw mediaEngineFault(answer, model.id, REFUSALS);
+}
+
+/** A PNG of the full size of the image; an orientation tag may have turned it. */
+function isWhole(png: Buffer, image: Buffer): boolean {
+  if (!png.subarray(0, PNG_HEAD.length).equals(PNG_HEAD)) return false;
+  const given = imageSize(image);
+  const got = imageSize(png);
+  if (given === undefined || got === undefined) return got !== undefined;
+  const isSame = got.width === given.width && got.height === given.height;
+  return isSame || (got.width === given.height && got.height === given.width);
+}
+
+async function releaseAfter(
+  parts: RemoveBackgroundParts,
+  admission: Admission,
+  error: unknown,
+): Promise<void> {
+  try {
+    await parts.charge.release(admission, { status: 'failed' });
+  } catch (failure) {
+    // The epoch of this process gives the hold back later; the first error is the caller's.
+    const fields = { requestId: admission.request.requestId, reason: reasonOf(failure) };
+    parts.log.error({ ...fields, after: reasonOf(error) }, 'A hold could not be released');
+  }
+}

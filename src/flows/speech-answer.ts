@@ -1,0 +1,82 @@
+/**
+ * What is said to a transcription server and what comes back, in the spellings of the field. The
+ * verbose form tells the language; a server that does not know it is asked for the short one.
+ */
+import { z } from 'zod';
+
+/** What one piece of sound says. */
+export interface Heard {
+  readonly text: string;
+  /** ISO 639-1, empty when the server does not tell. */
+  readonly language: string;
+  /** Length of the piece. */
+  readonly ms: number;
+}
+
+const Answer = z.object({ text: z.string(), language: z.string().nullish() });
+
+export class SpeechAnswers {
+  #format: 'verbose_json' | 'json' = 'verbose_json';
+  readonly #codes = new Map<string, string>();
+
+  /** Goes over to the short form; `false` when that was asked for already. */
+  askForLess(): boolean {
+    if (this.#format === 'json') return false;
+    this.#format = 'json';
+    return true;
+  }
+
+  /** The multipart body for one piece. */
+  body(boundary: string, model: string, wav: Buffer): Buffer {
+    const field = (name: string, value: string): string =>
+      `--${boundary}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
+    const head =
+      field('model', model) +
+      field('response_format', this.#format) +
+      `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="sound.wav"\r\nContent-Type: audio/wav\r\n\r\n`;
+    return Buffer.concat([Buffer.from(head), wav, Buffer.from(`\r\n--${boundary}--\r\n`)]);
+  }
+
+  isUsable(body: Buffer): boolean {
+    return parse(body) !== undefined;
+  }
+
+  /** The text of a usable answer and the code of its language. */
+  read(body: Buffer): { text: string; language: string } {
+    const answer = parse(body);
+    if (answer === undefined) throw new Error('An answer is read that is not usable');
+    return { text: answer.text.trim(), language: this.#codeOf(answer.language ?? '') };
+  }
+
+  /** `en`, `en-US` and `english` are all `en`. */
+  #codeOf(language: string): string {
+    const name = language.trim().toLowerCase();
+    const code = /^([a-z]{2,3})(?:[-_].*)?$/.exec(name)?.[1];
+    if (code !== undefined) return code;
+    if (this.#codes.size === 0) nameLanguages(this.#codes);
+    return this.#codes.get(name) ?? '';
+  }
+}
+
+function parse(body: Buffer): z.infer<typeof Answer> | undefined {
+  try {
+    return Answer.safeParse(JSON.parse(body.toString('utf8'))).data;
+  } catch {
+    // Not JSON: another server may do better.
+    return undefined;
+  }
+}
+
+/** English names of all two-letter languages; OpenAI's own server answers with them. */
+function nameLanguages(codes: Map<string, string>): void {
+  const names = new Intl.DisplayNames(['en'], { type: 'language', fallback: 'none' });
+  const letters = 'abcdefghijklmnopqrstuvwxyz';
+  for (const first of letters) {
+    for (const second of letters) {
+      const name = names.of(first + second);
+      const key = name?.toLowerCase();
+      // Old codes (iw, in) come after the ones that replaced them.
+      if (key !== undefined && !codes.has(key)) codes.set(key, first + second);
+    }
+  }
+}

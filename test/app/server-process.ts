@@ -1,0 +1,55 @@
+/** A Farebox in a process of its own, for tests that kill it. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+export interface ServerProcess {
+  readonly child: ChildProcess;
+  /** `kill -9`, and waits until it is gone. */
+  kill(): Promise<void>;
+  /** Resolves when it has ended, whoever ended it. */
+  readonly gone: Promise<void>;
+}
+
+/** Starts a server in `folder` with these settings; resolves when it listens. */
+export async function startServerProcess(
+  folder: string,
+  yaml: string,
+  port: number,
+): Promise<ServerProcess> {
+  writeFileSync(
+    join(folder, 'farebox.yaml'),
+    `listen: { host: 127.0.0.1, port: ${port} }
+embedded: { enabled: false }
+discovery: { enabled: false }
+log: { level: silent }
+${yaml}`,
+  );
+  const child = spawn(process.execPath, [BINARY, 'serve'], {
+    cwd: folder,
+    env: { PATH: process.env['PATH'] },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const gone = new Promise<void>((resolve) => {
+    child.once('exit', () => resolve());
+  });
+  await new Promise<void>((resolve, reject) => {
+    let text = '';
+    child.stdout.on('data', (data: Buffer) => {
+      text += data.toString();
+      if (/listens on \S+/.test(text)) resolve();
+    });
+    child.once('exit', (code) => reject(new Error(`The server ended with ${code}: ${text}`)));
+  });
+  return {
+    child,
+    gone,
+    kill: async () => {
+      child.kill('SIGKILL');
+      await gone;
+    },
+  };
+}

@@ -1,0 +1,210 @@
+/** Limits are exact: one request above each gets the one refusal, and reserved tokens come back. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { MINUTE_MS } from '../../src/kernel/clock.ts';
+import { usdToNano } from '../../src/kernel/money.ts';
+import { TestClock } from '../../src/kernel/test-clock.ts';
+import { type Bench, type Called, call, chatBody, startWithEngine } from '../app/call.ts';
+import { emptyPostgresDatabase } from '../databases/postgres.ts';
+
+const TIERS = ['XS', 'S', 'M', 'L'] as const;
+
+/** Limits, "Text models" and "Partner tier". */
+const TABLE = {
+  paid: { XS: [500, 1_000_000], S: [75, 750_000], M: [50, 750_000], L: [20, 500_000] },
+  partner: { XS: [500, 2_000_000], S: [150, 1_500_000], M: [100, 1_500_000], L: [60, 1_000_000] },
+} as const;
+
+/** Limits, "Other model types": type, default, partner. */
+const OTHERS = [
+  ['image', 20, 60],
+  ['asr', 60, 120],
+  ['embedding', 500, 500],
+  ['video', 40, 40],
+] as const;
+
+const KEYS_AT_ONCE = 4;
+
+for (const dialect of ['sqlite', 'postgres'] as const) {
+  describe(`limits under load (${dialect})`, () => {
+    let bench: Bench;
+    const clock = new TestClock();
+    before(async () => {
+      bench = await startWithEngine({
+        clock,
+        yaml: 'limits: { guard: { failures: 100000 } }',
+        model: TIERS.map((tier) => textModel(tier)).join('\n'),
+        ...(dialect === 'sqlite' ? {} : { databaseUrl: await emptyPostgresDatabase() }),
+      });
+    });
+    after(async () => {
+      await bench.farebox.audit();
+      await bench.stop();
+    });
+
+    const chat = (secret: string, extra = {}) =>
+      call(bench.farebox, '/chat/completions', { secret, body: chatBody(extra) });
+    const atOnce = (count: number, secret: string, extra = {}): Promise<Called[]> =>
+      Promise.all(Array.from({ length: count }, () => chat(secret, extra)));
+    const left = (answer: Called) => Number(answer.headers.get('x-ratelimit-remaining-tokens'));
+
+    for (const tier of ['L', 'M'] as const) {
+      test(`of one request above the ${tier} limit exactly one is refused`, async () => {
+        const { secret } = await bench.farebox.account('5');
+        const [limit] = TABLE.paid[tier];
+        const answers = await atOnce(limit + 1, secret, { model: `text-${tier.toLowerCase()}` });
+        const refused = answers.filter((one) => one.status === 429);
+        assert.equal(refused.length, 1);
+        assert.equal(refused[0]?.body.code, 'RATE_LIMIT_EXCEEDED');
+        assert.equal(refused[0].headers.get('x-ratelimit-remaining-requests'), '0');
+        assert.equal(answers.filter((one) => one.status === 200).length, limit);
+      });
+    }
+
+    test('token room is reserved: of one request too many exactly one is refused, and room comes back', async () => {
+      const tokensPerMinute = 100_000;
+      const probe = await bench.farebox.account('5', { limits: { tokensPerMinute } });
+      const reserved = tokensPerMinute - left(await chat(probe.secret));
+      assert.ok(reserved > 50, 'prompt and completion are reserved');
+      const next = await chat(probe.secret);
+      // Of the first request only its true 17 tokens count any more.
+      assert.equal(tokensPerMinute - left(next), reserved + 17);
+
+      const { secret } = await bench.farebox.account('5', {
+        limits: { tokensPerMinute: 5 * reserved },
+      });
+      const slow = { kind: 'stream', chunks: 5, everyMs: 40 } as const;
+      bench.upstream.script.push(slow, slow, slow, slow, slow);
+      const answers = await atOnce(6, secret, { stream: true });
+      const refused = answers.filter((one) => one.status === 429);
+      assert.equal(refused.length, 1);
+      assert.match(refused[0]?.body.error, /tokens per minute/);
+      assert.equal(refused[0]?.headers.get('x-ratelimit-type'), 'api_key');
+      const after = await chat(secret);
+      assert.equal(after.status, 200);
+      // Five streams of 12 + 5 tokens, and the reservation of this one.
+      assert.equal(5 * reserved - left(after), 5 * 17 + reserved);
+    });
+
+    test('what ends a request gives its token room back: refusal, failure, a caller that leaves', async () => {
+      const tokensPerMinute = 100_000;
+      const { accountId, secret } = await bench.farebox.account('5', {
+        limits: { tokensPerMinute },
+      });
+      const first = await chat(secret);
+      const reserved = tokensPerMinute - left(first);
+      bench.upstream.script.push({ kind: 'status', status: 400 });
+      assert.equal((await chat(secret)).status, 400);
+      const poor = await bench.farebox.key({ accountId, usdLimitNano: usdToNano('0') });
+      assert.equal((await chat(poor)).status, 402);
+      bench.upstream.script.push({ kind: 'stream', chunks: 5, hangAfter: 2 });
+      const leave = new AbortController();
+      const response = await fetch(`${bench.farebox.url}/chat/completions`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+        body: JSON.stringify(chatBody({ stream: true })),
+        signal: leave.signal,
+      });
+      await response.body?.getReader().read();
+      leave.abort();
+      const receipts = () =>
+        bench.farebox.app.office.store.query(
+          "SELECT prompt_tokens + completion_tokens AS tokens FROM ledger_usage WHERE account_id = $1 AND status = 'aborted'",
+          [accountId],
+        );
+      let aborted = await receipts();
+      for (let turn = 0; turn < 400 && aborted.length === 0; turn += 1) {
+        await sleep(5);
+        aborted = await receipts();
+      }
+      const after = await chat(secret);
+      const used = 17 + Number(aborted[0]?.['tokens']);
+      assert.equal(tokensPerMinute - left(after), used + reserved);
+    });
+
+    test('a new minute begins with everything, and the reset headers say when', async () => {
+      const { secret } = await bench.farebox.account('5', { limits: { requestsPerMinute: 1 } });
+      clock.advance(MINUTE_MS - (clock.nowMs() % MINUTE_MS) + 15_000);
+      const first = await chat(secret);
+      assert.equal(first.headers.get('x-ratelimit-reset-tokens'), '45');
+      const resetsAt = Number(first.headers.get('x-ratelimit-reset-requests')) * 1_000;
+      assert.equal(resetsAt, clock.nowMs() + 45_000);
+      const refused = await chat(secret);
+      assert.equal(refused.status, 429);
+      assert.equal(refused.headers.get('retry-after'), '45');
+      clock.advance(44_999);
+      assert.equal((await chat(secret)).status, 429);
+      clock.advance(1);
+      assert.equal((await chat(secret)).status, 200);
+    });
+  });
+}
+
+test('the tables of the specification are the limits of each plan', async () => {
+  const models = [
+    ...TIERS.map((tier) => textModel(tier)),
+    ...OTHERS.map(([type]) => otherModel(type)),
+  ];
+  const bench = await startWithEngine({ model: models.join('\n') });
+  try {
+    const { identity } = bench.farebox.app.office;
+    for (const plan of ['paid', 'pro', 'partner', 'staff'] as const) {
+      const { id: accountId } = await identity.createAccount(plan, plan);
+      const secret = await bench.farebox.key({ accountId });
+      const { body } = await call(bench.farebox, '/api_keys/rate_limits', { secret });
+      const isPartner = plan === 'partner' || plan === 'staff';
+      const rates = (id: string) =>
+        body.data.rateLimits
+          .find((row: { apiModelId: string }) => row.apiModelId === id)
+          ?.rateLimits.map((rate: { amount: number }) => rate.amount);
+      for (const tier of TIERS) {
+        const row = TABLE[isPartner ? 'partner' : 'paid'][tier];
+        assert.deepEqual(rates(`text-${tier.toLowerCase()}`), row, `${plan} ${tier}`);
+      }
+      for (const [type, usual, partner] of OTHERS) {
+        assert.deepEqual(rates(`one-${type}`), [isPartner ? partner : usual], `${plan} ${type}`);
+      }
+    }
+  } finally {
+    await bench.stop();
+  }
+});
+
+test('one request above those that may run at once gets the one refusal', async () => {
+  const bench = await startWithEngine({ yaml: `limits: { keyConcurrency: ${KEYS_AT_ONCE} }` });
+  try {
+    const { secret } = await bench.farebox.account('5');
+    const slow = { kind: 'stream', chunks: 5, everyMs: 40 } as const;
+    bench.upstream.script.push(slow, slow, slow, slow, slow);
+    const answers = await Promise.all(
+      Array.from({ length: KEYS_AT_ONCE + 1 }, () =>
+        call(bench.farebox, '/chat/completions', { secret, body: chatBody({ stream: true }) }),
+      ),
+    );
+    const refused = answers.filter((one) => one.status === 429);
+    assert.equal(refused.length, 1);
+    assert.match(refused[0]?.body.error, /at most 4 run at once/);
+    assert.equal(
+      (await call(bench.farebox, '/chat/completions', { secret, body: chatBody({ stream: true }) }))
+        .status,
+      200,
+    );
+  } finally {
+    await bench.stop();
+  }
+});
+
+function textModel(tier: string): string {
+  return `  - { id: text-${tier.toLowerCase()}, type: text, tier: ${tier}, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: tiny }] }`;
+}
+
+function otherModel(type: string): string {
+  const further = {
+    image: 'price: { perImage: 0.01 }',
+    asr: 'price: { perSecond: 0.0001 }',
+    embedding: 'price: { input: 1 }, embedding: { dimensions: 8, maxInputTokens: 100 }',
+    video: 'price: { perRequest: 0.1 }',
+  }[type];
+  return `  - { id: one-${type}, type: ${type}, ${further}, replicas: [{ engine: rack1, model: tiny }] }`;
+}

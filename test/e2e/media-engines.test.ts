@@ -1,0 +1,454 @@
+/**
+ * Media over engines that are not of the box: quotes against a table worked out by hand, one row
+ * for each kind of pricing and edge; a video engine that fails; an OpenAI-compatible transcription
+ * server; a rembg server.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import sharp from 'sharp';
+import { receiptOf } from '../../src/ledger/ledger.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { makeClip, portraitJpeg, toneWav } from '../media/clips.ts';
+import { type Site, openSite } from '../media/site.ts';
+
+interface Heard {
+  readonly method: string;
+  readonly path: string;
+  readonly body: string;
+}
+
+type Answer = (heard: Heard, response: ServerResponse) => unknown;
+
+/** An engine whose every answer the test decides. */
+async function openEngine() {
+  const heard: Heard[] = [];
+  const engine = { answer: ((_heard, response) => response.end()) as Answer };
+  const server = createServer((request: IncomingMessage, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => {
+      const body = Buffer.concat(chunks).toString('latin1');
+      const one = { method: request.method ?? '', path: request.url ?? '', body };
+      heard.push(one);
+      void engine.answer(one, response);
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo; // a listening TCP server has one
+  return Object.assign(engine, {
+    heard,
+    url: `http://127.0.0.1:${port}`,
+    close: async () => {
+      server.closeAllConnections();
+      server.close();
+      await once(server, 'close');
+    },
+  });
+}
+
+function sendJson(response: ServerResponse, status: number, body: unknown): void {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+}
+
+const MODELS = `
+models:
+  - id: by-resolution
+    type: video
+    replicas: [{ engine: studio }]
+    video:
+      task: text-to-video
+      durations: [5s, 8s, 30s]
+      resolutions: [480p, 720p]
+      aspectRatios: ["16:9", "1:1"]
+      audio: true
+      audioConfigurable: true
+      pricing: { kind: duration-resolution, rates: { 480p: 0.012, 720p: { silent: 0.05, sound: 0.07 } } }
+  - id: by-megapixel
+    type: video
+    replicas: [{ engine: studio }]
+    video:
+      task: text-to-video
+      durations: [5s]
+      resolutions: [720p, 1080p]
+      aspectRatios: ["16:9", "9:16", "1:1"]
+      pricing: { kind: megapixel, perMegapixelSecond: 0.02 }
+  - id: by-second
+    type: video
+    replicas: [{ engine: studio }]
+    video: { task: text-to-video, durations: [1s, 7s], pricing: { kind: second, perSecond: 0.000000003 } }
+  - id: by-piece
+    type: video
+    replicas: [{ engine: studio }]
+    video: { task: text-to-video, durations: [1 gen], downloadUrl: true, pricing: { kind: generation, perGeneration: 0.28 } }
+  - id: by-token
+    type: video
+    replicas: [{ engine: studio }]
+    video:
+      task: reference-to-video
+      durations: [5s, "-1", auto]
+      resolutions: [720p]
+      aspectRatios: ["16:9", adaptive]
+      pricing: { kind: tokens, perMillionTokens: 7, perMillionTokensWithReference: 4.3 }
+  - id: larger
+    type: video
+    replicas: [{ engine: studio }]
+    video:
+      task: upscale
+      pricing: { kind: upscale, tiers: [{ maxHeight: 240, perSecond: 0.013 }, { maxHeight: 480, perSecond: 0.025 }], fastAbove: 20, maxSourceSeconds: 3 }
+  - id: ears
+    type: asr
+    price: { perSecond: 0.0001 }
+    replicas: [{ engine: studio, model: whisper-1 }]
+  - id: scissors
+    type: inpaint
+    price: { perImage: 0.02 }
+    replicas: [{ engine: rembg }]
+`;
+
+const folder = mkdtempSync(join(tmpdir(), 'farebox-engines-'));
+let engine: Awaited<ReturnType<typeof openEngine>>;
+let site: Site;
+let farebox: TestApp;
+
+before(async () => {
+  engine = await openEngine();
+  site = await openSite();
+  farebox = await startTestApp({
+    yaml: `fetch: { allow: [127.0.0.0/8] }
+engines: { studio: { url: "${engine.url}/v1" }, rembg: { protocol: rembg, url: "${engine.url}/api/remove" } }
+limits: { guard: { failures: 100000 }, plans: { staff: { image: 1000, audio: 1000 } } }
+${MODELS}`,
+  });
+});
+after(async () => {
+  await farebox.audit();
+  await farebox.stop();
+  await site.close();
+  await engine.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function post(
+  path: string,
+  body: unknown,
+  key = farebox.owner.secret,
+): Promise<{ status: number; body: Record<string, unknown>; answer: Response }> {
+  const answer = await fetch(farebox.url + path, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  const isJson = (answer.headers.get('content-type') ?? '').startsWith('application/json');
+  const said = isJson ? await answer.clone().json() : {};
+  return { status: answer.status, body: said as Record<string, unknown>, answer };
+}
+
+async function spent(): Promise<bigint> {
+  const { usdNano } = await farebox.app.office.ledger.balances(farebox.owner.accountId);
+  return farebox.owner.creditNano - usdNano;
+}
+
+describe('POST /video/quote against a table worked out by hand', () => {
+  const ask = { prompt: 'ignored' };
+  const QUOTES: [string, object, number][] = [
+    ['5 s × 0.012', { model: 'by-resolution', duration: '5s', resolution: '480p' }, 0.06],
+    [
+      '30 s × 0.07, sound by default',
+      { model: 'by-resolution', duration: '30s', resolution: '720p' },
+      2.1,
+    ],
+    [
+      '8 s × 0.05 without sound',
+      { model: 'by-resolution', duration: '8s', resolution: '720p', audio: false },
+      0.4,
+    ],
+    [
+      '1280 × 720 = 0.9216 MP × 5 s × 0.02',
+      { model: 'by-megapixel', duration: '5s', aspect_ratio: '16:9' },
+      0.09216,
+    ],
+    [
+      '1080 × 1920 = 2.0736 MP × 5 s × 0.02',
+      { model: 'by-megapixel', duration: '5s', resolution: '1080p', aspect_ratio: '9:16' },
+      0.20736,
+    ],
+    ['7 s × 3 nano', { model: 'by-second', duration: '7s' }, 0.000000021],
+    ['a piece', { model: 'by-piece', duration: '1 gen' }, 0.28],
+    // 1280 × 720 × 24 × 5 / 1024 = 108,000 tokens × 7 / 10^6
+    ['108,000 tokens × 7', { model: 'by-token', duration: '5s', aspect_ratio: '16:9' }, 0.756],
+    // (5 + 10) s: 324,000 tokens × 4.3 / 10^6
+    [
+      '(5 + 10) s of tokens × 4.3',
+      {
+        model: 'by-token',
+        duration: '5s',
+        aspect_ratio: '16:9',
+        reference_video_total_duration: 10,
+      },
+      1.3932,
+    ],
+    // matched: (12.5 + 12.5) s: 540,000 tokens × 4.3 / 10^6
+    [
+      'matched length',
+      {
+        model: 'by-token',
+        duration: '-1',
+        aspect_ratio: 'adaptive',
+        reference_video_total_duration: 12.5,
+      },
+      2.322,
+    ],
+  ];
+  for (const [sum, request, usd] of QUOTES) {
+    test(`${sum} = ${usd} USD`, async () => {
+      const { status, body } = await post('/video/quote', { ...ask, ...request }, 'none');
+      assert.deepEqual([status, body], [200, { quote: usd }]);
+    });
+  }
+
+  test('an upscale is priced by its measured length, height and rate', async () => {
+    const size = { width: 160, height: 120, seconds: 2 };
+    site.pages.set('/slow.mp4', await makeClip(folder, { ...size, framesPerSecond: 10 }));
+    site.pages.set('/fast.mp4', await makeClip(folder, { ...size, framesPerSecond: 30 }));
+    const ask = (file: string, factor: number) =>
+      post('/video/quote', {
+        model: 'larger',
+        video_url: `${site.url}/${file}`,
+        upscale_factor: factor,
+      });
+    assert.deepEqual((await ask('slow.mp4', 2)).body, { quote: 0.026 });
+    assert.deepEqual((await ask('slow.mp4', 4)).body, { quote: 0.05 });
+    assert.deepEqual((await ask('fast.mp4', 2)).body, { quote: 0.052 });
+    const data = `data:video/mp4;base64,${(site.pages.get('/slow.mp4') as Buffer).toString('base64')}`;
+    const inline = { model: 'larger', video_url: data, upscale_factor: 1 };
+    assert.deepEqual((await post('/video/quote', inline)).body, { quote: 0.026 });
+  });
+
+  const REFUSED: [string, object, number][] = [
+    ['an unknown duration', { model: 'by-second', duration: '31s' }, 400],
+    ['no duration', { model: 'by-second' }, 400],
+    ['no resolution where it is priced', { model: 'by-resolution', duration: '5s' }, 400],
+    ['no shape where pixels are priced', { model: 'by-megapixel', duration: '5s' }, 400],
+    [
+      '151 s of references',
+      {
+        model: 'by-token',
+        duration: '5s',
+        aspect_ratio: '16:9',
+        reference_video_total_duration: 151,
+      },
+      400,
+    ],
+    [
+      'a matched length of 3.9 s',
+      {
+        model: 'by-token',
+        duration: 'auto',
+        aspect_ratio: '16:9',
+        reference_video_total_duration: 3.9,
+      },
+      400,
+    ],
+    [
+      'a matched length without a source',
+      { model: 'by-token', duration: 'auto', aspect_ratio: '16:9' },
+      400,
+    ],
+    ['no source to upscale', { model: 'larger' }, 400],
+    ['an unknown model', { model: 'by-moonlight', duration: '5s' }, 404],
+  ];
+  for (const [name, request, wanted] of REFUSED) {
+    test(`${name} is ${wanted}`, async () => {
+      const { status, body } = await post('/video/quote', request);
+      assert.equal(status, wanted, JSON.stringify(body));
+      if (wanted === 400) assert.ok('details' in body, JSON.stringify(body));
+    });
+  }
+
+  test('too long a source is 422, and looks at files are bounded', async () => {
+    site.pages.set(
+      '/long.mp4',
+      await makeClip(folder, { width: 64, height: 64, seconds: 4, framesPerSecond: 5 }),
+    );
+    const ask = { model: 'larger', video_url: `${site.url}/long.mp4` };
+    assert.equal((await post('/video/quote', ask)).status, 422);
+    // A look that finds nothing counts too; a minute may turn in between.
+    const nothing = { ...ask, video_url: `${site.url}/nothing.mp4` };
+    let last = 400;
+    for (let turn = 0; turn < 25 && last === 400; turn += 1) {
+      last = (await post('/video/quote', nothing, 'none')).status;
+    }
+    assert.equal(last, 429);
+  });
+});
+
+describe('a video engine elsewhere', () => {
+  const order = { model: 'by-piece', prompt: 'a lighthouse', duration: '1 gen' };
+
+  async function until(
+    id: unknown,
+    isEnd: (status: number, said: Record<string, unknown>) => boolean,
+  ) {
+    for (let turn = 0; turn < 400; turn += 1) {
+      const { status, body, answer } = await post('/video/retrieve', { queue_id: id });
+      if (isEnd(status, body)) return { status, body, answer };
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    return assert.fail('The job did not end');
+  }
+
+  test('is asked in its protocol, and the result lies behind a secret address', async () => {
+    engine.answer = ({ method, path }, response) => {
+      if (method === 'POST') sendJson(response, 200, { id: 'v1', status: 'queued' });
+      else if (path.endsWith('/content'))
+        response.writeHead(200, { 'content-type': 'video/mp4' }).end('the film');
+      else sendJson(response, 200, { id: 'v1', status: 'completed', progress: 100 });
+    };
+    const before = await spent();
+    const { status, body } = await post('/video/queue', order);
+    assert.equal(status, 200, JSON.stringify(body));
+    const done = await until(body['queue_id'], (_status, said) => said['status'] === 'COMPLETED');
+    assert.deepEqual(Object.keys(done.body), [
+      'status',
+      'average_execution_time',
+      'execution_duration',
+    ]);
+    assert.equal((await spent()) - before, 280_000_000n);
+    const address = new URL(String(body['download_url']));
+    const url = farebox.app.address + address.pathname;
+    const film = await fetch(url);
+    assert.deepEqual([film.status, await film.text()], [200, 'the film']);
+    assert.equal((await fetch(url.slice(0, -1) + (url.endsWith('A') ? 'B' : 'A'))).status, 404);
+    assert.equal((await fetch(url, { method: 'DELETE' })).status, 200);
+    assert.equal((await fetch(url)).status, 404);
+    const create = engine.heard.find(({ method }) => method === 'POST');
+    assert.equal(create?.path, '/v1/videos');
+    assert.match(create?.body ?? '', /name="prompt"\r\n\r\na lighthouse/);
+    assert.match(create?.body ?? '', /name="model"\r\n\r\nby-piece/);
+  });
+
+  test('that fails the job, or refuses it, is refunded: the receipt says so, the balance stands', async () => {
+    const failures: [Answer, number, RegExp][] = [
+      [
+        ({ method }, response) =>
+          method === 'POST'
+            ? sendJson(response, 200, { id: 'v2' })
+            : sendJson(response, 200, {
+                status: 'failed',
+                error: { message: 'out of memory', code: 'oom' },
+              }),
+        500,
+        /out of memory/,
+      ],
+      [
+        (_heard, response) =>
+          sendJson(response, 400, {
+            error: { message: 'not this', code: 'content_policy_violation' },
+          }),
+        422,
+        /not this/,
+      ],
+    ];
+    for (const [answer, wanted, words] of failures) {
+      engine.answer = answer;
+      const before = await spent();
+      const { body } = await post('/video/queue', order);
+      const ended = await until(body['queue_id'], (status) => status !== 200);
+      assert.equal(ended.status, wanted, JSON.stringify(ended.body));
+      assert.match(JSON.stringify(ended.body), words);
+      assert.match(JSON.stringify(ended.body), /"credits_refunded":true/);
+      assert.equal(await spent(), before);
+      const receipt = await receiptOf(
+        farebox.app.office.store,
+        farebox.owner.accountId,
+        String(body['queue_id']),
+      );
+      assert.deepEqual([receipt?.status, receipt?.usd_nano], ['failed', 0n]);
+      assert.match(receipt?.extras ?? '', /"refundedUsd":"0\.280000000"/);
+    }
+  });
+});
+
+describe('a transcription server elsewhere', () => {
+  test('gets WAV by the OpenAI protocol, and its language becomes a code', async () => {
+    engine.answer = (_heard, response) =>
+      sendJson(response, 200, { text: ' Hello there. ', language: 'english', duration: 2 });
+    site.pages.set('/hello.wav', toneWav('a b'));
+    const before = await spent();
+    const { status, body } = await post('/video/transcriptions', { url: `${site.url}/hello.wav` });
+    assert.deepEqual([status, body], [200, { transcript: 'Hello there.', lang: 'en' }]);
+    assert.equal((await spent()) - before, 200_000n);
+    const heard = engine.heard.at(-1);
+    assert.equal(heard?.path, '/v1/audio/transcriptions');
+    assert.match(heard?.body ?? '', /name="model"\r\n\r\nwhisper-1/);
+    assert.match(heard?.body ?? '', /name="response_format"\r\n\r\nverbose_json/);
+    assert.match(heard?.body ?? '', /audio\/wav\r\n\r\nRIFF/);
+  });
+
+  test('that knows only the short form is asked for it', async () => {
+    engine.answer = ({ body }, response) =>
+      body.includes('verbose_json')
+        ? sendJson(response, 400, { error: { message: 'unsupported response_format' } })
+        : sendJson(response, 200, { text: 'short' });
+    const { body } = await post('/video/transcriptions', { url: `${site.url}/hello.wav` });
+    assert.deepEqual(body, { transcript: 'short', lang: 'und' });
+  });
+
+  test('that gets eleven minutes hears them in two pieces, each a WAV of its own', async () => {
+    let pieces = 0;
+    engine.answer = (_heard, response) =>
+      sendJson(response, 200, { text: `part ${(pieces += 1)}` });
+    site.pages.set('/long.wav', toneWav(`a${' '.repeat(659)}b`));
+    const before = await spent();
+    const { body } = await post('/video/transcriptions', { url: `${site.url}/long.wav` });
+    assert.equal(body['transcript'], 'part 1 part 2');
+    assert.equal((await spent()) - before, 66_000_000n);
+  });
+
+  test('that fails costs nothing', async () => {
+    const before = await spent();
+    for (const [status, wanted] of [
+      [500, 502],
+      [422, 422],
+      [503, 429],
+    ] as const) {
+      engine.answer = (_heard, response) => {
+        response.setHeader('retry-after', '30');
+        sendJson(response, status, { error: { message: 'no' } });
+      };
+      const answer = await post('/video/transcriptions', { url: `${site.url}/hello.wav` });
+      assert.equal(answer.status, wanted, JSON.stringify(answer.body));
+    }
+    assert.equal(await spent(), before);
+  });
+});
+
+describe('a rembg server elsewhere', () => {
+  test('gets the image as multipart; a smaller or other answer is not sold', async () => {
+    const photo = await portraitJpeg();
+    const image = photo.toString('base64');
+    engine.answer = async (_heard, response) => {
+      response.end(await sharp(photo).ensureAlpha(0.5).png().toBuffer());
+    };
+    const before = await spent();
+    const { status, answer } = await post('/image/background-remove', { image });
+    assert.deepEqual([status, answer.headers.get('x-svc-model-id')], [200, 'scissors']);
+    assert.equal((await spent()) - before, 20_000_000n);
+    assert.equal(engine.heard.at(-1)?.path, '/api/remove');
+    assert.match(engine.heard.at(-1)?.body ?? '', /name="file"/);
+    engine.answer = async (_heard, response) => {
+      response.end(await sharp(photo).resize(320).png().toBuffer());
+    };
+    assert.equal((await post('/image/background-remove', { image })).status, 500);
+    engine.answer = (_heard, response) => response.end('<html>');
+    assert.equal((await post('/image/background-remove', { image })).status, 500);
+    assert.equal((await spent()) - before, 20_000_000n);
+  });
+});

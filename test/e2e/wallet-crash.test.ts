@@ -1,0 +1,185 @@
+/**
+ * `kill -9` of the whole server around a top-up, at points that the calls to the chain mark, and
+ * two servers that are given the same payment: the ledger is the chain, and nothing is paid twice.
+ */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { decodePaymentRequiredHeader, encodePaymentSignatureHeader } from '@x402/core/http';
+import type { PrivateKeyAccount } from 'viem/accounts';
+import { type ServerProcess, startServerProcess } from '../app/server-process.ts';
+import { whyNoChains } from '../chains/anvil.ts';
+import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
+import { emptyPostgresDatabase } from '../databases/postgres.ts';
+import { openTestStore } from '../databases/stores.ts';
+import {
+  PAY_TO,
+  type WalletRig,
+  chat,
+  evmPayment,
+  freePort,
+  signIn,
+  solanaClient,
+  startWalletRig,
+  topUp,
+} from './wallet-rig.ts';
+
+const DONE_WITHIN_MS = 20_000;
+const FIVE_USD = 5_000_000_000n;
+
+/** Where the server dies: at the first such call, once the payment is on its way. */
+const POINTS = [
+  { rail: 'base', method: 'eth_call', says: 'while it is checked', isKnown: false },
+  { rail: 'base', method: 'eth_estimateGas', says: 'opened and never sent', isKnown: true },
+  { rail: 'base', method: 'eth_sendRawTransaction', says: 'as it is sent', isKnown: true },
+  { rail: 'base', method: 'eth_getTransactionReceipt', says: 'sent', isKnown: true },
+  { rail: 'solana', method: 'simulateTransaction', says: 'while it is checked', isKnown: false },
+  { rail: 'solana', method: 'sendTransaction', says: 'as it is sent', isKnown: true },
+  { rail: 'solana', method: 'getSignatureStatuses', says: 'sent', isKnown: true },
+] as const;
+
+describe('servers that die around a top-up', { skip: whyNoChains() }, () => {
+  let rig: WalletRig;
+  let proxies: { readonly base: FaultProxy; readonly solana: FaultProxy };
+  let yaml: string;
+  const running: ServerProcess[] = [];
+  const folders: string[] = [];
+
+  before(async () => {
+    rig = await startWalletRig();
+    proxies = {
+      base: await startFaultProxy(rig.anvil.rpcUrl),
+      solana: await startFaultProxy(rig.solana.rpcUrl),
+    };
+    yaml = rig.yaml
+      .replace(rig.anvil.rpcUrl, proxies.base.url)
+      .replace(rig.solana.rpcUrl, proxies.solana.url);
+  });
+  after(async () => {
+    for (const one of running) await one.kill();
+    await proxies.base.stop();
+    await proxies.solana.stop();
+    await rig.stop();
+    for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+  });
+
+  function newFolder(): string {
+    const folder = mkdtempSync(join(tmpdir(), 'farebox-wallet-crash-'));
+    folders.push(folder);
+    return folder;
+  }
+
+  async function start(folder: string, settings = yaml, port = rig.port): Promise<ServerProcess> {
+    const server = await startServerProcess(folder, settings, port);
+    running.push(server);
+    return server;
+  }
+
+  async function payment(rail: 'base' | 'solana'): Promise<{ header: string; wallet: string }> {
+    if (rail === 'base') {
+      const account = await rig.evmWallet();
+      return { header: await evmPayment(account), wallet: account.address.toLowerCase() };
+    }
+    const signer = await rig.solanaWallet();
+    const required = await topUp(rig.origin, {});
+    const header = required.headers.get('PAYMENT-REQUIRED') ?? '';
+    const client = solanaClient(signer, rig.solana.rpcUrl);
+    const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
+    return { header: encodePaymentSignatureHeader(payload), wallet: signer.address };
+  }
+
+  const arrived = async (): Promise<bigint> =>
+    (await rig.anvil.balance(PAY_TO)) + (await rig.solana.tokens(rig.receiver.address));
+
+  /** Credit of a wallet, read beside the server. */
+  async function creditIn(databaseUrl: string, wallet: string): Promise<bigint> {
+    const store = openTestStore(databaseUrl);
+    try {
+      const rows = await store.query<{ balance_nano: bigint }>(
+        'SELECT balance_nano FROM ledger_account WHERE id = $1',
+        [`wallet:${wallet}`],
+      );
+      return rows[0]?.balance_nano ?? 0n;
+    } finally {
+      await store.close();
+    }
+  }
+
+  for (const { rail, method, says, isKnown } of POINTS) {
+    test(`${rail}, killed ${says} (${method}): one credit after the restart`, async () => {
+      const folder = newFolder();
+      const database = `sqlite:${join(folder, 'data/farebox.db')}`;
+      const first = await start(folder);
+      const { header, wallet } = await payment(rail);
+      const before = await arrived();
+      proxies[rail].fate = (seen) => {
+        if (seen === method) first.child.kill('SIGKILL');
+        return 'pass';
+      };
+      await assert.rejects(topUp(rig.origin, { 'PAYMENT-SIGNATURE': header }));
+      await first.gone;
+      proxies[rail].fate = () => 'pass';
+      const second = await start(folder);
+      if (isKnown) {
+        // Nobody asks again: the next process finishes it by itself.
+        const untilMs = Date.now() + DONE_WITHIN_MS;
+        while ((await creditIn(database, wallet)) === 0n && Date.now() < untilMs) await sleep(50);
+        assert.equal(await creditIn(database, wallet), FIVE_USD);
+      }
+      const answers = await Promise.all(
+        [1, 2].map(() => topUp(rig.origin, { 'PAYMENT-SIGNATURE': header })),
+      );
+      const bodies = await Promise.all(answers.map((answer) => answer.text()));
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [200, 200],
+        bodies.join(),
+      );
+      assert.equal(bodies[0], bodies[1]);
+      assert.equal(await creditIn(database, wallet), FIVE_USD);
+      assert.equal((await arrived()) - before, 5_000_000n);
+      await second.kill();
+    });
+  }
+
+  test('a used sign-in is 401 NONCE_REUSED also after a kill and a restart', async () => {
+    const folder = newFolder();
+    const first = await start(folder);
+    const account: PrivateKeyAccount = await rig.evmWallet();
+    const proof = { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) };
+    assert.equal((await chat(rig.origin, proof)).status, 402);
+    await first.kill();
+    const second = await start(folder);
+    const again = await chat(rig.origin, proof);
+    assert.equal(again.status, 401);
+    const { code } = (await again.json()) as { code: string };
+    assert.equal(code, 'X402_SIGN_IN_NONCE_REUSED');
+    await second.kill();
+  });
+
+  test('two servers on one database, given the same payment at once, credit it once', async () => {
+    const database = await emptyPostgresDatabase();
+    const ports = [rig.port, await freePort()];
+    const shared = `service: { publicUrl: '${rig.origin}' }\ndatabase: '${database}'\n${yaml}`;
+    const servers: ServerProcess[] = [];
+    for (const port of ports) servers.push(await start(newFolder(), shared, port));
+    for (const rail of ['base', 'solana'] as const) {
+      const { header, wallet } = await payment(rail);
+      const before = await arrived();
+      const answers = await Promise.all(
+        [...ports, ...ports, ...ports].map((port) =>
+          topUp(`http://127.0.0.1:${port}`, { 'PAYMENT-SIGNATURE': header }),
+        ),
+      );
+      const bodies = await Promise.all(answers.map((answer) => answer.text()));
+      assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200]), bodies.join());
+      assert.equal(new Set(bodies).size, 1);
+      assert.equal(await creditIn(database, wallet), FIVE_USD);
+      assert.equal((await arrived()) - before, 5_000_000n);
+    }
+    for (const server of servers) await server.kill();
+  });
+});

@@ -1,0 +1,92 @@
+/** The wallet examples run as they stand, against the whole server and two private chains. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { createKeyPairSignerFromPrivateKeyBytes } from '@solana/kit';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { systemIds } from '../../src/kernel/ids.ts';
+import type { TestApp } from '../app/test-app.ts';
+import { whyNoChains } from '../chains/anvil.ts';
+import {
+  type WalletRig,
+  assertLedgerIsChain,
+  creditOf,
+  evmPayment,
+  startWalletRig,
+  topUp,
+} from './wallet-rig.ts';
+
+const LEFT_NANO = 4_999_978_000n;
+
+describe('the wallet examples', { skip: whyNoChains() }, () => {
+  let rig: WalletRig;
+  let farebox: TestApp;
+
+  before(async () => {
+    rig = await startWalletRig();
+    farebox = await rig.startApp();
+  });
+  after(async () => {
+    await farebox.stop();
+    await rig.stop();
+  });
+
+  async function run(name: string, env: Record<string, string>): Promise<string> {
+    const file = new URL(`../../examples/wallet/${name}.ts`, import.meta.url).pathname;
+    const child = spawn(process.execPath, [file], {
+      env: { PATH: '', BASE_URL: farebox.url, MODEL: 'm', ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let output = '';
+    child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+    child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
+    await new Promise((resolve) => {
+      child.once('close', resolve);
+    });
+    return output;
+  }
+
+  function assertPaidAndChatted(output: string): void {
+    assert.match(output, /top-up 200/);
+    assert.match(output, /chat 200/);
+    assert.match(output, /credit left 4\.999978 USD/);
+  }
+
+  for (const name of ['fetch', 'viem']) {
+    test(`${name}.ts tops up and chats`, async () => {
+      const key = generatePrivateKey();
+      const { address } = privateKeyToAccount(key);
+      await rig.anvil.mint(address, 20_000_000n);
+      assertPaidAndChatted(await run(name, { PRIVATE_KEY: key }));
+      assert.equal(await creditOf(farebox, address), LEFT_NANO);
+      await assertLedgerIsChain(farebox, rig);
+    });
+  }
+
+  test('solana.ts tops up and chats', async () => {
+    const seed = systemIds().bytes(32);
+    const signer = await createKeyPairSignerFromPrivateKeyBytes(seed);
+    await rig.solana.setTokens(signer.address, 20_000_000n);
+    const publicKey = Buffer.from(await crypto.subtle.exportKey('raw', signer.keyPair.publicKey));
+    const keypair = join(farebox.config.dataFolder, 'id.json');
+    writeFileSync(keypair, JSON.stringify([...seed, ...publicKey]));
+    const output = await run('solana', { KEYPAIR: keypair, SOLANA_RPC_URL: rig.solana.rpcUrl });
+    assertPaidAndChatted(output);
+    assert.equal(await creditOf(farebox, signer.address), LEFT_NANO);
+    await assertLedgerIsChain(farebox, rig);
+  });
+
+  test('openai-sdk.ts streams with a wallet token', async () => {
+    const key = generatePrivateKey();
+    const account = privateKeyToAccount(key);
+    await rig.anvil.mint(account.address, 20_000_000n);
+    const paid = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    assert.equal(paid.status, 200);
+    rig.upstream.otherwise = { kind: 'stream', chunks: 3, usage: true };
+    const output = await run('openai-sdk', { PRIVATE_KEY: key });
+    assert.match(output, /token until 20\d\d-/);
+    assert.match(output, / w0 w1 w2\n/);
+  });
+});

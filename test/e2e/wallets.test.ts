@@ -1,0 +1,637 @@
+/**
+ * Wallets against the whole server, with unmodified official clients on a private Base and a
+ * private Solana: pay, sign in, chat, read the balance. After each test the ledger is the chain.
+ */
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, test } from 'node:test';
+import {
+  decodePaymentRequiredHeader,
+  decodePaymentResponseHeader,
+  encodePaymentSignatureHeader,
+} from '@x402/core/http';
+import { PaymentRequiredV2Schema } from '@x402/core/schemas';
+import { wrapFetchWithPayment } from '@x402/fetch';
+import OpenAI from 'openai';
+import { VeniceClient } from 'venice-x402-client';
+import { createWalletClient, http, publicActions } from 'viem';
+import { base } from 'viem/chains';
+import { wrapFetchWithPayment as wrapFetchVersionOne } from 'x402-fetch';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { runCommand } from '../../src/cli/cli.ts';
+import { systemClock } from '../../src/kernel/clock.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { whyNoChains } from '../chains/anvil.ts';
+import {
+  CHAT,
+  type WalletRig,
+  assertLedgerIsChain,
+  chat,
+  creditOf,
+  encode,
+  evmClient,
+  evmPayment,
+  signIn,
+  signingIn,
+  solanaClient,
+  startWalletRig,
+  topUp,
+} from './wallet-rig.ts';
+
+/** What the engine of the rig uses, at its price. */
+const COST_NANO = 22_000n;
+const FIVE_USD = 5_000_000_000n;
+const TEN_USD = 10_000_000_000n;
+const POST_CHAT = {
+  method: 'POST',
+  headers: { 'content-type': 'application/json' },
+  body: CHAT,
+};
+
+interface TopUpBody {
+  readonly success: boolean;
+  readonly data: {
+    readonly walletAddress: string;
+    readonly amountCredited: number;
+    readonly newBalance: number;
+    readonly paymentId: string;
+  };
+}
+
+describe('wallets', { skip: whyNoChains() }, () => {
+  let rig: WalletRig;
+  let farebox: TestApp;
+
+  before(async () => {
+    rig = await startWalletRig('  facilitator: { expose: true }');
+    farebox = await rig.startApp();
+  });
+  after(async () => {
+    await farebox.stop();
+    await rig.stop();
+  });
+  afterEach(async () => {
+    rig.upstream.otherwise = { kind: 'json', usage: true };
+    await farebox.audit();
+    await assertLedgerIsChain(farebox, rig);
+  });
+
+  async function paidWallet() {
+    const account = await rig.evmWallet();
+    const answer = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    assert.equal(answer.status, 200);
+    return account;
+  }
+
+  test('@x402/fetch tops up and chats on Base; the balance falls by exactly the cost', async () => {
+    const account = await rig.evmWallet();
+    const pay = wrapFetchWithPayment(fetch, evmClient(account));
+    const paid = await pay(`${rig.origin}/api/v1/x402/top-up`, { method: 'POST' });
+    assert.equal(paid.status, 200);
+    const body = (await paid.json()) as TopUpBody;
+    const { paymentId } = body.data;
+    assert.match(paymentId, /^x402-[0-9a-f]{32}$/);
+    assert.deepEqual(body, {
+      success: true,
+      data: {
+        walletAddress: account.address.toLowerCase(),
+        amountCredited: 5,
+        newBalance: 5,
+        paymentId,
+      },
+    });
+    const settlement = decodePaymentResponseHeader(paid.headers.get('PAYMENT-RESPONSE') ?? '');
+    assert.equal(settlement.success, true);
+    assert.equal(settlement.network, 'eip155:8453');
+    const client = signingIn(evmClient(account), account);
+    const answer = await wrapFetchWithPayment(fetch, client)(
+      `${rig.origin}/api/v1/chat/completions`,
+      POST_CHAT,
+    );
+    assert.equal(answer.status, 200);
+    const { cost } = (await answer.json()) as { cost: { usd: number } };
+    assert.equal(cost.usd, Number(COST_NANO) / 1e9);
+    assert.equal(answer.headers.get('X-Balance-Remaining'), '4.999978');
+    assert.equal(await creditOf(farebox, account.address), FIVE_USD - COST_NANO);
+  });
+
+  test('@x402/fetch tops up and chats on Solana', async () => {
+    const signer = await rig.solanaWallet();
+    const client = signingIn(solanaClient(signer, rig.solana.rpcUrl), signer);
+    const paying = wrapFetchWithPayment(fetch, solanaClient(signer, rig.solana.rpcUrl));
+    const paid = await paying(`${rig.origin}/api/v1/x402/top-up`, { method: 'POST' });
+    assert.equal(paid.status, 200, await paid.clone().text());
+    const answer = await wrapFetchWithPayment(fetch, client)(
+      `${rig.origin}/api/v1/chat/completions`,
+      POST_CHAT,
+    );
+    assert.equal(answer.status, 200);
+    assert.equal(await creditOf(farebox, signer.address), FIVE_USD - COST_NANO);
+  });
+
+  for (const rail of ['Base', 'Solana'] as const) {
+    test(`an unmodified client pays on /chat/completions and is served, on ${rail}`, async () => {
+      const wallet = rail === 'Base' ? await rig.evmWallet() : await rig.solanaWallet();
+      const client =
+        'signMessages' in wallet ? solanaClient(wallet, rig.solana.rpcUrl) : evmClient(wallet);
+      const answer = await wrapFetchWithPayment(fetch, client)(
+        `${rig.origin}/api/v1/chat/completions`,
+        POST_CHAT,
+      );
+      assert.equal(answer.status, 200);
+      const settlement = decodePaymentResponseHeader(answer.headers.get('PAYMENT-RESPONSE') ?? '');
+      assert.equal(settlement.success, true);
+      assert.equal(answer.headers.get('X-Balance-Remaining'), '9.999978');
+      assert.equal(await creditOf(farebox, wallet.address), TEN_USD - COST_NANO);
+    });
+  }
+
+  test('a signed-in client without credit pays in the same call', async () => {
+    const account = await rig.evmWallet();
+    const client = signingIn(evmClient(account), account);
+    const call = wrapFetchWithPayment(fetch, client);
+    for (const left of ['9.999978', '9.999956']) {
+      const answer = await call(`${rig.origin}/api/v1/chat/completions`, POST_CHAT);
+      assert.equal(answer.status, 200);
+      assert.equal(answer.headers.get('X-Balance-Remaining'), left);
+    }
+  });
+
+  test('a payment lets its payer in once: what stands on the chain is no password', async () => {
+    const account = await rig.evmWallet();
+    const payment = await evmPayment(account);
+    const answers = await Promise.all(
+      Array.from({ length: 4 }, () => chat(rig.origin, { 'PAYMENT-SIGNATURE': payment })),
+    );
+    const statuses = answers.map(({ status }) => status).sort((a, b) => a - b);
+    assert.deepEqual(statuses, [200, 409, 409, 409]);
+    const again = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+    assert.equal(again.status, 409);
+    const body = (await again.json()) as { error: string };
+    assert.equal(body.error, 'PAYMENT_ALREADY_CREDITED');
+    assert.ok(again.headers.get('PAYMENT-RESPONSE'));
+    assert.equal(await creditOf(farebox, account.address), FIVE_USD - COST_NANO);
+    const beside = await chat(rig.origin, {
+      'PAYMENT-SIGNATURE': payment,
+      'SIGN-IN-WITH-X': await signIn(account, rig.origin),
+    });
+    assert.equal(beside.status, 200);
+    const repeated = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+    assert.equal(repeated.status, 200);
+    assert.equal(((await repeated.json()) as TopUpBody).data.newBalance, 5);
+  });
+
+  test('a payment that used up its pass on a failed request still keeps its credit', async () => {
+    const account = await rig.evmWallet();
+    const payment = await evmPayment(account);
+    const refused = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment }, '{"model":"none"}');
+    assert.ok(refused.status >= 400 && refused.status < 500);
+    assert.ok(refused.headers.get('PAYMENT-RESPONSE'));
+    assert.equal(await creditOf(farebox, account.address), FIVE_USD);
+  });
+
+  test('x402-fetch of version 1 pays the body that `?x402Version=1` gives', async () => {
+    const account = await rig.evmWallet();
+    const client = createWalletClient({
+      account,
+      chain: base,
+      transport: http(rig.anvil.rpcUrl),
+    }).extend(publicActions);
+    const pay = wrapFetchVersionOne(fetch, client as never, 25_000_000n);
+    const paid = await pay(`${rig.origin}/api/v1/x402/top-up?x402Version=1`, { method: 'POST' });
+    assert.equal(paid.status, 200, await paid.clone().text());
+    assert.ok(paid.headers.get('X-PAYMENT-RESPONSE'));
+    assert.equal(await creditOf(farebox, account.address), FIVE_USD);
+  });
+
+  test('venice-x402-client tops up, reads its balance, chats, streams and lists transactions', async () => {
+    const key = generatePrivateKey();
+    const account = privateKeyToAccount(key);
+    await rig.anvil.mint(account.address, 100_000_000n);
+    const client = new VeniceClient(key, { apiUrl: rig.origin });
+    await client.topUp(10);
+    assert.equal(client.balance, 10);
+    const balance = await client.getBalance();
+    assert.deepEqual(balance, {
+      walletAddress: account.address.toLowerCase(),
+      balanceUsd: 10,
+      canConsume: true,
+      minimumTopUpUsd: 5,
+      suggestedTopUpUsd: 10,
+    });
+    const messages = [{ role: 'user' as const, content: 'Hi' }];
+    const answer = await client.chat({ model: 'm', messages });
+    assert.equal(answer.choices[0]?.message.content, 'Hello ');
+    assert.equal(client.balance, 9.999978);
+    rig.upstream.otherwise = { kind: 'stream', chunks: 3, usage: true };
+    let streamed = '';
+    for await (const piece of client.chatStream({ model: 'm', messages })) streamed += piece;
+    assert.equal(streamed, ' w0 w1 w2');
+    const history = await client.getTransactions({ limit: 2 });
+    assert.deepEqual(
+      history.transactions.map(({ type, amount }) => [type, amount]),
+      [
+        ['CHARGE', -0.000018],
+        ['CHARGE', -0.000022],
+      ],
+    );
+    assert.equal(history.currentBalance, 9.99996);
+    assert.equal(history.transactions[0]?.balanceAfter, 9.99996);
+    assert.equal(history.transactions[0]?.modelId, 'm');
+    assert.deepEqual(history.pagination, { limit: 2, offset: 0, hasMore: true });
+    const rest = await client.getTransactions({ limit: 2, offset: 2 });
+    assert.deepEqual(
+      rest.transactions.map(({ type, amount, requestId }) => [type, amount, requestId]),
+      [['TOP_UP', 10, null]],
+    );
+  });
+
+  test('a wallet token is an API key for the openai SDK, and cannot renew itself', async () => {
+    const account = await paidWallet();
+    const exchanged = await fetch(`${rig.origin}/api/v1/x402/token`, {
+      method: 'POST',
+      headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+    });
+    assert.equal(exchanged.status, 200);
+    const { data } = (await exchanged.json()) as { data: { token: string; expiresAt: string } };
+    assert.match(data.token, /^svc_wallet_/);
+    assert.ok(Date.parse(data.expiresAt) > Date.now());
+    const openai = new OpenAI({
+      baseURL: `${rig.origin}/api/v1`,
+      apiKey: data.token,
+      maxRetries: 0,
+    });
+    const messages = [{ role: 'user' as const, content: 'Hi' }];
+    const { response } = await openai.chat.completions
+      .create({ model: 'm', messages })
+      .withResponse();
+    assert.equal(response.headers.get('X-Balance-Remaining'), '4.999978');
+    rig.upstream.otherwise = { kind: 'stream', chunks: 2, usage: true };
+    const streaming = await openai.chat.completions
+      .create({ model: 'm', messages, stream: true })
+      .withResponse();
+    // The headers of a stream show what its hold leaves.
+    const shown = Number(streaming.response.headers.get('X-Balance-Remaining'));
+    assert.ok(shown > 4.99 && shown < 4.999978, String(shown));
+    let last;
+    for await (const chunk of streaming.data) last = chunk;
+    assert.ok(last?.usage);
+    const renewed = await fetch(`${rig.origin}/api/v1/x402/token`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${data.token}` },
+    });
+    assert.equal(renewed.status, 401);
+    const forged = await chat(rig.origin, { authorization: `Bearer ${data.token}x` });
+    assert.equal(forged.status, 401);
+  });
+
+  test('a wallet makes API keys for its credit, each token once', async () => {
+    const account = await paidWallet();
+    const url = `${rig.origin}/api/v1/api_keys/generate_web3_key`;
+    const { data } = (await (await fetch(url)).json()) as { data: { token: string } };
+    const proof = {
+      address: account.address,
+      token: data.token,
+      signature: await account.signMessage({ message: data.token }),
+    };
+    const make = async (changes: object) => {
+      const wish = { apiKeyType: 'INFERENCE', description: 'mine', consumptionLimit: { usd: 1 } };
+      const answer = await fetch(url, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ ...wish, ...proof, ...changes }),
+      });
+      const body = (await answer.json()) as { code?: string; data?: { apiKey: string } };
+      return { status: answer.status, ...body };
+    };
+    const other = privateKeyToAccount(generatePrivateKey());
+    for (const [changes, code] of [
+      [{ address: other.address }, 'X402_SIGN_IN_INVALID_SIGNATURE'],
+      [{ address: 'me' }, 'X402_SIGN_IN_INVALID_WALLET'],
+      [{ token: `${data.token}x` }, 'X402_INVALID_SIGN_IN'],
+      [{ token: 'a.b.c' }, 'X402_INVALID_SIGN_IN'],
+    ] as const) {
+      const refused = await make(changes);
+      assert.deepEqual([refused.status, refused.code], [401, code]);
+    }
+    const made = await make({});
+    assert.equal(made.status, 200);
+    const secret = made.data?.apiKey ?? '';
+    assert.match(secret, /^SVC_INFERENCE_KEY_/);
+    const again = await make({});
+    assert.deepEqual([again.status, again.code], [401, 'X402_INVALID_SIGN_IN']);
+    const answer = await chat(rig.origin, { authorization: `Bearer ${secret}` });
+    assert.equal(answer.status, 200);
+    assert.equal(await creditOf(farebox, account.address), FIVE_USD - COST_NANO);
+  });
+
+  test('the discovery of a paid route is valid for stock clients and under 4 KB', async () => {
+    const answer = await chat(rig.origin, {});
+    assert.equal(answer.status, 402);
+    const header = answer.headers.get('PAYMENT-REQUIRED') ?? '';
+    assert.ok(header.length < 4_096, `${header.length} characters`);
+    const required = decodePaymentRequiredHeader(header);
+    PaymentRequiredV2Schema.parse(required);
+    assert.deepEqual(
+      required.accepts.map(({ network, amount }) => [network, amount]),
+      [
+        ['eip155:8453', '10000000'],
+        ['solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp', '10000000'],
+      ],
+    );
+    assert.equal(required.resource?.url, `${rig.origin}/api/v1/chat/completions`);
+    assert.equal(required.resource?.description, 'Chat completions');
+    const body = (await answer.json()) as Record<string, unknown>;
+    PaymentRequiredV2Schema.parse(body);
+    const options = body['authOptions'] as Record<string, unknown>;
+    assert.deepEqual(Object.keys(options), ['apiKey', 'x402Wallet']);
+    const top = await topUp(rig.origin, {});
+    assert.equal(top.status, 402);
+    const topHeader = top.headers.get('PAYMENT-REQUIRED') ?? '';
+    assert.ok(topHeader.length < 4_096, `${topHeader.length} characters`);
+    assert.equal(decodePaymentRequiredHeader(topHeader).accepts[0]?.amount, '5000000');
+  });
+
+  test('too little credit: every field of the specification, and the header beside it', async () => {
+    const account = await rig.evmWallet();
+    const answer = await chat(rig.origin, {
+      'SIGN-IN-WITH-X': await signIn(account, rig.origin),
+    });
+    assert.equal(answer.status, 402);
+    const body = (await answer.json()) as Record<string, unknown>;
+    const { siwxChallenge, topUpInstructions, message, ...rest } = body;
+    assert.deepEqual(rest, {
+      error: 'Payment required',
+      code: 'PAYMENT_REQUIRED',
+      reason: 'insufficient_balance',
+      currentBalanceUsd: 0,
+      minimumBalanceUsd: 0.1,
+      description: 'Chat completions',
+      suggestedTopUpUsd: 10,
+      minimumTopUpUsd: 5,
+      supportedTokens: ['USDC'],
+      supportedChains: ['base', 'solana'],
+    });
+    assert.equal(typeof message, 'string');
+    const steps = topUpInstructions as Record<string, unknown>;
+    assert.equal(steps['network'], 'eip155:8453');
+    assert.equal(steps['tokenDecimals'], 6);
+    assert.equal(steps['minimumAmountUsd'], 5);
+    for (const name of ['step1', 'step2', 'step3', 'receiverWallet', 'tokenAddress']) {
+      assert.equal(typeof steps[name], 'string', name);
+    }
+    const challenge = siwxChallenge as { info: Record<string, unknown>; supportedChains: unknown };
+    assert.equal(challenge.info['uri'], `${rig.origin}/api/v1/chat/completions`);
+    assert.deepEqual(
+      (challenge.supportedChains as { type: string }[]).map(({ type }) => type),
+      ['eip191', 'eip1271', 'ed25519'],
+    );
+    const header = answer.headers.get('PAYMENT-REQUIRED') ?? '';
+    PaymentRequiredV2Schema.parse(decodePaymentRequiredHeader(header));
+    assert.ok(header.length < 4_096);
+  });
+
+  test('a wallet that never paid has a balance of 0 and no transactions', async () => {
+    const account = privateKeyToAccount(generatePrivateKey());
+    const get = async (path: string): Promise<unknown> => {
+      const answer = await fetch(`${rig.origin}/api/v1/x402/${path}/${account.address}`, {
+        headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+      });
+      assert.equal(answer.status, 200);
+      return ((await answer.json()) as { data: unknown }).data;
+    };
+    const balance = (await get('balance')) as Record<string, unknown>;
+    assert.equal(balance['balanceUsd'], 0);
+    assert.equal(balance['canConsume'], false);
+    const history = (await get('transactions')) as { transactions: unknown[] };
+    assert.deepEqual(history.transactions, []);
+  });
+
+  test('another wallet is 403, no wallet is 402, a bad path is 400, a payment there is 400', async () => {
+    const account = privateKeyToAccount(generatePrivateKey());
+    const other = privateKeyToAccount(generatePrivateKey()).address;
+    const ask = async (wallet: string, headers: Record<string, string>) => {
+      const url = `${rig.origin}/api/v1/x402/balance/${wallet}`;
+      const answer = await fetch(url, { headers });
+      return [answer.status, ((await answer.json()) as { code?: string }).code];
+    };
+    const signed = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, rig.origin) });
+    assert.deepEqual(await ask(other, await signed()), [403, 'X402_WALLET_MISMATCH']);
+    assert.deepEqual(await ask('0x12', await signed()), [400, 'INVALID_REQUEST']);
+    assert.deepEqual(await ask(other, {}), [402, undefined]);
+    const key = { authorization: `Bearer ${farebox.owner.secret}` };
+    assert.deepEqual(await ask(other, key), [401, 'AUTHENTICATION_FAILED']);
+    const paying = { 'PAYMENT-SIGNATURE': encode({}) };
+    assert.deepEqual(await ask(other, paying), [400, 'PAYMENT_HEADER_NOT_ACCEPTED']);
+  });
+
+  test('the sixth request at once of one wallet is 429', async () => {
+    const account = await paidWallet();
+    rig.upstream.otherwise = { kind: 'stream', chunks: 3, everyMs: 100, usage: true };
+    const body = JSON.stringify({ ...JSON.parse(CHAT), stream: true });
+    const proofs = await Promise.all(Array.from({ length: 6 }, () => signIn(account, rig.origin)));
+    const answers = await Promise.all(
+      proofs.map((proof) => chat(rig.origin, { 'SIGN-IN-WITH-X': proof }, body)),
+    );
+    const statuses = answers.map(({ status }) => status).sort((a, b) => a - b);
+    const texts = await Promise.all(answers.map((answer) => answer.text()));
+    const refusal = texts.find((_, index) => answers[index]?.status === 429) ?? '{}';
+    assert.deepEqual(statuses, [200, 200, 200, 200, 200, 429]);
+    assert.equal((JSON.parse(refusal) as { code: string }).code, 'X402_CONCURRENCY_LIMIT');
+  });
+
+  test('a payment under way is 202 with the advice to send the same header again', async () => {
+    const account = await rig.evmWallet();
+    const payment = await evmPayment(account);
+    await rig.anvil.client.setAutomine(false);
+    try {
+      const answer = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+      assert.equal(answer.status, 202);
+      assert.ok(Number(answer.headers.get('Retry-After')) > 0);
+      assert.equal(answer.headers.get('x-svc-host-name'), null);
+      const told = decodePaymentResponseHeader(answer.headers.get('PAYMENT-RESPONSE') ?? '');
+      assert.equal(told.success, false);
+      assert.equal(told.errorReason, 'settlement_pending');
+      const body = (await answer.json()) as { error: string; message: string };
+      assert.equal(body.error, 'SETTLEMENT_PENDING');
+      assert.match(body.message, /same header again/);
+      const serving = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+      assert.equal(serving.status, 202);
+    } finally {
+      await rig.anvil.client.setAutomine(true);
+      await rig.anvil.client.mine({ blocks: 1 });
+    }
+    const answer = await chat(rig.origin, { 'PAYMENT-SIGNATURE': payment });
+    assert.equal(answer.status, 200);
+    assert.equal(await creditOf(farebox, account.address), FIVE_USD - COST_NANO);
+  });
+
+  test('the manifest names the paid resources, and the facilitator settles for others', async () => {
+    const manifest = (await (await fetch(`${rig.origin}/.well-known/x402.json`)).json()) as {
+      topUp: string;
+      resources: { url: string }[];
+    };
+    assert.equal(manifest.topUp, `${rig.origin}/api/v1/x402/top-up`);
+    const urls = manifest.resources.map(({ url }) => url);
+    assert.ok(urls.includes(`${rig.origin}/api/v1/chat/completions`));
+    assert.ok(urls.includes(`${rig.origin}/api/v1/crypto/rpc/{network}`));
+    const facilitator = `${rig.origin}/api/v1/x402/facilitator`;
+    const supported = (await (await fetch(`${facilitator}/supported`)).json()) as {
+      kinds: { network: string }[];
+    };
+    assert.equal(supported.kinds.length, 2);
+    const account = await rig.evmWallet();
+    const client = evmClient(account);
+    const required = await topUp(rig.origin, {});
+    const paymentRequired = decodePaymentRequiredHeader(
+      required.headers.get('PAYMENT-REQUIRED') ?? '',
+    );
+    const payload = await client.createPaymentPayload(paymentRequired);
+    assert.ok(encodePaymentSignatureHeader(payload).length < 8_192);
+    const verified = await fetch(`${facilitator}/verify`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        x402Version: 2,
+        paymentPayload: payload,
+        paymentRequirements: payload.accepted,
+      }),
+    });
+    assert.deepEqual(((await verified.json()) as { isValid: boolean }).isValid, true);
+  });
+
+  test('the operator pays unused credit back from the command line, while the server runs', async () => {
+    const account = await paidWallet();
+    const { status } = await chat(rig.origin, {
+      'SIGN-IN-WITH-X': await signIn(account, rig.origin),
+    });
+    assert.equal(status, 200);
+    const before = await rig.anvil.balance(account.address);
+    const refund = async (...words: string[]): Promise<[number, string]> => {
+      let output = '';
+      const terminal = { write: (text: string) => (output += text) };
+      const code = await runCommand({
+        argv: ['refund', ...words],
+        env: { FAREBOX_DATA: farebox.config.dataFolder, FAREBOX_CONFIG: configFile },
+        cwd: farebox.config.dataFolder,
+        stdout: terminal,
+        stderr: terminal,
+        onSignal: () => undefined,
+      });
+      return [code, output];
+    };
+    const configFile = join(farebox.config.dataFolder, 'refund.yaml');
+    writeFileSync(configFile, `${rig.yaml}\n`);
+    assert.equal((await refund(account.address))[0], 2);
+    const [tooMuch, why] = await refund(account.address, '5');
+    assert.equal(tooMuch, 1);
+    assert.match(why, /less than 5\.000000 USD of unused credit/);
+    const [paid, said] = await refund(account.address, 'all');
+    assert.equal(paid, 0, said);
+    assert.match(said, /^Paid 4\.999978 USD to 0x/);
+    assert.equal((await rig.anvil.balance(account.address)) - before, 4_999_978n);
+    assert.equal(await creditOf(farebox, account.address), 0n);
+    const id = /refund-[\w-]+/.exec(said)?.[0] ?? '';
+    assert.match((await refund('--state', id))[1], /^Paid/);
+    const history = await fetch(`${rig.origin}/api/v1/x402/transactions/${account.address}`, {
+      headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+    });
+    const { data } = (await history.json()) as {
+      data: { transactions: { type: string; amount: number }[] };
+    };
+    assert.deepEqual(
+      data.transactions.map(({ type, amount }) => [type, amount]),
+      [
+        ['REFUND', -4.999978],
+        ['CHARGE', -0.000022],
+        ['TOP_UP', 5],
+      ],
+    );
+  });
+
+  test('a browser may send and read every wallet header', async () => {
+    const preflight = await fetch(`${rig.origin}/api/v1/x402/top-up`, {
+      method: 'OPTIONS',
+      headers: { origin: 'https://app.example', 'access-control-request-method': 'POST' },
+    });
+    const allowed = preflight.headers.get('access-control-allow-headers') ?? '';
+    for (const name of ['payment-signature', 'x-payment', 'sign-in-with-x', 'x-sign-in-with-x']) {
+      assert.ok(allowed.includes(name), name);
+    }
+    const answer = await fetch(`${rig.origin}/api/v1/x402/top-up`, {
+      method: 'POST',
+      headers: { origin: 'https://app.example' },
+    });
+    const exposed = answer.headers.get('access-control-expose-headers') ?? '';
+    for (const name of ['PAYMENT-REQUIRED', 'PAYMENT-RESPONSE', 'X-Balance-Remaining']) {
+      assert.ok(exposed.includes(name), name);
+    }
+  });
+});
+
+test(
+  'the limits of the wallet routes are those of the specification',
+  { skip: whyNoChains() },
+  async () => {
+    const rig = await startWalletRig();
+    const yaml = rig.yaml.replace(/ {2}routesPerMinute.*\n/, '');
+    // One moment for the whole test: limits count by the minute.
+    const moment = Date.now();
+    const clock = { ...systemClock(), nowMs: () => moment };
+    const farebox = await startTestApp({ port: rig.port, yaml, clock });
+    try {
+      const account = privateKeyToAccount(generatePrivateKey());
+      const statuses = async (count: number, ask: () => Promise<Response>): Promise<number[]> => {
+        const seen: number[] = [];
+        for (let index = 0; index < count; index += 1) seen.push((await ask()).status);
+        return seen;
+      };
+      const tops = await statuses(11, () => topUp(rig.origin, {}));
+      assert.deepEqual(tops, [...Array<number>(10).fill(402), 429]);
+      const elsewhere = await chat(rig.origin, { 'PAYMENT-SIGNATURE': encode({}) });
+      assert.equal(elsewhere.status, 429, 'a payment on a paid route counts as a top-up');
+      for (const [path, most] of [
+        ['balance', 30],
+        ['transactions', 20],
+      ] as const) {
+        const answers = await statuses(most + 1, async () =>
+          fetch(`${rig.origin}/api/v1/x402/${path}/${account.address}`, {
+            headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+          }),
+        );
+        assert.deepEqual(answers, [...Array<number>(most).fill(200), 429], path);
+      }
+    } finally {
+      await farebox.stop();
+      await rig.stop();
+    }
+  },
+);
+
+test('a server without rails says so on every wallet path, and keys work alone', async () => {
+  const farebox = await startTestApp();
+  try {
+    const account = privateKeyToAccount(generatePrivateKey());
+    const origin = new URL(farebox.url).origin;
+    const ask = async (answer: Promise<Response>): Promise<[number, unknown]> => {
+      const { status, body } = await answer.then(async (one) => ({
+        status: one.status,
+        body: (await one.json()) as { code?: string },
+      }));
+      return [status, body.code];
+    };
+    const off = [503, 'X402_NOT_CONFIGURED'];
+    const proof = { 'SIGN-IN-WITH-X': await signIn(account, origin) };
+    assert.deepEqual(await ask(topUp(origin, {})), off);
+    assert.deepEqual(await ask(chat(origin, proof)), off);
+    assert.deepEqual(await ask(chat(origin, { 'PAYMENT-SIGNATURE': encode({}) })), off);
+    const balance = `${farebox.url}/x402/balance/${account.address}`;
+    assert.deepEqual(await ask(fetch(balance, { headers: proof })), off);
+    assert.deepEqual(await ask(chat(origin, {})), [402, undefined]);
+    const manifest = await fetch(`${origin}/.well-known/x402.json`);
+    assert.equal(manifest.status, 404);
+  } finally {
+    await farebox.stop();
+  }
+});

@@ -1,0 +1,75 @@
+/**
+ * Media for tests, made here: the drawn portrait, tones that the toy speech model hears as letters,
+ * and clips of both, written by the media seam itself.
+ */
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import sharp from 'sharp';
+import {
+  TOY_SPEECH_TOKENS,
+  TOY_SPEECH_TONES,
+  toySpeechModel,
+} from '../../scripts/build-toy-models.ts';
+import { portraitSvg } from '../../scripts/draw-portrait.ts';
+import { Media } from '../../src/engines/media/media.ts';
+import { wavHeader } from '../../src/engines/media/wav.ts';
+import { systemClock } from '../../src/kernel/clock.ts';
+import { silentLog } from '../../src/kernel/log.ts';
+
+const RATE = 16_000;
+const call = { signal: new AbortController().signal };
+
+export async function openMedia(): Promise<Media> {
+  return Media.open({ searchPath: '', log: silentLog, clock: systemClock() });
+}
+
+export function portraitJpeg(): Promise<Buffer> {
+  return sharp(Buffer.from(portraitSvg())).jpeg({ quality: 82 }).toBuffer();
+}
+
+/** Tones of half a second (`a`, `b`) and silences of a second (space). */
+export function toneWav(letters: string): Buffer {
+  const parts = Array.from(letters, (letter) => letter).map((letter) => {
+    const hertz = letter === 'a' || letter === 'b' ? TOY_SPEECH_TONES[letter] : 0;
+    const samples = Buffer.alloc(hertz === 0 ? 2 * RATE : RATE);
+    for (let i = 0; i < samples.length / 2; i += 1) {
+      samples.writeInt16LE(Math.round(12_000 * Math.sin((i * hertz * 2 * Math.PI) / RATE)), i * 2);
+    }
+    return samples;
+  });
+  const pcm = Buffer.concat(parts);
+  return Buffer.concat([wavHeader(pcm.length), pcm]);
+}
+
+export interface ClipWish {
+  readonly letters?: string;
+  readonly width: number;
+  readonly height: number;
+  readonly seconds: number;
+  readonly framesPerSecond: number;
+}
+
+/** An MP4 that moves over the portrait, with the tones of `letters`. */
+export async function makeClip(folder: string, wish: ClipWish): Promise<Buffer> {
+  const { letters, ...size } = wish;
+  const media = await openMedia();
+  const imagePath = join(folder, 'clip.png');
+  const outputPath = join(folder, 'clip.mp4');
+  await writeFile(imagePath, await sharp(Buffer.from(portraitSvg())).png().toBuffer());
+  let audioPath: string | undefined;
+  if (letters !== undefined) {
+    audioPath = join(folder, 'clip.wav');
+    await writeFile(audioPath, toneWav(letters));
+  }
+  await media.stillToVideo({ imagePath, audioPath, outputPath, move: 'in', ...size }, call);
+  return readFile(outputPath);
+}
+
+/** The toy speech model as files, and the settings that name them. */
+export async function toySpeech(folder: string): Promise<string> {
+  const model = join(folder, 'toy.onnx');
+  const tokens = join(folder, 'toy.txt');
+  await writeFile(model, toySpeechModel());
+  await writeFile(tokens, TOY_SPEECH_TOKENS);
+  return `speechModel: { kind: zipformer-ctc, model: ${JSON.stringify(model)}, tokens: ${JSON.stringify(tokens)} }`;
+}
