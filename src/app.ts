@@ -8,6 +8,7 @@ import { standingHeaders } from './api/answer-headers.ts';
 import type { Exchange } from './api/exchange.ts';
 import { idempotentStage } from './api/idempotent.ts';
 import { identifyStage } from './api/identify.ts';
+import { type OpenApiDocument, openApiDocument } from './api/openapi/openapi.ts';
 import type { Route } from './api/route.ts';
 import { chatCompletionsRoute } from './api/routes/chat-completions/chat-completions.ts';
 import { modelRoutes } from './api/routes/models/models.ts';
@@ -21,10 +22,15 @@ import { type Extras, additionParts, extrasSubject, openExtras } from './app/ext
 import type { DownloadView } from './app/download-view.ts';
 import { type LocalEngineSource, LocalEngines } from './app/local-engines.ts';
 import { mediaSubject } from './app/media.ts';
+import { Monitor } from './app/monitor.ts';
+import { logRequest } from './app/log-request.ts';
 import { type Office, openOffice } from './app/office.ts';
+import { opsSubject } from './app/ops.ts';
 import { rpcSubject } from './app/rpc.ts';
 import { sharedLimits } from './app/shared-limits.ts';
 import type { Shared, Subject } from './app/subject.ts';
+import { Traces } from './app/traces.ts';
+import { Traffic } from './app/traffic.ts';
 import { Upkeep } from './app/upkeep.ts';
 import { type Wallets, openWallets, walletsSubject } from './app/wallets.ts';
 import { Catalog } from './catalog/catalog.ts';
@@ -48,7 +54,8 @@ import { type EngineDialect, engineDialect } from './wire/engine-request.ts';
 export const BASE_PATH = '/api/v1';
 /** How long a closing server waits for engines that still answer callers who left. */
 const ENGINE_GRACE_MS = 1_000;
-const DRAIN_POLL_MS = 20;
+/** How long cut answers may take to settle what they produced. */
+const SETTLE_GRACE_MS = 5_000;
 
 export interface AppParts {
   readonly config: Config;
@@ -73,6 +80,8 @@ export interface App {
   readonly server: FastifyInstance;
   /** Where it listens, `http://host:port`. */
   readonly address: string;
+  /** What it serves, as an OpenAPI 3.1 document. */
+  openApi(): OpenApiDocument;
   /** Whether new work is taken, and what stands in its way. */
   readiness(): Readiness;
   /** Takes over what can change without a restart. */
@@ -102,7 +111,10 @@ export async function startApp(parts: AppParts): Promise<App> {
   const extras = await openExtras(config, clock, log);
   const wallets = await openWallets({ ...parts, office, basePath: BASE_PATH });
   const core = buildCore(parts, office, { extras, wallets });
+  const { traffic, monitor, traces } = core;
   const subjects = subjectsOf(core);
+  const routes = subjects.flatMap((subject) => subject.routes);
+  core.offer(routes);
   const upkeep = new Upkeep({
     config: core.shared.config,
     office,
@@ -112,11 +124,12 @@ export async function startApp(parts: AppParts): Promise<App> {
     clock,
     ids,
     log,
+    ran: (result) => monitor.choreRan(result),
   });
   await upkeep.start();
-  const traffic = new Traffic();
   const standing = async (_exchange: Exchange, caller: Caller) =>
     standingHeaders(await office.ledger.balances(caller.accountId), caller, config.service.name);
+  const once = idempotentStage({ idempotency: core.idempotency, log, standing });
   const server = await buildServer({
     options: {
       basePath: BASE_PATH,
@@ -134,19 +147,25 @@ export async function startApp(parts: AppParts): Promise<App> {
       timestamps: config.service.timestampHeader,
       corsOrigins: config.http.corsOrigins,
     }),
-    routes: subjects.flatMap((subject) => subject.routes),
+    routes,
     guard: (exchange, route) => core.guard.refuse(exchange, route),
-    once: idempotentStage({ idempotency: core.idempotency, log, standing }),
+    once: (exchange, route, run) => traces.within(exchange, () => once(exchange, route, run)),
     standing,
     identify: identifyStage(core.identifyParts),
     refusal: () => traffic.refusal(),
-    started: () => traffic.enter(),
+    started: (exchange, route) => {
+      traffic.enter();
+      traces.begin(exchange, route);
+    },
     finished: (exchange, route, status) => {
       traffic.leave();
       core.finished(exchange, route, status);
+      monitor.requestEnded(exchange, route, status);
+      traces.end(exchange, route, status);
     },
   });
   const address = await server.listen({ host: config.listen.host, port: config.listen.port });
+  core.listens(address);
   const stopPruning = clock.every(MINUTE_MS, () => core.prune());
   for (const subject of subjects) subject.start?.();
   const localReady = core.localEngines.start();
@@ -158,6 +177,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     localReady,
     server,
     address,
+    openApi: () => core.document(),
     readiness: () => {
       const database = office.store.unavailable();
       const { isClosing } = traffic;
@@ -168,12 +188,13 @@ export async function startApp(parts: AppParts): Promise<App> {
     configure: (next) => core.configure(next),
     close: async () => {
       traffic.close();
-      await traffic.drained(clock, config.http.drainSeconds * SECOND_MS);
+      await drain(server, traffic, clock, config.http.drainSeconds * SECOND_MS);
       stopPruning();
       await server.close();
       await upkeep.stop();
       for (const subject of subjects.toReversed()) await subject.close?.();
       await core.engines.close(ENGINE_GRACE_MS);
+      await traces.close();
       await core.localEngines.stop();
       await core.limitLog.flush().catch((error: unknown) => {
         // The database is away: log lines cost nobody money.
@@ -186,35 +207,20 @@ export async function startApp(parts: AppParts): Promise<App> {
   };
 }
 
-/** Counts open requests, so that a closing server knows when the last answer has left. */
-class Traffic {
-  #open = 0;
-  #closing = false;
-
-  enter(): void {
-    this.#open += 1;
-  }
-
-  leave(): void {
-    this.#open -= 1;
-  }
-
-  close(): void {
-    this.#closing = true;
-  }
-
-  get isClosing(): boolean {
-    return this.#closing;
-  }
-
-  refusal(): Fault | undefined {
-    return this.#closing ? new Fault('SHUTTING_DOWN', { retryAfterSeconds: 1 }) : undefined;
-  }
-
-  async drained(clock: Clock, limitMs: number): Promise<void> {
-    const untilMs = clock.monotonicMs() + limitMs;
-    while (this.#open > 0 && clock.monotonicMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
-  }
+/**
+ * Open answers finish, to the deadline; those that are left are cut, and pay for what they produced.
+ * The socket listens all the while, so that `/readyz` can say why new work is refused.
+ */
+async function drain(
+  server: FastifyInstance,
+  traffic: Traffic,
+  clock: Clock,
+  limitMs: number,
+): Promise<void> {
+  const isDrained = await traffic.drained(clock, limitMs);
+  // Connections that idle, or that send half a request, would hold the closing server open.
+  server.server.closeAllConnections();
+  if (!isDrained) await traffic.drained(clock, SETTLE_GRACE_MS);
 }
 
 /** One server a data folder, when the database is a file in it. */
@@ -237,7 +243,9 @@ function buildCore(
 ) {
   const { clock, ids, log } = parts;
   let config = parts.config;
-  const engines = new Engines({ clock, ids, log });
+  const traffic = new Traffic();
+  const traces = new Traces({ ...parts, config });
+  const engines = new Engines({ clock, ids, log, observe: traces.callObserver });
   const webSearch = extras.web.canSearch;
   const catalog = new Catalog({ settings: config, clock, webSearch, videoConstraints });
   const localEngines =
@@ -260,6 +268,17 @@ function buildCore(
     catalog.setDiscovered(localEngines.models());
   };
   refresh();
+  const monitor = new Monitor({
+    office,
+    clock,
+    version: parts.version,
+    engines,
+    catalog,
+    traffic,
+    // A process whose engines another one runs is a worker of several on one port.
+    labels: parts.localEngines === undefined ? {} : { process: String(process.pid) },
+    spans: () => traces.counts,
+  });
   const limitLog = new LimitLog({ store: office.store, clock, ids });
   const { windows, admissions } = sharedLimits(office, clock);
   const guard = new AbuseGuard({ config: () => config, limitLog, clock, basePath: BASE_PATH });
@@ -272,6 +291,10 @@ function buildCore(
     log,
     minimumCreditNano: () => minimumCredit,
     walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
+    settled: (admission, outcome, settlement) => {
+      monitor.settled(admission, outcome, settlement);
+      traces.settled(admission, outcome, settlement);
+    },
   });
   const additions = additionParts(extras, clock, () => config);
   const chat: ChatParts = {
@@ -303,11 +326,40 @@ function buildCore(
     log,
   };
   const idempotency = new Idempotency({ store: office.store, clock, ids, log });
+  let routes: readonly Route[] = [];
+  let listensOn: string | undefined;
+  /** With port 0 only the listening server knows its address. */
+  const publicOrigin = (): string =>
+    config.publicUrl.endsWith(':0') ? (listensOn ?? config.publicUrl) : config.publicUrl;
+  const document = () =>
+    openApiDocument(routes, {
+      serviceName: config.service.name,
+      title: config.service.title,
+      version: parts.version,
+      publicUrl: publicOrigin(),
+      basePath: BASE_PATH,
+    });
   return {
     shared,
     guard,
     extras,
     wallets,
+    traffic,
+    monitor,
+    traces,
+    ops: {
+      monitor,
+      traffic,
+      document: () => document(),
+    },
+    document: () => document(),
+    listens: (address: string): void => {
+      listensOn = address;
+    },
+    /** Tells the documentation what there is. */
+    offer: (all: readonly Route[]): void => {
+      routes = all;
+    },
     idempotency,
     catalog,
     engines,
@@ -334,7 +386,7 @@ function buildCore(
       },
     },
     finished: (exchange: Exchange, route: Route | undefined, status: number): void => {
-      guard.count(exchange, status);
+      if (route?.operational !== true) guard.count(exchange, status);
       logRequest(log, clock, exchange, route, status);
     },
     engineCount: (): number => Object.keys(config.engines).length + localEngines.engines().length,
@@ -363,6 +415,7 @@ function subjectsOf(core: Core): Subject[] {
     accountSubject(core.shared, core.wallets.payments),
     mediaSubject(core.shared),
     walletsSubject(core.shared, core.wallets, () => subjects.flatMap(({ routes }) => routes)),
+    opsSubject(core.shared, core.ops),
   ];
   return subjects;
 }
@@ -372,26 +425,4 @@ function tooManyAtOnce(kind: 'key' | 'wallet', limit: number): Fault {
     message: `Too many concurrent requests: at most ${limit} run at once`,
     retryAfterSeconds: 1,
   });
-}
-
-function logRequest(
-  log: Log,
-  clock: Clock,
-  exchange: Exchange,
-  route: Route | undefined,
-  status: number,
-): void {
-  const caller = exchange.callerIfKnown;
-  log.info(
-    {
-      requestId: exchange.requestId,
-      method: exchange.request.method,
-      route: route?.path ?? 'unknown',
-      status,
-      ms: Math.round(clock.monotonicMs() - exchange.startedMs),
-      ...(caller === undefined ? {} : { account: caller.accountId, key: caller.keyId }),
-      ...exchange.notes,
-    },
-    'Request',
-  );
 }

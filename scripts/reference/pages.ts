@@ -1,4 +1,5 @@
 /** Every reference page that is made from code; the script writes them, a test compares them. */
+import { metricsPage } from '../../src/app/metric-list.ts';
 import { referencePage } from '../../src/config/reference.ts';
 import { cliPage } from './cli-page.ts';
 import { errorsPage } from './errors-page.ts';
@@ -8,4 +9,5 @@ export const PAGES: Readonly<Record<string, () => string>> = {
   'docs/reference/cli.md': cliPage,
   'docs/reference/config.md': referencePage,
   'docs/reference/errors.md': errorsPage,
+  'docs/reference/metrics.md': metricsPage,
 };

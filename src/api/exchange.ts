@@ -61,6 +61,9 @@ export class Exchange {
   readonly #headers = new Map<string, string>();
   readonly #abort = new AbortController();
   readonly #settled: (() => void)[] = [];
+  readonly #ended: (() => void)[] = [];
+  /** The answer, and the handler while it works. */
+  #unfinished = 1;
 
   constructor(parts: ExchangeParts) {
     this.requestId = parts.requestId;
@@ -73,6 +76,7 @@ export class Exchange {
     parts.response.once('close', () => {
       if (!parts.response.writableFinished) this.#abort.abort();
       for (const done of this.#settled) done();
+      this.#finish();
     });
   }
 
@@ -84,6 +88,23 @@ export class Exchange {
   /** Runs when the answer has left or the caller has. */
   onClose(done: () => void): void {
     this.#settled.push(done);
+  }
+
+  /** Runs when the answer has left or the caller has, and the handler has ended too. */
+  onEnd(done: () => void): void {
+    this.#ended.push(done);
+  }
+
+  /** The handler works until the returned function is called, once. */
+  working(): () => void {
+    this.#unfinished += 1;
+    return () => this.#finish();
+  }
+
+  #finish(): void {
+    this.#unfinished -= 1;
+    if (this.#unfinished > 0) return;
+    for (const done of this.#ended) done();
   }
 
   /** The identified caller; asking for it on a public route is a bug. */

@@ -2,6 +2,7 @@
  * What a route declares: its path, who may call it, what body it reads, and its handler. The stages
  * in `server.ts` do the rest in one order for all.
  */
+import type { RouteDescription } from './describe.ts';
 import type { Exchange } from './exchange.ts';
 
 /**
@@ -23,6 +24,11 @@ export interface Route {
   readonly path: string;
   /** The path stands at the origin, not below the base path. */
   readonly root?: boolean;
+  /**
+   * For operators' tools and readers (`/readyz`, `/docs`): answered while the server drains, without
+   * guard or caller, and logged at `debug`.
+   */
+  readonly operational?: true;
   readonly auth: RouteAuth;
   /** What it offers, in a few words: payment requirements and the x402 manifest say so. */
   readonly about?: string;
@@ -32,6 +38,8 @@ export interface Route {
   readonly sells?: string;
   /** The handler reads `Idempotency-Key` itself; otherwise the stage does for all that sells. */
   readonly ownIdempotency?: boolean;
+  /** What the route says of itself; a route without it fails the test of the document. */
+  readonly describe?: RouteDescription;
   handle(exchange: Exchange): Promise<void>;
 }
 

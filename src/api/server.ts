@@ -7,6 +7,7 @@
  *
  * Fastify routes and reads; answers are written by the exchange.
  */
+import { isIP } from 'node:net';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
@@ -15,6 +16,7 @@ import { type Ids, orderedId } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { errorAnswer } from './error-response.ts';
 import { Exchange } from './exchange.ts';
+import { refuseConnection } from './malformed-request.ts';
 import type { RunOnce } from './idempotent.ts';
 import type { Route } from './route.ts';
 import type { StandardHeaders } from './standard-headers.ts';
@@ -40,8 +42,11 @@ export interface ServerParts {
   /** Balance headers of a known caller, for answers that no admission has given theirs. */
   readonly standing: (exchange: Exchange, caller: Caller) => Promise<Record<string, string>>;
   /** Told of every request that begins. */
-  readonly started: () => void;
-  /** Told of every answer, for the guard, the metrics and the traces. */
+  readonly started: (exchange: Exchange, route: Route | undefined) => void;
+  /**
+   * Told of every request whose answer has left and whose handler has ended: for the guard, the
+   * metrics and the traces.
+   */
   readonly finished: (exchange: Exchange, route: Route | undefined, status: number) => void;
   /** Stage "identify": throws 401, 402, 403. */
   readonly identify: (exchange: Exchange, route: Route) => Promise<Caller | undefined>;
@@ -66,7 +71,7 @@ type WithExchange = FastifyRequest & { [EXCHANGE]?: Exchange };
 export async function buildServer(parts: ServerParts): Promise<FastifyInstance> {
   const server = Fastify({
     logger: false,
-    trustProxy: parts.options.trustProxy === true ? true : [...(parts.options.trustProxy || [])],
+    trustProxy: trustedProxies(parts.options.trustProxy),
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200 },
     bodyLimit: 1_048_576,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
@@ -76,6 +81,11 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
     exposeHeadRoutes: false,
     return503OnClosing: false,
     forceCloseConnections: 'idle',
+    clientErrorHandler: refuseConnection,
+    frameworkErrors: (error, request, reply) => {
+      // A path that cannot be decoded never meets a route.
+      void fail(parts, begin(parts, request, reply), fromFastify(error));
+    },
   });
   server.server.maxConnections = parts.options.maxConnections;
   server.removeAllContentTypeParsers();
@@ -91,6 +101,22 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
   return server;
 }
 
+/**
+ * Whose `X-Forwarded-For` is believed. Proxies append to what the caller sent, so `true` is the one
+ * hop that connects to us: believing the whole list would let every caller choose its address.
+ */
+function trustedProxies(setting: boolean | readonly string[]): TrustedProxies {
+  if (typeof setting === 'boolean') return setting ? (_address, hop) => hop === 0 : [];
+  return [...setting];
+}
+
+type TrustedProxies = string[] | ((address: string, hop: number) => boolean);
+
+/** A proxy that passes on what is no address is worth no more than its own address. */
+function addressOf(request: FastifyRequest): string {
+  return isIP(request.ip) === 0 ? (request.raw.socket.remoteAddress ?? '') : request.ip;
+}
+
 function register(server: FastifyInstance, parts: ServerParts, route: Route): void {
   server.route({
     method: route.method,
@@ -99,6 +125,7 @@ function register(server: FastifyInstance, parts: ServerParts, route: Route): vo
     onRequest: async (request: WithExchange, reply) => {
       const exchange = begin(parts, request, reply, route);
       request[EXCHANGE] = exchange;
+      if (route.operational === true) return;
       const refusal = parts.refusal();
       if (refusal !== undefined) throw refusal;
       await admitCaller(parts, exchange, route);
@@ -109,12 +136,15 @@ function register(server: FastifyInstance, parts: ServerParts, route: Route): vo
       if (exchange === undefined) throw new Error('A handler ran without its exchange');
       reply.hijack();
       if (Buffer.isBuffer(request.body)) exchange.body = request.body;
+      const worked = exchange.working();
       try {
         if (route.sells === undefined) await addStanding(parts, exchange);
         await parts.once(exchange, route, () => route.handle(exchange));
       } catch (error) {
         // Whatever a handler throws becomes the answer here, once.
         await fail(parts, exchange, error);
+      } finally {
+        worked();
       }
     },
   });
@@ -165,12 +195,14 @@ function begin(
     response: reply.raw,
     parameters: (request.params ?? {}) as Record<string, string>, // Fastify's path parameters
     query: new URLSearchParams(question < 0 ? '' : url.slice(question + 1)),
-    address: request.ip,
+    address: addressOf(request),
     startedMs: parts.clock.monotonicMs(),
   });
-  parts.started();
+  parts.started(exchange, route);
   exchange.setAll(parts.headers.begin(exchange));
-  exchange.onClose(() => parts.finished(exchange, route, exchange.statusCode));
+  // A client of a server that shuts down opens its next connection elsewhere.
+  if (parts.refusal() !== undefined) exchange.set('connection', 'close');
+  exchange.onEnd(() => parts.finished(exchange, route, exchange.statusCode));
   return exchange;
 }
 

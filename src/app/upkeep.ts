@@ -28,6 +28,8 @@ export interface UpkeepParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  /** Told of every chore, for the metrics. */
+  readonly ran?: (result: 'done' | 'failed') => void;
 }
 
 export class Upkeep {
@@ -74,7 +76,9 @@ export class Upkeep {
   async #run(chore: () => Promise<unknown>): Promise<void> {
     try {
       await chore();
+      this.#parts.ran?.('done');
     } catch (error) {
+      this.#parts.ran?.('failed');
       // The next minute tries again.
       this.#parts.log.warn({ reason: reasonOf(error) }, 'A chore of the background failed');
     }

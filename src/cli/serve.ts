@@ -47,7 +47,7 @@ async function serve({ console, values }: Invocation): Promise<number> {
   });
   const owner = await welcomeOwner(app.office, config);
   // The command that is printed works as it stands, so its engine gets a moment to come up.
-  await Promise.race([app.localReady, systemClock().sleep(ENGINE_MOMENT_MS)]);
+  await withinMoment(app.localReady);
   console.stdout.write(greeting(app.address, config, owner));
   const watch = watchSettings(console, app, config, log);
   await stopSignal(console);
@@ -55,6 +55,15 @@ async function serve({ console, values }: Invocation): Promise<number> {
   watch.stop();
   await app.close();
   return 0;
+}
+
+/** Waits for `work`, but not for long; no timer is left that would hold the ending process. */
+async function withinMoment(work: Promise<void>): Promise<void> {
+  const patience = new AbortController();
+  const moment = systemClock().sleep(ENGINE_MOMENT_MS, patience.signal);
+  const quiet = moment.catch(() => undefined); // the work was faster
+  await Promise.race([work, quiet]);
+  patience.abort();
 }
 
 const MAX_WORKERS = 256;

@@ -64,7 +64,7 @@ export const HttpSection = z
       .union([z.boolean(), z.array(z.string().min(1))])
       .default(false)
       .describe(
-        'Take the caller address from `X-Forwarded-For`: `true`, or the list of proxy addresses (CIDR) to believe.',
+        'Take the caller address from `X-Forwarded-For`: `true` believes the one proxy that connects, a list of addresses (CIDR) believes each proxy on the way that is in it.',
       ),
     corsOrigins: z
       .array(z.string().min(1))

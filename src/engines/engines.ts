@@ -19,6 +19,7 @@ import type {
   EngineCall,
   EngineFailure,
   EngineHead,
+  EngineOutcome,
   EngineRun,
   EngineSettings,
   EngineSink,
@@ -56,6 +57,18 @@ export interface EnginesOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  /** Asked about every call, for traces. */
+  readonly observe?: CallObserver | undefined;
+}
+
+/** Gives further request headers for a call, and hears how it ended. */
+export type CallObserver = (call: EngineCall) => ObservedCall | undefined;
+
+export interface ObservedCall {
+  /** Flat: name, value, name, value. */
+  readonly headers: readonly string[];
+  /** `undefined` when a bug ended the call. */
+  ended(outcome: EngineOutcome | undefined): void;
 }
 
 export class Engines {
@@ -101,18 +114,22 @@ export class Engines {
 
   /** Starts a streamed call. The sink is never called before `run` has returned. */
   run(call: EngineCall, sink: EngineSink): EngineRun {
-    return this.#start(new CallRun(this.#context, call, sink, STREAMED));
+    return this.#start(call, (observed) => new CallRun(this.#context, observed, sink, STREAMED));
   }
 
   /** Makes a call and gives its whole answer, at most `maxResponseBytes` of it. */
   async collect(call: WholeCall): Promise<EngineAnswer | EngineFailure> {
     const collector = new Collector();
     const { isUsable } = call;
-    const run = new CallRun(this.#context, call, collector, {
+    const options = {
       isReplaceable: true,
       isUsable: isUsable === undefined ? null : () => isUsable(collector.body()),
-    });
-    const outcome = await this.#start(run).outcome;
+    };
+    const run = this.#start(
+      call,
+      (observed) => new CallRun(this.#context, observed, collector, options),
+    );
+    const outcome = await run.outcome;
     return outcome.ok ? { ...outcome, head: collector.head(), body: collector.body() } : outcome;
   }
 
@@ -157,7 +174,19 @@ export class Engines {
     await Promise.all(all.map((engine) => engine.pool.destroy()));
   }
 
-  #start(run: CallRun): CallRun {
+  #start(call: EngineCall, make: (call: EngineCall) => CallRun): CallRun {
+    const observed = this.#options.observe?.(call);
+    const run = make(
+      observed === undefined
+        ? call
+        : { ...call, headers: [...(call.headers ?? []), ...observed.headers] },
+    );
+    if (observed !== undefined) {
+      run.outcome.then(
+        (outcome) => observed.ended(outcome),
+        () => observed.ended(undefined), // the flow hears the error itself
+      );
+    }
     this.#runs.add(run);
     run.start();
     return run;

@@ -104,6 +104,8 @@ export interface ChargeParts {
     caller: Caller,
     credit: { readonly balance: Nano; readonly needed: Nano },
   ) => Fault;
+  /** Told of every request that is settled for the first time: metrics and traces. */
+  readonly settled?: (admission: Admission, outcome: Outcome, settlement: Settlement) => void;
 }
 
 export class Charge {
@@ -217,6 +219,7 @@ export class Charge {
         : this.#settleTogether(request, admission.hold, together),
       this.#giveRoomBack(admission.reserved, tokens.prompt + tokens.completion),
     ]);
+    if (settlement.fresh) this.#parts.settled?.(admission, outcome, settlement);
     return settlement;
   }
 

@@ -26,6 +26,7 @@ export const FAULTS = {
     'Send the same header again; do not sign a new one.',
   ),
   INVALID_REQUEST: kind(400, 'The request is not valid', 'Correct the fields named in `details`.'),
+  MALFORMED_REQUEST: kind(400, 'The request is not HTTP', 'Use an HTTP client.'),
   INVALID_JSON: kind(400, 'The body is not valid JSON', 'Send one JSON document in UTF-8.'),
   INVALID_MODEL: kind(
     400,
@@ -270,6 +271,11 @@ export const FAULTS = {
     'The method is not allowed on this path',
     'Use a method of the `Allow` header.',
   ),
+  REQUEST_TOO_SLOW: kind(
+    408,
+    'The request took too long to arrive',
+    'Send the whole request without a pause.',
+  ),
   REQUEST_IN_PROGRESS: kind(
     409,
     'The same request is still running',
@@ -325,6 +331,7 @@ export const FAULTS = {
     'Too many concurrent requests',
     'Wait for a running request to end.',
   ),
+  HEADERS_TOO_LARGE: kind(431, 'The headers are too large', 'Send at most 64 KiB of headers.'),
   INFERENCE_FAILED: kind(500, 'The inference failed', 'Try again; nothing was charged.'),
   RPC_UPSTREAM_FAILED: kind(500, 'No node answered', 'Try again; nothing was charged.'),
   UNKNOWN_ERROR: kind(

@@ -277,6 +277,14 @@ export class Ledger {
     return dropOld(this.#store, kept);
   }
 
+  /** Open holds in the database, and the USD and daily credit that they set aside. */
+  async openHolds(): Promise<{ readonly count: number; readonly amountNano: Nano }> {
+    const [row] = await this.#store.query<{ count: bigint; amount: bigint }>(
+      'SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount FROM ledger_hold',
+    );
+    return { count: Number(row?.count ?? 0n), amountNano: nano(row?.amount ?? 0n) };
+  }
+
   audit(): Promise<AuditReport> {
     return runAudit(this.#store);
   }

@@ -26,7 +26,7 @@ import { Upstream } from './upstream.ts';
 
 export { holdLastBytes } from './answer.ts';
 export type { RpcAnswer } from './answer.ts';
-export type { Admission } from './admission.ts';
+export { type Admission, MAX_BATCH_ITEMS } from './admission.ts';
 export { formatRpcCost } from './billing.ts';
 export {} from './catalogue.ts';
 export { CreditCap } from './credit-cap.ts';

@@ -13,6 +13,7 @@ import { type Clock, systemClock } from '../../src/kernel/clock.ts';
 import { systemIds } from '../../src/kernel/ids.ts';
 import { type Log, silentLog } from '../../src/kernel/log.ts';
 import { usdToNano } from '../../src/kernel/money.ts';
+import { checkAnswers } from './check-answers.ts';
 
 export interface TestAppOptions {
   /** Sections of `farebox.yaml`; listen address, discovery and embedded engines are set here. */
@@ -68,6 +69,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     log: options.log ?? silentLog,
     version: '20260102.030405',
   });
+  checkAnswers(app, BASE_PATH);
   const made = await welcomeOwner(app.office, config);
   const owner = made ?? (await existingOwner(app));
   return {

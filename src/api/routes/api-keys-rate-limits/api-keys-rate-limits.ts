@@ -10,6 +10,7 @@ import { type Nano, toUsdNumber } from '../../../kernel/money.ts';
 import type { Ledger } from '../../../ledger/ledger.ts';
 import type { LimitLog } from '../../../limits/limits.ts';
 import type { Route } from '../../route.ts';
+import { RATE_LIMITS, RATE_LIMIT_LOG, RATE_LIMIT_LOGS } from './describe.ts';
 import type { RateLimitLogAnswer, RateLimitsAnswer } from './schema.ts';
 
 export interface RateLimitRouteParts {
@@ -28,12 +29,14 @@ export function rateLimitRoutes(parts: RateLimitRouteParts): Route[] {
       method: 'GET',
       path: '/api_keys/rate_limits',
       auth: 'key',
+      describe: RATE_LIMITS,
       handle: async (exchange) => exchange.json(200, await limitsOf(parts, exchange.caller)),
     },
     ...['/api_keys/rate_limits/log', '/api_keys/rate_limit_logs'].map((path): Route => ({
       method: 'GET',
       path,
       auth: 'key',
+      describe: path.endsWith('logs') ? RATE_LIMIT_LOGS : RATE_LIMIT_LOG,
       handle: async (exchange) => exchange.json(200, await logOf(parts, exchange.caller)),
     })),
   ];

@@ -10,6 +10,7 @@ import type { Payments } from '../../../payments/payments.ts';
 import { readBody } from '../../read-request.ts';
 import { type Route, SMALL_JSON_BODY } from '../../route.ts';
 import { createdBody, wishOf } from '../api-keys/api-keys.ts';
+import { CREATE_WALLET_KEY, KEY_CHALLENGE } from './describe.ts';
 import { CreateWalletKeyRequest } from './schema.ts';
 
 const PATH = '/api_keys/generate_web3_key';
@@ -31,6 +32,7 @@ function challenge(parts: WalletKeyRouteParts): Route {
     method: 'GET',
     path: PATH,
     auth: 'public',
+    describe: KEY_CHALLENGE,
     handle: async (exchange) => {
       const token = requirePayments(parts).mintKeyChallenge();
       exchange.set('cache-control', 'no-store');
@@ -44,6 +46,7 @@ function create(parts: WalletKeyRouteParts): Route {
     method: 'POST',
     path: PATH,
     auth: 'public',
+    describe: CREATE_WALLET_KEY,
     body: SMALL_JSON_BODY,
     handle: async (exchange) => {
       const payments = requirePayments(parts);

@@ -7,6 +7,7 @@ import { type Nano, decimalUsd, toUsdNumber, usdToNano } from '../../../kernel/m
 import { refuseIssues } from '../../../wire/validation.ts';
 import { offsetOf, pageHeaders, readBody, readQuery } from '../../read-request.ts';
 import { type Route, SMALL_JSON_BODY } from '../../route.ts';
+import { CREATE_KEY, DELETE_KEY, GET_KEY, LIST_KEYS, UPDATE_KEY } from './describe.ts';
 import {
   type ApiKeyItem,
   CreateKeyRequest,
@@ -30,6 +31,7 @@ function list({ keys }: ApiKeyRouteParts): Route {
     method: 'GET',
     path: '/api_keys',
     auth: 'admin',
+    describe: LIST_KEYS,
     handle: async (exchange) => {
       const page = readQuery(exchange, ListKeysQuery);
       const all = await keys.list(exchange.caller);
@@ -46,6 +48,7 @@ function create({ keys, clock }: ApiKeyRouteParts): Route {
     method: 'POST',
     path: '/api_keys',
     auth: 'admin',
+    describe: CREATE_KEY,
     body: SMALL_JSON_BODY,
     handle: async (exchange) => {
       const request = readBody(exchange, CreateKeyRequest);
@@ -63,6 +66,7 @@ function update({ keys, clock }: ApiKeyRouteParts): Route {
     method: 'PATCH',
     path: '/api_keys',
     auth: 'admin',
+    describe: UPDATE_KEY,
     body: SMALL_JSON_BODY,
     handle: async (exchange) => {
       const request = readBody(exchange, UpdateKeyRequest);
@@ -89,6 +93,7 @@ function remove({ keys }: ApiKeyRouteParts): Route {
     method: 'DELETE',
     path: '/api_keys',
     auth: 'admin',
+    describe: DELETE_KEY,
     handle: async (exchange) => {
       const { id } = readQuery(exchange, DeleteKeyQuery);
       if (!(await keys.revoke(exchange.caller, id))) throw unknownKey();
@@ -102,6 +107,7 @@ function get({ keys }: ApiKeyRouteParts): Route {
     method: 'GET',
     path: '/api_keys/:id',
     auth: 'admin',
+    describe: GET_KEY,
     handle: async (exchange) => {
       const report = await keys.find(exchange.caller, exchange.parameters['id'] ?? '');
       if (report === undefined) throw unknownKey();

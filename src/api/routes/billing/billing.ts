@@ -9,6 +9,7 @@ import type { Ledger } from '../../../ledger/ledger.ts';
 import type { Exchange } from '../../exchange.ts';
 import { offsetOf, pageHeaders, readQuery } from '../../read-request.ts';
 import type { Route } from '../../route.ts';
+import { BALANCE, TRANSACTIONS } from './describe.ts';
 import { type BalanceAnswer, type TransactionsAnswer, TransactionsQuery } from './schema.ts';
 
 export interface BillingRouteParts {
@@ -23,12 +24,14 @@ export function billingRoutes(parts: BillingRouteParts): Route[] {
       method: 'GET',
       path: '/billing/balance',
       auth: 'key-or-wallet',
+      describe: BALANCE,
       handle: (exchange) => answerBalance(parts, exchange),
     },
     {
       method: 'GET',
       path: '/billing/transactions',
       auth: 'admin-or-wallet',
+      describe: TRANSACTIONS,
       handle: (exchange) => answerTransactions(parts, exchange),
     },
   ];

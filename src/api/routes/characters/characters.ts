@@ -4,6 +4,7 @@ import { Fault } from '../../../kernel/faults.ts';
 import { CHARACTER_SORTS, type CharacterQuery, type Personas } from '../../../personas/personas.ts';
 import { invalidRequest } from '../../../wire/validation.ts';
 import type { Route } from '../../route.ts';
+import { CHARACTERS_DESCRIPTION, CHARACTER_DESCRIPTION } from './describe.ts';
 
 const flag = z.enum(['true', 'false']).transform((text) => text === 'true');
 
@@ -38,12 +39,14 @@ export function characterRoutes(personas: Personas): Route[] {
       method: 'GET',
       path: '/characters',
       auth: 'public',
+      describe: CHARACTERS_DESCRIPTION,
       handle: (exchange) => exchange.json(200, personas.list(readQuery(exchange.query))),
     },
     {
       method: 'GET',
       path: '/characters/:slug',
       auth: 'public',
+      describe: CHARACTER_DESCRIPTION,
       handle: async (exchange) => {
         const slug = exchange.parameters['slug'] ?? '';
         const persona = personas.get(slug);

@@ -10,6 +10,7 @@ import type { Queryable } from '../../../store/store.ts';
 import { admissionHeaders, answerHeaders, modelHeaders } from '../../answer-headers.ts';
 import type { Exchange, StreamWriter } from '../../exchange.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
+import { CHAT_DESCRIPTION } from './describe.ts';
 
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 const JSON_TYPE = 'application/json; charset=utf-8';
@@ -22,6 +23,7 @@ export function chatCompletionsRoute(parts: ChatParts): Route {
     about: 'Chat completions',
     body: JSON_BODY,
     sells: 'chat',
+    describe: CHAT_DESCRIPTION,
     handle: async (exchange) => {
       const request = parseChatRequest(exchange.body, { serviceName: parts.serviceName });
       await runChat(parts, {

@@ -5,6 +5,7 @@ import { formatUsd } from '../../../kernel/money.ts';
 import { balanceHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
+import { NETWORKS_DESCRIPTION, RPC_DESCRIPTION } from './describe.ts';
 
 const JSON_TYPE = 'application/json';
 const WALLET_DECIMALS = 6;
@@ -19,6 +20,7 @@ export function cryptoRpcRoutes(parts: CryptoRpcParts): Route[] {
       method: 'GET',
       path: '/crypto/rpc/networks',
       auth: 'public',
+      describe: NETWORKS_DESCRIPTION,
       handle: (exchange) => exchange.json(200, { networks: parts.rpc.networks() }),
     },
     {
@@ -28,6 +30,7 @@ export function cryptoRpcRoutes(parts: CryptoRpcParts): Route[] {
       about: 'Blockchain JSON-RPC',
       body: JSON_BODY,
       sells: 'rpc',
+      describe: RPC_DESCRIPTION,
       ownIdempotency: true,
       handle: (exchange) => relay(parts, exchange),
     },

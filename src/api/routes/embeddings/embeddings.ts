@@ -4,6 +4,7 @@ import { parseEmbeddingsRequest } from '../../../wire/embeddings-request.ts';
 import { admissionHeaders, answerHeaders, modelHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
+import { EMBEDDINGS_DESCRIPTION } from './describe.ts';
 
 const JSON_TYPE = 'application/json; charset=utf-8';
 
@@ -18,6 +19,7 @@ export function embeddingsRoute(parts: EmbeddingsParts): Route {
     auth: 'key-or-wallet',
     body: JSON_BODY,
     sells: 'embeddings',
+    describe: EMBEDDINGS_DESCRIPTION,
     handle: (exchange) => handle(parts, exchange),
   };
 }

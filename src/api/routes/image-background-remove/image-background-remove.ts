@@ -1,5 +1,4 @@
 /** `POST /image/background-remove`: a picture in by file, base64 or URL; a PNG with alpha out. */
-import { z } from 'zod';
 import {
   type CutOut,
   MAX_IMAGE_BYTES,
@@ -15,26 +14,10 @@ import type { Exchange } from '../../exchange.ts';
 import { readJson } from '../../json-body.ts';
 import { isMultipart, readFile } from '../../multipart.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
+import { BACKGROUND_REMOVE } from './describe.ts';
+import { BackgroundRemoveRequest } from './schema.ts';
 
 const PNG_TYPE = 'image/png';
-
-export type BackgroundRemoveRequest = z.infer<typeof BackgroundRemoveRequest>;
-/** Exactly one of `image` and `image_url`. */
-export const BackgroundRemoveRequest = z
-  .looseObject({
-    image: z.string().min(1, 'Must be the base64 of an image').nullish(),
-    image_url: z
-      .string()
-      .refine((text) => /^(?:https?:|data:)/i.test(text), 'Must be an http(s) URL')
-      .nullish(),
-    model: z.string().min(1).nullish(),
-  })
-  .superRefine(({ image, image_url: url }, context) => {
-    const given = [image, url].filter((one) => one !== null && one !== undefined).length;
-    if (given === 1) return;
-    const message = 'Send exactly one of image (base64) and image_url';
-    context.addIssue({ code: 'custom', path: ['image'], message });
-  });
 
 export interface BackgroundRemoveParts extends RemoveBackgroundParts {
   readonly serviceName: string;
@@ -49,6 +32,7 @@ export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route 
     // decisions.md 11: a file of 25 MB as base64 fits into the 35 MB of a JSON body.
     body: { ...JSON_BODY, types: ['multipart/form-data', ...JSON_BODY.types] },
     sells: 'cutout',
+    describe: BACKGROUND_REMOVE,
     handle: async (exchange) => {
       const { image, model } = await imageOf(exchange);
       const setHeaders = (cut: CutOut): void => {

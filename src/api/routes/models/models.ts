@@ -4,6 +4,7 @@ import { MODEL_TYPES, type ModelType } from '../../../config/config.ts';
 import { Fault } from '../../../kernel/faults.ts';
 import type { Exchange } from '../../exchange.ts';
 import type { Route } from '../../route.ts';
+import { MAPPING_DESCRIPTION, MODELS_DESCRIPTION, TRAITS_DESCRIPTION } from './describe.ts';
 
 export function modelRoutes(catalog: Catalog): Route[] {
   return [
@@ -11,6 +12,7 @@ export function modelRoutes(catalog: Catalog): Route[] {
       method: 'GET',
       path: '/models',
       auth: 'public',
+      describe: MODELS_DESCRIPTION,
       handle: async (exchange) => {
         const type = queryType<ListType>(exchange, LIST_TYPES);
         const limited = exchange.callerIfKnown?.modelPrivacy ?? 'ALL';
@@ -21,6 +23,7 @@ export function modelRoutes(catalog: Catalog): Route[] {
       method: 'GET',
       path: '/models/traits',
       auth: 'public',
+      describe: TRAITS_DESCRIPTION,
       handle: (exchange) =>
         exchange.json(200, catalog.traitsBody(queryType<ModelType>(exchange, MODEL_TYPES))),
     },
@@ -28,6 +31,7 @@ export function modelRoutes(catalog: Catalog): Route[] {
       method: 'GET',
       path: '/models/compatibility_mapping',
       auth: 'public',
+      describe: MAPPING_DESCRIPTION,
       handle: (exchange) =>
         exchange.json(200, catalog.mappingBody(queryType<ModelType>(exchange, MODEL_TYPES))),
     },

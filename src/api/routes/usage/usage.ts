@@ -12,6 +12,7 @@ import { refuseIssues } from '../../../wire/validation.ts';
 import type { Exchange } from '../../exchange.ts';
 import { offsetOf, pageHeaders, readQuery } from '../../read-request.ts';
 import type { Route } from '../../route.ts';
+import { RECEIPT, USAGE } from './describe.ts';
 import {
   CSV_COLUMNS,
   type ReceiptAnswer,
@@ -36,12 +37,14 @@ export function usageRoutes(parts: UsageRouteParts): Route[] {
       method: 'GET',
       path: '/usage',
       auth: 'key-or-wallet',
+      describe: USAGE,
       handle: (exchange) => answerUsage(parts, exchange),
     },
     {
       method: 'GET',
       path: '/usage/:id',
       auth: 'key-or-wallet',
+      describe: RECEIPT,
       handle: (exchange) => answerReceipt(parts, exchange),
     },
   ];

@@ -8,6 +8,7 @@ import type { Windows } from '../../../limits/limits.ts';
 import type { Video } from '../../../video/video.ts';
 import type { Exchange } from '../../exchange.ts';
 import type { Route } from '../../route.ts';
+import { VIDEO_DOWNLOAD, VIDEO_REVOKE } from './describe.ts';
 import { sendMedia } from '../video-generation/video-generation.ts';
 
 export interface VideoDownloadParts {
@@ -28,6 +29,7 @@ export function videoDownloadRoutes(parts: VideoDownloadParts): Route[] {
       method: 'GET',
       path: PATH,
       auth: 'public',
+      describe: VIDEO_DOWNLOAD,
       handle: async (exchange) => {
         const media = await parts.video.openDownload(await tokenOf(parts, exchange));
         exchange.set('content-disposition', 'attachment; filename="video.mp4"');
@@ -38,6 +40,7 @@ export function videoDownloadRoutes(parts: VideoDownloadParts): Route[] {
       method: 'DELETE',
       path: PATH,
       auth: 'public',
+      describe: VIDEO_REVOKE,
       handle: async (exchange) => {
         await parts.video.revokeDownload(await tokenOf(parts, exchange));
         await exchange.json(200, { success: true });

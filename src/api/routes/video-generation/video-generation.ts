@@ -22,6 +22,13 @@ import { modelHeaders, standingHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { readJson } from '../../json-body.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
+import {
+  VIDEO_COMPLETE,
+  VIDEO_JOBS,
+  VIDEO_QUEUE,
+  VIDEO_QUOTE,
+  VIDEO_RETRIEVE,
+} from './describe.ts';
 import { listJobs } from './job-list.ts';
 
 export interface VideoRouteParts extends QueueVideoParts, RetrieveVideoParts {
@@ -48,6 +55,7 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
       method: 'POST',
       path: '/video/quote',
       auth: 'public',
+      describe: VIDEO_QUOTE,
       body: JSON_BODY,
       handle: (exchange) => quote(parts, exchange),
     },
@@ -55,6 +63,7 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
       method: 'POST',
       path: '/video/queue',
       auth: 'key-or-wallet',
+      describe: VIDEO_QUEUE,
       body: JSON_BODY,
       sells: 'video',
       handle: (exchange) => queue(parts, exchange),
@@ -63,6 +72,7 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
       method: 'POST',
       path: '/video/retrieve',
       auth: 'key-or-wallet',
+      describe: VIDEO_RETRIEVE,
       body: JSON_BODY,
       handle: (exchange) => retrieve(parts, exchange),
     },
@@ -70,6 +80,7 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
       method: 'POST',
       path: '/video/complete',
       auth: 'key-or-wallet',
+      describe: VIDEO_COMPLETE,
       body: JSON_BODY,
       handle: async (exchange) => {
         const request = readJson(exchange, VideoCompleteRequest);
@@ -81,6 +92,7 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
       method: 'GET',
       path: '/video/jobs',
       auth: 'key-or-wallet',
+      describe: VIDEO_JOBS,
       handle: (exchange) => listJobs(parts.video, exchange),
     },
   ];

@@ -1,22 +1,11 @@
 /** `POST /video/transcriptions`: what is said in the media of a public URL. */
-import { z } from 'zod';
 import { type TranscribeParts, type Transcription, transcribe } from '../../../flows/transcribe.ts';
 import type { Queryable } from '../../../store/store.ts';
 import { answerHeaders } from '../../answer-headers.ts';
 import { readJson } from '../../json-body.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
-
-const MAX_URL_CHARACTERS = 8_192;
-
-export type TranscriptionRequest = z.infer<typeof TranscriptionRequest>;
-export const TranscriptionRequest = z.looseObject({
-  url: z
-    .string()
-    .max(MAX_URL_CHARACTERS)
-    .refine((text) => /^https?:\/\//i.test(text) && URL.canParse(text), 'Must be an http(s) URL'),
-  response_format: z.enum(['json', 'text']).nullish(),
-  model: z.string().min(1).nullish(),
-});
+import { TRANSCRIPTION } from './describe.ts';
+import { TranscriptionRequest } from './schema.ts';
 
 export function videoTranscriptionsRoute(parts: TranscribeParts & { serviceName: string }): Route {
   return {
@@ -25,6 +14,7 @@ export function videoTranscriptionsRoute(parts: TranscribeParts & { serviceName:
     auth: 'key-or-wallet',
     body: JSON_BODY,
     sells: 'transcription',
+    describe: TRANSCRIPTION,
     handle: async (exchange) => {
       const request = readJson(exchange, TranscriptionRequest);
       const answer = answerIn(request.response_format ?? 'json');

@@ -1,6 +1,7 @@
 /** `GET /x402/balance/{walletAddress}`: the credit of the wallet that signed. */
 import { balanceBody } from '../../../payments/payments.ts';
 import type { Route } from '../../route.ts';
+import { WALLET_BALANCE } from './describe.ts';
 import { requireConfigured, requireOwnWallet, takeTurn } from './route-checks.ts';
 import type { WalletRouteParts } from './wallet-route-parts.ts';
 
@@ -10,6 +11,7 @@ export function balanceRoute(parts: WalletRouteParts): Route {
     path: '/x402/balance/:wallet',
     auth: 'wallet',
     about: 'Wallet balance',
+    describe: WALLET_BALANCE,
     handle: async (exchange) => {
       const wallet = requireOwnWallet(exchange);
       await takeTurn(parts, `x402-balance|${wallet}`, parts.perMinute.balance);

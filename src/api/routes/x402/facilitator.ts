@@ -5,6 +5,7 @@
 import type { FacilitatorFace } from '../../../payments/payments.ts';
 import { parseJsonBody } from '../../exchange.ts';
 import type { Route } from '../../route.ts';
+import { FACILITATOR_CALLS, FACILITATOR_SUPPORTED } from './describe.ts';
 import { takeTurn } from './route-checks.ts';
 import type { WalletRouteParts } from './wallet-route-parts.ts';
 
@@ -12,10 +13,14 @@ import type { WalletRouteParts } from './wallet-route-parts.ts';
 const BODY = { types: ['application/json'], limitBytes: 64 * 1024 };
 
 export function facilitatorRoutes(parts: WalletRouteParts, face: FacilitatorFace): Route[] {
-  const ask = (path: string, answer: (body: unknown) => Promise<unknown>): Route => ({
+  const ask = (
+    path: keyof typeof FACILITATOR_CALLS,
+    answer: (body: unknown) => Promise<unknown>,
+  ): Route => ({
     method: 'POST',
     path: `/x402/facilitator/${path}`,
     auth: 'public',
+    describe: FACILITATOR_CALLS[path],
     body: BODY,
     handle: async (exchange) => {
       await takeTurn(parts, `x402-facilitator|${exchange.address}`, parts.perMinute.facilitator);
@@ -27,6 +32,7 @@ export function facilitatorRoutes(parts: WalletRouteParts, face: FacilitatorFace
       method: 'GET',
       path: '/x402/facilitator/supported',
       auth: 'public',
+      describe: FACILITATOR_SUPPORTED,
       handle: (exchange) => exchange.json(200, face.supported()),
     },
     ask('verify', (body) => face.verify(body)),

@@ -1,6 +1,7 @@
 /** `/.well-known/x402.json`, at the origin: what can be paid for here, and how. */
 import type { Payments } from '../../../payments/payments.ts';
 import type { Route } from '../../route.ts';
+import { MANIFEST } from './describe.ts';
 import type { WalletRouteParts } from './wallet-route-parts.ts';
 
 const MAX_AGE_SECONDS = 300;
@@ -11,6 +12,7 @@ export function manifestRoute(parts: WalletRouteParts, payments: Payments): Rout
     path: '/.well-known/x402.json',
     root: true,
     auth: 'public',
+    describe: MANIFEST,
     handle: async (exchange) => {
       exchange.set('cache-control', `public, max-age=${MAX_AGE_SECONDS}`);
       await exchange.json(200, payments.manifest(parts.resources()));

@@ -5,6 +5,7 @@
 import { Fault } from '../../../kernel/faults.ts';
 import type { Exchange } from '../../exchange.ts';
 import type { Route } from '../../route.ts';
+import { WALLET_TOKEN } from './describe.ts';
 import { requireConfigured, takeTurn } from './route-checks.ts';
 import type { WalletRouteParts } from './wallet-route-parts.ts';
 
@@ -14,6 +15,7 @@ export function tokenRoute(parts: WalletRouteParts): Route {
     path: '/x402/token',
     auth: 'wallet',
     about: 'Wallet token',
+    describe: WALLET_TOKEN,
     handle: async (exchange) => {
       const wallet = requireSignature(exchange);
       await takeTurn(parts, `x402-token|${wallet}`, parts.perMinute.token);

@@ -7,6 +7,7 @@ import { Fault } from '../../../kernel/faults.ts';
 import type { Exchange } from '../../exchange.ts';
 import { paymentHeader } from '../../identify.ts';
 import type { Route } from '../../route.ts';
+import { TOP_UP } from './describe.ts';
 import { requireConfigured, takePaymentTurn } from './route-checks.ts';
 import type { WalletRouteParts } from './wallet-route-parts.ts';
 
@@ -20,6 +21,7 @@ export function topUpRoute(parts: WalletRouteParts): Route {
     method: 'POST',
     path: PATH,
     auth: 'public',
+    describe: TOP_UP,
     handle: async (exchange) => {
       await takePaymentTurn(parts, exchange, parts.perMinute.topUp);
       const payments = requireConfigured(parts);

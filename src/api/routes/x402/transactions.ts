@@ -8,6 +8,7 @@ import { toUsdNumber } from '../../../kernel/money.ts';
 import { type TransactionRow, transactionsOf } from '../../../ledger/ledger.ts';
 import type { Exchange } from '../../exchange.ts';
 import type { Route } from '../../route.ts';
+import { WALLET_TRANSACTIONS } from './describe.ts';
 import { requireOwnWallet, takeTurn } from './route-checks.ts';
 import type { WalletRouteParts } from './wallet-route-parts.ts';
 
@@ -21,6 +22,7 @@ export function transactionsRoute(parts: WalletRouteParts): Route {
     path: '/x402/transactions/:wallet',
     auth: 'wallet',
     about: 'Wallet transactions',
+    describe: WALLET_TRANSACTIONS,
     handle: async (exchange) => {
       const wallet = requireOwnWallet(exchange);
       await takeTurn(parts, `x402-transactions|${wallet}`, parts.perMinute.transactions);

@@ -1,0 +1,36 @@
+/**
+ * Answers to what is no HTTP request, or one that does not end: there is no exchange yet, so the
+ * bytes are written by hand and the connection is closed.
+ */
+import type { Socket } from 'node:net';
+import { Fault, type FaultCode } from '../kernel/faults.ts';
+import { errorAnswer } from './error-response.ts';
+import { reasonPhrase } from './exchange.ts';
+
+/** `error` is what Node's parser says. */
+export function refuseConnection(error: { readonly code?: string }, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const answer = errorAnswer(new Fault(codeOf(error.code), { canRetry: false }), false);
+  const body = JSON.stringify(answer.body);
+  const head = [
+    `HTTP/1.1 ${answer.status} ${reasonPhrase(answer.status)}`,
+    'content-type: application/json; charset=utf-8',
+    `content-length: ${Buffer.byteLength(body)}`,
+    'connection: close',
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+}
+
+function codeOf(code: string | undefined): FaultCode {
+  switch (code) {
+    case 'HPE_HEADER_OVERFLOW':
+      return 'HEADERS_TOO_LARGE';
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return 'REQUEST_TOO_SLOW';
+    default:
+      return 'MALFORMED_REQUEST';
+  }
+}

@@ -1,0 +1,113 @@
+/**
+ * What `/chat/completions` answers. Engines may add members, so the shapes are open; what is named
+ * here is always as it says.
+ */
+import { z } from 'zod';
+
+const Count = z.int().min(0);
+
+const ToolCall = z.looseObject({
+  id: z.string(),
+  type: z.literal('function'),
+  function: z.looseObject({ name: z.string(), arguments: z.string().describe('JSON text') }),
+});
+
+const Message = z.looseObject({
+  role: z.literal('assistant'),
+  content: z.union([z.string(), z.null()]),
+  reasoning_content: z.string().nullable(),
+  tool_calls: z.array(ToolCall),
+});
+
+const FinishReason = z.enum(['stop', 'length', 'tool_calls', 'content_filter']);
+
+const Usage = z
+  .looseObject({
+    prompt_tokens: Count,
+    completion_tokens: Count.describe('Reasoning tokens included.'),
+    total_tokens: Count,
+    prompt_tokens_details: z
+      .looseObject({ cached_tokens: Count, cache_creation_input_tokens: Count.optional() })
+      .nullable(),
+    completion_tokens_details: z.looseObject({ reasoning_tokens: Count }).nullable(),
+  })
+  .meta({ id: 'ChatUsage' });
+
+const Cost = z
+  .strictObject({
+    usd: z.number().min(0).describe('USD charged, exact to nine decimals.'),
+    diem: z.number().min(0).describe('Daily credit charged.'),
+  })
+  .meta({ id: 'Cost' });
+
+const Echo = z
+  .looseObject({
+    enable_e2ee: z.boolean(),
+    enable_web_search: z.enum(['off', 'on', 'auto']),
+    enable_web_citations: z.boolean(),
+    enable_web_scraping: z.boolean(),
+    include_venice_system_prompt: z.boolean(),
+    include_search_results_in_stream: z.boolean(),
+    return_search_results_as_documents: z.boolean(),
+    strip_thinking_response: z.boolean(),
+    disable_thinking: z.boolean(),
+    character_slug: z.string().optional(),
+    web_search_citations: z.array(
+      z.looseObject({
+        title: z.string(),
+        url: z.string(),
+        content: z.string().optional(),
+        date: z.string().optional(),
+      }),
+    ),
+  })
+  .describe('The parameters that were in force.')
+  .meta({ id: 'EffectiveParameters' });
+
+export const ChatCompletion = z
+  .looseObject({
+    id: z.string().regex(/^chatcmpl-[0-9a-f]{32}$/),
+    object: z.literal('chat.completion'),
+    created: z.int().describe('Unix time in seconds.'),
+    model: z.string(),
+    choices: z.array(
+      z.looseObject({
+        index: Count,
+        finish_reason: FinishReason,
+        logprobs: z.union([z.looseObject({}), z.null()]),
+        stop_reason: z.unknown(),
+        message: Message,
+      }),
+    ),
+    usage: Usage,
+    cost: Cost,
+    prompt_logprobs: z.unknown(),
+    svc_parameters: Echo,
+  })
+  .meta({ id: 'ChatCompletion' });
+
+export const ChatCompletionEvent = z
+  .looseObject({
+    id: z.string().optional(),
+    object: z.literal('chat.completion.chunk').optional(),
+    created: z.int().optional(),
+    model: z.string().optional(),
+    choices: z
+      .array(
+        z.looseObject({
+          index: Count,
+          delta: z.looseObject({}),
+          finish_reason: FinishReason.nullable(),
+        }),
+      )
+      .optional()
+      .describe('Empty in the chunk that carries usage and cost.'),
+    usage: Usage.nullable().optional(),
+    cost: Cost.optional(),
+    svc_parameters: z.looseObject({}).optional(),
+    error: z
+      .looseObject({ message: z.string(), type: z.string() })
+      .optional()
+      .describe('What went wrong after the first byte; nothing was charged.'),
+  })
+  .meta({ id: 'ChatCompletionEvent' });

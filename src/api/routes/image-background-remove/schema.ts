@@ -1,0 +1,20 @@
+/** The JSON body of `/image/background-remove`. */
+import { z } from 'zod';
+
+export type BackgroundRemoveRequest = z.infer<typeof BackgroundRemoveRequest>;
+/** Exactly one of `image` and `image_url`. */
+export const BackgroundRemoveRequest = z
+  .looseObject({
+    image: z.string().min(1, 'Must be the base64 of an image').nullish(),
+    image_url: z
+      .string()
+      .refine((text) => /^(?:https?:|data:)/i.test(text), 'Must be an http(s) URL')
+      .nullish(),
+    model: z.string().min(1).nullish(),
+  })
+  .superRefine(({ image, image_url: url }, context) => {
+    const given = [image, url].filter((one) => one !== null && one !== undefined).length;
+    if (given === 1) return;
+    const message = 'Send exactly one of image (base64) and image_url';
+    context.addIssue({ code: 'custom', path: ['image'], message });
+  });

@@ -1,0 +1,73 @@
+/** What the lists of models say of themselves. */
+import { type RouteDescription, jsonContent } from '../../describe.ts';
+import { ListQuery, ModelList, NameMap, TypeQuery } from './schema.ts';
+
+const MODEL = {
+  id: 'atlas-24b',
+  object: 'model',
+  created: 1795233600,
+  owned_by: 'svc',
+  type: 'text',
+  context_length: 65536,
+  model_spec: {
+    name: 'Atlas 24B',
+    privacy: 'private',
+    offline: false,
+    beta: false,
+    traits: ['default'],
+    pricing: { input: { usd: 0.3, diem: 0.3 }, output: { usd: 1.2, diem: 1.2 } },
+    capabilities: { supportsFunctionCalling: true, supportsVision: false },
+    availableContextTokens: 65536,
+    maxCompletionTokens: 8192,
+  },
+};
+
+export const MODELS_DESCRIPTION: RouteDescription = {
+  tag: 'Models',
+  summary: 'List models',
+  about: 'Needs no key. With a key that is limited to private models, only these are listed.',
+  query: ListQuery,
+  answers: [
+    {
+      status: 200,
+      about: 'The models of one type.',
+      content: jsonContent(ModelList, { object: 'list', type: 'text', data: [MODEL] }),
+    },
+  ],
+};
+
+export const TRAITS_DESCRIPTION: RouteDescription = {
+  tag: 'Models',
+  summary: 'List traits',
+  about: 'A trait is a name for the best model of a kind; requests can use it as `model`.',
+  query: TypeQuery,
+  answers: [
+    {
+      status: 200,
+      about: 'Traits and their models.',
+      content: jsonContent(NameMap, {
+        object: 'list',
+        type: 'text',
+        data: { default: 'atlas-24b', fastest: 'atlas-3b' },
+      }),
+    },
+  ],
+};
+
+export const MAPPING_DESCRIPTION: RouteDescription = {
+  tag: 'Models',
+  summary: 'List compatibility names',
+  about: 'Names of well-known models that are served by a model of this server.',
+  query: TypeQuery,
+  answers: [
+    {
+      status: 200,
+      about: 'Names and their models.',
+      content: jsonContent(NameMap, {
+        object: 'list',
+        type: 'text',
+        data: { 'gpt-4o': 'atlas-24b' },
+      }),
+    },
+  ],
+};

@@ -1,0 +1,24 @@
+/** The bodies of `/livez` and `/readyz`. */
+import { z } from 'zod';
+
+export const LivenessBody = z.strictObject({ status: z.literal('alive') });
+
+const part = z.boolean().describe('Whether this part lets requests through');
+const figure = z.int().min(0);
+
+export const ReadinessParts = z.strictObject({
+  server: z.strictObject({ ok: part, openRequests: figure }),
+  database: z.strictObject({ ok: part }),
+  journal: z.strictObject({
+    ok: part,
+    waitingSettles: figure.describe('Settles that wait for the database to come back'),
+  }),
+  engines: z.strictObject({ ok: part, models: figure, modelsReady: figure }),
+});
+export type ReadinessParts = z.infer<typeof ReadinessParts>;
+
+export const ReadinessBody = z.strictObject({
+  status: z.enum(['ready', 'not ready', 'draining']),
+  parts: ReadinessParts,
+});
+export type ReadinessBody = z.infer<typeof ReadinessBody>;

@@ -1,0 +1,243 @@
+/** What the wallet endpoints say of themselves. */
+import { z } from 'zod';
+import { type ParameterDescription, type RouteDescription, jsonContent } from '../../describe.ts';
+import { PAYMENT_REFUSALS } from '../../openapi/refusals.ts';
+
+const WALLET = '0x52908400098527886E0F7030069857D2E4169EE7';
+const Usd = z.number().describe('USD.');
+
+const OWN_WALLET: ParameterDescription = {
+  name: 'wallet',
+  in: 'path',
+  about: 'The wallet that signed: an EVM or a Solana address.',
+  example: WALLET,
+};
+
+const PAYMENT: ParameterDescription = {
+  name: 'PAYMENT-SIGNATURE',
+  in: 'header',
+  about:
+    'base64 JSON of one signed entry of `accepts`. `X-402-Payment` and `X-PAYMENT` are older names of it.',
+};
+
+export const TOP_UP: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'Top up',
+  about: `Without a payment header the answer is a 402 with the requirements: pick one entry of \`accepts\`, sign exactly that, and send it as \`PAYMENT-SIGNATURE\`. No account and no sign-in is needed.
+
+One payment is credited once, however often it is sent. When the network is slow to confirm, the same header is sent again; never sign a new payment for it.`,
+  parameters: [PAYMENT],
+  query: z.object({
+    x402Version: z.enum(['1', '2']).optional().describe('`1` for the older shape of the 402.'),
+  }),
+  answers: [
+    {
+      status: 200,
+      about: 'The credit is there.',
+      headers: ['payment'],
+      content: jsonContent(
+        z
+          .strictObject({
+            success: z.literal(true),
+            data: z.strictObject({
+              walletAddress: z.string(),
+              amountCredited: Usd,
+              newBalance: Usd,
+              paymentId: z.string(),
+            }),
+          })
+          .meta({ id: 'TopUp' }),
+        {
+          success: true,
+          data: { walletAddress: WALLET, amountCredited: 5, newBalance: 5, paymentId: 'p_1' },
+        },
+      ),
+    },
+  ],
+  refusals: [...PAYMENT_REFUSALS, 'PAYMENT_REQUIRED', 'X402_NOT_CONFIGURED', 'RATE_LIMIT_EXCEEDED'],
+};
+
+export const WALLET_BALANCE: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'Get the balance of a wallet',
+  parameters: [OWN_WALLET],
+  answers: [
+    {
+      status: 200,
+      about: 'Posted credit.',
+      content: jsonContent(
+        z
+          .strictObject({
+            success: z.literal(true),
+            data: z.strictObject({
+              walletAddress: z.string(),
+              balanceUsd: Usd,
+              canConsume: z.boolean().describe('Whether it is enough for a priced request.'),
+              minimumTopUpUsd: Usd,
+              suggestedTopUpUsd: Usd,
+              diemBalanceUsd: Usd.optional().describe("What is left of today's credit by staking."),
+            }),
+          })
+          .meta({ id: 'WalletBalance' }),
+        {
+          success: true,
+          data: {
+            walletAddress: WALLET,
+            balanceUsd: 4.98,
+            canConsume: true,
+            minimumTopUpUsd: 5,
+            suggestedTopUpUsd: 10,
+          },
+        },
+      ),
+    },
+  ],
+  refusals: ['X402_WALLET_MISMATCH'],
+};
+
+export const WALLET_TRANSACTIONS: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'List transactions of a wallet',
+  parameters: [OWN_WALLET],
+  query: z.object({
+    limit: z.coerce.number().int().min(1).max(100).default(50).describe('Items.'),
+    offset: z.coerce.number().int().min(0).max(1_000_000).default(0).describe('Items before them.'),
+  }),
+  answers: [
+    {
+      status: 200,
+      about: 'Newest first. What comes in is above zero.',
+      content: jsonContent(
+        z
+          .strictObject({
+            success: z.literal(true),
+            data: z.strictObject({
+              walletAddress: z.string(),
+              currentBalance: Usd,
+              transactions: z.array(
+                z.strictObject({
+                  id: z.string(),
+                  amount: Usd,
+                  balanceAfter: Usd,
+                  type: z.enum(['TOP_UP', 'CHARGE', 'REFUND']),
+                  createdAt: z.string(),
+                  requestId: z.string().nullable(),
+                  modelId: z.string().nullable(),
+                  currency: z.enum(['USD', 'DIEM']),
+                }),
+              ),
+              pagination: z.strictObject({
+                limit: z.int(),
+                offset: z.int(),
+                hasMore: z.boolean(),
+              }),
+            }),
+          })
+          .meta({ id: 'WalletTransactions' }),
+        {
+          success: true,
+          data: {
+            walletAddress: WALLET,
+            currentBalance: 4.98,
+            transactions: [
+              {
+                id: 'p_1',
+                amount: 5,
+                balanceAfter: 5,
+                type: 'TOP_UP',
+                createdAt: '2026-11-21T04:00:00.000Z',
+                requestId: null,
+                modelId: null,
+                currency: 'USD',
+              },
+            ],
+            pagination: { limit: 50, offset: 0, hasMore: false },
+          },
+        },
+      ),
+    },
+  ],
+  refusals: ['X402_WALLET_MISMATCH'],
+};
+
+export const WALLET_TOKEN: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'Get a token for a wallet',
+  about:
+    'For clients that cannot sign each request, such as the OpenAI SDKs: one sign-in gives a short-lived Bearer token.',
+  answers: [
+    {
+      status: 200,
+      about: 'The token.',
+      headers: ['no-store'],
+      content: jsonContent(
+        z
+          .strictObject({
+            success: z.literal(true),
+            data: z.strictObject({
+              walletAddress: z.string(),
+              token: z.string(),
+              tokenType: z.literal('Bearer'),
+              expiresAt: z.string(),
+            }),
+          })
+          .meta({ id: 'WalletToken' }),
+        {
+          success: true,
+          data: {
+            walletAddress: WALLET,
+            token: 'eyJ…',
+            tokenType: 'Bearer',
+            expiresAt: '2026-11-21T05:00:00.000Z',
+          },
+        },
+      ),
+    },
+  ],
+};
+
+const Open = z.looseObject({});
+
+export const FACILITATOR_SUPPORTED: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'What the facilitator settles',
+  about: 'Only where the operator exposes the embedded x402 facilitator.',
+  answers: [
+    { status: 200, about: 'Schemes by network.', content: jsonContent(Open, { kinds: [] }) },
+  ],
+  refusals: ['RATE_LIMIT_EXCEEDED'],
+};
+
+function asked(summary: string, example: object): RouteDescription {
+  return {
+    tag: 'Wallets',
+    summary,
+    request: jsonContent(Open, { x402Version: 2, paymentPayload: {}, paymentRequirements: {} }),
+    answers: [
+      {
+        status: 200,
+        about: 'As the x402 protocol says; malformed input is an answer too.',
+        content: jsonContent(Open, example),
+      },
+    ],
+    refusals: ['RATE_LIMIT_EXCEEDED'],
+  };
+}
+
+export const FACILITATOR_CALLS = {
+  verify: asked('Verify a payment', { isValid: true, payer: WALLET }),
+  settle: asked('Settle a payment', { success: true, transaction: '0x…', network: 'eip155:8453' }),
+} as const;
+
+export const MANIFEST: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'What can be paid for',
+  answers: [
+    {
+      status: 200,
+      about: 'The x402 manifest of this server.',
+      headers: ['no-store'],
+      content: jsonContent(Open, { x402Version: 2, resources: [] }),
+    },
+  ],
+};

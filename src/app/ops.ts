@@ -1,0 +1,53 @@
+/**
+ * Operations, wired: `/livez`, `/readyz`, `/metrics` and the documentation of all routes.
+ *
+ * Alive says that the process turns. Ready says that a request would be served now: not draining,
+ * the database answers, and a model has an engine. Both name parts and figures, never addresses.
+ */
+import type { OpenApiDocument } from '../api/openapi/openapi.ts';
+import { documentationRoutes } from '../api/routes/documentation/documentation.ts';
+import { type OpsParts, opsRoutes } from '../api/routes/ops/ops.ts';
+import type { Monitor } from './monitor.ts';
+import { withPatience } from './monitor.ts';
+import type { Shared, Subject } from './subject.ts';
+import type { Traffic } from './traffic.ts';
+
+export interface OpsNeeds {
+  readonly monitor: Monitor;
+  readonly traffic: Traffic;
+  /** Every route of the server, this subject's own included. */
+  readonly document: () => OpenApiDocument;
+}
+
+export function opsSubject(shared: Shared, needs: OpsNeeds): Subject {
+  const { office, clock, catalog, engines } = shared;
+  const { monitor, traffic } = needs;
+  const parts: OpsParts = {
+    metrics: () => {
+      const { enabled, token } = shared.config().metrics;
+      return enabled ? { token } : undefined;
+    },
+    metricsPage: () => monitor.page(),
+    readiness: async () => {
+      const unavailable = office.store.unavailable() !== undefined;
+      const answered = unavailable
+        ? undefined
+        : await withPatience(clock, office.store.query('SELECT 1'));
+      const models = catalog.models();
+      const ready = models.filter((model) => engines.isReady(model.replicas)).length;
+      // A server that sells JSON-RPC alone has no models, and waits for none.
+      const sellsNoModels = models.length === 0 && !shared.config().embedded.enabled;
+      return {
+        server: { ok: !traffic.isClosing, openRequests: traffic.open },
+        database: { ok: answered !== undefined },
+        journal: { ok: true, waitingSettles: office.ledger.journaled },
+        engines: { ok: ready > 0 || sellsNoModels, models: models.length, modelsReady: ready },
+      };
+    },
+    isDraining: () => traffic.isClosing,
+  };
+  return {
+    routes: [...opsRoutes(parts), ...documentationRoutes({ document: needs.document })],
+    close: async () => monitor.close(),
+  };
+}

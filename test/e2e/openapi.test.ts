@@ -1,0 +1,259 @@
+/**
+ * The OpenAPI document: valid 3.1, every route, status, header and example in it, its version the
+ * build's. And the check that holds all other tests' answers against it does find what is wrong.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import type { OpenApiDocument, Operation } from '../../src/api/openapi/openapi.ts';
+import { AnswerChecker, answerChecks } from '../app/check-answers.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+
+/** What OpenAPI 3.1 asks of the parts that we write; schemas are JSON Schema 2020-12. */
+const SHAPE = {
+  type: 'object',
+  required: ['openapi', 'info', 'paths'],
+  additionalProperties: false,
+  properties: {
+    openapi: { const: '3.1.0' },
+    info: {
+      type: 'object',
+      required: ['title', 'version'],
+      properties: { title: { type: 'string' }, version: { type: 'string' } },
+    },
+    servers: { $ref: '#/$defs/servers' },
+    tags: {
+      type: 'array',
+      items: { type: 'object', required: ['name'], properties: { name: { type: 'string' } } },
+    },
+    paths: {
+      type: 'object',
+      patternProperties: { '^/': { $ref: '#/$defs/pathItem' } },
+      additionalProperties: false,
+    },
+    components: {
+      type: 'object',
+      additionalProperties: false,
+      properties: {
+        schemas: { type: 'object' },
+        headers: { type: 'object', additionalProperties: { $ref: '#/$defs/header' } },
+        securitySchemes: {
+          type: 'object',
+          additionalProperties: { type: 'object', required: ['type'] },
+        },
+      },
+    },
+  },
+  $defs: {
+    servers: { type: 'array', items: { type: 'object', required: ['url'] } },
+    header: {
+      type: 'object',
+      required: ['schema'],
+      additionalProperties: false,
+      properties: { description: {}, schema: {}, example: {} },
+    },
+    pathItem: {
+      type: 'object',
+      additionalProperties: false,
+      properties: {
+        servers: { $ref: '#/$defs/servers' },
+        get: { $ref: '#/$defs/operation' },
+        post: { $ref: '#/$defs/operation' },
+        put: { $ref: '#/$defs/operation' },
+        patch: { $ref: '#/$defs/operation' },
+        delete: { $ref: '#/$defs/operation' },
+      },
+    },
+    operation: {
+      type: 'object',
+      required: ['operationId', 'responses', 'summary', 'tags'],
+      additionalProperties: false,
+      properties: {
+        operationId: { type: 'string', pattern: '^[A-Za-z0-9]+$' },
+        tags: { type: 'array', items: { type: 'string' }, minItems: 1 },
+        summary: { type: 'string', minLength: 1, maxLength: 60 },
+        description: { type: 'string' },
+        security: { type: 'array', items: { type: 'object' } },
+        parameters: { type: 'array', items: { $ref: '#/$defs/parameter' } },
+        requestBody: {
+          type: 'object',
+          required: ['content'],
+          properties: { required: { type: 'boolean' }, content: { $ref: '#/$defs/content' } },
+        },
+        responses: {
+          type: 'object',
+          minProperties: 1,
+          patternProperties: { '^[1-5][0-9][0-9]$': { $ref: '#/$defs/response' } },
+          additionalProperties: false,
+        },
+      },
+    },
+    parameter: {
+      type: 'object',
+      required: ['name', 'in', 'schema'],
+      additionalProperties: false,
+      properties: {
+        name: { type: 'string' },
+        in: { enum: ['query', 'header', 'path', 'cookie'] },
+        required: { type: 'boolean' },
+        description: { type: 'string' },
+        schema: {},
+        example: {},
+      },
+    },
+    response: {
+      type: 'object',
+      required: ['description'],
+      additionalProperties: false,
+      properties: {
+        description: { type: 'string' },
+        headers: {
+          type: 'object',
+          additionalProperties: { type: 'object', required: ['$ref'] },
+        },
+        content: { $ref: '#/$defs/content' },
+      },
+    },
+    content: {
+      type: 'object',
+      minProperties: 1,
+      additionalProperties: {
+        type: 'object',
+        required: ['schema'],
+        additionalProperties: false,
+        properties: { schema: {}, example: {}, examples: {}, 'x-event-schema': {} },
+      },
+    },
+  },
+};
+
+const METHODS = ['get', 'post', 'put', 'patch', 'delete'] as const;
+
+describe('the OpenAPI document', () => {
+  let farebox: TestApp;
+  let document: OpenApiDocument;
+  let operations: { readonly name: string; readonly path: string; readonly one: Operation }[];
+
+  before(async () => {
+    farebox = await startTestApp({ yaml: 'service: { name: acme, title: Acme }' });
+    const answer = await fetch(`${farebox.url}/openapi.json`);
+    assert.equal(answer.status, 200);
+    document = (await answer.json()) as OpenApiDocument;
+    operations = Object.entries(document.paths).flatMap(([path, item]) =>
+      METHODS.flatMap((method) => {
+        const one = item[method];
+        return one === undefined ? [] : [{ name: `${method} ${path}`, path, one }];
+      }),
+    );
+  });
+  after(() => farebox.stop());
+
+  test('is OpenAPI 3.1 whose schemas compile and whose references lead somewhere', () => {
+    const ajv = new Ajv2020({ strict: false, validateFormats: false });
+    const isValid = ajv.validate(SHAPE, document);
+    assert.ok(isValid, JSON.stringify(ajv.errors));
+    ajv.addSchema(document, 'openapi');
+    for (const name of Object.keys(document.components.schemas)) {
+      ajv.compile({ $ref: `openapi#/components/schemas/${name}` });
+    }
+    for (const [, reference = ''] of JSON.stringify(document).matchAll(/"\$ref":"#([^"]+)"/g)) {
+      const parts = reference.slice(1).split('/');
+      const found = parts.reduce<unknown>(
+        (node, part) => (node as Record<string, unknown> | undefined)?.[part],
+        document,
+      );
+      assert.notEqual(found, undefined, reference);
+    }
+  });
+
+  test('has the version of the build, which every answer names', async () => {
+    const { info } = document as unknown as { info: { version: string } };
+    const answer = await fetch(`${farebox.url}/models`);
+    assert.equal(info.version, answer.headers.get('x-acme-version'));
+    assert.match(info.version, /^\d{8}\.\d{6}$/);
+  });
+
+  test('has every route of the server, and ids that are there once', () => {
+    const printed = farebox.app.server.printRoutes({ commonPrefix: false });
+    const ids = operations.map(({ one }) => one.operationId);
+    assert.equal(new Set(ids).size, ids.length);
+    const routes = printed.match(/\((?:GET|POST|PUT|PATCH|DELETE)(?:, [A-Z]+)*\)/g) ?? [];
+    const methods = routes.flatMap((text) => text.slice(1, -1).split(', '));
+    assert.equal(operations.length, methods.length, printed);
+  });
+
+  test('shows examples of every request and answer, and each fits its schema', () => {
+    const ajv = new Ajv2020({ strict: false, validateFormats: false });
+    ajv.addSchema(document, 'openapi');
+    for (const { name, one } of operations) {
+      const answers = Object.values(one.responses).map((answer) => answer.content);
+      const contents = [one.requestBody?.content, ...answers].flatMap((content) =>
+        Object.entries(content ?? {}),
+      );
+      for (const [type, { schema, example, examples }] of contents) {
+        if (['text/html', 'image/png', 'multipart/form-data'].includes(type)) continue;
+        const shown = Object.values(examples ?? {}).map(({ value }) => value);
+        if (example !== undefined) shown.push(example);
+        assert.ok(shown.length > 0, `${name} ${type} has no example`);
+        const isFitting = ajv.compile(absolute(schema) as object);
+        for (const value of shown) {
+          const fits = isFitting(value);
+          assert.ok(fits, `${name} ${type}: ${JSON.stringify([value, isFitting.errors])}`);
+        }
+      }
+    }
+  });
+
+  test('speaks of the service by its own name', () => {
+    const text = JSON.stringify(document);
+    assert.doesNotMatch(text, /x-svc-|svc_parameters|SVC_/);
+    assert.match(text, /acme_parameters/);
+  });
+
+  test('names credentials and the refusals of stages where they belong', () => {
+    for (const { name, one } of operations) {
+      const isPublic = one.security?.some((scheme) => Object.keys(scheme).length === 0);
+      if (isPublic !== true) assert.ok('401' in one.responses, name);
+      if (one.requestBody !== undefined) assert.ok('413' in one.responses, name);
+    }
+  });
+
+  test('holds every answer of the tests, and a wrong one is found', async () => {
+    const before = answerChecks();
+    await (await fetch(`${farebox.url}/models`)).text();
+    assert.ok(answerChecks().checked > before.checked);
+    const checker = new AnswerChecker(document);
+    const found = (status: number, headers: string, body: string): string =>
+      checker
+        .check({
+          method: 'GET',
+          path: '/api/v1/models/traits',
+          basePath: '/api/v1',
+          response: { statusCode: status, _header: `HTTP/1.1 ${status} x\r\n${headers}` } as never,
+          body: Buffer.from(body),
+        })
+        .join('; ');
+    const standard = 'x-request-id: a\r\nCF-RAY: a\r\nx-acme-version: 1\r\n';
+    const json = `${standard}Content-Type: application/json; charset=utf-8\r\n`;
+    const good = '{"object":"list","type":"text","data":{"default":"m"}}';
+    assert.equal(found(200, json, good), '');
+    assert.match(found(418, json, good), /status 418 is not documented/);
+    assert.match(found(200, `${json}x-secret: 1\r\n`, good), /x-secret of a 200 is not documented/);
+    assert.match(found(200, json.replace('CF-RAY', 'vary'), good), /cf-ray of a 200 is missing/);
+    assert.match(found(200, json, '{"object":"list","data":{}}'), /does not fit/);
+    assert.match(found(200, json.replace('json', 'xml'), good), /application\/xml/);
+    assert.match(found(400, json, '{"error":"No","code":"MODEL_OFFLINE"}'), /does not fit/);
+  });
+});
+
+/** The schema with its references into the registered document. */
+function absolute(node: unknown): unknown {
+  if (Array.isArray(node)) return node.map(absolute);
+  if (typeof node !== 'object' || node === null) return node;
+  return Object.fromEntries(
+    Object.entries(node).map(([key, value]) => [
+      key,
+      key === '$ref' ? `openapi${String(value)}` : absolute(value),
+    ]),
+  );
+}

@@ -1,0 +1,257 @@
+/** What operators live by: health, metrics, log lines without secrets, and the caller's address. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { pinoLog } from '../../src/app/pino-log.ts';
+import { METRICS } from '../../src/app/metric-list.ts';
+import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+
+const PROMPT = 'the-secret-of-the-prompt';
+
+describe('operations', () => {
+  let upstream: TestUpstream;
+  let farebox: TestApp;
+  let origin: string;
+  let written = '';
+
+  before(async () => {
+    upstream = await TestUpstream.start();
+    farebox = await startTestApp({
+      log: pinoLog({ level: 'debug', pretty: false, write: (text) => (written += text) }),
+      yaml: `
+engines: { one: { url: ${upstream.url}, apiKey: engine-secret-key } }
+models: [{ id: m, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }]
+http: { trustProxy: true }
+limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
+`,
+    });
+    origin = new URL(farebox.url).origin;
+  });
+  after(async () => {
+    await farebox.stop();
+    await upstream.kill();
+  });
+  beforeEach(() => {
+    upstream.script.length = 0;
+    upstream.otherwise = { kind: 'json', usage: true };
+  });
+
+  const chat = (body: object = {}, headers: Record<string, string> = {}): Promise<Response> =>
+    fetch(`${farebox.url}/chat/completions`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${farebox.owner.secret}`,
+        'content-type': 'application/json',
+        ...headers,
+      },
+      body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: PROMPT }], ...body }),
+    });
+
+  async function metrics(): Promise<string> {
+    const answer = await fetch(`${origin}/metrics`);
+    assert.equal(answer.status, 200);
+    assert.equal(answer.headers.get('content-type'), 'text/plain; version=0.0.4; charset=utf-8');
+    return answer.text();
+  }
+
+  function value(page: string, series: string): number {
+    const line = page.split('\n').find((one) => one.startsWith(`${series} `));
+    return Number(line?.slice(series.length + 1) ?? '0');
+  }
+
+  /** Requests are counted when their answer has left, which the client may see first. */
+  async function eventually(series: string, wanted: number): Promise<string> {
+    const until = performance.now() + 3_000;
+    for (;;) {
+      const page = await metrics();
+      if (value(page, series) === wanted) return page;
+      assert.ok(performance.now() < until, `${series} is ${value(page, series)}`);
+    }
+  }
+
+  test('/livez and /readyz say that all is well, and name every part', async () => {
+    const live = await fetch(`${origin}/livez`);
+    assert.deepEqual([live.status, await live.json()], [200, { status: 'alive' }]);
+    const ready = await fetch(`${origin}/readyz`);
+    assert.equal(ready.status, 200);
+    const { status, parts } = (await ready.json()) as { status: string; parts: object };
+    assert.equal(status, 'ready');
+    assert.deepEqual(Object.keys(parts), ['server', 'database', 'journal', 'engines']);
+  });
+
+  test('a server whose only engine is gone is alive and not ready', async () => {
+    const gone = await TestUpstream.start();
+    const lonely = await startTestApp({
+      yaml: `
+engines: { gone: { url: ${gone.url}, connectTimeoutMs: 200 } }
+models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: gone }] }]
+`,
+    });
+    await gone.kill();
+    const at = new URL(lonely.url).origin;
+    // The breaker opens on failures, so someone has to fail.
+    for (let tries = 0; tries < 10; tries += 1) {
+      const answer = await fetch(`${lonely.url}/chat/completions`, {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${lonely.owner.secret}`,
+          'content-type': 'application/json',
+        },
+        body: '{"model":"m","messages":[{"role":"user","content":"Hi"}]}',
+      });
+      await answer.text();
+    }
+    const ready = await fetch(`${at}/readyz`);
+    const text = await ready.text();
+    assert.equal(ready.status, 503, text);
+    assert.match(text, /"engines":\{"ok":false,"models":1,"modelsReady":0\}/);
+    assert.doesNotMatch(text, /127\.0\.0\.1|ECONN/);
+    assert.equal((await fetch(`${at}/livez`)).status, 200);
+    await lonely.stop();
+  });
+
+  test('metrics count requests, tokens and money exactly', async () => {
+    const before = await metrics();
+    for (let count = 0; count < 3; count += 1) await (await chat()).text();
+    const series = 'farebox_requests_total{method="POST",route="/chat/completions",status="200"}';
+    const page = await eventually(series, value(before, series) + 3);
+    const grown = (name: string): number => value(page, name) - value(before, name);
+    // 12 prompt tokens at 1 USD and 5 completion tokens at 2 USD a million, three times.
+    assert.equal(grown('farebox_tokens_total{model="m",kind="prompt"}'), 36);
+    assert.equal(grown('farebox_tokens_total{model="m",kind="completion"}'), 15);
+    assert.ok(
+      page.includes(
+        'farebox_charged_usd_total{kind="chat",model="m",currency="usd"} 0.000066000\n',
+      ),
+    );
+    assert.equal(value(page, 'farebox_holds_open'), 0);
+    assert.equal(value(page, 'farebox_database_up'), 1);
+    assert.equal(value(page, 'farebox_models_ready'), 1);
+    assert.equal(value(page, 'farebox_replica_breaker{engine="one",model="m",state="closed"}'), 1);
+    assert.ok(value(page, 'process_resident_memory_bytes') > 1e6);
+    for (const { name } of Object.values(METRICS)) {
+      if (name.startsWith('farebox_event_loop')) continue; // needs a moment to have a value
+      assert.ok(page.includes(`# TYPE ${name} `), `${name} is missing`);
+    }
+    for (const [, name = ''] of page.matchAll(/^# TYPE (\S+) /gm)) {
+      assert.ok(
+        Object.values(METRICS).some((metric) => metric.name === name),
+        name,
+      );
+    }
+  });
+
+  test('what callers send is never a label', async () => {
+    await (await chat({ model: 'invented-by-the-caller' })).text();
+    await (await fetch(`${farebox.url}/invented/path`, { method: 'POST' })).text();
+    const page = await metrics();
+    assert.doesNotMatch(page, /invented/);
+    assert.match(page, /route="unknown"/);
+  });
+
+  test('metrics ask for their token when there is one, and can be turned off', async () => {
+    const guarded = await startTestApp({ yaml: 'metrics: { token: scrape-secret }' });
+    const at = `${new URL(guarded.url).origin}/metrics`;
+    assert.equal((await fetch(at)).status, 401);
+    const wrong = await fetch(at, { headers: { authorization: 'Bearer scrape-secre' } });
+    assert.equal(wrong.status, 401);
+    const right = await fetch(at, { headers: { authorization: 'Bearer scrape-secret' } });
+    assert.equal(right.status, 200);
+    await guarded.stop();
+    const silent = await startTestApp({ yaml: 'metrics: { enabled: false }' });
+    assert.equal((await fetch(`${new URL(silent.url).origin}/metrics`)).status, 404);
+    await silent.stop();
+  });
+
+  test('a request is one line of the log, without secrets and prompts', async () => {
+    written = '';
+    const answer = await chat({}, { 'x-forwarded-for': '203.0.113.77' });
+    const requestId = answer.headers.get('x-request-id');
+    await answer.text();
+    upstream.script.push({ kind: 'html' }, { kind: 'html' }, { kind: 'html' });
+    const failed = await chat();
+    await failed.text();
+    await eventually('farebox_requests_open', 1);
+    const lines = written
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Line);
+    const own = lines.filter((line) => line.requestId === requestId && line.msg === 'Request');
+    assert.equal(own.length, 1);
+    const { method, route, status, ms, account, key, model, replica, costUsd } = own[0]!;
+    assert.deepEqual(
+      { method, route, status, account, model, replica, costUsd },
+      {
+        method: 'POST',
+        route: '/chat/completions',
+        status: 200,
+        account: farebox.owner.accountId,
+        model: 'm',
+        replica: 'one',
+        costUsd: '0.000022000',
+      },
+    );
+    assert.ok(typeof ms === 'number' && typeof key === 'string');
+    for (const secret of [PROMPT, farebox.owner.secret, 'engine-secret-key', 'Hello']) {
+      assert.ok(!written.includes(secret), `the log holds ${secret}`);
+    }
+    assert.match(written, /"level":"error"/);
+  });
+
+  test('behind a proxy the caller is the last address that the proxy names', async () => {
+    const call = (forwarded: string): Promise<Response> =>
+      fetch(`${farebox.url}/chat/completions`, {
+        method: 'POST',
+        headers: { 'x-forwarded-for': forwarded, authorization: 'Bearer SVC_INFERENCE_KEY_no' },
+      });
+    const statuses: number[] = [];
+    // The caller invents the first address anew each time; the guard sees the one behind it.
+    for (let tries = 0; tries < 6; tries += 1) {
+      const answer = await call(`198.51.100.${tries}, 203.0.113.9`);
+      await answer.text();
+      statuses.push(answer.status);
+      await eventually('farebox_requests_open', 1);
+    }
+    assert.deepEqual(statuses, [401, 401, 401, 401, 429, 429]);
+    assert.equal((await call('198.51.100.1, 203.0.113.10')).status, 401);
+  });
+
+  for (const [name, bytes, status] of [
+    ['no HTTP at all', 'SSH-2.0-OpenSSH_9.6\r\n\r\n', 400],
+    ['a path that cannot be decoded', 'GET /api/v1/usage/%zz HTTP/1.1\r\nHost: x\r\n\r\n', 400],
+    ['headers of 100 KB', `GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(100_000)}\r\n\r\n`, 431],
+  ] as const) {
+    test(`${name} is a ${status} in our words`, async () => {
+      const socket = connect(Number(new URL(origin).port), '127.0.0.1');
+      await once(socket, 'connect');
+      let text = '';
+      socket.on('data', (data: Buffer) => (text += data.toString()));
+      socket.on('error', () => undefined); // a reset after the answer changes nothing
+      socket.write(bytes);
+      const until = performance.now() + 3_000;
+      while (!text.includes('}')) {
+        assert.ok(performance.now() < until, text);
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      socket.destroy();
+      assert.match(text, new RegExp(`^HTTP/1.1 ${status} `));
+      assert.match(text, /"error":"[A-Z][^"]+","code":"[A-Z_]+"/);
+    });
+  }
+});
+
+interface Line {
+  readonly requestId?: string;
+  readonly msg?: string;
+  readonly method?: string;
+  readonly route?: string;
+  readonly status?: number;
+  readonly ms?: number;
+  readonly account?: string;
+  readonly key?: string;
+  readonly model?: string;
+  readonly replica?: string;
+  readonly costUsd?: string;
+}
