@@ -310,7 +310,16 @@ function refusalOf(route: Route, status: number, codes: readonly FaultCode[]): O
     const { message, remedy } = FAULTS[code];
     return [code, { summary: remedy, value: { error: message, code } }];
   });
-  const groups = ['standard', 'error', ...callerGroups(route), ...sold, 'no-store'] as const;
+  // A limit that is reached says when to come back, whatever the route sells.
+  const limited: HeaderGroup[] = status === 429 && route.sells === undefined ? ['rate'] : [];
+  const groups = [
+    'standard',
+    'error',
+    ...callerGroups(route),
+    ...sold,
+    ...limited,
+    'no-store',
+  ] as const;
   return {
     description: codes.map((code) => `\`${code}\`: ${FAULTS[code].message}`).join('\n\n'),
     headers: headerReferences(status === 401 ? [...groups, 'authenticate'] : groups),

@@ -73,6 +73,7 @@ export const CREATE_KEY: RouteDescription = {
       }),
     },
   ],
+  refusals: ['API_KEY_LIMIT_REACHED', 'RATE_LIMIT_EXCEEDED'],
 };
 
 export const UPDATE_KEY: RouteDescription = {
