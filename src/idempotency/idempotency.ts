@@ -92,6 +92,7 @@ export class Idempotency {
   readonly #waiting = new Map<string, Set<() => void>>();
   #stopRenewing: (() => void) | undefined;
   #renewing = false;
+  #renewAgain = false;
 
   constructor(dependencies: Dependencies) {
     this.#store = dependencies.store;
@@ -219,6 +220,8 @@ export class Idempotency {
 
   /** One round at a time: rounds that pile up would take every connection of the process. */
   async #renewOnce(): Promise<void> {
+    // A round that falls due while one runs follows it: none is left out.
+    this.#renewAgain = this.#renewing;
     if (this.#renewing) return;
     this.#renewing = true;
     try {
@@ -228,6 +231,7 @@ export class Idempotency {
       this.#log.warn({ reason: reasonOf(error) }, 'Idempotency leases could not be renewed');
     } finally {
       this.#renewing = false;
+      if (this.#renewAgain) void this.#renewOnce();
     }
   }
 
