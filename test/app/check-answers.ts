@@ -1,11 +1,9 @@
 /**
  * Holds every answer that a test's server gives against the OpenAPI document of that very server:
  * status, headers, content type, and JSON bodies and stream events by their schemas. What does not
- * fit fails the run when it ends, with the request that showed it.
+ * fit is kept in `answerChecks`, which a test of the document asserts empty.
  */
-import assert from 'node:assert/strict';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { after } from 'node:test';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import {
@@ -19,17 +17,9 @@ import type { App } from '../../src/app.ts';
 
 /** Larger bodies are checked by status and headers alone. */
 const MAX_BODY_BYTES = 1024 * 1024;
-const MAX_SHOWN = 20;
 
 const problems = new Set<string>();
 let checked = 0;
-
-after(() => {
-  // The runner shows a failed root hook, but ends with 0 all the same.
-  if (problems.size > 0) process.exitCode = 1;
-  const shown = [...problems].slice(0, MAX_SHOWN).join('\n');
-  assert.equal(problems.size, 0, `Answers that are not in the OpenAPI document:\n${shown}`);
-});
 
 /** How many answers were checked so far, and what was found. */
 export function answerChecks(): { readonly checked: number; readonly problems: readonly string[] } {
