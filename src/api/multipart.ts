@@ -34,6 +34,9 @@ export async function readFile(
     stream.on('limit', () => {
       isCut = true;
     });
+    // A body that ends inside a part fails the part and the parser. The parser's is the one that is
+    // told; without a listener the other would end the process.
+    stream.on('error', () => undefined);
     if (field !== name) return void stream.resume();
     files += 1;
     stream.on('data', (chunk: Buffer) => chunks.push(chunk));
