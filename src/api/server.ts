@@ -88,16 +88,24 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
     },
   });
   server.server.maxConnections = parts.options.maxConnections;
+  // Node would answer 417 by itself, without our headers: an expectation that we do not know is one
+  // that we need not meet (RFC 9110 §10.1.1).
+  server.server.on('checkExpectation', (request, response) => {
+    server.server.emit('request', request, response);
+  });
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) =>
     done(null, body),
   );
+  const refusalOfPath = pathRefusals(parts);
   server.setErrorHandler((error, request: WithExchange, reply) => {
     const exchange = request[EXCHANGE] ?? begin(parts, request, reply);
-    return fail(parts, exchange, fromFastify(error));
+    // Fastify reads a body before it says that there is no route.
+    const refused = request.is404 ? refusalOfPath(request).fault : fromFastify(error);
+    return fail(parts, exchange, refused);
   });
   for (const route of parts.routes) register(server, parts, route);
-  answerUnknownPaths(server, parts);
+  answerUnknownPaths(server, parts, refusalOfPath);
   return server;
 }
 
@@ -276,7 +284,14 @@ function fromFastify(error: unknown): unknown {
   }
 }
 
-function answerUnknownPaths(server: FastifyInstance, parts: ServerParts): void {
+interface PathRefusal {
+  readonly fault: Fault;
+  /** Of the path, for what is no method of it; none when there is no such path. */
+  readonly methods: readonly string[];
+}
+
+/** Why a request meets no route: 405 where the path has other methods, else 404. */
+function pathRefusals(parts: ServerParts): (request: FastifyRequest) => PathRefusal {
   const methodsByPath = new Map<string, Set<string>>();
   for (const route of parts.routes) {
     const pattern = pathPattern(fullPath(parts, route));
@@ -286,25 +301,31 @@ function answerUnknownPaths(server: FastifyInstance, parts: ServerParts): void {
   }
   const matchers = [...methodsByPath].map(([pattern, methods]) => ({
     expression: new RegExp(pattern),
-    methods,
+    methods: [...methods].sort(),
   }));
+  return (request) => {
+    const path = (request.raw.url ?? '').split('?')[0] ?? '';
+    const known = matchers.find((matcher) => matcher.expression.test(path));
+    if (known === undefined) return { fault: unknownPath(parts, path), methods: [] };
+    return { fault: wrongMethod(known.methods), methods: known.methods };
+  };
+}
+
+function answerUnknownPaths(
+  server: FastifyInstance,
+  parts: ServerParts,
+  refusalOfPath: (request: FastifyRequest) => PathRefusal,
+): void {
   server.setNotFoundHandler(async (request: WithExchange, reply) => {
     const exchange = begin(parts, request, reply);
     reply.hijack();
-    const path = (request.raw.url ?? '').split('?')[0] ?? '';
-    const known = matchers.find((matcher) => matcher.expression.test(path));
+    const { fault, methods } = refusalOfPath(request);
     if (request.method === 'OPTIONS') {
-      exchange.setAll(
-        parts.headers.preflight(exchange, known === undefined ? [] : [...known.methods]),
-      );
+      exchange.setAll(parts.headers.preflight(exchange, methods));
       exchange.empty(204);
       return;
     }
-    await fail(
-      parts,
-      exchange,
-      known === undefined ? unknownPath(parts, path) : wrongMethod(known),
-    );
+    await fail(parts, exchange, fault);
   });
 }
 
@@ -321,8 +342,8 @@ function unknownPath(parts: ServerParts, path: string): Fault {
   return new Fault('NOT_FOUND', { message: `Not found${hint}`, canRetry: false });
 }
 
-function wrongMethod(known: { readonly methods: ReadonlySet<string> }): Fault {
-  const allow = [...known.methods].sort().join(', ');
+function wrongMethod(methods: readonly string[]): Fault {
+  const allow = methods.join(', ');
   return new Fault('METHOD_NOT_ALLOWED', {
     message: `The method is not allowed on this path; use ${allow}`,
     headers: { allow },

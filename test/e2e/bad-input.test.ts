@@ -184,6 +184,23 @@ limits: { guard: { failures: 100000 } }
     assert.match(((await answer.json()) as { error: string }).error, /\/api\/v1/);
   });
 
+  test('a path or method that is not there is that, whatever came as its body', async () => {
+    const large = Buffer.alloc(2_000_000, 97);
+    const { origin } = new URL(farebox.url);
+    for (const [path, body, type, status] of [
+      ['/nowhere', '{}', 'application/json, text/plain', 404],
+      ['/nowhere', large, 'text/plain', 404],
+      ['/models', large, 'text/plain', 405],
+    ] as const) {
+      const answer = await fetch(`${origin}/api/v1${path}`, {
+        method: 'POST',
+        headers: { 'content-type': type },
+        body,
+      });
+      assert.equal(answer.status, status, await answer.text());
+    }
+  });
+
   test('a wrong method is 405 with Allow', async () => {
     const answer = await fetch(`${farebox.url}/chat/completions`);
     assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'POST']);

@@ -3,6 +3,7 @@
  * against a running server: sent when the table says so, and not otherwise.
  */
 import assert from 'node:assert/strict';
+import { type IncomingHttpHeaders, get } from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { chatJson } from '../../src/engines/test-upstream.ts';
 import { usdToNano } from '../../src/kernel/money.ts';
@@ -267,6 +268,20 @@ describe('response headers', () => {
     assert.equal(discovery.status, 402);
     assert.equal(discovery.body.x402Version, 2);
     assert.equal(typeof discovery.body.error.message, 'string');
+  });
+
+  test('an expectation that nobody knows is not one to fail on', async () => {
+    const { status, headers } = await new Promise<{
+      status: number | undefined;
+      headers: IncomingHttpHeaders;
+    }>((resolve, reject) => {
+      get(`${bench.farebox.url}/models`, { headers: { expect: 'a miracle' } }, (answer) => {
+        answer.resume();
+        resolve({ status: answer.statusCode, headers: answer.headers });
+      }).once('error', reject);
+    });
+    assert.equal(status, 200);
+    assert.equal(headers['x-request-id']?.length, 32);
   });
 
   test('a preflight allows our own headers by their name, and those that SDKs add', async () => {
