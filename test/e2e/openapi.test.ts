@@ -215,6 +215,10 @@ describe('the OpenAPI document', () => {
       const isPublic = one.security?.some((scheme) => Object.keys(scheme).length === 0);
       if (isPublic !== true) assert.ok('401' in one.responses, name);
       if (one.requestBody !== undefined) assert.ok('413' in one.responses, name);
+      const unpaid = one.responses['402'];
+      if (unpaid !== undefined) assert.ok('PAYMENT-REQUIRED' in (unpaid.headers ?? {}), name);
+      const codes = JSON.stringify(one.responses['401'] ?? {});
+      if (isPublic !== true) assert.match(codes, /"X402_INVALID_SIGN_IN"/, name);
     }
   });
 

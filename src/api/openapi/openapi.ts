@@ -312,12 +312,15 @@ function refusalOf(route: Route, status: number, codes: readonly FaultCode[]): O
   });
   // A limit that is reached says when to come back, whatever the route sells.
   const limited: HeaderGroup[] = status === 429 && route.sells === undefined ? ['rate'] : [];
+  // How to pay is told to whoever came without credentials, wherever it asked.
+  const paid: HeaderGroup[] = status === 402 ? ['payment'] : [];
   const groups = [
     'standard',
     'error',
     ...callerGroups(route),
     ...sold,
     ...limited,
+    ...paid,
     'no-store',
   ] as const;
   return {

@@ -16,6 +16,8 @@ const WITH_CREDENTIALS: readonly FaultCode[] = [
   'AUTHENTICATION_FAILED',
   'AUTHENTICATION_FAILED_INACTIVE_KEY',
   'API_ACCESS_DISABLED',
+  // A wallet's token is read wherever a bearer is, and can be too old.
+  'X402_INVALID_SIGN_IN',
   'PAYMENT_REQUIRED',
   'PAYMENT_HEADER_NOT_ACCEPTED',
   'RATE_LIMIT_EXCEEDED',
