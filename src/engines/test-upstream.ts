@@ -310,7 +310,7 @@ function sendEmbeddings(
     return;
   }
   const data = inputs.map((one, index) => {
-    const values = Float32Array.of(typeof one === 'string' ? one.length : Number(one), index, 1);
+    const values = Float32Array.of(firstOf(one), index, 1);
     const bytes = Buffer.from(values.buffer);
     const embedding = body.encoding_format === 'base64' ? bytes.toString('base64') : [...values];
     return { object: 'embedding', index, embedding };
@@ -319,6 +319,12 @@ function sendEmbeddings(
   response.setHeader('content-type', 'application/json');
   const counted = behaviour.usage === false ? {} : { usage };
   response.end(JSON.stringify({ object: 'list', model, data, ...counted }));
+}
+
+/** Tells inputs apart: the length of a text, the first of token ids. */
+function firstOf(input: EmbeddingsBody['input'][number] | readonly unknown[]): number {
+  if (typeof input === 'string') return input.length;
+  return Number([input].flat()[0]);
 }
 
 async function sendStream(
