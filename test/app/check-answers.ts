@@ -34,7 +34,7 @@ export function checkAnswers(app: App, basePath: string): void {
     record(response, (body) => {
       checker ??= checkerFor(app.openApi());
       checked += 1;
-      const path = (request.url ?? '').split('?')[0] ?? '';
+      const path = (request.url ?? '').split(/[?#]/)[0] ?? '';
       const found = checker.check({ method: request.method ?? '', path, basePath, response, body });
       for (const problem of found) problems.add(`${request.method} ${path}: ${problem}`);
     });
@@ -105,7 +105,7 @@ export class AnswerChecker {
     this.#ajv.addSchema(document, 'openapi');
     this.#paths = Object.entries(document.paths).map(([path, operations]) => {
       const pattern = new RegExp(
-        `^${path.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(/\{[A-Za-z]+\}/g, '[^/]+')}/?$`,
+        `^${path.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(/\{[A-Za-z]+\}/g, '[^/]*')}$`,
       );
       return { path, pattern, isRoot: 'servers' in operations, operations };
     });
@@ -126,11 +126,16 @@ export class AnswerChecker {
     return [...this.#checkHeaders(response, described), ...this.#checkBody(answer, described, at)];
   }
 
-  #pathOf({ path, basePath }: Answer): KnownPath | undefined {
+  #pathOf({ method, path, basePath }: Answer): KnownPath | undefined {
     const below = path.startsWith(basePath) ? path.slice(basePath.length) : undefined;
-    // A fixed path wins over one with parameters, as in the server.
-    const found = this.#paths.filter((one) => one.pattern.test(one.isRoot ? path : (below ?? '')));
-    return found.find((one) => !one.path.includes('{')) ?? found[0];
+    // The router ignores one slash at the end.
+    const found = this.#paths.filter((one) =>
+      one.pattern.test((one.isRoot ? path : (below ?? '')).replace(/\/$/, '')),
+    );
+    // A fixed path wins over one with parameters where it has the method, as in the server.
+    const fixed = found.find((one) => !one.path.includes('{'));
+    if (fixed !== undefined && method.toLowerCase() in fixed.operations) return fixed;
+    return found.find((one) => method.toLowerCase() in one.operations) ?? fixed ?? found[0];
   }
 
   #checkUnknown({ method, response, body }: Answer): string[] {
@@ -138,7 +143,11 @@ export class AnswerChecker {
     if (![400, 404, 405, 414, 431, 503].includes(response.statusCode)) {
       return [`status ${response.statusCode} on a path that is not documented`];
     }
-    return this.#validate('#/components/schemas/Error', 'openapi#/components/schemas/Error', body);
+    // OpenAI's shape is given on request, here as everywhere.
+    const [standard = [], openAi = []] = ['Error', 'OpenAiError'].map((name) =>
+      this.#validate(`the body, as ${name},`, `openapi#/components/schemas/${name}`, body),
+    );
+    return openAi.length === 0 ? [] : standard;
   }
 
   #checkHeaders(response: ServerResponse, described: OperationResponse): string[] {
