@@ -1,0 +1,166 @@
+/**
+ * Every operation of the server's own OpenAPI document, asked right, nearly right and all wrong:
+ * no answer is a failure of ours, shows our insides, misses the document or keeps its caller
+ * waiting, and afterwards the books are clean.
+ *
+ * One run is the same each time, so that it fails for what was changed. Longer, and other each time:
+ * `FAREBOX_FUZZ_RUNS=50`; what a failure prints repeats it. CONTRIBUTING.md has the words.
+ */
+import assert from 'node:assert/strict';
+import { crc32 } from 'node:zlib';
+import { after, before, describe, test } from 'node:test';
+import fc from 'fast-check';
+import { BASE_PATH } from '../../src/app.ts';
+import { chatBody } from '../app/call.ts';
+import { type FuzzRequest, type FuzzTarget, requestsOf } from '../fuzz/requests.ts';
+import { type Answer, send } from '../fuzz/send.ts';
+import { type Stand, startStand } from '../fuzz/stand.ts';
+import { type ExpectedFailure, Verdict, codeOf } from '../fuzz/verdict.ts';
+
+/** Requests to each operation. */
+const RUNS = 80;
+/** The same for those that take long each: sound to decode, documents of megabytes to check. */
+const FEW_RUNS = 10;
+const SLOW = /transcriptions|openapi\.json|docs/;
+/** The seed of the run that is the same each time. */
+const USUAL_SEED = 20_261_121;
+/** No engine of the test thinks for longer than this, on the slowest of machines. */
+const MAX_ANSWER_MS = 10_000;
+/** A job is looked after every few seconds. */
+const MAX_FILM_MS = 30_000;
+/** Of all answers; below it the fuzzer asks nothing that reaches the work. */
+const MIN_SERVED_SHARE = 0.1;
+
+const scale = Number(process.env['FAREBOX_FUZZ_RUNS'] ?? '1');
+const seed = Number(
+  process.env['FAREBOX_FUZZ_SEED'] ?? (scale === 1 ? USUAL_SEED : Date.now() % 2 ** 31),
+);
+/** Part of an operation's name, to ask nothing but those. */
+const only = process.env['FAREBOX_FUZZ_ONLY'] ?? '';
+
+/** Nothing is broken in the test, so hardly any failure can be right. */
+const EXPECTED_FAILURES: readonly ExpectedFailure[] = [
+  {
+    path: /\/crypto\/rpc\//,
+    code: 'RPC_NETWORK_UNAVAILABLE',
+    why: 'one network has a node; the others are known and have none',
+  },
+];
+
+describe('the API, asked by a fuzzer', () => {
+  let stand: Stand;
+  let verdict: Verdict;
+  /** What was thrown where nobody caught it: it would have ended a server of its own. */
+  const uncaught: unknown[] = [];
+  const note = (error: unknown): void => void uncaught.push(error);
+
+  before(async () => {
+    process.on('uncaughtExceptionMonitor', note);
+    stand = await startStand();
+    verdict = new Verdict({
+      document: stand.source.document,
+      basePath: BASE_PATH,
+      expected: EXPECTED_FAILURES,
+      secrets: stand.secrets,
+    });
+  });
+  after(async () => {
+    process.off('uncaughtExceptionMonitor', note);
+    await stand.stop();
+  });
+
+  async function judge(request: FuzzRequest, kinds: Map<string, number>): Promise<void> {
+    stand.forget();
+    const answer = await send(stand.origin, request, MAX_ANSWER_MS);
+    const code = answer.status < 400 ? '' : (codeOf(answer.body.toString()) ?? '');
+    const kind = `${answer.status} ${code}`.trim();
+    kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
+    const problems = verdict.problems(request, answer);
+    assert.equal(problems.length, 0, `${problems.join('\n')}\n${shown(answer)}\n${logged(stand)}`);
+  }
+
+  test('answers every operation as its document says', async (t) => {
+    const targets = targetsOf(stand).filter(({ name }) => name.includes(only));
+    assert.ok(targets.length > 0, `No operation is called ${only}`);
+    t.diagnostic(`seed ${seed}`);
+    let served = 0;
+    for (const target of targets) {
+      await t.test(target.name, async (operation) => {
+        const kinds = new Map<string, number>();
+        const property = fc.asyncProperty(requestsOf(target, stand.source), (request) =>
+          judge(request, kinds),
+        );
+        // Each its own, and the same when it is asked alone.
+        await fc.assert(property, {
+          seed: seed ^ crc32(target.name),
+          numRuns: Math.round(RUNS * scale),
+        });
+        served += kinds.get('200') ?? 0;
+        // Who runs it for long wants to know what it reached.
+        if (scale !== 1) operation.diagnostic(JSON.stringify(Object.fromEntries(kinds)));
+      });
+    }
+    const all = targets.reduce((sum, target) => sum + runsOf(target), 0);
+    assert.ok(served > all * MIN_SERVED_SHARE, `Only ${served} requests of ${all} were served`);
+    assert.deepEqual(uncaught, []);
+  });
+
+  test('has clean books afterwards, no open hold, and serves', async () => {
+    const { farebox } = stand;
+    const answer = await fetch(`${farebox.url}/chat/completions`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${farebox.owner.secret}`,
+        'content-type': 'application/json',
+      },
+      body: JSON.stringify(chatBody()),
+    });
+    assert.equal(answer.status, 200, await answer.text());
+    await farebox.audit();
+    // Films are paid when they are made.
+    const { ledger } = farebox.app.office;
+    const until = performance.now() + MAX_FILM_MS;
+    while ((await ledger.audit()).openHolds > 0 && performance.now() < until) {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    assert.equal((await ledger.audit()).openHolds, 0);
+  });
+});
+
+function runsOf({ name }: NamedTarget): number {
+  return Math.ceil((SLOW.test(name) ? FEW_RUNS : RUNS) * scale);
+}
+
+type NamedTarget = FuzzTarget & { readonly name: string };
+
+const METHODS: readonly string[] = ['get', 'post', 'put', 'patch', 'delete'];
+
+/** Every operation of the document. */
+function targetsOf({ source }: Stand): NamedTarget[] {
+  return Object.entries(source.document.paths).flatMap(([path, item]) =>
+    Object.entries(item)
+      .filter(([method]) => METHODS.includes(method))
+      .map(([method, operation]) => ({
+        name: `${method.toUpperCase()} ${path}`,
+        path,
+        method,
+        operation,
+        base: 'servers' in item ? '' : BASE_PATH,
+      })),
+  );
+}
+
+const MAX_SHOWN_CHARS = 3_000;
+
+function shown({ status, headers, body }: Answer): string {
+  const head = headers.map((pair) => pair.join(': ')).join('\n');
+  return `${status}\n${head}\n\n${body.toString('utf8').slice(0, MAX_SHOWN_CHARS)}`;
+}
+
+/** What the operator would read about a failure. */
+function logged({ log }: Stand): string {
+  return log
+    .filter(({ level }) => level === 'error')
+    .map(({ message, fields }) => `${message}: ${JSON.stringify(fields)}`)
+    .join('\n');
+}

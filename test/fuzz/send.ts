@@ -1,0 +1,72 @@
+/** One request on a connection of its own, and everything that came back. */
+import { once } from 'node:events';
+import { type IncomingMessage, request as httpRequest } from 'node:http';
+import { connect } from 'node:net';
+import type { FuzzRequest } from './requests.ts';
+
+export interface Answer {
+  readonly status: number;
+  /** As they were written, in order. */
+  readonly headers: readonly (readonly [string, string])[];
+  /** As it was sent: packed when the answer says so. */
+  readonly body: Buffer;
+  readonly tookMs: number;
+}
+
+/** Rejects when no whole answer came in `limitMs`. */
+export async function send(origin: string, request: FuzzRequest, limitMs: number): Promise<Answer> {
+  const { hostname, port, host } = new URL(origin);
+  const started = performance.now();
+  const length = request.body === undefined ? [] : ['content-length', String(request.body.length)];
+  const outgoing = httpRequest({
+    hostname,
+    port,
+    agent: false,
+    method: request.method,
+    path: request.target,
+    headers: ['host', host, ...request.headers.flat(), ...length] as never, // a flat list is taken as it stands
+    signal: AbortSignal.timeout(limitMs),
+  });
+  const answered = new Promise<IncomingMessage>((resolve, reject) => {
+    outgoing.once('response', resolve);
+    // An upgrade or a tunnel that was agreed to would be an answer too.
+    outgoing.once('upgrade', resolve).once('connect', resolve).once('error', reject);
+  });
+  outgoing.end(request.body);
+  const response = await answered;
+  // The server may answer before it has read all, and close what we still write to.
+  outgoing.on('error', () => undefined);
+  const chunks: Buffer[] = [];
+  for await (const chunk of response) chunks.push(chunk as Buffer);
+  const { rawHeaders } = response;
+  return {
+    status: response.statusCode ?? 0,
+    headers: Array.from({ length: rawHeaders.length / 2 }, (_, index) => [
+      rawHeaders[index * 2] ?? '',
+      rawHeaders[index * 2 + 1] ?? '',
+    ]),
+    body: Buffer.concat(chunks),
+    tookMs: performance.now() - started,
+  };
+}
+
+/** Writes bytes and half-closes; all that came until the server closed. Rejects after `limitMs`. */
+export async function sendBytes(origin: string, bytes: Buffer, limitMs: number): Promise<Buffer> {
+  const { hostname, port } = new URL(origin);
+  const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
+  const chunks: Buffer[] = [];
+  socket.on('data', (chunk: Buffer) => chunks.push(chunk));
+  // A reset after the answer is how a server leaves what it does not want to read.
+  socket.on('error', () => undefined);
+  const timer = setTimeout(() => socket.destroy(new Error('too slow')), limitMs);
+  let isLate = true;
+  try {
+    socket.end(bytes);
+    await once(socket, 'close');
+    isLate = socket.errored?.message === 'too slow';
+  } finally {
+    clearTimeout(timer);
+  }
+  if (isLate) throw new Error(`The connection was not closed within ${limitMs} ms`);
+  return Buffer.concat(chunks);
+}

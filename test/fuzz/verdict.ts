@@ -1,0 +1,168 @@
+/**
+ * What every answer must be, whatever was asked: no failure of ours, nothing of our insides, an
+ * error that the catalogue knows, and all of it as the OpenAPI document says.
+ */
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
+import { FAULTS, type FaultCode } from '../../src/kernel/faults.ts';
+import { AnswerChecker } from '../app/check-answers.ts';
+import type { FuzzRequest } from './requests.ts';
+import type { Answer } from './send.ts';
+
+/** A failure that a request alone can bring about, because nothing is broken. */
+export interface ExpectedFailure {
+  readonly path: RegExp;
+  readonly code: FaultCode;
+  readonly why: string;
+}
+
+export interface VerdictOptions {
+  readonly document: OpenApiDocument;
+  readonly basePath: string;
+  readonly expected: readonly ExpectedFailure[];
+  /** Texts that no answer may hold: keys, addresses of engines, folders. */
+  readonly secrets: readonly string[];
+}
+
+/** Traces of the inside that no sentence for callers has. */
+const INSIDES: readonly RegExp[] = [
+  /\bat (?:async )?[\w$.<>]+ \(/,
+  /node:internal/,
+  /node_modules/,
+  /\bfile:\/\/\/(?!etc\/passwd)/,
+  /\.ts:\d+/,
+  /\/src\/[a-z-]+\//,
+  /\b(?:SQLITE_|ERR_[A-Z]{3,}|ECONN[A-Z]+|ENOENT|EACCES|ENOTFOUND|UND_ERR)\w*/,
+  /\b(?:Sqlite|Database|Type|Reference|Range|Zod|Assertion|Aggregate|Busboy|Socket)Error\b/,
+  /\bselect .+ from \w+_\w+/i,
+  /\b(?:insert into|delete from) \w+_\w+/i,
+];
+
+/** Traces of a value that nobody looked at, in sentences of ours; the validator says what it got. */
+const UNREAD = [/\[object \w+\]/, /(?<!received )\b(?:undefined|NaN)\b/];
+
+/** Documents speak of code in their samples. */
+const DOCUMENTS = /\/(?:docs|openapi\.json)$/;
+
+export class Verdict {
+  readonly #options: VerdictOptions;
+  readonly #checker: AnswerChecker;
+
+  constructor(options: VerdictOptions) {
+    this.#options = options;
+    this.#checker = new AnswerChecker(options.document);
+  }
+
+  /** What is wrong with the answer; empty when nothing is. */
+  problems(request: FuzzRequest, answer: Answer): string[] {
+    const text = unpacked(answer).toString('utf8');
+    return [
+      ...this.#failure(request, answer, text),
+      ...this.#leaks(request, answer, text),
+      ...errorProblems(request, answer, text),
+      ...this.#misfits(request, answer),
+    ];
+  }
+
+  #failure(request: FuzzRequest, { status }: Answer, text: string): string[] {
+    if (status < 500) return [];
+    const code = codeOf(text);
+    const path = pathOf(request);
+    const isExpected = this.#options.expected.some(
+      (one) => one.path.test(path) && one.code === code,
+    );
+    return isExpected ? [] : [`a ${status}`];
+  }
+
+  #leaks(request: FuzzRequest, answer: Answer, text: string): string[] {
+    const all = `${answer.headers.map((pair) => pair.join(': ')).join('\n')}\n${text}`;
+    const held = this.#options.secrets.filter(
+      (secret) => all.includes(secret) && !isSent(request, secret),
+    );
+    if (DOCUMENTS.test(pathOf(request))) return held.map((secret) => `it holds ${secret}`);
+    // Answers that give back what others have stored hold any words at all.
+    const patterns = answer.status < 400 ? INSIDES : [...INSIDES, ...UNREAD];
+    const shown = patterns
+      .map((pattern) => pattern.exec(all)?.[0])
+      .filter((found) => found !== undefined && !isSent(request, found));
+    return [...held, ...shown].map((found) => `it holds ${found}`);
+  }
+
+  #misfits(request: FuzzRequest, answer: Answer): string[] {
+    const head = answer.headers.map((pair) => pair.join(': ')).join('\r\n');
+    return this.#checker.check({
+      method: request.method,
+      path: pathOf(request),
+      basePath: this.#options.basePath,
+      // What the checker reads of a server's answer.
+      response: {
+        statusCode: answer.status,
+        _header: `HTTP/1.1 ${answer.status} -\r\n${head}\r\n`,
+      } as never,
+      body: answer.body,
+    });
+  }
+}
+
+/** The error's shape, and a code that the catalogue has under this very status. */
+function errorProblems(request: FuzzRequest, { status }: Answer, text: string): string[] {
+  if (status < 400 || request.method === 'HEAD') return [];
+  const body = parsed(text);
+  if (body === undefined) return [`a ${status} is no JSON object`];
+  if (status === 402 && 'accepts' in body) return [];
+  const code = codeOf(text);
+  if (code === undefined) return [`a ${status} has no code`];
+  if (!(code in FAULTS)) return [`the code ${code} is not in the catalogue`];
+  const known = FAULTS[code as FaultCode].status;
+  // A 402 about credit has the words of its specification.
+  return known === status ? [] : [`the code ${code} came with a ${status}`];
+}
+
+/** The catalogue's code, from either shape of errors. */
+export function codeOf(text: string): string | undefined {
+  const body = parsed(text);
+  const { code, error } = body ?? {};
+  if (typeof code === 'string') return code;
+  // Refused payments name it where x402 clients look.
+  if (typeof error === 'string' && error in FAULTS) return error;
+  const inner =
+    typeof error === 'object' && error !== null ? (error as { code?: unknown }).code : undefined;
+  return typeof inner === 'string' ? inner.toUpperCase() : undefined;
+}
+
+function parsed(text: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null
+      ? (value as Record<string, unknown>)
+      : undefined;
+  } catch {
+    // The caller reports that it is none.
+    return undefined;
+  }
+}
+
+function pathOf(request: FuzzRequest): string {
+  return request.target.split(/[?#]/)[0] ?? '';
+}
+
+/** What a caller sent may come back to it. */
+function isSent(request: FuzzRequest, text: string): boolean {
+  const head = [request.target, ...request.headers.flat()].join('\n');
+  const body = request.body?.toString('utf8') ?? '';
+  const escaped = JSON.stringify(text).slice(1, -1);
+  return [head, decoded(head), body].some((sent) => sent.includes(text) || sent.includes(escaped));
+}
+
+function decoded(text: string): string {
+  return text.replaceAll(/%([0-9a-f]{2})/gi, (_, hex: string) =>
+    String.fromCharCode(parseInt(hex, 16)),
+  );
+}
+
+function unpacked({ headers, body }: Answer): Buffer {
+  const encoding = headers.find(([name]) => name.toLowerCase() === 'content-encoding')?.[1];
+  if (body.length === 0) return body;
+  if (encoding === 'br') return brotliDecompressSync(body);
+  return encoding === 'gzip' ? gunzipSync(body) : body;
+}
