@@ -73,11 +73,15 @@ export class Exchange {
     this.address = parts.address;
     this.startedMs = parts.startedMs;
     this.#response = parts.response;
-    parts.response.once('close', () => {
-      if (!parts.response.writableFinished) this.#abort.abort();
-      for (const done of this.#settled) done();
-      this.#finish();
-    });
+    // A caller can be gone before its request meets a stage; `close` does not come twice.
+    if (parts.response.destroyed) queueMicrotask(() => this.#close());
+    else parts.response.once('close', () => this.#close());
+  }
+
+  #close(): void {
+    if (!this.#response.writableFinished) this.#abort.abort();
+    for (const done of this.#settled) done();
+    this.#finish();
   }
 
   /** Aborts when the caller leaves before the answer is complete. */

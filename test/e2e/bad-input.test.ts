@@ -1,5 +1,7 @@
 /** Bad input, one row each: the right status, a code, a sentence that helps, and no charge. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { TestUpstream } from '../../src/engines/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
@@ -204,6 +206,21 @@ limits: { guard: { failures: 100000 } }
   test('a wrong method is 405 with Allow', async () => {
     const answer = await fetch(`${farebox.url}/chat/completions`);
     assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'POST']);
+  });
+
+  test('a caller that leaves while it sends a body to no route is not waited for', async () => {
+    const { hostname, port, origin } = new URL(farebox.url);
+    const socket = connect(Number(port), hostname);
+    socket.end('POST /nowhere HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{');
+    socket.resume();
+    await once(socket, 'close');
+    let metrics = '';
+    // Both ends of the connection do not hear of its end at once.
+    for (let turn = 0; turn < 100 && !/^farebox_requests_open 1$/m.test(metrics); turn += 1) {
+      metrics = await (await fetch(`${origin}/metrics`)).text();
+    }
+    // The one that asks.
+    assert.match(metrics, /^farebox_requests_open 1$/m);
   });
 
   test('nothing of all this was charged', async () => {
