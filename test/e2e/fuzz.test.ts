@@ -7,13 +7,15 @@
  * `FAREBOX_FUZZ_RUNS=50`; what a failure prints repeats it. CONTRIBUTING.md has the words.
  */
 import assert from 'node:assert/strict';
+import { isDeepStrictEqual } from 'node:util';
 import { crc32 } from 'node:zlib';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import { BASE_PATH } from '../../src/app.ts';
 import { chatBody } from '../app/call.ts';
+import { heads } from '../fuzz/heads.ts';
 import { type FuzzRequest, type FuzzTarget, requestsOf } from '../fuzz/requests.ts';
-import { type Answer, send } from '../fuzz/send.ts';
+import { type Answer, send, sendBytes } from '../fuzz/send.ts';
 import { type Stand, startStand } from '../fuzz/stand.ts';
 import { type ExpectedFailure, Verdict, codeOf } from '../fuzz/verdict.ts';
 
@@ -21,6 +23,8 @@ import { type ExpectedFailure, Verdict, codeOf } from '../fuzz/verdict.ts';
 const RUNS = 80;
 /** The same for those that take long each: sound to decode, documents of megabytes to check. */
 const FEW_RUNS = 10;
+/** Messages that are hardly HTTP. */
+const HEAD_RUNS = 200;
 const SLOW = /transcriptions|openapi\.json|docs/;
 /** The seed of the run that is the same each time. */
 const USUAL_SEED = 20_261_121;
@@ -105,6 +109,25 @@ describe('the API, asked by a fuzzer', () => {
     assert.deepEqual(uncaught, []);
   });
 
+  test('answers bytes that are hardly HTTP, or hangs up', async () => {
+    const right = {
+      host: new URL(stand.origin).host,
+      authorization: `Bearer ${stand.farebox.owner.secret}`,
+      path: `${BASE_PATH}/chat/completions`,
+      body: JSON.stringify(chatBody()),
+    };
+    let answered = 0;
+    const property = fc.asyncProperty(heads(right), async (bytes) => {
+      const answer = await sendBytes(stand.origin, bytes, MAX_ANSWER_MS);
+      answered += answer.length === 0 ? 0 : 1;
+      const problems = verdict.problemsOfBytes(bytes, answer);
+      assert.equal(problems.length, 0, `${problems.join('\n')}\n${answer.toString('latin1')}`);
+    });
+    await fc.assert(property, { seed, numRuns: Math.round(HEAD_RUNS * scale) });
+    assert.ok(answered > (HEAD_RUNS * scale) / 2, `Only ${answered} were answered`);
+    assert.deepEqual(uncaught, []);
+  });
+
   test('has clean books afterwards, no open hold, and serves', async () => {
     const { farebox } = stand;
     const answer = await fetch(`${farebox.url}/chat/completions`, {
@@ -117,15 +140,27 @@ describe('the API, asked by a fuzzer', () => {
     });
     assert.equal(answer.status, 200, await answer.text());
     await farebox.audit();
-    // Films are paid when they are made.
-    const { ledger } = farebox.app.office;
+    // Films are paid when they are made, and the request that asks is the only one.
     const until = performance.now() + MAX_FILM_MS;
-    while ((await ledger.audit()).openHolds > 0 && performance.now() < until) {
+    const left = { holds: 0, requests: 1 };
+    let found = await leftOver(stand);
+    while (!isDeepStrictEqual(found, left) && performance.now() < until) {
       await new Promise((resolve) => setTimeout(resolve, 100));
+      found = await leftOver(stand);
     }
-    assert.equal((await ledger.audit()).openHolds, 0);
+    assert.deepEqual(found, left);
   });
 });
+
+/** What has no end yet. */
+async function leftOver({ farebox, origin }: Stand) {
+  const metrics = await (await fetch(`${origin}/metrics`)).text();
+  const { openHolds } = await farebox.app.office.ledger.audit();
+  return {
+    holds: openHolds,
+    requests: Number(/^farebox_requests_open (\d+)$/m.exec(metrics)?.[1]),
+  };
+}
 
 function runsOf({ name }: NamedTarget): number {
   return Math.ceil((SLOW.test(name) ? FEW_RUNS : RUNS) * scale);

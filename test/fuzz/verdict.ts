@@ -76,16 +76,35 @@ export class Verdict {
 
   #leaks(request: FuzzRequest, answer: Answer, text: string): string[] {
     const all = `${answer.headers.map((pair) => pair.join(': ')).join('\n')}\n${text}`;
-    const held = this.#options.secrets.filter(
-      (secret) => all.includes(secret) && !isSent(request, secret),
-    );
-    if (DOCUMENTS.test(pathOf(request))) return held.map((secret) => `it holds ${secret}`);
+    const sent = [request.target, ...request.headers.flat(), request.body ?? ''].join('\n');
+    if (DOCUMENTS.test(pathOf(request))) return this.#found(all, sent, []);
     // Answers that give back what others have stored hold any words at all.
-    const patterns = answer.status < 400 ? INSIDES : [...INSIDES, ...UNREAD];
-    const shown = patterns
-      .map((pattern) => pattern.exec(all)?.[0])
-      .filter((found) => found !== undefined && !isSent(request, found));
-    return [...held, ...shown].map((found) => `it holds ${found}`);
+    return this.#found(all, sent, answer.status < 400 ? INSIDES : [...INSIDES, ...UNREAD]);
+  }
+
+  /** Secrets and patterns in what was answered that its caller has not sent. */
+  #found(answered: string, sent: string, patterns: readonly RegExp[]): string[] {
+    const found = [
+      ...this.#options.secrets.filter((secret) => answered.includes(secret)),
+      ...patterns.flatMap((pattern) => pattern.exec(answered)?.[0] ?? []),
+    ];
+    return found.filter((text) => !isSent(sent, text)).map((text) => `it holds ${text}`);
+  }
+
+  /** What is wrong with the bytes that came for bytes that may be no HTTP. */
+  problemsOfBytes(sent: Buffer, answered: Buffer): string[] {
+    const text = answered.toString('latin1');
+    if (text === '') return [];
+    const statuses = [...text.matchAll(/^HTTP\/1\.1 (\d{3}) /gm)].map(([, status]) =>
+      Number(status),
+    );
+    const code = /"code":"(\w+)"/.exec(text)?.[1];
+    return [
+      ...(text.startsWith('HTTP/1.1 ') ? [] : ['it is no answer']),
+      ...statuses.filter((status) => status >= 500).map((status) => `a ${status}`),
+      ...(code === undefined || code in FAULTS ? [] : [`the code ${code} is not in the catalogue`]),
+      ...this.#found(text, sent.toString('latin1'), [...INSIDES, ...UNREAD]),
+    ];
   }
 
   #misfits(request: FuzzRequest, answer: Answer): string[] {
@@ -147,11 +166,9 @@ function pathOf(request: FuzzRequest): string {
 }
 
 /** What a caller sent may come back to it. */
-function isSent(request: FuzzRequest, text: string): boolean {
-  const head = [request.target, ...request.headers.flat()].join('\n');
-  const body = request.body?.toString('utf8') ?? '';
+function isSent(sent: string, text: string): boolean {
   const escaped = JSON.stringify(text).slice(1, -1);
-  return [head, decoded(head), body].some((sent) => sent.includes(text) || sent.includes(escaped));
+  return [sent, decoded(sent)].some((one) => one.includes(text) || one.includes(escaped));
 }
 
 function decoded(text: string): string {
