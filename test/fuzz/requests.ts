@@ -147,8 +147,8 @@ function pathValues(known: readonly unknown[]): fc.Arbitrary<string> {
   const wrong = fc.oneof(fc.constantFrom(...PATH_PIECES), hostileText.map(encodedPiece));
   if (known.length === 0) return wrong;
   return fc.oneof(
-    { weight: 3, arbitrary: fc.constantFrom(...known).map((value) => encoded(String(value))) },
-    { weight: 2, arbitrary: wrong },
+    { weight: 6, arbitrary: fc.constantFrom(...known).map((value) => encoded(String(value))) },
+    { weight: 1, arbitrary: wrong },
   );
 }
 

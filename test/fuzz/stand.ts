@@ -27,6 +27,8 @@ const WEBHOOK_SECRET = 'webhook-secret-that-nobody-sees';
 const RICH_USD = '1000000';
 /** Fresh signatures of each kind: some are used up, most are changed before they are sent. */
 const SIGNATURES = 12;
+/** The one that has a node. */
+const NETWORK = 'ethereum-mainnet';
 /** Large enough to be cut out. */
 const PICTURE_SIZE = 256;
 
@@ -186,7 +188,7 @@ async function settings(peers: Peers, keys: ChainKeys): Promise<string> {
     models: models(),
     payments,
     rpc: {
-      networks: { 'ethereum-mainnet': { upstreams: [{ url: peers.node.url }] } },
+      networks: { [NETWORK]: { upstreams: [{ url: peers.node.url }] } },
       publicNodes: false,
       requestsPerMinute: MANY,
       staffRequestsPerMinute: MANY,
@@ -488,7 +490,7 @@ const KNOWN_WORDS = {
   ...named(['model', 'models', 'query:model', 'query:modelId'], MODELS),
   ...named(['character_slug', 'path:slug'], ['sea-dog', 'nobody']),
   ...named(['query:from', 'query:to'], ['2026-01-01', '2026-12-31', '2020-02-29']),
-  'path:network': ['ethereum-mainnet', 'base-mainnet', 'starknet-mainnet', 'nowhere'],
+  'path:network': [...Array.from({ length: 5 }, () => NETWORK), 'base-mainnet', 'nowhere'],
   method: [
     'eth_blockNumber',
     'eth_chainId',
