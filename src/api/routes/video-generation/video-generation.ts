@@ -41,14 +41,6 @@ export interface VideoRouteParts extends QueueVideoParts, RetrieveVideoParts {
 
 const WALLET_DECIMALS = 6;
 
-/** The bodies of these routes, by path. */
-export const VIDEO_SCHEMAS = {
-  '/video/quote': VideoQuoteRequest,
-  '/video/queue': VideoQueueRequest,
-  '/video/retrieve': VideoRetrieveRequest,
-  '/video/complete': VideoCompleteRequest,
-} as const;
-
 export function videoRoutes(parts: VideoRouteParts): Route[] {
   return [
     {
