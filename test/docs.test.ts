@@ -7,6 +7,7 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { PAGES } from '../scripts/reference/pages.ts';
+import { METRICS } from '../src/app/metric-list.ts';
 import { FAULTS } from '../src/kernel/faults.ts';
 import { ROOT, filesBelow, readText } from './tidy/source-tree.ts';
 
@@ -17,6 +18,20 @@ for (const [path, page] of Object.entries(PAGES)) {
     assert.equal(readText(path), page(), 'Run node scripts/write-reference.ts');
   });
 }
+
+test('every metric that a page names is one, and the page of metrics names them all', () => {
+  const names: readonly string[] = Object.values(METRICS).map(({ name }) => name);
+  const told = pages.flatMap((path) =>
+    [...readText(path).matchAll(/`((?:farebox|process)_[a-z_]+)`/g)].map(([, name = '']) => name),
+  );
+  assert.deepEqual(
+    told.filter((name) => !names.includes(name)),
+    [],
+  );
+  const page = readText('docs/reference/metrics.md');
+  const rows = [...page.matchAll(/^\| `([a-z_]+)` \|/gm)].map(([, name]) => name);
+  assert.deepEqual(rows.toSorted(), names.toSorted());
+});
 
 test('the refusals are in order of status and worded for callers', () => {
   const statuses = Object.values(FAULTS).map(({ status }) => status);
