@@ -50,15 +50,17 @@ function record(response: ServerResponse, done: (body: Buffer | undefined) => vo
     sizeBytes += chunk.length;
     if (sizeBytes <= MAX_BODY_BYTES) chunks.push(Buffer.from(chunk as Buffer));
   };
-  const { write, end } = response;
-  response.write = function copied(this: ServerResponse, chunk: unknown, ...rest: unknown[]) {
+  // Of several shapes each; what comes in is passed on as it is.
+  const write = response.write.bind(response) as (...all: unknown[]) => boolean;
+  const end = response.end.bind(response) as (...all: unknown[]) => ServerResponse;
+  response.write = (chunk: unknown, ...rest: unknown[]) => {
     keep(chunk);
-    return (write as (...all: unknown[]) => boolean).call(this, chunk, ...rest);
-  } as typeof write;
-  response.end = function copied(this: ServerResponse, chunk: unknown, ...rest: unknown[]) {
+    return write(chunk, ...rest);
+  };
+  response.end = (chunk: unknown, ...rest: unknown[]) => {
     keep(chunk);
-    return (end as (...all: unknown[]) => ServerResponse).call(this, chunk, ...rest);
-  } as typeof end;
+    return end(chunk, ...rest);
+  };
   response.once('close', () => {
     const isWhole = response.writableFinished && sizeBytes <= MAX_BODY_BYTES;
     if (response.headersSent) done(isWhole ? Buffer.concat(chunks) : undefined);
@@ -221,7 +223,7 @@ function unpacked(body: Buffer, encoding: string | undefined): Buffer {
 /** Headers as they were written, by lower-case name. */
 function headersOf(response: ServerResponse): Readonly<Record<string, string>> {
   // What `writeHead` got as a flat list is only in the text that was sent.
-  const text = String((response as unknown as { _header: string | null })._header ?? '');
+  const text = (response as unknown as { _header: string | null })._header ?? '';
   const lines = text
     .split('\r\n')
     .slice(1)

@@ -21,7 +21,6 @@ import { ERROR_SCHEMAS, byStatus, errorSchema, refusalsOf, takesWallets } from '
 import { Components, named } from './schemas.ts';
 
 export { HEADER_GROUPS, PROTOCOL_HEADERS } from './headers.ts';
-export { MODEL_REFUSALS } from './refusals.ts';
 
 export interface OpenApiOptions {
   readonly serviceName: string;
@@ -56,7 +55,7 @@ export interface OperationParameter {
   readonly required: boolean;
   readonly description: string;
   readonly schema: JsonSchema;
-  readonly example?: unknown;
+  readonly example?: string;
 }
 
 export interface OperationResponse {
