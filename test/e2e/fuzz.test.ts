@@ -20,11 +20,11 @@ import { type Stand, startStand } from '../fuzz/stand.ts';
 import { type ExpectedFailure, Verdict, codeOf } from '../fuzz/verdict.ts';
 
 /** Requests to each operation. */
-const RUNS = 80;
+const RUNS = 150;
 /** The same for those that take long each: sound to decode, documents of megabytes to check. */
-const FEW_RUNS = 10;
+const FEW_RUNS = 20;
 /** Messages that are hardly HTTP. */
-const HEAD_RUNS = 200;
+const HEAD_RUNS = 400;
 const SLOW = /transcriptions|openapi\.json|docs/;
 /** The seed of the run that is the same each time. */
 const USUAL_SEED = 20_261_121;
