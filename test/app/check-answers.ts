@@ -1,8 +1,9 @@
 /**
  * Holds every answer that a test's server gives against the OpenAPI document of that very server:
  * status, headers, content type, and JSON bodies and stream events by their schemas. What does not
- * fit is kept in `answerChecks`, which a test of the document asserts empty.
+ * fit fails whatever stops the server; what nobody stopped fails the process when it ends.
  */
+import assert from 'node:assert/strict';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
@@ -18,26 +19,65 @@ import type { App } from '../../src/app.ts';
 /** Larger bodies are checked by status and headers alone. */
 const MAX_BODY_BYTES = 1024 * 1024;
 
-const problems = new Set<string>();
-let checked = 0;
+/** Most misfits that a failure shows. */
+const MAX_SHOWN = 20;
 
-/** How many answers were checked so far, and what was found. */
-export function answerChecks(): { readonly checked: number; readonly problems: readonly string[] } {
-  return { checked, problems: [...problems] };
+/** The answers of one server. */
+export interface AnswerCheck {
+  /** How many were checked so far. */
+  readonly checked: number;
+  /** Throws once for what did not fit since the last call. */
+  assertFitting(): void;
 }
 
+/** Checks that began; each is asked again when the process ends. */
+const begun: AnswerCheck[] = [];
+
 /** Checks every answer of the app from here on. */
-export function checkAnswers(app: App, basePath: string): void {
-  const { server } = app.server;
+export function checkAnswers(app: App, basePath: string): AnswerCheck {
+  const misfits = new Set<string>();
   let checker: AnswerChecker | undefined;
-  server.prependListener('request', (request: IncomingMessage, response: ServerResponse) => {
+  let checked = 0;
+  app.server.server.prependListener('request', (request: IncomingMessage, response) => {
     record(response, (body) => {
       checker ??= checkerFor(app.openApi());
       checked += 1;
       const path = (request.url ?? '').split('?')[0] ?? '';
       const found = checker.check({ method: request.method ?? '', path, basePath, response, body });
-      for (const problem of found) problems.add(`${request.method} ${path}: ${problem}`);
+      for (const misfit of found) misfits.add(`${request.method} ${path}: ${misfit}`);
     });
+  });
+  const check = {
+    get checked() {
+      return checked;
+    },
+    assertFitting: () => assertNone(misfits),
+  };
+  askAtExit(check);
+  return check;
+}
+
+function assertNone(misfits: Set<string>): void {
+  const shown = [...misfits].slice(0, MAX_SHOWN).join('\n');
+  const count = misfits.size;
+  misfits.clear();
+  assert.equal(count, 0, `${count} answers are not as the OpenAPI document says:\n${shown}`);
+}
+
+/** A server that no test stops, or that answers after, fails the process: hooks have run by then. */
+function askAtExit(check: AnswerCheck): void {
+  begun.push(check);
+  if (begun.length > 1) return;
+  process.once('exit', () => {
+    for (const one of begun) {
+      try {
+        one.assertFitting();
+      } catch (error) {
+        // Thrown here it would hide the others.
+        console.error(error);
+        process.exitCode = 1;
+      }
+    }
   });
 }
 
