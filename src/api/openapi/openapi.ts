@@ -17,7 +17,14 @@ import type {
 import { TAGS } from '../describe.ts';
 import type { Route } from '../route.ts';
 import { HEADER_GROUPS } from './headers.ts';
-import { ERROR_SCHEMAS, byStatus, errorSchema, refusalsOf, takesWallets } from './refusals.ts';
+import {
+  ERROR_SCHEMAS,
+  byStatus,
+  errorSchema,
+  paysHere,
+  refusalsOf,
+  takesWallets,
+} from './refusals.ts';
 import { Components, named } from './schemas.ts';
 
 export { HEADER_GROUPS, PROTOCOL_HEADERS } from './headers.ts';
@@ -299,7 +306,7 @@ function callerGroups(route: Route): HeaderGroup[] {
   const groups: HeaderGroup[] = [];
   // A public route tells a known caller its balance too.
   if (route.operational !== true) groups.push('balance');
-  if (takesWallets(route)) groups.push('payment');
+  if (takesWallets(route) || paysHere(route)) groups.push('payment');
   if (route.sells !== undefined) groups.push('rate', 'replay');
   return groups;
 }
@@ -325,7 +332,7 @@ function refusalOf(route: Route, status: number, codes: readonly FaultCode[]): O
     headers: headerReferences(status === 401 ? [...groups, 'authenticate'] : groups),
     content: {
       'application/json': {
-        schema: errorSchema(status, codes),
+        schema: errorSchema(route, codes),
         examples: Object.fromEntries(examples) as never, // pairs of a code and its example
       },
     },
