@@ -8,7 +8,6 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import {
-  HEADER_GROUPS,
   type OpenApiDocument,
   type Operation,
   type OperationResponse,
@@ -138,10 +137,10 @@ export class AnswerChecker {
   readonly #ajv = new Ajv2020({ strict: false, allErrors: false, validateFormats: false });
   readonly #paths: readonly KnownPath[];
   readonly #validators = new Map<string, ValidateFunction>();
-  /** Headers that belong on every answer of their group, in the service's own words. */
-  readonly #always: ReadonlySet<string>;
+  readonly #document: OpenApiDocument;
 
   constructor(document: OpenApiDocument) {
+    this.#document = document;
     this.#ajv.addSchema(document, 'openapi');
     this.#paths = Object.entries(document.paths).map(([path, operations]) => {
       const pattern = new RegExp(
@@ -149,8 +148,6 @@ export class AnswerChecker {
       );
       return { path, pattern, isRoot: 'servers' in operations, operations };
     });
-    const standard = HEADER_GROUPS.standard.filter((header) => header.always === true);
-    this.#always = new Set(standard.map((header) => header.name.toLowerCase()));
   }
 
   check(answer: Answer): string[] {
@@ -182,17 +179,24 @@ export class AnswerChecker {
   }
 
   #checkHeaders(response: ServerResponse, described: OperationResponse): string[] {
-    const known = new Map(
-      Object.keys(described.headers ?? {}).map((name) => [name.toLowerCase(), name]),
+    const references = Object.entries(described.headers ?? {});
+    const known = new Set(references.map(([name]) => name.toLowerCase()));
+    const sent = new Set(Object.keys(headersOf(response)));
+    const missing = references.filter(
+      ([name, { $ref }]) => this.#isRequired($ref) && !sent.has(name.toLowerCase()),
     );
-    const sent = Object.keys(headersOf(response));
-    const unknown = sent.filter((name) => !PROTOCOL_HEADERS.has(name) && !known.has(name));
-    const missing = [...this.#always].filter((name) => known.has(name) && !sent.includes(name));
     const status = response.statusCode;
     return [
-      ...unknown.map((name) => `the header ${name} of a ${status} is not documented`),
-      ...missing.map((name) => `the header ${name} of a ${status} is missing`),
+      ...[...sent]
+        .filter((name) => !PROTOCOL_HEADERS.has(name) && !known.has(name))
+        .map((name) => `the header ${name} of a ${status} is not documented`),
+      ...missing.map(([name]) => `the header ${name} of a ${status} is missing`),
     ];
+  }
+
+  #isRequired(reference: string): boolean {
+    const name = reference.replace('#/components/headers/', '');
+    return this.#document.components.headers[name]?.required === true;
   }
 
   #checkBody({ response, body, method }: Answer, described: OperationResponse, at: string) {

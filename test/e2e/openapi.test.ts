@@ -50,7 +50,7 @@ const SHAPE = {
       type: 'object',
       required: ['schema'],
       additionalProperties: false,
-      properties: { description: {}, schema: {}, example: {} },
+      properties: { description: {}, required: { type: 'boolean' }, schema: {}, example: {} },
     },
     pathItem: {
       type: 'object',
@@ -239,7 +239,7 @@ describe('the OpenAPI document', () => {
     assert.equal(found(200, json, good), '');
     assert.match(found(418, json, good), /status 418 is not documented/);
     assert.match(found(200, `${json}x-secret: 1\r\n`, good), /x-secret of a 200 is not documented/);
-    assert.match(found(200, json.replace('CF-RAY', 'vary'), good), /cf-ray of a 200 is missing/);
+    assert.match(found(200, json.replace('CF-RAY', 'vary'), good), /CF-RAY of a 200 is missing/);
     assert.match(found(200, json, '{"object":"list","data":{}}'), /does not fit/);
     assert.match(found(200, json.replace('json', 'xml'), good), /application\/xml/);
     assert.match(found(400, json, '{"error":"No","code":"MODEL_OFFLINE"}'), /does not fit/);
