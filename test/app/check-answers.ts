@@ -7,9 +7,11 @@ import assert from 'node:assert/strict';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
+import type { JsonSchema } from '../../src/api/describe.ts';
 import {
   type OpenApiDocument,
   type Operation,
+  type OperationContent,
   type OperationResponse,
   PROTOCOL_HEADERS,
 } from '../../src/api/openapi/openapi.ts';
@@ -132,16 +134,18 @@ interface KnownPath {
   readonly operations: Readonly<Record<string, Operation>>;
 }
 
+/** Of paths that no route has. */
+const UNKNOWN_ERROR: JsonSchema = { $ref: '#/components/schemas/Error' };
+
 /** One document's rules. */
 export class AnswerChecker {
-  readonly #ajv = new Ajv2020({ strict: false, allErrors: false, validateFormats: false });
+  readonly #compile: (schema: JsonSchema) => ValidateFunction;
   readonly #paths: readonly KnownPath[];
-  readonly #validators = new Map<string, ValidateFunction>();
   readonly #document: OpenApiDocument;
 
   constructor(document: OpenApiDocument) {
     this.#document = document;
-    this.#ajv.addSchema(document, 'openapi');
+    this.#compile = schemaCompiler(document);
     this.#paths = Object.entries(document.paths).map(([path, operations]) => {
       const pattern = new RegExp(
         `^${path.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(/\{[A-Za-z]+\}/g, '[^/]+')}/?$`,
@@ -159,8 +163,7 @@ export class AnswerChecker {
     const status = String(response.statusCode);
     const described = operation.responses[status];
     if (described === undefined) return [`status ${status} is not documented${codeOf(answer)}`];
-    const at = pointer(['paths', known.path, method.toLowerCase(), 'responses', status]);
-    return [...this.#checkHeaders(response, described), ...this.#checkBody(answer, described, at)];
+    return [...this.#checkHeaders(response, described), ...this.#checkBody(answer, described)];
   }
 
   #pathOf({ path, basePath }: Answer): KnownPath | undefined {
@@ -175,7 +178,7 @@ export class AnswerChecker {
     if (![400, 404, 405, 414, 431, 503].includes(response.statusCode)) {
       return [`status ${response.statusCode} on a path that is not documented`];
     }
-    return this.#validate('#/components/schemas/Error', 'openapi#/components/schemas/Error', body);
+    return this.#validate(`the body of a ${response.statusCode}`, UNKNOWN_ERROR, body);
   }
 
   #checkHeaders(response: ServerResponse, described: OperationResponse): string[] {
@@ -199,7 +202,7 @@ export class AnswerChecker {
     return this.#document.components.headers[name]?.required === true;
   }
 
-  #checkBody({ response, body, method }: Answer, described: OperationResponse, at: string) {
+  #checkBody({ response, body, method }: Answer, described: OperationResponse): string[] {
     const { 'content-type': type = '', 'content-encoding': encoding } = headersOf(response);
     const media = type.split(';')[0] ?? '';
     const content = described.content?.[media];
@@ -208,24 +211,23 @@ export class AnswerChecker {
     if (content === undefined)
       return [`the content type ${media} of a ${status} is not documented`];
     if (body === undefined || method === 'HEAD') return [];
-    const base = `${at}/content/${escapePointer(media)}`;
-    if (media === 'text/event-stream') return this.#checkEvents(body, base);
+    if (media === 'text/event-stream') return this.#checkEvents(body, content);
     if (media !== 'application/json') return [];
     const plain = encoding === 'br' ? brotliDecompressSync(body) : unpacked(body, encoding);
-    return this.#validate(`the body of a ${status}`, `openapi${base}/schema`, plain);
+    return this.#validate(`the body of a ${status}`, content.schema, plain);
   }
 
-  #checkEvents(body: Buffer, base: string): string[] {
+  #checkEvents(body: Buffer, content: OperationContent[string]): string[] {
+    const schema = content['x-event-schema'];
+    if (schema === undefined) return ['events are not documented'];
     const events = body
       .toString()
       .split('\n')
       .filter((line) => line.startsWith('data: ') && line !== 'data: [DONE]');
-    return events.flatMap((line) =>
-      this.#validate('an event', `openapi${base}/x-event-schema`, Buffer.from(line.slice(6))),
-    );
+    return events.flatMap((line) => this.#validate('an event', schema, Buffer.from(line.slice(6))));
   }
 
-  #validate(what: string, reference: string, body: Buffer): string[] {
+  #validate(what: string, schema: JsonSchema, body: Buffer): string[] {
     let value: unknown;
     try {
       value = JSON.parse(body.toString());
@@ -233,11 +235,7 @@ export class AnswerChecker {
       // That is the finding.
       return [`${what} is not JSON: ${body.toString().slice(0, 200)}`];
     }
-    let validate = this.#validators.get(reference);
-    if (validate === undefined) {
-      validate = this.#ajv.compile({ $ref: reference });
-      this.#validators.set(reference, validate);
-    }
+    const validate = this.#compile(schema);
     if (validate(value)) return [];
     const [first] = validate.errors ?? [];
     const reason = `${first?.instancePath} ${first?.message} ${JSON.stringify(first?.params)}`;
@@ -269,10 +267,34 @@ function headersOf(response: ServerResponse): Readonly<Record<string, string>> {
   );
 }
 
-function escapePointer(part: string): string {
-  return encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1'));
+/** Compiles schemas of the document; what they refer to is compiled once for all of them. */
+export function schemaCompiler(
+  document: OpenApiDocument,
+): (schema: JsonSchema) => ValidateFunction {
+  const ajv = new Ajv2020({ strict: false, validateFormats: false });
+  for (const [name, schema] of Object.entries(document.components.schemas)) {
+    ajv.addSchema(withNames(schema) as object, `component:${name}`); // a schema stays an object
+  }
+  const compiled = new Map<JsonSchema, ValidateFunction>();
+  return (schema) => {
+    const known = compiled.get(schema);
+    if (known !== undefined) return known;
+    const validate = ajv.compile(withNames(schema) as object); // as above
+    compiled.set(schema, validate);
+    return validate;
+  };
 }
 
-function pointer(parts: readonly string[]): string {
-  return `#/${parts.map(escapePointer).join('/')}`;
+/** The schema with its references to components by their names. */
+function withNames(node: unknown): unknown {
+  if (Array.isArray(node)) return node.map(withNames);
+  if (typeof node !== 'object' || node === null) return node;
+  return Object.fromEntries(
+    Object.entries(node).map(([key, value]) => [
+      key,
+      key === '$ref'
+        ? String(value).replace('#/components/schemas/', 'component:')
+        : withNames(value),
+    ]),
+  );
 }

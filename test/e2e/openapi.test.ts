@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import type { OpenApiDocument, Operation } from '../../src/api/openapi/openapi.ts';
-import { AnswerChecker } from '../app/check-answers.ts';
+import { AnswerChecker, schemaCompiler } from '../app/check-answers.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
 /** What OpenAPI 3.1 asks of the parts that we write; schemas are JSON Schema 2020-12. */
@@ -152,10 +152,8 @@ describe('the OpenAPI document', () => {
     const ajv = new Ajv2020({ strict: false, validateFormats: false });
     const isValid = ajv.validate(SHAPE, document);
     assert.ok(isValid, JSON.stringify(ajv.errors));
-    ajv.addSchema(document, 'openapi');
-    for (const name of Object.keys(document.components.schemas)) {
-      ajv.compile({ $ref: `openapi#/components/schemas/${name}` });
-    }
+    const compile = schemaCompiler(document);
+    for (const schema of Object.values(document.components.schemas)) compile(schema);
     for (const [, reference = ''] of JSON.stringify(document).matchAll(/"\$ref":"#([^"]+)"/g)) {
       const parts = reference.slice(1).split('/');
       const found = parts.reduce<unknown>(
@@ -183,8 +181,7 @@ describe('the OpenAPI document', () => {
   });
 
   test('shows examples of every request and answer, and each fits its schema', () => {
-    const ajv = new Ajv2020({ strict: false, validateFormats: false });
-    ajv.addSchema(document, 'openapi');
+    const compile = schemaCompiler(document);
     for (const { name, one } of operations) {
       const answers = Object.values(one.responses).map((answer) => answer.content);
       const contents = [one.requestBody?.content, ...answers].flatMap((content) =>
@@ -195,7 +192,7 @@ describe('the OpenAPI document', () => {
         const shown = Object.values(examples ?? {}).map(({ value }) => value);
         if (example !== undefined) shown.push(example);
         assert.ok(shown.length > 0, `${name} ${type} has no example`);
-        const isFitting = ajv.compile(absolute(schema) as object);
+        const isFitting = compile(schema);
         for (const value of shown) {
           const fits = isFitting(value);
           assert.ok(fits, `${name} ${type}: ${JSON.stringify([value, isFitting.errors])}`);
@@ -245,15 +242,3 @@ describe('the OpenAPI document', () => {
     assert.match(found(400, json, '{"error":"No","code":"MODEL_OFFLINE"}'), /does not fit/);
   });
 });
-
-/** The schema with its references into the registered document. */
-function absolute(node: unknown): unknown {
-  if (Array.isArray(node)) return node.map(absolute);
-  if (typeof node !== 'object' || node === null) return node;
-  return Object.fromEntries(
-    Object.entries(node).map(([key, value]) => [
-      key,
-      key === '$ref' ? `openapi${String(value)}` : absolute(value),
-    ]),
-  );
-}
