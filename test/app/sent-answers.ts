@@ -30,15 +30,17 @@ export function copyAnswer(
     sizeBytes += chunk.length;
     if (sizeBytes <= MAX_BODY_BYTES) chunks.push(Buffer.from(chunk as Buffer)); // text or bytes
   };
-  const { write, end } = response;
-  response.write = function copied(this: ServerResponse, chunk: unknown, ...rest: unknown[]) {
+  const write = response.write.bind(response) as (...all: unknown[]) => boolean;
+  const end = response.end.bind(response) as (...all: unknown[]) => ServerResponse;
+  // Both have several forms; what matters is what stands first.
+  response.write = ((chunk: unknown, ...rest: unknown[]) => {
     keep(chunk);
-    return (write as (...all: unknown[]) => boolean).call(this, chunk, ...rest);
-  } as typeof write;
-  response.end = function copied(this: ServerResponse, chunk: unknown, ...rest: unknown[]) {
+    return write(chunk, ...rest);
+  }) as typeof response.write;
+  response.end = ((chunk: unknown, ...rest: unknown[]) => {
     keep(chunk);
-    return (end as (...all: unknown[]) => ServerResponse).call(this, chunk, ...rest);
-  } as typeof end;
+    return end(chunk, ...rest);
+  }) as typeof response.end;
   response.once('close', () => {
     if (!response.headersSent) return;
     done({
@@ -55,7 +57,7 @@ export function copyAnswer(
 /** Headers as they were written, by lower-case name. */
 function headersOf(response: ServerResponse): Readonly<Record<string, string>> {
   // What `writeHead` got as a flat list is only in the text that was sent.
-  const text = String((response as unknown as { _header: string | null })._header ?? '');
+  const text = (response as unknown as { _header: string | null })._header ?? '';
   const lines = text
     .split('\r\n')
     .slice(1)

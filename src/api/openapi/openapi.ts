@@ -28,7 +28,6 @@ import {
 import { Components, named } from './schemas.ts';
 
 export { HEADER_GROUPS, PROTOCOL_HEADERS } from './headers.ts';
-export { MODEL_REFUSALS } from './refusals.ts';
 
 export interface OpenApiOptions {
   readonly serviceName: string;
@@ -127,12 +126,27 @@ export function openApiDocument(
   return named(document, options.serviceName);
 }
 
+/** Refusals before a path and its method are known. */
+const NO_OPERATION: readonly FaultCode[] = [
+  'MALFORMED_REQUEST',
+  'NOT_FOUND',
+  'METHOD_NOT_ALLOWED',
+  'REQUEST_TOO_SLOW',
+  'HEADERS_TOO_LARGE',
+];
+
+function refusalWords(code: FaultCode): string {
+  const allow = code === 'METHOD_NOT_ALLOWED' ? ', and `allow` names the methods' : '';
+  return `${FAULTS[code].status} \`${code}\`${allow}`;
+}
+
 function infoOf({ title, version }: OpenApiOptions) {
   return {
     title: `${title} API`,
     version,
-    description:
-      'A paid inference API in the OpenAI protocol, with blockchain JSON-RPC and wallet payments. Requests are paid from a prepaid balance, with an API key or from a wallet.',
+    description: `A paid inference API in the OpenAI protocol, with blockchain JSON-RPC and wallet payments. Requests are paid from a prepaid balance, with an API key or from a wallet.
+
+Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}.`,
   };
 }
 
