@@ -33,8 +33,9 @@ RUN mkdir /data && chown node:node /data
 VOLUME /data
 EXPOSE 8402
 STOPSIGNAL SIGTERM
+# An unhealthy container is replaced, which mends a server that hangs, not an engine that is away.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=20s \
-  CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.PORT + '/api/v1/models').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
+  CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.PORT + '/livez').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["node", "/app/bin/farebox.mjs"]
 CMD ["serve"]
 

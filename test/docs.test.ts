@@ -7,14 +7,48 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { PAGES } from '../scripts/reference/pages.ts';
+import { METRICS } from '../src/app/metric-list.ts';
+import { formatProblem, loadConfig } from '../src/config/config.ts';
 import { FAULTS } from '../src/kernel/faults.ts';
 import { ROOT, filesBelow, readText } from './tidy/source-tree.ts';
+
+/** Fits where a page shows the name of a secret. */
+const KEY = `0x${'1'.repeat(64)}`;
 
 const pages = filesBelow('').filter((path) => path.endsWith('.md'));
 
 for (const [path, page] of Object.entries(PAGES)) {
   test(`${path} is what the code says`, () => {
     assert.equal(readText(path), page(), 'Run node scripts/write-reference.ts');
+  });
+}
+
+test('every metric that a page names is one, and the page of metrics names them all', () => {
+  const names: readonly string[] = Object.values(METRICS).map(({ name }) => name);
+  const told = pages.flatMap((path) =>
+    [...readText(path).matchAll(/`((?:farebox|process)_[a-z_]+)`/g)].map(([, name = '']) => name),
+  );
+  assert.deepEqual(
+    told.filter((name) => !names.includes(name)),
+    [],
+  );
+  const page = readText('docs/reference/metrics.md');
+  const rows = [...page.matchAll(/^\| `([a-z_]+)` \|/gm)].map(([, name]) => name);
+  assert.deepEqual(rows, names);
+});
+
+for (const [path, text] of configurations()) {
+  test(`the configuration that begins "${text.split('\n')[0]}" in ${path} is taken`, async () => {
+    const loaded = await loadConfig({
+      env: Object.fromEntries([...text.matchAll(/\$\{(\w+)\}/g)].map(([, name]) => [name, KEY])),
+      cwd: ROOT,
+      readFile: async () =>
+        text
+          .replaceAll("'0x…'", `'0x${'0'.repeat(40)}'`)
+          .replaceAll("'…'", `'${'1'.repeat(32)}'`)
+          .replaceAll('https://…', 'https://node.example'),
+    });
+    assert.deepEqual(loaded.ok ? [] : loaded.problems.map(formatProblem), []);
   });
 }
 
@@ -79,6 +113,15 @@ test('the entry pages keep their length', () => {
   assert.ok(readText('README.md').split('\n').length <= 81);
   assert.ok(readText('AGENTS.md').split('\n').length <= 121);
 });
+
+/** YAML of the pages; files of other programs name themselves in their first line. */
+function configurations(): [path: string, text: string][] {
+  return pages.flatMap((path) =>
+    [...readText(path).matchAll(/```yaml\n([\s\S]*?)```/g)]
+      .map(([, text = '']): [string, string] => [path, text])
+      .filter(([, text]) => !/^# \S+ of /.test(text)),
+  );
+}
 
 /** Relative targets of Markdown links; code is left out. */
 function linksOf(text: string): string[] {

@@ -35,6 +35,7 @@ export class AnswerKeeper {
   /** Answers above this are not kept; a stream stops being copied there. */
   readonly maxBytes = MAX_STORED_BYTES;
 
+  /** False before, and when the answer is too large or another request has the key by now. */
   get kept(): boolean {
     return this.#kept;
   }
@@ -51,8 +52,11 @@ export class AnswerKeeper {
     for (const [name, value] of headers) {
       if (!this.#notOurs.has(name) && !VOLATILE.test(name)) stored[name] = value;
     }
-    await this.#idempotency.complete(this.#token, { status, headers: stored, body }, tx);
-    this.#kept = true;
+    this.#kept = await this.#idempotency.complete(
+      this.#token,
+      { status, headers: stored, body },
+      tx,
+    );
   }
 
   /** Gives the key back: the next request with it runs. */

@@ -64,7 +64,8 @@ export interface ParameterDescription {
   readonly in: 'path' | 'query' | 'header';
   readonly about: string;
   readonly schema?: z.ZodType;
-  readonly example?: unknown;
+  /** As it stands in the address or the header. */
+  readonly example?: string;
   readonly required?: boolean;
 }
 

@@ -4,24 +4,16 @@
  * Alive says that the process turns. Ready says that a request would be served now: not draining,
  * the database answers, and a model has an engine. Both name parts and figures, never addresses.
  */
-import type { OpenApiDocument } from '../api/openapi/openapi.ts';
 import { documentationRoutes } from '../api/routes/documentation/documentation.ts';
 import { type OpsParts, opsRoutes } from '../api/routes/ops/ops.ts';
-import type { Monitor } from './monitor.ts';
 import { withPatience } from './monitor.ts';
+import type { OwnDocument } from './own-document.ts';
 import type { Shared, Subject } from './subject.ts';
-import type { Traffic } from './traffic.ts';
+import type { Watch } from './watch.ts';
 
-export interface OpsNeeds {
-  readonly monitor: Monitor;
-  readonly traffic: Traffic;
-  /** Every route of the server, this subject's own included. */
-  readonly document: () => OpenApiDocument;
-}
-
-export function opsSubject(shared: Shared, needs: OpsNeeds): Subject {
+export function opsSubject(shared: Shared, watch: Watch, document: OwnDocument): Subject {
   const { office, clock, catalog, engines } = shared;
-  const { monitor, traffic } = needs;
+  const { monitor, traffic } = watch;
   const parts: OpsParts = {
     metrics: () => {
       const { enabled, token } = shared.config().metrics;
@@ -47,7 +39,6 @@ export function opsSubject(shared: Shared, needs: OpsNeeds): Subject {
     isDraining: () => traffic.isClosing,
   };
   return {
-    routes: [...opsRoutes(parts), ...documentationRoutes({ document: needs.document })],
-    close: async () => monitor.close(),
+    routes: [...opsRoutes(parts), ...documentationRoutes({ document: () => document.openApi() })],
   };
 }

@@ -10,6 +10,8 @@ import { type Log, reasonOf } from '../kernel/log.ts';
 import type { LimitLog } from '../limits/limits.ts';
 import { Leases } from '../store/store.ts';
 import type { Office } from './office.ts';
+import type { Shared, Subject } from './subject.ts';
+import type { Watch } from './watch.ts';
 
 /** Partitions are made so many days ahead: a process may be down over a long weekend. */
 const DAYS_AHEAD = 7;
@@ -98,6 +100,18 @@ export class Upkeep {
     const logDay = keptFrom(limitLogDays);
     if (logDay !== undefined) await limitLog.dropDaysBefore(logDay);
   }
+}
+
+/** The chores of all subjects, those of the rate windows with them. */
+export function upkeepOf(shared: Shared, subjects: readonly Subject[], watch: Watch): Upkeep {
+  const { clock, windows } = shared;
+  const pruneWindows = () => windows.prune(clock.nowMs());
+  return new Upkeep({
+    ...shared,
+    chores: subjects.flatMap((subject) => subject.everyMinute ?? []),
+    sharedChores: [pruneWindows, ...subjects.flatMap((subject) => subject.onceAMinute ?? [])],
+    ran: (result) => watch.monitor.choreRan(result),
+  });
 }
 
 /** Before the first row of a day is written, so that nothing has to be moved. */

@@ -4,7 +4,14 @@ import { test } from 'node:test';
 import { loadConfig } from '../config/config.ts';
 import { Fault, type FaultCode } from '../kernel/faults.ts';
 import { TestClock } from '../kernel/test-clock.ts';
-import { Catalog, type DiscoveredModel, rateFor, requirePlan, requirePrivacy } from './catalog.ts';
+import {
+  Catalog,
+  type DiscoveredModel,
+  type KeyLimits,
+  rateFor,
+  requirePlan,
+  requirePrivacy,
+} from './catalog.ts';
 
 const PRICE = 'price: { input: 0.3, output: 1.2 }';
 
@@ -219,10 +226,16 @@ test('the list has the shape that clients read', async () => {
       constraints: {},
     },
   });
-  const ids = (name: 'all' | 'code' | 'embedding' | 'video', privateOnly = false) =>
-    body(catalog.listBody(name, privateOnly)).data.map((item: { id: string }) => item.id);
+  const ids = (name: 'all' | 'code' | 'embedding' | 'video', limits: Partial<KeyLimits> = {}) =>
+    body(catalog.listBody(name, { modelPrivacy: 'ALL', models: undefined, ...limits })).data.map(
+      (item: { id: string }) => item.id,
+    );
   assert.deepEqual(ids('all'), ['atlas-24b', 'Meta/Llama-3.1_8B', 'embed']);
-  assert.deepEqual(ids('all', true), ['atlas-24b', 'embed']);
+  assert.deepEqual(ids('all', { modelPrivacy: 'PRIVATE_ONLY' }), ['atlas-24b', 'embed']);
+  const models = new Set(['embed', 'Meta/Llama-3.1_8B', 'no-such-model']);
+  assert.deepEqual(ids('all', { models }), ['Meta/Llama-3.1_8B', 'embed']);
+  assert.deepEqual(ids('all', { models, modelPrivacy: 'PRIVATE_TEXT' }), ['embed']);
+  assert.deepEqual(ids('all', { models: new Set() }), []);
   assert.deepEqual(ids('code'), ['Meta/Llama-3.1_8B']);
   assert.deepEqual(ids('video'), []);
   const spec = body(catalog.listBody('embedding')).data[0].model_spec;

@@ -10,6 +10,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { type Config, MODEL_TYPES, type ModelType, serviceWords } from '../config/config.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
+import { isWithinPrivacy, type ModelPrivacy } from './access.ts';
 import { nextStageMs, stageOf } from './deprecation.ts';
 import {
   type CatalogModel,
@@ -59,6 +60,14 @@ export interface CatalogOptions {
   /** What a video model allows, for the list. */
   readonly videoConstraints?: VideoConstraints;
 }
+
+/** Which models a key may use; `models` of `undefined` is all. */
+export interface KeyLimits {
+  readonly modelPrivacy: ModelPrivacy;
+  readonly models: ReadonlySet<string> | undefined;
+}
+
+const UNLIMITED: KeyLimits = { modelPrivacy: 'ALL', models: undefined };
 
 interface Snapshot {
   readonly models: ReadonlyMap<string, CatalogModel>;
@@ -148,30 +157,36 @@ export class Catalog {
     return resolution;
   }
 
-  /** The JSON body of `GET /models?type=`; `privateOnly` leaves out what a limited key may not use. */
-  listBody(type: ListType, privateOnly = false): Buffer {
-    return this.#body(`list ${type} ${privateOnly}`, (snapshot) => {
-      const nowMs = this.#clock.nowMs();
-      const holds = traitsByModel(snapshot);
-      const data = [...snapshot.models.values()]
-        .filter((model) => model.listed && isOnList(model, type))
-        .filter((model) => !privateOnly || model.privacy === 'private')
-        .map((model) => ({ model, stage: stageOf(model, nowMs) }))
-        .filter(({ stage }) => stage !== 'gone')
-        .map(({ model, stage }) => {
-          const offline =
-            model.offline ||
-            stage === 'removed' ||
-            model.replicas.length === 0 ||
-            this.#offline.has(model.id);
-          const traits = holds.get(model.id) ?? [];
-          return modelItem(
-            { model, traits, offline },
-            { webSearch: this.#webSearch, videoConstraints: this.#videoConstraints },
-          );
-        });
-      return listBody(type, data);
-    });
+  /** The JSON body of `GET /models?type=`, without what a limited key may not use. */
+  listBody(type: ListType, limits: KeyLimits = UNLIMITED): Buffer {
+    const { modelPrivacy, models } = limits;
+    const make = (snapshot: Snapshot): Buffer => this.#list(snapshot, type, limits);
+    // Keys with a list of their own are many, and each has another.
+    if (models !== undefined) return make(this.#current());
+    return this.#body(`list ${type} ${modelPrivacy}`, make);
+  }
+
+  #list(snapshot: Snapshot, type: ListType, { modelPrivacy, models }: KeyLimits): Buffer {
+    const nowMs = this.#clock.nowMs();
+    const holds = traitsByModel(snapshot);
+    const data = [...snapshot.models.values()]
+      .filter((model) => model.listed && isOnList(model, type))
+      .filter((model) => isWithinPrivacy(model, modelPrivacy) && models?.has(model.id) !== false)
+      .map((model) => ({ model, stage: stageOf(model, nowMs) }))
+      .filter(({ stage }) => stage !== 'gone')
+      .map(({ model, stage }) => {
+        const offline =
+          model.offline ||
+          stage === 'removed' ||
+          model.replicas.length === 0 ||
+          this.#offline.has(model.id);
+        const traits = holds.get(model.id) ?? [];
+        return modelItem(
+          { model, traits, offline },
+          { webSearch: this.#webSearch, videoConstraints: this.#videoConstraints },
+        );
+      });
+    return listBody(type, data);
   }
 
   /** The JSON body of `GET /models/traits?type=`. */

@@ -1,5 +1,6 @@
 /**
- * `farebox check`: is the configuration valid, do the engines answer, is the database usable?
+ * `farebox check`: is the configuration valid, do the engines answer, is the database usable, can
+ * the payment rails settle?
  * Changes nothing: a database that is not there yet is not made.
  */
 import { access, constants } from 'node:fs/promises';
@@ -14,11 +15,13 @@ import { reasonOf, silentLog } from '../kernel/log.ts';
 import { openStore } from '../store/store.ts';
 import { type Command, type Invocation, printJson, requireConfig } from './command.ts';
 import { table } from './table.ts';
+import { paymentFindings } from './check-payments.ts';
+import type { Finding } from './finding.ts';
 import { isGiven } from './values.ts';
 
 export const checkCommand: Command = {
   name: 'check',
-  summary: 'Check the configuration, the database and every engine',
+  summary: 'Check the configuration, the database, every engine and payment rail',
   usage: 'check',
   details: `
 Prints the settings in force, secrets masked, then one line for each thing that was checked. Ends
@@ -26,13 +29,6 @@ with exit code 1 when something is wrong. The server may run meanwhile.`,
   options: {},
   run: check,
 };
-
-interface Finding {
-  readonly what: string;
-  /** `note` is worth knowing and not wrong. */
-  readonly state: 'ok' | 'note' | 'wrong';
-  readonly says: string;
-}
 
 async function check(invocation: Invocation): Promise<number> {
   const { console } = invocation;
@@ -42,6 +38,7 @@ async function check(invocation: Invocation): Promise<number> {
     ...(await engineFindings(config)),
     embeddedFinding(config),
     ...modelFindings(config),
+    ...(await paymentFindings(config)),
   ];
   const ok = findings.every((finding) => finding.state !== 'wrong');
   if (isGiven(invocation, 'json')) {

@@ -107,6 +107,12 @@ function hostOf(url: string): string {
   return URL.parse(url)?.host || url;
 }
 
+const LIBRARY_ID_WIDTH = Math.max(...MODEL_LIBRARY.map(({ id }) => id.length));
+const LIBRARY_LINES = MODEL_LIBRARY.map((model) => {
+  const facts = `${model.title}, ${shownSize(model)}, ${model.license}`;
+  return `  ${model.id.padEnd(LIBRARY_ID_WIDTH)}   ${facts}`;
+});
+
 export const modelsPullCommand: Command = {
   name: 'models pull',
   takesWords: true,
@@ -114,7 +120,7 @@ export const modelsPullCommand: Command = {
   usage: 'models pull <model>',
   details: `
 Models of the library:
-${MODEL_LIBRARY.map((model) => `  ${model.id}   ${model.title}, ${shownSize(model)}, ${model.license}`).join('\n')}
+${LIBRARY_LINES.join('\n')}
 
 A download that was cut goes on where it stopped, and the file takes its name only when its SHA-256
 is right. The server loads it at its next start.`,

@@ -11,9 +11,11 @@ import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
 import type { Hold } from '../ledger/ledger.ts';
+import type { Queryable } from '../store/store.ts';
 import {
   type GivenInput,
   type Measured,
+  type QueuedJob,
   type Video,
   type VideoQueueRequest,
   checkQueue,
@@ -44,6 +46,8 @@ export interface QueueVideoCall {
   readonly request: VideoQueueRequest;
   readonly signal: AbortSignal;
   readonly note: (notes: { model?: string; costUsd?: string }) => void;
+  /** Keeps the answer in the transaction that makes the job real, maybe twice. */
+  readonly keep?: (tx: Queryable, queued: QueuedVideo) => Promise<void>;
 }
 
 export interface QueuedVideo {
@@ -83,7 +87,12 @@ export async function queueVideo(
     const { inputs, measured } = await fetchInputs(parts, call, settings, bag);
     const quoteNano = quoteVideo(settings, request, measured);
     let hold: Hold | undefined;
-    const queued = await parts.video.queue(
+    const queuedWith = (job: QueuedJob): QueuedVideo => {
+      if (hold === undefined) throw new Error('A job was queued without its hold');
+      return { ...job, model, deprecation, quoteNano, rate, counted, hold };
+    };
+    const { keep } = call;
+    const job = await parts.video.queue(
       {
         accountId: caller.accountId,
         keyId: caller.keyId,
@@ -94,13 +103,15 @@ export async function queueVideo(
         webhookUrl: request.webhook_url,
         withDownload: settings.downloadUrl,
       },
-      async (job) => {
-        hold = await parts.charge.holdForJob({ id: job.id, caller, priceNano: job.quoteNano });
+      {
+        hold: async ({ id }) => {
+          hold = await parts.charge.holdForJob({ id, caller, priceNano: quoteNano });
+        },
+        ...(keep && { together: (tx, queued) => keep(tx, queuedWith(queued)) }),
       },
     );
     call.note({ costUsd: formatUsd(quoteNano) });
-    if (hold === undefined) throw new Error('A job was queued without its hold');
-    return { ...queued, model, deprecation, quoteNano, rate, counted, hold };
+    return queuedWith(job);
   });
 }
 

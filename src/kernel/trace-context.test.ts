@@ -10,7 +10,7 @@ describe('trace context', () => {
     const header = `00-${TRACE}-${SPAN}-01`;
     const parent = parseTraceParent(header);
     assert.deepEqual(parent, { traceId: TRACE, spanId: SPAN, isSampled: true });
-    assert.equal(formatTraceParent(parent!), header);
+    assert.equal(formatTraceParent(parent), header);
     assert.equal(parseTraceParent(`00-${TRACE}-${SPAN}-02`)?.isSampled, false);
   });
 

@@ -17,6 +17,8 @@ export interface OpenedRails {
   readonly rails: ReadonlyMap<string, Rail>;
   readonly schemes: readonly ExposedScheme[];
   readonly evm: EvmRail | undefined;
+  /** `undefined` where the embedded one settles. */
+  readonly external: HTTPFacilitatorClient | undefined;
 }
 
 export interface OpenRailsOptions {
@@ -34,6 +36,7 @@ export async function openRails(options: OpenRailsOptions): Promise<OpenedRails>
   const rails = new Map<string, Rail>();
   const schemes: ExposedScheme[] = [];
   let evm: EvmRail | undefined;
+  const external = await openExternal(settings);
   const railOptions: RailOptions = {
     store: options.store,
     clock: options.clock,
@@ -45,7 +48,7 @@ export async function openRails(options: OpenRailsOptions): Promise<OpenedRails>
     maxTimeoutSeconds: settings.maxTimeoutSeconds,
     settleWaitMs: settings.settleWaitSeconds * SECOND_MS,
     pollMs: options.pollMs,
-    external: await openExternal(settings),
+    external,
   };
   if (settings.base !== undefined) {
     const { openEvmRail } = await import('./evm/evm-rail.ts');
@@ -59,7 +62,7 @@ export async function openRails(options: OpenRailsOptions): Promise<OpenedRails>
     rails.set(solana.network, solana);
     schemes.push({ network: solana.network, scheme: solana.openScheme() });
   }
-  return { rails, schemes, evm };
+  return { rails, schemes, evm, external };
 }
 
 async function openExternal(settings: PaymentSettings): Promise<HTTPFacilitatorClient | undefined> {

@@ -49,6 +49,7 @@ import { LEASE_MS, TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
 
+export { askRails } from './ask-rails.ts';
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
 export { walletIdentity } from './addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';

@@ -72,8 +72,8 @@ export class JobTable {
   }
 
   /** admitting → queued, once the money is held. */
-  async admit(id: string, nowMs: number): Promise<boolean> {
-    const rows = await this.#store.query(
+  async admit(tx: Queryable, id: string, nowMs: number): Promise<boolean> {
+    const rows = await tx.query(
       `UPDATE video_job SET state = 'queued', due_ms = $2 WHERE id = $1 AND state = 'admitting'
        RETURNING id`,
       [id, nowMs],

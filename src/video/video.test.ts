@@ -169,6 +169,19 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual(await money.moves(row!.id), ['refund']);
   });
 
+  test('the only process gives back at once what the one before it left', async () => {
+    const { video, another, money, clock, store, until } = await open();
+    money.refuse = new Error('the process died here');
+    await assert.rejects(video.queue(wish()), /died here/);
+    const [row] = await store.query<{ id: string }>('SELECT id FROM video_job');
+    clock.advance(1);
+    const startedMs = clock.nowMs();
+    another().start({ alone: true });
+    await until(async () => (await money.moves(row!.id)).length > 0);
+    assert.ok(clock.nowMs() - startedMs < 60_000);
+    assert.deepEqual(await money.moves(row!.id), ['refund']);
+  });
+
   test('an engine that refuses refunds once and tells why', async () => {
     const { video, engines, money, until } = await open();
     video.start();

@@ -9,7 +9,7 @@ import { Fault } from '../kernel/faults.ts';
 import { type Ids, sha256Hex } from '../kernel/ids.ts';
 import type { Log } from '../kernel/log.ts';
 import type { Nano } from '../kernel/money.ts';
-import type { Store } from '../store/store.ts';
+import type { Queryable, Store } from '../store/store.ts';
 import { JobTable } from './job-table.ts';
 import { type VideoJob, failureFault } from './job.ts';
 import { type GivenInput, MediaStore } from './media-store.ts';
@@ -88,6 +88,17 @@ export interface QueuedJob {
   readonly downloadToken: string | undefined;
   /** With which webhooks of this account are signed. */
   readonly webhookSecret: string | undefined;
+}
+
+/** What the caller's flow adds to the steps of queueing. */
+export interface QueueSteps {
+  /** Stands in for `money.hold` where the flow knows more of who pays. */
+  readonly hold?: VideoMoney['hold'];
+  /**
+   * Runs in the transaction that makes the job real, maybe twice: what it writes through `tx` exists
+   * exactly when the job does, and when it throws there is no job.
+   */
+  readonly together?: (tx: Queryable, queued: QueuedJob) => Promise<void>;
 }
 
 interface Times {
@@ -172,11 +183,11 @@ export class Video {
   }
 
   /**
-   * Holds the quote and queues the job. `hold` stands in for `money.hold` where the caller knows more
-   * of who pays. Faults: 402 of the hold, 429 for too many open jobs.
+   * Holds the quote and queues the job. Faults: 402 of the hold, 429 for too many open jobs, those
+   * of the steps.
    */
-  async queue(wish: QueueJob, hold?: VideoMoney['hold']): Promise<QueuedJob> {
-    const { ids, clock, money, maxOpenJobs, webhooks } = this.#parts;
+  async queue(wish: QueueJob, steps: QueueSteps = {}): Promise<QueuedJob> {
+    const { ids, clock, maxOpenJobs, webhooks } = this.#parts;
     if ((await this.#table.countOpen(wish.accountId)) >= maxOpenJobs) {
       const message = `At most ${maxOpenJobs} videos of one caller wait or run at once`;
       throw new Fault('RATE_LIMIT_EXCEEDED', { message, retryAfterSeconds: 30 });
@@ -196,21 +207,23 @@ export class Video {
       downloadHash: token === undefined ? null : sha256Hex(token),
       webhookUrl: webhooks === undefined ? '' : (wish.webhookUrl ?? ''),
     });
-    await this.#admit(id, hold ?? ((job) => money.hold(job)));
-    this.#worker.nudge();
     const isTold = webhooks !== undefined && wish.webhookUrl !== undefined;
-    return {
+    const queued: QueuedJob = {
       id,
       downloadToken: token,
       webhookSecret: isTold ? webhookSecretOf(webhooks.masterSecret, wish.accountId) : undefined,
     };
+    await this.#hold(id, steps);
+    await this.#admit(queued, steps);
+    this.#worker.nudge();
+    return queued;
   }
 
-  async #admit(id: string, hold: VideoMoney['hold']): Promise<void> {
+  async #hold(id: string, { hold }: QueueSteps): Promise<void> {
     const job = await this.#table.find(id);
     if (job === undefined) throw new Error('A video job is gone right after its insert');
     try {
-      await hold(job);
+      await (hold === undefined ? this.#parts.money.hold(job) : hold(job));
     } catch (error) {
       // A refusal held nothing. Anything else may have: the sweep gives it back.
       if (error instanceof Fault && error.status < 500) {
@@ -219,9 +232,17 @@ export class Video {
       }
       throw error;
     }
-    if (!(await this.#table.admit(id, this.#parts.clock.nowMs()))) {
-      throw new Fault('SERVICE_UNAVAILABLE', { retryAfterSeconds: 5 });
-    }
+  }
+
+  /** From here on there is a job. A job that is not admitted is given back by the sweep. */
+  async #admit(queued: QueuedJob, { together }: QueueSteps): Promise<void> {
+    const { store, clock } = this.#parts;
+    await store.transaction(async (tx) => {
+      if (!(await this.#table.admit(tx, queued.id, clock.nowMs()))) {
+        throw new Fault('SERVICE_UNAVAILABLE', { retryAfterSeconds: 5 });
+      }
+      await together?.(tx, queued);
+    });
   }
 
   /**

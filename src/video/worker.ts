@@ -23,7 +23,7 @@ const MAX_RUNNING = 16;
 /** An engine that loses a job gets it again this often. */
 const MAX_ATTEMPTS = 3;
 const SWEEP_MS = MINUTE_MS;
-/** Money is held in a second; a job that is still admitting after this was left by a dead process. */
+/** Money is held in a second; a job that is admitting for so long was left by a dead process. */
 const ABANDONED_MS = 10 * MINUTE_MS;
 const SWEEP_BATCH = 100;
 /** Jobs are listed this long after they ended. */
@@ -67,15 +67,20 @@ export class Worker {
   #ticking: Promise<void> | undefined;
   #again = false;
   #isSweeping = false;
+  /** Jobs that were admitting before are nobody's: their process is dead. */
+  readonly #bornMs: number;
+  #isAlone = false;
   #stops: (() => void)[] = [];
 
   constructor(parts: WorkerParts) {
     this.#parts = parts;
+    this.#bornMs = parts.clock.nowMs();
   }
 
   /** `alone` says that no other process can work on these jobs. */
   start(alone: boolean): void {
     const { clock, table, log } = this.#parts;
+    this.#isAlone = alone;
     if (alone) {
       this.#ticking = table
         .freeAll()
@@ -336,7 +341,9 @@ export class Worker {
 
   async #discardAbandoned(): Promise<void> {
     const { store, table, files, money, clock } = this.#parts;
-    for (const { id } of await table.abandoned(clock.nowMs() - ABANDONED_MS)) {
+    const patientMs = clock.nowMs() - ABANDONED_MS;
+    const beforeMs = this.#isAlone ? Math.max(this.#bornMs, patientMs) : patientMs;
+    for (const { id } of await table.abandoned(beforeMs)) {
       await store.transaction(async (tx) => {
         const job = await table.discarded(tx, id, ABANDONED, clock.nowMs());
         if (job !== undefined) await money.refund(tx, job);

@@ -16,6 +16,7 @@ import { associatedAccount, TOKEN_PROGRAM } from '../../src/payments/solana/toke
 
 export const USDC_MINT = address('EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v');
 
+const MAINNET_GENESIS = '5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d';
 const MINT_BYTES = 82;
 const TOKEN_ACCOUNT_BYTES = 165;
 const AMOUNT_OFFSET = 64;
@@ -67,6 +68,8 @@ class Face {
           blockhash: this.#svm.latestBlockhash(),
           lastValidBlockHeight: Number(this.height + BLOCKHASH_LIFE),
         });
+      case 'getGenesisHash':
+        return MAINNET_GENESIS;
       case 'getBlockHeight':
       case 'getSlot':
         return Number(this.height);

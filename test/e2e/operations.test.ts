@@ -1,5 +1,6 @@
 /** What operators live by: health, metrics, log lines without secrets, and the caller's address. */
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, before, beforeEach, describe, test } from 'node:test';
@@ -7,6 +8,7 @@ import { pinoLog } from '../../src/app/pino-log.ts';
 import { METRICS } from '../../src/app/metric-list.ts';
 import { TestUpstream } from '../../src/engines/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { readText } from '../tidy/source-tree.ts';
 
 const PROMPT = 'the-secret-of-the-prompt';
 
@@ -79,6 +81,21 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     const { status, parts } = (await ready.json()) as { status: string; parts: object };
     assert.equal(status, 'ready');
     assert.deepEqual(Object.keys(parts), ['server', 'database', 'journal', 'engines']);
+  });
+
+  test('the health check of the image is content with a server, and not with none', async () => {
+    const [, words = ''] =
+      /^HEALTHCHECK [^]*?\n\s*CMD (\[.+\])$/m.exec(readText('Dockerfile')) ?? [];
+    const [command, ...rest] = JSON.parse(words) as string[]; // the exec form of a Dockerfile
+    assert.equal(command, 'node');
+    assert.match(rest.join(' '), /\/livez'/);
+    const exitCode = async (port: string): Promise<number | null> => {
+      const check = spawn(process.execPath, rest, { env: { PORT: port }, stdio: 'ignore' });
+      const [code] = (await once(check, 'exit')) as [number | null];
+      return code;
+    };
+    assert.equal(await exitCode(new URL(origin).port), 0);
+    assert.equal(await exitCode('1'), 1);
   });
 
   test('a server whose only engine is gone is alive and not ready', async () => {

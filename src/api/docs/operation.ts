@@ -142,10 +142,10 @@ export function curlOf({ method, url, operation }: PageOperation): string {
   const parameters = operation.parameters ?? [];
   const target = parameters
     .filter((one) => one.in === 'path')
-    .reduce((text, one) => text.replace(`{${one.name}}`, String(one.example ?? one.name)), url);
+    .reduce((text, one) => text.replace(`{${one.name}}`, one.example ?? one.name), url);
   const query = parameters
     .filter((one) => one.in === 'query' && one.required)
-    .map((one) => `${one.name}=${String(one.example ?? one.name)}`);
+    .map((one) => `${one.name}=${one.example ?? one.name}`);
   const address = query.length === 0 ? target : `${target}?${query.join('&')}`;
   const lines = [`curl ${quoted(address)}`];
   if (method !== 'get' && method !== 'post') lines.push(`-X ${method.toUpperCase()}`);

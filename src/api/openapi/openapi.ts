@@ -72,7 +72,7 @@ export interface OperationParameter {
   readonly required: boolean;
   readonly description: string;
   readonly schema: JsonSchema;
-  readonly example?: unknown;
+  readonly example?: string;
 }
 
 export interface OperationResponse {

@@ -46,6 +46,11 @@ export class SolanaChain {
       .send(timeLimit());
   }
 
+  /** Names the cluster: its first 32 characters are the CAIP-2 reference. */
+  async genesisHash(): Promise<string> {
+    return await this.rpc.getGenesisHash().send(timeLimit());
+  }
+
   async balance(owner: Address): Promise<bigint> {
     const { value } = await this.rpc
       .getBalance(owner, { commitment: 'confirmed' })

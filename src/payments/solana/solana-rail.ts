@@ -33,6 +33,8 @@ export interface SolanaRail extends Rail {
 /** After this answer the status of the transaction decides: its structure was found good before. */
 const UNCLEAR = new Set(['invalid_exact_svm_transaction_simulation_failed']);
 const LAMPORTS_PER_SOL = 1e9;
+/** CAIP-30: a cluster is named by the beginning of its genesis hash. */
+const CAIP2_REFERENCE_CHARS = 32;
 /** Base fee of two signatures; priority fees come on top and are capped. */
 const LEAST_LAMPORTS = 1_000_000n;
 
@@ -267,6 +269,9 @@ async function solanaHealth(
   feePayer: Address | undefined,
 ): Promise<RailHealth> {
   const problems: string[] = [];
+  const cluster = `solana:${(await chain.genesisHash()).slice(0, CAIP2_REFERENCE_CHARS)}`;
+  const isRightCluster = cluster === settings.network;
+  if (!isRightCluster) problems.push(`The node serves ${cluster}, not ${settings.network}`);
   const receiver = await associatedAccount(address(offer.payTo), address(offer.asset));
   const hasReceiver = await chain.accountExists(receiver);
   if (!hasReceiver) {
@@ -285,7 +290,7 @@ async function solanaHealth(
   if (!canPay) problems.push('The fee payer cannot pay for a settlement');
   return {
     network: settings.network,
-    isReady: hasReceiver && canPay,
+    isReady: isRightCluster && hasReceiver && canPay,
     problems,
     gasAddress: feePayer,
     gasBalance,

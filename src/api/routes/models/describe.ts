@@ -47,7 +47,8 @@ const MODEL = {
 export const MODELS_DESCRIPTION: RouteDescription = {
   tag: 'Models',
   summary: 'List models',
-  about: 'Needs no key. With a key that is limited to private models, only these are listed.',
+  about:
+    'Needs no key. With a key, only what it may use is listed: see its `models` and `modelPrivacy`.',
   query: ListQuery,
   answers: [
     {

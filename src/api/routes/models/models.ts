@@ -15,8 +15,7 @@ export function modelRoutes(catalog: Catalog): Route[] {
       describe: MODELS_DESCRIPTION,
       handle: async (exchange) => {
         const type = queryType<ListType>(exchange, LIST_TYPES);
-        const limited = exchange.callerIfKnown?.modelPrivacy ?? 'ALL';
-        await exchange.json(200, catalog.listBody(type, limited !== 'ALL'));
+        await exchange.json(200, catalog.listBody(type, exchange.callerIfKnown));
       },
     },
     {

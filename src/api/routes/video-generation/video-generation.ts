@@ -10,7 +10,9 @@ import type { VideoQuotes } from '../../../flows/quote-video.ts';
 import { type RetrieveVideoParts, retrieveVideo } from '../../../flows/retrieve-video.ts';
 import { rateHeaders } from '../../../flows/charge.ts';
 import type { Clock } from '../../../kernel/clock.ts';
+import { Fault } from '../../../kernel/faults.ts';
 import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../../../kernel/money.ts';
+import type { Queryable } from '../../../store/store.ts';
 import {
   type Retrieval,
   VideoCompleteRequest,
@@ -18,6 +20,7 @@ import {
   VideoQuoteRequest,
   VideoRetrieveRequest,
 } from '../../../video/video.ts';
+import type { AnswerKeeper } from '../../answer-keeper.ts';
 import { modelHeaders, standingHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { readJson } from '../../json-body.ts';
@@ -40,14 +43,7 @@ export interface VideoRouteParts extends QueueVideoParts, RetrieveVideoParts {
 }
 
 const WALLET_DECIMALS = 6;
-
-/** The bodies of these routes, by path. */
-export const VIDEO_SCHEMAS = {
-  '/video/quote': VideoQuoteRequest,
-  '/video/queue': VideoQueueRequest,
-  '/video/retrieve': VideoRetrieveRequest,
-  '/video/complete': VideoCompleteRequest,
-} as const;
+const JSON_TYPE = 'application/json; charset=utf-8';
 
 export function videoRoutes(parts: VideoRouteParts): Route[] {
   return [
@@ -111,18 +107,37 @@ async function quote(parts: VideoRouteParts, exchange: Exchange): Promise<void> 
 
 async function queue(parts: VideoRouteParts, exchange: Exchange): Promise<void> {
   const request = readJson(exchange, VideoQueueRequest);
+  const { keeper } = exchange;
   const queued = await queueVideo(parts, {
     caller: exchange.caller,
     request,
-    signal: exchange.signal,
+    signal: exchange.workSignal,
     note: (notes) => Object.assign(exchange.notes, notes),
+    ...(keeper && { keep: (tx, job) => keepQueued(parts, exchange, keeper, { tx, job }) }),
   });
+  setQueuedHeaders(parts, exchange, queued);
+  await exchange.json(200, queueAnswer(parts, queued));
+}
+
+/** The answer and the job are there together. Throws 409 when another request has the key by now. */
+async function keepQueued(
+  parts: VideoRouteParts,
+  exchange: Exchange,
+  keeper: AnswerKeeper,
+  { tx, job }: { readonly tx: Queryable; readonly job: QueuedVideo },
+): Promise<void> {
+  setQueuedHeaders(parts, exchange, job);
+  exchange.set('content-type', JSON_TYPE);
+  await exchange.keepAnswer(200, Buffer.from(JSON.stringify(queueAnswer(parts, job))), tx);
+  if (!keeper.kept) throw new Fault('REQUEST_IN_PROGRESS');
+}
+
+function setQueuedHeaders(parts: VideoRouteParts, exchange: Exchange, queued: QueuedVideo): void {
   const { model, deprecation, hold, rate, counted } = queued;
   exchange.setAll(modelHeaders(model, deprecation, parts.serviceName));
   exchange.setAll(standingHeaders(hold.before, exchange.caller, parts.serviceName));
   exchange.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
   if (exchange.caller.kind === 'wallet') setBalance(exchange, leftAfter(hold));
-  await exchange.json(200, queueAnswer(parts, queued));
 }
 
 function queueAnswer(parts: VideoRouteParts, queued: QueuedVideo): object {

@@ -1,0 +1,85 @@
+/**
+ * Whoever has to know of a request, wired: the count of open ones, the abuse guard, the log line,
+ * the metrics and the traces. The order in which they are told of an end is written here.
+ */
+import type { Exchange } from '../api/exchange.ts';
+import type { Route } from '../api/route.ts';
+import type { Admission, Outcome } from '../flows/charge.ts';
+import { MINUTE_MS } from '../kernel/clock.ts';
+import { type Log, reasonOf } from '../kernel/log.ts';
+import type { Settlement } from '../ledger/ledger.ts';
+import { AbuseGuard, type AbuseGuardParts } from './abuse-guard.ts';
+import { logRequest } from './log-request.ts';
+import { Monitor, type MonitorParts } from './monitor.ts';
+import type { Traces } from './traces.ts';
+import { Traffic } from './traffic.ts';
+
+export interface WatchParts
+  extends AbuseGuardParts, Omit<MonitorParts, 'traffic' | 'labels' | 'spans'> {
+  readonly log: Log;
+  readonly traces: Traces;
+  /** Whether several processes share the port. */
+  readonly isOneOfSeveral: boolean;
+}
+
+export class Watch {
+  readonly traffic = new Traffic();
+  readonly monitor: Monitor;
+  readonly #parts: WatchParts;
+  readonly #guard: AbuseGuard;
+  readonly #stopPruning: () => void;
+
+  constructor(parts: WatchParts) {
+    const { traces, clock, isOneOfSeveral } = parts;
+    this.#parts = parts;
+    this.monitor = new Monitor({
+      ...parts,
+      traffic: this.traffic,
+      labels: isOneOfSeveral ? { process: String(process.pid) } : {},
+      spans: () => traces.counts,
+    });
+    this.#guard = new AbuseGuard(parts);
+    this.#stopPruning = clock.every(MINUTE_MS, () => this.#guard.prune());
+  }
+
+  /** Throws while the caller is blocked for its failures. */
+  refuse(exchange: Exchange, route: Route): void {
+    this.#guard.refuse(exchange, route);
+  }
+
+  started(exchange: Exchange, route: Route | undefined): void {
+    this.traffic.enter();
+    this.#parts.traces.begin(exchange, route);
+  }
+
+  settled(admission: Admission, outcome: Outcome, settlement: Settlement): void {
+    this.monitor.settled(admission, outcome, settlement);
+    this.#parts.traces.settled(admission, outcome, settlement);
+  }
+
+  finished(exchange: Exchange, route: Route | undefined, status: number): void {
+    const { log, clock, traces } = this.#parts;
+    this.traffic.leave();
+    if (route?.operational !== true) this.#guard.count(exchange, status);
+    logRequest(log, clock, exchange, route, status);
+    this.monitor.requestEnded(exchange, route, status);
+    traces.end(exchange, route, status);
+  }
+
+  /** Runs a handler so that what it does is found in its trace. */
+  within(exchange: Exchange, work: () => Promise<void>): Promise<void> {
+    return this.#parts.traces.within(exchange, work);
+  }
+
+  /** After the last answer: what is still to be told is told. */
+  async close(): Promise<void> {
+    const { traces, limitLog, log } = this.#parts;
+    this.#stopPruning();
+    this.monitor.close();
+    await traces.close();
+    await limitLog.flush().catch((error: unknown) => {
+      // The database is away: log lines cost nobody money.
+      log.warn({ reason: reasonOf(error) }, 'The limit log is not written');
+    });
+  }
+}

@@ -1,0 +1,69 @@
+/**
+ * Asks the rails of a configuration how they are, once and without a database: for an operator who
+ * checks before starting. Nothing is sent, and no database is written.
+ */
+import type { Clock } from '../kernel/clock.ts';
+import type { Log } from '../kernel/log.ts';
+import type { Store } from '../store/store.ts';
+import { chainReason } from './chain-reason.ts';
+import { openRails } from './open-rails.ts';
+import type { RailHealth } from './rail.ts';
+import { type PaymentSettings, readAmounts } from './settings.ts';
+
+export interface AskRailsOptions {
+  readonly settings: PaymentSettings;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** Nothing is sent, so nothing is polled. */
+const POLL_MS = 1_000;
+const NO_STORE: Store = {
+  dialect: 'sqlite',
+  query: refuse,
+  transaction: refuse,
+  migrate: refuse,
+  unavailable: () => undefined,
+  close: async () => undefined,
+};
+
+/** The state of every configured rail; one that cannot be asked is not ready. Never rejects. */
+export async function askRails(options: AskRailsOptions): Promise<readonly RailHealth[]> {
+  const { base, solana, ...rest } = options.settings;
+  const single: { readonly network: string; readonly settings: PaymentSettings }[] = [];
+  if (base !== undefined) single.push({ network: base.network, settings: { ...rest, base } });
+  if (solana !== undefined) single.push({ network: solana.network, settings: { ...rest, solana } });
+  return Promise.all(
+    single.map(async ({ network, settings }) => {
+      try {
+        return await askRail({ ...options, settings }, network);
+      } catch (error) {
+        // The reason is the answer.
+        const problems = [`It cannot be asked: ${chainReason(error)}`];
+        return { network, isReady: false, problems, gasAddress: undefined, gasBalance: undefined };
+      }
+    }),
+  );
+}
+
+async function askRail(options: AskRailsOptions, network: string): Promise<RailHealth> {
+  const { settings, clock, log } = options;
+  const amounts = readAmounts(settings);
+  const { rails, external } = await openRails({
+    settings,
+    clock,
+    log,
+    amounts,
+    store: NO_STORE,
+    pollMs: POLL_MS,
+  });
+  // A facilitator that is away settles nothing, whatever the chain says.
+  await external?.getSupported();
+  const rail = rails.get(network);
+  if (rail === undefined) throw new Error(`There is no rail for ${network}`);
+  return rail.health();
+}
+
+async function refuse(): Promise<never> {
+  throw new Error('A question to a rail writes nothing');
+}

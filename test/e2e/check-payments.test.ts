@@ -1,0 +1,128 @@
+/** `farebox check` with payment rails: what an operator learns before the first payment. */
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { privateKeyToAccount } from 'viem/accounts';
+import { runCommand } from '../../src/cli/cli.ts';
+import { whyNoChains } from '../chains/anvil.ts';
+import { type WalletRig, freePort, startWalletRig } from './wallet-rig.ts';
+
+interface Finding {
+  readonly what: string;
+  readonly state: string;
+  readonly says: string;
+}
+
+const NOTHING_LOCAL = 'embedded: { enabled: false }\ndiscovery: { enabled: false }\n';
+
+describe('farebox check with payment rails', { skip: whyNoChains() }, () => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-check-'));
+  let rig: WalletRig;
+
+  before(async () => {
+    rig = await startWalletRig();
+  });
+  after(async () => {
+    await rig.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  async function check(yaml: string) {
+    writeFileSync(join(folder, 'farebox.yaml'), NOTHING_LOCAL + yaml);
+    let out = '';
+    let err = '';
+    const code = await runCommand({
+      argv: ['check', '--json'],
+      env: { FAREBOX_DATA: join(folder, 'data') },
+      cwd: folder,
+      stdout: { write: (text) => void (out += text) },
+      stderr: { write: (text) => void (err += text) },
+      onSignal: () => undefined,
+    });
+    assert.equal(err, '');
+    assert.ok(!existsSync(join(folder, 'data', 'farebox.db')), 'A check makes no database');
+    const { findings } = JSON.parse(out) as { findings: Finding[] }; // what `--json` prints
+    const of = (what: string): Finding => {
+      const found = findings.find((finding) => finding.what === what);
+      assert.ok(found !== undefined, out);
+      return found;
+    };
+    return { code, out, base: () => of('payments base'), solana: () => of('payments solana'), of };
+  }
+
+  function gasAddress(): `0x${string}` {
+    const key = /gasKey: '(0x[0-9a-f]{64})'/.exec(rig.yaml)?.[1] ?? '';
+    return privateKeyToAccount(key as `0x${string}`).address; // by the pattern
+  }
+
+  test('names the chain of each rail and what its fee key holds', async () => {
+    const { code, out, base, solana } = await check(rig.yaml);
+    assert.equal(code, 0, out);
+    assert.deepEqual(base(), {
+      what: 'payments base',
+      state: 'ok',
+      says: `settles on eip155:8453; ${gasAddress()} holds 1.000000 ETH for fees`,
+    });
+    assert.equal(solana().state, 'ok');
+    assert.match(
+      solana().says,
+      /^settles on solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp; \w{32,44} holds 10\.000000 SOL for fees$/,
+    );
+  });
+
+  test('finds a node of another chain', async () => {
+    const { code, base, solana } = await check(
+      rig.yaml
+        .replace('base: {', 'base: { network: eip155:84532,')
+        .replace('solana: {', 'solana: { network: solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1,'),
+    );
+    assert.equal(code, 1);
+    assert.equal(base().state, 'wrong');
+    assert.match(base().says, /The node serves chain 8453, not eip155:84532/);
+    assert.equal(solana().state, 'wrong');
+    assert.match(solana().says, /The node serves solana:5eykt\w+, not solana:EtWTR\w+/);
+  });
+
+  test('finds nodes and a facilitator that do not answer, and tells no address of them', async () => {
+    const port = await freePort();
+    const gone = `http://127.0.0.1:${port}/secret-path`;
+    const away = await check(
+      rig.yaml.replace(rig.anvil.rpcUrl, gone).replace(rig.solana.rpcUrl, gone),
+    );
+    assert.equal(away.code, 1);
+    for (const { state, says } of [away.base(), away.solana()]) {
+      assert.equal(state, 'wrong');
+      assert.match(says, /^It cannot be asked: \S/);
+      assert.doesNotMatch(says, /secret-path/);
+    }
+    const external = await check(`${rig.yaml}  facilitator: { url: ${gone}, timeoutSeconds: 1 }\n`);
+    assert.equal(external.code, 1);
+    assert.deepEqual([external.base().state, external.solana().state], ['wrong', 'wrong']);
+    assert.doesNotMatch(external.base().says, /secret-path/);
+  });
+
+  test('warns of a fee key that runs dry, and refuses an empty one', async () => {
+    const low = await check(
+      rig.yaml
+        .replace('warnBelowEth: 0', 'warnBelowEth: 5')
+        .replace('warnBelowSol: 0', 'warnBelowSol: 50'),
+    );
+    assert.equal(low.code, 0, low.out);
+    assert.equal(low.base().state, 'note');
+    assert.match(low.base().says, /holds less than 5 ETH; 0x\w+ holds 1\.000000 ETH for fees$/);
+    assert.match(low.solana().says, /holds less than 50 SOL/);
+    await rig.anvil.fund(gasAddress(), 12_345_678_901n);
+    const empty = await check(rig.yaml);
+    assert.equal(empty.code, 1);
+    assert.equal(empty.base().state, 'wrong');
+    assert.match(empty.base().says, /cannot pay for a settlement; 0x\w+ holds 0\.000000 ETH/);
+  });
+
+  test('says when there is no rail', async () => {
+    const { code, of } = await check('');
+    assert.equal(code, 0);
+    assert.equal(of('payments').state, 'note');
+  });
+});
