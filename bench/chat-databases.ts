@@ -41,7 +41,7 @@ limits:
 
 async function gateway(name: string, database: string, args: readonly string[]): Promise<Target> {
   const yaml = yamlOf(database);
-  const farebox = await startFarebox({ yaml, args, quiet: true });
+  const farebox = await startFarebox({ yaml, args, quiet: true, uncheckedAnswers: true });
   running.push(farebox);
   const pid = farebox.child.pid ?? 0;
   const keys = await makeKeys(yaml, farebox.folder);

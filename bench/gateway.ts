@@ -94,7 +94,7 @@ process.on('message', (message) => {
     process.send?.({ p99Ms: delays.percentile(99) / 1e6, maxMs: delays.max / 1e6 });
   }
 });
-process.send?.({ url: `${app.address}/api/v1`, key: secret });
 process.on('disconnect', () => process.exit(0));
-// A profiler asks for a clean end.
+// A clean end: for a profiler, or to use the database without the server.
 process.on('SIGUSR2', () => process.exit(0));
+process.send?.({ url: `${app.address}/api/v1`, key: secret });

@@ -66,7 +66,7 @@ export function temporaryFolder(): string {
 /** Ends every process that was started here. */
 export async function stopAll(): Promise<void> {
   for (const child of started) {
-    if (child.exitCode !== null) continue;
+    if (child.exitCode !== null || child.signalCode !== null) continue;
     const gone = new Promise((resolve) => child.once('exit', resolve));
     child.kill('SIGKILL');
     await gone;
@@ -234,7 +234,7 @@ export function report(title: string, results: ReadonlyMap<string, Figures>): vo
   const rows = [...results];
   const base = rows[0]?.[1];
   console.log(`\n${title}`);
-  console.log('target                     req/s   ÷ bare   CPU µs   p50 ms   p99 ms');
+  console.log('target                     req/s  ÷ first   CPU µs   p50 ms   p99 ms');
   for (const [name, one] of rows) {
     const ratio = base === undefined ? 0 : one.perSecond / base.perSecond;
     console.log(

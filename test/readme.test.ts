@@ -9,6 +9,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { processAnswers } from './app/process-answers.ts';
 import { ROOT, readText } from './tidy/source-tree.ts';
 
 const README = readText('README.md');
@@ -26,6 +27,7 @@ function commands(): string[] {
 describe('the README', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-readme-'));
   const env = { ...process.env, FAREBOX_DATA: join(folder, 'data'), PORT: '0' };
+  const answers = processAnswers();
   let server: ChildProcess;
   let url = '';
   let key = '';
@@ -36,7 +38,10 @@ describe('the README', () => {
       join(folder, 'farebox.yaml'),
       'discovery: { enabled: false }\nembedded: { download: false }\n',
     );
-    const started = spawn(process.execPath, [BINARY, 'serve'], { cwd: folder, env });
+    const started = spawn(process.execPath, [BINARY, 'serve'], {
+      cwd: folder,
+      env: { ...env, ...answers.env },
+    });
     server = started;
     started.stderr.resume();
     let said = '';
@@ -46,12 +51,14 @@ describe('the README', () => {
       key = /^ {4}(SVC_\S+)$/m.exec(said)?.[1] ?? '';
       if (said.includes('Next:')) break;
     }
+    await answers.follow(url);
   });
   after(async () => {
     const ended = once(server, 'exit');
     server.kill('SIGTERM');
     await ended;
     rmSync(folder, { recursive: true, force: true });
+    answers.assertFitting();
   });
 
   test('says what it is by line 3 and shows the first command by line 12', () => {

@@ -3,98 +3,152 @@
  * response headers, each when the table says so.
  */
 import type { CatalogModel, DeprecationNotice } from '../catalog/catalog.ts';
-import type { Admission, RateRule } from '../flows/charge.ts';
-import { rateHeaders } from '../flows/charge.ts';
+import type { AnswerFacts } from '../flows/answer-facts.ts';
+import { type Admission, type RateRule, rateHeaders } from '../flows/charge.ts';
 import type { Caller } from '../identity/identity.ts';
+import type { Clock } from '../kernel/clock.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
-
-export interface AnswerFacts {
-  readonly model: CatalogModel;
-  readonly deprecation: DeprecationNotice | undefined;
-  readonly admission: Admission;
-  readonly rate: RateRule;
-  readonly replica: string | undefined;
-  readonly attempts: number;
-  readonly flags: Readonly<Record<string, string>>;
-  readonly remainingNano: Nano;
-}
+import type { Exchange } from './exchange.ts';
 
 /** Wallet balances are shown with 6 decimals. */
 const WALLET_DECIMALS = 6;
 
-export function answerHeaders(
-  facts: AnswerFacts,
-  serviceName: string,
-  nowMs: number,
-): Record<string, string> {
-  const headers: Record<string, string> = {
-    ...modelHeaders(facts.model, facts.deprecation, serviceName),
-    ...admissionHeaders(facts.admission, facts.rate, serviceName, nowMs),
-    ...facts.flags,
-  };
-  if (facts.replica !== undefined) headers[`x-${serviceName}-model-router`] = facts.replica;
-  if (facts.attempts > 1) headers['x-retry-count'] = String(facts.attempts - 1);
-  if (facts.admission.request.caller.kind === 'wallet') {
-    headers['x-balance-remaining'] = formatUsd(facts.remainingNano, WALLET_DECIMALS);
-  }
-  return headers;
+type Headers = Record<string, string>;
+
+/** The names that begin with the service's own. */
+interface OwnNames {
+  readonly modelId: string;
+  readonly modelName: string;
+  readonly modelRouter: string;
+  readonly deprecationWarning: string;
+  readonly deprecationDate: string;
+  readonly balanceUsd: string;
+  readonly balanceDiem: string;
 }
 
-/** What an answer says of the model as soon as that is known, a refusal included. */
-export function modelHeaders(
-  model: CatalogModel,
-  deprecation: DeprecationNotice | undefined,
-  serviceName: string,
-): Record<string, string> {
-  const prefix = `x-${serviceName}-model-`;
-  const headers: Record<string, string> = {
-    [`${prefix}id`]: model.id,
-    [`${prefix}name`]: headerText(model.name),
-  };
-  if (deprecation === undefined) return headers;
-  headers[`${prefix}deprecation-warning`] = headerText(deprecation.warning);
-  headers[`${prefix}deprecation-date`] = deprecation.date;
-  return headers;
-}
-
-/** What an answer says of balance and limits once the request is admitted. */
-export function admissionHeaders(
-  admission: Admission,
-  rate: RateRule,
-  serviceName: string,
-  nowMs: number,
-): Record<string, string> {
+function ownNames(serviceName: string): OwnNames {
+  const prefix = `x-${serviceName}-`;
   return {
-    ...balanceHeaders(admission, `x-${serviceName}-`),
-    ...rateHeaders(admission.window, rate, nowMs),
+    modelId: `${prefix}model-id`,
+    modelName: `${prefix}model-name`,
+    modelRouter: `${prefix}model-router`,
+    deprecationWarning: `${prefix}model-deprecation-warning`,
+    deprecationDate: `${prefix}model-deprecation-date`,
+    balanceUsd: `${prefix}balance-usd`,
+    balanceDiem: `${prefix}balance-diem`,
   };
 }
 
-/** The balance of a caller whose answer went through no admission. */
-export function standingHeaders(
-  balances: { readonly usdNano: Nano; readonly diemNano: Nano },
-  caller: Pick<Caller, 'kind'>,
-  serviceName: string,
-): Record<string, string> {
-  const headers = amountHeaders(balances, `x-${serviceName}-`);
-  if (caller.kind === 'wallet') {
-    headers['x-balance-remaining'] = formatUsd(balances.usdNano, WALLET_DECIMALS);
+/** Makes the headers of answers for one service. */
+export class AnswerHeaders {
+  readonly #names: OwnNames;
+  readonly #clock: Clock;
+
+  constructor(parts: { readonly serviceName: string; readonly clock: Clock }) {
+    this.#names = ownNames(parts.serviceName);
+    this.#clock = parts.clock;
   }
-  return headers;
+
+  /** All of a complete answer. */
+  answered(facts: AnswerFacts): Headers {
+    const headers = this.model(facts.model, facts.deprecation);
+    Object.assign(headers, this.admitted(facts.admission, facts.rate), facts.flags);
+    if (facts.replica !== undefined) headers[this.#names.modelRouter] = facts.replica;
+    if (facts.attempts > 1) headers['x-retry-count'] = String(facts.attempts - 1);
+    return addRemaining(headers, facts.admission.request.caller, facts.remainingNano);
+  }
+
+  /** What an answer says of the model as soon as that is known, a refusal included. */
+  model(model: CatalogModel, deprecation: DeprecationNotice | undefined): Headers {
+    const names = this.#names;
+    const headers: Headers = {
+      [names.modelId]: model.id,
+      [names.modelName]: headerText(model.name),
+    };
+    if (deprecation === undefined) return headers;
+    headers[names.deprecationWarning] = headerText(deprecation.warning);
+    headers[names.deprecationDate] = deprecation.date;
+    return headers;
+  }
+
+  /** What an answer says of balance and limits once the request is admitted. */
+  admitted(admission: Admission, rate: RateRule): Headers {
+    const headers = this.#amounts(admission.hold.before);
+    return Object.assign(headers, rateHeaders(admission.window, rate, this.#clock.nowMs()));
+  }
+
+  /** The balances of a request whose limits the answer does not show. */
+  charged(admission: Admission, remainingNano: Nano): Headers {
+    const headers = this.#amounts(admission.hold.before);
+    return addRemaining(headers, admission.request.caller, remainingNano);
+  }
+
+  /** The balance of a caller whose answer went through no admission. */
+  standing(
+    balances: { readonly usdNano: Nano; readonly diemNano: Nano },
+    caller: Pick<Caller, 'kind'>,
+  ): Headers {
+    return addRemaining(this.#amounts(balances), caller, balances.usdNano);
+  }
+
+  /** Balances before the request, when they are not zero. */
+  #amounts({ usdNano, diemNano }: { readonly usdNano: Nano; readonly diemNano: Nano }): Headers {
+    const headers: Headers = {};
+    if (usdNano > 0n) headers[this.#names.balanceUsd] = formatUsd(usdNano, WALLET_DECIMALS);
+    if (diemNano > 0n) headers[this.#names.balanceDiem] = formatUsd(diemNano, WALLET_DECIMALS);
+    return headers;
+  }
 }
 
-/** Balances before the request, when they are not zero. */
-export function balanceHeaders(admission: Admission, prefix: string): Record<string, string> {
-  return amountHeaders(admission.hold.before, prefix);
+/**
+ * The headers of one answer while its flow runs: set once, with the answer, or with the refusal as
+ * far as things were known by then.
+ */
+export class GatheredHeaders {
+  readonly #exchange: Exchange;
+  readonly #make: AnswerHeaders;
+  #model:
+    | { readonly model: CatalogModel; readonly deprecation: DeprecationNotice | undefined }
+    | undefined;
+  #admitted: { readonly admission: Admission; readonly rate: RateRule } | undefined;
+
+  constructor(exchange: Exchange, make: AnswerHeaders) {
+    this.#exchange = exchange;
+    this.#make = make;
+  }
+
+  resolved(model: CatalogModel, deprecation: DeprecationNotice | undefined): void {
+    this.#model = { model, deprecation };
+  }
+
+  admitted(admission: Admission, rate: RateRule): void {
+    this.#admitted = { admission, rate };
+  }
+
+  answered(facts: AnswerFacts): void {
+    this.#exchange.setAll(this.#make.answered(facts));
+  }
+
+  /** Runs a flow; a refusal that it throws says what the flow had learned. */
+  async during<T>(flow: () => Promise<T>): Promise<T> {
+    try {
+      return await flow();
+    } catch (error) {
+      const { model, deprecation } = this.#model ?? {};
+      if (model !== undefined) this.#exchange.setAll(this.#make.model(model, deprecation));
+      const admitted = this.#admitted;
+      if (admitted !== undefined) {
+        this.#exchange.setAll(this.#make.admitted(admitted.admission, admitted.rate));
+      }
+      throw error;
+    }
+  }
 }
 
-function amountHeaders(
-  { usdNano, diemNano }: { readonly usdNano: Nano; readonly diemNano: Nano },
-  prefix: string,
-): Record<string, string> {
-  const headers: Record<string, string> = {};
-  if (usdNano > 0n) headers[`${prefix}balance-usd`] = formatUsd(usdNano, WALLET_DECIMALS);
-  if (diemNano > 0n) headers[`${prefix}balance-diem`] = formatUsd(diemNano, WALLET_DECIMALS);
+/** What a wallet has left; a key is not told. */
+function addRemaining(headers: Headers, caller: Pick<Caller, 'kind'>, remaining: Nano): Headers {
+  if (caller.kind !== 'wallet') return headers;
+  headers['x-balance-remaining'] = formatUsd(remaining, WALLET_DECIMALS);
   return headers;
 }
 

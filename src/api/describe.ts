@@ -55,6 +55,8 @@ export interface AnswerDescription {
   readonly about: string;
   readonly content?: readonly ContentDescription[];
   readonly headers?: readonly HeaderGroup[];
+  /** Groups that only some of these answers have. */
+  readonly someHeaders?: readonly HeaderGroup[];
 }
 
 export interface ParameterDescription {

@@ -178,7 +178,10 @@ export class Exchange {
   }
 
   setAll(headers: Readonly<Record<string, string | number>>): void {
-    for (const [name, value] of Object.entries(headers)) this.set(name, value);
+    for (const name in headers) {
+      const value = headers[name];
+      if (value !== undefined) this.set(name, value);
+    }
   }
 
   /** Answers with JSON, compressed when the caller asked for it. */

@@ -18,6 +18,7 @@ import { usdToNano } from '../kernel/money.ts';
 import { createGuard, type Guard } from '../net/guard.ts';
 import { openPersonas, type Personas } from '../personas/personas.ts';
 import { openWeb, type Web } from '../web/web.ts';
+import { perConfig } from './per-config.ts';
 import type { Subject } from './subject.ts';
 
 export interface Extras {
@@ -86,7 +87,7 @@ export function additionParts(extras: Extras, clock: Clock, config: () => Config
     media,
     clock,
     maxFileChars: config().documents.maxChars,
-    prices: () => pricesOf(config()),
+    prices: perConfig(config, pricesOf),
     fetchesMedia: (engineId) => config().engines[engineId]?.fetchesMedia ?? false,
     socialSearch: () => {
       const { maxResults } = config().socialSearch;

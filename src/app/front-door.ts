@@ -4,7 +4,7 @@
  */
 import { hostname } from 'node:os';
 import type { FastifyInstance } from 'fastify';
-import { standingHeaders } from '../api/answer-headers.ts';
+import { AnswerHeaders } from '../api/answer-headers.ts';
 import type { Exchange } from '../api/exchange.ts';
 import { idempotentStage } from '../api/idempotent.ts';
 import { type IdentifyParts, identifyStage } from '../api/identify.ts';
@@ -60,8 +60,9 @@ function serverOf(parts: FrontDoorParts): Promise<FastifyInstance> {
   const { shared, basePath, version, routes, callers, idempotency, watch } = parts;
   const { clock, ids, log, office } = shared;
   const { service, http } = shared.config();
+  const make = new AnswerHeaders({ serviceName: service.name, clock });
   const standing = async (_exchange: Exchange, caller: Caller) =>
-    standingHeaders(await office.ledger.balances(caller.accountId), caller, service.name);
+    make.standing(await office.ledger.balances(caller.accountId), caller);
   const once = idempotentStage({ idempotency, log, standing });
   return buildServer({
     options: {

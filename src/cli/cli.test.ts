@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { DatabaseSync } from 'node:sqlite';
+import { type ProcessAnswers, processAnswers } from '../../test/app/process-answers.ts';
 import { TestUpstream } from '../engines/test-upstream.ts';
 import { COMMANDS, runCommand } from './cli.ts';
 
@@ -60,8 +61,9 @@ async function inProcess(...argv: string[]): Promise<Ended> {
 
 async function startServer(
   folder: string,
-): Promise<{ url: string; key: string; child: ChildProcess }> {
-  const env = { ...process.env, FAREBOX_DATA: join(folder, 'data'), PORT: '0' };
+): Promise<{ url: string; key: string; child: ChildProcess; answers: ProcessAnswers }> {
+  const answers = processAnswers();
+  const env = { ...process.env, FAREBOX_DATA: join(folder, 'data'), PORT: '0', ...answers.env };
   const child = spawn(process.execPath, [BINARY, 'serve'], { cwd: folder, env });
   let said = '';
   child.stderr.on('data', (chunk: Buffer) => void (said += chunk.toString()));
@@ -70,7 +72,8 @@ async function startServer(
     const url = /listens on (\S+)/.exec(said)?.[1];
     const key = /^ {4}(SVC_\S+)$/m.exec(said)?.[1];
     if (url !== undefined && key !== undefined && said.includes('--help')) {
-      return { url, key, child };
+      await answers.follow(url);
+      return { url, key, child, answers };
     }
   }
   throw new Error(`The server did not start: ${said}`);
@@ -97,6 +100,7 @@ models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output
     await ended;
     await upstream.kill();
     rmSync(folder, { recursive: true, force: true });
+    server.answers.assertFitting();
   });
 
   const models = (key: string): Promise<number> =>

@@ -41,6 +41,8 @@ export {
   type ModelSettings,
   type ModelType,
   type PriceSettings,
+  QUANTIZATIONS,
+  REASONING_EFFORTS,
   type ReplicaSettings,
 } from './models-section.ts';
 export type { LogSection, MetricsSection, TracingSection } from './observability-section.ts';

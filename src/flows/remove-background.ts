@@ -3,13 +3,7 @@
  * aside, an engine cuts it out, and the PNG leaves when the charge is on disk. Whatever goes wrong
  * costs nothing.
  */
-import {
-  type Catalog,
-  type CatalogModel,
-  type DeprecationNotice,
-  chargeFor,
-  requirePrice,
-} from '../catalog/catalog.ts';
+import { type Catalog, type CatalogModel, chargeFor, requirePrice } from '../catalog/catalog.ts';
 import { imageFormat, imageSize } from '../engines/cutout/cutout.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -19,6 +13,7 @@ import { type Nano, formatUsd } from '../kernel/money.ts';
 import type { Settlement } from '../ledger/ledger.ts';
 import type { Guard } from '../net/guard.ts';
 import type { Queryable } from '../store/store.ts';
+import type { AnswerFacts } from './answer-facts.ts';
 import type { Admission, Charge, RateRule } from './charge.ts';
 import { type RefusalCodes, mediaEngineFault } from './media-engine-fault.ts';
 import { dataUrlBytes } from './media-files.ts';
@@ -46,15 +41,8 @@ export interface RemoveBackgroundCall {
   readonly keep?: ((tx: Queryable, cut: CutOut) => Promise<void>) | undefined;
 }
 
-export interface CutOut {
+export interface CutOut extends AnswerFacts {
   readonly png: Buffer;
-  readonly model: CatalogModel;
-  readonly deprecation: DeprecationNotice | undefined;
-  readonly rate: RateRule;
-  readonly admission: Admission;
-  readonly replica: string;
-  readonly attempts: number;
-  readonly remainingNano: Nano;
 }
 
 // decisions.md 9 and 11.

@@ -7,7 +7,6 @@
  * A caller who leaves pays for the pieces that were written down; a failure costs nothing.
  */
 import { type Catalog, type CatalogModel, chargeFor, requirePrice } from '../catalog/catalog.ts';
-import type { DeprecationNotice } from '../catalog/catalog.ts';
 import type { EngineAnswer, EngineFailure, Engines } from '../engines/engines.ts';
 import { type Media, audioPieces } from '../engines/media/media.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -17,6 +16,7 @@ import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
 import type { Settlement } from '../ledger/ledger.ts';
 import type { Queryable } from '../store/store.ts';
+import type { AnswerFacts } from './answer-facts.ts';
 import type { Admission, Charge, RateRule } from './charge.ts';
 import { type RefusalCodes, mediaEngineFault } from './media-engine-fault.ts';
 import type { MediaBag, MediaFiles } from './media-files.ts';
@@ -48,17 +48,10 @@ export interface TranscribeCall {
   readonly keep?: ((tx: Queryable, heard: Transcription) => Promise<void>) | undefined;
 }
 
-export interface Transcription {
+export interface Transcription extends AnswerFacts {
   readonly text: string;
   /** ISO 639-1; `und` when the engine does not tell. */
   readonly language: string;
-  readonly model: CatalogModel;
-  readonly deprecation: DeprecationNotice | undefined;
-  readonly rate: RateRule;
-  readonly admission: Admission;
-  readonly replica: string | undefined;
-  readonly attempts: number;
-  readonly remainingNano: Nano;
 }
 
 /** 16 kHz of 16 bits: 19 MB, below the 25 MB that most servers take. */

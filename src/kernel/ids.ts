@@ -2,7 +2,7 @@
  * Identifiers and secrets. `Ids` is handed to every part that mints one, so that tests can seed
  * it; `systemIds` draws from the operating system's generator.
  */
-import { createHash, randomBytes, randomFillSync, randomUUID } from 'node:crypto';
+import { hash, randomBytes, randomFillSync, randomUUID } from 'node:crypto';
 
 export interface Ids {
   /** `size` random bytes. */
@@ -76,5 +76,5 @@ export function orderedId(ids: Ids, nowMs: number): string {
 
 /** Lowercase hex SHA-256 of a text or of bytes. */
 export function sha256Hex(data: string | Uint8Array): string {
-  return createHash('sha256').update(data).digest('hex');
+  return hash('sha256', data, 'hex');
 }

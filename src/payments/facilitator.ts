@@ -74,7 +74,15 @@ function readRequest(body: unknown): [PaymentPayload, PaymentRequirements] | und
   if (inner === undefined || accepted === undefined || payload['x402Version'] !== 2)
     return undefined;
   if ('permit2Authorization' in inner) return undefined;
+  // The schemes give some of these back as they came, so what is no text never reaches them.
   const texts = ['scheme', 'network', 'asset', 'amount', 'payTo'];
   if (!texts.every((name) => typeof requirements[name] === 'string')) return undefined;
+  if (!areTexts([accepted['scheme'], accepted['network']])) return undefined;
+  const authorization = asObject(inner['authorization']);
+  if (authorization !== undefined && !areTexts(Object.values(authorization))) return undefined;
   return [payload as never, requirements as never]; // the fields that the schemes read were checked
+}
+
+function areTexts(values: readonly unknown[]): boolean {
+  return values.every((value) => typeof value === 'string');
 }

@@ -703,6 +703,23 @@ describe('top-ups on Base', { skip: whyNoChains() }, () => {
         assert.equal(((await facilitator.verify(bad)) as { isValid: boolean }).isValid, false);
         assert.equal(((await facilitator.settle(bad)) as { success: boolean }).success, false);
       }
+      const { paymentPayload } = body;
+      for (const odd of [
+        { accepted: { ...accepted, network: null } },
+        { payload: { authorization: { ...authorization, from: 1e99 }, signature } },
+      ]) {
+        const bad = { ...body, paymentPayload: { ...paymentPayload, ...odd } };
+        assert.deepEqual(await facilitator.verify(bad), {
+          isValid: false,
+          invalidReason: 'invalid_payload',
+        });
+        assert.deepEqual(await facilitator.settle(bad), {
+          success: false,
+          errorReason: 'invalid_payload',
+          transaction: '',
+          network: '',
+        });
+      }
     });
   });
 });

@@ -1,245 +1,84 @@
 /**
- * Holds every answer that a test's server gives against the OpenAPI document of that very server:
- * status, headers, content type, and JSON bodies and stream events by their schemas. What does not
- * fit is kept in `answerChecks`, which a test of the document asserts empty.
+ * Holds every answer that a test's server gives against the OpenAPI document of that very server.
+ * What does not fit fails whatever stops the server; what nobody stopped fails the process when it
+ * ends. So neither the order of files nor how they are run matters.
  */
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { brotliDecompressSync, gunzipSync } from 'node:zlib';
-import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
-import {
-  HEADER_GROUPS,
-  type OpenApiDocument,
-  type Operation,
-  type OperationResponse,
-  PROTOCOL_HEADERS,
-} from '../../src/api/openapi/openapi.ts';
-import type { App } from '../../src/app.ts';
+import assert from 'node:assert/strict';
+import type { Server } from 'node:http';
+import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
+import { type AnswerChecker, checkerFor } from './answer-checker.ts';
+import { copyAnswer } from './sent-answers.ts';
 
-/** Larger bodies are checked by status and headers alone. */
-const MAX_BODY_BYTES = 1024 * 1024;
+/** Most misfits that a failure shows. */
+const MAX_SHOWN = 20;
 
-const problems = new Set<string>();
-let checked = 0;
+/** The answers of one server. */
+export interface AnswerCheck {
+  /** How many were checked so far. */
+  readonly checked: number;
+  /** Throws once for what did not fit since the last call. */
+  assertFitting(): void;
+}
 
-/** How many answers were checked so far, and what was found. */
-export function answerChecks(): { readonly checked: number; readonly problems: readonly string[] } {
-  return { checked, problems: [...problems] };
+/** What is checked of an `App`. */
+export interface CheckedApp {
+  readonly server: { readonly server: Server };
+  openApi(): OpenApiDocument;
 }
 
 /** Checks every answer of the app from here on. */
-export function checkAnswers(app: App, basePath: string): void {
-  const { server } = app.server;
+export function checkAnswers(app: CheckedApp, basePath: string): AnswerCheck {
+  const misfits = askedAtExit();
   let checker: AnswerChecker | undefined;
-  server.prependListener('request', (request: IncomingMessage, response: ServerResponse) => {
-    record(response, (body) => {
+  let checked = 0;
+  app.server.server.prependListener('request', (request, response) => {
+    copyAnswer(request, response, (answer) => {
       checker ??= checkerFor(app.openApi());
       checked += 1;
-      const path = (request.url ?? '').split(/[?#]/)[0] ?? '';
-      const found = checker.check({ method: request.method ?? '', path, basePath, response, body });
-      for (const problem of found) problems.add(`${request.method} ${path}: ${problem}`);
+      for (const misfit of checker.check(answer, basePath)) {
+        misfits.add(`${answer.method} ${answer.path}: ${misfit}`);
+      }
     });
   });
+  return {
+    get checked() {
+      return checked;
+    },
+    assertFitting: () => assertNone(misfits),
+  };
 }
 
-/** Copies what is written; `undefined` when it was too much or was cut. */
-function record(response: ServerResponse, done: (body: Buffer | undefined) => void): void {
-  const chunks: Buffer[] = [];
-  let sizeBytes = 0;
-  const keep = (chunk: unknown): void => {
-    if (typeof chunk !== 'string' && !Buffer.isBuffer(chunk)) return;
-    sizeBytes += chunk.length;
-    if (sizeBytes <= MAX_BODY_BYTES) chunks.push(Buffer.from(chunk as Buffer));
-  };
-  // Of several shapes each; what comes in is passed on as it is.
-  const write = response.write.bind(response) as (...all: unknown[]) => boolean;
-  const end = response.end.bind(response) as (...all: unknown[]) => ServerResponse;
-  response.write = (chunk: unknown, ...rest: unknown[]) => {
-    keep(chunk);
-    return write(chunk, ...rest);
-  };
-  response.end = (chunk: unknown, ...rest: unknown[]) => {
-    keep(chunk);
-    return end(chunk, ...rest);
-  };
-  response.once('close', () => {
-    const isWhole = response.writableFinished && sizeBytes <= MAX_BODY_BYTES;
-    if (response.headersSent) done(isWhole ? Buffer.concat(chunks) : undefined);
+/** Apart from the app, which can be forgotten before the process ends. */
+function askedAtExit(): Set<string> {
+  const misfits = new Set<string>();
+  askAtExit(() => assertNone(misfits));
+  return misfits;
+}
+
+/** Throws for these misfits, and forgets them. */
+export function assertNone(misfits: Set<string>): void {
+  const shown = [...misfits].slice(0, MAX_SHOWN).join('\n');
+  const count = misfits.size;
+  misfits.clear();
+  assert.equal(count, 0, `${count} answers are not as the OpenAPI document says:\n${shown}`);
+}
+
+/** Checks that began; each is asked again when the process ends. */
+const begun: (() => void)[] = [];
+
+/** A server that no test stops, or that answers after, fails the process: hooks have run by then. */
+export function askAtExit(assertFitting: () => void): void {
+  begun.push(assertFitting);
+  if (begun.length > 1) return;
+  process.once('exit', () => {
+    for (const assertOne of begun) {
+      try {
+        assertOne();
+      } catch (error) {
+        // Thrown here it would hide the others.
+        console.error(error);
+        process.exitCode = 1;
+      }
+    }
   });
-}
-
-interface Answer {
-  readonly method: string;
-  readonly path: string;
-  readonly basePath: string;
-  readonly response: ServerResponse;
-  readonly body: Buffer | undefined;
-}
-
-const checkers = new Map<string, AnswerChecker>();
-
-/** Compiling schemas takes longer than most suites; servers with the same document share them. */
-function checkerFor(document: OpenApiDocument): AnswerChecker {
-  const key = JSON.stringify({ ...document, servers: [] }).replaceAll(/127\.0\.0\.1:\d+/g, '');
-  let checker = checkers.get(key);
-  if (checker === undefined) {
-    checker = new AnswerChecker(document);
-    checkers.set(key, checker);
-  }
-  return checker;
-}
-
-interface KnownPath {
-  readonly path: string;
-  readonly pattern: RegExp;
-  readonly isRoot: boolean;
-  readonly operations: Readonly<Record<string, Operation>>;
-}
-
-/** One document's rules. */
-export class AnswerChecker {
-  readonly #ajv = new Ajv2020({ strict: false, allErrors: false, validateFormats: false });
-  readonly #paths: readonly KnownPath[];
-  readonly #validators = new Map<string, ValidateFunction>();
-  /** Headers that belong on every answer of their group, in the service's own words. */
-  readonly #always: ReadonlySet<string>;
-
-  constructor(document: OpenApiDocument) {
-    this.#ajv.addSchema(document, 'openapi');
-    this.#paths = Object.entries(document.paths).map(([path, operations]) => {
-      const pattern = new RegExp(
-        `^${path.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(/\{[A-Za-z]+\}/g, '[^/]*')}$`,
-      );
-      return { path, pattern, isRoot: 'servers' in operations, operations };
-    });
-    const standard = HEADER_GROUPS.standard.filter((header) => header.always === true);
-    this.#always = new Set(standard.map((header) => header.name.toLowerCase()));
-  }
-
-  check(answer: Answer): string[] {
-    const { method, response } = answer;
-    const known = this.#pathOf(answer);
-    // Paths and methods that do not exist are refused alike everywhere; CORS has no document.
-    const operation = known?.operations[method.toLowerCase()];
-    if (known === undefined || operation === undefined) return this.#checkUnknown(answer);
-    const status = String(response.statusCode);
-    const described = operation.responses[status];
-    if (described === undefined) return [`status ${status} is not documented${codeOf(answer)}`];
-    const at = pointer(['paths', known.path, method.toLowerCase(), 'responses', status]);
-    return [...this.#checkHeaders(response, described), ...this.#checkBody(answer, described, at)];
-  }
-
-  #pathOf({ method, path, basePath }: Answer): KnownPath | undefined {
-    const below = path.startsWith(basePath) ? path.slice(basePath.length) : undefined;
-    // The router ignores one slash at the end.
-    const found = this.#paths.filter((one) =>
-      one.pattern.test((one.isRoot ? path : (below ?? '')).replace(/\/$/, '')),
-    );
-    // A fixed path wins over one with parameters where it has the method, as in the server.
-    const fixed = found.find((one) => !one.path.includes('{'));
-    if (fixed !== undefined && method.toLowerCase() in fixed.operations) return fixed;
-    return found.find((one) => method.toLowerCase() in one.operations) ?? fixed ?? found[0];
-  }
-
-  #checkUnknown({ method, response, body }: Answer): string[] {
-    if (method === 'OPTIONS' || method === 'HEAD' || body === undefined) return [];
-    if (![400, 404, 405, 414, 431, 503].includes(response.statusCode)) {
-      return [`status ${response.statusCode} on a path that is not documented`];
-    }
-    // OpenAI's shape is given on request, here as everywhere.
-    const [standard = [], openAi = []] = ['Error', 'OpenAiError'].map((name) =>
-      this.#validate(`the body, as ${name},`, `openapi#/components/schemas/${name}`, body),
-    );
-    return openAi.length === 0 ? [] : standard;
-  }
-
-  #checkHeaders(response: ServerResponse, described: OperationResponse): string[] {
-    const known = new Map(
-      Object.keys(described.headers ?? {}).map((name) => [name.toLowerCase(), name]),
-    );
-    const sent = Object.keys(headersOf(response));
-    const unknown = sent.filter((name) => !PROTOCOL_HEADERS.has(name) && !known.has(name));
-    const missing = [...this.#always].filter((name) => known.has(name) && !sent.includes(name));
-    const status = response.statusCode;
-    return [
-      ...unknown.map((name) => `the header ${name} of a ${status} is not documented`),
-      ...missing.map((name) => `the header ${name} of a ${status} is missing`),
-    ];
-  }
-
-  #checkBody({ response, body, method }: Answer, described: OperationResponse, at: string) {
-    const { 'content-type': type = '', 'content-encoding': encoding } = headersOf(response);
-    const media = type.split(';')[0] ?? '';
-    const content = described.content?.[media];
-    const status = response.statusCode;
-    if (type === '') return described.content === undefined ? [] : [`a ${status} has no body`];
-    if (content === undefined)
-      return [`the content type ${media} of a ${status} is not documented`];
-    if (body === undefined || method === 'HEAD') return [];
-    const base = `${at}/content/${escapePointer(media)}`;
-    if (media === 'text/event-stream') return this.#checkEvents(body, base);
-    if (media !== 'application/json') return [];
-    const plain = encoding === 'br' ? brotliDecompressSync(body) : unpacked(body, encoding);
-    return this.#validate(`the body of a ${status}`, `openapi${base}/schema`, plain);
-  }
-
-  #checkEvents(body: Buffer, base: string): string[] {
-    const events = body
-      .toString()
-      .split('\n')
-      .filter((line) => line.startsWith('data: ') && line !== 'data: [DONE]');
-    return events.flatMap((line) =>
-      this.#validate('an event', `openapi${base}/x-event-schema`, Buffer.from(line.slice(6))),
-    );
-  }
-
-  #validate(what: string, reference: string, body: Buffer): string[] {
-    let value: unknown;
-    try {
-      value = JSON.parse(body.toString());
-    } catch {
-      // That is the finding.
-      return [`${what} is not JSON: ${body.toString().slice(0, 200)}`];
-    }
-    let validate = this.#validators.get(reference);
-    if (validate === undefined) {
-      validate = this.#ajv.compile({ $ref: reference });
-      this.#validators.set(reference, validate);
-    }
-    if (validate(value)) return [];
-    const [first] = validate.errors ?? [];
-    const reason = `${first?.instancePath} ${first?.message} ${JSON.stringify(first?.params)}`;
-    return [`${what} does not fit: ${reason}: ${JSON.stringify(value).slice(0, 400)}`];
-  }
-}
-
-function codeOf({ body }: Answer): string {
-  return body === undefined ? '' : `: ${body.toString().slice(0, 200)}`;
-}
-
-function unpacked(body: Buffer, encoding: string | undefined): Buffer {
-  return encoding === 'gzip' ? gunzipSync(body) : body;
-}
-
-/** Headers as they were written, by lower-case name. */
-function headersOf(response: ServerResponse): Readonly<Record<string, string>> {
-  // What `writeHead` got as a flat list is only in the text that was sent.
-  const text = (response as unknown as { _header: string | null })._header ?? '';
-  const lines = text
-    .split('\r\n')
-    .slice(1)
-    .filter((line) => line.includes(':'));
-  return Object.fromEntries(
-    lines.map((line) => {
-      const colon = line.indexOf(':');
-      return [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()];
-    }),
-  );
-}
-
-function escapePointer(part: string): string {
-  return encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1'));
-}
-
-function pointer(parts: readonly string[]): string {
-  return `#/${parts.map(escapePointer).join('/')}`;
 }

@@ -3,12 +3,13 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { processAnswers } from './process-answers.ts';
 
 const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 export interface ServerProcess {
   readonly child: ChildProcess;
-  /** `kill -9`, and waits until it is gone. */
+  /** `kill -9`, and waits until it is gone; fails when an answer was not as documented. */
   kill(): Promise<void>;
   /** Resolves when it has ended, whoever ended it. */
   readonly gone: Promise<void>;
@@ -28,28 +29,32 @@ discovery: { enabled: false }
 log: { level: silent }
 ${yaml}`,
   );
+  const answers = processAnswers();
   const child = spawn(process.execPath, [BINARY, 'serve'], {
     cwd: folder,
-    env: { PATH: process.env['PATH'] },
+    env: { PATH: process.env['PATH'], ...answers.env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const gone = new Promise<void>((resolve) => {
     child.once('exit', () => resolve());
   });
-  await new Promise<void>((resolve, reject) => {
+  const url = await new Promise<string>((resolve, reject) => {
     let text = '';
     child.stdout.on('data', (data: Buffer) => {
       text += data.toString();
-      if (/listens on \S+/.test(text)) resolve();
+      const found = /listens on (\S+)\s/.exec(text)?.[1];
+      if (found !== undefined) resolve(found);
     });
     child.once('exit', (code) => reject(new Error(`The server ended with ${code}: ${text}`)));
   });
+  await answers.follow(url);
   return {
     child,
     gone,
     kill: async () => {
       child.kill('SIGKILL');
       await gone;
+      answers.assertFitting();
     },
   };
 }

@@ -13,7 +13,7 @@ import { type Clock, systemClock } from '../../src/kernel/clock.ts';
 import { systemIds } from '../../src/kernel/ids.ts';
 import { type Log, silentLog } from '../../src/kernel/log.ts';
 import { usdToNano } from '../../src/kernel/money.ts';
-import { checkAnswers } from './check-answers.ts';
+import { type AnswerCheck, checkAnswers } from './check-answers.ts';
 
 export interface TestAppOptions {
   /** Sections of `farebox.yaml`; listen address, discovery and embedded engines are set here. */
@@ -38,12 +38,14 @@ export interface TestApp {
   /** `http://127.0.0.1:<port>/api/v1`. */
   readonly url: string;
   readonly owner: FirstOwner;
+  readonly answers: AnswerCheck;
   /** A key of the owner account, or of another. */
   key(settings?: Partial<NewKey>): Promise<string>;
   /** A further account with credit and one key. */
   account(usd: string, settings?: Partial<NewKey>): Promise<{ accountId: string; secret: string }>;
   /** Fails unless the audit is clean. */
   audit(): Promise<void>;
+  /** Fails when an answer was not as the OpenAPI document says. */
   stop(): Promise<void>;
 }
 
@@ -69,7 +71,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     log: options.log ?? silentLog,
     version: '20260102.030405',
   });
-  checkAnswers(app, BASE_PATH);
+  const answers = checkAnswers(app, BASE_PATH);
   const made = await welcomeOwner(app.office, config);
   const owner = made ?? (await existingOwner(app));
   return {
@@ -77,6 +79,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     config,
     url: `${app.address}${BASE_PATH}`,
     owner,
+    answers,
     key: (settings = {}) => newKey(app, { accountId: owner.accountId, ...settings }),
     account: async (usd, settings = {}) => {
       const account = await app.office.identity.createAccount('test', 'paid');
@@ -93,6 +96,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     stop: async () => {
       await app.close();
       if (options.dataFolder === undefined) rmSync(folder, { recursive: true, force: true });
+      answers.assertFitting();
     },
   };
 }

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { processAnswers } from '../app/process-answers.ts';
 
 const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
@@ -16,7 +17,10 @@ export interface FareboxProcess {
   readonly secret: string | undefined;
   /** Everything that it wrote to the terminal. */
   output(): string;
-  /** Ends it, politely by default; resolves with its exit code. */
+  /**
+   * Ends it, politely by default; resolves with its exit code. Fails when an answer was not as the
+   * OpenAPI document says.
+   */
   stop(signal?: 'SIGTERM' | 'SIGKILL'): Promise<number | null>;
 }
 
@@ -25,6 +29,8 @@ export interface FareboxOptions {
   readonly args?: readonly string[];
   /** Default: a new folder. */
   readonly folder?: string;
+  /** Default: the answers are checked, which costs load whose speed is measured a little. */
+  readonly uncheckedAnswers?: true;
   /** Throws the log away instead of keeping it: for load that writes many lines. */
   readonly quiet?: boolean;
 }
@@ -33,9 +39,10 @@ export interface FareboxOptions {
 export async function startFarebox(options: FareboxOptions): Promise<FareboxProcess> {
   const folder = options.folder ?? mkdtempSync(join(tmpdir(), 'farebox-process-'));
   writeFileSync(join(folder, 'farebox.yaml'), options.yaml);
+  const answers = options.uncheckedAnswers === true ? undefined : processAnswers();
   const child = spawn(process.execPath, [BINARY, 'serve', ...(options.args ?? [])], {
     cwd: folder,
-    env: { PATH: process.env['PATH'] },
+    env: { PATH: process.env['PATH'], ...answers?.env },
     stdio: ['ignore', 'pipe', options.quiet === true ? 'ignore' : 'pipe'],
   });
   let text = '';
@@ -50,6 +57,7 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
     child.stderr?.on('data', read);
     void ended.then((code) => reject(new Error(`The server ended with ${code}: ${text}`)));
   });
+  await answers?.follow(url);
   return {
     child,
     folder,
@@ -58,7 +66,9 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
     output: () => text,
     stop: async (signal = 'SIGTERM') => {
       if (child.exitCode === null && child.signalCode === null) child.kill(signal);
-      return ended;
+      const code = await ended;
+      answers?.assertFitting();
+      return code;
     },
   };
 }

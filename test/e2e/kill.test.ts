@@ -3,12 +3,10 @@
  * that a client saw in full is settled exactly once, at exactly the cost that it showed.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { Pool } from 'undici';
 import { TestUpstream } from '../../src/engines/test-upstream.ts';
 import { openTestStore } from '../databases/stores.ts';
@@ -16,17 +14,11 @@ import { Ledger } from '../../src/ledger/ledger.ts';
 import { systemClock } from '../../src/kernel/clock.ts';
 import { seededIds, systemIds } from '../../src/kernel/ids.ts';
 import { silentLog } from '../../src/kernel/log.ts';
+import { startFarebox } from './farebox-process.ts';
 
 const KILLS = 20;
 const CLIENTS = 24;
 const SEED = Number(process.env['SEED'] ?? String(Date.now() % 100_000));
-const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
-
-interface Running {
-  readonly child: ChildProcess;
-  readonly url: string;
-  readonly secret: string | undefined;
-}
 
 /** What a client saw in full: the request and the cost that the answer named. */
 interface SeenAnswer {
@@ -43,28 +35,23 @@ test('20 kills under load: audits are clean and every full answer is settled onc
     await upstream.kill();
     rmSync(folder, { recursive: true, force: true });
   });
-  writeConfig(folder, upstream.url);
   const seen: SeenAnswer[] = [];
   let secret: string | undefined;
   for (let kill = 0; kill < KILLS; kill += 1) {
-    const running = await start(folder);
+    const running = await startFarebox({ folder, yaml: yaml(upstream.url) });
     secret ??= running.secret;
     assert.ok(secret !== undefined);
     const load = runLoad(running.url, secret, seen);
     await new Promise((resolve) => setTimeout(resolve, 30 + random.fraction() * 250));
-    const gone = new Promise((resolve) => running.child.once('exit', resolve));
-    running.child.kill('SIGKILL');
-    await gone;
+    await running.stop('SIGKILL');
     await load;
     await assertSettled(folder, seen, `seed ${SEED}, kill ${kill}`);
   }
   assert.ok(seen.length > KILLS, `only ${seen.length} answers were seen`);
 });
 
-function writeConfig(folder: string, engineUrl: string): void {
-  writeFileSync(
-    join(folder, 'farebox.yaml'),
-    `listen: { host: 127.0.0.1, port: 0 }
+function yaml(engineUrl: string): string {
+  return `listen: { host: 127.0.0.1, port: 0 }
 embedded: { enabled: false }
 discovery: { enabled: false }
 log: { level: silent }
@@ -72,26 +59,7 @@ engines: { fake: { url: ${engineUrl} } }
 models:
   - { id: m, type: text, context: 8192, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: fake }] }
 limits: { starterCreditUsd: 100000, plans: { staff: { text: { XS: &wide { requestsPerMinute: 10000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } } }
-`,
-  );
-}
-
-function start(folder: string): Promise<Running> {
-  const child = spawn(process.execPath, [BINARY, 'serve'], {
-    cwd: folder,
-    env: { PATH: process.env['PATH'] },
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  return new Promise((resolve, reject) => {
-    let text = '';
-    child.stdout.on('data', (data: Buffer) => {
-      text += data.toString();
-      const url = /listens on (\S+)/.exec(text)?.[1];
-      if (url === undefined || !text.endsWith('\n\n')) return;
-      resolve({ child, url, secret: /SVC_INFERENCE_KEY_[\w-]+/.exec(text)?.[0] });
-    });
-    child.once('exit', (code) => reject(new Error(`The server ended with ${code}: ${text}`)));
-  });
+`;
 }
 
 /** Clients that ask until the server is gone. */

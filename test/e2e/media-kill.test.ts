@@ -3,67 +3,32 @@
  * and completed. Charged once, media gone, audit clean.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { systemClock } from '../../src/kernel/clock.ts';
 import { systemIds } from '../../src/kernel/ids.ts';
 import { silentLog } from '../../src/kernel/log.ts';
 import { Ledger } from '../../src/ledger/ledger.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { portraitJpeg } from '../media/clips.ts';
+import { type FareboxProcess, startFarebox } from './farebox-process.ts';
 
-const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
-
-interface Running {
-  readonly child: ChildProcess;
-  readonly url: string;
-  readonly secret: string | undefined;
-}
-
-function start(folder: string): Promise<Running> {
-  const child = spawn(process.execPath, [BINARY, 'serve'], {
-    cwd: folder,
-    env: {},
-    stdio: ['ignore', 'pipe', 'ignore'],
-  });
-  return new Promise((resolve, reject) => {
-    let text = '';
-    child.stdout.on('data', (data: Buffer) => {
-      text += data.toString();
-      const url = /listens on (\S+)/.exec(text)?.[1];
-      if (url === undefined || !text.endsWith('\n\n')) return;
-      resolve({ child, url, secret: /SVC_INFERENCE_KEY_[\w-]+/.exec(text)?.[0] });
-    });
-    child.once('exit', (code) => reject(new Error(`The server ended with ${code}: ${text}`)));
-  });
-}
-
-async function kill({ child }: Running): Promise<void> {
-  const gone = new Promise((resolve) => child.once('exit', resolve));
-  child.kill('SIGKILL');
-  await gone;
-}
-
-test('queued, killed, started again, retrieved, completed: charged once and the media is gone', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'farebox-media-kill-'));
-  let running: Running | undefined;
-  after(async () => {
-    if (running?.child.exitCode === null && running.child.signalCode === null) await kill(running);
-    rmSync(folder, { recursive: true, force: true });
-  });
-  writeFileSync(
-    join(folder, 'farebox.yaml'),
-    `listen: { host: 127.0.0.1, port: 0 }
+const YAML = `listen: { host: 127.0.0.1, port: 0 }
 embedded: { demo: false, download: false, threads: 1 }
 discovery: { enabled: false }
 log: { level: silent }
-`,
-  );
-  running = await start(folder);
+`;
+
+test('queued, killed, started again, retrieved, completed: charged once and the media is gone', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-media-kill-'));
+  let running: FareboxProcess | undefined;
+  after(async () => {
+    await running?.stop('SIGKILL');
+    rmSync(folder, { recursive: true, force: true });
+  });
+  running = await startFarebox({ folder, yaml: YAML });
   const { secret } = running;
   const post = async (path: string, body: unknown): Promise<Response> =>
     fetch(`${running?.url}${path}`, {
@@ -94,8 +59,8 @@ log: { level: silent }
   );
   const queued = await post('/video/queue', order);
   const { queue_id: id } = (await queued.json()) as { queue_id: string };
-  await kill(running);
-  running = await start(folder);
+  await running.stop('SIGKILL');
+  running = await startFarebox({ folder, yaml: YAML });
   const film = await until(
     () => post('/video/retrieve', { queue_id: id }),
     (answer) => answer.headers.get('content-type') === 'video/mp4',
@@ -103,7 +68,7 @@ log: { level: silent }
   assert.equal(Buffer.from(await film.arrayBuffer()).toString('latin1', 4, 8), 'ftyp');
   assert.equal((await post('/video/complete', { model: order.model, queue_id: id })).status, 200);
   assert.equal((await post('/video/retrieve', { queue_id: id })).status, 404);
-  await kill(running);
+  await running.stop('SIGKILL');
   assert.deepEqual(readdirSync(join(folder, 'data/media/results')), []);
   assert.deepEqual(readdirSync(join(folder, 'data/media/inputs')), []);
   const store = openTestStore(`sqlite:${join(folder, 'data/farebox.db')}`);

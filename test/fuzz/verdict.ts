@@ -5,7 +5,7 @@
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
 import { FAULTS, type FaultCode } from '../../src/kernel/faults.ts';
-import { AnswerChecker } from '../app/check-answers.ts';
+import { type AnswerChecker, checkerFor } from '../app/answer-checker.ts';
 import type { FuzzRequest } from './requests.ts';
 import type { Answer } from './send.ts';
 
@@ -50,7 +50,7 @@ export class Verdict {
 
   constructor(options: VerdictOptions) {
     this.#options = options;
-    this.#checker = new AnswerChecker(options.document);
+    this.#checker = checkerFor(options.document);
   }
 
   /** What is wrong with the answer; empty when nothing is. */
@@ -107,19 +107,16 @@ export class Verdict {
     ];
   }
 
-  #misfits(request: FuzzRequest, answer: Answer): string[] {
-    const head = answer.headers.map((pair) => pair.join(': ')).join('\r\n');
-    return this.#checker.check({
+  #misfits(request: FuzzRequest, { status, headers, body }: Answer): string[] {
+    const answer = {
       method: request.method,
       path: pathOf(request),
-      basePath: this.#options.basePath,
-      // What the checker reads of a server's answer.
-      response: {
-        statusCode: answer.status,
-        _header: `HTTP/1.1 ${answer.status} -\r\n${head}\r\n`,
-      } as never,
-      body: answer.body,
-    });
+      status,
+      headers: Object.fromEntries(headers.map(([name, value]) => [name.toLowerCase(), value])),
+      body,
+      isWhole: true,
+    };
+    return this.#checker.check(answer, this.#options.basePath);
   }
 }
 

@@ -1,7 +1,8 @@
 /**
- * A server in a process of its own that dies by its own SIGKILL, right after the n-th change that
- * its database was asked for since it was told so: a test walks n over every place where it can die.
+ * A server in a process of its own that dies by its own SIGKILL, right after the n-th time that a
+ * request asked its database since it was told so: a test walks n over every place where it can die.
  */
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { systemClock } from '../../src/kernel/clock.ts';
 import type { Store } from '../../src/store/store.ts';
 import { startTestApp } from '../app/test-app.ts';
@@ -29,7 +30,10 @@ async function serve({ dataFolder, yaml, aheadMs }: DyingServerOrder): Promise<v
   const clock = systemClock();
   const ahead = { ...clock, nowMs: () => clock.nowMs() + aheadMs };
   const { app, url, owner } = await startTestApp({ dataFolder, yaml, clock: ahead });
-  const counter = countWork(app.office.store);
+  const ofRequest = new AsyncLocalStorage<true>();
+  // What follows from a request runs in its context; the chores of the server do not.
+  app.server.server.prependListener('request', () => ofRequest.enterWith(true));
+  const counter = countWork(app.office.store, () => ofRequest.getStore() === true);
   process.on('message', (message) => {
     counter.left = Number(message);
     process.send?.('armed');
@@ -37,13 +41,15 @@ async function serve({ dataFolder, yaml, aheadMs }: DyingServerOrder): Promise<v
   process.send?.({ url, secret: owner.secret });
 }
 
-/** Counts what the database has done, until nothing is left. */
-function countWork(store: Store): { left: number } {
+/** Counts what the database has done for requests, until nothing is left. */
+function countWork(store: Store, isOfRequest: () => boolean): { left: number } {
   const counter = { left: Infinity };
   const query = store.query.bind(store);
   const transaction = store.transaction.bind(store);
   const counted = async <T>(work: Promise<T>): Promise<T> => {
+    const counts = isOfRequest();
     const result = await work;
+    if (!counts) return result;
     counter.left -= 1;
     if (counter.left === 0) process.kill(process.pid, 'SIGKILL');
     return result;

@@ -17,7 +17,14 @@ import type {
 import { TAGS } from '../describe.ts';
 import type { Route } from '../route.ts';
 import { HEADER_GROUPS } from './headers.ts';
-import { ERROR_SCHEMAS, byStatus, errorSchema, refusalsOf, takesWallets } from './refusals.ts';
+import {
+  ERROR_SCHEMAS,
+  byStatus,
+  errorSchema,
+  paysHere,
+  refusalsOf,
+  takesWallets,
+} from './refusals.ts';
 import { Components, named } from './schemas.ts';
 
 export { HEADER_GROUPS, PROTOCOL_HEADERS } from './headers.ts';
@@ -35,8 +42,18 @@ export interface OpenApiOptions {
 /** An OpenAPI document; its shape is checked by the test. */
 export type OpenApiDocument = Readonly<Record<string, unknown>> & {
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
-  readonly components: { readonly schemas: Readonly<Record<string, JsonSchema>> };
+  readonly components: {
+    readonly schemas: Readonly<Record<string, JsonSchema>>;
+    readonly headers: Readonly<Record<string, HeaderComponent>>;
+  };
 };
+
+export interface HeaderComponent {
+  readonly description: string;
+  readonly required?: true;
+  readonly schema: JsonSchema;
+  readonly example: string;
+}
 
 export interface Operation {
   readonly operationId: string;
@@ -60,7 +77,7 @@ export interface OperationParameter {
 
 export interface OperationResponse {
   readonly description: string;
-  readonly headers?: Readonly<Record<string, { readonly $ref: string }>>;
+  readonly headers?: Readonly<Record<string, HeaderReference>>;
   readonly content?: OperationContent;
 }
 
@@ -109,12 +126,27 @@ export function openApiDocument(
   return named(document, options.serviceName);
 }
 
+/** Refusals before a path and its method are known. */
+const NO_OPERATION: readonly FaultCode[] = [
+  'MALFORMED_REQUEST',
+  'NOT_FOUND',
+  'METHOD_NOT_ALLOWED',
+  'REQUEST_TOO_SLOW',
+  'HEADERS_TOO_LARGE',
+];
+
+function refusalWords(code: FaultCode): string {
+  const allow = code === 'METHOD_NOT_ALLOWED' ? ', and `allow` names the methods' : '';
+  return `${FAULTS[code].status} \`${code}\`${allow}`;
+}
+
 function infoOf({ title, version }: OpenApiOptions) {
   return {
     title: `${title} API`,
     version,
-    description:
-      'A paid inference API in the OpenAI protocol, with blockchain JSON-RPC and wallet payments. Requests are paid from a prepaid balance, with an API key or from a wallet.',
+    description: `A paid inference API in the OpenAI protocol, with blockchain JSON-RPC and wallet payments. Requests are paid from a prepaid balance, with an API key or from a wallet.
+
+Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}.`,
   };
 }
 
@@ -286,7 +318,10 @@ function answerOf(
   const groups: HeaderGroup[] = [...(answer.headers ?? []), ...callerGroups(route)];
   return {
     description: answer.about,
-    headers: headerReferences(['standard', ...groups]),
+    headers: {
+      ...headerReferences(['standard', ...groups]),
+      ...headerReferences(answer.someHeaders ?? [], 'sometimes'),
+    },
     ...(answer.content === undefined
       ? {}
       : { content: contentOf(answer.content, 'output', components) }),
@@ -298,39 +333,48 @@ function callerGroups(route: Route): HeaderGroup[] {
   const groups: HeaderGroup[] = [];
   // A public route tells a known caller its balance too.
   if (route.operational !== true) groups.push('balance');
-  if (takesWallets(route)) groups.push('payment');
+  if (takesWallets(route) || paysHere(route)) groups.push('payment');
   if (route.sells !== undefined) groups.push('rate', 'replay');
   return groups;
 }
 
 function refusalOf(route: Route, status: number, codes: readonly FaultCode[]): OperationResponse {
-  const sold: HeaderGroup[] = route.sells === undefined ? [] : ['model', 'rpc'];
   const examples = codes.map((code) => {
     const { message, remedy } = FAULTS[code];
     return [code, { summary: remedy, value: { error: message, code } }];
   });
+  return {
+    description: codes.map((code) => `\`${code}\`: ${FAULTS[code].message}`).join('\n\n'),
+    headers: refusalHeaders(route, status),
+    content: {
+      'application/json': {
+        schema: errorSchema(route, codes),
+        examples: Object.fromEntries(examples) as never, // pairs of a code and its example
+      },
+    },
+  };
+}
+
+function refusalHeaders(route: Route, status: number): Record<string, HeaderReference> {
+  // A request is refused before its model is known, or after.
+  const sold: HeaderGroup[] = route.sells === undefined ? [] : ['model', 'rpc'];
   // A limit that is reached says when to come back, whatever the route sells.
   const limited: HeaderGroup[] = status === 429 && route.sells === undefined ? ['rate'] : [];
   // How to pay is told to whoever came without credentials, wherever it asked.
   const paid: HeaderGroup[] = status === 402 ? ['payment'] : [];
-  const groups = [
-    'standard',
-    'error',
-    ...callerGroups(route),
-    ...sold,
-    ...limited,
-    ...paid,
-    'no-store',
-  ] as const;
+  // A payment that is under way (202) is refused without having failed.
+  const failed = status >= 400 ? (['error'] as const) : [];
   return {
-    description: codes.map((code) => `\`${code}\`: ${FAULTS[code].message}`).join('\n\n'),
-    headers: headerReferences(status === 401 ? [...groups, 'authenticate'] : groups),
-    content: {
-      'application/json': {
-        schema: errorSchema(status, codes),
-        examples: Object.fromEntries(examples) as never, // pairs of a code and its example
-      },
-    },
+    ...headerReferences([...sold, 'error'], 'sometimes'),
+    ...headerReferences([
+      'standard',
+      ...failed,
+      ...callerGroups(route),
+      ...limited,
+      ...paid,
+      'no-store',
+    ]),
+    ...(status === 401 ? headerReferences(['authenticate']) : {}),
   };
 }
 
@@ -345,19 +389,33 @@ function merged(own: OperationResponse, refusal: OperationResponse): OperationRe
   };
 }
 
-function headerReferences(
-  groups: readonly (keyof typeof HEADER_GROUPS)[],
-): Record<string, { $ref: string }> {
-  const names = groups.flatMap((group) => HEADER_GROUPS[group].map((header) => header.name));
-  return Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
+interface HeaderReference {
+  readonly $ref: string;
 }
 
-function headerComponents(): Record<string, unknown> {
-  const all = Object.values(HEADER_GROUPS).flat();
+/** `sometimes`: headers that the groups always have can be missing here. */
+function headerReferences(
+  groups: readonly (keyof typeof HEADER_GROUPS)[],
+  when: 'as said' | 'sometimes' = 'as said',
+): Record<string, HeaderReference> {
+  const headers = groups.flatMap((group) => HEADER_GROUPS[group]);
   return Object.fromEntries(
-    all.map(({ name, about, example }) => [
-      name,
-      { description: about, schema: { type: 'string' }, example },
-    ]),
+    headers.map(({ name, always }) => {
+      const component = always === true && when === 'sometimes' ? name + SOMETIMES : name;
+      return [name, { $ref: `#/components/headers/${component}` }];
+    }),
   );
+}
+
+/** Marks the component of a header that is always there, for answers that may lack it. */
+const SOMETIMES = '.sometimes';
+
+function headerComponents(): Record<string, HeaderComponent> {
+  const components: Record<string, HeaderComponent> = {};
+  for (const { name, about, example, always } of Object.values(HEADER_GROUPS).flat()) {
+    const component = { description: about, schema: { type: 'string' }, example };
+    components[name] = always === true ? { ...component, required: true } : component;
+    if (always === true) components[name + SOMETIMES] = component;
+  }
+  return components;
 }

@@ -12,24 +12,10 @@ import { type Nano, ZERO, maxNano, minNano } from '../../kernel/money.ts';
 import type { Queryable } from '../../store/store.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
 import type { EngineDialect } from '../../wire/engine-request.ts';
+import type { AnswerFacts } from '../answer-facts.ts';
 import type { Admission, Charge, RateRule } from '../charge.ts';
 import type { AdditionsPlan } from './chat-additions.ts';
 import type { ChatRounds } from './chat-rounds.ts';
-
-/** What the answer's headers are made of. */
-export interface ChatHead {
-  readonly model: CatalogModel;
-  readonly deprecation: DeprecationNotice | undefined;
-  readonly admission: Admission;
-  readonly rate: RateRule;
-  /** The engine that answers, and the attempt that did; unknown while a stream is kept alive. */
-  readonly replica: string | undefined;
-  readonly attempts: number;
-  /** Headers that the engine sent and that are passed on, such as content flags. */
-  readonly flags: Readonly<Record<string, string>>;
-  /** Posted USD after the request; for a stream, what its hold leaves. */
-  readonly remainingNano: Nano;
-}
 
 /** Where an answer goes. */
 export interface ChatReceiver {
@@ -40,16 +26,16 @@ export interface ChatReceiver {
    * Set when the answer is kept for retries: keeps a whole answer, or the rest of a stream, in the
    * transaction of its charge.
    */
-  readonly keep?: (tx: Queryable, head: ChatHead, body: Buffer) => Promise<void>;
+  readonly keep?: (tx: Queryable, head: AnswerFacts, body: Buffer) => Promise<void>;
   /** Headers of a stream; called once, before the first `write`. */
-  begin(head: ChatHead): void;
+  begin(head: AnswerFacts): void;
   /** `false` when the caller reads slower than the engine writes; `onDrain` says when to go on. */
   write(chunk: Buffer): boolean;
   onDrain(resume: () => void): void;
   /** The end of a stream. */
   end(lastChunk: Buffer): void;
   /** A whole answer. */
-  whole(head: ChatHead, body: Buffer): Promise<void>;
+  whole(head: AnswerFacts, body: Buffer): Promise<void>;
 }
 
 export interface ChatCall {

@@ -22,7 +22,7 @@ import { wholeAnswer } from './whole-answer.ts';
 
 export type { AdditionParts } from './chat-additions.ts';
 export { planAdditions } from './plan-additions.ts';
-export type { ChatCall, ChatHead, ChatParts, ChatReceiver } from './chat-run.ts';
+export type { ChatCall, ChatNotes, ChatParts, ChatReceiver } from './chat-run.ts';
 
 export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
   const { caller } = call;

@@ -46,20 +46,19 @@ export function engineCall(run: ChatRun): EngineCall {
   };
 }
 
-const FLAGS = [
-  'is-blurred',
-  'is-content-violation',
-  'is-adult-model-content-violation',
-  'contains-minor',
-  'control-instance',
-];
+const FLAG =
+  /^x-([a-z\d]+)-(is-blurred|is-content-violation|is-adult-model-content-violation|contains-minor|control-instance)$/;
 
-/** Content flags that an engine reports, under our own prefix. */
+/** Content flags that an engine reports, by our own name or as `svc`, under our own. */
 export function flagsOf(head: EngineHead, serviceName: string): Record<string, string> {
   const flags: Record<string, string> = {};
-  for (const flag of FLAGS) {
-    const value = head.headers[`x-${serviceName}-${flag}`] ?? head.headers[`x-svc-${flag}`];
-    if (typeof value === 'string') flags[`x-${serviceName}-${flag}`] = value;
+  for (const name in head.headers) {
+    const [, prefix, flag] = name.startsWith('x-') ? (FLAG.exec(name) ?? []) : [];
+    const value = head.headers[name];
+    if (flag === undefined || typeof value !== 'string') continue;
+    const own = `x-${serviceName}-${flag}`;
+    if (prefix === serviceName) flags[own] = value;
+    else if (prefix === 'svc') flags[own] ??= value;
   }
   return flags;
 }

@@ -13,7 +13,8 @@ import { ChatStream } from '../../wire/chat-stream.ts';
 import type { HeldRound } from '../../wire/held-calls.ts';
 import { KEEP_ALIVE, streamErrorEvents } from '../../wire/stream-frames.ts';
 import { echoParameters } from '../../wire/svc-parameters.ts';
-import { type ChatHead, type ChatRun, remainingDuring } from './chat-run.ts';
+import type { AnswerFacts } from '../answer-facts.ts';
+import { type ChatRun, remainingDuring } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
 import { chatFault, note } from './whole-answer.ts';
 
@@ -131,7 +132,7 @@ class StreamedAnswer {
     }
   }
 
-  #headNow(): ChatHead {
+  #headNow(): AnswerFacts {
     const { model, deprecation, admission, rate, parts } = this.#run;
     return {
       model,

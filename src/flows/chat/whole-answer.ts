@@ -10,10 +10,11 @@ import {
 } from '../../wire/chat-response.ts';
 import { type HeldRound, heldRoundOf, joinedAnswer } from '../../wire/held-calls.ts';
 import { echoParameters } from '../../wire/svc-parameters.ts';
+import type { AnswerFacts } from '../answer-facts.ts';
 import { engineFault, saysContextOverflow } from '../engine-refusal.ts';
 import type { ChatBill } from './chat-bill.ts';
 import { contextOverflow } from './chat-bounds.ts';
-import type { ChatHead, ChatRun } from './chat-run.ts';
+import type { ChatRun } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
 
 const NO_OUTPUT = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
@@ -110,7 +111,7 @@ function bodyOf({ run, read, bill }: Finished, settlement: Settlement): Buffer {
   });
 }
 
-function headOf({ run, answer }: Finished, settlement: Settlement): ChatHead {
+function headOf({ run, answer }: Finished, settlement: Settlement): AnswerFacts {
   return {
     model: run.model,
     deprecation: run.deprecation,

@@ -47,9 +47,14 @@ export class Statements {
 }
 
 function bind(parameters: readonly Parameter[]): readonly Bound[] {
-  const hasBoolean = parameters.some((parameter) => typeof parameter === 'boolean');
-  if (!hasBoolean) return parameters as readonly Bound[]; // no boolean is left
-  return parameters.map((one) => (typeof one === 'boolean' ? Number(one) : one));
+  for (const one of parameters) {
+    if (typeof one === 'boolean') return parameters.map(boundOf);
+  }
+  return parameters as readonly Bound[]; // there is no boolean in it
+}
+
+function boundOf(parameter: Parameter): Bound {
+  return typeof parameter === 'boolean' ? Number(parameter) : parameter;
 }
 
 function wrapBytes(row: Record<string, unknown>): void {

@@ -59,7 +59,6 @@ export const CREATE_WALLET_KEY: RouteDescription = {
     'X402_NOT_CONFIGURED',
     'AUTHENTICATION_FAILED',
     'API_KEY_LIMIT_REACHED',
-    'MODEL_NOT_FOUND',
     'RATE_LIMIT_EXCEEDED',
   ],
 };

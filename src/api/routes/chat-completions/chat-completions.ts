@@ -1,13 +1,14 @@
 /** `POST /chat/completions`: parses the body, runs the chat flow, and gives its answer headers. */
+import type { AnswerFacts } from '../../../flows/answer-facts.ts';
 import {
-  type ChatHead,
+  type ChatNotes,
   type ChatParts,
   type ChatReceiver,
   runChat,
 } from '../../../flows/chat/chat.ts';
 import { parseChatRequest } from '../../../wire/chat-request.ts';
 import type { Queryable } from '../../../store/store.ts';
-import { admissionHeaders, answerHeaders, modelHeaders } from '../../answer-headers.ts';
+import { AnswerHeaders, GatheredHeaders } from '../../answer-headers.ts';
 import type { Exchange, StreamWriter } from '../../exchange.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import { CHAT_DESCRIPTION } from './describe.ts';
@@ -16,6 +17,7 @@ const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 const JSON_TYPE = 'application/json; charset=utf-8';
 
 export function chatCompletionsRoute(parts: ChatParts): Route {
+  const make = new AnswerHeaders(parts);
   return {
     method: 'POST',
     path: '/chat/completions',
@@ -26,44 +28,38 @@ export function chatCompletionsRoute(parts: ChatParts): Route {
     describe: CHAT_DESCRIPTION,
     handle: async (exchange) => {
       const request = parseChatRequest(exchange.body, { serviceName: parts.serviceName });
-      await runChat(parts, {
+      const headers = new GatheredHeaders(exchange, make);
+      const call = {
         requestId: exchange.requestId,
         caller: exchange.caller,
         request,
         signal: exchange.workSignal,
-        receiver: receiverOf(exchange, parts),
-        note: (notes) => Object.assign(exchange.notes, notes),
-      });
+        receiver: receiverOf(exchange, headers),
+        note: (notes: ChatNotes) => Object.assign(exchange.notes, notes),
+      };
+      await headers.during(() => runChat(parts, call));
     },
   };
 }
 
-function receiverOf(exchange: Exchange, parts: ChatParts): ChatReceiver {
+function receiverOf(exchange: Exchange, headers: GatheredHeaders): ChatReceiver {
   let writer: StreamWriter | undefined;
   const copy = new StreamCopy(exchange.keeper?.maxBytes ?? 0);
   const open = (): StreamWriter => {
     if (writer === undefined) throw new Error('A stream is written before it begins');
     return writer;
   };
-  const setHeaders = (head: ChatHead): void => {
-    exchange.setAll(answerHeaders(head, parts.serviceName, parts.clock.nowMs()));
-  };
-  const keep = async (tx: Queryable, head: ChatHead, rest: Buffer): Promise<void> => {
-    if (writer === undefined) setHeaders(head);
+  const keep = async (tx: Queryable, facts: AnswerFacts, rest: Buffer): Promise<void> => {
+    if (writer === undefined) headers.answered(facts);
     exchange.set('content-type', writer === undefined ? JSON_TYPE : EVENT_STREAM);
     const body = copy.with(rest);
     if (body !== undefined) await exchange.keepAnswer(200, body, tx);
   };
   return {
-    resolved: (model, deprecation) => {
-      exchange.setAll(modelHeaders(model, deprecation, parts.serviceName));
-    },
-    admitted: (admission, rate) => {
-      const nowMs = parts.clock.nowMs();
-      exchange.setAll(admissionHeaders(admission, rate, parts.serviceName, nowMs));
-    },
-    begin: (head) => {
-      setHeaders(head);
+    resolved: (model, deprecation) => headers.resolved(model, deprecation),
+    admitted: (admission, rate) => headers.admitted(admission, rate),
+    begin: (facts) => {
+      headers.answered(facts);
       exchange.set('cache-control', 'no-cache');
       // Proxies that buffer (nginx) are told not to.
       exchange.set('x-accel-buffering', 'no');
@@ -75,8 +71,8 @@ function receiverOf(exchange: Exchange, parts: ChatParts): ChatReceiver {
     },
     onDrain: (resume) => open().onDrain(resume),
     end: (last) => open().end(last),
-    whole: async (head, body) => {
-      setHeaders(head);
+    whole: async (facts, body) => {
+      headers.answered(facts);
       await exchange.json(200, body);
     },
     ...(exchange.keeper === undefined ? {} : { keep }),

@@ -40,26 +40,31 @@ const Cost = z
   })
   .meta({ id: 'Cost' });
 
+const Citations = z
+  .array(
+    z.strictObject({
+      title: z.string(),
+      url: z.string(),
+      content: z.string().optional(),
+      date: z.string().optional(),
+    }),
+  )
+  .describe('What a search found, in the order of the marks; empty when none ran.');
+
 const Echo = z
-  .looseObject({
+  .strictObject({
     enable_e2ee: z.boolean(),
     enable_web_search: z.enum(['off', 'on', 'auto']),
     enable_web_citations: z.boolean(),
     enable_web_scraping: z.boolean(),
+    enable_x_search: z.boolean(),
     include_venice_system_prompt: z.boolean(),
     include_search_results_in_stream: z.boolean(),
     return_search_results_as_documents: z.boolean(),
     strip_thinking_response: z.boolean(),
     disable_thinking: z.boolean(),
     character_slug: z.string().optional(),
-    web_search_citations: z.array(
-      z.looseObject({
-        title: z.string(),
-        url: z.string(),
-        content: z.string().optional(),
-        date: z.string().optional(),
-      }),
-    ),
+    web_search_citations: Citations,
   })
   .describe('The parameters that were in force.')
   .meta({ id: 'EffectiveParameters' });
@@ -86,6 +91,25 @@ export const ChatCompletion = z
   })
   .meta({ id: 'ChatCompletion' });
 
+const Delta = z.looseObject({
+  role: z.literal('assistant').nullish(),
+  content: z.string().nullish(),
+  reasoning_content: z.string().nullish(),
+  tool_calls: z
+    .array(
+      z.looseObject({
+        index: Count,
+        id: z.string().nullish(),
+        type: z.literal('function').nullish(),
+        function: z
+          .looseObject({ name: z.string().nullish(), arguments: z.string().nullish() })
+          .optional(),
+      }),
+    )
+    .nullish()
+    .describe('Parts of calls; the texts of one `index` belong together.'),
+});
+
 export const ChatCompletionEvent = z
   .looseObject({
     id: z.string().optional(),
@@ -96,7 +120,7 @@ export const ChatCompletionEvent = z
       .array(
         z.looseObject({
           index: Count,
-          delta: z.looseObject({}),
+          delta: Delta,
           finish_reason: FinishReason.nullable(),
         }),
       )
@@ -104,7 +128,10 @@ export const ChatCompletionEvent = z
       .describe('Empty in the chunk that carries usage and cost.'),
     usage: Usage.nullable().optional(),
     cost: Cost.optional(),
-    svc_parameters: z.looseObject({}).optional(),
+    svc_parameters: z
+      .union([Echo, z.strictObject({ web_search_citations: Citations })])
+      .optional()
+      .describe('Citations alone before the text, when they were asked for in the stream.'),
     error: z
       .looseObject({ message: z.string(), type: z.string() })
       .optional()

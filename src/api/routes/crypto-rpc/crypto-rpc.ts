@@ -1,20 +1,19 @@
 /** `POST /crypto/rpc/{network}` and `GET /crypto/rpc/networks`. */
 import { pipeline } from 'node:stream/promises';
 import { type ProxyRpcAnswer, type ProxyRpcParts, proxyRpc } from '../../../flows/proxy-rpc.ts';
-import { formatUsd } from '../../../kernel/money.ts';
-import { balanceHeaders } from '../../answer-headers.ts';
+import { AnswerHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import { NETWORKS_DESCRIPTION, RPC_DESCRIPTION } from './describe.ts';
 
 const JSON_TYPE = 'application/json';
-const WALLET_DECIMALS = 6;
 
 export interface CryptoRpcParts extends ProxyRpcParts {
   readonly serviceName: string;
 }
 
 export function cryptoRpcRoutes(parts: CryptoRpcParts): Route[] {
+  const make = new AnswerHeaders(parts);
   return [
     {
       method: 'GET',
@@ -32,12 +31,16 @@ export function cryptoRpcRoutes(parts: CryptoRpcParts): Route[] {
       sells: 'rpc',
       describe: RPC_DESCRIPTION,
       ownIdempotency: true,
-      handle: (exchange) => relay(parts, exchange),
+      handle: (exchange) => relay(parts, exchange, make),
     },
   ];
 }
 
-async function relay(parts: CryptoRpcParts, exchange: Exchange): Promise<void> {
+async function relay(
+  parts: CryptoRpcParts,
+  exchange: Exchange,
+  make: AnswerHeaders,
+): Promise<void> {
   const network = exchange.parameters['network'] ?? '';
   const answer = await proxyRpc(parts, {
     requestId: exchange.requestId,
@@ -50,6 +53,10 @@ async function relay(parts: CryptoRpcParts, exchange: Exchange): Promise<void> {
   exchange.notes.model = network;
   exchange.notes.costUsd = answer.costUsd;
   exchange.setAll(relayHeaders(parts, answer));
+  if (answer.charged !== undefined) {
+    const { admission, remainingNano } = answer.charged;
+    exchange.setAll(make.charged(admission, remainingNano));
+  }
   if (answer.rest === undefined) return exchange.bytes(200, JSON_TYPE, answer.body);
   const { rest } = answer;
   const writable = exchange.pipe(200, JSON_TYPE);
@@ -71,11 +78,5 @@ function relayHeaders(parts: CryptoRpcParts, answer: ProxyRpcAnswer): Record<str
   };
   if (answer.isReplayed) headers['idempotent-replayed'] = 'true';
   if (answer.retries > 0) headers['x-retry-count'] = String(answer.retries);
-  if (answer.charged === undefined) return headers;
-  const { admission, remainingNano } = answer.charged;
-  Object.assign(headers, balanceHeaders(admission, prefix));
-  if (admission.request.caller.kind === 'wallet') {
-    headers['x-balance-remaining'] = formatUsd(remainingNano, WALLET_DECIMALS);
-  }
   return headers;
 }

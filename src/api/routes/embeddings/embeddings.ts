@@ -1,7 +1,7 @@
 /** `POST /embeddings`: parses the body, runs the flow, and gives its answer headers. */
 import { type EmbedAnswer, type EmbedParts, embed } from '../../../flows/embed.ts';
 import { parseEmbeddingsRequest } from '../../../wire/embeddings-request.ts';
-import { admissionHeaders, answerHeaders, modelHeaders } from '../../answer-headers.ts';
+import { AnswerHeaders, GatheredHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import { EMBEDDINGS_DESCRIPTION } from './describe.ts';
@@ -13,6 +13,7 @@ export interface EmbeddingsParts extends EmbedParts {
 }
 
 export function embeddingsRoute(parts: EmbeddingsParts): Route {
+  const make = new AnswerHeaders(parts);
   return {
     method: 'POST',
     path: '/embeddings',
@@ -20,15 +21,21 @@ export function embeddingsRoute(parts: EmbeddingsParts): Route {
     body: JSON_BODY,
     sells: 'embeddings',
     describe: EMBEDDINGS_DESCRIPTION,
-    handle: (exchange) => handle(parts, exchange),
+    handle: async (exchange) => {
+      const headers = new GatheredHeaders(exchange, make);
+      await headers.during(() => handle(parts, exchange, headers));
+    },
   };
 }
 
-async function handle(parts: EmbeddingsParts, exchange: Exchange): Promise<void> {
-  const { serviceName, clock } = parts;
+async function handle(
+  parts: EmbeddingsParts,
+  exchange: Exchange,
+  headers: GatheredHeaders,
+): Promise<void> {
   const request = parseEmbeddingsRequest(exchange.body);
   const setHeaders = (answer: EmbedAnswer): void => {
-    exchange.setAll(answerHeaders({ ...answer, flags: {} }, serviceName, clock.nowMs()));
+    headers.answered(answer);
     exchange.set('content-type', JSON_TYPE);
   };
   const maxBytes = exchange.keeper?.maxBytes;
@@ -39,11 +46,9 @@ async function handle(parts: EmbeddingsParts, exchange: Exchange): Promise<void>
     signal: exchange.workSignal,
     resolved: (model, deprecation) => {
       exchange.notes.model = model.id;
-      exchange.setAll(modelHeaders(model, deprecation, serviceName));
+      headers.resolved(model, deprecation);
     },
-    admitted: (admission, rate) => {
-      exchange.setAll(admissionHeaders(admission, rate, serviceName, clock.nowMs()));
-    },
+    admitted: (admission, rate) => headers.admitted(admission, rate),
     keep:
       maxBytes === undefined
         ? undefined

@@ -9,7 +9,7 @@ import {
 import type { Clock } from '../../../kernel/clock.ts';
 import { invalidField } from '../../../kernel/faults.ts';
 import type { Queryable } from '../../../store/store.ts';
-import { answerHeaders } from '../../answer-headers.ts';
+import { AnswerHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { readJson } from '../../json-body.ts';
 import { isMultipart, readFile } from '../../multipart.ts';
@@ -25,6 +25,7 @@ export interface BackgroundRemoveParts extends RemoveBackgroundParts {
 }
 
 export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route {
+  const headers = new AnswerHeaders(parts);
   return {
     method: 'POST',
     path: '/image/background-remove',
@@ -36,8 +37,7 @@ export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route 
     handle: async (exchange) => {
       const { image, model } = await imageOf(exchange);
       const setHeaders = (cut: CutOut): void => {
-        const facts = { ...cut, flags: {} };
-        exchange.setAll(answerHeaders(facts, parts.serviceName, parts.clock.nowMs()));
+        exchange.setAll(headers.answered(cut));
         exchange.set('content-disposition', 'inline; filename="cutout.png"');
       };
       const keep = async (tx: Queryable, cut: CutOut): Promise<void> => {

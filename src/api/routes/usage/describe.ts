@@ -19,7 +19,8 @@ export const USAGE: RouteDescription = {
     {
       status: 200,
       about: 'One row for each day, model and key; as JSON pages or as one CSV file.',
-      headers: ['page', 'download'],
+      headers: ['download'],
+      someHeaders: ['page'],
       content: [
         ...jsonContent(UsageAnswer, {
           object: 'list',

@@ -78,6 +78,31 @@ export const CSV_COLUMNS = [
   'diem',
 ] as const;
 
+const SURCHARGE = {
+  type: 'object',
+  required: ['count', 'usd'],
+  additionalProperties: false,
+  properties: { count: { type: 'integer' }, usd: { type: 'string' } },
+} as const;
+
+/** Receipts are kept as JSON, so their shape is said here and not parsed. */
+const EXTRAS = {
+  additionalProperties: false,
+  properties: {
+    web_search: SURCHARGE,
+    web_scraping: SURCHARGE,
+    x_search: SURCHARGE,
+    engine_calls: { type: 'integer', description: 'When it was more than one.' },
+    images: { type: 'integer' },
+    audioSeconds: { type: 'number' },
+    credits: { type: 'integer', description: 'Blockchain RPC: credits charged.' },
+    items: { type: 'integer', description: 'Blockchain RPC: items of the batch.' },
+    quoteUsd: { type: 'string' },
+    refundedUsd: { type: 'string' },
+    reason: { type: 'string', description: 'Why a video failed, as an error code.' },
+  },
+} as const;
+
 export type ReceiptAnswer = z.infer<typeof ReceiptAnswer>;
 export const ReceiptAnswer = z
   .object({
@@ -85,13 +110,17 @@ export const ReceiptAnswer = z
     requestId: z.string().describe('The header `x-request-id` of the answer.'),
     createdAt: z.string(),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
-    kind: z.string().describe('What was sold: chat, embeddings, rpc and so on.'),
+    kind: z
+      .string()
+      .describe('What was sold; `cutout` is a removed background.')
+      .meta({ enum: ['chat', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'] }),
     model: z.string(),
     status: z
       .string()
       .describe(
         'completed; aborted (the caller left); failed (free); expired (given up by the server).',
-      ),
+      )
+      .meta({ enum: ['completed', 'aborted', 'failed', 'expired'] }),
     router: z.string().nullable().describe('The engine that answered.'),
     attempts: Count.describe('Engines that were asked.'),
     tokens: z.object({
@@ -100,12 +129,18 @@ export const ReceiptAnswer = z
       cached: Count,
       cacheWrite: Count,
       reasoning: Count,
-      countedBy: z.string().describe('engine, deltas (of the stream), tokenizer, or none.'),
+      countedBy: z
+        .string()
+        .describe('engine, deltas (of the stream), tokenizer, or none.')
+        .meta({ enum: ['engine', 'deltas', 'tokenizer', 'none'] }),
     }),
     priceVersion: z.string().describe('Names the prices that the cost was made with.'),
     cost: Cost,
     latencyMs: Count,
     firstTokenMs: Count.nullable(),
-    extras: z.record(z.string(), z.unknown()).describe('Priced extras, such as searches.'),
+    extras: z
+      .record(z.string(), z.unknown())
+      .describe('What else was counted or priced; each member for some kinds only.')
+      .meta(EXTRAS),
   })
   .meta({ id: 'Receipt' });

@@ -81,6 +81,16 @@ const Progress = z
   })
   .meta({ id: 'VideoProgress' });
 
+const PolicyRefusal = z
+  .strictObject({
+    error: z.strictObject({
+      message: z.string(),
+      type: z.literal('provider_content_policy'),
+      credits_refunded: z.literal(true),
+    }),
+  })
+  .meta({ id: 'VideoPolicyRefusal' });
+
 export const VIDEO_RETRIEVE: RouteDescription = {
   tag: 'Video',
   summary: 'Retrieve a video',
@@ -101,6 +111,17 @@ export const VIDEO_RETRIEVE: RouteDescription = {
         { type: 'video/mp4', schema: videoBytes('video/mp4'), example: '…' },
         { type: 'video/webm', schema: videoBytes('video/webm'), example: '…' },
       ],
+    },
+    {
+      status: 422,
+      about: 'The engine refused what was asked for; what was set aside is back.',
+      content: jsonContent(PolicyRefusal, {
+        error: {
+          message: 'The prompt is against the policy of the engine',
+          type: 'provider_content_policy',
+          credits_refunded: true,
+        },
+      }),
     },
   ],
   refusals: [

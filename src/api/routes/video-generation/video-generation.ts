@@ -21,7 +21,7 @@ import {
   VideoRetrieveRequest,
 } from '../../../video/video.ts';
 import type { AnswerKeeper } from '../../answer-keeper.ts';
-import { modelHeaders, standingHeaders } from '../../answer-headers.ts';
+import { AnswerHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { readJson } from '../../json-body.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
@@ -134,8 +134,9 @@ async function keepQueued(
 
 function setQueuedHeaders(parts: VideoRouteParts, exchange: Exchange, queued: QueuedVideo): void {
   const { model, deprecation, hold, rate, counted } = queued;
-  exchange.setAll(modelHeaders(model, deprecation, parts.serviceName));
-  exchange.setAll(standingHeaders(hold.before, exchange.caller, parts.serviceName));
+  const make = new AnswerHeaders(parts);
+  exchange.setAll(make.model(model, deprecation));
+  exchange.setAll(make.standing(hold.before, exchange.caller));
   exchange.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
   if (exchange.caller.kind === 'wallet') setBalance(exchange, leftAfter(hold));
 }

@@ -1,13 +1,14 @@
 /** `POST /video/transcriptions`: what is said in the media of a public URL. */
 import { type TranscribeParts, type Transcription, transcribe } from '../../../flows/transcribe.ts';
 import type { Queryable } from '../../../store/store.ts';
-import { answerHeaders } from '../../answer-headers.ts';
+import { AnswerHeaders } from '../../answer-headers.ts';
 import { readJson } from '../../json-body.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import { TRANSCRIPTION } from './describe.ts';
 import { TranscriptionRequest } from './schema.ts';
 
 export function videoTranscriptionsRoute(parts: TranscribeParts & { serviceName: string }): Route {
+  const headers = new AnswerHeaders(parts);
   return {
     method: 'POST',
     path: '/video/transcriptions',
@@ -19,8 +20,7 @@ export function videoTranscriptionsRoute(parts: TranscribeParts & { serviceName:
       const request = readJson(exchange, TranscriptionRequest);
       const answer = answerIn(request.response_format ?? 'json');
       const setHeaders = (heard: Transcription): void => {
-        const facts = { ...heard, flags: {} };
-        exchange.setAll(answerHeaders(facts, parts.serviceName, parts.clock.nowMs()));
+        exchange.setAll(headers.answered(heard));
       };
       const keep = async (tx: Queryable, heard: Transcription): Promise<void> => {
         setHeaders(heard);

@@ -196,28 +196,92 @@ export const WALLET_TOKEN: RouteDescription = {
   ],
 };
 
-const Open = z.looseObject({});
+const Texts = z.array(z.string());
+const Open = z.looseObject({}).describe('As the extension or the scheme says.');
 
 export const FACILITATOR_SUPPORTED: RouteDescription = {
   tag: 'Wallets',
   summary: 'What the facilitator settles',
   about: 'Only where the operator exposes the embedded x402 facilitator.',
   answers: [
-    { status: 200, about: 'Schemes by network.', content: jsonContent(Open, { kinds: [] }) },
+    {
+      status: 200,
+      about: 'Schemes by network.',
+      content: jsonContent(
+        z
+          .strictObject({
+            kinds: z.array(
+              z.strictObject({
+                x402Version: z.literal(2),
+                scheme: z.literal('exact'),
+                network: z.string(),
+                extra: Open.optional(),
+              }),
+            ),
+            extensions: Texts,
+            signers: z.record(z.string(), Texts).describe('Addresses by family of networks.'),
+          })
+          .meta({ id: 'FacilitatorSupported' }),
+        {
+          kinds: [{ x402Version: 2, scheme: 'exact', network: 'eip155:8453' }],
+          extensions: [],
+          signers: { 'eip155:*': [WALLET] },
+        },
+      ),
+    },
   ],
   refusals: ['RATE_LIMIT_EXCEEDED'],
 };
 
-function asked(summary: string, example: object): RouteDescription {
+const PaymentToSettle = z
+  .looseObject({
+    x402Version: z.literal(2).optional(),
+    paymentPayload: Open.describe('What the client signed, decoded.'),
+    paymentRequirements: Open.describe('The entry of `accepts` that it signed.'),
+  })
+  .meta({ id: 'PaymentToSettle' });
+
+const Verified = z
+  .strictObject({
+    isValid: z.boolean(),
+    invalidReason: z.string().optional(),
+    invalidMessage: z.string().optional(),
+    payer: z.string().optional(),
+    extensions: Open.optional(),
+    extensionResponses: Open.optional(),
+    extra: Open.optional(),
+  })
+  .meta({ id: 'PaymentVerified' });
+
+const Settled = z
+  .strictObject({
+    success: z.boolean(),
+    errorReason: z.string().optional(),
+    errorMessage: z.string().optional(),
+    payer: z.string().optional(),
+    transaction: z.string().describe('Empty when nothing was sent.'),
+    network: z.string(),
+    amount: z.string().optional(),
+    extensions: Open.optional(),
+    extensionResponses: Open.optional(),
+    extra: Open.optional(),
+  })
+  .meta({ id: 'PaymentSettled' });
+
+function asked(summary: string, answer: z.ZodType, example: object): RouteDescription {
   return {
     tag: 'Wallets',
     summary,
-    request: jsonContent(Open, { x402Version: 2, paymentPayload: {}, paymentRequirements: {} }),
+    request: jsonContent(PaymentToSettle, {
+      x402Version: 2,
+      paymentPayload: {},
+      paymentRequirements: {},
+    }),
     answers: [
       {
         status: 200,
         about: 'As the x402 protocol says; malformed input is an answer too.',
-        content: jsonContent(Open, example),
+        content: jsonContent(answer, example),
       },
     ],
     refusals: ['RATE_LIMIT_EXCEEDED'],
@@ -225,9 +289,45 @@ function asked(summary: string, example: object): RouteDescription {
 }
 
 export const FACILITATOR_CALLS = {
-  verify: asked('Verify a payment', { isValid: true, payer: WALLET }),
-  settle: asked('Settle a payment', { success: true, transaction: '0x…', network: 'eip155:8453' }),
+  verify: asked('Verify a payment', Verified, { isValid: true, payer: WALLET }),
+  settle: asked('Settle a payment', Settled, {
+    success: true,
+    payer: WALLET,
+    transaction: '0x…',
+    network: 'eip155:8453',
+  }),
 } as const;
+
+const PAID = { url: 'https://api.example.com/api/v1/chat/completions', description: 'Chat' };
+
+const Manifest = z
+  .strictObject({
+    x402Version: z.literal(2),
+    service: z.string(),
+    origin: z.string(),
+    topUp: z.string(),
+    balance: z.string().describe('With `{walletAddress}` in it.'),
+    minimumTopUpUsd: Usd,
+    maximumTopUpUsd: Usd,
+    accepts: z
+      .array(
+        z.strictObject({
+          scheme: z.literal('exact'),
+          network: z.string(),
+          asset: z.string(),
+          amount: z.string().describe('Base units; USDC has 6 decimals.'),
+          payTo: z.string(),
+          maxTimeoutSeconds: z.number(),
+          extra: Open,
+        }),
+      )
+      .describe('Payment options of the least top-up.'),
+    extensions: Texts,
+    resources: z.array(
+      z.strictObject({ url: z.string(), description: z.string(), mimeType: z.string() }),
+    ),
+  })
+  .meta({ id: 'X402Manifest' });
 
 export const MANIFEST: RouteDescription = {
   tag: 'Wallets',
@@ -237,7 +337,28 @@ export const MANIFEST: RouteDescription = {
       status: 200,
       about: 'The x402 manifest of this server.',
       headers: ['no-store'],
-      content: jsonContent(Open, { x402Version: 2, resources: [] }),
+      content: jsonContent(Manifest, {
+        x402Version: 2,
+        service: 'Example',
+        origin: 'https://api.example.com',
+        topUp: 'https://api.example.com/api/v1/x402/top-up',
+        balance: 'https://api.example.com/api/v1/x402/balance/{walletAddress}',
+        minimumTopUpUsd: 5,
+        maximumTopUpUsd: 1000,
+        accepts: [
+          {
+            scheme: 'exact',
+            network: 'eip155:8453',
+            asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+            amount: '5000000',
+            payTo: WALLET,
+            maxTimeoutSeconds: 300,
+            extra: { name: 'USD Coin', version: '2' },
+          },
+        ],
+        extensions: ['sign-in-with-x'],
+        resources: [{ ...PAID, mimeType: 'application/json' }],
+      }),
     },
   ],
 };

@@ -1,0 +1,217 @@
+/**
+ * What the OpenAPI document says about an answer: status, headers, content type, and JSON bodies
+ * and stream events by their schemas. It finds misfits and tells nobody.
+ */
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
+import type { JsonSchema } from '../../src/api/describe.ts';
+import {
+  HEADER_GROUPS,
+  type OpenApiDocument,
+  type Operation,
+  type OperationContent,
+  type OperationResponse,
+  PROTOCOL_HEADERS,
+} from '../../src/api/openapi/openapi.ts';
+import type { SentAnswer } from './sent-answers.ts';
+
+const checkers = new Map<string, AnswerChecker>();
+
+/** Compiling schemas takes longer than most suites; servers with the same document share them. */
+export function checkerFor(document: OpenApiDocument): AnswerChecker {
+  const key = JSON.stringify({ ...document, servers: [] }).replaceAll(/127\.0\.0\.1:\d+/g, '');
+  let checker = checkers.get(key);
+  if (checker === undefined) {
+    checker = new AnswerChecker(document);
+    checkers.set(key, checker);
+  }
+  return checker;
+}
+
+interface KnownPath {
+  readonly path: string;
+  readonly pattern: RegExp;
+  readonly isRoot: boolean;
+  readonly operations: Readonly<Record<string, Operation>>;
+}
+
+/** Of paths that no route has. */
+const UNKNOWN_ERROR: JsonSchema = {
+  // OpenAI's shape is given on request, here as everywhere.
+  anyOf: [{ $ref: '#/components/schemas/Error' }, { $ref: '#/components/schemas/OpenAiError' }],
+};
+
+/** One document's rules. */
+export class AnswerChecker {
+  readonly #compile: (schema: JsonSchema) => ValidateFunction;
+  readonly #paths: readonly KnownPath[];
+  readonly #document: OpenApiDocument;
+  /** Headers of answers on paths that no route has, in lower case. */
+  readonly #ofUnknown: ReadonlySet<string>;
+
+  constructor(document: OpenApiDocument) {
+    this.#document = document;
+    this.#ofUnknown = headersOfUnknown(document);
+    this.#compile = schemaCompiler(document);
+    this.#paths = Object.entries(document.paths).map(([path, operations]) => {
+      const pattern = new RegExp(
+        `^${path.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(/\{[A-Za-z]+\}/g, '[^/]*')}$`,
+      );
+      return { path, pattern, isRoot: 'servers' in operations, operations };
+    });
+  }
+
+  check(answer: SentAnswer, basePath: string): string[] {
+    const { method } = answer;
+    const known = this.#pathOf(answer, basePath);
+    // Paths and methods that do not exist are refused alike everywhere; CORS has no document.
+    const operation = known?.operations[method.toLowerCase()];
+    if (known === undefined || operation === undefined) return this.#checkUnknown(answer);
+    const status = String(answer.status);
+    const described = operation.responses[status];
+    if (described === undefined) return [`status ${status} is not documented${codeOf(answer)}`];
+    return [...this.#checkHeaders(answer, described), ...this.#checkBody(answer, described)];
+  }
+
+  #pathOf({ method, path }: SentAnswer, basePath: string): KnownPath | undefined {
+    // The router ignores one slash at the end.
+    const root = path.replace(/\/$/, '');
+    const below = root.startsWith(basePath) ? root.slice(basePath.length) : '';
+    const found = this.#paths.filter((one) => one.pattern.test(one.isRoot ? root : below));
+    // A fixed path wins over one with parameters where it has the method, as in the server.
+    const fixed = found.find((one) => !one.path.includes('{'));
+    if (fixed !== undefined && method.toLowerCase() in fixed.operations) return fixed;
+    return found.find((one) => method.toLowerCase() in one.operations) ?? fixed ?? found[0];
+  }
+
+  #checkUnknown(answer: SentAnswer): string[] {
+    const { method, status, body } = answer;
+    if (method === 'OPTIONS') return [];
+    if (![400, 404, 405, 414, 431, 503].includes(status)) {
+      return [`status ${status} on a path that is not documented`];
+    }
+    const sent = Object.keys(answer.headers);
+    const unknown = sent.filter(
+      (name) => !PROTOCOL_HEADERS.has(name) && !this.#ofUnknown.has(name),
+    );
+    return [
+      ...unknown.map((name) => `the header ${name} of a ${status} is not documented`),
+      ...(method === 'HEAD' || !answer.isWhole
+        ? []
+        : this.#validate(`the body of a ${status}`, UNKNOWN_ERROR, body)),
+    ];
+  }
+
+  #checkHeaders(answer: SentAnswer, described: OperationResponse): string[] {
+    const references = Object.entries(described.headers ?? {});
+    const known = new Set(references.map(([name]) => name.toLowerCase()));
+    const sent = new Set(Object.keys(answer.headers));
+    const missing = references.filter(
+      ([name, { $ref }]) => this.#isRequired($ref) && !sent.has(name.toLowerCase()),
+    );
+    const { status } = answer;
+    return [
+      ...[...sent]
+        .filter((name) => !PROTOCOL_HEADERS.has(name) && !known.has(name))
+        .map((name) => `the header ${name} of a ${status} is not documented`),
+      ...missing.map(([name]) => `the header ${name} of a ${status} is missing`),
+    ];
+  }
+
+  #isRequired(reference: string): boolean {
+    const name = reference.replace('#/components/headers/', '');
+    return this.#document.components.headers[name]?.required === true;
+  }
+
+  #checkBody(answer: SentAnswer, described: OperationResponse): string[] {
+    const { method, status, headers, body, isWhole } = answer;
+    const { 'content-type': type = '', 'content-encoding': encoding } = headers;
+    const media = type.split(';')[0] ?? '';
+    if (type === '') return described.content === undefined ? [] : [`a ${status} has no body`];
+    const content = described.content?.[media];
+    if (content === undefined) {
+      return [`the content type ${media} of a ${status} is not documented`];
+    }
+    if (method === 'HEAD') return [];
+    if (media === 'text/event-stream') return this.#checkEvents(body, content);
+    if (media !== 'application/json' || !isWhole) return [];
+    return this.#validate(`the body of a ${status}`, content.schema, unpacked(body, encoding));
+  }
+
+  #checkEvents(body: Buffer, content: OperationContent[string]): string[] {
+    const schema = content['x-event-schema'];
+    if (schema === undefined) return ['events are not documented'];
+    // Of a stream that was cut the last event is half.
+    const text = body.toString();
+    const events = text
+      .slice(0, text.lastIndexOf('\n\n') + 1)
+      .split('\n')
+      .filter((line) => line.startsWith('data: ') && line !== 'data: [DONE]');
+    return events.flatMap((line) => this.#validate('an event', schema, Buffer.from(line.slice(6))));
+  }
+
+  #validate(what: string, schema: JsonSchema, body: Buffer): string[] {
+    let value: unknown;
+    try {
+      value = JSON.parse(body.toString());
+    } catch {
+      // That is the finding.
+      return [`${what} is not JSON: ${body.toString().slice(0, 200)}`];
+    }
+    const validate = this.#compile(schema);
+    if (validate(value)) return [];
+    const [first] = validate.errors ?? [];
+    const reason = `${first?.instancePath} ${first?.message} ${JSON.stringify(first?.params)}`;
+    return [`${what} does not fit: ${reason}: ${JSON.stringify(value).slice(0, 400)}`];
+  }
+}
+
+function codeOf({ body }: SentAnswer): string {
+  return `: ${body.toString().slice(0, 200)}`;
+}
+
+function unpacked(body: Buffer, encoding: string | undefined): Buffer {
+  if (encoding === 'br') return brotliDecompressSync(body);
+  return encoding === 'gzip' ? gunzipSync(body) : body;
+}
+
+/** The document puts the service's own name in; a component is named like its header. */
+function headersOfUnknown(document: OpenApiDocument): ReadonlySet<string> {
+  const [service = 'svc'] = Object.keys(document.components.headers).flatMap((name) =>
+    name.endsWith('-host-name') ? [name.slice('x-'.length, -'-host-name'.length)] : [],
+  );
+  const groups = [HEADER_GROUPS.standard, HEADER_GROUPS.error, HEADER_GROUPS.allow].flat();
+  return new Set(groups.map(({ name }) => name.replace('x-svc-', `x-${service}-`).toLowerCase()));
+}
+
+/** Compiles schemas of the document; what they refer to is compiled once for all of them. */
+export function schemaCompiler(
+  document: OpenApiDocument,
+): (schema: JsonSchema) => ValidateFunction {
+  const ajv = new Ajv2020({ strict: false, validateFormats: false });
+  for (const [name, schema] of Object.entries(document.components.schemas)) {
+    ajv.addSchema(withNames(schema) as object, `component:${name}`); // a schema stays an object
+  }
+  const compiled = new Map<JsonSchema, ValidateFunction>();
+  return (schema) => {
+    const known = compiled.get(schema);
+    if (known !== undefined) return known;
+    const validate = ajv.compile(withNames(schema) as object); // as above
+    compiled.set(schema, validate);
+    return validate;
+  };
+}
+
+/** The schema with its references to components by their names. */
+function withNames(node: unknown): unknown {
+  if (Array.isArray(node)) return node.map(withNames);
+  if (typeof node !== 'object' || node === null) return node;
+  return Object.fromEntries(
+    Object.entries(node).map(([key, value]) => [
+      key,
+      key === '$ref'
+        ? String(value).replace('#/components/schemas/', 'component:')
+        : withNames(value),
+    ]),
+  );
+}

@@ -1,0 +1,150 @@
+/**
+ * The check that holds all other tests' answers against the OpenAPI document finds what is wrong,
+ * and no run in which it has found something ends well.
+ */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { type ServerResponse, createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { after, before, describe, test } from 'node:test';
+import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
+import { AnswerChecker } from './answer-checker.ts';
+import { checkAnswers } from './check-answers.ts';
+import { type TestApp, startTestApp } from './test-app.ts';
+
+const GOOD = '{"object":"list","type":"text","data":{"default":"m"}}';
+const HEADERS = {
+  'x-request-id': 'a',
+  'cf-ray': 'a',
+  'x-acme-version': '1',
+  'content-type': 'application/json; charset=utf-8',
+};
+const STREAM_HEADERS = { ...HEADERS, 'x-acme-model-id': 'm', 'x-acme-model-name': 'm' };
+
+describe('the check of answers', () => {
+  let farebox: TestApp;
+  let document: OpenApiDocument;
+
+  before(async () => {
+    farebox = await startTestApp({ yaml: 'service: { name: acme, title: Acme }' });
+    document = farebox.app.openApi();
+  });
+  after(() => farebox.stop());
+
+  test('sees every answer of a test app', async () => {
+    const before = farebox.answers.checked;
+    await (await fetch(`${farebox.url}/models`, { headers: { connection: 'close' } })).text();
+    assert.ok(farebox.answers.checked > before);
+  });
+
+  test('finds statuses, headers, content types, members and codes that are not documented', () => {
+    const checker = new AnswerChecker(document);
+    const found = (status: number, headers: Readonly<Record<string, string>>, body: string) =>
+      checker
+        .check(
+          {
+            method: 'GET',
+            path: '/api/v1/models/traits',
+            status,
+            headers,
+            body: Buffer.from(body),
+            isWhole: true,
+          },
+          '/api/v1',
+        )
+        .join('; ');
+    const { 'cf-ray': _ray, ...withoutRay } = HEADERS;
+    const failed = { ...HEADERS, 'x-acme-host-name': 'h' };
+    assert.equal(found(200, HEADERS, GOOD), '');
+    assert.match(found(418, HEADERS, GOOD), /status 418 is not documented/);
+    assert.match(found(200, { ...HEADERS, 'x-secret': '1' }, GOOD), /x-secret of a 200 is not doc/);
+    assert.match(found(200, withoutRay, GOOD), /CF-RAY of a 200 is missing/);
+    assert.match(found(200, HEADERS, '{"object":"list","data":{}}'), /does not fit/);
+    assert.match(found(200, HEADERS, '{"object"'), /is not JSON/);
+    assert.match(found(200, { ...HEADERS, 'content-type': 'text/xml' }, GOOD), /text\/xml/);
+    assert.equal(found(400, failed, '{"error":"No","code":"INVALID_REQUEST"}'), '');
+    assert.match(found(400, HEADERS, '{"error":"No","code":"INVALID_REQUEST"}'), /host-name/);
+    assert.match(found(400, failed, '{"error":"No","code":"MODEL_OFFLINE"}'), /does not fit/);
+    assert.match(found(400, failed, '{"error":"No"}'), /does not fit/);
+  });
+
+  test('looks at each event of a stream, and at the complete ones when it was cut', () => {
+    const checker = new AnswerChecker(document);
+    const found = (body: string) =>
+      checker.check(
+        {
+          method: 'POST',
+          path: '/api/v1/chat/completions',
+          status: 200,
+          headers: { ...STREAM_HEADERS, 'content-type': 'text/event-stream' },
+          body: Buffer.from(body),
+          isWhole: false,
+        },
+        '/api/v1',
+      );
+    const event = (delta: string) => `data: {"choices":[{"index":0,"delta":${delta}`;
+    const end = ',"finish_reason":null}]}\n\n';
+    assert.deepEqual(found(`${event('{"content":"a"}')}${end}${event('{"cont')}`), []);
+    assert.match(String(found(event('{"content":1}') + end)), /an event does not fit/);
+  });
+
+  test('asks paths that no route has for an error and its headers', () => {
+    const checker = new AnswerChecker(document);
+    const found = (status: number, headers: Readonly<Record<string, string>>) =>
+      checker.check(
+        {
+          method: 'GET',
+          path: '/nowhere',
+          status,
+          headers,
+          body: Buffer.from('{"error":"No","code":"NOT_FOUND"}'),
+          isWhole: true,
+        },
+        '/api/v1',
+      );
+    assert.deepEqual(found(404, { ...HEADERS, 'x-acme-host-name': 'h' }), []);
+    assert.match(String(found(200, HEADERS)), /status 200 on a path that is not documented/);
+    assert.match(String(found(404, { ...HEADERS, 'x-secret': '1' })), /x-secret of a 404/);
+  });
+
+  test('fails what stops the server, once', async () => {
+    const answer = (response: ServerResponse): void => {
+      response.writeHead(200, HEADERS);
+      response.end('{"surprise":true}');
+    };
+    const server = createServer((_request, response) => answer(response));
+    const check = checkAnswers({ server: { server }, openApi: () => document }, '/api/v1');
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo; // a TCP server has an address of this kind
+    await (await fetch(`http://127.0.0.1:${port}/api/v1/models/traits?type=text`)).text();
+    server.close();
+    await once(server, 'close');
+    assert.equal(check.checked, 1);
+    const expected = /1 answers are not .*GET \/api\/v1\/models\/traits: the body of a 200/s;
+    assert.throws(() => check.assertFitting(), expected);
+    check.assertFitting();
+  });
+
+  test('fails the process when nobody stops the server', async () => {
+    const script = `
+      import { createServer } from 'node:http';
+      import { checkAnswers } from ${JSON.stringify(new URL('check-answers.ts', import.meta.url))};
+      const server = createServer((request, response) => response.end(request.url));
+      const document = { paths: {}, components: { schemas: {}, headers: {} } };
+      checkAnswers({ server: { server }, openApi: () => document }, '/api/v1');
+      server.listen(0, '127.0.0.1', async () => {
+        await (await fetch('http://127.0.0.1:' + server.address().port + '/odd')).text();
+        server.closeAllConnections();
+        setImmediate(() => process.exit());
+      });`;
+    const [code, said] = await new Promise<[unknown, string]>((resolve) => {
+      execFile(process.execPath, ['--input-type=module', '-e', script], (error, _out, err) => {
+        resolve([error?.code ?? 0, err]);
+      });
+    });
+    assert.match(said, /GET \/odd: status 200 on a path that is not documented/);
+    assert.equal(code, 1);
+  });
+});

@@ -1,0 +1,74 @@
+/**
+ * Holds the answers of a server in a process of its own against its OpenAPI document. The process
+ * only writes them to a file, so that it is hardly slower; they are checked when it has ended.
+ */
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { get } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
+import { checkerFor } from './answer-checker.ts';
+import { askAtExit, assertNone } from './check-answers.ts';
+import type { SentAnswer } from './sent-answers.ts';
+import { ANSWERS_FILE, type WrittenAnswer } from './write-answers.ts';
+
+const WRITER = new URL('write-answers.ts', import.meta.url).href;
+
+export interface ProcessAnswers {
+  /** What the process needs in its environment. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Reads the document of the server, whose base path is at this address. */
+  follow(url: string): Promise<void>;
+  /** Throws for what did not fit; of a process that has ended. */
+  assertFitting(): void;
+}
+
+export function processAnswers(): ProcessAnswers {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-answers-'));
+  const file = join(folder, 'answers');
+  let document: OpenApiDocument | undefined;
+  let basePath = '';
+  const assertFitting = (): void => {
+    const answers = readAnswers(file);
+    rmSync(folder, { recursive: true, force: true });
+    if (document === undefined) return;
+    assert.ok(answers.length > 0, 'The process has not even written the answer with its document');
+    const checker = checkerFor(document);
+    document = undefined;
+    const misfits = answers.flatMap((answer) =>
+      checker.check(answer, basePath).map((misfit) => `${answer.method} ${answer.path}: ${misfit}`),
+    );
+    assertNone(new Set(misfits));
+  };
+  askAtExit(assertFitting);
+  return {
+    assertFitting,
+    env: { [ANSWERS_FILE]: file, NODE_OPTIONS: `--import=${WRITER}` },
+    follow: async (url) => {
+      document = await documentOf(url);
+      basePath = new URL(url).pathname;
+    },
+  };
+}
+
+/** With a connection of its own, which is closed at once. */
+async function documentOf(url: string): Promise<OpenApiDocument> {
+  const body = await new Promise<string>((resolve, reject) => {
+    get(`${url}/openapi.json`, { agent: false }, (response) => {
+      text(response).then(resolve, reject);
+    }).once('error', reject);
+  });
+  return JSON.parse(body) as OpenApiDocument; // the test of the document says that it is one
+}
+
+/** A line that is not ended was being written when the process was killed. */
+function readAnswers(file: string): SentAnswer[] {
+  if (!existsSync(file)) return [];
+  const lines = readFileSync(file, 'utf8').split('\n').slice(0, -1);
+  return lines.map((line) => {
+    const written = JSON.parse(line) as WrittenAnswer; // written so by `write-answers.ts`
+    return { ...written, body: Buffer.from(written.body, 'base64') };
+  });
+}

@@ -1,0 +1,76 @@
+/** Copies of the answers that a server sends, as they leave. Needs nothing of the server but Node's. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+
+/** Of larger bodies nothing is kept. */
+const MAX_BODY_BYTES = 1024 * 1024;
+
+export interface SentAnswer {
+  readonly method: string;
+  /** Without query and fragment. */
+  readonly path: string;
+  readonly status: number;
+  /** By lower-case name. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** As it was sent, so perhaps compressed. */
+  readonly body: Buffer;
+  /** `false` when the answer was cut or its body was too much. */
+  readonly isWhole: boolean;
+}
+
+/** Calls `done` when the answer has left or its caller has; never when there was none. */
+export function copyAnswer(
+  request: IncomingMessage,
+  response: ServerResponse,
+  done: (answer: SentAnswer) => void,
+): void {
+  const chunks: Buffer[] = [];
+  let sizeBytes = 0;
+  const keep = (chunk: unknown): void => {
+    if (typeof chunk !== 'string' && !Buffer.isBuffer(chunk)) return;
+    sizeBytes += chunk.length;
+    if (sizeBytes <= MAX_BODY_BYTES) chunks.push(Buffer.from(chunk as Buffer)); // text or bytes
+  };
+  const write = response.write.bind(response) as (...all: unknown[]) => boolean;
+  const end = response.end.bind(response) as (...all: unknown[]) => ServerResponse;
+  // Both have several forms; what matters is what stands first.
+  response.write = ((chunk: unknown, ...rest: unknown[]) => {
+    keep(chunk);
+    return write(chunk, ...rest);
+  }) as typeof response.write;
+  response.end = ((chunk: unknown, ...rest: unknown[]) => {
+    keep(chunk);
+    return end(chunk, ...rest);
+  }) as typeof response.end;
+  response.once('close', () => {
+    if (!response.headersSent) return;
+    done({
+      method: request.method ?? '',
+      path: pathOf(request.url ?? ''),
+      status: response.statusCode,
+      headers: headersOf(response),
+      body: Buffer.concat(chunks),
+      isWhole: response.writableFinished && sizeBytes <= MAX_BODY_BYTES,
+    });
+  });
+}
+
+/** As the router reads it: a whole URL counts from its path on. */
+function pathOf(url: string): string {
+  return url.replace(/^https?:\/\/[^/]*/, '').split(/[?#]/)[0] ?? '';
+}
+
+/** Headers as they were written, by lower-case name. */
+function headersOf(response: ServerResponse): Readonly<Record<string, string>> {
+  // What `writeHead` got as a flat list is only in the text that was sent.
+  const text = (response as unknown as { _header: string | null })._header ?? '';
+  const lines = text
+    .split('\r\n')
+    .slice(1)
+    .filter((line) => line.includes(':'));
+  return Object.fromEntries(
+    lines.map((line) => {
+      const colon = line.indexOf(':');
+      return [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()];
+    }),
+  );
+}

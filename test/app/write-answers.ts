@@ -1,0 +1,34 @@
+/**
+ * Loaded into a server's process before the server: writes every answer that it sends as a line of
+ * the file that the environment names. Its workers do the same into the same file.
+ */
+import { subscribe } from 'node:diagnostics_channel';
+import { appendFileSync } from 'node:fs';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { type SentAnswer, copyAnswer } from './sent-answers.ts';
+
+export const ANSWERS_FILE = 'ANSWERS_FILE_OF_TEST';
+
+export type WrittenAnswer = Omit<SentAnswer, 'body'> & {
+  /** base64. */
+  readonly body: string;
+};
+
+const file = process.env[ANSWERS_FILE];
+if (file !== undefined) subscribe('http.server.request.start', (message) => copy(message, file));
+
+function copy(message: unknown, path: string): void {
+  // Node gives these to every subscriber of the channel.
+  const { request, response } = message as {
+    readonly request: IncomingMessage;
+    readonly response: ServerResponse;
+  };
+  copyAnswer(request, response, (answer) => {
+    const written: WrittenAnswer = { ...answer, body: answer.body.toString('base64') };
+    try {
+      appendFileSync(path, `${JSON.stringify(written)}\n`);
+    } catch {
+      // The test has ended and taken its folder away.
+    }
+  });
+}
