@@ -22,11 +22,9 @@ const WITH_CREDENTIALS: readonly FaultCode[] = [
   'PAYMENT_HEADER_NOT_ACCEPTED',
   'RATE_LIMIT_EXCEEDED',
 ];
-const WITH_BODY: readonly FaultCode[] = [
-  'INVALID_JSON',
-  'PAYLOAD_TOO_LARGE',
-  'INVALID_CONTENT_TYPE',
-];
+/** What methods that can have a body can be refused for, whether the route reads one or not. */
+const WITH_METHOD: readonly FaultCode[] = ['PAYLOAD_TOO_LARGE', 'INVALID_CONTENT_TYPE'];
+const WITH_BODY: readonly FaultCode[] = ['INVALID_JSON'];
 const PRICED: readonly FaultCode[] = [
   'INSUFFICIENT_BALANCE',
   'API_KEY_USD_SPEND_LIMIT_EXCEEDED',
@@ -87,6 +85,7 @@ export function refusalsOf(route: Route): FaultCode[] {
     add([...SIGN_IN_REFUSALS, 'X402_NOT_CONFIGURED', 'X402_CONCURRENCY_LIMIT']);
   if (route.auth === 'key-or-wallet') add(PAYMENT_REFUSALS);
   if (route.auth.startsWith('admin')) add(['ADMIN_KEY_REQUIRED']);
+  if (route.method !== 'GET') add(WITH_METHOD);
   if (route.body !== undefined) add(WITH_BODY);
   if (route.sells !== undefined) add(PRICED);
   return [...codes];
