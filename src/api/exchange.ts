@@ -133,6 +133,11 @@ export class Exchange {
     return this.#response.statusCode;
   }
 
+  /** The path of the request, without its query. */
+  get path(): string {
+    return pathOf(this.request.url);
+  }
+
   /** A request header; several of one name are joined by Node's rules. */
   header(name: string): string | undefined {
     const value = this.request.headers[name];
@@ -272,6 +277,12 @@ export function encodingFor(accept: string | undefined): 'br' | 'gzip' | undefin
     offered.some((part) => part.split(';')[0]?.trim() === name && !/;\s*q=0(?:\.0+)?$/.test(part));
   if (accepts('br')) return 'br';
   return accepts('gzip') ? 'gzip' : undefined;
+}
+
+/** The path of a request line, which may be a whole address (RFC 9112 §3.2.2). */
+export function pathOf(url: string | undefined): string {
+  const [target = ''] = (url ?? '').split('?');
+  return target.startsWith('/') ? target : target.replace(/^[a-z]+:\/\/[^/]*/i, '');
 }
 
 const OWN_REASONS: Readonly<Record<number, string>> = {

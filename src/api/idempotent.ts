@@ -89,8 +89,7 @@ async function replay(
 
 /** What makes a request another one: method, path and body. */
 function fingerprintOf(exchange: Exchange): string {
-  const { method, url = '' } = exchange.request;
-  const hash = createHash('sha256').update(`${method} ${url.split('?')[0]}\n`);
+  const hash = createHash('sha256').update(`${exchange.request.method} ${exchange.path}\n`);
   for (const part of partsOf(exchange)) hash.update(part).update('\n');
   return hash.digest('hex');
 }

@@ -15,7 +15,7 @@ import { Fault } from '../kernel/faults.ts';
 import { type Ids, orderedId } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { errorAnswer } from './error-response.ts';
-import { Exchange } from './exchange.ts';
+import { Exchange, pathOf } from './exchange.ts';
 import { refuseConnection } from './malformed-request.ts';
 import type { RunOnce } from './idempotent.ts';
 import type { Route } from './route.ts';
@@ -301,13 +301,14 @@ function pathRefusals(parts: ServerParts): (request: FastifyRequest) => PathRefu
   }
   const matchers = [...methodsByPath].map(([pattern, methods]) => ({
     expression: new RegExp(pattern),
-    methods: [...methods].sort(),
+    methods: [...methods],
   }));
   return (request) => {
-    const path = (request.raw.url ?? '').split('?')[0] ?? '';
-    const known = matchers.find((matcher) => matcher.expression.test(path));
-    if (known === undefined) return { fault: unknownPath(parts, path), methods: [] };
-    return { fault: wrongMethod(known.methods), methods: known.methods };
+    const path = pathOf(request.raw.url);
+    // `/rpc/networks` is a path of its own and one of `/rpc/:network`.
+    const known = matchers.filter((matcher) => matcher.expression.test(path));
+    const methods = [...new Set(known.flatMap((matcher) => matcher.methods))].sort();
+    return { fault: known.length === 0 ? unknownPath(parts, path) : wrongMethod(methods), methods };
   };
 }
 

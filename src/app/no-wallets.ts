@@ -8,7 +8,7 @@ export function walletsNotConfigured(): Fault {
 
 /** The 402 of a server that only knows API keys. */
 export function keyOnlyDiscovery(exchange: Exchange, publicUrl: string, basePath: string): Fault {
-  const path = (exchange.request.url ?? '').split('?')[0] ?? '';
+  const path = exchange.path;
   const docs = `${publicUrl}/docs`;
   return new Fault('PAYMENT_REQUIRED', {
     canRetry: false,

@@ -145,8 +145,7 @@ function required(answer: PaymentRequiredAnswer, body: unknown): Fault {
 const MAX_PATH_CHARS = 200;
 
 function resourceOf(exchange: Exchange, route: Route): Resource {
-  const path = (exchange.request.url ?? '').split('?')[0] ?? '';
-  return { path: path.slice(0, MAX_PATH_CHARS), description: route.about ?? 'Paid API' };
+  return { path: exchange.path.slice(0, MAX_PATH_CHARS), description: route.about ?? 'Paid API' };
 }
 
 /** The wallet endpoints and the background work of payments. */

@@ -208,6 +208,24 @@ limits: { guard: { failures: 100000 } }
     assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'POST']);
   });
 
+  test('Allow names the methods of every path that a request can mean', async () => {
+    const answer = await fetch(`${farebox.url}/crypto/rpc/networks`, { method: 'PUT' });
+    assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'GET, POST']);
+  });
+
+  test('a whole address on the request line is taken for its path', async () => {
+    const { hostname, port } = new URL(farebox.url);
+    const socket = connect(Number(port), hostname);
+    const line = `POST ${farebox.url}/chat/completions?a=1 HTTP/1.1`;
+    const head = `${line}\r\nhost: a\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`;
+    socket.end(head);
+    const parts: Buffer[] = await socket.toArray();
+    const [status = '', body = ''] = Buffer.concat(parts).toString().split('\r\n\r\n');
+    assert.match(status, /^HTTP\/1\.1 402 /);
+    const { resource } = JSON.parse(body) as { resource: { url: string } }; // checked by the document
+    assert.equal(new URL(resource.url).pathname, '/api/v1/chat/completions');
+  });
+
   test('a caller that leaves while it sends a body to no route is not waited for', async () => {
     const { hostname, port, origin } = new URL(farebox.url);
     const socket = connect(Number(port), hostname);
