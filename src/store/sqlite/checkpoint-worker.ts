@@ -8,17 +8,17 @@ import { parentPort, workerData } from 'node:worker_threads';
 const database = new DatabaseSync(String(workerData));
 database.exec('PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 2000');
 
-parentPort?.on('message', (mode: 'PASSIVE' | 'TRUNCATE' | 'close') => {
-  if (mode === 'close') {
+parentPort?.on('message', (order: 'copy' | 'close') => {
+  if (order === 'close') {
     database.close();
     parentPort?.close();
     return;
   }
   let failure: string | undefined;
   try {
-    database.prepare(`PRAGMA wal_checkpoint(${mode})`).all();
+    database.prepare('PRAGMA wal_checkpoint(PASSIVE)').all();
   } catch (error) {
-    // A busy log is copied next time; the server decides from the size of the log.
+    // What is not copied now is copied next time.
     failure = error instanceof Error ? error.message : String(error);
   }
   parentPort?.postMessage(failure);

@@ -1,34 +1,33 @@
 /**
- * Keeps the write-ahead log short. When it has grown, a worker copies it into the database file
- * while commits go on; what came meanwhile is little, so the log is then cut in a short pause of
- * the commits. The event loop never waits for any of it.
+ * Keeps the write-ahead log short. Every so many commits a worker copies it into the database file
+ * while commits go on, and once more in a pause of the commits, a few milliseconds, since what came
+ * meanwhile is little. A log that is copied whole begins anew with the next commit.
+ *
+ * The file of the log keeps its size: to cut a file of many megabytes takes the disk longer than
+ * all of that, and a log that is written over is flushed faster than one that grows. The event loop
+ * never waits for any of it.
  */
 import { once } from 'node:events';
-import { stat } from 'node:fs/promises';
 import { Worker } from 'node:worker_threads';
 import { siblingUrl } from '../../kernel/sibling.ts';
 
-/** The log's size from which it is copied and cut. */
-const CUT_FROM_BYTES = 16 * 1024 * 1024;
-/** Commits between two looks at the size of the log. */
-const COMMITS_BETWEEN_LOOKS = 128;
-
-type Mode = 'PASSIVE' | 'TRUNCATE';
+/** Some 15 pages of 4 KiB each: a log of about 60 MB. */
+const COMMITS_BETWEEN_COPIES = 1_024;
 
 export class Checkpointer {
   readonly #path: string;
-  readonly #cutFromBytes: number;
+  readonly #commitsBetween: number;
   #worker: Worker | undefined;
   #commits = 0;
   #cycle: Promise<void> | undefined;
   #pause: Promise<void> | undefined;
 
-  constructor(path: string, cutFromBytes = CUT_FROM_BYTES) {
+  constructor(path: string, commitsBetween = COMMITS_BETWEEN_COPIES) {
     this.#path = path;
-    this.#cutFromBytes = cutFromBytes;
+    this.#commitsBetween = commitsBetween;
   }
 
-  /** While the log is being cut: commits wait for this promise. */
+  /** While the rest of the log is being copied: commits wait for this promise. */
   get pause(): Promise<void> | undefined {
     return this.#pause;
   }
@@ -36,32 +35,27 @@ export class Checkpointer {
   /** Counts a commit, and starts a cycle when the log has grown. */
   committed(): void {
     this.#commits += 1;
-    if (this.#commits < COMMITS_BETWEEN_LOOKS || this.#cycle !== undefined) return;
+    if (this.#commits < this.#commitsBetween || this.#cycle !== undefined) return;
     this.#commits = 0;
-    this.#cycle = this.#look().finally(() => {
+    this.#cycle = this.#copyAll().finally(() => {
       this.#cycle = undefined;
     });
   }
 
-  async #look(): Promise<void> {
-    const bytes = await stat(`${this.#path}-wal`).then(
-      (file) => file.size,
-      () => 0, // no log yet
-    );
-    if (bytes < this.#cutFromBytes) return;
-    await this.#ask('PASSIVE');
+  async #copyAll(): Promise<void> {
+    await this.#copy();
     // No transaction is open here: their bodies wait for nothing but the database itself.
-    this.#pause = this.#ask('TRUNCATE').finally(() => {
+    this.#pause = this.#copy().finally(() => {
       this.#pause = undefined;
     });
     await this.#pause;
   }
 
-  async #ask(mode: Mode): Promise<void> {
+  async #copy(): Promise<void> {
     const worker = (this.#worker ??= this.#start());
     const answer = once(worker, 'message');
     worker.ref();
-    worker.postMessage(mode);
+    worker.postMessage('copy');
     await answer;
     worker.unref();
   }

@@ -35,8 +35,8 @@ export interface SqliteOptions {
   readonly path: string;
   /** For tests: another flush, for example a slow or a failing one. */
   readonly flush?: Flush;
-  /** For tests: the size of the log from which it is cut. */
-  readonly cutFromBytes?: number;
+  /** For tests: how many commits the log takes before it is copied and begun anew. */
+  readonly commitsBetweenCopies?: number;
 }
 
 export class SqliteStore implements Store {
@@ -70,7 +70,7 @@ export class SqliteStore implements Store {
     this.#read = new Statements(this.#reader);
     this.#logFile = openSync(`${options.path}-wal`, 'a+');
     this.#flusher = new Flusher(this.#logFile, options.flush ?? flushFile);
-    this.#checkpointer = new Checkpointer(options.path, options.cutFromBytes);
+    this.#checkpointer = new Checkpointer(options.path, options.commitsBetweenCopies);
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
