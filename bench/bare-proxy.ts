@@ -1,6 +1,7 @@
 /** The baseline: `node:http` in front, `undici` Pool.dispatch behind, nothing between. */
 import { createServer } from 'node:http';
 import { Pool } from 'undici';
+import { announce } from './announce.ts';
 
 const pool = new Pool(process.argv[2] ?? '', { connections: 4096 });
 
@@ -33,10 +34,4 @@ const server = createServer((request, response) => {
     );
   });
 });
-server.keepAliveTimeout = 60_000;
-server.listen(0, '127.0.0.1', () => {
-  const address = server.address();
-  if (address === null || typeof address === 'string') return;
-  process.send?.({ url: `http://127.0.0.1:${address.port}` });
-});
-process.on('disconnect', () => process.exit(0));
+announce(server);

@@ -1,5 +1,6 @@
 /** A blockchain node that answers every call with the same result, and batches of any length. */
 import { createServer } from 'node:http';
+import { announce } from './announce.ts';
 
 const RESULT = `"result":"0x${'0'.repeat(40)}d3c21bcecceda1000000aabb"}`;
 const ID = /"id":(\d+)/g;
@@ -24,10 +25,4 @@ const server = createServer((request, response) => {
     response.end(answer);
   });
 });
-server.keepAliveTimeout = 60_000;
-server.listen(0, '127.0.0.1', () => {
-  const address = server.address();
-  if (address === null || typeof address === 'string') return;
-  process.send?.({ url: `http://127.0.0.1:${address.port}` });
-});
-process.on('disconnect', () => process.exit(0));
+announce(server);

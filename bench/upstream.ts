@@ -1,5 +1,6 @@
 /** A fast OpenAI-shaped upstream: a fixed answer of 1.5 KB, or a stream of chunks. */
 import { createServer } from 'node:http';
+import { announce } from './announce.ts';
 
 const content = 'The quick brown fox jumps over the lazy dog. '.repeat(28);
 const answer = Buffer.from(
@@ -85,10 +86,4 @@ const server = createServer((request, response) => {
     response.on('close', () => clearInterval(timer));
   });
 });
-server.keepAliveTimeout = 60_000;
-server.listen(0, '127.0.0.1', () => {
-  const address = server.address();
-  if (address === null || typeof address === 'string') return;
-  process.send?.({ url: `http://127.0.0.1:${address.port}` });
-});
-process.on('disconnect', () => process.exit(0));
+announce(server);
