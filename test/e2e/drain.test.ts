@@ -146,18 +146,20 @@ test('a client that sends half a request does not hold the ending server', async
   socket.destroy();
 });
 
+/** What a chat is answered once the signal has arrived, which takes a moment. */
 async function refusal({ pool, server }: Stage) {
-  for (;;) {
-    const answer = await pool.request({
-      path: '/api/v1/chat/completions',
-      method: 'POST',
-      headers: { authorization: `Bearer ${server.secret}`, 'content-type': 'application/json' },
-      body: BODY.replace('true', 'false'),
-    });
-    const body = (await answer.body.json()) as { code?: string };
-    // The signal takes a moment to arrive.
-    if (answer.statusCode === 200) continue;
-    const { connection } = answer.headers;
-    return { status: answer.statusCode, code: body.code, connection };
+  for (let isDraining = false; !isDraining;) {
+    const ready = await pool.request({ path: '/readyz', method: 'GET' });
+    await ready.body.dump();
+    isDraining = ready.statusCode === 503;
   }
+  const answer = await pool.request({
+    path: '/api/v1/chat/completions',
+    method: 'POST',
+    headers: { authorization: `Bearer ${server.secret}`, 'content-type': 'application/json' },
+    body: BODY,
+  });
+  const body = (await answer.body.json()) as { code?: string };
+  const { connection } = answer.headers;
+  return { status: answer.statusCode, code: body.code, connection };
 }
