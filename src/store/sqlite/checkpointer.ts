@@ -1,30 +1,53 @@
 /**
- * Keeps the write-ahead log short. Every so many commits a worker copies it into the database file
+ * Keeps the write-ahead log short. When it has grown, a worker copies it into the database file
  * while commits go on, and once more in a pause of the commits, a few milliseconds, since what came
  * meanwhile is little. A log that is copied whole begins anew with the next commit.
  *
- * The file of the log keeps its size: to cut a file of many megabytes takes the disk longer than
- * all of that, and a log that is written over is flushed faster than one that grows. The event loop
- * never waits for any of it.
+ * The file of the log keeps its size unless it is huge: to cut a file of many megabytes takes the
+ * disk longer than all of that, and a log that is written over is flushed faster than one that
+ * grows. The event loop never waits for any of it.
  */
 import { once } from 'node:events';
+import { stat } from 'node:fs/promises';
 import { Worker } from 'node:worker_threads';
 import { siblingUrl } from '../../kernel/sibling.ts';
 
-/** Some 15 pages of 4 KiB each: a log of about 60 MB. */
-const COMMITS_BETWEEN_COPIES = 1_024;
+const MEGABYTE = 1024 * 1024;
+/** Commits between two looks at the log, at most. */
+const COMMITS_BETWEEN_LOOKS = 128;
+
+export interface LogLimits {
+  /** Commits between two copies: a chat is two of some 15 pages of 4 KiB. */
+  readonly commits: number;
+  /** By which the file may grow between two copies, whatever made it grow. */
+  readonly growthBytes: number;
+  /** A file that one large piece of work has left behind is cut. */
+  readonly cutAboveBytes: number;
+}
+
+const LIMITS: LogLimits = {
+  commits: 1_024,
+  growthBytes: 64 * MEGABYTE,
+  cutAboveBytes: 256 * MEGABYTE,
+};
+
+/** `cut` copies as well, and then cuts the file. */
+export type LogStep = 'copy' | 'cut';
 
 export class Checkpointer {
   readonly #path: string;
-  readonly #commitsBetween: number;
+  readonly #limits: LogLimits;
   #worker: Worker | undefined;
+  /** Since the last copy. */
   #commits = 0;
+  /** The size of the file when it was last copied. */
+  #copiedBytes = 0;
   #cycle: Promise<void> | undefined;
   #pause: Promise<void> | undefined;
 
-  constructor(path: string, commitsBetween = COMMITS_BETWEEN_COPIES) {
+  constructor(path: string, limits: Partial<LogLimits> = {}) {
     this.#path = path;
-    this.#commitsBetween = commitsBetween;
+    this.#limits = { ...LIMITS, ...limits };
   }
 
   /** While the rest of the log is being copied: commits wait for this promise. */
@@ -35,27 +58,36 @@ export class Checkpointer {
   /** Counts a commit, and starts a cycle when the log has grown. */
   committed(): void {
     this.#commits += 1;
-    if (this.#commits < this.#commitsBetween || this.#cycle !== undefined) return;
-    this.#commits = 0;
-    this.#cycle = this.#copyAll().finally(() => {
+    const lookEvery = Math.min(COMMITS_BETWEEN_LOOKS, this.#limits.commits);
+    if (this.#commits % lookEvery !== 0 || this.#cycle !== undefined) return;
+    this.#cycle = this.#look().finally(() => {
       this.#cycle = undefined;
     });
   }
 
-  async #copyAll(): Promise<void> {
-    await this.#copy();
+  async #look(): Promise<void> {
+    const { commits, growthBytes, cutAboveBytes } = this.#limits;
+    const size = await stat(`${this.#path}-wal`).then(
+      (file) => file.size,
+      () => 0, // no log, nothing to copy
+    );
+    if (this.#commits < commits && size < this.#copiedBytes + growthBytes) return;
+    const isHuge = size > cutAboveBytes;
+    this.#commits = 0;
+    this.#copiedBytes = isHuge ? 0 : size;
+    await this.#ask('copy');
     // No transaction is open here: their bodies wait for nothing but the database itself.
-    this.#pause = this.#copy().finally(() => {
+    this.#pause = this.#ask(isHuge ? 'cut' : 'copy').finally(() => {
       this.#pause = undefined;
     });
     await this.#pause;
   }
 
-  async #copy(): Promise<void> {
+  async #ask(step: LogStep): Promise<void> {
     const worker = (this.#worker ??= this.#start());
     const answer = once(worker, 'message');
     worker.ref();
-    worker.postMessage('copy');
+    worker.postMessage(step);
     await answer;
     worker.unref();
   }

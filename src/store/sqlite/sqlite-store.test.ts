@@ -3,11 +3,12 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import type { LogLimits } from './checkpointer.ts';
 import { flushFile } from './flusher.ts';
 import { SqliteStore } from './sqlite-store.ts';
 
 async function withStore(
-  options: { flush?: (file: number) => Promise<void>; commitsBetweenCopies?: number },
+  options: { flush?: (file: number) => Promise<void>; logLimits?: Partial<LogLimits> },
   body: (store: SqliteStore, path: string) => Promise<void>,
 ): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-store-'));
@@ -64,7 +65,7 @@ test('a failed flush fails every waiter and marks the store as lost', async () =
 });
 
 test('the log begins anew under load, and nothing that resolved is lost', async () => {
-  await withStore({ commitsBetweenCopies: 32 }, async (store, path) => {
+  await withStore({ logLimits: { commits: 32 } }, async (store, path) => {
     const text = 'x'.repeat(2_000);
     let written = 0;
     let logBytes = 0;
@@ -79,5 +80,21 @@ test('the log begins anew under load, and nothing that resolved is lost', async 
     }
     const [row] = await store.query<{ total: bigint }>('SELECT count(*) AS total FROM sample_row');
     assert.equal(row?.total, BigInt(written));
+  });
+});
+
+test('a log that few large writes have made huge is cut', async () => {
+  const logLimits = { growthBytes: 4 * 1024 * 1024, cutAboveBytes: 8 * 1024 * 1024 };
+  await withStore({ logLimits }, async (store, path) => {
+    const text = 'x'.repeat(200_000);
+    let sizeBefore = 0;
+    let isCut = false;
+    for (let at = 0; !isCut; at += 1) {
+      assert.ok(at < 5_000, `the log grew to ${sizeBefore} bytes`);
+      await store.query(INSERT, [`large-${at}`, text]);
+      const { size } = statSync(`${path}-wal`);
+      isCut = size < sizeBefore;
+      sizeBefore = size;
+    }
   });
 });

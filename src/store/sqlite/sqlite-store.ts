@@ -12,7 +12,7 @@ import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { migrateWith } from '../migrate.ts';
 import type { Migration, Parameter, Queryable, Store, WriteOptions } from '../contract.ts';
-import { Checkpointer } from './checkpointer.ts';
+import { Checkpointer, type LogLimits } from './checkpointer.ts';
 import { type Flush, Flusher, flushFile } from './flusher.ts';
 import { Statements } from './statements.ts';
 
@@ -35,8 +35,8 @@ export interface SqliteOptions {
   readonly path: string;
   /** For tests: another flush, for example a slow or a failing one. */
   readonly flush?: Flush;
-  /** For tests: how many commits the log takes before it is copied and begun anew. */
-  readonly commitsBetweenCopies?: number;
+  /** For tests: when the log is copied and begun anew. */
+  readonly logLimits?: Partial<LogLimits>;
 }
 
 export class SqliteStore implements Store {
@@ -70,7 +70,7 @@ export class SqliteStore implements Store {
     this.#read = new Statements(this.#reader);
     this.#logFile = openSync(`${options.path}-wal`, 'a+');
     this.#flusher = new Flusher(this.#logFile, options.flush ?? flushFile);
-    this.#checkpointer = new Checkpointer(options.path, options.commitsBetweenCopies);
+    this.#checkpointer = new Checkpointer(options.path, options.logLimits);
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
