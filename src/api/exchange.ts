@@ -12,6 +12,7 @@ import { brotliCompress, constants, gzip } from 'node:zlib';
 import { assert } from '../kernel/assert.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
+import { targetPath } from '../kernel/request-target.ts';
 import { jsonBytes, refuseExcess } from '../wire/json-scan.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerKeeper } from './answer-keeper.ts';
@@ -135,7 +136,7 @@ export class Exchange {
 
   /** The path of the request, without its query. */
   get path(): string {
-    return pathOf(this.request.url);
+    return targetPath(this.request.url);
   }
 
   /** A request header; several of one name are joined by Node's rules. */
@@ -277,12 +278,6 @@ export function encodingFor(accept: string | undefined): 'br' | 'gzip' | undefin
     offered.some((part) => part.split(';')[0]?.trim() === name && !/;\s*q=0(?:\.0+)?$/.test(part));
   if (accepts('br')) return 'br';
   return accepts('gzip') ? 'gzip' : undefined;
-}
-
-/** The path of a request line, which may be a whole address (RFC 9112 §3.2.2). */
-export function pathOf(url: string | undefined): string {
-  const [target = ''] = (url ?? '').split('?');
-  return target.startsWith('/') ? target : target.replace(/^[a-z]+:\/\/[^/]*/i, '');
 }
 
 const OWN_REASONS: Readonly<Record<number, string>> = {

@@ -14,8 +14,9 @@ import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Ids, orderedId } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
+import { targetPath } from '../kernel/request-target.ts';
 import { errorAnswer } from './error-response.ts';
-import { Exchange, pathOf } from './exchange.ts';
+import { Exchange } from './exchange.ts';
 import { refuseConnection } from './malformed-request.ts';
 import type { RunOnce } from './idempotent.ts';
 import type { Route } from './route.ts';
@@ -304,7 +305,7 @@ function pathRefusals(parts: ServerParts): (request: FastifyRequest) => PathRefu
     methods: [...methods],
   }));
   return (request) => {
-    const path = pathOf(request.raw.url);
+    const path = targetPath(request.raw.url);
     // `/rpc/networks` is a path of its own and one of `/rpc/:network`.
     const known = matchers.filter((matcher) => matcher.expression.test(path));
     const methods = [...new Set(known.flatMap((matcher) => matcher.methods))].sort();

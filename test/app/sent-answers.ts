@@ -1,5 +1,6 @@
-/** Copies of the answers that a server sends, as they leave. Needs nothing of the server but Node's. */
+/** Copies of the answers that a server sends, as they leave. Needs no part of the server. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { targetPath } from '../../src/kernel/request-target.ts';
 
 /** Of larger bodies nothing is kept. */
 const MAX_BODY_BYTES = 1024 * 1024;
@@ -45,18 +46,13 @@ export function copyAnswer(
     if (!response.headersSent) return;
     done({
       method: request.method ?? '',
-      path: pathOf(request.url ?? ''),
+      path: targetPath(request.url),
       status: response.statusCode,
       headers: headersOf(response),
       body: Buffer.concat(chunks),
       isWhole: response.writableFinished && sizeBytes <= MAX_BODY_BYTES,
     });
   });
-}
-
-/** As the router reads it: a whole URL counts from its path on. */
-function pathOf(url: string): string {
-  return url.replace(/^https?:\/\/[^/]*/, '').split(/[?#]/)[0] ?? '';
 }
 
 /** Headers as they were written, by lower-case name. */

@@ -4,6 +4,7 @@
  */
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
+import { targetPath } from '../../src/kernel/request-target.ts';
 import { FAULTS, type FaultCode } from '../../src/kernel/faults.ts';
 import { type AnswerChecker, checkerFor } from '../app/answer-checker.ts';
 import type { FuzzRequest } from './requests.ts';
@@ -67,7 +68,7 @@ export class Verdict {
   #failure(request: FuzzRequest, { status }: Answer, text: string): string[] {
     if (status < 500) return [];
     const code = codeOf(text);
-    const path = pathOf(request);
+    const path = targetPath(request.target);
     const isExpected = this.#options.expected.some(
       (one) => one.path.test(path) && one.code === code,
     );
@@ -77,7 +78,7 @@ export class Verdict {
   #leaks(request: FuzzRequest, answer: Answer, text: string): string[] {
     const all = `${answer.headers.map((pair) => pair.join(': ')).join('\n')}\n${text}`;
     const sent = [request.target, ...request.headers.flat(), request.body ?? ''].join('\n');
-    if (DOCUMENTS.test(pathOf(request))) return this.#found(all, sent, []);
+    if (DOCUMENTS.test(targetPath(request.target))) return this.#found(all, sent, []);
     // Answers that give back what others have stored hold any words at all.
     return this.#found(all, sent, answer.status < 400 ? INSIDES : [...INSIDES, ...UNREAD]);
   }
@@ -110,7 +111,7 @@ export class Verdict {
   #misfits(request: FuzzRequest, { status, headers, body }: Answer): string[] {
     const answer = {
       method: request.method,
-      path: pathOf(request),
+      path: targetPath(request.target),
       status,
       headers: Object.fromEntries(headers.map(([name, value]) => [name.toLowerCase(), value])),
       body,
@@ -156,10 +157,6 @@ function parsed(text: string): Record<string, unknown> | undefined {
     // The caller reports that it is none.
     return undefined;
   }
-}
-
-function pathOf(request: FuzzRequest): string {
-  return request.target.split(/[?#]/)[0] ?? '';
 }
 
 /** What a caller sent may come back to it. */

@@ -1,0 +1,8 @@
+/**
+ * The path of an HTTP request's target as the router reads it: without query and fragment, and of a
+ * whole address (RFC 9112 §3.2.2) what follows its host.
+ */
+export function targetPath(target: string | undefined): string {
+  const [path = ''] = (target ?? '').split(/[?#]/, 1);
+  return path.startsWith('/') ? path : path.replace(/^https?:\/\/[^/]*/i, '');
+}
