@@ -179,7 +179,7 @@ function subjectsOf(parts: SubjectParts): readonly Subject[] {
     extrasSubject(extras, chat),
     rpcSubject(shared, idempotency),
     accountSubject(shared, wallets.payments),
-    mediaSubject(shared),
+    mediaSubject(shared, BASE_PATH),
     walletsSubject(shared, wallets, () => document.routes),
     opsSubject(shared, watch, document),
   ];

@@ -20,12 +20,12 @@ import { Video } from '../video/video.ts';
 import type { Shared, Subject } from './subject.ts';
 import { type WorkFolder, openWorkFolder } from './work-folder.ts';
 
-const BASE_PATH = '/api/v1';
 const WEBHOOK_TIMEOUT_MS = 10_000;
 /** An engine that was never timed. */
 const USUAL_SECONDS = 120;
 
-export function mediaSubject(shared: Shared): Subject {
+/** `basePath` stands before every path that a caller is told. */
+export function mediaSubject(shared: Shared, basePath: string): Subject {
   const { catalog, engines, charge, windows, guard, clock, log } = shared;
   const config = shared.config();
   const work = once(() => workFolder(shared));
@@ -50,7 +50,7 @@ export function mediaSubject(shared: Shared): Subject {
         quotes: new VideoQuotes({ ...reading, catalog, windows, clock }),
         takesWebhooks: config.video.webhooks,
         limits: () => shared.config().limits,
-        publicBase: () => shared.config().publicUrl + BASE_PATH,
+        publicBase: () => shared.config().publicUrl + basePath,
       }),
       ...videoDownloadRoutes({ video, windows, clock }),
       videoTranscriptionsRoute({
