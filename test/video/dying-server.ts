@@ -1,6 +1,6 @@
 /**
- * A server in a process of its own that dies by its own SIGKILL, right after the n-th time that a
- * request asked its database since it was told so: a test walks n over every place where it can die.
+ * A server in a process of its own that dies by its own SIGKILL, right after the n-th time that
+ * the next request asked its database: a test walks n over every place where it can die.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { systemClock } from '../../src/kernel/clock.ts';
@@ -30,31 +30,38 @@ async function serve({ dataFolder, yaml, aheadMs }: DyingServerOrder): Promise<v
   const clock = systemClock();
   const ahead = { ...clock, nowMs: () => clock.nowMs() + aheadMs };
   const { app, url, owner } = await startTestApp({ dataFolder, yaml, clock: ahead });
-  const ofRequest = new AsyncLocalStorage<true>();
-  // What follows from a request runs in its context; the chores of the server do not.
-  app.server.server.prependListener('request', () => ofRequest.enterWith(true));
-  const counter = countWork(app.office.store, () => ofRequest.getStore() === true);
+  const fuse = new AsyncLocalStorage<Fuse>();
+  let next: Fuse | undefined;
+  // What follows from a request runs in its context; the jobs of earlier ones do not.
+  app.server.server.prependListener('request', () => {
+    if (next !== undefined) fuse.enterWith(next);
+    next = undefined;
+  });
+  burnWithWork(app.office.store, () => fuse.getStore());
   process.on('message', (message) => {
-    counter.left = Number(message);
+    next = { left: Number(message) };
     process.send?.('armed');
   });
   process.send?.({ url, secret: owner.secret });
 }
 
-/** Counts what the database has done for requests, until nothing is left. */
-function countWork(store: Store, isOfRequest: () => boolean): { left: number } {
-  const counter = { left: Infinity };
+/** How often a request may still ask its database before the process dies. */
+interface Fuse {
+  left: number;
+}
+
+/** Counts down the fuse of whoever asked with each piece of work that the database has done. */
+function burnWithWork(store: Store, currentFuse: () => Fuse | undefined): void {
   const query = store.query.bind(store);
   const transaction = store.transaction.bind(store);
   const counted = async <T>(work: Promise<T>): Promise<T> => {
-    const counts = isOfRequest();
+    const fuse = currentFuse();
     const result = await work;
-    if (!counts) return result;
-    counter.left -= 1;
-    if (counter.left === 0) process.kill(process.pid, 'SIGKILL');
+    if (fuse === undefined) return result;
+    fuse.left -= 1;
+    if (fuse.left === 0) process.kill(process.pid, 'SIGKILL');
     return result;
   };
   store.query = (...question) => counted(query(...question));
   store.transaction = (...body) => counted(transaction(...body));
-  return counter;
 }

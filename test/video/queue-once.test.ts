@@ -81,7 +81,7 @@ after(async () => {
 });
 
 interface Mortal extends DyingServerGreeting {
-  /** It dies after so many pieces of work of its database. */
+  /** It dies after so many pieces of work of its database for the next request. */
   arm(places: number): Promise<void>;
   readonly gone: Promise<unknown>;
   kill(): Promise<void>;
