@@ -1,6 +1,6 @@
 /** What a command is: its name, its help, and what it does. */
 import type { ParseArgsConfig } from 'node:util';
-import { type Config, formatProblem, loadConfig } from '../config/config.ts';
+import { type Config, type ConfigSource, formatProblem, loadConfig } from '../config/config.ts';
 
 /** The terminal and the process, handed in so that tests own them. */
 export interface Console {
@@ -45,11 +45,22 @@ export function printJson({ console }: Invocation, value: unknown): void {
 
 /** The configuration, or an error that names every line that is wrong. */
 export async function requireConfig(console: Console): Promise<Config> {
+  return (await requireSettings(console)).config;
+}
+
+/** The configuration with the files that it came from, for a server that follows them. */
+export interface Settings {
+  readonly config: Config;
+  readonly sources: readonly ConfigSource[];
+}
+
+/** As `requireConfig`. */
+export async function requireSettings(console: Console): Promise<Settings> {
   const loaded = await loadConfig({ env: console.env, cwd: console.cwd });
   if (!loaded.ok) {
     const lines = loaded.problems.map((problem) => formatProblem(problem));
     throw new Error(`The configuration is not valid:\n${lines.join('\n')}`);
   }
   for (const warning of loaded.warnings) console.stderr.write(`${formatProblem(warning)}\n`);
-  return loaded.config;
+  return loaded;
 }

@@ -5,7 +5,7 @@ import { welcomeOwner } from '../app/office.ts';
 import type { Config } from '../config/config.ts';
 import { systemClock } from '../kernel/clock.ts';
 import { systemIds } from '../kernel/ids.ts';
-import { type Command, type Invocation, UsageError, requireConfig } from './command.ts';
+import { type Command, type Invocation, UsageError, requireSettings } from './command.ts';
 import { serveWorkers } from './serve-workers.ts';
 import { downloadView, greeting, logFor, stopSignal, watchSettings } from './serving.ts';
 import { revision } from './revision.ts';
@@ -32,7 +32,8 @@ Stop it with Ctrl-C or SIGTERM: open answers finish first. SIGHUP reads the conf
 
 async function serve({ console, values }: Invocation): Promise<number> {
   if (cluster.isWorker) return runWorker(console, values['json'] === true);
-  const config = await requireConfig(console);
+  const settings = await requireSettings(console);
+  const { config } = settings;
   const json = values['json'] === true;
   const log = logFor(console, config, json);
   const workers = workersOf(values['workers'], config);
@@ -49,7 +50,7 @@ async function serve({ console, values }: Invocation): Promise<number> {
   // The command that is printed works as it stands, so its engine gets a moment to come up.
   await withinMoment(app.localReady);
   console.stdout.write(greeting(app.address, config, owner));
-  const watch = watchSettings(console, app, config, log);
+  const watch = watchSettings(console, app, settings, log);
   await stopSignal(console);
   console.stderr.write('Stopping: open answers finish first\n');
   watch.stop();

@@ -16,7 +16,7 @@ import { TerminalProgress } from '../engines/llama/llama.ts';
 import { systemClock } from '../kernel/clock.ts';
 import type { Log } from '../kernel/log.ts';
 import { formatUsd } from '../kernel/money.ts';
-import type { Console } from './command.ts';
+import type { Console, Settings } from './command.ts';
 
 /** A bar on a terminal, a line every tenth elsewhere. */
 export function downloadView(console: Console, title: string): DownloadView {
@@ -44,10 +44,15 @@ export function stopSignal(console: Console): Promise<void> {
 }
 
 /** Takes over a changed file; a broken one is refused while the old settings go on. */
-export function watchSettings(console: Console, app: App, config: Config, log: Log): ConfigWatch {
+export function watchSettings(
+  console: Console,
+  app: App,
+  settings: Settings,
+  log: Log,
+): ConfigWatch {
   const { env, cwd } = console;
   const watch = watchConfig({
-    current: config,
+    current: settings,
     files: [resolve(cwd, env['FAREBOX_CONFIG'] ?? CONFIG_FILE)],
     load: () => reloadConfig({ env, cwd }),
     clock: systemClock(),

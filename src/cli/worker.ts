@@ -8,7 +8,7 @@ import { startApp } from '../app.ts';
 import { systemClock } from '../kernel/clock.ts';
 import { systemIds } from '../kernel/ids.ts';
 import type { Console } from './command.ts';
-import { requireConfig } from './command.ts';
+import { requireSettings } from './command.ts';
 import { revision } from './revision.ts';
 import { logFor, watchSettings } from './serving.ts';
 import type { FromWorker, ToWorker } from './worker-messages.ts';
@@ -28,7 +28,8 @@ export async function runWorker(console: Console, json: boolean): Promise<number
   });
   process.on('disconnect', () => stop.resolve(undefined));
 
-  const config = await requireConfig(console);
+  const settings = await requireSettings(console);
+  const { config } = settings;
   const log = logFor(console, config, json);
   const app = await startApp({
     config,
@@ -38,7 +39,7 @@ export async function runWorker(console: Console, json: boolean): Promise<number
     version: revision(),
     localEngines: (onChange) => given.onChange(onChange),
   });
-  const watch = watchSettings(console, app, config, log);
+  const watch = watchSettings(console, app, settings, log);
   reload = () => void watch.check(true);
   process.send?.({ kind: 'listening', address: app.address } satisfies FromWorker);
   await stop.promise;

@@ -358,7 +358,8 @@ test('the example is valid and shows what it says', async () => {
   const result = await loadConfig({ env: {}, cwd: folder });
   assert.ok(result.ok, result.ok ? '' : result.problems.map(formatProblem).join('\n'));
   assert.deepEqual(result.warnings, []);
-  assert.deepEqual(result.sources, [join(folder, 'farebox.yaml'), join(folder, 'prices.json')]);
+  const read = result.sources.map(({ path }) => path);
+  assert.deepEqual(read, [join(folder, 'farebox.yaml'), join(folder, 'prices.json')]);
   const frontier = result.config.models.find((model) => model.id === 'frontier-1');
   assert.equal(frontier?.price?.cacheWrite, '7.5');
   assert.equal(frontier?.context, 1_000_000);

@@ -21,7 +21,7 @@ import {
 } from './explain.ts';
 import { type PriceFile, readPriceFile } from './price-file.ts';
 import { fileSchema, type FileSettings } from './sections.ts';
-import type { Config, LoadedConfig } from './settings.ts';
+import { type Config, type ConfigSource, type LoadedConfig, sourceOf } from './settings.ts';
 import type { PersonasSection } from './web-section.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
@@ -49,7 +49,7 @@ export type { LogSection, MetricsSection, TracingSection } from './observability
 export { reloadConfig } from './reload-config.ts';
 export type { RpcSection } from './rpc-section.ts';
 export type { HttpSection, ListenSection, ServiceSection } from './server-section.ts';
-export type { Config, LoadedConfig } from './settings.ts';
+export type { Config, ConfigSource, LoadedConfig } from './settings.ts';
 export { serviceWords, type ServiceWords } from './service-name.ts';
 export {
   VIDEO_ASPECT_RATIOS,
@@ -87,21 +87,26 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   const text = await readText(inputs, path);
   if (typeof text !== 'string' && (text.error !== undefined || named !== undefined)) {
     const message = text.error ?? 'FAREBOX_CONFIG names this file, but it does not exist';
-    return { ok: false, problems: [{ file: shown, path: '', message }], sources: [path] };
+    return {
+      ok: false,
+      problems: [{ file: shown, path: '', message }],
+      sources: [sourceOf(path, undefined)],
+    };
   }
   const isThere = typeof text === 'string';
+  const sources = isThere ? [sourceOf(path, text)] : [];
   const source = readYaml(isThere ? text : '', env);
   const context: Explained = { file: shown, source, schema: schemaTree(fileSchema()) };
   if (source.problems.length > 0) {
     const problems = source.problems.map(({ path: at, ...rest }) => {
       return { file: shown, ...rest, path: pathText(at) };
     });
-    return { ok: false, problems, sources: [path] };
+    return { ok: false, problems, sources };
   }
   const parsed = parseSettings(source, context);
-  if (!parsed.ok) return { ok: false, problems: parsed.problems, sources: [path] };
+  if (!parsed.ok) return { ok: false, problems: parsed.problems, sources };
   const folder = isThere ? dirname(path) : cwd;
-  return completeConfig(parsed.settings, context, inputs, folder, isThere ? [path] : []);
+  return completeConfig(parsed.settings, context, inputs, folder, sources);
 }
 
 async function readText(
@@ -178,7 +183,7 @@ async function completeConfig(
   context: Explained,
   inputs: ConfigInputs,
   folder: string,
-  sources: readonly string[],
+  sources: readonly ConfigSource[],
 ): Promise<LoadedConfig> {
   const problems: ConfigProblem[] = [];
   const warnings: ConfigProblem[] = [];
@@ -188,7 +193,8 @@ async function completeConfig(
   };
   const pricePath =
     settings.priceFile === undefined ? undefined : resolve(folder, settings.priceFile);
-  const prices = await openPriceFile(pricePath, inputs, findings);
+  const { prices, source } = await openPriceFile(pricePath, inputs, findings);
+  const all = source === undefined ? sources : [...sources, source];
   const typeWasGiven = (index: number): boolean =>
     valueAt(context.source.value, ['models', index, 'type']) !== undefined;
   const models =
@@ -197,30 +203,30 @@ async function completeConfig(
       : importModels(settings.models, prices, typeWasGiven, findings);
   if (problems.length === 0) crossCheck({ ...settings, models }, findings);
   const listen = listenFrom(settings.listen, inputs.env, problems);
-  const read = pricePath === undefined ? sources : [...sources, pricePath];
-  if (problems.length > 0) return { ok: false, problems, sources: read };
+  if (problems.length > 0) return { ok: false, problems, sources: all };
   const config = assemble({ ...settings, models, listen }, inputs, folder);
-  return { ok: true, config, warnings, sources: read };
+  return { ok: true, config, warnings, sources: all };
 }
 
 async function openPriceFile(
   path: string | undefined,
   inputs: ConfigInputs,
   findings: Findings,
-): Promise<PriceFile | undefined> {
-  if (path === undefined) return undefined;
+): Promise<{ readonly prices?: PriceFile; readonly source?: ConfigSource }> {
+  if (path === undefined) return {};
   const text = await readText(inputs, path);
   if (typeof text !== 'string') {
     findings.problem(['priceFile'], text.error ?? `There is no file ${path}`);
-    return undefined;
+    return { source: sourceOf(path, undefined) };
   }
+  const source = sourceOf(path, text);
   try {
-    return readPriceFile(text);
+    return { prices: readPriceFile(text), source };
   } catch (error) {
     // JSON.parse says where it stumbled; that is all an operator can be told.
     const reason = error instanceof Error ? error.message : String(error);
     findings.problem(['priceFile'], `${path} is not valid JSON: ${reason}`);
-    return undefined;
+    return { source };
   }
 }
 

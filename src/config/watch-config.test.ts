@@ -16,11 +16,15 @@ async function setUp(t: TestContext, clock: Clock) {
   const first = await load();
   assert.ok(first.ok);
   const seen: string[] = [];
+  let loads = 0;
   let wake: () => void = () => undefined;
   const watch = watchConfig({
-    current: first.config,
+    current: first,
     files: [file],
-    load,
+    load: () => {
+      loads += 1;
+      return load();
+    },
     clock,
     onConfig: (config, difference) => {
       seen.push(`${config.limits.walletConcurrency} ${difference.changed.join(',')}`);
@@ -36,8 +40,29 @@ async function setUp(t: TestContext, clock: Clock) {
     await rm(folder, { recursive: true });
   });
   const next = () => new Promise<void>((resolve) => (wake = resolve));
-  return { file, seen, watch, next };
+  return { file, seen, watch, next, loads: () => loads };
 }
+
+test('what the server started with is not loaded again, a price file beside it included', async (t) => {
+  const { file, watch, loads } = await setUp(t, new TestClock());
+  await watch.check();
+  assert.equal(loads(), 0);
+  const prices = join(file, '..', 'prices.json');
+  await writeFile(prices, '{}');
+  await writeFile(file, 'priceFile: prices.json\n');
+  await watch.check();
+  await watch.check();
+  assert.equal(loads(), 1);
+  await watch.check(true);
+  assert.equal(loads(), 2);
+});
+
+test('a change between loading and watching is found by the first look', async (t) => {
+  const { file, seen, watch } = await setUp(t, new TestClock());
+  await writeFile(file, 'limits: { walletConcurrency: 6 }\n');
+  await watch.check();
+  assert.deepEqual(seen, ['6 limits']);
+});
 
 test('a changed file is handed over, a broken one is refused, and the next good one comes through', async (t) => {
   const { file, seen, watch } = await setUp(t, new TestClock());

@@ -1,8 +1,8 @@
 /**
  * Notices that the configuration changed and hands over the new one, whole and valid, or the
  * problems while the old one goes on. Files are looked at when their folder reports a change, and
- * every few seconds because some file systems report nothing; a text that is the same is not
- * parsed again.
+ * every few seconds because some file systems report nothing; a text that is the same as when it was
+ * loaded is not parsed again.
  */
 import { type FSWatcher, watch } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -11,15 +11,16 @@ import { basename, dirname } from 'node:path';
 import type { Clock } from '../kernel/clock.ts';
 import { type ConfigDifference, diffConfig } from './diff-config.ts';
 import type { ConfigProblem } from './explain.ts';
-import type { Config, LoadedConfig } from './settings.ts';
+import { type Config, type ConfigSource, type LoadedConfig, sourceOf } from './settings.ts';
 
 /** Editors write a file in several steps; they are one change. */
 const SETTLE_MS = 200;
 const POLL_MS = 5_000;
 
 export interface ConfigWatchOptions {
-  readonly current: Config;
-  /** Files to look at, absolute; also one that does not exist yet. */
+  /** What is in force, and the files that it came from. */
+  readonly current: { readonly config: Config; readonly sources: readonly ConfigSource[] };
+  /** Further files to look at, absolute; also one that does not exist yet. */
   readonly files: readonly string[];
   readonly load: () => Promise<LoadedConfig>;
   readonly clock: Clock;
@@ -44,8 +45,8 @@ class Watch implements ConfigWatch {
   readonly #options: ConfigWatchOptions;
   #current: Config;
   #files: readonly string[];
-  /** Unknown at first, so that a change between loading and watching is not lost. */
-  #texts: string | undefined;
+  /** What was loaded, so that a change between loading and watching is not lost. */
+  #digests: ReadonlyMap<string, string | undefined>;
   #reported = '';
   #watchers: FSWatcher[] = [];
   #running: Promise<void> = Promise.resolve();
@@ -55,8 +56,10 @@ class Watch implements ConfigWatch {
 
   constructor(options: ConfigWatchOptions) {
     this.#options = options;
-    this.#current = options.current;
-    this.#files = options.files;
+    const { config, sources } = options.current;
+    this.#current = config;
+    this.#files = filesOf(options.files, sources);
+    this.#digests = digestsOf(sources);
     this.#watch();
     this.#stopPolling = options.clock.every(POLL_MS, () => void this.check());
   }
@@ -77,11 +80,13 @@ class Watch implements ConfigWatch {
 
   async #look(force: boolean): Promise<void> {
     if (this.#stopped) return;
-    const texts = await this.#readAll();
-    if (texts === this.#texts && !force) return;
-    this.#texts = texts;
+    const found = await Promise.all(this.#files.map(readSource));
+    const isKnown = found.every(({ path, digest }) => this.#digests.get(path) === digest);
+    if (isKnown && !force) return;
     const loaded = await this.#options.load();
     if (this.#stopped) return;
+    // What is loaded after the look may be newer; then the next look loads it again.
+    this.#digests = digestsOf([...loaded.sources, ...found]);
     this.#follow(loaded.sources);
     if (!loaded.ok) {
       this.#report(loaded.problems);
@@ -102,27 +107,12 @@ class Watch implements ConfigWatch {
   }
 
   /** A new price file is watched from its first mention on. */
-  #follow(sources: readonly string[]): void {
-    const files = [...new Set([...this.#options.files, ...sources])];
+  #follow(sources: readonly ConfigSource[]): void {
+    const files = filesOf(this.#options.files, sources);
     if (files.join('\n') === this.#files.join('\n')) return;
     this.#files = files;
-    this.#texts = undefined;
     for (const watcher of this.#watchers) watcher.close();
     this.#watch();
-  }
-
-  async #readAll(): Promise<string> {
-    const texts = await Promise.all(
-      this.#files.map(async (file) => {
-        try {
-          return await readFile(file, 'utf8');
-        } catch {
-          // A file that is gone for a moment, or not there yet, is a text of its own.
-          return '\0missing';
-        }
-      }),
-    );
-    return texts.join('\0');
   }
 
   #watch(): void {
@@ -149,5 +139,22 @@ class Watch implements ConfigWatch {
   #settle(): void {
     this.#cancelSettle?.();
     this.#cancelSettle = this.#options.clock.after(SETTLE_MS, () => void this.check());
+  }
+}
+
+function filesOf(files: readonly string[], sources: readonly ConfigSource[]): readonly string[] {
+  return [...new Set([...files, ...sources.map(({ path }) => path)])];
+}
+
+function digestsOf(sources: readonly ConfigSource[]): ReadonlyMap<string, string | undefined> {
+  return new Map(sources.map(({ path, digest }) => [path, digest]));
+}
+
+async function readSource(path: string): Promise<ConfigSource> {
+  try {
+    return sourceOf(path, await readFile(path, 'utf8'));
+  } catch {
+    // A file that is gone for a moment, or not there yet, is a text of its own.
+    return sourceOf(path, undefined);
   }
 }
