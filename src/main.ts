@@ -1,6 +1,7 @@
 /** The program: reads the command line and runs one command. */
-import { runCommand } from './cli/cli.ts';
+import { makeLasting } from './kernel/young-generation.ts';
 
+const { runCommand } = await makeLasting(() => import('./cli/cli.ts'));
 process.exitCode = await runCommand({
   argv: process.argv.slice(2),
   env: process.env,

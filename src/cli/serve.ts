@@ -5,6 +5,7 @@ import { welcomeOwner } from '../app/office.ts';
 import type { Config } from '../config/config.ts';
 import { systemClock } from '../kernel/clock.ts';
 import { systemIds } from '../kernel/ids.ts';
+import { makeLasting } from '../kernel/young-generation.ts';
 import { type Command, type Invocation, UsageError, requireSettings } from './command.ts';
 import { serveWorkers } from './serve-workers.ts';
 import { downloadView, greeting, logFor, stopSignal, watchSettings } from './serving.ts';
@@ -38,14 +39,16 @@ async function serve({ console, values }: Invocation): Promise<number> {
   const log = logFor(console, config, json);
   const workers = workersOf(values['workers'], config);
   if (workers > 1) return serveWorkers(console, config, { workers, json, log });
-  const app = await startApp({
-    config,
-    clock: systemClock(),
-    ids: systemIds(),
-    log,
-    version: revision(),
-    downloadView: (title) => downloadView(console, title),
-  });
+  const app = await makeLasting(() =>
+    startApp({
+      config,
+      clock: systemClock(),
+      ids: systemIds(),
+      log,
+      version: revision(),
+      downloadView: (title) => downloadView(console, title),
+    }),
+  );
   const owner = await welcomeOwner(app.office, config);
   // The command that is printed works as it stands, so its engine gets a moment to come up.
   await withinMoment(app.localReady);

@@ -7,6 +7,7 @@ import { GivenEngines } from '../app/given-engines.ts';
 import { startApp } from '../app.ts';
 import { systemClock } from '../kernel/clock.ts';
 import { systemIds } from '../kernel/ids.ts';
+import { makeLasting } from '../kernel/young-generation.ts';
 import type { Console } from './command.ts';
 import { requireSettings } from './command.ts';
 import { revision } from './revision.ts';
@@ -31,14 +32,16 @@ export async function runWorker(console: Console, json: boolean): Promise<number
   const settings = await requireSettings(console);
   const { config } = settings;
   const log = logFor(console, config, json);
-  const app = await startApp({
-    config,
-    clock: systemClock(),
-    ids: systemIds(),
-    log,
-    version: revision(),
-    localEngines: (onChange) => given.onChange(onChange),
-  });
+  const app = await makeLasting(() =>
+    startApp({
+      config,
+      clock: systemClock(),
+      ids: systemIds(),
+      log,
+      version: revision(),
+      localEngines: (onChange) => given.onChange(onChange),
+    }),
+  );
   const watch = watchSettings(console, app, settings, log);
   reload = () => void watch.check(true);
   process.send?.({ kind: 'listening', address: app.address } satisfies FromWorker);

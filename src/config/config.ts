@@ -12,10 +12,10 @@ import { dirname, resolve } from 'node:path';
 import { crossCheck, type Findings, importModels } from './cross-checks.ts';
 import {
   type ConfigProblem,
-  type Explained,
   explainIssues,
   pathText,
   problemAt,
+  type Read,
   schemaTree,
   valueAt,
 } from './explain.ts';
@@ -96,14 +96,14 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   const isThere = typeof text === 'string';
   const sources = isThere ? [sourceOf(path, text)] : [];
   const source = readYaml(isThere ? text : '', env);
-  const context: Explained = { file: shown, source, schema: schemaTree(fileSchema()) };
+  const context: Read = { file: shown, source };
   if (source.problems.length > 0) {
     const problems = source.problems.map(({ path: at, ...rest }) => {
       return { file: shown, ...rest, path: pathText(at) };
     });
     return { ok: false, problems, sources };
   }
-  const parsed = parseSettings(source, context);
+  const parsed = parseSettings(context);
   if (!parsed.ok) return { ok: false, problems: parsed.problems, sources };
   const folder = isThere ? dirname(path) : cwd;
   return completeConfig(parsed.settings, context, inputs, folder, sources);
@@ -137,15 +137,17 @@ type Parsed =
   | { readonly ok: true; readonly settings: FileSettings }
   | { readonly ok: false; readonly problems: readonly ConfigProblem[] };
 
-function parseSettings(source: YamlSource, context: Explained): Parsed {
+function parseSettings(context: Read): Parsed {
   const schema = fileSchema();
+  const { source } = context;
   const value = source.value ?? {};
   const first = schema.safeParse(value);
   if (first.success) return { ok: true, settings: first.data };
   const converted = convertFromEnvironment(value, first.error.issues, source);
   const second = converted === undefined ? first : schema.safeParse(converted);
   if (second.success) return { ok: true, settings: second.data };
-  return { ok: false, problems: explainIssues(second.error.issues, context) };
+  const explained = { ...context, schema: schemaTree(schema) };
+  return { ok: false, problems: explainIssues(second.error.issues, explained) };
 }
 
 /** `port: ${PORT}` is text by nature; where a number or a truth value is wanted it becomes one. */
@@ -180,7 +182,7 @@ function plainScalar(text: unknown): number | boolean | undefined {
 
 async function completeConfig(
   settings: FileSettings,
-  context: Explained,
+  context: Read,
   inputs: ConfigInputs,
   folder: string,
   sources: readonly ConfigSource[],

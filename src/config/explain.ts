@@ -79,9 +79,13 @@ function stepInto(node: SchemaNode, key: string | number): SchemaNode | undefine
   return undefined;
 }
 
-export interface Explained {
+/** A file as it was read. */
+export interface Read {
   readonly file: string;
   readonly source: YamlSource;
+}
+
+interface Explained extends Read {
   readonly schema: SchemaNode;
 }
 
@@ -100,7 +104,7 @@ export function explainIssues(
 export function problemAt(
   path: Path,
   message: string,
-  context: Pick<Explained, 'file' | 'source'>,
+  context: Read,
   what: 'key' | 'value' = 'value',
 ): ConfigProblem {
   const position = context.source.positionOf(path, what);
