@@ -87,7 +87,7 @@ const wallets = Array.from({ length: WALLETS }, (_, index) =>
 
 async function signInCost(name: string, wallet: Wallet): Promise<void> {
   const clock = systemClock();
-  const store = openStore({
+  const store = await openStore({
     url: `sqlite:${temporaryFolder()}/bench.db`,
     clock,
     ids: systemIds(),

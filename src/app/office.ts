@@ -29,7 +29,7 @@ export interface Office {
 /** Opens the database and brings its schema up to date. */
 export async function openOffice(parts: OfficeParts): Promise<Office> {
   const { config, clock, ids, log } = parts;
-  const store = openStore({
+  const store = await openStore({
     url: config.databaseUrl,
     maxConnections: config.cluster.connections,
     replyTimeoutMs: config.cluster.replyTimeoutSeconds * SECOND_MS,

@@ -57,7 +57,7 @@ async function databaseFindings(config: Config): Promise<Finding[]> {
     return [await folderFinding(dirname(url.slice('sqlite:'.length)))];
   }
   try {
-    const store = openStore({ url, clock: systemClock(), ids: systemIds(), log: silentLog });
+    const store = await openStore({ url, clock: systemClock(), ids: systemIds(), log: silentLog });
     try {
       await store.query('SELECT 1 AS answer');
       return [{ what: 'database', state: 'ok', says: `${store.dialect} answers` }];

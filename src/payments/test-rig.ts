@@ -74,7 +74,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
   const clock = options.clock ?? systemClock();
   const log: LogLine[] = [];
   const parts = { clock, ids: systemIds(), log: memoryLog(log) };
-  const store = openStore({
+  const store = await openStore({
     url: options.databaseUrl ?? `sqlite:${join(folder, 'test.db')}`,
     ...parts,
   });

@@ -7,7 +7,6 @@ import type { Clock } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
 import type { Log } from '../kernel/log.ts';
 import type { Store } from './contract.ts';
-import { PostgresStore } from './postgres/postgres-store.ts';
 import { SqliteStore } from './sqlite/sqlite-store.ts';
 
 export type {
@@ -49,12 +48,14 @@ export interface OpenStoreOptions {
 const DEFAULT_CONNECTIONS = 8;
 
 /** Opens the database; throws when the URL names no known kind or the file cannot be opened. */
-export function openStore(options: OpenStoreOptions): Store {
+export async function openStore(options: OpenStoreOptions): Promise<Store> {
   const { url } = options;
   if (url.startsWith('sqlite:')) {
     return new SqliteStore({ path: resolve(url.slice('sqlite:'.length)) });
   }
   if (/^postgres(?:ql)?:\/\//.test(url)) {
+    // Its client costs time at the start and memory that a server on SQLite can do without.
+    const { PostgresStore } = await import('./postgres/postgres-store.ts');
     return new PostgresStore({
       ...options,
       maxConnections: options.maxConnections ?? DEFAULT_CONNECTIONS,

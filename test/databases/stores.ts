@@ -20,7 +20,7 @@ export interface StoreFixture {
   open(migrations: readonly Migration[], url?: string): Promise<Store>;
 }
 
-export function openTestStore(url: string): Store {
+export function openTestStore(url: string): Promise<Store> {
   return openStore({ url, clock: systemClock(), ids: systemIds(), log: silentLog });
 }
 
@@ -49,7 +49,7 @@ export function storeFixture(dialect: Dialect): StoreFixture {
     dialect,
     freshUrl,
     open: async (migrations, url) => {
-      const store = openTestStore(url ?? (await freshUrl()));
+      const store = await openTestStore(url ?? (await freshUrl()));
       opened.push(store);
       await store.migrate(migrations);
       return store;

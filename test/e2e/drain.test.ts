@@ -69,7 +69,7 @@ async function openStream({ pool, server }: Stage): Promise<OpenStream> {
 }
 
 async function audit(server: FareboxProcess) {
-  const store = openTestStore(`sqlite:${join(server.folder, 'data/farebox.db')}`);
+  const store = await openTestStore(`sqlite:${join(server.folder, 'data/farebox.db')}`);
   try {
     const ledger = new Ledger({ store, clock: systemClock(), ids: systemIds(), log: silentLog });
     const usage = await store.query<{ status: string; amount: bigint; count: bigint }>(

@@ -93,7 +93,7 @@ async function assertSettled(
   seen: readonly SeenAnswer[],
   when: string,
 ): Promise<void> {
-  const store = openTestStore(`sqlite:${join(folder, 'data/farebox.db')}`);
+  const store = await openTestStore(`sqlite:${join(folder, 'data/farebox.db')}`);
   try {
     const ledger = new Ledger({ store, clock: systemClock(), ids: systemIds(), log: silentLog });
     const report = await ledger.audit();

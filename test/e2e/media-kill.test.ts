@@ -71,7 +71,7 @@ test('queued, killed, started again, retrieved, completed: charged once and the 
   await running.stop('SIGKILL');
   assert.deepEqual(readdirSync(join(folder, 'data/media/results')), []);
   assert.deepEqual(readdirSync(join(folder, 'data/media/inputs')), []);
-  const store = openTestStore(`sqlite:${join(folder, 'data/farebox.db')}`);
+  const store = await openTestStore(`sqlite:${join(folder, 'data/farebox.db')}`);
   try {
     const ledger = new Ledger({ store, clock: systemClock(), ids: systemIds(), log: silentLog });
     assert.deepEqual((await ledger.audit()).differences, []);

@@ -144,7 +144,7 @@ interface Books {
 
 /** Fails on any difference of the audit. */
 async function readBooks(database: string): Promise<Books> {
-  const store = openTestStore(database);
+  const store = await openTestStore(database);
   try {
     const ledger = new Ledger({ store, clock: systemClock(), ids: systemIds(), log: silentLog });
     const report = await ledger.audit();

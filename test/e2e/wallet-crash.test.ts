@@ -96,7 +96,7 @@ describe('servers that die around a top-up', { skip: whyNoChains() }, () => {
 
   /** Credit of a wallet, read beside the server. */
   async function creditIn(databaseUrl: string, wallet: string): Promise<bigint> {
-    const store = openTestStore(databaseUrl);
+    const store = await openTestStore(databaseUrl);
     try {
       const rows = await store.query<{ balance_nano: bigint }>(
         'SELECT balance_nano FROM ledger_account WHERE id = $1',

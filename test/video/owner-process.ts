@@ -20,7 +20,7 @@ process.once('message', (message) => {
 
 async function run(order: Order): Promise<void> {
   const clock = systemClock();
-  const store = openTestStore(order.databaseUrl);
+  const store = await openTestStore(order.databaseUrl);
   await store.migrate([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]);
   const { video } = openVideo(order, store, clock);
   const { id } = await video.queue({

@@ -139,7 +139,7 @@ async function queue(
 
 /** Jobs that there are, oldest first. */
 async function jobIds(dataFolder: string): Promise<string[]> {
-  const store = openTestStore(`sqlite:${join(dataFolder, 'farebox.db')}`);
+  const store = await openTestStore(`sqlite:${join(dataFolder, 'farebox.db')}`);
   try {
     const rows = await store.query<{ id: string }>(
       "SELECT id FROM video_job WHERE state NOT IN ('admitting', 'failed') ORDER BY created_ms, id",

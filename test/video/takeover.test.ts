@@ -63,7 +63,7 @@ async function finish(name: string, state: string, disturb: () => Promise<void>)
   await disturb();
   // A restarted engine has the same address.
   await engine.address();
-  const store = openTestStore(place.databaseUrl);
+  const store = await openTestStore(place.databaseUrl);
   const { video, engines, money } = openVideo(place, store, later);
   try {
     assert.deepEqual(await money.moves(id), ['hold']);

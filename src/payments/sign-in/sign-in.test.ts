@@ -119,7 +119,7 @@ let store: Store;
 let signIn: SignIn;
 
 async function open(file: string): Promise<Store> {
-  const opened = openStore({
+  const opened = await openStore({
     url: `sqlite:${join(folder, file)}`,
     clock,
     ids: systemIds(),
