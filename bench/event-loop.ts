@@ -12,7 +12,13 @@ const MEGABYTE = 1024 * 1024;
 
 const upstream = await startProcess('./upstream.ts');
 const gateway: ChildProcess = fork(new URL('./gateway.ts', import.meta.url), [upstream.url], {
-  env: { ...process.env, FAREBOX_DATA: temporaryFolder() },
+  env: {
+    ...process.env,
+    FAREBOX_DATA: temporaryFolder(),
+    // Every input reaches its handler, and the long prompts an engine.
+    BENCH_CONTEXT: '100000000',
+    BENCH_FAILURES: '1000000',
+  },
   stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
 });
 const [{ url, key }] = (await once(gateway, 'message')) as [{ url: string; key: string }];
@@ -21,6 +27,7 @@ interface Kind {
   readonly name: string;
   readonly path: string;
   readonly body: Buffer;
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 const chat = (fields: object): Buffer =>
@@ -47,6 +54,34 @@ const KINDS: readonly Kind[] = [
     body: Buffer.from(
       `{"model":"bench-model","messages":[{"role":"user","content":"${'\\u0061'.repeat((10 * MEGABYTE) / 6)}"}]}`,
     ),
+  },
+  {
+    name: '30 MB of lines',
+    path: '/chat/completions',
+    body: chat({
+      messages: [{ role: 'user', content: 'A line of text\n'.repeat(1.9 * MEGABYTE) }],
+    }),
+  },
+  {
+    name: '30 MB of quotes',
+    path: '/chat/completions',
+    body: chat({ messages: [{ role: 'user', content: '"'.repeat(15 * MEGABYTE) }] }),
+  },
+  {
+    name: '30 MB of Chinese',
+    path: '/chat/completions',
+    body: chat({ messages: [{ role: 'user', content: '字'.repeat(10 * MEGABYTE) }] }),
+  },
+  {
+    name: '30 MB with an idempotency key',
+    path: '/chat/completions',
+    body: chat({ messages: [{ role: 'user', content: 'a '.repeat(15 * MEGABYTE) }] }),
+    headers: { 'idempotency-key': 'bench' },
+  },
+  {
+    name: '1.9 million numbers',
+    path: '/chat/completions',
+    body: chat({ numbers: Array.from({ length: 1_900_000 }, (_, at) => at) }),
   },
   {
     name: '2,000 messages',
@@ -105,6 +140,16 @@ const KINDS: readonly Kind[] = [
     ),
   },
   {
+    name: 'embeddings of 30 MB',
+    path: '/embeddings',
+    body: Buffer.from(
+      JSON.stringify({
+        model: 'bench-model',
+        input: Array.from({ length: 2_000 }, () => 'a '.repeat(7_500)),
+      }),
+    ),
+  },
+  {
     name: 'RPC batch of 100',
     path: '/crypto/rpc/ethereum-mainnet',
     body: Buffer.from(`[${Array.from({ length: 100 }, () => rpcCall).join(',')}]`),
@@ -119,7 +164,11 @@ const KINDS: readonly Kind[] = [
 async function send(kind: Kind): Promise<number> {
   const answer = await fetch(url + kind.path, {
     method: 'POST',
-    headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
+    headers: {
+      'content-type': 'application/json',
+      authorization: `Bearer ${key}`,
+      ...kind.headers,
+    },
     body: kind.body,
   });
   await answer.arrayBuffer();

@@ -26,7 +26,7 @@ engines: { bench: { url: ${upstream}, maxConnections: 4096, concurrency: 4096 } 
 models:
   - id: bench-model
     type: text
-    context: 131072
+    context: ${process.env['BENCH_CONTEXT'] ?? '131072'}
     maxCompletionTokens: 1024
     traits: [default]
     price: { input: 0.05, output: 0.2 }
@@ -35,6 +35,7 @@ ${moreModels(Number(process.env['BENCH_MODELS'] ?? '0'))}
 limits:
   starterCreditUsd: 1000000
   keyConcurrency: 100000
+  guard: { failures: ${process.env['BENCH_FAILURES'] ?? '20'} }
   plans: { paid: &wide { text: { XS: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }, S: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }, M: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 }, L: { requestsPerMinute: 100000000, tokensPerMinute: 100000000000 } } }, staff: *wide }
 ${process.env['BENCH_YAML'] ?? ''}
 `;
