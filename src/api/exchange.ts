@@ -12,7 +12,7 @@ import { brotliCompress, constants, gzip } from 'node:zlib';
 import { assert } from '../kernel/assert.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
-import { targetPath } from '../kernel/request-target.ts';
+import { targetPath, targetQuery } from '../kernel/request-target.ts';
 import { jsonBytes, refuseExcess } from '../wire/json-scan.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerKeeper } from './answer-keeper.ts';
@@ -30,7 +30,6 @@ export interface ExchangeParts {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly parameters: Readonly<Record<string, string>>;
-  readonly query: URLSearchParams;
   /** Address of the caller, by the proxy rules of the configuration. */
   readonly address: string;
   readonly startedMs: number;
@@ -51,13 +50,13 @@ export class Exchange {
   readonly requestId: string;
   readonly request: IncomingMessage;
   readonly parameters: Readonly<Record<string, string>>;
-  readonly query: URLSearchParams;
   readonly address: string;
   readonly startedMs: number;
   readonly notes: ExchangeNotes = {};
   body: Buffer = EMPTY;
   #caller: Caller | undefined;
   #keeper: AnswerKeeper | undefined;
+  #query: URLSearchParams | undefined;
   readonly #response: ServerResponse;
   readonly #headers = new Map<string, string>();
   readonly #abort = new AbortController();
@@ -70,7 +69,6 @@ export class Exchange {
     this.requestId = parts.requestId;
     this.request = parts.request;
     this.parameters = parts.parameters;
-    this.query = parts.query;
     this.address = parts.address;
     this.startedMs = parts.startedMs;
     this.#response = parts.response;
@@ -137,6 +135,11 @@ export class Exchange {
   /** The path of the request, without its query. */
   get path(): string {
     return targetPath(this.request.url);
+  }
+
+  get query(): URLSearchParams {
+    this.#query ??= new URLSearchParams(targetQuery(this.request.url));
+    return this.#query;
   }
 
   /** A request header; several of one name are joined by Node's rules. */
