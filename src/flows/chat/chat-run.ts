@@ -10,6 +10,7 @@ import type { Ids } from '../../kernel/ids.ts';
 import type { Log } from '../../kernel/log.ts';
 import { type Nano, ZERO, maxNano, minNano } from '../../kernel/money.ts';
 import type { Queryable } from '../../store/store.ts';
+import type { ChatAbilities } from '../../wire/capability-gates.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
 import type { EngineDialect } from '../../wire/engine-request.ts';
 import type { AnswerFacts } from '../answer-facts.ts';
@@ -72,21 +73,31 @@ export interface ChatParts {
   /** Whether this server can search the web. */
   readonly canSearch: boolean;
   /** Persona, search, scraping, files: what is added to a request, and what it costs at most. */
-  readonly planAdditions: (call: ChatCall, model: CatalogModel) => AdditionsPlan;
+  readonly planAdditions: (
+    call: ChatCall,
+    request: ChatRequest,
+    model: CatalogModel,
+  ) => AdditionsPlan;
 }
 
-/** One admitted request on its way: what both answer modes share. */
-export interface ChatRun {
+/** A request that may run, before its money is set aside. */
+export interface ChatWish {
   readonly parts: ChatParts;
   readonly call: ChatCall;
+  /** As the model takes it. */
   readonly request: ChatRequest;
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
-  readonly rate: RateRule;
+  readonly abilities: ChatAbilities;
   readonly price: Price;
-  readonly admission: Admission;
   readonly additions: AdditionsPlan;
   readonly systemPrompt: string | undefined;
+}
+
+/** One admitted request on its way: what both answer modes share. */
+export interface ChatRun extends ChatWish {
+  readonly rate: RateRule;
+  readonly admission: Admission;
   /** The engine calls, whose first is planned. */
   readonly rounds: ChatRounds;
 }
