@@ -194,16 +194,17 @@ export class Exchange {
   }
 
   /** Answers with JSON, compressed when the caller asked for it. */
-  async json(status: number, value: unknown): Promise<void> {
+  json(status: number, value: unknown): Promise<void> {
     const body = Buffer.isBuffer(value) ? value : Buffer.from(JSON.stringify(value));
-    await this.bytes(status, 'application/json; charset=utf-8', body);
+    return this.bytes(status, 'application/json; charset=utf-8', body);
   }
 
   async bytes(status: number, contentType: string, body: Buffer): Promise<void> {
     this.set('content-type', contentType);
-    if (status < 300) await this.keepAnswer(status, body);
-    const encoding = compressible(contentType) ? this.#acceptedEncoding(body.length) : undefined;
-    if (compressible(contentType)) this.set('vary', 'Accept-Encoding');
+    if (status < 300 && this.#keeper !== undefined) await this.keepAnswer(status, body);
+    const canShrink = compressible(contentType);
+    const encoding = canShrink ? this.#acceptedEncoding(body.length) : undefined;
+    if (canShrink) this.set('vary', 'Accept-Encoding');
     if (encoding === undefined) return this.#end(status, body);
     const packed = encoding === 'br' ? await brotli(body) : await gzipAsync(body, GZIP_OPTIONS);
     this.set('content-encoding', encoding);

@@ -68,7 +68,7 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
   const body = validated(fields);
   const messages = withoutEmptyAssistants(body.messages);
   const parameters = effectiveParameters(body.svc_parameters ?? undefined);
-  for (const key of OWN_MEMBERS) delete fields[key];
+  for (const key of OWN_MEMBERS) if (Object.hasOwn(fields, key)) delete fields[key];
   fields['messages'] = messages;
   return {
     ...readControls(body, parameters),

@@ -8,7 +8,7 @@ import { isJsonObject, type JsonObject } from './json-scan.ts';
 
 const MAX_MODEL_CHARACTERS = 2_048;
 
-/** Narrows to a body whose service parameters are all at their defaults. */
+/** Narrows to a body that names no service parameters. */
 export function isPlainChat(fields: JsonObject): fields is ChatBody {
   for (const key in fields) if (!isPlainMember(key, fields[key])) return false;
   return fields['model'] !== undefined && fields['messages'] !== undefined;
@@ -41,8 +41,6 @@ function isPlainMember(key: string, value: unknown): boolean {
     case 'stop':
     case 'user':
       return typeof value === 'string';
-    case 'svc_parameters':
-      return isJsonObject(value) && isEmpty(value);
     default:
       return false;
   }
@@ -58,9 +56,4 @@ function isPlainMessage(message: unknown): boolean {
 
 function isWithin(value: unknown, least: number, most: number): boolean {
   return typeof value === 'number' && value >= least && value <= most;
-}
-
-function isEmpty(object: JsonObject): boolean {
-  for (const _key in object) return false;
-  return true;
 }

@@ -23,11 +23,10 @@ export interface ChatReceiver {
   /** What is known before the answer, for the headers of a refusal as well. */
   resolved(model: CatalogModel, deprecation: DeprecationNotice | undefined): void;
   admitted(admission: Admission, rate: RateRule): void;
-  /**
-   * Set when the answer is kept for retries: keeps a whole answer, or the rest of a stream, in the
-   * transaction of its charge.
-   */
-  readonly keep?: (tx: Queryable, head: AnswerFacts, body: Buffer) => Promise<void>;
+  /** Whether the answer is kept for retries. */
+  readonly isKept: boolean;
+  /** Keeps a whole answer, or the rest of a stream, in the transaction of its charge. */
+  keep(tx: Queryable, head: AnswerFacts, body: Buffer): Promise<void>;
   /** Headers of a stream; called once, before the first `write`. */
   begin(head: AnswerFacts): void;
   /** `false` when the caller reads slower than the engine writes; `onDrain` says when to go on. */
