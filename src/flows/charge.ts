@@ -380,13 +380,13 @@ function holdOf(
   };
 }
 
-/** The rate-limit headers in their units: requests reset at a Unix time, tokens in seconds. */
-export function rateHeaders(
+/** Adds the rate-limit headers in their units: requests reset at a Unix time, tokens in seconds. */
+export function addRateHeaders(
+  headers: Record<string, string>,
   state: WindowState,
   rate: RateRule,
   nowMs: number,
-): Record<string, string> {
-  const headers: Record<string, string> = {};
+): void {
   if (state.requestLimit > 0) {
     headers['x-ratelimit-limit-requests'] = String(state.requestLimit);
     headers['x-ratelimit-remaining-requests'] = String(state.requestsLeft);
@@ -400,5 +400,15 @@ export function rateHeaders(
     );
   }
   if (state.requestLimit > 0 || state.tokenLimit > 0) headers['x-ratelimit-type'] = rate.type;
+}
+
+/** The same, for an answer that has no others. */
+export function rateHeaders(
+  state: WindowState,
+  rate: RateRule,
+  nowMs: number,
+): Record<string, string> {
+  const headers: Record<string, string> = {};
+  addRateHeaders(headers, state, rate, nowMs);
   return headers;
 }
