@@ -3,6 +3,7 @@
  * needs. Two apps in one process share nothing.
  */
 import type { FastifyInstance } from 'fastify';
+import { LargeBodies } from './api/large-bodies.ts';
 import type { OpenApiDocument } from './api/openapi/openapi.ts';
 import type { Route } from './api/route.ts';
 import { accountSubject } from './app/account.ts';
@@ -173,10 +174,11 @@ interface SubjectParts {
 function subjectsOf(parts: SubjectParts): readonly Subject[] {
   const { shared, extras, wallets, idempotency, watch, document } = parts;
   const chat = chatParts(shared, extras);
+  const largeBodies = new LargeBodies();
   return [
-    chatSubject(chat),
+    chatSubject(chat, largeBodies),
     { routes: [], onceAMinute: () => idempotency.prune(), close: () => idempotency.close() },
-    extrasSubject(extras, chat),
+    extrasSubject(extras, chat, largeBodies),
     rpcSubject(shared, idempotency),
     accountSubject(shared, wallets.payments),
     mediaSubject(shared, BASE_PATH),

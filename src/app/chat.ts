@@ -1,4 +1,5 @@
 /** The chat and the models that it can be had with, wired. */
+import type { LargeBodies } from '../api/large-bodies.ts';
 import { chatCompletionsRoute } from '../api/routes/chat-completions/chat-completions.ts';
 import { modelRoutes } from '../api/routes/models/models.ts';
 import type { Config } from '../config/config.ts';
@@ -31,8 +32,12 @@ export function chatParts(shared: Shared, extras: Extras): ChatParts {
   };
 }
 
-export function chatSubject(chat: ChatParts): Subject {
-  return { routes: [chatCompletionsRoute(chat), ...modelRoutes(chat.catalog)] };
+export function chatSubject(chat: ChatParts, largeBodies: LargeBodies): Subject {
+  return {
+    routes: [chatCompletionsRoute(chat, largeBodies), ...modelRoutes(chat.catalog)],
+    everyMinute: () => largeBodies.rest(),
+    close: () => largeBodies.close(),
+  };
 }
 
 /** How the server behind each configured address spells what servers spell differently. */

@@ -2,6 +2,7 @@
  * What makes a chat more than a relay, wired once: the guard of every fetch, documents, web,
  * media and personas. The chat, embeddings and characters are built on it.
  */
+import type { LargeBodies } from '../api/large-bodies.ts';
 import { characterRoutes } from '../api/routes/characters/characters.ts';
 import { embeddingsRoute } from '../api/routes/embeddings/embeddings.ts';
 import type { Config } from '../config/config.ts';
@@ -69,10 +70,13 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
 }
 
 /** The routes that need nothing but these parts and those of the chat. */
-export function extrasSubject(extras: Extras, chat: ChatParts): Subject {
+export function extrasSubject(extras: Extras, chat: ChatParts, largeBodies: LargeBodies): Subject {
   const { tokenizer } = extras.documents;
   return {
-    routes: [embeddingsRoute({ ...chat, tokenizer }), ...characterRoutes(extras.personas)],
+    routes: [
+      embeddingsRoute({ ...chat, tokenizer }, largeBodies),
+      ...characterRoutes(extras.personas),
+    ],
     close: () => extras.close(),
   };
 }

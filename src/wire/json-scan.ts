@@ -76,26 +76,23 @@ export function skipSpace(bytes: Buffer, at: number): number {
 
 /** The offset after the string whose opening quote is at `at`. */
 export function skipString(json: JsonBytes, at: number): number {
-  const { bytes } = json;
-  let index = at + 1;
-  const shortEnd = Math.min(bytes.length, index + SHORT_STRING_BYTES);
-  while (index < shortEnd) {
-    const byte = bytes[index];
-    if (byte === QUOTE) return index + 1;
-    index += byte === BACKSLASH ? 2 : 1;
-  }
-  return skipLongString(json, index);
-}
-
-function skipLongString(json: JsonBytes, from: number): number {
   const { bytes, latin1 } = json;
-  let quote = latin1.indexOf('"', from);
-  while (quote !== -1) {
+  let index = at + 1;
+  while (index < bytes.length) {
+    const shortEnd = Math.min(bytes.length, index + SHORT_STRING_BYTES);
+    while (index < shortEnd) {
+      const byte = bytes[index];
+      if (byte === QUOTE) return index + 1;
+      index += byte === BACKSLASH ? 2 : 1;
+    }
+    const quote = latin1.indexOf('"', index);
+    if (quote === -1) return bytes.length;
     let run = quote - 1;
-    while (run >= from && bytes[run] === BACKSLASH) run -= 1;
+    while (run >= index && bytes[run] === BACKSLASH) run -= 1;
     // An even run of backslashes escapes itself, so the quote closes the string.
     if ((quote - run) % 2 === 1) return quote + 1;
-    quote = latin1.indexOf('"', quote + 1);
+    // Where one quote is escaped, the next is rarely far.
+    index = quote + 1;
   }
   return bytes.length;
 }

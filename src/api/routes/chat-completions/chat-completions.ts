@@ -12,14 +12,16 @@ import { parseChatRequest } from '../../../wire/chat-request.ts';
 import type { Queryable } from '../../../store/store.ts';
 import { AnswerHeaders, GatheredHeaders } from '../../answer-headers.ts';
 import type { Exchange, StreamWriter } from '../../exchange.ts';
+import { LARGE_BODY_BYTES, type LargeBodies } from '../../large-bodies.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import { CHAT_DESCRIPTION } from './describe.ts';
 
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 const JSON_TYPE = 'application/json; charset=utf-8';
 
-export function chatCompletionsRoute(parts: ChatParts): Route {
+export function chatCompletionsRoute(parts: ChatParts, largeBodies: LargeBodies): Route {
   const make = new AnswerHeaders(parts);
+  const options = { serviceName: parts.serviceName };
   return {
     method: 'POST',
     path: '/chat/completions',
@@ -29,7 +31,11 @@ export function chatCompletionsRoute(parts: ChatParts): Route {
     sells: 'chat',
     describe: CHAT_DESCRIPTION,
     handle: async (exchange) => {
-      const request = parseChatRequest(exchange.body, { serviceName: parts.serviceName });
+      const { body } = exchange;
+      const request =
+        body.length < LARGE_BODY_BYTES
+          ? parseChatRequest(body, options)
+          : await largeBodies.chat(body, options);
       const headers = new GatheredHeaders(exchange, make);
       const call = {
         requestId: exchange.requestId,

@@ -1,8 +1,12 @@
 /** `POST /embeddings`: parses the body, runs the flow, and gives its answer headers. */
 import { type EmbedAnswer, type EmbedParts, embed } from '../../../flows/embed.ts';
-import { parseEmbeddingsRequest } from '../../../wire/embeddings-request.ts';
+import {
+  type EmbeddingsRequest,
+  parseEmbeddingsRequest,
+} from '../../../wire/embeddings-request.ts';
 import { AnswerHeaders, GatheredHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
+import { LARGE_BODY_BYTES, type LargeBodies } from '../../large-bodies.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import { EMBEDDINGS_DESCRIPTION } from './describe.ts';
 
@@ -12,7 +16,7 @@ export interface EmbeddingsParts extends EmbedParts {
   readonly serviceName: string;
 }
 
-export function embeddingsRoute(parts: EmbeddingsParts): Route {
+export function embeddingsRoute(parts: EmbeddingsParts, largeBodies: LargeBodies): Route {
   const make = new AnswerHeaders(parts);
   return {
     method: 'POST',
@@ -23,7 +27,14 @@ export function embeddingsRoute(parts: EmbeddingsParts): Route {
     describe: EMBEDDINGS_DESCRIPTION,
     handle: async (exchange) => {
       const headers = new GatheredHeaders(exchange, make);
-      await headers.during(() => handle(parts, exchange, headers));
+      await headers.during(async () => {
+        const { body } = exchange;
+        const request =
+          body.length < LARGE_BODY_BYTES
+            ? parseEmbeddingsRequest(body)
+            : await largeBodies.embeddings(body);
+        await handle(parts, exchange, request, headers);
+      });
     },
   };
 }
@@ -31,9 +42,9 @@ export function embeddingsRoute(parts: EmbeddingsParts): Route {
 async function handle(
   parts: EmbeddingsParts,
   exchange: Exchange,
+  request: EmbeddingsRequest,
   headers: GatheredHeaders,
 ): Promise<void> {
-  const request = parseEmbeddingsRequest(exchange.body);
   const setHeaders = (answer: EmbedAnswer): void => {
     headers.answered(answer);
     exchange.set('content-type', JSON_TYPE);

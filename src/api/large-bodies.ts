@@ -1,0 +1,111 @@
+/**
+ * Reads large JSON bodies on a thread of its own: the passes over tens of megabytes take tenths of
+ * a second, in which the event loop would serve nobody else. What comes back is what the reader of
+ * small bodies gives, its refusals included.
+ *
+ * The thread starts with the first large body and ends after a minute without one.
+ */
+import { Worker } from 'node:worker_threads';
+import { Fault } from '../kernel/faults.ts';
+import { siblingUrl } from '../kernel/sibling.ts';
+import { nextTurn } from '../kernel/turn.ts';
+import type { ChatRequest, ChatRequestOptions } from '../wire/chat-request.ts';
+import type { EmbeddingsRequest } from '../wire/embeddings-request.ts';
+import type { JsonBytes } from '../wire/json-scan.ts';
+import type { LargeBody, ReadBody, WithoutBytes } from './large-bodies-worker.ts';
+
+/** Smaller bodies are read in a few milliseconds, less than the way to another thread and back. */
+export const LARGE_BODY_BYTES = 1024 * 1024;
+
+interface Waiting {
+  readonly resolve: (read: ReadBody) => void;
+  readonly reject: (error: Error) => void;
+}
+
+export class LargeBodies {
+  #worker: Worker | undefined;
+  /** By the number of their turn, in the order in which the thread answers. */
+  readonly #waiting = new Map<number, Waiting>();
+  #turns = 0;
+  #turnsAtRest = 0;
+
+  /** As `parseChatRequest`. */
+  async chat(bytes: Buffer, options: ChatRequestOptions): Promise<ChatRequest> {
+    const read = await this.#read({ kind: 'chat', bytes, options });
+    if (read.kind !== 'chat') throw new Error('The thread answered another question');
+    return withBytes(read.request, bytes);
+  }
+
+  /** As `parseEmbeddingsRequest`. */
+  async embeddings(bytes: Buffer): Promise<EmbeddingsRequest> {
+    const read = await this.#read({ kind: 'embeddings', bytes });
+    if (read.kind !== 'embeddings') throw new Error('The thread answered another question');
+    return withBytes(read.request, bytes);
+  }
+
+  /** Called once a minute: ends a thread that had nothing to do since the last call. */
+  async rest(): Promise<void> {
+    const isIdle = this.#turns === this.#turnsAtRest && this.#waiting.size === 0;
+    this.#turnsAtRest = this.#turns;
+    if (isIdle) await this.close();
+  }
+
+  async close(): Promise<void> {
+    await this.#worker?.terminate();
+  }
+
+  async #read(body: LargeBody): Promise<ReadBody> {
+    // The bytes have just been joined; to copy them to the thread is a piece of work of its own.
+    await nextTurn();
+    const worker = (this.#worker ??= this.#start());
+    const turn = (this.#turns += 1);
+    const read = await new Promise<ReadBody>((resolve, reject) => {
+      this.#waiting.set(turn, { resolve, reject });
+      worker.postMessage({ turn, body });
+    });
+    // Taking the answer over was one, and what the request asks for is another.
+    await nextTurn();
+    if (read.kind === 'refused') throw new Fault(read.code, read.options);
+    return read;
+  }
+
+  #start(): Worker {
+    const worker = new Worker(siblingUrl(import.meta.url, 'large-bodies-worker'));
+    worker.unref();
+    worker.on('message', ({ turn, read }: { turn: number; read: ReadBody }) => {
+      this.#waiting.get(turn)?.resolve(read);
+      this.#waiting.delete(turn);
+    });
+    worker.on('error', (error: Error) => this.#ended(worker, error));
+    worker.on('exit', () => this.#ended(worker, new Error('The thread of large bodies ended')));
+    return worker;
+  }
+
+  #ended(worker: Worker, reason: Error): void {
+    if (this.#worker !== worker) return;
+    this.#worker = undefined;
+    for (const { reject } of this.#waiting.values()) reject(reason);
+    this.#waiting.clear();
+  }
+}
+
+type Read = WithoutBytes<ChatRequest> | WithoutBytes<EmbeddingsRequest>;
+
+function withBytes<T extends Read>(read: T, bytes: Buffer) {
+  return { ...read, source: { ...read.source, json: new LargeJson(bytes) } };
+}
+
+/** Most large bodies reach the engine without another search in them. */
+class LargeJson implements JsonBytes {
+  readonly bytes: Buffer;
+  #latin1: string | undefined;
+
+  constructor(bytes: Buffer) {
+    this.bytes = bytes;
+  }
+
+  get latin1(): string {
+    this.#latin1 ??= this.bytes.toString('latin1');
+    return this.#latin1;
+  }
+}
