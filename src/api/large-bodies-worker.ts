@@ -10,30 +10,38 @@ import { type EmbeddingsRequest, parseEmbeddingsRequest } from '../wire/embeddin
 import type { ParsedObject } from '../wire/json-splice.ts';
 
 export type LargeBody =
-  | { readonly kind: 'chat'; readonly bytes: Uint8Array; readonly options: ChatRequestOptions }
-  | { readonly kind: 'embeddings'; readonly bytes: Uint8Array };
+  | { readonly kind: 'chat'; readonly bytes: ArrayBuffer; readonly options: ChatRequestOptions }
+  | { readonly kind: 'embeddings'; readonly bytes: ArrayBuffer };
 
-/** A request as it travels: who asked has the bytes. */
+/** A request as it travels: its bytes go beside it. */
 export type WithoutBytes<T extends { readonly source: ParsedObject }> = Omit<T, 'source'> & {
   readonly source: Omit<ParsedObject, 'json'>;
 };
 
 export type ReadBody =
-  | { readonly kind: 'chat'; readonly request: WithoutBytes<ChatRequest> }
-  | { readonly kind: 'embeddings'; readonly request: WithoutBytes<EmbeddingsRequest> }
+  | {
+      readonly kind: 'chat';
+      readonly request: WithoutBytes<ChatRequest>;
+      readonly bytes: ArrayBuffer;
+    }
+  | {
+      readonly kind: 'embeddings';
+      readonly request: WithoutBytes<EmbeddingsRequest>;
+      readonly bytes: ArrayBuffer;
+    }
   | { readonly kind: 'refused'; readonly code: FaultCode; readonly options: FaultOptions };
 
 parentPort?.on('message', ({ turn, body }: { turn: number; body: LargeBody }) => {
-  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, not a window
-  parentPort?.postMessage({ turn, read: read(body) });
+  const read = readBody(body);
+  parentPort?.postMessage({ turn, read }, read.kind === 'refused' ? [] : [read.bytes]);
 });
 
-function read(body: LargeBody): ReadBody {
-  const bytes = Buffer.from(body.bytes.buffer, body.bytes.byteOffset, body.bytes.byteLength);
+function readBody(body: LargeBody): ReadBody {
+  const { kind, bytes } = body;
   try {
-    return body.kind === 'chat'
-      ? { kind: 'chat', request: withoutBytes(parseChatRequest(bytes, body.options)) }
-      : { kind: 'embeddings', request: withoutBytes(parseEmbeddingsRequest(bytes)) };
+    return kind === 'chat'
+      ? { kind, bytes, request: withoutBytes(parseChatRequest(Buffer.from(bytes), body.options)) }
+      : { kind, bytes, request: withoutBytes(parseEmbeddingsRequest(Buffer.from(bytes))) };
   } catch (error) {
     // A refusal travels as its parts; anything else is a bug and ends the thread.
     if (!(error instanceof Fault)) throw error;

@@ -33,7 +33,7 @@ test('a large chat is read as a small one is, and its engine gets the same bytes
   t.after(() => bodies.close());
   const bytes = chatOf({ unknown: { deep: [1, null] }, user: 'x', stream: true });
   const here = parseChatRequest(bytes, OPTIONS);
-  const there = await bodies.chat(bytes, OPTIONS);
+  const there = await bodies.chat(Buffer.from(bytes), OPTIONS);
   assert.deepEqual({ ...there, source: 0 }, { ...here, source: 0 });
   assert.deepEqual(there.source.members, here.source.members);
   assert.equal(there.source.json.latin1, here.source.json.latin1);
@@ -47,13 +47,27 @@ test('a large chat is read as a small one is, and its engine gets the same bytes
   assert.ok(engineRequest(there, target).equals(engineRequest(here, target)));
 });
 
+test('the bytes move, unless other bytes stand beside them', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  const alone = chatOf({});
+  const expected = Buffer.from(alone);
+  const moved = await bodies.chat(alone, OPTIONS);
+  assert.equal(alone.length, 0);
+  assert.ok(moved.source.json.bytes.equals(expected));
+  const neighbours = Buffer.concat([expected, Buffer.from('!')]);
+  const copied = await bodies.chat(neighbours.subarray(0, -1), OPTIONS);
+  assert.equal(neighbours.at(-1), 0x21);
+  assert.ok(copied.source.json.bytes.equals(expected));
+});
+
 test('large embeddings are read as small ones are', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());
   const input = Array.from({ length: 200 }, () => TEXT.slice(0, 8_000));
   const bytes = Buffer.from(JSON.stringify({ model: 'm', input, dimensions: 8 }));
   const here = parseEmbeddingsRequest(bytes);
-  const there = await bodies.embeddings(bytes);
+  const there = await bodies.embeddings(Buffer.from(bytes));
   assert.deepEqual({ ...there, source: 0 }, { ...here, source: 0 });
 });
 

@@ -3,6 +3,9 @@
  * a second, in which the event loop would serve nobody else. What comes back is what the reader of
  * small bodies gives, its refusals included.
  *
+ * The bytes go over and come back without a copy: the buffer that is given is empty afterwards, and
+ * the request has its own.
+ *
  * The thread starts with the first large body and ends after a minute without one.
  */
 import { Worker } from 'node:worker_threads';
@@ -31,16 +34,16 @@ export class LargeBodies {
 
   /** As `parseChatRequest`. */
   async chat(bytes: Buffer, options: ChatRequestOptions): Promise<ChatRequest> {
-    const read = await this.#read({ kind: 'chat', bytes, options });
+    const read = await this.#read({ kind: 'chat', bytes: movable(bytes), options });
     if (read.kind !== 'chat') throw new Error('The thread answered another question');
-    return withBytes(read.request, bytes);
+    return withBytes(read.request, read.bytes);
   }
 
   /** As `parseEmbeddingsRequest`. */
   async embeddings(bytes: Buffer): Promise<EmbeddingsRequest> {
-    const read = await this.#read({ kind: 'embeddings', bytes });
+    const read = await this.#read({ kind: 'embeddings', bytes: movable(bytes) });
     if (read.kind !== 'embeddings') throw new Error('The thread answered another question');
-    return withBytes(read.request, bytes);
+    return withBytes(read.request, read.bytes);
   }
 
   /** Called once a minute: ends a thread that had nothing to do since the last call. */
@@ -55,15 +58,13 @@ export class LargeBodies {
   }
 
   async #read(body: LargeBody): Promise<ReadBody> {
-    // The bytes have just been joined; to copy them to the thread is a piece of work of its own.
-    await nextTurn();
     const worker = (this.#worker ??= this.#start());
     const turn = (this.#turns += 1);
     const read = await new Promise<ReadBody>((resolve, reject) => {
       this.#waiting.set(turn, { resolve, reject });
-      worker.postMessage({ turn, body });
+      worker.postMessage({ turn, body }, [body.bytes]);
     });
-    // Taking the answer over was one, and what the request asks for is another.
+    // Taking the answer over was a piece of work, and what the request asks for is another.
     await nextTurn();
     if (read.kind === 'refused') throw new Fault(read.code, read.options);
     return read;
@@ -91,8 +92,15 @@ export class LargeBodies {
 
 type Read = WithoutBytes<ChatRequest> | WithoutBytes<EmbeddingsRequest>;
 
-function withBytes<T extends Read>(read: T, bytes: Buffer) {
-  return { ...read, source: { ...read.source, json: new LargeJson(bytes) } };
+function withBytes<T extends Read>(read: T, bytes: ArrayBuffer) {
+  return { ...read, source: { ...read.source, json: new LargeJson(Buffer.from(bytes)) } };
+}
+
+/** The memory of a buffer when nothing else is in it, or a copy. */
+function movable(bytes: Buffer): ArrayBuffer {
+  const { buffer } = bytes;
+  const isAlone = buffer instanceof ArrayBuffer && buffer.byteLength === bytes.length;
+  return isAlone ? buffer : new Uint8Array(bytes).buffer;
 }
 
 /** Most large bodies reach the engine without another search in them. */
