@@ -150,6 +150,18 @@ const KINDS: readonly Kind[] = [
     ),
   },
   {
+    name: 'RPC call of 30 MB of quotes',
+    path: '/crypto/rpc/ethereum-mainnet',
+    body: Buffer.from(
+      JSON.stringify({
+        jsonrpc: '2.0',
+        id: 1,
+        method: 'eth_call',
+        params: ['"'.repeat(15 * MEGABYTE)],
+      }),
+    ),
+  },
+  {
     name: 'RPC batch of 100',
     path: '/crypto/rpc/ethereum-mainnet',
     body: Buffer.from(`[${Array.from({ length: 100 }, () => rpcCall).join(',')}]`),

@@ -179,7 +179,7 @@ function subjectsOf(parts: SubjectParts): readonly Subject[] {
     chatSubject(chat, largeBodies),
     { routes: [], onceAMinute: () => idempotency.prune(), close: () => idempotency.close() },
     extrasSubject(extras, chat, largeBodies),
-    rpcSubject(shared, idempotency),
+    rpcSubject(shared, idempotency, largeBodies),
     accountSubject(shared, wallets.payments),
     mediaSubject(shared, BASE_PATH),
     walletsSubject(shared, wallets, () => document.routes),

@@ -17,15 +17,13 @@ import {
 import type { Caller } from '../identity/identity.ts';
 import { MINUTE_MS } from '../kernel/clock.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
-import { nextTurn } from '../kernel/turn.ts';
+import { updateInTurns } from '../kernel/turn.ts';
 import { AnswerKeeper } from './answer-keeper.ts';
 import type { Exchange } from './exchange.ts';
 import type { Route } from './route.ts';
 
 /** A duplicate waits for a running request as long as an engine may take. */
 const MAX_WAIT_MS = 10 * MINUTE_MS;
-/** Some 6 ms of work. */
-const HASHED_AT_ONCE_BYTES = 2 * 1024 * 1024;
 
 /** Runs a request of a route under its idempotency key, when it has one. */
 export type RunOnce = (exchange: Exchange, route: Route, run: () => Promise<void>) => Promise<void>;
@@ -94,10 +92,7 @@ async function replay(
 async function fingerprintOf(exchange: Exchange): Promise<string> {
   const hash = createHash('sha256').update(`${exchange.request.method} ${exchange.path}\n`);
   for (const part of partsOf(exchange)) {
-    for (let at = 0; at < part.length; at += HASHED_AT_ONCE_BYTES) {
-      if (at > 0) await nextTurn();
-      hash.update(part.subarray(at, at + HASHED_AT_ONCE_BYTES));
-    }
+    await updateInTurns(hash, part);
     hash.update('\n');
   }
   return hash.digest('hex');

@@ -1,6 +1,7 @@
 /** Worker thread of `large-bodies.ts`: reads one body after the other, or says why it is refused. */
 import { parentPort } from 'node:worker_threads';
 import { Fault, type FaultCode, type FaultOptions } from '../kernel/faults.ts';
+import { type RequestScan, type ScanFailure, scanRequest } from '../kernel/json-spans.ts';
 import {
   type ChatRequest,
   type ChatRequestOptions,
@@ -11,7 +12,8 @@ import type { ParsedObject } from '../wire/json-splice.ts';
 
 export type LargeBody =
   | { readonly kind: 'chat'; readonly bytes: ArrayBuffer; readonly options: ChatRequestOptions }
-  | { readonly kind: 'embeddings'; readonly bytes: ArrayBuffer };
+  | { readonly kind: 'embeddings'; readonly bytes: ArrayBuffer }
+  | { readonly kind: 'rpc'; readonly bytes: ArrayBuffer; readonly maxItems: number };
 
 /** A request as it travels: its bytes go beside it. */
 export type WithoutBytes<T extends { readonly source: ParsedObject }> = Omit<T, 'source'> & {
@@ -29,6 +31,11 @@ export type ReadBody =
       readonly request: WithoutBytes<EmbeddingsRequest>;
       readonly bytes: ArrayBuffer;
     }
+  | {
+      readonly kind: 'rpc';
+      readonly scan: RequestScan | ScanFailure;
+      readonly bytes: ArrayBuffer;
+    }
   | { readonly kind: 'refused'; readonly code: FaultCode; readonly options: FaultOptions };
 
 parentPort?.on('message', ({ turn, body }: { turn: number; body: LargeBody }) => {
@@ -38,10 +45,16 @@ parentPort?.on('message', ({ turn, body }: { turn: number; body: LargeBody }) =>
 
 function readBody(body: LargeBody): ReadBody {
   const { kind, bytes } = body;
+  const buffer = Buffer.from(bytes);
   try {
-    return kind === 'chat'
-      ? { kind, bytes, request: withoutBytes(parseChatRequest(Buffer.from(bytes), body.options)) }
-      : { kind, bytes, request: withoutBytes(parseEmbeddingsRequest(Buffer.from(bytes))) };
+    switch (kind) {
+      case 'chat':
+        return { kind, bytes, request: withoutBytes(parseChatRequest(buffer, body.options)) };
+      case 'embeddings':
+        return { kind, bytes, request: withoutBytes(parseEmbeddingsRequest(buffer)) };
+      case 'rpc':
+        return { kind, bytes, scan: scanRequest(buffer, body.maxItems) };
+    }
   } catch (error) {
     // A refusal travels as its parts; anything else is a bug and ends the thread.
     if (!(error instanceof Fault)) throw error;

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import type { Worker } from 'node:worker_threads';
 import { Fault } from '../kernel/faults.ts';
+import { scanRequest } from '../kernel/json-spans.ts';
 import { parseChatRequest } from '../wire/chat-request.ts';
 import { parseEmbeddingsRequest } from '../wire/embeddings-request.ts';
 import { engineDialect, engineRequest } from '../wire/engine-request.ts';
@@ -69,6 +70,17 @@ test('large embeddings are read as small ones are', async (t) => {
   const here = parseEmbeddingsRequest(bytes);
   const there = await bodies.embeddings(Buffer.from(bytes));
   assert.deepEqual({ ...there, source: 0 }, { ...here, source: 0 });
+});
+
+test('a large JSON-RPC body is scanned as a small one is', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  const call = `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[${JSON.stringify(TEXT)}]}`;
+  for (const text of [call, `[${call},${call}]`, `[${call},{}`, `[${call},${call},${call}]`]) {
+    const { body, scanned } = await bodies.rpc(Buffer.from(text), 2);
+    assert.equal(body.toString(), text);
+    assert.deepEqual(scanned, scanRequest(body, 2));
+  }
 });
 
 test('a large body is refused in the same words', async (t) => {

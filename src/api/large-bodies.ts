@@ -10,6 +10,7 @@
  */
 import { Worker } from 'node:worker_threads';
 import { Fault } from '../kernel/faults.ts';
+import type { RequestScan, ScanFailure } from '../kernel/json-spans.ts';
 import { siblingUrl } from '../kernel/sibling.ts';
 import { nextTurn } from '../kernel/turn.ts';
 import type { ChatRequest, ChatRequestOptions } from '../wire/chat-request.ts';
@@ -19,6 +20,11 @@ import type { LargeBody, ReadBody, WithoutBytes } from './large-bodies-worker.ts
 
 /** Smaller bodies are read in a few milliseconds, less than the way to another thread and back. */
 export const LARGE_BODY_BYTES = 1024 * 1024;
+
+export interface ScannedBody {
+  readonly body: Buffer;
+  readonly scanned: RequestScan | ScanFailure;
+}
 
 interface Waiting {
   readonly resolve: (read: ReadBody) => void;
@@ -44,6 +50,13 @@ export class LargeBodies {
     const read = await this.#read({ kind: 'embeddings', bytes: movable(bytes) });
     if (read.kind !== 'embeddings') throw new Error('The thread answered another question');
     return withBytes(read.request, read.bytes);
+  }
+
+  /** As `scanRequest`. */
+  async rpc(bytes: Buffer, maxItems: number): Promise<ScannedBody> {
+    const read = await this.#read({ kind: 'rpc', bytes: movable(bytes), maxItems });
+    if (read.kind !== 'rpc') throw new Error('The thread answered another question');
+    return { body: Buffer.from(read.bytes), scanned: read.scan };
   }
 
   /** Called once a minute: ends a thread that had nothing to do since the last call. */

@@ -19,6 +19,7 @@ import type { Nano } from '../kernel/money.ts';
 import type { LimitLog, Windows, WindowState } from '../limits/limits.ts';
 import type {
   Admission as RpcAdmission,
+  BodyScan,
   CreditCap,
   CreditReservation,
   Rpc,
@@ -50,6 +51,8 @@ export interface ProxyRpcCall {
   readonly caller: Caller;
   readonly network: string;
   readonly body: Buffer;
+  /** Of a body that was scanned already. */
+  readonly scanned?: BodyScan | undefined;
   /** The header `Idempotency-Key` as it came. */
   readonly idempotencyKey: string | undefined;
   readonly signal: AbortSignal;
@@ -87,14 +90,14 @@ const USAGE_KIND = 'rpc';
 
 /** Runs one request of `POST /crypto/rpc/{network}`. Throws a Fault for every refusal. */
 export async function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<ProxyRpcAnswer> {
-  const body = parts.rpc.admit(call.network, call.body);
+  const body = parts.rpc.admit(call.network, call.body, call.scanned);
   const key = parseIdempotencyKey(call.idempotencyKey);
   await countRequest(parts, call);
   if (key === undefined) return charge(parts, call, body, undefined);
   const got = await parts.idempotency.acquire({
     caller: call.caller.accountId,
     key,
-    fingerprint: parts.rpc.fingerprint(body),
+    fingerprint: await parts.rpc.fingerprint(body),
     signal: call.signal,
   });
   if (got.state === 'replay') return replayed(got.answer);

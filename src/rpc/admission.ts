@@ -8,7 +8,8 @@
 import { createHash } from 'node:crypto';
 import { Fault, invalidField } from '../kernel/faults.ts';
 import { scanRequest, spanString } from '../kernel/json-spans.ts';
-import type { RequestSpan, ScanFailure } from '../kernel/json-spans.ts';
+import type { RequestScan, RequestSpan, ScanFailure } from '../kernel/json-spans.ts';
+import { updateInTurns } from '../kernel/turn.ts';
 import { tierCredits } from './billing.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';
@@ -35,8 +36,16 @@ export interface Admission {
   readonly creditsMax: number;
 }
 
-/** Admits a body or throws a Fault with status 400. */
-export function admitBody(catalogue: Catalogue, slug: string, body: Buffer): Admission {
+/** What `scanRequest` found in a body with at most `MAX_BATCH_ITEMS`. */
+export type BodyScan = RequestScan | ScanFailure;
+
+/** Admits a body, scanned already or not, or throws a Fault with status 400. */
+export function admitBody(
+  catalogue: Catalogue,
+  slug: string,
+  body: Buffer,
+  scanned?: BodyScan,
+): Admission {
   const network = catalogue.network(slug);
   if (network === undefined) {
     throw new Fault('UNSUPPORTED_RPC_NETWORK', {
@@ -46,7 +55,7 @@ export function admitBody(catalogue: Catalogue, slug: string, body: Buffer): Adm
   }
   if (isBlank(body))
     throw refusal('The body is empty: send a JSON-RPC request or an array of them');
-  const scan = scanRequest(body, MAX_BATCH_ITEMS);
+  const scan = scanned ?? scanRequest(body, MAX_BATCH_ITEMS);
   if (!scan.ok) throw scanFault(scan);
   if (scan.items.length === 0) throw refusal('The batch is empty: send 1 to 100 requests');
   for (const [index, span] of scan.items.entries()) {
@@ -61,12 +70,10 @@ export function admitBody(catalogue: Catalogue, slug: string, body: Buffer): Adm
 }
 
 /** What an idempotency key is bound to: the exact bytes and the network. */
-export function admissionFingerprint(admission: Admission): string {
-  return createHash('sha256')
-    .update(admission.network.slug)
-    .update('\n')
-    .update(admission.body)
-    .digest('hex');
+export async function admissionFingerprint(admission: Admission): Promise<string> {
+  const hash = createHash('sha256').update(admission.network.slug).update('\n');
+  await updateInTurns(hash, admission.body);
+  return hash.digest('hex');
 }
 
 /** The id bytes of a call as the caller sent them; a call without an id is answered with null. */

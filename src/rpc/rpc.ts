@@ -11,7 +11,7 @@ import type { Ids } from '../kernel/ids.ts';
 import type { Log } from '../kernel/log.ts';
 import type { Nano } from '../kernel/money.ts';
 import { admissionFingerprint, admitBody } from './admission.ts';
-import type { Admission } from './admission.ts';
+import type { Admission, BodyScan } from './admission.ts';
 import { AnswerCache } from './answer-cache.ts';
 import type { RpcAnswer } from './answer.ts';
 import type { RunContext } from './ask.ts';
@@ -26,7 +26,7 @@ import { Upstream } from './upstream.ts';
 
 export { holdLastBytes } from './answer.ts';
 export type { RpcAnswer } from './answer.ts';
-export { type Admission, MAX_BATCH_ITEMS } from './admission.ts';
+export { type Admission, type BodyScan, MAX_BATCH_ITEMS } from './admission.ts';
 export { formatRpcCost } from './billing.ts';
 export {} from './catalogue.ts';
 export { CreditCap } from './credit-cap.ts';
@@ -123,12 +123,12 @@ export class Rpc {
   }
 
   /** Admits a body for a network, or throws a Fault with status 400; nothing is sent yet. */
-  admit(slug: string, body: Buffer): Admission {
-    return admitBody(this.#catalogue, slug, body);
+  admit(slug: string, body: Buffer, scanned?: BodyScan): Admission {
+    return admitBody(this.#catalogue, slug, body, scanned);
   }
 
   /** What an idempotency key is bound to: network and exact body. */
-  fingerprint(admission: Admission): string {
+  fingerprint(admission: Admission): Promise<string> {
     return admissionFingerprint(admission);
   }
 

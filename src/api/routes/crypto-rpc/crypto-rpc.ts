@@ -1,8 +1,15 @@
 /** `POST /crypto/rpc/{network}` and `GET /crypto/rpc/networks`. */
 import { pipeline } from 'node:stream/promises';
-import { type ProxyRpcAnswer, type ProxyRpcParts, proxyRpc } from '../../../flows/proxy-rpc.ts';
+import {
+  type ProxyRpcAnswer,
+  type ProxyRpcCall,
+  type ProxyRpcParts,
+  proxyRpc,
+} from '../../../flows/proxy-rpc.ts';
+import { MAX_BATCH_ITEMS } from '../../../rpc/rpc.ts';
 import { AnswerHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
+import { LARGE_BODY_BYTES, type LargeBodies } from '../../large-bodies.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import { NETWORKS_DESCRIPTION, RPC_DESCRIPTION } from './describe.ts';
 
@@ -12,7 +19,7 @@ export interface CryptoRpcParts extends ProxyRpcParts {
   readonly serviceName: string;
 }
 
-export function cryptoRpcRoutes(parts: CryptoRpcParts): Route[] {
+export function cryptoRpcRoutes(parts: CryptoRpcParts, largeBodies: LargeBodies): Route[] {
   const make = new AnswerHeaders(parts);
   return [
     {
@@ -31,7 +38,12 @@ export function cryptoRpcRoutes(parts: CryptoRpcParts): Route[] {
       sells: 'rpc',
       describe: RPC_DESCRIPTION,
       ownIdempotency: true,
-      handle: (exchange) => relay(parts, exchange, make),
+      handle: async (exchange) => {
+        const { body } = exchange;
+        const read =
+          body.length < LARGE_BODY_BYTES ? { body } : await largeBodies.rpc(body, MAX_BATCH_ITEMS);
+        await relay(parts, exchange, read, make);
+      },
     },
   ];
 }
@@ -39,6 +51,7 @@ export function cryptoRpcRoutes(parts: CryptoRpcParts): Route[] {
 async function relay(
   parts: CryptoRpcParts,
   exchange: Exchange,
+  read: Pick<ProxyRpcCall, 'body' | 'scanned'>,
   make: AnswerHeaders,
 ): Promise<void> {
   const network = exchange.parameters['network'] ?? '';
@@ -46,7 +59,7 @@ async function relay(
     requestId: exchange.requestId,
     caller: exchange.caller,
     network,
-    body: exchange.body,
+    ...read,
     idempotencyKey: exchange.header('idempotency-key'),
     signal: exchange.signal,
   });
