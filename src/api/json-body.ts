@@ -2,9 +2,16 @@
 import type { z } from 'zod';
 import { invalidRequest } from '../wire/validation.ts';
 import { type Exchange, parseJsonBody } from './exchange.ts';
+import { LARGE_BODY_BYTES, type LargeBodies } from './large-bodies.ts';
 
-export function readJson<T>(exchange: Exchange, schema: z.ZodType<T>): T {
-  const parsed = schema.safeParse(parseJsonBody(exchange.body));
+export async function readJson<T>(
+  exchange: Exchange,
+  schema: z.ZodType<T>,
+  largeBodies: LargeBodies,
+): Promise<T> {
+  const { body } = exchange;
+  const isLarge = body.length >= LARGE_BODY_BYTES;
+  const parsed = schema.safeParse(isLarge ? await largeBodies.json(body) : parseJsonBody(body));
   if (parsed.success) return parsed.data;
   throw invalidRequest(parsed.error);
 }

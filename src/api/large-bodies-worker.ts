@@ -9,11 +9,13 @@ import {
 } from '../wire/chat-request.ts';
 import { type EmbeddingsRequest, parseEmbeddingsRequest } from '../wire/embeddings-request.ts';
 import type { ParsedObject } from '../wire/json-splice.ts';
+import { parseJsonBody } from './exchange.ts';
 
 export type LargeBody =
   | { readonly kind: 'chat'; readonly bytes: ArrayBuffer; readonly options: ChatRequestOptions }
   | { readonly kind: 'embeddings'; readonly bytes: ArrayBuffer }
-  | { readonly kind: 'rpc'; readonly bytes: ArrayBuffer; readonly maxItems: number };
+  | { readonly kind: 'rpc'; readonly bytes: ArrayBuffer; readonly maxItems: number }
+  | { readonly kind: 'json'; readonly bytes: ArrayBuffer };
 
 /** A request as it travels: its bytes go beside it. */
 export type WithoutBytes<T extends { readonly source: ParsedObject }> = Omit<T, 'source'> & {
@@ -36,11 +38,12 @@ export type ReadBody =
       readonly scan: RequestScan | ScanFailure;
       readonly bytes: ArrayBuffer;
     }
+  | { readonly kind: 'json'; readonly value: unknown }
   | { readonly kind: 'refused'; readonly code: FaultCode; readonly options: FaultOptions };
 
 parentPort?.on('message', ({ turn, body }: { turn: number; body: LargeBody }) => {
   const read = readBody(body);
-  parentPort?.postMessage({ turn, read }, read.kind === 'refused' ? [] : [read.bytes]);
+  parentPort?.postMessage({ turn, read }, 'bytes' in read ? [read.bytes] : []);
 });
 
 function readBody(body: LargeBody): ReadBody {
@@ -54,6 +57,8 @@ function readBody(body: LargeBody): ReadBody {
         return { kind, bytes, request: withoutBytes(parseEmbeddingsRequest(buffer)) };
       case 'rpc':
         return { kind, bytes, scan: scanRequest(buffer, body.maxItems) };
+      case 'json':
+        return { kind, value: parseJsonBody(buffer) };
     }
   } catch (error) {
     // A refusal travels as its parts; anything else is a bug and ends the thread.

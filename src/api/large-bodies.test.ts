@@ -83,6 +83,16 @@ test('a large JSON-RPC body is scanned as a small one is', async (t) => {
   }
 });
 
+test('any large JSON is read as a small one is', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  assert.deepEqual(await bodies.json(Buffer.from(JSON.stringify([TEXT, { a: null }]))), [
+    TEXT,
+    { a: null },
+  ]);
+  await assert.rejects(bodies.json(Buffer.from(`["${TEXT}`)), { code: 'INVALID_JSON' });
+});
+
 test('a large body is refused in the same words', async (t) => {
   const bodies = new LargeBodies();
   t.after(() => bodies.close());

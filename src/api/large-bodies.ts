@@ -59,6 +59,13 @@ export class LargeBodies {
     return { body: Buffer.from(read.bytes), scanned: read.scan };
   }
 
+  /** As `parseJsonBody`. */
+  async json(bytes: Buffer): Promise<unknown> {
+    const read = await this.#read({ kind: 'json', bytes: movable(bytes) });
+    if (read.kind !== 'json') throw new Error('The thread answered another question');
+    return read.value;
+  }
+
   /** Called once a minute: ends a thread that had nothing to do since the last call. */
   async rest(): Promise<void> {
     const isIdle = this.#turns === this.#turnsAtRest && this.#waiting.size === 0;

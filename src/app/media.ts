@@ -2,6 +2,7 @@
  * Media, wired: background removal, videos and transcription over the engines of the catalogue, with
  * the one guard for everything that callers name by URL.
  */
+import type { LargeBodies } from '../api/large-bodies.ts';
 import { join } from 'node:path';
 import { imageBackgroundRemoveRoute } from '../api/routes/image-background-remove/image-background-remove.ts';
 import { videoDownloadRoutes } from '../api/routes/video-download/video-download.ts';
@@ -25,7 +26,7 @@ const WEBHOOK_TIMEOUT_MS = 10_000;
 const USUAL_SECONDS = 120;
 
 /** `basePath` stands before every path that a caller is told. */
-export function mediaSubject(shared: Shared, basePath: string): Subject {
+export function mediaSubject(shared: Shared, basePath: string, largeBodies: LargeBodies): Subject {
   const { catalog, engines, charge, windows, guard, clock, log } = shared;
   const config = shared.config();
   const work = once(() => workFolder(shared));
@@ -37,7 +38,7 @@ export function mediaSubject(shared: Shared, basePath: string): Subject {
     callerRate(shared.config().limits, caller, model);
   const serviceName = config.service.name;
   const maxBytes = maxDownloadBytes(config.media);
-  const common = { catalog, engines, charge, clock, log, rateOf, serviceName };
+  const common = { catalog, engines, charge, clock, log, rateOf, serviceName, largeBodies };
   const reading = { files, media: media.get, maxBytes };
   const video = openVideo(shared);
   return {

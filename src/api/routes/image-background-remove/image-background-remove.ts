@@ -12,6 +12,7 @@ import type { Queryable } from '../../../store/store.ts';
 import { AnswerHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { readJson } from '../../json-body.ts';
+import type { LargeBodies } from '../../large-bodies.ts';
 import { isMultipart, readFile } from '../../multipart.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import { BACKGROUND_REMOVE } from './describe.ts';
@@ -22,6 +23,7 @@ const PNG_TYPE = 'image/png';
 export interface BackgroundRemoveParts extends RemoveBackgroundParts {
   readonly serviceName: string;
   readonly clock: Clock;
+  readonly largeBodies: LargeBodies;
 }
 
 export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route {
@@ -35,7 +37,7 @@ export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route 
     sells: 'cutout',
     describe: BACKGROUND_REMOVE,
     handle: async (exchange) => {
-      const { image, model } = await imageOf(exchange);
+      const { image, model } = await imageOf(parts, exchange);
       const setHeaders = (cut: CutOut): void => {
         exchange.setAll(headers.answered(cut));
         exchange.set('content-disposition', 'inline; filename="cutout.png"');
@@ -60,12 +62,15 @@ export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route 
   };
 }
 
-async function imageOf(exchange: Exchange): Promise<Pick<RemoveBackgroundCall, 'image' | 'model'>> {
+async function imageOf(
+  parts: BackgroundRemoveParts,
+  exchange: Exchange,
+): Promise<Pick<RemoveBackgroundCall, 'image' | 'model'>> {
   if (isMultipart(exchange)) {
     const { bytes, fields } = await readFile(exchange, 'image', MAX_IMAGE_BYTES - 1);
     return { image: { bytes }, model: fields.get('model') };
   }
-  const request = readJson(exchange, BackgroundRemoveRequest);
+  const request = await readJson(exchange, BackgroundRemoveRequest, parts.largeBodies);
   const model = request.model ?? undefined;
   if (typeof request.image_url === 'string') return { image: { url: request.image_url }, model };
   return { image: { bytes: decodeBase64(request.image ?? '') }, model };

@@ -24,6 +24,7 @@ import type { AnswerKeeper } from '../../answer-keeper.ts';
 import { AnswerHeaders } from '../../answer-headers.ts';
 import type { Exchange } from '../../exchange.ts';
 import { readJson } from '../../json-body.ts';
+import type { LargeBodies } from '../../large-bodies.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import {
   VIDEO_COMPLETE,
@@ -39,6 +40,7 @@ export interface VideoRouteParts extends QueueVideoParts, RetrieveVideoParts {
   readonly serviceName: string;
   /** `https://host/api/v1`. */
   readonly publicBase: () => string;
+  readonly largeBodies: LargeBodies;
   readonly clock: Clock;
 }
 
@@ -79,7 +81,7 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
       describe: VIDEO_COMPLETE,
       body: JSON_BODY,
       handle: async (exchange) => {
-        const request = readJson(exchange, VideoCompleteRequest);
+        const request = await readJson(exchange, VideoCompleteRequest, parts.largeBodies);
         setBalance(exchange, await completeVideo(parts, exchange.caller, request));
         await exchange.json(200, { success: true });
       },
@@ -95,7 +97,7 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
 }
 
 async function quote(parts: VideoRouteParts, exchange: Exchange): Promise<void> {
-  const request = readJson(exchange, VideoQuoteRequest);
+  const request = await readJson(exchange, VideoQuoteRequest, parts.largeBodies);
   const caller = exchange.callerIfKnown;
   const quoteNano = await parts.quotes.quote({
     request,
@@ -106,7 +108,7 @@ async function quote(parts: VideoRouteParts, exchange: Exchange): Promise<void> 
 }
 
 async function queue(parts: VideoRouteParts, exchange: Exchange): Promise<void> {
-  const request = readJson(exchange, VideoQueueRequest);
+  const request = await readJson(exchange, VideoQueueRequest, parts.largeBodies);
   const { keeper } = exchange;
   const queued = await queueVideo(parts, {
     caller: exchange.caller,
@@ -161,7 +163,7 @@ function leftAfter(hold: QueuedVideo['hold']): Nano {
 }
 
 async function retrieve(parts: VideoRouteParts, exchange: Exchange): Promise<void> {
-  const request = readJson(exchange, VideoRetrieveRequest);
+  const request = await readJson(exchange, VideoRetrieveRequest, parts.largeBodies);
   const { retrieval, rate, counted, balanceNano } = await retrieveVideo(
     parts,
     exchange.caller,

@@ -3,11 +3,17 @@ import { type TranscribeParts, type Transcription, transcribe } from '../../../f
 import type { Queryable } from '../../../store/store.ts';
 import { AnswerHeaders } from '../../answer-headers.ts';
 import { readJson } from '../../json-body.ts';
+import type { LargeBodies } from '../../large-bodies.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import { TRANSCRIPTION } from './describe.ts';
 import { TranscriptionRequest } from './schema.ts';
 
-export function videoTranscriptionsRoute(parts: TranscribeParts & { serviceName: string }): Route {
+export interface TranscriptionsParts extends TranscribeParts {
+  readonly serviceName: string;
+  readonly largeBodies: LargeBodies;
+}
+
+export function videoTranscriptionsRoute(parts: TranscriptionsParts): Route {
   const headers = new AnswerHeaders(parts);
   return {
     method: 'POST',
@@ -17,7 +23,7 @@ export function videoTranscriptionsRoute(parts: TranscribeParts & { serviceName:
     sells: 'transcription',
     describe: TRANSCRIPTION,
     handle: async (exchange) => {
-      const request = readJson(exchange, TranscriptionRequest);
+      const request = await readJson(exchange, TranscriptionRequest, parts.largeBodies);
       const answer = answerIn(request.response_format ?? 'json');
       const setHeaders = (heard: Transcription): void => {
         exchange.setAll(headers.answered(heard));
