@@ -38,6 +38,12 @@ const chat = (fields: object): Buffer =>
       ...fields,
     }),
   );
+const form = (bytes: Buffer): Buffer =>
+  Buffer.concat([
+    Buffer.from('--b\r\ncontent-disposition: form-data; name="image"; filename="a.png"\r\n\r\n'),
+    bytes,
+    Buffer.from('\r\n--b--\r\n'),
+  ]);
 const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
 const rpcCall = '{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}';
 
@@ -148,6 +154,12 @@ const KINDS: readonly Kind[] = [
         input: Array.from({ length: 2_000 }, () => 'a '.repeat(7_500)),
       }),
     ),
+  },
+  {
+    name: 'a form with 23 MB of line ends',
+    path: '/image/background-remove',
+    body: form(Buffer.alloc(23 * MEGABYTE, '\r\n-')),
+    headers: { 'content-type': 'multipart/form-data; boundary=b' },
   },
   {
     name: 'RPC call of 30 MB of quotes',
