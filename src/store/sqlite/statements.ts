@@ -1,6 +1,6 @@
 /**
  * Prepared statements of one SQLite connection, by their text, with the seam's types: integers as
- * bigint, bytes as Buffer, `$1` placeholders as `?1`.
+ * bigint, bytes as Buffer, `$1` placeholders as `?`.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { Parameter } from '../contract.ts';
@@ -38,7 +38,7 @@ export class Statements {
 
   #prepare(text: string): Prepared {
     if (this.#byText.size >= MAX_STATEMENTS) this.#byText.clear();
-    const statement = this.#database.prepare(text.replaceAll(/\$(\d+)/g, '?$1'));
+    const statement = this.#database.prepare(withQuestionMarks(text));
     statement.setReadBigInts(true);
     // Objects that SQLite's binding makes are slow to make and slow to read.
     statement.setReturnArrays(true);
@@ -46,6 +46,15 @@ export class Statements {
     this.#byText.set(text, prepared);
     return prepared;
   }
+}
+
+const PLACEHOLDER = /\$(\d+)/g;
+
+/** Placeholders that stand in order need no number, which SQLite looks up at each binding. */
+function withQuestionMarks(text: string): string {
+  const numbers = Array.from(text.matchAll(PLACEHOLDER), ([, digits]) => Number(digits));
+  const isInOrder = numbers.every((number, at) => number === at + 1);
+  return text.replaceAll(PLACEHOLDER, isInOrder ? '?' : '?$1');
 }
 
 function bind(parameters: readonly Parameter[]): readonly Bound[] {
