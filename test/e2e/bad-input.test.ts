@@ -18,6 +18,8 @@ interface Row {
 }
 
 const HI = [{ role: 'user', content: 'Hi' }];
+/** Read on a thread of its own. */
+const LARGE = 'word '.repeat(400_000);
 const ROWS: readonly Row[] = [
   {
     name: 'no key',
@@ -54,6 +56,20 @@ const ROWS: readonly Row[] = [
     raw: Buffer.alloc(37 * 1024 * 1024, 97),
     status: 413,
     says: /too large/,
+  },
+  { name: '2 MB that are no JSON', raw: LARGE, status: 400, says: /not valid JSON/ },
+  {
+    name: '2 MB with a wrong member',
+    body: { model: 'm', messages: [{ role: 'user', content: LARGE }], temperature: 'hot' },
+    status: 400,
+    says: /temperature/,
+    names: 'temperature',
+  },
+  {
+    name: 'a prompt of 2 MB',
+    body: { model: 'm', messages: [{ role: 'user', content: LARGE }] },
+    status: 400,
+    says: /context/,
   },
   { name: 'no model', body: { messages: HI }, status: 400, says: /./, names: 'model' },
   { name: 'no messages', body: { model: 'm' }, status: 400, says: /./, names: 'messages' },
