@@ -8,6 +8,7 @@
  * result is the node's affair. It knows nothing of methods or networks.
  */
 import { isUtf8 } from 'node:buffer';
+import { plainReply, plainRequest } from './json-plain.ts';
 import {
   BACKSLASH,
   CLOSE_ARRAY,
@@ -25,31 +26,7 @@ import {
   skipStrict,
   skipStrictString,
 } from './json-skip.ts';
-
-/** Half-open byte ranges; a start of -1 says that the member is absent. */
-export interface RequestSpan {
-  readonly start: number;
-  readonly end: number;
-  readonly versionStart: number;
-  readonly versionEnd: number;
-  readonly methodStart: number;
-  readonly methodEnd: number;
-  readonly paramsStart: number;
-  readonly paramsEnd: number;
-  readonly idStart: number;
-  readonly idEnd: number;
-}
-
-export interface ReplySpan {
-  readonly start: number;
-  readonly end: number;
-  readonly idStart: number;
-  readonly idEnd: number;
-  readonly resultStart: number;
-  readonly resultEnd: number;
-  readonly errorStart: number;
-  readonly errorEnd: number;
-}
+import type { ReplySpan, RequestSpan } from './json-span.ts';
 
 export interface ScanFailure {
   readonly ok: false;
@@ -104,10 +81,11 @@ export function scanRequest(bytes: Buffer, maxItems: number): RequestScan | Scan
     items.push(item);
     at = item.end;
   } else {
+    const text = plainText(bytes);
     at = skipSpace(bytes, at + 1);
     while (bytes[at] !== CLOSE_ARRAY || items.length > 0) {
       if (items.length === maxItems) return failure(at, 'count');
-      const item = scanRequestItem(bytes, at);
+      const item = plainRequest(text, at) ?? scanRequestItem(bytes, at);
       if ('ok' in item) return item;
       items.push(item);
       at = skipSpace(bytes, item.end);
@@ -132,9 +110,10 @@ export function scanReply(bytes: Buffer): ReplyScan | ScanFailure {
     items.push(item);
     at = item.end;
   } else {
+    const text = plainText(bytes);
     at = skipSpace(bytes, at + 1);
     while (bytes[at] !== CLOSE_ARRAY || items.length > 0) {
-      const item = scanReplyItem(bytes, at);
+      const item = plainReply(text, at) ?? scanReplyItem(bytes, at);
       if ('ok' in item) return item;
       items.push(item);
       at = skipSpace(bytes, item.end);
@@ -146,6 +125,13 @@ export function scanReply(bytes: Buffer): ReplyScan | ScanFailure {
   }
   at = skipSpace(bytes, at);
   return at === bytes.length ? { ok: true, isBatch, items } : failure(at, 'syntax');
+}
+
+/** Batches up to this size are worth a copy for the expressions of the plain spellings. */
+const PLAIN_BATCH_BYTES = 1_048_576;
+
+function plainText(bytes: Buffer): string {
+  return bytes.length > PLAIN_BATCH_BYTES ? '' : bytes.toString('latin1');
 }
 
 /** Reads the envelope of a reply whose end is not there yet; never throws. */

@@ -8,7 +8,8 @@
 import { createHash } from 'node:crypto';
 import { Fault, invalidField } from '../kernel/faults.ts';
 import { scanRequest, spanString } from '../kernel/json-spans.ts';
-import type { RequestSpan, ScanFailure } from '../kernel/json-spans.ts';
+import type { RequestSpan } from '../kernel/json-span.ts';
+import type { ScanFailure } from '../kernel/json-spans.ts';
 import { tierCredits } from './billing.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';

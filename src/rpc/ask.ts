@@ -8,7 +8,7 @@
 import type { Readable } from 'node:stream';
 import type { Clock } from '../kernel/clock.ts';
 import { peekReply, scanReply, spanString } from '../kernel/json-spans.ts';
-import type { ReplySpan } from '../kernel/json-spans.ts';
+import type { ReplySpan } from '../kernel/json-span.ts';
 import type { Network } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
 import type { NodeError, UpstreamFault } from './classify.ts';

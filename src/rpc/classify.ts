@@ -5,7 +5,7 @@
  * of a healthy node is final; quota, billing, auth and broken bodies are faults of the upstream,
  * which another upstream may heal and whose text never reaches a caller.
  */
-import type { ReplySpan } from '../kernel/json-spans.ts';
+import type { ReplySpan } from '../kernel/json-span.ts';
 import type { Family } from './catalogue.ts';
 
 /** What is wrong with an upstream. `refused`: it refused the request as such (a plain 4xx). */
