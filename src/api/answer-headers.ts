@@ -4,10 +4,11 @@
  */
 import type { CatalogModel, DeprecationNotice } from '../catalog/catalog.ts';
 import type { AnswerFacts } from '../flows/answer-facts.ts';
-import { type Admission, type RateRule, rateHeaders } from '../flows/charge.ts';
+import { type Admission, type RateRule, addRateHeaders } from '../flows/charge.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
+import type { Balances } from '../ledger/ledger.ts';
 import type { Exchange } from './exchange.ts';
 
 /** Wallet balances are shown with 6 decimals. */
@@ -52,7 +53,8 @@ export class AnswerHeaders {
   /** All of a complete answer. */
   answered(facts: AnswerFacts): Headers {
     const headers = this.model(facts.model, facts.deprecation);
-    Object.assign(headers, this.admitted(facts.admission, facts.rate), facts.flags);
+    this.#addAdmitted(headers, facts.admission, facts.rate);
+    Object.assign(headers, facts.flags);
     if (facts.replica !== undefined) headers[this.#names.modelRouter] = facts.replica;
     if (facts.attempts > 1) headers['x-retry-count'] = String(facts.attempts - 1);
     return addRemaining(headers, facts.admission.request.caller, facts.remainingNano);
@@ -73,30 +75,34 @@ export class AnswerHeaders {
 
   /** What an answer says of balance and limits once the request is admitted. */
   admitted(admission: Admission, rate: RateRule): Headers {
-    const headers = this.#amounts(admission.hold.before);
-    return Object.assign(headers, rateHeaders(admission.window, rate, this.#clock.nowMs()));
+    const headers: Headers = {};
+    this.#addAdmitted(headers, admission, rate);
+    return headers;
   }
 
   /** The balances of a request whose limits the answer does not show. */
   charged(admission: Admission, remainingNano: Nano): Headers {
-    const headers = this.#amounts(admission.hold.before);
+    const headers: Headers = {};
+    this.#addAmounts(headers, admission.hold.before);
     return addRemaining(headers, admission.request.caller, remainingNano);
   }
 
   /** The balance of a caller whose answer went through no admission. */
-  standing(
-    balances: { readonly usdNano: Nano; readonly diemNano: Nano },
-    caller: Pick<Caller, 'kind'>,
-  ): Headers {
-    return addRemaining(this.#amounts(balances), caller, balances.usdNano);
+  standing(balances: Balances, caller: Pick<Caller, 'kind'>): Headers {
+    const headers: Headers = {};
+    this.#addAmounts(headers, balances);
+    return addRemaining(headers, caller, balances.usdNano);
+  }
+
+  #addAdmitted(headers: Headers, { hold, window }: Admission, rate: RateRule): void {
+    this.#addAmounts(headers, hold.before);
+    addRateHeaders(headers, window, rate, this.#clock.nowMs());
   }
 
   /** Balances before the request, when they are not zero. */
-  #amounts({ usdNano, diemNano }: { readonly usdNano: Nano; readonly diemNano: Nano }): Headers {
-    const headers: Headers = {};
+  #addAmounts(headers: Headers, { usdNano, diemNano }: Balances): void {
     if (usdNano > 0n) headers[this.#names.balanceUsd] = formatUsd(usdNano, WALLET_DECIMALS);
     if (diemNano > 0n) headers[this.#names.balanceDiem] = formatUsd(diemNano, WALLET_DECIMALS);
-    return headers;
   }
 }
 

@@ -12,10 +12,11 @@ import { brotliCompress, constants, gzip } from 'node:zlib';
 import { assert } from '../kernel/assert.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
-import { targetPath } from '../kernel/request-target.ts';
+import { targetPath, targetQuery } from '../kernel/request-target.ts';
 import { jsonBytes, refuseExcess } from '../wire/json-scan.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerKeeper } from './answer-keeper.ts';
+import { HeaderList } from './header-list.ts';
 
 const gzipAsync = promisify(gzip);
 const brotliAsync = promisify(brotliCompress);
@@ -30,7 +31,6 @@ export interface ExchangeParts {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly parameters: Readonly<Record<string, string>>;
-  readonly query: URLSearchParams;
   /** Address of the caller, by the proxy rules of the configuration. */
   readonly address: string;
   readonly startedMs: number;
@@ -51,15 +51,15 @@ export class Exchange {
   readonly requestId: string;
   readonly request: IncomingMessage;
   readonly parameters: Readonly<Record<string, string>>;
-  readonly query: URLSearchParams;
   readonly address: string;
   readonly startedMs: number;
   readonly notes: ExchangeNotes = {};
   body: Buffer = EMPTY;
   #caller: Caller | undefined;
   #keeper: AnswerKeeper | undefined;
+  #query: URLSearchParams | undefined;
   readonly #response: ServerResponse;
-  readonly #headers = new Map<string, string>();
+  readonly #headers = new HeaderList();
   readonly #abort = new AbortController();
   readonly #settled: (() => void)[] = [];
   readonly #ended: (() => void)[] = [];
@@ -70,7 +70,6 @@ export class Exchange {
     this.requestId = parts.requestId;
     this.request = parts.request;
     this.parameters = parts.parameters;
-    this.query = parts.query;
     this.address = parts.address;
     this.startedMs = parts.startedMs;
     this.#response = parts.response;
@@ -139,6 +138,11 @@ export class Exchange {
     return targetPath(this.request.url);
   }
 
+  get query(): URLSearchParams {
+    this.#query ??= new URLSearchParams(targetQuery(this.request.url));
+    return this.#query;
+  }
+
   /** A request header; several of one name are joined by Node's rules. */
   header(name: string): string | undefined {
     const value = this.request.headers[name];
@@ -158,7 +162,7 @@ export class Exchange {
 
   /** Names of the headers that have gathered so far. */
   headerNames(): string[] {
-    return [...this.#headers.keys()];
+    return this.#headers.names();
   }
 
   /** Set when the answer is kept for the retries of this request. */
@@ -191,16 +195,17 @@ export class Exchange {
   }
 
   /** Answers with JSON, compressed when the caller asked for it. */
-  async json(status: number, value: unknown): Promise<void> {
+  json(status: number, value: unknown): Promise<void> {
     const body = Buffer.isBuffer(value) ? value : Buffer.from(JSON.stringify(value));
-    await this.bytes(status, 'application/json; charset=utf-8', body);
+    return this.bytes(status, 'application/json; charset=utf-8', body);
   }
 
   async bytes(status: number, contentType: string, body: Buffer): Promise<void> {
     this.set('content-type', contentType);
-    if (status < 300) await this.keepAnswer(status, body);
-    const encoding = compressible(contentType) ? this.#acceptedEncoding(body.length) : undefined;
-    if (compressible(contentType)) this.set('vary', 'Accept-Encoding');
+    if (status < 300 && this.#keeper !== undefined) await this.keepAnswer(status, body);
+    const canShrink = compressible(contentType);
+    const encoding = canShrink ? this.#acceptedEncoding(body.length) : undefined;
+    if (canShrink) this.set('vary', 'Accept-Encoding');
     if (encoding === undefined) return this.#end(status, body);
     const packed = encoding === 'br' ? await brotli(body) : await gzipAsync(body, GZIP_OPTIONS);
     this.set('content-encoding', encoding);
@@ -238,10 +243,8 @@ export class Exchange {
 
   #writeHead(status: number, length: number | undefined): void {
     assert(!this.#response.headersSent, 'an exchange answers once');
-    const headers: string[] = [];
-    for (const [name, value] of this.#headers) headers.push(name, value);
-    if (length !== undefined && status !== 204) headers.push('content-length', String(length));
-    this.#response.writeHead(status, reasonPhrase(status), headers);
+    if (length !== undefined && status !== 204) this.set('content-length', length);
+    this.#response.writeHead(status, reasonPhrase(status), this.#headers.flat);
   }
 
   #acceptedEncoding(sizeBytes: number): 'br' | 'gzip' | undefined {

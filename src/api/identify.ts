@@ -54,13 +54,13 @@ async function optionalCaller(
 }
 
 /** Wallet headers beat Bearer where wallets are welcome, and a payment beats a sign-in. */
-async function credentialCaller(
+function credentialCaller(
   parts: IdentifyParts,
   exchange: Exchange,
   route: Route,
-): Promise<Caller | undefined> {
+): Promise<Caller> | undefined {
   const signIn = exchange.header('sign-in-with-x') ?? exchange.header('x-sign-in-with-x');
-  const takesWallets = /wallet/.test(route.auth);
+  const takesWallets = route.auth.includes('wallet');
   const payment = paymentHeader(exchange);
   if (payment !== undefined && route.auth === 'key-or-wallet') {
     return payingCaller(parts, exchange, payment, signIn);
@@ -103,7 +103,7 @@ export function paymentHeader(exchange: Exchange): string | undefined {
   );
 }
 
-async function bearerCaller(parts: IdentifyParts, authorization: string): Promise<Caller> {
+function bearerCaller(parts: IdentifyParts, authorization: string): Promise<Caller> {
   const token = BEARER.exec(authorization)?.[1];
   if (token === undefined) {
     throw new Fault('AUTHENTICATION_FAILED', {

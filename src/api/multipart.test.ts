@@ -16,7 +16,6 @@ function exchangeWith(body: string): Exchange {
     request,
     response: new ServerResponse(request),
     parameters: {},
-    query: new URLSearchParams(),
     address: '127.0.0.1',
     startedMs: 0,
   });

@@ -115,11 +115,11 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
  * hop that connects to us: believing the whole list would let every caller choose its address.
  */
 function trustedProxies(setting: boolean | readonly string[]): TrustedProxies {
-  if (typeof setting === 'boolean') return setting ? (_address, hop) => hop === 0 : [];
+  if (typeof setting === 'boolean') return setting && ((_address, hop) => hop === 0);
   return [...setting];
 }
 
-type TrustedProxies = string[] | ((address: string, hop: number) => boolean);
+type TrustedProxies = false | string[] | ((address: string, hop: number) => boolean);
 
 /** A proxy that passes on what is no address is worth no more than its own address. */
 function addressOf(request: FastifyRequest): string {
@@ -196,14 +196,11 @@ function begin(
   reply: FastifyReply,
   route?: Route,
 ): Exchange {
-  const url = request.raw.url ?? '';
-  const question = url.indexOf('?');
   const exchange = new Exchange({
     requestId: orderedId(parts.ids, parts.clock.nowMs()),
     request: request.raw,
     response: reply.raw,
     parameters: (request.params ?? {}) as Record<string, string>, // Fastify's path parameters
-    query: new URLSearchParams(question < 0 ? '' : url.slice(question + 1)),
     address: addressOf(request),
     startedMs: parts.clock.monotonicMs(),
   });

@@ -92,6 +92,8 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions): S
     { name: `${prefix}mobile-version`, form: CLIENT_VERSION },
   ];
   const anyOrigin = options.corsOrigins.includes('*');
+  const versionName = `${prefix}version`;
+  const timestampName = `${prefix}timestamp`;
   return {
     errorFormatHeader: `${prefix}error-format`,
     begin: (exchange) => {
@@ -99,9 +101,9 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions): S
         // A proxy in front that gave the request an id keeps it.
         'CF-RAY': rayOf(exchange),
         'x-request-id': exchange.requestId,
-        [`${prefix}version`]: options.version,
+        [versionName]: options.version,
       };
-      if (options.timestamps) headers[`${prefix}timestamp`] = isoTime(clock.nowMs());
+      if (options.timestamps) headers[timestampName] = isoTime(clock.nowMs());
       const origin = exchange.header('origin');
       if (origin !== undefined && (anyOrigin || options.corsOrigins.includes(origin))) {
         headers['access-control-allow-origin'] = anyOrigin ? '*' : origin;

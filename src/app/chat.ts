@@ -27,7 +27,7 @@ export function chatParts(shared: Shared, extras: Extras): ChatParts {
     rateOf: (caller, model) => callerRate(config().limits, caller, model),
     dialectOf: (id) => dialects().get(id) ?? engineDialect(''),
     canSearch: extras.web.canSearch,
-    planAdditions: (call, model) => planAdditions(additions, call, model),
+    planAdditions: (call, request, model) => planAdditions(additions, call, request, model),
   };
 }
 

@@ -223,24 +223,33 @@ function fixedBound(bound: UsageBound, price: Price): bigint {
   const prompt = tokenCount(bound.promptTokens);
   const units = unitCharge(bound, price);
   if (prompt === 0n) return units;
-  const dearest = possibleRates(bound, price).map((rates) =>
-    larger(rates.input, larger(rates.cacheInput, rates.cacheWrite)),
+  const { base, extended } = possibleRates(bound, price);
+  const dearest = dearestInput(base);
+  return (
+    units + prompt * (extended === undefined ? dearest : larger(dearest, dearestInput(extended)))
   );
-  return units + prompt * dearest.reduce(larger);
+}
+
+function dearestInput(rates: TokenRates): bigint {
+  return larger(rates.input, larger(rates.cacheInput, rates.cacheWrite));
 }
 
 function dearestOutput(bound: UsageBound, price: Price): bigint {
-  return possibleRates(bound, price)
-    .map((rates) => requireRate(rates.output, 'output'))
-    .reduce(larger);
+  const { base, extended } = possibleRates(bound, price);
+  const dearest = requireRate(base.output, 'output');
+  if (extended === undefined) return dearest;
+  return larger(dearest, requireRate(extended.output, 'output'));
 }
 
 /** A shorter prompt than its bound may stay below the threshold, so both rows are possible. */
-function possibleRates(bound: UsageBound, price: Price): readonly TokenRates[] {
+function possibleRates(
+  bound: UsageBound,
+  price: Price,
+): { readonly base: TokenRates; readonly extended: TokenRates | undefined } {
   const base = requireRate(price.tokens, 'tokens');
   const { extended } = price;
   const reaches = extended !== undefined && (bound.promptTokens ?? 0) > extended.above;
-  return reaches ? [base, extended.rates] : [base];
+  return { base, extended: reaches ? extended.rates : undefined };
 }
 
 /** No price, no sale: a kind of work that the row does not price is refused. */

@@ -55,17 +55,13 @@ export class SteppedAdmissions implements Admissions {
 const MAX_BATCH = 128;
 const IN_FLIGHT = 2;
 
-interface Answered {
-  readonly answer: AdmissionAnswer | Promise<AdmissionAnswer>;
-}
-
 /** Both in one statement, for all requests of a tick. */
 export class JoinedAdmissions implements Admissions {
   readonly #store: Store;
   readonly #windows: StoredWindows;
   readonly #ledger: Ledger;
   readonly #clock: Clock;
-  readonly #batches: Batcher<AdmissionWish, Answered>;
+  readonly #batches: Batcher<AdmissionWish, AdmissionAnswer>;
 
   constructor(parts: {
     readonly store: Store;
@@ -83,11 +79,13 @@ export class JoinedAdmissions implements Admissions {
     });
   }
 
-  async admit(wish: AdmissionWish): Promise<AdmissionAnswer> {
-    return (await this.#batches.add(wish)).answer;
+  admit(wish: AdmissionWish): Promise<AdmissionAnswer> {
+    return this.#batches.add(wish);
   }
 
-  async #admitBatch(wishes: readonly AdmissionWish[]): Promise<Answered[]> {
+  async #admitBatch(
+    wishes: readonly AdmissionWish[],
+  ): Promise<(AdmissionAnswer | Promise<AdmissionAnswer>)[]> {
     const takes = this.#windows.takeTogether(
       wishes.map((wish) => wish.take),
       this.#clock.nowMs(),
@@ -101,7 +99,7 @@ export class JoinedAdmissions implements Admissions {
     });
     const taken = takes.read(rows);
     const held = holds.read(rows);
-    return wishes.map((wish, index) => ({ answer: this.#answer(wish, taken[index], held[index]) }));
+    return wishes.map((wish, index) => this.#answer(wish, taken[index], held[index]));
   }
 
   #answer(
@@ -137,7 +135,7 @@ async function holdTaken(
     return { step: 'hold', state, reserved, hold };
   } catch (error) {
     // The database is away: the tokens were not used.
-    await windows.correct(reserved, 0, wish.nowMs).catch(() => undefined); // the minute ends anyway
+    await windows.correct(reserved, 0, wish.nowMs)?.catch(() => undefined); // the minute ends anyway
     throw error;
   }
 }

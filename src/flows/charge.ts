@@ -213,12 +213,11 @@ export class Charge {
     const tokens = outcome.tokens ?? NO_TOKENS;
     const usage = this.#usageOf(admission, outcome, tokens);
     const request = { costNano: outcome.costNano, usage };
-    const [settlement] = await Promise.all([
-      together === undefined
-        ? this.#parts.ledger.settle(request, admission.hold)
-        : this.#settleTogether(request, admission.hold, together),
-      this.#giveRoomBack(admission.reserved, tokens.prompt + tokens.completion),
-    ]);
+    const room = this.#giveRoomBack(admission.reserved, tokens.prompt + tokens.completion);
+    const settlement = await (together === undefined
+      ? this.#parts.ledger.settle(request, admission.hold)
+      : this.#settleTogether(request, admission.hold, together));
+    await room;
     if (settlement.fresh) this.#parts.settled?.(admission, outcome, settlement);
     return settlement;
   }
@@ -264,13 +263,12 @@ export class Charge {
     };
   }
 
-  async #giveRoomBack(reserved: Reservation, usedTokens: number): Promise<void> {
-    try {
-      await this.#parts.windows.correct(reserved, usedTokens, this.#parts.clock.nowMs());
-    } catch (error) {
-      // Room that is not given back comes back with the next minute; the settle must not fail for it.
-      this.#parts.log.debug({ reason: reasonOf(error) }, 'Token room not corrected');
-    }
+  /** Does not fail: room that is not given back comes back with the next minute. */
+  #giveRoomBack(reserved: Reservation, usedTokens: number): void | Promise<void> {
+    const { windows, clock, log } = this.#parts;
+    return windows.correct(reserved, usedTokens, clock.nowMs())?.catch((error: unknown) => {
+      log.debug({ reason: reasonOf(error) }, 'Token room not corrected');
+    });
   }
 
   #limited(
@@ -380,13 +378,13 @@ function holdOf(
   };
 }
 
-/** The rate-limit headers in their units: requests reset at a Unix time, tokens in seconds. */
-export function rateHeaders(
+/** Adds the rate-limit headers in their units: requests reset at a Unix time, tokens in seconds. */
+export function addRateHeaders(
+  headers: Record<string, string>,
   state: WindowState,
   rate: RateRule,
   nowMs: number,
-): Record<string, string> {
-  const headers: Record<string, string> = {};
+): void {
   if (state.requestLimit > 0) {
     headers['x-ratelimit-limit-requests'] = String(state.requestLimit);
     headers['x-ratelimit-remaining-requests'] = String(state.requestsLeft);
@@ -400,5 +398,15 @@ export function rateHeaders(
     );
   }
   if (state.requestLimit > 0 || state.tokenLimit > 0) headers['x-ratelimit-type'] = rate.type;
+}
+
+/** The same, for an answer that has no others. */
+export function rateHeaders(
+  state: WindowState,
+  rate: RateRule,
+  nowMs: number,
+): Record<string, string> {
+  const headers: Record<string, string> = {};
+  addRateHeaders(headers, state, rate, nowMs);
   return headers;
 }

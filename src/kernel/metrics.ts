@@ -26,37 +26,73 @@ interface Series<T> {
   value: T;
 }
 
+/** Label sets that begin alike; behind the last label stands the series. */
+interface Branch<T> {
+  readonly next: Map<string, Branch<T>>;
+  series: Series<T> | undefined;
+}
+
+function emptyBranch<T>(): Branch<T> {
+  return { next: new Map(), series: undefined };
+}
+
 /** Values of one metric by label set. */
 class SeriesMap<T> {
   readonly #info: MetricInfo;
-  readonly #series = new Map<string, Series<T>>();
+  readonly #all: Series<T>[] = [];
+  #root = emptyBranch<T>();
 
   constructor(info: MetricInfo) {
     this.#info = info;
   }
 
   at(values: readonly string[], initial: () => T): Series<T> {
-    const key = values.join('\u0000');
-    const known = this.#series.get(key);
-    if (known !== undefined) return known;
+    return this.#find(values)?.series ?? this.#make(values, initial);
+  }
+
+  clear(): void {
+    this.#all.length = 0;
+    this.#root = emptyBranch();
+  }
+
+  all(): readonly Series<T>[] {
+    return this.#all;
+  }
+
+  #find(values: readonly string[]): Branch<T> | undefined {
+    let branch: Branch<T> | undefined = this.#root;
+    for (const value of values) {
+      branch = branch.next.get(value);
+      if (branch === undefined) return undefined;
+    }
+    return branch;
+  }
+
+  #make(values: readonly string[], initial: () => T): Series<T> {
     const isOther = values.every((value) => value === OTHER);
-    if (this.#series.size >= MAX_SERIES && !isOther) {
+    if (this.#all.length >= MAX_SERIES && !isOther) {
       return this.at(
         values.map(() => OTHER),
         initial,
       );
     }
     const made = { labels: labelText(this.#info.labels, values), value: initial() };
-    this.#series.set(key, made);
+    this.#all.push(made);
+    this.#branch(values).series = made;
     return made;
   }
 
-  clear(): void {
-    this.#series.clear();
-  }
-
-  all(): Iterable<Series<T>> {
-    return this.#series.values();
+  #branch(values: readonly string[]): Branch<T> {
+    let branch = this.#root;
+    for (const value of values) {
+      let next = branch.next.get(value);
+      if (next === undefined) {
+        next = emptyBranch();
+        branch.next.set(value, next);
+      }
+      branch = next;
+    }
+    return branch;
   }
 }
 
@@ -93,7 +129,7 @@ export class Counter implements Metric {
 
   lines(): string[] {
     const { name } = this.info;
-    return [...this.#series.all()].map((one) => `${name}${braces(one.labels)} ${one.value}`);
+    return this.#series.all().map((one) => `${name}${braces(one.labels)} ${one.value}`);
   }
 }
 
@@ -114,9 +150,9 @@ export class MoneyCounter implements Metric {
 
   lines(): string[] {
     const { name } = this.info;
-    return [...this.#series.all()].map(
-      (one) => `${name}${braces(one.labels)} ${formatUsd(one.value, NANO_DECIMALS)}`,
-    );
+    return this.#series
+      .all()
+      .map((one) => `${name}${braces(one.labels)} ${formatUsd(one.value, NANO_DECIMALS)}`);
   }
 }
 
@@ -141,7 +177,7 @@ export class Gauge implements Metric {
 
   lines(): string[] {
     const { name } = this.info;
-    return [...this.#series.all()].map((one) => `${name}${braces(one.labels)} ${one.value}`);
+    return this.#series.all().map((one) => `${name}${braces(one.labels)} ${one.value}`);
   }
 }
 
@@ -173,7 +209,7 @@ export class Histogram implements Metric {
   }
 
   lines(): string[] {
-    return [...this.#series.all()].flatMap((one) => this.#linesOf(one));
+    return this.#series.all().flatMap((one) => this.#linesOf(one));
   }
 
   #empty(): Buckets {

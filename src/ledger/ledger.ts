@@ -104,9 +104,9 @@ export class Ledger {
   readonly #store: Store;
   readonly #clock: Clock;
   readonly #log: Log;
-  readonly #holds: Batcher<HoldRequest, Answered<HoldAnswer>>;
+  readonly #holds: Batcher<HoldRequest, HoldAnswer>;
   readonly #lockedHolds: Batcher<HoldRequest, HoldAnswer>;
-  readonly #settles: Batcher<SettleRequest, Answered<Settlement>>;
+  readonly #settles: Batcher<SettleRequest, Settlement>;
   readonly #lockedSettles: Batcher<SettleRequest, Settlement>;
   readonly #epochId: string;
   readonly #open = new OpenHolds();
@@ -128,7 +128,7 @@ export class Ledger {
       open: this.#open,
       journal: this.#journal,
       deadAfterMs: parts.epochDeadAfterMs ?? EPOCH_DEAD_AFTER_MS,
-      settle: (request) => this.#settleNow(request),
+      settle: (request) => this.#settles.add(request),
     });
     const isFile = store.dialect === 'sqlite';
     const options = { maxInFlight: isFile ? 1 : 2, maxItems: MAX_BATCH };
@@ -142,12 +142,15 @@ export class Ledger {
 
   /** Sets money aside for a request, or says why not. A crash undoes it. */
   hold(request: HoldRequest): Promise<HoldAnswer> {
-    return this.#placing([request], async () => (await this.#holds.add(request)).answer);
+    // Known before it can be in the database.
+    this.#open.add(request.requestId);
+    return this.#holds.add(request);
   }
 
   /** The same under a lock at once, where `holdTogether` had no answer. */
   holdLocked(request: HoldRequest): Promise<HoldAnswer> {
-    return this.#placing([request], () => this.#lockedHolds.add(request));
+    this.#open.add(request.requestId);
+    return this.#lockedHolds.add(request);
   }
 
   /** Holds as a part of a statement on PostgreSQL that others share; run it inside `placing`. */
@@ -163,7 +166,10 @@ export class Ledger {
         }
         return answers;
       },
-      placing: (run) => this.#placing(requests, run),
+      placing: (run) => {
+        for (const { requestId } of requests) this.#open.add(requestId);
+        return this.#placing(requests, run);
+      },
     };
   }
 
@@ -174,7 +180,7 @@ export class Ledger {
   async settle(request: SettleRequest, hold?: Hold): Promise<Settlement> {
     const { requestId } = request.usage;
     try {
-      return await this.#settleNow(request);
+      return await this.#settles.add(request);
     } catch (error) {
       const journal = this.#journal;
       if (journal === undefined || hold === undefined || !isDatabaseError(error)) throw error;
@@ -302,16 +308,11 @@ export class Ledger {
     return this.#keeper.stop();
   }
 
-  /** What is being placed is known before it can be in the database. */
+  /** Whether a hold was placed is not known after a failure: if so, it belongs to nobody. */
   async #placing<T>(requests: readonly HoldRequest[], place: () => Promise<T>): Promise<T> {
-    for (const { requestId } of requests) this.#open.add(requestId);
     try {
-      const answer = await place();
-      const [only] = requests;
-      if (only !== undefined && isRefusal(answer)) this.#open.remove(only.requestId);
-      return answer;
+      return await place();
     } catch (error) {
-      // Whether it was placed is not known: if so, it belongs to nobody.
       for (const { requestId, lifetime } of requests) {
         this.#open.remove(requestId);
         if (lifetime === 'durable') this.#open.doubt(requestId, this.#clock.nowMs());
@@ -320,48 +321,47 @@ export class Ledger {
     }
   }
 
-  async #placeBatch(requests: readonly HoldRequest[]): Promise<readonly Answered<HoldAnswer>[]> {
+  async #placeBatch(
+    requests: readonly HoldRequest[],
+  ): Promise<readonly (HoldAnswer | Promise<HoldAnswer>)[]> {
+    if (this.#store.dialect === 'sqlite') return this.#placeLocked(requests);
     const nowMs = this.#clock.nowMs();
-    if (this.#store.dialect === 'sqlite') {
-      return (await this.#placeLocked(requests)).map((answer) => ({ answer }));
-    }
     const { part, read } = holdTogether(requests, { epochId: this.#epochId, nowMs });
     const durable = requests.some((request) => request.lifetime === 'durable');
-    const fast = read(await runTogether(this.#store, [part], { durable }));
+    const rows = await this.#placing(requests, () => {
+      return runTogether(this.#store, [part], { durable });
+    });
+    const fast = read(rows);
     // What is tight waits for its lock alone; the others do not wait for it.
-    return requests.map((request, index) => ({
-      answer: fast[index] ?? this.#lockedHolds.add(request),
-    }));
+    return requests.map((request, index) => fast[index] ?? this.#lockedHolds.add(request));
   }
 
-  #placeLocked(requests: readonly HoldRequest[]): Promise<readonly HoldAnswer[]> {
+  async #placeLocked(requests: readonly HoldRequest[]): Promise<readonly HoldAnswer[]> {
     const nowMs = this.#clock.nowMs();
-    return this.#store.transaction(
-      (tx) => {
-        const states = new States(tx, this.#store.dialect, nowMs);
-        return placeHolds({ tx, states, epochId: this.#epochId, nowMs }, requests);
-      },
-      { durable: requests.some((request) => request.lifetime === 'durable') },
-    );
-  }
-
-  async #settleNow(request: SettleRequest): Promise<Settlement> {
-    return (await this.#settles.add(request)).answer;
+    const durable = requests.some((request) => request.lifetime === 'durable');
+    const place = (tx: Queryable): Promise<HoldAnswer[]> => {
+      const states = new States(tx, this.#store.dialect, nowMs);
+      return placeHolds({ tx, states, epochId: this.#epochId, nowMs }, requests);
+    };
+    const answers = await this.#placing(requests, () => {
+      return this.#store.transaction(place, { durable });
+    });
+    for (const [index, { requestId }] of requests.entries()) {
+      if (answers[index]?.ok !== true) this.#open.remove(requestId);
+    }
+    return answers;
   }
 
   async #settleBatch(
     requests: readonly SettleRequest[],
-  ): Promise<readonly (Answered<Settlement> | Error)[]> {
-    if (this.#store.dialect === 'sqlite') {
-      const settled = await this.#settleLocked(requests);
-      return settled.map((answer) => (answer instanceof Error ? answer : { answer }));
-    }
+  ): Promise<readonly (Settlement | Promise<Settlement> | Error)[]> {
+    if (this.#store.dialect === 'sqlite') return this.#settleLocked(requests);
     const once = withoutRepeats(requests);
     const fast = await this.#settleFast(once);
     const first = new Set(once);
     return requests.map((request) => {
       const settled = first.has(request) ? fast.get(request.usage.requestId) : undefined;
-      return { answer: settled?.settlement ?? this.#lockedSettles.add(request) };
+      return settled?.settlement ?? this.#lockedSettles.add(request);
     });
   }
 
@@ -416,19 +416,10 @@ export class Ledger {
 
 const NO_BALANCES = { usdNano: nano(0n), diemNano: nano(0n), allocationNano: nano(0n) };
 
-/** An answer, or the promise of one that had to go through a lock. */
-interface Answered<T> {
-  readonly answer: T | Promise<T>;
-}
-
 /** A part of a statement that places holds. */
 export interface HoldsTogether extends HoldTogether {
   /** Runs the statement; holds whose fate a failure hides are given back later. */
   readonly placing: <T>(run: () => Promise<T>) => Promise<T>;
-}
-
-function isRefusal(answer: unknown): boolean {
-  return typeof answer === 'object' && answer !== null && 'ok' in answer && answer.ok === false;
 }
 
 function asError(reason: unknown): Error {

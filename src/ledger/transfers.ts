@@ -30,8 +30,8 @@ const INSERT = `INSERT INTO ledger_transfer (id, part, day, account_id, debit_ac
   credit_account, amount_nano, balance_after_nano, kind, request_id, model_id, note, created_ms)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`;
 
-export async function insertTransfer(tx: Queryable, transfer: Transfer): Promise<void> {
-  await tx.query(INSERT, [
+export function insertTransfer(tx: Queryable, transfer: Transfer): Promise<unknown> {
+  return tx.query(INSERT, [
     transfer.id,
     transfer.part,
     transfer.day ?? dayOf(transfer.nowMs),

@@ -18,8 +18,8 @@ const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, acc
   status, extras) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
   $17, $18, $19, $20, $21, $22)`;
 
-export async function insertUsage(tx: Queryable, usage: UsageRecord, parts: Parts): Promise<void> {
-  await tx.query(INSERT_USAGE, [
+export function insertUsage(tx: Queryable, usage: UsageRecord, parts: Parts): Promise<unknown> {
+  return tx.query(INSERT_USAGE, [
     usage.requestId,
     dayOf(usage.createdMs),
     usage.createdMs,

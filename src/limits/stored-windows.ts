@@ -86,7 +86,7 @@ const CORRECTED_ROWS = `SELECT 'corrected' AS part, bucket AS id, 0::bigint AS a
 
 export class StoredWindows implements Windows {
   readonly #store: Store;
-  readonly #takes: Batcher<TimedTake, { readonly answer: WindowAnswer | Promise<WindowAnswer> }>;
+  readonly #takes: Batcher<TimedTake, WindowAnswer>;
   readonly #tight: Batcher<TimedTake, WindowAnswer>;
   readonly #corrections: Batcher<{ reservation: Reservation; usedTokens: number }, undefined>;
 
@@ -101,8 +101,8 @@ export class StoredWindows implements Windows {
     });
   }
 
-  async take(take: WindowTake, nowMs: number): Promise<WindowAnswer> {
-    return (await this.#takes.add(timed(take, nowMs))).answer;
+  take(take: WindowTake, nowMs: number): Promise<WindowAnswer> {
+    return this.#takes.add(timed(take, nowMs));
   }
 
   /** Counts under the lock of the bucket, where `takeTogether` had no answer. */
@@ -129,7 +129,7 @@ export class StoredWindows implements Windows {
   async #takeBatch(takes: readonly TimedTake[]) {
     const { part, read } = together(takes);
     const answers = read(await runTogether(this.#store, [part], { durable: false }));
-    return takes.map((take, index) => ({ answer: answers[index] ?? this.#tight.add(take) }));
+    return takes.map((take, index) => answers[index] ?? this.#tight.add(take));
   }
 
   #countLocked(takes: readonly TimedTake[]): Promise<WindowAnswer[]> {

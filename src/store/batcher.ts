@@ -1,14 +1,15 @@
 /**
  * Micro-batching: what is asked in one turn of the event loop travels to the database together.
  *
- * `run` gets the items of a turn and answers each in order, or throws for all. While `maxInFlight`
+ * `run` gets the items of a turn and answers each in order, or throws for all; an answer that takes
+ * longer than the others can be a promise. While `maxInFlight`
  * batches are on their way, further items wait and form the next batch, so batches grow with the
  * load and a request never waits for a timer.
  */
 
 interface Waiting<Item, Answer> {
   readonly item: Item;
-  readonly resolve: (answer: Answer) => void;
+  readonly resolve: (answer: Answer | Promise<Answer>) => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -19,18 +20,19 @@ export interface BatcherOptions {
   readonly maxItems: number;
 }
 
+/** Answers each item, in order; an `Error` in place of an answer rejects that item alone. */
+type RunBatch<Item, Answer> = (
+  items: readonly Item[],
+) => Promise<readonly (Answer | Promise<Answer> | Error)[]>;
+
 export class Batcher<Item, Answer> {
-  readonly #run: (items: readonly Item[]) => Promise<readonly (Answer | Error)[]>;
+  readonly #run: RunBatch<Item, Answer>;
   readonly #options: BatcherOptions;
   readonly #waiting: Waiting<Item, Answer>[] = [];
   #scheduled = false;
   #inFlight = 0;
 
-  /** `run` answers each item, in order; an `Error` in place of an answer rejects that item alone. */
-  constructor(
-    run: (items: readonly Item[]) => Promise<readonly (Answer | Error)[]>,
-    options: BatcherOptions,
-  ) {
+  constructor(run: RunBatch<Item, Answer>, options: BatcherOptions) {
     this.#run = run;
     this.#options = options;
   }
@@ -60,7 +62,7 @@ export class Batcher<Item, Answer> {
       for (const [index, waiting] of batch.entries()) {
         const answer = answers[index];
         if (answer instanceof Error) waiting.reject(answer);
-        else waiting.resolve(answer as Answer); // `run` answers every item
+        else waiting.resolve(answer as Answer | Promise<Answer>); // `run` answers every item
       }
     } catch (error) {
       // The batch failed as one: everybody in it hears why.

@@ -18,6 +18,7 @@ import { canonicalFields } from './foreign-fields.ts';
 import { isEmptyAssistant } from './foreign-messages.ts';
 import type { JsonObject } from './json-scan.ts';
 import type { ParsedObject } from './json-splice.ts';
+import { isPlainChat } from './plain-chat.ts';
 import { measurePrompt, type PromptFacts } from './prompt-facts.ts';
 import { effectiveParameters, type SvcParameters } from './svc-parameters.ts';
 import { invalidRequest, parseJsonObject, refuseIssues } from './validation.ts';
@@ -67,7 +68,7 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
   const body = validated(fields);
   const messages = withoutEmptyAssistants(body.messages);
   const parameters = effectiveParameters(body.svc_parameters ?? undefined);
-  for (const key of OWN_MEMBERS) delete fields[key];
+  for (const key of OWN_MEMBERS) if (Object.hasOwn(fields, key)) delete fields[key];
   fields['messages'] = messages;
   return {
     ...readControls(body, parameters),
@@ -84,6 +85,7 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
 function validated(fields: Record<string, unknown>): ChatBody {
   refuseLonger(fields, 'messages', MAX_MESSAGES);
   refuseLonger(fields, 'tools', MAX_TOOLS);
+  if (isPlainChat(fields)) return fields;
   const result = ChatBody.safeParse(fields);
   if (!result.success) throw invalidRequest(result.error);
   // The schema transforms nothing but unknown parameters, so the validated input stays the value:

@@ -112,12 +112,10 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   setStreamOptions(fields, request, target.dialect);
   setThinking(fields, request, target);
   setCaching(fields, request, target.dialect);
-  for (const name of NEVER_PASSED) if (Object.hasOwn(fields, name)) fields[name] = undefined;
-  fields['metadata'] = undefined;
-  fields['text'] = undefined;
-  if (request.verbosity === undefined) fields['verbosity'] = undefined;
-  else fields['verbosity'] = request.verbosity;
-  if (!target.dialect.fallbacks) fields['fallbacks'] = undefined;
+  leaveOut(fields, NEVER_PASSED);
+  leaveOut(fields, ['metadata', 'text', 'verbosity']);
+  if (request.verbosity !== undefined) fields['verbosity'] = request.verbosity;
+  if (!target.dialect.fallbacks) leaveOut(fields, ['fallbacks']);
   if (target.extraTools !== undefined && target.extraTools.length > 0) {
     fields['tools'] = [...request.tools, ...target.extraTools];
   }
@@ -125,10 +123,13 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
   return fields;
 }
 
+function leaveOut(fields: Record<string, unknown>, names: readonly string[]): void {
+  for (const name of names) if (Object.hasOwn(fields, name)) fields[name] = undefined;
+}
+
 function setOutputCap(fields: Record<string, unknown>, target: EngineTarget): void {
   const { outputCap } = target.dialect;
-  fields['max_tokens'] = undefined;
-  fields['max_completion_tokens'] = undefined;
+  leaveOut(fields, ['max_tokens', 'max_completion_tokens']);
   if (outputCap !== 'max_completion_tokens') fields['max_tokens'] = target.maxOutputTokens;
   if (outputCap !== 'max_tokens') fields['max_completion_tokens'] = target.maxOutputTokens;
 }
@@ -139,10 +140,7 @@ function setStreamOptions(
   request: ChatRequest,
   dialect: EngineDialect,
 ): void {
-  if (!request.stream) {
-    fields['stream_options'] = undefined;
-    return;
-  }
+  if (!request.stream) return leaveOut(fields, ['stream_options']);
   const given = isJsonObject(fields['stream_options']) ? fields['stream_options'] : {};
   const padding = dialect.obfuscates ? { include_obfuscation: false } : {};
   const wanted = { ...given, include_usage: true, ...padding };
@@ -156,8 +154,7 @@ function setThinking(
   target: EngineTarget,
 ): void {
   const { reasoning, reasoningEffort } = target.abilities;
-  fields['reasoning'] = undefined;
-  fields['reasoning_effort'] = undefined;
+  leaveOut(fields, ['reasoning', 'reasoning_effort']);
   if (!reasoning) return;
   const effort = request.isThinkingOff ? 'none' : request.reasoningEffort;
   if (effort !== undefined && reasoningEffort) {
@@ -190,7 +187,7 @@ function setCaching(
   request: ChatRequest,
   dialect: EngineDialect,
 ): void {
-  fields['prompt_cache_retention'] = undefined;
+  leaveOut(fields, ['prompt_cache_retention']);
   if (dialect.cacheRetention && request.isCacheExtended) fields['prompt_cache_retention'] = '24h';
 }
 

@@ -24,7 +24,8 @@ type Fields = Record<string, unknown>;
 /** The canonical members of a chat body, not yet validated. */
 export function canonicalFields(body: JsonObject, serviceName: string): Fields {
   const fields: Fields = {};
-  for (const [key, value] of Object.entries(body)) {
+  for (const key in body) {
+    const value = body[key];
     // `null` for an optional member is the same as absent; a defined key cannot be shadowed.
     if (value !== null && key !== '__proto__') fields[key] = value;
   }
@@ -123,8 +124,9 @@ function canonicalTool(tool: unknown): unknown {
 function rewriteToolChoice(fields: Fields): void {
   if (!Object.hasOwn(fields, 'tools')) {
     // A choice among no tools has no meaning, and several engines refuse it.
-    delete fields['tool_choice'];
-    delete fields['parallel_tool_calls'];
+    for (const key of ['tool_choice', 'parallel_tool_calls']) {
+      if (Object.hasOwn(fields, key)) delete fields[key];
+    }
     return;
   }
   if (Object.hasOwn(fields, 'tool_choice')) {
@@ -155,7 +157,8 @@ function rewriteParameters(fields: Fields, serviceName: string, search: ToolSear
     delete fields[key];
   }
   let refused: unknown;
-  for (const key of new Set(['svc_parameters', parametersKey(serviceName)])) {
+  for (const key of ['svc_parameters', parametersKey(serviceName)]) {
+    // For a service called `svc` the second is the first, which is gone by then.
     if (!Object.hasOwn(fields, key)) continue;
     const given = normaliseParameters(fields[key]);
     if (isJsonObject(given)) assignDefined(merged, given);
@@ -167,7 +170,8 @@ function rewriteParameters(fields: Fields, serviceName: string, search: ToolSear
     fields['model'] = model;
     assignDefined(merged, parameters);
   }
-  fields['svc_parameters'] = refused ?? merged;
+  const asked = refused ?? merged;
+  if (!isJsonObject(asked) || Object.keys(asked).length > 0) fields['svc_parameters'] = asked;
 }
 
 function assignDefined(into: Record<string, unknown>, from: JsonObject): void {

@@ -67,10 +67,11 @@ export function parametersKey(serviceName: string): string {
   return `${serviceName}_parameters`;
 }
 
-/** Fills a validated input with the defaults. */
+/** Fills a validated input with the defaults; gives these back when nothing else is asked for. */
 export function effectiveParameters(input: SvcParametersInput | undefined): SvcParameters {
   if (input === undefined) return SVC_PARAMETER_DEFAULTS;
   const given = Object.entries(input).filter(([, value]) => value !== null && value !== undefined);
+  if (given.length === 0) return SVC_PARAMETER_DEFAULTS;
   // The schema has checked every given value; what is missing comes from the defaults.
   return { ...SVC_PARAMETER_DEFAULTS, ...Object.fromEntries(given) };
 }

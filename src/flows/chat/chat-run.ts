@@ -10,6 +10,7 @@ import type { Ids } from '../../kernel/ids.ts';
 import type { Log } from '../../kernel/log.ts';
 import { type Nano, ZERO, maxNano, minNano } from '../../kernel/money.ts';
 import type { Queryable } from '../../store/store.ts';
+import type { ChatAbilities } from '../../wire/capability-gates.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
 import type { EngineDialect } from '../../wire/engine-request.ts';
 import type { AnswerFacts } from '../answer-facts.ts';
@@ -22,11 +23,10 @@ export interface ChatReceiver {
   /** What is known before the answer, for the headers of a refusal as well. */
   resolved(model: CatalogModel, deprecation: DeprecationNotice | undefined): void;
   admitted(admission: Admission, rate: RateRule): void;
-  /**
-   * Set when the answer is kept for retries: keeps a whole answer, or the rest of a stream, in the
-   * transaction of its charge.
-   */
-  readonly keep?: (tx: Queryable, head: AnswerFacts, body: Buffer) => Promise<void>;
+  /** Whether the answer is kept for retries. */
+  readonly isKept: boolean;
+  /** Keeps a whole answer, or the rest of a stream, in the transaction of its charge. */
+  keep(tx: Queryable, head: AnswerFacts, body: Buffer): Promise<void>;
   /** Headers of a stream; called once, before the first `write`. */
   begin(head: AnswerFacts): void;
   /** `false` when the caller reads slower than the engine writes; `onDrain` says when to go on. */
@@ -72,21 +72,31 @@ export interface ChatParts {
   /** Whether this server can search the web. */
   readonly canSearch: boolean;
   /** Persona, search, scraping, files: what is added to a request, and what it costs at most. */
-  readonly planAdditions: (call: ChatCall, model: CatalogModel) => AdditionsPlan;
+  readonly planAdditions: (
+    call: ChatCall,
+    request: ChatRequest,
+    model: CatalogModel,
+  ) => AdditionsPlan;
 }
 
-/** One admitted request on its way: what both answer modes share. */
-export interface ChatRun {
+/** A request that may run, before its money is set aside. */
+export interface ChatWish {
   readonly parts: ChatParts;
   readonly call: ChatCall;
+  /** As the model takes it. */
   readonly request: ChatRequest;
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
-  readonly rate: RateRule;
+  readonly abilities: ChatAbilities;
   readonly price: Price;
-  readonly admission: Admission;
   readonly additions: AdditionsPlan;
   readonly systemPrompt: string | undefined;
+}
+
+/** One admitted request on its way: what both answer modes share. */
+export interface ChatRun extends ChatWish {
+  readonly rate: RateRule;
+  readonly admission: Admission;
   /** The engine calls, whose first is planned. */
   readonly rounds: ChatRounds;
 }

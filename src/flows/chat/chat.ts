@@ -5,16 +5,18 @@
  * Whatever ends a request ends its hold: an answer settles it, a caller who leaves pays for what
  * was produced, an engine that fails costs nothing.
  */
-import { boundFor, type CatalogModel } from '../../catalog/catalog.ts';
+import { boundFor } from '../../catalog/catalog.ts';
 import { reasonOf } from '../../kernel/log.ts';
 import { ZERO, nano } from '../../kernel/money.ts';
-import { type ChatAbilities, applyAbilities } from '../../wire/capability-gates.ts';
+import { applyAbilities } from '../../wire/capability-gates.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
+import type { Admission, RateRule } from '../charge.ts';
 import { requireSold } from '../sold-model.ts';
-import { type AdditionsPlan, NOTHING_PREPARED } from './chat-additions.ts';
+import { abilitiesOf } from './abilities.ts';
+import { type AdditionsPlan, NOTHING_PREPARED, type PreparedAdditions } from './chat-additions.ts';
 import { MIN_OUTPUT_TOKENS, chatBounds, withinContext } from './chat-bounds.ts';
 import { ChatRounds } from './chat-rounds.ts';
-import type { ChatCall, ChatParts, ChatRun } from './chat-run.ts';
+import type { ChatCall, ChatParts, ChatRun, ChatWish } from './chat-run.ts';
 import { surchargesOf } from './extra-uses.ts';
 import { TOOL_OFFER_TOKENS, TURN_TOKENS } from './round.ts';
 import { streamAnswer } from './streamed-answer.ts';
@@ -30,40 +32,58 @@ export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
   call.note({ model: model.id });
   call.receiver.resolved(model, deprecation);
   const price = requireSold(model, caller);
-  const request = applyAbilities(call.request, model.id, abilitiesOf(model, parts));
-  const additions = parts.planAdditions({ ...call, request }, model);
+  const abilities = abilitiesOf(model, parts.canSearch);
+  const request = applyAbilities(call.request, model.id, abilities);
+  const additions = parts.planAdditions(call, request, model);
   const systemPrompt = joinPrompts(parts, request, additions);
-  const unpriced = { parts, call, request, model, price, additions, systemPrompt };
-  const admitted = { ...unpriced, ...(await admit(unpriced)), deprecation };
+  const wish = {
+    parts,
+    call,
+    request,
+    model,
+    deprecation,
+    abilities,
+    price,
+    additions,
+    systemPrompt,
+  };
+  const rate = parts.rateOf(call.caller, model);
+  const admission = await admit(wish, rate);
+  call.receiver.admitted(admission, rate);
   try {
-    const run = { ...admitted, rounds: await prepareRounds(admitted) };
+    const { prepare } = additions;
+    const prepared = prepare === undefined ? NOTHING_PREPARED : await prepare();
+    const rounds = planRounds(wish, admission, prepared);
+    const run: ChatRun = { ...wish, rate, admission, rounds };
     await (request.stream ? streamAnswer(run) : wholeAnswer(run));
   } catch (error) {
-    await releaseAfter(admitted, error);
+    await releaseAfter(parts, admission, error);
     // Who has left while pages were read hears nothing.
     if (!call.signal.aborted) throw error;
   }
 }
 
 /** Settling twice is harmless, so every way out may end the hold. */
-async function releaseAfter(run: Omit<ChatRun, 'rounds'>, error: unknown): Promise<void> {
+async function releaseAfter(
+  { charge, log }: ChatParts,
+  admission: Admission,
+  error: unknown,
+): Promise<void> {
   try {
-    await run.parts.charge.release(run.admission, { status: 'failed' });
+    await charge.release(admission, { status: 'failed' });
   } catch (failure) {
     // The epoch of this process gives the hold back later; the first error is the caller's.
-    const fields = { requestId: run.call.requestId, reason: reasonOf(failure) };
-    run.parts.log.error({ ...fields, after: reasonOf(error) }, 'A hold could not be released');
+    const fields = { requestId: admission.request.requestId, reason: reasonOf(failure) };
+    log.error({ ...fields, after: reasonOf(error) }, 'A hold could not be released');
   }
 }
-
-type Unpriced = Omit<ChatRun, 'rounds' | 'admission' | 'rate' | 'deprecation'>;
 
 /**
  * Prices the worst case and holds what the balance affords. The least is the prompt as it came with
  * what preparing it costs; the most has every text that may be added, and every round of a search.
  */
-async function admit(unpriced: Unpriced): Promise<Pick<ChatRun, 'admission' | 'rate'>> {
-  const { parts, call, request, model, price, additions, systemPrompt } = unpriced;
+function admit(wish: ChatWish, rate: RateRule): Promise<Admission> {
+  const { parts, call, request, model, price, additions, systemPrompt } = wish;
   const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt ?? ''));
   const { socialSearch } = additions;
   const uses = [
@@ -73,13 +93,8 @@ async function admit(unpriced: Unpriced): Promise<Pick<ChatRun, 'admission' | 'r
   const base = { choices: request.choiceCount, surcharges: surchargesOf(uses) };
   const leastOutput = Math.min(bounds.outputTokens, MIN_OUTPUT_TOKENS);
   const least = { ...base, promptTokens: bounds.promptTokens, maxOutputTokens: leastOutput };
-  const most = mostOf(
-    unpriced,
-    bounds.promptTokens + additions.textBytesBound,
-    bounds.outputTokens,
-  );
-  const rate = parts.rateOf(call.caller, model);
-  const admission = await parts.charge.admit({
+  const most = mostOf(wish, bounds.promptTokens + additions.textBytesBound, bounds.outputTokens);
+  return parts.charge.admit({
     requestId: call.requestId,
     caller: call.caller,
     kind: 'chat',
@@ -94,13 +109,11 @@ async function admit(unpriced: Unpriced): Promise<Pick<ChatRun, 'admission' | 'r
     ),
     priceVersion: price.version,
   });
-  call.receiver.admitted(admission, rate);
-  return { admission, rate };
 }
 
 /** The most tokens and searches of all rounds; each round reads what the earlier ones said. */
-function mostOf(unpriced: Unpriced, firstPrompt: number, outputTokens: number) {
-  const { model, additions } = unpriced;
+function mostOf(wish: ChatWish, firstPrompt: number, outputTokens: number) {
+  const { model, additions } = wish;
   const auto = additions.autoSearch;
   let promptTokens = withinContext(firstPrompt, model);
   if (auto === undefined) {
@@ -115,16 +128,16 @@ function mostOf(unpriced: Unpriced, firstPrompt: number, outputTokens: number) {
   return { promptTokens, maxOutputTokens, surcharges: surchargesOf([auto.cost(searches)]) };
 }
 
-/** The work that the plan names, and the first round, now that its prompt is known. */
-async function prepareRounds(run: Omit<ChatRun, 'rounds'>): Promise<ChatRounds> {
-  const { parts, request, model, price, admission, additions, systemPrompt } = run;
+/** The first round is planned now that its prompt is known. Throws 402 when it is too dear. */
+function planRounds(wish: ChatWish, admission: Admission, prepared: PreparedAdditions): ChatRounds {
+  const { parts, request, model, price, additions, systemPrompt } = wish;
   const rounds = ChatRounds.plan({
     request,
     model,
     price,
     grantedNano: admission.hold.grantedNano,
     systemBytes: Buffer.byteLength(systemPrompt ?? ''),
-    additions: (await additions.prepare?.()) ?? NOTHING_PREPARED,
+    additions: prepared,
     auto: additions.autoSearch,
     social: additions.socialSearch,
   });
@@ -141,27 +154,4 @@ function joinPrompts(
   const own = request.parameters.include_venice_system_prompt ? parts.systemPrompt() : '';
   const joined = [own, ...additions.systemPrompts].filter((text) => text !== '').join('\n\n');
   return joined === '' ? undefined : joined;
-}
-
-function abilitiesOf(model: CatalogModel, parts: ChatParts): ChatAbilities {
-  const can = model.capabilities;
-  return {
-    vision: can.has('vision'),
-    multipleImages: can.has('multipleImages'),
-    audioInput: can.has('audioInput'),
-    videoInput: can.has('videoInput'),
-    functionCalling: can.has('functionCalling'),
-    responseSchema: can.has('responseSchema'),
-    logProbs: can.has('logProbs'),
-    reasoning: can.has('reasoning'),
-    reasoningEffort: can.has('reasoningEffort'),
-    webSearch: parts.canSearch,
-    xSearch: can.has('xSearch'),
-    maxCompletionTokens: model.maxCompletionTokens || Number.MAX_SAFE_INTEGER,
-    ...(model.maxImages === undefined ? {} : { maxImages: model.maxImages }),
-    ...(model.maxVideos === undefined ? {} : { maxVideos: model.maxVideos }),
-    ...(model.reasoningEfforts === undefined
-      ? {}
-      : { reasoningEffortOptions: model.reasoningEfforts }),
-  };
 }

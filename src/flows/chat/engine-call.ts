@@ -16,13 +16,7 @@ export function engineCall(run: ChatRun): EngineCall {
     engineRequest(request, {
       model: replica.model,
       dialect: parts.dialectOf(replica.engine),
-      abilities: {
-        reasoning: model.capabilities.has('reasoning'),
-        reasoningEffort: model.capabilities.has('reasoningEffort'),
-        ...(model.reasoningEfforts === undefined
-          ? {}
-          : { reasoningEffortOptions: model.reasoningEfforts }),
-      },
+      abilities: run.abilities,
       maxOutputTokens: round.outputTokens,
       ...(run.systemPrompt === undefined ? {} : { systemPrompt: run.systemPrompt }),
       ...(round.messages === undefined ? {} : { messages: round.messages }),

@@ -9,6 +9,7 @@ import { Fault } from '../../kernel/faults.ts';
 import { FENCE_RULE } from '../../kernel/fence.ts';
 import type { Web } from '../../web/web.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
+import { SVC_PARAMETER_DEFAULTS } from '../../wire/svc-parameters.ts';
 import { AutoSearch } from './auto-search.ts';
 import type { AdditionParts, AdditionsPlan, SocialSearch, WebWish } from './chat-additions.ts';
 import type { ChatCall } from './chat-run.ts';
@@ -19,26 +20,40 @@ import { prepareAdditions } from './prepare-additions.ts';
 /** Fence, name and note around the text of a file. */
 const FILE_FRAME_BYTES = 2_048;
 
+/** By default nothing is added. */
+const NOTHING_ADDED: AdditionsPlan = {
+  systemPrompts: [],
+  textBytesBound: 0,
+  usesBound: [],
+  prepare: undefined,
+  autoSearch: undefined,
+  socialSearch: undefined,
+};
+
 /** Plans the additions of one request. Throws `CHARACTER_NOT_FOUND`. */
 export function planAdditions(
   parts: AdditionParts,
   call: ChatCall,
+  request: ChatRequest,
   model: CatalogModel,
 ): AdditionsPlan {
-  const { request } = call;
   const { facts } = request;
+  const hasContent = facts.fileCount + facts.imageCount + facts.audioCount + facts.videoCount > 0;
+  if (!hasContent && request.parameters === SVC_PARAMETER_DEFAULTS) return NOTHING_ADDED;
   const prices = pricesFor(parts.prices(), model);
   const wish = webWish(parts.web, request);
   const files = facts.fileCount * (3 * parts.maxFileChars + FILE_FRAME_BYTES);
   const pages = wish.urls.length === 0 ? 0 : parts.web.pagesBytes(wish.urls.length);
   const search = wish.query === '' ? 0 : parts.web.searchBytes;
-  const hasContent = facts.fileCount + facts.imageCount + facts.audioCount + facts.videoCount > 0;
   const hasWork = hasContent || pages + search > 0;
+  const withRequest = { ...call, request };
   return {
     systemPrompts: [...personaPrompt(parts, request), ...(facts.fileCount > 0 ? [FENCE_RULE] : [])],
     textBytesBound: files + pages + search,
     usesBound: usesOf(wish, prices),
-    prepare: hasWork ? () => prepareAdditions({ parts, call, model, wish, prices }) : undefined,
+    prepare: hasWork
+      ? () => prepareAdditions({ parts, call: withRequest, model, wish, prices })
+      : undefined,
     autoSearch: wish.urls.length > 0 ? undefined : autoSearch(parts, request, model, prices),
     socialSearch: socialSearch(parts, request, prices),
   };

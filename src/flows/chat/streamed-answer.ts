@@ -168,18 +168,18 @@ class StreamedAnswer {
 
   async #complete(outcome: EngineOutcome): Promise<void> {
     const { parts, call } = this.#run;
-    const { keep } = call.receiver;
+    const { receiver } = call;
     // Finishing the stream changes it, so its end is made once, whoever asks first.
     let last: Buffer | undefined;
     const lastChunk = (settled: Settlement): Buffer => (last ??= this.#closing(settled));
     // What is kept is a stream that has begun.
-    if (keep !== undefined) this.#begin();
+    if (receiver.isKept) this.#begin();
     const { bill, settlement } = await this.#settle(
       outcome,
       'completed',
-      keep === undefined
-        ? undefined
-        : (tx, settled) => keep(tx, this.#headNow(), lastChunk(settled)),
+      receiver.isKept
+        ? (tx, settled) => receiver.keep(tx, this.#headNow(), lastChunk(settled))
+        : undefined,
     );
     this.#begin();
     call.receiver.end(lastChunk(settlement));

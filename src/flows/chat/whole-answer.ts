@@ -68,7 +68,7 @@ async function send(run: ChatRun, read: ChatAnswer, answer: EngineAnswer): Promi
   const { parts, call, rounds } = run;
   const bill = rounds.bill();
   const finished = { run, read, bill, answer };
-  const { keep } = call.receiver;
+  const { receiver } = call;
   const settlement = await parts.charge.settle(
     run.admission,
     {
@@ -81,12 +81,12 @@ async function send(run: ChatRun, read: ChatAnswer, answer: EngineAnswer): Promi
       firstTokenMs: answer.firstByteMs,
       extras: rounds.extras(),
     },
-    keep === undefined
-      ? undefined
-      : (tx, settled) => keep(tx, headOf(finished, settled), bodyOf(finished, settled)),
+    receiver.isKept
+      ? (tx, settled) => receiver.keep(tx, headOf(finished, settled), bodyOf(finished, settled))
+      : undefined,
   );
   note(run, bill, answer.replica.engine);
-  await call.receiver.whole(headOf(finished, settlement), bodyOf(finished, settlement));
+  await receiver.whole(headOf(finished, settlement), bodyOf(finished, settlement));
 }
 
 interface Finished {

@@ -1,5 +1,7 @@
 /** `POST /chat/completions`: parses the body, runs the chat flow, and gives its answer headers. */
+import type { CatalogModel, DeprecationNotice } from '../../../catalog/catalog.ts';
 import type { AnswerFacts } from '../../../flows/answer-facts.ts';
+import type { Admission, RateRule } from '../../../flows/charge.ts';
 import {
   type ChatNotes,
   type ChatParts,
@@ -34,7 +36,7 @@ export function chatCompletionsRoute(parts: ChatParts): Route {
         caller: exchange.caller,
         request,
         signal: exchange.workSignal,
-        receiver: receiverOf(exchange, headers),
+        receiver: new ExchangeReceiver(exchange, headers),
         note: (notes: ChatNotes) => Object.assign(exchange.notes, notes),
       };
       await headers.during(() => runChat(parts, call));
@@ -42,41 +44,71 @@ export function chatCompletionsRoute(parts: ChatParts): Route {
   };
 }
 
-function receiverOf(exchange: Exchange, headers: GatheredHeaders): ChatReceiver {
-  let writer: StreamWriter | undefined;
-  const copy = new StreamCopy(exchange.keeper?.maxBytes ?? 0);
-  const open = (): StreamWriter => {
-    if (writer === undefined) throw new Error('A stream is written before it begins');
-    return writer;
-  };
-  const keep = async (tx: Queryable, facts: AnswerFacts, rest: Buffer): Promise<void> => {
-    if (writer === undefined) headers.answered(facts);
-    exchange.set('content-type', writer === undefined ? JSON_TYPE : EVENT_STREAM);
-    const body = copy.with(rest);
+/** Gives the answer of one chat to its exchange. */
+class ExchangeReceiver implements ChatReceiver {
+  readonly #exchange: Exchange;
+  readonly #headers: GatheredHeaders;
+  #copy: StreamCopy | undefined;
+  #writer: StreamWriter | undefined;
+
+  constructor(exchange: Exchange, headers: GatheredHeaders) {
+    this.#exchange = exchange;
+    this.#headers = headers;
+    if (exchange.keeper !== undefined) this.#copy = new StreamCopy(exchange.keeper.maxBytes);
+  }
+
+  get isKept(): boolean {
+    return this.#copy !== undefined;
+  }
+
+  resolved(model: CatalogModel, deprecation: DeprecationNotice | undefined): void {
+    this.#headers.resolved(model, deprecation);
+  }
+
+  admitted(admission: Admission, rate: RateRule): void {
+    this.#headers.admitted(admission, rate);
+  }
+
+  async keep(tx: Queryable, facts: AnswerFacts, rest: Buffer): Promise<void> {
+    const exchange = this.#exchange;
+    const isStream = this.#writer !== undefined;
+    if (!isStream) this.#headers.answered(facts);
+    exchange.set('content-type', isStream ? EVENT_STREAM : JSON_TYPE);
+    const body = this.#copy?.with(rest);
     if (body !== undefined) await exchange.keepAnswer(200, body, tx);
-  };
-  return {
-    resolved: (model, deprecation) => headers.resolved(model, deprecation),
-    admitted: (admission, rate) => headers.admitted(admission, rate),
-    begin: (facts) => {
-      headers.answered(facts);
-      exchange.set('cache-control', 'no-cache');
-      // Proxies that buffer (nginx) are told not to.
-      exchange.set('x-accel-buffering', 'no');
-      writer = exchange.stream(200, EVENT_STREAM);
-    },
-    write: (chunk) => {
-      copy.add(chunk);
-      return open().write(chunk);
-    },
-    onDrain: (resume) => open().onDrain(resume),
-    end: (last) => open().end(last),
-    whole: async (facts, body) => {
-      headers.answered(facts);
-      await exchange.json(200, body);
-    },
-    ...(exchange.keeper === undefined ? {} : { keep }),
-  };
+  }
+
+  begin(facts: AnswerFacts): void {
+    const exchange = this.#exchange;
+    this.#headers.answered(facts);
+    exchange.set('cache-control', 'no-cache');
+    // Proxies that buffer (nginx) are told not to.
+    exchange.set('x-accel-buffering', 'no');
+    this.#writer = exchange.stream(200, EVENT_STREAM);
+  }
+
+  write(chunk: Buffer): boolean {
+    this.#copy?.add(chunk);
+    return this.#stream.write(chunk);
+  }
+
+  onDrain(resume: () => void): void {
+    this.#stream.onDrain(resume);
+  }
+
+  end(last: Buffer): void {
+    this.#stream.end(last);
+  }
+
+  whole(facts: AnswerFacts, body: Buffer): Promise<void> {
+    this.#headers.answered(facts);
+    return this.#exchange.json(200, body);
+  }
+
+  get #stream(): StreamWriter {
+    if (this.#writer === undefined) throw new Error('A stream is written before it begins');
+    return this.#writer;
+  }
 }
 
 /** What a stream has sent, for the retries of its request; given up above `maxBytes`. */

@@ -1,0 +1,105 @@
+/** The quick look at a plain chat against the schema: it never lets in what the schema refuses. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { ChatBody } from './chat-schema.ts';
+import { isPlainChat } from './plain-chat.ts';
+
+const VALUES: readonly unknown[] = [
+  0,
+  1,
+  -1,
+  2,
+  2.1,
+  0.5,
+  128,
+  129,
+  2 ** 53,
+  1e21,
+  -0,
+  Infinity,
+  Number.NaN,
+  true,
+  false,
+  null,
+  '',
+  'a',
+  'user',
+  'assistant',
+  'system',
+  'tool',
+  {},
+  [],
+  [''],
+  ['a', 1],
+];
+const scalars = fc.constantFrom(...VALUES);
+/** Mostly what is plain, now and then anything. */
+const mostly = <T>(usual: fc.Arbitrary<T>) =>
+  fc.oneof({ weight: 30, arbitrary: usual }, { weight: 1, arbitrary: scalars });
+
+const message = fc.record(
+  {
+    role: mostly(fc.constantFrom('user', 'assistant', 'system')),
+    content: mostly(fc.string()),
+    name: scalars,
+    tool_calls: scalars,
+  },
+  { requiredKeys: ['role', 'content'] },
+);
+const plainMessage = fc.record({ role: fc.constant('user'), content: fc.string() });
+const always = {
+  model: mostly(fc.constantFrom('m', 'x'.repeat(2_048), 'x'.repeat(2_049))),
+  messages: mostly(fc.array(fc.oneof(plainMessage, message), { maxLength: 3 })),
+};
+const sometimes = {
+  ...Object.fromEntries(Object.keys(ChatBody.shape).map((name) => [name, scalars])),
+  stream_options: mostly(fc.record({ include_usage: scalars, more: scalars })),
+  unknown: scalars,
+};
+const body = fc.record({ ...sometimes, ...always }, { requiredKeys: ['model', 'messages'] });
+
+test('what is plain passes the schema, and names no service parameters', () => {
+  let plain = 0;
+  const further = fc.subarray(Object.keys(sometimes), { maxLength: 2 });
+  fc.assert(
+    fc.property(body, further, (given, kept) => {
+      const names = new Set([...Object.keys(always), ...kept]);
+      const fields = Object.fromEntries(Object.entries(given).filter(([key]) => names.has(key)));
+      if (!isPlainChat(fields)) return;
+      plain += 1;
+      const result = ChatBody.safeParse(fields);
+      assert.ok(result.success, JSON.stringify(fields));
+      assert.equal(result.data.svc_parameters, undefined);
+    }),
+    { numRuns: 5_000 },
+  );
+  assert.ok(plain > 100, `only ${plain} of the bodies were plain`);
+});
+
+test('each member alone is plain only with values that the schema takes', () => {
+  const plain = { model: 'm', messages: [{ role: 'user', content: 'Hello' }] };
+  let seen = 0;
+  for (const name of [...Object.keys(ChatBody.shape), 'unknown']) {
+    for (const value of VALUES) {
+      const fields = { ...plain, [name]: value };
+      if (!isPlainChat(fields)) continue;
+      seen += 1;
+      assert.ok(ChatBody.safeParse(fields).success, `${name}: ${String(value)}`);
+    }
+  }
+  assert.ok(seen > 30, `only ${seen} were plain`);
+});
+
+test('what most callers send is plain', () => {
+  const messages = [
+    { role: 'system', content: 'Be brief' },
+    { role: 'user', content: 'Hello' },
+    { role: 'assistant', content: 'Hi' },
+    { role: 'user', content: '' },
+  ];
+  assert.ok(isPlainChat({ model: 'm', messages }));
+  const sampling = { temperature: 0.7, top_p: 1, max_tokens: 100, seed: 7, stop: '\n', n: 2 };
+  const stream = { stream: true, stream_options: { include_usage: true } };
+  assert.ok(isPlainChat({ model: 'm', messages, ...sampling, ...stream }));
+});
