@@ -24,17 +24,18 @@ function valueSource(depth: number): string {
 }
 
 const VERSION = '"jsonrpc":"2.0"';
+const VERSION_SOURCE = VERSION.replace('.', String.raw`\.`);
 const ID = String.raw`"id":(?:0|[1-9]\d*)`;
 const CALL = String.raw`"method":"\w+","params":${valueSource(PARAMS_DEPTH)}`;
 /** A node's strings are not checked inside. */
 const RESULT = String.raw`"result":(?:"[^"\\]*"|${NUMBER}|true|false|null)`;
 
 // Sticky: each is asked at `lastIndex`, and says there where its match ended.
-const ID_FIRST_REQUEST = new RegExp(String.raw`\{${VERSION},${ID},${CALL}\}`, 'y');
-const ID_LAST_REQUEST = new RegExp(String.raw`\{${VERSION},${CALL},${ID}\}`, 'y');
-const VERSION_LAST_REQUEST = new RegExp(String.raw`\{${CALL},${ID},${VERSION}\}`, 'y');
-const ID_FIRST_REPLY = new RegExp(String.raw`\{${VERSION},${ID},${RESULT}\}`, 'y');
-const ID_LAST_REPLY = new RegExp(String.raw`\{${VERSION},${RESULT},${ID}\}`, 'y');
+const ID_FIRST_REQUEST = new RegExp(String.raw`\{${VERSION_SOURCE},${ID},${CALL}\}`, 'y');
+const ID_LAST_REQUEST = new RegExp(String.raw`\{${VERSION_SOURCE},${CALL},${ID}\}`, 'y');
+const VERSION_LAST_REQUEST = new RegExp(String.raw`\{${CALL},${ID},${VERSION_SOURCE}\}`, 'y');
+const ID_FIRST_REPLY = new RegExp(String.raw`\{${VERSION_SOURCE},${ID},${RESULT}\}`, 'y');
+const ID_LAST_REPLY = new RegExp(String.raw`\{${VERSION_SOURCE},${RESULT},${ID}\}`, 'y');
 
 const VERSION_VALUE = '{"jsonrpc":'.length;
 const VERSION_SIZE = '"2.0"'.length;
@@ -119,7 +120,7 @@ export function plainReply(text: string, start: number): ReplySpan | undefined {
   }
   const end = matchEnd(ID_LAST_REPLY, text, start);
   if (end < 0) return undefined;
-  const idStart = text.lastIndexOf(':', end) + 1;
+  const idStart = text.lastIndexOf(':', end - 1) + 1;
   const resultStart = start + AFTER_VERSION + '"result":'.length;
   const resultEnd = idStart - ',"id":'.length;
   return resultSpan(start, end, { idStart, idEnd: end - 1, resultStart, resultEnd });

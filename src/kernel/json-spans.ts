@@ -127,8 +127,11 @@ export function scanReply(bytes: Buffer): ReplyScan | ScanFailure {
   return at === bytes.length ? { ok: true, isBatch, items } : failure(at, 'syntax');
 }
 
-/** Batches up to this size are worth a copy for the expressions of the plain spellings. */
-const PLAIN_BATCH_BYTES = 1_048_576;
+/**
+ * Batches up to this size are offered to the expressions of the plain spellings: what they have to
+ * give up at its last byte takes them several times as long as the scanner.
+ */
+const PLAIN_BATCH_BYTES = 131_072;
 
 function plainText(bytes: Buffer): string {
   return bytes.length > PLAIN_BATCH_BYTES ? '' : bytes.toString('latin1');
