@@ -63,10 +63,9 @@ export class AnswerHeaders {
   /** What an answer says of the model as soon as that is known, a refusal included. */
   model(model: CatalogModel, deprecation: DeprecationNotice | undefined): Headers {
     const names = this.#names;
-    const headers: Headers = {
-      [names.modelId]: model.id,
-      [names.modelName]: headerText(model.name),
-    };
+    const headers: Headers = {};
+    headers[names.modelId] = model.id;
+    headers[names.modelName] = headerText(model.name);
     if (deprecation === undefined) return headers;
     headers[names.deprecationWarning] = headerText(deprecation.warning);
     headers[names.deprecationDate] = deprecation.date;

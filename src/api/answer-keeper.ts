@@ -8,6 +8,7 @@ import {
   MAX_STORED_BYTES,
 } from '../idempotency/idempotency.ts';
 import type { Queryable } from '../store/store.ts';
+import type { HeaderList } from './header-list.ts';
 
 /** Headers of one answer that are not true of its replay. */
 const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
@@ -41,16 +42,12 @@ export class AnswerKeeper {
   }
 
   /** Keeps a successful answer; in the transaction of its charge when one is given. */
-  async keep(
-    status: number,
-    headers: Iterable<readonly [string, string]>,
-    body: Buffer,
-    tx?: Queryable,
-  ): Promise<void> {
+  async keep(status: number, headers: HeaderList, body: Buffer, tx?: Queryable): Promise<void> {
     if (tx === undefined && this.#kept) return;
     const stored: Record<string, string> = { 'x-request-id': this.#requestId };
-    for (const [name, value] of headers) {
-      if (!this.#notOurs.has(name) && !VOLATILE.test(name)) stored[name] = value;
+    for (const name of headers.names()) {
+      if (this.#notOurs.has(name) || VOLATILE.test(name)) continue;
+      stored[name] = headers.get(name) ?? '';
     }
     this.#kept = await this.#idempotency.complete(
       this.#token,

@@ -16,6 +16,7 @@ import { targetPath, targetQuery } from '../kernel/request-target.ts';
 import { jsonBytes, refuseExcess } from '../wire/json-scan.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerKeeper } from './answer-keeper.ts';
+import { HeaderList } from './header-list.ts';
 import { StreamWriter } from './stream-writer.ts';
 
 const gzipAsync = promisify(gzip);
@@ -59,7 +60,7 @@ export class Exchange {
   #keeper: AnswerKeeper | undefined;
   #query: URLSearchParams | undefined;
   readonly #response: ServerResponse;
-  readonly #headers = new Map<string, string>();
+  readonly #headers = new HeaderList();
   readonly #abort = new AbortController();
   readonly #settled: (() => void)[] = [];
   readonly #ended: (() => void)[] = [];
@@ -162,7 +163,7 @@ export class Exchange {
 
   /** Names of the headers that have gathered so far. */
   headerNames(): string[] {
-    return [...this.#headers.keys()];
+    return this.#headers.names();
   }
 
   /** Set when the answer is kept for the retries of this request. */
@@ -243,10 +244,8 @@ export class Exchange {
 
   #writeHead(status: number, length: number | undefined): void {
     assert(!this.#response.headersSent, 'an exchange answers once');
-    const headers: string[] = [];
-    for (const [name, value] of this.#headers) headers.push(name, value);
-    if (length !== undefined && status !== 204) headers.push('content-length', String(length));
-    this.#response.writeHead(status, reasonPhrase(status), headers);
+    if (length !== undefined && status !== 204) this.set('content-length', length);
+    this.#response.writeHead(status, reasonPhrase(status), this.#headers.flat);
   }
 
   #acceptedEncoding(sizeBytes: number): 'br' | 'gzip' | undefined {

@@ -205,7 +205,7 @@ function begin(
     startedMs: parts.clock.monotonicMs(),
   });
   parts.started(exchange, route);
-  exchange.setAll(parts.headers.begin(exchange));
+  parts.headers.begin(exchange);
   // A client of a server that shuts down opens its next connection elsewhere.
   if (parts.refusal() !== undefined) exchange.set('connection', 'close');
   exchange.onEnd(() => parts.finished(exchange, route, exchange.statusCode));

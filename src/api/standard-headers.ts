@@ -7,7 +7,8 @@ import type { Exchange } from './exchange.ts';
 
 export interface StandardHeaders {
   readonly errorFormatHeader: string;
-  begin(exchange: Exchange): Record<string, string>;
+  /** Sets those that are known as soon as a request begins. */
+  begin(exchange: Exchange): void;
   failed(): Record<string, string>;
   /** The answer to a browser's preflight. */
   preflight(exchange: Exchange, methods: readonly string[]): Record<string, string>;
@@ -97,24 +98,21 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions): S
   return {
     errorFormatHeader: `${prefix}error-format`,
     begin: (exchange) => {
-      const headers: Record<string, string> = {
-        // A proxy in front that gave the request an id keeps it.
-        'CF-RAY': rayOf(exchange),
-        'x-request-id': exchange.requestId,
-        [versionName]: options.version,
-      };
-      if (options.timestamps) headers[timestampName] = isoTime(clock.nowMs());
+      // A proxy in front that gave the request an id keeps it.
+      exchange.set('CF-RAY', rayOf(exchange));
+      exchange.set('x-request-id', exchange.requestId);
+      exchange.set(versionName, options.version);
+      if (options.timestamps) exchange.set(timestampName, isoTime(clock.nowMs()));
       const origin = exchange.header('origin');
       if (origin !== undefined && (anyOrigin || options.corsOrigins.includes(origin))) {
-        headers['access-control-allow-origin'] = anyOrigin ? '*' : origin;
-        headers['access-control-expose-headers'] = exposed;
-        if (!anyOrigin) headers['vary'] = 'Origin';
+        exchange.set('access-control-allow-origin', anyOrigin ? '*' : origin);
+        exchange.set('access-control-expose-headers', exposed);
+        if (!anyOrigin) exchange.set('vary', 'Origin');
       }
       for (const { name, form } of echoed) {
         const value = exchange.header(name);
-        if (value !== undefined && form.test(value)) headers[name] = value;
+        if (value !== undefined && form.test(value)) exchange.set(name, value);
       }
-      return headers;
     },
     failed: () => ({ [`${prefix}host-name`]: options.hostName }),
     preflight: (exchange, methods) => ({

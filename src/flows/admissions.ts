@@ -135,7 +135,7 @@ async function holdTaken(
     return { step: 'hold', state, reserved, hold };
   } catch (error) {
     // The database is away: the tokens were not used.
-    await windows.correct(reserved, 0, wish.nowMs).catch(() => undefined); // the minute ends anyway
+    await windows.correct(reserved, 0, wish.nowMs)?.catch(() => undefined); // the minute ends anyway
     throw error;
   }
 }

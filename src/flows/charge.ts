@@ -213,12 +213,11 @@ export class Charge {
     const tokens = outcome.tokens ?? NO_TOKENS;
     const usage = this.#usageOf(admission, outcome, tokens);
     const request = { costNano: outcome.costNano, usage };
-    const [settlement] = await Promise.all([
-      together === undefined
-        ? this.#parts.ledger.settle(request, admission.hold)
-        : this.#settleTogether(request, admission.hold, together),
-      this.#giveRoomBack(admission.reserved, tokens.prompt + tokens.completion),
-    ]);
+    const room = this.#giveRoomBack(admission.reserved, tokens.prompt + tokens.completion);
+    const settlement = await (together === undefined
+      ? this.#parts.ledger.settle(request, admission.hold)
+      : this.#settleTogether(request, admission.hold, together));
+    await room;
     if (settlement.fresh) this.#parts.settled?.(admission, outcome, settlement);
     return settlement;
   }
@@ -264,13 +263,12 @@ export class Charge {
     };
   }
 
-  async #giveRoomBack(reserved: Reservation, usedTokens: number): Promise<void> {
-    try {
-      await this.#parts.windows.correct(reserved, usedTokens, this.#parts.clock.nowMs());
-    } catch (error) {
-      // Room that is not given back comes back with the next minute; the settle must not fail for it.
-      this.#parts.log.debug({ reason: reasonOf(error) }, 'Token room not corrected');
-    }
+  /** Does not fail: room that is not given back comes back with the next minute. */
+  #giveRoomBack(reserved: Reservation, usedTokens: number): void | Promise<void> {
+    const { windows, clock, log } = this.#parts;
+    return windows.correct(reserved, usedTokens, clock.nowMs())?.catch((error: unknown) => {
+      log.debug({ reason: reasonOf(error) }, 'Token room not corrected');
+    });
   }
 
   #limited(

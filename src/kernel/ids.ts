@@ -71,8 +71,16 @@ const ORDERED_RANDOM_BYTES = 10;
  * an insert costs the same with ten million rows as with none.
  */
 export function orderedId(ids: Ids, nowMs: number): string {
-  return nowMs.toString(16).padStart(12, '0') + ids.hex(ORDERED_RANDOM_BYTES);
+  if (nowMs !== lastMs) {
+    lastMs = nowMs;
+    lastTime = nowMs.toString(16).padStart(12, '0');
+  }
+  return lastTime + ids.hex(ORDERED_RANDOM_BYTES);
 }
+
+/** The text of the millisecond that was asked for last: many requests come in one. */
+let lastMs = -1;
+let lastTime = '';
 
 /** Lowercase hex SHA-256 of a text or of bytes. */
 export function sha256Hex(data: string | Uint8Array): string {

@@ -64,11 +64,14 @@ export function femtoToNanoBound(femto: bigint): Nano {
   return nano(divideUp(femto, FEMTO_PER_NANO));
 }
 
+/** Nano-USD in the last of so many decimals. */
+const UNITS = Array.from({ length: 10 }, (_, decimals) => 10n ** BigInt(9 - decimals));
+
 /** Decimal text of an amount with exactly `decimals` digits (0 to 9), rounded half up. */
 export function formatUsd(amount: bigint, decimals = 9): string {
   assert(decimals >= 0 && decimals <= 9, 'decimals of USD run from 0 to 9');
   const negative = amount < 0n;
-  const unit = 10n ** BigInt(9 - decimals);
+  const unit = UNITS[decimals] ?? 1n;
   const rounded = divideHalfUp(negative ? -amount : amount, unit);
   const digits = rounded.toString().padStart(decimals + 1, '0');
   const whole = digits.slice(0, digits.length - decimals);

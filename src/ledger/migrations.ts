@@ -5,6 +5,17 @@
  */
 import type { Migration } from '../store/store.ts';
 
+const HOLD_COLUMNS = `
+  request_id TEXT PRIMARY KEY,
+  account_id TEXT NOT NULL,
+  allowance_id TEXT,
+  allowance_start_ms BIGINT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  daily_nano BIGINT NOT NULL,
+  daily_day BIGINT NOT NULL,
+  epoch_id TEXT NOT NULL,
+  created_ms BIGINT NOT NULL`;
+
 const ACCOUNTS = `
 CREATE TABLE ledger_account (
   id TEXT PRIMARY KEY,
@@ -28,16 +39,7 @@ CREATE TABLE ledger_allowance (
   diem_spent_nano BIGINT NOT NULL,
   diem_held_nano BIGINT NOT NULL
 );
-CREATE TABLE ledger_hold (
-  request_id TEXT PRIMARY KEY,
-  account_id TEXT NOT NULL,
-  allowance_id TEXT,
-  allowance_start_ms BIGINT NOT NULL,
-  usd_nano BIGINT NOT NULL,
-  daily_nano BIGINT NOT NULL,
-  daily_day BIGINT NOT NULL,
-  epoch_id TEXT NOT NULL,
-  created_ms BIGINT NOT NULL
+CREATE TABLE ledger_hold (${HOLD_COLUMNS}
 );
 CREATE INDEX ledger_hold_epoch ON ledger_hold (epoch_id);
 CREATE TABLE ledger_epoch (
@@ -144,4 +146,18 @@ ${INDEXES}`,
     },
   },
   { id: 'ledger-0003', up: CARRY },
+  {
+    // Each request writes and deletes a hold; in a file there are too few to need an index.
+    id: 'ledger-0004',
+    up: {
+      sqlite: `
+CREATE TABLE ledger_hold_next (${HOLD_COLUMNS}
+) WITHOUT ROWID;
+INSERT INTO ledger_hold_next SELECT * FROM ledger_hold;
+DROP TABLE ledger_hold;
+ALTER TABLE ledger_hold_next RENAME TO ledger_hold;
+`,
+      postgres: '',
+    },
+  },
 ];

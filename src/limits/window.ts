@@ -36,10 +36,11 @@ export interface Reservation {
   readonly tokens: number;
 }
 
+/** In memory both are done at once; a database takes a promise's time. */
 export interface Windows {
-  take(take: WindowTake, nowMs: number): Promise<WindowAnswer>;
+  take(take: WindowTake, nowMs: number): WindowAnswer | Promise<WindowAnswer>;
   /** Replaces the reserved tokens by the used ones, if the window still runs. */
-  correct(reservation: Reservation, usedTokens: number, nowMs: number): Promise<void>;
+  correct(reservation: Reservation, usedTokens: number, nowMs: number): void | Promise<void>;
   /** Forgets windows that have ended. */
   prune(nowMs: number): Promise<void>;
 }
@@ -85,7 +86,7 @@ export function countTake(take: WindowTake, counters: Counters): WindowAnswer {
 export class MemoryWindows implements Windows {
   readonly #counters = new Map<string, Counters>();
 
-  async take(take: WindowTake, nowMs: number): Promise<WindowAnswer> {
+  take(take: WindowTake, nowMs: number): WindowAnswer {
     const minute = Math.floor(nowMs / MINUTE_MS);
     let counters = this.#counters.get(take.bucket);
     if (counters === undefined || counters.minute !== minute) {
@@ -95,7 +96,7 @@ export class MemoryWindows implements Windows {
     return countTake(take, counters);
   }
 
-  async correct(reservation: Reservation, usedTokens: number): Promise<void> {
+  correct(reservation: Reservation, usedTokens: number): void {
     const counters = this.#counters.get(reservation.bucket);
     if (counters === undefined || counters.minute !== reservation.minute) return;
     counters.tokens = Math.max(0, counters.tokens + usedTokens - reservation.tokens);

@@ -17,6 +17,7 @@ import { isJsonObject, jsonBytes, memberSpans, type JsonObject } from './json-sc
 import { spliceObject } from './json-splice.ts';
 import type { ParsedObject } from './json-splice.ts';
 import { documentsCall, type SearchDocument } from './search-documents.ts';
+import { parametersKey } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
 import { chatUsage, readUsage, type Cost, type TokenUsage } from './usage.ts';
 
@@ -178,7 +179,7 @@ export function writeChatAnswer(answer: ChatAnswer, frame: AnswerFrame): Buffer 
   const choices = withDocuments(answer.choices, frame);
   const isSame = Array.isArray(body['choices']) && choices.every((c, at) => c === itemAt(body, at));
   const created = body['created'];
-  return spliceObject(answer.source, {
+  const target: Record<string, unknown> = {
     ...body,
     id: frame.id,
     object: 'chat.completion',
@@ -188,8 +189,9 @@ export function writeChatAnswer(answer: ChatAnswer, frame: AnswerFrame): Buffer 
     usage: chatUsage(frame.usage),
     cost: frame.cost,
     prompt_logprobs: body['prompt_logprobs'] ?? null,
-    [`${frame.serviceName}_parameters`]: frame.parameters,
-  });
+  };
+  target[parametersKey(frame.serviceName)] = frame.parameters;
+  return spliceObject(answer.source, target);
 }
 
 function itemAt(body: JsonObject, index: number): unknown {

@@ -62,9 +62,17 @@ export interface WebSearchCitation {
   readonly date?: string;
 }
 
+const keyOfService = new Map<string, string>();
+
 /** `svc_parameters` for a service called `svc`: the key of the body and of the echo. */
 export function parametersKey(serviceName: string): string {
-  return `${serviceName}_parameters`;
+  // One text for all requests: a new one would have to be hashed for each.
+  let key = keyOfService.get(serviceName);
+  if (key === undefined) {
+    key = `${serviceName}_parameters`;
+    keyOfService.set(serviceName, key);
+  }
+  return key;
 }
 
 /** Fills a validated input with the defaults; gives these back when nothing else is asked for. */

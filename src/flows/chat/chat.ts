@@ -13,7 +13,7 @@ import type { ChatRequest } from '../../wire/chat-request.ts';
 import type { Admission, RateRule } from '../charge.ts';
 import { requireSold } from '../sold-model.ts';
 import { abilitiesOf } from './abilities.ts';
-import { type AdditionsPlan, NOTHING_PREPARED } from './chat-additions.ts';
+import { type AdditionsPlan, NOTHING_PREPARED, type PreparedAdditions } from './chat-additions.ts';
 import { MIN_OUTPUT_TOKENS, chatBounds, withinContext } from './chat-bounds.ts';
 import { ChatRounds } from './chat-rounds.ts';
 import type { ChatCall, ChatParts, ChatRun, ChatWish } from './chat-run.ts';
@@ -51,7 +51,9 @@ export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
   const admission = await admit(wish, rate);
   call.receiver.admitted(admission, rate);
   try {
-    const rounds = await prepareRounds(wish, admission);
+    const { prepare } = additions;
+    const prepared = prepare === undefined ? NOTHING_PREPARED : await prepare();
+    const rounds = planRounds(wish, admission, prepared);
     const run: ChatRun = { ...wish, rate, admission, rounds };
     await (request.stream ? streamAnswer(run) : wholeAnswer(run));
   } catch (error) {
@@ -126,8 +128,8 @@ function mostOf(wish: ChatWish, firstPrompt: number, outputTokens: number) {
   return { promptTokens, maxOutputTokens, surcharges: surchargesOf([auto.cost(searches)]) };
 }
 
-/** The work that the plan names, and the first round, now that its prompt is known. */
-async function prepareRounds(wish: ChatWish, admission: Admission): Promise<ChatRounds> {
+/** The first round is planned now that its prompt is known. Throws 402 when it is too dear. */
+function planRounds(wish: ChatWish, admission: Admission, prepared: PreparedAdditions): ChatRounds {
   const { parts, request, model, price, additions, systemPrompt } = wish;
   const rounds = ChatRounds.plan({
     request,
@@ -135,7 +137,7 @@ async function prepareRounds(wish: ChatWish, admission: Admission): Promise<Chat
     price,
     grantedNano: admission.hold.grantedNano,
     systemBytes: Buffer.byteLength(systemPrompt ?? ''),
-    additions: (await additions.prepare?.()) ?? NOTHING_PREPARED,
+    additions: prepared,
     auto: additions.autoSearch,
     social: additions.socialSearch,
   });

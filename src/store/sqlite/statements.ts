@@ -1,6 +1,6 @@
 /**
  * Prepared statements of one SQLite connection, by their text, with the seam's types: integers as
- * bigint, bytes as Buffer, `$1` placeholders as `?1`.
+ * bigint, bytes as Buffer, `$1` placeholders as `?`.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { Parameter } from '../contract.ts';
@@ -12,8 +12,8 @@ type Bound = string | number | bigint | null | Uint8Array;
 
 interface Prepared {
   readonly statement: StatementSync;
-  /** Whether the statement has columns at all: one without is told so, which costs half. */
-  readonly hasRows: boolean;
+  /** Names of the columns; a statement without any is run without asking for rows. */
+  readonly columns: readonly string[];
 }
 
 export class Statements {
@@ -25,25 +25,36 @@ export class Statements {
   }
 
   run(text: string, parameters: readonly Parameter[]): Record<string, unknown>[] {
-    const { statement, hasRows } = this.#byText.get(text) ?? this.#prepare(text);
+    const { statement, columns } = this.#byText.get(text) ?? this.#prepare(text);
     const bound = bind(parameters);
-    if (!hasRows) {
+    if (columns.length === 0) {
       statement.run(...bound);
       return [];
     }
-    const rows = statement.all(...bound);
-    for (const row of rows) wrapBytes(row);
-    return rows;
+    // It gives arrays, see `#prepare`.
+    const rows = statement.all(...bound) as unknown as unknown[][];
+    return rows.map((values) => rowOf(columns, values));
   }
 
   #prepare(text: string): Prepared {
     if (this.#byText.size >= MAX_STATEMENTS) this.#byText.clear();
-    const statement = this.#database.prepare(text.replaceAll(/\$(\d+)/g, '?$1'));
+    const statement = this.#database.prepare(withQuestionMarks(text));
     statement.setReadBigInts(true);
-    const prepared = { statement, hasRows: statement.columns().length > 0 };
+    // Objects that SQLite's binding makes are slow to make and slow to read.
+    statement.setReturnArrays(true);
+    const prepared = { statement, columns: statement.columns().map(({ name }) => name) };
     this.#byText.set(text, prepared);
     return prepared;
   }
+}
+
+const PLACEHOLDER = /\$(\d+)/g;
+
+/** Placeholders that stand in order need no number, which SQLite looks up at each binding. */
+function withQuestionMarks(text: string): string {
+  const numbers = Array.from(text.matchAll(PLACEHOLDER), ([, digits]) => Number(digits));
+  const isInOrder = numbers.every((number, at) => number === at + 1);
+  return text.replaceAll(PLACEHOLDER, isInOrder ? '?' : '?$1');
 }
 
 function bind(parameters: readonly Parameter[]): readonly Bound[] {
@@ -57,11 +68,14 @@ function boundOf(parameter: Parameter): Bound {
   return typeof parameter === 'boolean' ? Number(parameter) : parameter;
 }
 
-function wrapBytes(row: Record<string, unknown>): void {
-  for (const name in row) {
-    const value = row[name];
-    if (value instanceof Uint8Array) {
-      row[name] = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
-    }
+function rowOf(columns: readonly string[], values: readonly unknown[]): Record<string, unknown> {
+  const row: Record<string, unknown> = {};
+  for (let at = 0; at < columns.length; at += 1) {
+    const value = values[at];
+    row[columns[at] ?? ''] =
+      value instanceof Uint8Array
+        ? Buffer.from(value.buffer, value.byteOffset, value.byteLength)
+        : value;
   }
+  return row;
 }
