@@ -220,7 +220,8 @@ export function textOnlyKind(chunk: JsonObject, hasDocuments: boolean): TextKind
   const carried = Object.keys(delta).filter(
     (key) => DELTA_TEXTS.has(key) && (delta[key] ?? null) !== null,
   );
-  if (carried.length !== 1) return undefined;
+  // An empty text is the role chunk's, and no later chunk looks like that one.
+  if (carried.length !== 1 || delta['content'] === '') return undefined;
   if (typeof delta['content'] === 'string') return 'content';
   if (reasoningOf(delta) !== undefined) return 'reasoning';
   return hasDocuments ? undefined : continuedCall(delta);
