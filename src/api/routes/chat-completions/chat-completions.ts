@@ -11,8 +11,9 @@ import {
 import { parseChatRequest } from '../../../wire/chat-request.ts';
 import type { Queryable } from '../../../store/store.ts';
 import { AnswerHeaders, GatheredHeaders } from '../../answer-headers.ts';
-import type { Exchange, StreamWriter } from '../../exchange.ts';
+import type { Exchange } from '../../exchange.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
+import type { StreamWriter } from '../../stream-writer.ts';
 import { CHAT_DESCRIPTION } from './describe.ts';
 
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';
