@@ -80,7 +80,10 @@ async function saturated(target: Target): Promise<{ perSecond: number; cpu: numb
   const cpuBefore = cpuOf(target.pid);
   let frames = 0;
   const lane = async (): Promise<void> => {
-    while (performance.now() - begun < 1_500) frames += (await stream(pool, target)).frames;
+    while (performance.now() - begun < 1_500) {
+      const seen = await stream(pool, target);
+      frames += seen.frames;
+    }
   };
   await Promise.all(Array.from({ length: 64 }, lane));
   const perSecond = frames / ((performance.now() - begun) / 1_000);

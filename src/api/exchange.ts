@@ -17,6 +17,7 @@ import { jsonBytes, refuseExcess } from '../wire/json-scan.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerKeeper } from './answer-keeper.ts';
 import { HeaderList } from './header-list.ts';
+import { StreamWriter } from './stream-writer.ts';
 
 const gzipAsync = promisify(gzip);
 const brotliAsync = promisify(brotliCompress);
@@ -292,46 +293,6 @@ const OWN_REASONS: Readonly<Record<number, string>> = {
 /** Some clients show nothing but the reason phrase, so it always says something. */
 export function reasonPhrase(status: number): string {
   return OWN_REASONS[status] ?? STATUS_CODES[status] ?? 'Unknown';
-}
-
-/** Writes a stream; what is written in one tick leaves in one packet. */
-export class StreamWriter {
-  readonly #response: ServerResponse;
-  #corked = false;
-
-  constructor(response: ServerResponse) {
-    this.#response = response;
-  }
-
-  /** `false` when the caller reads slower than we write; `onDrain` says when to go on. */
-  write(chunk: Buffer | string): boolean {
-    if (this.#response.destroyed) return true;
-    if (!this.#corked) {
-      this.#corked = true;
-      this.#response.cork();
-      setImmediate(() => {
-        this.#corked = false;
-        this.#response.uncork();
-      });
-    }
-    return this.#response.write(chunk);
-  }
-
-  /** Runs once when more can be written, or when nobody reads any more. */
-  onDrain(resume: () => void): void {
-    const response = this.#response;
-    const once = (): void => {
-      response.off('drain', once).off('close', once);
-      resume();
-    };
-    response.on('drain', once).on('close', once);
-  }
-
-  end(chunk?: Buffer | string): void {
-    if (this.#response.destroyed) return;
-    if (chunk === undefined) this.#response.end();
-    else this.#response.end(chunk);
-  }
 }
 
 /** The JSON body of a request; 400 with a sentence when it is not JSON. */

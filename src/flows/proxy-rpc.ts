@@ -124,7 +124,7 @@ async function charge(
   try {
     const answer = await parts.rpc.run(body, {
       caller: call.caller.accountId,
-      ...(mayAbort(body, token) ? { signal: call.signal } : {}),
+      signal: mayAbort(body, token) ? call.signal : undefined,
     });
     return answer.rest === undefined
       ? await settledAnswer(run, answer)
@@ -153,7 +153,7 @@ function chargeRequest(parts: ProxyRpcParts, call: ProxyRpcCall, body: RpcAdmiss
     // The balance must cover the full tiers before anything is forwarded.
     minNano: maxNano,
     maxNano,
-    priceVersion: `${USAGE_KIND}-${parts.rpc.cost(1)}`,
+    priceVersion: parts.rpc.priceVersion,
   };
 }
 

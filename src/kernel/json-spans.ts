@@ -8,31 +8,25 @@
  * result is the node's affair. It knows nothing of methods or networks.
  */
 import { isUtf8 } from 'node:buffer';
-
-/** Half-open byte ranges; a start of -1 says that the member is absent. */
-export interface RequestSpan {
-  readonly start: number;
-  readonly end: number;
-  readonly versionStart: number;
-  readonly versionEnd: number;
-  readonly methodStart: number;
-  readonly methodEnd: number;
-  readonly paramsStart: number;
-  readonly paramsEnd: number;
-  readonly idStart: number;
-  readonly idEnd: number;
-}
-
-export interface ReplySpan {
-  readonly start: number;
-  readonly end: number;
-  readonly idStart: number;
-  readonly idEnd: number;
-  readonly resultStart: number;
-  readonly resultEnd: number;
-  readonly errorStart: number;
-  readonly errorEnd: number;
-}
+import { plainReply, plainRequest } from './json-plain.ts';
+import {
+  BACKSLASH,
+  CLOSE_ARRAY,
+  CLOSE_OBJECT,
+  COLON,
+  COMMA,
+  DEPTH_EXCEEDED,
+  isDense,
+  OPEN_ARRAY,
+  OPEN_OBJECT,
+  QUOTE,
+  skipLoose,
+  skipLooseString,
+  skipSpace,
+  skipStrict,
+  skipStrictString,
+} from './json-skip.ts';
+import type { ReplySpan, RequestSpan } from './json-span.ts';
 
 export interface ScanFailure {
   readonly ok: false;
@@ -63,22 +57,6 @@ export interface ReplyPeek {
   readonly idEnd: number;
 }
 
-/** Deepest nesting of a request; Node's own JSON.parse and every client stay far below. */
-export const REQUEST_MAX_DEPTH = 256;
-/** Deepest nesting of a reply: call traces nest two levels for each of 1,024 EVM frames. */
-export const REPLY_MAX_DEPTH = 8192;
-/** Strings up to a 32-byte word in hex are read byte by byte: cheaper than a call of `indexOf`. */
-const SHORT_STRING_BYTES = 80;
-
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const COMMA = 0x2c;
-const COLON = 0x3a;
-const OPEN_OBJECT = 0x7b;
-const CLOSE_OBJECT = 0x7d;
-const OPEN_ARRAY = 0x5b;
-const CLOSE_ARRAY = 0x5d;
-
 const MEMBERS = ['jsonrpc', 'method', 'params', 'id', 'result', 'error'] as const;
 type Member = (typeof MEMBERS)[number];
 const MEMBER_BYTES: Readonly<Record<Member, Buffer>> = {
@@ -103,10 +81,11 @@ export function scanRequest(bytes: Buffer, maxItems: number): RequestScan | Scan
     items.push(item);
     at = item.end;
   } else {
+    const text = plainText(bytes);
     at = skipSpace(bytes, at + 1);
     while (bytes[at] !== CLOSE_ARRAY || items.length > 0) {
       if (items.length === maxItems) return failure(at, 'count');
-      const item = scanRequestItem(bytes, at);
+      const item = plainRequest(text, at) ?? scanRequestItem(bytes, at);
       if ('ok' in item) return item;
       items.push(item);
       at = skipSpace(bytes, item.end);
@@ -131,9 +110,10 @@ export function scanReply(bytes: Buffer): ReplyScan | ScanFailure {
     items.push(item);
     at = item.end;
   } else {
+    const text = plainText(bytes);
     at = skipSpace(bytes, at + 1);
     while (bytes[at] !== CLOSE_ARRAY || items.length > 0) {
-      const item = scanReplyItem(bytes, at);
+      const item = plainReply(text, at) ?? scanReplyItem(bytes, at);
       if ('ok' in item) return item;
       items.push(item);
       at = skipSpace(bytes, item.end);
@@ -145,6 +125,16 @@ export function scanReply(bytes: Buffer): ReplyScan | ScanFailure {
   }
   at = skipSpace(bytes, at);
   return at === bytes.length ? { ok: true, isBatch, items } : failure(at, 'syntax');
+}
+
+/**
+ * Batches up to this size are offered to the expressions of the plain spellings: what they have to
+ * give up at its last byte takes them several times as long as the scanner.
+ */
+const PLAIN_BATCH_BYTES = 131_072;
+
+function plainText(bytes: Buffer): string {
+  return bytes.length > PLAIN_BATCH_BYTES ? '' : bytes.toString('latin1');
 }
 
 /** Reads the envelope of a reply whose end is not there yet; never throws. */
@@ -295,18 +285,8 @@ function failure(position: number, reason: ScanFailure['reason'], member?: strin
     : { ok: false, position, reason, member };
 }
 
-/** Whether a byte is no space. Most documents have none: the callers then save the call. */
-function isDense(byte: number | undefined): boolean {
-  return byte !== undefined && byte > 0x20;
-}
-
-function skipSpace(bytes: Buffer, from: number): number {
-  let at = from;
-  for (; at < bytes.length; at += 1) {
-    const byte = bytes[at];
-    if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) break;
-  }
-  return at;
+function strictFailure(code: number): ScanFailure {
+  return code === DEPTH_EXCEEDED ? failure(0, 'depth') : failure(~code, 'syntax');
 }
 
 /** The JSON-RPC member that a key names, escapes included; `undefined` for any other key. */
@@ -351,171 +331,4 @@ function looseText(bytes: Buffer, start: number, end: number): string {
     // A reply's key with a bad escape names no member; requests never get here with one.
     return '';
   }
-}
-
-// The skip functions return the index after the value, or `~position` of the byte that is wrong:
-// a negative number, so that the hot loops allocate nothing.
-
-const DEPTH_EXCEEDED = -0x7fffffff;
-
-function strictFailure(code: number): ScanFailure {
-  return code === DEPTH_EXCEEDED ? failure(0, 'depth') : failure(~code, 'syntax');
-}
-
-function skipStrict(bytes: Buffer, at: number, depth: number): number {
-  const byte = bytes[at];
-  if (byte === QUOTE) return skipStrictString(bytes, at);
-  if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
-    return depth >= REQUEST_MAX_DEPTH ? DEPTH_EXCEEDED : skipStrictContainer(bytes, at, depth + 1);
-  }
-  return skipScalar(bytes, at);
-}
-
-function skipStrictContainer(bytes: Buffer, from: number, depth: number): number {
-  const isObject = bytes[from] === OPEN_OBJECT;
-  const close = isObject ? CLOSE_OBJECT : CLOSE_ARRAY;
-  let at = skipSpace(bytes, from + 1);
-  if (bytes[at] === close) return at + 1;
-  for (;;) {
-    if (isObject) {
-      const keyEnd = bytes[at] === QUOTE ? skipStrictString(bytes, at) : ~at;
-      if (keyEnd < 0) return keyEnd;
-      at = bytes[keyEnd] === COLON ? keyEnd : skipSpace(bytes, keyEnd);
-      if (bytes[at] !== COLON) return ~at;
-      at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
-    }
-    const end = skipStrict(bytes, at, depth);
-    if (end < 0) return end;
-    at = isDense(bytes[end]) ? end : skipSpace(bytes, end);
-    if (bytes[at] === close) return at + 1;
-    if (bytes[at] !== COMMA) return ~at;
-    at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
-  }
-}
-
-function skipStrictString(bytes: Buffer, from: number): number {
-  let at = from + 1;
-  for (;;) {
-    const byte = bytes[at] ?? 0;
-    if (byte === QUOTE) return at + 1;
-    if (byte < 0x20) return ~at;
-    if (byte !== BACKSLASH) {
-      at += 1;
-      continue;
-    }
-    const escaped = bytes[at + 1];
-    if (escaped === 0x75) {
-      for (let offset = 2; offset < 6; offset += 1) {
-        if (!isHex(bytes[at + offset] ?? 0)) return ~(at + offset);
-      }
-      at += 6;
-    } else if (isSimpleEscape(escaped)) at += 2;
-    else return ~(at + 1);
-  }
-}
-
-/** The bytes that may follow a backslash, `u` aside. */
-const SIMPLE_ESCAPES = Buffer.from('"\\/bfnrt');
-
-function isSimpleEscape(byte: number | undefined): boolean {
-  return byte !== undefined && SIMPLE_ESCAPES.includes(byte);
-}
-
-function isDigit(byte: number): boolean {
-  return byte >= 0x30 && byte <= 0x39;
-}
-
-function isHex(byte: number): boolean {
-  return isDigit(byte) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66);
-}
-
-function skipScalar(bytes: Buffer, at: number): number {
-  const byte = bytes[at];
-  if (byte === 0x74) return skipWord(bytes, at, 'true');
-  if (byte === 0x66) return skipWord(bytes, at, 'false');
-  if (byte === 0x6e) return skipWord(bytes, at, 'null');
-  return skipNumber(bytes, at);
-}
-
-function skipWord(bytes: Buffer, at: number, word: string): number {
-  for (let offset = 0; offset < word.length; offset += 1) {
-    if (bytes[at + offset] !== word.charCodeAt(offset)) return ~(at + offset);
-  }
-  return at + word.length;
-}
-
-function skipNumber(bytes: Buffer, from: number): number {
-  let at = bytes[from] === 0x2d ? from + 1 : from;
-  if (bytes[at] === 0x30) at += 1;
-  else {
-    const end = skipDigits(bytes, at);
-    if (end === at) return ~at;
-    at = end;
-  }
-  if (bytes[at] === 0x2e) {
-    const end = skipDigits(bytes, at + 1);
-    if (end === at + 1) return ~end;
-    at = end;
-  }
-  if (bytes[at] === 0x65 || bytes[at] === 0x45) {
-    at += 1;
-    if (bytes[at] === 0x2b || bytes[at] === 0x2d) at += 1;
-    const end = skipDigits(bytes, at);
-    if (end === at) return ~end;
-    at = end;
-  }
-  return at;
-}
-
-function skipDigits(bytes: Buffer, from: number): number {
-  let at = from;
-  while (isDigit(bytes[at] ?? 0)) at += 1;
-  return at;
-}
-
-function skipLoose(bytes: Buffer, at: number): number {
-  const byte = bytes[at];
-  if (byte === QUOTE) return skipLooseString(bytes, at);
-  if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) return skipBalanced(bytes, at);
-  return skipScalar(bytes, at);
-}
-
-/** The end of a string: a quote after an even run of backslashes; its inside is not checked. */
-function skipLooseString(bytes: Buffer, from: number): number {
-  const nearEnd = Math.min(bytes.length, from + SHORT_STRING_BYTES);
-  let at = from + 1;
-  for (; at < nearEnd; at += 1) {
-    const byte = bytes[at];
-    if (byte === QUOTE) return at + 1;
-    if (byte === BACKSLASH) at += 1;
-  }
-  for (;;) {
-    const quote = bytes.indexOf(QUOTE, at);
-    if (quote < 0) return ~bytes.length;
-    // `at` is no escaped byte, so a run of backslashes before the quote begins at or after it.
-    let run = quote;
-    while (run > at && bytes[run - 1] === BACKSLASH) run -= 1;
-    if ((quote - run) % 2 === 0) return quote + 1;
-    at = quote + 1;
-  }
-}
-
-/** The end of an object or array whose brackets pair up; what stands between is not checked. */
-function skipBalanced(bytes: Buffer, from: number): number {
-  const open: number[] = [];
-  for (let at = from; at < bytes.length; at += 1) {
-    const byte = bytes[at];
-    if (byte === QUOTE) {
-      const end = skipLooseString(bytes, at);
-      if (end < 0) return end;
-      at = end - 1;
-    } else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
-      if (open.length === REPLY_MAX_DEPTH) return ~at;
-      open.push(byte + 2); // the closing bracket of both kinds is two code points further
-    } else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) {
-      if (open.pop() !== byte) return ~at;
-      if (open.length === 0) return at + 1;
-    }
-  }
-  return ~bytes.length;
 }

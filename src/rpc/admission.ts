@@ -8,7 +8,8 @@
 import { createHash } from 'node:crypto';
 import { Fault, invalidField } from '../kernel/faults.ts';
 import { scanRequest, spanString } from '../kernel/json-spans.ts';
-import type { RequestScan, RequestSpan, ScanFailure } from '../kernel/json-spans.ts';
+import type { RequestSpan } from '../kernel/json-span.ts';
+import type { RequestScan, ScanFailure } from '../kernel/json-spans.ts';
 import { updateInTurns } from '../kernel/turn.ts';
 import { tierCredits } from './billing.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
@@ -100,31 +101,33 @@ function checkItem(
   span: RequestSpan,
   index: number | undefined,
 ): void {
-  const at = index === undefined ? '' : ` of item ${index}`;
-  function fail(field: string, message: string): Fault {
-    return invalidField(index === undefined ? [field] : [String(index), field], message);
-  }
   if (
     !isSpan(body, span.versionStart, span.versionEnd, VERSION) &&
     spanString(body, span.versionStart, span.versionEnd) !== '2.0'
   ) {
-    throw fail('jsonrpc', `The member "jsonrpc"${at} must be "2.0"`);
+    throw itemFault(index, 'jsonrpc', 'must be "2.0"');
   }
   if (span.methodStart < 0 || body[span.methodStart] !== QUOTE) {
-    throw fail('method', `The member "method"${at} must be a string`);
+    throw itemFault(index, 'method', 'must be a string');
   }
   if (!hasOwnId(body, span)) {
     // Without an id a batch item cannot be correlated with its answer.
     if (index !== undefined)
-      throw fail('id', `The member "id"${at} is required in a batch: a number or a string`);
+      throw itemFault(index, 'id', 'is required in a batch: a number or a string');
   } else if (!isIdByte(body[span.idStart])) {
-    throw fail('id', `The member "id"${at} must be a number or a string`);
+    throw itemFault(index, 'id', 'must be a number or a string');
   }
   const first = span.paramsStart < 0 ? OPEN_ARRAY : body[span.paramsStart];
   // Starknet's own interface takes params by name too, and starknet.js sends no others.
   if (first !== OPEN_ARRAY && !(first === OPEN_OBJECT && network.family === 'starknet')) {
-    throw fail('params', `The member "params"${at} must be an array`);
+    throw itemFault(index, 'params', 'must be an array');
   }
+}
+
+function itemFault(index: number | undefined, field: string, rule: string): Fault {
+  return index === undefined
+    ? invalidField([field], `The member "${field}" ${rule}`)
+    : invalidField([String(index), field], `The member "${field}" of item ${index} ${rule}`);
 }
 
 /** A JSON value that begins with a quote, a minus sign or a digit is a string or a number. */

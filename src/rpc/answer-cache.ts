@@ -8,6 +8,7 @@
 import type { Clock } from '../kernel/clock.ts';
 import type { Admission, Call } from './admission.ts';
 import type { ItemAnswer } from './ask.ts';
+import type { Sharing } from './catalogue.ts';
 
 /** Longer params are never shared: they are not repeated either. */
 const MAX_PARAMS_BYTES = 256;
@@ -15,18 +16,6 @@ const MAX_PARAMS_BYTES = 256;
 const MAX_RESULT_BYTES = 65_536;
 const STATIC_MS = 600_000;
 const BY_HASH_MS = 60_000;
-/** Reads whose answer the hash of a block determines. */
-const BY_BLOCK_HASH = new Set([
-  'eth_getBlockByHash',
-  'eth_getBlockTransactionCountByHash',
-  'eth_getTransactionByBlockHashAndIndex',
-  'eth_getUncleByBlockHashAndIndex',
-  'eth_getUncleCountByBlockHash',
-  'eth_getHeaderByHash',
-]);
-
-export type Sharing = 'static' | 'head' | 'by-hash';
-
 interface Kept {
   readonly result: Buffer;
   readonly untilMs: number;
@@ -52,13 +41,11 @@ export class AnswerCache {
 
   /** How a call may be shared, or undefined when it may not. */
   sharing(call: Call): Sharing | undefined {
-    const { cache, name } = call.method;
-    if (cache === 'never' || cache === 'finalized') return undefined;
+    const { sharing } = call.method;
+    if (sharing === undefined) return undefined;
     if (call.span.paramsEnd - call.span.paramsStart > MAX_PARAMS_BYTES) return undefined;
-    if (cache === 'head') return this.#settings.isMerging ? 'head' : undefined;
-    if (this.#settings.maxBytes === 0) return undefined;
-    if (cache === 'static') return 'static';
-    return BY_BLOCK_HASH.has(name) ? 'by-hash' : undefined;
+    const isOn = sharing === 'head' ? this.#settings.isMerging : this.#settings.maxBytes > 0;
+    return isOn ? sharing : undefined;
   }
 
   key(admission: Admission, call: Call): string {

@@ -8,12 +8,11 @@
 import type { Readable } from 'node:stream';
 import type { Clock } from '../kernel/clock.ts';
 import { peekReply, scanReply, spanString } from '../kernel/json-spans.ts';
-import type { ReplySpan } from '../kernel/json-spans.ts';
+import type { ReplySpan } from '../kernel/json-span.ts';
 import type { Network } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
 import type { NodeError, UpstreamFault } from './classify.ts';
-import { isSameSpan, isSpan } from './splice.ts';
-import type { Slice } from './splice.ts';
+import { isSpan, plainId } from './splice.ts';
 import { TransportError } from './transport.ts';
 import type { ByteBudget, PostReply } from './transport.ts';
 import type { Upstream } from './upstream.ts';
@@ -112,12 +111,12 @@ export async function askOne(
   };
 }
 
-/** Asks a batch whose items carry `expectedIds`, distinct numbers in their plain spelling. */
+/** Asks a batch whose items carry `expectedIds`, distinct integers in their plain spelling. */
 export async function askMany(
   run: RunContext,
   upstream: Upstream,
   body: Buffer,
-  expectedIds: readonly Slice[],
+  expectedIds: readonly number[],
   options: AskOptions,
 ): Promise<ManyReply> {
   const startedMs = run.clock.monotonicMs();
@@ -153,28 +152,23 @@ function matchItems(
   upstream: Upstream,
   reply: PostReply,
   items: readonly ReplySpan[],
-  expectedIds: readonly Slice[],
+  expectedIds: readonly number[],
   startedMs: number,
 ): ManyReply {
   const { body } = reply;
   const answers: (ItemAnswer | undefined)[] = expectedIds.map(() => undefined);
   const seen = new Uint8Array(expectedIds.length);
-  let positions: Map<string, number> | undefined;
+  let positions: Map<number, number> | undefined;
   let isIrregular = items.length !== expectedIds.length;
   let isInOrder = !isIrregular;
   let fault: UpstreamFault | undefined;
   for (const [index, item] of items.entries()) {
-    const expected = expectedIds[index];
+    const id = plainId(body, item.idStart, item.idEnd);
     let position: number | undefined = index;
-    if (expected === undefined || !isSameSpan(body, item.idStart, item.idEnd, expected)) {
+    if (id < 0 || id !== expectedIds[index]) {
       isInOrder = false;
-      positions ??= new Map(
-        expectedIds.map((id, at) => [id.source.toString('latin1', id.start, id.end), at]),
-      );
-      position =
-        item.idStart < 0
-          ? undefined
-          : positions.get(body.toString('latin1', item.idStart, item.idEnd));
+      positions ??= new Map(expectedIds.map((expected, at) => [expected, at]));
+      position = positions.get(id);
     }
     if (position === undefined || seen[position] === 1) {
       // An answer to nobody, or a second answer: neither may be trusted to be the right one.

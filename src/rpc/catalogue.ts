@@ -18,8 +18,8 @@ export type Family = 'evm' | 'starknet' | 'solana';
  */
 export type RetryClass = 'safe' | 'safe-notnull' | 'write-dedupe' | 'write-no-retry';
 
-/** How long an answer holds: for ever, until the next block, with its block, or not at all. */
-export type CacheClass = 'static' | 'head' | 'by-block' | 'finalized' | 'never';
+/** How callers may share an answer: for long, while it is on its way, or as long as its block. */
+export type Sharing = 'static' | 'head' | 'by-hash';
 
 export type NodeKind = 'node' | 'bundler';
 
@@ -28,7 +28,8 @@ export interface Method {
   /** Multiplier of the base credits of the network. */
   readonly tier: 1 | 2 | 4;
   readonly retry: RetryClass;
-  readonly cache: CacheClass;
+  /** None when every caller needs an answer of its own. */
+  readonly sharing: Sharing | undefined;
   /** Which kind of upstream answers it. */
   readonly node: NodeKind;
 }
@@ -77,6 +78,13 @@ interface MethodRow {
   readonly optional?: boolean;
 }
 
+/** A listed method as it is resolved to; an optional one only when it is on. */
+interface Row {
+  readonly ok: true;
+  readonly method: Method;
+  readonly isOn: boolean;
+}
+
 interface PrefixRule {
   readonly prefix: string;
   readonly family: Family;
@@ -101,12 +109,16 @@ export function createCatalogue(allow: readonly string[] = []): Catalogue {
   );
   const rows: readonly MethodRow[] = methodData.methods;
   const allowed = new Set(allow);
-  const listed = new Map<string, { readonly method: Method; readonly isOn: boolean }>();
+  const listed = {
+    evm: new Map<string, Row>(),
+    starknet: new Map<string, Row>(),
+    solana: new Map<string, Row>(),
+  };
   const familiesOf = new Map<string, Set<Family>>();
   for (const row of rows) {
     const family = familyOf(row.family);
     const isOn = row.optional !== true || allowed.has(row.name);
-    listed.set(`${family} ${row.name}`, { method: methodOf(row), isOn });
+    listed[family].set(row.name, { ok: true, method: methodOf(row), isOn });
     familiesOf.set(row.name, (familiesOf.get(row.name) ?? new Set()).add(family));
   }
   const rules: readonly PrefixRule[] = methodData.prefixRules.map((rule) => ({
@@ -118,8 +130,8 @@ export function createCatalogue(allow: readonly string[] = []): Catalogue {
     slugs: [...networks.keys()].sort(),
     network: (slug) => networks.get(slug),
     resolve(network, name) {
-      const row = listed.get(`${network.family} ${name}`);
-      if (row?.isOn === true) return { ok: true, method: row.method };
+      const row = listed[network.family].get(name);
+      if (row?.isOn === true) return row;
       const refusal = refusalOf(name);
       if (refusal !== undefined) return { ok: false, kind: refusal };
       const rule = rules.find((one) => name.startsWith(one.prefix));
@@ -154,7 +166,7 @@ function refusalOf(name: string): RefusalKind | undefined {
 /** An unlisted name under a prefix rule: reads may be repeated, anything else may not. */
 function prefixedMethod(name: string, rule: PrefixRule): Method {
   const retry = WRITING_NAME.test(name) ? 'write-no-retry' : 'safe';
-  return { name, tier: rule.tier, retry, cache: 'never', node: 'node' };
+  return { name, tier: rule.tier, retry, sharing: undefined, node: 'node' };
 }
 
 function methodOf(row: MethodRow): Method {
@@ -162,9 +174,25 @@ function methodOf(row: MethodRow): Method {
     name: row.name,
     tier: tierOf(row.tier),
     retry: oneOf(row.retry, ['safe', 'safe-notnull', 'write-dedupe', 'write-no-retry']),
-    cache: oneOf(row.cache, ['static', 'head', 'by-block', 'finalized', 'never']),
+    sharing: sharingOf(row),
     node: oneOf(row.node ?? 'node', ['node', 'bundler']),
   };
+}
+
+/** Reads whose answer the hash of a block determines. */
+const BY_BLOCK_HASH = new Set([
+  'eth_getBlockByHash',
+  'eth_getBlockTransactionCountByHash',
+  'eth_getTransactionByBlockHashAndIndex',
+  'eth_getUncleByBlockHashAndIndex',
+  'eth_getUncleCountByBlockHash',
+  'eth_getHeaderByHash',
+]);
+
+function sharingOf(row: MethodRow): Sharing | undefined {
+  const cache = oneOf(row.cache, ['static', 'head', 'by-block', 'finalized', 'never']);
+  if (cache === 'static' || cache === 'head') return cache;
+  return cache === 'by-block' && BY_BLOCK_HASH.has(row.name) ? 'by-hash' : undefined;
 }
 
 function tierOf(value: number): Method['tier'] {

@@ -5,7 +5,7 @@
  * of a healthy node is final; quota, billing, auth and broken bodies are faults of the upstream,
  * which another upstream may heal and whose text never reaches a caller.
  */
-import type { ReplySpan } from '../kernel/json-spans.ts';
+import type { ReplySpan } from '../kernel/json-span.ts';
 import type { Family } from './catalogue.ts';
 
 /** What is wrong with an upstream. `refused`: it refused the request as such (a plain 4xx). */
@@ -46,6 +46,9 @@ const QUOTA_TEXT =
 const AUTH_TEXT =
   /api.?key|unauthori[sz]ed|not authori[sz]ed|forbidden|authenticat|billing|payment required|subscription|project id|access denied|insufficient credits|out of credits/i;
 
+const RESULT = { kind: 'result', isNull: false } as const;
+const NULL_RESULT = { kind: 'result', isNull: true } as const;
+
 /** Judges one item; `status` is that of the HTTP reply that carried it. */
 export function judgeItem(
   bytes: Buffer,
@@ -56,7 +59,7 @@ export function judgeItem(
   const hasError = item.errorStart >= 0 && bytes[item.errorStart] !== LETTER_N;
   if (!hasError) {
     if (item.resultStart < 0) return { kind: 'fault', fault: 'broken' };
-    return { kind: 'result', isNull: bytes[item.resultStart] === LETTER_N };
+    return bytes[item.resultStart] === LETTER_N ? NULL_RESULT : RESULT;
   }
   const error = readError(bytes, item.errorStart, item.errorEnd);
   const fault = faultOfError(error, status, family);

@@ -76,7 +76,7 @@ export interface RunOptions {
   /** Whose request it is: the same caller stays with the same node for a few seconds. */
   readonly caller: string;
   /** Aborts when the caller left; the work that a node has begun is then due in full. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 const MEGABYTE = 1_048_576;
@@ -96,6 +96,9 @@ const OWN_MAX_BATCH = 100;
 const CONNECTIONS_PER_UPSTREAM = 128;
 
 export class Rpc {
+  /** Names the price of a credit in usage records. */
+  readonly priceVersion: string;
+  readonly #nanoPerCredit: bigint;
   readonly #settings: RpcSettings;
   readonly #dependencies: RpcDependencies;
   readonly #catalogue: Catalogue;
@@ -105,6 +108,8 @@ export class Rpc {
 
   constructor(settings: RpcSettings, dependencies: RpcDependencies) {
     this.#settings = settings;
+    this.#nanoPerCredit = settings.nanoPerCredit ?? NANO_PER_CREDIT;
+    this.priceVersion = `rpc-${this.#nanoPerCredit}`;
     this.#dependencies = dependencies;
     this.#catalogue = createCatalogue(settings.allow ?? []);
     this.#budget = new ByteBudget(settings.replyMemoryBytes ?? DEFAULT_REPLY_MEMORY_BYTES);
@@ -134,7 +139,7 @@ export class Rpc {
 
   /** The price of credits in nano-USD. */
   cost(credits: number): Nano {
-    return creditsToNano(credits, this.#settings.nanoPerCredit ?? NANO_PER_CREDIT);
+    return creditsToNano(credits, this.#nanoPerCredit);
   }
 
   /** Runs an admitted request. Throws a Fault (500, 503) when no node answered: 0 credits then. */

@@ -21,8 +21,8 @@ import { mayRepeat } from './broadcast.ts';
 import type { NodeKind } from './catalogue.ts';
 import { recognisedHash, SECOND_OPINION_MS } from './run-single.ts';
 import type { RunParts } from './run-single.ts';
-import { addError, addReply, addRequest, addResult, joinBatch } from './splice.ts';
-import type { Slice, Slices } from './splice.ts';
+import { addError, addReply, addRequest, addResult, joinBatch, plainId } from './splice.ts';
+import type { Slices } from './splice.ts';
 import type { Upstream } from './upstream.ts';
 
 /** Calls asked one by one at the same time when a node does not keep to the batch rules. */
@@ -58,19 +58,18 @@ export async function runBatch(
     last: undefined,
     wasSecondOpinionAsked: false,
   }));
-  const kinds = new Map<NodeKind, Item[]>();
+  const nodes: Item[] = [];
+  const bundlers: Item[] = [];
   for (const item of items) {
     if (item.result !== undefined) continue;
-    const kind = parts.group.kindFor(item.call.method.node);
-    const same = kinds.get(kind);
-    if (same === undefined) kinds.set(kind, [item]);
-    else same.push(item);
+    (parts.group.kindFor(item.call.method.node) === 'node' ? nodes : bundlers).push(item);
   }
-  const wholes = await Promise.all(
-    [...kinds].map(async ([kind, group]) => runKind(run, parts, admission, kind, group)),
-  );
+  const [ofNodes, ofBundlers] = await Promise.all([
+    nodes.length > 0 ? runKind(run, parts, admission, 'node', nodes) : undefined,
+    bundlers.length > 0 ? runKind(run, parts, admission, 'bundler', bundlers) : undefined,
+  ]);
   keepResults(parts, admission, items);
-  return finish(run, parts, admission, items, wholes.length === 1 ? wholes[0] : undefined);
+  return finish(run, parts, admission, items, ofNodes ?? ofBundlers);
 }
 
 /** Asks the nodes of one kind in turn; the reply itself when it can be passed on as it is. */
@@ -114,56 +113,52 @@ function isOpen(item: Item): boolean {
 
 async function askAll(pass: Pass, items: readonly Item[]): Promise<Buffer | undefined> {
   const { maxBatch } = pass.upstream.settings;
-  const wholes = await Promise.all(
+  if (items.length > 1 && items.length <= maxBatch) return askChunk(pass, items);
+  await Promise.all(
     chunks(items, Math.max(1, maxBatch)).map(async (chunk) =>
       chunk.length === 1 ? expand(pass, chunk) : askChunk(pass, chunk),
     ),
   );
-  return wholes.length === 1 ? wholes[0] : undefined;
+  return undefined;
 }
 
+/** The reply itself when it can be passed on as it is. */
 async function askChunk(pass: Pass, items: readonly Item[]): Promise<Buffer | undefined> {
   const { run, admission, upstream } = pass;
-  const isUntouched = items.length === admission.calls.length && areIdsPlain(admission);
-  const ids: Slice[] = isUntouched
-    ? items.map(({ call }) => ({
-        source: admission.body,
-        start: call.span.idStart,
-        end: call.span.idEnd,
-      }))
-    : items.map((_, position) => ownId(position));
-  const body = isUntouched
-    ? admission.body
-    : joinBatch(items.length, (slices, position) => {
-        const item = items[position];
-        if (item !== undefined)
-          addRequest(slices, admission.body, item.call.span, ownId(position).source);
-      });
+  const ownIds = items.length === admission.calls.length ? plainIds(admission) : undefined;
+  const body = ownIds === undefined ? withOurIds(admission, items) : admission.body;
+  const ids = ownIds ?? items.map((_, position) => position);
   const reply = await askMany(run, upstream, body, ids, askOptions(pass, items));
   if (reply.kind === 'fault') {
     for (const item of items) noteFault(item, reply);
     return undefined;
   }
-  for (const [position, item] of items.entries()) noteAnswer(item, reply.answers[position]);
-  const missing = items.filter((item) => item.answer === undefined);
-  if (reply.isIrregular)
+  let isComplete = true;
+  for (const [position, item] of items.entries()) {
+    noteAnswer(item, reply.answers[position]);
+    if (item.answer === undefined) isComplete = false;
+  }
+  if (reply.isIrregular) {
     await expand(
       pass,
-      missing.filter((item) => mayRepeat(item.call)),
+      items.filter((item) => item.answer === undefined && mayRepeat(item.call)),
     );
-  return isUntouched && missing.length === 0 ? reply.whole : undefined;
+  }
+  return ownIds !== undefined && isComplete ? reply.whole : undefined;
 }
 
 /** The ids that we give the items of a batch: their positions. */
-const OWN_IDS: readonly Slice[] = Array.from({ length: MAX_BATCH_ITEMS }, (_, position) => {
-  const source = Buffer.from(String(position));
-  return { source, start: 0, end: source.length };
-});
+const OUR_IDS: readonly Buffer[] = Array.from({ length: MAX_BATCH_ITEMS }, (_, position) =>
+  Buffer.from(String(position)),
+);
 
-function ownId(position: number): Slice {
-  const id = OWN_IDS[position];
-  assert(id !== undefined, 'a batch has at most 100 items');
-  return id;
+function withOurIds(admission: Admission, items: readonly Item[]): Buffer {
+  return joinBatch(items.length, (slices, position) => {
+    const item = items[position];
+    const id = OUR_IDS[position];
+    assert(item !== undefined && id !== undefined, 'a batch has at most 100 items');
+    addRequest(slices, admission.body, item.call.span, id);
+  });
 }
 
 /** Asks items one by one; whatever comes is noted on them. */
@@ -296,28 +291,20 @@ function keepResults(parts: RunParts, admission: Admission, items: readonly Item
   }
 }
 
-/** Longest id that is surely a safe integer. */
-const PLAIN_ID_DIGITS = 15;
-
 /**
- * Whether the caller's ids are growing integers in their plain spelling, as most clients send
+ * The caller's ids when they are growing integers in their plain spelling, as most clients send
  * them: then no node can confuse them, and the caller's own bytes can travel.
  */
-function areIdsPlain(admission: Admission): boolean {
+function plainIds(admission: Admission): readonly number[] | undefined {
+  const ids: number[] = [];
   let before = -1;
   for (const { span } of admission.calls) {
-    const size = span.idEnd - span.idStart;
-    if (size > PLAIN_ID_DIGITS) return false;
-    let value = 0;
-    for (let at = span.idStart; at < span.idEnd; at += 1) {
-      const digit = (admission.body[at] ?? 0) - 0x30;
-      if (digit < 0 || digit > 9) return false;
-      value = value * 10 + digit;
-    }
-    if (value <= before) return false;
-    before = value;
+    const id = plainId(admission.body, span.idStart, span.idEnd);
+    if (id <= before) return undefined;
+    ids.push(id);
+    before = id;
   }
-  return true;
+  return ids;
 }
 
 function chunks<T>(items: readonly T[], size: number): (readonly T[])[] {

@@ -109,6 +109,7 @@ async function walk(
     // The second opinion counts only when it knows more.
     if (nullAnswer !== undefined && (answer.isNull || answer.outcome !== 'success')) break;
     parts.group.stick(kind, parts.caller, upstream);
+    if (answer.error === undefined) return reply;
     const hash = await recognisedHash(run, upstream, admission, call, answer);
     return hash === undefined ? reply : { kind: 'hash', hash };
   }

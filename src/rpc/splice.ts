@@ -2,7 +2,7 @@
  * Bytes out of bytes: requests with another id, answers with the caller's id, and the items that
  * Farebox itself has to answer. Nothing is parsed; everything but the id span is copied as it is.
  */
-import type { ReplySpan, RequestSpan } from '../kernel/json-spans.ts';
+import type { ReplySpan, RequestSpan } from '../kernel/json-span.ts';
 
 /** Pieces up to this size are copied in a loop: cheaper than a native call for a few bytes. */
 const LOOP_COPY_BYTES = 40;
@@ -90,24 +90,26 @@ function addWithId(slices: Slices, bytes: Buffer, span: IdSpan, id: Buffer): voi
 
 /** Whether the bytes of a span are exactly `expected`. */
 export function isSpan(bytes: Buffer, start: number, end: number, expected: Buffer): boolean {
-  return isSameSpan(bytes, start, end, { source: expected, start: 0, end: expected.length });
-}
-
-/** A piece of a buffer, without the cost of a view. */
-export interface Slice {
-  readonly source: Buffer;
-  readonly start: number;
-  readonly end: number;
-}
-
-/** Whether a span has the bytes of a slice. */
-export function isSameSpan(bytes: Buffer, start: number, end: number, expected: Slice): boolean {
-  const size = end - start;
-  if (start < 0 || size !== expected.end - expected.start) return false;
-  for (let offset = 0; offset < size; offset += 1) {
-    if (bytes[start + offset] !== expected.source[expected.start + offset]) return false;
+  if (start < 0 || end - start !== expected.length) return false;
+  for (let offset = 0; offset < expected.length; offset += 1) {
+    if (bytes[start + offset] !== expected[offset]) return false;
   }
   return true;
+}
+
+/** Longest id that is surely a safe integer. */
+const PLAIN_ID_DIGITS = 15;
+
+/** The value of an id that is digits alone; -1 for an id of any other kind, and for none. */
+export function plainId(bytes: Buffer, start: number, end: number): number {
+  if (start < 0 || end - start > PLAIN_ID_DIGITS) return -1;
+  let value = 0;
+  for (let at = start; at < end; at += 1) {
+    const digit = (bytes[at] ?? 0) - 0x30;
+    if (digit < 0 || digit > 9) return -1;
+    value = value * 10 + digit;
+  }
+  return value;
 }
 
 const ITEM_HEAD = Buffer.from('{"jsonrpc":"2.0","id":');

@@ -110,7 +110,7 @@ export function undiciTransport(options: TransportOptions, clock: Clock): RpcTra
   const path = `${url.pathname}${url.search}`;
   const headers = headerList(url, options.headers);
   return {
-    async post(body, postOptions) {
+    post(body, postOptions) {
       return new Promise((resolve, reject) => {
         const exchange = new Exchange(postOptions, clock, resolve, reject);
         pool.dispatch(
@@ -119,7 +119,7 @@ export function undiciTransport(options: TransportOptions, clock: Clock): RpcTra
         );
       });
     },
-    close: async () => pool.destroy(),
+    close: () => pool.destroy(),
   };
 }
 

@@ -109,7 +109,7 @@ export class Upstream {
     return true;
   }
 
-  async post(body: Buffer, options: PostOptions): Promise<PostReply> {
+  post(body: Buffer, options: PostOptions): Promise<PostReply> {
     return this.#transport.post(body, options);
   }
 

@@ -11,9 +11,12 @@ export class ByteWriter {
   #bytes: Buffer = EMPTY;
   #length = 0;
   readonly #expectedBytes: number;
+  readonly #slackBytes: number;
 
-  constructor(expectedBytes: number) {
+  /** Takes the expected bytes and the slack at once, so both can be exact. */
+  constructor(expectedBytes: number, slackBytes: number = SLACK_BYTES) {
     this.#expectedBytes = expectedBytes;
+    this.#slackBytes = slackBytes;
   }
 
   write(bytes: Buffer): void {
@@ -32,13 +35,14 @@ export class ByteWriter {
   }
 
   finish(): Buffer {
+    if (this.#length === this.#bytes.length) return this.#bytes;
     return this.#bytes.subarray(0, this.#length);
   }
 
   #reserve(sizeBytes: number): void {
     const needed = this.#length + sizeBytes;
     if (needed <= this.#bytes.length) return;
-    const grown = Math.max(needed, 2 * this.#bytes.length, this.#expectedBytes + SLACK_BYTES);
+    const grown = Math.max(needed, 2 * this.#bytes.length, this.#expectedBytes + this.#slackBytes);
     const bytes = Buffer.allocUnsafe(grown);
     this.#bytes.copy(bytes, 0, 0, this.#length);
     this.#bytes = bytes;

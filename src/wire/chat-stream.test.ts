@@ -218,6 +218,42 @@ test('any texts in any cuts arrive whole, on the fast path as on the slow one', 
   );
 });
 
+test('an event of a known layout gives the bytes that parsing it gives, in any cuts', () => {
+  const texts = fc.array(fc.string({ unit: 'binary', maxLength: 12 }), { maxLength: 8 });
+  const framings = fc.constantFrom(
+    (event: string) => event,
+    (event: string) => event.replaceAll('\n', '\r\n'),
+    (event: string) => event.replace('data: ', 'data:'),
+    (event: string) => `event: chunk\n${event}`,
+  );
+  const sizes = fc.array(fc.nat(4000), { maxLength: 6 });
+  fc.assert(
+    fc.property(texts, texts, sizes, fc.constantFrom(vllm, llama), framings, (...given) => {
+      const [thoughts, pieces, cuts, layout, framed] = given;
+      const events = [
+        layout([delta({ role: 'assistant', content: '' })]),
+        ...thoughts.map((text) => layout([delta({ reasoning_content: text })])),
+        ...pieces.map((content) => layout([delta({ content })])),
+        layout([delta({}, 'stop')]),
+      ].map(framed);
+      // A comment of its own makes every event one of an unknown layout.
+      const parsed = run(events.map((event, at) => `: ${at}\n${event}`).join(''));
+      const copied = run(events.join(''), {}, cuts);
+      assert.equal(copied.text, parsed.text);
+      assert.deepEqual(copied.stream.tally, parsed.stream.tally);
+    }),
+  );
+});
+
+test('a text that does not end on its line is no text of a known layout', () => {
+  const known = vllm([delta({ content: 'a' })]);
+  for (const broken of ['b\n', 'b\n\n', 'b\\\n\n']) {
+    const seen = run(known + known.replace('"a"', `"${broken}"`) + known);
+    assert.equal(seen.stream.failure?.code, 'broken_stream');
+    assert.equal(contentOf(seen), 'a');
+  }
+});
+
 test('a chunk that only looks like the template is parsed', () => {
   const hostile = [
     vllm([delta({ role: 'assistant', content: '' })]),

@@ -10,11 +10,14 @@
 import type { OutputTally } from './chat-response.ts';
 import { MAX_CHOICES } from './chat-schema.ts';
 import {
+  addedBytes,
   decodedBytes,
   learnTemplate,
-  matchesTemplate,
+  textEnd,
   textOnlyKind,
+  writeShown,
   type ChunkTemplate,
+  type TextKind,
 } from './chunk-template.ts';
 import type { HeldRound } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from './json-scan.ts';
@@ -60,6 +63,8 @@ const MAX_TEMPLATES = 8;
 export class ChatStream {
   readonly #options: ChatStreamOptions;
   #events = new SseEvents();
+  /** Whether the engine's next byte is the first of an event. */
+  #isBetween = true;
   readonly #choices = new Map<number, StreamChoice>();
   #templates: ChunkTemplate[] = [];
   #tally: OutputTally = noOutput();
@@ -117,12 +122,11 @@ export class ChatStream {
    */
   push(chunk: Buffer): Buffer {
     if (this.isOver) return EMPTY;
-    const writer = new ByteWriter(chunk.length);
-    if (!this.#events.push(chunk)) this.#failure = BROKEN;
-    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
-      this.#take(data, writer);
-      if (this.isOver) break;
-    }
+    const [newest] = this.#templates;
+    const slackBytes = newest === undefined ? undefined : addedBytes(newest, chunk);
+    const writer = new ByteWriter(chunk.length, slackBytes);
+    const copied = this.#isBetween ? this.#copyEvents(chunk, writer) : 0;
+    if (copied < chunk.length) this.#readEvents(chunk.subarray(copied), writer);
     return writer.finish();
   }
 
@@ -153,6 +157,7 @@ export class ChatStream {
   nextRound(): void {
     for (const choice of this.#choices.values()) choice.nextRound();
     this.#events = new SseEvents();
+    this.#isBetween = true;
     this.#templates = [];
     this.#tally = noOutput();
     this.#usage = undefined;
@@ -184,24 +189,50 @@ export class ChatStream {
     return writer.finish();
   }
 
-  #take(data: SseData, writer: ByteWriter): void {
-    const template = this.#templates.find((known) => matchesTemplate(known, data));
-    if (template === undefined) this.#parse(data, writer);
-    else this.#copy(template, data, writer);
+  /** Copies events of a known layout, up to the first that is none; gives where that begins. */
+  #copyEvents(bytes: Buffer, writer: ByteWriter): number {
+    let at = 0;
+    while (at < bytes.length) {
+      const end = this.#copyEvent(bytes, at, writer);
+      if (end === -1) break;
+      at = end;
+    }
+    return at;
   }
 
-  #copy(template: ChunkTemplate, data: SseData, writer: ByteWriter): void {
-    const start = data.start + template.head.length;
-    const end = data.end - template.tail.length;
-    writer.write(template.shownHead);
-    writer.writeSpan(data.bytes, start, end);
-    writer.write(template.shownTail);
-    if (end === start) return;
-    const textBytes = decodedBytes(data.bytes, start, end);
+  /** Gives where the event ends; -1 when its layout is not known, or it is not all there. */
+  #copyEvent(bytes: Buffer, start: number, writer: ByteWriter): number {
+    for (const template of this.#templates) {
+      const end = textEnd(template, bytes, start);
+      if (end === -1) continue;
+      const textStart = start + template.headEnd;
+      writeShown(template, { bytes, start: textStart, end }, writer);
+      if (end > textStart) this.#count(template.kind, decodedBytes(bytes, textStart, end));
+      return end + template.tailEnd - template.headEnd;
+    }
+    return -1;
+  }
+
+  #count(kind: TextKind, textBytes: number): void {
     this.#tally.deltas += 1;
-    if (template.kind === 'content') this.#tally.contentBytes += textBytes;
-    else if (template.kind === 'reasoning') this.#tally.reasoningBytes += textBytes;
+    if (kind === 'content') this.#tally.contentBytes += textBytes;
+    else if (kind === 'reasoning') this.#tally.reasoningBytes += textBytes;
     else this.#tally.toolBytes += textBytes;
+  }
+
+  #readEvents(bytes: Buffer, writer: ByteWriter): void {
+    if (!this.#events.push(bytes)) this.#failure = BROKEN;
+    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
+      this.#take(data, writer);
+      if (this.isOver) break;
+    }
+    this.#isBetween = this.#events.isBetween;
+  }
+
+  #take(data: SseData, writer: ByteWriter): void {
+    const { event } = data;
+    if (event !== undefined && this.#copyEvent(data.bytes, event.start, writer) !== -1) return;
+    this.#parse(data, writer);
   }
 
   #parse(data: SseData, writer: ByteWriter): void {

@@ -1,11 +1,12 @@
 /**
- * The fast path of a stream. Chunks of one kind differ only in one text, so the first of a kind is
+ * The fast path of a stream. Events of one kind differ only in one text, so the first of a kind is
  * parsed and becomes a template: the bytes before and after the text, and the same with our id
- * and model. A later chunk that has exactly these bytes around one JSON string needs no parsing.
+ * and model. A later event that has exactly these bytes around one JSON string needs no parsing.
  *
  * Invariant: a match proves that the chunk has the structure of the one that was parsed; it is
  * never a guess. A chunk that does not match takes the slow path.
  */
+import type { ByteWriter } from './byte-writer.ts';
 import { reasoningOf, toolCallsOf } from './chat-choice.ts';
 import {
   elementSpans,
@@ -23,12 +24,14 @@ export type TextKind = 'content' | 'reasoning' | 'tool';
 
 export interface ChunkTemplate {
   readonly kind: TextKind;
-  /** The engine's bytes before and after the text, quotes included. */
-  readonly head: Buffer;
-  readonly tail: Buffer;
-  /** The caller's, framed as an event. */
-  readonly shownHead: Buffer;
-  readonly shownTail: Buffer;
+  /**
+   * The engine's event before the text and after it, quotes and blank line included, then the
+   * caller's: one buffer, since a stream that waits long finds nothing of it in a cache.
+   */
+  readonly bytes: Buffer;
+  readonly headEnd: number;
+  readonly tailEnd: number;
+  readonly shownHeadEnd: number;
 }
 
 /** What replaces the engine's id and model. */
@@ -46,28 +49,48 @@ interface Patch {
   readonly text: string;
 }
 
-/** Whether the data is the template with another text. */
-export function matchesTemplate(template: ChunkTemplate, data: SseData): boolean {
-  const { head, tail } = template;
-  const textStart = data.start + head.length;
-  const textEnd = data.end - tail.length;
-  if (textEnd < textStart) return false;
-  const { bytes } = data;
-  if (bytes.compare(tail, 0, tail.length, textEnd, data.end) !== 0) return false;
-  if (bytes.compare(head, 0, head.length, data.start, textStart) !== 0) return false;
+/**
+ * Where the text of the event that begins at `start` ends, when the event is the template with
+ * another text; -1 when it is not, or not all of it is there.
+ */
+export function textEnd(template: ChunkTemplate, event: Buffer, start: number): number {
+  const { bytes, headEnd, tailEnd } = template;
+  const tailBytes = tailEnd - headEnd;
+  const textStart = start + headEnd;
+  if (textStart + tailBytes > event.length) return -1;
+  if (event.compare(bytes, 0, headEnd, start, textStart) !== 0) return -1;
   // The head ends with the opening quote and the tail begins with the closing one.
-  return endsString(bytes, textStart, textEnd);
+  const end = stringEnd(event, textStart);
+  if (end === -1 || end + tailBytes > event.length) return -1;
+  return event.compare(bytes, headEnd, tailEnd, end, end + tailBytes) === 0 ? end : -1;
 }
 
-/** Whether the quote at `end` is the first that closes the string whose text begins at `start`. */
-function endsString(bytes: Buffer, start: number, end: number): boolean {
-  let at = start;
-  while (at < end) {
-    const byte = bytes[at];
-    if (byte === QUOTE) return false;
-    at += byte === BACKSLASH ? 2 : 1;
+/** How much longer the caller's bytes are than these, when all are events of the template. */
+export function addedBytes(template: ChunkTemplate, events: Buffer): number {
+  const { bytes, tailEnd } = template;
+  return (bytes.length - 2 * tailEnd) * Math.floor(events.length / tailEnd);
+}
+
+/** Writes the event of the template whose text stands between `start` and `end`. */
+export function writeShown(
+  template: ChunkTemplate,
+  text: { readonly bytes: Buffer; readonly start: number; readonly end: number },
+  writer: ByteWriter,
+): void {
+  const { bytes, tailEnd, shownHeadEnd } = template;
+  writer.writeSpan(bytes, tailEnd, shownHeadEnd);
+  writer.writeSpan(text.bytes, text.start, text.end);
+  writer.writeSpan(bytes, shownHeadEnd, bytes.length);
+}
+
+/** The first quote that closes the string whose text begins at `start`, if it is on this line. */
+function stringEnd(bytes: Buffer, start: number): number {
+  for (let at = start; at < bytes.length; at += 1) {
+    if (bytes[at] === QUOTE) return at;
+    if (bytes[at] === BACKSLASH) at += 1;
+    if (bytes[at] === LINE_FEED) return -1;
   }
-  return at === end;
+  return -1;
 }
 
 /** The UTF-8 length of the text whose JSON stands between two quotes. */
@@ -83,6 +106,7 @@ export function decodedBytes(bytes: Buffer, start: number, end: number): number 
   return end - start - escapes;
 }
 
+const LINE_FEED = 0x0a;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const LETTER_U = 0x75;
@@ -106,6 +130,8 @@ export function learnTemplate(
   kind: TextKind,
   frame: ShownFrame,
 ): ChunkTemplate | undefined {
+  const { event } = data;
+  if (event === undefined) return undefined;
   const bytes = Buffer.from(data.bytes.subarray(data.start, data.end));
   const { json } = jsonBytes(bytes);
   const members = memberSpans(json);
@@ -123,13 +149,19 @@ export function learnTemplate(
   }
   const headEnd = text.valueStart + 1;
   const tailStart = text.end - 1;
-  return {
-    kind,
-    head: bytes.subarray(0, headEnd),
-    tail: bytes.subarray(tailStart),
-    shownHead: Buffer.from(`data: ${patched(bytes, 0, headEnd, patches)}`),
-    shownTail: Buffer.from(`${patched(bytes, tailStart, bytes.length, patches)}\n\n`),
-  };
+  return joined(kind, [
+    data.bytes.subarray(event.start, data.start + headEnd),
+    data.bytes.subarray(data.start + tailStart, event.end),
+    Buffer.from(`data: ${patched(bytes, 0, headEnd, patches)}`),
+    Buffer.from(`${patched(bytes, tailStart, bytes.length, patches)}\n\n`),
+  ]);
+}
+
+function joined(kind: TextKind, parts: readonly [Buffer, Buffer, Buffer, Buffer]): ChunkTemplate {
+  const [head, tail, shownHead] = parts;
+  const tailEnd = head.length + tail.length;
+  const shownHeadEnd = tailEnd + shownHead.length;
+  return { kind, bytes: Buffer.concat(parts), headEnd: head.length, tailEnd, shownHeadEnd };
 }
 
 function valuePatch(member: MemberSpan, value: string): Patch {
@@ -188,7 +220,8 @@ export function textOnlyKind(chunk: JsonObject, hasDocuments: boolean): TextKind
   const carried = Object.keys(delta).filter(
     (key) => DELTA_TEXTS.has(key) && (delta[key] ?? null) !== null,
   );
-  if (carried.length !== 1) return undefined;
+  // An empty text is the role chunk's, and no later chunk looks like that one.
+  if (carried.length !== 1 || delta['content'] === '') return undefined;
   if (typeof delta['content'] === 'string') return 'content';
   if (reasoningOf(delta) !== undefined) return 'reasoning';
   return hasDocuments ? undefined : continuedCall(delta);

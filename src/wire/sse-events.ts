@@ -11,6 +11,13 @@ export interface SseData {
   readonly bytes: Buffer;
   readonly start: number;
   readonly end: number;
+  /** The whole event in the same bytes, blank line included; none when its data was joined. */
+  readonly event: Span | undefined;
+}
+
+interface Span {
+  readonly start: number;
+  readonly end: number;
 }
 
 /** A whole tool call or image can come as one event; more than this is not a chat stream. */
@@ -31,14 +38,24 @@ export class SseEvents {
   /** Pieces without a line end, not yet joined. */
   #waiting: Buffer[] = [];
   #waitingBytes = 0;
-  #data: SseData[] = [];
+  /** The data lines of the unfinished event, counted from its first byte. */
+  #data: Span[] = [];
+
+  /** Whether no event has begun: the next bytes are the first of one. */
+  get isBetween(): boolean {
+    return this.#keptBytes === 0;
+  }
+
+  get #keptBytes(): number {
+    return this.#bytes.length - this.#at + this.#waitingBytes;
+  }
 
   /**
    * Takes the next bytes; then call `next` until it gives nothing. `false` when an event is
    * longer than the bound: the stream is of no use any more.
    */
   push(chunk: Buffer): boolean {
-    const keptBytes = this.#bytes.length - this.#at + this.#waitingBytes;
+    const keptBytes = this.#keptBytes;
     if (keptBytes > MAX_EVENT_BYTES) return false;
     if (keptBytes > 0 && !chunk.includes(LF)) {
       this.#waiting.push(chunk);
@@ -58,7 +75,10 @@ export class SseEvents {
   next(): SseData | undefined {
     for (;;) {
       const lineFeed = this.#bytes.indexOf(LF, this.#line);
-      if (lineFeed === -1) return undefined;
+      if (lineFeed === -1) {
+        this.#letGo();
+        return undefined;
+      }
       const start = this.#line;
       const end = this.#bytes[lineFeed - 1] === CR && lineFeed > start ? lineFeed - 1 : lineFeed;
       this.#line = lineFeed + 1;
@@ -66,8 +86,8 @@ export class SseEvents {
         this.#field(start, end);
         continue;
       }
-      this.#at = this.#line;
       const data = this.#dispatch();
+      this.#at = this.#line;
       if (data !== undefined) return data;
     }
   }
@@ -78,25 +98,38 @@ export class SseEvents {
     return this.next();
   }
 
+  /** A stream that waits between two events holds no bytes. */
+  #letGo(): void {
+    if (!this.isBetween) return;
+    this.#bytes = EMPTY;
+    this.#at = 0;
+    this.#line = 0;
+  }
+
   #field(start: number, end: number): void {
     const bytes = this.#bytes;
     const from = start + DATA_FIELD.length;
     if (end < from || bytes.compare(DATA_FIELD, 0, DATA_FIELD.length, start, from) !== 0) return;
-    this.#data.push({ bytes, start: bytes[from] === SPACE ? from + 1 : from, end });
+    const valueStart = bytes[from] === SPACE ? from + 1 : from;
+    this.#data.push({ start: valueStart - this.#at, end: end - this.#at });
   }
 
   #dispatch(): SseData | undefined {
-    const [only] = this.#data;
+    const lines = this.#data;
+    const [only] = lines;
     if (only === undefined) return undefined;
-    const data = this.#data.length === 1 ? only : joinLines(this.#data);
     this.#data = [];
-    return data;
+    const bytes = this.#bytes;
+    const at = this.#at;
+    if (lines.length > 1) return joinLines(bytes.subarray(at), lines);
+    const event = { start: at, end: this.#line };
+    return { bytes, start: at + only.start, end: at + only.end, event };
   }
 }
 
 /** Several `data:` lines of one event are one text with line feeds between. */
-function joinLines(lines: readonly SseData[]): SseData {
-  const text = lines.map((line) => line.bytes.toString('utf8', line.start, line.end)).join('\n');
+function joinLines(event: Buffer, lines: readonly Span[]): SseData {
+  const text = lines.map((line) => event.toString('utf8', line.start, line.end)).join('\n');
   const bytes = Buffer.from(text);
-  return { bytes, start: 0, end: bytes.length };
+  return { bytes, start: 0, end: bytes.length, event: undefined };
 }

@@ -2,7 +2,13 @@
  * A chat answer as a stream: the engine's pieces pass as they come, the charge is settled when the
  * engine is done, and only then do the usage chunk with the cost and `[DONE]` leave.
  */
-import type { EngineFailure, EngineHead, EngineOutcome, EngineRun } from '../../engines/engines.ts';
+import type {
+  EngineFailure,
+  EngineHead,
+  EngineOutcome,
+  EngineRun,
+  EngineSink,
+} from '../../engines/engines.ts';
 import { Fault } from '../../kernel/faults.ts';
 import { reasonOf } from '../../kernel/log.ts';
 import { toUsdNumber } from '../../kernel/money.ts';
@@ -14,29 +20,34 @@ import type { HeldRound } from '../../wire/held-calls.ts';
 import { KEEP_ALIVE, streamErrorEvents } from '../../wire/stream-frames.ts';
 import { echoParameters } from '../../wire/svc-parameters.ts';
 import type { AnswerFacts } from '../answer-facts.ts';
-import { type ChatRun, remainingDuring } from './chat-run.ts';
+import { type ChatReceiver, type ChatRun, remainingDuring } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
 import { chatFault, note } from './whole-answer.ts';
 
 /** Silence after which a comment keeps the connection open; the first one sends the headers. */
 const KEEP_ALIVE_MS = 10_000;
+/** Silence is counted in checks, so that a piece needs no look at the clock. */
+const CHECK_MS = KEEP_ALIVE_MS / 2;
 
 export async function streamAnswer(run: ChatRun): Promise<void> {
   await new StreamedAnswer(run).run();
 }
 
-class StreamedAnswer {
+class StreamedAnswer implements EngineSink {
   readonly #run: ChatRun;
+  readonly #receiver: ChatReceiver;
   readonly #stream: ChatStream;
+  #engineRun: EngineRun | undefined;
   #begun = false;
-  #quietSinceMs: number;
+  /** Checks since something was written, and one for a silence that began with a check. */
+  #quietChecks = 1;
   #head: EngineHead | undefined;
 
   constructor(run: ChatRun) {
     const { request, parts, model, additions, call, rounds } = run;
     const { documents } = rounds;
     this.#run = run;
-    this.#quietSinceMs = parts.clock.monotonicMs();
+    this.#receiver = call.receiver;
     this.#stream = new ChatStream({
       id: chatCompletionId(call.requestId),
       model: model.id,
@@ -53,7 +64,7 @@ class StreamedAnswer {
 
   async run(): Promise<void> {
     const { clock } = this.#run.parts;
-    const stopKeepAlive = clock.every(KEEP_ALIVE_MS / 2, () => this.#keepAlive());
+    const stopKeepAlive = clock.every(CHECK_MS, () => this.#keepAlive());
     try {
       while (await this.#round());
     } finally {
@@ -95,40 +106,43 @@ class StreamedAnswer {
     this.#stream.nextRound();
     if (rounds.citations.length === 0) return true;
     if (request.parameters.include_search_results_in_stream) {
-      call.receiver.write(this.#stream.citationsChunk(rounds.citations));
+      this.#receiver.write(this.#stream.citationsChunk(rounds.citations));
     }
     return true;
   }
 
   #runEngine(): Promise<EngineOutcome> {
-    const { parts, call } = this.#run;
-    const engineRun: EngineRun = parts.engines.run(engineCall(this.#run), {
-      onHead: (head) => {
-        this.#head = head;
-        this.#begin();
-      },
-      onChunk: (chunk) => {
-        const bytes = this.#stream.push(chunk);
-        // After an error inside the stream nothing that follows is shown: the engine may stop.
-        if (this.#stream.failure !== undefined) engineRun.abort();
-        if (bytes.length === 0) return true;
-        this.#quietSinceMs = parts.clock.monotonicMs();
-        if (call.receiver.write(bytes)) return true;
-        call.receiver.onDrain(() => engineRun.resume());
-        return false;
-      },
-    });
+    const engineRun = this.#run.parts.engines.run(engineCall(this.#run), this);
+    this.#engineRun = engineRun;
     return engineRun.outcome;
+  }
+
+  // Called by the engine run from here on.
+
+  onHead(head: EngineHead): void {
+    this.#head = head;
+    this.#begin();
+  }
+
+  onChunk(chunk: Buffer): boolean {
+    const bytes = this.#stream.push(chunk);
+    // After an error inside the stream nothing that follows is shown: the engine may stop.
+    if (this.#stream.failure !== undefined) this.#engineRun?.abort();
+    if (bytes.length === 0) return true;
+    this.#quietChecks = 0;
+    if (this.#receiver.write(bytes)) return true;
+    this.#receiver.onDrain(() => this.#engineRun?.resume());
+    return false;
   }
 
   #begin(): void {
     if (this.#begun) return;
     this.#begun = true;
-    const { call, rounds } = this.#run;
-    call.receiver.begin(this.#headNow());
+    const { rounds } = this.#run;
+    this.#receiver.begin(this.#headNow());
     const { parameters } = this.#run.request;
     if (parameters.include_search_results_in_stream && rounds.citations.length > 0) {
-      call.receiver.write(this.#stream.citationsChunk(rounds.citations));
+      this.#receiver.write(this.#stream.citationsChunk(rounds.citations));
     }
   }
 
@@ -148,11 +162,11 @@ class StreamedAnswer {
 
   /** While the engine thinks, a comment now and then keeps proxies from closing the connection. */
   #keepAlive(): void {
-    const nowMs = this.#run.parts.clock.monotonicMs();
-    if (nowMs - this.#quietSinceMs < KEEP_ALIVE_MS || this.#run.call.signal.aborted) return;
-    this.#quietSinceMs = nowMs;
+    this.#quietChecks += 1;
+    if (this.#quietChecks * CHECK_MS <= KEEP_ALIVE_MS || this.#run.call.signal.aborted) return;
+    this.#quietChecks = 1;
     this.#begin();
-    this.#run.call.receiver.write(KEEP_ALIVE);
+    this.#receiver.write(KEEP_ALIVE);
   }
 
   /** Why an answer that has ended is none. */
@@ -161,14 +175,14 @@ class StreamedAnswer {
     if (failure !== undefined) return new Fault('INFERENCE_FAILED', { cause: failure.message });
     if (!outcome.ok) return chatFault(this.#run, outcome);
     const rest = this.#stream.flush();
-    if (rest.length > 0) this.#run.call.receiver.write(rest);
+    if (rest.length > 0) this.#receiver.write(rest);
     if (this.#stream.isComplete) return undefined;
     return new Fault('INFERENCE_FAILED', { cause: 'the stream ended early' });
   }
 
   async #complete(outcome: EngineOutcome): Promise<void> {
     const { parts, call } = this.#run;
-    const { receiver } = call;
+    const receiver = this.#receiver;
     // Finishing the stream changes it, so its end is made once, whoever asks first.
     let last: Buffer | undefined;
     const lastChunk = (settled: Settlement): Buffer => (last ??= this.#closing(settled));
@@ -182,7 +196,7 @@ class StreamedAnswer {
         : undefined,
     );
     this.#begin();
-    call.receiver.end(lastChunk(settlement));
+    receiver.end(lastChunk(settlement));
     note(this.#run, bill, outcome.replica?.engine);
     parts.log.debug({ requestId: call.requestId }, 'Stream complete');
   }
@@ -230,7 +244,7 @@ class StreamedAnswer {
     await parts.charge.release(admission, { status: 'failed', attempts: 1 });
     const reason = reasonOf(fault.options.cause ?? fault);
     parts.log.warn({ requestId: call.requestId, reason }, 'A stream failed after its first byte');
-    call.receiver.end(streamErrorEvents(fault));
+    this.#receiver.end(streamErrorEvents(fault));
   }
 }
 

@@ -11,9 +11,10 @@ import {
 import { parseChatRequest } from '../../../wire/chat-request.ts';
 import type { Queryable } from '../../../store/store.ts';
 import { AnswerHeaders, GatheredHeaders } from '../../answer-headers.ts';
-import type { Exchange, StreamWriter } from '../../exchange.ts';
+import type { Exchange } from '../../exchange.ts';
 import { LARGE_BODY_BYTES, type LargeBodies } from '../../large-bodies.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
+import type { StreamWriter } from '../../stream-writer.ts';
 import { CHAT_DESCRIPTION } from './describe.ts';
 
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';

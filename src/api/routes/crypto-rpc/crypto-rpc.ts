@@ -21,6 +21,7 @@ export interface CryptoRpcParts extends ProxyRpcParts {
 
 export function cryptoRpcRoutes(parts: CryptoRpcParts, largeBodies: LargeBodies): Route[] {
   const make = new AnswerHeaders(parts);
+  const names = ownNames(parts.serviceName);
   return [
     {
       method: 'GET',
@@ -42,7 +43,7 @@ export function cryptoRpcRoutes(parts: CryptoRpcParts, largeBodies: LargeBodies)
         const { body } = exchange;
         const read =
           body.length < LARGE_BODY_BYTES ? { body } : await largeBodies.rpc(body, MAX_BATCH_ITEMS);
-        await relay(parts, exchange, read, make);
+        await relay(parts, exchange, read, { make, names });
       },
     },
   ];
@@ -52,7 +53,7 @@ async function relay(
   parts: CryptoRpcParts,
   exchange: Exchange,
   read: Pick<ProxyRpcCall, 'body' | 'scanned'>,
-  make: AnswerHeaders,
+  { make, names }: { readonly make: AnswerHeaders; readonly names: OwnNames },
 ): Promise<void> {
   const network = exchange.parameters['network'] ?? '';
   const answer = await proxyRpc(parts, {
@@ -65,7 +66,7 @@ async function relay(
   });
   exchange.notes.model = network;
   exchange.notes.costUsd = answer.costUsd;
-  exchange.setAll(relayHeaders(parts, answer));
+  setRelayHeaders(exchange, names, answer);
   if (answer.charged !== undefined) {
     const { admission, remainingNano } = answer.charged;
     exchange.setAll(make.charged(admission, remainingNano));
@@ -82,14 +83,20 @@ async function relay(
   }
 }
 
-function relayHeaders(parts: CryptoRpcParts, answer: ProxyRpcAnswer): Record<string, string> {
-  const prefix = `x-${parts.serviceName}-`;
-  const headers: Record<string, string> = {
-    [`${prefix}rpc-credits`]: String(answer.credits),
-    [`${prefix}rpc-cost-usd`]: answer.costUsd,
-    'x-request-id': answer.requestId,
-  };
-  if (answer.isReplayed) headers['idempotent-replayed'] = 'true';
-  if (answer.retries > 0) headers['x-retry-count'] = String(answer.retries);
-  return headers;
+/** The names that begin with the service's own. */
+interface OwnNames {
+  readonly credits: string;
+  readonly costUsd: string;
+}
+
+function ownNames(serviceName: string): OwnNames {
+  return { credits: `x-${serviceName}-rpc-credits`, costUsd: `x-${serviceName}-rpc-cost-usd` };
+}
+
+function setRelayHeaders(exchange: Exchange, names: OwnNames, answer: ProxyRpcAnswer): void {
+  exchange.set(names.credits, answer.credits);
+  exchange.set(names.costUsd, answer.costUsd);
+  exchange.set('x-request-id', answer.requestId);
+  if (answer.isReplayed) exchange.set('idempotent-replayed', 'true');
+  if (answer.retries > 0) exchange.set('x-retry-count', answer.retries);
 }
