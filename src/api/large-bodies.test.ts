@@ -152,6 +152,17 @@ test('a thread without work ends after a minute, and the next body starts anothe
   await bodies.close();
 });
 
+test('a body that comes while an idle thread ends is read by another', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  await bodies.chat(chatOf({}), OPTIONS);
+  await bodies.rest();
+  const resting = bodies.rest();
+  const read = await bodies.chat(chatOf({ model: 'next' }), OPTIONS);
+  assert.equal(read.model, 'next');
+  await resting;
+});
+
 test('a thread that is ended fails what waits for it', async (t) => {
   const started = watchThreads(t);
   const bodies = new LargeBodies();

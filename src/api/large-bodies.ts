@@ -21,6 +21,8 @@ import type { LargeBody, ReadBody, WithoutBytes } from './large-bodies-worker.ts
 /** Smaller bodies are read in a few milliseconds, less than the way to another thread and back. */
 export const LARGE_BODY_BYTES = 1024 * 1024;
 
+const ENDED = 'The thread of large bodies ended';
+
 export interface ScannedBody {
   readonly body: Buffer;
   readonly scanned: RequestScan | ScanFailure;
@@ -73,8 +75,13 @@ export class LargeBodies {
     if (isIdle) await this.close();
   }
 
+  /** Fails what still waits. */
   async close(): Promise<void> {
-    await this.#worker?.terminate();
+    const worker = this.#worker;
+    if (worker === undefined) return;
+    // From here on a body starts another thread: this one would not answer any more.
+    this.#ended(worker, new Error(ENDED));
+    await worker.terminate();
   }
 
   async #read(body: LargeBody): Promise<ReadBody> {
@@ -98,7 +105,7 @@ export class LargeBodies {
       this.#waiting.delete(turn);
     });
     worker.on('error', (error: Error) => this.#ended(worker, error));
-    worker.on('exit', () => this.#ended(worker, new Error('The thread of large bodies ended')));
+    worker.on('exit', () => this.#ended(worker, new Error(ENDED)));
     return worker;
   }
 
