@@ -2,7 +2,7 @@
  * Streams beside a bare proxy: chunks a second when every stream runs as fast as it can; then 512
  * streams with a chunk every 20 ms: lost frames, stalls, the first byte, CPU a chunk; then what
  * 1,000 streams that wait cost in memory.
- * Run: node bench/chat-stream.ts
+ * Run: node bench/chat-stream.ts; WORDS=1000 for long streams, whose requests cost next to nothing.
  */
 import { Pool } from 'undici';
 import {
@@ -22,8 +22,8 @@ const IDLE_STREAMS = 1_000;
 const IDLE_SETTLE_MS = 3_000;
 const PACE_MS = 20;
 const STALL_MS = 100;
-/** What the upstream sends: the role, 64 words, the finish, the usage, `[DONE]`. */
-const FRAMES = 68;
+/** What the upstream sends: the role, the words, the finish, the usage, `[DONE]`. */
+const FRAMES = Number(process.env['WORDS'] ?? '64') + 4;
 const BODY = Buffer.from(
   JSON.stringify({
     model: 'bench-model',

@@ -22,7 +22,7 @@ const answer = Buffer.from(
   }),
 );
 
-const CHUNKS = 64;
+const CHUNKS = Number(process.env['WORDS'] ?? '64');
 const chunk = (delta: unknown, finish: string | null): string =>
   `data: ${JSON.stringify({
     id: 'chatcmpl-upstream',
