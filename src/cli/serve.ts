@@ -1,15 +1,18 @@
 /** `farebox serve`: runs the server until it is told to stop. */
 import cluster from 'node:cluster';
-import { startApp } from '../app.ts';
 import { welcomeOwner } from '../app/office.ts';
 import type { Config } from '../config/config.ts';
 import { systemClock } from '../kernel/clock.ts';
-import { systemIds } from '../kernel/ids.ts';
-import { makeLasting } from '../kernel/young-generation.ts';
 import { type Command, type Invocation, UsageError, requireSettings } from './command.ts';
 import { serveWorkers } from './serve-workers.ts';
-import { downloadView, greeting, logFor, stopSignal, watchSettings } from './serving.ts';
-import { revision } from './revision.ts';
+import {
+  downloadView,
+  greeting,
+  logFor,
+  startServer,
+  stopSignal,
+  watchSettings,
+} from './serving.ts';
 import { runWorker } from './worker.ts';
 
 /** The embedded engine is up within two seconds; a slow machine sees the greeting all the same. */
@@ -39,16 +42,11 @@ async function serve({ console, values }: Invocation): Promise<number> {
   const log = logFor(console, config, json);
   const workers = workersOf(values['workers'], config);
   if (workers > 1) return serveWorkers(console, config, { workers, json, log });
-  const app = await makeLasting(() =>
-    startApp({
-      config,
-      clock: systemClock(),
-      ids: systemIds(),
-      log,
-      version: revision(),
-      downloadView: (title) => downloadView(console, title),
-    }),
-  );
+  const app = await startServer({
+    config,
+    log,
+    downloadView: (title) => downloadView(console, title),
+  });
   const owner = await welcomeOwner(app.office, config);
   // The command that is printed works as it stands, so its engine gets a moment to come up.
   await withinMoment(app.localReady);

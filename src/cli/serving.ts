@@ -1,6 +1,6 @@
-/** What every way of serving needs: the log, the watched configuration, the greeting. */
+/** What every way of serving needs: the start, the log, the watched configuration, the greeting. */
 import { resolve } from 'node:path';
-import { type App, BASE_PATH } from '../app.ts';
+import { type App, type AppParts, BASE_PATH, startApp } from '../app.ts';
 import type { FirstOwner } from '../app/office.ts';
 import type { DownloadView } from '../app/download-view.ts';
 import { pinoLog } from '../app/pino-log.ts';
@@ -14,9 +14,12 @@ import {
 } from '../config/config.ts';
 import { TerminalProgress } from '../engines/llama/llama.ts';
 import { systemClock } from '../kernel/clock.ts';
+import { systemIds } from '../kernel/ids.ts';
 import type { Log } from '../kernel/log.ts';
 import { formatUsd } from '../kernel/money.ts';
+import { makeLasting } from '../kernel/young-generation.ts';
 import type { Console, Settings } from './command.ts';
+import { revision } from './revision.ts';
 
 /** A bar on a terminal, a line every tenth elsewhere. */
 export function downloadView(console: Console, title: string): DownloadView {
@@ -33,6 +36,13 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
   const pretty =
     !json && (format === 'pretty' || (format === 'auto' && console.stderr.isTTY === true));
   return pinoLog({ level, pretty, write: (text) => console.stderr.write(text) });
+}
+
+/** Starts the server of this process; resolves when it listens. */
+export function startServer(parts: Omit<AppParts, 'clock' | 'ids' | 'version'>): Promise<App> {
+  return makeLasting(() =>
+    startApp({ ...parts, clock: systemClock(), ids: systemIds(), version: revision() }),
+  );
 }
 
 /** Resolves when somebody asks this process to end. */

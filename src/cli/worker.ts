@@ -4,14 +4,9 @@
  * when that process is gone; signals of the terminal are the first process's business.
  */
 import { GivenEngines } from '../app/given-engines.ts';
-import { startApp } from '../app.ts';
-import { systemClock } from '../kernel/clock.ts';
-import { systemIds } from '../kernel/ids.ts';
-import { makeLasting } from '../kernel/young-generation.ts';
 import type { Console } from './command.ts';
 import { requireSettings } from './command.ts';
-import { revision } from './revision.ts';
-import { logFor, watchSettings } from './serving.ts';
+import { logFor, startServer, watchSettings } from './serving.ts';
 import type { FromWorker, ToWorker } from './worker-messages.ts';
 
 /** Serves until the first process says so or is gone; gives the exit code. */
@@ -32,16 +27,11 @@ export async function runWorker(console: Console, json: boolean): Promise<number
   const settings = await requireSettings(console);
   const { config } = settings;
   const log = logFor(console, config, json);
-  const app = await makeLasting(() =>
-    startApp({
-      config,
-      clock: systemClock(),
-      ids: systemIds(),
-      log,
-      version: revision(),
-      localEngines: (onChange) => given.onChange(onChange),
-    }),
-  );
+  const app = await startServer({
+    config,
+    log,
+    localEngines: (onChange) => given.onChange(onChange),
+  });
   const watch = watchSettings(console, app, settings, log);
   reload = () => void watch.check(true);
   process.send?.({ kind: 'listening', address: app.address } satisfies FromWorker);
