@@ -1,6 +1,6 @@
 /**
  * Prepared statements of one SQLite connection, by their text, with the seam's types: integers as
- * bigint, bytes as Buffer, `$1` placeholders as `?`.
+ * bigint, bytes as Buffer, `$1` as `?`.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { Parameter } from '../contract.ts';
@@ -48,13 +48,13 @@ export class Statements {
   }
 }
 
-const PLACEHOLDER = /\$(\d+)/g;
+const NUMBERED = /\$(\d+)/g;
 
-/** Placeholders that stand in order need no number, which SQLite looks up at each binding. */
+/** Parameters that stand in order need no number, which SQLite looks up at each binding. */
 function withQuestionMarks(text: string): string {
-  const numbers = Array.from(text.matchAll(PLACEHOLDER), ([, digits]) => Number(digits));
+  const numbers = Array.from(text.matchAll(NUMBERED), ([, digits]) => Number(digits));
   const isInOrder = numbers.every((number, at) => number === at + 1);
-  return text.replaceAll(PLACEHOLDER, isInOrder ? '?' : '?$1');
+  return text.replaceAll(NUMBERED, isInOrder ? '?' : '?$1');
 }
 
 function bind(parameters: readonly Parameter[]): readonly Bound[] {
