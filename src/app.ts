@@ -178,6 +178,7 @@ function subjectsOf(parts: SubjectParts): readonly Subject[] {
   return [
     chatSubject(chat, largeBodies),
     { routes: [], onceAMinute: () => idempotency.prune(), close: () => idempotency.close() },
+    { routes: [], everyMinute: () => largeBodies.rest(), close: () => largeBodies.close() },
     extrasSubject(extras, chat, largeBodies),
     rpcSubject(shared, idempotency, largeBodies),
     accountSubject(shared, wallets.payments),

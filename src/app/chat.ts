@@ -33,11 +33,7 @@ export function chatParts(shared: Shared, extras: Extras): ChatParts {
 }
 
 export function chatSubject(chat: ChatParts, largeBodies: LargeBodies): Subject {
-  return {
-    routes: [chatCompletionsRoute(chat, largeBodies), ...modelRoutes(chat.catalog)],
-    everyMinute: () => largeBodies.rest(),
-    close: () => largeBodies.close(),
-  };
+  return { routes: [chatCompletionsRoute(chat, largeBodies), ...modelRoutes(chat.catalog)] };
 }
 
 /** How the server behind each configured address spells what servers spell differently. */

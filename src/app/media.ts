@@ -2,8 +2,8 @@
  * Media, wired: background removal, videos and transcription over the engines of the catalogue, with
  * the one guard for everything that callers name by URL.
  */
-import type { LargeBodies } from '../api/large-bodies.ts';
 import { join } from 'node:path';
+import type { LargeBodies } from '../api/large-bodies.ts';
 import { imageBackgroundRemoveRoute } from '../api/routes/image-background-remove/image-background-remove.ts';
 import { videoDownloadRoutes } from '../api/routes/video-download/video-download.ts';
 import { videoRoutes } from '../api/routes/video-generation/video-generation.ts';
