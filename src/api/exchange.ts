@@ -11,9 +11,7 @@ import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import { assert } from '../kernel/assert.ts';
 import type { Caller } from '../identity/identity.ts';
-import { Fault } from '../kernel/faults.ts';
 import { targetPath, targetQuery } from '../kernel/request-target.ts';
-import { jsonBytes, refuseExcess } from '../wire/json-scan.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerKeeper } from './answer-keeper.ts';
 import { HeaderList } from './header-list.ts';
@@ -293,20 +291,4 @@ const OWN_REASONS: Readonly<Record<number, string>> = {
 /** Some clients show nothing but the reason phrase, so it always says something. */
 export function reasonPhrase(status: number): string {
   return OWN_REASONS[status] ?? STATUS_CODES[status] ?? 'Unknown';
-}
-
-/** The JSON body of a request; 400 with a sentence when it is not JSON. */
-export function parseJsonBody(body: Buffer): unknown {
-  const { json, text } = jsonBytes(body);
-  refuseExcess(json);
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    // The parser's sentence names the position and holds a snippet of the caller's own body.
-    const reason = error instanceof Error ? error.message : 'unknown';
-    throw new Fault('INVALID_JSON', {
-      message: `The body is not valid JSON: ${reason}`,
-      canRetry: false,
-    });
-  }
 }

@@ -9,7 +9,7 @@ import {
 } from '../wire/chat-request.ts';
 import { type EmbeddingsRequest, parseEmbeddingsRequest } from '../wire/embeddings-request.ts';
 import type { ParsedObject } from '../wire/json-splice.ts';
-import { parseJsonBody } from './exchange.ts';
+import { parseJsonBody } from '../wire/json-value.ts';
 
 export type LargeBody =
   | { readonly kind: 'chat'; readonly bytes: ArrayBuffer; readonly options: ChatRequestOptions }

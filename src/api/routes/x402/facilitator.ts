@@ -3,7 +3,7 @@
  * operator exposes it. Whoever may call `settle` spends the operator's gas; nobody gets credit.
  */
 import type { FacilitatorFace } from '../../../payments/payments.ts';
-import { parseJsonBody } from '../../exchange.ts';
+import { parseJsonBody } from '../../../wire/json-value.ts';
 import type { Route } from '../../route.ts';
 import { FACILITATOR_CALLS, FACILITATOR_SUPPORTED } from './describe.ts';
 import { takeTurn } from './route-checks.ts';
