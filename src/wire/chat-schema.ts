@@ -16,6 +16,8 @@ export const MAX_PARTS_PER_MESSAGE = {
   file: 5,
 } as const;
 
+/** Of the name of a model with its suffixes. */
+export const MAX_MODEL_CHARACTERS = 2_048;
 /** No client comes near; `n` multiplies the hold. */
 export const MAX_CHOICES = 128;
 export const MAX_STOPS = 4;
@@ -199,7 +201,11 @@ const effort = z.enum(REASONING_EFFORTS).nullish();
 const flag = z.boolean().nullish();
 
 export const ChatBody = z.looseObject({
-  model: z.string().min(1).max(2048).describe('Model id, trait or compatibility name'),
+  model: z
+    .string()
+    .min(1)
+    .max(MAX_MODEL_CHARACTERS)
+    .describe('Model id, trait or compatibility name'),
   messages: z.array(ChatMessage).min(1),
   frequency_penalty: penalty,
   presence_penalty: penalty,

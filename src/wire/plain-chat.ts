@@ -3,10 +3,8 @@
  * than the usual members with values of the usual types. Such a body needs no further look: what
  * passes here passes `ChatBody` too, which a test proves. The schema judges all others.
  */
-import { type ChatBody, MAX_CHOICES } from './chat-schema.ts';
+import { type ChatBody, MAX_CHOICES, MAX_MODEL_CHARACTERS } from './chat-schema.ts';
 import { isJsonObject, type JsonObject } from './json-scan.ts';
-
-const MAX_MODEL_CHARACTERS = 2_048;
 
 /** Narrows to a body that names no service parameters. */
 export function isPlainChat(fields: JsonObject): fields is ChatBody {
