@@ -26,7 +26,7 @@ import { SseEvents, type SseData } from './sse-events.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
 import { CHUNK_OBJECT, DONE, DONE_EVENT, eventText } from './stream-frames.ts';
 import { ByteWriter } from './byte-writer.ts';
-import type { WebSearchCitation } from './svc-parameters.ts';
+import { parametersKey, type WebSearchCitation } from './svc-parameters.ts';
 import { chatUsage, readUsage, type Cost, type TokenUsage } from './usage.ts';
 
 export interface ChatStreamOptions extends StreamChoiceOptions {
@@ -142,7 +142,7 @@ export class ChatStream {
   /** The first chunk of `include_search_results_in_stream`. */
   citationsChunk(citations: readonly WebSearchCitation[]): Buffer {
     const parameters = { web_search_citations: citations };
-    return this.#ownChunk([], { [this.#parametersKey()]: parameters });
+    return this.#ownChunk([], { [parametersKey(this.#options.serviceName)]: parameters });
   }
 
   /** What the engine said when it ended with nothing but calls of the held tool. */
@@ -183,7 +183,11 @@ export class ChatStream {
       writer.write(this.#ownChunk([choice.close()]));
     }
     const usage = chatUsage(closing.usage);
-    const shown = { usage, cost: closing.cost, [this.#parametersKey()]: closing.parameters };
+    const shown = {
+      usage,
+      cost: closing.cost,
+      [parametersKey(this.#options.serviceName)]: closing.parameters,
+    };
     writer.write(this.#ownChunk([], shown));
     writer.write(DONE_EVENT);
     return writer.finish();
@@ -319,10 +323,6 @@ export class ChatStream {
     const { id, model, createdS } = this.#options;
     const head = { id, object: CHUNK_OBJECT, created: createdS, model };
     return Buffer.from(eventText({ ...head, choices, ...more }));
-  }
-
-  #parametersKey(): string {
-    return `${this.#options.serviceName}_parameters`;
   }
 
   #learn(chunk: JsonObject, data: SseData): void {
