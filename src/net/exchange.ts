@@ -89,7 +89,6 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   readonly #owner: ExchangeOwner;
   readonly #request: UpstreamRequest;
   readonly #handler: UpstreamHandler;
-  readonly #maxBytes: number;
   readonly #startedMs: number;
   #controller: Dispatcher.DispatchController | null = null;
   #phase: Phase = 'waiting';
@@ -106,7 +105,6 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
     this.#owner = owner;
     this.#request = request;
     this.#handler = handler;
-    this.#maxBytes = request.maxResponseBytes;
     this.#startedMs = owner.monotonicMs();
     this.#markMs = this.#startedMs;
   }
@@ -180,7 +178,7 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   ): void {
     if (this.#phase === 'ended' || status < 200) return;
     const declaredBytes = Number(headers['content-length'] ?? 0);
-    if (declaredBytes > this.#maxBytes) return this.#tooLarge();
+    if (declaredBytes > this.#request.maxResponseBytes) return this.#tooLarge();
     this.#phase = 'head';
     this.#handler.onHead(status, headers);
   }
@@ -188,7 +186,7 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
     if (this.#phase === 'ended') return;
     this.#bytes += chunk.length;
-    if (this.#bytes > this.#maxBytes) return this.#tooLarge();
+    if (this.#bytes > this.#request.maxResponseBytes) return this.#tooLarge();
     if (this.#phase !== 'body') {
       this.#phase = 'body';
       this.#markMs = this.#owner.monotonicMs();
@@ -236,7 +234,7 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   }
 
   #tooLarge(): void {
-    this.#fail('too-large', `More than ${this.#maxBytes} bytes`);
+    this.#fail('too-large', `More than ${this.#request.maxResponseBytes} bytes`);
   }
 
   #fail(kind: UpstreamFailureKind, message: string): void {
