@@ -92,7 +92,8 @@ function openMedia({ config, clock, log }: Shared): Promise<Media> {
 function openVideo(shared: Shared): Video {
   const { catalog, engines, guard, office, charge, clock, ids, log } = shared;
   const { dataFolder, service, video } = shared.config();
-  const { keepHours, maxJobHours, maxOpenJobs, webhooks, webhookSecret } = video;
+  const { keepHours, maxJobHours, maxSilenceMinutes, maxOpenJobs } = video;
+  const { webhooks, webhookSecret } = video;
   const sends = webhooks && webhookSecret !== undefined;
   return new Video({
     store: office.store,
@@ -101,6 +102,7 @@ function openVideo(shared: Shared): Video {
     folder: join(dataFolder, 'media'),
     keepHours,
     maxJobHours,
+    maxSilenceMinutes,
     maxOpenJobs,
     webhooks: sends
       ? {

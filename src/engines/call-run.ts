@@ -8,6 +8,7 @@
  */
 import type { Clock } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
+import type { StreamedBody } from '../net/exchange.ts';
 import { backoffMs } from '../net/retry.ts';
 import { Attempt } from './attempt.ts';
 import type { AttemptOwner, AttemptReport } from './attempt.ts';
@@ -74,11 +75,12 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
   #pauseMs = 0;
   #last: Replica | null = null;
   #leaveWait: (() => void) | null = null;
-  #body: Buffer | null = null;
+  #body: Buffer | StreamedBody | null = null;
   #bodyReplica: Replica | null = null;
   #bytes = 0;
   #firstByteMs = 0;
   #hasAnswered = false;
+  #wasSent = false;
   #isEnded = false;
 
   constructor(context: RunContext, call: EngineCall, sink: EngineSink, options: RunOptions) {
@@ -197,7 +199,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
     );
   }
 
-  #bodyFor(replica: Replica): Buffer | null {
+  #bodyFor(replica: Replica): Buffer | StreamedBody | null {
     if (this.#call.buildBody === undefined) return null;
     if (this.#bodyReplica !== replica) {
       this.#body = this.#call.buildBody(replica);
@@ -274,7 +276,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
   attemptStale(attempt: Attempt): void {
     this.#attempt = null;
     this.#staleRetries += 1;
-    if (this.#staleRetries > MAX_STALE_RETRIES) {
+    if (this.#staleRetries > MAX_STALE_RETRIES || this.#call.maxAttempts === 1) {
       return this.#failed(attempt.target, attempt, STALE_REPORT);
     }
     attempt.target.state.cancel(attempt.ticket);
@@ -284,6 +286,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
 
   #failed(target: Target, attempt: Attempt, report: AttemptReport): void {
     const { verdict, message } = report;
+    this.#wasSent ||= report.wasSent;
     target.state.fail(attempt.ticket, verdict, message, report.retryAfterMs);
     if (this.#isEnded) return;
     const { reason } = verdict;
@@ -326,6 +329,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
       body: answer?.body ?? null,
       retryAfterSeconds: retryAfterMs === null ? null : Math.ceil(retryAfterMs / 1_000),
       attempts: this.#attempts,
+      wasSent: this.#wasSent,
       replica: this.#last,
       message,
     };
@@ -359,6 +363,7 @@ const GARBAGE_REPORT: AttemptReport = {
   status: null,
   body: null,
   retryAfterMs: null,
+  wasSent: true,
 };
 
 const STALE_REPORT: AttemptReport = {
@@ -367,4 +372,5 @@ const STALE_REPORT: AttemptReport = {
   status: null,
   body: null,
   retryAfterMs: null,
+  wasSent: true,
 };

@@ -14,7 +14,7 @@
  * 503 with `Retry-After`, and stops working on a request whose connection closes.
  */
 import type { BreakerState } from '../net/circuit-breaker.ts';
-import type { TimeLimits } from '../net/exchange.ts';
+import type { StreamedBody, TimeLimits } from '../net/exchange.ts';
 
 export type EngineWork = 'chat' | 'embeddings' | 'transcription' | 'cutout' | 'video';
 
@@ -58,7 +58,7 @@ export interface EngineCall {
   /** Of the request body. */
   readonly contentType?: string | undefined;
   /** The body for a replica (model name, dialect); not asked again to retry on the same one. */
-  readonly buildBody?: ((replica: Replica) => Buffer) | undefined;
+  readonly buildBody?: ((replica: Replica) => Buffer | StreamedBody) | undefined;
   /** Further request headers, flat: name, value, name, value. */
   readonly headers?: readonly string[] | undefined;
   /** `prompt_cache_key`: calls with the same key meet the same replica while it can take them. */
@@ -69,6 +69,7 @@ export interface EngineCall {
   readonly maxResponseBytes: number;
   /** Starts of content types that a 2xx may have, such as `text/event-stream`; else `garbage`. */
   readonly accept?: readonly string[] | undefined;
+  /** 1 also takes no dead connection for an idle one: the request is written once at most. */
   readonly maxAttempts?: number | undefined;
 }
 
@@ -148,6 +149,8 @@ export interface EngineFailure {
   readonly body: Buffer | null;
   readonly retryAfterSeconds: number | null;
   readonly attempts: number;
+  /** Whether any of it may have reached an engine: what it asks for may then be done. */
+  readonly wasSent: boolean;
   /** The last one tried; null when none was. */
   readonly replica: Replica | null;
   /** For the log only: it names addresses. */

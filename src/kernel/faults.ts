@@ -292,6 +292,7 @@ export const FAULTS = {
     'Sign in with the wallet that paid; do not pay again.',
   ),
   MODEL_RETIRED: kind(410, 'The model is retired', 'Use the replacement that the message names.'),
+  VIDEO_CANCELLED: kind(410, 'The video was cancelled', 'Queue it again.'),
   PAYLOAD_TOO_LARGE: kind(413, 'The body is too large', 'Send a smaller body.'),
   INVALID_CONTENT_TYPE: kind(
     415,
@@ -306,6 +307,11 @@ export const FAULTS = {
     'Send an image within the limits that the message names.',
   ),
   CONTENT_POLICY_VIOLATION: kind(422, 'The engine refused the content', 'Change the content.'),
+  VIDEO_REQUEST_REFUSED: kind(
+    422,
+    'The engine of the video refused the request',
+    'Change the prompt, the media or the options.',
+  ),
   ASR_UPSTREAM_VALIDATION_FAILED: kind(
     422,
     'The transcription engine refused the media',

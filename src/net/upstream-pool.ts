@@ -7,6 +7,7 @@
  * chunk costs one field write and no timer.
  * It does not retry, and it does not know what is fetched. Callers bound how many run at once.
  */
+import { Readable } from 'node:stream';
 import { Pool, buildConnector } from 'undici';
 import type { Dispatcher } from 'undici';
 
@@ -95,12 +96,17 @@ export class UpstreamPool {
     const exchange = new Exchange(this.#owner, request, handler);
     this.#running.add(exchange);
     this.#stopSweep ??= this.#clock.every(SWEEP_MS, () => this.#sweep());
+    const { body } = request;
+    const isWhole = body === null || Buffer.isBuffer(body);
+    const headers = isWhole
+      ? request.headers
+      : [...request.headers, 'content-length', String(body.sizeBytes)];
     const options: Dispatcher.DispatchOptions = {
       method: request.method,
       path: this.#basePath + request.path,
       // undici reads the flat list and never writes to it.
-      headers: request.headers as string[],
-      body: request.body,
+      headers: headers as string[],
+      body: isWhole ? body : Readable.from(body.open(), { objectMode: false }),
     };
     this.#pool.dispatch(options, exchange);
     exchange.dispatched();

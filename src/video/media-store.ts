@@ -25,16 +25,20 @@ export class MediaStore {
   }
 
   /** Moves the media of a new job into the store. */
-  async adopt(jobId: string, given: readonly GivenInput[]): Promise<JobInput[]> {
-    if (given.length === 0) return [];
-    await mkdir(this.#inputs(jobId), { recursive: true });
+  async adopt(
+    jobId: string,
+    given: readonly GivenInput[],
+  ): Promise<{ inputs: JobInput[]; sizeBytes: number }> {
     const inputs: JobInput[] = [];
+    let sizeBytes = 0;
+    if (given.length > 0) await mkdir(this.#inputs(jobId), { recursive: true });
     for (const [index, { role, path, mimeType }] of given.entries()) {
       const file = `${jobId}/${index}`;
       await move(path, this.inputPath(file));
+      sizeBytes += (await stat(this.inputPath(file))).size;
       inputs.push({ role, file, mimeType });
     }
-    return inputs;
+    return { inputs, sizeBytes };
   }
 
   /** Where the media of an input lies. */

@@ -10,6 +10,7 @@ import type {
   CreateAnswer,
   DownloadAnswer,
   EngineOrder,
+  FindAnswer,
   PollAnswer,
   VideoEngines,
   VideoMoney,
@@ -63,16 +64,28 @@ export class TestMoney implements VideoMoney {
 export class TestEngines implements VideoEngines {
   readonly orders: EngineOrder[] = [];
   readonly removed: string[] = [];
+  /** Ids of jobs that were looked for. */
+  readonly sought: string[] = [];
+  findAnswer: FindAnswer = { kind: 'unknown' };
   createAnswer: CreateAnswer | undefined;
   pollAnswer: PollAnswer = { kind: 'running', fraction: 0.25 };
   downloadAnswer: DownloadAnswer = { kind: 'done', mimeType: 'video/mp4' };
+  /** Awaited by `create` before it answers. */
+  createGate: Promise<void> = Promise.resolve();
   /** Awaited by `download` before it answers. */
   gate: Promise<void> = Promise.resolve();
 
   async create(order: EngineOrder): Promise<CreateAnswer> {
+    if (!(await order.beforeOrder({ engine: 'e', engineModel: 'm' }))) return { kind: 'not-ours' };
     this.orders.push(order);
     const engineJobId = `job-${this.orders.length}`;
+    await this.createGate;
     return this.createAnswer ?? { kind: 'created', engine: 'e', engineModel: 'm', engineJobId };
+  }
+
+  async find({ id }: VideoJob): Promise<FindAnswer> {
+    this.sought.push(id);
+    return this.findAnswer;
   }
 
   async poll(): Promise<PollAnswer> {

@@ -18,7 +18,7 @@ import { Webhooks, webhookSecretOf } from './webhooks.ts';
 import { Worker } from './worker.ts';
 
 export { VIDEO_MIGRATIONS } from './migrations.ts';
-export type { JobFailure, JobState, VideoJob } from './job.ts';
+export { type JobFailure, type JobState, type VideoJob, wasCancelled } from './job.ts';
 export type { GivenInput } from './media-store.ts';
 export {
   checkQueue,
@@ -31,7 +31,9 @@ export type {
   CreateAnswer,
   DownloadAnswer,
   EngineOrder,
+  EnginePlace,
   EngineRef,
+  FindAnswer,
   PollAnswer,
   PostWebhook,
   VideoEngines,
@@ -39,6 +41,7 @@ export type {
 } from './ports.ts';
 export { type Measured, type SourceFacts, quoteVideo, statedReference } from './quote.ts';
 export {
+  VideoCancelRequest,
   VideoCompleteRequest,
   VideoQueueRequest,
   VideoQuoteRequest,
@@ -55,6 +58,7 @@ export interface VideoParts {
   readonly folder: string;
   readonly keepHours: number;
   readonly maxJobHours: number;
+  readonly maxSilenceMinutes: number;
   readonly maxOpenJobs: number;
   /** `undefined` sends no webhooks. */
   readonly webhooks: { readonly masterSecret: string; readonly post: PostWebhook } | undefined;
@@ -164,6 +168,7 @@ export class Video {
       owner: parts.ids.uuid(),
       keepMs: parts.keepHours * HOUR_MS,
       maxJobMs: parts.maxJobHours * HOUR_MS,
+      maxSilenceMs: parts.maxSilenceMinutes * MINUTE_MS,
       clock,
       log,
     });
@@ -194,7 +199,7 @@ export class Video {
     }
     const id = ids.uuid();
     const token = wish.withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
-    const inputs = await this.#files.adopt(id, wish.inputs);
+    const { inputs, sizeBytes } = await this.#files.adopt(id, wish.inputs);
     await this.#table.insert({
       id,
       accountId: wish.accountId,
@@ -203,6 +208,7 @@ export class Video {
       quoteNano: wish.quoteNano,
       request: wish.request,
       inputs,
+      inputBytes: sizeBytes,
       createdMs: clock.nowMs(),
       downloadHash: token === undefined ? null : sha256Hex(token),
       webhookUrl: webhooks === undefined ? '' : (wish.webhookUrl ?? ''),
@@ -270,6 +276,21 @@ export class Video {
       throw new Fault('INVALID_REQUEST', { message });
     }
     await this.removeMedia(job.id);
+  }
+
+  /**
+   * Ends a job that is not done and gives its money back; again is fine. The job as it is then.
+   * Faults: MEDIA_NOT_FOUND for
+   * an unknown or foreign job, INVALID_REQUEST when the video is made already.
+   */
+  async cancel(lookup: Lookup): Promise<VideoJob> {
+    const job = await this.#find(lookup);
+    const cancelled = await this.#worker.cancel(job.id);
+    if (cancelled !== undefined) return cancelled;
+    const ended = await this.#find(lookup);
+    if (ended.state === 'failed') return ended;
+    const message = 'The video is made and cannot be cancelled any more: retrieve it';
+    throw new Fault('INVALID_REQUEST', { message, canRetry: false });
   }
 
   /** Deletes the media of a job, after `delete_media_on_completion` was served. */

@@ -7,9 +7,9 @@ import { type Clock, DAY_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import type { Store } from '../store/store.ts';
 import type { JobTable, Lease } from './job-table.ts';
-import type { JobFailure, VideoJob } from './job.ts';
+import { FAILURES, type JobFailure, type VideoJob } from './job.ts';
 import type { MediaStore } from './media-store.ts';
-import type { EngineRef, VideoEngines, VideoMoney } from './ports.ts';
+import type { EnginePlace, EngineRef, VideoEngines, VideoMoney } from './ports.ts';
 import type { Webhooks } from './webhooks.ts';
 
 const TICK_MS = SECOND_MS;
@@ -22,6 +22,8 @@ const MAX_LATER_MS = MINUTE_MS;
 const MAX_RUNNING = 16;
 /** An engine that loses a job gets it again this often. */
 const MAX_ATTEMPTS = 3;
+/** Orders without a clear answer: each may be a video that the operator pays for. */
+const MAX_UNCLEAR = 2;
 const SWEEP_MS = MINUTE_MS;
 /** Money is held in a second; a job that is admitting for so long was left by a dead process. */
 const ABANDONED_MS = 10 * MINUTE_MS;
@@ -40,25 +42,11 @@ export interface WorkerParts {
   readonly owner: string;
   readonly keepMs: number;
   readonly maxJobMs: number;
+  /** For so long a job waits for an engine that does not answer. */
+  readonly maxSilenceMs: number;
   readonly clock: Clock;
   readonly log: Log;
 }
-
-const TOO_LONG: JobFailure = {
-  code: 'INFERENCE_FAILED',
-  message: 'The video was not made in time; nothing was charged',
-  isPolicy: false,
-};
-const LOST: JobFailure = {
-  code: 'INFERENCE_FAILED',
-  message: 'The engine lost the video; nothing was charged',
-  isPolicy: false,
-};
-const ABANDONED: JobFailure = {
-  code: 'SERVICE_UNAVAILABLE',
-  message: 'The server stopped while it took the job; nothing was charged',
-  isPolicy: false,
-};
 
 export class Worker {
   readonly #parts: WorkerParts;
@@ -167,7 +155,8 @@ export class Worker {
 
   async #step(job: VideoJob, lease: Lease): Promise<void> {
     const { clock, maxJobMs } = this.#parts;
-    if (clock.nowMs() - job.createdMs > maxJobMs) return await this.#fail(job, lease, TOO_LONG);
+    if (clock.nowMs() - job.createdMs > maxJobMs)
+      return await this.#fail(job, lease, FAILURES.tooLong);
     switch (job.state) {
       case 'queued':
         return await this.#submit(job, lease);
@@ -185,26 +174,58 @@ export class Worker {
   }
 
   async #submit(job: VideoJob, lease: Lease): Promise<void> {
-    const { engines, files, table, clock } = this.#parts;
+    const { engines } = this.#parts;
+    if (job.unclear === 0) return await this.#order(job, lease);
+    const found = await engines.find(job, this.#aborter.signal);
+    switch (found.kind) {
+      case 'created':
+        return await this.#submitted(lease, found);
+      case 'unknown':
+        if (job.unclear >= MAX_UNCLEAR) return await this.#fail(job, lease, FAILURES.unclear);
+        return await this.#order(job, lease);
+      case 'away':
+        return await this.#away(job, lease, found);
+    }
+  }
+
+  async #order(job: VideoJob, lease: Lease): Promise<void> {
+    const { engines, files, table, clock, log } = this.#parts;
     const inputs = job.inputs.map(({ role, file, mimeType }) => {
       return { role, path: files.inputPath(file), mimeType };
     });
-    const answer = await engines.create({ job, inputs }, this.#aborter.signal);
+    let added = 1;
+    const beforeOrder = async (place: EnginePlace): Promise<boolean> => {
+      const isOurs = await table.ordering(lease, place, added);
+      // At another replica it is still the same order.
+      added = 0;
+      return isOurs;
+    };
+    const answer = await engines.create({ job, inputs, beforeOrder }, this.#aborter.signal);
     switch (answer.kind) {
-      case 'created': {
-        const isOurs = await table.submitted(lease, answer, clock.nowMs());
-        // The lease was lost meanwhile: another worker submits its own.
-        if (!isOurs) return await engines.remove(answer);
-        return await table.rest(lease, clock.nowMs() + POLL_MS);
-      }
-      case 'refused': {
-        const { message, isPolicy } = answer;
-        const code = isPolicy ? 'CONTENT_POLICY_VIOLATION' : 'INFERENCE_FAILED';
-        return await this.#fail(job, lease, { code, message, isPolicy });
-      }
-      case 'later':
-        return await this.#later(lease, answer);
+      case 'created':
+        return await this.#submitted(lease, answer);
+      case 'not-ours':
+        return;
+      case 'refused':
+        return await this.#fail(job, lease, FAILURES[answer.objection], answer.detail);
+      case 'unclear':
+        log.warn({ job: job.id, reason: answer.detail }, 'A video engine gave no clear answer');
+        return await table.rest(lease, clock.nowMs() + LATER_MS);
+      case 'busy':
+        await table.notOrdered(lease);
+        return await this.#busy(lease, answer);
+      case 'away':
+        await table.notOrdered(lease);
+        return await this.#away(job, lease, answer);
     }
+  }
+
+  async #submitted(lease: Lease, ref: EngineRef): Promise<void> {
+    const { engines, table, clock } = this.#parts;
+    const isOurs = await table.submitted(lease, ref, clock.nowMs());
+    // Cancelled meanwhile, or the lease was lost and another worker submits its own.
+    if (!isOurs) return await engines.remove(ref);
+    await table.rest(lease, clock.nowMs() + POLL_MS);
   }
 
   async #poll(job: VideoJob, lease: Lease): Promise<void> {
@@ -218,15 +239,14 @@ export class Worker {
       case 'done':
         if (await table.storing(lease)) await this.#store(job, lease);
         return;
-      case 'failed': {
-        const { message, isPolicy } = answer;
-        const code = isPolicy ? 'CONTENT_POLICY_VIOLATION' : 'INFERENCE_FAILED';
-        return await this.#fail(job, lease, { code, message, isPolicy });
-      }
+      case 'failed':
+        return await this.#fail(job, lease, FAILURES[answer.objection], answer.detail);
       case 'lost':
         return await this.#lost(job, lease);
-      case 'later':
-        return await this.#later(lease, answer);
+      case 'busy':
+        return await this.#busy(lease, answer);
+      case 'away':
+        return await this.#away(job, lease, answer);
     }
   }
 
@@ -253,8 +273,9 @@ export class Worker {
         if (error instanceof NoResult) return 0;
         throw error;
       });
-    if (answer?.kind === 'lost') return await this.#lost(job, lease);
-    if (answer?.kind === 'later') return await this.#later(lease, answer);
+    if (answer?.kind === 'lost') return await this.#missing(job, lease);
+    if (answer?.kind === 'busy') return await this.#busy(lease, answer);
+    if (answer?.kind === 'away') return await this.#away(job, lease, answer);
     await this.#complete(job, lease, { sizeBytes, mimeType: answer?.mimeType ?? 'video/mp4' });
   }
 
@@ -277,8 +298,8 @@ export class Worker {
     await this.#clean(job);
   }
 
-  /** The one step that gives the money back. */
-  async #fail(job: VideoJob, lease: Lease, failure: JobFailure): Promise<void> {
+  /** Gives the money back. `detail` is what the engine said: for the log only. */
+  async #fail(job: VideoJob, lease: Lease, failure: JobFailure, detail = ''): Promise<void> {
     const { store, table, money, clock, log } = this.#parts;
     const done = await store.transaction(async (tx) => {
       const failed = await table.failed(tx, lease, failure, clock.nowMs());
@@ -286,24 +307,62 @@ export class Worker {
       return failed;
     });
     if (done === undefined) return;
-    log.info({ job: job.id, model: job.modelId, reason: failure.code }, 'A video job failed');
+    const fields = { job: job.id, model: job.modelId, reason: failure.message, detail };
+    log.info(fields, 'A video job failed');
     await this.#clean(job);
+  }
+
+  /**
+   * Ends a job for its caller, in whichever hands it is, and gives the money back. `undefined` when
+   * it has ended, or its engine is done: then there is a video to pay for.
+   */
+  async cancel(id: string): Promise<VideoJob | undefined> {
+    const { store, table, money, clock, log } = this.#parts;
+    const done = await store.transaction(async (tx) => {
+      const cancelled = await table.cancelled(tx, id, FAILURES.cancelled, clock.nowMs());
+      if (cancelled !== undefined) await money.refund(tx, cancelled);
+      return cancelled;
+    });
+    if (done === undefined) return undefined;
+    log.info({ job: id, model: done.modelId }, 'A video job was cancelled');
+    await this.#clean(done);
+    return done;
   }
 
   async #lost(job: VideoJob, lease: Lease): Promise<void> {
     const { table, clock } = this.#parts;
-    if (job.attempts >= MAX_ATTEMPTS) return await this.#fail(job, lease, LOST);
+    if (job.attempts >= MAX_ATTEMPTS) return await this.#fail(job, lease, FAILURES.lost);
     await table.requeued(lease, clock.nowMs());
   }
 
-  async #later(
+  /** A video that is done and whose content is not there: unless the job is gone too, it may come. */
+  async #missing(job: VideoJob, lease: Lease): Promise<void> {
+    const answer = await this.#parts.engines.poll(job, this.#aborter.signal);
+    if (answer.kind === 'lost') return await this.#lost(job, lease);
+    await this.#away(job, lease, { detail: 'the video is done and has no content' });
+  }
+
+  /** It answers: it may take as long as a job may take. */
+  async #busy(
     lease: Lease,
-    answer: { readonly retryAfterMs: number | undefined; readonly reason: string },
+    answer: { readonly retryAfterMs: number | undefined; readonly detail: string },
   ): Promise<void> {
     const { table, clock, log } = this.#parts;
-    log.debug({ job: lease.jobId, reason: answer.reason }, 'A video engine is not ready');
+    log.debug({ job: lease.jobId, reason: answer.detail }, 'A video engine is busy');
+    await table.silentSince(lease, 0);
     const pauseMs = Math.min(answer.retryAfterMs ?? LATER_MS, MAX_LATER_MS);
     await table.rest(lease, clock.nowMs() + pauseMs);
+  }
+
+  /** It does not answer: nobody's money waits long for it. */
+  async #away(job: VideoJob, lease: Lease, { detail }: { readonly detail: string }): Promise<void> {
+    const { table, clock, log, maxSilenceMs } = this.#parts;
+    const nowMs = clock.nowMs();
+    const sinceMs = job.silentSinceMs === 0 ? nowMs : job.silentSinceMs;
+    if (nowMs - sinceMs >= maxSilenceMs) return await this.#fail(job, lease, FAILURES.away, detail);
+    log.debug({ job: job.id, reason: detail }, 'A video engine does not answer');
+    await table.silentSince(lease, sinceMs);
+    await table.rest(lease, nowMs + LATER_MS);
   }
 
   async #clean(job: VideoJob): Promise<void> {
@@ -345,7 +404,7 @@ export class Worker {
     const beforeMs = this.#isAlone ? Math.max(this.#bornMs, patientMs) : patientMs;
     for (const { id } of await table.abandoned(beforeMs)) {
       await store.transaction(async (tx) => {
-        const job = await table.discarded(tx, id, ABANDONED, clock.nowMs());
+        const job = await table.discarded(tx, id, FAILURES.abandoned, clock.nowMs());
         if (job !== undefined) await money.refund(tx, job);
       });
       await files.removeInputs(id);

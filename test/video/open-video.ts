@@ -35,6 +35,7 @@ export function openVideo(
     folder: place.folder,
     keepHours: 24,
     maxJobHours: 2,
+    maxSilenceMinutes: 10,
     maxOpenJobs: 5,
     webhooks: undefined,
     serviceName: 'svc',
