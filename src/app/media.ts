@@ -12,6 +12,7 @@ import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
 import { callerRate } from '../flows/caller-limits.ts';
+import { MediaBudget } from '../flows/media-budget.ts';
 import { MediaFiles } from '../flows/media-files.ts';
 import { VideoQuotes } from '../flows/quote-video.ts';
 import { videoMoney } from '../flows/video-money.ts';
@@ -21,6 +22,7 @@ import { Video } from '../video/video.ts';
 import type { Shared, Subject } from './subject.ts';
 import { type WorkFolder, openWorkFolder } from './work-folder.ts';
 
+const MB = 1_000_000;
 const WEBHOOK_TIMEOUT_MS = 10_000;
 /** An engine that was never timed. */
 const USUAL_SECONDS = 120;
@@ -33,14 +35,19 @@ export function mediaSubject(shared: Shared, basePath: string, largeBodies: Larg
   const media = once(() => openMedia(shared));
   const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
   const folder = async (): Promise<string> => (await work.get()).path;
-  const files = new MediaFiles({ guard, folder, timeoutMs: fetchTimeoutMs });
+  const video = openVideo(shared);
+  const budget = new MediaBudget({
+    maxBytes: config.media.maxStoredMb * MB,
+    maxCallerBytes: config.media.maxStoredMbPerCaller * MB,
+    stored: (holder) => video.storedBytes(holder),
+  });
+  const files = new MediaFiles({ guard, budget, folder, timeoutMs: fetchTimeoutMs });
   const rateOf = (caller: Caller, model: CatalogModel) =>
     callerRate(shared.config().limits, caller, model);
   const serviceName = config.service.name;
   const maxBytes = maxDownloadBytes(config.media);
   const common = { catalog, engines, charge, clock, log, rateOf, serviceName, largeBodies };
   const reading = { files, media: media.get, maxBytes };
-  const video = openVideo(shared);
   return {
     routes: [
       imageBackgroundRemoveRoute({ ...common, guard, fetchTimeoutMs }),
@@ -69,8 +76,8 @@ export function mediaSubject(shared: Shared, basePath: string, largeBodies: Larg
   };
 }
 
-function workFolder({ config, ids, clock }: Shared): Promise<WorkFolder> {
-  return openWorkFolder(join(config().dataFolder, 'work'), ids, clock);
+function workFolder(shared: Shared): Promise<WorkFolder> {
+  return openWorkFolder(join(shared.config().dataFolder, 'work'), shared);
 }
 
 function openMedia({ config, clock, log }: Shared): Promise<Media> {

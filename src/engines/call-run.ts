@@ -290,7 +290,8 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
     target.state.fail(attempt.ticket, verdict, message, report.retryAfterMs);
     if (this.#isEnded) return;
     const { reason } = verdict;
-    const failure = this.#failure(reason, message, report.retryAfterMs, report);
+    const isOwn = target.engine.settings.isOwn === true;
+    const failure = this.#failure(reason, message, report.retryAfterMs, { ...report, isOwn });
     const isFinal = verdict.retry === 'never' || failure.sawFirstByte;
     if (isFinal) return this.#finish(failure);
     if (this.#best === null || outweighs(reason, this.#best.reason)) this.#best = failure;
@@ -317,7 +318,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
     reason: FailureReason,
     message: string,
     retryAfterMs: number | null = null,
-    answer: { status: number | null; body: Buffer | null } | null = null,
+    answer: { status: number | null; body: Buffer | null; isOwn: boolean } | null = null,
   ): EngineFailure {
     const sawFirstByte = this.#hasAnswered && !this.#options.isReplaceable;
     return {
@@ -327,6 +328,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
       bytes: sawFirstByte ? this.#bytes : 0,
       status: answer?.status ?? null,
       body: answer?.body ?? null,
+      isOwn: answer?.isOwn ?? false,
       retryAfterSeconds: retryAfterMs === null ? null : Math.ceil(retryAfterMs / 1_000),
       attempts: this.#attempts,
       wasSent: this.#wasSent,

@@ -30,6 +30,8 @@ export interface EngineSettings {
   readonly apiKey?: string | undefined;
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly timeLimits?: Partial<TimeLimits> | undefined;
+  /** A child process of ours: what it says when it refuses is written for callers. */
+  readonly isOwn?: boolean | undefined;
   /** Sockets to the engine; also the ceiling of `concurrency`. */
   readonly maxConnections?: number | undefined;
   /** Calls that run at once; further ones wait in the queue. */
@@ -147,6 +149,8 @@ export interface EngineFailure {
   readonly status: number | null;
   /** The engine's own words when it refused, at most 64 KiB; check before showing them. */
   readonly body: Buffer | null;
+  /** Whether `body` is that of an engine of our own; the words of others are for the log. */
+  readonly isOwn: boolean;
   readonly retryAfterSeconds: number | null;
   readonly attempts: number;
   /** Whether any of it may have reached an engine: what it asks for may then be done. */

@@ -13,6 +13,7 @@ import { type Nano, formatUsd } from '../kernel/money.ts';
 import type { Hold } from '../ledger/ledger.ts';
 import type { Queryable } from '../store/store.ts';
 import {
+  RESULT_BYTES,
   type GivenInput,
   type Measured,
   type QueuedJob,
@@ -83,8 +84,9 @@ export async function queueVideo(
   const rate = parts.rateOf(caller, model);
   const counted = await parts.charge.count({ caller, modelId: model.id, rate, tokensBound: 0 });
   if (mustFetch(request)) await parts.charge.requireCredit(caller);
-  return await parts.files.within(async (bag) => {
+  return await parts.files.within(caller.accountId, async (bag) => {
     const { inputs, measured } = await fetchInputs(parts, call, settings, bag);
+    await bag.reserve(RESULT_BYTES);
     const quoteNano = quoteVideo(settings, request, measured);
     let hold: Hold | undefined;
     const queuedWith = (job: QueuedJob): QueuedVideo => {

@@ -78,7 +78,7 @@ export async function removeBackground(
   requireAccess(model, call.caller);
   const price = requirePrice(model);
   const costNano = chargeFor({ images: 1 }, price);
-  const given = 'bytes' in call.image ? call.image.bytes : dataUrlBytes(call.image.url);
+  const given = 'bytes' in call.image ? call.image.bytes : await dataUrlBytes(call.image.url);
   if (given !== undefined) checkImage(given);
   const rate = parts.rateOf(call.caller, model);
   const limited = { caller: call.caller, modelId: model.id, rate, tokensBound: 0 };

@@ -8,7 +8,7 @@
  */
 import { type Catalog, type CatalogModel, chargeFor, requirePrice } from '../catalog/catalog.ts';
 import type { EngineAnswer, EngineFailure, Engines } from '../engines/engines.ts';
-import { type Media, audioPieces } from '../engines/media/media.ts';
+import { type Media, SPEECH_BYTES_PER_SECOND, audioPieces } from '../engines/media/media.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
@@ -96,7 +96,7 @@ export async function transcribe(
   if (chargeFor({ audioMs: MS_PER_SECOND }, price) > 0n) {
     await parts.charge.requireCredit(call.caller);
   }
-  return await parts.files.within(async (bag) => {
+  return await parts.files.within(call.caller.accountId, async (bag) => {
     const { pcmPath, durationMs } = await soundOf(parts, call, bag);
     const costNano = chargeFor({ audioMs: durationMs }, price);
     const admission = await parts.charge.admitCounted(
@@ -142,6 +142,8 @@ async function soundOf(
   const media = await parts.media();
   const { durationSeconds } = await media.probe(file.path, { signal: call.signal });
   if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
+  // Its sound lies beside it.
+  await bag.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
   const pcmPath = bag.newPath();
   const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, {
     signal: call.signal,

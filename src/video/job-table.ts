@@ -36,6 +36,12 @@ export interface StoredMedia {
   readonly untilMs: number;
 }
 
+/** What the sweep of files asks of a job. */
+export interface JobTrace {
+  readonly state: JobState;
+  readonly hasMedia: boolean;
+}
+
 async function first(query: Promise<readonly Row[]>): Promise<VideoJob | undefined> {
   const [row] = await query;
   return row === undefined ? undefined : jobOf(row);
@@ -114,6 +120,28 @@ export class JobTable {
       [accountId],
     );
     return Number(row?.open ?? 0n);
+  }
+
+  /**
+   * Bytes on disk: what open jobs were given, `resultBytes` for what will come out of each, and the
+   * media of done ones. Of one account, and of all.
+   */
+  async storedBytes(
+    accountId: string,
+    resultBytes: number,
+  ): Promise<{ callerBytes: number; allBytes: number }> {
+    const sum = (condition: string): string =>
+      `CAST(COALESCE(SUM(CASE WHEN ${condition} THEN bytes ELSE 0 END), 0) AS BIGINT)`;
+    const [row] = await this.#store.query<{ of_caller: bigint; of_all: bigint }>(
+      `SELECT ${sum('account_id = $1')} AS of_caller, ${sum('1 = 1')} AS of_all FROM (
+         SELECT account_id, input_bytes + $2 AS bytes FROM video_job
+         WHERE state IN ('admitting', ${OPEN_LIST})
+         UNION ALL
+         SELECT account_id, media_bytes AS bytes FROM video_job WHERE has_media = 1
+       ) AS held`,
+      [accountId, resultBytes],
+    );
+    return { callerBytes: Number(row?.of_caller ?? 0n), allBytes: Number(row?.of_all ?? 0n) };
   }
 
   /** Takes up to `limit` jobs that want attention and that nobody has. */
@@ -381,12 +409,15 @@ export class JobTable {
   }
 
   /** The state of each of `ids` that exists. */
-  async states(
-    ids: readonly string[],
-  ): Promise<Map<string, { state: JobState; hasMedia: boolean }>> {
+  async states(ids: readonly string[]): Promise<Map<string, JobTrace>> {
     if (ids.length === 0) return new Map();
     const places = ids.map((_, index) => `$${index + 1}`).join(', ');
-    const rows = await this.#store.query(`SELECT * FROM video_job WHERE id IN (${places})`, ids);
-    return new Map(rows.map(jobOf).map(({ id, state, hasMedia }) => [id, { state, hasMedia }]));
+    const rows = await this.#store.query<{ id: string; state: JobState; has_media: bigint }>(
+      `SELECT id, state, has_media FROM video_job WHERE id IN (${places})`,
+      ids,
+    );
+    return new Map(
+      rows.map((row) => [row.id, { state: row.state, hasMedia: row.has_media === 1n }]),
+    );
   }
 }

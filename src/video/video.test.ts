@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import {
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readFileSync,
   readdirSync,
@@ -20,7 +21,14 @@ import { nano } from '../kernel/money.ts';
 import { TestClock } from '../kernel/test-clock.ts';
 import type { Store } from '../store/store.ts';
 import { TEST_MONEY_MIGRATIONS, TestEngines, TestMoney } from './test-engines.ts';
-import { type QueueJob, VIDEO_MIGRATIONS, Video, type VideoParts, percentile } from './video.ts';
+import {
+  type QueueJob,
+  RESULT_BYTES,
+  VIDEO_MIGRATIONS,
+  Video,
+  type VideoParts,
+  percentile,
+} from './video.ts';
 
 const folders: string[] = [];
 after(() => {
@@ -519,6 +527,59 @@ onEachStore('video jobs', (stores) => {
     await until(() => readdirSync(join(folder, 'results')).length === 1);
     assert.deepEqual(readdirSync(join(folder, 'results')), ['cafe']);
     await assert.rejects(video.retrieve(lookup(id)), { code: 'MEDIA_NOT_FOUND' });
+  });
+
+  test('what a killed process left of ended jobs goes at the next start', async () => {
+    const { video, another, engines, until, folder, clock } = await open();
+    video.start();
+    engines.pollAnswer = { kind: 'done' };
+    const { id: done } = await video.queue(wish());
+    await until(async () => (await video.retrieve(lookup(done))).kind === 'media');
+    const { id: ended } = await video.queue(wish());
+    await video.cancel(lookup(ended));
+    await video.stop();
+    engines.pollAnswer = { kind: 'running', fraction: 0.1 };
+    const { id: waiting } = await video.queue(wish());
+    // As if it had died between the end of a job and the removal of its files.
+    for (const name of [ended, waiting])
+      mkdirSync(join(folder, 'inputs', name), { recursive: true });
+    writeFileSync(join(folder, 'results', ended), 'x');
+    writeFileSync(join(folder, 'results', `${waiting}.dead.part`), 'x');
+    // More than one batch of files that are wanted does not hide the rest.
+    const wanted = join(folder, 'results', done);
+    for (let index = 0; index < 250; index += 1) {
+      writeFileSync(join(folder, 'results', `0${index}`), 'x');
+      utimesSync(join(folder, 'results', `0${index}`), 1, 1);
+    }
+    const beforeSeconds = clock.nowMs() / 1_000 - 1;
+    utimesSync(join(folder, 'results', `${waiting}.dead.part`), beforeSeconds, beforeSeconds);
+    another().start({ alone: true });
+    await until(() => readdirSync(join(folder, 'results')).length === 1);
+    assert.deepEqual(readdirSync(join(folder, 'inputs')), [waiting]);
+    assert.ok(existsSync(wanted));
+  });
+
+  test('what jobs hold on disk is counted, of one caller and of all', async () => {
+    const { video, engines, until, folder } = await open();
+    const given = (bytes: number) => {
+      const path = join(folder, 'given.png');
+      writeFileSync(path, Buffer.alloc(bytes));
+      return [{ role: 'image_url', path, mimeType: 'image/png' }];
+    };
+    assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 0, allBytes: 0 });
+    const { id } = await video.queue(wish({ inputs: given(1_000) }));
+    await video.queue(wish({ accountId: 'bob', inputs: given(30) }));
+    const each = RESULT_BYTES;
+    assert.deepEqual(await video.storedBytes('alice'), {
+      callerBytes: each + 1_000,
+      allBytes: 2 * each + 1_030,
+    });
+    engines.pollAnswer = { kind: 'done' };
+    video.start();
+    await until(async () => (await video.storedBytes('bob')).allBytes === 18);
+    assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 9, allBytes: 18 });
+    await video.complete(lookup(id));
+    assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 0, allBytes: 9 });
   });
 
   test('a webhook is signed with the secret of its account and repeated until it is taken', async () => {

@@ -142,6 +142,8 @@ const EXPERIENCE_MS = MINUTE_MS;
 const MAX_MODELS_REMEMBERED = 1_000;
 const DOWNLOAD_HOURS = 24;
 const TOKEN_BYTES = 32;
+/** What is set aside on disk for the result of a job; a film of half a minute is smaller. */
+export const RESULT_BYTES = 200_000_000;
 /** Below this the pace says nothing about the rest. */
 const TELLING_FRACTION = 0.05;
 
@@ -296,6 +298,11 @@ export class Video {
   /** Deletes the media of a job, after `delete_media_on_completion` was served. */
   async removeMedia(id: string): Promise<void> {
     if (await this.#table.mediaGone(id)) await this.#files.removeResult(id);
+  }
+
+  /** What jobs hold on disk, of one account and of all. */
+  async storedBytes(accountId: string): Promise<{ callerBytes: number; allBytes: number }> {
+    return await this.#table.storedBytes(accountId, RESULT_BYTES);
   }
 
   /** A caller's jobs, newest first, created before `beforeMs`. */

@@ -3,12 +3,12 @@
  * job is taken by a lease, a lease that is not renewed falls to the next worker, and each step is a
  * conditional update, so that a job whose owner died goes on where it was and ends once.
  */
-import { type Clock, DAY_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import type { Store } from '../store/store.ts';
-import type { JobTable, Lease } from './job-table.ts';
+import type { JobTable, JobTrace, Lease } from './job-table.ts';
 import { FAILURES, type JobFailure, type VideoJob } from './job.ts';
-import type { MediaStore } from './media-store.ts';
+import type { MediaStore, StoredFile } from './media-store.ts';
 import type { EnginePlace, EngineRef, VideoEngines, VideoMoney } from './ports.ts';
 import type { Webhooks } from './webhooks.ts';
 
@@ -28,6 +28,8 @@ const SWEEP_MS = MINUTE_MS;
 /** Money is held in a second; a job that is admitting for so long was left by a dead process. */
 const ABANDONED_MS = 10 * MINUTE_MS;
 const SWEEP_BATCH = 100;
+/** A file that nobody claims is left alone this long. */
+const ORPHAN_AGE_MS = HOUR_MS;
 /** Jobs are listed this long after they ended. */
 const REMEMBERED_MS = 30 * DAY_MS;
 
@@ -400,9 +402,7 @@ export class Worker {
 
   async #discardAbandoned(): Promise<void> {
     const { store, table, files, money, clock } = this.#parts;
-    const patientMs = clock.nowMs() - ABANDONED_MS;
-    const beforeMs = this.#isAlone ? Math.max(this.#bornMs, patientMs) : patientMs;
-    for (const { id } of await table.abandoned(beforeMs)) {
+    for (const { id } of await table.abandoned(this.#leftBeforeMs(ABANDONED_MS))) {
       await store.transaction(async (tx) => {
         const job = await table.discarded(tx, id, FAILURES.abandoned, clock.nowMs());
         if (job !== undefined) await money.refund(tx, job);
@@ -412,22 +412,32 @@ export class Worker {
   }
 
   async #removeOrphans(): Promise<void> {
-    const { table, files, clock } = this.#parts;
-    const old = await files.oldFiles(clock.nowMs());
-    const all = [
-      ...old.inputs.map((name) => ({ kind: 'inputs' as const, name })),
-      ...old.results.map((name) => ({ kind: 'results' as const, name })),
-    ].slice(0, SWEEP_BATCH);
-    const idOf = (name: string): string => name.split('.')[0] ?? name;
-    const known = await table.states(all.map(({ name }) => idOf(name)));
-    for (const { kind, name } of all) {
-      const job = known.get(idOf(name));
-      const isOpen = job !== undefined && job.state !== 'completed' && job.state !== 'failed';
-      // A `.part` file this old belongs to a download that died.
-      const isWanted =
-        kind === 'inputs' ? isOpen : (isOpen || job?.hasMedia === true) && !name.includes('.');
-      if (!isWanted) await files.removeNamed(kind, name);
+    const { table, files } = this.#parts;
+    const all = await files.files();
+    const idOf = ({ name }: StoredFile): string => name.split('.')[0] ?? name;
+    for (let at = 0; at < all.length; at += SWEEP_BATCH) {
+      const some = all.slice(at, at + SWEEP_BATCH);
+      const known = await table.states(some.map(idOf));
+      for (const file of some) {
+        if (await this.#isOrphan(file, known.get(idOf(file)))) await files.remove(file);
+      }
     }
+  }
+
+  async #isOrphan(file: StoredFile, job: JobTrace | undefined): Promise<boolean> {
+    const isOpen = job !== undefined && job.state !== 'completed' && job.state !== 'failed';
+    // Of a job that has ended nothing but its media is wanted; what came of one is never a part.
+    const isPart = file.name.includes('.');
+    if (!isPart && (isOpen || (file.kind === 'results' && job?.hasMedia === true))) return false;
+    if (!isPart && job !== undefined) return true;
+    // Its job may be about to be written, or a download on its way.
+    return await this.#parts.files.isLeft(file, this.#leftBeforeMs(ORPHAN_AGE_MS));
+  }
+
+  /** What is older was left by a dead process: at once when this is the only one. */
+  #leftBeforeMs(patienceMs: number): number {
+    const patientMs = this.#parts.clock.nowMs() - patienceMs;
+    return this.#isAlone ? Math.max(this.#bornMs, patientMs) : patientMs;
   }
 }
 

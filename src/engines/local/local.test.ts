@@ -229,9 +229,9 @@ test('optionalPackage() says how to add a package that is missing', async () => 
 
 describe('refusalFault()', () => {
   const byStatus = { 422: 'CORRUPTED_IMAGE' } as const;
-  const fault = (status: number, body: string): string[] => {
+  const fault = (status: number, body: string, isOwn = true): string[] => {
     const { code, message } = refusalFault(
-      { status, body: Buffer.from(body) },
+      { status, body: Buffer.from(body), isOwn },
       byStatus,
       'INFERENCE_FAILED',
     );
@@ -246,10 +246,12 @@ describe('refusalFault()', () => {
   });
 
   test('goes by the status for engines of others, and never takes a code of another status', () => {
-    assert.deepEqual(fault(422, '{"error":{"message":"Not an image"}}'), [
-      'CORRUPTED_IMAGE',
-      'Not an image',
-    ]);
+    const said = '{"error":{"message":"cuda out of memory at 0x7f"},"code":"IMAGE_TOO_SMALL"}';
+    for (const status of [400, 422]) {
+      const [code, message] = fault(status, said, false);
+      assert.equal(code, status === 422 ? 'CORRUPTED_IMAGE' : 'INFERENCE_FAILED');
+      assert.doesNotMatch(message!, /cuda/);
+    }
     assert.equal(fault(422, '{"error":"x","code":"INSUFFICIENT_BALANCE"}')[0], 'CORRUPTED_IMAGE');
     assert.equal(fault(418, '<html>')[0], 'INFERENCE_FAILED');
   });

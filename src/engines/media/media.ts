@@ -19,7 +19,7 @@ import { type MediaTool, ffmpegTool, nodeAvTool, toolFault } from './media-tool.
 import { type SandboxLimits, runSandboxed } from './sandbox.ts';
 
 export { type ContainerFormat, inspectMedia, type MediaInput } from './container.ts';
-export type { MediaFacts } from './media-task.ts';
+export { type MediaFacts, SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { VideoEngine } from './video-engine.ts';
 export { VideosClient } from './videos-client.ts';
 export { audioPieces } from './wav.ts';

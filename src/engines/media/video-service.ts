@@ -1,6 +1,7 @@
 /**
- * Video work without a GPU over HTTP as OpenAI speaks it: `POST /v1/videos`, `GET /v1/videos/{id}`,
- * `GET /v1/videos/{id}/content`, `DELETE /v1/videos/{id}`.
+ * Video work without a GPU over HTTP as OpenAI speaks it: `POST /v1/videos`, `GET /v1/videos`,
+ * `GET /v1/videos/{id}`, `GET /v1/videos/{id}/content`, `DELETE /v1/videos/{id}`. An order that comes
+ * again under its `Idempotency-Key` is the first one, and lists show the key.
  *
  * Two models: `upscale` makes a video 2 or 4 times as large, `still-to-video` travels over a
  * picture, with sound when some is given. Jobs live as long as this process; whoever needs them to
@@ -63,6 +64,8 @@ export function moveOf(prompt: string): StillMove {
 
 interface Job {
   readonly id: string;
+  /** Empty for an order without one. */
+  readonly key: string;
   readonly fields: z.infer<typeof CreateFields>;
   readonly createdSeconds: number;
   readonly directory: string;
@@ -82,6 +85,8 @@ export interface VideoServiceParts {
 export class VideoService implements LocalService {
   readonly #parts: VideoServiceParts;
   readonly #jobs = new Map<string, Job>();
+  /** Keys of orders whose bodies are being read. */
+  readonly #arriving = new Set<string>();
   readonly #turns = new Turns({
     running: 1,
     waiting: MAX_WAITING,
@@ -101,8 +106,12 @@ export class VideoService implements LocalService {
     if (match === null) throw new Fault('NOT_FOUND');
     const [, id, content] = match;
     if (id === undefined) {
+      if (request.method === 'GET') {
+        const data = [...this.#jobs.values()].toReversed().map(describe);
+        return answerJson(response, 200, { object: 'list', data });
+      }
       if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
-      return answerJson(response, 200, describe(await this.#create(request)));
+      return answerJson(response, 200, describe(await this.#order(request)));
     }
     const job = this.#jobs.get(id);
     if (job === undefined) throw new Fault('MEDIA_NOT_FOUND', { message: `No video ${id}` });
@@ -113,7 +122,27 @@ export class VideoService implements LocalService {
     answerJson(response, 200, { id, object: 'video.deleted', deleted: true });
   }
 
-  async #create(request: LocalRequest): Promise<Job> {
+  async #order(request: LocalRequest): Promise<Job> {
+    const key = request.raw.headers['idempotency-key']?.toString() ?? '';
+    if (key === '') return await this.#create(request, key);
+    const known = [...this.#jobs.values()].find((job) => job.key === key);
+    if (known !== undefined) {
+      request.raw.resume();
+      return known;
+    }
+    // The first is still being read.
+    if (this.#arriving.has(key)) {
+      throw new Fault('REQUEST_IN_PROGRESS', { retryAfterSeconds: RETRY_AFTER_SECONDS });
+    }
+    this.#arriving.add(key);
+    try {
+      return await this.#create(request, key);
+    } finally {
+      this.#arriving.delete(key);
+    }
+  }
+
+  async #create(request: LocalRequest, key: string): Promise<Job> {
     if (this.#jobs.size >= MAX_JOBS) {
       throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds: RETRY_AFTER_SECONDS });
     }
@@ -130,6 +159,7 @@ export class VideoService implements LocalService {
       const fields = parseFields(upload);
       const job: Job = {
         id: `video_${ids.hex(16)}`,
+        key,
         fields,
         createdSeconds: Math.floor(clock.nowMs() / 1000),
         directory,
@@ -243,5 +273,6 @@ function describe(job: Job): object {
     seconds: String(job.fields.seconds),
     size: job.fields.size,
     error: job.error,
+    metadata: job.key === '' ? {} : { idempotency_key: job.key },
   };
 }
