@@ -12,6 +12,7 @@ import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
 import type { Settlement } from '../ledger/ledger.ts';
 import type { Guard } from '../net/guard.ts';
+import { multipartBody } from '../net/multipart-body.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerFacts } from './answer-facts.ts';
 import type { Admission, Charge, RateRule } from './charge.ts';
@@ -171,13 +172,8 @@ async function cutOut(
   image: Buffer,
 ) {
   const boundary = `farebox-${call.requestId}`;
-  const body = Buffer.concat([
-    Buffer.from(
-      `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="image"\r\nContent-Type: application/octet-stream\r\n\r\n`,
-    ),
-    image,
-    Buffer.from(`\r\n--${boundary}--\r\n`),
-  ]);
+  const file = { filename: 'image', contentType: 'application/octet-stream' };
+  const body = multipartBody(boundary, [{ name: 'file', file, data: image }]);
   const answer = await parts.engines.collect({
     work: 'cutout',
     replicas: model.replicas,

@@ -3,6 +3,7 @@
  * verbose form tells the language; a server that does not know it is asked for the short one.
  */
 import { z } from 'zod';
+import type { FileSlice, FormPart } from '../net/multipart-body.ts';
 
 /** What one piece of sound says. */
 export interface Heard {
@@ -26,15 +27,13 @@ export class SpeechAnswers {
     return true;
   }
 
-  /** The multipart body for one piece. */
-  body(boundary: string, model: string, wav: Buffer): Buffer {
-    const field = (name: string, value: string): string =>
-      `--${boundary}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
-    const head =
-      field('model', model) +
-      field('response_format', this.#format) +
-      `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="sound.wav"\r\nContent-Type: audio/wav\r\n\r\n`;
-    return Buffer.concat([Buffer.from(head), wav, Buffer.from(`\r\n--${boundary}--\r\n`)]);
+  /** What is sent for one piece of sound. */
+  parts(model: string, sound: FileSlice): FormPart[] {
+    return [
+      { name: 'model', data: model },
+      { name: 'response_format', data: this.#format },
+      { name: 'file', file: { filename: 'sound.wav', contentType: 'audio/wav' }, data: sound },
+    ];
   }
 
   isUsable(body: Buffer): boolean {

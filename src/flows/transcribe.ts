@@ -15,6 +15,7 @@ import { Fault } from '../kernel/faults.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
 import type { Settlement } from '../ledger/ledger.ts';
+import { type FileSlice, multipartBody } from '../net/multipart-body.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerFacts } from './answer-facts.ts';
 import type { Admission, Charge, RateRule } from './charge.ts';
@@ -219,7 +220,7 @@ async function hearAll(run: Run): Promise<Heard[]> {
   const answers = new SpeechAnswers();
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
-    const answer = await ask(run, answers, piece.wav);
+    const answer = await ask(run, answers, { path: run.pcmPath, ...piece });
     run.replica = answer.replica.engine;
     run.attempts += answer.attempts;
     run.doneMs = piece.endMs;
@@ -236,9 +237,9 @@ async function hearAll(run: Run): Promise<Heard[]> {
   return heard;
 }
 
-async function ask(run: Run, answers: SpeechAnswers, wav: Buffer): Promise<EngineAnswer> {
+async function ask(run: Run, answers: SpeechAnswers, sound: FileSlice): Promise<EngineAnswer> {
   for (;;) {
-    const answer = await askOnce(run, answers, wav);
+    const answer = await askOnce(run, answers, sound);
     if (answer.ok) return answer;
     const isOverFormat = answer.reason === 'refused' && answer.status === 400;
     if (isOverFormat && answers.askForLess()) continue;
@@ -249,7 +250,7 @@ async function ask(run: Run, answers: SpeechAnswers, wav: Buffer): Promise<Engin
 async function askOnce(
   run: Run,
   answers: SpeechAnswers,
-  wav: Buffer,
+  sound: FileSlice,
 ): Promise<EngineAnswer | EngineFailure> {
   const { parts, call, model } = run;
   const boundary = `farebox-${call.requestId}`;
@@ -259,7 +260,7 @@ async function askOnce(
     method: 'POST',
     path: '/audio/transcriptions',
     contentType: `multipart/form-data; boundary=${boundary}`,
-    buildBody: (replica) => answers.body(boundary, replica.model, wav),
+    buildBody: (replica) => multipartBody(boundary, answers.parts(replica.model, sound)),
     maxResponseBytes: MAX_ANSWER_BYTES,
     isUsable: (body) => answers.isUsable(body),
     signal: call.signal,

@@ -3,7 +3,6 @@
  * as a whole, and its length is known before the first byte leaves.
  */
 import { createReadStream } from 'node:fs';
-import { stat } from 'node:fs/promises';
 import type { StreamedBody } from './exchange.ts';
 
 export interface FormPart {
@@ -17,8 +16,7 @@ export interface FileSlice {
   readonly path: string;
   /** From the beginning when absent. */
   readonly startByte?: number;
-  /** To the end when absent. */
-  readonly sizeBytes?: number;
+  readonly sizeBytes: number;
   /** Stands before it. */
   readonly head?: Buffer;
 }
@@ -30,19 +28,13 @@ interface Piece {
   open(): AsyncIterable<Buffer> | Iterable<Buffer>;
 }
 
-/** The body of `parts`; `boundary` must be nothing that a part can hold. Rejects without a file. */
-export async function multipartBody(
-  boundary: string,
-  parts: readonly FormPart[],
-): Promise<StreamedBody> {
-  const pieces: Piece[] = [];
-  for (const part of parts) {
-    pieces.push(bytesPiece(`--${boundary}\r\n${headOf(part)}\r\n\r\n`));
-    const { data } = part;
-    if (typeof data === 'string' || Buffer.isBuffer(data)) pieces.push(bytesPiece(data));
-    else pieces.push(...(await filePieces(data)));
-    pieces.push(bytesPiece('\r\n'));
-  }
+/** The body of `parts`; `boundary` must be nothing that a part can hold. */
+export function multipartBody(boundary: string, parts: readonly FormPart[]): StreamedBody {
+  const pieces = parts.flatMap((part) => [
+    bytesPiece(`--${boundary}\r\n${headOf(part)}\r\n\r\n`),
+    ...dataPieces(part.data),
+    bytesPiece('\r\n'),
+  ]);
   pieces.push(bytesPiece(`--${boundary}--\r\n`));
   return {
     sizeBytes: pieces.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
@@ -69,17 +61,14 @@ function bytesPiece(data: string | Buffer): Piece {
   return { sizeBytes: bytes.length, open: () => [bytes] };
 }
 
-async function filePieces({ path, startByte = 0, sizeBytes, head }: FileSlice): Promise<Piece[]> {
-  const size = sizeBytes ?? (await stat(path)).size - startByte;
-  const end = startByte + size - 1;
-  return [
-    ...(head === undefined ? [] : [bytesPiece(head)]),
-    {
-      sizeBytes: size,
-      open: () =>
-        size === 0
-          ? []
-          : createReadStream(path, { start: startByte, end, highWaterMark: READ_BYTES }),
-    },
-  ];
+function dataPieces(data: FormPart['data']): Piece[] {
+  if (typeof data === 'string' || Buffer.isBuffer(data)) return [bytesPiece(data)];
+  const { path, startByte: start = 0, sizeBytes, head } = data;
+  const end = start + sizeBytes - 1;
+  const file = {
+    sizeBytes,
+    open: () =>
+      sizeBytes === 0 ? [] : createReadStream(path, { start, end, highWaterMark: READ_BYTES }),
+  };
+  return head === undefined ? [file] : [bytesPiece(head), file];
 }

@@ -7,6 +7,7 @@
  */
 import { createWriteStream } from 'node:fs';
 import { once } from 'node:events';
+import { stat } from 'node:fs/promises';
 import { z } from 'zod';
 import { type FormPart, multipartBody } from '../../net/multipart-body.ts';
 import type { EngineAnswer, EngineFailure, EngineRun, Engines, Replica } from '../engines.ts';
@@ -182,14 +183,16 @@ function fieldText(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
-function formParts(model: string, { job, inputs }: VideoOrder): FormPart[] {
+async function formParts(model: string, { job, inputs }: VideoOrder): Promise<FormPart[]> {
+  const files = inputs.map(async ({ role, path, mimeType }) => {
+    const name = FILE_FIELDS[role] ?? role;
+    const { size: sizeBytes } = await stat(path);
+    return { name, file: { filename: name, contentType: mimeType }, data: { path, sizeBytes } };
+  });
   return [
     { name: 'model', data: model },
     ...Object.entries(job.request).map(([name, value]) => ({ name, data: fieldText(value) })),
-    ...inputs.map(({ role, path, mimeType }) => {
-      const name = FILE_FIELDS[role] ?? role;
-      return { name, file: { filename: name, contentType: mimeType }, data: { path } };
-    }),
+    ...(await Promise.all(files)),
   ];
 }
 
@@ -226,7 +229,7 @@ export class VideosClient {
   async #order(order: VideoOrder, replica: Replica, signal: AbortSignal): Promise<OrderAnswer> {
     // Nobody who wrote a part knew the id of the job.
     const boundary = `farebox-${order.job.id}`;
-    const body = await multipartBody(boundary, formParts(replica.model, order));
+    const body = multipartBody(boundary, await formParts(replica.model, order));
     const answer = await this.#engines.collect({
       work: 'video',
       replicas: [replica],
