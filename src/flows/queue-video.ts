@@ -140,6 +140,7 @@ async function fetchInputs(
   let leftBytes = parts.maxBytes;
   let referenceMs: number | undefined;
   let source: Measured['source'];
+  const looked = { signal, holder: call.caller.accountId };
   for (const { role, url } of mediaUrlsOf(request)) {
     const kind = kindOf(role);
     const maxBytes = Math.min(leftBytes, kind.maxBytes ?? parts.maxBytes);
@@ -148,12 +149,12 @@ async function fetchInputs(
     const mimeType = await typeOf(file.path, kind.want);
     inputs.push({ role, path: file.path, mimeType });
     if (settings.task === 'upscale' && role === 'video_url') {
-      source = await measureSource(await parts.media(), file.path, signal);
+      source = await measureSource(await parts.media(), file.path, looked);
     } else if (role.startsWith('reference_video_urls')) {
-      const ms = await lengthOf(await parts.media(), file.path, signal);
+      const ms = await lengthOf(await parts.media(), file.path, looked);
       referenceMs = (referenceMs ?? 0) + ms;
     } else if (kind.want === 'audio') {
-      checkAudio(await lengthOf(await parts.media(), file.path, signal), role);
+      checkAudio(await lengthOf(await parts.media(), file.path, looked), role);
     }
   }
   if (referenceMs !== undefined) checkReferenceLength(settings, referenceMs);

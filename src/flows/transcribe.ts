@@ -141,14 +141,13 @@ async function soundOf(
   const { maxBytes, maxSeconds } = parts;
   const file = await bag.fetch(call.url, { maxBytes, signal: call.signal }).catch(asTooLong);
   const media = await parts.media();
-  const { durationSeconds } = await media.probe(file.path, { signal: call.signal });
+  const looked = { signal: call.signal, holder: call.caller.accountId };
+  const { durationSeconds } = await media.probe(file.path, looked);
   if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
   // Its sound lies beside it.
   await bag.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
   const pcmPath = bag.newPath();
-  const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, {
-    signal: call.signal,
-  });
+  const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, looked);
   // A header may lie in both directions; the samples do not.
   if (durationMs > maxSeconds * MS_PER_SECOND) throw tooLong(durationMs / 1_000, maxSeconds);
   return { pcmPath, durationMs };

@@ -144,6 +144,28 @@ describe('Turns', () => {
     assert.equal(await next, 'next');
   });
 
+  test('the long line of one holder holds nobody else up, and is bounded by itself', async () => {
+    const turns = new Turns({ running: 2, waiting: 10, waitingOfHolder: 4, retryAfterSeconds: 3 });
+    const order: string[] = [];
+    const gate = Promise.withResolvers<void>();
+    const work = (name: string, holder: string): Promise<void> =>
+      turns.run(
+        async () => {
+          order.push(name);
+          await gate.promise;
+        },
+        calm,
+        holder,
+      );
+    const all = [1, 2, 3, 4, 5, 6].map((index) => work(`greedy ${index}`, 'greedy'));
+    await assert.rejects(work('greedy 7', 'greedy'), { code: 'MODEL_AT_CAPACITY' });
+    all.push(work('other 1', 'other'), work('other 2', 'other'));
+    gate.resolve();
+    await Promise.all(all);
+    assert.deepEqual(order.slice(0, 4), ['greedy 1', 'greedy 2', 'other 1', 'greedy 3']);
+    assert.equal(order.length, 8);
+  });
+
   test('work that throws passes the turn on', async () => {
     const turns = new Turns(limits);
     await assert.rejects(

@@ -8,6 +8,7 @@ import { delimiter, isAbsolute, join } from 'node:path';
 import type { Clock } from '../../kernel/clock.ts';
 import { Fault } from '../../kernel/faults.ts';
 import { type Log, reasonOf } from '../../kernel/log.ts';
+import { Turns } from '../local/turns.ts';
 import { inspectMedia } from './container.ts';
 import {
   type MediaFacts,
@@ -56,8 +57,16 @@ const DEFAULT_LIMITS: MediaLimits = {
 const CPU_FACTOR = 2;
 const VERSION_TIMEOUT_MS = 10_000;
 
+/** Processes that work at once; each may take `memoryBytes`. */
+const MAX_PROCESSES = 4;
+const MAX_WAITING = 128;
+const MAX_WAITING_OF_HOLDER = 32;
+const RETRY_AFTER_SECONDS = 10;
+
 export interface MediaCall {
   readonly signal: AbortSignal;
+  /** Whose media it is: the files of one caller hold up nobody else's. */
+  readonly holder?: string;
   /** From 0 to 1. */
   readonly onProgress?: (fraction: number) => void;
 }
@@ -77,6 +86,12 @@ export class Media {
   readonly #tool: MediaTool;
   readonly #limits: MediaLimits;
   readonly #options: MediaOptions;
+  readonly #turns = new Turns({
+    running: MAX_PROCESSES,
+    waiting: MAX_WAITING,
+    waitingOfHolder: MAX_WAITING_OF_HOLDER,
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+  });
 
   private constructor(tool: MediaTool, options: MediaOptions) {
     this.#tool = tool;
@@ -189,7 +204,12 @@ export class Media {
     const onSeconds = (done: number): void => {
       if (seconds > 0) call.onProgress?.(Math.max(0, Math.min(done / seconds, 1)));
     };
-    const outcome = await this.#tool.run(task, { limits, signal: call.signal, clock, onSeconds });
+    const { signal, holder } = call;
+    const outcome = await this.#turns.run(
+      () => this.#tool.run(task, { limits, signal, clock, onSeconds }),
+      signal,
+      holder,
+    );
     if (outcome.ok) return outcome.facts;
     log.info(
       { task: task.kind, reason: outcome.reason, detail: outcome.detail },

@@ -25,6 +25,8 @@ import type { StillMove } from './media-task.ts';
 import type { Media } from './media.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
+/** Of all jobs together, on disk. */
+const MAX_HELD_BYTES = 4_000_000_000;
 const MAX_WAITING = 32;
 const RETRY_AFTER_SECONDS = 10;
 /** Jobs kept for whoever did not fetch them yet. */
@@ -69,6 +71,7 @@ interface Job {
   readonly fields: z.infer<typeof CreateFields>;
   readonly createdSeconds: number;
   readonly directory: string;
+  readonly uploadBytes: number;
   readonly aborter: AbortController;
   status: 'queued' | 'in_progress' | 'completed' | 'failed';
   fraction: number;
@@ -87,6 +90,7 @@ export class VideoService implements LocalService {
   readonly #jobs = new Map<string, Job>();
   /** Keys of orders whose bodies are being read. */
   readonly #arriving = new Set<string>();
+  #heldBytes = 0;
   readonly #turns = new Turns({
     running: 1,
     waiting: MAX_WAITING,
@@ -143,7 +147,9 @@ export class VideoService implements LocalService {
   }
 
   async #create(request: LocalRequest, key: string): Promise<Job> {
-    if (this.#jobs.size >= MAX_JOBS) {
+    const declared = request.raw.headers['content-length'];
+    const uploadBytes = declared === undefined ? MAX_UPLOAD_BYTES : Number(declared);
+    if (this.#jobs.size >= MAX_JOBS || this.#heldBytes + uploadBytes > MAX_HELD_BYTES) {
       throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds: RETRY_AFTER_SECONDS });
     }
     if (!isMultipart(request.raw)) {
@@ -154,6 +160,7 @@ export class VideoService implements LocalService {
     const { directory: root, ids, clock } = this.#parts;
     await mkdir(root, { recursive: true });
     const directory = await mkdtemp(join(root, 'job-'));
+    this.#heldBytes += uploadBytes;
     try {
       const upload = await readUpload(request.raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
       const fields = parseFields(upload);
@@ -163,6 +170,7 @@ export class VideoService implements LocalService {
         fields,
         createdSeconds: Math.floor(clock.nowMs() / 1000),
         directory,
+        uploadBytes,
         aborter: new AbortController(),
         status: 'queued',
         fraction: 0,
@@ -172,6 +180,7 @@ export class VideoService implements LocalService {
       return job;
     } catch (error) {
       // Nothing stays of a job that was not taken.
+      this.#heldBytes -= uploadBytes;
       await rm(directory, { recursive: true, force: true });
       throw error;
     }
@@ -240,7 +249,7 @@ export class VideoService implements LocalService {
   }
 
   async #remove(job: Job): Promise<void> {
-    this.#jobs.delete(job.id);
+    if (this.#jobs.delete(job.id)) this.#heldBytes -= job.uploadBytes;
     job.aborter.abort();
     await rm(job.directory, { recursive: true, force: true });
   }
