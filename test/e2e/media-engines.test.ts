@@ -431,7 +431,10 @@ describe('a video engine elsewhere', () => {
         assert.ok(performance.now() - startedMs < 60_000);
         const orders = engine.heard.slice(length).filter((one) => promptOf(one) === prompt);
         assert.equal(orders.length, 2, prompt);
-        assert.deepEqual(new Set(orders.map(({ key }) => key)), new Set([`${body['queue_id']}-0`]));
+        assert.deepEqual(
+          new Set(orders.map(({ key }) => key)),
+          new Set([`${String(body['queue_id'])}-0`]),
+        );
       }),
     );
     assert.equal(await spent(), before);
