@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { createServer } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -364,6 +364,39 @@ test('an idle connection that the engine closed is not a failure', async (t) => 
     upstream.dropIdle();
   }
   assert.equal(engines.status()[0]!.replicas[0]!.failures, 0);
+});
+
+test('a call of one attempt is written once, and its failure says whether it was', async (t) => {
+  let connections = 0;
+  let answers = 0;
+  const server = createServer((socket) => {
+    connections += 1;
+    socket.on('error', () => undefined); // the client may leave as it likes
+    socket.on('data', () => {
+      answers += 1;
+      // The first answer keeps the connection; the next request on it is swallowed by a death.
+      if (answers === 1) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok');
+      else socket.destroy();
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => server.close());
+  const { port } = server.address() as AddressInfo; // a listening TCP server has one
+  const engines = enginesFor(t, [
+    engine('a', `http://127.0.0.1:${port}`),
+    engine('b', 'http://127.0.0.1:9', { isOwn: true }),
+  ]);
+  assert.ok((await engines.collect(callTo(ON_A))).ok);
+  // A connection takes its next request a turn after its last answer.
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  const died = await engines.collect(callTo(ON_A, { maxAttempts: 1 }));
+  assert.ok(!died.ok);
+  assert.deepEqual([died.reason, died.wasSent, answers, connections], ['unreachable', true, 2, 1]);
+  const absent = await engines.collect(
+    callTo([{ engine: 'b', model: 'tiny' }], { maxAttempts: 1 }),
+  );
+  assert.ok(!absent.ok);
+  assert.deepEqual([absent.reason, absent.wasSent], ['unreachable', false]);
 });
 
 test('an abort frees the engine at once and is the outcome', async (t) => {

@@ -202,7 +202,7 @@ export class Video {
     const id = ids.uuid();
     const token = wish.withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
     const { inputs, sizeBytes } = await this.#files.adopt(id, wish.inputs);
-    await this.#table.insert({
+    const insert = this.#table.insert({
       id,
       accountId: wish.accountId,
       keyId: wish.keyId,
@@ -214,6 +214,11 @@ export class Video {
       createdMs: clock.nowMs(),
       downloadHash: token === undefined ? null : sha256Hex(token),
       webhookUrl: webhooks === undefined ? '' : (wish.webhookUrl ?? ''),
+    });
+    await insert.catch(async (error: unknown) => {
+      // A job that is not written has no files. When it was written after all, nothing is held yet.
+      await this.#files.removeInputs(id);
+      throw error;
     });
     const isTold = webhooks !== undefined && wish.webhookUrl !== undefined;
     const queued: QueuedJob = {
