@@ -426,9 +426,13 @@ describe('the life of a video', () => {
       user.secret,
     );
     const answer = await finished({ queue_id: id }, user.secret);
-    assert.ok(answer.status >= 400, String(answer.status));
-    const said = await json(answer);
-    assert.equal(said['credits_refunded'], true);
+    assert.equal(answer.status, 422);
+    assert.deepEqual((await json(answer))['error'], {
+      message:
+        'The engine cannot use the media: it is damaged or of a kind that is not supported; nothing was charged',
+      type: 'provider_request_refused',
+      credits_refunded: true,
+    });
     assert.equal(await spentBy(user.accountId, 1_000_000_000n), 0n);
     const receipt = await receiptOf(farebox.app.office.store, user.accountId, String(id));
     assert.deepEqual([receipt?.status, receipt?.usd_nano, receipt?.kind], ['failed', 0n, 'video']);
