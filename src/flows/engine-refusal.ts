@@ -96,7 +96,7 @@ function memberOf(value: unknown, name: string): unknown {
 
 /** What speaks of the machine or the program, and not of the request. */
 const INTERNAL =
-  /\bcuda|\bhip\b|\bgpu\b|out of memory|traceback|exception|errno|\bE(?:CONN|PIPE|IO)|0x[\da-f]{4,}|\.(?:py|cpp?|rs|js|ts|so)\b|(?:^|[\s"'(])\/(?:usr|home|root|srv|opt|var|tmp|etc|data|mnt|app|workspace)\//i;
+  /\bcuda|out of memory|traceback|exception|errno|\bE(?:CONN|PIPE|IO)|0x[\da-f]{4,}|\.(?:py|cpp|cu|so|rs)\b|(?:^|[\s"'(])\/(?:usr|home|root|srv|opt|var|tmp|etc|mnt|app|workspace)\//i;
 
 /** One line, short, and without addresses of our engines; nothing of what goes on inside them. */
 function shown(message: string): string {

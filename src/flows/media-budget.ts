@@ -45,11 +45,6 @@ export class MediaBudget {
     this.#count(holder, -bytes);
   }
 
-  /** What is being fetched now, by all. */
-  get fetchingBytes(): number {
-    return this.#allFetching;
-  }
-
   #count(holder: string, bytes: number): void {
     this.#allFetching += bytes;
     const held = (this.#fetching.get(holder) ?? 0) + bytes;

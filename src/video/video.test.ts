@@ -287,6 +287,22 @@ onEachStore('video jobs', (stores) => {
     }
   });
 
+  test('a time without a server is no silence of an engine', async () => {
+    const { video, another, engines, money, until, clock } = await open();
+    engines.pollAnswer = { kind: 'away', detail: 'reset' };
+    video.start();
+    const { id } = await video.queue(wish());
+    const untilMs = clock.nowMs() + 60_000;
+    await until(() => clock.nowMs() > untilMs);
+    await video.stop();
+    clock.advance(1_800_000);
+    const next = another();
+    const startedMs = clock.nowMs();
+    next.start();
+    await until(async () => (await money.moves(id)).includes('refund'));
+    assert.ok(clock.nowMs() - startedMs >= 600_000);
+  });
+
   test('an engine that answers now and then is not taken for dead', async () => {
     const { video, engines, until, clock } = await open();
     video.start();
@@ -403,7 +419,8 @@ onEachStore('video jobs', (stores) => {
     const { video, engines, money, until, clock } = await open({ maxOpenJobs: 100 });
     video.start();
     const outcomes = new Set<string>();
-    for (let turn = 0; turn < 40; turn += 1) {
+    // The cancel comes a little later each time, until the completion was first as well.
+    for (let turn = 0; turn < 40 || (outcomes.size < 2 && turn < 400); turn += 1) {
       engines.pollAnswer = { kind: 'running', fraction: 0.5 };
       const { id } = await video.queue(wish());
       const states = async () => (await video.list('alice', Number.MAX_SAFE_INTEGER, 1))[0]?.state;

@@ -360,7 +360,10 @@ export class Worker {
   async #away(job: VideoJob, lease: Lease, { detail }: { readonly detail: string }): Promise<void> {
     const { table, clock, log, maxSilenceMs } = this.#parts;
     const nowMs = clock.nowMs();
-    const sinceMs = job.silentSinceMs === 0 ? nowMs : job.silentSinceMs;
+    // Ended by our own stop: it was not silent.
+    if (this.#aborter.signal.aborted) return await table.rest(lease, nowMs);
+    // While no process asked, it was not silent either.
+    const sinceMs = job.silentSinceMs === 0 ? nowMs : Math.max(job.silentSinceMs, this.#bornMs);
     if (nowMs - sinceMs >= maxSilenceMs) return await this.#fail(job, lease, FAILURES.away, detail);
     log.debug({ job: job.id, reason: detail }, 'A video engine does not answer');
     await table.silentSince(lease, sinceMs);
