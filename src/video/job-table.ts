@@ -47,6 +47,15 @@ async function first(query: Promise<readonly Row[]>): Promise<VideoJob | undefin
   return row === undefined ? undefined : jobOf(row);
 }
 
+/** Ends job $1 at $2 for the reason $3. */
+function failSql(condition: string): string {
+  return `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]',
+      request = '{}', execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $2 - started_ms END,
+      lease_owner = '', lease_until_ms = 0,
+      webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $2 END
+    WHERE id = $1 AND ${condition} RETURNING *`;
+}
+
 export class JobTable {
   readonly #store: Store;
 
@@ -290,17 +299,8 @@ export class JobTable {
     failure: JobFailure,
     nowMs: number,
   ): Promise<VideoJob | undefined> {
-    return await first(
-      tx.query(
-        `UPDATE video_job SET state = 'failed', finished_ms = $3, failure = $4, inputs = '[]',
-           request = '{}',
-           execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $3 - started_ms END,
-           lease_owner = '', lease_until_ms = 0,
-           webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
-         WHERE id = $1 AND lease_owner = $2 AND state IN (${OPEN_LIST}) RETURNING *`,
-        [lease.jobId, lease.owner, nowMs, JSON.stringify(failure)],
-      ),
-    );
+    const sql = failSql(`lease_owner = $4 AND state IN (${OPEN_LIST})`);
+    return await first(tx.query(sql, [lease.jobId, nowMs, JSON.stringify(failure), lease.owner]));
   }
 
   /**
@@ -313,17 +313,8 @@ export class JobTable {
     failure: JobFailure,
     nowMs: number,
   ): Promise<VideoJob | undefined> {
-    return await first(
-      tx.query(
-        `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]',
-           request = '{}',
-           execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $2 - started_ms END,
-           lease_owner = '', lease_until_ms = 0,
-           webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $2 END
-         WHERE id = $1 AND state IN ('queued', 'submitted', 'running') RETURNING *`,
-        [id, nowMs, JSON.stringify(failure)],
-      ),
-    );
+    const sql = failSql(`state IN ('queued', 'submitted', 'running')`);
+    return await first(tx.query(sql, [id, nowMs, JSON.stringify(failure)]));
   }
 
   /** Jobs that a dead process left while it held their money. */
