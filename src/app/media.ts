@@ -12,6 +12,7 @@ import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
 import { callerRate } from '../flows/caller-limits.ts';
+import { filmCheck } from '../flows/check-film.ts';
 import { MediaFiles } from '../flows/media-files.ts';
 import { VideoQuotes } from '../flows/quote-video.ts';
 import { videoMoney } from '../flows/video-money.ts';
@@ -40,7 +41,7 @@ export function mediaSubject(shared: Shared, basePath: string, largeBodies: Larg
   const maxBytes = maxDownloadBytes(config.media);
   const common = { catalog, engines, charge, clock, log, rateOf, serviceName, largeBodies };
   const reading = { files, media: media.get, maxBytes };
-  const video = openVideo(shared);
+  const video = openVideo(shared, media.get);
   return {
     routes: [
       imageBackgroundRemoveRoute({ ...common, guard, fetchTimeoutMs }),
@@ -89,7 +90,7 @@ function openMedia({ config, clock, log }: Shared): Promise<Media> {
   });
 }
 
-function openVideo(shared: Shared): Video {
+function openVideo(shared: Shared, media: () => Promise<Media>): Video {
   const { catalog, engines, guard, office, charge, clock, ids, log } = shared;
   const { dataFolder, service, video } = shared.config();
   const { keepHours, maxJobHours, maxOpenJobs, webhooks, webhookSecret } = video;
@@ -97,6 +98,7 @@ function openVideo(shared: Shared): Video {
   return new Video({
     store: office.store,
     engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
+    checkFilm: filmCheck({ catalog, media }),
     money: videoMoney(charge),
     folder: join(dataFolder, 'media'),
     keepHours,

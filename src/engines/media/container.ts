@@ -2,6 +2,8 @@
  * Tells a media container by its first bytes. The decoder is then told this one format and may use
  * no other, so that playlists, concat scripts and descriptions, whose lines name other files, are
  * never read as media.
+ *
+ * Also walks over the outermost boxes of a film: a file that was cut anywhere ends inside one.
  */
 import { open } from 'node:fs/promises';
 import { Fault } from '../../kernel/faults.ts';
@@ -113,4 +115,82 @@ export async function inspectMedia(path: string, want: 'av' | 'image'): Promise<
   const known =
     want === 'image' ? 'a JPEG, PNG or WebP image' : 'MP4, MOV, WebM, MKV, AVI or audio';
   throw new Fault('INVALID_VIDEO_FORMAT', { message: `The file is not ${known}`, canRetry: false });
+}
+
+/** The types in which films are sold. */
+export type FilmType = 'video/mp4' | 'video/quicktime' | 'video/webm';
+
+/** What kind of film a file is, by its first bytes; `undefined` for everything else. */
+export async function filmTypeOf(path: string): Promise<FilmType | undefined> {
+  const head = Buffer.alloc(HEAD_BYTES);
+  const start = head.subarray(0, await readHead(path, head));
+  const format = containerOf(start);
+  if (format === 'mov') {
+    const isMp4 = start.toString('latin1', 4, 8) === 'ftyp' && start[8] !== QUICKTIME_BRAND;
+    return isMp4 ? 'video/mp4' : 'video/quicktime';
+  }
+  // The document type stands in the first element; Matroska with other codecs has its own.
+  return format === 'matroska' && start.subarray(0, EBML_HEAD_BYTES).includes('webm')
+    ? 'video/webm'
+    : undefined;
+}
+
+/** `q` of `qt  `: no brand of MP4 begins so. */
+const QUICKTIME_BRAND = 0x71;
+const EBML_HEAD_BYTES = 64;
+/** A fragmented film of five minutes has some thousands. */
+const MAX_ELEMENTS = 100_000;
+
+/** Whether the file ends where its last box or element does. */
+export async function endsWhole(path: string, type: FilmType): Promise<boolean> {
+  const file = await open(path, 'r');
+  try {
+    const { size } = await file.stat();
+    const head = Buffer.alloc(ELEMENT_HEAD_BYTES);
+    let at = 0;
+    for (let count = 0; at < size && count < MAX_ELEMENTS; count += 1) {
+      const bytesRead = (await file.read(head, 0, head.length, at)).bytesRead;
+      const rest = head.subarray(0, bytesRead);
+      const next = type === 'video/webm' ? ebmlLength(rest) : boxLength(rest, size - at);
+      if (next === undefined) return false;
+      at += next;
+    }
+    return at === size && size > 0;
+  } finally {
+    await file.close();
+  }
+}
+
+/** The longest head of a box or an element that is read. */
+const ELEMENT_HEAD_BYTES = 16;
+const BOX_HEAD_BYTES = 8;
+const LARGE_BOX_HEAD_BYTES = 16;
+
+/** Bytes of the box that starts with `head` (ISO 14496-12 §4.2); `undefined` when it is broken. */
+function boxLength(head: Buffer, restBytes: number): number | undefined {
+  if (head.length < BOX_HEAD_BYTES) return undefined;
+  const length = head.readUInt32BE(0);
+  // The last box may say that it goes on to the end.
+  if (length === 0) return head.toString('latin1', 4, 8) === 'mdat' ? restBytes : undefined;
+  if (length !== 1) return length >= BOX_HEAD_BYTES ? length : undefined;
+  if (head.length < LARGE_BOX_HEAD_BYTES) return undefined;
+  const large = Number(head.readBigUInt64BE(8));
+  return large >= LARGE_BOX_HEAD_BYTES ? large : undefined;
+}
+
+/**
+ * Bytes of the element that starts with `head` (RFC 8794 §4 to §6). One of unknown length, as live
+ * writers leave it, is entered: its length is that of its head.
+ */
+function ebmlLength(head: Buffer): number | undefined {
+  const idBytes = Math.clz32(head[0] ?? 0) - 23;
+  const first = head[idBytes] ?? 0;
+  const sizeBytes = Math.clz32(first) - 23;
+  if (idBytes > 4 || sizeBytes > 8 || head.length < idBytes + sizeBytes) return undefined;
+  let length = BigInt(first & (0xff >> sizeBytes));
+  for (const byte of head.subarray(idBytes + 1, idBytes + sizeBytes)) {
+    length = length * 256n + BigInt(byte);
+  }
+  const isUnknown = length === (1n << BigInt(7 * sizeBytes)) - 1n;
+  return idBytes + sizeBytes + (isUnknown ? 0 : Number(length));
 }

@@ -10,6 +10,7 @@ import type * as lib from 'node-av/lib';
 import type { MediaInput } from './container.ts';
 import {
   type AudioTask,
+  type CheckTask,
   MAX_FRAME_PIXELS,
   type MediaFacts,
   type MediaTask,
@@ -31,6 +32,8 @@ type Av = typeof api & { readonly lib: typeof lib; readonly constants: typeof co
 const DISPLAY_MATRIX_BYTES = 36;
 /** Like ffmpeg's own bound against packets that go on without time going on. */
 const MAX_PACKETS = 5_000_000;
+/** Of each decoder of a check. */
+const CHECK_THREADS = 2;
 
 function print(message: object): void {
   // Synchronous: the process may end right after.
@@ -115,26 +118,72 @@ async function measure(input: api.Demuxer, videoIndex: number | undefined): Prom
   return { seconds, frames };
 }
 
+function audioFacts(av: Av, stream: lib.Stream | undefined): MediaFacts['audio'] {
+  if (stream === undefined) return null;
+  const { codecId, sampleRate, channels } = stream.codecpar;
+  return { codec: av.lib.avGetCodecName(codecId) ?? 'unknown', sampleRate, channels };
+}
+
 async function probe(av: Av, task: ProbeTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
   const video = videoStream(input);
-  const audio = input.audio();
   const counted = await measure(input, video?.index);
   const facts = {
     video: video === undefined ? null : videoFacts(av, video, counted),
-    audio:
-      audio === undefined
-        ? null
-        : {
-            codec: av.lib.avGetCodecName(audio.codecpar.codecId) ?? 'unknown',
-            sampleRate: audio.codecpar.sampleRate,
-            channels: audio.codecpar.channels,
-          },
+    audio: audioFacts(av, input.audio()),
   };
   const header = Number.isFinite(input.duration) ? input.duration : 0;
   const durationSeconds = Math.max(header, counted.seconds, 0);
   await input.close();
   return { durationSeconds, ...facts };
+}
+
+/** Decodes a stream to its end; throws at the first frame that is not as it was written. */
+async function decodeWhole(av: Av, input: api.Demuxer, stream: lib.Stream): Promise<Measured> {
+  const { width, height } = stream.codecpar;
+  const decoder = await av.Decoder.create(stream, {
+    threadCount: CHECK_THREADS,
+    exitOnError: true,
+    options: { err_detect: 'explode' },
+  });
+  let [low, high, frames] = [Infinity, -Infinity, 0];
+  for await (const frame of decoder.frames(input.packets(stream.index))) {
+    if (frame === null) continue;
+    frames += 1;
+    const isDamaged =
+      frame.decodeErrorFlags !== 0 || frame.hasFlags(av.constants.AV_FRAME_FLAG_CORRUPT);
+    if (isDamaged) throw new Error(`Frame ${frames} is damaged`);
+    if (frame.width !== width || frame.height !== height) {
+      throw new Error(`Frame ${frames} has another size than the first`);
+    }
+    const { pts, duration, timeBase } = frame;
+    if (pts > -(2n ** 62n)) {
+      const unit = timeBase.num / timeBase.den;
+      low = Math.min(low, Number(pts) * unit);
+      high = Math.max(high, (Number(pts) + Number(duration)) * unit);
+    }
+    frame.free();
+  }
+  return { seconds: Math.max(0, high - low) || 0, frames };
+}
+
+async function check(av: Av, task: CheckTask): Promise<MediaFacts> {
+  const input = await openInput(av, task.input);
+  const [video, audio] = [videoStream(input), input.audio()];
+  if (video === undefined) throw new Error('The file has no video track');
+  const { width, height } = video.codecpar;
+  if (width * height > MAX_FRAME_PIXELS) throw new Error(`A frame has ${width}x${height} pixels`);
+  const [decoded, sound] = await Promise.all([
+    decodeWhole(av, input, video),
+    audio === undefined ? undefined : decodeWhole(av, input, audio),
+  ]);
+  const header = Number.isFinite(input.duration) ? input.duration : 0;
+  return {
+    durationSeconds: Math.max(header, decoded.seconds, sound?.seconds ?? 0),
+    video: videoFacts(av, video, decoded),
+    audio: audioFacts(av, audio),
+    decoded,
+  };
 }
 
 async function extractAudio(av: Av, task: AudioTask): Promise<{ durationSeconds: number }> {
@@ -241,6 +290,8 @@ async function run(av: Av, task: MediaTask): Promise<object> {
   switch (task.kind) {
     case 'probe':
       return await probe(av, task);
+    case 'check':
+      return await check(av, task);
     case 'audio':
       return await extractAudio(av, task);
     case 'scale':

@@ -224,10 +224,9 @@ export class VideosClient {
     ref: VideoRef,
     path: string,
     signal: AbortSignal,
-  ): Promise<{ kind: 'done'; mimeType: string } | { kind: 'lost' } | Later> {
+  ): Promise<{ kind: 'done' } | { kind: 'lost' } | Later> {
     const file = createWriteStream(path);
     const opened = once(file, 'open');
-    let mimeType = 'video/mp4';
     let run: EngineRun | undefined;
     file.on('drain', () => run?.resume());
     await opened;
@@ -237,10 +236,8 @@ export class VideosClient {
         maxResponseBytes: MAX_VIDEO_BYTES,
       },
       {
-        onHead: ({ headers }) => {
-          const type = headers['content-type'];
-          if (typeof type === 'string' && type.startsWith('video/')) mimeType = type;
-        },
+        // What the file is, its bytes say.
+        onHead: () => undefined,
         onChunk: (chunk) => file.write(chunk),
       },
     );
@@ -250,7 +247,7 @@ export class VideosClient {
     file.end();
     if (!file.closed) await once(file, 'close');
     if (file.errored !== null) throw file.errored;
-    if (outcome.ok) return { kind: 'done', mimeType };
+    if (outcome.ok) return { kind: 'done' };
     return isLost(outcome) ? { kind: 'lost' } : later(outcome);
   }
 
