@@ -10,6 +10,7 @@ import { videoRoutes } from '../api/routes/video-generation/video-generation.ts'
 import { videoTranscriptionsRoute } from '../api/routes/video-transcriptions/video-transcriptions.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
+import type { Documents } from '../documents/documents.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
 import { callerRate } from '../flows/caller-limits.ts';
 import { filmCheck } from '../flows/check-film.ts';
@@ -26,8 +27,16 @@ const WEBHOOK_TIMEOUT_MS = 10_000;
 /** An engine that was never timed. */
 const USUAL_SECONDS = 120;
 
-/** `basePath` stands before every path that a caller is told. */
-export function mediaSubject(shared: Shared, basePath: string, largeBodies: LargeBodies): Subject {
+export interface MediaSubjectParts {
+  readonly shared: Shared;
+  readonly documents: Documents;
+  /** Stands before every path that a caller is told. */
+  readonly basePath: string;
+  readonly largeBodies: LargeBodies;
+}
+
+export function mediaSubject(parts: MediaSubjectParts): Subject {
+  const { shared, documents, basePath, largeBodies } = parts;
   const { catalog, engines, charge, windows, guard, clock, log } = shared;
   const config = shared.config();
   const work = once(() => workFolder(shared));
@@ -44,7 +53,7 @@ export function mediaSubject(shared: Shared, basePath: string, largeBodies: Larg
   const video = openVideo(shared, media.get);
   return {
     routes: [
-      imageBackgroundRemoveRoute({ ...common, guard, fetchTimeoutMs }),
+      imageBackgroundRemoveRoute({ ...common, guard, documents, fetchTimeoutMs }),
       ...videoRoutes({
         ...common,
         ...reading,
