@@ -8,7 +8,7 @@
  */
 import { type Catalog, type CatalogModel, chargeFor, requirePrice } from '../catalog/catalog.ts';
 import type { EngineAnswer, EngineFailure, Engines } from '../engines/engines.ts';
-import { type Media, audioPieces } from '../engines/media/media.ts';
+import { type AudioPiece, type Media, audioPieces } from '../engines/media/media.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
@@ -217,7 +217,7 @@ async function hearAll(run: Run): Promise<Heard[]> {
   const answers = new SpeechAnswers();
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
-    const answer = await ask(run, answers, piece.wav);
+    const answer = await ask(run, answers, piece);
     run.replica = answer.replica.engine;
     run.attempts += answer.attempts;
     run.doneMs = piece.endMs;
@@ -234,9 +234,9 @@ async function hearAll(run: Run): Promise<Heard[]> {
   return heard;
 }
 
-async function ask(run: Run, answers: SpeechAnswers, wav: Buffer): Promise<EngineAnswer> {
+async function ask(run: Run, answers: SpeechAnswers, piece: AudioPiece): Promise<EngineAnswer> {
   for (;;) {
-    const answer = await askOnce(run, answers, wav);
+    const answer = await askOnce(run, answers, piece);
     if (answer.ok) return answer;
     const isOverFormat = answer.reason === 'refused' && answer.status === 400;
     if (isOverFormat && answers.askForLess()) continue;
@@ -247,7 +247,7 @@ async function ask(run: Run, answers: SpeechAnswers, wav: Buffer): Promise<Engin
 async function askOnce(
   run: Run,
   answers: SpeechAnswers,
-  wav: Buffer,
+  { wav, startMs, endMs }: AudioPiece,
 ): Promise<EngineAnswer | EngineFailure> {
   const { parts, call, model } = run;
   const boundary = `farebox-${call.requestId}`;
@@ -259,7 +259,7 @@ async function askOnce(
     contentType: `multipart/form-data; boundary=${boundary}`,
     buildBody: (replica) => answers.body(boundary, replica.model, wav),
     maxResponseBytes: MAX_ANSWER_BYTES,
-    isUsable: (body) => answers.isUsable(body),
+    isUsable: (body) => answers.isUsable(body, endMs - startMs),
     signal: call.signal,
   });
 }

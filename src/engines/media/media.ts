@@ -23,7 +23,7 @@ export { type ContainerFormat, type FilmType, inspectMedia, type MediaInput } fr
 export type { MediaFacts } from './media-task.ts';
 export { VideoEngine } from './video-engine.ts';
 export { VideosClient } from './videos-client.ts';
-export { audioPieces } from './wav.ts';
+export { type AudioPiece, audioPieces } from './wav.ts';
 
 export interface MediaOptions {
   /** Path of the program, or `undefined` to look for `ffmpeg` in `searchPath`. */
