@@ -138,33 +138,75 @@ async function probe(av: Av, task: ProbeTask): Promise<MediaFacts> {
   return { durationSeconds, ...facts };
 }
 
-/** Decodes a stream to its end; throws at the first frame that is not as it was written. */
-async function decodeWhole(av: Av, input: api.Demuxer, stream: lib.Stream): Promise<Measured> {
-  const { width, height } = stream.codecpar;
-  const decoder = await av.Decoder.create(stream, {
-    threadCount: CHECK_THREADS,
-    exitOnError: true,
-    options: { err_detect: 'explode' },
-  });
-  let [low, high, frames] = [Infinity, -Infinity, 0];
-  for await (const frame of decoder.frames(input.packets(stream.index))) {
-    if (frame === null) continue;
-    frames += 1;
+/** Decodes the packets of one stream; throws at the first frame that is not as it was written. */
+class StrictDecoder {
+  readonly #av: Av;
+  readonly #decoder: api.Decoder;
+  readonly #size: { readonly width: number; readonly height: number };
+  #low = Infinity;
+  #high = -Infinity;
+  #frames = 0;
+
+  private constructor(av: Av, decoder: api.Decoder, stream: lib.Stream) {
+    this.#av = av;
+    this.#decoder = decoder;
+    this.#size = stream.codecpar;
+  }
+
+  static async open(av: Av, stream: lib.Stream): Promise<StrictDecoder> {
+    const decoder = await av.Decoder.create(stream, {
+      threadCount: CHECK_THREADS,
+      exitOnError: true,
+      options: { err_detect: 'explode' },
+    });
+    return new StrictDecoder(av, decoder, stream);
+  }
+
+  get measured(): Measured {
+    return { seconds: Math.max(0, this.#high - this.#low) || 0, frames: this.#frames };
+  }
+
+  /** `null` after the last packet. */
+  async take(packet: lib.Packet | null): Promise<void> {
+    for (const frame of await this.#decoder.decodeAll(packet)) {
+      this.#look(frame);
+      frame.free();
+    }
+  }
+
+  #look(frame: lib.Frame): void {
+    this.#frames += 1;
     const isDamaged =
-      frame.decodeErrorFlags !== 0 || frame.hasFlags(av.constants.AV_FRAME_FLAG_CORRUPT);
-    if (isDamaged) throw new Error(`Frame ${frames} is damaged`);
-    if (frame.width !== width || frame.height !== height) {
-      throw new Error(`Frame ${frames} has another size than the first`);
+      frame.decodeErrorFlags !== 0 || frame.hasFlags(this.#av.constants.AV_FRAME_FLAG_CORRUPT);
+    if (isDamaged) throw new Error(`Frame ${this.#frames} is damaged`);
+    if (frame.width !== this.#size.width || frame.height !== this.#size.height) {
+      throw new Error(`Frame ${this.#frames} has another size than its track`);
     }
     const { pts, duration, timeBase } = frame;
-    if (pts > -(2n ** 62n)) {
-      const unit = timeBase.num / timeBase.den;
-      low = Math.min(low, Number(pts) * unit);
-      high = Math.max(high, (Number(pts) + Number(duration)) * unit);
-    }
-    frame.free();
+    if (pts <= -(2n ** 62n)) return;
+    const unit = timeBase.num / timeBase.den;
+    this.#low = Math.min(this.#low, Number(pts) * unit);
+    this.#high = Math.max(this.#high, (Number(pts) + Number(duration)) * unit);
   }
-  return { seconds: Math.max(0, high - low) || 0, frames };
+}
+
+/** Hands every packet to its decoder. The library's own reader takes a damaged file for its end. */
+async function decodeWhole(
+  av: Av,
+  input: api.Demuxer,
+  decoders: ReadonlyMap<number, StrictDecoder>,
+): Promise<void> {
+  const context = input.getFormatContext();
+  const packet = new av.lib.Packet();
+  packet.alloc();
+  for (;;) {
+    const code = await context.readFrame(packet);
+    if (code === av.constants.AVERROR_EOF) break;
+    av.lib.FFmpegError.throwIfError(code, 'The file cannot be read to its end');
+    await decoders.get(packet.streamIndex)?.take(packet);
+    packet.unref();
+  }
+  for (const decoder of decoders.values()) await decoder.take(null);
 }
 
 async function check(av: Av, task: CheckTask): Promise<MediaFacts> {
@@ -173,13 +215,16 @@ async function check(av: Av, task: CheckTask): Promise<MediaFacts> {
   if (video === undefined) throw new Error('The file has no video track');
   const { width, height } = video.codecpar;
   if (width * height > MAX_FRAME_PIXELS) throw new Error(`A frame has ${width}x${height} pixels`);
-  const [decoded, sound] = await Promise.all([
-    decodeWhole(av, input, video),
-    audio === undefined ? undefined : decodeWhole(av, input, audio),
-  ]);
+  const decoders = new Map<number, StrictDecoder>();
+  for (const stream of audio === undefined ? [video] : [video, audio]) {
+    decoders.set(stream.index, await StrictDecoder.open(av, stream));
+  }
+  await decodeWhole(av, input, decoders);
+  const all = [...decoders.values()].map(({ measured }) => measured);
+  const [decoded = { seconds: 0, frames: 0 }] = all;
   const header = Number.isFinite(input.duration) ? input.duration : 0;
   return {
-    durationSeconds: Math.max(header, decoded.seconds, sound?.seconds ?? 0),
+    durationSeconds: Math.max(header, ...all.map(({ seconds }) => seconds)),
     video: videoFacts(av, video, decoded),
     audio: audioFacts(av, audio),
     decoded,

@@ -138,7 +138,7 @@ export class Media {
   async checkFilm(path: string, expectedSeconds: number, call: MediaCall): Promise<CheckedFilm> {
     const type = await filmTypeOf(path);
     if (type === undefined) throw unsold('The file is not MP4, MOV or WebM');
-    if (!(await endsWhole(path, type))) throw unsold('The file is cut off');
+    if (!(await endsWhole(path, type))) throw unsold('The file is cut off or damaged');
     const input = await inspectMedia(path, 'av');
     const timeoutMs = this.#limits.readTimeoutMs + expectedSeconds * CHECK_MS_PER_SECOND;
     const facts = await this.#checks.run(
