@@ -207,13 +207,22 @@ function boxLength(head: Buffer, restBytes: number): number | undefined {
 const ENTERED = new Set([0x18538067, 0x1f43b675]);
 /** What stands beside and in them; a damaged length leads to something else. */
 const SKIPPED = new Set([
-  // EBML, SeekHead, Info, Tracks, Cues, Tags, Chapters, Attachments.
-  ...[0x1a45dfa3, 0x114d9b74, 0x1549a966, 0x1654ae6b],
-  ...[0x1c53bb6b, 0x1254c367, 0x1043a770, 0x1941a469],
-  // Of a cluster: Timestamp, SimpleBlock, BlockGroup, PrevSize, Position, SilentTracks.
-  ...[0xe7, 0xa3, 0xa0, 0xab, 0xa7, 0x5854],
-  // Void, CRC-32.
-  ...[0xec, 0xbf],
+  0x1a45dfa3, // EBML
+  0x114d9b74, // SeekHead
+  0x1549a966, // Info
+  0x1654ae6b, // Tracks
+  0x1c53bb6b, // Cues
+  0x1254c367, // Tags
+  0x1043a770, // Chapters
+  0x1941a469, // Attachments
+  0xe7, // Timestamp
+  0xa3, // SimpleBlock
+  0xa0, // BlockGroup
+  0xab, // PrevSize
+  0xa7, // Position
+  0x5854, // SilentTracks
+  0xec, // Void
+  0xbf, // CRC-32
 ]);
 
 /**
