@@ -10,8 +10,10 @@ import { videoRoutes } from '../api/routes/video-generation/video-generation.ts'
 import { videoTranscriptionsRoute } from '../api/routes/video-transcriptions/video-transcriptions.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
+import type { Documents } from '../documents/documents.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
 import { callerRate } from '../flows/caller-limits.ts';
+import { filmCheck } from '../flows/check-film.ts';
 import { MediaBudget } from '../flows/media-budget.ts';
 import { MediaFiles } from '../flows/media-files.ts';
 import { VideoQuotes } from '../flows/quote-video.ts';
@@ -27,15 +29,23 @@ const WEBHOOK_TIMEOUT_MS = 10_000;
 /** An engine that was never timed. */
 const USUAL_SECONDS = 120;
 
-/** `basePath` stands before every path that a caller is told. */
-export function mediaSubject(shared: Shared, basePath: string, largeBodies: LargeBodies): Subject {
+export interface MediaSubjectParts {
+  readonly shared: Shared;
+  readonly documents: Documents;
+  /** Stands before every path that a caller is told. */
+  readonly basePath: string;
+  readonly largeBodies: LargeBodies;
+}
+
+export function mediaSubject(parts: MediaSubjectParts): Subject {
+  const { shared, documents, basePath, largeBodies } = parts;
   const { catalog, engines, charge, windows, guard, clock, log } = shared;
   const config = shared.config();
   const work = once(() => workFolder(shared));
   const media = once(() => openMedia(shared));
   const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
   const folder = async (): Promise<string> => (await work.get()).path;
-  const video = openVideo(shared);
+  const video = openVideo(shared, media.get);
   const budget = new MediaBudget({
     maxBytes: config.media.maxStoredMb * MB,
     maxCallerBytes: config.media.maxStoredMbPerCaller * MB,
@@ -50,7 +60,7 @@ export function mediaSubject(shared: Shared, basePath: string, largeBodies: Larg
   const reading = { files, media: media.get, maxBytes };
   return {
     routes: [
-      imageBackgroundRemoveRoute({ ...common, guard, fetchTimeoutMs }),
+      imageBackgroundRemoveRoute({ ...common, guard, documents, fetchTimeoutMs }),
       ...videoRoutes({
         ...common,
         ...reading,
@@ -96,7 +106,7 @@ function openMedia({ config, clock, log }: Shared): Promise<Media> {
   });
 }
 
-function openVideo(shared: Shared): Video {
+function openVideo(shared: Shared, media: () => Promise<Media>): Video {
   const { catalog, engines, guard, office, charge, clock, ids, log } = shared;
   const { dataFolder, service, video } = shared.config();
   const { keepHours, maxJobHours, maxSilenceMinutes, maxOpenJobs } = video;
@@ -105,6 +115,7 @@ function openVideo(shared: Shared): Video {
   return new Video({
     store: office.store,
     engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
+    checkFilm: filmCheck({ catalog, media }),
     money: videoMoney(charge),
     folder: join(dataFolder, 'media'),
     keepHours,

@@ -53,7 +53,7 @@ export interface RunOptions {
   /** The sink can start anew, so an answer that breaks half-way may be had elsewhere. */
   readonly isReplaceable: boolean;
   /** Looks at the complete answer; `false` makes it garbage. */
-  readonly isUsable: (() => boolean) | null;
+  readonly isUsable: (() => boolean | Promise<boolean>) | null;
 }
 
 export class CallRun implements EngineRun, Waiter, AttemptOwner {
@@ -248,15 +248,27 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
   }
 
   attemptEnded(attempt: Attempt): void {
-    const { target, ticket } = attempt;
     this.#attempt = null;
-    if (this.#options.isUsable?.() === false) {
+    const totalMs = this.#context.clock.monotonicMs() - this.#startedMs;
+    const isUsable = this.#options.isUsable?.() ?? true;
+    if (typeof isUsable === 'boolean') return this.#judged(attempt, isUsable, totalMs);
+    isUsable.then(
+      (verdict) => this.#judged(attempt, verdict, totalMs),
+      (error: unknown) => {
+        attempt.target.state.cancel(attempt.ticket);
+        this.#crash(error);
+      },
+    );
+  }
+
+  #judged(attempt: Attempt, isUsable: boolean, totalMs: number): void {
+    const { target, ticket, status } = attempt;
+    if (!isUsable) {
       const message = 'The answer is not what was asked for';
-      const { status } = attempt;
       return this.#failed(target, attempt, { ...GARBAGE_REPORT, message, status });
     }
-    const totalMs = this.#context.clock.monotonicMs() - this.#startedMs;
     target.state.succeed(ticket, this.#firstByteMs, totalMs);
+    if (this.#isEnded) return;
     const success: EngineSuccess = {
       ok: true,
       bytes: this.#bytes,

@@ -166,7 +166,7 @@ export type EngineOutcome = EngineSuccess | EngineFailure;
 /** A call whose answer is taken whole: it can still fail over when the answer breaks half-way. */
 export interface WholeCall extends EngineCall {
   /** Whether the body is what was asked for; when not, the answer is `garbage`. */
-  readonly isUsable?: ((body: Buffer) => boolean) | undefined;
+  readonly isUsable?: ((body: Buffer) => boolean | Promise<boolean>) | undefined;
 }
 
 /** A whole answer, for work that is not streamed. */

@@ -342,6 +342,44 @@ test('a whole answer that breaks half-way or is garbage is had elsewhere', async
   assert.equal(a.seen.length, 2);
 });
 
+test('an answer may be looked at elsewhere, while its caller stays or leaves', async (t) => {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+  let looks = 0;
+  const isUsable = async (): Promise<boolean> => (looks += 1) > 1;
+  const answer = await engines.collect({ ...callTo(ON_A_AND_B), isUsable });
+  assert.ok(answer.ok);
+  assert.deepEqual([answer.attempts, looks], [2, 2]);
+
+  const [begun, verdict, caller] = [
+    Promise.withResolvers<void>(),
+    Promise.withResolvers<boolean>(),
+    new AbortController(),
+  ];
+  const left = engines.collect({
+    ...callTo(ON_A_AND_B, { signal: caller.signal }),
+    isUsable: () => {
+      begun.resolve();
+      return verdict.promise;
+    },
+  });
+  await begun.promise;
+  caller.abort();
+  assert.equal(failureOf(await left).reason, 'aborted');
+  verdict.resolve(true);
+  await eventually(
+    () => engines.status().every(({ replicas }) => replicas.every((one) => one.inFlight === 0)),
+    'its place is given back',
+  );
+
+  const broken = engines.collect({
+    ...callTo(ON_A_AND_B),
+    isUsable: () => Promise.reject(new Error('a bug of ours')),
+  });
+  await assert.rejects(broken, /a bug of ours/);
+  assert.equal(engines.running, 0);
+});
+
 test('an answer over the byte limit is too large, told at the head where possible', async (t) => {
   const upstream = await upstreamFor(t);
   upstream.script.push({ kind: 'json', sizeBytes: 5_000 }, { kind: 'stream', chunks: 1_000 });

@@ -14,7 +14,17 @@ export interface Heard {
   readonly ms: number;
 }
 
-const Answer = z.object({ text: z.string(), language: z.string().nullish() });
+/** Some servers answer 200 with an error beside an empty text. */
+const Answer = z.object({
+  text: z.string(),
+  language: z.string().nullish(),
+  error: z.null().optional(),
+});
+
+/** Nobody speaks a third as fast; what is longer is a model that repeats itself without end. */
+const MAX_CHARACTERS_PER_SECOND = 100;
+/** What a model may hear in a moment of noise. */
+const SLACK_CHARACTERS = 1_000;
 
 export class SpeechAnswers {
   #format: 'verbose_json' | 'json' = 'verbose_json';
@@ -36,8 +46,11 @@ export class SpeechAnswers {
     ];
   }
 
-  isUsable(body: Buffer): boolean {
-    return parse(body) !== undefined;
+  /** Whether it is the text of `ms` of sound. Silence has an empty one. */
+  isUsable(body: Buffer, ms: number): boolean {
+    const text = parse(body)?.text;
+    const most = (ms / 1_000) * MAX_CHARACTERS_PER_SECOND + SLACK_CHARACTERS;
+    return text !== undefined && text.length <= most;
   }
 
   /** The text of a usable answer and the code of its language. */

@@ -8,14 +8,19 @@
  */
 import { type Catalog, type CatalogModel, chargeFor, requirePrice } from '../catalog/catalog.ts';
 import type { EngineAnswer, EngineFailure, Engines } from '../engines/engines.ts';
-import { type Media, SPEECH_BYTES_PER_SECOND, audioPieces } from '../engines/media/media.ts';
+import {
+  type AudioPiece,
+  type Media,
+  SPEECH_BYTES_PER_SECOND,
+  audioPieces,
+} from '../engines/media/media.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
 import type { Settlement } from '../ledger/ledger.ts';
-import { type FileSlice, multipartBody } from '../net/multipart-body.ts';
+import { multipartBody } from '../net/multipart-body.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerFacts } from './answer-facts.ts';
 import type { Admission, Charge, RateRule } from './charge.ts';
@@ -219,7 +224,7 @@ async function hearAll(run: Run): Promise<Heard[]> {
   const answers = new SpeechAnswers();
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
-    const answer = await ask(run, answers, { path: run.pcmPath, ...piece });
+    const answer = await ask(run, answers, piece);
     run.replica = answer.replica.engine;
     run.attempts += answer.attempts;
     run.doneMs = piece.endMs;
@@ -236,9 +241,9 @@ async function hearAll(run: Run): Promise<Heard[]> {
   return heard;
 }
 
-async function ask(run: Run, answers: SpeechAnswers, sound: FileSlice): Promise<EngineAnswer> {
+async function ask(run: Run, answers: SpeechAnswers, piece: AudioPiece): Promise<EngineAnswer> {
   for (;;) {
-    const answer = await askOnce(run, answers, sound);
+    const answer = await askOnce(run, answers, piece);
     if (answer.ok) return answer;
     const isOverFormat = answer.reason === 'refused' && answer.status === 400;
     if (isOverFormat && answers.askForLess()) continue;
@@ -249,10 +254,11 @@ async function ask(run: Run, answers: SpeechAnswers, sound: FileSlice): Promise<
 async function askOnce(
   run: Run,
   answers: SpeechAnswers,
-  sound: FileSlice,
+  piece: AudioPiece,
 ): Promise<EngineAnswer | EngineFailure> {
   const { parts, call, model } = run;
   const boundary = `farebox-${call.requestId}`;
+  const sound = { path: run.pcmPath, ...piece };
   return await parts.engines.collect({
     work: 'transcription',
     replicas: model.replicas,
@@ -261,7 +267,7 @@ async function askOnce(
     contentType: `multipart/form-data; boundary=${boundary}`,
     buildBody: (replica) => multipartBody(boundary, answers.parts(replica.model, sound)),
     maxResponseBytes: MAX_ANSWER_BYTES,
-    isUsable: (body) => answers.isUsable(body),
+    isUsable: (body) => answers.isUsable(body, piece.endMs - piece.startMs),
     signal: call.signal,
   });
 }

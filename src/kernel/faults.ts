@@ -307,6 +307,11 @@ export const FAULTS = {
     'The image is too large',
     'Send an image within the limits that the message names.',
   ),
+  SUBJECT_NOT_FOUND: kind(
+    422,
+    'The model finds nothing to cut out in the image',
+    'Send an image of what the model is made for, or choose another model.',
+  ),
   CONTENT_POLICY_VIOLATION: kind(422, 'The engine refused the content', 'Change the content.'),
   VIDEO_REQUEST_REFUSED: kind(
     422,

@@ -63,6 +63,8 @@ export const FAILURES = {
   engine: failure('INFERENCE_FAILED', 'The engine could not make the video'),
   tooLong: failure('INFERENCE_FAILED', 'The video was not made in time'),
   lost: failure('INFERENCE_FAILED', 'The engine lost the video'),
+  unfit: failure('INFERENCE_FAILED', 'The engine did not give the video that was ordered'),
+  unchecked: failure('SERVICE_UNAVAILABLE', 'The video could not be checked on this server'),
   unclear: failure('INFERENCE_FAILED', 'The engine did not say whether it takes the video'),
   away: failure('MODEL_OFFLINE', 'The engine has not answered for too long'),
   abandoned: failure('SERVICE_UNAVAILABLE', 'The server stopped while it took the job'),

@@ -1,6 +1,6 @@
 /**
- * What the video jobs are handed: engines that make videos, the ledger's part in a change of state,
- * and a guarded way to call a caller's webhook.
+ * What the video jobs are handed: engines that make videos, the look at a film before it is sold,
+ * the ledger's part in a change of state, and a guarded way to call a caller's webhook.
  */
 import type { Queryable } from '../store/store.ts';
 import type { VideoJob } from './job.ts';
@@ -85,7 +85,7 @@ export type PollAnswer =
   | EngineAway;
 
 export type DownloadAnswer =
-  | { readonly kind: 'done'; readonly mimeType: string }
+  | { readonly kind: 'done' }
   | { readonly kind: 'lost' }
   | EngineBusy
   | EngineAway;
@@ -102,6 +102,25 @@ export interface VideoEngines {
   /** Lets the engine forget the job; nothing happens when that fails. */
   remove(ref: EngineRef): Promise<void>;
 }
+
+/**
+ * - `unfit`: the file is no film, or not the one that was ordered
+ * - `unchecked`: this machine has nothing to look at films with
+ *
+ * The reason is for the log: it speaks of the engine.
+ */
+export type FilmVerdict =
+  | { readonly kind: 'fit'; readonly mimeType: string }
+  | { readonly kind: 'unfit' | 'unchecked'; readonly reason: string };
+
+/**
+ * Looks at the file at `path` before it is sold. `sourcePath` is the video that the job starts from,
+ * if any. Throws for an abort, and for a bug.
+ */
+export type CheckFilm = (
+  film: { readonly job: VideoJob; readonly path: string; readonly sourcePath: string | undefined },
+  signal: AbortSignal,
+) => Promise<FilmVerdict>;
 
 /**
  * The money of a job. `hold` sets the quote aside so that it outlives the process, and throws the

@@ -7,6 +7,7 @@ import { writeFile } from 'node:fs/promises';
 import type { Migration, Queryable, Store } from '../store/store.ts';
 import type { VideoJob } from './job.ts';
 import type {
+  CheckFilm,
   CreateAnswer,
   DownloadAnswer,
   EngineOrder,
@@ -60,6 +61,9 @@ export class TestMoney implements VideoMoney {
   }
 }
 
+/** Finds every film as it was ordered. */
+export const anyFilm: CheckFilm = async () => ({ kind: 'fit', mimeType: 'video/mp4' });
+
 /** Answers what its fields say. */
 export class TestEngines implements VideoEngines {
   readonly orders: EngineOrder[] = [];
@@ -69,7 +73,7 @@ export class TestEngines implements VideoEngines {
   findAnswer: FindAnswer = { kind: 'unknown' };
   createAnswer: CreateAnswer | undefined;
   pollAnswer: PollAnswer = { kind: 'running', fraction: 0.25 };
-  downloadAnswer: DownloadAnswer = { kind: 'done', mimeType: 'video/mp4' };
+  downloadAnswer: DownloadAnswer = { kind: 'done' };
   /** Awaited by `create` before it answers. */
   createGate: Promise<void> = Promise.resolve();
   /** Awaited by `download` before it answers. */

@@ -20,8 +20,9 @@ import { silentLog } from '../kernel/log.ts';
 import { nano } from '../kernel/money.ts';
 import { TestClock } from '../kernel/test-clock.ts';
 import type { Store } from '../store/store.ts';
-import { TEST_MONEY_MIGRATIONS, TestEngines, TestMoney } from './test-engines.ts';
+import { TEST_MONEY_MIGRATIONS, TestEngines, TestMoney, anyFilm } from './test-engines.ts';
 import {
+  type FilmVerdict,
   type QueueJob,
   RESULT_BYTES,
   VIDEO_MIGRATIONS,
@@ -62,6 +63,7 @@ onEachStore('video jobs', (stores) => {
       const made = new Video({
         store,
         engines,
+        checkFilm: anyFilm,
         money,
         folder,
         keepHours: 24,
@@ -232,6 +234,38 @@ onEachStore('video jobs', (stores) => {
       message: 'The engine could not make the video; nothing was charged',
     });
     assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+  });
+
+  test('a result that is not what was ordered, or cannot be looked at, refunds once', async () => {
+    const ends: [FilmVerdict['kind'] & ('unfit' | 'unchecked'), string][] = [
+      ['unfit', 'INFERENCE_FAILED'],
+      ['unchecked', 'SERVICE_UNAVAILABLE'],
+    ];
+    for (const [kind, code] of ends) {
+      const looked: string[] = [];
+      const { video, engines, money, until, folder } = await open({
+        checkFilm: async ({ path, sourcePath }) => {
+          looked.push(readFileSync(path, 'utf8'), readFileSync(String(sourcePath), 'utf8'));
+          return { kind, reason: 'it is a web page of 10.0.0.7' };
+        },
+      });
+      video.start();
+      writeFileSync(join(folder, 'source.mp4'), 'the source');
+      const path = join(folder, 'source.mp4');
+      const inputs = [{ role: 'video_url', path, mimeType: 'video/mp4' }];
+      engines.pollAnswer = { kind: 'done' };
+      const { id } = await video.queue(wish({ inputs }));
+      await until(async () => (await money.moves(id)).includes('refund'));
+      const failed = await video.retrieve(lookup(id)).catch((error: unknown) => error);
+      assert.ok(failed instanceof Fault && failed.code === code);
+      assert.doesNotMatch(failed.message, /10\.0\.0\.7/);
+      assert.deepEqual(failed.options.fields, { credits_refunded: true });
+      assert.deepEqual(looked, ['the video', 'the source']);
+      assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+      await until(() => engines.removed.length === 1);
+      assert.equal(engines.orders.length, 1);
+      assert.deepEqual(readdirSync(join(folder, 'results')), []);
+    }
   });
 
   test('a request that the engine does not take is 422 in our words', async () => {

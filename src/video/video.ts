@@ -13,7 +13,7 @@ import type { Queryable, Store } from '../store/store.ts';
 import { JobTable } from './job-table.ts';
 import { type VideoJob, failureFault } from './job.ts';
 import { type GivenInput, MediaStore } from './media-store.ts';
-import type { PostWebhook, VideoEngines, VideoMoney } from './ports.ts';
+import type { CheckFilm, PostWebhook, VideoEngines, VideoMoney } from './ports.ts';
 import { Webhooks, webhookSecretOf } from './webhooks.ts';
 import { Worker } from './worker.ts';
 
@@ -28,11 +28,13 @@ export {
   videoConstraints,
 } from './model-checks.ts';
 export type {
+  CheckFilm,
   CreateAnswer,
   DownloadAnswer,
   EngineOrder,
   EnginePlace,
   EngineRef,
+  FilmVerdict,
   FindAnswer,
   PollAnswer,
   PostWebhook,
@@ -53,6 +55,7 @@ export { webhookSignature } from './webhooks.ts';
 export interface VideoParts {
   readonly store: Store;
   readonly engines: VideoEngines;
+  readonly checkFilm: CheckFilm;
   readonly money: VideoMoney;
   /** Where media lies; several processes share the work only when they share this folder. */
   readonly folder: string;
@@ -165,6 +168,7 @@ export class Video {
       table,
       files: this.#files,
       engines: parts.engines,
+      checkFilm: parts.checkFilm,
       money: parts.money,
       webhooks: webhooks && new Webhooks({ table, serviceName, clock, log, ...webhooks }),
       owner: parts.ids.uuid(),

@@ -9,7 +9,14 @@ import type { Store } from '../store/store.ts';
 import type { JobTable, JobTrace, Lease } from './job-table.ts';
 import { FAILURES, type JobFailure, type VideoJob } from './job.ts';
 import type { MediaStore, StoredFile } from './media-store.ts';
-import type { EnginePlace, EngineRef, VideoEngines, VideoMoney } from './ports.ts';
+import type {
+  CheckFilm,
+  EnginePlace,
+  EngineRef,
+  FilmVerdict,
+  VideoEngines,
+  VideoMoney,
+} from './ports.ts';
 import type { Webhooks } from './webhooks.ts';
 
 const TICK_MS = SECOND_MS;
@@ -38,6 +45,7 @@ export interface WorkerParts {
   readonly table: JobTable;
   readonly files: MediaStore;
   readonly engines: VideoEngines;
+  readonly checkFilm: CheckFilm;
   readonly money: VideoMoney;
   readonly webhooks: Webhooks | undefined;
   /** Unique among all processes. */
@@ -266,10 +274,13 @@ export class Worker {
   async #store(job: VideoJob, lease: Lease): Promise<void> {
     const { engines, files, owner } = this.#parts;
     let answer: Awaited<ReturnType<VideoEngines['download']>> | undefined;
+    let verdict: FilmVerdict | undefined;
     const sizeBytes = await files
       .storeResult(job.id, owner, async (path) => {
         answer = await engines.download(job, path, this.#aborter.signal);
         if (answer.kind !== 'done') throw new NoResult();
+        verdict = await this.#check(job, path);
+        if (verdict.kind !== 'fit') throw new NoResult();
       })
       .catch((error: unknown) => {
         if (error instanceof NoResult) return 0;
@@ -278,7 +289,24 @@ export class Worker {
     if (answer?.kind === 'lost') return await this.#missing(job, lease);
     if (answer?.kind === 'busy') return await this.#busy(lease, answer);
     if (answer?.kind === 'away') return await this.#away(job, lease, answer);
-    await this.#complete(job, lease, { sizeBytes, mimeType: answer?.mimeType ?? 'video/mp4' });
+    // The engine's work is done and maybe billed: another order would be a second one.
+    if (verdict?.kind !== 'fit') {
+      return await this.#fail(job, lease, FAILURES[verdict?.kind ?? 'unfit']);
+    }
+    await this.#complete(job, lease, { sizeBytes, mimeType: verdict.mimeType });
+  }
+
+  /** Looks at what an engine gave; the operator hears why it is not sold. */
+  async #check(job: VideoJob, path: string): Promise<FilmVerdict> {
+    const { checkFilm, files, log } = this.#parts;
+    const source = job.inputs.find(({ role }) => role === 'video_url');
+    const sourcePath = source && files.inputPath(source.file);
+    const verdict = await checkFilm({ job, path, sourcePath }, this.#aborter.signal);
+    if (verdict.kind !== 'fit') {
+      const fields = { job: job.id, model: job.modelId, engine: job.engine };
+      log.warn({ ...fields, reason: verdict.reason }, 'A video is not sold');
+    }
+    return verdict;
   }
 
   /** The one step that charges: the job is final and paid, or neither. */

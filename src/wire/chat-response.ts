@@ -85,7 +85,9 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
     // Whatever the engine sent, the caller learns only that it was unusable.
     throw garbage(cause);
   }
-  if (!isJsonObject(body) || !Array.isArray(body['choices'])) throw garbage('no choices');
+  if (!isJsonObject(body) || !Array.isArray(body['choices']) || body['choices'].length === 0) {
+    throw garbage('no choices');
+  }
   const tally: OutputTally = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
   const choices = body['choices'].map((choice: unknown, index) =>
     readChoice(choice, index, options, tally),

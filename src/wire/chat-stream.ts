@@ -102,13 +102,11 @@ export class ChatStream {
 
   /**
    * Whether the engine has said everything: `[DONE]`, or an end to each choice that began. A
-   * stream that ends before was cut.
+   * stream that ends before was cut, and one without any choice is no answer.
    */
   get isComplete(): boolean {
-    if (this.#failure !== undefined) return false;
-    if (this.#isDone) return true;
-    const choices = [...this.#choices.values()];
-    return choices.length > 0 && choices.every((choice) => choice.isFinished);
+    if (this.#failure !== undefined || this.#choices.size === 0) return false;
+    return this.#isDone || [...this.#choices.values()].every((choice) => choice.isFinished);
   }
 
   /** Whether `[DONE]` or an error has come: the rest of the stream needs no reading. */

@@ -322,10 +322,12 @@ describe('a video engine elsewhere', () => {
   }
 
   test('is asked in its protocol, and the result lies behind a secret address', async () => {
+    const size = { width: 64, height: 64, seconds: 1, framesPerSecond: 8 };
+    const clip = await makeClip(folder, size);
     engine.answer = ({ method, path }, response) => {
       if (method === 'POST') sendJson(response, 200, { id: 'v1', status: 'queued' });
       else if (path.endsWith('/content'))
-        response.writeHead(200, { 'content-type': 'video/mp4' }).end('the film');
+        response.writeHead(200, { 'content-type': 'video/mp4' }).end(clip);
       else sendJson(response, 200, { id: 'v1', status: 'completed', progress: 100 });
     };
     const before = await spent();
@@ -341,7 +343,7 @@ describe('a video engine elsewhere', () => {
     const address = new URL(String(body['download_url']));
     const url = farebox.app.address + address.pathname;
     const film = await fetch(url);
-    assert.deepEqual([film.status, await film.text()], [200, 'the film']);
+    assert.deepEqual([film.status, Buffer.from(await film.arrayBuffer())], [200, clip]);
     assert.equal((await fetch(url.slice(0, -1) + (url.endsWith('A') ? 'B' : 'A'))).status, 404);
     assert.equal((await fetch(url, { method: 'DELETE' })).status, 200);
     assert.equal((await fetch(url)).status, 404);

@@ -335,10 +335,9 @@ export class VideosClient {
     ref: VideoRef,
     path: string,
     signal: AbortSignal,
-  ): Promise<{ kind: 'done'; mimeType: string } | { kind: 'lost' } | Busy | Away> {
+  ): Promise<{ kind: 'done' } | { kind: 'lost' } | Busy | Away> {
     const file = createWriteStream(path);
     const opened = once(file, 'open');
-    let mimeType = 'video/mp4';
     let run: EngineRun | undefined;
     file.on('drain', () => run?.resume());
     await opened;
@@ -348,10 +347,8 @@ export class VideosClient {
         maxResponseBytes: MAX_VIDEO_BYTES,
       },
       {
-        onHead: ({ headers }) => {
-          const type = headers['content-type'];
-          mimeType = /^video\/[\w.+-]+/.exec(String(type))?.[0] ?? mimeType;
-        },
+        // What the file is, its bytes say.
+        onHead: () => undefined,
         onChunk: (chunk) => file.write(chunk),
       },
     );
@@ -361,7 +358,7 @@ export class VideosClient {
     file.end();
     if (!file.closed) await once(file, 'close');
     if (file.errored !== null) throw file.errored;
-    if (outcome.ok) return { kind: 'done', mimeType };
+    if (outcome.ok) return { kind: 'done' };
     return isLost(outcome) ? { kind: 'lost' } : notNow(outcome);
   }
 

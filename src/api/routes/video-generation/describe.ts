@@ -110,6 +110,7 @@ export const VIDEO_RETRIEVE: RouteDescription = {
           execution_duration: 12000,
         }),
         { type: 'video/mp4', schema: videoBytes('video/mp4'), example: '…' },
+        { type: 'video/quicktime', schema: videoBytes('video/quicktime'), example: '…' },
         { type: 'video/webm', schema: videoBytes('video/webm'), example: '…' },
       ],
     },
