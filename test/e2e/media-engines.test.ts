@@ -307,6 +307,7 @@ describe('POST /video/quote against a table worked out by hand', () => {
 });
 
 describe('a video engine elsewhere', () => {
+  const SIZE = { width: 64, height: 64, seconds: 1, framesPerSecond: 8 };
   const order = { model: 'by-piece', prompt: 'a lighthouse', duration: '1 gen' };
 
   async function until(
@@ -322,8 +323,7 @@ describe('a video engine elsewhere', () => {
   }
 
   test('is asked in its protocol, and the result lies behind a secret address', async () => {
-    const size = { width: 64, height: 64, seconds: 1, framesPerSecond: 8 };
-    const clip = await makeClip(folder, size);
+    const clip = await makeClip(folder, SIZE);
     engine.answer = ({ method, path }, response) => {
       if (method === 'POST') sendJson(response, 200, { id: 'v1', status: 'queued' });
       else if (path.endsWith('/content'))
@@ -443,6 +443,7 @@ describe('a video engine elsewhere', () => {
   });
 
   test('that shows an order in its list is not given it again', async () => {
+    const clip = await makeClip(folder, SIZE);
     let key: string | undefined;
     engine.answer = (heard, response) => {
       if (heard.method === 'POST') {
@@ -454,7 +455,7 @@ describe('a video engine elsewhere', () => {
           data: [other, { id: 'mine', metadata: { idempotency_key: key } }],
         });
       } else if (heard.path.endsWith('/content')) {
-        response.writeHead(200, { 'content-type': 'video/mp4' }).end('the film');
+        response.writeHead(200, { 'content-type': 'video/mp4' }).end(clip);
       } else sendJson(response, 200, { id: 'mine', status: 'completed' });
     };
     const { length } = engine.heard;
