@@ -107,6 +107,8 @@ export async function queueVideo(
       },
       {
         hold: async ({ id }) => {
+          // The job is written and counts by itself now.
+          bag.free();
           hold = await parts.charge.holdForJob({ id, caller, priceNano: quoteNano });
         },
         ...(keep && { together: (tx, queued) => keep(tx, queuedWith(queued)) }),
