@@ -111,6 +111,12 @@ export interface LedgerParts {
   readonly log: Log;
 }
 
+interface OpenHoldFigures {
+  readonly count: number;
+  readonly amountNano: Nano;
+  readonly debtNano: Nano;
+}
+
 export class Ledger {
   readonly #store: Store;
   readonly #clock: Clock;
@@ -267,8 +273,8 @@ export class Ledger {
   }
 
   /** What came in through a house account since the beginning, less what went back. */
-  receivedFrom(house: HouseAccount): Promise<Nano> {
-    return receivedFrom(this.#store, house);
+  receivedFrom(house: HouseAccount, tx: Queryable = this.#store): Promise<Nano> {
+    return receivedFrom(tx, house);
   }
 
   async setDailyAllocation(accountId: string, allocationNano: Nano): Promise<void> {
@@ -320,12 +326,18 @@ export class Ledger {
     return dropOld(this.#store, kept);
   }
 
-  /** Open holds in the database, and the USD and daily credit that they set aside. */
-  async openHolds(): Promise<{ readonly count: number; readonly amountNano: Nano }> {
-    const [row] = await this.#store.query<{ count: bigint; amount: bigint }>(
-      'SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount FROM ledger_hold',
+  /** Open holds in the database, what they set aside (USD and daily credit), and what accounts owe. */
+  async openHolds(): Promise<OpenHoldFigures> {
+    const [row] = await this.#store.query<{ count: bigint; amount: bigint; debt: bigint }>(
+      `SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount,
+        (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account WHERE debt_nano > 0) AS debt
+       FROM ledger_hold`,
     );
-    return { count: Number(row?.count ?? 0n), amountNano: nano(row?.amount ?? 0n) };
+    return {
+      count: Number(row?.count ?? 0n),
+      amountNano: nano(row?.amount ?? 0n),
+      debtNano: nano(row?.debt ?? 0n),
+    };
   }
 
   audit(): Promise<AuditReport> {

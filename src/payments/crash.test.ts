@@ -3,7 +3,6 @@
  * header twice at once credits exactly once, and the ledger equals the chain.
  */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { rmSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
@@ -21,21 +20,12 @@ import type { SolanaChain } from '../../test/chains/solana.ts';
 import { systemIds } from '../kernel/ids.ts';
 import { usdToNano } from '../kernel/money.ts';
 import { BASE, SOLANA } from './networks.ts';
+import { killedAt } from './test-crash.ts';
 import { openRig } from './test-rig.ts';
 import type { Rig, RigOptions } from './test-rig.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
-
-async function killedAt(order: object): Promise<NodeJS.Signals | null> {
-  const file = new URL('test-crash-child.ts', import.meta.url).pathname;
-  const child = spawn(process.execPath, [file, JSON.stringify(order)], {
-    stdio: ['ignore', 'ignore', 'inherit'],
-  });
-  return await new Promise((resolve) => {
-    child.once('exit', (_code, signal) => resolve(signal));
-  });
-}
 
 describe('kill -9', { skip: whyNoChains() }, () => {
   let anvil: AnvilChain;

@@ -43,6 +43,8 @@ interface Landed {
   readonly failed: boolean;
   readonly wire: string;
   readonly accounts: readonly string[];
+  /** Tokens of each account before and after. */
+  readonly tokens: readonly { readonly before: bigint; readonly after: bigint }[];
 }
 
 class Face {
@@ -93,7 +95,7 @@ class Face {
       case 'getSignaturesForAddress':
         return this.#history(first);
       case 'getTransaction':
-        return this.#transaction(first);
+        return this.#transaction(first, (parameters[1] as { encoding?: string }).encoding);
       default:
         throw new Error(`the private chain does not know ${method}`);
     }
@@ -120,7 +122,9 @@ class Face {
 
   #tokens(key: string): bigint {
     const account = this.#svm.getAccount(key as never);
-    return account.exists ? Buffer.from(account.data).readBigUInt64LE(AMOUNT_OFFSET) : 0n;
+    return account.exists && account.data.length === TOKEN_ACCOUNT_BYTES
+      ? Buffer.from(account.data).readBigUInt64LE(AMOUNT_OFFSET)
+      : 0n;
   }
 
   #simulate(wire: string): unknown {
@@ -145,13 +149,19 @@ class Face {
     if (this.#landed.has(id)) return id;
     // Another set of signatures for a message that ran: a cluster drops it without a word.
     if (this.#messages.has(hashOf(transaction))) return id;
+    const accounts = accountsOf(transaction);
+    const before = accounts.map((account) => this.#tokens(account));
     const result = this.#svm.sendTransaction(transaction);
     const failed = result instanceof FailedTransactionMetadata;
     // A wrong blockhash or signature never enters a block.
     if (failed && /Blockhash|Signature|AlreadyProcessed/.test(errorText(result))) return id;
     this.#messages.add(hashOf(transaction));
     this.height += 1n;
-    this.#landed.set(id, { slot: this.height, failed, wire, accounts: accountsOf(transaction) });
+    const tokens = accounts.map((account, index) => ({
+      before: before[index] ?? 0n,
+      after: this.#tokens(account),
+    }));
+    this.#landed.set(id, { slot: this.height, failed, wire, accounts, tokens });
     return id;
   }
 
@@ -181,9 +191,10 @@ class Face {
       .toReversed();
   }
 
-  #transaction(id: string): unknown {
+  #transaction(id: string, encoding: string | undefined): unknown {
     const landed = this.#landed.get(id);
     if (landed === undefined) return null;
+    if (encoding === 'jsonParsed') return parsed(landed);
     return {
       slot: Number(landed.slot),
       blockTime: null,
@@ -192,6 +203,24 @@ class Face {
       version: 0,
     };
   }
+}
+
+/** As far as payments read it. */
+function parsed(landed: Landed): unknown {
+  const balances = (when: 'before' | 'after') =>
+    landed.tokens.map((tokens, accountIndex) => ({
+      accountIndex,
+      mint: USDC_MINT,
+      uiTokenAmount: { amount: String(tokens[when]), decimals: 6, uiAmountString: '' },
+    }));
+  const accountKeys = landed.accounts.map((pubkey) => ({ pubkey }));
+  return {
+    slot: Number(landed.slot),
+    blockTime: null,
+    transaction: { message: { accountKeys } },
+    meta: { err: null, preTokenBalances: balances('before'), postTokenBalances: balances('after') },
+    version: 0,
+  };
 }
 
 export async function startSolana(): Promise<SolanaChain> {
