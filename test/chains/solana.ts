@@ -33,6 +33,10 @@ export interface SolanaChain {
   advance(blocks: bigint): void;
   /** While set, no transaction reads as confirmed. */
   hidden: boolean;
+  /** While set, what is confirmed is not final. */
+  unfinal: boolean;
+  /** Takes a transaction out of the chain, as a fork that lost: its tokens go back. */
+  drop(id: string): void;
   /** Messages executed without an error. */
   readonly executed: number;
   stop(): Promise<void>;
@@ -53,6 +57,7 @@ class Face {
   readonly #messages = new Set<string>();
   height = 1_000n;
   hidden = false;
+  unfinal = false;
 
   constructor(svm: LiteSVM) {
     this.#svm = svm;
@@ -73,8 +78,9 @@ class Face {
       case 'getGenesisHash':
         return MAINNET_GENESIS;
       case 'getBlockHeight':
-      case 'getSlot':
         return Number(this.height);
+      case 'getSlot':
+        return this.#slot(parameters[0] as { commitment?: string } | undefined);
       case 'getBalance':
         return this.#wrap(Number(this.#svm.getBalance(first as never) ?? 0n));
       case 'getAccountInfo':
@@ -99,6 +105,28 @@ class Face {
       default:
         throw new Error(`the private chain does not know ${method}`);
     }
+  }
+
+  drop(id: string): void {
+    const landed = this.#landed.get(id);
+    if (landed === undefined) throw new Error(`the private chain has no transaction ${id}`);
+    for (const [index, { before, after }] of landed.tokens.entries()) {
+      const account = landed.accounts[index];
+      if (before === after || account === undefined) continue;
+      const { data } = this.#svm.getAccount(account as never) as unknown as { data: Uint8Array };
+      const undone = Buffer.from(data);
+      const now = undone.readBigUInt64LE(AMOUNT_OFFSET);
+      undone.writeBigUInt64LE(now + before - after, AMOUNT_OFFSET);
+      place(this.#svm, address(account), undone);
+    }
+    this.#landed.delete(id);
+    this.#messages.delete(hashOf(decode(landed.wire)));
+  }
+
+  #slot(options: { commitment?: string } | undefined): number {
+    // The kit leaves out what is the default.
+    const isFinal = (options?.commitment ?? 'finalized') === 'finalized';
+    return isFinal && this.unfinal ? 0 : Number(this.height);
   }
 
   #wrap(value: unknown): unknown {
@@ -172,7 +200,7 @@ class Face {
       slot: Number(landed.slot),
       confirmations: null,
       err: landed.failed ? { InstructionError: [2, { Custom: 1 }] } : null,
-      confirmationStatus: 'finalized',
+      confirmationStatus: this.unfinal ? 'confirmed' : 'finalized',
       status: landed.failed ? { Err: {} } : { Ok: null },
     };
   }
@@ -224,7 +252,8 @@ function parsed(landed: Landed): unknown {
 }
 
 export async function startSolana(): Promise<SolanaChain> {
-  const svm = new LiteSVM().withTransactionHistory(10_000n);
+  // What ran is remembered by the face, which can also forget it.
+  const svm = new LiteSVM().withTransactionHistory(0n);
   placeMint(svm);
   const face = new Face(svm);
   const server = createServer((request, response) => {
@@ -274,6 +303,13 @@ export async function startSolana(): Promise<SolanaChain> {
     set hidden(value: boolean) {
       face.hidden = value;
     },
+    get unfinal() {
+      return face.unfinal;
+    },
+    set unfinal(value: boolean) {
+      face.unfinal = value;
+    },
+    drop: (id: string) => face.drop(id),
     get executed() {
       return face.executed;
     },
