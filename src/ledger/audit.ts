@@ -170,3 +170,23 @@ export async function runAudit(store: Store): Promise<AuditReport> {
     { timeoutMs: AUDIT_TIMEOUT_MS },
   );
 }
+
+export interface OpenHoldFigures {
+  readonly count: number;
+  readonly amountNano: Nano;
+  readonly debtNano: Nano;
+}
+
+/** Open holds, what they set aside (USD and daily credit), and what accounts owe. */
+export async function openHoldFigures(store: Store): Promise<OpenHoldFigures> {
+  const [row] = await store.query<{ count: bigint; amount: bigint; debt: bigint }>(
+    `SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount,
+      (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account WHERE debt_nano > 0) AS debt
+     FROM ledger_hold`,
+  );
+  return {
+    count: Number(row?.count ?? 0n),
+    amountNano: nano(row?.amount ?? 0n),
+    debtNano: nano(row?.debt ?? 0n),
+  };
+}

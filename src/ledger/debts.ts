@@ -5,8 +5,9 @@
  * becomes free again has made it good.
  */
 import { assert } from '../kernel/assert.ts';
+import type { Ids } from '../kernel/ids.ts';
 import { type Nano, ZERO, maxNano, minNano, nano } from '../kernel/money.ts';
-import type { Queryable } from '../store/store.ts';
+import type { Queryable, Store } from '../store/store.ts';
 import type { HouseAccount } from './records.ts';
 import { insertTransfer } from './transfers.ts';
 
@@ -105,19 +106,29 @@ async function lockAccount(tx: Queryable, accountId: string): Promise<Standing> 
   return row;
 }
 
+/** Hardly any account owes anything; what is left over is next. */
+const MAX_DEBTS = 128;
+
 export interface Debt {
   readonly accountId: string;
   readonly debtNano: Nano;
 }
 
-/** The largest debts first, at most so many. */
-export async function debtsOf(store: Queryable, limit: number): Promise<readonly Debt[]> {
+/** The largest debts first. */
+export async function debtsOf(store: Queryable): Promise<readonly Debt[]> {
   const rows = await store.query<{ id: string; debt_nano: bigint }>(
     `SELECT id, debt_nano FROM ledger_account WHERE debt_nano > 0
      ORDER BY debt_nano DESC, id LIMIT $1`,
-    [limit],
+    [MAX_DEBTS],
   );
   return rows.map((row) => ({ accountId: row.id, debtNano: nano(row.debt_nano) }));
+}
+
+/** Pays debts from balances that were held when the debt was made. */
+export async function collectDebts(store: Store, ids: Ids, nowMs: number): Promise<void> {
+  for (const { accountId } of await debtsOf(store)) {
+    await store.transaction((tx) => payDebt(tx, accountId, `debt-${ids.uuid()}`, nowMs));
+  }
 }
 
 /**

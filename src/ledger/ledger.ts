@@ -26,13 +26,13 @@ import {
   setDailyAllocation,
 } from './accounts.ts';
 import { type AllowanceSettings, setAllowance } from './allowances.ts';
-import { type AuditReport, runAudit } from './audit.ts';
+import { type AuditReport, type OpenHoldFigures, openHoldFigures, runAudit } from './audit.ts';
 import {
   type Debt,
   type Reversal,
   type ReversalRequest,
+  collectDebts,
   debtsOf,
-  payDebt,
   receivedFrom,
   reverseCredit,
 } from './debts.ts';
@@ -109,12 +109,6 @@ export interface LedgerParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-}
-
-interface OpenHoldFigures {
-  readonly count: number;
-  readonly amountNano: Nano;
-  readonly debtNano: Nano;
 }
 
 export class Ledger {
@@ -259,17 +253,13 @@ export class Ledger {
   }
 
   /** Pays debts from balances that were held when the debt was made. */
-  async collectDebts(): Promise<void> {
-    for (const { accountId } of await this.debts()) {
-      await this.#store.transaction((tx) =>
-        payDebt(tx, accountId, `debt-${this.#ids.uuid()}`, this.#clock.nowMs()),
-      );
-    }
+  collectDebts(): Promise<void> {
+    return collectDebts(this.#store, this.#ids, this.#clock.nowMs());
   }
 
   /** What accounts owe after reversals, the largest first; empty as a rule. */
   debts(): Promise<readonly Debt[]> {
-    return debtsOf(this.#store, MAX_BATCH);
+    return debtsOf(this.#store);
   }
 
   /** What came in through a house account since the beginning, less what went back. */
@@ -327,17 +317,8 @@ export class Ledger {
   }
 
   /** Open holds in the database, what they set aside (USD and daily credit), and what accounts owe. */
-  async openHolds(): Promise<OpenHoldFigures> {
-    const [row] = await this.#store.query<{ count: bigint; amount: bigint; debt: bigint }>(
-      `SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount,
-        (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account WHERE debt_nano > 0) AS debt
-       FROM ledger_hold`,
-    );
-    return {
-      count: Number(row?.count ?? 0n),
-      amountNano: nano(row?.amount ?? 0n),
-      debtNano: nano(row?.debt ?? 0n),
-    };
+  openHolds(): Promise<OpenHoldFigures> {
+    return openHoldFigures(this.#store);
   }
 
   audit(): Promise<AuditReport> {
