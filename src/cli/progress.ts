@@ -1,6 +1,9 @@
 /** How far a long command is: a line that is drawn again on a terminal, one every tenth elsewhere. */
 import type { Console } from './command.ts';
 
+/** Goes back to the beginning of the line and empties it. */
+const CLEAR = '\r\u001b[2K';
+
 export interface Progress {
   show(what: string, done: number, total: number): void;
   /** Takes the line away; `says` takes its place. */
@@ -9,7 +12,6 @@ export interface Progress {
 
 export function progressOf({ stderr }: Console): Progress {
   const isTerminal = stderr.isTTY === true;
-  const clear = isTerminal ? '\r\u001b[2K' : '';
   let shown = '';
   let step = 0;
   return {
@@ -18,13 +20,13 @@ export function progressOf({ stderr }: Console): Progress {
       shown = what;
       const percent = total <= 0 ? 100 : Math.min(100, Math.floor((100 * done) / total));
       const line = `${what}: ${percent} %, ${Math.min(done, Math.max(0, total))} of ${total}`;
-      if (isTerminal) stderr.write(`${clear}${line}`);
+      if (isTerminal) stderr.draw?.(`${CLEAR}${line}`);
       else if (Math.floor(percent / 10) > step) stderr.write(`${line}\n`);
       step = Math.floor(percent / 10);
     },
     end: (says) => {
-      if (says !== undefined || isTerminal)
-        stderr.write(`${clear}${says === undefined ? '' : `${says}\n`}`);
+      if (isTerminal) stderr.draw?.(CLEAR);
+      if (says !== undefined) stderr.write(`${says}\n`);
     },
   };
 }
