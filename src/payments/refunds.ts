@@ -209,9 +209,9 @@ export class Refunds {
       const rail = rails.get(row.network);
       if (rail?.refunds === undefined) continue;
       // Before the evidence: what is then found at or below the final height stays there.
-      const heights = await rail.heights();
+      const heights = await rail.heights().catch(() => undefined); // asked again in a minute
       const evidence = await this.#look(row, rail.refunds);
-      if (evidence === undefined) continue;
+      if (heights === undefined || evidence === undefined) continue;
       if (evidence.kind === 'paid') {
         if (evidence.height > heights.final) continue;
         await store.query('UPDATE payments_refund SET is_watched = 0 WHERE refund_id = $1', [

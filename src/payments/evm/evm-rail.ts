@@ -267,6 +267,14 @@ async function evmHealth(
   ) {
     problems.push(`The gas key ${gasAddress} holds less than ${settings.warnBelowEth} ETH`);
   }
+  try {
+    await heightOf(client, 'finalized');
+  } catch (error) {
+    // Everything but this is well: payments go on, and the operator has to know.
+    problems.push(
+      `The node does not tell which block is final, so credits are watched without end: ${chainReason(error)}`,
+    );
+  }
   // One settlement at the fee cap is the least that makes an offer honest.
   const needed = BigInt(settings.maxGas) * BigInt(Math.round(settings.maxFeeGwei * WEI_PER_GWEI));
   const canPay = isExternal || (gasBalance !== undefined && gasBalance >= needed / 10n);
