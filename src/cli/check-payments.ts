@@ -24,14 +24,17 @@ export async function paymentFindings(config: Config): Promise<Finding[]> {
   const { payments, limits } = config;
   const settings = { ...payments, minimumBalanceUsd: Number(limits.minimumCreditUsd) };
   const clock = systemClock();
-  const { databaseUrl: url } = config;
-  // A check makes no database.
-  const isNew = url.startsWith('sqlite:') && !existsSync(url.slice('sqlite:'.length));
-  const store = isNew
-    ? undefined
-    : await openStore({ url, clock, ids: systemIds(), log: silentLog });
-  const rails = await askRails({ settings, clock, log: silentLog, store });
-  await store?.close();
+  const rails = await askRails({
+    settings,
+    clock,
+    log: silentLog,
+    openStore: async () => {
+      const { databaseUrl: url } = config;
+      // A check makes no database.
+      if (url.startsWith('sqlite:') && !existsSync(url.slice('sqlite:'.length))) return undefined;
+      return openStore({ url, clock, ids: systemIds(), log: silentLog });
+    },
+  });
   if (rails.length === 0) {
     const says = 'no rail configured: API keys work alone';
     return [{ what: 'payments', state: 'note', says }];

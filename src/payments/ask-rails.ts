@@ -15,8 +15,8 @@ export interface AskRailsOptions {
   readonly settings: PaymentSettings;
   readonly clock: Clock;
   readonly log: Log;
-  /** Where this ledger's payments are; `undefined` before its first start. */
-  readonly store: Store | undefined;
+  /** Opens the database of this ledger; gives `undefined` before its first start. */
+  readonly openStore: () => Promise<Store | undefined>;
 }
 
 /** About an hour of Base; an hour of Solana has four times as many slots. */
@@ -68,7 +68,7 @@ async function askRail(options: AskRailsOptions, network: string): Promise<RailH
   const rail = rails.get(network);
   if (rail === undefined) throw new Error(`There is no rail for ${network}`);
   const health = await rail.health();
-  const strangers = await strangersAt(rail, options.store);
+  const strangers = await strangersAt(rail, options.openStore);
   return { ...health, problems: [...health.problems, ...strangers] };
 }
 
@@ -76,14 +76,21 @@ async function askRail(options: AskRailsOptions, network: string): Promise<RailH
  * Says when transfers of the last hour to the receiver are none of this ledger's: another ledger
  * with the same receiver would credit what is paid here, and this one what is paid there.
  */
-async function strangersAt(rail: Rail, store: Store | undefined): Promise<string[]> {
+async function strangersAt(
+  rail: Rail,
+  open: AskRailsOptions['openStore'],
+): Promise<readonly string[]> {
+  let store: Store | undefined;
   try {
+    store = await open();
     const known =
       store === undefined ? new Set<string>() : await topUpTransactions(store, rail.network);
     return await strangersBut(rail, known);
   } catch (error) {
     // A node that keeps no log, or a database that this version has never opened.
-    return [`The transfers of the last hour cannot be read: ${chainReason(error)}`];
+    return [`The transfers of the last hour cannot be compared: ${chainReason(error)}`];
+  } finally {
+    await store?.close();
   }
 }
 
