@@ -158,10 +158,11 @@ async function child(all: Chaos, dieAt: string, header?: string): Promise<void> 
   const started = spawn(process.execPath, [file, all.folder, dieAt, ...more], {
     stdio: ['ignore', 'ignore', 'inherit'],
   });
-  const signal = await new Promise<NodeJS.Signals | null>((resolve) => {
-    started.once('exit', (_code, how) => resolve(how));
+  const [code, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve) => {
+    started.once('exit', (ended, how) => resolve([ended, how]));
   });
   if (signal === 'SIGKILL') count(all, `kill -9 at ${dieAt}`);
+  else assert.equal(code, 0, 'a process that was not killed ends well');
 }
 
 async function spend({ books }: Chaos, wallet: string, index: number): Promise<void> {
