@@ -9,7 +9,7 @@ import { createWalletClient, http, parseSignature } from 'viem';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { base } from 'viem/chains';
-import { startAnvil, USDC, whyNoChains } from '../../test/chains/anvil.ts';
+import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
@@ -57,11 +57,6 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
     await chain.stop();
   });
 
-  /** Replaces the newest blocks by empty ones, or by these transactions in the first of them. */
-  async function reorg(depth: number, transactions: readonly (readonly [Hex, number])[] = []) {
-    await chain.client.request({ method: 'anvil_reorg', params: [depth, transactions] } as never);
-  }
-
   const rewound = (hours = 0): Promise<unknown> =>
     rig.store.query(
       `UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0,
@@ -108,7 +103,7 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
       if (depth > 1) await chain.client.mine({ blocks: depth - 1 });
       const { tx_id: transaction } = await rowOf(wallet);
       const before = await chain.balance(payTo);
-      await reorg(depth);
+      await chain.reorg(depth);
       assert.equal(before - (await chain.balance(payTo)), 5_000_000n, 'the money is gone');
       await look();
       const row = await rowOf(wallet);
@@ -127,7 +122,7 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
 
   test('payments right after a reorganisation settle at once: the lost number is filled', async () => {
     const first = await paid();
-    await reorg(1);
+    await chain.reorg(1);
     const second = await paid();
     await look();
     await assertLedgerIsChain();
@@ -139,7 +134,7 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
     const { wallet } = await paid();
     const { raw_tx: raw } = await rowOf(wallet);
     const lines = rig.log.length;
-    await reorg(1, [[raw, 0]]);
+    await chain.reorg(1, [[raw, 0]]);
     await look();
     await assertLedgerIsChain();
     const row = await rowOf(wallet);
@@ -150,7 +145,7 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
   test('another use of the gas number: a new transaction of the same authorization', async () => {
     const { wallet } = await paid();
     const { tx_id: transaction } = await rowOf(wallet);
-    await reorg(1);
+    await chain.reorg(1);
     const other = createWalletClient({ account: gas, chain: base, transport: http(chain.rpcUrl) });
     await other.sendTransaction({ to: elsewhere, value: 1n });
     await look();
@@ -165,9 +160,9 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
     const { header, wallet } = await paid();
     await rig.post(wallet, `spent-${wallet}`, -2_000_000_000n);
     const { tx_id: transaction } = await rowOf(wallet);
-    await reorg(1);
+    await chain.reorg(1);
     const balance = await chain.balance(wallet as Hex);
-    await setTokens(wallet as Hex, 1n);
+    await chain.setTokens(wallet as Hex, 1n);
     await look();
     assert.equal((await rowOf(wallet)).state, 'credited', 'it may still come back');
     await look(1);
@@ -178,7 +173,7 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
       ['SETTLEMENT_PENDING', 'SETTLEMENT_FAILED'].includes(error.code),
     );
     assert.ok(rig.log.some((line) => /owes what was spent/.test(line.message)));
-    await setTokens(wallet as Hex, balance);
+    await chain.setTokens(wallet as Hex, balance);
     await rig.payments.topUp(header);
     assert.equal(await rig.balance(wallet), usdToNano(5));
     assert.equal((await rowOf(wallet)).state, 'credited');
@@ -187,7 +182,7 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
   test('a third party makes the payment again on the new chain: credited still, once', async () => {
     const { header, wallet } = await paid();
     const { tx_id: transaction } = await rowOf(wallet);
-    await reorg(1);
+    await chain.reorg(1);
     const { authorization: one, signature } = authorizationOf(header);
     const { r, s, yParity } = parseSignature(signature);
     const times = [BigInt(one.value), BigInt(one.validAfter), BigInt(one.validBefore)];
@@ -289,7 +284,7 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
     const before = await chain.balance(wallet as Hex);
     const refund = await treasury.payments.refund(wallet, usdToNano(2));
     assert.equal(refund.state, 'paid');
-    await reorg(1);
+    await chain.reorg(1);
     assert.equal(await chain.balance(wallet as Hex), before);
     for (let round = 0; round < 3; round += 1) {
       await treasury.store.query('UPDATE payments_refund SET next_check_ms = 0');
@@ -314,8 +309,8 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
       const { header, wallet } = await evmPayment(chain, first);
       await first.payments.topUp(header);
       const funds = await chain.balance(wallet as Hex);
-      await reorg(1);
-      if (dieAt === 'reversed') await setTokens(wallet as Hex, 1n);
+      await chain.reorg(1);
+      if (dieAt === 'reversed') await chain.setTokens(wallet as Hex, 1n);
       await first.store.query(`UPDATE payments_topup SET next_check_ms = 0, vanished_ms = $1`, [
         dieAt === 'reversed' ? 1 : null,
       ]);
@@ -324,7 +319,7 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
       const second = await openRig({ settings, folder });
       if (dieAt === 'reversed') {
         assert.equal(await second.balance(wallet), 0n);
-        await setTokens(wallet as Hex, funds + 5_000_000n);
+        await chain.setTokens(wallet as Hex, funds + 5_000_000n);
       }
       for (let round = 0; round < 3; round += 1) {
         await second.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
@@ -344,7 +339,7 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
   test('a payment that expired meanwhile is reversed for good, what was spent is not', async () => {
     const { header, wallet } = await paid();
     await rig.post(wallet, `spent-${wallet}`, -1_500_000_000n);
-    await reorg(1);
+    await chain.reorg(1);
     proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
     await look();
     assert.equal((await rowOf(wallet)).state, 'credited');
@@ -361,17 +356,4 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
     assert.equal((await rowOf(wallet)).reversals, 1n, 'once');
     assert.deepEqual((await rig.payments.watchCounts()).vanished, 0);
   });
-
-  async function setTokens(owner: Hex, units: bigint): Promise<void> {
-    const { encodeAbiParameters, keccak256 } = await import('viem');
-    const index = keccak256(
-      encodeAbiParameters([{ type: 'address' }, { type: 'uint256' }], [owner, 0n]),
-    );
-    await chain.client.setStorageAt({
-      address: USDC,
-      index,
-      value: `0x${units.toString(16).padStart(64, '0')}`,
-    });
-    assert.equal(await chain.balance(owner), units);
-  }
 });

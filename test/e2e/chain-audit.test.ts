@@ -93,10 +93,6 @@ describe('the books and the chains', { skip: whyNoChains() }, () => {
     return signer.address;
   }
 
-  async function reorg(): Promise<void> {
-    await rig.anvil.client.request({ method: 'anvil_reorg', params: [1, []] } as never);
-  }
-
   /** Lets the server look at its credits, as if so much time had passed. */
   async function look(hours = 0): Promise<void> {
     const { store } = farebox.app.office;
@@ -174,7 +170,7 @@ describe('the books and the chains', { skip: whyNoChains() }, () => {
 
   test('a credit that vanished is named, and is sent again by the server', async () => {
     const account = await payBase();
-    await reorg();
+    await rig.anvil.reorg(1);
     const before = await audit();
     assert.equal(before.code, 1);
     assert.equal(before.ok, false);
@@ -197,13 +193,13 @@ describe('the books and the chains', { skip: whyNoChains() }, () => {
     assert.equal((await chat(rig.origin, await sign())).status, 200);
     const left = await creditOf(farebox, account.address);
     assert.ok(left < FIVE_USD);
-    await reorg();
+    await rig.anvil.reorg(1);
     // Its bytes are dead and the payer has no tokens any more.
     await farebox.app.office.store.query(
       `UPDATE payments_topup SET raw_tx = NULL WHERE wallet = $1`,
       [account.address.toLowerCase()],
     );
-    await emptyWallet(account.address);
+    await rig.anvil.setTokens(account.address, 0n);
     await look();
     const ready = (await (await fetch(`${rig.origin}/readyz`)).json()) as {
       parts: { payments: Record<string, unknown> };
@@ -229,15 +225,4 @@ describe('the books and the chains', { skip: whyNoChains() }, () => {
     assert.equal((await chat(rig.origin, await sign())).status, 200);
     await farebox.audit();
   });
-
-  async function emptyWallet(owner: `0x${string}`): Promise<void> {
-    const { encodeAbiParameters, keccak256 } = await import('viem');
-    const slot = encodeAbiParameters([{ type: 'address' }, { type: 'uint256' }], [owner, 0n]);
-    const { USDC } = await import('../chains/anvil.ts');
-    await rig.anvil.client.setStorageAt({
-      address: USDC,
-      index: keccak256(slot),
-      value: `0x${'0'.repeat(64)}`,
-    });
-  }
 });

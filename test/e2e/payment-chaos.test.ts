@@ -197,7 +197,7 @@ async function reorganise(all: Chaos): Promise<void> {
   const depth = Math.min(1 + Math.floor(all.random() * 6), height - 1);
   count(all, 'reorganisation');
   all.counts.set('blocks lost', (all.counts.get('blocks lost') ?? 0) + depth);
-  await all.anvil.client.request({ method: 'anvil_reorg', params: [depth, []] } as never);
+  await all.anvil.reorg(depth);
 }
 
 async function rewind({ books }: Chaos, hours: number): Promise<void> {
