@@ -6,26 +6,42 @@
  * write them as `${NAME}` of the environment.
  */
 import { z } from 'zod';
+import {
+  evmAddressProblem,
+  solanaAddressProblem,
+  solanaOwnerProblem,
+} from '../kernel/addresses.ts';
+import { usdToNano } from '../kernel/money.ts';
+import { isEvmKey, solanaKeyBytes } from '../kernel/wallet-keys.ts';
 
-const Usd = z.number().nonnegative().max(1_000_000);
+const Usd = z
+  .number()
+  .nonnegative()
+  .max(1_000_000)
+  .superRefine(rejectWith((usd) => (isExact(usd) ? undefined : 'Must have at most 9 decimals')));
 const HttpUrl = z.url({ protocol: /^https?$/ });
-const EvmAddress = z
-  .string()
-  .regex(/^0x[0-9a-fA-F]{40}$/, 'An EVM address is 0x and 40 hex digits');
+const EvmAddress = z.string().superRefine(rejectWith(evmAddressProblem));
 const EvmKey = z
   .string()
-  .regex(/^0x[0-9a-fA-F]{64}$/, 'An EVM key is 0x and 64 hex digits')
+  .superRefine(
+    rejectWith((key) =>
+      isEvmKey(key)
+        ? undefined
+        : 'An EVM key is 0x and 64 hex digits, below the order of the curve',
+    ),
+  )
   .meta({ secret: true });
-const SolanaAddress = z
-  .string()
-  .regex(/^[1-9A-HJ-NP-Za-km-z]{32,44}$/, 'A Solana address is 32 to 44 base58 characters');
+const SOLANA_KEY_FORMS =
+  'Base58 of 64 or 32 bytes, 64 hex digits of the seed, or the JSON array of a keypair file';
 const SolanaKey = z
   .string()
-  .min(32)
+  .superRefine(
+    rejectWith((key) =>
+      solanaKeyBytes(key) === undefined ? `A Solana key is one of: ${SOLANA_KEY_FORMS}` : undefined,
+    ),
+  )
   .meta({ secret: true })
-  .describe(
-    'Base58 of 64 or 32 bytes, 64 hex digits of the seed, or the JSON array of a keypair file',
-  );
+  .describe(SOLANA_KEY_FORMS);
 
 const BaseRail = z.strictObject({
   network: z.enum(['eip155:8453', 'eip155:84532']).default('eip155:8453'),
@@ -43,11 +59,18 @@ const SolanaRail = z.strictObject({
   network: z
     .enum(['solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp', 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1'])
     .default('solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp'),
-  payTo: SolanaAddress.describe('Owner of the receiving token account, not the token account'),
+  payTo: z
+    .string()
+    .superRefine(rejectWith(solanaOwnerProblem))
+    .describe('Owner of the receiving token account, not the token account'),
   rpcUrl: HttpUrl,
   feePayerKey: SolanaKey.optional().describe('Pays the fees of settlements; holds a little SOL'),
   refundKey: SolanaKey.optional().describe('Holds the USDC that refunds are paid from'),
-  asset: SolanaAddress.optional().describe('Token mint; USDC of the network by default'),
+  asset: z
+    .string()
+    .superRefine(rejectWith(solanaAddressProblem))
+    .optional()
+    .describe('Token mint; USDC of the network by default'),
   maxPriorityFeeMicroLamports: z.int().min(0).default(100_000),
   maxComputeUnits: z.int().min(1_000).max(1_400_000).default(200_000),
   warnBelowSol: z.number().nonnegative().default(0.02),
@@ -100,3 +123,21 @@ export const PaymentsSection = z.strictObject({
   staking: Staking.optional(),
 });
 export type PaymentsSection = z.infer<typeof PaymentsSection>;
+
+/** The sentence of `problemOf` as the one issue of a value; each of them covers the shape too. */
+function rejectWith<T>(problemOf: (value: T) => string | undefined) {
+  return (value: T, context: z.RefinementCtx): void => {
+    const message = problemOf(value);
+    if (message !== undefined) context.addIssue({ code: 'custom', message });
+  };
+}
+
+function isExact(usd: number): boolean {
+  try {
+    usdToNano(usd);
+    return true;
+  } catch {
+    // Finer than a nano-USD; below zero is said by its own rule.
+    return usd < 0;
+  }
+}

@@ -51,7 +51,7 @@ import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
 
 export { askRails } from './ask-rails.ts';
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
-export { walletIdentity } from './addresses.ts';
+export { walletIdentity } from '../kernel/addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { FacilitatorFace } from './facilitator.ts';
 export type { RailHealth } from './rail.ts';

@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { whyNoChains } from '../chains/anvil.ts';
+import { USDC_MINT } from '../chains/solana.ts';
 import { type WalletRig, freePort, startWalletRig } from './wallet-rig.ts';
 
 interface Finding {
@@ -118,6 +119,15 @@ describe('farebox check with payment rails', { skip: whyNoChains() }, () => {
     assert.equal(empty.code, 1);
     assert.equal(empty.base().state, 'wrong');
     assert.match(empty.base().says, /cannot pay for a settlement; 0x\w+ holds 0\.000000 ETH/);
+  });
+
+  test('refuses a receiver that the chain knows as a token, which no curve can tell', async () => {
+    // The mint has a key of its own, as token accounts of older wallets do.
+    const wrong = await check(rig.yaml.replace(rig.receiver.address, USDC_MINT));
+    assert.equal(wrong.code, 1);
+    assert.equal(wrong.solana().state, 'wrong');
+    assert.match(wrong.solana().says, /is an account of the program Tokenkeg\w+, not a wallet/);
+    assert.doesNotMatch(wrong.solana().says, /create it/);
   });
 
   test('says when there is no rail', async () => {

@@ -11,7 +11,7 @@ import type { Clock } from '../../kernel/clock.ts';
 import type { Log } from '../../kernel/log.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
-import { checksumAddress } from '../addresses.ts';
+import { checksumAddress } from '../../kernel/addresses.ts';
 import { NO_LIMITS } from '../envelope.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
 import { networkFacts } from '../networks.ts';

@@ -58,11 +58,12 @@ export class SolanaChain {
     return value;
   }
 
-  async accountExists(account: Address): Promise<boolean> {
+  /** The program that an account belongs to, or `undefined` while there is no such account. */
+  async ownerOf(account: Address): Promise<Address | undefined> {
     const { value } = await this.rpc
       .getAccountInfo(account, { encoding: 'base64', commitment: 'confirmed' })
       .send(timeLimit());
-    return value !== null;
+    return value?.owner;
   }
 
   async latestBlockhash(): Promise<{ blockhash: string; lastValidBlockHeight: bigint }> {

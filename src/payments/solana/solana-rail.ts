@@ -23,7 +23,7 @@ import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment } from './evidence.ts';
 import { readSolanaKey } from './keys.ts';
 import { readSolanaPayment } from './read.ts';
 import { solanaRefunds } from './refunds.ts';
-import { associatedAccount } from './token.ts';
+import { associatedAccount, SYSTEM_PROGRAM } from './token.ts';
 
 export interface SolanaRail extends Rail {
   /** The official scheme on the shared fee payer, for the exposed facilitator. */
@@ -273,8 +273,16 @@ async function solanaHealth(
   const isRightCluster = cluster === settings.network;
   if (!isRightCluster) problems.push(`The node serves ${cluster}, not ${settings.network}`);
   const receiver = await associatedAccount(address(offer.payTo), address(offer.asset));
-  const hasReceiver = await chain.accountExists(receiver);
-  if (!hasReceiver) {
+  const holder = await chain.ownerOf(address(offer.payTo));
+  // A wallet belongs to the System program, or is not there before it first holds SOL.
+  const isWallet = holder === undefined || holder === SYSTEM_PROGRAM;
+  if (!isWallet) {
+    problems.push(
+      `The receiver ${offer.payTo} is an account of the program ${holder}, not a wallet: name the owner, or the money is lost`,
+    );
+  }
+  const hasReceiver = isWallet && (await chain.ownerOf(receiver)) !== undefined;
+  if (isWallet && !hasReceiver) {
     problems.push(
       `The token account ${receiver} of the receiver does not exist: create it, or no payment can arrive`,
     );
