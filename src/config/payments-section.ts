@@ -97,7 +97,6 @@ const Staking = z.strictObject({
     .describe('A view function that takes the wallet and returns a uint256'),
   decimals: z.int().min(0).max(36).default(18),
   usdPerUnit: z.number().positive().max(1_000_000).default(1),
-  cacheSeconds: z.int().min(1).max(86_400).default(300),
 });
 
 const RoutesPerMinute = z.strictObject({

@@ -160,4 +160,9 @@ ALTER TABLE ledger_hold_next RENAME TO ledger_hold;
       postgres: '',
     },
   },
+  {
+    // Daily credit that holds for one day only; without a day it comes back every day.
+    id: 'ledger-0005',
+    up: 'ALTER TABLE ledger_account ADD COLUMN daily_allocation_day BIGINT',
+  },
 ];

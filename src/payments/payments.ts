@@ -44,12 +44,12 @@ import { WalletSessions } from './sign-in/sessions.ts';
 import type { WalletToken } from './sign-in/sessions.ts';
 import { SignIn } from './sign-in/sign-in.ts';
 import type { SignedInWallet } from './sign-in/sign-in.ts';
-import type { StakingReader } from './staking.ts';
+import type { DailyStake, StakingReader } from './staking.ts';
 import { LEASE_MS, TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
 
-export { askRails } from './ask-rails.ts';
+export { askRails, askStaking } from './ask-rails.ts';
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
 export { walletIdentity } from '../kernel/addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
@@ -381,8 +381,8 @@ export class Payments {
     return await this.#parts.refunds.state(refundId);
   }
 
-  /** Daily credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */
-  async stakedCredit(wallet: string): Promise<Nano | undefined> {
+  /** Today's credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */
+  async stakedCredit(wallet: string): Promise<DailyStake | undefined> {
     return await this.#parts.staking?.(wallet);
   }
 

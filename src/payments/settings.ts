@@ -44,7 +44,6 @@ export interface StakingSettings {
   readonly function: string;
   readonly decimals: number;
   readonly usdPerUnit: number;
-  readonly cacheSeconds: number;
 }
 
 export interface PaymentSettings {
