@@ -73,4 +73,16 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       );
       CREATE INDEX payments_refund_due ON payments_refund (state, next_check_ms);`,
   },
+  {
+    id: 'payments-0002',
+    up: `
+      CREATE TABLE payments_gas_transaction (
+        gas_key TEXT NOT NULL,
+        number BIGINT NOT NULL,
+        raw_tx TEXT NOT NULL,
+        sent_ms BIGINT NOT NULL,
+        PRIMARY KEY (gas_key, number)
+      );
+      CREATE INDEX payments_gas_transaction_age ON payments_gas_transaction (sent_ms);`,
+  },
 ];

@@ -16,6 +16,7 @@ import type { Store } from '../store/store.ts';
 import { readEnvelope } from './envelope.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
+import type { OpenedRails } from './open-rails.ts';
 import { refusePayment } from './payment.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import { RailWatch } from './rail-watch.ts';
@@ -128,6 +129,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   const leaseMs = options.leaseMs ?? LEASE_MS;
   return new Payments(options, amounts, {
     rails: parts.rails,
+    evm: parts.evm,
     watch: new RailWatch(parts.rails, options.clock, options.log),
     signIn: new SignIn({
       store: options.store,
@@ -194,6 +196,7 @@ export interface KeyProof {
 
 interface PaymentParts {
   readonly rails: ReadonlyMap<string, Rail>;
+  readonly evm: OpenedRails['evm'];
   readonly watch: RailWatch;
   readonly signIn: SignIn;
   readonly sessions: WalletSessions;
@@ -245,6 +248,7 @@ export class Payments {
     const { clock } = this.#options;
     this.#stops = [
       clock.every(SWEEP_EVERY_MS, () => void this.sweep()),
+      clock.every(SWEEP_EVERY_MS, () => void this.replaceStuck()),
       clock.every(WATCH_EVERY_MS, () => void this.#parts.watch.check()),
       clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#parts.signIn.prune())),
     ];
@@ -403,6 +407,11 @@ export class Payments {
       await this.#parts.topUps.sweep();
       await this.#parts.refunds.sweep();
     });
+  }
+
+  /** Raises the fees of transactions that wait for long; `start` does it every ten seconds. Never throws. */
+  async replaceStuck(): Promise<void> {
+    await this.#run('fees', async () => await this.#parts.evm?.replaceStuck());
   }
 
   async #run(name: string, work: () => Promise<void>): Promise<void> {

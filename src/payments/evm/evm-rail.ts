@@ -44,6 +44,8 @@ export interface RailOptions {
 
 export interface EvmRail extends Rail {
   readonly isContractSignature: ContractSignatureCheck;
+  /** Raises the fees of transactions that wait for long. Rejects when the chain cannot be asked. */
+  replaceStuck(): Promise<void>;
   /** The official scheme on the shared gas key, for the exposed facilitator. */
   openScheme(): ExactEvmScheme;
 }
@@ -133,6 +135,7 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
       await evmHealth(settings, client, sender?.address, options.external !== undefined),
     refunds: evmRefunds({ settings, client, sender, token, chainId, offer }),
     isContractSignature: async (question) => await client.verifyHash(question),
+    replaceStuck: async () => await sender?.replaceStuck(),
     openScheme: () =>
       new ExactEvmScheme(
         signerFor(async (call) => {
