@@ -20,6 +20,13 @@ const Usd = z
   .max(1_000_000)
   .superRefine(rejectWith((usd) => (isExact(usd) ? undefined : 'Must have at most 9 decimals')));
 const HttpUrl = z.url({ protocol: /^https?$/ });
+/** Public nodes are asked in parallel about a payment: a few witnesses are enough. */
+const MAX_NODES = 8;
+const Nodes = z
+  .union([HttpUrl, z.array(HttpUrl).min(1).max(MAX_NODES)])
+  .describe(
+    'A node, or a list of nodes: the next one is asked when one fails, and all about money',
+  );
 const EvmAddress = z.string().superRefine(rejectWith(evmAddressProblem));
 const EvmKey = z
   .string()
@@ -46,7 +53,7 @@ const SolanaKey = z
 const BaseRail = z.strictObject({
   network: z.enum(['eip155:8453', 'eip155:84532']).default('eip155:8453'),
   payTo: EvmAddress.describe('Receiver of the top-ups'),
-  rpcUrl: HttpUrl,
+  rpcUrl: Nodes,
   gasKey: EvmKey.optional().describe('Pays the gas of settlements; holds a little ETH'),
   refundKey: EvmKey.optional().describe('Holds the USDC that refunds are paid from'),
   asset: EvmAddress.optional().describe('ERC-3009 token; USDC of the network by default'),
@@ -63,7 +70,7 @@ const SolanaRail = z.strictObject({
     .string()
     .superRefine(rejectWith(solanaOwnerProblem))
     .describe('Owner of the receiving token account, not the token account'),
-  rpcUrl: HttpUrl,
+  rpcUrl: Nodes,
   feePayerKey: SolanaKey.optional().describe('Pays the fees of settlements; holds a little SOL'),
   refundKey: SolanaKey.optional().describe('Holds the USDC that refunds are paid from'),
   asset: z
@@ -88,7 +95,7 @@ const Facilitator = z.strictObject({
 });
 
 const Staking = z.strictObject({
-  rpcUrl: HttpUrl,
+  rpcUrl: Nodes,
   contract: EvmAddress,
   function: z
     .string()

@@ -45,9 +45,13 @@ describe('linked staking', { skip: whyNoChains() }, () => {
     read = reader();
   });
 
-  function reader(contract: Hex = USDC, name = 'balanceOf'): StakingReader {
+  function reader(
+    contract: Hex = USDC,
+    name = 'balanceOf',
+    rpcUrl: string | readonly string[] = node.url,
+  ): StakingReader {
     const settings = {
-      rpcUrl: node.url,
+      rpcUrl,
       contract,
       function: name,
       decimals: 6,
@@ -204,6 +208,20 @@ describe('linked staking', { skip: whyNoChains() }, () => {
   async function settled(isSo: () => Promise<boolean>): Promise<void> {
     while (!(await isSo())) await new Promise((resolve) => setImmediate(resolve));
   }
+
+  test('of several nodes those that answer must agree', async () => {
+    const wallet = newWallet();
+    await at(dayStartMs(day) - HOUR_MS);
+    await anvil.mint(wallet, HELD);
+    await at(dayStartMs(day) + HOUR_MS);
+    read = reader(USDC, 'balanceOf', [node.url, anvil.rpcUrl]);
+    node.alter = async ({ method }, ask) =>
+      method === 'eth_call' ? { result: `0x${'f'.repeat(64)}` } : await ask();
+    assert.equal(await creditOf(wallet), undefined);
+    clock.advance(MINUTE_MS);
+    node.alter = async () => await Promise.reject(new Error('gone'));
+    assert.equal(await creditOf(wallet), GIVES);
+  });
 
   test('a Solana wallet has no stake there', async () => {
     assert.equal(await read('FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z'), undefined);

@@ -15,7 +15,8 @@ import type { Log } from '../kernel/log.ts';
 import { nano, usdToNano } from '../kernel/money.ts';
 import type { Nano } from '../kernel/money.ts';
 import { chainReason } from './chain-reason.ts';
-import { openEvmClient } from './evm/chain.ts';
+import { openEvmNodes } from './evm/chain.ts';
+import type { EvmClient } from './evm/chain.ts';
 import { lastBlockAt } from './evm/block-at.ts';
 import type { StakingSettings } from './settings.ts';
 
@@ -52,26 +53,45 @@ interface Stakes {
   creditAt(wallet: Hex, block: bigint): Promise<Nano>;
 }
 
-function openStakes(settings: StakingSettings): Stakes {
-  const client = openEvmClient(settings.rpcUrl);
+function openStakes(settings: StakingSettings, clock: Clock): Stakes {
+  const { each } = openEvmNodes(settings.rpcUrl, clock);
   const abi = parseAbi([`function ${settings.function}(address) view returns (uint256)`]);
   const usdPerUnit = usdToNano(settings.usdPerUnit);
   return {
     snapshotBlock: async (day) => {
       const seconds = BigInt(Math.floor((dayStartMs(day) - LEAD_MS) / SECOND_MS));
-      return await lastBlockAt(client, seconds);
+      return await sameOfAll(each, async (node) => await lastBlockAt(node, seconds));
     },
     creditAt: async (wallet, block) => {
-      const stake = await client.readContract({
-        address: settings.contract as Hex, // checked by the configuration
-        abi,
-        functionName: settings.function,
-        args: [wallet],
-        blockNumber: block,
-      });
+      const stake = await sameOfAll(
+        each,
+        async (node) =>
+          await node.readContract({
+            address: settings.contract as Hex, // checked by the configuration
+            abi,
+            functionName: settings.function,
+            args: [wallet],
+            blockNumber: block,
+          }),
+      );
       return nano((stake * usdPerUnit) / 10n ** BigInt(settings.decimals));
     },
   };
+}
+
+/** What every node that answers says; rejects when none does, and when they contradict each other. */
+async function sameOfAll(
+  nodes: readonly EvmClient[],
+  ask: (node: EvmClient) => Promise<bigint>,
+): Promise<bigint> {
+  const answers = await Promise.allSettled(nodes.map(ask));
+  const values = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+  const [first] = values;
+  if (first === undefined) {
+    throw answers.find((one) => one.status === 'rejected')?.reason;
+  }
+  if (values.some((value) => value !== first)) throw new Error('The nodes contradict each other');
+  return first;
 }
 
 /** Why the stake of a wallet could not be read today, or `undefined` when it can. For `farebox check`. */
@@ -79,7 +99,7 @@ export async function stakingProblem(
   settings: StakingSettings,
   clock: Clock,
 ): Promise<string | undefined> {
-  const stakes = openStakes(settings);
+  const stakes = openStakes(settings, clock);
   try {
     await stakes.creditAt(ANYBODY, await stakes.snapshotBlock(dayOf(clock.nowMs())));
     return undefined;
@@ -94,7 +114,7 @@ export function openStakingReader(
   clock: Clock,
   log: Log,
 ): StakingReader {
-  const stakes = openStakes(settings);
+  const stakes = openStakes(settings, clock);
   const wallets = new Map<string, Entry>();
   let snapshot: { readonly day: number; readonly atMs: number; readonly block: Promise<bigint> };
 

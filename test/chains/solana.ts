@@ -73,6 +73,8 @@ class Face {
       case 'getBlockHeight':
       case 'getSlot':
         return Number(this.height);
+      case 'getBlockTime':
+        return Math.floor(Date.now() / 1000);
       case 'getBalance':
         return this.#wrap(Number(this.#svm.getBalance(first as never) ?? 0n));
       case 'getAccountInfo':

@@ -9,21 +9,24 @@ import type { Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import type { Clock } from '../../kernel/clock.ts';
 import type { Log } from '../../kernel/log.ts';
+import { agreedEvidence } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
 import { checksumAddress } from '../../kernel/addresses.ts';
 import { NO_LIMITS } from '../envelope.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
 import { networkFacts } from '../networks.ts';
+import { chainProblems, servedBy } from '../nodes.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
-import type { Evidence, Rail, RailHealth, Verdict } from '../rail.ts';
+import type { Attempt, Evidence, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
 import type { BaseSettings } from '../settings.ts';
-import { openEvmClient } from './chain.ts';
-import type { EvmClient } from './chain.ts';
+import { openEvmNodes } from './chain.ts';
+import type { EvmClient, EvmNodes } from './chain.ts';
 import { findErc3009Payment } from './evidence.ts';
+import type { Erc3009 } from './evidence.ts';
 import { trackedSigner } from './facilitator-signer.ts';
 import type { TrackedSigner } from './facilitator-signer.ts';
 import { readErc3009 } from './read.ts';
@@ -61,7 +64,7 @@ const WEI_PER_GWEI = 1_000_000_000;
 const WEI_PER_ETH = 1e18;
 
 export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRail {
-  const client = openEvmClient(settings.rpcUrl);
+  const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
   const chainId = Number(settings.network.slice('eip155:'.length));
   const offer = evmOffer(settings);
   const token = offer.asset as Hex; // a valid EVM address
@@ -79,6 +82,8 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     new ExactEvmScheme(tracked.signer, { pendingSettlementStore: NO_PENDING_STORE });
   const ask = (payment: SignedPayment): [PaymentPayload, PaymentRequirements] =>
     officialRequest(payment, offer, options.maxTimeoutSeconds);
+
+  const find = finderOf(each, token, options.clock);
 
   async function verify(payment: SignedPayment): Promise<Verdict> {
     const tracked = signerFor(refuseToSend);
@@ -128,12 +133,12 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
       expiresAt: erc3009Of(payment).validBefore,
     }),
     findPayment: async (payment, attempt): Promise<Evidence> =>
-      await findErc3009Payment(client, token, erc3009Of(payment), attempt),
+      await find(erc3009Of(payment), attempt),
     rebroadcast: async (raw) =>
       sender === undefined ? 'dead' : await sender.rebroadcast(raw as Hex), // journaled by the sender
     health: async () =>
-      await evmHealth(settings, client, sender?.address, options.external !== undefined),
-    refunds: evmRefunds({ settings, client, sender, token, chainId, offer }),
+      await evmHealth(settings, { client, each }, sender?.address, options.external !== undefined),
+    refunds: evmRefunds({ settings, client, sender, token, chainId, offer, find }),
     isContractSignature: async (question) => await client.verifyHash(question),
     replaceStuck: async () => await sender?.replaceStuck(),
     openScheme: () =>
@@ -143,6 +148,21 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
           return await sender.send(call, async () => await Promise.resolve());
         }).signer,
       ),
+  };
+}
+
+/** What the nodes show of an authorization. */
+function finderOf(
+  nodes: readonly EvmClient[],
+  token: Hex,
+  clock: Clock,
+): (payment: Erc3009, attempt: Attempt) => Promise<Evidence> {
+  return async (payment, attempt) => {
+    const witnesses = nodes.map((node) => ({
+      look: async () => await findErc3009Payment(node, token, payment, attempt),
+      newestSeconds: async () => Number((await node.getBlock()).timestamp),
+    }));
+    return await agreedEvidence(witnesses, clock);
   };
 }
 
@@ -186,24 +206,19 @@ async function refuseToSend(): Promise<never> {
   return await Promise.reject(new Error('A check sends nothing'));
 }
 
-function erc3009Of(
-  payment: SignedPayment,
-): Extract<SignedPayment['authorization'], { kind: 'erc3009' }> {
+function erc3009Of(payment: SignedPayment): Erc3009 {
   if (payment.authorization.kind !== 'erc3009') throw new Error('not an EVM payment');
   return payment.authorization;
 }
 
 async function evmHealth(
   settings: BaseSettings,
-  client: EvmClient,
+  { client, each }: EvmNodes,
   gasAddress: Hex | undefined,
   isExternal: boolean,
 ): Promise<RailHealth> {
-  const problems: string[] = [];
-  const chainId = await client.getChainId();
-  if (`eip155:${chainId}` !== settings.network) {
-    problems.push(`The node serves chain ${chainId}, not ${settings.network}`);
-  }
+  const served = await servedBy(each, async (node) => `eip155:${await node.getChainId()}`);
+  const { problems, isRight } = chainProblems(served, settings.network);
   const gasBalance =
     gasAddress === undefined ? undefined : await client.getBalance({ address: gasAddress });
   if (
@@ -218,7 +233,7 @@ async function evmHealth(
   if (!canPay) problems.push('The gas key cannot pay for a settlement');
   return {
     network: settings.network,
-    isReady: canPay && `eip155:${chainId}` === settings.network,
+    isReady: canPay && isRight,
     problems,
     gasAddress,
     gasBalance,

@@ -7,10 +7,13 @@
  * mined, the chain says by the log of the authorization that both carry.
  */
 import { keccak256, parseTransaction } from 'viem';
-import type { Hex } from 'viem';
+import type { Hex, PrivateKeyAccount } from 'viem';
 import { SECOND_MS } from '../../kernel/clock.ts';
+import type { Clock } from '../../kernel/clock.ts';
+import type { Log } from '../../kernel/log.ts';
+import type { Store } from '../../store/store.ts';
 import { chainReason } from '../chain-reason.ts';
-import type { EvmSenderOptions } from './sender.ts';
+import type { EvmClient } from './chain.ts';
 
 /** Base makes a block every two seconds: what is not in one by now waits for a lower price. */
 const STUCK_AFTER_MS = 30 * SECOND_MS;
@@ -24,20 +27,30 @@ export interface Fees {
   readonly maxPriorityFeePerGas: bigint;
 }
 
+/** The key whose transactions wait, and what they may cost. */
+export interface FeeReplacementOptions {
+  readonly client: EvmClient;
+  readonly account: PrivateKeyAccount;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly maxFeePerGas: bigint;
+}
+
 interface WaitingRow {
   readonly number: bigint;
   readonly raw_tx: Hex;
 }
 
 export class FeeReplacement {
-  readonly #options: EvmSenderOptions;
+  readonly #options: FeeReplacementOptions;
   readonly #gasKey: string;
   readonly #marketFees: () => Promise<Fees>;
   /** Numbers below are on the chain: their rows are only kept. */
   #mined = 0;
   #running: Promise<void> | undefined;
 
-  constructor(options: EvmSenderOptions, gasKey: string, marketFees: () => Promise<Fees>) {
+  constructor(options: FeeReplacementOptions, gasKey: string, marketFees: () => Promise<Fees>) {
     this.#options = options;
     this.#gasKey = gasKey;
     this.#marketFees = marketFees;

@@ -8,27 +8,17 @@
  * node that forgot) are sent again before a later one, which could not be mined without them.
  */
 import { keccak256, parseTransaction } from 'viem';
-import type { Hex, PrivateKeyAccount } from 'viem';
+import type { Hex } from 'viem';
 import { DAY_MS, SECOND_MS } from '../../kernel/clock.ts';
-import type { Clock } from '../../kernel/clock.ts';
 import { reasonOf } from '../../kernel/log.ts';
-import type { Log } from '../../kernel/log.ts';
-import type { Store } from '../../store/store.ts';
 import { chainReason } from '../chain-reason.ts';
 import { isKnownTransaction } from './chain.ts';
-import type { EvmClient } from './chain.ts';
 import { FeeReplacement } from './fee-replacement.ts';
-import type { Fees } from './fee-replacement.ts';
+import type { FeeReplacementOptions, Fees } from './fee-replacement.ts';
 
-export interface EvmSenderOptions {
-  readonly client: EvmClient;
-  readonly account: PrivateKeyAccount;
+export interface EvmSenderOptions extends FeeReplacementOptions {
   readonly chainId: number;
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly log: Log;
   readonly maxGas: bigint;
-  readonly maxFeePerGas: bigint;
 }
 
 export interface Call {

@@ -9,17 +9,21 @@ import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { address } from '@solana/kit';
 import type { Address, KeyPairSigner } from '@solana/kit';
 import { assert } from '../../kernel/assert.ts';
+import { agreedEvidence } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { RailOptions } from '../evm/evm-rail.ts';
 import { NO_LIMITS } from '../envelope.ts';
 import { networkFacts } from '../networks.ts';
+import { chainProblems, servedBy } from '../nodes.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
 import type { Attempt, Evidence, Journal, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { SolanaSettings } from '../settings.ts';
-import { decodeWire, SolanaChain, transactionId } from './chain.ts';
+import { decodeWire, openSolanaNodes, transactionId } from './chain.ts';
+import type { SolanaChain, SolanaNodes } from './chain.ts';
 import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment } from './evidence.ts';
+import type { SolanaPayment } from './evidence.ts';
 import { readSolanaKey } from './keys.ts';
 import { readSolanaPayment } from './read.ts';
 import { solanaRefunds } from './refunds.ts';
@@ -42,13 +46,29 @@ export async function openSolanaRail(
   settings: SolanaSettings,
   options: RailOptions,
 ): Promise<SolanaRail> {
-  const chain = new SolanaChain(settings.rpcUrl);
+  const { chain, each } = openSolanaNodes(settings.rpcUrl, options.clock);
   const feePayer =
     settings.feePayerKey === undefined ? undefined : await readSolanaKey(settings.feePayerKey);
   const offer = await solanaOffer(settings, options.external, feePayer);
   const feePayerAddress = address(offer.extra['feePayer'] ?? '');
   const base = baseSigner(chain, settings.network, feePayer, feePayerAddress);
-  const context: Context = { settings, options, chain, offer, base, feePayer, feePayerAddress };
+  const find = async (payment: SolanaPayment, attempt: Attempt): Promise<Evidence> => {
+    const witnesses = each.map((node) => ({
+      look: async () => await findSolanaPayment(node, payment, attempt),
+      newestSeconds: async () => await node.newestSeconds(),
+    }));
+    return await agreedEvidence(witnesses, options.clock);
+  };
+  const context: Context = {
+    settings,
+    options,
+    chain,
+    find,
+    offer,
+    base,
+    feePayer,
+    feePayerAddress,
+  };
   return {
     network: settings.network,
     offer,
@@ -65,8 +85,8 @@ export async function openSolanaRail(
       await chain.send(raw);
       return 'sent';
     },
-    health: async () => await solanaHealth(settings, chain, offer, feePayer?.address),
-    refunds: await solanaRefunds({ settings, chain, feePayer, offer }),
+    health: async () => await solanaHealth(settings, { chain, each }, offer, feePayer?.address),
+    refunds: await solanaRefunds({ settings, chain, feePayer, offer, find }),
     openScheme: () => new ExactSvmScheme(base, undefined, limitsOf(settings)),
   };
 }
@@ -75,6 +95,8 @@ interface Context {
   readonly settings: SolanaSettings;
   readonly options: RailOptions;
   readonly chain: SolanaChain;
+  /** What the nodes show of a transaction. */
+  readonly find: (payment: SolanaPayment, attempt: Attempt) => Promise<Evidence>;
   readonly offer: RailOffer;
   readonly base: FacilitatorSvmSigner;
   readonly feePayer: KeyPairSigner | undefined;
@@ -134,7 +156,7 @@ async function findPayment(
   attempt: Attempt,
 ): Promise<Evidence> {
   const known = await withId(context, payment, attempt);
-  const evidence = await findSolanaPayment(context.chain, solanaOf(payment), known);
+  const evidence = await context.find(solanaOf(payment), known);
   if (evidence.kind !== 'open' || attempt.transaction !== undefined) return evidence;
   return { kind: 'open', attempt: evidence.attempt === 'waiting' ? 'waiting' : 'none' };
 }
@@ -255,23 +277,22 @@ const NO_PENDING_STORE = {
   delete: async (): Promise<void> => await Promise.resolve(),
 };
 
-function solanaOf(
-  payment: SignedPayment,
-): Extract<SignedPayment['authorization'], { kind: 'solana' }> {
+function solanaOf(payment: SignedPayment): SolanaPayment {
   assert(payment.authorization.kind === 'solana', 'not a Solana payment');
   return payment.authorization;
 }
 
 async function solanaHealth(
   settings: SolanaSettings,
-  chain: SolanaChain,
+  { chain, each }: SolanaNodes,
   offer: RailOffer,
   feePayer: Address | undefined,
 ): Promise<RailHealth> {
-  const problems: string[] = [];
-  const cluster = `solana:${(await chain.genesisHash()).slice(0, CAIP2_REFERENCE_CHARS)}`;
-  const isRightCluster = cluster === settings.network;
-  if (!isRightCluster) problems.push(`The node serves ${cluster}, not ${settings.network}`);
+  const served = await servedBy(
+    each,
+    async (node) => `solana:${(await node.genesisHash()).slice(0, CAIP2_REFERENCE_CHARS)}`,
+  );
+  const { problems, isRight } = chainProblems(served, settings.network);
   const receiver = await associatedAccount(address(offer.payTo), address(offer.asset));
   const holder = await chain.ownerOf(address(offer.payTo));
   // A wallet belongs to the System program, or is not there before it first holds SOL.
@@ -298,7 +319,7 @@ async function solanaHealth(
   if (!canPay) problems.push('The fee payer cannot pay for a settlement');
   return {
     network: settings.network,
-    isReady: isRightCluster && hasReceiver && canPay,
+    isReady: isRight && hasReceiver && canPay,
     problems,
     gasAddress: feePayer,
     gasBalance,
