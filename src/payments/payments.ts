@@ -17,6 +17,7 @@ import { CreditWatch } from './credit-watch.ts';
 import { readEnvelope } from './envelope.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
+import type { OpenedRails } from './open-rails.ts';
 import { refusePayment } from './payment.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import { RailWatch } from './rail-watch.ts';
@@ -45,17 +46,17 @@ import { WalletSessions } from './sign-in/sessions.ts';
 import type { WalletToken } from './sign-in/sessions.ts';
 import { SignIn } from './sign-in/sign-in.ts';
 import type { SignedInWallet } from './sign-in/sign-in.ts';
-import type { StakingReader } from './staking.ts';
+import type { DailyStake, StakingReader } from './staking.ts';
 import { LEASE_MS, TopUpTable } from './top-up-table.ts';
 import type { WatchCounts } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 import type { Credit, Reverse, Step, TopUpReceipt } from './top-up-records.ts';
 
-export { askRails } from './ask-rails.ts';
+export { askRails, askStaking } from './ask-rails.ts';
 export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
-export { walletIdentity } from './addresses.ts';
+export { walletIdentity } from '../kernel/addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { FacilitatorFace } from './facilitator.ts';
 export type { RailHealth } from './rail.ts';
@@ -136,6 +137,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   const table = new TopUpTable(options.store, options.clock, owner, leaseMs);
   return new Payments(options, amounts, {
     rails: parts.rails,
+    evm: parts.evm,
     watch: new RailWatch(parts.rails, options.clock, options.log),
     signIn: new SignIn({
       store: options.store,
@@ -208,6 +210,7 @@ export interface KeyProof {
 
 interface PaymentParts {
   readonly rails: ReadonlyMap<string, Rail>;
+  readonly evm: OpenedRails['evm'];
   readonly watch: RailWatch;
   readonly signIn: SignIn;
   readonly sessions: WalletSessions;
@@ -260,6 +263,7 @@ export class Payments {
     const { clock } = this.#options;
     this.#stops = [
       clock.every(SWEEP_EVERY_MS, () => void this.sweep()),
+      clock.every(SWEEP_EVERY_MS, () => void this.replaceStuck()),
       clock.every(WATCH_EVERY_MS, () => void this.#parts.watch.check()),
       clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#parts.signIn.prune())),
     ];
@@ -397,8 +401,8 @@ export class Payments {
     return await this.#parts.refunds.state(refundId);
   }
 
-  /** Daily credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */
-  async stakedCredit(wallet: string): Promise<Nano | undefined> {
+  /** Today's credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */
+  async stakedCredit(wallet: string): Promise<DailyStake | undefined> {
     return await this.#parts.staking?.(wallet);
   }
 
@@ -429,6 +433,11 @@ export class Payments {
       await creditWatch.sweep();
       await refunds.watch();
     });
+  }
+
+  /** Raises the fees of transactions that wait for long; `start` does it every ten seconds. Never throws. */
+  async replaceStuck(): Promise<void> {
+    await this.#run('fees', async () => await this.#parts.evm?.replaceStuck());
   }
 
   async #run(name: string, work: () => Promise<void>): Promise<void> {

@@ -11,20 +11,19 @@ import type { Clock } from '../../kernel/clock.ts';
 import type { Log } from '../../kernel/log.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
-import { checksumAddress } from '../addresses.ts';
+import { checksumAddress } from '../../kernel/addresses.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
-import { networkFacts, unitsToNano } from '../networks.ts';
+import { networkFacts } from '../networks.ts';
+import { chainProblems, servedBy } from '../nodes.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
-import { USED_BEFORE } from '../rail.ts';
-import type { Attempt, Evidence, Heights, Position, Rail, RailHealth, Verdict } from '../rail.ts';
+import type { Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
-import { depthFor } from '../settings.ts';
-import type { BaseDepth, BaseSettings } from '../settings.ts';
-import { openEvmClient } from './chain.ts';
-import type { EvmClient } from './chain.ts';
-import { findErc3009Payment } from './evidence.ts';
+import type { BaseSettings } from '../settings.ts';
+import { openEvmNodes } from './chain.ts';
+import type { EvmClient, EvmNodes } from './chain.ts';
+import { evmFinder, heightOf } from './find-payment.ts';
 import { trackedSigner } from './facilitator-signer.ts';
 import type { TrackedSigner } from './facilitator-signer.ts';
 import { readErc3009 } from './read.ts';
@@ -46,6 +45,8 @@ export interface RailOptions {
 
 export interface EvmRail extends Rail {
   readonly isContractSignature: ContractSignatureCheck;
+  /** Raises the fees of transactions that wait for long. Rejects when the chain cannot be asked. */
+  replaceStuck(): Promise<void>;
   /** The official scheme on the shared gas key, for the exposed facilitator. */
   openScheme(): ExactEvmScheme;
 }
@@ -61,7 +62,7 @@ const WEI_PER_GWEI = 1_000_000_000;
 const WEI_PER_ETH = 1e18;
 
 export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRail {
-  const client = openEvmClient(settings.rpcUrl);
+  const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
   const chainId = Number(settings.network.slice('eip155:'.length));
   const offer = evmOffer(settings);
   const token = offer.asset as Hex; // a valid EVM address
@@ -79,6 +80,8 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     new ExactEvmScheme(tracked.signer, { pendingSettlementStore: NO_PENDING_STORE });
   const ask = (payment: SignedPayment): [PaymentPayload, PaymentRequirements] =>
     officialRequest(payment, options.maxTimeoutSeconds);
+
+  const finder = evmFinder({ client, each }, settings.confirmations, options.clock);
 
   async function verify(payment: SignedPayment): Promise<Verdict> {
     const tracked = signerFor(refuseToSend);
@@ -123,17 +126,25 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     readShape: async (envelope) => await readWith(envelope),
     verify,
     settle,
-    position: async (payment) => await positionOf(client, payment),
-    findPayment: async (payment, attempt) =>
-      await findPayment(client, settings.confirmations, payment, attempt),
-    heights: async () => await heightsOf(client),
+    position: finder.position,
+    findPayment: finder.findPayment,
+    heights: finder.heights,
     received: async (search) => await evmReceived(client, search),
     rebroadcast: async (raw) =>
       sender === undefined ? 'dead' : await sender.rebroadcast(raw as Hex), // journaled by the sender
     health: async () =>
-      await evmHealth(settings, client, sender?.address, options.external !== undefined),
-    refunds: evmRefunds({ settings, client, sender, token, chainId, offer }),
+      await evmHealth(settings, { client, each }, sender?.address, options.external !== undefined),
+    refunds: evmRefunds({
+      settings,
+      client,
+      sender,
+      token,
+      chainId,
+      offer,
+      find: async (own, attempt) => await finder.findOwn(token, own, attempt),
+    }),
     isContractSignature: async (question) => await client.verifyHash(question),
+    replaceStuck: async () => await sender?.replaceStuck(),
     openScheme: () =>
       new ExactEvmScheme(
         signerFor(async (call) => {
@@ -142,63 +153,6 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
         }).signer,
       ),
   };
-}
-
-async function findPayment(
-  client: EvmClient,
-  rules: BaseSettings['confirmations'],
-  payment: SignedPayment,
-  attempt: Attempt,
-): Promise<Evidence> {
-  const depth = depthFor(rules, unitsToNano(payment.amountUnits));
-  const search = {
-    client,
-    token: payment.offer.asset as Hex, // of an offer of this rail
-    isDeep: async (height: bigint) => await isDeep(client, height, depth),
-  };
-  const evidence = await findErc3009Payment(search, erc3009Of(payment), attempt);
-  // Our own transaction was signed after the row was opened, so it proves that we came first.
-  if (evidence.kind !== 'paid' || evidence.transaction === attempt.transaction) return evidence;
-  if (await wasBefore(client, evidence.height, attempt)) {
-    return { kind: 'final', reason: USED_BEFORE };
-  }
-  return evidence;
-}
-
-async function positionOf(client: EvmClient, payment: SignedPayment): Promise<Position> {
-  const block = await client.getBlock();
-  const expiresAt = erc3009Of(payment).validBefore;
-  return { startHeight: block.number, startBlock: block.hash, expiresAt };
-}
-
-async function heightsOf(client: EvmClient): Promise<Heights> {
-  const final = await heightOf(client, 'finalized');
-  return { final, latest: await client.getBlockNumber() };
-}
-
-async function isDeep(
-  client: EvmClient,
-  height: bigint,
-  depth: BaseDepth | undefined,
-): Promise<boolean> {
-  if (depth === undefined || depth === 1) return true;
-  if (typeof depth === 'string') return (await heightOf(client, depth)) >= height;
-  return (await client.getBlockNumber()) - height + 1n >= BigInt(depth);
-}
-
-/**
- * Whether a use at this height is older than the attempt. Heights come again when the chain is
- * reorganised: then the check before the row was opened, which found it unused, stands alone.
- */
-async function wasBefore(client: EvmClient, height: bigint, attempt: Attempt): Promise<boolean> {
-  if (height > attempt.startHeight) return false;
-  if (attempt.startBlock === undefined) return true;
-  const block = await client.getBlock({ blockNumber: attempt.startHeight });
-  return block.hash === attempt.startBlock;
-}
-
-async function heightOf(client: EvmClient, blockTag: 'safe' | 'finalized'): Promise<bigint> {
-  return (await client.getBlock({ blockTag })).number;
 }
 
 function evmOffer(settings: BaseSettings): RailOffer {
@@ -241,24 +195,14 @@ async function refuseToSend(): Promise<never> {
   return await Promise.reject(new Error('A check sends nothing'));
 }
 
-function erc3009Of(
-  payment: SignedPayment,
-): Extract<SignedPayment['authorization'], { kind: 'erc3009' }> {
-  if (payment.authorization.kind !== 'erc3009') throw new Error('not an EVM payment');
-  return payment.authorization;
-}
-
 async function evmHealth(
   settings: BaseSettings,
-  client: EvmClient,
+  { client, each }: EvmNodes,
   gasAddress: Hex | undefined,
   isExternal: boolean,
 ): Promise<RailHealth> {
-  const problems: string[] = [];
-  const chainId = await client.getChainId();
-  if (`eip155:${chainId}` !== settings.network) {
-    problems.push(`The node serves chain ${chainId}, not ${settings.network}`);
-  }
+  const served = await servedBy(each, async (node) => `eip155:${await node.getChainId()}`);
+  const { problems, isRight } = chainProblems(served, settings.network);
   const gasBalance =
     gasAddress === undefined ? undefined : await client.getBalance({ address: gasAddress });
   if (
@@ -281,7 +225,7 @@ async function evmHealth(
   if (!canPay) problems.push('The gas key cannot pay for a settlement');
   return {
     network: settings.network,
-    isReady: canPay && `eip155:${chainId}` === settings.network,
+    isReady: canPay && isRight,
     problems,
     gasAddress,
     gasBalance,
