@@ -81,7 +81,8 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   const ask = (payment: SignedPayment): [PaymentPayload, PaymentRequirements] =>
     officialRequest(payment, options.maxTimeoutSeconds);
 
-  const finder = evmFinder({ client, each }, settings.confirmations, options.clock);
+  const rules = settings.confirmations;
+  const { findOwn: find, ...looks } = evmFinder({ client, each }, { token, rules }, options.clock);
 
   async function verify(payment: SignedPayment): Promise<Verdict> {
     const tracked = signerFor(refuseToSend);
@@ -126,23 +127,13 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     readShape: async (envelope) => await readWith(envelope),
     verify,
     settle,
-    position: finder.position,
-    findPayment: finder.findPayment,
-    heights: finder.heights,
+    ...looks,
     received: async (search) => await evmReceived(client, search),
     rebroadcast: async (raw) =>
       sender === undefined ? 'dead' : await sender.rebroadcast(raw as Hex), // journaled by the sender
     health: async () =>
       await evmHealth(settings, { client, each }, sender?.address, options.external !== undefined),
-    refunds: evmRefunds({
-      settings,
-      client,
-      sender,
-      token,
-      chainId,
-      offer,
-      find: async (own, attempt) => await finder.findOwn(token, own, attempt),
-    }),
+    refunds: evmRefunds({ settings, client, sender, token, chainId, offer, find }),
     isContractSignature: async (question) => await client.verifyHash(question),
     replaceStuck: async () => await sender?.replaceStuck(),
     openScheme: () =>

@@ -17,16 +17,16 @@ import { findErc3009Payment } from './evidence.ts';
 import type { Erc3009 } from './evidence.ts';
 
 export interface EvmFinder {
-  findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence>;
+  readonly findPayment: (payment: SignedPayment, attempt: Attempt) => Promise<Evidence>;
   /** An authorization of our own, whatever its depth. */
-  findOwn(token: Hex, payment: Erc3009, attempt: Attempt): Promise<Evidence>;
-  position(payment: SignedPayment): Promise<Position>;
-  heights(): Promise<Heights>;
+  readonly findOwn: (payment: Erc3009, attempt: Attempt) => Promise<Evidence>;
+  readonly position: (payment: SignedPayment) => Promise<Position>;
+  readonly heights: () => Promise<Heights>;
 }
 
 export function evmFinder(
   { client, each }: EvmNodes,
-  rules: BaseSettings['confirmations'],
+  { token, rules }: { readonly token: Hex; readonly rules: BaseSettings['confirmations'] },
   clock: Clock,
 ): EvmFinder {
   const agreed = async (look: (node: EvmClient) => Promise<Evidence>): Promise<Evidence> => {
@@ -41,7 +41,7 @@ export function evmFinder(
       const depth = depthFor(rules, unitsToNano(payment.amountUnits));
       return await agreed(async (node) => await lookAt(node, payment, attempt, depth));
     },
-    findOwn: async (token, payment, attempt) => {
+    findOwn: async (payment, attempt) => {
       const isDeep = async (): Promise<boolean> => await Promise.resolve(true);
       return await agreed(
         async (node) => await findErc3009Payment({ client: node, token, isDeep }, payment, attempt),
