@@ -51,6 +51,15 @@ export class FairQueue<T> {
     return item;
   }
 
+  /** The newest item of the longest line, if that is longer than the caller's would become. */
+  lastOfLongest(caller: string): T | undefined {
+    let longest: Line<T> | undefined;
+    for (const line of this.#lines)
+      if (longest === undefined || line.items.length > longest.items.length) longest = line;
+    const isLonger = (longest?.items.length ?? 0) > this.sizeOf(caller) + 1;
+    return isLonger ? longest?.items.at(-1) : undefined;
+  }
+
   #line(caller: string): Line<T> | undefined {
     return this.#lines.find((line) => line.caller === caller);
   }

@@ -9,8 +9,8 @@
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 
-/** Requests from this size on are written in pieces; a smaller one fits the socket's buffer. */
-export const LARGE_REQUEST_BYTES = 65_536;
+/** Requests from this size on are written in pieces of it. */
+export const LARGE_REQUEST_BYTES = 262_144;
 /** Writes below this size are in the kernel before an answer to them can be there. */
 const HELD_WRITE_BYTES = 16_384;
 const RESET_CODES: ReadonlySet<unknown> = new Set(['EPIPE', 'ECONNRESET']);

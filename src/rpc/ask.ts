@@ -9,13 +9,13 @@ import type { Readable } from 'node:stream';
 import type { Clock } from '../kernel/clock.ts';
 import { peekReply, scanReply, spanString } from '../kernel/json-spans.ts';
 import type { ReplySpan } from '../kernel/json-span.ts';
-import { LARGE_REQUEST_BYTES } from '../net/early-answer.ts';
 import type { Network } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
 import type { NodeError, UpstreamFault } from './classify.ts';
 import { isSpan, plainId } from './splice.ts';
 import { TransportError } from './transport.ts';
 import type { ByteBudget, PostReply, TransportProblem } from './transport.ts';
+import { MIN_LIMIT_BYTES } from './upstream.ts';
 import type { Upstream } from './upstream.ts';
 
 /** Everything that one run of a request carries from node to node. */
@@ -261,7 +261,7 @@ function faultOfTransport(problem: TransportProblem): UpstreamFault {
  * is an answer to the call: QuickNode says that a range of blocks is too large in that way.
  */
 function isSizeRefusal(reply: PostReply, item: ReplySpan | undefined, body: Buffer): boolean {
-  if (reply.status !== 413 || body.length < LARGE_REQUEST_BYTES) return false;
+  if (reply.status !== 413 || body.length < MIN_LIMIT_BYTES) return false;
   return item === undefined || item.idStart < 0 || reply.body[item.idStart] === LETTER_N;
 }
 

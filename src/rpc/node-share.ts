@@ -8,7 +8,7 @@
 import type { Clock } from '../kernel/clock.ts';
 import { FairQueue } from '../kernel/fair-queue.ts';
 
-/** Calls that wait for one node; one caller may fill as many places as it leaves to others. */
+/** Calls that wait for one node; above it the newest of whoever waits for most gives way. */
 const MAX_WAITING = 4_096;
 /** Callers remembered; above it those that hold nothing are forgotten. */
 const MAX_HOLDERS = 10_000;
@@ -19,6 +19,7 @@ interface Holder {
 }
 
 interface Waiter {
+  readonly caller: string;
   readonly holder: Holder;
   readonly calls: number;
   go(isAdmitted: boolean): void;
@@ -63,7 +64,7 @@ export class NodeShare {
   wait(caller: string, calls: number, options: WaitOptions): Promise<boolean> {
     const { signal } = options;
     if (signal?.aborted === true) return Promise.resolve(false);
-    if (this.#queue.sizeOf(caller) >= MAX_WAITING - this.#queue.size) return Promise.resolve(false);
+    if (this.#queue.size >= MAX_WAITING && !this.#crowdOut(caller)) return Promise.resolve(false);
     return new Promise((resolve) => {
       const leave = (): void => {
         this.#queue.remove(caller, waiter);
@@ -71,6 +72,7 @@ export class NodeShare {
       };
       const cancel = this.#clock.after(options.timeoutMs, leave);
       const waiter: Waiter = {
+        caller,
         holder: this.#holder(caller),
         calls,
         go: (isAdmitted) => {
@@ -98,6 +100,14 @@ export class NodeShare {
     this.#cancelTimer = undefined;
     for (let next = this.#queue.next(); next !== undefined; next = this.#queue.next())
       next.go(false);
+  }
+
+  #crowdOut(caller: string): boolean {
+    const last = this.#queue.lastOfLongest(caller);
+    if (last === undefined) return false;
+    this.#queue.remove(last.caller, last);
+    last.go(false);
+    return true;
   }
 
   #serve(): void {

@@ -7,7 +7,6 @@
 import type { Clock } from '../kernel/clock.ts';
 import type { Log } from '../kernel/log.ts';
 import { scanReply } from '../kernel/json-spans.ts';
-import { LARGE_REQUEST_BYTES } from '../net/early-answer.ts';
 import type { Family, Network, NodeKind } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
 import type { UpstreamFault } from './classify.ts';
@@ -45,6 +44,8 @@ const PROBE_TIMEOUT_MS = 10_000;
 const PROBE_MAX_BYTES = 65_536;
 /** How long a node of a wrong chain stays refused before it is asked again. */
 const REFUSED_MS = 600_000;
+/** No node has a smaller limit; a 413 below it speaks of something else. */
+export const MIN_LIMIT_BYTES = 65_536;
 /** How long a size that a node refused stays known: its operator may raise the limit. */
 const SIZE_KNOWN_MS = 600_000;
 /** Between two questions of our own that ask whose fault it was. */
@@ -117,8 +118,7 @@ export class Upstream {
   }
 
   takesBytes(sizeBytes: number): boolean {
-    // No node is known to refuse what fits in one piece.
-    return sizeBytes < LARGE_REQUEST_BYTES || sizeBytes <= (this.requestLimitBytes ?? Infinity);
+    return sizeBytes < MIN_LIMIT_BYTES || sizeBytes <= (this.requestLimitBytes ?? Infinity);
   }
 
   /** Keeps that a request of this size was refused. */
