@@ -335,7 +335,7 @@ describe('failover', () => {
     for (let round = 0; round < 12; round += 1) await two.ask(call('eth_call'), `caller ${round}`);
     assert.equal(two.nodes[0]!.asked.length, 5);
     assert.equal(two.nodes[1]!.asked.length, 12);
-    assert.ok(two.lines.some((line) => line.message === 'RPC upstream taken out'));
+    assert.ok(two.lines.some((line) => line.message === 'RPC upstream asked last'));
   });
 
   test('a caller stays with the node that answered it', async () => {

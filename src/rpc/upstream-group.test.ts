@@ -125,11 +125,13 @@ test('a caller stays for five seconds, unless the node falls behind or out', () 
   assert.ok(Array.from({ length: 50 }, first).includes(false));
 });
 
-test('the breaker opens for three callers, and a question of our own alone closes it', async () => {
+test('the breaker opens and closes by questions of our own alone', async () => {
   const b = bench([1]);
   const [only] = b.upstreams;
   b.heads[0] = 'dead';
   for (let fault = 0; fault < 5; fault += 1) only!.noteFault('transport', `caller ${fault}`);
+  assert.equal(b.group.hasOpen(), true);
+  await polled();
   assert.equal(b.group.hasOpen(), false);
   b.clock.advance(2_000);
   assert.equal(b.group.hasOpen(), true);
@@ -144,13 +146,29 @@ test('the breaker opens for three callers, and a question of our own alone close
   b.heads[0] = '0x64';
   assert.equal(await only!.verify(), true);
   assert.equal(only!.health.isOpen, false);
+  b.clock.advance(10_000);
   for (let round = 0; round < 19; round += 1) {
     only!.noteFault('broken', `caller ${round % 3}`);
     only!.noteAnswer(b.clock.monotonicMs());
   }
-  assert.equal(b.group.hasOpen(), true);
+  assert.equal(only!.health.isResting, false);
   only!.noteFault('broken', 'caller 1');
-  assert.equal(b.group.hasOpen(), false);
+  assert.equal(only!.health.isResting, true);
+  await polled();
+  assert.equal(b.group.hasOpen(), true);
+});
+
+test('a node whose faults several callers see is asked last, and still asked', async () => {
+  const b = bench([1e6, 1e-6]);
+  const [first, second] = b.upstreams;
+  await first!.verify();
+  for (let fault = 0; fault < 500; fault += 1) {
+    first!.noteFault('broken', `caller ${fault % 9}`);
+    await polled();
+  }
+  assert.deepEqual(b.group.candidates('node', 'alice'), [second, first]);
+  b.clock.advance(10_000);
+  assert.deepEqual(b.group.candidates('node', 'bob'), [first, second]);
 });
 
 test('what one caller sees opens nothing while the node answers us, however often', async () => {
@@ -196,7 +214,10 @@ test('a refused key is believed when we are refused too, not because a caller wa
 test('a node that may come back is asked by us beside the traffic of the others', async () => {
   const b = bench([1, 1]);
   const [first, second] = b.upstreams;
+  b.heads[0] = 'dead';
   for (let fault = 0; fault < 5; fault += 1) first!.noteFault('transport', `caller ${fault}`);
+  await polled();
+  b.heads[0] = '0x64';
   b.clock.advance(2_000);
   assert.deepEqual(b.group.candidates('node', 'alice'), [second]);
   await polled();

@@ -1,10 +1,10 @@
 /**
  * What is known of a node's health: a circuit breaker, its latency, its newest block.
  *
- * Five faults in a row or twenty of the last eighty exchanges are too many. The breaker opens on
- * them when several callers saw them or a question of our own was among them: what one caller sees
- * it may cause itself. It stays open for two seconds at first and up to thirty while the node
- * stays dead; then a question of our own closes or reopens it, never a caller's.
+ * Five faults in a row or twenty of the last eighty exchanges are too many. When several callers saw
+ * them the node is asked last for a while; the breaker opens only when a question of our own is
+ * among them, since callers may cause what they see. It stays open for two seconds at first and up
+ * to thirty while the node stays dead; then a question of our own closes or reopens it.
  */
 import type { Clock } from '../kernel/clock.ts';
 import type { UpstreamFault } from './classify.ts';
@@ -12,12 +12,13 @@ import type { UpstreamFault } from './classify.ts';
 const WINDOW_EXCHANGES = 80;
 const MAX_FAULTS_IN_WINDOW = 20;
 const MAX_FAULTS_IN_A_ROW = 5;
-/** Callers that must have seen a fault before it is the node's beyond doubt. */
+/** Callers that must have seen faults before the node is asked last for them. */
 const MIN_CALLERS = 3;
 const FIRST_OPEN_MS = 2_000;
 const MAX_OPEN_MS = 30_000;
-/** How long a node with a quota or account problem is asked last. */
+/** How long a node with a problem of quota, callers or account is asked last. */
 const QUOTA_REST_MS = 2_000;
+const FAULT_REST_MS = 10_000;
 const AUTH_REST_MS = 60_000;
 /** Weight of a new latency in the moving average. */
 const LATENCY_ALPHA = 0.2;
@@ -25,8 +26,11 @@ const LATENCY_ALPHA = 0.2;
 /** In place of a caller: a question of our own. */
 export const OWN_QUESTION = '';
 
-/** What follows from a fault; `suspect`: a question of our own should tell whose it is. */
-export type FaultEffect = 'none' | 'suspect' | 'opened';
+/**
+ * What follows from a fault. `suspect`: a question of our own should tell whose it is; `rested`:
+ * the same, and the node is asked last from now on.
+ */
+export type FaultEffect = 'none' | 'suspect' | 'rested' | 'opened';
 
 export class UpstreamHealth {
   readonly #clock: Clock;
@@ -81,9 +85,14 @@ export class UpstreamHealth {
     }
     const depth = this.#suspectDepth();
     if (depth === 0) return fault === 'auth' && !isOwn ? 'suspect' : 'none';
-    if (!this.#isProven(depth)) return 'suspect';
-    this.#open();
-    return 'opened';
+    const witnesses = this.#witnesses(depth);
+    if (witnesses.includes(OWN_QUESTION)) {
+      this.#open();
+      return 'opened';
+    }
+    if (witnesses.length < MIN_CALLERS || this.isResting) return 'suspect';
+    this.#rest(FAULT_REST_MS);
+    return 'rested';
   }
 
   /** The node has answered a question of our own: what one caller saw was its own doing. */
@@ -136,16 +145,15 @@ export class UpstreamHealth {
     return this.#faults >= MAX_FAULTS_IN_WINDOW ? WINDOW_EXCHANGES : 0;
   }
 
-  #isProven(depth: number): boolean {
+  /** Who saw the faults among the last `depth` exchanges. */
+  #witnesses(depth: number): readonly string[] {
     const callers: string[] = [];
     for (let back = 1; back <= depth; back += 1) {
       const at = (this.#position - back + WINDOW_EXCHANGES) % WINDOW_EXCHANGES;
       const caller = this.#window[at];
-      if (caller === undefined || callers.includes(caller)) continue;
-      callers.push(caller);
-      if (caller === OWN_QUESTION || callers.length >= MIN_CALLERS) return true;
+      if (caller !== undefined && !callers.includes(caller)) callers.push(caller);
     }
-    return false;
+    return callers;
   }
 
   #keep(caller: string | undefined): void {

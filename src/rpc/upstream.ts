@@ -141,17 +141,16 @@ export class Upstream {
   /** Keeps a fault that `caller` saw. */
   noteFault(fault: UpstreamFault, caller: string): void {
     const effect = this.health.noteFault(fault, caller);
-    if (effect === 'suspect') void this.#askWhose();
+    const told = { network: this.#network.slug, upstream: this.settings.name, fault };
+    if (effect === 'suspect' || effect === 'rested') void this.#askWhose();
+    if (effect === 'rested') this.#log.warn(told, 'RPC upstream asked last');
     if (effect !== 'opened') return;
     // It comes back as it came: after a question of our own.
     if (this.#identity === 'verified') this.#identity = 'unknown';
-    this.#log.warn(
-      { network: this.#network.slug, upstream: this.settings.name, fault },
-      'RPC upstream taken out',
-    );
+    this.#log.warn(told, 'RPC upstream taken out');
   }
 
-  /** After faults that few callers saw: a question of our own fails too, or they are forgotten. */
+  /** After faults that callers saw: a question of our own fails too, or they are forgotten. */
   async #askWhose(): Promise<void> {
     const nowMs = this.#clock.monotonicMs();
     if (nowMs < this.#suspectAgainMs) return;
