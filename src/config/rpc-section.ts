@@ -23,7 +23,7 @@ const Upstream = z.strictObject({
     .int()
     .min(65_536)
     .optional()
-    .describe('Largest request that the node takes; without it, learnt from its refusals.'),
+    .describe('Largest request that the node takes; without it, learnt from its 413s.'),
 });
 
 export const RpcSection = z.strictObject({

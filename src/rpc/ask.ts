@@ -203,7 +203,11 @@ async function exchange(
   maxBytes: number,
   options: AskOptions,
 ): Promise<PostReply | AskFault> {
-  if (!upstream.takesBytes(body.length)) return unsent('request-too-large');
+  // What is learnt spares a node where there is another; it refuses nobody by itself.
+  const isRefused = options.mayWait
+    ? upstream.refusesBytes(body.length)
+    : !upstream.takesBytes(body.length);
+  if (isRefused) return unsent('request-too-large');
   if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
   const { share } = upstream;
   if (!share.take(run.caller, calls)) {
@@ -232,6 +236,7 @@ async function exchange(
       signal: run.signal,
     });
     run.heldBytes += reply.heldBytes;
+    if (reply.status < 300 && body.length >= MIN_LIMIT_BYTES) upstream.noteTaken(body.length);
     if (reply.rest === undefined) share.give(run.caller);
     else reply.rest.once('close', () => share.give(run.caller));
     return reply;

@@ -107,6 +107,21 @@ describe('sizes', () => {
     }
   });
 
+  test('a size that one caller was refused for is not refused to the next', async () => {
+    const odd: NodeAnswer = (request, response) => {
+      if (request.text.includes('trouble')) sendText(response, 'response too large', 413);
+      else plainly()(request, response);
+    };
+    const one = await bench([odd]);
+    const params = [`0x${'ab'.repeat(50_000)}`];
+    for (let round = 0; round < 3; round += 1) {
+      const refused = await fault(one.ask(call('eth_call', 1, ['trouble', ...params]), 'mallory'));
+      assert.equal(refused.status, 413);
+      const answer = await one.ask(call('eth_call', 1, ['a longer one', ...params]), 'alice');
+      assert.equal(json(answer).result, 'eth_call done');
+    }
+  });
+
   test('the set limit of a node keeps larger requests from it and is named', async () => {
     const one = await bench([plainly()], { upstream: { maxRequestBytes: 100_000 } });
     const refused = await fault(one.ask(large(1)));

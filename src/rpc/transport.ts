@@ -241,7 +241,10 @@ class Exchange implements Dispatcher.DispatchHandler {
     if (problem !== 'broken' || this.#stream !== undefined || this.#isOver)
       return this.#fail(problem);
     // The status of a refusal says enough, however little of its text came.
-    if (this.#status >= 400) return this.#finish();
+    if (this.#status >= 400) {
+      this.#gunzip?.destroy();
+      return this.#finish();
+    }
     const isUnread = this.#status === 0 && this.#pieces?.isWritten === false;
     if (isUnread) this.#isSent = false;
     this.#fail(isUnread ? 'unread' : 'broken');

@@ -117,8 +117,20 @@ export class Upstream {
     return set === 0 ? this.#refusedBytes - 1 : Math.min(set, this.#refusedBytes - 1);
   }
 
+  /** Whether a request of this size may go here; false also where one like it was refused. */
   takesBytes(sizeBytes: number): boolean {
     return sizeBytes < MIN_LIMIT_BYTES || sizeBytes <= (this.requestLimitBytes ?? Infinity);
+  }
+
+  /** Whether the operator says that it takes none of this size. */
+  refusesBytes(sizeBytes: number): boolean {
+    const { maxRequestBytes } = this.settings;
+    return maxRequestBytes > 0 && sizeBytes > maxRequestBytes;
+  }
+
+  /** Keeps that the node has read a request of this size. */
+  noteTaken(sizeBytes: number): void {
+    if (sizeBytes >= this.#refusedBytes) this.#refusedBytes = 0;
   }
 
   /** Keeps that a request of this size was refused. */
