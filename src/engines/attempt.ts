@@ -107,9 +107,7 @@ export class Attempt implements UpstreamHandler {
   onFailure(failure: UpstreamFailure): void {
     if (this.#report !== null) return this.#owner.attemptFailed(this, this.#report);
     if (failure.kind === 'stale') return this.#owner.attemptStale(this);
-    // What a server does that finds a request too large and has no words for it.
-    if (failure.kind === 'unread') this.#status = 413;
-    const isAnswer = failure.kind !== 'unread' && this.#status >= 300 && failure.kind !== 'aborted';
+    const isAnswer = this.#status >= 300 && failure.kind !== 'aborted';
     const verdict = isAnswer ? verdictOfStatus(this.#status) : verdictOfFailure(failure.kind);
     this.#owner.attemptFailed(this, this.#reportOf(verdict, failure.message));
   }

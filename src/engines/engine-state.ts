@@ -92,7 +92,7 @@ export class EngineState {
   /** False when the queue is full and nobody in it waits for more calls than this caller. */
   enqueue(waiter: Waiter): boolean {
     if (this.queueRoom <= 0) {
-      const last = this.#maxQueued > 0 ? this.#waiters.lastOfLongest(waiter.caller) : undefined;
+      const last = this.#waiters.lastOfLongest(waiter.caller);
       if (last === undefined) return false;
       this.dequeue(last);
       last.crowdOut();

@@ -35,8 +35,8 @@ const UNREACHABLE: Verdict = {
   ...verdict('unreachable', 'anywhere', 'failure', false),
   isCertain: true,
 };
-/** Too large for this engine; another may take it. */
-const UNREAD = verdict('refused', 'elsewhere', 'unknown', true);
+/** Perhaps too large for this engine, which had no words for it; another may take it. */
+const UNREAD = verdict('unreachable', 'elsewhere', 'unknown', true);
 const LATE = verdict('timeout', 'elsewhere', 'failure', false);
 
 /** The meaning of a head that is no success. */

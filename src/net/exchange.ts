@@ -35,7 +35,7 @@ export interface UpstreamRequest {
  * - `connect`: no connection (refused, unknown host, TLS, time limit)
  * - `stale`: the server closed an idle connection as we reused it; it never saw the request
  * - `reset`: the connection died before the first body byte
- * - `unread`: the same, before a large request was written: the server did not want all of it
+ * - `unread`: the same, before a large request was written: the server may not want all of it
  * - `first-byte-timeout`, `idle-timeout`, `total-timeout`: a time limit
  * - `cut`: the connection died inside the body
  * - `too-large`: more bytes than allowed
@@ -237,8 +237,10 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
     if (this.#phase === 'waiting') return 'connect';
     if (this.#phase === 'body') return 'cut';
     if (error.name === 'HTTPParserError' || code === 'UND_ERR_HEADERS_OVERFLOW') return 'garbage';
-    if (!this.#hasByte && this.#pieces?.isWritten === false) return 'unread';
-    if (!this.#hasByte && this.#isStale(error)) return 'stale';
+    if (this.#hasByte) return 'reset';
+    // An idle connection may close on a large request as on any other.
+    if (this.#isStale(error)) return 'stale';
+    if (this.#pieces?.isWritten === false) return 'unread';
     return 'reset';
   }
 

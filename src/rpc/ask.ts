@@ -89,6 +89,11 @@ export interface AskOptions {
 }
 
 const LETTER_N = 0x6e;
+/**
+ * A caller that left, our own memory limit, and a large request that the node closed on say nothing
+ * about the node.
+ */
+const BLAMELESS: ReadonlySet<TransportProblem> = new Set(['aborted', 'memory', 'unread']);
 
 /** Asks one call; `expectedId` is the id that the node should echo. */
 export async function askOne(
@@ -250,15 +255,9 @@ async function exchange(
 function transportFault(run: RunContext, upstream: Upstream, error: unknown): AskFault {
   if (!(error instanceof TransportError)) throw error;
   const isAborted = error.problem === 'aborted';
-  const fault = faultOfTransport(error.problem);
-  // A caller that left and our own memory limit say nothing about the node.
-  if (!isAborted && error.problem !== 'memory') upstream.noteFault(fault, run.caller);
+  const fault: UpstreamFault = error.problem === 'too-large' ? 'too-large' : 'transport';
+  if (!BLAMELESS.has(error.problem)) upstream.noteFault(fault, run.caller);
   return { kind: 'fault', fault, isSent: error.isSent, isAborted };
-}
-
-function faultOfTransport(problem: TransportProblem): UpstreamFault {
-  if (problem === 'too-large') return 'too-large';
-  return problem === 'unread' ? 'request-too-large' : 'transport';
 }
 
 /**

@@ -136,8 +136,8 @@ export class Upstream {
   /** Keeps that a request of this size was refused. */
   noteTooLarge(sizeBytes: number): void {
     const nowMs = this.#clock.monotonicMs();
-    if (nowMs >= this.#refusedBytesUntilMs || sizeBytes < this.#refusedBytes)
-      this.#refusedBytes = sizeBytes;
+    const isNew = this.#refusedBytes === 0 || nowMs >= this.#refusedBytesUntilMs;
+    if (isNew || sizeBytes < this.#refusedBytes) this.#refusedBytes = sizeBytes;
     this.#refusedBytesUntilMs = nowMs + SIZE_KNOWN_MS;
   }
 
