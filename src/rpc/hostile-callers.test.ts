@@ -204,7 +204,7 @@ describe('faults', () => {
 });
 
 describe('shares', () => {
-  const SLOW_MS = 400;
+  const SLOW_MS = 800;
   const slow: NodeAnswer = (request, response) => {
     const isSlow = request.calls[0]!.method === 'debug_traceTransaction';
     if (isSlow) setTimeout(() => plainly()(request, response), SLOW_MS);
@@ -223,7 +223,7 @@ describe('shares', () => {
     const one = await bench([slow]);
     await one.ask(call('eth_call'));
     const hogs = ['eve', 'mallory', 'trudy'].map(async (hog) =>
-      times(200, () => one.ask(slowCall, hog)),
+      times(100, () => one.ask(slowCall, hog)),
     );
     for (let round = 0; round < 5; round += 1) {
       const tookMs = await timed(() => one.ask(call('eth_call'), 'alice'));
@@ -243,7 +243,7 @@ describe('shares', () => {
   test('who merges with a caller that must wait does not wait with it', async () => {
     const one = await bench([slow]);
     await one.ask(call('eth_call'));
-    const hog = times(200, () => one.ask(slowCall, 'mallory'));
+    const hog = times(140, () => one.ask(slowCall, 'mallory'));
     const own = one.ask(call('eth_gasPrice'), 'mallory');
     const tookMs = await timed(() => one.ask(call('eth_gasPrice'), 'alice'));
     assert.ok(tookMs < SLOW_MS / 2, `alice waited ${tookMs} ms`);
