@@ -22,7 +22,7 @@ import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type Books, openBooks } from './payment-books.ts';
 import { PAY_TO, evmPayment } from './wallet-rig.ts';
 
-const PAYMENTS = 40;
+const PAYMENTS = 20;
 const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
 const WATCH_STEPS = ['vanished', 'resent', 'reversed'] as const;
 const TRANSFER = parseAbiItem(
