@@ -194,6 +194,7 @@ async function cutOut(
       png = await readCutout(parts, call, bytes);
       return png?.alpha !== undefined && isOfSize(png, image);
     },
+    caller: call.caller.accountId,
     signal: call.signal,
   });
   if (!answer.ok) throw mediaEngineFault(answer, model.id, REFUSALS);

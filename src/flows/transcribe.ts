@@ -268,6 +268,7 @@ async function askOnce(
     buildBody: (replica) => multipartBody(boundary, answers.parts(replica.model, sound)),
     maxResponseBytes: MAX_ANSWER_BYTES,
     isUsable: (body) => answers.isUsable(body, piece.endMs - piece.startMs),
+    caller: call.caller.accountId,
     signal: call.signal,
   });
 }

@@ -12,6 +12,7 @@ import { Pool, buildConnector } from 'undici';
 import type { Dispatcher } from 'undici';
 
 import type { Clock } from '../kernel/clock.ts';
+import { BodyPieces, LARGE_REQUEST_BYTES, readBeforeReset } from './early-answer.ts';
 import { Exchange } from './exchange.ts';
 import type {
   ExchangeOwner,
@@ -93,20 +94,25 @@ export class UpstreamPool {
 
   /** Starts an exchange; its handler is called later, never before `send` has returned. */
   send(request: UpstreamRequest, handler: UpstreamHandler): RunningExchange {
-    const exchange = new Exchange(this.#owner, request, handler);
-    this.#running.add(exchange);
-    this.#stopSweep ??= this.#clock.every(SWEEP_MS, () => this.#sweep());
     const { body } = request;
     const isWhole = body === null || Buffer.isBuffer(body);
-    const headers = isWhole
-      ? request.headers
-      : [...request.headers, 'content-length', String(body.sizeBytes)];
+    const isLarge = isWhole && body !== null && body.length >= LARGE_REQUEST_BYTES;
+    const pieces = isLarge ? new BodyPieces(body) : undefined;
+    // What is written in pieces has a length all the same.
+    const sizeBytes = isWhole ? (isLarge ? body.length : undefined) : body.sizeBytes;
+    const exchange = new Exchange(this.#owner, request, handler, pieces);
+    this.#running.add(exchange);
+    this.#stopSweep ??= this.#clock.every(SWEEP_MS, () => this.#sweep());
     const options: Dispatcher.DispatchOptions = {
       method: request.method,
       path: this.#basePath + request.path,
       // undici reads the flat list and never writes to it.
-      headers: headers as string[],
-      body: isWhole ? body : Readable.from(body.open(), { objectMode: false }),
+      headers:
+        sizeBytes === undefined
+          ? (request.headers as string[])
+          : [...request.headers, 'content-length', String(sizeBytes)],
+      body:
+        pieces?.asBody() ?? (isWhole ? body : Readable.from(body.open(), { objectMode: false })),
     };
     this.#pool.dispatch(options, exchange);
     exchange.dispatched();
@@ -150,6 +156,7 @@ export class UpstreamPool {
     return (options, callback) => {
       connect(options, (...result) => {
         const [, socket] = result;
+        readBeforeReset(socket);
         socket?.on('error', (error) => {
           if (socket.bytesRead > 0) this.#staleErrors.add(error);
         });
