@@ -149,7 +149,7 @@ function chargeRequest(parts: ProxyRpcParts, call: ProxyRpcCall, body: RpcAdmiss
     modelId: call.network,
     tier: call.caller.plan,
     rate: NO_RATE,
-    tokensBound: 0,
+    tokensEstimate: 0,
     // The balance must cover the full tiers before anything is forwarded.
     minNano: maxNano,
     maxNano,

@@ -316,6 +316,11 @@ export const FAULTS = {
     'The rate limit is reached',
     'Wait until the time that the headers name.',
   ),
+  CREDIT_HELD: kind(
+    429,
+    'The credit for this request is held by requests that are running; try again when one has ended, or ask for less with max_completion_tokens',
+    'Try again after the time in `Retry-After`, or send a smaller `max_completion_tokens`.',
+  ),
   FAILED_REQUESTS: kind(
     429,
     'Too many failed requests',
