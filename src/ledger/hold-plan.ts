@@ -113,7 +113,8 @@ export function planHold(
   wish: HoldWish,
   nowMs: number,
 ): HoldPlan {
-  const posted = postedOf(account, nowMs);
+  // What is not spent, whether or not it is held.
+  const posted = availableOf({ ...account, heldNano: 0n, dailyHeldNano: 0n }, nowMs);
   const postedNano = addNano(posted.daily, posted.usd);
   if (postedNano < wish.floorNano || postedNano < wish.minNano) {
     return { ok: false, reason: 'balance', postedNano };
@@ -149,11 +150,6 @@ function grantOf(wish: HoldWish, useful: Nano, free: Nano): Nano {
     return minNano(free, wish.maxNano);
   }
   return minNano(wish.maxNano, nano(useful + (free - useful) / SHARE_PARTS));
-}
-
-/** What is not spent, whether or not it is held. */
-function postedOf(account: AccountState, nowMs: number): { daily: Nano; usd: Nano } {
-  return availableOf({ ...account, heldNano: 0n, dailyHeldNano: 0n }, nowMs);
 }
 
 /** The room under a cap: what is not spent, and what of that is not held. */

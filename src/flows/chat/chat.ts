@@ -28,6 +28,7 @@ export type { ChatCall, ChatNotes, ChatParts, ChatReceiver } from './chat-run.ts
 
 /** An answer that is cut before this is of little use: what a request holds before a share begins. */
 const USEFUL_OUTPUT_TOKENS = 256;
+const USEFUL_STEPS = BigInt(USEFUL_OUTPUT_TOKENS - MIN_OUTPUT_TOKENS);
 
 export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
   const { caller } = call;
@@ -98,11 +99,17 @@ function admit(wish: ChatWish, rate: RateRule): Promise<Admission> {
   const least = { ...base, promptTokens: bounds.promptTokens, maxOutputTokens: leastOutput };
   const longest = bounds.promptTokens + additions.textBytesBound;
   const searches = additions.autoSearch?.searchesLeft ?? 0;
-  const useful = mostOf(wish, longest, {
+  const most = mostOf(wish, longest, { outputTokens: bounds.outputTokens, searches });
+  const minNano = boundFor(least, price);
+  const maxNano = boundFor(withBase(base, most), price);
+  const isPlain = searches === 0 && additions.textBytesBound === 0;
+  const useful = {
     outputTokens: Math.min(bounds.outputTokens, USEFUL_OUTPUT_TOKENS),
     searches: Math.min(searches, 1),
-  });
-  const most = mostOf(wish, longest, { outputTokens: bounds.outputTokens, searches });
+  };
+  const usefulNano = isPlain
+    ? costBetween(minNano, maxNano, bounds.outputTokens)
+    : boundFor(withBase(base, mostOf(wish, longest, useful)), price);
   return parts.charge.admit({
     requestId: call.requestId,
     caller: call.caller,
@@ -111,13 +118,20 @@ function admit(wish: ChatWish, rate: RateRule): Promise<Admission> {
     tier: model.tier,
     rate,
     tokensEstimate: tokensEstimate(request, model, bounds.outputTokens),
-    minNano: boundFor(least, price),
-    usefulNano: boundFor(withBase(base, useful), price),
-    maxNano: boundFor(withBase(base, most), price),
+    minNano,
+    usefulNano,
+    maxNano,
     maxIsNamed: request.maxOutputTokens !== undefined,
     signal: call.signal,
     priceVersion: price.version,
   });
+}
+
+/** The cost grows evenly with the output, so a useful answer's needs no third look at the price. */
+function costBetween(least: Nano, most: Nano, outputTokens: number): Nano {
+  if (outputTokens <= USEFUL_OUTPUT_TOKENS) return most;
+  const steps = BigInt(outputTokens - MIN_OUTPUT_TOKENS);
+  return nano(least + ((most - least) * USEFUL_STEPS) / steps);
 }
 
 interface MostUse {
