@@ -53,6 +53,8 @@ export class Exchange {
   readonly address: string;
   readonly startedMs: number;
   readonly notes: ExchangeNotes = {};
+  /** The beginning of a credential that stands for nobody, once that is known. */
+  failedCredential: string | undefined;
   body: Buffer = EMPTY;
   #caller: Caller | undefined;
   #keeper: AnswerKeeper | undefined;
