@@ -183,8 +183,11 @@ export class Exchange {
     return this.#keeper === undefined ? this.#abort.signal : NEVER;
   }
 
-  /** Keeps the answer that is about to leave, with the headers that have gathered. */
-  async keepAnswer(status: number, body: Buffer, tx?: Queryable): Promise<void> {
+  /**
+   * Keeps the answer that is about to leave, with the headers that have gathered; without a body
+   * that it is too large to be kept.
+   */
+  async keepAnswer(status: number, body: Buffer | undefined, tx?: Queryable): Promise<void> {
     await this.#keeper?.keep(status, this.#headers, body, tx);
   }
 

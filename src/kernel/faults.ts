@@ -291,6 +291,11 @@ export const FAULTS = {
     'The payment is credited and has served a request',
     'Sign in with the wallet that paid; do not pay again.',
   ),
+  IDEMPOTENT_ANSWER_NOT_KEPT: kind(
+    410,
+    'The request with this idempotency key ran and was charged once; its answer was larger than 16 MiB and is not kept. Use a new key to run it, and pay for it, again',
+    'Use a new key, and a smaller request or `stream: true`, and read the answer to its end.',
+  ),
   MODEL_RETIRED: kind(410, 'The model is retired', 'Use the replacement that the message names.'),
   PAYLOAD_TOO_LARGE: kind(413, 'The body is too large', 'Send a smaller body.'),
   INVALID_CONTENT_TYPE: kind(

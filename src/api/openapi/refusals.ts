@@ -32,6 +32,7 @@ const PRICED: readonly FaultCode[] = [
   'CREDIT_HELD',
   'INVALID_IDEMPOTENCY_KEY',
   'IDEMPOTENCY_KEY_REUSED',
+  'IDEMPOTENT_ANSWER_NOT_KEPT',
   'REQUEST_IN_PROGRESS',
 ];
 /** Of a payment: at the top-up, and in a header of an inference request. */
