@@ -78,6 +78,8 @@ export interface ChargeRequest extends CountRequest {
   readonly maxIsNamed?: boolean;
   /** Ends the wait for credit that others hold; the caller has left. */
   readonly signal?: AbortSignal;
+  /** Told when the request is charged something. */
+  readonly paid?: (() => void) | undefined;
   readonly priceVersion: string;
 }
 
@@ -257,7 +259,10 @@ export class Charge {
       : this.#settleTogether(request, admission.hold, together));
     this.#waits.ended(admission.request.caller.accountId);
     await room;
-    if (settlement.fresh) this.#parts.settled?.(admission, outcome, settlement);
+    if (settlement.fresh) {
+      if (outcome.costNano > 0n) admission.request.paid?.();
+      this.#parts.settled?.(admission, outcome, settlement);
+    }
     return settlement;
   }
 

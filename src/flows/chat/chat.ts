@@ -23,6 +23,7 @@ import { streamAnswer } from './streamed-answer.ts';
 import { wholeAnswer } from './whole-answer.ts';
 
 export type { AdditionParts } from './chat-additions.ts';
+export { PaidFindings } from './paid-findings.ts';
 export { planAdditions } from './plan-additions.ts';
 export type { ChatCall, ChatNotes, ChatParts, ChatReceiver } from './chat-run.ts';
 
@@ -123,6 +124,7 @@ function admit(wish: ChatWish, rate: RateRule): Promise<Admission> {
     maxNano,
     maxIsNamed: request.maxOutputTokens !== undefined,
     signal: call.signal,
+    paid: additions.paid,
     priceVersion: price.version,
   });
 }
