@@ -72,13 +72,15 @@ export type HoldPlan =
 export const SHARE_PARTS = 4n;
 
 /** Daily credit and USD that are neither spent nor held at `nowMs`. */
-export function availableOf(account: AccountState, nowMs: number): { daily: Nano; usd: Nano } {
+export function availableOf(account: AccountState, nowMs: number): Amounts {
+  const usd = nano(account.balanceNano - account.heldNano);
+  if (account.dailyAllocationNano === 0n) return { daily: ZERO, usd };
   const today = account.dailyDay === dayOf(nowMs);
   const used = today ? account.dailySpentNano + account.dailyHeldNano : 0n;
   return {
     // An allocation that was lowered during the day can leave less than was used.
     daily: maxNano(ZERO, nano(account.dailyAllocationNano - used)),
-    usd: nano(account.balanceNano - account.heldNano),
+    usd,
   };
 }
 
@@ -119,30 +121,38 @@ export function planHold(
   if (postedNano < wish.floorNano || postedNano < wish.minNano) {
     return { ok: false, reason: 'balance', postedNano };
   }
-  const caps = capsOf(allowance, nowMs);
-  const reachNano = addNano(
-    minNano(posted.daily, caps.diem.unspent),
-    minNano(posted.usd, caps.usd.unspent),
-  );
-  const isPriced = wish.maxNano > 0n;
-  if (isPriced && reachNano < leastOf(wish.minNano)) {
+  const caps = allowance === undefined ? undefined : capsOf(allowance, nowMs);
+  const reach = caps === undefined ? posted : within(posted, caps.diem.unspent, caps.usd.unspent);
+  const reachNano = addNano(reach.daily, reach.usd);
+  if (allowance !== undefined && caps !== undefined && isBelow(reachNano, wish.minNano, wish)) {
     return allowanceRefusal(allowance, caps, nowMs);
   }
-  const free = availableOf(account, nowMs);
-  const daily = minNano(free.daily, caps.diem.free);
-  const freeNano = addNano(daily, minNano(free.usd, caps.usd.free));
+  const open = availableOf(account, nowMs);
+  const free = caps === undefined ? open : within(open, caps.diem.free, caps.usd.free);
+  const freeNano = addNano(free.daily, free.usd);
   const useful = minNano(wish.usefulNano ?? wish.minNano, wish.maxNano);
-  if (isPriced && freeNano < leastOf(reachNano < useful ? wish.minNano : useful)) {
-    return { ok: false, reason: 'held', availableNano: freeNano };
+  if (isBelow(freeNano, reachNano < useful ? wish.minNano : useful, wish)) {
+    return reachNano > 0n
+      ? { ok: false, reason: 'held', availableNano: freeNano }
+      : { ok: false, reason: 'balance', postedNano };
   }
   const granted = grantOf(wish, useful, freeNano);
-  const dailyNano = minNano(daily, granted);
+  const dailyNano = minNano(free.daily, granted);
   return { ok: true, dailyNano, usdNano: nano(granted - dailyNano), reachNano };
 }
 
 /** A priced request holds something, or its settle could take nothing. */
-function leastOf(amount: Nano): Nano {
-  return maxNano(amount, nano(1n));
+function isBelow(amount: Nano, least: Nano, wish: HoldWish): boolean {
+  return wish.maxNano > 0n && (amount < least || amount === 0n);
+}
+
+interface Amounts {
+  readonly daily: Nano;
+  readonly usd: Nano;
+}
+
+function within(amounts: Amounts, diem: Nano, usd: Nano): Amounts {
+  return { daily: minNano(amounts.daily, diem), usd: minNano(amounts.usd, usd) };
 }
 
 function grantOf(wish: HoldWish, useful: Nano, free: Nano): Nano {
@@ -165,10 +175,7 @@ interface Caps {
 
 const UNLIMITED = nano(9_000_000_000_000_000_000n);
 const NO_CAP: Room = { unspent: UNLIMITED, free: UNLIMITED };
-const NO_CAPS: Caps = { usd: NO_CAP, diem: NO_CAP };
-
-function capsOf(allowance: AllowanceState | undefined, nowMs: number): Caps {
-  if (allowance === undefined) return NO_CAPS;
+function capsOf(allowance: AllowanceState, nowMs: number): Caps {
   const { usdLimitNano, usdSpentNano, usdHeldNano } = allowance;
   const { diemLimitNano, diemSpentNano, diemHeldNano } = allowance;
   if (allowance.periodStartMs !== periodStartMs(allowance.period, nowMs)) {
@@ -186,12 +193,7 @@ function roomOf(limit: bigint | undefined, spent: bigint, held: bigint): Room {
   return { unspent, free: maxNano(ZERO, nano(unspent - held)) };
 }
 
-function allowanceRefusal(
-  allowance: AllowanceState | undefined,
-  caps: Caps,
-  nowMs: number,
-): HoldRefusal {
-  if (allowance === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
+function allowanceRefusal(allowance: AllowanceState, caps: Caps, nowMs: number): HoldRefusal {
   // The tighter of the two caps is the one that the caller has to raise.
   const usdTrips = caps.usd.unspent <= caps.diem.unspent;
   const current = allowance.periodStartMs === periodStartMs(allowance.period, nowMs);
