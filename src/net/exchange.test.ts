@@ -42,6 +42,7 @@ function streaming() {
       onFailure: ({ kind }) => failures.push(kind),
       onReleased: () => undefined,
     },
+    undefined,
   );
   exchange.onRequestStart(controller);
   exchange.onResponseStart(controller, 200, {});

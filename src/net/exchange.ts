@@ -6,6 +6,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 
 import type { Dispatcher } from 'undici';
 
+import type { BodyPieces } from './early-answer.ts';
+
 /** What a reader may pause in all, however slowly it reads: a server keeps work in memory for it. */
 const MAX_PAUSED_MS = 1_800_000;
 
@@ -39,6 +41,7 @@ export interface UpstreamRequest {
  * - `connect`: no connection (refused, unknown host, TLS, time limit)
  * - `stale`: the server closed an idle connection as we reused it; it never saw the request
  * - `reset`: the connection died before the first body byte
+ * - `unread`: the same, before a large request was written: the server may not want all of it
  * - `first-byte-timeout`, `idle-timeout`, `total-timeout`: a time limit
  * - `paused-timeout`: the reader paused for too long
  * - `cut`: the connection died inside the body
@@ -51,6 +54,7 @@ export type UpstreamFailureKind =
   | 'connect'
   | 'stale'
   | 'reset'
+  | 'unread'
   | 'first-byte-timeout'
   | 'idle-timeout'
   | 'total-timeout'
@@ -98,6 +102,8 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   readonly #request: UpstreamRequest;
   readonly #handler: UpstreamHandler;
   readonly #startedMs: number;
+  /** Of a large request. */
+  readonly #pieces: BodyPieces | undefined;
   #controller: Dispatcher.DispatchController | null = null;
   #phase: Phase = 'waiting';
   #isDispatched = false;
@@ -112,8 +118,14 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   #hasByte = false;
   #bytes = 0;
 
-  constructor(owner: ExchangeOwner, request: UpstreamRequest, handler: UpstreamHandler) {
+  constructor(
+    owner: ExchangeOwner,
+    request: UpstreamRequest,
+    handler: UpstreamHandler,
+    pieces: BodyPieces | undefined,
+  ) {
     this.#owner = owner;
+    this.#pieces = pieces;
     this.#request = request;
     this.#handler = handler;
     this.#startedMs = owner.monotonicMs();
@@ -247,7 +259,10 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
     if (this.#phase === 'waiting') return 'connect';
     if (this.#phase === 'body') return 'cut';
     if (error.name === 'HTTPParserError' || code === 'UND_ERR_HEADERS_OVERFLOW') return 'garbage';
-    if (!this.#hasByte && this.#isStale(error)) return 'stale';
+    if (this.#hasByte) return 'reset';
+    // An idle connection may close on a large request as on any other.
+    if (this.#isStale(error)) return 'stale';
+    if (this.#pieces?.isWritten === false) return 'unread';
     return 'reset';
   }
 

@@ -13,9 +13,11 @@ import type { Log } from '../kernel/log.ts';
 import type { Nano } from '../kernel/money.ts';
 import { chainReason } from './chain-reason.ts';
 import type { Store } from '../store/store.ts';
+import { CreditWatch } from './credit-watch.ts';
 import { readEnvelope } from './envelope.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
+import type { OpenedRails } from './open-rails.ts';
 import { refusePayment } from './payment.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import { RailWatch } from './rail-watch.ts';
@@ -44,14 +46,17 @@ import { WalletSessions } from './sign-in/sessions.ts';
 import type { WalletToken } from './sign-in/sessions.ts';
 import { SignIn } from './sign-in/sign-in.ts';
 import type { SignedInWallet } from './sign-in/sign-in.ts';
-import type { StakingReader } from './staking.ts';
+import type { DailyStake, StakingReader } from './staking.ts';
 import { LEASE_MS, TopUpTable } from './top-up-table.ts';
+import type { WatchCounts } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
-import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
+import type { Credit, Reverse, Step, TopUpReceipt } from './top-up-records.ts';
 
-export { askRails } from './ask-rails.ts';
+export { askRails, askStaking } from './ask-rails.ts';
+export { auditChains } from './chain-audit.ts';
+export type { ChainAuditReport } from './chain-audit.ts';
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
-export { walletIdentity } from './addresses.ts';
+export { walletIdentity } from '../kernel/addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { FacilitatorFace } from './facilitator.ts';
 export type { RailHealth } from './rail.ts';
@@ -60,7 +65,8 @@ export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { WalletToken } from './sign-in/sessions.ts';
 export type { SignedInWallet } from './sign-in/sign-in.ts';
-export type { Credit, CreditEntry, TopUpReceipt } from './top-up-records.ts';
+export type { WatchCounts } from './top-up-table.ts';
+export type { Credit, CreditEntry, Reverse, TopUpReceipt } from './top-up-records.ts';
 
 export interface PaymentsOptions {
   readonly store: Store;
@@ -79,13 +85,15 @@ export interface PaymentsOptions {
   readonly keysUrl: string;
   /** Posts a top-up inside `tx` and gives the new balance; its key is unique. */
   readonly credit: Credit;
+  /** Takes a credit back inside `tx` whose payment is gone from the chain. */
+  readonly reverse: Reverse;
   readonly debitRefund: RefundPosting;
   readonly restoreRefund: RefundPosting;
   /** How often the chain is asked about a transaction under way; 1 s by default. */
   readonly pollMs?: number;
   /** How long a dead process keeps its payments; 15 s by default. */
   readonly leaseMs?: number;
-  /** Called at the four points where a crash must lose nothing. */
+  /** Called at the points where a crash must lose nothing. */
   readonly onStep?: (step: Step) => void | Promise<void>;
 }
 
@@ -126,8 +134,10 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     pollMs,
   };
   const leaseMs = options.leaseMs ?? LEASE_MS;
+  const table = new TopUpTable(options.store, options.clock, owner, leaseMs);
   return new Payments(options, amounts, {
     rails: parts.rails,
+    evm: parts.evm,
     watch: new RailWatch(parts.rails, options.clock, options.log),
     signIn: new SignIn({
       store: options.store,
@@ -145,9 +155,15 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       prefix: options.tokenPrefix,
     }),
     challenges: new KeyChallenges({ secret: keySecret, clock: options.clock, ids: options.ids }),
+    creditWatch: new CreditWatch({
+      ...common,
+      table,
+      reverse: options.reverse,
+      onStep: options.onStep,
+    }),
     topUps: new TopUps({
       ...common,
-      table: new TopUpTable(options.store, options.clock, owner, leaseMs),
+      table,
       credit: options.credit,
       receipts,
       isExternal: options.settings.facilitator.url !== undefined,
@@ -194,11 +210,13 @@ export interface KeyProof {
 
 interface PaymentParts {
   readonly rails: ReadonlyMap<string, Rail>;
+  readonly evm: OpenedRails['evm'];
   readonly watch: RailWatch;
   readonly signIn: SignIn;
   readonly sessions: WalletSessions;
   readonly challenges: KeyChallenges;
   readonly topUps: TopUps;
+  readonly creditWatch: CreditWatch;
   readonly refunds: Refunds;
   readonly staking: StakingReader | undefined;
   readonly facilitator: FacilitatorFace | undefined;
@@ -245,6 +263,7 @@ export class Payments {
     const { clock } = this.#options;
     this.#stops = [
       clock.every(SWEEP_EVERY_MS, () => void this.sweep()),
+      clock.every(SWEEP_EVERY_MS, () => void this.replaceStuck()),
       clock.every(WATCH_EVERY_MS, () => void this.#parts.watch.check()),
       clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#parts.signIn.prune())),
     ];
@@ -345,7 +364,8 @@ export class Payments {
       const names = [...this.#parts.rails.keys()].join(', ');
       throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
     }
-    return await this.#parts.topUps.pay(await rail.read(envelope));
+    const { topUps } = this.#parts;
+    return await topUps.pay(await topUps.read(rail, envelope));
   }
 
   /**
@@ -381,9 +401,14 @@ export class Payments {
     return await this.#parts.refunds.state(refundId);
   }
 
-  /** Daily credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */
-  async stakedCredit(wallet: string): Promise<Nano | undefined> {
+  /** Today's credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */
+  async stakedCredit(wallet: string): Promise<DailyStake | undefined> {
     return await this.#parts.staking?.(wallet);
+  }
+
+  /** Credits that the chain could still undo, and what it has undone. */
+  async watchCounts(): Promise<WatchCounts> {
+    return await this.#parts.creditWatch.counts();
   }
 
   /** The last known state of each rail. */
@@ -399,10 +424,20 @@ export class Payments {
 
   /** Finishes payments and refunds that were left behind; `start` does it every ten seconds. Never throws. */
   async sweep(): Promise<void> {
+    const { topUps, creditWatch, refunds } = this.#parts;
     await this.#run('sweep', async () => {
-      await this.#parts.topUps.sweep();
-      await this.#parts.refunds.sweep();
+      await topUps.sweep();
+      await refunds.sweep();
     });
+    await this.#run('watch', async () => {
+      await creditWatch.sweep();
+      await refunds.watch();
+    });
+  }
+
+  /** Raises the fees of transactions that wait for long; `start` does it every ten seconds. Never throws. */
+  async replaceStuck(): Promise<void> {
+    await this.#run('fees', async () => await this.#parts.evm?.replaceStuck());
   }
 
   async #run(name: string, work: () => Promise<void>): Promise<void> {

@@ -37,6 +37,7 @@ export function engineCall(run: ChatRun): EngineCall {
     contentType: 'application/json',
     buildBody: body,
     affinityKey: request.promptCacheKey,
+    caller: call.caller.accountId,
     signal: call.signal,
     maxResponseBytes: responseBound(run),
     ...(request.stream ? {} : { timeLimits: { firstByteMs: WHOLE_FIRST_BYTE_MS } }),

@@ -11,22 +11,23 @@ import type { Clock } from '../../kernel/clock.ts';
 import type { Log } from '../../kernel/log.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
-import { checksumAddress } from '../addresses.ts';
-import { NO_LIMITS } from '../envelope.ts';
+import { checksumAddress } from '../../kernel/addresses.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
 import { networkFacts } from '../networks.ts';
+import { chainProblems, servedBy } from '../nodes.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
-import type { Evidence, Rail, RailHealth, Verdict } from '../rail.ts';
+import type { Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
 import type { BaseSettings } from '../settings.ts';
-import { openEvmClient } from './chain.ts';
-import type { EvmClient } from './chain.ts';
-import { findErc3009Payment } from './evidence.ts';
+import { openEvmNodes } from './chain.ts';
+import type { EvmClient, EvmNodes } from './chain.ts';
+import { evmFinder, heightOf } from './find-payment.ts';
 import { trackedSigner } from './facilitator-signer.ts';
 import type { TrackedSigner } from './facilitator-signer.ts';
 import { readErc3009 } from './read.ts';
+import { evmReceived } from './received.ts';
 import { evmRefunds } from './refunds.ts';
 import { EvmSender } from './sender.ts';
 
@@ -44,6 +45,8 @@ export interface RailOptions {
 
 export interface EvmRail extends Rail {
   readonly isContractSignature: ContractSignatureCheck;
+  /** Raises the fees of transactions that wait for long. Rejects when the chain cannot be asked. */
+  replaceStuck(): Promise<void>;
   /** The official scheme on the shared gas key, for the exposed facilitator. */
   openScheme(): ExactEvmScheme;
 }
@@ -59,7 +62,7 @@ const WEI_PER_GWEI = 1_000_000_000;
 const WEI_PER_ETH = 1e18;
 
 export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRail {
-  const client = openEvmClient(settings.rpcUrl);
+  const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
   const chainId = Number(settings.network.slice('eip155:'.length));
   const offer = evmOffer(settings);
   const token = offer.asset as Hex; // a valid EVM address
@@ -76,7 +79,10 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   const scheme = (tracked: TrackedSigner): ExactEvmScheme =>
     new ExactEvmScheme(tracked.signer, { pendingSettlementStore: NO_PENDING_STORE });
   const ask = (payment: SignedPayment): [PaymentPayload, PaymentRequirements] =>
-    officialRequest(payment, offer, options.maxTimeoutSeconds);
+    officialRequest(payment, options.maxTimeoutSeconds);
+
+  const rules = settings.confirmations;
+  const { findOwn: find, ...looks } = evmFinder({ client, each }, { token, rules }, options.clock);
 
   async function verify(payment: SignedPayment): Promise<Verdict> {
     const tracked = signerFor(refuseToSend);
@@ -111,28 +117,25 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   }
 
   // Async, so that a refusal is a rejection for every rail.
-  const readAs = async (envelope: Envelope, limits: AmountLimits): Promise<SignedPayment> =>
+  const readWith = async (envelope: Envelope, limits?: AmountLimits): Promise<SignedPayment> =>
     await Promise.resolve().then(() => readErc3009(envelope, offer, limits));
 
   return {
     network: settings.network,
     offer,
-    read: async (envelope) => await readAs(envelope, options.limits),
-    reread: async (envelope) => await readAs(envelope, NO_LIMITS),
+    read: async (envelope) => await readWith(envelope, options.limits),
+    readShape: async (envelope) => await readWith(envelope),
     verify,
     settle,
-    position: async (payment) => ({
-      startHeight: await client.getBlockNumber(),
-      expiresAt: erc3009Of(payment).validBefore,
-    }),
-    findPayment: async (payment, attempt): Promise<Evidence> =>
-      await findErc3009Payment(client, token, erc3009Of(payment), attempt),
+    ...looks,
+    received: async (search) => await evmReceived(client, search),
     rebroadcast: async (raw) =>
       sender === undefined ? 'dead' : await sender.rebroadcast(raw as Hex), // journaled by the sender
     health: async () =>
-      await evmHealth(settings, client, sender?.address, options.external !== undefined),
-    refunds: evmRefunds({ settings, client, sender, token, chainId, offer }),
+      await evmHealth(settings, { client, each }, sender?.address, options.external !== undefined),
+    refunds: evmRefunds({ settings, client, sender, token, chainId, offer, find }),
     isContractSignature: async (question) => await client.verifyHash(question),
+    replaceStuck: async () => await sender?.replaceStuck(),
     openScheme: () =>
       new ExactEvmScheme(
         signerFor(async (call) => {
@@ -183,24 +186,14 @@ async function refuseToSend(): Promise<never> {
   return await Promise.reject(new Error('A check sends nothing'));
 }
 
-function erc3009Of(
-  payment: SignedPayment,
-): Extract<SignedPayment['authorization'], { kind: 'erc3009' }> {
-  if (payment.authorization.kind !== 'erc3009') throw new Error('not an EVM payment');
-  return payment.authorization;
-}
-
 async function evmHealth(
   settings: BaseSettings,
-  client: EvmClient,
+  { client, each }: EvmNodes,
   gasAddress: Hex | undefined,
   isExternal: boolean,
 ): Promise<RailHealth> {
-  const problems: string[] = [];
-  const chainId = await client.getChainId();
-  if (`eip155:${chainId}` !== settings.network) {
-    problems.push(`The node serves chain ${chainId}, not ${settings.network}`);
-  }
+  const served = await servedBy(each, async (node) => `eip155:${await node.getChainId()}`);
+  const { problems, isRight } = chainProblems(served, settings.network);
   const gasBalance =
     gasAddress === undefined ? undefined : await client.getBalance({ address: gasAddress });
   if (
@@ -209,13 +202,21 @@ async function evmHealth(
   ) {
     problems.push(`The gas key ${gasAddress} holds less than ${settings.warnBelowEth} ETH`);
   }
+  try {
+    await heightOf(client, 'finalized');
+  } catch (error) {
+    // Everything but this is well: payments go on, and the operator has to know.
+    problems.push(
+      `The node does not tell which block is final, so credits are watched without end: ${chainReason(error)}`,
+    );
+  }
   // One settlement at the fee cap is the least that makes an offer honest.
   const needed = BigInt(settings.maxGas) * BigInt(Math.round(settings.maxFeeGwei * WEI_PER_GWEI));
   const canPay = isExternal || (gasBalance !== undefined && gasBalance >= needed / 10n);
   if (!canPay) problems.push('The gas key cannot pay for a settlement');
   return {
     network: settings.network,
-    isReady: canPay && `eip155:${chainId}` === settings.network,
+    isReady: canPay && isRight,
     problems,
     gasAddress,
     gasBalance,

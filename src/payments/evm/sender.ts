@@ -4,27 +4,21 @@
  * Invariants: the id and the bytes of a transaction are on disk before the node sees them; gas and
  * fee never exceed the configured caps; one transaction at a time is numbered and sent in this
  * process, and the next number lives in the database, so that several processes can share a key.
+ * The bytes of every number are kept for a day: numbers that the chain has lost (a reorganisation, a
+ * node that forgot) are sent again before a later one, which could not be mined without them.
  */
-import { keccak256 } from 'viem';
-import type { Hex, PrivateKeyAccount } from 'viem';
-import { SECOND_MS } from '../../kernel/clock.ts';
-import type { Clock } from '../../kernel/clock.ts';
+import { keccak256, parseTransaction } from 'viem';
+import type { Hex } from 'viem';
+import { DAY_MS, SECOND_MS } from '../../kernel/clock.ts';
 import { reasonOf } from '../../kernel/log.ts';
-import type { Log } from '../../kernel/log.ts';
-import type { Store } from '../../store/store.ts';
 import { chainReason } from '../chain-reason.ts';
 import { isKnownTransaction } from './chain.ts';
-import type { EvmClient } from './chain.ts';
+import { FeeReplacement } from './fee-replacement.ts';
+import type { FeeReplacementOptions, Fees } from './fee-replacement.ts';
 
-export interface EvmSenderOptions {
-  readonly client: EvmClient;
-  readonly account: PrivateKeyAccount;
+export interface EvmSenderOptions extends FeeReplacementOptions {
   readonly chainId: number;
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly log: Log;
   readonly maxGas: bigint;
-  readonly maxFeePerGas: bigint;
 }
 
 export interface Call {
@@ -41,6 +35,10 @@ class NotSentError extends Error {
 const MAX_TRIES = 4;
 /** After this time the chain's own count is believed: what was sent before is mined or lost. */
 const NUMBER_TRUST_MS = 60 * SECOND_MS;
+/** Blocks are not reorganised so late. */
+const KEEP_BYTES_MS = DAY_MS;
+/** A pool takes about as many waiting transactions of one key. */
+const MAX_GAP = 64;
 /** Estimates are exact to the block they ran on. */
 const GAS_MARGIN_PERCENT = 125n;
 const COLLISION = /nonce too low|replacement transaction underpriced|already (?:known|imported)/i;
@@ -48,11 +46,13 @@ const COLLISION = /nonce too low|replacement transaction underpriced|already (?:
 export class EvmSender {
   readonly #options: EvmSenderOptions;
   readonly #gasKey: string;
+  readonly #replacement: FeeReplacement;
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(options: EvmSenderOptions) {
     this.#options = options;
     this.#gasKey = `eip155:${options.chainId}/${options.account.address.toLowerCase()}`;
+    this.#replacement = new FeeReplacement(options, this.#gasKey, () => this.#marketFees());
   }
 
   get address(): Hex {
@@ -67,8 +67,17 @@ export class EvmSender {
     return await result;
   }
 
-  /** Sends journaled bytes again. `dead`: another transaction took the number, this one never lands. */
-  async rebroadcast(raw: Hex): Promise<'sent' | 'dead'> {
+  /** Raises the fees of what waits for long. Rejects when the chain cannot be asked. */
+  async replaceStuck(): Promise<void> {
+    await this.#replacement.run();
+  }
+
+  /**
+   * Sends journaled bytes again, or those of a higher fee that replaced them. `dead`: another
+   * transaction took the number, this one never lands.
+   */
+  async rebroadcast(journaled: Hex): Promise<'sent' | 'dead'> {
+    const raw = await this.#latestOf(journaled);
     try {
       await this.#options.client.sendRawTransaction({ serializedTransaction: raw });
       return 'sent';
@@ -85,8 +94,10 @@ export class EvmSender {
   ): Promise<Hex> {
     const price = await this.#price(call);
     for (let tries = 1; ; tries += 1) {
-      const { raw, transaction } = await this.#sign(call, price);
+      const number = await this.#nextNumber();
+      const { raw, transaction } = await this.#sign(call, price, number);
       await journal(transaction, raw);
+      await this.#keepBytes(number, raw);
       try {
         await this.#options.client.sendRawTransaction({ serializedTransaction: raw });
         return transaction;
@@ -103,14 +114,14 @@ export class EvmSender {
     }
   }
 
-  async #sign(call: Call, price: Price): Promise<{ raw: Hex; transaction: Hex }> {
+  async #sign(call: Call, price: Price, nonce: number): Promise<{ raw: Hex; transaction: Hex }> {
     const { account, chainId } = this.#options;
     const raw = await account.signTransaction({
       ...call,
       ...price,
       type: 'eip1559',
       chainId,
-      nonce: await this.#nextNumber(),
+      nonce,
       value: 0n,
     });
     return { raw, transaction: keccak256(raw) };
@@ -118,30 +129,47 @@ export class EvmSender {
 
   /** Gas and fees within the caps; `NotSentError` when they cannot be. */
   async #price(call: Call): Promise<Price> {
-    const { client, account, maxGas, maxFeePerGas } = this.#options;
+    const { client, account, maxGas } = this.#options;
     try {
-      const [estimate, block, tip] = await Promise.all([
+      const [estimate, fees] = await Promise.all([
         client.estimateGas({ account: account.address, ...call }),
-        client.getBlock(),
-        client.estimateMaxPriorityFeePerGas(),
+        this.#marketFees(),
       ]);
-      const baseFee = block.baseFeePerGas ?? 0n;
       if (estimate > maxGas)
         throw new NotSentError(`The call needs ${estimate} gas, above the cap of ${maxGas}`);
-      if (baseFee > maxFeePerGas)
-        throw new NotSentError(`The base fee of ${baseFee} wei is above the cap`);
-      const wanted = baseFee * 2n + tip;
-      const fee = wanted < maxFeePerGas ? wanted : maxFeePerGas;
       const gas = (estimate * GAS_MARGIN_PERCENT) / 100n;
-      return {
-        gas: gas < maxGas ? gas : maxGas,
-        maxFeePerGas: fee,
-        maxPriorityFeePerGas: tip < fee ? tip : fee,
-      };
+      return { ...fees, gas: gas < maxGas ? gas : maxGas };
     } catch (error) {
       if (error instanceof NotSentError) throw error;
       throw new NotSentError(chainReason(error));
     }
+  }
+
+  /** What a block takes now, below the cap; `NotSentError` when the base fee alone is above it. */
+  async #marketFees(): Promise<Fees> {
+    const { client, maxFeePerGas } = this.#options;
+    const [block, tip] = await Promise.all([
+      client.getBlock(),
+      client.estimateMaxPriorityFeePerGas(),
+    ]);
+    const baseFee = block.baseFeePerGas ?? 0n;
+    if (baseFee > maxFeePerGas)
+      throw new NotSentError(`The base fee of ${baseFee} wei is above the cap`);
+    const wanted = baseFee * 2n + tip;
+    const fee = wanted < maxFeePerGas ? wanted : maxFeePerGas;
+    return { maxFeePerGas: fee, maxPriorityFeePerGas: tip < fee ? tip : fee };
+  }
+
+  /** The bytes under which the call of these is sent now: its fee may have been raised. */
+  async #latestOf(journaled: Hex): Promise<Hex> {
+    const before = parseTransaction(journaled);
+    const [row] = await this.#options.store.query<{ raw_tx: Hex }>(
+      'SELECT raw_tx FROM payments_gas_transaction WHERE gas_key = $1 AND number = $2',
+      [this.#gasKey, before.nonce ?? 0],
+    );
+    if (row === undefined) return journaled;
+    const { to, data } = parseTransaction(row.raw_tx);
+    return to === before.to && data === before.data ? row.raw_tx : journaled;
   }
 
   async #nextNumber(): Promise<number> {
@@ -161,7 +189,40 @@ export class EvmSender {
        RETURNING next_nonce`,
       [this.#gasKey, pending + 1, nowMs, nowMs - NUMBER_TRUST_MS],
     );
-    return Number(rows[0]?.next_nonce ?? pending + 1) - 1;
+    const number = Number(rows[0]?.next_nonce ?? pending + 1) - 1;
+    if (number > pending) await this.#fillGap(pending, number);
+    return number;
+  }
+
+  async #keepBytes(number: number, raw: Hex): Promise<void> {
+    const { store, clock } = this.#options;
+    const nowMs = clock.nowMs();
+    await store.query(
+      `INSERT INTO payments_gas_transaction (gas_key, number, raw_tx, sent_ms) VALUES ($1, $2, $3, $4)
+       ON CONFLICT (gas_key, number) DO UPDATE SET raw_tx = excluded.raw_tx, sent_ms = excluded.sent_ms`,
+      [this.#gasKey, number, raw, nowMs],
+    );
+    await store.query('DELETE FROM payments_gas_transaction WHERE sent_ms < $1', [
+      nowMs - KEEP_BYTES_MS,
+    ]);
+  }
+
+  /** Sends the bytes of dealt numbers again that the node does not count: it may have lost them. */
+  async #fillGap(fromNumber: number, untilNumber: number): Promise<void> {
+    const { client, store, log } = this.#options;
+    const rows = await store.query<{ raw_tx: Hex }>(
+      `SELECT raw_tx FROM payments_gas_transaction
+       WHERE gas_key = $1 AND number >= $2 AND number < $3 ORDER BY number LIMIT $4`,
+      [this.#gasKey, fromNumber, untilNumber, MAX_GAP],
+    );
+    for (const { raw_tx: serializedTransaction } of rows) {
+      try {
+        await client.sendRawTransaction({ serializedTransaction });
+      } catch (error) {
+        // As a rule the node has it after all.
+        log.debug({ reason: chainReason(error) }, 'a transaction was not taken again');
+      }
+    }
   }
 
   async #forgetNumber(): Promise<void> {
@@ -172,8 +233,6 @@ export class EvmSender {
   }
 }
 
-interface Price {
+interface Price extends Fees {
   readonly gas: bigint;
-  readonly maxFeePerGas: bigint;
-  readonly maxPriorityFeePerGas: bigint;
 }

@@ -3,21 +3,43 @@
  * Transactions are handled as base64 wire bytes; their id is the fee payer's signature.
  */
 import { createHash } from 'node:crypto';
-import { createSolanaRpc, getBase58Decoder, getTransactionDecoder, signature } from '@solana/kit';
-import type { Address, Base64EncodedWireTransaction, Transaction } from '@solana/kit';
+import {
+  createDefaultRpcTransport,
+  createSolanaRpc,
+  createSolanaRpcFromTransport,
+  getBase58Decoder,
+  getTransactionDecoder,
+  signature,
+} from '@solana/kit';
+import type { Address, Base64EncodedWireTransaction, RpcTransport, Transaction } from '@solana/kit';
+import type { Clock } from '../../kernel/clock.ts';
+import { Failover, NODE_TIMEOUT_MS, nodeUrls } from '../nodes.ts';
 
 const RPC_TIMEOUT_MS = 10_000;
 
 export type SolanaRpc = ReturnType<typeof createSolanaRpc>;
 
-/** What the cluster says of a transaction id. */
-export type SignatureStatus = 'unknown' | 'seen' | 'confirmed' | 'failed';
+/** What the cluster says of a transaction id. `confirmed` has run, in that slot. */
+export type SignatureStatus =
+  | { readonly kind: 'unknown' | 'seen' | 'failed' }
+  | { readonly kind: 'confirmed'; readonly slot: bigint; readonly isFinal: boolean };
+
+interface TokenBalance {
+  readonly accountIndex: number;
+  readonly uiTokenAmount: { readonly amount: string };
+}
 
 export class SolanaChain {
   readonly rpc: SolanaRpc;
 
-  constructor(rpcUrl: string) {
-    this.rpc = createSolanaRpc(rpcUrl);
+  constructor(rpc: SolanaRpc) {
+    this.rpc = rpc;
+  }
+
+  /** Unix seconds of the newest confirmed block. */
+  async newestSeconds(): Promise<number> {
+    const slot = await this.rpc.getSlot({ commitment: 'confirmed' }).send(timeLimit());
+    return Number(await this.rpc.getBlockTime(slot).send(timeLimit()));
   }
 
   async status(transaction: string): Promise<SignatureStatus> {
@@ -25,15 +47,21 @@ export class SolanaChain {
       .getSignatureStatuses([signature(transaction)], { searchTransactionHistory: true })
       .send(timeLimit());
     const entry = value[0];
-    if (entry === null || entry === undefined) return 'unknown';
+    if (entry === null || entry === undefined) return { kind: 'unknown' };
     const level = entry.confirmationStatus;
-    if (level !== 'confirmed' && level !== 'finalized') return 'seen';
-    return entry.err === null ? 'confirmed' : 'failed';
+    if (level !== 'confirmed' && level !== 'finalized') return { kind: 'seen' };
+    if (entry.err !== null) return { kind: 'failed' };
+    return { kind: 'confirmed', slot: entry.slot, isFinal: level === 'finalized' };
   }
 
   /** Height of the newest block that cannot be forked away any more, or is confirmed. */
   async height(commitment: 'confirmed' | 'finalized'): Promise<bigint> {
     return await this.rpc.getBlockHeight({ commitment }).send(timeLimit());
+  }
+
+  /** Slots only ever grow, over every fork. */
+  async slot(commitment: 'processed' | 'confirmed' | 'finalized'): Promise<bigint> {
+    return await this.rpc.getSlot({ commitment }).send(timeLimit());
   }
 
   async send(wire: string): Promise<void> {
@@ -58,11 +86,12 @@ export class SolanaChain {
     return value;
   }
 
-  async accountExists(account: Address): Promise<boolean> {
+  /** The program that an account belongs to, or `undefined` while there is no such account. */
+  async ownerOf(account: Address): Promise<Address | undefined> {
     const { value } = await this.rpc
       .getAccountInfo(account, { encoding: 'base64', commitment: 'confirmed' })
       .send(timeLimit());
-    return value !== null;
+    return value?.owner;
   }
 
   async latestBlockhash(): Promise<{ blockhash: string; lastValidBlockHeight: bigint }> {
@@ -80,6 +109,42 @@ export class SolanaChain {
     return entries.filter((entry) => entry.err === null).map((entry) => entry.signature);
   }
 
+  /** Ids and slots of an account's transactions that ran, newest first, before `before`. */
+  async pageOfIds(
+    account: Address,
+    limit: number,
+    before: string | undefined,
+  ): Promise<readonly { readonly id: string; readonly slot: bigint; readonly hasRun: boolean }[]> {
+    const entries = await this.rpc
+      .getSignaturesForAddress(account, {
+        limit,
+        commitment: 'confirmed',
+        ...(before === undefined ? {} : { before: signature(before) }),
+      })
+      .send(timeLimit());
+    return entries.map(({ signature: id, slot, err }) => ({ id, slot, hasRun: err === null }));
+  }
+
+  /** By how much a transaction changed a token account; `undefined` when the node does not tell. */
+  async tokenChange(id: string, account: Address): Promise<bigint | undefined> {
+    const found = await this.rpc
+      .getTransaction(signature(id), {
+        encoding: 'jsonParsed',
+        commitment: 'confirmed',
+        maxSupportedTransactionVersion: 0,
+      })
+      .send(timeLimit());
+    if (found === null || found.meta === null) return undefined;
+    const index = found.transaction.message.accountKeys.findIndex(
+      ({ pubkey }) => pubkey === account,
+    );
+    const amountOf = (balances: readonly TokenBalance[] | undefined): bigint => {
+      const balance = balances?.find((one) => one.accountIndex === index);
+      return BigInt(balance?.uiTokenAmount.amount ?? 0);
+    };
+    return amountOf(found.meta.postTokenBalances) - amountOf(found.meta.preTokenBalances);
+  }
+
   /** The wire bytes of a confirmed transaction as base64, or `undefined`. */
   async wireOf(id: string): Promise<string | undefined> {
     const found = await this.rpc
@@ -91,6 +156,44 @@ export class SolanaChain {
       .send(timeLimit());
     return found?.transaction[0];
   }
+}
+
+export interface SolanaNodes {
+  /** Asks the nodes in their order, the next one when one fails. */
+  readonly chain: SolanaChain;
+  /** Each for itself, where all of them are witnesses. */
+  readonly each: readonly SolanaChain[];
+}
+
+export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock): SolanaNodes {
+  const urls = nodeUrls(rpcUrl);
+  const each = urls.map((url) => new SolanaChain(createSolanaRpc(url)));
+  const [only] = each;
+  if (only !== undefined && urls.length === 1) return { chain: only, each };
+  const failover = new Failover(
+    urls.map((url) => createDefaultRpcTransport({ url })),
+    clock,
+  );
+  const transport: RpcTransport = async ({ payload, signal }) =>
+    await failover.ask(
+      async (node) => {
+        const limit = AbortSignal.timeout(NODE_TIMEOUT_MS);
+        const both = signal === undefined ? limit : AbortSignal.any([signal, limit]);
+        const answer = await node({ payload, signal: both });
+        if (hasNodeFault(answer)) throw new Error('The node could not answer');
+        return answer as never; // handed on as it came
+      },
+      () => signal?.aborted === true,
+    );
+  return { chain: new SolanaChain(createSolanaRpcFromTransport(transport)), each };
+}
+
+/** Codes with which a node says that it lacks something or is behind, and its internal errors. */
+const NODE_FAULTS = new Set([-32_004, -32_005, -32_011, -32_014, -32_016, -32_601, -32_603]);
+
+function hasNodeFault(answer: unknown): boolean {
+  const code = (answer as { error?: { code?: unknown } }).error?.code; // a JSON-RPC answer
+  return NODE_FAULTS.has(Number(code)) || Number(code) > 0;
 }
 
 function timeLimit(): { abortSignal: AbortSignal } {
