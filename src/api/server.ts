@@ -18,16 +18,20 @@ import { type Log, reasonOf } from '../kernel/log.ts';
 import { targetPath } from '../kernel/request-target.ts';
 import { errorAnswer } from './error-response.ts';
 import { Exchange } from './exchange.ts';
+import { noteFailedCredential } from './identify.ts';
 import { refuseConnection } from './malformed-request.ts';
 import type { RunOnce } from './idempotent.ts';
 import type { Route } from './route.ts';
 import type { StandardHeaders } from './standard-headers.ts';
+import { limitWrites } from './write-timeout.ts';
 
 export interface ServerOptions {
   readonly basePath: string;
   readonly trustProxy: boolean | readonly string[];
   readonly maxConnections: number;
   readonly requestTimeoutMs: number;
+  /** How long a caller may take no byte of its answer. */
+  readonly writeTimeoutMs: number;
 }
 
 export interface ServerParts {
@@ -37,7 +41,7 @@ export interface ServerParts {
   readonly log: Log;
   readonly headers: StandardHeaders;
   readonly routes: readonly Route[];
-  /** Stage "abuse guard": throws when the caller, or the address of an unknown one, is blocked. */
+  /** Stage "abuse guard": throws when the caller, or the credential that failed, is blocked. */
   readonly guard: (exchange: Exchange, route: Route) => void;
   /** Stage "idempotency": runs the handler, or replays what it answered before. */
   readonly once: RunOnce;
@@ -55,6 +59,14 @@ export interface ServerParts {
   /** A reason to refuse new work, such as a shutdown. */
   readonly refusal: () => Fault | undefined;
 }
+
+/** Stands for a path that no route has: anybody may ask, and a key is read when there is one. */
+const ANY_PATH: Route = {
+  method: 'GET',
+  path: '',
+  auth: 'public',
+  handle: () => Promise.reject(new Error('An unknown path has no handler')),
+};
 
 /** Larger request heads are refused by Node's parser. */
 const MAX_HEADER_BYTES = 65_536;
@@ -101,6 +113,7 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
     },
   });
   server.server.maxConnections = parts.options.maxConnections;
+  limitWrites(server.server, { ...parts, timeoutMs: parts.options.writeTimeoutMs });
   // Node would answer 417 by itself, without our headers: an expectation that we do not know is one
   // that we need not meet (RFC 9110 §10.1.1).
   server.server.on('checkExpectation', (request, response) => {
@@ -174,20 +187,32 @@ function register(server: FastifyInstance, parts: ServerParts, route: Route): vo
 }
 
 /**
- * Identifies the caller and asks the guard about it: by key or wallet when it has one, by address
- * when it has neither. So neighbours of a blocked stranger are served, and a blocked caller hears
- * of its block before anything else.
+ * Identifies the caller and asks the guard about it: by key or wallet when it has one, else by the
+ * credential that failed and its address. So neighbours of a blocked stranger are served, and a
+ * blocked caller hears of its block before anything else.
  */
 async function admitCaller(parts: ServerParts, exchange: Exchange, route: Route): Promise<void> {
   try {
     const caller = await parts.identify(exchange, route);
     if (caller !== undefined) exchange.identify(caller);
   } catch (error) {
+    noteFailedCredential(exchange, error);
     // A blocked caller gets the guard's answer instead of the refusal.
     parts.guard(exchange, route);
     throw error;
   }
   parts.guard(exchange, route);
+}
+
+/** Who asked for a path that is not there, for the guard and the log; never throws. */
+async function identifyStranger(parts: ServerParts, exchange: Exchange): Promise<void> {
+  if (exchange.header('authorization') === undefined) return;
+  try {
+    const caller = await parts.identify(exchange, ANY_PATH);
+    if (caller !== undefined) exchange.identify(caller);
+  } catch {
+    // The database is away: the path is unknown whoever asks.
+  }
 }
 
 /** Balance headers belong on every answer to a known caller; a sale has them from its admission. */
@@ -224,13 +249,6 @@ function begin(
   if (parts.refusal() !== undefined) exchange.set('connection', 'close');
   exchange.onEnd(() => parts.finished(exchange, route, exchange.statusCode));
   return exchange;
-}
-
-/** The caller as the abuse guard knows it: key, wallet, or the address of an unknown one. */
-export function guardBucket(exchange: Exchange): string {
-  const caller = exchange.callerIfKnown;
-  if (caller !== undefined) return caller.keyId === '' ? caller.accountId : caller.keyId;
-  return `address:${exchange.address}`;
 }
 
 /**
@@ -358,7 +376,10 @@ function answerUnknownPaths(
       exchange.empty(204);
       return;
     }
+    const worked = exchange.working();
     await fail(parts, exchange, refused ?? fault);
+    await identifyStranger(parts, exchange);
+    worked();
   });
 }
 

@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 
 export type Behaviour =
   | { readonly kind: 'json'; readonly usage?: boolean; readonly sizeBytes?: number }
@@ -23,6 +24,8 @@ export type Behaviour =
   | ScriptedAnswer
   /** A vector for each input: its length or first id, its place, and 1. */
   | { readonly kind: 'embeddings'; readonly maxBatch?: number; readonly usage?: boolean }
+  /** Whatever a test writes. */
+  | { readonly kind: 'own'; readonly answer: (response: ServerResponse, body: string) => void }
   | { readonly kind: 'reset' }
   | { readonly kind: 'hang' }
   /** A head and then nothing; or a head and then a cut. */
@@ -40,6 +43,8 @@ export type Behaviour =
 
 export interface ScriptedAnswer {
   readonly kind: 'answer';
+  /** How long the model thinks before it says anything. */
+  readonly afterMs?: number;
   readonly content?: string;
   readonly reasoning?: string;
   readonly toolCalls?: readonly { readonly name: string; readonly arguments: string }[];
@@ -155,9 +160,12 @@ async function behave(
     case 'stream':
       return sendStream(response, model, behaviour);
     case 'answer':
+      if (behaviour.afterMs !== undefined) await delay(behaviour.afterMs);
       return sendAnswer(response, model, behaviour, /"stream":\s*true/.test(body));
     case 'embeddings':
       return sendEmbeddings(response, JSON.parse(body), behaviour);
+    case 'own':
+      return behaviour.answer(response, body);
     case 'reset':
       response.socket?.resetAndDestroy();
       return;
@@ -344,7 +352,7 @@ async function sendStream(
     }
     if (!response.write(event)) await writable(response);
     const { everyMs = 0 } = behaviour;
-    if (everyMs > 0) await new Promise((resolve) => setTimeout(resolve, everyMs));
+    if (everyMs > 0) await delay(everyMs);
   }
   response.end();
 }

@@ -41,6 +41,8 @@ export interface Hold {
   readonly accountId: string;
   /** Daily credit plus USD: the most that the settle can take. */
   readonly grantedNano: Nano;
+  /** The most that could have been granted if no other hold were open. */
+  readonly reachNano: Nano;
   /** What was posted before this hold, for the balance headers. */
   readonly before: Balances;
 }
@@ -84,8 +86,8 @@ export interface UsageRecord {
   readonly replica?: string;
   readonly attempts: number;
   readonly tokens: TokenCounts;
-  /** Who counted: the engine's usage object, the stream's deltas, or nothing to count. */
-  readonly countedBy: 'engine' | 'deltas' | 'tokenizer' | 'none';
+  /** Who counted: the engine's usage object, this server by the bytes of the text, or nobody. */
+  readonly countedBy: 'engine' | 'bytes' | 'none';
   readonly priceVersion: string;
   readonly latencyMs: number;
   readonly firstTokenMs?: number;

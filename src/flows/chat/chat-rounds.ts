@@ -6,17 +6,15 @@ import type { CatalogModel, Price } from '../../catalog/catalog.ts';
 import { assert } from '../../kernel/assert.ts';
 import { type Nano, nano } from '../../kernel/money.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
-import type { OutputTally } from '../../wire/chat-response.ts';
 import type { ChatMessage } from '../../wire/chat-schema.ts';
 import { type HeldRound, heldMessage } from '../../wire/held-calls.ts';
 import type { SearchDocument } from '../../wire/search-documents.ts';
 import type { WebSearchCitation } from '../../wire/svc-parameters.ts';
-import type { TokenUsage } from '../../wire/usage.ts';
 import type { AutoSearch } from './auto-search.ts';
 import type { PreparedAdditions, SocialSearch } from './chat-additions.ts';
-import { type ChatBill, type RoundUse, billChat } from './chat-bill.ts';
+import { type ChatBill, type RoundEnd, type RoundUse, billChat, roundUse } from './chat-bill.ts';
 import { type ExtraUse, receiptLines, surchargesOf } from './extra-uses.ts';
-import { type Round, type RoundInputs, lastResort, planRound } from './round.ts';
+import { type Round, type RoundInputs, lastResort, leastOfRound, planRound } from './round.ts';
 
 export interface ChatRoundsInputs {
   readonly request: ChatRequest;
@@ -44,19 +42,13 @@ export class ChatRounds {
 
   /** The first round planned; `undefined` when the hold does not cover it. */
   static plan(inputs: ChatRoundsInputs): ChatRounds | undefined {
-    const { request, model, price, additions, auto, systemBytes, grantedNano } = inputs;
-    const uses = [...additions.uses, ...(inputs.social === undefined ? [] : [inputs.social.bound])];
-    const first = planRound({
-      request,
-      model,
-      price,
-      messages: additions.messages,
-      addedBytes: systemBytes + additions.textBytes,
-      leftNano: nano(grantedNano - surchargesOf(uses)),
-      usedOutputTokens: 0,
-      auto,
-    });
+    const first = planRound(firstInputs(inputs));
     return first === undefined ? undefined : new ChatRounds(inputs, first);
+  }
+
+  /** The least that the first round costs with what was prepared for it. */
+  static leastCost(inputs: ChatRoundsInputs): Nano {
+    return nano(surchargesOf(boundUses(inputs)) + leastOfRound(firstInputs(inputs)));
   }
 
   get current(): Round {
@@ -77,9 +69,12 @@ export class ChatRounds {
   }
 
   /** Notes what the current round used. */
-  ended(usage: TokenUsage | undefined, tally: Readonly<OutputTally>, attempts: number): void {
-    this.#uses.push({ usage, tally: { ...tally }, round: this.#current });
+  ended(end: RoundEnd, attempts: number): RoundUse {
+    const { facts: media, choiceCount } = this.#inputs.request;
+    const use = roundUse(end, { round: this.#current, media, choiceCount });
+    this.#uses.push(use);
     this.#attempts += attempts;
+    return use;
   }
 
   /** Answers the calls of the round that has ended, and plans the next; rejects on abort. */
@@ -96,10 +91,9 @@ export class ChatRounds {
 
   /** The bill of all rounds that have ended. */
   bill(): ChatBill {
-    const { price, request } = this.#inputs;
+    const { price } = this.#inputs;
     return billChat({
       rounds: this.#uses,
-      choiceCount: request.choiceCount,
       price,
       surchargesNano: surchargesOf(this.#used()),
     });
@@ -117,7 +111,7 @@ export class ChatRounds {
     if (auto !== undefined) uses.push(auto.use);
     if (social !== undefined && this.#uses.length > 0) {
       // An engine that names no number has made one search.
-      const sources = this.#uses.reduce((sum, use) => sum + (use.usage?.searchSources ?? 1), 0);
+      const sources = this.#uses.reduce((sum, use) => sum + (use.searchSources ?? 1), 0);
       uses.push({ ...social.bound, count: Math.min(sources, social.bound.count) });
     }
     return uses;
@@ -139,4 +133,22 @@ export class ChatRounds {
       auto,
     };
   }
+}
+
+function firstInputs(inputs: ChatRoundsInputs): RoundInputs {
+  const { request, model, price, additions, auto, systemBytes, grantedNano } = inputs;
+  return {
+    request,
+    model,
+    price,
+    messages: additions.messages,
+    addedBytes: systemBytes + additions.textBytes,
+    leftNano: nano(grantedNano - surchargesOf(boundUses(inputs))),
+    usedOutputTokens: 0,
+    auto,
+  };
+}
+
+function boundUses({ additions, social }: ChatRoundsInputs): ExtraUse[] {
+  return [...additions.uses, ...(social === undefined ? [] : [social.bound])];
 }
