@@ -318,11 +318,7 @@ export const FAULTS = {
     'Send an image of what the model is made for, or choose another model.',
   ),
   CONTENT_POLICY_VIOLATION: kind(422, 'The engine refused the content', 'Change the content.'),
-  VIDEO_REQUEST_REFUSED: kind(
-    422,
-    'The engine of the video refused the request',
-    'Change the prompt, the media or the options.',
-  ),
+  VIDEO_REQUEST_REFUSED: kind(422, 'The engine refused the request', 'Change the request.'),
   ASR_UPSTREAM_VALIDATION_FAILED: kind(
     422,
     'The transcription engine refused the media',
@@ -348,11 +344,7 @@ export const FAULTS = {
     'The model is overloaded',
     'Try again after the time in `Retry-After`.',
   ),
-  X402_CONCURRENCY_LIMIT: kind(
-    429,
-    'Too many concurrent requests',
-    'Wait for a running request to end.',
-  ),
+  X402_CONCURRENCY_LIMIT: kind(429, 'Too many concurrent requests', 'Wait for one to end.'),
   INFERENCE_FAILED: kind(500, 'The inference failed', 'Try again; nothing was charged.'),
   RPC_UPSTREAM_FAILED: kind(500, 'No node answered', 'Try again; nothing was charged.'),
   UNKNOWN_ERROR: kind(
