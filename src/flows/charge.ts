@@ -309,7 +309,7 @@ export class Charge {
         canRetry: false,
       });
     }
-    return capRefusal(refusal);
+    return capRefusal(refusal, caller.kind === 'wallet' ? 'wallet token' : 'API key');
   }
 }
 
@@ -322,7 +322,10 @@ function withHeaders(fault: Fault, headers: Readonly<Record<string, string>>): F
   });
 }
 
-function capRefusal(refusal: Exclude<HoldRefusal, { reason: 'balance' }>): Fault {
+function capRefusal(
+  refusal: Exclude<HoldRefusal, { reason: 'balance' }>,
+  holder: 'wallet token' | 'API key',
+): Fault {
   const isUsd = refusal.reason === 'allowance-usd';
   const currency = isUsd ? 'USD' : 'DIEM';
   const resets =
@@ -332,7 +335,7 @@ function capRefusal(refusal: Exclude<HoldRefusal, { reason: 'balance' }>): Fault
   return new Fault(
     isUsd ? 'API_KEY_USD_SPEND_LIMIT_EXCEEDED' : 'API_KEY_DIEM_SPEND_LIMIT_EXCEEDED',
     {
-      message: `The spend limit of this API key is reached: ${formatUsd(refusal.spentNano, 6)} of ${formatUsd(refusal.limitNano, 6)} ${currency} is spent; ${resets}`,
+      message: `The spend limit of this ${holder} is reached: ${formatUsd(refusal.spentNano, 6)} of ${formatUsd(refusal.limitNano, 6)} ${currency} is spent; ${resets}`,
       canRetry: false,
       fields: {
         limit: {

@@ -85,4 +85,18 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       );
       CREATE INDEX payments_gas_transaction_age ON payments_gas_transaction (sent_ms);`,
   },
+  {
+    id: 'payments-0003',
+    up: `
+      CREATE TABLE payments_wallet_token (
+        id TEXT PRIMARY KEY,
+        wallet TEXT NOT NULL,
+        created_ms BIGINT NOT NULL,
+        expires_ms BIGINT NOT NULL,
+        usd_limit_nano BIGINT,
+        diem_limit_nano BIGINT
+      );
+      CREATE INDEX payments_wallet_token_wallet ON payments_wallet_token (wallet, expires_ms);
+      CREATE INDEX payments_wallet_token_end ON payments_wallet_token (expires_ms);`,
+  },
 ];
