@@ -33,7 +33,7 @@ import type { Clock } from './kernel/clock.ts';
 import type { Ids } from './kernel/ids.ts';
 import type { Log } from './kernel/log.ts';
 import { LimitLog } from './limits/limits.ts';
-import { type ServerLock, lockDataFolder } from './store/store.ts';
+import { type ServerLock, lockDataFolder, makeFolder } from './store/store.ts';
 
 export const BASE_PATH = '/api/v1';
 
@@ -87,6 +87,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   let inForce = parts.config;
   const config = (): Config => inForce;
 
+  makeFolder(inForce.dataFolder);
   const lock = lockFor(inForce);
   const office = await openOffice(parts);
   const { store, ledger } = office;
@@ -110,6 +111,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     basePath: BASE_PATH,
     // A process whose engines another one runs is a worker of several on one port.
     isOneOfSeveral: parts.localEngines !== undefined,
+    payments: wallets.payments,
   });
   const till = openTill({ ...parts, config, office, limitLog, wallets, watch });
   const { guard } = extras;
@@ -184,7 +186,7 @@ function subjectsOf(parts: SubjectParts): readonly Subject[] {
     accountSubject(shared, wallets.payments),
     mediaSubject(shared, BASE_PATH, largeBodies),
     walletsSubject(shared, wallets, () => document.routes),
-    opsSubject(shared, watch, document),
+    opsSubject(shared, watch, document, wallets.payments),
   ];
 }
 

@@ -85,12 +85,13 @@ function unanimous(all: readonly Evidence[]): Evidence | undefined {
     const isSame = open.every(({ attempt }) => attempt === first.attempt);
     return isSame ? first : { kind: 'open', attempt: 'waiting' };
   }
-  const isSame = all.every((one) =>
-    first.kind === 'paid'
-      ? one.kind === 'paid' && one.transaction === first.transaction
-      : one.kind === first.kind,
-  );
-  return isSame ? first : undefined;
+  if (first.kind === 'final') return all.every(({ kind }) => kind === 'final') ? first : undefined;
+  const paid = all.filter((one) => one.kind === 'paid');
+  const isSame = paid.every(({ transaction }) => transaction === first.transaction);
+  if (!isSame || paid.length < all.length) return undefined;
+  // As deep as the one that sees it least deep.
+  const height = paid.reduce((most, one) => (one.height > most ? one.height : most), first.height);
+  return { ...first, height, isConfirmed: paid.every(({ isConfirmed }) => isConfirmed) };
 }
 
 async function withoutLagging(

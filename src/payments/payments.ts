@@ -13,6 +13,7 @@ import type { Log } from '../kernel/log.ts';
 import type { Nano } from '../kernel/money.ts';
 import { chainReason } from './chain-reason.ts';
 import type { Store } from '../store/store.ts';
+import { CreditWatch } from './credit-watch.ts';
 import { readEnvelope } from './envelope.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
@@ -53,10 +54,13 @@ import { SignIn } from './sign-in/sign-in.ts';
 import type { SignedInWallet } from './sign-in/sign-in.ts';
 import type { DailyStake, StakingReader } from './staking.ts';
 import { LEASE_MS, TopUpTable } from './top-up-table.ts';
+import type { WatchCounts } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
-import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
+import type { Credit, Reverse, Step, TopUpReceipt } from './top-up-records.ts';
 
 export { askRails, askStaking } from './ask-rails.ts';
+export { auditChains } from './chain-audit.ts';
+export type { ChainAuditReport } from './chain-audit.ts';
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
 export { walletIdentity } from '../kernel/addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
@@ -67,7 +71,8 @@ export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { TokenCaps, TokenLimits, WalletToken } from './sign-in/sessions.ts';
 export type { SignedInWallet } from './sign-in/sign-in.ts';
-export type { Credit, CreditEntry, TopUpReceipt } from './top-up-records.ts';
+export type { WatchCounts } from './top-up-table.ts';
+export type { Credit, CreditEntry, Reverse, TopUpReceipt } from './top-up-records.ts';
 
 export interface PaymentsOptions {
   readonly store: Store;
@@ -86,6 +91,8 @@ export interface PaymentsOptions {
   readonly keysUrl: string;
   /** Posts a top-up inside `tx` and gives the new balance; its key is unique. */
   readonly credit: Credit;
+  /** Takes a credit back inside `tx` whose payment is gone from the chain. */
+  readonly reverse: Reverse;
   readonly debitRefund: RefundPosting;
   readonly restoreRefund: RefundPosting;
   readonly tokenCaps: TokenCaps;
@@ -93,7 +100,7 @@ export interface PaymentsOptions {
   readonly pollMs?: number;
   /** How long a dead process keeps its payments; 15 s by default. */
   readonly leaseMs?: number;
-  /** Called at the four points where a crash must lose nothing. */
+  /** Called at the points where a crash must lose nothing. */
   readonly onStep?: (step: Step) => void | Promise<void>;
 }
 
@@ -134,6 +141,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     pollMs,
   };
   const leaseMs = options.leaseMs ?? LEASE_MS;
+  const table = new TopUpTable(options.store, options.clock, owner, leaseMs);
   return new Payments(options, amounts, {
     rails: parts.rails,
     evm: parts.evm,
@@ -156,9 +164,15 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       prefix: options.tokenPrefix,
     }),
     challenges: new KeyChallenges({ secret: keySecret, clock: options.clock, ids: options.ids }),
+    creditWatch: new CreditWatch({
+      ...common,
+      table,
+      reverse: options.reverse,
+      onStep: options.onStep,
+    }),
     topUps: new TopUps({
       ...common,
-      table: new TopUpTable(options.store, options.clock, owner, leaseMs),
+      table,
       credit: options.credit,
       receipts,
       isExternal: options.settings.facilitator.url !== undefined,
@@ -211,6 +225,7 @@ interface PaymentParts {
   readonly sessions: WalletSessions;
   readonly challenges: KeyChallenges;
   readonly topUps: TopUps;
+  readonly creditWatch: CreditWatch;
   readonly refunds: Refunds;
   readonly staking: StakingReader | undefined;
   readonly facilitator: FacilitatorFace | undefined;
@@ -368,7 +383,8 @@ export class Payments {
       const names = [...this.#parts.rails.keys()].join(', ');
       throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
     }
-    return await this.#parts.topUps.pay(await rail.read(envelope));
+    const { topUps } = this.#parts;
+    return await topUps.pay(await topUps.read(rail, envelope));
   }
 
   /**
@@ -409,6 +425,11 @@ export class Payments {
     return await this.#parts.staking?.(wallet);
   }
 
+  /** Credits that the chain could still undo, and what it has undone. */
+  async watchCounts(): Promise<WatchCounts> {
+    return await this.#parts.creditWatch.counts();
+  }
+
   /** The last known state of each rail. */
   health(): readonly RailHealth[] {
     return this.#parts.watch.health();
@@ -422,9 +443,14 @@ export class Payments {
 
   /** Finishes payments and refunds that were left behind; `start` does it every ten seconds. Never throws. */
   async sweep(): Promise<void> {
+    const { topUps, creditWatch, refunds } = this.#parts;
     await this.#run('sweep', async () => {
-      await this.#parts.topUps.sweep();
-      await this.#parts.refunds.sweep();
+      await topUps.sweep();
+      await refunds.sweep();
+    });
+    await this.#run('watch', async () => {
+      await creditWatch.sweep();
+      await refunds.watch();
     });
   }
 

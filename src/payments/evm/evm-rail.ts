@@ -9,27 +9,25 @@ import type { Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import type { Clock } from '../../kernel/clock.ts';
 import type { Log } from '../../kernel/log.ts';
-import { agreedEvidence } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
 import { checksumAddress } from '../../kernel/addresses.ts';
-import { NO_LIMITS } from '../envelope.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
 import { networkFacts } from '../networks.ts';
 import { chainProblems, servedBy } from '../nodes.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
-import type { Attempt, Evidence, Rail, RailHealth, Verdict } from '../rail.ts';
+import type { Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
 import type { BaseSettings } from '../settings.ts';
 import { openEvmNodes } from './chain.ts';
 import type { EvmClient, EvmNodes } from './chain.ts';
-import { findErc3009Payment } from './evidence.ts';
-import type { Erc3009 } from './evidence.ts';
+import { evmFinder, heightOf } from './find-payment.ts';
 import { trackedSigner } from './facilitator-signer.ts';
 import type { TrackedSigner } from './facilitator-signer.ts';
 import { readErc3009 } from './read.ts';
+import { evmReceived } from './received.ts';
 import { evmRefunds } from './refunds.ts';
 import { EvmSender } from './sender.ts';
 
@@ -81,9 +79,10 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   const scheme = (tracked: TrackedSigner): ExactEvmScheme =>
     new ExactEvmScheme(tracked.signer, { pendingSettlementStore: NO_PENDING_STORE });
   const ask = (payment: SignedPayment): [PaymentPayload, PaymentRequirements] =>
-    officialRequest(payment, offer, options.maxTimeoutSeconds);
+    officialRequest(payment, options.maxTimeoutSeconds);
 
-  const find = finderOf(each, token, options.clock);
+  const rules = settings.confirmations;
+  const { findOwn: find, ...looks } = evmFinder({ client, each }, { token, rules }, options.clock);
 
   async function verify(payment: SignedPayment): Promise<Verdict> {
     const tracked = signerFor(refuseToSend);
@@ -118,22 +117,18 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   }
 
   // Async, so that a refusal is a rejection for every rail.
-  const readAs = async (envelope: Envelope, limits: AmountLimits): Promise<SignedPayment> =>
+  const readWith = async (envelope: Envelope, limits?: AmountLimits): Promise<SignedPayment> =>
     await Promise.resolve().then(() => readErc3009(envelope, offer, limits));
 
   return {
     network: settings.network,
     offer,
-    read: async (envelope) => await readAs(envelope, options.limits),
-    reread: async (envelope) => await readAs(envelope, NO_LIMITS),
+    read: async (envelope) => await readWith(envelope, options.limits),
+    readShape: async (envelope) => await readWith(envelope),
     verify,
     settle,
-    position: async (payment) => ({
-      startHeight: await client.getBlockNumber(),
-      expiresAt: erc3009Of(payment).validBefore,
-    }),
-    findPayment: async (payment, attempt): Promise<Evidence> =>
-      await find(erc3009Of(payment), attempt),
+    ...looks,
+    received: async (search) => await evmReceived(client, search),
     rebroadcast: async (raw) =>
       sender === undefined ? 'dead' : await sender.rebroadcast(raw as Hex), // journaled by the sender
     health: async () =>
@@ -148,21 +143,6 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
           return await sender.send(call, async () => await Promise.resolve());
         }).signer,
       ),
-  };
-}
-
-/** What the nodes show of an authorization. */
-function finderOf(
-  nodes: readonly EvmClient[],
-  token: Hex,
-  clock: Clock,
-): (payment: Erc3009, attempt: Attempt) => Promise<Evidence> {
-  return async (payment, attempt) => {
-    const witnesses = nodes.map((node) => ({
-      look: async () => await findErc3009Payment(node, token, payment, attempt),
-      newestSeconds: async () => Number((await node.getBlock()).timestamp),
-    }));
-    return await agreedEvidence(witnesses, clock);
   };
 }
 
@@ -206,11 +186,6 @@ async function refuseToSend(): Promise<never> {
   return await Promise.reject(new Error('A check sends nothing'));
 }
 
-function erc3009Of(payment: SignedPayment): Erc3009 {
-  if (payment.authorization.kind !== 'erc3009') throw new Error('not an EVM payment');
-  return payment.authorization;
-}
-
 async function evmHealth(
   settings: BaseSettings,
   { client, each }: EvmNodes,
@@ -226,6 +201,14 @@ async function evmHealth(
     gasBalance < BigInt(Math.round(settings.warnBelowEth * WEI_PER_ETH))
   ) {
     problems.push(`The gas key ${gasAddress} holds less than ${settings.warnBelowEth} ETH`);
+  }
+  try {
+    await heightOf(client, 'finalized');
+  } catch (error) {
+    // Everything but this is well: payments go on, and the operator has to know.
+    problems.push(
+      `The node does not tell which block is final, so credits are watched without end: ${chainReason(error)}`,
+    );
   }
   // One settlement at the fee cap is the least that makes an offer honest.
   const needed = BigInt(settings.maxGas) * BigInt(Math.round(settings.maxFeeGwei * WEI_PER_GWEI));

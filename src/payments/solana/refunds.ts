@@ -44,7 +44,11 @@ export interface SolanaRefundOptions {
   readonly feePayer: KeyPairSigner | undefined;
   readonly offer: RailOffer;
   /** What the nodes show of a transaction. */
-  readonly find: (payment: SolanaPayment, attempt: Attempt) => Promise<Evidence>;
+  readonly find: (
+    payment: SolanaPayment,
+    attempt: Attempt,
+    depth: 'confirmed',
+  ) => Promise<Evidence>;
 }
 
 /** `undefined` without a refund key or a fee payer of our own. */
@@ -103,6 +107,7 @@ export async function solanaRefunds(options: SolanaRefundOptions): Promise<Refun
       return await options.find(
         { kind: 'solana', transaction: wire, messageHash: messageHash(transaction), source: from },
         { ...attempt, transaction: transactionId(transaction) },
+        'confirmed',
       );
     },
   };

@@ -12,20 +12,22 @@ import { assert } from '../../kernel/assert.ts';
 import { agreedEvidence } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { RailOptions } from '../evm/evm-rail.ts';
-import { NO_LIMITS } from '../envelope.ts';
-import { networkFacts } from '../networks.ts';
+import { networkFacts, unitsToNano } from '../networks.ts';
 import { chainProblems, servedBy } from '../nodes.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
+import { USED_BEFORE } from '../rail.ts';
 import type { Attempt, Evidence, Journal, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
-import type { SolanaSettings } from '../settings.ts';
+import { depthFor } from '../settings.ts';
+import type { SolanaDepth, SolanaSettings } from '../settings.ts';
 import { decodeWire, openSolanaNodes, transactionId } from './chain.ts';
 import type { SolanaChain, SolanaNodes } from './chain.ts';
 import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment } from './evidence.ts';
 import type { SolanaPayment } from './evidence.ts';
 import { readSolanaKey } from './keys.ts';
 import { readSolanaPayment } from './read.ts';
+import { solanaReceived } from './received.ts';
 import { solanaRefunds } from './refunds.ts';
 import { associatedAccount, SYSTEM_PROGRAM } from './token.ts';
 
@@ -52,9 +54,9 @@ export async function openSolanaRail(
   const offer = await solanaOffer(settings, options.external, feePayer);
   const feePayerAddress = address(offer.extra['feePayer'] ?? '');
   const base = baseSigner(chain, settings.network, feePayer, feePayerAddress);
-  const find = async (payment: SolanaPayment, attempt: Attempt): Promise<Evidence> => {
+  const find: Context['find'] = async (payment, attempt, depth) => {
     const witnesses = each.map((node) => ({
-      look: async () => await findSolanaPayment(node, payment, attempt),
+      look: async () => await findSolanaPayment(node, payment, attempt, depth),
       newestSeconds: async () => await node.newestSeconds(),
     }));
     return await agreedEvidence(witnesses, options.clock);
@@ -73,14 +75,27 @@ export async function openSolanaRail(
     network: settings.network,
     offer,
     read: async (envelope) => await readSolanaPayment(envelope, offer, options.limits),
-    reread: async (envelope) => await readSolanaPayment(envelope, offer, NO_LIMITS),
+    readShape: async (envelope) => await readSolanaPayment(envelope, offer, undefined),
     verify: async (payment) => await verify(context, payment),
     settle: async (payment, journal) => await settle(context, payment, journal),
     position: async () => {
-      const height = await chain.height('confirmed');
-      return { startHeight: height, expiresAt: height + BLOCKHASH_LIFE_BLOCKS };
+      const [slot, height] = await Promise.all([
+        chain.slot('processed'),
+        chain.height('confirmed'),
+      ]);
+      return {
+        startHeight: slot,
+        startBlock: undefined,
+        expiresAt: height + BLOCKHASH_LIFE_BLOCKS,
+      };
     },
+    heights: async () => ({
+      // Final is what all of them say is final.
+      final: await leastSlot(each),
+      latest: await chain.slot('confirmed'),
+    }),
     findPayment: async (payment, attempt) => await findPayment(context, payment, attempt),
+    received: async (search) => await solanaReceived(chain, search),
     rebroadcast: async (raw) => {
       await chain.send(raw);
       return 'sent';
@@ -91,12 +106,21 @@ export async function openSolanaRail(
   };
 }
 
+async function leastSlot(nodes: SolanaNodes['each']): Promise<bigint> {
+  const slots = await Promise.all(nodes.map(async (node) => await node.slot('finalized')));
+  return slots.reduce((least, one) => (one < least ? one : least));
+}
+
 interface Context {
   readonly settings: SolanaSettings;
   readonly options: RailOptions;
   readonly chain: SolanaChain;
   /** What the nodes show of a transaction. */
-  readonly find: (payment: SolanaPayment, attempt: Attempt) => Promise<Evidence>;
+  readonly find: (
+    payment: SolanaPayment,
+    attempt: Attempt,
+    depth: SolanaDepth,
+  ) => Promise<Evidence>;
   readonly offer: RailOffer;
   readonly base: FacilitatorSvmSigner;
   readonly feePayer: KeyPairSigner | undefined;
@@ -124,9 +148,9 @@ function schemeOf(context: Context, signer: FacilitatorSvmSigner): ExactSvmSchem
 }
 
 async function verify(context: Context, payment: SignedPayment): Promise<Verdict> {
-  const { base, offer, options } = context;
+  const { base, options } = context;
   try {
-    const request = officialRequest(payment, offer, options.maxTimeoutSeconds);
+    const request = officialRequest(payment, options.maxTimeoutSeconds);
     const result = await schemeOf(context, base).verify(...request);
     if (result.isValid) return { kind: 'valid' };
     const reason = chainReason(result.invalidReason ?? 'unknown');
@@ -138,8 +162,8 @@ async function verify(context: Context, payment: SignedPayment): Promise<Verdict
 }
 
 async function settle(context: Context, payment: SignedPayment, journal: Journal): Promise<void> {
-  const { base, chain, offer, options } = context;
-  const request = officialRequest(payment, offer, options.maxTimeoutSeconds);
+  const { base, chain, options } = context;
+  const request = officialRequest(payment, options.maxTimeoutSeconds);
   if (options.external !== undefined) {
     await options.external.settle(...request);
     return;
@@ -156,7 +180,12 @@ async function findPayment(
   attempt: Attempt,
 ): Promise<Evidence> {
   const known = await withId(context, payment, attempt);
-  const evidence = await context.find(solanaOf(payment), known);
+  const depth = depthFor(context.settings.confirmations, unitsToNano(payment.amountUnits));
+  const evidence = await context.find(solanaOf(payment), known, depth ?? 'confirmed');
+  // Two ledgers with one fee payer make the same id, so the slot alone tells who came first.
+  if (evidence.kind === 'paid' && evidence.height < attempt.startHeight) {
+    return { kind: 'final', reason: USED_BEFORE };
+  }
   if (evidence.kind !== 'open' || attempt.transaction !== undefined) return evidence;
   return { kind: 'open', attempt: evidence.attempt === 'waiting' ? 'waiting' : 'none' };
 }
@@ -168,7 +197,8 @@ async function withId(
   attempt: Attempt,
 ): Promise<Attempt> {
   const { base, feePayer, feePayerAddress, settings, options } = context;
-  const isOurs = feePayer !== undefined && options.external === undefined;
+  const isOurs =
+    feePayer?.address === payment.offer.extra['feePayer'] && options.external === undefined;
   if (attempt.transaction !== undefined || !isOurs) return attempt;
   const { transaction } = solanaOf(payment);
   const wire = await base.signTransaction(transaction, feePayerAddress, settings.network);
@@ -256,8 +286,8 @@ function journaledSigner(
     confirmTransaction: async (id) => {
       const deadlineMs = clock.monotonicMs() + settleWaitMs;
       while (clock.monotonicMs() < deadlineMs) {
-        const status = await chain.status(id).catch(() => 'unknown' as const); // asked again below
-        if (status === 'confirmed' || status === 'failed') return;
+        const status = await chain.status(id).catch(() => undefined); // asked again below
+        if (status?.kind === 'confirmed' || status?.kind === 'failed') return;
         await clock.sleep(pollMs);
       }
     },
