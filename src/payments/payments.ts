@@ -460,10 +460,8 @@ export class Payments {
   }
 
   async #prune(): Promise<void> {
-    await this.#run('prune', async () => {
-      await this.#parts.signIn.prune();
-      await this.#parts.sessions.prune();
-    });
+    await this.#run('nonces', () => this.#parts.signIn.prune());
+    await this.#run('tokens', () => this.#parts.sessions.prune());
   }
 
   async #run(name: string, work: () => Promise<void>): Promise<void> {
