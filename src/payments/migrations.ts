@@ -104,4 +104,18 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       ALTER TABLE payments_refund ADD COLUMN is_watched BIGINT NOT NULL DEFAULT 0;
       CREATE INDEX payments_refund_watched ON payments_refund (next_check_ms) WHERE is_watched = 1;`,
   },
+  {
+    id: 'payments-0004',
+    up: `
+      CREATE TABLE payments_wallet_token (
+        id TEXT PRIMARY KEY,
+        wallet TEXT NOT NULL,
+        created_ms BIGINT NOT NULL,
+        expires_ms BIGINT NOT NULL,
+        usd_limit_nano BIGINT,
+        diem_limit_nano BIGINT
+      );
+      CREATE INDEX payments_wallet_token_wallet ON payments_wallet_token (wallet, expires_ms);
+      CREATE INDEX payments_wallet_token_end ON payments_wallet_token (expires_ms);`,
+  },
 ];
