@@ -18,6 +18,7 @@ const HEADERS = {
   'x-request-id': 'a',
   'cf-ray': 'a',
   'x-acme-version': '1',
+  'x-content-type-options': 'nosniff',
   'content-type': 'application/json; charset=utf-8',
 };
 const STREAM_HEADERS = { ...HEADERS, 'x-acme-model-id': 'm', 'x-acme-model-name': 'm' };
