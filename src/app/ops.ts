@@ -30,7 +30,11 @@ export function opsSubject(shared: Shared, watch: Watch, document: OwnDocument):
       // A server that sells JSON-RPC alone has no models, and waits for none.
       const sellsNoModels = models.length === 0 && !shared.config().embedded.enabled;
       return {
-        server: { ok: !traffic.isClosing, openRequests: traffic.open },
+        server: {
+          ok: !traffic.isClosing,
+          openRequests: traffic.open,
+          unhandledRejections: monitor.unhandledRejections,
+        },
         database: { ok: answered !== undefined },
         journal: { ok: true, waitingSettles: office.ledger.journaled },
         engines: { ok: ready > 0 || sellsNoModels, models: models.length, modelsReady: ready },
