@@ -32,6 +32,11 @@ export interface Attempt {
   readonly expiresAt: bigint;
 }
 
+/** The transaction was tried without sending it, and the chain refuses it: sending it costs gas for nothing. */
+export class SettlementRefused extends Error {
+  override readonly name = 'SettlementRefused';
+}
+
 /** Writes the id and the bytes of a transaction before it is sent; throws to stop the sending. */
 export type Journal = (key: string, transaction: string, raw: string) => Promise<void>;
 
@@ -59,10 +64,15 @@ export interface Rail {
   read(envelope: Envelope): Promise<SignedPayment>;
   /** The same for a payment that was accepted before: today's limits do not apply to it. */
   reread(envelope: Envelope): Promise<SignedPayment>;
+  /** Whether its payer signed it, by the key or by the contract. Rejects when the chain has to be asked and does not answer. */
+  isSigned(payment: SignedPayment): Promise<boolean>;
   verify(payment: SignedPayment): Promise<Verdict>;
   /** Height and expiry to journal with a new payment. */
   position(payment: SignedPayment): Promise<{ startHeight: bigint; expiresAt: bigint }>;
-  /** Journals, sends and waits. What came of it is asked with `findPayment`. */
+  /**
+   * Journals, sends and waits. What came of it is asked with `findPayment`. Throws
+   * `SettlementRefused` when nothing was sent because the chain would refuse it.
+   */
   settle(payment: SignedPayment, journal: Journal): Promise<void>;
   findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence>;
   /** Sends journaled bytes again. `dead`: they can never land, a new transaction is needed. */

@@ -5,6 +5,7 @@
 import type { FacilitatorClient } from '@x402/core/server';
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
+import { hashTypedData, hexToBytes } from 'viem';
 import type { Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import type { Clock } from '../../kernel/clock.ts';
@@ -17,18 +18,22 @@ import type { AmountLimits, Envelope } from '../envelope.ts';
 import { networkFacts } from '../networks.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
+import { SettlementRefused } from '../rail.ts';
 import type { Evidence, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
+import { recoverAddress } from '../sign-in/signatures.ts';
 import type { BaseSettings } from '../settings.ts';
-import { openEvmClient } from './chain.ts';
+import { askingClient } from './asking.ts';
+import { openEvmClient, TRANSFER_TYPES } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 import { findErc3009Payment } from './evidence.ts';
+import { ExposedEvmScheme } from './exposed-scheme.ts';
 import { trackedSigner } from './facilitator-signer.ts';
 import type { TrackedSigner } from './facilitator-signer.ts';
 import { readErc3009 } from './read.ts';
 import { evmRefunds } from './refunds.ts';
-import { EvmSender } from './sender.ts';
+import { EvmSender, RefusedError } from './sender.ts';
 
 export interface RailOptions {
   readonly store: Store;
@@ -45,7 +50,7 @@ export interface RailOptions {
 export interface EvmRail extends Rail {
   readonly isContractSignature: ContractSignatureCheck;
   /** The official scheme on the shared gas key, for the exposed facilitator. */
-  openScheme(): ExactEvmScheme;
+  openScheme(): ExposedEvmScheme;
 }
 
 /** Answers of the check after which the chain decides whether the payment was made. */
@@ -97,17 +102,43 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
       await options.external.settle(...ask(payment));
       return;
     }
+    let refused: RefusedError | undefined;
     const tracked = signerFor(async (call) => {
       if (sender === undefined) throw new Error('No gas key is configured');
-      return await sender.send(call, async (id, raw) => await journal(payment.key, id, raw));
+      try {
+        return await sender.send(call, async (id, raw) => await journal(payment.key, id, raw));
+      } catch (error) {
+        // The scheme makes one reason of every failure; this one is for the payer.
+        if (error instanceof RefusedError) refused = error;
+        throw error;
+      }
     });
     const result = await scheme(tracked).settle(...ask(payment));
+    if (refused !== undefined) throw new SettlementRefused(refused.message);
     if (!result.success) {
       options.log.info(
         { reason: result.errorReason, network: payment.network },
         'a settlement was not confirmed at once',
       );
     }
+  }
+
+  async function isSigned(payment: SignedPayment): Promise<boolean> {
+    const { inner, wallet } = payment;
+    const signature = inner['signature'] as Hex; // checked by `readErc3009`
+    const hash = digestOf(payment, offer, chainId);
+    if (recoverAddress(hexToBytes(hash), hexToBytes(signature)) === wallet) return true;
+    return await isContractSignature({ address: wallet as Hex, hash, signature }); // an EVM identity
+  }
+
+  /** Rejects when the chain could not be asked: the library alone would say that the signature is bad. */
+  async function isContractSignature(
+    question: Parameters<ContractSignatureCheck>[0],
+  ): Promise<boolean> {
+    const asking = askingClient(client);
+    const isGood = await asking.client.verifyHash(question).catch(() => false); // told apart below
+    if (!isGood && asking.isTroubled()) throw new Error('The node did not answer');
+    return isGood;
   }
 
   // Async, so that a refusal is a rejection for every rail.
@@ -119,11 +150,12 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     offer,
     read: async (envelope) => await readAs(envelope, options.limits),
     reread: async (envelope) => await readAs(envelope, NO_LIMITS),
+    isSigned,
     verify,
     settle,
     position: async (payment) => ({
       startHeight: await client.getBlockNumber(),
-      expiresAt: erc3009Of(payment).validBefore,
+      expiresAt: storable(erc3009Of(payment).validBefore),
     }),
     findPayment: async (payment, attempt): Promise<Evidence> =>
       await findErc3009Payment(client, token, erc3009Of(payment), attempt),
@@ -132,15 +164,38 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     health: async () =>
       await evmHealth(settings, client, sender?.address, options.external !== undefined),
     refunds: evmRefunds({ settings, client, sender, token, chainId, offer }),
-    isContractSignature: async (question) => await client.verifyHash(question),
+    isContractSignature,
     openScheme: () =>
-      new ExactEvmScheme(
+      new ExposedEvmScheme(() =>
         signerFor(async (call) => {
           if (sender === undefined) throw new Error('No gas key is configured');
           return await sender.send(call, async () => await Promise.resolve());
-        }).signer,
+        }),
       ),
   };
+}
+
+/** Times of a signature have 256 bits, columns 63; both are later than any block. */
+function storable(seconds: bigint): bigint {
+  return seconds < MAX_COLUMN ? seconds : MAX_COLUMN;
+}
+
+const MAX_COLUMN = (1n << 63n) - 1n;
+
+/** What the payer of an ERC-3009 authorization has signed (EIP-712). */
+function digestOf(payment: SignedPayment, offer: RailOffer, chainId: number): Hex {
+  const { from, to, value, validAfter, validBefore, nonce } = erc3009Of(payment);
+  return hashTypedData({
+    domain: {
+      name: offer.extra['name'],
+      version: offer.extra['version'],
+      chainId,
+      verifyingContract: offer.asset as Hex, // a valid EVM address
+    },
+    types: TRANSFER_TYPES,
+    primaryType: 'TransferWithAuthorization',
+    message: { from, to, value, validAfter, validBefore, nonce },
+  });
 }
 
 function evmOffer(settings: BaseSettings): RailOffer {

@@ -79,6 +79,7 @@ export function readErc3009(
       from: from as `0x${string}`, // a valid EVM address
       to: to as `0x${string}`, // a valid EVM address
       value,
+      validAfter,
       validBefore,
       nonce: nonce as `0x${string}`, // matched HEX32
     },

@@ -18,6 +18,7 @@ import type { SignedPayment } from '../payment.ts';
 import type { Attempt, Evidence, Journal, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { SolanaSettings } from '../settings.ts';
+import { isSignedByEd25519 } from '../sign-in/signatures.ts';
 import { decodeWire, SolanaChain, transactionId } from './chain.ts';
 import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment } from './evidence.ts';
 import { readSolanaKey } from './keys.ts';
@@ -54,6 +55,7 @@ export async function openSolanaRail(
     offer,
     read: async (envelope) => await readSolanaPayment(envelope, offer, options.limits),
     reread: async (envelope) => await readSolanaPayment(envelope, offer, NO_LIMITS),
+    isSigned: async (payment) => await isSigned(payment),
     verify: async (payment) => await verify(context, payment),
     settle: async (payment, journal) => await settle(context, payment, journal),
     position: async () => {
@@ -99,6 +101,14 @@ function schemeOf(context: Context, signer: FacilitatorSvmSigner): ExactSvmSchem
     ...limitsOf(context.settings),
     pendingSettlementStore: NO_PENDING_STORE,
   });
+}
+
+/** The payer's own signature over the message; the slot of the fee payer is ours to fill. */
+async function isSigned(payment: SignedPayment): Promise<boolean> {
+  const { messageBytes, signatures } = decodeWire(solanaOf(payment).transaction);
+  const signature = signatures[address(payment.wallet)];
+  if (signature === undefined || signature === null) return false;
+  return await isSignedByEd25519(payment.wallet, Uint8Array.from(messageBytes), signature);
 }
 
 async function verify(context: Context, payment: SignedPayment): Promise<Verdict> {
