@@ -119,6 +119,7 @@ export class Charge {
 
   /** Counts the request against its limits and sets its money aside. Throws 429 or 402. */
   async admit(request: ChargeRequest): Promise<Admission> {
+    if (request.caller.payment !== undefined) await this.#takePayment(request);
     const nowMs = this.#parts.clock.nowMs();
     const { rate } = request;
     const answer = await this.#admissions.admit({
@@ -137,6 +138,26 @@ export class Charge {
     return { request, hold: hold.hold, window: state, reserved, startedMs: nowMs };
   }
 
+  /**
+   * Takes the payment that came with a request, now that the request is good and its price is
+   * known. One that it would not be enough for is refused before any money moves.
+   */
+  async #takePayment(
+    request: Pick<ChargeRequest, 'caller' | 'minNano' | 'maxNano'>,
+  ): Promise<void> {
+    const { caller, minNano } = request;
+    const { payment } = caller;
+    if (payment === undefined) return;
+    const { usdNano, diemNano } = await this.#parts.ledger.balances(caller.accountId);
+    const posted = addNano(usdNano, diemNano);
+    const needed =
+      request.maxNano > 0n ? maxNano(minNano, this.#parts.minimumCreditNano()) : minNano;
+    if (posted + payment.amountNano < needed) {
+      throw this.#refused(request, { ok: false, reason: 'balance', availableNano: posted });
+    }
+    await payment.take();
+  }
+
   /** Counts a request whose price is not known yet against its limits. Throws 429. */
   async count(request: CountRequest): Promise<Counted> {
     const nowMs = this.#parts.clock.nowMs();
@@ -147,6 +168,7 @@ export class Charge {
 
   /** Sets the money of a counted request aside, now that its price is known. Throws 402. */
   async admitCounted(request: ChargeRequest, counted: Counted): Promise<Admission> {
+    if (request.caller.payment !== undefined) await this.#takePayment(request);
     const { window, startedMs } = counted;
     const answer = await this.#parts.ledger.hold(holdOf(request, this.#parts.minimumCreditNano()));
     if (answer.ok) return { request, hold: answer.hold, ...counted };
@@ -159,6 +181,8 @@ export class Charge {
    * after something was fetched. Sets nothing aside.
    */
   async requireCredit(caller: Caller): Promise<void> {
+    // Its payment is good for the least top-up, and is taken when the price is known.
+    if (caller.payment !== undefined) return;
     const { usdNano, diemNano } = await this.#parts.ledger.balances(caller.accountId);
     const posted = addNano(usdNano, diemNano);
     if (posted >= this.#parts.minimumCreditNano()) return;
@@ -170,6 +194,7 @@ export class Charge {
   async holdForJob(job: { id: string; caller: Caller; priceNano: Nano }): Promise<Hold> {
     const { id, caller, priceNano } = job;
     const wish = { requestId: id, caller, minNano: priceNano, maxNano: priceNano };
+    if (caller.payment !== undefined) await this.#takePayment(wish);
     const hold = holdOf(wish, this.#parts.minimumCreditNano());
     const answer = await this.#parts.ledger.hold({ ...hold, lifetime: 'durable' });
     if (!answer.ok) throw this.#refused(wish, answer);

@@ -16,7 +16,11 @@ import type { Store } from '../store/store.ts';
 import { readEnvelope } from './envelope.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
+import { unitsToNano } from './networks.ts';
+import { NO_PROOF, Passes } from './passes.ts';
+import type { RetryProof } from './passes.ts';
 import { refusePayment } from './payment.ts';
+import type { SignedPayment } from './payment.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import { RailWatch } from './rail-watch.ts';
 import { openReceiptSigner } from './receipts.ts';
@@ -46,7 +50,9 @@ import { SignIn } from './sign-in/sign-in.ts';
 import type { SignedInWallet } from './sign-in/sign-in.ts';
 import type { StakingReader } from './staking.ts';
 import { LEASE_MS, TopUpTable } from './top-up-table.ts';
+import { alreadyCredited, withClaim } from './top-up-faults.ts';
 import { TopUps } from './top-ups.ts';
+import type { Patience } from './top-ups.ts';
 import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
 
 export { askRails } from './ask-rails.ts';
@@ -54,6 +60,7 @@ export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
 export { walletIdentity } from './addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { FacilitatorFace } from './facilitator.ts';
+export type { RetryProof } from './passes.ts';
 export type { RailHealth } from './rail.ts';
 export type { RefundEntry, RefundPosting, RefundState } from './refunds.ts';
 export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
@@ -93,8 +100,6 @@ const DEFAULT_POLL_MS = SECOND_MS;
 const SWEEP_EVERY_MS = 10 * SECOND_MS;
 const WATCH_EVERY_MS = 5 * MINUTE_MS;
 const PRUNE_EVERY_MS = MINUTE_MS;
-/** As long as a payment lets its payer in: its longest signed life, and the answer to a 202. */
-const PASS_MS = 10 * MINUTE_MS;
 const NONCE_BYTES = 16;
 const DEFAULT_BASE_PATH = '/api/v1';
 
@@ -104,9 +109,10 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   const pollMs = options.pollMs ?? DEFAULT_POLL_MS;
   const parts = await openRails({ ...options, amounts, pollMs });
   const newSecret = (): string => options.ids.bytes(32).toString('base64url');
-  const [secret, keySecret, receipts, staking, facilitator] = await Promise.all([
+  const [secret, keySecret, claimSecret, receipts, staking, facilitator] = await Promise.all([
     sharedSecret(options.store, 'wallet-token', newSecret),
     sharedSecret(options.store, 'key-challenge', newSecret),
+    sharedSecret(options.store, 'payment-claim', newSecret),
     options.settings.receipts
       ? openReceiptSigner(
           options.store,
@@ -145,6 +151,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       prefix: options.tokenPrefix,
     }),
     challenges: new KeyChallenges({ secret: keySecret, clock: options.clock, ids: options.ids }),
+    passes: new Passes(options.store, options.clock, claimSecret),
     topUps: new TopUps({
       ...common,
       table: new TopUpTable(options.store, options.clock, owner, leaseMs),
@@ -184,6 +191,14 @@ async function openExposed(
   return openFacilitator(schemes, options.log);
 }
 
+/** A payment that is good, and that nothing has been moved of so far. */
+export interface OfferedPayment {
+  readonly wallet: string;
+  readonly amountNano: Nano;
+  /** Settles and credits it. Throws as `topUp` does, and 409 when it has served another request. */
+  take(): Promise<TopUpReceipt>;
+}
+
 /** What a wallet sends to get an API key. */
 export interface KeyProof {
   readonly address: string;
@@ -198,6 +213,7 @@ interface PaymentParts {
   readonly signIn: SignIn;
   readonly sessions: WalletSessions;
   readonly challenges: KeyChallenges;
+  readonly passes: Passes;
   readonly topUps: TopUps;
   readonly refunds: Refunds;
   readonly staking: StakingReader | undefined;
@@ -246,10 +262,15 @@ export class Payments {
     this.#stops = [
       clock.every(SWEEP_EVERY_MS, () => void this.sweep()),
       clock.every(WATCH_EVERY_MS, () => void this.#parts.watch.check()),
-      clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#parts.signIn.prune())),
+      clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#prune())),
     ];
     void this.#parts.watch.check();
     void this.#begin(options.alone);
+  }
+
+  async #prune(): Promise<void> {
+    await this.#parts.signIn.prune();
+    await this.#parts.passes.prune();
   }
 
   async #begin(isAlone: boolean): Promise<void> {
@@ -335,9 +356,67 @@ export class Payments {
 
   /**
    * Takes a payment header in any of the three layouts and credits it once. Throws a Fault:
-   * 400 bad payment, 402 `SETTLEMENT_FAILED`, 202 `SETTLEMENT_PENDING`, 409, 503.
+   * 400 bad payment, 402 `SETTLEMENT_FAILED`, 202 `SETTLEMENT_PENDING`, 409, 503. The receipt of a
+   * header that is only shown again has no balance.
    */
-  async topUp(header: string): Promise<TopUpReceipt> {
+  async topUp(header: string, proof = NO_PROOF): Promise<TopUpReceipt> {
+    const { passes, topUps } = this.#parts;
+    const patience = topUps.patience();
+    const payment = await this.#read(header, patience);
+    let isOwn = await passes.isRetry(payment.key, proof);
+    const opened = async (): Promise<void> => {
+      isOwn = true;
+      await passes.open(payment.key, proof, true);
+    };
+    const receipt = await topUps.pay(payment, patience, opened).catch((error: unknown) => {
+      throw isOwn ? withClaim(error, passes.claimOf(payment.key)) : error;
+    });
+    return isOwn ? receipt : { ...receipt, newBalanceNano: undefined };
+  }
+
+  /**
+   * A payment on an endpoint that sells something, checked, and taken later, when the request is
+   * known to be good. It serves the request that opens it and a retry of that request, once.
+   * Throws what `topUp` throws, and 409 for a payment that somebody else may have opened.
+   */
+  async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
+    const { topUps, passes } = this.#parts;
+    const patience = topUps.patience();
+    const payment = await this.#read(header, patience);
+    const isNew = !(await topUps.isKnown(payment));
+    if (isNew) await topUps.check(payment, patience);
+    else if (!(await passes.isRetry(payment.key, proof))) {
+      // Helps it on its way, and says no more than what has become of it.
+      throw alreadyCredited(await topUps.pay(payment, patience));
+    }
+    return {
+      wallet: payment.wallet,
+      amountNano: unitsToNano(payment.amountUnits),
+      take: async () => await this.#takeForRequest(payment, { proof, patience, isNew }),
+    };
+  }
+
+  async #takeForRequest(
+    payment: SignedPayment,
+    request: { readonly proof: RetryProof; readonly patience: Patience; readonly isNew: boolean },
+  ): Promise<TopUpReceipt> {
+    const { passes, topUps } = this.#parts;
+    const { proof, patience, isNew } = request;
+    let isOwn = !isNew || (await passes.isRetry(payment.key, proof));
+    const opened = async (): Promise<void> => {
+      isOwn = true;
+      await passes.open(payment.key, proof, false);
+    };
+    const receipt = await topUps.pay(payment, patience, opened).catch((error: unknown) => {
+      // It was checked before anybody could read it on the chain: whoever brought it is the payer.
+      throw withClaim(error, passes.claimOf(payment.key));
+    });
+    if (!isOwn || !(await passes.use(payment.key))) throw alreadyCredited(receipt);
+    return receipt;
+  }
+
+  /** The payment of a header, signed by its payer. Throws a Fault. */
+  async #read(header: string, patience: Patience): Promise<SignedPayment> {
     this.#requireRails();
     const envelope = readEnvelope(header);
     const rail = this.#parts.rails.get(envelope.network);
@@ -345,30 +424,9 @@ export class Payments {
       const names = [...this.#parts.rails.keys()].join(', ');
       throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
     }
-    return await this.#parts.topUps.pay(await rail.read(envelope));
-  }
-
-  /**
-   * The same on an endpoint that sells something: besides the credit, the header lets its payer in.
-   * An authorization is public once it is on the chain, so it does that once and only while it is
-   * fresh; later it is a 409 that sends the payer to sign in.
-   */
-  async payForRequest(header: string): Promise<TopUpReceipt> {
-    const receipt = await this.topUp(header);
-    const freshUntilMs = receipt.firstSeenMs + PASS_MS;
-    const isPass =
-      this.#options.clock.nowMs() <= freshUntilMs &&
-      (await this.#parts.signIn.useOnce(
-        receipt.wallet,
-        `payment.${receipt.paymentId}`,
-        freshUntilMs,
-      ));
-    if (isPass) return receipt;
-    throw refusePayment(
-      'PAYMENT_ALREADY_CREDITED',
-      'This payment is credited and has served a request; sign in with the wallet to use the credit',
-      { canRetry: false, headers: { 'PAYMENT-RESPONSE': receipt.responseHeader } },
-    );
+    const payment = await rail.read(envelope);
+    await this.#parts.topUps.requireSignature(payment, patience);
+    return payment;
   }
 
   /** Pays unused credit back to a wallet. Throws a Fault when nothing was debited. */

@@ -26,15 +26,13 @@ export type Credit = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
 export interface TopUpReceipt {
   readonly wallet: string;
   readonly amountNano: Nano;
-  /** The balance right after this credit, also when the answer is repeated. */
-  readonly newBalanceNano: Nano;
+  /** The balance right after this credit; missing for who only shows the payment again. */
+  readonly newBalanceNano: Nano | undefined;
   readonly paymentId: string;
   readonly network: string;
   readonly transaction: string;
   /** Value of the `PAYMENT-RESPONSE` header. */
   readonly responseHeader: string;
-  /** When this service first saw the payment, Unix milliseconds. */
-  readonly firstSeenMs: number;
 }
 
 /** The four points at which a crash is survivable by design; tests stop the process there. */
@@ -80,6 +78,5 @@ export function receiptOf(row: TopUpRow): TopUpReceipt {
     network: row.network,
     transaction: row.tx_id ?? '',
     responseHeader: row.settlement ?? '',
-    firstSeenMs: Number(row.created_ms),
   };
 }
