@@ -34,7 +34,7 @@ import type { Clock } from './kernel/clock.ts';
 import type { Ids } from './kernel/ids.ts';
 import type { Log } from './kernel/log.ts';
 import { LimitLog } from './limits/limits.ts';
-import { type ServerLock, lockDataFolder } from './store/store.ts';
+import { type ServerLock, lockDataFolder, makeFolder } from './store/store.ts';
 
 export const BASE_PATH = '/api/v1';
 
@@ -92,6 +92,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   let inForce = parts.config;
   const config = (): Config => inForce;
 
+  makeFolder(inForce.dataFolder);
   const lock = lockFor(inForce);
   const office = await openOffice(parts);
   const { store, ledger } = office;

@@ -19,6 +19,7 @@ export function refuseConnection(error: { readonly code?: string }, socket: Sock
     `HTTP/1.1 ${answer.status} ${reasonPhrase(answer.status)}`,
     'content-type: application/json; charset=utf-8',
     `content-length: ${Buffer.byteLength(body)}`,
+    'x-content-type-options: nosniff',
     'connection: close',
   ];
   socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);

@@ -7,6 +7,7 @@
  *
  * Fastify routes and reads; answers are written by the exchange.
  */
+import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { Caller } from '../identity/identity.ts';
@@ -55,8 +56,10 @@ export interface ServerParts {
   readonly refusal: () => Fault | undefined;
 }
 
-/** Larger request heads are refused by Node with 431. */
+/** Larger request heads are refused by Node's parser. */
 const MAX_HEADER_BYTES = 65_536;
+/** Requests that arrive too slowly are looked for so often, in a share of the time that they have. */
+const LOOKS_PER_REQUEST_TIMEOUT = 20;
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
 
 /** No route gives Fastify a schema, so its two schema compilers are never loaded. */
@@ -77,7 +80,16 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
     bodyLimit: 1_048_576,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     requestTimeout: parts.options.requestTimeoutMs,
-    http: { maxHeaderSize: MAX_HEADER_BYTES },
+    http: {
+      maxHeaderSize: MAX_HEADER_BYTES,
+      // Node looks only every 30 s by itself, and would give the head of a request a minute.
+      headersTimeout: parts.options.requestTimeoutMs,
+      connectionsCheckingInterval: Math.ceil(
+        parts.options.requestTimeoutMs / LOOKS_PER_REQUEST_TIMEOUT,
+      ),
+      // A missing one is refused by us, with our body.
+      requireHostHeader: false,
+    },
     schemaController: { compilersFactory: NO_SCHEMAS },
     exposeHeadRoutes: false,
     return503OnClosing: false,
@@ -134,6 +146,8 @@ function register(server: FastifyInstance, parts: ServerParts, route: Route): vo
     onRequest: async (request: WithExchange, reply) => {
       const exchange = begin(parts, request, reply, route);
       request[EXCHANGE] = exchange;
+      const refusedHost = refusalOfHost(request.raw);
+      if (refusedHost !== undefined) throw refusedHost;
       if (route.operational === true) return;
       const refusal = parts.refusal();
       if (refusal !== undefined) throw refusal;
@@ -221,6 +235,25 @@ export function guardBucket(exchange: Exchange): string {
   if (caller !== undefined) return caller.keyId === '' ? caller.accountId : caller.keyId;
   return `address:${exchange.address}`;
 }
+
+/**
+ * RFC 9112 §3.2: a request without a Host, or with several, is refused. Two of them are how one
+ * server in a row is made to see another address than the next.
+ */
+function refusalOfHost({ rawHeaders, httpVersionMinor }: IncomingMessage): Fault | undefined {
+  let hosts = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at];
+    if (name?.length === HOST.length && name.toLowerCase() === HOST) hosts += 1;
+  }
+  if (hosts === 1 || (hosts === 0 && httpVersionMinor === 0)) return undefined;
+  return new Fault('INVALID_REQUEST', {
+    message: `The request has ${hosts === 0 ? 'no' : 'more than one'} Host header; send exactly one`,
+    canRetry: false,
+  });
+}
+
+const HOST = 'host';
 
 function checkContentType(exchange: Exchange, route: Route): void {
   const { body } = route;
@@ -322,12 +355,13 @@ function answerUnknownPaths(
     const exchange = begin(parts, request, reply);
     reply.hijack();
     const { fault, methods } = refusalOfPath(request);
-    if (request.method === 'OPTIONS') {
+    const refused = refusalOfHost(request.raw);
+    if (refused === undefined && request.method === 'OPTIONS') {
       exchange.setAll(parts.headers.preflight(exchange, methods));
       exchange.empty(204);
       return;
     }
-    await fail(parts, exchange, fault);
+    await fail(parts, exchange, refused ?? fault);
   });
 }
 

@@ -104,6 +104,8 @@ export function standardHeaders(clock: Clock, options: StandardHeaderOptions): S
       exchange.set('CF-RAY', rayOf(exchange));
       exchange.set('x-request-id', exchange.requestId);
       exchange.set(versionName, options.version);
+      // What callers and engines made is shown as what it says it is, never as a page.
+      exchange.set('x-content-type-options', 'nosniff');
       if (options.timestamps) exchange.set(timestampName, isoTime(clock.nowMs()));
       const origin = exchange.header('origin');
       if (origin !== undefined && (anyOrigin || options.corsOrigins.includes(origin))) {

@@ -66,5 +66,9 @@ function prettyLine(line: string): string {
   const rest = Object.entries(fields)
     .map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`)
     .join(' ');
-  return `${clock} ${String(level).padEnd(5)} ${String(msg)}${rest === '' ? '' : `  ${rest}`}\n`;
+  const said = `${String(msg)}${rest === '' ? '' : `  ${rest}`}`;
+  // What goes on after a line end is seen to go on: a text of others cannot pass for a line of ours.
+  return `${clock} ${String(level).padEnd(5)} ${said.replaceAll('\n', CONTINUED)}\n`;
 }
+
+const CONTINUED = `\n${' '.repeat('12:00:01 '.length)}| `;

@@ -3,6 +3,7 @@ import { type Account, PLANS, type Plan } from '../identity/identity.ts';
 import { type Nano, ZERO } from '../kernel/money.ts';
 import { type Command, type Invocation, UsageError, printJson } from './command.ts';
 import { table } from './table.ts';
+import { printableLine } from './terminal.ts';
 import { amountOption, isGiven, jsonTime, shownTime, shownUsd, wordOption } from './values.ts';
 import { type Desk, findAccount, withOffice } from './with-office.ts';
 
@@ -175,6 +176,9 @@ function requireName({ positionals }: Invocation): string {
   if (name.trim() === '' || rest.length > 0) throw new UsageError('Name one account');
   if (name.length > MAX_NAME_CHARACTERS) {
     throw new UsageError(`A name has at most ${MAX_NAME_CHARACTERS} characters`);
+  }
+  if (name !== printableLine(name)) {
+    throw new UsageError('A name has no line ends and no control characters');
   }
   return name;
 }

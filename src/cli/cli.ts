@@ -17,6 +17,7 @@ import { revision } from './revision.ts';
 import { moveCommand } from './move.ts';
 import { refundCommand } from './refund.ts';
 import { serveCommand } from './serve.ts';
+import { printableConsole } from './terminal.ts';
 
 export type { Console } from './command.ts';
 
@@ -40,7 +41,8 @@ export const COMMANDS: readonly Command[] = [
 ];
 
 /** Runs the command of a command line and gives its exit code. */
-export async function runCommand(console: Console): Promise<number> {
+export async function runCommand(given: Console): Promise<number> {
+  const console = printableConsole(given);
   const [first, second] = console.argv;
   if (first === undefined || first === 'help' || first === '--help' || first === '-h') {
     console.stdout.write(overview());

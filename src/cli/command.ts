@@ -7,9 +7,17 @@ export interface Console {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
-  readonly stdout: { write(text: string): unknown; readonly isTTY?: boolean };
-  readonly stderr: { write(text: string): unknown; readonly isTTY?: boolean };
+  readonly stdout: TextOutput;
+  readonly stderr: TextOutput;
   readonly onSignal: (signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void) => void;
+}
+
+export interface TextOutput {
+  write(text: string): unknown;
+  /** Writes control characters too, for a line that is drawn again and holds nobody's words. */
+  draw?(text: string): unknown;
+  readonly isTTY?: boolean;
+  readonly columns?: number;
 }
 
 export interface Invocation {

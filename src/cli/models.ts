@@ -15,6 +15,7 @@ import { nearestOf } from '../kernel/nearest.ts';
 import { type Command, type Invocation, UsageError, printJson, requireConfig } from './command.ts';
 import { type OfferedModel, offeredModels } from './offered-models.ts';
 import { table } from './table.ts';
+import { drawingOutput } from './terminal.ts';
 import { isGiven } from './values.ts';
 
 export const modelsCommand: Command = {
@@ -145,7 +146,7 @@ async function fetchModel(
   model: LibraryModel,
   path: string,
 ): Promise<void> {
-  const progress = new TerminalProgress(model.title, console.stderr);
+  const progress = new TerminalProgress(model.title, drawingOutput(console.stderr));
   const stop = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     console.onSignal(signal, () =>

@@ -94,12 +94,13 @@ function progressOf({ stderr }: Console) {
     show: (done: number, total: number): void => {
       const percent = total === 0 ? 100 : Math.floor((100 * done) / total);
       const line = `Copying rows: ${percent} %, ${done} of ${total}`;
-      if (isTerminal) stderr.write(`\r\u001b[2K${line}`);
+      if (isTerminal) stderr.draw?.(`\r\u001b[2K${line}`);
       else if (Math.floor(percent / 10) > step) stderr.write(`${line}\n`);
       step = Math.floor(percent / 10);
     },
     end: (): void => {
-      stderr.write(`${isTerminal ? '\r\u001b[2K' : ''}Copied; comparing and auditing both\n`);
+      if (isTerminal) stderr.draw?.('\r\u001b[2K');
+      stderr.write('Copied; comparing and auditing both\n');
     },
   };
 }

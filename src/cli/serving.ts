@@ -21,10 +21,11 @@ import { formatUsd } from '../kernel/money.ts';
 import { makeLasting } from '../kernel/young-generation.ts';
 import type { Console, Settings } from './command.ts';
 import { revision } from './revision.ts';
+import { drawingOutput } from './terminal.ts';
 
 /** A bar on a terminal, a line every tenth elsewhere. */
 export function downloadView(console: Console, title: string): DownloadView {
-  const progress = new TerminalProgress(title, console.stderr);
+  const progress = new TerminalProgress(title, drawingOutput(console.stderr));
   return {
     update: (state) => progress.show(state),
     end: () => progress.end(`${title}: download ended`),

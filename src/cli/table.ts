@@ -1,4 +1,5 @@
 /** Tables for a terminal: columns as wide as their widest cell, two spaces between them. */
+import { printableLine } from './terminal.ts';
 
 export interface TableColumn {
   readonly title: string;
@@ -11,7 +12,7 @@ export function table(
   columns: readonly TableColumn[],
   rows: readonly (readonly string[])[],
 ): string {
-  const all = [columns.map((column) => column.title), ...rows];
+  const all = [columns.map((column) => column.title), ...rows.map((row) => row.map(printableLine))];
   const widths = columns.map((_, index) =>
     Math.max(...all.map((row) => (row[index] ?? '').length)),
   );
@@ -31,5 +32,5 @@ export function table(
 /** Names and values under each other, the values in one column. */
 export function listing(pairs: readonly (readonly [string, string])[]): string {
   const width = Math.max(...pairs.map(([name]) => name.length));
-  return pairs.map(([name, value]) => `${name.padEnd(width)}  ${value}\n`).join('');
+  return pairs.map(([name, value]) => `${name.padEnd(width)}  ${printableLine(value)}\n`).join('');
 }

@@ -27,6 +27,7 @@ export const FAULTS = {
   ),
   INVALID_REQUEST: kind(400, 'The request is not valid', 'Correct the fields named in `details`.'),
   MALFORMED_REQUEST: kind(400, 'The request is not HTTP', 'Use an HTTP client.'),
+  HEADERS_TOO_LARGE: kind(400, 'The headers are too large', 'Send at most 64 KiB of headers.'),
   INVALID_JSON: kind(400, 'The body is not valid JSON', 'Send one JSON document in UTF-8.'),
   INVALID_MODEL: kind(
     400,
@@ -331,7 +332,6 @@ export const FAULTS = {
     'Too many concurrent requests',
     'Wait for a running request to end.',
   ),
-  HEADERS_TOO_LARGE: kind(431, 'The headers are too large', 'Send at most 64 KiB of headers.'),
   INFERENCE_FAILED: kind(500, 'The inference failed', 'Try again; nothing was charged.'),
   RPC_UPSTREAM_FAILED: kind(500, 'No node answered', 'Try again; nothing was charged.'),
   UNKNOWN_ERROR: kind(

@@ -52,6 +52,22 @@ export function isOverload(error: unknown): boolean {
 /** A statement that took too long, and a server whose connections are all taken. */
 const OVERLOADS = new Set(['57014', '53300']);
 
+/**
+ * Why the disk below a SQLite file refuses to write, or `undefined` when the error is another one.
+ * By SQLite's result codes; the low byte names the kind (https://sqlite.org/rescode.html).
+ */
+export function diskFailure(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !('errcode' in error)) return undefined;
+  return DISK_FAILURES.get(Number(error.errcode) & 0xff);
+}
+
+const DISK_FAILURES: ReadonlyMap<number, string> = new Map([
+  [8, 'The database file is read-only'],
+  [10, 'The disk of the database fails'],
+  [13, 'The disk of the database is full'],
+  [14, 'A file of the database cannot be opened'],
+]);
+
 /** Whether the database or the way to it failed, and not our own code. */
 export function isDatabaseError(error: unknown): boolean {
   return error instanceof StoreUnavailable || codeOf(error) !== '';

@@ -5,7 +5,11 @@
 import type { Migration, Queryable, Store } from './contract.ts';
 import { isUniqueViolation } from './failures.ts';
 
-/** `timeoutMs` bounds each statement: an index on a large table takes its time. */
+/**
+ * `timeoutMs` bounds each statement: an index on a large table takes its time. Throws when the
+ * database has steps that are not among these: a newer version made it, and what this one would
+ * write into tables that it does not know could not be undone.
+ */
 export async function migrateWith(
   store: Store,
   migrations: readonly Migration[],
@@ -13,11 +17,22 @@ export async function migrateWith(
 ): Promise<void> {
   const rows = await store.query<{ id: string }>('SELECT id FROM store_migration');
   const applied = new Set(rows.map((row) => row.id));
+  const known = new Set(migrations.map(({ id }) => id));
+  const unknown = [...applied].filter((id) => !known.has(id)).sort();
+  if (unknown.length > 0) throw new Error(newerThanThis(unknown));
   for (const migration of migrations) {
     if (applied.has(migration.id)) continue;
     await applyOnce(store, migration, timeoutMs);
   }
 }
+
+function newerThanThis(unknown: readonly string[]): string {
+  const which = unknown.slice(0, SHOWN_STEPS).join(', ');
+  return `The database was made by a newer version of Farebox: this one does not know its ${which}. Run that version or a newer one, or restore a backup from before the upgrade`;
+}
+
+/** More of them would not say more. */
+const SHOWN_STEPS = 3;
 
 async function applyOnce(store: Store, migration: Migration, timeoutMs: number): Promise<void> {
   try {

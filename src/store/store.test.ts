@@ -75,6 +75,18 @@ onEachStore('store', (fixture) => {
     assert.equal(rows[0]?.amount, 50n);
   });
 
+  test('a database of a newer version is refused in words', async () => {
+    const url = await fixture.freshUrl();
+    await fixture.open(
+      [...MIGRATIONS, { id: 'sample-9999', up: 'CREATE TABLE later (id TEXT)' }],
+      url,
+    );
+    await assert.rejects(
+      fixture.open(MIGRATIONS, url),
+      /made by a newer version of Farebox: this one does not know its sample-9999/,
+    );
+  });
+
   test('two processes that migrate at once end with one schema', async () => {
     const url = await fixture.freshUrl();
     const stores = await Promise.all([

@@ -31,6 +31,7 @@ export {
   makeDayPartitions,
   partitionOf,
 } from './postgres/day-partitions.ts';
+export { makeFolder } from './sqlite/make-folder.ts';
 export { type ServerLock, lockDataFolder, lockFile } from './sqlite/server-lock.ts';
 
 export interface OpenStoreOptions {
@@ -51,7 +52,8 @@ const DEFAULT_CONNECTIONS = 8;
 export async function openStore(options: OpenStoreOptions): Promise<Store> {
   const { url } = options;
   if (url.startsWith('sqlite:')) {
-    return new SqliteStore({ path: resolve(url.slice('sqlite:'.length)) });
+    const { clock, log } = options;
+    return new SqliteStore({ path: resolve(url.slice('sqlite:'.length)), clock, log });
   }
   if (/^postgres(?:ql)?:\/\//.test(url)) {
     // Its client costs time at the start and memory that a server on SQLite can do without.

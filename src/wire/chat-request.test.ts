@@ -222,6 +222,12 @@ test('service parameters have their defaults, unknown ones are dropped', () => {
   });
 });
 
+test('`__proto__` among the service parameters is one that is unknown', () => {
+  const own = '{ "enable_e2ee": true, "__proto__": { "disable_thinking": true } }';
+  const { parameters } = parseWith({ svc_parameters: JSON.parse(own) as unknown });
+  assert.equal(parameters.disable_thinking, false);
+});
+
 test('service parameters also come under the name of the service', () => {
   const asVenice = { venice_parameters: { disable_thinking: true } };
   assert.equal(parseWith(asVenice, 'venice').parameters.disable_thinking, true);

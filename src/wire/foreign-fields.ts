@@ -7,6 +7,7 @@
 import { canonicalMessages } from './foreign-messages.ts';
 import { isJsonObject, type JsonObject } from './json-scan.ts';
 import {
+  isParameterName,
   normaliseParameters,
   parametersKey,
   splitModelSuffixes,
@@ -161,21 +162,21 @@ function rewriteParameters(fields: Fields, serviceName: string, search: ToolSear
     // For a service called `svc` the second is the first, which is gone by then.
     if (!Object.hasOwn(fields, key)) continue;
     const given = normaliseParameters(fields[key]);
-    if (isJsonObject(given)) assignDefined(merged, given);
+    if (isJsonObject(given)) assignParameters(merged, given);
     else refused = given;
     delete fields[key];
   }
   if (typeof fields['model'] === 'string') {
     const { model, parameters } = splitModelSuffixes(fields['model']);
     fields['model'] = model;
-    assignDefined(merged, parameters);
+    assignParameters(merged, parameters);
   }
   const asked = refused ?? merged;
   if (!isJsonObject(asked) || Object.keys(asked).length > 0) fields['svc_parameters'] = asked;
 }
 
-function assignDefined(into: Record<string, unknown>, from: JsonObject): void {
+function assignParameters(into: Record<string, unknown>, from: JsonObject): void {
   for (const [key, value] of Object.entries(from)) {
-    if (value !== undefined && value !== null) into[key] = value;
+    if (value !== undefined && value !== null && isParameterName(key)) into[key] = value;
   }
 }

@@ -101,7 +101,12 @@ export interface ModelName {
 /** Ids such as `qwen3:0.6b` hold colons too: suffixes begin where a `name=` follows. */
 const SUFFIXES = /:(?=[A-Za-z_]+=)/;
 
-const SUFFIX_KEYS = new Set(Object.keys(SvcParametersInput.shape));
+const PARAMETER_NAMES: ReadonlySet<string> = new Set(Object.keys(SvcParametersInput.shape));
+
+/** Other names are dropped before they are copied: `__proto__` would become what they inherit. */
+export function isParameterName(name: string): boolean {
+  return PARAMETER_NAMES.has(name);
+}
 
 /** Splits `id:param=value&param=value`; values are URL-decoded, unknown parameters ignored. */
 export function splitModelSuffixes(name: string): ModelName {
@@ -112,7 +117,7 @@ export function splitModelSuffixes(name: string): ModelName {
     const equals = pair.indexOf('=');
     if (equals === -1) continue;
     const key = pair.slice(0, equals);
-    if (SUFFIX_KEYS.has(key)) parameters[key] = suffixValue(pair.slice(equals + 1));
+    if (isParameterName(key)) parameters[key] = suffixValue(pair.slice(equals + 1));
   }
   return { model: name.slice(0, at), parameters };
 }

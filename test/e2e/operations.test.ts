@@ -238,7 +238,10 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
   for (const [name, bytes, status] of [
     ['no HTTP at all', 'SSH-2.0-OpenSSH_9.6\r\n\r\n', 400],
     ['a path that cannot be decoded', 'GET /api/v1/usage/%zz HTTP/1.1\r\nHost: x\r\n\r\n', 400],
-    ['headers of 100 KB', `GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(100_000)}\r\n\r\n`, 431],
+    ['headers of 100 KB', `GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(100_000)}\r\n\r\n`, 400],
+    ['a request without a Host', 'GET /livez HTTP/1.1\r\n\r\n', 400],
+    ['a request with two Hosts', 'GET /livez HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n', 400],
+    ['an unknown path with two Hosts', 'GET /x HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n', 400],
   ] as const) {
     test(`${name} is a ${status} in our words`, async () => {
       const socket = connect(Number(new URL(origin).port), '127.0.0.1');
@@ -255,7 +258,27 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
       socket.destroy();
       assert.match(text, new RegExp(`^HTTP/1.1 ${status} `));
       assert.match(text, /"error":"[A-Z][^"]+","code":"[A-Z_]+"/);
+      assert.match(text, /\r\nx-content-type-options: nosniff\r\n/);
     });
+  }
+});
+
+test('a body that comes too slowly is a 408 in time, also below a minute', async () => {
+  const farebox = await startTestApp({ yaml: 'http: { requestTimeoutSeconds: 1 }' });
+  try {
+    const socket = connect(Number(new URL(farebox.url).port), '127.0.0.1');
+    await once(socket, 'connect');
+    let text = '';
+    socket.on('data', (data: Buffer) => (text += data.toString()));
+    const begun = performance.now();
+    socket.write(
+      `POST /api/v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${farebox.owner.secret}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{`,
+    );
+    await once(socket, 'close', { signal: AbortSignal.timeout(10_000) });
+    assert.match(text, /^HTTP\/1\.1 408 [^]*"REQUEST_TOO_SLOW"/);
+    assert.ok(performance.now() - begun < 5_000, 'it was looked for too late');
+  } finally {
+    await farebox.stop();
   }
 });
 

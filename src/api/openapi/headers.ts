@@ -35,6 +35,12 @@ export const HEADER_GROUPS: Readonly<Record<Group, readonly HeaderInfo[]>> = {
       always: true,
     },
     {
+      name: 'x-content-type-options',
+      about: 'The content type is meant as it stands.',
+      example: 'nosniff',
+      always: true,
+    },
+    {
       name: 'x-svc-timestamp',
       about: 'Time of the server, when the operator turned it on.',
       example: '2026-11-21T04:00:00.000Z',
@@ -233,12 +239,6 @@ export const HEADER_GROUPS: Readonly<Record<Group, readonly HeaderInfo[]>> = {
       name: 'content-security-policy',
       about: 'What a browser may run and load.',
       example: "default-src 'none'",
-      always: true,
-    },
-    {
-      name: 'x-content-type-options',
-      about: 'The content type is meant as it stands.',
-      example: 'nosniff',
       always: true,
     },
     {

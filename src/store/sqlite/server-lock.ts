@@ -2,9 +2,10 @@
  * Exclusive locks between processes of one machine, each on a file of its own, which the operating
  * system drops when the process ends, however it ends. No stale lock files.
  */
-import { mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { reasonOf } from '../../kernel/log.ts';
+import { makeFolder } from './make-folder.ts';
 
 /** A held lock; `undefined` when another process has it. */
 export interface ServerLock {
@@ -18,14 +19,17 @@ export function lockDataFolder(folder: string): ServerLock | undefined {
 
 /** Locks a file that is there for nothing else; its folder is made. */
 export function lockFile(path: string): ServerLock | undefined {
-  mkdirSync(dirname(path), { recursive: true });
-  const database = new DatabaseSync(path);
+  makeFolder(dirname(path));
+  let database: DatabaseSync | undefined;
   try {
+    database = new DatabaseSync(path);
     database.exec('PRAGMA busy_timeout = 0; PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE');
   } catch (error) {
-    database.close();
-    if (error instanceof Error && error.message.includes('locked')) return undefined;
-    throw error;
+    database?.close();
+    const reason = reasonOf(error);
+    if (reason.includes('locked')) return undefined;
+    throw new Error(`The file ${path} cannot be written: ${reason}`, { cause: error });
   }
-  return { release: () => database.close() };
+  const held = database;
+  return { release: () => held.close() };
 }

@@ -3,17 +3,19 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import type { LogLimits } from './checkpointer.ts';
+import { TestClock } from '../../kernel/test-clock.ts';
+import { type LogLine, memoryLog, silentLog } from '../../kernel/log.ts';
+import { StoreUnavailable } from '../failures.ts';
 import { flushFile } from './flusher.ts';
-import { SqliteStore } from './sqlite-store.ts';
+import { type SqliteOptions, SqliteStore } from './sqlite-store.ts';
 
 async function withStore(
-  options: { flush?: (file: number) => Promise<void>; logLimits?: Partial<LogLimits> },
+  options: Partial<SqliteOptions>,
   body: (store: SqliteStore, path: string) => Promise<void>,
 ): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-store-'));
   const path = join(folder, 'x.db');
-  const store = new SqliteStore({ path, ...options });
+  const store = new SqliteStore({ path, clock: new TestClock(), log: silentLog, ...options });
   try {
     await store.query('CREATE TABLE sample_row (id TEXT PRIMARY KEY, body TEXT)');
     await body(store, path);
@@ -97,4 +99,56 @@ test('a log that few large writes have made huge is cut', async () => {
       sizeBefore = size;
     }
   });
+});
+
+test('a full disk makes the store unavailable until it takes writes again', async () => {
+  const clock = new TestClock();
+  const lines: LogLine[] = [];
+  await withStore({ clock, log: memoryLog(lines) }, async (store) => {
+    const [size] = await store.query<{ page_count: bigint }>('PRAGMA page_count');
+    // What SQLite answers with at a limit of pages is what it answers with on a full disk.
+    await store.query(`PRAGMA max_page_count = ${(size?.page_count ?? 0n) + 4n}`);
+    const text = 'x'.repeat(100_000);
+    const alone = store.query(INSERT, ['large', text]);
+    await assert.rejects(alone, (error) => {
+      return error instanceof StoreUnavailable && error.message.includes('full');
+    });
+    assert.match(store.unavailable() ?? '', /disk of the database is full/);
+    // In a shared transaction the neighbours of what does not fit are refused or stand, never hang.
+    const together = await Promise.allSettled([
+      store.query(INSERT, ['first', '']),
+      store.query(INSERT, ['large', text]),
+      store.query(INSERT, ['last', '']),
+    ]);
+    assert.equal(together[1]?.status, 'rejected');
+    for (const [index, id] of [[0, 'first'] as const, [2, 'last'] as const]) {
+      const rows = await store.query('SELECT id FROM sample_row WHERE id = $1', [id]);
+      assert.equal(rows.length === 1, together[index]?.status === 'fulfilled', id);
+    }
+    clock.advance(10_000);
+    await store.query('SELECT 1');
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.notEqual(store.unavailable(), undefined, 'one that is still full is not usable');
+
+    await store.query('PRAGMA max_page_count = 100000');
+    clock.advance(10_000);
+    const until = performance.now() + 5_000;
+    while (store.unavailable() !== undefined) {
+      assert.ok(performance.now() < until, 'the store did not recover');
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    await store.query(INSERT, ['large', text]);
+    assert.deepEqual(
+      lines.map(({ level, message }) => `${level} ${message}`),
+      ['error The database takes no writes', 'info The database takes writes again'],
+    );
+    const left = await store.query("SELECT name FROM sqlite_master WHERE name = 'store_retry'");
+    assert.equal(left.length, 0);
+  });
+});
+
+test('a folder that cannot be made is named, and is not waited for', () => {
+  const path = '/proc/farebox/x.db';
+  const open = () => new SqliteStore({ path, clock: new TestClock(), log: silentLog });
+  assert.throws(open, /The folder \/proc\S* cannot be made/);
 });

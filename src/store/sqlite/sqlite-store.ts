@@ -6,10 +6,17 @@
  * (`synchronous = NORMAL`); the answer of a durable transaction waits for one shared `fdatasync`
  * on the thread pool. Checkpoints run on a worker thread. So the event loop never waits for the
  * disk, and a promise that has resolved is on it.
+ *
+ * A disk that refuses to write (full, read-only, broken) makes the store unavailable: what fails by
+ * it is a `StoreUnavailable`, and the store tries to write until that works again.
  */
-import { closeSync, mkdirSync, openSync } from 'node:fs';
+import { closeSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { type Clock, SECOND_MS } from '../../kernel/clock.ts';
+import { type Log, reasonOf } from '../../kernel/log.ts';
+import { StoreUnavailable, diskFailure } from '../failures.ts';
+import { makeFolder } from './make-folder.ts';
 import { migrateWith } from '../migrate.ts';
 import type { Migration, Parameter, Queryable, Store, WriteOptions } from '../contract.ts';
 import { Checkpointer, type LogLimits } from './checkpointer.ts';
@@ -22,6 +29,10 @@ const MAX_GROUP = 256;
 const BUSY_TIMEOUT_MS = 5_000;
 /** Nothing breaks a statement off here; the bound is the same as on PostgreSQL. */
 const MIGRATION_TIMEOUT_MS = 600_000;
+/** How often a store whose disk refused to write tries again. */
+const RETRY_WRITE_MS = 2 * SECOND_MS;
+/** What the disk has to take before it counts as usable again: some hundred requests. */
+const RETRY_WRITE_BYTES = 1024 * 1024;
 
 interface Job {
   readonly body: (tx: Queryable) => Promise<unknown>;
@@ -33,6 +44,8 @@ interface Job {
 export interface SqliteOptions {
   /** The database file; its folder is made. */
   readonly path: string;
+  readonly clock: Clock;
+  readonly log: Log;
   /** For tests: another flush, for example a slow or a failing one. */
   readonly flush?: Flush;
   /** For tests: when the log is copied and begun anew. */
@@ -48,6 +61,11 @@ export class SqliteStore implements Store {
   readonly #flusher: Flusher;
   readonly #checkpointer: Checkpointer;
   readonly #logFile: number;
+  readonly #clock: Clock;
+  readonly #diskLog: Log;
+  /** Why the disk does not take writes, until it does. */
+  #refusing: string | undefined;
+  #stopRetrying: (() => void) | undefined;
   /** `query` names its row type at the call. */
   readonly #tx: Queryable = {
     query: async <R>(sql: string, parameters: readonly Parameter[] = []) =>
@@ -58,7 +76,9 @@ export class SqliteStore implements Store {
   #closed = false;
 
   constructor(options: SqliteOptions) {
-    mkdirSync(dirname(options.path), { recursive: true });
+    this.#clock = options.clock;
+    this.#diskLog = options.log;
+    makeFolder(dirname(options.path));
     this.#writer = openConnection(options.path);
     this.#writer.exec('PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0');
     // The first write makes the log file, whose descriptor the flusher needs.
@@ -99,12 +119,13 @@ export class SqliteStore implements Store {
   }
 
   unavailable(): string | undefined {
-    return this.#flusher.failure?.message;
+    return this.#flusher.failure?.message ?? this.#refusing;
   }
 
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    this.#stopRetrying?.();
     while (this.#draining) await new Promise((resolve) => setImmediate(resolve));
     await this.#flusher.durable();
     await this.#checkpointer.close();
@@ -122,7 +143,8 @@ export class SqliteStore implements Store {
       } catch (error) {
         // BEGIN, COMMIT or the only body failed: nobody of the group got anything.
         if (this.#writer.isTransaction) this.#writer.exec('ROLLBACK');
-        for (const job of group) job.reject(error);
+        const reason = this.#reasonOf(error);
+        for (const job of group) job.reject(reason);
       }
       this.#checkpointer.committed();
     }
@@ -151,10 +173,59 @@ export class SqliteStore implements Store {
       this.#write.run('RELEASE job', []);
       return this.#answer(job, value);
     } catch (error) {
+      // A disk failure can have undone the whole transaction: nobody of the group got anything.
+      if (!this.#writer.isTransaction) throw error;
       // The body refused or failed: only its own writes are undone.
       this.#write.run('ROLLBACK TO job', []);
       this.#write.run('RELEASE job', []);
-      return () => job.reject(error);
+      const reason = this.#reasonOf(error);
+      return () => job.reject(reason);
+    }
+  }
+
+  /** The error as its caller gets it; a disk that refuses makes the store unavailable. */
+  #reasonOf(error: unknown): unknown {
+    const refusing = diskFailure(error);
+    if (refusing === undefined) return error;
+    if (this.#refusing === undefined && !this.#closed) this.#becomeUnavailable(refusing);
+    return new StoreUnavailable(refusing, { cause: error });
+  }
+
+  #becomeUnavailable(refusing: string): void {
+    this.#refusing = refusing;
+    this.#diskLog.error({ reason: refusing }, 'The database takes no writes');
+    let isTrying = false;
+    this.#stopRetrying = this.#clock.every(RETRY_WRITE_MS, () => {
+      if (isTrying) return;
+      isTrying = true;
+      void this.#canWrite().then((can) => {
+        isTrying = false;
+        if (can && !this.#closed) this.#becomeAvailable();
+      });
+    });
+  }
+
+  #becomeAvailable(): void {
+    this.#stopRetrying?.();
+    this.#stopRetrying = undefined;
+    this.#refusing = undefined;
+    this.#diskLog.info({}, 'The database takes writes again');
+  }
+
+  /** Writes something large for a moment: one small row may still fit on a disk that is full. */
+  async #canWrite(): Promise<boolean> {
+    try {
+      await this.transaction(async (tx) => {
+        await tx.query('CREATE TABLE IF NOT EXISTS store_retry (filler BLOB)');
+        await tx.query('INSERT INTO store_retry (filler) VALUES (zeroblob($1))', [
+          RETRY_WRITE_BYTES,
+        ]);
+      });
+      await this.transaction((tx) => tx.query('DROP TABLE store_retry'));
+      return true;
+    } catch {
+      // Not yet; the next try is due soon.
+      return false;
     }
   }
 
@@ -173,10 +244,21 @@ export class SqliteStore implements Store {
 }
 
 function openConnection(path: string): DatabaseSync {
-  const database = new DatabaseSync(path);
+  const database = openFile(path);
   database.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}; PRAGMA synchronous = NORMAL`);
   database.exec('PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY');
   return database;
+}
+
+/** SQLite does not say which file it could not open. */
+function openFile(path: string): DatabaseSync {
+  try {
+    return new DatabaseSync(path);
+  } catch (error) {
+    throw new Error(`The database file ${path} cannot be opened: ${reasonOf(error)}`, {
+      cause: error,
+    });
+  }
 }
 
 const READ = /^\s*(?:SELECT\b|WITH\b(?![\s\S]*\b(?:INSERT|UPDATE|DELETE)\b))/i;

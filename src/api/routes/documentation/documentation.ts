@@ -96,7 +96,6 @@ function securePage(page: { html: string; style: string; script: string }): Page
     body: Buffer.from(page.html),
     headers: {
       'content-security-policy': policy,
-      'x-content-type-options': 'nosniff',
       'referrer-policy': 'no-referrer',
       'cache-control': `public, max-age=${HOUR_SECONDS}`,
     },

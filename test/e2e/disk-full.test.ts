@@ -1,0 +1,78 @@
+/**
+ * A disk that is full: what a caller and a load balancer see, and that the server recovers by
+ * itself. SQLite's limit of pages stands for the disk: it fails with the same code at the same place.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+
+describe('a full disk', () => {
+  let upstream: TestUpstream;
+  let farebox: TestApp;
+
+  before(async () => {
+    upstream = await TestUpstream.start();
+    upstream.otherwise = { kind: 'json', usage: true };
+    farebox = await startTestApp({
+      yaml: `
+engines: { one: { url: ${upstream.url} } }
+models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }]
+`,
+    });
+  });
+  after(async () => {
+    await farebox.stop();
+    await upstream.kill();
+  });
+
+  const chat = (): Promise<Response> =>
+    fetch(`${farebox.url}/chat/completions`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${farebox.owner.secret}`,
+        'content-type': 'application/json',
+      },
+      body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }] }),
+    });
+  const ready = async (): Promise<number> => {
+    const answer = await fetch(new URL('/readyz', farebox.url));
+    await answer.arrayBuffer();
+    return answer.status;
+  };
+  const limitPages = (pages: bigint): Promise<unknown> =>
+    farebox.app.office.store.query(`PRAGMA max_page_count = ${pages}`);
+
+  test('a chat is a 503 that can be repeated, readiness says no, and both recover', async () => {
+    assert.equal((await chat()).status, 200);
+    assert.equal(await ready(), 200);
+    const [size] = await farebox.app.office.store.query<{
+      page_count: bigint;
+    }>('PRAGMA page_count');
+    await limitPages(size?.page_count ?? 0n);
+
+    let refused: Response | undefined;
+    // What is left in the last pages takes a few requests.
+    for (let tries = 0; refused === undefined && tries < 300; tries += 1) {
+      const answer = await chat();
+      if (answer.status === 200) await answer.arrayBuffer();
+      else refused = answer;
+    }
+    assert.equal(refused?.status, 503);
+    assert.ok(Number(refused?.headers.get('retry-after')) > 0);
+    assert.deepEqual(await refused?.json(), {
+      error: 'The service is not available',
+      code: 'SERVICE_UNAVAILABLE',
+    });
+    assert.equal(await ready(), 503);
+
+    await limitPages(1_000_000n);
+    const until = performance.now() + 15_000;
+    while ((await ready()) !== 200) {
+      assert.ok(performance.now() < until, 'the server did not recover');
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    assert.equal((await chat()).status, 200);
+    await farebox.audit();
+  });
+});

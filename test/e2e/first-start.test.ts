@@ -1,0 +1,50 @@
+/** The first start on a machine: what it makes is for its user alone, and what stops it is named. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { startFarebox } from './farebox-process.ts';
+
+const YAML = 'listen: { port: 0 }\ndiscovery: { enabled: false }\nembedded: { enabled: false }\n';
+const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+test('the data folder and all that is in it belong to their user alone', async () => {
+  const farebox = await startFarebox({ yaml: YAML });
+  try {
+    const data = join(farebox.folder, 'data');
+    const entries = readdirSync(data, { recursive: true, encoding: 'utf8' });
+    assert.ok(entries.includes('farebox.db') && entries.includes('farebox.db-wal'));
+    for (const name of ['.', ...entries]) {
+      const { mode } = statSync(join(data, name));
+      assert.equal(mode & 0o077, 0, `${name} has the mode ${(mode & 0o777).toString(8)}`);
+    }
+  } finally {
+    await farebox.stop();
+    rmSync(farebox.folder, { recursive: true, force: true });
+  }
+});
+
+for (const [name, folder, says] of [
+  ['a folder where none can be', '/proc/nope', /folder \/proc\S* cannot be made/],
+  ['a file in the place of the folder', 'taken', /folder \S*taken\S* cannot be made/],
+] as const) {
+  test(`${name} ends the start in words, at once`, async () => {
+    const cwd = mkdtempSync(join(tmpdir(), 'farebox-start-'));
+    writeFileSync(join(cwd, 'farebox.yaml'), YAML);
+    writeFileSync(join(cwd, 'taken'), '');
+    const child = spawn(process.execPath, [BINARY, 'serve'], {
+      cwd,
+      env: { PATH: process.env['PATH'], FAREBOX_DATA: folder },
+      timeout: 20_000,
+    });
+    let said = '';
+    child.stderr.on('data', (data: Buffer) => (said += data.toString()));
+    const code = await new Promise((resolve) => child.once('exit', resolve));
+    rmSync(cwd, { recursive: true, force: true });
+    assert.equal(code, 1);
+    assert.match(said, says);
+  });
+}
