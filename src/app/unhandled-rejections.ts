@@ -94,14 +94,11 @@ export function safeStack(error: unknown): string {
 }
 
 function describe(error: unknown): string {
-  if (!(error instanceof Error)) return `${typeof error}: ${withoutSecrets(textOf(error))}`;
+  if (typeof error === 'string') return `string: ${withoutSecrets(error)}`;
+  if (!(error instanceof Error)) return typeof error;
   const frames = (error.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line));
   const head = `${error.name}: ${withoutSecrets(error.message)}`;
   return [head, ...frames.slice(0, MAX_FRAMES)].join('\n');
-}
-
-function textOf(value: unknown): string {
-  return typeof value === 'object' ? 'no error' : String(value);
 }
 
 function withoutSecrets(message: string): string {

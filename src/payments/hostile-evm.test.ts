@@ -220,6 +220,35 @@ describe('hostile payers and nodes of Base', { skip: whyNoChains() }, () => {
     await rig.payments.topUp(await pay(other));
   });
 
+  test('a payment that others send between its check and our broadcast is credited', async () => {
+    const account = await wallet();
+    const header = await pay(account);
+    const { payload } = JSON.parse(Buffer.from(header, 'base64').toString()) as {
+      payload: { authorization: Record<string, string>; signature: Hex };
+    };
+    const one = payload.authorization;
+    proxy.fate = async (method) => {
+      if (method !== 'eth_estimateGas') return 'pass' as const;
+      proxy.fate = () => 'pass';
+      await chain.callToken('transferWithAuthorization', [
+        one['from'],
+        payTo,
+        5_000_000n,
+        0n,
+        BigInt(one['validBefore'] ?? ''),
+        one['nonce'],
+        Number(`0x${payload.signature.slice(130)}`),
+        payload.signature.slice(0, 66),
+        `0x${payload.signature.slice(66, 130)}`,
+      ]);
+      return 'pass' as const;
+    };
+    const before = await spent();
+    const receipt = await rig.payments.topUp(header);
+    assert.equal(receipt.amountNano, 5_000_000_000n);
+    assert.equal(await spent(), before);
+  });
+
   test('a payer waits twice as long after each revert, and not after a payment', () => {
     const clock = new TestClock(0);
     const backoff = new RevertBackoff(clock);

@@ -13,14 +13,10 @@ import type { Log } from '../kernel/log.ts';
 import type { Nano } from '../kernel/money.ts';
 import { chainReason } from './chain-reason.ts';
 import type { Store } from '../store/store.ts';
-import { readEnvelope } from './envelope.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
-import { unitsToNano } from './networks.ts';
 import { NO_PROOF, Passes } from './passes.ts';
 import type { RetryProof } from './passes.ts';
-import { refusePayment } from './payment.ts';
-import type { SignedPayment } from './payment.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import { RailWatch } from './rail-watch.ts';
 import { openReceiptSigner } from './receipts.ts';
@@ -46,13 +42,13 @@ import type { Amounts, PaymentSettings } from './settings.ts';
 import { KeyChallenges, refused } from './sign-in/key-challenges.ts';
 import { WalletSessions } from './sign-in/sessions.ts';
 import type { WalletToken } from './sign-in/sessions.ts';
+import { ShownPayments } from './shown-payments.ts';
+import type { OfferedPayment } from './shown-payments.ts';
 import { SignIn } from './sign-in/sign-in.ts';
 import type { SignedInWallet } from './sign-in/sign-in.ts';
 import type { StakingReader } from './staking.ts';
 import { LEASE_MS, TopUpTable } from './top-up-table.ts';
-import { alreadyCredited, withClaim } from './top-up-faults.ts';
 import { TopUps } from './top-ups.ts';
-import type { Patience } from './top-ups.ts';
 import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
 
 export { askRails } from './ask-rails.ts';
@@ -132,6 +128,15 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     pollMs,
   };
   const leaseMs = options.leaseMs ?? LEASE_MS;
+  const passes = new Passes(options.store, options.clock, claimSecret);
+  const topUps = new TopUps({
+    ...common,
+    table: new TopUpTable(options.store, options.clock, owner, leaseMs),
+    credit: options.credit,
+    receipts,
+    isExternal: options.settings.facilitator.url !== undefined,
+    onStep: options.onStep,
+  });
   return new Payments(options, amounts, {
     rails: parts.rails,
     watch: new RailWatch(parts.rails, options.clock, options.log),
@@ -151,15 +156,9 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       prefix: options.tokenPrefix,
     }),
     challenges: new KeyChallenges({ secret: keySecret, clock: options.clock, ids: options.ids }),
-    passes: new Passes(options.store, options.clock, claimSecret),
-    topUps: new TopUps({
-      ...common,
-      table: new TopUpTable(options.store, options.clock, owner, leaseMs),
-      credit: options.credit,
-      receipts,
-      isExternal: options.settings.facilitator.url !== undefined,
-      onStep: options.onStep,
-    }),
+    passes,
+    topUps,
+    shown: new ShownPayments({ ...common, topUps, passes }),
     refunds: new Refunds({
       ...common,
       store: options.store,
@@ -191,14 +190,6 @@ async function openExposed(
   return openFacilitator(schemes, options.log);
 }
 
-/** A payment that is good, and that nothing has been moved of so far. */
-export interface OfferedPayment {
-  readonly wallet: string;
-  readonly amountNano: Nano;
-  /** Settles and credits it. Throws as `topUp` does, and 409 when it has served another request. */
-  take(): Promise<TopUpReceipt>;
-}
-
 /** What a wallet sends to get an API key. */
 export interface KeyProof {
   readonly address: string;
@@ -215,6 +206,7 @@ interface PaymentParts {
   readonly challenges: KeyChallenges;
   readonly passes: Passes;
   readonly topUps: TopUps;
+  readonly shown: ShownPayments;
   readonly refunds: Refunds;
   readonly staking: StakingReader | undefined;
   readonly facilitator: FacilitatorFace | undefined;
@@ -360,18 +352,8 @@ export class Payments {
    * header that is only shown again has no balance.
    */
   async topUp(header: string, proof = NO_PROOF): Promise<TopUpReceipt> {
-    const { passes, topUps } = this.#parts;
-    const patience = topUps.patience();
-    const payment = await this.#read(header, patience);
-    let isOwn = await passes.isRetry(payment.key, proof);
-    const opened = async (): Promise<void> => {
-      isOwn = true;
-      await passes.open(payment.key, proof, true);
-    };
-    const receipt = await topUps.pay(payment, patience, opened).catch((error: unknown) => {
-      throw isOwn ? withClaim(error, passes.claimOf(payment.key)) : error;
-    });
-    return isOwn ? receipt : { ...receipt, newBalanceNano: undefined };
+    this.#requireRails();
+    return await this.#parts.shown.topUp(header, proof);
   }
 
   /**
@@ -380,53 +362,8 @@ export class Payments {
    * Throws what `topUp` throws, and 409 for a payment that somebody else may have opened.
    */
   async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
-    const { topUps, passes } = this.#parts;
-    const patience = topUps.patience();
-    const payment = await this.#read(header, patience);
-    const isNew = !(await topUps.isKnown(payment));
-    if (isNew) await topUps.check(payment, patience);
-    else if (!(await passes.isRetry(payment.key, proof))) {
-      // Helps it on its way, and says no more than what has become of it.
-      throw alreadyCredited(await topUps.pay(payment, patience));
-    }
-    return {
-      wallet: payment.wallet,
-      amountNano: unitsToNano(payment.amountUnits),
-      take: async () => await this.#takeForRequest(payment, { proof, patience, isNew }),
-    };
-  }
-
-  async #takeForRequest(
-    payment: SignedPayment,
-    request: { readonly proof: RetryProof; readonly patience: Patience; readonly isNew: boolean },
-  ): Promise<TopUpReceipt> {
-    const { passes, topUps } = this.#parts;
-    const { proof, patience, isNew } = request;
-    let isOwn = !isNew || (await passes.isRetry(payment.key, proof));
-    const opened = async (): Promise<void> => {
-      isOwn = true;
-      await passes.open(payment.key, proof, false);
-    };
-    const receipt = await topUps.pay(payment, patience, opened).catch((error: unknown) => {
-      // It was checked before anybody could read it on the chain: whoever brought it is the payer.
-      throw withClaim(error, passes.claimOf(payment.key));
-    });
-    if (!isOwn || !(await passes.use(payment.key))) throw alreadyCredited(receipt);
-    return receipt;
-  }
-
-  /** The payment of a header, signed by its payer. Throws a Fault. */
-  async #read(header: string, patience: Patience): Promise<SignedPayment> {
     this.#requireRails();
-    const envelope = readEnvelope(header);
-    const rail = this.#parts.rails.get(envelope.network);
-    if (rail === undefined) {
-      const names = [...this.#parts.rails.keys()].join(', ');
-      throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
-    }
-    const payment = await rail.read(envelope);
-    await this.#parts.topUps.requireSignature(payment, patience);
-    return payment;
+    return await this.#parts.shown.offer(header, proof);
   }
 
   /** Pays unused credit back to a wallet. Throws a Fault when nothing was debited. */

@@ -5,8 +5,10 @@
  *
  * Kept by each process for itself: what it bounds is cents, not credit.
  */
-import { HOUR_MS, MINUTE_MS } from '../kernel/clock.ts';
+import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import type { Clock } from '../kernel/clock.ts';
+import type { Fault } from '../kernel/faults.ts';
+import { backingOff } from './top-up-faults.ts';
 
 const FIRST_MS = MINUTE_MS;
 const MAX_MS = 24 * HOUR_MS;
@@ -24,6 +26,12 @@ export class RevertBackoff {
   /** How long nothing is sent for this payer. */
   waitMs(wallet: string): number {
     return Math.max(0, (this.#payers.get(wallet)?.untilMs ?? 0) - this.#clock.nowMs());
+  }
+
+  /** The 429 while nothing is sent for this payer. */
+  refusal(wallet: string): Fault | undefined {
+    const waitMs = this.waitMs(wallet);
+    return waitMs > 0 ? backingOff(Math.ceil(waitMs / SECOND_MS)) : undefined;
   }
 
   reverted(wallet: string): void {

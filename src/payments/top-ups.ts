@@ -1,13 +1,11 @@
 /**
  * The top-up machine: a signed payment in, exactly one credit out, whatever dies in between.
  *
- * - Nothing is said about a payment before its signature is checked, of a credited one neither.
- * - The row is looked up next: a credited payment gives its stored answer.
+ * - The row is looked up before anything is checked: a credited payment gives its stored answer.
  * - What was sent is in the journal before the network sees it.
  * - Whether a payment has arrived is decided by the chain alone (`Rail.findPayment`), never by the
  *   answer to a broadcast; the credit is written in the database transaction that flips the row.
  * - Unknown is not failed: it answers `SETTLEMENT_PENDING` and the sweep finishes it.
- * - An answer does not wait for a slow node: the work goes on, and the next request joins it.
  */
 import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import type { Clock } from '../kernel/clock.ts';
@@ -23,7 +21,6 @@ import type { Evidence, Rail } from './rail.ts';
 import type { ReceiptSigner } from './receipts.ts';
 import { RevertBackoff } from './revert-backoff.ts';
 import {
-  backingOff,
   busy,
   inProgress,
   isChainTrouble,
@@ -54,15 +51,8 @@ const FIRST_CHECK_MS = 5 * SECOND_MS;
 const MAX_CHECK_MS = 300 * SECOND_MS;
 const SWEEP_ROWS = 20;
 const STUCK_AFTER_MS = 10 * MINUTE_MS;
-/** What an answer may take beyond `settleWaitSeconds`. */
-const ANSWER_GRACE_MS = 2 * SECOND_MS;
 /** Payments that are worked on at once; a slow node would gather them without end. */
 const MAX_RUNNING = 1_000;
-
-/** How long the answer to a request may still wait for the chain; every wait takes from it. */
-export interface Patience {
-  leftMs: number;
-}
 
 /** Runs when the row of the payment was opened, for whoever brought the payment. */
 export type OnOpened = () => Promise<void>;
@@ -81,25 +71,6 @@ export class TopUps {
     this.#backoff = new RevertBackoff(options.clock);
   }
 
-  /** What one request may wait. */
-  patience(): Patience {
-    return { leftMs: this.#options.settleWaitMs + ANSWER_GRACE_MS };
-  }
-
-  /** Throws a Fault for a payment that its payer did not sign, and 503 when that cannot be told. */
-  async requireSignature(payment: SignedPayment, patience: Patience): Promise<void> {
-    const signed = await this.#soon(patience, this.#railOf(payment).isSigned(payment)).catch(
-      (error: unknown) => {
-        throw error instanceof Fault ? error : notSent(chainReason(error));
-      },
-    );
-    if (signed) return;
-    const isSolana = payment.authorization.kind === 'solana';
-    throw rejected(
-      isSolana ? 'invalid_exact_svm_payload_signature_invalid' : 'invalid_exact_evm_signature',
-    );
-  }
-
   /** Whether the payment has a row, so that showing it again opens nothing. */
   async isKnown(payment: SignedPayment): Promise<boolean> {
     const row = await this.#options.table.find(payment.key);
@@ -108,28 +79,34 @@ export class TopUps {
     return row.state !== 'failed' || row.payload_hash === payment.hash;
   }
 
+  /** What is known of a payment whose work is not done yet. Throws 202 or 503 then. */
+  async stateOf(payment: SignedPayment): Promise<TopUpReceipt> {
+    const row = await this.#options.table.find(payment.key);
+    if (row?.state === 'credited') return receiptOf(row);
+    throw row?.state === 'sent' ? pending(payment, row.tx_id) : notSent('the node takes too long');
+  }
+
   /** Checks a payment without a row, and moves nothing. Throws what `pay` would. */
-  async check(payment: SignedPayment, patience: Patience): Promise<void> {
-    await this.#soon(patience, this.#check(payment));
+  async check(payment: SignedPayment): Promise<void> {
+    const verdict = await this.#railOf(payment).verify(payment);
+    if (verdict.kind === 'rejected') throw rejected(verdict.reason);
+    const waiting = this.#backoff.refusal(payment.wallet);
+    if (waiting !== undefined) throw waiting;
+    if (verdict.kind === 'valid') return;
+    await this.#findUse(payment, verdict.reason);
+    // Whoever reads the chain can show it: it proves nothing about who shows it.
+    throw settlementFailed(payment, undefined, 'authorization_already_used');
   }
 
   /** Settles a payment and credits it once. Throws a Fault; `SETTLEMENT_PENDING` means: send the same again. */
-  async pay(
-    payment: SignedPayment,
-    patience = this.patience(),
-    onOpened?: OnOpened,
-  ): Promise<TopUpReceipt> {
+  async pay(payment: SignedPayment, onOpened?: OnOpened): Promise<TopUpReceipt> {
     const running = this.#running.get(payment.key);
     if (running !== undefined) {
-      if (running.hash === payment.hash) return await this.#answer(payment, patience, running.done);
+      if (running.hash === payment.hash) return await running.done;
       throw inProgress();
     }
     if (this.#running.size >= MAX_RUNNING) throw busy();
-    return await this.#answer(
-      payment,
-      patience,
-      this.#track(payment, this.#pay(payment, onOpened)),
-    );
+    return await this.#track(payment, this.#pay(payment, onOpened));
   }
 
   /** Finishes payments that were left behind, by this process or by one that died. */
@@ -170,51 +147,6 @@ export class TopUps {
     }
   }
 
-  /** The result of the work, or what is known when it takes longer than an answer may. */
-  async #answer(
-    payment: SignedPayment,
-    patience: Patience,
-    work: Promise<TopUpReceipt>,
-  ): Promise<TopUpReceipt> {
-    return await this.#soon(patience, work, async () => {
-      const row = await this.#options.table.find(payment.key);
-      if (row?.state === 'credited') return receiptOf(row);
-      if (row?.state === 'sent') throw pending(payment, row.tx_id);
-      throw notSent('the node takes too long');
-    });
-  }
-
-  /** Waits for `work`, not for longer than the answer may take; what is late goes on by itself. */
-  async #soon<T>(
-    patience: Patience,
-    work: Promise<T>,
-    late: () => Promise<T> = tooLate,
-  ): Promise<T> {
-    const { clock } = this.#options;
-    const startMs = clock.monotonicMs();
-    const isOver = new AbortController();
-    const limit = clock.sleep(patience.leftMs, isOver.signal).then(
-      () => true,
-      () => false, // the work was faster
-    );
-    try {
-      const isLate = await Promise.race([work.then(() => false), limit]);
-      return await (isLate ? late() : work);
-    } finally {
-      isOver.abort();
-      patience.leftMs = Math.max(0, patience.leftMs - (clock.monotonicMs() - startMs));
-    }
-  }
-
-  async #check(payment: SignedPayment): Promise<void> {
-    const verdict = await this.#railOf(payment).verify(payment);
-    if (verdict.kind === 'valid') return this.#requirePatience(payment);
-    if (verdict.kind === 'rejected') throw rejected(verdict.reason);
-    await this.#findUse(payment, verdict.reason);
-    // Whoever reads the chain can show it: it proves nothing about who shows it.
-    throw settlementFailed(payment, undefined, 'authorization_already_used');
-  }
-
   async #pay(payment: SignedPayment, onOpened?: OnOpened): Promise<TopUpReceipt> {
     const row = await this.#options.table.find(payment.key);
     if (row === undefined) return await this.#begin(payment, onOpened);
@@ -228,17 +160,12 @@ export class TopUps {
     const verdict = await rail.verify(payment);
     if (verdict.kind === 'rejected') throw rejected(verdict.reason);
     if (verdict.kind === 'unclear') return await this.#beginUnclear(payment, verdict.reason);
-    this.#requirePatience(payment);
+    const waiting = this.#backoff.refusal(payment.wallet);
+    if (waiting !== undefined) throw waiting;
     const row = await this.#open(payment);
     if (row === undefined) return await this.#pay(payment);
     await onOpened?.();
     return await this.#settle(payment);
-  }
-
-  /** Throws 429 while nothing is sent for this payer. */
-  #requirePatience(payment: SignedPayment): void {
-    const waitMs = this.#backoff.waitMs(payment.wallet);
-    if (waitMs > 0) throw backingOff(Math.ceil(waitMs / SECOND_MS));
   }
 
   /** The check could not tell. The chain can: it may have been paid before it was shown to us. */
@@ -342,10 +269,20 @@ export class TopUps {
     const verdict = await rail.verify(payment);
     if (verdict.kind === 'rejected') throw await this.#refuse(payment, row, verdict.reason);
     if (verdict.kind === 'unclear') return await this.#conclude(payment, false);
-    const waitMs = this.#backoff.waitMs(payment.wallet);
-    if (waitMs === 0) return await this.#settle(payment);
+    const waiting = this.#backoff.refusal(payment.wallet);
+    if (waiting === undefined) return await this.#settle(payment);
     await this.#options.table.release(payment.key, this.#nextCheckMs(row), row?.failure ?? null);
-    throw backingOff(Math.ceil(waitMs / SECOND_MS));
+    throw waiting;
+  }
+
+  /** The chain would refuse the transaction: because somebody else has sent it, or for good reason. */
+  async #unsendable(payment: SignedPayment, reason: string): Promise<TopUpReceipt> {
+    const row = await this.#options.table.find(payment.key);
+    const evidence = await this.#look(payment, row);
+    if (evidence === undefined) throw await this.#leave(payment, row);
+    if (evidence.kind === 'paid') return await this.#credit(payment, evidence.transaction);
+    if (evidence.kind === 'final') throw await this.#fail(payment, row, evidence.reason);
+    throw await this.#refuse(payment, row, reason);
   }
 
   /** Ends a try that the chain refuses, and gives the Fault to throw. */
@@ -386,9 +323,7 @@ export class TopUps {
         await onStep?.('journaled');
       });
     } catch (error) {
-      if (error instanceof SettlementRefused) {
-        throw await this.#refuse(payment, await table.find(payment.key), error.message);
-      }
+      if (error instanceof SettlementRefused) return await this.#unsendable(payment, error.message);
       // A lost reply, a refusal, a time limit: the chain tells which.
       log.warn(
         { reason: chainReason(error), paymentId: payment.id },
@@ -541,8 +476,4 @@ export class TopUps {
     }
     return rail;
   }
-}
-
-async function tooLate(): Promise<never> {
-  throw notSent('the node takes too long');
 }

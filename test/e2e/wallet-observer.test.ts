@@ -75,7 +75,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
     const transactions = [newest, before].flatMap((block) => block?.transactions ?? []);
     const input = transactions.find(({ to }) => to === USDC.toLowerCase())?.input;
     assert.ok(input !== undefined, 'the newest blocks have a payment');
-    const { args = [] } = decodeFunctionData({ abi: USDC_ABI, data: input });
+    const { args } = decodeFunctionData({ abi: USDC_ABI, data: input });
     const [from, to, value, validAfter, validBefore, nonce, v, r, s] = args as readonly [
       Hex,
       Hex,

@@ -5,7 +5,6 @@
 import type { FacilitatorClient } from '@x402/core/server';
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
-import { hashTypedData, hexToBytes } from 'viem';
 import type { Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import type { Clock } from '../../kernel/clock.ts';
@@ -22,18 +21,17 @@ import { SettlementRefused } from '../rail.ts';
 import type { Evidence, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
-import { recoverAddress } from '../sign-in/signatures.ts';
 import type { BaseSettings } from '../settings.ts';
-import { askingClient } from './asking.ts';
-import { openEvmClient, TRANSFER_TYPES } from './chain.ts';
+import { openEvmClient } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 import { findErc3009Payment } from './evidence.ts';
 import { ExposedEvmScheme } from './exposed-scheme.ts';
 import { trackedSigner } from './facilitator-signer.ts';
 import type { TrackedSigner } from './facilitator-signer.ts';
-import { readErc3009 } from './read.ts';
+import { erc3009Of, readErc3009 } from './read.ts';
 import { evmRefunds } from './refunds.ts';
 import { EvmSender, RefusedError } from './sender.ts';
+import { contractSignatures, isSignedByPayer } from './signatures.ts';
 
 export interface RailOptions {
   readonly store: Store;
@@ -69,6 +67,7 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   const offer = evmOffer(settings);
   const token = offer.asset as Hex; // a valid EVM address
   const sender = openSender(settings, options, client, chainId);
+  const isContractSignature = contractSignatures(client);
   const signerFor = (send: Parameters<typeof trackedSigner>[0]['send']): TrackedSigner =>
     trackedSigner({
       client,
@@ -83,19 +82,10 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   const ask = (payment: SignedPayment): [PaymentPayload, PaymentRequirements] =>
     officialRequest(payment, offer, options.maxTimeoutSeconds);
 
-  async function verify(payment: SignedPayment): Promise<Verdict> {
+  const verify = async (payment: SignedPayment): Promise<Verdict> => {
     const tracked = signerFor(refuseToSend);
-    try {
-      const result = await scheme(tracked).verify(...ask(payment));
-      if (result.isValid) return { kind: 'valid' };
-      const reason = chainReason(result.invalidReason ?? 'unknown');
-      if (tracked.isTroubled()) return { kind: 'unclear', reason: 'chain_unavailable' };
-      return { kind: UNCLEAR.has(reason) ? 'unclear' : 'rejected', reason };
-    } catch (error) {
-      // Shapes were checked before, so what is left is a chain that does not answer.
-      return { kind: 'unclear', reason: chainReason(error) };
-    }
-  }
+    return await verdictOf(scheme(tracked).verify(...ask(payment)), tracked);
+  };
 
   async function settle(...[payment, journal]: Parameters<Rail['settle']>): Promise<void> {
     if (options.external !== undefined) {
@@ -104,9 +94,8 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     }
     let refused: RefusedError | undefined;
     const tracked = signerFor(async (call) => {
-      if (sender === undefined) throw new Error('No gas key is configured');
       try {
-        return await sender.send(call, async (id, raw) => await journal(payment.key, id, raw));
+        return await sendWith(sender, call, async (id, raw) => await journal(payment.key, id, raw));
       } catch (error) {
         // The scheme makes one reason of every failure; this one is for the payer.
         if (error instanceof RefusedError) refused = error;
@@ -123,24 +112,6 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     }
   }
 
-  async function isSigned(payment: SignedPayment): Promise<boolean> {
-    const { inner, wallet } = payment;
-    const signature = inner['signature'] as Hex; // checked by `readErc3009`
-    const hash = digestOf(payment, offer, chainId);
-    if (recoverAddress(hexToBytes(hash), hexToBytes(signature)) === wallet) return true;
-    return await isContractSignature({ address: wallet as Hex, hash, signature }); // an EVM identity
-  }
-
-  /** Rejects when the chain could not be asked: the library alone would say that the signature is bad. */
-  async function isContractSignature(
-    question: Parameters<ContractSignatureCheck>[0],
-  ): Promise<boolean> {
-    const asking = askingClient(client);
-    const isGood = await asking.client.verifyHash(question).catch(() => false); // told apart below
-    if (!isGood && asking.isTroubled()) throw new Error('The node did not answer');
-    return isGood;
-  }
-
   // Async, so that a refusal is a rejection for every rail.
   const readAs = async (envelope: Envelope, limits: AmountLimits): Promise<SignedPayment> =>
     await Promise.resolve().then(() => readErc3009(envelope, offer, limits));
@@ -150,7 +121,8 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     offer,
     read: async (envelope) => await readAs(envelope, options.limits),
     reread: async (envelope) => await readAs(envelope, NO_LIMITS),
-    isSigned,
+    isSigned: async (payment) =>
+      await isSignedByPayer(payment, { offer, chainId }, isContractSignature),
     verify,
     settle,
     position: async (payment) => ({
@@ -167,12 +139,35 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     isContractSignature,
     openScheme: () =>
       new ExposedEvmScheme(() =>
-        signerFor(async (call) => {
-          if (sender === undefined) throw new Error('No gas key is configured');
-          return await sender.send(call, async () => await Promise.resolve());
-        }),
+        signerFor(
+          async (call) => await sendWith(sender, call, async () => await Promise.resolve()),
+        ),
       ),
   };
+}
+
+async function verdictOf(
+  asked: ReturnType<ExactEvmScheme['verify']>,
+  tracked: TrackedSigner,
+): Promise<Verdict> {
+  try {
+    const result = await asked;
+    if (result.isValid) return { kind: 'valid' };
+    const reason = chainReason(result.invalidReason ?? 'unknown');
+    if (tracked.isTroubled()) return { kind: 'unclear', reason: 'chain_unavailable' };
+    return { kind: UNCLEAR.has(reason) ? 'unclear' : 'rejected', reason };
+  } catch (error) {
+    // Shapes were checked before, so what is left is a chain that does not answer.
+    return { kind: 'unclear', reason: chainReason(error) };
+  }
+}
+
+async function sendWith(
+  sender: EvmSender | undefined,
+  ...[call, journal]: Parameters<EvmSender['send']>
+): Promise<Hex> {
+  if (sender === undefined) throw new Error('No gas key is configured');
+  return await sender.send(call, journal);
 }
 
 /** Times of a signature have 256 bits, columns 63; both are later than any block. */
@@ -181,22 +176,6 @@ function storable(seconds: bigint): bigint {
 }
 
 const MAX_COLUMN = (1n << 63n) - 1n;
-
-/** What the payer of an ERC-3009 authorization has signed (EIP-712). */
-function digestOf(payment: SignedPayment, offer: RailOffer, chainId: number): Hex {
-  const { from, to, value, validAfter, validBefore, nonce } = erc3009Of(payment);
-  return hashTypedData({
-    domain: {
-      name: offer.extra['name'],
-      version: offer.extra['version'],
-      chainId,
-      verifyingContract: offer.asset as Hex, // a valid EVM address
-    },
-    types: TRANSFER_TYPES,
-    primaryType: 'TransferWithAuthorization',
-    message: { from, to, value, validAfter, validBefore, nonce },
-  });
-}
 
 function evmOffer(settings: BaseSettings): RailOffer {
   const facts = networkFacts(settings.network);
@@ -236,13 +215,6 @@ const NO_PENDING_STORE = {
 
 async function refuseToSend(): Promise<never> {
   return await Promise.reject(new Error('A check sends nothing'));
-}
-
-function erc3009Of(
-  payment: SignedPayment,
-): Extract<SignedPayment['authorization'], { kind: 'erc3009' }> {
-  if (payment.authorization.kind !== 'erc3009') throw new Error('not an EVM payment');
-  return payment.authorization;
 }
 
 async function evmHealth(

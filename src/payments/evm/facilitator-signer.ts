@@ -36,7 +36,8 @@ export interface TrackedSigner {
 /** One signer for one verify or settle. */
 export function trackedSigner(options: SignerOptions): TrackedSigner {
   const { clock } = options;
-  const { client, isTroubled } = askingClient(options.client);
+  const asking = askingClient(options.client);
+  const { client } = asking;
   async function waitForReceipt(
     hash: Hex,
   ): Promise<{ status: string; logs: never[] | readonly never[] }> {
@@ -67,5 +68,5 @@ export function trackedSigner(options: SignerOptions): TrackedSigner {
     sendTransaction: async () => await Promise.reject(new Error('Deployments are not allowed')),
     waitForTransactionReceipt: async ({ hash }) => await waitForReceipt(hash),
   };
-  return { signer, isTroubled };
+  return { signer, isTroubled: () => asking.isTroubled() };
 }
