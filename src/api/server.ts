@@ -13,7 +13,7 @@ import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
-import { type Ids, orderedId } from '../kernel/ids.ts';
+import type { Ids } from '../kernel/ids.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { targetPath } from '../kernel/request-target.ts';
 import { errorAnswer } from './error-response.ts';
@@ -214,7 +214,7 @@ function begin(
   route?: Route,
 ): Exchange {
   const exchange = new Exchange({
-    requestId: orderedId(parts.ids, parts.clock.nowMs()),
+    requestId: parts.ids.ordered(parts.clock.nowMs()),
     request: request.raw,
     response: reply.raw,
     parameters: (request.params ?? {}) as Record<string, string>, // Fastify's path parameters

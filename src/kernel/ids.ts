@@ -11,6 +11,11 @@ export interface Ids {
   hex(size: number): string;
   /** A random UUID (version 4). */
   uuid(): string;
+  /**
+   * A 32-digit id that sorts by time: rows that are written together lie together on disk, so that
+   * an insert costs the same with ten million rows as with none.
+   */
+  ordered(nowMs: number): string;
   /** A uniform number in [0, 1), for jitter and sampling, never for secrets. */
   fraction(): number;
 }
@@ -34,6 +39,7 @@ export function systemIds(): Ids {
     bytes: (size) => randomBytes(size),
     hex,
     uuid: () => randomUUID(),
+    ordered: orderedBy(hex),
     fraction: () => Math.random(),
   };
 }
@@ -52,12 +58,14 @@ export function seededIds(seed: number): Ids {
   function bytes(size: number): Buffer {
     return Buffer.from(Array.from({ length: size }, () => Math.floor(next() * 256)));
   }
+  const hex = (size: number): string => bytes(size).toString('hex');
   return {
     bytes,
-    hex: (size) => bytes(size).toString('hex'),
+    hex,
+    ordered: orderedBy(hex),
     uuid: () => {
-      const hex = bytes(16).toString('hex');
-      return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20)}`;
+      const digits = hex(16);
+      return `${digits.slice(0, 8)}-${digits.slice(8, 12)}-4${digits.slice(13, 16)}-a${digits.slice(17, 20)}-${digits.slice(20)}`;
     },
     fraction: next,
   };
@@ -66,21 +74,18 @@ export function seededIds(seed: number): Ids {
 /** Hex digits of an ordered id: 12 of the time, 20 random. */
 const ORDERED_RANDOM_BYTES = 10;
 
-/**
- * A 32-digit id that sorts by time: rows that are written together lie together on disk, so that
- * an insert costs the same with ten million rows as with none.
- */
-export function orderedId(ids: Ids, nowMs: number): string {
-  if (nowMs !== lastMs) {
-    lastMs = nowMs;
-    lastTime = nowMs.toString(16).padStart(12, '0');
-  }
-  return lastTime + ids.hex(ORDERED_RANDOM_BYTES);
+function orderedBy(hex: (size: number) => string): (nowMs: number) => string {
+  // The text of the millisecond that was asked for last: many requests come in one.
+  let lastMs = -1;
+  let lastTime = '';
+  return (nowMs) => {
+    if (nowMs !== lastMs) {
+      lastMs = nowMs;
+      lastTime = nowMs.toString(16).padStart(12, '0');
+    }
+    return lastTime + hex(ORDERED_RANDOM_BYTES);
+  };
 }
-
-/** The text of the millisecond that was asked for last: many requests come in one. */
-let lastMs = -1;
-let lastTime = '';
 
 /** Lowercase hex SHA-256 of a text or of bytes. */
 export function sha256Hex(data: string | Uint8Array): string {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { orderedId, seededIds } from '../kernel/ids.ts';
+import { seededIds } from '../kernel/ids.ts';
 import {
   chatCompletionId,
   readChatAnswer,
@@ -56,7 +56,7 @@ function shaped(
 }
 
 test('the id is chatcmpl- and 32 hex', () => {
-  const requestId = orderedId(seededIds(1), Date.UTC(2026, 10, 21));
+  const requestId = seededIds(1).ordered(Date.UTC(2026, 10, 21));
   assert.match(chatCompletionId(requestId), /^chatcmpl-[0-9a-f]{32}$/);
 });
 
