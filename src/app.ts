@@ -117,6 +117,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     unhandledRejections: parts.unhandledRejections ?? NO_REJECTIONS,
     // A process whose engines another one runs is a worker of several on one port.
     isOneOfSeveral: parts.localEngines !== undefined,
+    payments: wallets.payments,
   });
   const till = openTill({ ...parts, config, office, limitLog, wallets, watch });
   const { guard } = extras;
@@ -191,7 +192,7 @@ function subjectsOf(parts: SubjectParts): readonly Subject[] {
     accountSubject(shared, wallets.payments),
     mediaSubject(shared, BASE_PATH, largeBodies),
     walletsSubject(shared, wallets, () => document.routes),
-    opsSubject(shared, watch, document),
+    opsSubject(shared, watch, document, wallets.payments),
   ];
 }
 

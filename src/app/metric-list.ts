@@ -59,6 +59,18 @@ export const METRICS = {
   ),
   holdsOpen: info('farebox_holds_open', 'gauge', [], 'Open holds in the database.'),
   holdsUsd: info('farebox_holds_usd', 'gauge', [], 'Money set aside by open holds, in USD.'),
+  debtsUsd: info(
+    'farebox_debts_usd',
+    'gauge',
+    [],
+    'What accounts owe after credits were reversed that they had spent, in USD.',
+  ),
+  topUps: info(
+    'farebox_topup_credits',
+    'gauge',
+    ['state'],
+    'Credits of wallet payments: `watched` (the chain could still undo them), `vanished` (not on the chain now), `reversed` (since the beginning).',
+  ),
   databaseUp: info('farebox_database_up', 'gauge', [], '1 while the database answers.'),
   journal: info(
     'farebox_settle_journal_entries',
@@ -161,7 +173,7 @@ only your own network reach it, or set a token.
 
 Labels are bounded: they hold routes, models and engines of the configuration, never what a caller
 sent, and past 1000 label sets of one metric the rest is counted as \`other\`. Values are those of
-this process; \`farebox_holds_open\` and \`farebox_holds_usd\` are those of the database.
+this process; holds, debts and the credits of wallet payments are those of the database.
 `;
 
 /** The reference page as Markdown. */

@@ -12,6 +12,7 @@ import { type Clock, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import { Counter, Gauge, Histogram, MoneyCounter, metricsText } from '../kernel/metrics.ts';
 import { toUsdNumber } from '../kernel/money.ts';
 import { NO_TOKENS, type Settlement } from '../ledger/ledger.ts';
+import type { Payments } from '../payments/payments.ts';
 import { METRICS } from './metric-list.ts';
 import type { Office } from './office.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
@@ -35,6 +36,8 @@ export interface MonitorParts {
   readonly catalog: Catalog;
   /** Requests that have not ended, and whether the server drains. */
   readonly traffic: { readonly open: number; readonly isClosing: boolean };
+  /** `undefined` without payment rails. */
+  readonly payments: Payments | undefined;
   /** Labels on every value, where several processes share a port. */
   readonly labels: Readonly<Record<string, string>>;
   readonly unhandledRejections: RejectionFigures;
@@ -179,15 +182,23 @@ export class Monitor {
   }
 
   async #readDatabase(): Promise<void> {
-    const { office, clock } = this.#parts;
+    const { office, clock, payments } = this.#parts;
     this.#gauge('journal').set([], office.ledger.journaled);
     const holds = await withPatience(clock, office.ledger.openHolds());
     this.#gauge('databaseUp').set([], Number(holds !== undefined));
     this.#gauge('holdsOpen').clear();
     this.#gauge('holdsUsd').clear();
+    this.#gauge('debtsUsd').clear();
+    this.#gauge('topUps').clear();
     if (holds === undefined) return;
     this.#gauge('holdsOpen').set([], holds.count);
     this.#gauge('holdsUsd').set([], toUsdNumber(holds.amountNano));
+    this.#gauge('debtsUsd').set([], toUsdNumber(holds.debtNano));
+    const topUps =
+      payments === undefined ? undefined : await withPatience(clock, payments.watchCounts());
+    for (const [state, count] of Object.entries(topUps ?? {})) {
+      this.#gauge('topUps').set([state], count);
+    }
   }
 
   #turnLoopWindow(): void {

@@ -3,10 +3,11 @@ import { walletAccountId } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
 import { formatUsd } from '../kernel/money.ts';
 import type { Ledger } from '../ledger/ledger.ts';
-import type { Credit, RefundPosting } from '../payments/payments.ts';
+import type { Credit, RefundPosting, Reverse } from '../payments/payments.ts';
 
 export interface WalletPostings {
   readonly credit: Credit;
+  readonly reverse: Reverse;
   readonly debitRefund: RefundPosting;
   readonly restoreRefund: RefundPosting;
 }
@@ -17,12 +18,22 @@ export function walletPostings(ledger: Ledger): WalletPostings {
       ledger.creditIn(tx, {
         accountId: walletAccountId(entry.wallet),
         amountNano: entry.amountNano,
-        from: entry.network.startsWith('solana:') ? 'house:top-up:solana' : 'house:top-up:base',
+        from: topUpAccount(entry.network),
         kind: 'TOP_UP',
         // Made of the signed authorization: unique for ever.
-        id: entry.paymentId,
+        id: entry.postingId,
         note: entry.transaction,
       }),
+    reverse: async (tx, entry) => {
+      const { missingNano } = await ledger.reverseIn(tx, {
+        accountId: walletAccountId(entry.wallet),
+        amountNano: entry.amountNano,
+        to: topUpAccount(entry.network),
+        id: entry.postingId,
+        note: entry.transaction,
+      });
+      return missingNano;
+    },
     debitRefund: async (tx, entry) => {
       const balance = await ledger.debitIn(tx, {
         accountId: walletAccountId(entry.wallet),
@@ -45,6 +56,11 @@ export function walletPostings(ledger: Ledger): WalletPostings {
         id: `${entry.refundId}-back`,
       }),
   };
+}
+
+/** Where the credit of payments on a network comes from. */
+export function topUpAccount(network: string): 'house:top-up:base' | 'house:top-up:solana' {
+  return network.startsWith('solana:') ? 'house:top-up:solana' : 'house:top-up:base';
 }
 
 function payoutAccount(wallet: string): 'house:payout:base' | 'house:payout:solana' {

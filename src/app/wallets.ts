@@ -175,6 +175,7 @@ export function walletsSubject(
     }),
     // A file is locked by its one server; a shared database has others.
     start: () => payments?.start({ alone: store.dialect === 'sqlite' }),
+    onceAMinute: () => ledger.collectDebts(),
     close: async () => payments?.stop(),
   };
 }

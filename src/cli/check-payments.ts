@@ -2,10 +2,13 @@
  * What `farebox check` says of payments: does each rail's node answer, on the right chain, and can
  * the key that pays for settlements do so? Asks, and sends nothing.
  */
+import { existsSync } from 'node:fs';
 import type { Config } from '../config/config.ts';
 import { systemClock } from '../kernel/clock.ts';
+import { systemIds } from '../kernel/ids.ts';
 import { silentLog } from '../kernel/log.ts';
 import { type RailHealth, askRails } from '../payments/payments.ts';
+import { openStore } from '../store/store.ts';
 import type { Finding } from './finding.ts';
 
 const COINS = {
@@ -20,7 +23,18 @@ type RailName = keyof typeof COINS;
 export async function paymentFindings(config: Config): Promise<Finding[]> {
   const { payments, limits } = config;
   const settings = { ...payments, minimumBalanceUsd: Number(limits.minimumCreditUsd) };
-  const rails = await askRails({ settings, clock: systemClock(), log: silentLog });
+  const clock = systemClock();
+  const rails = await askRails({
+    settings,
+    clock,
+    log: silentLog,
+    openStore: async () => {
+      const { databaseUrl: url } = config;
+      // A check makes no database.
+      if (url.startsWith('sqlite:') && !existsSync(url.slice('sqlite:'.length))) return undefined;
+      return openStore({ url, clock, ids: systemIds(), log: silentLog });
+    },
+  });
   if (rails.length === 0) {
     const says = 'no rail configured: API keys work alone';
     return [{ what: 'payments', state: 'note', says }];

@@ -14,6 +14,7 @@ import {
   printJson,
   requireConfig,
 } from './command.ts';
+import { progressOf } from './progress.ts';
 import { listing } from './table.ts';
 import { isGiven, shownUsd, textOption } from './values.ts';
 
@@ -74,9 +75,9 @@ async function copy(
         source,
         target,
         nowMs: clock.nowMs(),
-        onProgress: (done, total) => progress?.show(done, total),
+        onProgress: (done, total) => progress?.show('Copying rows', done, total),
       });
-      progress?.end();
+      progress?.end('Copied; comparing and auditing both');
       return report;
     } finally {
       await target.close();
@@ -84,25 +85,6 @@ async function copy(
   } finally {
     await source.close();
   }
-}
-
-/** A line that is drawn again on a terminal, one line every tenth elsewhere. */
-function progressOf({ stderr }: Console) {
-  const isTerminal = stderr.isTTY === true;
-  let step = 0;
-  return {
-    show: (done: number, total: number): void => {
-      const percent = total === 0 ? 100 : Math.floor((100 * done) / total);
-      const line = `Copying rows: ${percent} %, ${done} of ${total}`;
-      if (isTerminal) stderr.draw?.(`\r\u001b[2K${line}`);
-      else if (Math.floor(percent / 10) > step) stderr.write(`${line}\n`);
-      step = Math.floor(percent / 10);
-    },
-    end: (): void => {
-      if (isTerminal) stderr.draw?.('\r\u001b[2K');
-      stderr.write('Copied; comparing and auditing both\n');
-    },
-  };
 }
 
 function show(invocation: Invocation, report: MoveReport): void {

@@ -51,6 +51,18 @@ export function futureMs(text: string, nowMs: number): number {
   throw new UsageError(`--expires must be in the future; "${text}" is ${isoTime(atMs)}`);
 }
 
+/** A date, a time with its zone, or a span back from now such as `12h` or `30d`. */
+export function pastMs(text: string, nowMs: number): number {
+  const [, count, unit = ''] = SPAN.exec(text) ?? [];
+  const span = SPAN_MS[unit];
+  const atMs =
+    span === undefined ? Date.parse(DATE.test(text) ? text : '') : nowMs - Number(count) * span;
+  if (atMs <= nowMs) return atMs;
+  throw new UsageError(
+    `--since must be a span such as 12h or 30d, or a date that has passed such as 2027-01-31 (00:00 UTC), not "${text}"`,
+  );
+}
+
 function dateMs(text: string): number {
   const parsed = DATE.test(text) ? Date.parse(text) : Number.NaN;
   if (Number.isFinite(parsed)) return parsed;

@@ -27,6 +27,12 @@ const SolanaKey = z
     'Base58 of 64 or 32 bytes, 64 hex digits of the seed, or the JSON array of a keypair file',
   );
 
+function confirmations<Depth extends z.ZodType>(depth: Depth) {
+  return z.array(z.strictObject({ fromUsd: Usd, wait: depth })).max(10);
+}
+const CONFIRMATIONS =
+  'How deep a payment must be to be credited, by its amount: the rule with the largest `fromUsd` that the amount reaches';
+
 const BaseRail = z.strictObject({
   network: z.enum(['eip155:8453', 'eip155:84532']).default('eip155:8453'),
   payTo: EvmAddress.describe('Receiver of the top-ups'),
@@ -34,6 +40,15 @@ const BaseRail = z.strictObject({
   gasKey: EvmKey.optional().describe('Pays the gas of settlements; holds a little ETH'),
   refundKey: EvmKey.optional().describe('Holds the USDC that refunds are paid from'),
   asset: EvmAddress.optional().describe('ERC-3009 token; USDC of the network by default'),
+  confirmations: confirmations(z.union([z.int().min(1).max(1_000), z.enum(['safe', 'finalized'])]))
+    .default([
+      { fromUsd: 0, wait: 1 },
+      { fromUsd: 100, wait: 10 },
+      { fromUsd: 1_000, wait: 'safe' },
+    ])
+    .describe(
+      `${CONFIRMATIONS}. \`wait\` is blocks, its own counted, or \`safe\` or \`finalized\``,
+    ),
   maxGas: z.int().min(60_000).max(2_000_000).default(300_000),
   maxFeeGwei: z.number().positive().max(10_000).default(5),
   warnBelowEth: z.number().nonnegative().default(0.002),
@@ -48,6 +63,12 @@ const SolanaRail = z.strictObject({
   feePayerKey: SolanaKey.optional().describe('Pays the fees of settlements; holds a little SOL'),
   refundKey: SolanaKey.optional().describe('Holds the USDC that refunds are paid from'),
   asset: SolanaAddress.optional().describe('Token mint; USDC of the network by default'),
+  confirmations: confirmations(z.enum(['confirmed', 'finalized']))
+    .default([
+      { fromUsd: 0, wait: 'confirmed' },
+      { fromUsd: 1_000, wait: 'finalized' },
+    ])
+    .describe(`${CONFIRMATIONS}. \`wait\` is \`confirmed\` or \`finalized\``),
   maxPriorityFeeMicroLamports: z.int().min(0).default(100_000),
   maxComputeUnits: z.int().min(1_000).max(1_400_000).default(200_000),
   warnBelowSol: z.number().nonnegative().default(0.02),

@@ -5,6 +5,7 @@
 import { dayOf } from '../kernel/clock.ts';
 import { type Nano, nano } from '../kernel/money.ts';
 import type { Queryable } from '../store/store.ts';
+import { payDebt } from './debts.ts';
 import type { HouseAccount, TransferKind } from './records.ts';
 import { insertTransfer } from './transfers.ts';
 
@@ -29,15 +30,16 @@ export interface CreditRequest {
   readonly requestId?: string;
 }
 
-/** Adds to an account in the caller's transaction; returns the new balance. */
+/** Adds to an account in the caller's transaction, its debt first; returns the new balance. */
 export async function creditAccount(
   tx: Queryable,
   credit: CreditRequest,
   nowMs: number,
 ): Promise<Nano> {
   await openAccount(tx, credit.accountId, nowMs);
-  const [row] = await tx.query<{ balance_nano: bigint }>(
-    'UPDATE ledger_account SET balance_nano = balance_nano + $2 WHERE id = $1 RETURNING balance_nano',
+  const [row] = await tx.query<{ balance_nano: bigint; debt_nano: bigint }>(
+    `UPDATE ledger_account SET balance_nano = balance_nano + $2 WHERE id = $1
+     RETURNING balance_nano, debt_nano`,
     [credit.accountId, credit.amountNano],
   );
   const balanceAfterNano = nano(row?.balance_nano ?? 0n);
@@ -49,7 +51,8 @@ export async function creditAccount(
     balanceAfterNano,
     nowMs,
   });
-  return balanceAfterNano;
+  if (row === undefined || row.debt_nano === 0n) return balanceAfterNano;
+  return (await payDebt(tx, credit.accountId, credit.id, nowMs)) ?? balanceAfterNano;
 }
 
 export interface DebitRequest {
@@ -61,7 +64,7 @@ export interface DebitRequest {
   readonly note?: string;
 }
 
-/** Takes from what is not held; `undefined` when that is less than the amount. */
+/** Takes from what is not held; `undefined` when that is less than the amount, or a debt is open. */
 export async function debitAccount(
   tx: Queryable,
   debit: DebitRequest,
@@ -69,7 +72,7 @@ export async function debitAccount(
 ): Promise<Nano | undefined> {
   const [row] = await tx.query<{ balance_nano: bigint }>(
     `UPDATE ledger_account SET balance_nano = balance_nano - $2
-     WHERE id = $1 AND balance_nano - held_nano >= $2 RETURNING balance_nano`,
+     WHERE id = $1 AND debt_nano = 0 AND balance_nano - held_nano >= $2 RETURNING balance_nano`,
     [debit.accountId, debit.amountNano],
   );
   if (row === undefined) return undefined;

@@ -21,6 +21,8 @@ export interface AuditReport {
   readonly differences: readonly AuditDifference[];
   /** Credited by top-ups and the operator, minus charges and payouts: what callers are owed. */
   readonly owedNano: Nano;
+  /** What callers owe after reversals that their balance did not cover. */
+  readonly debtNano: Nano;
   /** Every charge since the beginning, in USD and in daily credit. */
   readonly revenueNano: Nano;
 }
@@ -85,6 +87,17 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
       WHERE w.usd_held_nano + w.diem_held_nano <> COALESCE(h.total, 0)`,
   },
   {
+    what: 'debts of accounts against the postings of bad debt',
+    sql: `SELECT 'house:bad-debt' AS id, s.stored AS stored, s.recomputed AS recomputed FROM (SELECT
+        (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account) AS stored,
+        (SELECT COALESCE(sum(CASE WHEN debit_account = 'house:bad-debt' THEN amount_nano ELSE -amount_nano END), 0)
+          FROM ledger_transfer WHERE kind IN ('REVERSAL', 'DEBT')
+            AND (debit_account = 'house:bad-debt' OR credit_account = 'house:bad-debt'))
+        + (SELECT COALESCE(sum(debited_nano - credited_nano), 0) FROM ledger_carry
+          WHERE account_id = 'house:bad-debt') AS recomputed) s
+      WHERE s.stored <> s.recomputed`,
+  },
+  {
     what: 'usage records against charges (by account)',
     sql: `SELECT COALESCE(u.id, t.id) AS id, COALESCE(u.total, 0) AS stored, COALESCE(t.total, 0) AS recomputed
       FROM (SELECT id, sum(total) AS total FROM (
@@ -111,6 +124,7 @@ const FIGURES = `SELECT
   (SELECT count(*) FROM ledger_transfer) + (SELECT COALESCE(sum(transfers), 0) FROM ledger_carry) AS transfers,
   (SELECT count(*) FROM ledger_hold) AS holds,
   (SELECT COALESCE(sum(balance_nano), 0) FROM ledger_account) AS owed,
+  (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account) AS debt,
   (SELECT COALESCE(sum(amount_nano), 0) FROM ledger_transfer WHERE kind = 'CHARGE')
     + (SELECT COALESCE(sum(charged_nano), 0) FROM ledger_carry) AS revenue`;
 
@@ -119,6 +133,7 @@ interface FiguresRow {
   readonly transfers: bigint;
   readonly holds: bigint;
   readonly owed: bigint;
+  readonly debt: bigint;
   readonly revenue: bigint;
 }
 
@@ -148,9 +163,30 @@ export async function runAudit(store: Store): Promise<AuditReport> {
         openHolds: Number(figures?.holds ?? 0n),
         differences,
         owedNano: nano(figures?.owed ?? 0n),
+        debtNano: nano(figures?.debt ?? 0n),
         revenueNano: nano(figures?.revenue ?? 0n),
       };
     },
     { timeoutMs: AUDIT_TIMEOUT_MS },
   );
+}
+
+export interface OpenHoldFigures {
+  readonly count: number;
+  readonly amountNano: Nano;
+  readonly debtNano: Nano;
+}
+
+/** Open holds, what they set aside (USD and daily credit), and what accounts owe. */
+export async function openHoldFigures(store: Store): Promise<OpenHoldFigures> {
+  const [row] = await store.query<{ count: bigint; amount: bigint; debt: bigint }>(
+    `SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount,
+      (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account WHERE debt_nano > 0) AS debt
+     FROM ledger_hold`,
+  );
+  return {
+    count: Number(row?.count ?? 0n),
+    amountNano: nano(row?.amount ?? 0n),
+    debtNano: nano(row?.debt ?? 0n),
+  };
 }

@@ -18,7 +18,7 @@ export interface TransactionRow {
   readonly created_ms: bigint;
 }
 
-/** Newest first. `limit` and `offset` are checked by the caller. */
+/** Newest first, without what an account came to owe: that moves nothing of its own. `limit` and `offset` are checked by the caller. */
 export function transactionsOf(
   store: Queryable,
   accountId: string,
@@ -26,7 +26,7 @@ export function transactionsOf(
 ): Promise<readonly TransactionRow[]> {
   return store.query<TransactionRow>(
     `SELECT id, part, amount_nano, balance_after_nano, kind, debit_account, credit_account, request_id,
-     model_id, note, created_ms FROM ledger_transfer WHERE account_id = $1
+     model_id, note, created_ms FROM ledger_transfer WHERE account_id = $1 AND debit_account <> 'house:bad-debt'
      ORDER BY created_ms DESC, id DESC, part DESC LIMIT $2 OFFSET $3`,
     [accountId, page.limit, page.offset],
   );
@@ -34,7 +34,8 @@ export function transactionsOf(
 
 export async function countTransactions(store: Queryable, accountId: string): Promise<number> {
   const [row] = await store.query<{ total: bigint }>(
-    'SELECT count(*) AS total FROM ledger_transfer WHERE account_id = $1',
+    `SELECT count(*) AS total FROM ledger_transfer
+     WHERE account_id = $1 AND debit_account <> 'house:bad-debt'`,
     [accountId],
   );
   return Number(row?.total ?? 0n);

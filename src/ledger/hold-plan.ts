@@ -14,6 +14,8 @@ export interface AccountState {
   readonly dailyDay: number;
   readonly dailySpentNano: bigint;
   readonly dailyHeldNano: bigint;
+  /** What a reversal could not take back. */
+  readonly debtNano: bigint;
 }
 
 export type AllowancePeriod = 'EPOCH' | 'MONTH' | 'LIFETIME';
@@ -53,8 +55,9 @@ export type HoldPlan =
   | { readonly ok: true; readonly dailyNano: Nano; readonly usdNano: Nano }
   | HoldRefusal;
 
-/** Daily credit and USD that are neither spent nor held at `nowMs`. */
+/** Daily credit and USD that are neither spent nor held at `nowMs`; nothing while a debt is open. */
 export function availableOf(account: AccountState, nowMs: number): { daily: Nano; usd: Nano } {
+  if (account.debtNano > 0n) return { daily: ZERO, usd: ZERO };
   const today = account.dailyDay === dayOf(nowMs);
   const used = today ? account.dailySpentNano + account.dailyHeldNano : 0n;
   return {

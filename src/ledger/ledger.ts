@@ -26,7 +26,16 @@ import {
   setDailyAllocation,
 } from './accounts.ts';
 import { type AllowanceSettings, setAllowance } from './allowances.ts';
-import { type AuditReport, runAudit } from './audit.ts';
+import { type AuditReport, type OpenHoldFigures, openHoldFigures, runAudit } from './audit.ts';
+import {
+  type Debt,
+  type Reversal,
+  type ReversalRequest,
+  collectDebts,
+  debtsOf,
+  receivedFrom,
+  reverseCredit,
+} from './debts.ts';
 import { EpochKeeper } from './epoch-keeper.ts';
 import { EPOCH_DEAD_AFTER_MS } from './epochs.ts';
 import { OpenHolds } from './open-holds.ts';
@@ -38,6 +47,7 @@ import type {
   Hold,
   HoldAnswer,
   HoldRequest,
+  HouseAccount,
   SettleRequest,
   Settlement,
 } from './records.ts';
@@ -50,6 +60,7 @@ export { LEDGER_MIGRATIONS } from './migrations.ts';
 export { type AllowancePeriod, type HoldRefusal } from './hold-plan.ts';
 export type { AuditReport } from './audit.ts';
 export type { CreditRequest, DebitRequest } from './accounts.ts';
+export type { Debt, Reversal, ReversalRequest } from './debts.ts';
 export type { AllowanceSettings } from './allowances.ts';
 export type { KeptFrom } from './retention.ts';
 export {
@@ -109,6 +120,7 @@ export class Ledger {
   readonly #settles: Batcher<SettleRequest, Settlement>;
   readonly #lockedSettles: Batcher<SettleRequest, Settlement>;
   readonly #epochId: string;
+  readonly #ids: Ids;
   readonly #open = new OpenHolds();
   readonly #journal: SettleJournal | undefined;
   readonly #keeper: EpochKeeper;
@@ -118,6 +130,7 @@ export class Ledger {
     this.#store = store;
     this.#clock = clock;
     this.#log = log;
+    this.#ids = parts.ids;
     this.#epochId = parts.ids.uuid();
     this.#journal = journalFolder === undefined ? undefined : new SettleJournal(journalFolder);
     this.#keeper = new EpochKeeper({
@@ -234,6 +247,26 @@ export class Ledger {
     return debitAccount(tx, debit, this.#clock.nowMs());
   }
 
+  /** Takes back a credit whose money is gone; what the balance does not cover is a debt from now on. */
+  reverseIn(tx: Queryable, reversal: ReversalRequest): Promise<Reversal> {
+    return reverseCredit(tx, reversal, this.#clock.nowMs());
+  }
+
+  /** Pays debts from balances that were held when the debt was made. */
+  collectDebts(): Promise<void> {
+    return collectDebts(this.#store, this.#ids, this.#clock.nowMs());
+  }
+
+  /** What accounts owe after reversals, the largest first; empty as a rule. */
+  debts(): Promise<readonly Debt[]> {
+    return debtsOf(this.#store);
+  }
+
+  /** What came in through a house account since the beginning, less what went back. */
+  receivedFrom(house: HouseAccount, tx: Queryable = this.#store): Promise<Nano> {
+    return receivedFrom(tx, house);
+  }
+
   async setDailyAllocation(accountId: string, allocationNano: Nano): Promise<void> {
     await this.#store.transaction((tx) =>
       setDailyAllocation(tx, accountId, allocationNano, this.#clock.nowMs()),
@@ -283,12 +316,9 @@ export class Ledger {
     return dropOld(this.#store, kept);
   }
 
-  /** Open holds in the database, and the USD and daily credit that they set aside. */
-  async openHolds(): Promise<{ readonly count: number; readonly amountNano: Nano }> {
-    const [row] = await this.#store.query<{ count: bigint; amount: bigint }>(
-      'SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount FROM ledger_hold',
-    );
-    return { count: Number(row?.count ?? 0n), amountNano: nano(row?.amount ?? 0n) };
+  /** Open holds in the database, what they set aside (USD and daily credit), and what accounts owe. */
+  openHolds(): Promise<OpenHoldFigures> {
+    return openHoldFigures(this.#store);
   }
 
   audit(): Promise<AuditReport> {

@@ -160,4 +160,11 @@ ALTER TABLE ledger_hold_next RENAME TO ledger_hold;
       postgres: '',
     },
   },
+  {
+    // What an account owes after a reversal; next to nobody owes anything, so the index is small.
+    id: 'ledger-0006',
+    up: `
+ALTER TABLE ledger_account ADD COLUMN debt_nano BIGINT NOT NULL DEFAULT 0 CHECK (debt_nano >= 0);
+CREATE INDEX ledger_account_debt ON ledger_account (id) WHERE debt_nano > 0;`,
+  },
 ];

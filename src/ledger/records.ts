@@ -12,9 +12,19 @@ export type HouseAccount =
   | 'house:top-up:base'
   | 'house:top-up:solana'
   | 'house:payout:base'
-  | 'house:payout:solana';
+  | 'house:payout:solana'
+  /** What reversals could not take back from callers and callers have not made good since. */
+  | 'house:bad-debt';
 
-export type TransferKind = 'CHARGE' | 'TOP_UP' | 'CREDIT' | 'REFUND' | 'PAYOUT';
+/** `REVERSAL` takes back a credit whose money is gone, `DEBT` makes good what that could not take. */
+export type TransferKind =
+  | 'CHARGE'
+  | 'TOP_UP'
+  | 'CREDIT'
+  | 'REFUND'
+  | 'PAYOUT'
+  | 'REVERSAL'
+  | 'DEBT';
 
 export interface HoldRequest extends HoldWish {
   readonly requestId: string;

@@ -18,6 +18,7 @@ interface AccountRow {
   readonly daily_day: bigint;
   readonly daily_spent_nano: bigint;
   readonly daily_held_nano: bigint;
+  readonly debt_nano: bigint;
 }
 
 interface AllowanceRow {
@@ -32,7 +33,7 @@ interface AllowanceRow {
 }
 
 const SELECT_ACCOUNT = `SELECT balance_nano, held_nano, daily_allocation_nano, daily_day,
-  daily_spent_nano, daily_held_nano FROM ledger_account WHERE id = $1`;
+  daily_spent_nano, daily_held_nano, debt_nano FROM ledger_account WHERE id = $1`;
 const UPDATE_ACCOUNT = `UPDATE ledger_account SET balance_nano = $2, held_nano = $3, daily_day = $4,
   daily_spent_nano = $5, daily_held_nano = $6 WHERE id = $1`;
 const SELECT_ALLOWANCE = `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano,
@@ -112,6 +113,7 @@ export class States {
       dailyDay: current ? Number(row.daily_day) : today,
       dailySpentNano: current ? row.daily_spent_nano : 0n,
       dailyHeldNano: current ? row.daily_held_nano : 0n,
+      debtNano: row.debt_nano,
     };
   }
 

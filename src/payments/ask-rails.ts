@@ -7,14 +7,20 @@ import type { Log } from '../kernel/log.ts';
 import type { Store } from '../store/store.ts';
 import { chainReason } from './chain-reason.ts';
 import { openRails } from './open-rails.ts';
-import type { RailHealth } from './rail.ts';
+import type { Rail, RailHealth } from './rail.ts';
 import { type PaymentSettings, readAmounts } from './settings.ts';
+import { topUpTransactions } from './top-up-list.ts';
 
 export interface AskRailsOptions {
   readonly settings: PaymentSettings;
   readonly clock: Clock;
   readonly log: Log;
+  /** Opens the database of this ledger; gives `undefined` before its first start. */
+  readonly openStore: () => Promise<Store | undefined>;
 }
+
+/** About an hour of Base; an hour of Solana has four times as many slots. */
+const RECENT = { eip155: 1_800n, solana: 9_000n } as const;
 
 /** Nothing is sent, so nothing is polled. */
 const POLL_MS = 1_000;
@@ -61,7 +67,47 @@ async function askRail(options: AskRailsOptions, network: string): Promise<RailH
   await external?.getSupported();
   const rail = rails.get(network);
   if (rail === undefined) throw new Error(`There is no rail for ${network}`);
-  return rail.health();
+  const health = await rail.health();
+  const strangers = await strangersAt(rail, options.openStore);
+  return { ...health, problems: [...health.problems, ...strangers] };
+}
+
+/**
+ * Says when transfers of the last hour to the receiver are none of this ledger's: another ledger
+ * with the same receiver would credit what is paid here, and this one what is paid there.
+ */
+async function strangersAt(
+  rail: Rail,
+  open: AskRailsOptions['openStore'],
+): Promise<readonly string[]> {
+  let store: Store | undefined;
+  try {
+    store = await open();
+    const known =
+      store === undefined ? new Set<string>() : await topUpTransactions(store, rail.network);
+    return await strangersBut(rail, known);
+  } catch (error) {
+    // A node that keeps no log, or a database that this version has never opened.
+    return [`The transfers of the last hour cannot be compared: ${chainReason(error)}`];
+  } finally {
+    await store?.close();
+  }
+}
+
+async function strangersBut(rail: Rail, known: ReadonlySet<string>): Promise<string[]> {
+  const { latest } = await rail.heights();
+  const recent = rail.network.startsWith('solana:') ? RECENT.solana : RECENT.eip155;
+  const found = await rail.received({
+    offer: rail.offer,
+    fromHeight: latest > recent ? latest - recent : 0n,
+    isKnown: (transaction) => known.has(transaction),
+  });
+  if (found.length === 0) return [];
+  const { payTo } = rail.offer;
+  const example = found[0]?.transaction ?? '';
+  return [
+    `Transfers of the last hour to ${payTo} that are not of this ledger: ${found.length}, such as ${example} (a receiver belongs to one ledger)`,
+  ];
 }
 
 async function refuse(): Promise<never> {

@@ -3,15 +3,10 @@
  * header twice at once credits exactly once, and the ledger equals the chain.
  */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { rmSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
 import type { KeyPairSigner } from '@solana/kit';
-import { x402Client } from '@x402/core/client';
-import { decodePaymentRequiredHeader } from '@x402/core/http';
-import { ExactEvmScheme } from '@x402/evm/exact/client';
-import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
@@ -21,21 +16,14 @@ import type { SolanaChain } from '../../test/chains/solana.ts';
 import { systemIds } from '../kernel/ids.ts';
 import { usdToNano } from '../kernel/money.ts';
 import { BASE, SOLANA } from './networks.ts';
+import { killedAt } from './test-crash.ts';
+import { evmPayment, solanaPayment } from './test-payers.ts';
+import type { TestPayment } from './test-payers.ts';
 import { openRig } from './test-rig.ts';
 import type { Rig, RigOptions } from './test-rig.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
-
-async function killedAt(order: object): Promise<NodeJS.Signals | null> {
-  const file = new URL('test-crash-child.ts', import.meta.url).pathname;
-  const child = spawn(process.execPath, [file, JSON.stringify(order)], {
-    stdio: ['ignore', 'ignore', 'inherit'],
-  });
-  return await new Promise((resolve) => {
-    child.once('exit', (_code, signal) => resolve(signal));
-  });
-}
 
 describe('kill -9', { skip: whyNoChains() }, () => {
   let anvil: AnvilChain;
@@ -80,32 +68,8 @@ describe('kill -9', { skip: whyNoChains() }, () => {
     await solana.stop();
   });
 
-  /** A header of a fresh buyer, and how to see what the receiver got. */
-  async function payment(
-    rail: 'base' | 'solana',
-    rig: Rig,
-  ): Promise<{ header: string; wallet: string }> {
-    const client = new x402Client();
-    client.setSpendControls({ maxAmountPerPayment: '$25' });
-    let wallet: string;
-    if (rail === 'base') {
-      const account = privateKeyToAccount(generatePrivateKey());
-      await anvil.mint(account.address, 20_000_000n);
-      client.register(BASE, new ExactEvmScheme(account));
-      wallet = account.address.toLowerCase();
-    } else {
-      const signer = await generateKeyPairSigner();
-      await solana.setTokens(signer.address, 20_000_000n);
-      client.register(SOLANA, new ExactSvmScheme(signer, { rpcUrl: solana.rpcUrl }));
-      wallet = signer.address;
-    }
-    const { header } = rig.payments.topUpRequired({
-      path: '/api/v1/x402/top-up',
-      description: 'x',
-    });
-    const payload = await client.createPaymentPayload(decodePaymentRequiredHeader(header));
-    return { header: Buffer.from(JSON.stringify(payload)).toString('base64'), wallet };
-  }
+  const payment = (rail: 'base' | 'solana', rig: Rig): Promise<TestPayment> =>
+    rail === 'base' ? evmPayment(anvil, rig) : solanaPayment(solana, rig);
 
   const received = async (rail: 'base' | 'solana'): Promise<bigint> =>
     rail === 'base' ? await anvil.balance(payTo) : await solana.tokens(receiver.address);

@@ -113,6 +113,39 @@ function bothSuites(fixture: StoreFixture): void {
     assert.equal(rigs[1].payments.verifyToken(token), wallet);
   });
 
+  test('a credit that vanished is reversed once, and credited once when it is back', async () => {
+    const { header, wallet } = await pay();
+    await rigs[0].payments.topUp(header);
+    const id = wallet.toLowerCase();
+    const postings = await rigs[0].postings();
+    await chain.reorg(1);
+    const funds = await chain.balance(wallet);
+    await chain.setTokens(wallet, 0n);
+    const bothLook = async (): Promise<void> => {
+      await rigs[0].store.query(
+        `UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0,
+           vanished_ms = vanished_ms - 100000`,
+      );
+      await Promise.all(rigs.map(async (rig) => await rig.payments.sweep()));
+    };
+    await bothLook();
+    assert.equal(await rigs[1].balance(id), usdToNano(5), 'it may still come back');
+    await bothLook();
+    assert.equal(await rigs[1].balance(id), 0n);
+    assert.equal(await rigs[0].postings(), postings + 1);
+    await chain.setTokens(wallet, funds);
+    await Promise.all(rigs.map(async (rig) => await rig.payments.topUp(header)));
+    assert.equal(await rigs[0].balance(id), usdToNano(5));
+    assert.equal(await rigs[0].postings(), postings + 2);
+    await chain.client.mine({ blocks: 70 });
+    await bothLook();
+    assert.deepEqual(await rigs[0].payments.watchCounts(), {
+      watched: 0,
+      vanished: 0,
+      reversed: 1,
+    });
+  });
+
   test('a refund of one process is not paid again by the sweep of the other', async () => {
     const { header, wallet } = await pay();
     await rigs[0].payments.topUp(header);

@@ -110,9 +110,6 @@ export function checkAmount(units: bigint, limits: AmountLimits): void {
   }
 }
 
-/** For payments that were accepted before, under the limits of their day. */
-export const NO_LIMITS: AmountLimits = { minimumUnits: 1n, maximumUnits: (1n << 63n) - 1n };
-
 export interface AmountLimits {
   readonly minimumUnits: bigint;
   readonly maximumUnits: bigint;

@@ -39,6 +39,7 @@ describe('an external facilitator', { skip: whyNoChains() }, () => {
   let facilitator: Rig;
   let server: Server;
   let receiver: KeyPairSigner;
+  let settings: RigOptions['settings'];
   /** What the facilitator's answers to `settle` turn into. */
   let answer: 'true' | 'lost' | 'lie' = 'true';
 
@@ -90,7 +91,7 @@ describe('an external facilitator', { skip: whyNoChains() }, () => {
       server.listen(0, '127.0.0.1', resolve);
     });
     const { port } = server.address() as AddressInfo; // listening on TCP
-    const settings: RigOptions['settings'] = {
+    settings = {
       ...rails,
       facilitator: { url: `http://127.0.0.1:${port}`, timeoutSeconds: 10, expose: false },
     };
@@ -166,6 +167,18 @@ describe('an external facilitator', { skip: whyNoChains() }, () => {
       answer = 'true';
       await shop.payments.topUp(header);
       assert.equal(await shop.balance(wallet), usdToNano(5));
+    });
+  }
+
+  for (const rail of ['base', 'solana'] as const) {
+    test(`${rail}: a payment that went on the chain before it was shown here is refused`, async () => {
+      answer = 'true';
+      const { header, wallet } = await pay(rail);
+      await shop.payments.topUp(header);
+      const staging = await openRig({ settings });
+      await assert.rejects(staging.payments.topUp(header), /used on the chain before/);
+      assert.equal(await staging.balance(wallet), 0n);
+      await staging.close();
     });
   }
 

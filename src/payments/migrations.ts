@@ -1,7 +1,7 @@
 /**
  * The tables of payments: top-ups keyed by the signed authorization, used sign-in nonces, the next
- * nonce of each gas key, refunds, the secrets that several processes share, and which request each
- * payment was opened by.
+ * nonce of each gas key and the transactions that it signed of late, refunds, the secrets that
+ * several processes share, and which request each payment was opened by.
  *
  * A credited top-up is never deleted: its row is what stops the same authorization, which stays
  * visible on the chain for ever, from being credited again.
@@ -76,6 +76,37 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
   },
   {
     id: 'payments-0002',
+    up: `
+      CREATE TABLE payments_gas_transaction (
+        gas_key TEXT NOT NULL,
+        number BIGINT NOT NULL,
+        raw_tx TEXT NOT NULL,
+        sent_ms BIGINT NOT NULL,
+        PRIMARY KEY (gas_key, number)
+      );
+      CREATE INDEX payments_gas_transaction_age ON payments_gas_transaction (sent_ms);`,
+  },
+  {
+    // The offer that a payment was made under (older rows: see `paymentOf`), and what watches a
+    // credit until the chain cannot undo it. Credits of the last hour before this step are watched
+    // too; older ones are final on every chain that is supported.
+    id: 'payments-0003',
+    up: `
+      ALTER TABLE payments_topup ADD COLUMN offer TEXT;
+      ALTER TABLE payments_topup ADD COLUMN start_block TEXT;
+      ALTER TABLE payments_topup ADD COLUMN credited_height BIGINT NOT NULL DEFAULT 0;
+      ALTER TABLE payments_topup ADD COLUMN is_watched BIGINT NOT NULL DEFAULT 0;
+      ALTER TABLE payments_topup ADD COLUMN vanished_ms BIGINT;
+      ALTER TABLE payments_topup ADD COLUMN reversals BIGINT NOT NULL DEFAULT 0;
+      UPDATE payments_topup SET is_watched = 1 WHERE state = 'credited'
+        AND updated_ms > (SELECT max(updated_ms) FROM payments_topup) - 3600000;
+      CREATE INDEX payments_topup_watched ON payments_topup (next_check_ms) WHERE is_watched = 1;
+      CREATE INDEX payments_topup_reversed ON payments_topup (payment_key) WHERE reversals > 0;
+      ALTER TABLE payments_refund ADD COLUMN is_watched BIGINT NOT NULL DEFAULT 0;
+      CREATE INDEX payments_refund_watched ON payments_refund (next_check_ms) WHERE is_watched = 1;`,
+  },
+  {
+    id: 'payments-0004',
     up: `
       CREATE TABLE payments_pass (
         payment_key TEXT PRIMARY KEY,

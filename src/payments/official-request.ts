@@ -1,16 +1,15 @@
 /**
- * A payment in the terms of the official scheme classes. The requirement is built from the
- * configuration and the signed amount, never from what the caller says it accepted.
+ * A payment in the terms of the official scheme classes. The requirement is built from the offer
+ * that it was made under and the signed amount, never from what the caller says it accepted.
  */
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import type { SignedPayment } from './payment.ts';
-import type { RailOffer } from './requirements.ts';
 
 export function officialRequest(
   payment: SignedPayment,
-  offer: RailOffer,
   maxTimeoutSeconds: number,
 ): [PaymentPayload, PaymentRequirements] {
+  const { offer } = payment;
   const accepted: PaymentRequirements = {
     scheme: 'exact',
     network: offer.network as `${string}:${string}`, // CAIP-2

@@ -5,6 +5,7 @@
 import { sha256Hex } from '../kernel/ids.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { FaultCode, FaultOptions } from '../kernel/faults.ts';
+import type { RailOffer } from './requirements.ts';
 
 /** The signed part, as each rail reads it. */
 export type Authorization =
@@ -39,6 +40,8 @@ export interface SignedPayment {
   /** Identity of the wallet that pays. */
   readonly wallet: string;
   readonly amountUnits: bigint;
+  /** The offer that it was made under, which may not be today's. */
+  readonly offer: RailOffer;
   readonly authorization: Authorization;
   /** The v2 payload without `accepted`, as the client signed it. */
   readonly inner: Readonly<Record<string, unknown>>;

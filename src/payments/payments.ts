@@ -13,6 +13,7 @@ import type { Log } from '../kernel/log.ts';
 import type { Nano } from '../kernel/money.ts';
 import { chainReason } from './chain-reason.ts';
 import type { Store } from '../store/store.ts';
+import { CreditWatch } from './credit-watch.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
 import { NO_PROOF, Passes } from './passes.ts';
@@ -48,10 +49,13 @@ import { SignIn } from './sign-in/sign-in.ts';
 import type { SignedInWallet } from './sign-in/sign-in.ts';
 import type { StakingReader } from './staking.ts';
 import { LEASE_MS, TopUpTable } from './top-up-table.ts';
+import type { WatchCounts } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
-import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
+import type { Credit, Reverse, Step, TopUpReceipt } from './top-up-records.ts';
 
 export { askRails } from './ask-rails.ts';
+export { auditChains } from './chain-audit.ts';
+export type { ChainAuditReport } from './chain-audit.ts';
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
 export { walletIdentity } from './addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
@@ -63,7 +67,8 @@ export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { WalletToken } from './sign-in/sessions.ts';
 export type { SignedInWallet } from './sign-in/sign-in.ts';
-export type { Credit, CreditEntry, TopUpReceipt } from './top-up-records.ts';
+export type { WatchCounts } from './top-up-table.ts';
+export type { Credit, CreditEntry, Reverse, TopUpReceipt } from './top-up-records.ts';
 
 export interface PaymentsOptions {
   readonly store: Store;
@@ -82,13 +87,15 @@ export interface PaymentsOptions {
   readonly keysUrl: string;
   /** Posts a top-up inside `tx` and gives the new balance; its key is unique. */
   readonly credit: Credit;
+  /** Takes a credit back inside `tx` whose payment is gone from the chain. */
+  readonly reverse: Reverse;
   readonly debitRefund: RefundPosting;
   readonly restoreRefund: RefundPosting;
   /** How often the chain is asked about a transaction under way; 1 s by default. */
   readonly pollMs?: number;
   /** How long a dead process keeps its payments; 15 s by default. */
   readonly leaseMs?: number;
-  /** Called at the four points where a crash must lose nothing. */
+  /** Called at the points where a crash must lose nothing. */
   readonly onStep?: (step: Step) => void | Promise<void>;
 }
 
@@ -128,10 +135,11 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     pollMs,
   };
   const leaseMs = options.leaseMs ?? LEASE_MS;
+  const table = new TopUpTable(options.store, options.clock, owner, leaseMs);
   const passes = new Passes(options.store, options.clock, claimSecret);
   const topUps = new TopUps({
     ...common,
-    table: new TopUpTable(options.store, options.clock, owner, leaseMs),
+    table,
     credit: options.credit,
     receipts,
     isExternal: options.settings.facilitator.url !== undefined,
@@ -158,7 +166,13 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     challenges: new KeyChallenges({ secret: keySecret, clock: options.clock, ids: options.ids }),
     passes,
     topUps,
-    shown: new ShownPayments({ ...common, topUps, passes }),
+    shown: new ShownPayments({ ...common, topUps, table, passes }),
+    creditWatch: new CreditWatch({
+      ...common,
+      table,
+      reverse: options.reverse,
+      onStep: options.onStep,
+    }),
     refunds: new Refunds({
       ...common,
       store: options.store,
@@ -207,6 +221,7 @@ interface PaymentParts {
   readonly passes: Passes;
   readonly topUps: TopUps;
   readonly shown: ShownPayments;
+  readonly creditWatch: CreditWatch;
   readonly refunds: Refunds;
   readonly staking: StakingReader | undefined;
   readonly facilitator: FacilitatorFace | undefined;
@@ -381,6 +396,11 @@ export class Payments {
     return await this.#parts.staking?.(wallet);
   }
 
+  /** Credits that the chain could still undo, and what it has undone. */
+  async watchCounts(): Promise<WatchCounts> {
+    return await this.#parts.creditWatch.counts();
+  }
+
   /** The last known state of each rail. */
   health(): readonly RailHealth[] {
     return this.#parts.watch.health();
@@ -394,9 +414,14 @@ export class Payments {
 
   /** Finishes payments and refunds that were left behind; `start` does it every ten seconds. Never throws. */
   async sweep(): Promise<void> {
+    const { topUps, creditWatch, refunds } = this.#parts;
     await this.#run('sweep', async () => {
-      await this.#parts.topUps.sweep();
-      await this.#parts.refunds.sweep();
+      await topUps.sweep();
+      await refunds.sweep();
+    });
+    await this.#run('watch', async () => {
+      await creditWatch.sweep();
+      await refunds.watch();
     });
   }
 

@@ -14,22 +14,62 @@ export type Verdict =
   /** The check cannot tell: it may have been paid already, or the chain did not answer. */
   | { readonly kind: 'unclear'; readonly reason: string };
 
+/** Why a payment is refused that was on the chain before it was shown here. */
+export const USED_BEFORE = 'authorization_already_used';
+
 /** What the chain shows about a payment. Rejecting means that the chain could not be asked. */
 export type Evidence =
-  | { readonly kind: 'paid'; readonly transaction: string }
+  | Paid
   /** It can never be paid any more. */
   | { readonly kind: 'final'; readonly reason: string }
   /** Not paid so far, and it still can be. */
   | { readonly kind: 'open'; readonly attempt: 'none' | 'waiting' | 'unseen' | 'reverted' };
 
-/** What is known of an attempt, from the journal. */
-export interface Attempt {
-  readonly transaction: string | undefined;
-  readonly raw: string | undefined;
-  /** Height of the chain when the payment was first seen. */
+export interface Paid {
+  readonly kind: 'paid';
+  readonly transaction: string;
+  /** Where it is: the number of the block, on Solana the slot. */
+  readonly height: bigint;
+  /** Whether it is deep enough for its amount to be credited. */
+  readonly isConfirmed: boolean;
+}
+
+/** Where the chain ends, and up to where it cannot be reorganised any more. */
+export interface Heights {
+  readonly latest: bigint;
+  readonly final: bigint;
+}
+
+/** Tokens that came to a receiver. */
+export interface Received {
+  readonly transaction: string;
+  readonly height: bigint;
+  /** Missing where the node does not tell. */
+  readonly amountUnits: bigint | undefined;
+}
+
+/** What to read of a receiver, and who is told how far the reading is. */
+export interface ReceivedSearch {
+  readonly offer: Pick<RailOffer, 'asset' | 'payTo'>;
+  readonly fromHeight: bigint;
+  /** Transfers that are known already are not asked for their amounts. */
+  readonly isKnown: (transaction: string) => boolean;
+  readonly onProgress?: ((done: number, total: number) => void) | undefined;
+}
+
+/** Where the chain was when a payment was first seen. */
+export interface Position {
   readonly startHeight: bigint;
+  /** Hash of the block at that height, where heights can come again after a reorganisation. */
+  readonly startBlock: string | undefined;
   /** EVM: Unix seconds of `validBefore`. Solana: last block height at which it can land. */
   readonly expiresAt: bigint;
+}
+
+/** What is known of an attempt, from the journal. */
+export interface Attempt extends Position {
+  readonly transaction: string | undefined;
+  readonly raw: string | undefined;
 }
 
 /** The transaction was tried without sending it, and the chain refuses it: sending it costs gas for nothing. */
@@ -60,21 +100,24 @@ export interface RefundAuthorization {
 export interface Rail {
   readonly network: string;
   readonly offer: RailOffer;
-  /** Shape and content of the inner payload. Throws a 400 Fault. */
+  /** The payment of a header, held against what is offered today. Throws a 400 Fault. */
   read(envelope: Envelope): Promise<SignedPayment>;
-  /** The same for a payment that was accepted before: today's limits do not apply to it. */
-  reread(envelope: Envelope): Promise<SignedPayment>;
+  /** Its shape alone, which gives its key: one that was accepted before keeps the offer of its day. */
+  readShape(envelope: Envelope): Promise<SignedPayment>;
   /** Whether its payer signed it, by the key or by the contract. Rejects when the chain has to be asked and does not answer. */
   isSigned(payment: SignedPayment): Promise<boolean>;
   verify(payment: SignedPayment): Promise<Verdict>;
-  /** Height and expiry to journal with a new payment. */
-  position(payment: SignedPayment): Promise<{ startHeight: bigint; expiresAt: bigint }>;
+  position(payment: SignedPayment): Promise<Position>;
   /**
    * Journals, sends and waits. What came of it is asked with `findPayment`. Throws
    * `SettlementRefused` when nothing was sent because the chain would refuse it.
    */
   settle(payment: SignedPayment, journal: Journal): Promise<void>;
+  /** A use of the authorization that is older than the attempt is no payment: `final`. */
   findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence>;
+  heights(): Promise<Heights>;
+  /** Transfers to a receiver that are not known, oldest or newest first. */
+  received(search: ReceivedSearch): Promise<readonly Received[]>;
   /** Sends journaled bytes again. `dead`: they can never land, a new transaction is needed. */
   rebroadcast(raw: string): Promise<'sent' | 'dead'>;
   health(): Promise<RailHealth>;

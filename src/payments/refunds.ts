@@ -3,9 +3,10 @@
  * transaction that opens the row, signed once as a transfer that can happen at most once, found on
  * the chain as top-ups are. A refund that can never arrive any more is credited back.
  *
- * States: open -> sent(transaction) -> paid | failed.
+ * States: open -> sent(transaction) -> paid | failed. A paid one is watched until the chain cannot
+ * undo it; when a reorganisation takes it away it is sent again.
  */
-import { SECOND_MS } from '../kernel/clock.ts';
+import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { Ids } from '../kernel/ids.ts';
@@ -15,7 +16,7 @@ import { chainReason } from './chain-reason.ts';
 import type { Queryable, Store } from '../store/store.ts';
 import { nanoToUnits, unitsToNano } from './networks.ts';
 import { walletIdentity, walletKind } from './addresses.ts';
-import type { Evidence, Rail, RefundRail } from './rail.ts';
+import type { Attempt, Evidence, Rail, RefundRail } from './rail.ts';
 
 /** What the ledger is told about a refund; it posts inside `tx` and gives the new balance. */
 export interface RefundEntry {
@@ -65,7 +66,46 @@ interface RefundRow {
   readonly failure: string | null;
 }
 
+/** A refund that has arrived, as the chain can be asked about it. */
+export interface PaidRefund {
+  readonly refundId: string;
+  readonly network: string;
+  readonly amountNano: Nano;
+  readonly text: string;
+  readonly attempt: Attempt;
+}
+
+/** Paid refunds that were ordered at `sinceMs` or later, in order of their id. */
+export async function paidRefunds(
+  store: Queryable,
+  page: { readonly sinceMs: number; readonly after: string; readonly limit: number },
+): Promise<readonly PaidRefund[]> {
+  const rows = await store.query<RefundRow>(
+    `SELECT * FROM payments_refund WHERE state = 'paid' AND refund_id > $1 AND created_ms >= $2
+     ORDER BY refund_id LIMIT $3`,
+    [page.after, page.sinceMs, page.limit],
+  );
+  return rows.map((row) => ({
+    refundId: row.refund_id,
+    network: row.network,
+    amountNano: unitsToNano(row.amount_units),
+    text: row.authorization_text,
+    attempt: attemptOfRefund(row),
+  }));
+}
+
+function attemptOfRefund(row: RefundRow): Attempt {
+  return {
+    transaction: row.tx_id ?? undefined,
+    raw: row.raw_tx ?? undefined,
+    startHeight: row.start_height,
+    startBlock: undefined,
+    expiresAt: row.expires_at,
+  };
+}
+
 const RECHECK_MS = 15 * SECOND_MS;
+const WATCH_MS = MINUTE_MS;
 const SWEEP_ROWS = 20;
 
 export class Refunds {
@@ -152,6 +192,45 @@ export class Refunds {
     }
   }
 
+  /** Looks whether paid refunds are still on the chain; one that is not is under way again. */
+  async watch(): Promise<void> {
+    const { store, clock, rails, log } = this.#options;
+    const nowMs = clock.nowMs();
+    const due = await store.query<RefundRow>(
+      `SELECT * FROM payments_refund WHERE is_watched = 1 AND next_check_ms <= $1
+       ORDER BY next_check_ms LIMIT $2`,
+      [nowMs, SWEEP_ROWS],
+    );
+    for (const row of due) {
+      await store.query('UPDATE payments_refund SET next_check_ms = $2 WHERE refund_id = $1', [
+        row.refund_id,
+        nowMs + WATCH_MS,
+      ]);
+      const rail = rails.get(row.network);
+      if (rail?.refunds === undefined) continue;
+      // Before the evidence: what is then found at or below the final height stays there.
+      const heights = await rail.heights().catch(() => undefined); // asked again in a minute
+      const evidence = await this.#look(row, rail.refunds);
+      if (heights === undefined || evidence === undefined) continue;
+      if (evidence.kind === 'paid') {
+        if (evidence.height > heights.final) continue;
+        await store.query('UPDATE payments_refund SET is_watched = 0 WHERE refund_id = $1', [
+          row.refund_id,
+        ]);
+        continue;
+      }
+      await store.query(
+        `UPDATE payments_refund SET state = 'sent', is_watched = 0, next_check_ms = $2
+         WHERE refund_id = $1 AND is_watched = 1`,
+        [row.refund_id, nowMs],
+      );
+      log.error(
+        { refundId: row.refund_id, network: row.network, transaction: row.tx_id },
+        'a refund is not on the chain any more: it is sent again',
+      );
+    }
+  }
+
   /** Looks, sends what is not under way, looks again; ends the row or leaves it to the sweep. */
   async #work(refundId: string, refunds: RefundRail, wait: boolean): Promise<void> {
     const { clock, log, settleWaitMs, pollMs } = this.#options;
@@ -180,12 +259,7 @@ export class Refunds {
 
   async #look(row: RefundRow, refunds: RefundRail): Promise<Evidence | undefined> {
     try {
-      return await refunds.find(row.authorization_text, {
-        transaction: row.tx_id ?? undefined,
-        raw: row.raw_tx ?? undefined,
-        startHeight: row.start_height,
-        expiresAt: row.expires_at,
-      });
+      return await refunds.find(row.authorization_text, attemptOfRefund(row));
     } catch (error) {
       // Not knowing is no answer: the sweep asks again.
       this.#options.log.warn(
@@ -207,10 +281,12 @@ export class Refunds {
   }
 
   async #finish(row: RefundRow, transaction: string): Promise<void> {
+    const nowMs = this.#options.clock.nowMs();
     await this.#options.store.query(
-      `UPDATE payments_refund SET state = 'paid', tx_id = $2, lease_owner = NULL, updated_ms = $3
+      `UPDATE payments_refund SET state = 'paid', tx_id = $2, lease_owner = NULL, updated_ms = $3,
+         is_watched = 1, next_check_ms = $4
        WHERE refund_id = $1 AND state IN ('open', 'sent')`,
-      [row.refund_id, transaction, this.#options.clock.nowMs()],
+      [row.refund_id, transaction, nowMs, nowMs + WATCH_MS],
     );
     this.#options.log.info({ refundId: row.refund_id, transaction }, 'a refund has arrived');
   }

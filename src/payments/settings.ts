@@ -5,6 +5,15 @@
 import { usdToNano } from '../kernel/money.ts';
 import type { Nano } from '../kernel/money.ts';
 
+/** From this amount on, a payment is credited when it is so deep: blocks with its own, or a tag. */
+export interface ConfirmationRule<Depth> {
+  readonly fromUsd: number;
+  readonly wait: Depth;
+}
+
+export type BaseDepth = number | 'safe' | 'finalized';
+export type SolanaDepth = 'confirmed' | 'finalized';
+
 export interface BaseSettings {
   readonly network: 'eip155:8453' | 'eip155:84532';
   readonly payTo: string;
@@ -12,6 +21,8 @@ export interface BaseSettings {
   readonly gasKey?: string | undefined;
   readonly refundKey?: string | undefined;
   readonly asset?: string | undefined;
+  /** Without rules: in one block. */
+  readonly confirmations?: readonly ConfirmationRule<BaseDepth>[] | undefined;
   readonly maxGas: number;
   readonly maxFeeGwei: number;
   readonly warnBelowEth: number;
@@ -26,6 +37,8 @@ export interface SolanaSettings {
   readonly feePayerKey?: string | undefined;
   readonly refundKey?: string | undefined;
   readonly asset?: string | undefined;
+  /** Without rules: confirmed. */
+  readonly confirmations?: readonly ConfirmationRule<SolanaDepth>[] | undefined;
   readonly maxPriorityFeeMicroLamports: number;
   readonly maxComputeUnits: number;
   readonly warnBelowSol: number;
@@ -61,6 +74,19 @@ export interface PaymentSettings {
   readonly solana?: SolanaSettings | undefined;
   readonly facilitator: FacilitatorSettings;
   readonly staking?: StakingSettings | undefined;
+}
+
+/** The depth of the rule with the largest amount that a payment reaches. */
+export function depthFor<Depth>(
+  rules: readonly ConfirmationRule<Depth>[] | undefined,
+  amount: Nano,
+): Depth | undefined {
+  let found: ConfirmationRule<Depth> | undefined;
+  for (const rule of rules ?? []) {
+    const applies = usdToNano(rule.fromUsd) <= amount;
+    if (applies && (found === undefined || rule.fromUsd >= found.fromUsd)) found = rule;
+  }
+  return found?.wait;
 }
 
 export interface Amounts {

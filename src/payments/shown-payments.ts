@@ -13,13 +13,16 @@ import { Fault } from '../kernel/faults.ts';
 import type { Nano } from '../kernel/money.ts';
 import { chainReason } from './chain-reason.ts';
 import { readEnvelope } from './envelope.ts';
+import type { Envelope } from './envelope.ts';
 import { unitsToNano } from './networks.ts';
 import type { Passes, RetryProof } from './passes.ts';
 import { refusePayment } from './payment.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Rail } from './rail.ts';
-import { alreadyCredited, notSent, rejected, withClaim } from './top-up-faults.ts';
+import { alreadyCredited, notSent, pending, rejected, withClaim } from './top-up-faults.ts';
+import { receiptOf, underItsOffer } from './top-up-records.ts';
 import type { TopUpReceipt } from './top-up-records.ts';
+import type { TopUpTable } from './top-up-table.ts';
 import type { TopUps } from './top-ups.ts';
 
 /** A payment that is good, and that nothing has been moved of so far. */
@@ -33,6 +36,7 @@ export interface OfferedPayment {
 export interface ShownPaymentsOptions {
   readonly rails: ReadonlyMap<string, Rail>;
   readonly topUps: TopUps;
+  readonly table: TopUpTable;
   readonly passes: Passes;
   readonly clock: Clock;
   readonly settleWaitMs: number;
@@ -74,7 +78,7 @@ export class ShownPayments {
     const { topUps, passes } = this.#options;
     const patience = this.#patience();
     const payment = await this.#read(header, patience);
-    const isNew = !(await topUps.isKnown(payment));
+    const isNew = !(await this.#isKnown(payment));
     if (isNew) await soon(this.#options.clock, patience, topUps.check(payment), tooLate);
     else if (!(await passes.isRetry(payment.key, proof))) {
       // Helps it on its way, and says no more than what has become of it.
@@ -115,7 +119,7 @@ export class ShownPayments {
       const names = [...rails.keys()].join(', ');
       throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
     }
-    const payment = await rail.read(envelope);
+    const payment = await this.#underItsOffer(rail, envelope);
     const signed = await soon(clock, patience, rail.isSigned(payment), tooLate).catch(
       (error: unknown) => {
         throw error instanceof Fault ? error : notSent(chainReason(error));
@@ -125,6 +129,14 @@ export class ShownPayments {
     return payment;
   }
 
+  /** Under the offer of its row, or held against what is offered today. */
+  async #underItsOffer(rail: Rail, envelope: Envelope): Promise<SignedPayment> {
+    const shape = await rail.readShape(envelope);
+    const row = await this.#options.table.find(shape.key);
+    if (row?.payload_hash === shape.hash) return underItsOffer(shape, row);
+    return await rail.read(envelope);
+  }
+
   async #pay(
     payment: SignedPayment,
     patience: Patience,
@@ -132,7 +144,22 @@ export class ShownPayments {
   ): Promise<TopUpReceipt> {
     const { topUps, clock } = this.#options;
     const work = topUps.pay(payment, opened);
-    return await soon(clock, patience, work, async () => await topUps.stateOf(payment));
+    return await soon(clock, patience, work, async () => await this.#stateOf(payment));
+  }
+
+  /** Whether the payment has a row, so that showing it again opens nothing. */
+  async #isKnown(payment: SignedPayment): Promise<boolean> {
+    const row = await this.#options.table.find(payment.key);
+    if (row === undefined) return false;
+    // A failed row gives way to another payment under the same authorization key.
+    return row.state !== 'failed' || row.payload_hash === payment.hash;
+  }
+
+  /** What is known of a payment whose work is not done yet. Throws 202 or 503 then. */
+  async #stateOf(payment: SignedPayment): Promise<TopUpReceipt> {
+    const row = await this.#options.table.find(payment.key);
+    if (row?.state === 'credited') return receiptOf(row);
+    throw row?.state === 'sent' ? pending(payment, row.tx_id) : notSent('the node takes too long');
   }
 
   /** What one request may wait. */

@@ -1,18 +1,11 @@
 /**
- * For tests: a process that takes one payment and kills itself without warning at the step that it
- * is told. Its settings come as one JSON argument.
+ * For tests: a process that takes one payment, or sweeps, and kills itself without warning at the
+ * step that it is told. Its settings come as one JSON argument.
  */
 import { openRig } from './test-rig.ts';
-import type { RigOptions } from './test-rig.ts';
+import type { CrashOrder } from './test-crash.ts';
 
-interface Order {
-  readonly folder: string;
-  readonly settings: RigOptions['settings'];
-  readonly header: string;
-  readonly dieAt: string;
-}
-
-const order = JSON.parse(process.argv[2] ?? '{}') as Order; // written by the test that starts us
+const order = JSON.parse(process.argv[2] ?? '{}') as CrashOrder; // written by the test that starts us
 const rig = await openRig({
   settings: order.settings,
   folder: order.folder,
@@ -20,6 +13,7 @@ const rig = await openRig({
     if (step === order.dieAt) process.kill(process.pid, 'SIGKILL');
   },
 });
-await rig.payments.topUp(order.header);
+if (order.header === undefined) await rig.payments.sweep();
+else await rig.payments.topUp(order.header);
 // Reached only when the step never came: the test sees the exit code.
 process.exit(3);

@@ -25,7 +25,7 @@ import {
   PAYMENTS_MIGRATIONS,
   topUpBody,
 } from './payments.ts';
-import type { Payments, PaymentsOptions, PaymentSettings } from './payments.ts';
+import type { CreditEntry, Payments, PaymentsOptions, PaymentSettings } from './payments.ts';
 
 export const TEST_SETTINGS: PaymentSettings = {
   minimumTopUpUsd: 5,
@@ -88,7 +88,13 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     tokenPrefix: 'svc_wallet_',
     docsUrl: 'http://pay.test/docs',
     keysUrl: 'http://pay.test/keys',
-    credit: async (tx, entry) => await post(tx, entry.wallet, entry.paymentKey, entry.amountNano),
+    credit: async (tx, entry) => await post(tx, entry.wallet, entryKey(entry), entry.amountNano),
+    reverse: async (tx, entry) => {
+      const balance = await sum(tx, entry.wallet);
+      const taken = balance < entry.amountNano ? balance : entry.amountNano;
+      await post(tx, entry.wallet, entryKey(entry), 0n - taken);
+      return nano(entry.amountNano - taken);
+    },
     debitRefund: async (tx, entry) => {
       const balance = await post(tx, entry.wallet, entry.refundId, 0n - entry.amountNano);
       if (balance < 0n) throw new Fault('INSUFFICIENT_BALANCE');
@@ -119,6 +125,11 @@ export async function openRig(options: RigOptions): Promise<Rig> {
       if (options.folder === undefined) rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** The signed authorization, and which posting of it. */
+function entryKey({ paymentKey, paymentId, postingId }: CreditEntry): string {
+  return paymentKey + postingId.slice(paymentId.length);
 }
 
 async function post(tx: Queryable, wallet: string, key: string, amount: bigint): Promise<Nano> {

@@ -7,6 +7,7 @@ import { encodeHeader } from './header-codec.ts';
 import { refusePayment } from './payment.ts';
 import type { SignedPayment } from './payment.ts';
 import type { TopUpReceipt } from './top-up-records.ts';
+import { USED_BEFORE } from './rail.ts';
 
 const RETRY_AFTER_SECONDS = 5;
 /** Carries the secret of whoever opened a payment, in the answer and in the retry. */
@@ -24,6 +25,15 @@ export function rejected(reason: string): Fault {
     'PAYMENT_VERIFICATION_FAILED',
     `The payment was not accepted (${reason}); nothing has moved`,
     { reason, canRetry: false },
+  );
+}
+
+/** 400: it was on the chain before it was shown here, so it pays for something else. */
+export function usedBefore(): Fault {
+  return refusePayment(
+    'PAYMENT_VERIFICATION_FAILED',
+    'The authorization was used on the chain before it was sent here, so it pays for nothing here; sign a new one',
+    { reason: USED_BEFORE, canRetry: false },
   );
 }
 
@@ -98,12 +108,13 @@ export function withClaim(error: unknown, claim: string): unknown {
   return new Fault(error.code, { ...error.options, message: error.message, headers });
 }
 
-/** 402: it has failed, and the chain shows that no money arrived. */
+/** 402: it has failed, and the chain shows that no money arrived for it. */
 export function settlementFailed(
   payment: SignedPayment,
   transaction: string | null | undefined,
   reason: string,
 ): Fault {
+  if (reason === USED_BEFORE) return usedBefore();
   const response = {
     success: false,
     errorReason: reason,

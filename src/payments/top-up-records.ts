@@ -8,6 +8,7 @@ import type { Queryable } from '../store/store.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Attempt, Rail } from './rail.ts';
+import type { RailOffer } from './requirements.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
 /** What the ledger is told about a payment; it posts inside `tx` and gives the new balance. */
@@ -17,11 +18,34 @@ export interface CreditEntry {
   /** The signed authorization: unique for ever. */
   readonly paymentKey: string;
   readonly paymentId: string;
+  /** Name of the posting: a payment that was reversed and came back is posted again. */
+  readonly postingId: string;
   readonly network: string;
   readonly transaction: string;
 }
 
 export type Credit = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
+
+/** Takes a credit back inside `tx`; gives what the balance did not cover, which is a debt now. */
+export type Reverse = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
+
+/** The entry of a credit or, for a row that is credited, of its reversal. */
+export function entryOf(
+  row: TopUpRow,
+  transaction: string,
+  posting: 'credit' | 'reversal',
+): CreditEntry {
+  const again = row.reversals === 0n ? '' : `-${row.reversals + 1n}`;
+  return {
+    wallet: row.wallet,
+    amountNano: unitsToNano(row.amount_units),
+    paymentKey: row.payment_key,
+    paymentId: row.payment_id,
+    postingId: `${row.payment_id}${posting === 'reversal' ? '-reversed' : ''}${again}`,
+    network: row.network,
+    transaction,
+  };
+}
 
 export interface TopUpReceipt {
   readonly wallet: string;
@@ -35,14 +59,22 @@ export interface TopUpReceipt {
   readonly responseHeader: string;
 }
 
-/** The four points at which a crash is survivable by design; tests stop the process there. */
-export type Step = 'opened' | 'journaled' | 'settled' | 'credited';
+/** The points at which a crash is survivable by design; tests stop the process there. */
+export type Step =
+  | 'opened'
+  | 'journaled'
+  | 'settled'
+  | 'credited'
+  | 'vanished'
+  | 'resent'
+  | 'reversed';
 
 /** Of a payment without a row. */
 export const NO_ATTEMPT: Attempt = {
   transaction: undefined,
   raw: undefined,
   startHeight: 0n,
+  startBlock: undefined,
   expiresAt: (1n << 62n) - 1n,
 };
 
@@ -53,19 +85,33 @@ export function attemptOf(row: TopUpRow | undefined): Attempt {
     transaction: row.tx_id ?? undefined,
     raw: row.raw_tx ?? undefined,
     startHeight: row.start_height,
+    startBlock: row.start_block ?? undefined,
     expiresAt: row.expires_at,
   };
 }
 
-/** The payment of a row, read again by its rail; limits that changed since do not apply to it. */
+/** The payment of a row, read again by its rail and under the offer of its day. */
 export async function paymentOf(rail: Rail, row: TopUpRow): Promise<SignedPayment> {
   const inner = JSON.parse(row.payload) as Record<string, unknown>; // written by `open`
-  return await rail.reread({
+  const payment = await rail.readShape({
     network: row.network,
     accepted: {},
     inner,
     identifier: row.identifier ?? undefined,
   });
+  return underItsOffer(payment, row);
+}
+
+/** The payment under the offer that its row was opened under, whatever is offered today. */
+export function underItsOffer(payment: SignedPayment, row: TopUpRow): SignedPayment {
+  if (row.offer !== null) {
+    return { ...payment, offer: JSON.parse(row.offer) as RailOffer }; // written by `open`
+  }
+  // A row of a version that kept no offer. Its receiver was checked when it was opened, and is in
+  // the authorization of Base; a payment of Solana lived for a minute and a half.
+  const { offer, authorization } = payment;
+  if (authorization.kind !== 'erc3009') return payment;
+  return { ...payment, offer: { ...offer, payTo: authorization.to } };
 }
 
 /** The stored answer of a credited row. */

@@ -1,15 +1,19 @@
 /**
- * The rows of top-ups: open -> sent(transaction) -> credited | failed.
+ * The rows of top-ups: open -> sent(transaction) -> credited | failed. A credit is watched until
+ * the chain cannot undo it; one whose money is gone is reversed: back to sent, or failed.
  *
  * Invariants: one row a signed authorization (the primary key); `tx_id` is never cleared; a row is
- * changed by who holds its lease, except for the flip to `credited`, which is conditional on the
- * state alone, so that one of any number of processes wins it; a credited row never changes again.
+ * changed by who holds its lease, except for the flips to and from `credited`, which are
+ * conditional on the state alone, so that one of any number of processes wins them; a credited row
+ * that is not watched never changes again.
  */
 import { assert } from '../kernel/assert.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { isUniqueViolation } from '../store/store.ts';
 import type { Queryable, Store } from '../store/store.ts';
+import type { Nano } from '../kernel/money.ts';
 import type { SignedPayment } from './payment.ts';
+import type { Position } from './rail.ts';
 
 type TopUpState = 'open' | 'sent' | 'credited' | 'failed';
 
@@ -26,12 +30,31 @@ export interface TopUpRow {
   readonly tx_id: string | null;
   readonly raw_tx: string | null;
   readonly start_height: bigint;
+  readonly start_block: string | null;
   readonly expires_at: bigint;
   readonly failure: string | null;
   readonly settlement: string | null;
   readonly new_balance_nano: bigint | null;
   readonly attempts: bigint;
   readonly created_ms: bigint;
+  /** JSON of the offer that it was made under; missing in rows of an older version. */
+  readonly offer: string | null;
+  readonly credited_height: bigint;
+  /** 1 while the chain could still undo the credit. */
+  readonly is_watched: bigint;
+  /** Since when a watched credit is missing on the chain. */
+  readonly vanished_ms: bigint | null;
+  readonly reversals: bigint;
+  readonly next_check_ms: bigint;
+}
+
+export interface WatchCounts {
+  /** Credits that the chain could still undo. */
+  readonly watched: number;
+  /** Those of them that are not on the chain now. */
+  readonly vanished: number;
+  /** Reversals since the beginning. */
+  readonly reversed: number;
 }
 
 /** A process that died gives its rows up after this time; one that lives renews it. */
@@ -62,17 +85,14 @@ export class TopUpTable {
   }
 
   /** Inserts an `open` row with our lease. */
-  async open(
-    payment: SignedPayment,
-    position: { startHeight: bigint; expiresAt: bigint },
-  ): Promise<Opened> {
+  async open(payment: SignedPayment, position: Position): Promise<Opened> {
     const nowMs = this.#clock.nowMs();
     try {
       const rows = await this.#store.query(
         `INSERT INTO payments_topup (payment_key, payment_id, network, wallet, amount_units, payload,
            payload_hash, identifier, state, start_height, expires_at, lease_owner, lease_until_ms,
-           next_check_ms, attempts, created_ms, updated_ms)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', $9, $10, $11, $12, $13, 0, $13, $13)
+           next_check_ms, attempts, created_ms, updated_ms, start_block, offer)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', $9, $10, $11, $12, $13, 0, $13, $13, $14, $15)
          ON CONFLICT (payment_key) DO NOTHING RETURNING payment_key`,
         [
           payment.key,
@@ -88,6 +108,8 @@ export class TopUpTable {
           this.#owner,
           nowMs + this.#leaseMs,
           nowMs,
+          position.startBlock ?? null,
+          JSON.stringify(payment.offer),
         ],
       );
       return rows.length === 1 ? 'opened' : 'exists';
@@ -139,11 +161,12 @@ export class TopUpTable {
   }
 
   /** Replaces the payload of a failed row by another payment under the same authorization key. */
-  async reopen(payment: SignedPayment): Promise<boolean> {
+  async reopen(payment: SignedPayment, position: Position): Promise<boolean> {
     const nowMs = this.#clock.nowMs();
     const rows = await this.#store.query(
       `UPDATE payments_topup SET state = 'open', payload = $2, payload_hash = $3, amount_units = $4,
-         failure = NULL, lease_owner = $5, lease_until_ms = $6, updated_ms = $7, attempts = 0
+         failure = NULL, lease_owner = $5, lease_until_ms = $6, updated_ms = $7, attempts = 0,
+         start_height = $8, start_block = $9, expires_at = $10, offer = $11
        WHERE payment_key = $1 AND state = 'failed' AND payload_hash <> $3 RETURNING payment_key`,
       [
         payment.key,
@@ -153,6 +176,10 @@ export class TopUpTable {
         this.#owner,
         nowMs + this.#leaseMs,
         nowMs,
+        position.startHeight,
+        position.startBlock ?? null,
+        position.expiresAt,
+        JSON.stringify(payment.offer),
       ],
     );
     return rows.length === 1;
@@ -205,25 +232,150 @@ export class TopUpTable {
    */
   async credit(
     key: string,
-    transaction: string,
-    settlement: string,
-    credit: (tx: Queryable) => Promise<bigint>,
+    credited: {
+      readonly transaction: string;
+      readonly height: bigint;
+      readonly settlement: string;
+      /** When to look whether the credit is still on the chain. */
+      readonly nextCheckMs: number;
+    },
+    credit: (tx: Queryable, row: TopUpRow) => Promise<bigint>,
   ): Promise<bigint | undefined> {
     return await this.#store.transaction(async (tx) => {
-      const rows = await tx.query(
+      const [row] = await tx.query<TopUpRow>(
         `UPDATE payments_topup SET state = 'credited', tx_id = $2, settlement = $3, failure = NULL,
-           lease_owner = NULL, lease_until_ms = 0, updated_ms = $4
-         WHERE payment_key = $1 AND state <> 'credited' RETURNING payment_key`,
-        [key, transaction, settlement, this.#clock.nowMs()],
+           lease_owner = NULL, lease_until_ms = 0, updated_ms = $4, attempts = 0, is_watched = 1,
+           vanished_ms = NULL, credited_height = $5, next_check_ms = $6
+         WHERE payment_key = $1 AND state <> 'credited' RETURNING *`,
+        [
+          key,
+          credited.transaction,
+          credited.settlement,
+          this.#clock.nowMs(),
+          credited.height,
+          credited.nextCheckMs,
+        ],
       );
-      if (rows.length === 0) return undefined;
-      const balance = await credit(tx);
+      if (row === undefined) return undefined;
+      const balance = await credit(tx, row);
       await tx.query('UPDATE payments_topup SET new_balance_nano = $2 WHERE payment_key = $1', [
         key,
         balance,
       ]);
       return balance;
     });
+  }
+
+  /** Credits that the chain could still undo and that are due for a look. */
+  async watched(limit: number): Promise<readonly TopUpRow[]> {
+    return await this.#store.query<TopUpRow>(
+      `SELECT * FROM payments_topup WHERE is_watched = 1 AND next_check_ms <= $1
+       ORDER BY next_check_ms LIMIT $2`,
+      [this.#clock.nowMs(), limit],
+    );
+  }
+
+  /**
+   * Takes a watched credit until `untilMs`, for one of any number of processes; a process that
+   * dies leaves it to the next look. `undefined` when another one was faster.
+   */
+  async claimWatched(row: TopUpRow, untilMs: number): Promise<TopUpRow | undefined> {
+    const rows = await this.#store.query<TopUpRow>(
+      `UPDATE payments_topup SET next_check_ms = $3, attempts = attempts + 1
+       WHERE payment_key = $1 AND is_watched = 1 AND next_check_ms = $2 RETURNING *`,
+      [row.payment_key, row.next_check_ms, untilMs],
+    );
+    return rows[0];
+  }
+
+  /** A watched credit is where it was, or in another transaction; `isFinal` ends the watch. */
+  async seen(
+    key: string,
+    seen: {
+      readonly transaction: string;
+      readonly height: bigint;
+      readonly isFinal: boolean;
+      readonly nextCheckMs: number;
+    },
+  ): Promise<void> {
+    await this.#store.query(
+      `UPDATE payments_topup SET tx_id = $2, credited_height = $3, is_watched = $4,
+         vanished_ms = NULL, next_check_ms = $5, updated_ms = $6
+       WHERE payment_key = $1 AND is_watched = 1`,
+      [
+        key,
+        seen.transaction,
+        seen.height,
+        seen.isFinal ? 0 : 1,
+        seen.nextCheckMs,
+        this.#clock.nowMs(),
+      ],
+    );
+  }
+
+  /** A watched credit is not on the chain: since when. */
+  async vanished(key: string, sinceMs: number, nextCheckMs: number): Promise<void> {
+    await this.#store.query(
+      `UPDATE payments_topup SET vanished_ms = $2, next_check_ms = $3, updated_ms = $4
+       WHERE payment_key = $1 AND is_watched = 1`,
+      [key, sinceMs, nextCheckMs, this.#clock.nowMs()],
+    );
+  }
+
+  /** Journals the new transaction of a credit that vanished, before it is sent. */
+  async journalVanished(key: string, transaction: string, raw: string): Promise<void> {
+    const rows = await this.#store.query(
+      `UPDATE payments_topup SET tx_id = $2, raw_tx = $3, updated_ms = $4
+       WHERE payment_key = $1 AND is_watched = 1 AND vanished_ms IS NOT NULL RETURNING payment_key`,
+      [key, transaction, raw, this.#clock.nowMs()],
+    );
+    assert(rows.length === 1, 'a credit came back before its payment was sent again');
+  }
+
+  /**
+   * Flips a credited row back and runs `reverse` in the same database transaction. With a failure
+   * it is over; without, the payment may still come back and is pursued as one that was sent.
+   * `undefined` when another process reversed it, or saw it come back.
+   */
+  async reverse(
+    key: string,
+    failure: string | null,
+    reverse: (tx: Queryable, row: TopUpRow) => Promise<Nano>,
+  ): Promise<Nano | undefined> {
+    return await this.#store.transaction(async (tx) => {
+      const nowMs = this.#clock.nowMs();
+      const [row] = await tx.query<TopUpRow>(
+        `UPDATE payments_topup SET state = $2, failure = $3, is_watched = 0, vanished_ms = NULL,
+           attempts = 0, next_check_ms = $4, updated_ms = $4,
+           identifier = CASE WHEN $2 = 'failed' THEN NULL ELSE identifier END
+         WHERE payment_key = $1 AND is_watched = 1 AND vanished_ms IS NOT NULL RETURNING *`,
+        [key, failure === null ? 'sent' : 'failed', failure, nowMs],
+      );
+      if (row === undefined) return undefined;
+      const missing = await reverse(tx, row);
+      await tx.query('UPDATE payments_topup SET reversals = reversals + 1 WHERE payment_key = $1', [
+        key,
+      ]);
+      return missing;
+    });
+  }
+
+  /** How many credits are watched, how many of them are missing, how many were reversed for good. */
+  async counts(): Promise<WatchCounts> {
+    const [row] = await this.#store.query<{
+      watched: bigint;
+      vanished: bigint;
+      reversed: bigint;
+    }>(
+      `SELECT (SELECT count(*) FROM payments_topup WHERE is_watched = 1) AS watched,
+        (SELECT count(*) FROM payments_topup WHERE is_watched = 1 AND vanished_ms IS NOT NULL) AS vanished,
+        (SELECT COALESCE(sum(reversals), 0) FROM payments_topup WHERE reversals > 0) AS reversed`,
+    );
+    return {
+      watched: Number(row?.watched ?? 0n),
+      vanished: Number(row?.vanished ?? 0n),
+      reversed: Number(row?.reversed ?? 0n),
+    };
   }
 
   /** Unfinished rows that nobody works on and that are due. */

@@ -75,6 +75,9 @@ describe('top-ups on Base', { skip: whyNoChains() }, () => {
     await assertLedgerIsChain();
   });
 
+  /** What came to the receiver and pays for something else. */
+  let foreign = 0n;
+
   /** Postings that came from payments, against the balance of the receiver. */
   async function assertLedgerIsChain(): Promise<void> {
     await chain.client.mine({ blocks: 1 });
@@ -83,7 +86,7 @@ describe('top-ups on Base', { skip: whyNoChains() }, () => {
         `SELECT SUM(amount) AS total FROM testledger_entry WHERE entry_key LIKE 'eip155:%'`,
       );
       const credited = (rows[0]?.total ?? 0n) / 1_000n;
-      const received = await chain.balance(payTo);
+      const received = (await chain.balance(payTo)) - foreign;
       if (credited === received) return;
       await rig.store.query('UPDATE payments_topup SET next_check_ms = 0');
       await rig.payments.sweep();
@@ -484,14 +487,57 @@ describe('top-ups on Base', { skip: whyNoChains() }, () => {
       assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
     });
 
-    test('front-run by a third party before it is shown to us: 200 with credit, once', async () => {
+    test('front-run by a third party after it was shown to us: 200 with credit, once', async () => {
       const account = await buyer();
       const signed = await signPayment(account);
+      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      assert.equal((await post(signed.header)).status, 202);
+      proxy.fate = () => 'pass';
       await chain.callToken('transferWithAuthorization', callArgs(signed));
       const answer = await post(signed.header);
       assert.equal(answer.status, 200, JSON.stringify(answer.body));
       assert.equal((await post(signed.header)).status, 200);
       assert.equal(await rig.balance(account.address.toLowerCase()), usdToNano(5));
+    });
+
+    test('used on the chain before it was shown to us: refused, and no credit', async () => {
+      const account = await buyer();
+      const signed = await signPayment(account);
+      await chain.callToken('transferWithAuthorization', callArgs(signed));
+      foreign += 5_000_000n;
+      for (let round = 0; round < 2; round += 1) {
+        const answer = await post(signed.header);
+        assert.equal(answer.status, 400, JSON.stringify(answer.body));
+        assert.equal(answer.body.details?.reason, 'authorization_already_used');
+      }
+      // A node that has not seen the use yet finds the payment valid; its block still tells.
+      const late = await signPayment(account);
+      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      assert.equal((await post(late.header)).status, 202);
+      proxy.fate = () => 'pass';
+      await chain.callToken('transferWithAuthorization', callArgs(late));
+      foreign += 5_000_000n;
+      await rig.store.query(
+        `UPDATE payments_topup SET start_height = start_height + 1, start_block = NULL
+         WHERE wallet = $1`,
+        [account.address.toLowerCase()],
+      );
+      assert.equal((await post(late.header)).status, 400);
+      assert.equal(await rig.balance(account.address.toLowerCase()), 0n);
+    });
+
+    test('a payment to another ledger with the same receiver is not credited here', async () => {
+      const other = await openRig({ settings: settingsWith(), publicUrl: face.url });
+      const account = await buyer();
+      const { header } = await signPayment(account);
+      await other.payments.topUp(header);
+      foreign += 5_000_000n;
+      const answer = await post(header);
+      assert.equal(answer.status, 400, JSON.stringify(answer.body));
+      assert.equal(answer.body.details?.reason, 'authorization_already_used');
+      assert.equal(await rig.balance(account.address.toLowerCase()), 0n);
+      assert.equal(await other.balance(account.address.toLowerCase()), usdToNano(5));
+      await other.close();
     });
 
     test('cancelled: 402, no credit, and the reason says so', async () => {
@@ -521,6 +567,12 @@ describe('top-ups on Base', { skip: whyNoChains() }, () => {
         to: '0x00000000000000000000000000000000000e15e1',
       });
       const claimed = await signPayment(account, { nonce });
+      proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+      assert.deepEqual(
+        [(await post(paid.header)).status, (await post(claimed.header)).status],
+        [202, 202],
+      );
+      proxy.fate = () => 'pass';
       const calls = [paid, elsewhere].map((one) => ({
         target: USDC,
         allowFailure: false,

@@ -79,6 +79,7 @@ describe('top-ups on Solana', () => {
   afterEach(async () => {
     proxy.fate = () => 'pass';
     chain.hidden = false;
+    chain.unfinal = false;
     await rig.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
     await rig.payments.sweep();
     const rows = await rig.store.query<{ total: bigint | null }>(
@@ -238,15 +239,93 @@ describe('top-ups on Solana', () => {
     assert.equal(await rig.balance(signer.address), 0n);
   });
 
-  test('sent by us before a crash that lost the row: found by its id and credited', async () => {
+  test('a payment to this ledger is not credited by another one with the same receiver', async () => {
+    const other = await openRig({ settings: settings(), publicUrl: face.url });
     const signer = await buyer();
     const header = await sign(signer);
     assert.equal((await post(header)).status, 200);
-    await rig.store.query('DELETE FROM payments_topup WHERE wallet = $1', [signer.address]);
-    await rig.store.query('DELETE FROM testledger_entry WHERE wallet = $1', [signer.address]);
-    const answer = await post(header);
-    assert.equal(answer.status, 200, JSON.stringify(answer.body));
+    await assert.rejects(other.payments.topUp(header), /used on the chain before/);
+    assert.equal(await other.balance(signer.address), 0n);
+    await other.close();
+  });
+
+  /** Looks at every payment now, as if so much time had passed. */
+  async function look(hours = 0): Promise<void> {
+    await rig.store.query(
+      `UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0,
+         vanished_ms = vanished_ms - $1`,
+      [hours * 3_600_000],
+    );
+    await rig.payments.sweep();
+  }
+
+  async function rowOf(wallet: string) {
+    const rows = await rig.store.query<{
+      state: string;
+      tx_id: string;
+      is_watched: bigint;
+      failure: string | null;
+    }>('SELECT * FROM payments_topup WHERE wallet = $1', [wallet]);
+    return rows[0]!;
+  }
+
+  test('a credited transaction that a fork dropped is sent again from its bytes', async () => {
+    const signer = await buyer();
+    chain.unfinal = true;
+    const header = await sign(signer);
+    assert.equal((await post(header)).status, 200);
+    await look();
+    const { tx_id: id, is_watched: isWatched } = await rowOf(signer.address);
+    assert.equal(isWatched, 1n, 'confirmed is not final');
+    chain.drop(id);
+    assert.equal(await chain.tokens(signer.address), 100_000_000n);
+    await look();
+    assert.equal(await chain.tokens(signer.address), 95_000_000n);
+    await look();
+    chain.unfinal = false;
+    await look();
+    const row = await rowOf(signer.address);
+    assert.deepEqual([row.state, row.tx_id, row.is_watched], ['credited', id, 0n]);
     assert.equal(await rig.balance(signer.address), usdToNano(5));
+  });
+
+  test('one that was dropped and has expired is reversed for good', async () => {
+    const signer = await buyer();
+    chain.unfinal = true;
+    const header = await sign(signer);
+    assert.equal((await post(header)).status, 200);
+    const { tx_id: id } = await rowOf(signer.address);
+    chain.drop(id);
+    chain.advance(400n);
+    await look();
+    assert.equal((await rowOf(signer.address)).state, 'credited', 'not before it could be back');
+    await look(1);
+    const row = await rowOf(signer.address);
+    assert.deepEqual([row.state, row.failure], ['failed', 'blockhash_expired']);
+    assert.equal(await rig.balance(signer.address), 0n);
+    assert.equal((await post(header)).status, 402);
+  });
+
+  test('a large payment is credited when it is final, not when it is confirmed', async () => {
+    const { solana } = settings()!;
+    const confirmations = [
+      { fromUsd: 0, wait: 'confirmed' },
+      { fromUsd: 5, wait: 'finalized' },
+    ] as const;
+    const deep = await openRig({
+      settings: { solana: { ...solana!, confirmations } },
+      publicUrl: face.url,
+      folder: rig.folder,
+    });
+    const signer = await buyer();
+    chain.unfinal = true;
+    const header = await sign(signer);
+    await assert.rejects(deep.payments.topUp(header), /not confirmed yet/);
+    assert.equal(await deep.balance(signer.address), 0n);
+    chain.unfinal = false;
+    await deep.payments.topUp(header);
+    assert.equal(await deep.balance(signer.address), usdToNano(5));
+    await deep.close();
   });
 
   test('no tokens: 400 before anything is sent', async () => {

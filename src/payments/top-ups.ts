@@ -1,10 +1,14 @@
 /**
  * The top-up machine: a signed payment in, exactly one credit out, whatever dies in between.
  *
- * - The row is looked up before anything is checked: a credited payment gives its stored answer.
+ * - The row is looked up before anything is checked: a credited payment gives its stored answer,
+ *   and every payment is judged by the offer that its row was opened under.
+ * - A row is opened for an authorization that the check found unused, and only a use after that
+ *   credits it: what was on the chain before belongs to somebody else.
  * - What was sent is in the journal before the network sees it.
  * - Whether a payment has arrived is decided by the chain alone (`Rail.findPayment`), never by the
- *   answer to a broadcast; the credit is written in the database transaction that flips the row.
+ *   answer to a broadcast; the credit is written in the database transaction that flips the row,
+ *   once it is as deep as its amount asks. `credit-watch.ts` watches it from there.
  * - Unknown is not failed: it answers `SETTLEMENT_PENDING` and the sweep finishes it.
  */
 import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
@@ -12,12 +16,12 @@ import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { Log } from '../kernel/log.ts';
 import { chainReason } from './chain-reason.ts';
+import { FIRST_WATCH_MS } from './credit-watch.ts';
 import { encodeHeader } from './header-codec.ts';
-import { unitsToNano } from './networks.ts';
 import { refusePayment } from './payment.ts';
 import type { SignedPayment } from './payment.ts';
 import { SettlementRefused } from './rail.ts';
-import type { Evidence, Rail } from './rail.ts';
+import type { Evidence, Paid, Position, Rail, Verdict } from './rail.ts';
 import type { ReceiptSigner } from './receipts.ts';
 import { RevertBackoff } from './revert-backoff.ts';
 import {
@@ -28,9 +32,16 @@ import {
   pending,
   rejected,
   settlementFailed,
+  usedBefore,
 } from './top-up-faults.ts';
-import { attemptOf, NO_ATTEMPT, paymentOf, receiptOf } from './top-up-records.ts';
-import type { Credit, CreditEntry, Step, TopUpReceipt } from './top-up-records.ts';
+import {
+  attemptOf,
+  entryOf,
+  NO_ATTEMPT,
+  paymentOf,
+  receiptOf,
+} from './top-up-records.ts';
+import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
 import type { TopUpRow, TopUpTable } from './top-up-table.ts';
 
 export interface TopUpOptions {
@@ -71,31 +82,12 @@ export class TopUps {
     this.#backoff = new RevertBackoff(options.clock);
   }
 
-  /** Whether the payment has a row, so that showing it again opens nothing. */
-  async isKnown(payment: SignedPayment): Promise<boolean> {
-    const row = await this.#options.table.find(payment.key);
-    if (row === undefined) return false;
-    // A failed row gives way to another payment under the same authorization key.
-    return row.state !== 'failed' || row.payload_hash === payment.hash;
-  }
-
-  /** What is known of a payment whose work is not done yet. Throws 202 or 503 then. */
-  async stateOf(payment: SignedPayment): Promise<TopUpReceipt> {
-    const row = await this.#options.table.find(payment.key);
-    if (row?.state === 'credited') return receiptOf(row);
-    throw row?.state === 'sent' ? pending(payment, row.tx_id) : notSent('the node takes too long');
-  }
-
   /** Checks a payment without a row, and moves nothing. Throws what `pay` would. */
   async check(payment: SignedPayment): Promise<void> {
     const verdict = await this.#railOf(payment).verify(payment);
-    if (verdict.kind === 'rejected') throw rejected(verdict.reason);
+    if (verdict.kind !== 'valid') throw await this.#refusal(payment, verdict);
     const waiting = this.#backoff.refusal(payment.wallet);
     if (waiting !== undefined) throw waiting;
-    if (verdict.kind === 'valid') return;
-    await this.#findUse(payment, verdict.reason);
-    // Whoever reads the chain can show it: it proves nothing about who shows it.
-    throw settlementFailed(payment, undefined, 'authorization_already_used');
   }
 
   /** Settles a payment and credits it once. Throws a Fault; `SETTLEMENT_PENDING` means: send the same again. */
@@ -156,47 +148,51 @@ export class TopUps {
 
   /** A payment that was never seen: check it, open its row, send it. */
   async #begin(payment: SignedPayment, onOpened?: OnOpened): Promise<TopUpReceipt> {
-    const rail = this.#railOf(payment);
-    const verdict = await rail.verify(payment);
-    if (verdict.kind === 'rejected') throw rejected(verdict.reason);
-    if (verdict.kind === 'unclear') return await this.#beginUnclear(payment, verdict.reason);
+    const position = await this.#position(payment);
+    const verdict = await this.#railOf(payment).verify(payment);
+    if (verdict.kind !== 'valid') {
+      // Another process may have sent it meanwhile, which reads as a refusal too.
+      const row = await this.#options.table.find(payment.key);
+      if (row !== undefined) return await this.#pay(payment);
+      throw await this.#refusal(payment, verdict);
+    }
     const waiting = this.#backoff.refusal(payment.wallet);
     if (waiting !== undefined) throw waiting;
-    const row = await this.#open(payment);
+    const row = await this.#open(payment, position);
     if (row === undefined) return await this.#pay(payment);
     await onOpened?.();
     return await this.#settle(payment);
   }
 
-  /** The check could not tell. The chain can: it may have been paid before it was shown to us. */
-  async #beginUnclear(payment: SignedPayment, reason: string): Promise<TopUpReceipt> {
-    const transaction = await this.#findUse(payment, reason);
-    const row = await this.#open(payment);
-    if (row === undefined) return await this.#pay(payment);
-    return await this.#credit(payment, transaction);
-  }
-
-  /** The transaction that used a payment without a row. Throws when there is none. */
-  async #findUse(payment: SignedPayment, reason: string): Promise<string> {
+  /** Why a payment without a row is not taken. Where the check could not tell, the chain can. */
+  async #refusal(
+    payment: SignedPayment,
+    verdict: Exclude<Verdict, { kind: 'valid' }>,
+  ): Promise<Fault> {
+    const { kind, reason } = verdict;
+    if (kind === 'rejected') return rejected(reason);
     let evidence: Evidence;
     try {
       evidence = await this.#railOf(payment).findPayment(payment, NO_ATTEMPT);
     } catch (error) {
-      throw notSent(chainReason(error));
+      return notSent(chainReason(error));
     }
-    if (evidence.kind === 'final') throw settlementFailed(payment, undefined, evidence.reason);
-    if (evidence.kind === 'open') throw isChainTrouble(reason) ? notSent(reason) : rejected(reason);
-    return evidence.transaction;
+    if (evidence.kind === 'paid') return usedBefore();
+    if (evidence.kind === 'final') return settlementFailed(payment, undefined, evidence.reason);
+    return isChainTrouble(reason) ? notSent(reason) : rejected(reason);
   }
 
-  /** Opens the row with our lease; `undefined` when another process was faster. */
-  async #open(payment: SignedPayment): Promise<'opened' | undefined> {
-    let position;
+  /** Where the chain is before a payment is checked: a use from here on comes after us. */
+  async #position(payment: SignedPayment): Promise<Position> {
     try {
-      position = await this.#railOf(payment).position(payment);
+      return await this.#railOf(payment).position(payment);
     } catch (error) {
       throw notSent(chainReason(error));
     }
+  }
+
+  /** Opens the row with our lease; `undefined` when another process was faster. */
+  async #open(payment: SignedPayment, position: Position): Promise<'opened' | undefined> {
     const opened = await this.#options.table.open(payment, position);
     if (opened === 'identifier-taken') {
       throw refusePayment(
@@ -223,11 +219,12 @@ export class TopUps {
       );
     }
     if (row.state !== 'failed') throw inProgress();
+    const position = await this.#position(payment);
     const verdict = await this.#railOf(payment).verify(payment);
-    if (verdict.kind === 'rejected') throw rejected(verdict.reason);
-    if (!(await this.#options.table.reopen(payment))) return await this.#pay(payment);
+    if (verdict.kind !== 'valid') throw await this.#refusal(payment, verdict);
+    if (!(await this.#options.table.reopen(payment, position))) return await this.#pay(payment);
     await onOpened?.();
-    return await this.#continue(payment, undefined);
+    return await this.#settle(payment);
   }
 
   /** A payment that has a row: its stored answer, or the rest of its way. */
@@ -259,7 +256,10 @@ export class TopUps {
     const rail = this.#railOf(payment);
     const evidence = await this.#look(payment, row);
     if (evidence === undefined) throw await this.#leave(payment, row);
-    if (evidence.kind === 'paid') return await this.#credit(payment, evidence.transaction);
+    if (evidence.kind === 'paid') {
+      if (evidence.isConfirmed) return await this.#credit(payment, evidence);
+      return await this.#conclude(payment, true);
+    }
     if (evidence.kind === 'final') throw await this.#fail(payment, row, evidence.reason);
     if (row?.state === 'sent' && evidence.attempt !== 'reverted' && row.raw_tx !== null) {
       const isAlive = evidence.attempt === 'waiting' || (await this.#rebroadcast(rail, row.raw_tx));
@@ -280,9 +280,8 @@ export class TopUps {
     const row = await this.#options.table.find(payment.key);
     const evidence = await this.#look(payment, row);
     if (evidence === undefined) throw await this.#leave(payment, row);
-    if (evidence.kind === 'paid') return await this.#credit(payment, evidence.transaction);
-    if (evidence.kind === 'final') throw await this.#fail(payment, row, evidence.reason);
-    throw await this.#refuse(payment, row, reason);
+    if (evidence.kind === 'open') throw await this.#refuse(payment, row, reason);
+    return await this.#conclude(payment, true);
   }
 
   /** Ends a try that the chain refuses, and gives the Fault to throw. */
@@ -334,15 +333,19 @@ export class TopUps {
     return await this.#conclude(payment, false);
   }
 
-  /** Asks the chain, for a while when `wait`, and ends with a credit, a refusal or "pending". */
+  /**
+   * Asks the chain and ends with a credit, a refusal or "pending": after a while when `wait`, or
+   * when the payment has arrived and only its depth is missing.
+   */
   async #conclude(payment: SignedPayment, wait: boolean): Promise<TopUpReceipt> {
     const { table, clock, settleWaitMs, pollMs } = this.#options;
-    const deadlineMs = clock.monotonicMs() + (wait ? settleWaitMs : 0);
+    const startMs = clock.monotonicMs();
     for (;;) {
       const row = await table.find(payment.key);
       if (row?.state === 'credited') return receiptOf(row);
       const evidence = await this.#look(payment, row);
-      if (evidence?.kind === 'paid') return await this.#credit(payment, evidence.transaction);
+      const hasArrived = evidence?.kind === 'paid';
+      if (hasArrived && evidence.isConfirmed) return await this.#credit(payment, evidence);
       if (evidence?.kind === 'final') throw await this.#fail(payment, row, evidence.reason);
       if (evidence?.kind === 'open' && evidence.attempt === 'reverted') {
         const reason = 'transaction_reverted';
@@ -350,7 +353,9 @@ export class TopUps {
         await table.release(payment.key, this.#nextCheckMs(row), reason);
         throw settlementFailed(payment, row?.tx_id, reason);
       }
-      if (clock.monotonicMs() >= deadlineMs) throw await this.#leave(payment, row);
+      const waitMs = wait || hasArrived ? settleWaitMs : 0;
+      if (clock.monotonicMs() - startMs >= waitMs)
+        throw await this.#leave(payment, row, hasArrived);
       await clock.sleep(pollMs);
     }
   }
@@ -369,9 +374,13 @@ export class TopUps {
   }
 
   /** Leaves an unfinished row to the sweep and gives the Fault to throw. */
-  async #leave(payment: SignedPayment, row: TopUpRow | undefined): Promise<Fault> {
+  async #leave(
+    payment: SignedPayment,
+    row: TopUpRow | undefined,
+    hasArrived = false,
+  ): Promise<Fault> {
     await this.#options.table.release(payment.key, this.#nextCheckMs(row), row?.failure ?? null);
-    if (row?.state === 'sent') return pending(payment, row.tx_id);
+    if (row?.state === 'sent' || hasArrived) return pending(payment, row?.tx_id ?? null);
     return notSent('the transaction was not sent');
   }
 
@@ -381,8 +390,9 @@ export class TopUps {
     return settlementFailed(payment, row?.tx_id, reason);
   }
 
-  async #credit(payment: SignedPayment, transaction: string): Promise<TopUpReceipt> {
-    const { table, credit, receipts, log, onStep } = this.#options;
+  async #credit(payment: SignedPayment, paid: Paid): Promise<TopUpReceipt> {
+    const { table, credit, receipts, clock, log, onStep } = this.#options;
+    const { transaction, height } = paid;
     this.#backoff.paid(payment.wallet);
     const receipt = receipts?.sign(payment.network, payment.wallet, transaction);
     const settlement = encodeHeader({
@@ -393,19 +403,10 @@ export class TopUps {
       amount: payment.amountUnits.toString(),
       ...(receipt === undefined ? {} : { extensions: receipt }),
     });
-    const entry: CreditEntry = {
-      wallet: payment.wallet,
-      amountNano: unitsToNano(payment.amountUnits),
-      paymentKey: payment.key,
-      paymentId: payment.id,
-      network: payment.network,
-      transaction,
-    };
     const balance = await table.credit(
       payment.key,
-      transaction,
-      settlement,
-      async (tx) => await credit(tx, entry),
+      { transaction, height, settlement, nextCheckMs: clock.nowMs() + FIRST_WATCH_MS },
+      async (tx, row) => await credit(tx, entryOf(row, transaction, 'credit')),
     );
     if (balance !== undefined) {
       log.info(
@@ -422,10 +423,14 @@ export class TopUps {
   async #sweepRow(row: TopUpRow): Promise<void> {
     if (this.#running.has(row.payment_key)) return;
     const rail = this.#options.rails.get(row.network);
-    if (rail === undefined) return;
     const leased = await this.#options.table.lease(row.payment_key);
     if (leased === undefined) return;
     this.#noteStuck(leased);
+    if (rail === undefined) {
+      // Its network is not configured any more; others must not wait behind it.
+      await this.#options.table.release(row.payment_key, this.#nextCheckMs(row), row.failure);
+      return;
+    }
     try {
       const payment = await paymentOf(rail, leased);
       await this.#track(payment, this.#sweepLeased(payment, leased));
@@ -444,6 +449,11 @@ export class TopUps {
    * sent now, while it is valid. One that failed after sending is only watched.
    */
   async #sweepLeased(payment: SignedPayment, row: TopUpRow): Promise<TopUpReceipt> {
+    const evidence = await this.#look(payment, row);
+    // Others do not wait until this one is deep enough.
+    if (evidence?.kind === 'paid' && !evidence.isConfirmed) {
+      throw await this.#leave(payment, row, true);
+    }
     const isJournaled = row.state === 'sent' && row.raw_tx !== null && row.failure === null;
     if (row.state === 'open' || isJournaled) return await this.#continue(payment, row);
     return await this.#conclude(payment, false);

@@ -9,7 +9,10 @@ import { createInterface } from 'node:readline';
 import {
   createTestClient,
   createWalletClient,
+  encodeAbiParameters,
   http,
+  keccak256,
+  numberToHex,
   pad,
   parseAbi,
   publicActions,
@@ -52,6 +55,10 @@ export interface AnvilChain {
   /** Prints USDC, in base units. */
   mint(to: Hex, units: bigint): Promise<void>;
   balance(owner: Hex): Promise<bigint>;
+  /** Writes the USDC of an address, outside of any block. */
+  setTokens(owner: Hex, units: bigint): Promise<void>;
+  /** Replaces the newest blocks by empty ones, or by ones with these raw transactions. */
+  reorg(depth: number, transactions?: readonly (readonly [Hex, number])[]): Promise<void>;
   /** Gives an address ETH, in wei. */
   fund(address: Hex, wei: bigint): Promise<void>;
   /** Puts a contract wallet with that owner at an address. */
@@ -171,6 +178,18 @@ async function furnish(rpcUrl: string, stop: () => Promise<void>): Promise<Anvil
         functionName: 'balanceOf',
         args: [owner],
       }),
+    setTokens: async (owner, units) => {
+      const slot = encodeAbiParameters([{ type: 'address' }, { type: 'uint256' }], [owner, 0n]);
+      await client.setStorageAt({
+        address: USDC,
+        index: keccak256(slot),
+        value: numberToHex(units, { size: 32 }),
+      });
+    },
+    reorg: async (depth, transactions = []) => {
+      const call = { method: 'anvil_reorg', params: [depth, transactions] };
+      await client.request(call as never); // viem has no type for it
+    },
     fund: async (address, wei) => await client.setBalance({ address, value: wei }),
     placeWallet: async (address, owner) => {
       await client.setCode({ address, bytecode: runtime['TestWallet'] as Hex });

@@ -33,6 +33,10 @@ export interface SolanaChain {
   advance(blocks: bigint): void;
   /** While set, no transaction reads as confirmed. */
   hidden: boolean;
+  /** While set, what is confirmed is not final. */
+  unfinal: boolean;
+  /** Takes a transaction out of the chain, as a fork that lost: its tokens go back. */
+  drop(id: string): void;
   /** Messages executed without an error. */
   readonly executed: number;
   stop(): Promise<void>;
@@ -43,6 +47,8 @@ interface Landed {
   readonly failed: boolean;
   readonly wire: string;
   readonly accounts: readonly string[];
+  /** Tokens of each account before and after. */
+  readonly tokens: readonly { readonly before: bigint; readonly after: bigint }[];
 }
 
 class Face {
@@ -51,6 +57,7 @@ class Face {
   readonly #messages = new Set<string>();
   height = 1_000n;
   hidden = false;
+  unfinal = false;
 
   constructor(svm: LiteSVM) {
     this.#svm = svm;
@@ -71,8 +78,9 @@ class Face {
       case 'getGenesisHash':
         return MAINNET_GENESIS;
       case 'getBlockHeight':
-      case 'getSlot':
         return Number(this.height);
+      case 'getSlot':
+        return this.#slot(parameters[0] as { commitment?: string } | undefined);
       case 'getBalance':
         return this.#wrap(Number(this.#svm.getBalance(first as never) ?? 0n));
       case 'getAccountInfo':
@@ -93,10 +101,32 @@ class Face {
       case 'getSignaturesForAddress':
         return this.#history(first);
       case 'getTransaction':
-        return this.#transaction(first);
+        return this.#transaction(first, (parameters[1] as { encoding?: string }).encoding);
       default:
         throw new Error(`the private chain does not know ${method}`);
     }
+  }
+
+  drop(id: string): void {
+    const landed = this.#landed.get(id);
+    if (landed === undefined) throw new Error(`the private chain has no transaction ${id}`);
+    for (const [index, { before, after }] of landed.tokens.entries()) {
+      const account = landed.accounts[index];
+      if (before === after || account === undefined) continue;
+      const { data } = this.#svm.getAccount(account as never) as unknown as { data: Uint8Array };
+      const undone = Buffer.from(data);
+      const now = undone.readBigUInt64LE(AMOUNT_OFFSET);
+      undone.writeBigUInt64LE(now + before - after, AMOUNT_OFFSET);
+      place(this.#svm, address(account), undone);
+    }
+    this.#landed.delete(id);
+    this.#messages.delete(hashOf(decode(landed.wire)));
+  }
+
+  #slot(options: { commitment?: string } | undefined): number {
+    // The kit leaves out what is the default.
+    const isFinal = (options?.commitment ?? 'finalized') === 'finalized';
+    return isFinal && this.unfinal ? 0 : Number(this.height);
   }
 
   #wrap(value: unknown): unknown {
@@ -120,7 +150,9 @@ class Face {
 
   #tokens(key: string): bigint {
     const account = this.#svm.getAccount(key as never);
-    return account.exists ? Buffer.from(account.data).readBigUInt64LE(AMOUNT_OFFSET) : 0n;
+    return account.exists && account.data.length === TOKEN_ACCOUNT_BYTES
+      ? Buffer.from(account.data).readBigUInt64LE(AMOUNT_OFFSET)
+      : 0n;
   }
 
   #simulate(wire: string): unknown {
@@ -145,13 +177,19 @@ class Face {
     if (this.#landed.has(id)) return id;
     // Another set of signatures for a message that ran: a cluster drops it without a word.
     if (this.#messages.has(hashOf(transaction))) return id;
+    const accounts = accountsOf(transaction);
+    const before = accounts.map((account) => this.#tokens(account));
     const result = this.#svm.sendTransaction(transaction);
     const failed = result instanceof FailedTransactionMetadata;
     // A wrong blockhash or signature never enters a block.
     if (failed && /Blockhash|Signature|AlreadyProcessed/.test(errorText(result))) return id;
     this.#messages.add(hashOf(transaction));
     this.height += 1n;
-    this.#landed.set(id, { slot: this.height, failed, wire, accounts: accountsOf(transaction) });
+    const tokens = accounts.map((account, index) => ({
+      before: before[index] ?? 0n,
+      after: this.#tokens(account),
+    }));
+    this.#landed.set(id, { slot: this.height, failed, wire, accounts, tokens });
     return id;
   }
 
@@ -162,7 +200,7 @@ class Face {
       slot: Number(landed.slot),
       confirmations: null,
       err: landed.failed ? { InstructionError: [2, { Custom: 1 }] } : null,
-      confirmationStatus: 'finalized',
+      confirmationStatus: this.unfinal ? 'confirmed' : 'finalized',
       status: landed.failed ? { Err: {} } : { Ok: null },
     };
   }
@@ -181,9 +219,10 @@ class Face {
       .toReversed();
   }
 
-  #transaction(id: string): unknown {
+  #transaction(id: string, encoding: string | undefined): unknown {
     const landed = this.#landed.get(id);
     if (landed === undefined) return null;
+    if (encoding === 'jsonParsed') return parsed(landed);
     return {
       slot: Number(landed.slot),
       blockTime: null,
@@ -194,8 +233,27 @@ class Face {
   }
 }
 
+/** As far as payments read it. */
+function parsed(landed: Landed): unknown {
+  const balances = (when: 'before' | 'after') =>
+    landed.tokens.map((tokens, accountIndex) => ({
+      accountIndex,
+      mint: USDC_MINT,
+      uiTokenAmount: { amount: String(tokens[when]), decimals: 6, uiAmountString: '' },
+    }));
+  const accountKeys = landed.accounts.map((pubkey) => ({ pubkey }));
+  return {
+    slot: Number(landed.slot),
+    blockTime: null,
+    transaction: { message: { accountKeys } },
+    meta: { err: null, preTokenBalances: balances('before'), postTokenBalances: balances('after') },
+    version: 0,
+  };
+}
+
 export async function startSolana(): Promise<SolanaChain> {
-  const svm = new LiteSVM().withTransactionHistory(10_000n);
+  // What ran is remembered by the face, which can also forget it.
+  const svm = new LiteSVM().withTransactionHistory(0n);
   placeMint(svm);
   const face = new Face(svm);
   const server = createServer((request, response) => {
@@ -245,6 +303,13 @@ export async function startSolana(): Promise<SolanaChain> {
     set hidden(value: boolean) {
       face.hidden = value;
     },
+    get unfinal() {
+      return face.unfinal;
+    },
+    set unfinal(value: boolean) {
+      face.unfinal = value;
+    },
+    drop: (id: string) => face.drop(id),
     get executed() {
       return face.executed;
     },

@@ -39,7 +39,7 @@ function expressions(gate: string | undefined): string {
 ), hold_granted AS (
   UPDATE ledger_account a SET held_nano = a.held_nano + n.total
   FROM hold_need n JOIN hold_locked l ON l.id = n.account_id
-  WHERE a.id = n.account_id AND a.daily_allocation_nano = 0
+  WHERE a.id = n.account_id AND a.daily_allocation_nano = 0 AND a.debt_nano = 0
     AND a.balance_nano >= n.floor AND a.balance_nano - a.held_nano >= n.total
   RETURNING a.id, a.balance_nano
 ), hold_placed AS (

@@ -9,7 +9,8 @@
 import { isAddressEqual, numberToHex, pad, parseEventLogs, toEventSelector } from 'viem';
 import type { Hex, TransactionReceipt } from 'viem';
 import type { Authorization } from '../payment.ts';
-import type { Attempt, Evidence } from '../rail.ts';
+import { USED_BEFORE } from '../rail.ts';
+import type { Attempt, Evidence, Paid } from '../rail.ts';
 import { isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 
@@ -27,16 +28,23 @@ const EXPIRY_MARGIN_SECONDS = 60n;
 const USED_TOPIC = toEventSelector('AuthorizationUsed(address,bytes32)');
 const CANCELED_TOPIC = toEventSelector('AuthorizationCanceled(address,bytes32)');
 
+/** Where a payment is searched, and whether a block of that height is deep enough for it. */
+export interface Erc3009Search {
+  readonly client: EvmClient;
+  readonly token: Hex;
+  readonly isDeep: (height: bigint) => Promise<boolean>;
+}
+
 export async function findErc3009Payment(
-  client: EvmClient,
-  token: Hex,
+  search: Erc3009Search,
   payment: Erc3009,
   attempt: Attempt,
 ): Promise<Evidence> {
+  const { client, token } = search;
   const transaction = attempt.transaction as Hex | undefined; // journaled by this rail
   const receipt = transaction === undefined ? undefined : await receiptOf(client, transaction);
   if (receipt !== undefined && paysExactly(receipt, token, payment)) {
-    return { kind: 'paid', transaction: receipt.transactionHash };
+    return await paidBy(search, receipt);
   }
   // The block first, the state second: an unused state that is younger than the expiry is final.
   const block = await client.getBlock();
@@ -46,7 +54,7 @@ export async function findErc3009Payment(
     functionName: 'authorizationState',
     args: [payment.from, payment.nonce],
   });
-  if (isUsed) return await findUse(client, token, payment, attempt, block.number);
+  if (isUsed) return await findUse(search, payment, attempt, block.number);
   if (block.timestamp > payment.validBefore + EXPIRY_MARGIN_SECONDS) {
     return { kind: 'final', reason: 'authorization_expired' };
   }
@@ -58,12 +66,12 @@ export async function findErc3009Payment(
 
 /** Searches the log for the use or the cancellation of an authorization. */
 async function findUse(
-  client: EvmClient,
-  token: Hex,
+  search: Erc3009Search,
   payment: Erc3009,
   attempt: Attempt,
   latest: bigint,
 ): Promise<Evidence> {
+  const { client, token } = search;
   for (const [fromBlock, toBlock] of searchRanges(attempt.startHeight, latest)) {
     const logs = await client.request({
       method: 'eth_getLogs',
@@ -85,10 +93,17 @@ async function findUse(
     const receipt = hash === null ? undefined : await receiptOf(client, hash);
     if (receipt === undefined) break;
     return paysExactly(receipt, token, payment)
-      ? { kind: 'paid', transaction: receipt.transactionHash }
+      ? await paidBy(search, receipt)
       : { kind: 'final', reason: 'authorization_used_for_another_transfer' };
   }
+  // It was never seen here: whenever it was used, that was before.
+  if (attempt.startHeight === 0n) return { kind: 'final', reason: USED_BEFORE };
   throw new Error('The authorization is used, but its log is not found yet');
+}
+
+async function paidBy(search: Erc3009Search, receipt: TransactionReceipt): Promise<Paid> {
+  const { transactionHash: transaction, blockNumber: height } = receipt;
+  return { kind: 'paid', transaction, height, isConfirmed: await search.isDeep(height) };
 }
 
 /**

@@ -12,16 +12,16 @@ import type { Log } from '../../kernel/log.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
 import { checksumAddress } from '../addresses.ts';
-import { NO_LIMITS } from '../envelope.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
-import { networkFacts } from '../networks.ts';
+import { networkFacts, unitsToNano } from '../networks.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
-import { SettlementRefused } from '../rail.ts';
-import type { Evidence, Rail, RailHealth, Verdict } from '../rail.ts';
+import { SettlementRefused, USED_BEFORE } from '../rail.ts';
+import type { Attempt, Evidence, Heights, Position, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
-import type { BaseSettings } from '../settings.ts';
+import { depthFor } from '../settings.ts';
+import type { BaseDepth, BaseSettings } from '../settings.ts';
 import { openEvmClient } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 import { findErc3009Payment } from './evidence.ts';
@@ -29,6 +29,7 @@ import { ExposedEvmScheme } from './exposed-scheme.ts';
 import { trackedSigner } from './facilitator-signer.ts';
 import type { TrackedSigner } from './facilitator-signer.ts';
 import { erc3009Of, readErc3009 } from './read.ts';
+import { evmReceived } from './received.ts';
 import { evmRefunds } from './refunds.ts';
 import { EvmSender, RefusedError } from './sender.ts';
 import { contractSignatures, isSignedByPayer } from './signatures.ts';
@@ -80,7 +81,7 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   const scheme = (tracked: TrackedSigner): ExactEvmScheme =>
     new ExactEvmScheme(tracked.signer, { pendingSettlementStore: NO_PENDING_STORE });
   const ask = (payment: SignedPayment): [PaymentPayload, PaymentRequirements] =>
-    officialRequest(payment, offer, options.maxTimeoutSeconds);
+    officialRequest(payment, options.maxTimeoutSeconds);
 
   const verify = async (payment: SignedPayment): Promise<Verdict> => {
     const tracked = signerFor(refuseToSend);
@@ -113,24 +114,22 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   }
 
   // Async, so that a refusal is a rejection for every rail.
-  const readAs = async (envelope: Envelope, limits: AmountLimits): Promise<SignedPayment> =>
+  const readWith = async (envelope: Envelope, limits?: AmountLimits): Promise<SignedPayment> =>
     await Promise.resolve().then(() => readErc3009(envelope, offer, limits));
 
   return {
     network: settings.network,
     offer,
-    read: async (envelope) => await readAs(envelope, options.limits),
-    reread: async (envelope) => await readAs(envelope, NO_LIMITS),
-    isSigned: async (payment) =>
-      await isSignedByPayer(payment, { offer, chainId }, isContractSignature),
+    read: async (envelope) => await readWith(envelope, options.limits),
+    readShape: async (envelope) => await readWith(envelope),
+    isSigned: async (payment) => await isSignedByPayer(payment, chainId, isContractSignature),
     verify,
     settle,
-    position: async (payment) => ({
-      startHeight: await client.getBlockNumber(),
-      expiresAt: storable(erc3009Of(payment).validBefore),
-    }),
-    findPayment: async (payment, attempt): Promise<Evidence> =>
-      await findErc3009Payment(client, token, erc3009Of(payment), attempt),
+    position: async (payment) => await positionOf(client, payment),
+    findPayment: async (payment, attempt) =>
+      await findPayment(client, settings.confirmations, payment, attempt),
+    heights: async () => await heightsOf(client),
+    received: async (search) => await evmReceived(client, search),
     rebroadcast: async (raw) =>
       sender === undefined ? 'dead' : await sender.rebroadcast(raw as Hex), // journaled by the sender
     health: async () =>
@@ -168,6 +167,63 @@ async function sendWith(
 ): Promise<Hex> {
   if (sender === undefined) throw new Error('No gas key is configured');
   return await sender.send(call, journal);
+}
+
+async function findPayment(
+  client: EvmClient,
+  rules: BaseSettings['confirmations'],
+  payment: SignedPayment,
+  attempt: Attempt,
+): Promise<Evidence> {
+  const depth = depthFor(rules, unitsToNano(payment.amountUnits));
+  const search = {
+    client,
+    token: payment.offer.asset as Hex, // of an offer of this rail
+    isDeep: async (height: bigint) => await isDeep(client, height, depth),
+  };
+  const evidence = await findErc3009Payment(search, erc3009Of(payment), attempt);
+  // Our own transaction was signed after the row was opened, so it proves that we came first.
+  if (evidence.kind !== 'paid' || evidence.transaction === attempt.transaction) return evidence;
+  if (await wasBefore(client, evidence.height, attempt)) {
+    return { kind: 'final', reason: USED_BEFORE };
+  }
+  return evidence;
+}
+
+async function positionOf(client: EvmClient, payment: SignedPayment): Promise<Position> {
+  const block = await client.getBlock();
+  const expiresAt = storable(erc3009Of(payment).validBefore);
+  return { startHeight: block.number, startBlock: block.hash, expiresAt };
+}
+
+async function heightsOf(client: EvmClient): Promise<Heights> {
+  const final = await heightOf(client, 'finalized');
+  return { final, latest: await client.getBlockNumber() };
+}
+
+async function isDeep(
+  client: EvmClient,
+  height: bigint,
+  depth: BaseDepth | undefined,
+): Promise<boolean> {
+  if (depth === undefined || depth === 1) return true;
+  if (typeof depth === 'string') return (await heightOf(client, depth)) >= height;
+  return (await client.getBlockNumber()) - height + 1n >= BigInt(depth);
+}
+
+/**
+ * Whether a use at this height is older than the attempt. Heights come again when the chain is
+ * reorganised: then the check before the row was opened, which found it unused, stands alone.
+ */
+async function wasBefore(client: EvmClient, height: bigint, attempt: Attempt): Promise<boolean> {
+  if (height > attempt.startHeight) return false;
+  if (attempt.startBlock === undefined) return true;
+  const block = await client.getBlock({ blockNumber: attempt.startHeight });
+  return block.hash === attempt.startBlock;
+}
+
+async function heightOf(client: EvmClient, blockTag: 'safe' | 'finalized'): Promise<bigint> {
+  return (await client.getBlock({ blockTag })).number;
 }
 
 /** Times of a signature have 256 bits, columns 63; both are later than any block. */
@@ -235,6 +291,14 @@ async function evmHealth(
     gasBalance < BigInt(Math.round(settings.warnBelowEth * WEI_PER_ETH))
   ) {
     problems.push(`The gas key ${gasAddress} holds less than ${settings.warnBelowEth} ETH`);
+  }
+  try {
+    await heightOf(client, 'finalized');
+  } catch (error) {
+    // Everything but this is well: payments go on, and the operator has to know.
+    problems.push(
+      `The node does not tell which block is final, so credits are watched without end: ${chainReason(error)}`,
+    );
   }
   // One settlement at the fee cap is the least that makes an offer honest.
   const needed = BigInt(settings.maxGas) * BigInt(Math.round(settings.maxFeeGwei * WEI_PER_GWEI));

@@ -18,11 +18,14 @@ const UINT = /^\d{1,78}$/;
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Throws a 400 Fault for anything but a well-formed payment to our receiver. */
+/**
+ * Throws a 400 Fault for anything but a well-formed payment. With limits it is held against the
+ * offer and them; without, its shape alone is read.
+ */
 export function readErc3009(
   envelope: Envelope,
   offer: RailOffer,
-  limits: AmountLimits,
+  limits: AmountLimits | undefined,
 ): SignedPayment {
   if ('permit2Authorization' in envelope.inner) {
     throw refusePayment(
@@ -38,17 +41,11 @@ export function readErc3009(
       'The payload needs an authorization and its signature as hex',
     );
   }
-  checkAccepted(envelope.accepted, offer);
+  if (limits !== undefined) checkAccepted(envelope.accepted, offer);
   const value = readUint(fields, 'value', 'INVALID_AMOUNT');
   const from = readAddress(fields, 'from', 'INVALID_PAYMENT_PAYER');
   const to = readAddress(fields, 'to', 'INVALID_PAYMENT_RECIPIENT');
-  if (to.toLowerCase() !== offer.payTo.toLowerCase()) {
-    throw refusePayment('INVALID_PAYMENT_RECIPIENT', `The payment must go to ${offer.payTo}`);
-  }
-  if (from.toLowerCase() === offer.payTo.toLowerCase()) {
-    throw refusePayment('INVALID_PAYMENT_PAYER', 'The receiver cannot pay itself');
-  }
-  checkAmount(value, limits);
+  if (limits !== undefined) checkTransfer({ from, to, value }, offer, limits);
   const nonce = fields['nonce'];
   if (typeof nonce !== 'string' || !HEX32.test(nonce)) {
     throw refusePayment(
@@ -74,6 +71,7 @@ export function readErc3009(
     network: envelope.network,
     wallet,
     amountUnits: value,
+    offer,
     authorization: {
       kind: 'erc3009',
       from: from as `0x${string}`, // a valid EVM address
@@ -88,6 +86,20 @@ export function readErc3009(
     hash: sha256Hex(JSON.stringify({ ...authorization, from: wallet, nonce: nonce.toLowerCase() })),
     identifier: envelope.identifier,
   };
+}
+
+function checkTransfer(
+  { from, to, value }: { readonly from: string; readonly to: string; readonly value: bigint },
+  offer: RailOffer,
+  limits: AmountLimits,
+): void {
+  if (to.toLowerCase() !== offer.payTo.toLowerCase()) {
+    throw refusePayment('INVALID_PAYMENT_RECIPIENT', `The payment must go to ${offer.payTo}`);
+  }
+  if (from.toLowerCase() === offer.payTo.toLowerCase()) {
+    throw refusePayment('INVALID_PAYMENT_PAYER', 'The receiver cannot pay itself');
+  }
+  checkAmount(value, limits);
 }
 
 function readUint(

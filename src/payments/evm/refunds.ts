@@ -89,8 +89,7 @@ export function evmRefunds(options: EvmRefundOptions): RefundRail | undefined {
     find: async (text, attempt) => {
       const authorization = JSON.parse(text) as Authorization; // written by authorize
       return await findErc3009Payment(
-        client,
-        token,
+        { client, token, isDeep: async () => await Promise.resolve(true) },
         {
           kind: 'erc3009',
           from: authorization.from,

@@ -4,10 +4,12 @@
  * Invariants: the id and the bytes of a transaction are on disk before the node sees them; gas and
  * fee never exceed the configured caps; one transaction at a time is numbered and sent in this
  * process, and the next number lives in the database, so that several processes can share a key.
+ * The bytes of every number are kept for a day: numbers that the chain has lost (a reorganisation, a
+ * node that forgot) are sent again before a later one, which could not be mined without them.
  */
 import { keccak256 } from 'viem';
 import type { Hex, PrivateKeyAccount } from 'viem';
-import { SECOND_MS } from '../../kernel/clock.ts';
+import { DAY_MS, SECOND_MS } from '../../kernel/clock.ts';
 import type { Clock } from '../../kernel/clock.ts';
 import { reasonOf } from '../../kernel/log.ts';
 import type { Log } from '../../kernel/log.ts';
@@ -47,6 +49,10 @@ export class RefusedError extends Error {
 const MAX_TRIES = 4;
 /** After this time the chain's own count is believed: what was sent before is mined or lost. */
 const NUMBER_TRUST_MS = 60 * SECOND_MS;
+/** Blocks are not reorganised so late. */
+const KEEP_BYTES_MS = DAY_MS;
+/** A pool takes about as many waiting transactions of one key. */
+const MAX_GAP = 64;
 /** Estimates are exact to the block they ran on. */
 const GAS_MARGIN_PERCENT = 125n;
 const COLLISION = /nonce too low|replacement transaction underpriced|already (?:known|imported)/i;
@@ -94,8 +100,10 @@ export class EvmSender {
   ): Promise<Hex> {
     const price = await this.#price(call);
     for (let tries = 1; ; tries += 1) {
-      const { raw, transaction } = await this.#sign(call, price);
+      const number = await this.#nextNumber();
+      const { raw, transaction } = await this.#sign(call, price, number);
       await journal(transaction, raw);
+      await this.#keepBytes(number, raw);
       try {
         await this.#options.client.sendRawTransaction({ serializedTransaction: raw });
         return transaction;
@@ -112,14 +120,14 @@ export class EvmSender {
     }
   }
 
-  async #sign(call: Call, price: Price): Promise<{ raw: Hex; transaction: Hex }> {
+  async #sign(call: Call, price: Price, nonce: number): Promise<{ raw: Hex; transaction: Hex }> {
     const { account, chainId } = this.#options;
     const raw = await account.signTransaction({
       ...call,
       ...price,
       type: 'eip1559',
       chainId,
-      nonce: await this.#nextNumber(),
+      nonce,
       value: 0n,
     });
     return { raw, transaction: keccak256(raw) };
@@ -189,7 +197,40 @@ export class EvmSender {
        RETURNING next_nonce`,
       [this.#gasKey, pending + 1, nowMs, nowMs - NUMBER_TRUST_MS],
     );
-    return Number(rows[0]?.next_nonce ?? pending + 1) - 1;
+    const number = Number(rows[0]?.next_nonce ?? pending + 1) - 1;
+    if (number > pending) await this.#fillGap(pending, number);
+    return number;
+  }
+
+  async #keepBytes(number: number, raw: Hex): Promise<void> {
+    const { store, clock } = this.#options;
+    const nowMs = clock.nowMs();
+    await store.query(
+      `INSERT INTO payments_gas_transaction (gas_key, number, raw_tx, sent_ms) VALUES ($1, $2, $3, $4)
+       ON CONFLICT (gas_key, number) DO UPDATE SET raw_tx = excluded.raw_tx, sent_ms = excluded.sent_ms`,
+      [this.#gasKey, number, raw, nowMs],
+    );
+    await store.query('DELETE FROM payments_gas_transaction WHERE sent_ms < $1', [
+      nowMs - KEEP_BYTES_MS,
+    ]);
+  }
+
+  /** Sends the bytes of dealt numbers again that the node does not count: it may have lost them. */
+  async #fillGap(fromNumber: number, untilNumber: number): Promise<void> {
+    const { client, store, log } = this.#options;
+    const rows = await store.query<{ raw_tx: Hex }>(
+      `SELECT raw_tx FROM payments_gas_transaction
+       WHERE gas_key = $1 AND number >= $2 AND number < $3 ORDER BY number LIMIT $4`,
+      [this.#gasKey, fromNumber, untilNumber, MAX_GAP],
+    );
+    for (const { raw_tx: serializedTransaction } of rows) {
+      try {
+        await client.sendRawTransaction({ serializedTransaction });
+      } catch (error) {
+        // As a rule the node has it after all.
+        log.debug({ reason: chainReason(error) }, 'a transaction was not taken again');
+      }
+    }
   }
 
   async #forgetNumber(): Promise<void> {

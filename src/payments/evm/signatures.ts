@@ -5,7 +5,6 @@
 import { hashTypedData, hexToBytes } from 'viem';
 import type { Hex } from 'viem';
 import type { SignedPayment } from '../payment.ts';
-import type { RailOffer } from '../requirements.ts';
 import { recoverAddress } from '../sign-in/signatures.ts';
 import type { ContractSignatureCheck } from '../sign-in/signatures.ts';
 import { askingClient } from './asking.ts';
@@ -26,19 +25,20 @@ export function contractSignatures(client: EvmClient): ContractSignatureCheck {
 /** Whether its payer signed the payment. Rejects as `isContractSignature` does. */
 export async function isSignedByPayer(
   payment: SignedPayment,
-  domain: { readonly offer: RailOffer; readonly chainId: number },
+  chainId: number,
   isContractSignature: ContractSignatureCheck,
 ): Promise<boolean> {
   const signature = payment.inner['signature'] as Hex; // checked by `readErc3009`
-  const hash = digestOf(payment, domain.offer, domain.chainId);
+  const hash = digestOf(payment, chainId);
   if (recoverAddress(hexToBytes(hash), hexToBytes(signature)) === payment.wallet) return true;
   const address = payment.wallet as Hex; // an EVM identity
   return await isContractSignature({ address, hash, signature });
 }
 
 /** What the payer of an ERC-3009 authorization has signed (EIP-712). */
-function digestOf(payment: SignedPayment, offer: RailOffer, chainId: number): Hex {
+function digestOf(payment: SignedPayment, chainId: number): Hex {
   const { from, to, value, validAfter, validBefore, nonce } = erc3009Of(payment);
+  const { offer } = payment;
   return hashTypedData({
     domain: {
       name: offer.extra['name'],

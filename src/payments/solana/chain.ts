@@ -10,8 +10,15 @@ const RPC_TIMEOUT_MS = 10_000;
 
 export type SolanaRpc = ReturnType<typeof createSolanaRpc>;
 
-/** What the cluster says of a transaction id. */
-export type SignatureStatus = 'unknown' | 'seen' | 'confirmed' | 'failed';
+/** What the cluster says of a transaction id. `confirmed` has run, in that slot. */
+export type SignatureStatus =
+  | { readonly kind: 'unknown' | 'seen' | 'failed' }
+  | { readonly kind: 'confirmed'; readonly slot: bigint; readonly isFinal: boolean };
+
+interface TokenBalance {
+  readonly accountIndex: number;
+  readonly uiTokenAmount: { readonly amount: string };
+}
 
 export class SolanaChain {
   readonly rpc: SolanaRpc;
@@ -25,15 +32,21 @@ export class SolanaChain {
       .getSignatureStatuses([signature(transaction)], { searchTransactionHistory: true })
       .send(timeLimit());
     const entry = value[0];
-    if (entry === null || entry === undefined) return 'unknown';
+    if (entry === null || entry === undefined) return { kind: 'unknown' };
     const level = entry.confirmationStatus;
-    if (level !== 'confirmed' && level !== 'finalized') return 'seen';
-    return entry.err === null ? 'confirmed' : 'failed';
+    if (level !== 'confirmed' && level !== 'finalized') return { kind: 'seen' };
+    if (entry.err !== null) return { kind: 'failed' };
+    return { kind: 'confirmed', slot: entry.slot, isFinal: level === 'finalized' };
   }
 
   /** Height of the newest block that cannot be forked away any more, or is confirmed. */
   async height(commitment: 'confirmed' | 'finalized'): Promise<bigint> {
     return await this.rpc.getBlockHeight({ commitment }).send(timeLimit());
+  }
+
+  /** Slots only ever grow, over every fork. */
+  async slot(commitment: 'processed' | 'confirmed' | 'finalized'): Promise<bigint> {
+    return await this.rpc.getSlot({ commitment }).send(timeLimit());
   }
 
   async send(wire: string): Promise<void> {
@@ -78,6 +91,42 @@ export class SolanaChain {
       .getSignaturesForAddress(account, { limit, commitment: 'confirmed' })
       .send(timeLimit());
     return entries.filter((entry) => entry.err === null).map((entry) => entry.signature);
+  }
+
+  /** Ids and slots of an account's transactions that ran, newest first, before `before`. */
+  async pageOfIds(
+    account: Address,
+    limit: number,
+    before: string | undefined,
+  ): Promise<readonly { readonly id: string; readonly slot: bigint; readonly hasRun: boolean }[]> {
+    const entries = await this.rpc
+      .getSignaturesForAddress(account, {
+        limit,
+        commitment: 'confirmed',
+        ...(before === undefined ? {} : { before: signature(before) }),
+      })
+      .send(timeLimit());
+    return entries.map(({ signature: id, slot, err }) => ({ id, slot, hasRun: err === null }));
+  }
+
+  /** By how much a transaction changed a token account; `undefined` when the node does not tell. */
+  async tokenChange(id: string, account: Address): Promise<bigint | undefined> {
+    const found = await this.rpc
+      .getTransaction(signature(id), {
+        encoding: 'jsonParsed',
+        commitment: 'confirmed',
+        maxSupportedTransactionVersion: 0,
+      })
+      .send(timeLimit());
+    if (found === null || found.meta === null) return undefined;
+    const index = found.transaction.message.accountKeys.findIndex(
+      ({ pubkey }) => pubkey === account,
+    );
+    const amountOf = (balances: readonly TokenBalance[] | undefined): bigint => {
+      const balance = balances?.find((one) => one.accountIndex === index);
+      return BigInt(balance?.uiTokenAmount.amount ?? 0);
+    };
+    return amountOf(found.meta.postTokenBalances) - amountOf(found.meta.preTokenBalances);
   }
 
   /** The wire bytes of a confirmed transaction as base64, or `undefined`. */

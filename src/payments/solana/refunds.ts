@@ -102,6 +102,7 @@ export async function solanaRefunds(options: SolanaRefundOptions): Promise<Refun
         chain,
         { kind: 'solana', transaction: wire, messageHash: messageHash(transaction), source: from },
         { ...attempt, transaction: transactionId(transaction) },
+        'confirmed',
       );
     },
   };

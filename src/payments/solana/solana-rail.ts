@@ -11,18 +11,20 @@ import type { Address, KeyPairSigner } from '@solana/kit';
 import { assert } from '../../kernel/assert.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { RailOptions } from '../evm/evm-rail.ts';
-import { NO_LIMITS } from '../envelope.ts';
-import { networkFacts } from '../networks.ts';
+import { networkFacts, unitsToNano } from '../networks.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
+import { USED_BEFORE } from '../rail.ts';
 import type { Attempt, Evidence, Journal, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
+import { depthFor } from '../settings.ts';
 import type { SolanaSettings } from '../settings.ts';
 import { isSignedByEd25519 } from '../sign-in/signatures.ts';
 import { decodeWire, SolanaChain, transactionId } from './chain.ts';
 import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment } from './evidence.ts';
 import { readSolanaKey } from './keys.ts';
 import { readSolanaPayment } from './read.ts';
+import { solanaReceived } from './received.ts';
 import { solanaRefunds } from './refunds.ts';
 import { associatedAccount } from './token.ts';
 
@@ -54,15 +56,27 @@ export async function openSolanaRail(
     network: settings.network,
     offer,
     read: async (envelope) => await readSolanaPayment(envelope, offer, options.limits),
-    reread: async (envelope) => await readSolanaPayment(envelope, offer, NO_LIMITS),
+    readShape: async (envelope) => await readSolanaPayment(envelope, offer, undefined),
     isSigned: async (payment) => await isSigned(payment),
     verify: async (payment) => await verify(context, payment),
     settle: async (payment, journal) => await settle(context, payment, journal),
     position: async () => {
-      const height = await chain.height('confirmed');
-      return { startHeight: height, expiresAt: height + BLOCKHASH_LIFE_BLOCKS };
+      const [slot, height] = await Promise.all([
+        chain.slot('processed'),
+        chain.height('confirmed'),
+      ]);
+      return {
+        startHeight: slot,
+        startBlock: undefined,
+        expiresAt: height + BLOCKHASH_LIFE_BLOCKS,
+      };
     },
+    heights: async () => ({
+      final: await chain.slot('finalized'),
+      latest: await chain.slot('confirmed'),
+    }),
     findPayment: async (payment, attempt) => await findPayment(context, payment, attempt),
+    received: async (search) => await solanaReceived(chain, search),
     rebroadcast: async (raw) => {
       await chain.send(raw);
       return 'sent';
@@ -112,9 +126,9 @@ async function isSigned(payment: SignedPayment): Promise<boolean> {
 }
 
 async function verify(context: Context, payment: SignedPayment): Promise<Verdict> {
-  const { base, offer, options } = context;
+  const { base, options } = context;
   try {
-    const request = officialRequest(payment, offer, options.maxTimeoutSeconds);
+    const request = officialRequest(payment, options.maxTimeoutSeconds);
     const result = await schemeOf(context, base).verify(...request);
     if (result.isValid) return { kind: 'valid' };
     const reason = chainReason(result.invalidReason ?? 'unknown');
@@ -126,8 +140,8 @@ async function verify(context: Context, payment: SignedPayment): Promise<Verdict
 }
 
 async function settle(context: Context, payment: SignedPayment, journal: Journal): Promise<void> {
-  const { base, chain, offer, options } = context;
-  const request = officialRequest(payment, offer, options.maxTimeoutSeconds);
+  const { base, chain, options } = context;
+  const request = officialRequest(payment, options.maxTimeoutSeconds);
   if (options.external !== undefined) {
     await options.external.settle(...request);
     return;
@@ -144,7 +158,18 @@ async function findPayment(
   attempt: Attempt,
 ): Promise<Evidence> {
   const known = await withId(context, payment, attempt);
-  const evidence = await findSolanaPayment(context.chain, solanaOf(payment), known);
+  const depth = depthFor(context.settings.confirmations, unitsToNano(payment.amountUnits));
+  const authorization = solanaOf(payment);
+  const evidence = await findSolanaPayment(
+    context.chain,
+    authorization,
+    known,
+    depth ?? 'confirmed',
+  );
+  // Two ledgers with one fee payer make the same id, so the slot alone tells who came first.
+  if (evidence.kind === 'paid' && evidence.height < attempt.startHeight) {
+    return { kind: 'final', reason: USED_BEFORE };
+  }
   if (evidence.kind !== 'open' || attempt.transaction !== undefined) return evidence;
   return { kind: 'open', attempt: evidence.attempt === 'waiting' ? 'waiting' : 'none' };
 }
@@ -156,7 +181,8 @@ async function withId(
   attempt: Attempt,
 ): Promise<Attempt> {
   const { base, feePayer, feePayerAddress, settings, options } = context;
-  const isOurs = feePayer !== undefined && options.external === undefined;
+  const isOurs =
+    feePayer?.address === payment.offer.extra['feePayer'] && options.external === undefined;
   if (attempt.transaction !== undefined || !isOurs) return attempt;
   const { transaction } = solanaOf(payment);
   const wire = await base.signTransaction(transaction, feePayerAddress, settings.network);
@@ -244,8 +270,8 @@ function journaledSigner(
     confirmTransaction: async (id) => {
       const deadlineMs = clock.monotonicMs() + settleWaitMs;
       while (clock.monotonicMs() < deadlineMs) {
-        const status = await chain.status(id).catch(() => 'unknown' as const); // asked again below
-        if (status === 'confirmed' || status === 'failed') return;
+        const status = await chain.status(id).catch(() => undefined); // asked again below
+        if (status?.kind === 'confirmed' || status?.kind === 'failed') return;
         await clock.sleep(pollMs);
       }
     },

@@ -28,7 +28,7 @@ export const TransactionsAnswer = z
       .array(
         z.object({
           id: z.string(),
-          type: z.enum(['CHARGE', 'TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT']),
+          type: z.enum(['CHARGE', 'TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT', 'REVERSAL', 'DEBT']),
           amount: z.number().describe('Above zero came in, below zero was taken.'),
           currency: z.enum(['USD', 'DIEM']),
           balanceAfter: z.number().describe('USD balance after it.'),

@@ -35,7 +35,7 @@ export function opsRoutes(parts: OpsParts): Route[] {
       describe: READY_DESCRIPTION,
       handle: async (exchange) => {
         const state = await parts.readiness();
-        const isReady = Object.values(state).every((part) => part.ok);
+        const isReady = Object.values(state).every((part) => part === undefined || part.ok);
         const body: ReadinessBody = { status: statusWord(parts, isReady), parts: state };
         await answer(exchange, isReady ? 200 : 503, body);
       },

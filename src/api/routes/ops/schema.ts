@@ -20,6 +20,15 @@ export const ReadinessParts = z.strictObject({
     waitingSettles: figure.describe('Settles that wait for the database to come back'),
   }),
   engines: z.strictObject({ ok: part, models: figure, modelsReady: figure }),
+  payments: z
+    .strictObject({
+      ok: part,
+      watched: figure.describe('Credits of wallet payments that the chain could still undo'),
+      vanished: figure.describe('Those of them that are not on the chain now'),
+      reversed: figure.describe('Credits that were taken back, since the beginning'),
+    })
+    .optional()
+    .describe('With payment rails alone'),
 });
 export type ReadinessParts = z.infer<typeof ReadinessParts>;
 

@@ -47,13 +47,15 @@ export function transactionsRoute(parts: WalletRouteParts): Route {
   };
 }
 
-/** Operator credit reads as a top-up, a payout to the wallet as a refund that leaves. */
+/** Operator credit reads as a top-up, one that was taken back too, a payout as a refund that leaves. */
 const TYPES: Readonly<Record<string, 'TOP_UP' | 'CHARGE' | 'REFUND'>> = {
   TOP_UP: 'TOP_UP',
   CREDIT: 'TOP_UP',
   CHARGE: 'CHARGE',
   REFUND: 'REFUND',
   PAYOUT: 'REFUND',
+  REVERSAL: 'TOP_UP',
+  DEBT: 'TOP_UP',
 };
 
 function transactionOf(row: TransactionRow, accountId: string): Record<string, unknown> {

@@ -1,0 +1,281 @@
+/**
+ * Holds the books against the chains: every payment and every paid refund with what the chain shows
+ * of it, the credits of a chain with the ledger, and the transfers to each receiver with the
+ * payments. Reads only, a few questions at a time; what cannot be told is a difference too.
+ */
+import type { Clock } from '../kernel/clock.ts';
+import type { Log } from '../kernel/log.ts';
+import { nano } from '../kernel/money.ts';
+import type { Nano } from '../kernel/money.ts';
+import type { Queryable, Store } from '../store/store.ts';
+import { chainReason } from './chain-reason.ts';
+import { unitsToNano } from './networks.ts';
+import { openRails } from './open-rails.ts';
+import type { Rail } from './rail.ts';
+import { paidRefunds } from './refunds.ts';
+import type { PaidRefund } from './refunds.ts';
+import type { RailOffer } from './requirements.ts';
+import { readAmounts } from './settings.ts';
+import type { PaymentSettings } from './settings.ts';
+import { countTopUps, creditedTotal, pageOfTopUps, topUpTransactions } from './top-up-list.ts';
+import { attemptOf, paymentOf } from './top-up-records.ts';
+import type { TopUpRow } from './top-up-table.ts';
+
+export interface ChainAuditOptions {
+  readonly settings: PaymentSettings;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Payments and refunds from before this time are left out. */
+  readonly sinceMs: number;
+  /** What the ledger has from payments on networks with this prefix, less what went back. */
+  readonly receivedInLedger: (tx: Queryable, networkPrefix: string) => Promise<Nano>;
+  readonly onProgress: (what: string, done: number, total: number) => void;
+}
+
+export interface ChainDifference {
+  readonly what: string;
+  readonly network: string;
+  /** Of a payment or a refund; missing for the sums of a whole chain. */
+  readonly paymentId: string | undefined;
+  readonly transaction: string | undefined;
+  readonly amountNano: Nano;
+}
+
+/** A transfer to a receiver that no payment of this ledger knows. */
+export interface UnknownTransfer {
+  readonly network: string;
+  readonly payTo: string;
+  readonly transaction: string;
+  /** Missing where the node does not tell. */
+  readonly amountNano: Nano | undefined;
+}
+
+export interface ChainAuditReport {
+  readonly ok: boolean;
+  readonly payments: number;
+  readonly refunds: number;
+  /** Payments that are not finished: they may be on the chain and not credited yet. */
+  readonly underWay: number;
+  /** Payments and refunds that no configured rail can be asked about. */
+  readonly notAsked: number;
+  readonly differences: readonly ChainDifference[];
+  readonly unknown: readonly UnknownTransfer[];
+}
+
+const PAGE_ROWS = 200;
+/** Questions to the nodes at a time. */
+const PARALLEL = 8;
+const POLL_MS = 1_000;
+const CHAINS = ['eip155:', 'solana:'];
+
+/** Rejects when a configured node cannot be asked where its chain ends. */
+export async function auditChains(options: ChainAuditOptions): Promise<ChainAuditReport> {
+  const { rails } = await openRails({
+    ...options,
+    amounts: readAmounts(options.settings),
+    pollMs: POLL_MS,
+  });
+  for (const rail of rails.values()) await rail.heights();
+  const audit = new ChainAudit(options, rails);
+  await audit.compareTopUps();
+  await audit.compareRefunds();
+  await audit.compareSums();
+  await audit.findUnknown();
+  return audit.report();
+}
+
+interface Receiver {
+  readonly rail: Rail;
+  readonly offer: RailOffer;
+  /** Height of the chain at the first payment to it. */
+  fromHeight: bigint;
+}
+
+class ChainAudit {
+  readonly #options: ChainAuditOptions;
+  readonly #rails: ReadonlyMap<string, Rail>;
+  readonly #differences: ChainDifference[] = [];
+  readonly #unknown: UnknownTransfer[] = [];
+  readonly #receivers = new Map<string, Receiver>();
+  #payments = 0;
+  #refunds = 0;
+  #underWay = 0;
+  #notAsked = 0;
+
+  constructor(options: ChainAuditOptions, rails: ReadonlyMap<string, Rail>) {
+    this.#options = options;
+    this.#rails = rails;
+  }
+
+  report(): ChainAuditReport {
+    return {
+      ok: this.#differences.length === 0,
+      payments: this.#payments,
+      refunds: this.#refunds,
+      underWay: this.#underWay,
+      notAsked: this.#notAsked,
+      differences: this.#differences,
+      unknown: this.#unknown,
+    };
+  }
+
+  async compareTopUps(): Promise<void> {
+    const { store, sinceMs, onProgress } = this.#options;
+    const total = await countTopUps(store, sinceMs);
+    let after = '';
+    for (;;) {
+      const rows = await pageOfTopUps(store, { sinceMs, after, limit: PAGE_ROWS });
+      await inParallel(rows, async (row) => {
+        const what = await this.#faultOf(row);
+        if (what !== undefined) await this.#differs(row, what);
+        this.#payments += 1;
+        onProgress('payments', this.#payments, total);
+      });
+      const last = rows.at(-1);
+      if (last === undefined) return;
+      after = last.payment_key;
+    }
+  }
+
+  /** What is wrong with a payment, or `undefined`. */
+  async #faultOf(row: TopUpRow): Promise<string | undefined> {
+    const rail = this.#rails.get(row.network);
+    if (rail === undefined) {
+      this.#notAsked += 1;
+      return undefined;
+    }
+    try {
+      const payment = await paymentOf(rail, row);
+      this.#noteReceiver(rail, payment.offer, row.start_height);
+      if (row.state === 'open' || row.state === 'sent') {
+        this.#underWay += 1;
+        return undefined;
+      }
+      const evidence = await rail.findPayment(payment, attemptOf(row));
+      const isPaid = evidence.kind === 'paid';
+      if (row.state === 'credited' && !isPaid) return 'credited, but not on the chain';
+      return row.state === 'failed' && isPaid ? 'on the chain, but not credited' : undefined;
+    } catch (error) {
+      // An answer that is missing proves nothing.
+      return `the chain cannot tell: ${chainReason(error)}`;
+    }
+  }
+
+  /** A row that a running server has changed meanwhile is not a difference. */
+  async #differs(row: TopUpRow, what: string): Promise<void> {
+    const [now] = await this.#options.store.query<TopUpRow>(
+      'SELECT * FROM payments_topup WHERE payment_key = $1',
+      [row.payment_key],
+    );
+    if (now?.state !== row.state || now.reversals !== row.reversals) return;
+    this.#differences.push({
+      what,
+      network: row.network,
+      paymentId: row.payment_id,
+      transaction: row.tx_id ?? undefined,
+      amountNano: unitsToNano(row.amount_units),
+    });
+  }
+
+  #noteReceiver(rail: Rail, offer: RailOffer, fromHeight: bigint): void {
+    const key = `${offer.network} ${offer.asset} ${offer.payTo}`;
+    const known = this.#receivers.get(key);
+    if (known === undefined) this.#receivers.set(key, { rail, offer, fromHeight });
+    else if (fromHeight < known.fromHeight) known.fromHeight = fromHeight;
+  }
+
+  async compareRefunds(): Promise<void> {
+    const { store, sinceMs, onProgress } = this.#options;
+    let after = '';
+    for (;;) {
+      const page = await paidRefunds(store, { sinceMs, after, limit: PAGE_ROWS });
+      await inParallel(page, async (refund) => {
+        await this.#compareRefund(refund);
+        this.#refunds += 1;
+      });
+      onProgress('refunds', this.#refunds, this.#refunds);
+      const last = page.at(-1);
+      if (last === undefined) return;
+      after = last.refundId;
+    }
+  }
+
+  async #compareRefund(refund: PaidRefund): Promise<void> {
+    const refunds = this.#rails.get(refund.network)?.refunds;
+    if (refunds === undefined) {
+      this.#notAsked += 1;
+      return;
+    }
+    let what: string | undefined;
+    try {
+      const evidence = await refunds.find(refund.text, refund.attempt);
+      if (evidence.kind !== 'paid') what = 'a paid refund is not on the chain';
+    } catch (error) {
+      // An answer that is missing proves nothing.
+      what = `the chain cannot tell of a refund: ${chainReason(error)}`;
+    }
+    if (what === undefined) return;
+    this.#differences.push({
+      what,
+      network: refund.network,
+      paymentId: refund.refundId,
+      transaction: refund.attempt.transaction,
+      amountNano: refund.amountNano,
+    });
+  }
+
+  /** The credits of the rows against what the ledger has from their chain, at one moment. */
+  async compareSums(): Promise<void> {
+    const { store, receivedInLedger } = this.#options;
+    for (const prefix of CHAINS) {
+      const missingNano = await store.transaction(async (tx) => {
+        if (store.dialect === 'postgres') {
+          await tx.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
+        }
+        return (await receivedInLedger(tx, prefix)) - (await creditedTotal(tx, prefix));
+      });
+      if (missingNano === 0n) continue;
+      this.#differences.push({
+        what: 'the ledger has more (or, below zero, less) than its payments',
+        network: `${prefix}*`,
+        paymentId: undefined,
+        transaction: undefined,
+        amountNano: nano(missingNano),
+      });
+    }
+  }
+
+  /** Transfers to the receivers since the first payment to each. */
+  async findUnknown(): Promise<void> {
+    const { store, onProgress } = this.#options;
+    for (const { rail, offer, fromHeight } of this.#receivers.values()) {
+      const known = await topUpTransactions(store, rail.network);
+      const found = await rail.received({
+        offer,
+        fromHeight,
+        isKnown: (transaction) => known.has(transaction),
+        onProgress: (done, total) => onProgress(`transfers on ${rail.network}`, done, total),
+      });
+      // Payments that a running server has taken meanwhile are known by now.
+      const later = found.length === 0 ? known : await topUpTransactions(store, rail.network);
+      for (const { transaction, amountUnits } of found) {
+        if (later.has(transaction)) continue;
+        this.#unknown.push({
+          network: rail.network,
+          payTo: offer.payTo,
+          transaction,
+          amountNano: amountUnits === undefined ? undefined : unitsToNano(amountUnits),
+        });
+      }
+    }
+  }
+}
+
+async function inParallel<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+  const queue = items.values();
+  const workers = Array.from({ length: PARALLEL }, async () => {
+    for (const item of queue) await work(item);
+  });
+  await Promise.all(workers);
+}

@@ -1,0 +1,360 @@
+/**
+ * Reorganisations of a private Base: after each, the ledger equals the chain, what vanished is sent
+ * again, what cannot come back is reversed, and the next payments settle at once.
+ */
+import assert from 'node:assert/strict';
+import { rmSync } from 'node:fs';
+import { after, before, describe, test } from 'node:test';
+import { createWalletClient, http, parseSignature } from 'viem';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { base } from 'viem/chains';
+import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
+import type { AnvilChain } from '../../test/chains/anvil.ts';
+import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
+import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
+import type { Fault } from '../kernel/faults.ts';
+import { usdToNano } from '../kernel/money.ts';
+import { BASE } from './networks.ts';
+import { authorizationOf, evmPayment } from './test-payers.ts';
+import { killedAt } from './test-crash.ts';
+import { openRig } from './test-rig.ts';
+import type { Rig, RigOptions } from './test-rig.ts';
+
+const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
+const elsewhere: Hex = '0x00000000000000000000000000000000000e15e1';
+
+describe('reorganisations', { skip: whyNoChains() }, () => {
+  let chain: AnvilChain;
+  let proxy: FaultProxy;
+  let rig: Rig;
+  const gasKey = generatePrivateKey();
+  const gas = privateKeyToAccount(gasKey);
+
+  const settingsWith = (changes: object = {}): RigOptions['settings'] => ({
+    base: {
+      network: BASE,
+      payTo,
+      rpcUrl: proxy.url,
+      gasKey,
+      maxGas: 300_000,
+      maxFeeGwei: 50,
+      warnBelowEth: 0,
+      ...changes,
+    },
+  });
+
+  before(async () => {
+    chain = await startAnvil();
+    proxy = await startFaultProxy(chain.rpcUrl);
+    await chain.fund(gas.address, 10n ** 18n);
+    rig = await openRig({ settings: settingsWith() });
+  });
+
+  after(async () => {
+    await rig.close();
+    await proxy.stop();
+    await chain.stop();
+  });
+
+  const rewound = (hours = 0): Promise<unknown> =>
+    rig.store.query(
+      `UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0,
+         vanished_ms = vanished_ms - $1`,
+      [hours * 3_600_000],
+    );
+
+  /** Looks at every payment now. */
+  async function look(hours = 0): Promise<void> {
+    await rewound(hours);
+    await rig.payments.sweep();
+  }
+
+  async function rowOf(wallet: string) {
+    const rows = await rig.store.query<{
+      state: string;
+      is_watched: bigint;
+      reversals: bigint;
+      tx_id: Hex;
+      raw_tx: Hex;
+      failure: string | null;
+    }>('SELECT * FROM payments_topup WHERE wallet = $1', [wallet]);
+    return rows[0]!;
+  }
+
+  /** All that was credited, less what was reversed, is what the receiver has. */
+  async function assertLedgerIsChain(): Promise<void> {
+    const rows = await rig.store.query<{ total: bigint | null }>(
+      `SELECT SUM(amount) AS total FROM testledger_entry WHERE entry_key LIKE 'eip155:%'`,
+    );
+    assert.equal((rows[0]?.total ?? 0n) / 1_000n, await chain.balance(payTo));
+  }
+
+  async function paid(): Promise<{ header: string; wallet: string }> {
+    const payment = await evmPayment(chain, rig);
+    await rig.payments.topUp(payment.header);
+    assert.equal(await rig.balance(payment.wallet), usdToNano(5));
+    return payment;
+  }
+
+  for (const depth of [1, 3]) {
+    test(`a payment that vanished from a depth of ${depth} is sent again from its bytes`, async () => {
+      const { header, wallet } = await paid();
+      if (depth > 1) await chain.client.mine({ blocks: depth - 1 });
+      const { tx_id: transaction } = await rowOf(wallet);
+      const before = await chain.balance(payTo);
+      await chain.reorg(depth);
+      assert.equal(before - (await chain.balance(payTo)), 5_000_000n, 'the money is gone');
+      await look();
+      const row = await rowOf(wallet);
+      assert.deepEqual([row.state, row.tx_id, row.reversals], ['credited', transaction, 0n]);
+      await look();
+      await assertLedgerIsChain();
+      assert.ok(
+        rig.log.some((line) => line.level === 'error' && /not on the chain/.test(line.message)),
+      );
+      assert.equal((await rig.payments.topUp(header)).amountNano, usdToNano(5));
+      assert.equal(await rig.balance(wallet), usdToNano(5));
+      await chain.client.mine({ blocks: 70 });
+      await look();
+      assert.equal((await rowOf(wallet)).is_watched, 0n, 'final');
+    });
+  }
+
+  test('payments right after a reorganisation settle at once: the lost number is filled', async () => {
+    const first = await paid();
+    await chain.reorg(1);
+    const second = await paid();
+    await look();
+    await assertLedgerIsChain();
+    assert.equal(await rig.balance(first.wallet), usdToNano(5));
+    assert.equal(await rig.balance(second.wallet), usdToNano(5));
+  });
+
+  test('a payment that is mined again in another block stays credited, without a word', async () => {
+    const { wallet } = await paid();
+    const { raw_tx: raw } = await rowOf(wallet);
+    const lines = rig.log.length;
+    await chain.reorg(1, [[raw, 0]]);
+    await look();
+    await assertLedgerIsChain();
+    const row = await rowOf(wallet);
+    assert.deepEqual([row.state, row.reversals], ['credited', 0n]);
+    assert.equal(rig.log.slice(lines).filter(({ level }) => level === 'error').length, 0);
+  });
+
+  test('another use of the gas number: a new transaction of the same authorization', async () => {
+    const { wallet } = await paid();
+    const { tx_id: transaction } = await rowOf(wallet);
+    await chain.reorg(1);
+    const other = createWalletClient({ account: gas, chain: base, transport: http(chain.rpcUrl) });
+    await other.sendTransaction({ to: elsewhere, value: 1n });
+    await look();
+    await look();
+    await assertLedgerIsChain();
+    const row = await rowOf(wallet);
+    assert.equal(row.state, 'credited');
+    assert.notEqual(row.tx_id, transaction);
+  });
+
+  test('the payer has moved the money: reversed, and credited again when it can be paid', async () => {
+    const { header, wallet } = await paid();
+    await rig.post(wallet, `spent-${wallet}`, -2_000_000_000n);
+    const { tx_id: transaction } = await rowOf(wallet);
+    await chain.reorg(1);
+    const balance = await chain.balance(wallet as Hex);
+    await chain.setTokens(wallet as Hex, 1n);
+    await look();
+    assert.equal((await rowOf(wallet)).state, 'credited', 'it may still come back');
+    await look(1);
+    const row = await rowOf(wallet);
+    assert.deepEqual([row.state, row.reversals, row.tx_id], ['sent', 1n, transaction]);
+    assert.equal(await rig.balance(wallet), 0n, 'what was left is gone, and no more');
+    await assert.rejects(rig.payments.topUp(header), (error: Fault) =>
+      ['SETTLEMENT_PENDING', 'SETTLEMENT_FAILED'].includes(error.code),
+    );
+    assert.ok(rig.log.some((line) => /owes what was spent/.test(line.message)));
+    await chain.setTokens(wallet as Hex, balance);
+    await rig.payments.topUp(header);
+    assert.equal(await rig.balance(wallet), usdToNano(5));
+    assert.equal((await rowOf(wallet)).state, 'credited');
+  });
+
+  test('a third party makes the payment again on the new chain: credited still, once', async () => {
+    const { header, wallet } = await paid();
+    const { tx_id: transaction } = await rowOf(wallet);
+    await chain.reorg(1);
+    const { authorization: one, signature } = authorizationOf(header);
+    const { r, s, yParity } = parseSignature(signature);
+    const times = [BigInt(one.value), BigInt(one.validAfter), BigInt(one.validBefore)];
+    const args = [one.from, one.to, ...times, one.nonce, 27 + yParity, r, s];
+    await chain.callToken('transferWithAuthorization', args);
+    await look();
+    const row = await rowOf(wallet);
+    assert.deepEqual([row.state, row.reversals], ['credited', 0n]);
+    assert.notEqual(row.tx_id, transaction);
+    assert.equal(await rig.balance(wallet), usdToNano(5));
+    await fillGap();
+  });
+
+  /** The bytes of the payment that another one made are dead; their number is free. */
+  async function fillGap(): Promise<void> {
+    const next = await paid();
+    assert.equal((await rowOf(next.wallet)).state, 'credited');
+  }
+
+  describe('the depth that an amount asks for', () => {
+    const rules = [
+      { fromUsd: 0, wait: 1 },
+      { fromUsd: 5, wait: 3 },
+    ] as const;
+
+    async function under(confirmations: object, work: (deep: Rig) => Promise<void>): Promise<void> {
+      const deep = await openRig({ settings: settingsWith({ confirmations }) });
+      await work(deep);
+      await deep.close();
+    }
+
+    test('blocks: 202 until there are enough of them, then 200', async () => {
+      await under(rules, async (deep) => {
+        const { header, wallet } = await evmPayment(chain, deep);
+        const pending = /not confirmed yet/;
+        await assert.rejects(deep.payments.topUp(header), pending);
+        await chain.client.mine({ blocks: 1 });
+        await assert.rejects(deep.payments.topUp(header), pending);
+        assert.equal(await deep.balance(wallet), 0n);
+        await chain.client.mine({ blocks: 1 });
+        await deep.payments.topUp(header);
+        assert.equal(await deep.balance(wallet), usdToNano(5));
+      });
+    });
+
+    test('a smaller amount is credited at once', async () => {
+      await under([rules[0], { fromUsd: 5.000001, wait: 3 }], async (deep) => {
+        const { header, wallet } = await evmPayment(chain, deep);
+        await deep.payments.topUp(header);
+        assert.equal(await deep.balance(wallet), usdToNano(5));
+      });
+    });
+
+    for (const [wait, blocks] of [
+      ['safe', 33],
+      ['finalized', 65],
+    ] as const) {
+      test(`${wait}: the sweep credits when the chain says so`, async () => {
+        await under([{ fromUsd: 0, wait }], async (deep) => {
+          const { header, wallet } = await evmPayment(chain, deep);
+          await assert.rejects(deep.payments.topUp(header), /not confirmed yet/);
+          await chain.client.mine({ blocks });
+          await deep.store.query('UPDATE payments_topup SET next_check_ms = 0');
+          await deep.payments.sweep();
+          assert.equal(await deep.balance(wallet), usdToNano(5));
+        });
+      });
+    }
+  });
+
+  test('a node that is behind the credited block reverses nothing', async () => {
+    const { wallet } = await paid();
+    await rig.store.query(
+      'UPDATE payments_topup SET credited_height = credited_height + 100 WHERE wallet = $1',
+      [wallet],
+    );
+    await chain.client.request({ method: 'anvil_rollback', params: [1] } as never);
+    await look();
+    await look(1);
+    assert.equal((await rowOf(wallet)).state, 'credited');
+    await rig.store.query(
+      'UPDATE payments_topup SET credited_height = credited_height - 100 WHERE wallet = $1',
+      [wallet],
+    );
+    await chain.client.mine({ blocks: 1 });
+    await look();
+    await look();
+    assert.equal((await rowOf(wallet)).state, 'credited');
+    await fillGap();
+  });
+
+  test('a refund that vanished is sent again, once', async () => {
+    const treasuryKey = generatePrivateKey();
+    await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
+    const treasury = await openRig({ settings: settingsWith({ refundKey: treasuryKey }) });
+    const { header, wallet } = await evmPayment(chain, treasury);
+    await treasury.payments.topUp(header);
+    await chain.client.mine({ blocks: 1 });
+    const before = await chain.balance(wallet as Hex);
+    const refund = await treasury.payments.refund(wallet, usdToNano(2));
+    assert.equal(refund.state, 'paid');
+    await chain.reorg(1);
+    assert.equal(await chain.balance(wallet as Hex), before);
+    for (let round = 0; round < 3; round += 1) {
+      await treasury.store.query('UPDATE payments_refund SET next_check_ms = 0');
+      await treasury.payments.sweep();
+    }
+    assert.equal((await treasury.payments.refundState(refund.refundId)).state, 'paid');
+    assert.equal((await chain.balance(wallet as Hex)) - before, 2_000_000n);
+    assert.equal(await treasury.balance(wallet), usdToNano(3));
+    assert.ok(treasury.log.some((line) => /refund is not on the chain/.test(line.message)));
+    await chain.client.mine({ blocks: 70 });
+    await treasury.store.query('UPDATE payments_refund SET next_check_ms = 0');
+    await treasury.payments.sweep();
+    const rows = await treasury.store.query('SELECT 1 FROM payments_refund WHERE is_watched = 1');
+    assert.equal(rows.length, 0, 'final');
+    await treasury.close();
+  });
+
+  for (const dieAt of ['vanished', 'resent', 'reversed'] as const) {
+    test(`kill -9 when a credit has ${dieAt}: the next process ends it once`, async () => {
+      const first = await openRig({ settings: settingsWith() });
+      const { folder } = first;
+      const { header, wallet } = await evmPayment(chain, first);
+      await first.payments.topUp(header);
+      const funds = await chain.balance(wallet as Hex);
+      await chain.reorg(1);
+      if (dieAt === 'reversed') await chain.setTokens(wallet as Hex, 1n);
+      await first.store.query(`UPDATE payments_topup SET next_check_ms = 0, vanished_ms = $1`, [
+        dieAt === 'reversed' ? 1 : null,
+      ]);
+      const settings = settingsWith();
+      assert.equal(await killedAt({ folder, settings, dieAt }), 'SIGKILL');
+      const second = await openRig({ settings, folder });
+      if (dieAt === 'reversed') {
+        assert.equal(await second.balance(wallet), 0n);
+        await chain.setTokens(wallet as Hex, funds + 5_000_000n);
+      }
+      for (let round = 0; round < 3; round += 1) {
+        await second.store.query('UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0');
+        await second.payments.sweep();
+      }
+      assert.equal(await second.balance(wallet), usdToNano(5));
+      assert.equal(await second.postings(), dieAt === 'reversed' ? 3 : 1);
+      const rows = await second.store.query<{ state: string }>('SELECT state FROM payments_topup');
+      assert.deepEqual(rows, [{ state: 'credited' }]);
+      await second.close();
+      await first.close();
+      rmSync(folder, { recursive: true, force: true });
+    });
+  }
+
+  // The last one: it moves the clock of the chain past what the other payments are signed for.
+  test('a payment that expired meanwhile is reversed for good, what was spent is not', async () => {
+    const { header, wallet } = await paid();
+    await rig.post(wallet, `spent-${wallet}`, -1_500_000_000n);
+    await chain.reorg(1);
+    proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
+    await look();
+    assert.equal((await rowOf(wallet)).state, 'credited');
+    await chain.client.increaseTime({ seconds: 1_000 });
+    await chain.client.mine({ blocks: 1 });
+    await look(1);
+    proxy.fate = () => 'pass';
+    const row = await rowOf(wallet);
+    assert.deepEqual([row.state, row.reversals], ['failed', 1n]);
+    assert.equal(row.failure, 'authorization_expired');
+    assert.equal(await rig.balance(wallet), 0n);
+    await assert.rejects(rig.payments.topUp(header), /was not settled \(authorization_expired\)/);
+    await look();
+    assert.equal((await rowOf(wallet)).reversals, 1n, 'once');
+    assert.deepEqual((await rig.payments.watchCounts()).vanished, 0);
+  });
+});

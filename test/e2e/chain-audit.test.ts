@@ -1,0 +1,228 @@
+/**
+ * `farebox audit --chain` and `farebox check` beside a server whose chains take money back, and
+ * what the server itself says of it: metrics, readiness, the stopped account.
+ */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { decodePaymentRequiredHeader, encodePaymentSignatureHeader } from '@x402/core/http';
+import { runCommand } from '../../src/cli/cli.ts';
+import type { TestApp } from '../app/test-app.ts';
+import { whyNoChains } from '../chains/anvil.ts';
+import {
+  PAY_TO,
+  type WalletRig,
+  chat,
+  creditOf,
+  evmPayment,
+  signIn,
+  solanaClient,
+  startWalletRig,
+  topUp,
+} from './wallet-rig.ts';
+
+const NOTHING_LOCAL = 'embedded: { enabled: false }\ndiscovery: { enabled: false }\n';
+const FIVE_USD = 5_000_000_000n;
+
+interface ChainReport {
+  readonly ok: boolean;
+  readonly debtsUsd: string;
+  readonly chain: {
+    readonly ok: boolean;
+    readonly payments: number;
+    readonly refunds: number;
+    readonly underWay: number;
+    readonly differences: readonly { readonly what: string; readonly paymentId?: string }[];
+    readonly unknown: readonly { readonly transaction: string; readonly amountUsd: string }[];
+  };
+}
+
+describe('the books and the chains', { skip: whyNoChains() }, () => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-chain-audit-'));
+  let rig: WalletRig;
+  let farebox: TestApp;
+
+  before(async () => {
+    rig = await startWalletRig();
+    farebox = await rig.startApp({ dataFolder: join(folder, 'data') });
+    writeFileSync(join(folder, 'farebox.yaml'), NOTHING_LOCAL + rig.yaml);
+  });
+  after(async () => {
+    await farebox.stop();
+    await rig.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  async function run(...argv: string[]) {
+    const said = { out: '', err: '' };
+    const code = await runCommand({
+      argv,
+      env: { FAREBOX_DATA: join(folder, 'data') },
+      cwd: folder,
+      stdout: { write: (text) => void (said.out += text) },
+      stderr: { write: (text) => void (said.err += text) },
+      onSignal: () => undefined,
+    });
+    return { code, ...said };
+  }
+
+  async function audit(...more: string[]): Promise<ChainReport & { readonly code: number }> {
+    const { code, out, err } = await run('audit', '--chain', '--json', ...more);
+    assert.equal(err, '');
+    return { code, ...(JSON.parse(out) as ChainReport) };
+  }
+
+  async function payBase() {
+    const account = await rig.evmWallet();
+    const answer = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    assert.equal(answer.status, 200, await answer.text());
+    return account;
+  }
+
+  async function paySolana(): Promise<string> {
+    const signer = await rig.solanaWallet();
+    const required = await topUp(rig.origin, {});
+    const client = solanaClient(signer, rig.solana.rpcUrl);
+    const payload = await client.createPaymentPayload(
+      decodePaymentRequiredHeader(required.headers.get('PAYMENT-REQUIRED') ?? ''),
+    );
+    const header = encodePaymentSignatureHeader(payload);
+    assert.equal((await topUp(rig.origin, { 'PAYMENT-SIGNATURE': header })).status, 200);
+    return signer.address;
+  }
+
+  /** Lets the server look at its credits, as if so much time had passed. */
+  async function look(hours = 0): Promise<void> {
+    const { store } = farebox.app.office;
+    await store.query(
+      'UPDATE payments_topup SET next_check_ms = 0, vanished_ms = vanished_ms - $1',
+      [hours * 3_600_000],
+    );
+    const { openWalletPayments } = await import('../../src/app/wallets.ts');
+    const { systemClock } = await import('../../src/kernel/clock.ts');
+    const { systemIds } = await import('../../src/kernel/ids.ts');
+    const { silentLog } = await import('../../src/kernel/log.ts');
+    const payments = await openWalletPayments({
+      config: farebox.config,
+      office: farebox.app.office,
+      clock: systemClock(),
+      ids: systemIds(),
+      log: silentLog,
+      basePath: '/api/v1',
+    });
+    await payments?.sweep();
+    await payments?.stop();
+  }
+
+  test('every credit is on its chain: exit code 0, in words and as JSON', async () => {
+    await payBase();
+    await payBase();
+    await paySolana();
+    const report = await audit();
+    assert.equal(report.code, 0, JSON.stringify(report));
+    const { payments, refunds, underWay, differences, unknown } = report.chain;
+    assert.deepEqual([payments, refunds, underWay], [3, 0, 0]);
+    assert.deepEqual([differences, unknown], [[], []]);
+    const words = await run('audit', '--chain');
+    assert.equal(words.code, 0, words.out + words.err);
+    assert.match(words.out, /Payments compared +3\n/);
+    assert.match(words.out, /Every credit is on its chain\n$/);
+    assert.match(words.err, /Asking about payments: \d+ %/);
+    assert.equal((await run('check', '--json')).code, 0);
+  });
+
+  test('--since leaves out older payments, and is refused where it means nothing', async () => {
+    assert.equal((await audit('--since', '1m')).chain.payments, 3);
+    assert.equal((await audit('--since', '2020-01-01')).chain.payments, 3);
+    for (const words of [
+      ['--since', '30d'],
+      ['--chain', '--since', '2099-01-01'],
+      ['--chain', '--since', 'soon'],
+    ]) {
+      const { code, err } = await run('audit', ...words);
+      assert.equal(code, 2, err);
+      assert.match(err, /--since/);
+    }
+  });
+
+  test('transfers to a receiver that are no payment here are listed, and warned of', async () => {
+    const transaction = await rig.anvil.callToken('mint', [PAY_TO, 1_250_000n]);
+    const report = await audit();
+    assert.equal(report.code, 0, 'they are nobody’s credit');
+    assert.deepEqual(
+      report.chain.unknown.map((one) => [one.transaction, one.amountUsd]),
+      [[transaction, '1.25']],
+    );
+    const words = await run('audit', '--chain');
+    assert.match(words.out, /no payment here:\n/);
+    assert.ok(words.out.includes(transaction));
+    const { code, out } = await run('check', '--json');
+    assert.equal(code, 0, out);
+    const { findings } = JSON.parse(out) as { findings: { what: string; says: string }[] };
+    const says = findings.find(({ what }) => what === 'payments base')?.says ?? '';
+    assert.match(
+      says,
+      /^Transfers of the last hour to 0x\w+ that are not of this ledger: 1, such as 0x\w+ \(a receiver belongs to one ledger\)/,
+    );
+  });
+
+  test('a credit that vanished is named, and is sent again by the server', async () => {
+    const account = await payBase();
+    await rig.anvil.reorg(1);
+    const before = await audit();
+    assert.equal(before.code, 1);
+    assert.equal(before.ok, false);
+    assert.deepEqual(
+      before.chain.differences.map(({ what }) => what),
+      ['credited, but not on the chain'],
+    );
+    const words = await run('audit', '--chain');
+    assert.equal(words.code, 1);
+    assert.match(words.out, /1 difference between books and chains\n$/);
+    await look();
+    await look();
+    assert.equal((await audit()).code, 0);
+    assert.equal(await creditOf(farebox, account.address), FIVE_USD);
+  });
+
+  test('one that cannot come back is reversed: the account stops, the operator is told', async () => {
+    const account = await payBase();
+    const sign = async () => ({ 'SIGN-IN-WITH-X': await signIn(account, rig.origin) });
+    assert.equal((await chat(rig.origin, await sign())).status, 200);
+    const left = await creditOf(farebox, account.address);
+    assert.ok(left < FIVE_USD);
+    await rig.anvil.reorg(1);
+    // Its bytes are dead and the payer has no tokens any more.
+    await farebox.app.office.store.query(
+      `UPDATE payments_topup SET raw_tx = NULL WHERE wallet = $1`,
+      [account.address.toLowerCase()],
+    );
+    await rig.anvil.setTokens(account.address, 0n);
+    await look();
+    const ready = (await (await fetch(`${rig.origin}/readyz`)).json()) as {
+      parts: { payments: Record<string, unknown> };
+    };
+    assert.equal(ready.parts.payments['vanished'], 1);
+    await look(1);
+    assert.equal(await creditOf(farebox, account.address), 0n);
+    await farebox.audit();
+    const report = await audit();
+    assert.equal(report.code, 0, JSON.stringify(report.chain.differences));
+    assert.equal(report.debtsUsd, String(Number(FIVE_USD - left) / 1e9));
+    assert.equal(report.chain.underWay, 1);
+    const refused = await chat(rig.origin, await sign());
+    assert.equal(refused.status, 402);
+    const metrics = await (await fetch(`${rig.origin}/metrics`)).text();
+    assert.match(metrics, /farebox_topup_credits\{state="reversed"\} 1\n/);
+    assert.match(metrics, /farebox_debts_usd 0\.0000\d+\n/);
+    // A new payment pays what is owed first; the rest is credit again.
+    await rig.anvil.mint(account.address, 50_000_000n);
+    const again = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    assert.equal(again.status, 200, await again.text());
+    assert.equal(await creditOf(farebox, account.address), left);
+    assert.equal((await chat(rig.origin, await sign())).status, 200);
+    await farebox.audit();
+  });
+});

@@ -1,0 +1,341 @@
+/**
+ * Payments under random faults: lost broadcasts, front-runners, strangers' transfers, kill -9 at
+ * every step, and reorganisations that take back payments, the money that pays them, and what was
+ * sent again. At the end the audit is clean, the books are the chain, and `audit --chain` names
+ * exactly what was planted. The seed is printed; the order of everything follows from it.
+ */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type TestContext, test } from 'node:test';
+import { parseAbiItem, parseSignature } from 'viem';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { runCommand } from '../../src/cli/cli.ts';
+import { walletAccountId } from '../../src/identity/identity.ts';
+import { usdToNano } from '../../src/kernel/money.ts';
+import { NO_TOKENS } from '../../src/ledger/ledger.ts';
+import { type AnvilChain, USDC, startAnvil, whyNoChains } from '../chains/anvil.ts';
+import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
+import { type Books, openBooks } from './payment-books.ts';
+import { PAY_TO, evmPayment } from './wallet-rig.ts';
+
+const PAYMENTS = 40;
+const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
+const WATCH_STEPS = ['vanished', 'resent', 'reversed'] as const;
+const TRANSFER = parseAbiItem(
+  'event Transfer(address indexed from, address indexed to, uint256 value)',
+);
+
+/** Mulberry32: small, seeded, and good enough to order faults. */
+function randomOf(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+interface Chaos {
+  readonly random: () => number;
+  readonly folder: string;
+  readonly anvil: AnvilChain;
+  readonly proxy: FaultProxy;
+  readonly headers: string[];
+  readonly counts: Map<string, number>;
+  books: Books;
+}
+
+const FAULTS = [
+  'none',
+  'none',
+  'none',
+  'lost request',
+  'lost reply',
+  'deaf node',
+  'front-run',
+  'used before',
+  'stranger',
+  'killed',
+  'spends',
+] as const;
+
+export async function chaos(t: TestContext, seed: number, payments: number): Promise<void> {
+  const random = randomOf(seed);
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-chaos-'));
+  const anvil = await startAnvil();
+  const proxy = await startFaultProxy(anvil.rpcUrl);
+  const gasKey = generatePrivateKey();
+  await anvil.fund(privateKeyToAccount(gasKey).address, 10n ** 18n);
+  writeFileSync(
+    join(folder, 'farebox.yaml'),
+    `embedded: { enabled: false }
+discovery: { enabled: false }
+payments:
+  settleWaitSeconds: 1
+  base: { payTo: '${PAY_TO}', rpcUrl: ${proxy.url}, gasKey: '${gasKey}', maxFeeGwei: 50, warnBelowEth: 0 }
+`,
+  );
+  const books = await openBooks(folder);
+  const all: Chaos = { random, folder, anvil, proxy, books, headers: [], counts: new Map() };
+  try {
+    for (let index = 0; index < payments; index += 1) await oneRound(all, index);
+    await calm(all);
+    await compare(t, all);
+  } finally {
+    await all.books.close();
+    await proxy.stop();
+    await anvil.stop();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function count(all: Chaos, what: string): void {
+  all.counts.set(what, (all.counts.get(what) ?? 0) + 1);
+}
+
+async function oneRound(all: Chaos, index: number): Promise<void> {
+  const { random, anvil, proxy, headers } = all;
+  const fault = FAULTS[Math.floor(random() * FAULTS.length)] ?? 'none';
+  count(all, fault);
+  const account = privateKeyToAccount(generatePrivateKey());
+  await anvil.mint(account.address, 20_000_000n);
+  const header = await evmPayment(account);
+  headers.push(header);
+  if (fault === 'lost request' || fault === 'front-run') lose(proxy, 'lose-request');
+  if (fault === 'lost reply') lose(proxy, 'lose-reply');
+  if (fault === 'deaf node') {
+    let isSent = false;
+    proxy.fate = (method) => {
+      isSent ||= method === 'eth_sendRawTransaction';
+      return isSent && method !== 'eth_sendRawTransaction' ? 'lose-request' : 'pass';
+    };
+  }
+  if (fault === 'used before') await useAsStranger(all, header);
+  if (fault === 'stranger') await anvil.callToken('mint', [PAY_TO, BigInt(1_000_000 + index)]);
+  if (fault === 'killed') await child(all, pick(all, STEPS), header);
+  else await all.books.payments.topUp(header).catch(() => undefined); // compared at the end
+  if (fault === 'front-run') await useAsStranger(all, header);
+  proxy.fate = () => 'pass';
+  if (fault === 'spends') await spend(all, account.address.toLowerCase(), index);
+  if (random() < 0.25) await reorganise(all);
+  if (random() < 0.3) await look(all, random() < 0.3 ? 1 : 0);
+  if (random() < 0.1) {
+    await rewind(all, 1);
+    await child(all, pick(all, WATCH_STEPS));
+  }
+}
+
+function lose(proxy: FaultProxy, fate: 'lose-request' | 'lose-reply'): void {
+  proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? fate : 'pass');
+}
+
+function pick<T>(all: Chaos, from: readonly T[]): T {
+  const found = from[Math.floor(all.random() * from.length)];
+  assert.ok(found !== undefined);
+  return found;
+}
+
+async function useAsStranger({ anvil }: Chaos, header: string): Promise<void> {
+  const { payload } = JSON.parse(Buffer.from(header, 'base64').toString()) as {
+    payload: { authorization: Record<string, string>; signature: Hex };
+  };
+  const one = payload.authorization;
+  const { r, s, yParity } = parseSignature(payload.signature);
+  const numbers = ['value', 'validAfter', 'validBefore'].map((name) => BigInt(one[name] ?? 0));
+  const args = [one['from'], one['to'], ...numbers, one['nonce'], 27 + yParity, r, s];
+  // It fails where the payment has been made already.
+  await anvil.callToken('transferWithAuthorization', args).catch(() => undefined);
+}
+
+async function child(all: Chaos, dieAt: string, header?: string): Promise<void> {
+  const file = new URL('payment-books-process.ts', import.meta.url).pathname;
+  const more = header === undefined ? [] : [header];
+  const started = spawn(process.execPath, [file, all.folder, dieAt, ...more], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  const [code, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve) => {
+    started.once('exit', (ended, how) => resolve([ended, how]));
+  });
+  if (signal === 'SIGKILL') count(all, `kill -9 at ${dieAt}`);
+  else assert.equal(code, 0, 'a process that was not killed ends well');
+}
+
+async function spend({ books }: Chaos, wallet: string, index: number): Promise<void> {
+  const { ledger } = books.office;
+  const costNano = usdToNano('1.75');
+  const accountId = walletAccountId(wallet);
+  const requestId = `spent-${index}`;
+  const wish = { requestId, accountId, minNano: costNano, maxNano: costNano };
+  const hold = await ledger.hold({ ...wish, floorNano: usdToNano(0) });
+  if (!hold.ok) return;
+  await ledger.settle({
+    costNano,
+    usage: {
+      requestId,
+      createdMs: Date.now(),
+      accountId,
+      keyId: '',
+      kind: 'chat',
+      modelId: 'm',
+      attempts: 1,
+      tokens: NO_TOKENS,
+      countedBy: 'engine',
+      priceVersion: 'v1',
+      latencyMs: 1,
+      status: 'completed',
+    },
+  });
+}
+
+async function reorganise(all: Chaos): Promise<void> {
+  const height = Number(await all.anvil.client.getBlockNumber());
+  const depth = Math.min(1 + Math.floor(all.random() * 6), height - 1);
+  count(all, 'reorganisation');
+  all.counts.set('blocks lost', (all.counts.get('blocks lost') ?? 0) + depth);
+  await all.anvil.reorg(depth);
+}
+
+async function rewind({ books }: Chaos, hours: number): Promise<void> {
+  await books.office.store.query(
+    `UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0,
+       vanished_ms = vanished_ms - $1`,
+    [hours * 3_600_000],
+  );
+}
+
+async function look(all: Chaos, hours: number): Promise<void> {
+  await rewind(all, hours);
+  await all.books.payments.sweep();
+}
+
+/** No more faults: payers send their headers again, time passes, everything becomes final. */
+async function calm(all: Chaos): Promise<void> {
+  const { books, anvil, headers } = all;
+  for (let round = 0; round < 3; round += 1) await look(all, 0);
+  for (const header of headers) {
+    if (all.random() < 0.5) await books.payments.topUp(header).catch(() => undefined);
+  }
+  await anvil.client.increaseTime({ seconds: 2_000 });
+  for (let round = 0; round < 40; round += 1) {
+    await anvil.client.mine({ blocks: 20 });
+    await look(all, 1);
+    await books.office.ledger.collectDebts();
+    const [open] = await books.office.store.query<{ n: bigint }>(
+      `SELECT count(*) AS n FROM payments_topup WHERE state IN ('open', 'sent') OR is_watched = 1`,
+    );
+    if (open?.n === 0n) return;
+  }
+  assert.fail('some payments found no end');
+}
+
+interface Audit {
+  readonly ok: boolean;
+  readonly chain: {
+    readonly payments: number;
+    readonly underWay: number;
+    readonly differences: readonly { readonly what: string; readonly paymentId?: string }[];
+    readonly unknown: readonly { readonly transaction: string }[];
+  };
+}
+
+async function audit(all: Chaos): Promise<Audit & { readonly code: number }> {
+  let out = '';
+  const code = await runCommand({
+    argv: ['audit', '--chain', '--json'],
+    env: { FAREBOX_DATA: join(all.folder, 'data') },
+    cwd: all.folder,
+    stdout: { write: (text) => void (out += text) },
+    stderr: { write: (text) => void (out += text) },
+    onSignal: () => undefined,
+  });
+  return { code, ...(JSON.parse(out) as Audit) };
+}
+
+async function compare(t: TestContext, all: Chaos): Promise<void> {
+  const { store, ledger } = all.books.office;
+  const rows = await store.query<{
+    payment_key: string;
+    payment_id: string;
+    wallet: string;
+    state: string;
+    tx_id: string | null;
+    reversals: bigint;
+  }>('SELECT * FROM payments_topup');
+  const logs = await all.anvil.client.getLogs({
+    address: USDC,
+    event: TRANSFER,
+    args: { to: PAY_TO },
+    fromBlock: 0n,
+  });
+  const credited = rows.filter(({ state }) => state === 'credited');
+  const creditedIn = new Set(credited.map((row) => row.tx_id));
+  // One by one: each credit is one transfer of its wallet, and none is credited twice.
+  for (const row of credited) {
+    const own = logs.filter((log) => log.transactionHash === row.tx_id);
+    assert.equal(own.length, 1, `${row.payment_id} in ${row.tx_id}`);
+    assert.equal(own[0]?.args.from?.toLowerCase(), row.wallet);
+    assert.equal(own[0]?.args.value, 5_000_000n);
+  }
+  assert.equal(creditedIn.size, credited.length);
+  assert.equal(await ledger.receivedFrom('house:top-up:base'), usdToNano(5 * credited.length));
+  const ledgerAudit = await ledger.audit();
+  assert.deepEqual(ledgerAudit.differences, []);
+  const foreign = logs.filter((log) => !creditedIn.has(log.transactionHash));
+  const first = await audit(all);
+  assert.equal(first.code, 0, JSON.stringify(first.chain.differences));
+  assert.deepEqual(
+    first.chain.unknown.map(({ transaction }) => transaction).sort(),
+    foreign.map(({ transactionHash }) => transactionHash).sort(),
+  );
+  const reversals = rows.reduce((sum, row) => sum + Number(row.reversals), 0);
+  t.diagnostic(
+    JSON.stringify({
+      ...Object.fromEntries([...all.counts].sort()),
+      rows: rows.length,
+      credited: credited.length,
+      reversals,
+      foreignTransfers: foreign.length,
+      debtUsd: Number(ledgerAudit.debtNano) / 1e9,
+    }),
+  );
+  await plant(all, credited);
+}
+
+/** Plants differences behind the back of everything, and expects exactly these. */
+async function plant(
+  all: Chaos,
+  credited: readonly { readonly payment_key: string; readonly payment_id: string }[],
+): Promise<void> {
+  const { store } = all.books.office;
+  const [hidden, invented] = credited;
+  assert.ok(hidden !== undefined && invented !== undefined);
+  await store.query(`UPDATE payments_topup SET state = 'failed' WHERE payment_key = $1`, [
+    hidden.payment_key,
+  ]);
+  await store.query(
+    `UPDATE payments_topup SET payload = replace(payload, '"value":"5000000"', '"value":"6000000"')
+     WHERE payment_key = $1`,
+    [invented.payment_key],
+  );
+  const { code, chain } = await audit(all);
+  assert.equal(code, 1);
+  assert.deepEqual(
+    chain.differences.map(({ what, paymentId }) => [what, paymentId]).sort(),
+    [
+      ['credited, but not on the chain', invented.payment_id],
+      ['on the chain, but not credited', hidden.payment_id],
+      ['the ledger has more (or, below zero, less) than its payments', undefined],
+    ].sort(),
+  );
+}
+
+test('payments under random faults end as the chain says', { skip: whyNoChains() }, async (t) => {
+  const seed = Math.floor(Math.random() * 2 ** 31);
+  t.diagnostic(`seed ${seed}, ${PAYMENTS} payments`);
+  await chaos(t, seed, PAYMENTS);
+});
