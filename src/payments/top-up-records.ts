@@ -69,6 +69,9 @@ export type Step =
   | 'resent'
   | 'reversed';
 
+/** Runs when the row of the payment was opened, for whoever brought the payment. */
+export type OnOpened = () => Promise<void>;
+
 /** Of a payment without a row. */
 export const NO_ATTEMPT: Attempt = {
   transaction: undefined,

@@ -34,14 +34,8 @@ import {
   settlementFailed,
   usedBefore,
 } from './top-up-faults.ts';
-import {
-  attemptOf,
-  entryOf,
-  NO_ATTEMPT,
-  paymentOf,
-  receiptOf,
-} from './top-up-records.ts';
-import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
+import { attemptOf, entryOf, NO_ATTEMPT, paymentOf, receiptOf } from './top-up-records.ts';
+import type { Credit, OnOpened, Step, TopUpReceipt } from './top-up-records.ts';
 import type { TopUpRow, TopUpTable } from './top-up-table.ts';
 
 export interface TopUpOptions {
@@ -65,9 +59,6 @@ const STUCK_AFTER_MS = 10 * MINUTE_MS;
 /** Payments that are worked on at once; a slow node would gather them without end. */
 const MAX_RUNNING = 1_000;
 
-/** Runs when the row of the payment was opened, for whoever brought the payment. */
-export type OnOpened = () => Promise<void>;
-
 export class TopUps {
   readonly #options: TopUpOptions;
   readonly #running = new Map<
@@ -86,8 +77,7 @@ export class TopUps {
   async check(payment: SignedPayment): Promise<void> {
     const verdict = await this.#railOf(payment).verify(payment);
     if (verdict.kind !== 'valid') throw await this.#refusal(payment, verdict);
-    const waiting = this.#backoff.refusal(payment.wallet);
-    if (waiting !== undefined) throw waiting;
+    this.#backoff.check(payment.wallet);
   }
 
   /** Settles a payment and credits it once. Throws a Fault; `SETTLEMENT_PENDING` means: send the same again. */
@@ -156,8 +146,7 @@ export class TopUps {
       if (row !== undefined) return await this.#pay(payment);
       throw await this.#refusal(payment, verdict);
     }
-    const waiting = this.#backoff.refusal(payment.wallet);
-    if (waiting !== undefined) throw waiting;
+    this.#backoff.check(payment.wallet);
     const row = await this.#open(payment, position);
     if (row === undefined) return await this.#pay(payment);
     await onOpened?.();
