@@ -128,10 +128,11 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     pollMs,
   };
   const leaseMs = options.leaseMs ?? LEASE_MS;
+  const table = new TopUpTable(options.store, options.clock, owner, leaseMs);
   const passes = new Passes(options.store, options.clock, claimSecret);
   const topUps = new TopUps({
     ...common,
-    table: new TopUpTable(options.store, options.clock, owner, leaseMs),
+    table,
     credit: options.credit,
     receipts,
     isExternal: options.settings.facilitator.url !== undefined,
@@ -158,7 +159,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     challenges: new KeyChallenges({ secret: keySecret, clock: options.clock, ids: options.ids }),
     passes,
     topUps,
-    shown: new ShownPayments({ ...common, topUps, passes }),
+    shown: new ShownPayments({ ...common, topUps, table, passes }),
     refunds: new Refunds({
       ...common,
       store: options.store,

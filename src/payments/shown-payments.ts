@@ -18,8 +18,10 @@ import type { Passes, RetryProof } from './passes.ts';
 import { refusePayment } from './payment.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Rail } from './rail.ts';
-import { alreadyCredited, notSent, rejected, withClaim } from './top-up-faults.ts';
+import { alreadyCredited, notSent, pending, rejected, withClaim } from './top-up-faults.ts';
+import { receiptOf } from './top-up-records.ts';
 import type { TopUpReceipt } from './top-up-records.ts';
+import type { TopUpTable } from './top-up-table.ts';
 import type { TopUps } from './top-ups.ts';
 
 /** A payment that is good, and that nothing has been moved of so far. */
@@ -33,6 +35,7 @@ export interface OfferedPayment {
 export interface ShownPaymentsOptions {
   readonly rails: ReadonlyMap<string, Rail>;
   readonly topUps: TopUps;
+  readonly table: TopUpTable;
   readonly passes: Passes;
   readonly clock: Clock;
   readonly settleWaitMs: number;
@@ -74,7 +77,7 @@ export class ShownPayments {
     const { topUps, passes } = this.#options;
     const patience = this.#patience();
     const payment = await this.#read(header, patience);
-    const isNew = !(await topUps.isKnown(payment));
+    const isNew = !(await this.#isKnown(payment));
     if (isNew) await soon(this.#options.clock, patience, topUps.check(payment), tooLate);
     else if (!(await passes.isRetry(payment.key, proof))) {
       // Helps it on its way, and says no more than what has become of it.
@@ -132,7 +135,22 @@ export class ShownPayments {
   ): Promise<TopUpReceipt> {
     const { topUps, clock } = this.#options;
     const work = topUps.pay(payment, opened);
-    return await soon(clock, patience, work, async () => await topUps.stateOf(payment));
+    return await soon(clock, patience, work, async () => await this.#stateOf(payment));
+  }
+
+  /** Whether the payment has a row, so that showing it again opens nothing. */
+  async #isKnown(payment: SignedPayment): Promise<boolean> {
+    const row = await this.#options.table.find(payment.key);
+    if (row === undefined) return false;
+    // A failed row gives way to another payment under the same authorization key.
+    return row.state !== 'failed' || row.payload_hash === payment.hash;
+  }
+
+  /** What is known of a payment whose work is not done yet. Throws 202 or 503 then. */
+  async #stateOf(payment: SignedPayment): Promise<TopUpReceipt> {
+    const row = await this.#options.table.find(payment.key);
+    if (row?.state === 'credited') return receiptOf(row);
+    throw row?.state === 'sent' ? pending(payment, row.tx_id) : notSent('the node takes too long');
   }
 
   /** What one request may wait. */

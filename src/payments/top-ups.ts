@@ -71,21 +71,6 @@ export class TopUps {
     this.#backoff = new RevertBackoff(options.clock);
   }
 
-  /** Whether the payment has a row, so that showing it again opens nothing. */
-  async isKnown(payment: SignedPayment): Promise<boolean> {
-    const row = await this.#options.table.find(payment.key);
-    if (row === undefined) return false;
-    // A failed row gives way to another payment under the same authorization key.
-    return row.state !== 'failed' || row.payload_hash === payment.hash;
-  }
-
-  /** What is known of a payment whose work is not done yet. Throws 202 or 503 then. */
-  async stateOf(payment: SignedPayment): Promise<TopUpReceipt> {
-    const row = await this.#options.table.find(payment.key);
-    if (row?.state === 'credited') return receiptOf(row);
-    throw row?.state === 'sent' ? pending(payment, row.tx_id) : notSent('the node takes too long');
-  }
-
   /** Checks a payment without a row, and moves nothing. Throws what `pay` would. */
   async check(payment: SignedPayment): Promise<void> {
     const verdict = await this.#railOf(payment).verify(payment);
