@@ -34,6 +34,12 @@ export class RevertBackoff {
     return waitMs > 0 ? backingOff(Math.ceil(waitMs / SECOND_MS)) : undefined;
   }
 
+  /** Throws it. */
+  check(wallet: string): void {
+    const refusal = this.refusal(wallet);
+    if (refusal !== undefined) throw refusal;
+  }
+
   reverted(wallet: string): void {
     const reverts = (this.#payers.get(wallet)?.reverts ?? 0) + 1;
     const waitMs = Math.min(FIRST_MS * 2 ** (reverts - 1), MAX_MS);

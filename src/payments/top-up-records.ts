@@ -38,6 +38,9 @@ export interface TopUpReceipt {
 /** The four points at which a crash is survivable by design; tests stop the process there. */
 export type Step = 'opened' | 'journaled' | 'settled' | 'credited';
 
+/** Runs when the row of the payment was opened, for whoever brought the payment. */
+export type OnOpened = () => Promise<void>;
+
 /** Of a payment without a row. */
 export const NO_ATTEMPT: Attempt = {
   transaction: undefined,

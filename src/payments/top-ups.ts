@@ -30,7 +30,7 @@ import {
   settlementFailed,
 } from './top-up-faults.ts';
 import { attemptOf, NO_ATTEMPT, paymentOf, receiptOf } from './top-up-records.ts';
-import type { Credit, CreditEntry, Step, TopUpReceipt } from './top-up-records.ts';
+import type { Credit, CreditEntry, OnOpened, Step, TopUpReceipt } from './top-up-records.ts';
 import type { TopUpRow, TopUpTable } from './top-up-table.ts';
 
 export interface TopUpOptions {
@@ -54,9 +54,6 @@ const STUCK_AFTER_MS = 10 * MINUTE_MS;
 /** Payments that are worked on at once; a slow node would gather them without end. */
 const MAX_RUNNING = 1_000;
 
-/** Runs when the row of the payment was opened, for whoever brought the payment. */
-export type OnOpened = () => Promise<void>;
-
 export class TopUps {
   readonly #options: TopUpOptions;
   readonly #running = new Map<
@@ -75,8 +72,7 @@ export class TopUps {
   async check(payment: SignedPayment): Promise<void> {
     const verdict = await this.#railOf(payment).verify(payment);
     if (verdict.kind === 'rejected') throw rejected(verdict.reason);
-    const waiting = this.#backoff.refusal(payment.wallet);
-    if (waiting !== undefined) throw waiting;
+    this.#backoff.check(payment.wallet);
     if (verdict.kind === 'valid') return;
     await this.#findUse(payment, verdict.reason);
     // Whoever reads the chain can show it: it proves nothing about who shows it.
@@ -145,8 +141,7 @@ export class TopUps {
     const verdict = await rail.verify(payment);
     if (verdict.kind === 'rejected') throw rejected(verdict.reason);
     if (verdict.kind === 'unclear') return await this.#beginUnclear(payment, verdict.reason);
-    const waiting = this.#backoff.refusal(payment.wallet);
-    if (waiting !== undefined) throw waiting;
+    this.#backoff.check(payment.wallet);
     const row = await this.#open(payment);
     if (row === undefined) return await this.#pay(payment);
     await onOpened?.();
