@@ -16,6 +16,7 @@ import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { Fault } from '../kernel/faults.ts';
 import { MINUTE_MS } from '../kernel/clock.ts';
 import { TestClock } from '../kernel/test-clock.ts';
+import { TRANSFER_TYPES } from './evm/chain.ts';
 import { RevertBackoff } from './revert-backoff.ts';
 import { openRig } from './test-rig.ts';
 import type { Rig } from './test-rig.ts';
@@ -69,17 +70,6 @@ describe('hostile payers and nodes of Base', { skip: whyNoChains() }, () => {
     proxy.fate = () => 'pass';
   });
 
-  const TYPES = {
-    TransferWithAuthorization: [
-      { name: 'from', type: 'address' },
-      { name: 'to', type: 'address' },
-      { name: 'value', type: 'uint256' },
-      { name: 'validAfter', type: 'uint256' },
-      { name: 'validBefore', type: 'uint256' },
-      { name: 'nonce', type: 'bytes32' },
-    ],
-  } as const;
-
   interface Terms {
     readonly from?: Hex;
     readonly validBefore?: bigint;
@@ -98,7 +88,7 @@ describe('hostile payers and nodes of Base', { skip: whyNoChains() }, () => {
     };
     const signature = await account.signTypedData({
       domain: { name: 'USD Coin', version: '2', chainId: 8453, verifyingContract: USDC },
-      types: TYPES,
+      types: TRANSFER_TYPES,
       primaryType: 'TransferWithAuthorization',
       message,
     });
