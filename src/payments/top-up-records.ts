@@ -72,9 +72,6 @@ export type Step =
 /** Runs when the row of the payment was opened, for whoever brought the payment. */
 export type OnOpened = () => Promise<void>;
 
-/** Runs when the row of the payment was opened, for whoever brought the payment. */
-export type OnOpened = () => Promise<void>;
-
 /** Of a payment without a row. */
 export const NO_ATTEMPT: Attempt = {
   transaction: undefined,
