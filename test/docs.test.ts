@@ -14,6 +14,8 @@ import { ROOT, filesBelow, readText } from './tidy/source-tree.ts';
 
 /** Fits where a page shows the name of a secret. */
 const KEY = `0x${'1'.repeat(64)}`;
+/** The first public key of RFC 8032 as a Solana address. */
+const WALLET = 'FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z';
 
 const pages = filesBelow('').filter((path) => path.endsWith('.md'));
 
@@ -44,8 +46,8 @@ for (const [path, text] of configurations()) {
       cwd: ROOT,
       readFile: async () =>
         text
-          .replaceAll("'0x…'", `'0x${'0'.repeat(40)}'`)
-          .replaceAll("'…'", `'${'1'.repeat(32)}'`)
+          .replaceAll("'0x…'", `'0x${'1'.repeat(40)}'`)
+          .replaceAll("'…'", `'${WALLET}'`)
           .replaceAll('https://…', 'https://node.example'),
     });
     assert.deepEqual(loaded.ok ? [] : loaded.problems.map(formatProblem), []);

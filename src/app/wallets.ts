@@ -8,7 +8,7 @@ import { retryProof } from '../api/identify.ts';
 import type { Route } from '../api/route.ts';
 import { setPaymentResponse, walletRoutes } from '../api/routes/x402/x402.ts';
 import { type Config, serviceWords } from '../config/config.ts';
-import { type Caller, walletAccountId, walletCaller } from '../identity/identity.ts';
+import { type Caller, walletCaller, walletOfAccount } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { Ids } from '../kernel/ids.ts';
@@ -42,6 +42,8 @@ export interface Wallets {
   readonly basePath: string;
   isToken(token: string): boolean;
   callerOfToken(token: string): Promise<Caller>;
+  /** Gives the key of a wallet's account the daily credit of its stake; `undefined` without staking. */
+  readonly withStake: ((caller: Caller) => Promise<Caller>) | undefined;
   readonly callerOfSignIn: (header: string) => Promise<Caller>;
   readonly callerOfPayment: (header: string, exchange: Exchange) => Promise<Caller>;
   readonly discovery: (exchange: Exchange, route: Route) => Fault;
@@ -90,6 +92,7 @@ function noWallets({ config, basePath }: WalletParts): Wallets {
     basePath,
     isToken: () => false,
     callerOfToken: refuse,
+    withStake: undefined,
     callerOfSignIn: refuse,
     callerOfPayment: refuse,
     discovery: (exchange) => keyOnlyDiscovery(exchange, config.publicUrl, basePath),
@@ -102,14 +105,20 @@ function someWallets(parts: WalletParts, payments: Payments): Wallets {
   const staked = new StakedCredit(parts.office.ledger, (wallet) => payments.stakedCredit(wallet));
   const isStaking = parts.config.payments.staking !== undefined;
   const asked = new WeakMap<Caller, Resource>();
+  const withStake = async (caller: Caller): Promise<Caller> => {
+    const wallet = walletOfAccount(caller.accountId);
+    if (wallet !== undefined) await staked.refresh(wallet, caller.accountId);
+    return caller;
+  };
   const callerOf = async (wallet: string): Promise<Caller> => {
-    if (isStaking) await staked.refresh(wallet, walletAccountId(wallet));
-    return walletCaller(wallet);
+    const caller = walletCaller(wallet);
+    return isStaking ? await withStake(caller) : caller;
   };
   return {
     payments,
     basePath: parts.basePath,
     isToken: (token) => payments.isWalletToken(token),
+    withStake: isStaking ? withStake : undefined,
     callerOfToken: async (token) => callerOf(payments.verifyToken(token)),
     callerOfSignIn: async (header) => callerOf((await payments.signIn(header)).wallet),
     callerOfPayment: async (header, exchange) => {

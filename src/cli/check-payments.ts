@@ -7,7 +7,7 @@ import type { Config } from '../config/config.ts';
 import { systemClock } from '../kernel/clock.ts';
 import { systemIds } from '../kernel/ids.ts';
 import { silentLog } from '../kernel/log.ts';
-import { type RailHealth, askRails } from '../payments/payments.ts';
+import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
 import { openStore } from '../store/store.ts';
 import type { Finding } from './finding.ts';
 
@@ -39,9 +39,19 @@ export async function paymentFindings(config: Config): Promise<Finding[]> {
     const says = 'no rail configured: API keys work alone';
     return [{ what: 'payments', state: 'note', says }];
   }
-  return rails.map((rail) =>
+  const findings = rails.map((rail) =>
     findingOf(rail.network === payments.base?.network ? 'base' : 'solana', rail),
   );
+  if (payments.staking === undefined) return findings;
+  const problem = await askStaking({ settings, clock: systemClock(), log: silentLog });
+  return [...findings, stakingFinding(problem)];
+}
+
+function stakingFinding(problem: string | undefined): Finding {
+  const what = 'payments staking';
+  if (problem === undefined) return { what, state: 'ok', says: 'its stakes can be read' };
+  const says = `The stake of 23:50 UTC of yesterday cannot be read, so nobody has daily credit: ${problem}`;
+  return { what, state: 'wrong', says };
 }
 
 function findingOf(name: RailName, rail: RailHealth): Finding {

@@ -19,6 +19,7 @@ import {
   schemaTree,
   valueAt,
 } from './explain.ts';
+import { checkPayments } from './payments-checks.ts';
 import { type PriceFile, readPriceFile } from './price-file.ts';
 import { fileSchema, type FileSettings } from './sections.ts';
 import { type Config, type ConfigSource, type LoadedConfig, sourceOf } from './settings.ts';
@@ -203,7 +204,10 @@ async function completeConfig(
     settings.priceFile !== undefined && prices === undefined
       ? settings.models
       : importModels(settings.models, prices, typeWasGiven, findings);
-  if (problems.length === 0) crossCheck({ ...settings, models }, findings);
+  if (problems.length === 0) {
+    crossCheck({ ...settings, models }, findings);
+    checkPayments(settings.payments, findings);
+  }
   const listen = listenFrom(settings.listen, inputs.env, problems);
   if (problems.length > 0) return { ok: false, problems, sources: all };
   const config = assemble({ ...settings, models, listen }, inputs, folder);

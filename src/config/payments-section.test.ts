@@ -22,6 +22,8 @@ test('a rail needs a receiver and a node; the network and the caps have defaults
     { base: { payTo } },
     { base: { payTo: '0x12', rpcUrl: 'https://base.example' } },
     { base: { payTo, rpcUrl: 'ftp://base.example' } },
+    { base: { payTo, rpcUrl: [] } },
+    { base: { payTo, rpcUrl: ['https://base.example', 'base.example'] } },
     { base: { payTo, rpcUrl: 'https://base.example', gasKey: 'secret' } },
     { base: { payTo, rpcUrl: 'https://base.example', network: 'eip155:1' } },
     { solana: { payTo, rpcUrl: 'https://solana.example' } },

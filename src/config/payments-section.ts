@@ -6,26 +6,49 @@
  * write them as `${NAME}` of the environment.
  */
 import { z } from 'zod';
+import {
+  evmAddressProblem,
+  solanaAddressProblem,
+  solanaOwnerProblem,
+} from '../kernel/addresses.ts';
+import { usdToNano } from '../kernel/money.ts';
+import { isEvmKey, solanaKeyBytes } from '../kernel/wallet-keys.ts';
 
-const Usd = z.number().nonnegative().max(1_000_000);
+const Usd = z
+  .number()
+  .nonnegative()
+  .max(1_000_000)
+  .superRefine(rejectWith((usd) => (isExact(usd) ? undefined : 'Must have at most 9 decimals')));
 const HttpUrl = z.url({ protocol: /^https?$/ });
-const EvmAddress = z
-  .string()
-  .regex(/^0x[0-9a-fA-F]{40}$/, 'An EVM address is 0x and 40 hex digits');
+/** Public nodes are asked in parallel about a payment: a few witnesses are enough. */
+const MAX_NODES = 8;
+const Nodes = z
+  .union([HttpUrl, z.array(HttpUrl).min(1).max(MAX_NODES)])
+  .describe(
+    'A node, or a list of nodes: the next one is asked when one fails, and all about money',
+  );
+const EvmAddress = z.string().superRefine(rejectWith(evmAddressProblem));
 const EvmKey = z
   .string()
-  .regex(/^0x[0-9a-fA-F]{64}$/, 'An EVM key is 0x and 64 hex digits')
+  .superRefine(
+    rejectWith((key) =>
+      isEvmKey(key)
+        ? undefined
+        : 'An EVM key is 0x and 64 hex digits, below the order of the curve',
+    ),
+  )
   .meta({ secret: true });
-const SolanaAddress = z
-  .string()
-  .regex(/^[1-9A-HJ-NP-Za-km-z]{32,44}$/, 'A Solana address is 32 to 44 base58 characters');
+const SOLANA_KEY_FORMS =
+  'Base58 of 64 or 32 bytes, 64 hex digits of the seed, or the JSON array of a keypair file';
 const SolanaKey = z
   .string()
-  .min(32)
+  .superRefine(
+    rejectWith((key) =>
+      solanaKeyBytes(key) === undefined ? `A Solana key is one of: ${SOLANA_KEY_FORMS}` : undefined,
+    ),
+  )
   .meta({ secret: true })
-  .describe(
-    'Base58 of 64 or 32 bytes, 64 hex digits of the seed, or the JSON array of a keypair file',
-  );
+  .describe(SOLANA_KEY_FORMS);
 
 function confirmations<Depth extends z.ZodType>(depth: Depth) {
   return z.array(z.strictObject({ fromUsd: Usd, wait: depth })).max(10);
@@ -36,7 +59,7 @@ const CONFIRMATIONS =
 const BaseRail = z.strictObject({
   network: z.enum(['eip155:8453', 'eip155:84532']).default('eip155:8453'),
   payTo: EvmAddress.describe('Receiver of the top-ups'),
-  rpcUrl: HttpUrl,
+  rpcUrl: Nodes,
   gasKey: EvmKey.optional().describe('Pays the gas of settlements; holds a little ETH'),
   refundKey: EvmKey.optional().describe('Holds the USDC that refunds are paid from'),
   asset: EvmAddress.optional().describe('ERC-3009 token; USDC of the network by default'),
@@ -58,11 +81,18 @@ const SolanaRail = z.strictObject({
   network: z
     .enum(['solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp', 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1'])
     .default('solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp'),
-  payTo: SolanaAddress.describe('Owner of the receiving token account, not the token account'),
-  rpcUrl: HttpUrl,
+  payTo: z
+    .string()
+    .superRefine(rejectWith(solanaOwnerProblem))
+    .describe('Owner of the receiving token account, not the token account'),
+  rpcUrl: Nodes,
   feePayerKey: SolanaKey.optional().describe('Pays the fees of settlements; holds a little SOL'),
   refundKey: SolanaKey.optional().describe('Holds the USDC that refunds are paid from'),
-  asset: SolanaAddress.optional().describe('Token mint; USDC of the network by default'),
+  asset: z
+    .string()
+    .superRefine(rejectWith(solanaAddressProblem))
+    .optional()
+    .describe('Token mint; USDC of the network by default'),
   confirmations: confirmations(z.enum(['confirmed', 'finalized']))
     .default([
       { fromUsd: 0, wait: 'confirmed' },
@@ -86,7 +116,7 @@ const Facilitator = z.strictObject({
 });
 
 const Staking = z.strictObject({
-  rpcUrl: HttpUrl,
+  rpcUrl: Nodes,
   contract: EvmAddress,
   function: z
     .string()
@@ -95,7 +125,6 @@ const Staking = z.strictObject({
     .describe('A view function that takes the wallet and returns a uint256'),
   decimals: z.int().min(0).max(36).default(18),
   usdPerUnit: z.number().positive().max(1_000_000).default(1),
-  cacheSeconds: z.int().min(1).max(86_400).default(300),
 });
 
 const RoutesPerMinute = z.strictObject({
@@ -121,3 +150,21 @@ export const PaymentsSection = z.strictObject({
   staking: Staking.optional(),
 });
 export type PaymentsSection = z.infer<typeof PaymentsSection>;
+
+/** The sentence of `problemOf` as the one issue of a value; each of them covers the shape too. */
+function rejectWith<T>(problemOf: (value: T) => string | undefined) {
+  return (value: T, context: z.RefinementCtx): void => {
+    const message = problemOf(value);
+    if (message !== undefined) context.addIssue({ code: 'custom', message });
+  };
+}
+
+function isExact(usd: number): boolean {
+  try {
+    usdToNano(usd);
+    return true;
+  } catch {
+    // Finer than a nano-USD; below zero is said by its own rule.
+    return usd < 0;
+  }
+}

@@ -19,6 +19,11 @@ const Upstream = z.strictObject({
   /** Calls per second, items of a batch counted; 0 is unlimited. */
   ratePerSecond: z.number().min(0).default(0),
   timeoutMs: z.int().min(100).max(120_000).default(30_000),
+  maxRequestBytes: z
+    .int()
+    .min(65_536)
+    .optional()
+    .describe('Largest request that the node takes; without it, learnt from its 413s.'),
 });
 
 export const RpcSection = z.strictObject({

@@ -24,7 +24,7 @@ import type {
 import type { EngineState, Waiter } from './engine-state.ts';
 import { withLimits } from './engine-state.ts';
 import { choose, hashText } from './routing.ts';
-import type { Target } from './routing.ts';
+import type { Chooser, Target } from './routing.ts';
 import { GARBAGE, outweighs, verdictOfFailure } from './verdict.ts';
 
 /** Tries on one replica; with more replicas each gets one, up to the larger bound. */
@@ -55,14 +55,16 @@ export interface RunOptions {
   readonly isUsable: (() => boolean) | null;
 }
 
-export class CallRun implements EngineRun, Waiter, AttemptOwner {
+export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser {
   readonly outcome: Promise<EngineOutcome>;
+  /** Empty for a call of our own. */
+  readonly caller: string;
+  readonly keyHash: number | null;
   readonly #context: RunContext;
   readonly #call: EngineCall;
   readonly #sink: EngineSink;
   readonly #options: RunOptions;
   readonly #startedMs: number;
-  readonly #keyHash: number | null;
   readonly #resolve: (outcome: EngineOutcome) => void;
   readonly #reject: (error: unknown) => void;
   #attempt: Attempt | null = null;
@@ -87,7 +89,8 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
     this.#sink = sink;
     this.#options = options;
     this.#startedMs = context.clock.monotonicMs();
-    this.#keyHash = call.affinityKey === undefined ? null : hashText(call.affinityKey);
+    this.caller = call.caller ?? '';
+    this.keyHash = call.affinityKey === undefined ? null : hashText(call.affinityKey);
     const { promise, resolve, reject } = Promise.withResolvers<EngineOutcome>();
     this.outcome = promise;
     this.#resolve = resolve;
@@ -136,7 +139,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
   #next(): void {
     if (this.#isEnded) return;
     const targets = this.#context.targetsOf(this.#call.replicas);
-    const choice = choose(targets, this.#tried, this.#keyHash);
+    const choice = choose(targets, this.#tried, this);
     if (choice.kind === 'target') this.#launch(choice.target);
     else if (choice.kind === 'full') this.#enqueue(choice.engine);
     else this.#goRound(targets);
@@ -155,9 +158,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
   }
 
   #enqueue(engine: EngineState): void {
-    if (engine.queueRoom <= 0) {
-      return this.#finish(this.#failure('overloaded', 'The queue of the engine is full', 1_000));
-    }
+    if (!engine.enqueue(this)) return this.crowdOut();
     const cancel = this.#context.clock.after(QUEUE_MS, () => {
       this.#stopWaiting();
       this.#finish(this.#failure('overloaded', `No free slot within ${QUEUE_MS} ms`, 1_000));
@@ -166,7 +167,12 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
       cancel();
       engine.dequeue(this);
     };
-    engine.enqueue(this);
+  }
+
+  /** Called by the engine when its queue is full. */
+  crowdOut(): void {
+    this.#stopWaiting();
+    this.#finish(this.#failure('overloaded', 'The queue of the engine is full', 1_000));
   }
 
   #stopWaiting(): void {
@@ -284,7 +290,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner {
 
   #failed(target: Target, attempt: Attempt, report: AttemptReport): void {
     const { verdict, message } = report;
-    target.state.fail(attempt.ticket, verdict, message, report.retryAfterMs);
+    target.state.fail(attempt.ticket, this.caller, verdict, message, report.retryAfterMs);
     if (this.#isEnded) return;
     const { reason } = verdict;
     const failure = this.#failure(reason, message, report.retryAfterMs, report);

@@ -63,6 +63,8 @@ export interface EngineCall {
   readonly headers?: readonly string[] | undefined;
   /** `prompt_cache_key`: calls with the same key meet the same replica while it can take them. */
   readonly affinityKey?: string | undefined;
+  /** Whose call it is: what one caller sees fail is closed for it alone, and queues take turns. */
+  readonly caller?: string | undefined;
   readonly signal?: AbortSignal | undefined;
   /** Over the engine's own limits, for this call. */
   readonly timeLimits?: Partial<TimeLimits> | undefined;

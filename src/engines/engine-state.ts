@@ -6,6 +6,7 @@
 import { UpstreamPool } from '../net/upstream-pool.ts';
 import type { TimeLimits } from '../net/exchange.ts';
 import type { Clock } from '../kernel/clock.ts';
+import { FairQueue } from '../kernel/fair-queue.ts';
 import type { EngineSettings, EngineStatus } from './contract.ts';
 import { ReplicaState } from './replica-state.ts';
 
@@ -21,6 +22,9 @@ const DEFAULT_MAX_QUEUED = 1_024;
 
 /** A call that waits for a slot. */
 export interface Waiter {
+  readonly caller: string;
+  /** Its place goes to a caller that waits for less. */
+  crowdOut(): void;
   /** A slot may be free: take one, or leave it to the next waiter. */
   wake(): void;
 }
@@ -35,7 +39,7 @@ export class EngineState {
   readonly #concurrency: number;
   readonly #maxQueued: number;
   readonly #replicas = new Map<string, ReplicaState>();
-  readonly #waiters = new Set<Waiter>();
+  readonly #waiters = new FairQueue<Waiter>();
   #inFlight = 0;
 
   constructor(settings: EngineSettings, clock: Clock) {
@@ -79,24 +83,33 @@ export class EngineState {
     this.#inFlight += 1;
   }
 
-  /** Frees a slot and offers it to those who wait, in the order of their coming. */
+  /** Frees a slot and offers it to those who wait, in turns over the callers. */
   freeSlot(): void {
     this.#inFlight -= 1;
     this.#offer();
   }
 
-  enqueue(waiter: Waiter): void {
-    this.#waiters.add(waiter);
+  /** False when the queue is full and nobody in it waits for more calls than this caller. */
+  enqueue(waiter: Waiter): boolean {
+    if (this.queueRoom <= 0) {
+      const last = this.#waiters.lastOfLongest(waiter.caller);
+      if (last === undefined) return false;
+      this.dequeue(last);
+      last.crowdOut();
+    }
+    this.#waiters.add(waiter.caller, waiter);
+    return true;
   }
 
   dequeue(waiter: Waiter): void {
-    this.#waiters.delete(waiter);
+    this.#waiters.remove(waiter.caller, waiter);
   }
 
   /** Sends those who wait away to choose again; running calls go on to their end. */
   async retire(): Promise<void> {
-    const waiters = [...this.#waiters];
-    this.#waiters.clear();
+    const waiters: Waiter[] = [];
+    for (let next = this.#waiters.next(); next !== undefined; next = this.#waiters.next())
+      waiters.push(next);
     for (const waiter of waiters) waiter.wake();
     await this.pool.close();
   }
@@ -118,10 +131,7 @@ export class EngineState {
   #offer(): void {
     // At most one round: a waiter that queues again stands behind those that came later.
     for (let left = this.#waiters.size; left > 0 && this.hasRoom; left -= 1) {
-      const [next] = this.#waiters;
-      if (next === undefined) return;
-      this.#waiters.delete(next);
-      next.wake();
+      this.#waiters.next()?.wake();
     }
   }
 }

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
+import { Worker } from 'node:worker_threads';
 
 import { systemClock } from '../kernel/clock.ts';
 import { seededIds } from '../kernel/ids.ts';
@@ -582,6 +583,75 @@ test('requests that make an engine answer 500 do not take the model from others'
   await runTo(engines, callTo(ON_A));
   assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'open');
   assert.ok((await runTo(engines, callTo(ON_A))).outcome.ok);
+});
+
+for (const kind of ['reset', 'not-http', 'head-cut', 'half-json'] as const) {
+  test(`calls that end by "${kind}" close the engine for their caller, not for others`, async (t) => {
+    const upstream = await upstreamFor(t);
+    const engines = enginesFor(t, [engine('a', upstream.url)]);
+    const ask = async (caller: string): Promise<EngineOutcome | { ok: true }> =>
+      engines.collect({
+        ...callTo(ON_A, { caller }),
+        isUsable: (body) => body.toString().endsWith('}'),
+      });
+    const spoil = async (caller: string): Promise<void> => {
+      upstream.script.push({ kind }, { kind }, { kind });
+      assert.equal((await ask(caller)).ok, false);
+      upstream.script.length = 0;
+    };
+    for (let round = 0; round < 6; round += 1) await spoil('mallory');
+    assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'open');
+    for (let round = 0; round < 20; round += 1) assert.ok((await ask('alice')).ok);
+    for (const caller of ['bob', 'carol']) await spoil(caller);
+    // Three callers saw it: now it holds for everybody that a dead connection holds for.
+    const late = await ask('alice');
+    assert.equal(late.ok, kind === 'not-http' || kind === 'half-json');
+  });
+}
+
+test('an engine that refuses a large request before it has read it is heard, and stays in', async (t) => {
+  for (const refusal of ['HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig', '']) {
+    const node = new URL('../../test/rpc/refusing-node-worker.ts', import.meta.url);
+    const worker = new Worker(node, { workerData: { limitBytes: 100_000, refusal } });
+    t.after(() => worker.terminate());
+    const port = await new Promise((resolve) => {
+      worker.once('message', resolve);
+    });
+    const engines = enginesFor(t, [engine('a', `http://127.0.0.1:${String(port)}/v1`)]);
+    const buildBody = (): Buffer => Buffer.alloc(16_000_000, 0x61);
+    for (let round = 0; round < 15; round += 1) {
+      const large = callTo(ON_A, { buildBody, caller: 'mallory' });
+      const failure = failureOf((await runTo(engines, large)).outcome);
+      if (refusal !== '') assert.deepEqual([failure.reason, failure.status], ['refused', 413]);
+      else assert.equal(failure.reason, 'unreachable');
+    }
+    assert.equal(engines.replicaStatus(ON_A)[0]!.breaker, 'closed');
+    const small = callTo(ON_A, { buildBody: () => Buffer.from('{"id":1,"method":"x"}') });
+    assert.ok((await runTo(engines, small)).outcome.ok);
+  }
+});
+
+test('those who wait for an engine take turns over the callers', async (t) => {
+  const upstream = await upstreamFor(t);
+  upstream.script.push({ kind: 'hang' });
+  const engines = enginesFor(t, [engine('a', upstream.url, { concurrency: 1, maxQueued: 6 })]);
+  const holder = new Recorder();
+  const held = runTo(engines, callTo(ON_A, { caller: 'mallory' }), holder);
+  await eventually(() => upstream.seen.length === 1, 'the holder has the slot');
+  const order: string[] = [];
+  const wait = async (name: string): Promise<EngineOutcome> => {
+    const { outcome } = await runTo(engines, callTo(ON_A, { caller: name.slice(0, -1) }));
+    if (outcome.ok) order.push(name);
+    return outcome;
+  };
+  const waiting = ['m1', 'm2', 'm3', 'm4', 'm5', 'm6', 'a1', 'b1'].map(wait);
+  // The queue is full: the newest of the longest line gave way, and a long line gets no longer.
+  for (const at of [4, 5]) assert.equal(failureOf(await waiting[at]!).reason, 'overloaded');
+  assert.equal(failureOf(await wait('m7')).reason, 'overloaded');
+  holder.run!.abort();
+  await held;
+  await Promise.all(waiting);
+  assert.deepEqual(order, ['m1', 'a1', 'b1', 'm2', 'm3', 'm4']);
 });
 
 test('a change of settings goes to the new engine and cuts no running stream', async (t) => {

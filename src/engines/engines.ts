@@ -145,7 +145,7 @@ export class Engines {
 
   /** Whether a call to one of the replicas would be tried now. */
   isReady(replicas: readonly Replica[]): boolean {
-    return this.#targetsOf(replicas).some((target) => target.state.isLastResort);
+    return this.#targetsOf(replicas).some((target) => target.state.isLastResortFor(''));
   }
 
   /** Calls that have no outcome yet. */

@@ -17,6 +17,17 @@ const BREAKER: BreakerSettings = {
   maxOpenMs: 30_000,
 };
 
+/** Callers whose failures make an opening hold for all; fewer may have caused it themselves. */
+const MIN_CALLERS = 3;
+
+/** Longest time for which a breaker is open; a certain failure outlasts it. */
+const WITNESS_MS = BREAKER.maxOpenMs + BREAKER.windowMs;
+
+interface Witness {
+  readonly caller: string;
+  atMs: number;
+}
+
 /** Weight of the newest value in the moving averages. */
 const NEWEST = 0.2;
 
@@ -37,6 +48,10 @@ export class ReplicaState {
   #firstByteMs: number | null = null;
   #totalMs: number | null = null;
   #lastFailure: ReplicaStatus['lastFailure'] = null;
+  /** Whose calls failed last, at most as many as are needed. */
+  #witnesses: Witness[] = [];
+  /** An opening holds for everybody until then: a failure that no request can cause. */
+  #certainUntilMs = 0;
 
   constructor(model: string, clock: Clock) {
     this.model = model;
@@ -44,17 +59,27 @@ export class ReplicaState {
     this.#breaker = new CircuitBreaker(clock, BREAKER);
   }
 
-  /** Whether the breaker lets a call through and the replica did not ask for a rest. */
-  get isReady(): boolean {
-    return this.#breaker.canAdmit && !this.isResting;
+  /** Whether the breaker lets a caller through and the replica did not ask for a rest. */
+  isReadyFor(caller: string): boolean {
+    return (this.#breaker.canAdmit || this.#isOthersFault(caller)) && !this.isResting;
   }
 
   /**
    * Whether a call may go here when no replica is ready: it rests, or its breaker opened on
    * answers. A caller whose requests make an engine fail must not take the model from everyone.
    */
-  get isLastResort(): boolean {
-    return this.#breaker.canAdmit || this.#isAlive;
+  isLastResortFor(caller: string): boolean {
+    return this.#breaker.canAdmit || this.#isAlive || this.#isOthersFault(caller);
+  }
+
+  /** Whether the breaker opened on failures that only a few others saw. */
+  #isOthersFault(caller: string): boolean {
+    return (
+      this.#witnesses.length > 0 &&
+      this.#witnesses.length < MIN_CALLERS &&
+      this.#certainUntilMs <= this.#clock.monotonicMs() &&
+      !this.#witnesses.some((witness) => witness.caller === caller)
+    );
   }
 
   get isResting(): boolean {
@@ -82,9 +107,18 @@ export class ReplicaState {
     this.#breaker.settle(ticket, 'success');
   }
 
-  fail(ticket: Ticket, verdict: Verdict, message: string, retryAfterMs: number | null): void {
+  fail(
+    ticket: Ticket,
+    caller: string,
+    verdict: Verdict,
+    message: string,
+    retryAfterMs: number | null,
+  ): void {
     this.#inFlight -= 1;
-    if (verdict.breaker === 'failure') this.#isAlive = verdict.isAlive;
+    if (verdict.breaker === 'failure') {
+      this.#isAlive = verdict.isAlive;
+      this.#witness(caller, verdict.isCertain);
+    }
     if (verdict.reason === 'overloaded') this.#rest(retryAfterMs);
     if (verdict.breaker === 'failure' || verdict.reason === 'overloaded') {
       this.#noteFailure(verdict.reason, message);
@@ -113,6 +147,18 @@ export class ReplicaState {
       totalMs: this.#totalMs,
       lastFailure: this.#lastFailure,
     };
+  }
+
+  #witness(caller: string, isCertain: boolean): void {
+    const nowMs = this.#clock.monotonicMs();
+    // A call of our own is nobody's input.
+    if (isCertain || caller === '') this.#certainUntilMs = nowMs + WITNESS_MS;
+    // While the breaker is open its witnesses stand for it.
+    if (this.#breaker.state === 'closed')
+      this.#witnesses = this.#witnesses.filter(({ atMs }) => nowMs - atMs < BREAKER.windowMs);
+    const known = this.#witnesses.find((witness) => witness.caller === caller);
+    if (known !== undefined) known.atMs = nowMs;
+    else if (this.#witnesses.length < MIN_CALLERS) this.#witnesses.push({ caller, atMs: nowMs });
   }
 
   #rest(retryAfterMs: number | null): void {

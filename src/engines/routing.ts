@@ -30,49 +30,59 @@ export type Choice =
 
 const NONE: Choice = { kind: 'none' };
 
-/** Chooses among the targets that `skip` does not hold. `keyHash` is null without affinity. */
+/** Who asks, and for which cache. */
+export interface Chooser {
+  readonly caller: string;
+  /** Null without affinity. */
+  readonly keyHash: number | null;
+}
+
+/** Chooses among the targets that `skip` does not hold. */
 export function choose(
   targets: readonly Target[],
   skip: ReadonlySet<Target> | null,
-  keyHash: number | null,
+  chooser: Chooser,
 ): Choice {
-  const ready = pick(targets, skip, keyHash, isReady);
-  return ready.kind === 'none' ? pick(targets, skip, keyHash, isLastResort) : ready;
+  const ready = pick(targets, skip, chooser, isReady);
+  return ready.kind === 'none' ? pick(targets, skip, chooser, isLastResort) : ready;
 }
 
-function isReady(target: Target): boolean {
-  return target.state.isReady;
+type Usable = (target: Target, caller: string) => boolean;
+
+function isReady(target: Target, caller: string): boolean {
+  return target.state.isReadyFor(caller);
 }
 
-function isLastResort(target: Target): boolean {
-  return target.state.isLastResort;
+function isLastResort(target: Target, caller: string): boolean {
+  return target.state.isLastResortFor(caller);
 }
 
 function pick(
   targets: readonly Target[],
   skip: ReadonlySet<Target> | null,
-  keyHash: number | null,
-  isUsable: (target: Target) => boolean,
+  chooser: Chooser,
+  isUsable: Usable,
 ): Choice {
   let best: Target | null = null;
   let full: EngineState | null = null;
   for (const target of targets) {
-    if (skip?.has(target) === true || !isUsable(target)) continue;
+    if (skip?.has(target) === true || !isUsable(target, chooser.caller)) continue;
     if (!target.engine.hasRoom) {
       if (full === null || target.engine.queueRoom > full.queueRoom) full = target.engine;
     } else if (best === null || isBetter(target, best)) best = target;
   }
   if (best === null) return full === null ? NONE : { kind: 'full', engine: full };
+  const { keyHash, caller } = chooser;
   if (keyHash === null) return { kind: 'target', target: best };
-  return { kind: 'target', target: pickByKey(targets, skip, keyHash, isUsable, best) };
+  return { kind: 'target', target: pickByKey(targets, skip, { keyHash, caller }, isUsable, best) };
 }
 
 /** The first in the key's order among those of the same order as `least` that have room. */
 function pickByKey(
   targets: readonly Target[],
   skip: ReadonlySet<Target> | null,
-  keyHash: number,
-  isUsable: (target: Target) => boolean,
+  { keyHash, caller }: Chooser & { readonly keyHash: number },
+  isUsable: Usable,
   least: Target,
 ): Target {
   const ceiling = loadOf(least) + AFFINITY_SLACK;
@@ -80,7 +90,7 @@ function pickByKey(
   let bestScore = -1;
   for (const target of targets) {
     if (target.order !== least.order || skip?.has(target) === true) continue;
-    if (!target.engine.hasRoom || loadOf(target) > ceiling || !isUsable(target)) continue;
+    if (!target.engine.hasRoom || loadOf(target) > ceiling || !isUsable(target, caller)) continue;
     const score = rendezvousScore(keyHash, target);
     if (score > bestScore) {
       best = target;

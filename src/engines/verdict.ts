@@ -12,6 +12,8 @@ export interface Verdict {
   readonly breaker: 'success' | 'failure' | 'unknown';
   /** The engine answered: such a breaker may be passed when nothing else is left. */
   readonly isAlive: boolean;
+  /** No request can have caused it: one caller's word is enough. */
+  readonly isCertain: boolean;
 }
 
 function verdict(
@@ -20,7 +22,7 @@ function verdict(
   breaker: Verdict['breaker'],
   isAlive: boolean,
 ): Verdict {
-  return { reason, retry, breaker, isAlive };
+  return { reason, retry, breaker, isAlive, isCertain: false };
 }
 
 const OVERLOADED = verdict('overloaded', 'anywhere', 'unknown', true);
@@ -29,6 +31,12 @@ const MISCONFIGURED = verdict('misconfigured', 'elsewhere', 'failure', true);
 const FAILED = verdict('failed', 'anywhere', 'failure', true);
 const GATEWAY_DOWN = verdict('unreachable', 'anywhere', 'failure', true);
 const GATEWAY_LATE = verdict('timeout', 'elsewhere', 'failure', true);
+const UNREACHABLE: Verdict = {
+  ...verdict('unreachable', 'anywhere', 'failure', false),
+  isCertain: true,
+};
+/** Perhaps too large for this engine, which had no words for it; another may take it. */
+const UNREAD = verdict('unreachable', 'elsewhere', 'unknown', true);
 const LATE = verdict('timeout', 'elsewhere', 'failure', false);
 
 /** The meaning of a head that is no success. */
@@ -60,6 +68,9 @@ export function verdictOfFailure(kind: UpstreamFailureKind): Verdict {
   switch (kind) {
     case 'connect':
     case 'closed':
+      return UNREACHABLE;
+    case 'unread':
+      return UNREAD;
     case 'stale':
     case 'reset':
       return verdict('unreachable', 'anywhere', 'failure', false);

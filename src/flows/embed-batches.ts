@@ -82,6 +82,7 @@ async function runBatch(
       count = batch.count;
       return batch.body;
     },
+    caller: run.call.caller.accountId,
     signal,
     maxResponseBytes: MAX_RESPONSE_BYTES,
     timeLimits: { firstByteMs: FIRST_BYTE_MS },

@@ -187,6 +187,7 @@ async function cutOut(
     buildBody: () => body,
     maxResponseBytes: MAX_PNG_BYTES,
     isUsable: (png) => isWhole(png, image),
+    caller: call.caller.accountId,
     signal: call.signal,
   });
   if (answer.ok) return answer;

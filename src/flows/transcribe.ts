@@ -260,6 +260,7 @@ async function askOnce(
     buildBody: (replica) => answers.body(boundary, replica.model, wav),
     maxResponseBytes: MAX_ANSWER_BYTES,
     isUsable: (body) => answers.isUsable(body),
+    caller: call.caller.accountId,
     signal: call.signal,
   });
 }

@@ -51,6 +51,11 @@ export function walletAccountId(address: string): string {
   return `wallet:${address.startsWith('0x') ? address.toLowerCase() : address}`;
 }
 
+/** The wallet whose account it is, or `undefined`. */
+export function walletOfAccount(accountId: string): string | undefined {
+  return accountId.startsWith('wallet:') ? accountId.slice('wallet:'.length) : undefined;
+}
+
 /** The caller that a verified wallet signature stands for. */
 export function walletCaller(address: string): Caller {
   return {

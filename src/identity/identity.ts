@@ -31,6 +31,7 @@ export {
   PLANS,
   type Plan,
   walletAccountId,
+  walletOfAccount,
   walletCaller,
 } from './caller.ts';
 export { type ApiKey, LIMIT_PERIODS, type LimitPeriod } from './keys.ts';

@@ -87,16 +87,19 @@ export async function debitAccount(
   return nano(row.balance_nano);
 }
 
-/** Sets the daily credit of an account; what was spent today stays spent. */
+/**
+ * Sets the daily credit of an account, for one day or, without `day`, for every day; what was spent
+ * today stays spent.
+ */
 export async function setDailyAllocation(
   tx: Queryable,
   accountId: string,
-  allocationNano: Nano,
+  { allocationNano, day }: { readonly allocationNano: Nano; readonly day: number | undefined },
   nowMs: number,
 ): Promise<void> {
   await openAccount(tx, accountId, nowMs);
-  await tx.query('UPDATE ledger_account SET daily_allocation_nano = $2 WHERE id = $1', [
-    accountId,
-    allocationNano,
-  ]);
+  await tx.query(
+    `UPDATE ledger_account SET daily_allocation_nano = $2, daily_allocation_day = $3 WHERE id = $1`,
+    [accountId, allocationNano, day ?? null],
+  );
 }

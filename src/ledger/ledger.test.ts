@@ -134,6 +134,29 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
+  test('daily credit of one day is gone with it, also for a hold that comes just after midnight', async () => {
+    const b = await bench(fixture);
+    await fund(b, 'a', '1');
+    const today = dayOf(b.clock.nowMs());
+    await b.ledger.setDailyAllocation('a', usdToNano('0.3'), today);
+    await b.ledger.hold(wish('r1', '0.5'));
+    const first = await b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.4')));
+    assert.deepEqual([first.diemNano, first.usdNano], [usdToNano('0.3'), usdToNano('0.1')]);
+    await b.ledger.setDailyAllocation('a', usdToNano('0.5'), today);
+    assert.equal((await b.ledger.balances('a')).diemNano, usdToNano('0.2'), 'spent stays spent');
+    b.clock.advance(DAY_MS);
+    assert.deepEqual(await b.ledger.balances('a'), {
+      usdNano: usdToNano('0.9'),
+      diemNano: 0n,
+      allocationNano: 0n,
+    });
+    await b.ledger.hold(wish('r2', '0.2'));
+    const late = await b.ledger.settle(bill(b.clock, 'r2', usdToNano('0.2')));
+    assert.deepEqual([late.diemNano, late.usdNano], [0n, usdToNano('0.2')]);
+    assert.deepEqual(late.after, { usdNano: usdToNano('0.7'), diemNano: 0n });
+    await assertClean(b.ledger);
+  });
+
   test('the cap of a key refuses with what was spent and when it resets', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '5');

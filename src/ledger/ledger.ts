@@ -54,7 +54,7 @@ import type {
 import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
 import { settleHolds } from './settle-holds.ts';
 import { SettleJournal } from './settle-journal.ts';
-import { States } from './states.ts';
+import { States, allocationOn } from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
 export { type AllowancePeriod, type HoldRefusal } from './hold-plan.ts';
@@ -267,9 +267,10 @@ export class Ledger {
     return receivedFrom(tx, house);
   }
 
-  async setDailyAllocation(accountId: string, allocationNano: Nano): Promise<void> {
+  /** Daily credit of the one `day`, or of every day. */
+  async setDailyAllocation(accountId: string, allocationNano: Nano, day?: number): Promise<void> {
     await this.#store.transaction((tx) =>
-      setDailyAllocation(tx, accountId, allocationNano, this.#clock.nowMs()),
+      setDailyAllocation(tx, accountId, { allocationNano, day }, this.#clock.nowMs()),
     );
   }
 
@@ -284,20 +285,22 @@ export class Ledger {
     const [row] = await this.#store.query<{
       balance_nano: bigint;
       daily_allocation_nano: bigint;
+      daily_allocation_day: bigint | null;
       daily_day: bigint;
       daily_spent_nano: bigint;
     }>(
-      `SELECT balance_nano, daily_allocation_nano, daily_day, daily_spent_nano
+      `SELECT balance_nano, daily_allocation_nano, daily_allocation_day, daily_day, daily_spent_nano
        FROM ledger_account WHERE id = $1`,
       [accountId],
     );
     if (row === undefined) return NO_BALANCES;
-    const today = Number(row.daily_day) === dayOf(this.#clock.nowMs());
-    const spent = today ? row.daily_spent_nano : 0n;
+    const today = dayOf(this.#clock.nowMs());
+    const spent = Number(row.daily_day) === today ? row.daily_spent_nano : 0n;
+    const allocation = allocationOn(row, today);
     return {
       usdNano: nano(row.balance_nano),
-      diemNano: maxNano(nano(0n), nano(row.daily_allocation_nano - spent)),
-      allocationNano: nano(row.daily_allocation_nano),
+      diemNano: maxNano(nano(0n), nano(allocation - spent)),
+      allocationNano: nano(allocation),
     };
   }
 

@@ -161,6 +161,11 @@ ALTER TABLE ledger_hold_next RENAME TO ledger_hold;
     },
   },
   {
+    // Daily credit that holds for one day only; without a day it comes back every day.
+    id: 'ledger-0005',
+    up: 'ALTER TABLE ledger_account ADD COLUMN daily_allocation_day BIGINT',
+  },
+  {
     // What an account owes after a reversal; next to nobody owes anything, so the index is small.
     id: 'ledger-0006',
     up: `

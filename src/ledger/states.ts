@@ -15,6 +15,7 @@ interface AccountRow {
   readonly balance_nano: bigint;
   readonly held_nano: bigint;
   readonly daily_allocation_nano: bigint;
+  readonly daily_allocation_day: bigint | null;
   readonly daily_day: bigint;
   readonly daily_spent_nano: bigint;
   readonly daily_held_nano: bigint;
@@ -32,14 +33,24 @@ interface AllowanceRow {
   readonly diem_held_nano: bigint;
 }
 
-const SELECT_ACCOUNT = `SELECT balance_nano, held_nano, daily_allocation_nano, daily_day,
-  daily_spent_nano, daily_held_nano, debt_nano FROM ledger_account WHERE id = $1`;
+const SELECT_ACCOUNT = `SELECT balance_nano, held_nano, daily_allocation_nano,
+  daily_allocation_day, daily_day, daily_spent_nano, daily_held_nano, debt_nano
+  FROM ledger_account WHERE id = $1`;
 const UPDATE_ACCOUNT = `UPDATE ledger_account SET balance_nano = $2, held_nano = $3, daily_day = $4,
   daily_spent_nano = $5, daily_held_nano = $6 WHERE id = $1`;
 const SELECT_ALLOWANCE = `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano,
   usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano FROM ledger_allowance WHERE id = $1`;
 const UPDATE_ALLOWANCE = `UPDATE ledger_allowance SET period_start_ms = $2, usd_spent_nano = $3,
   usd_held_nano = $4, diem_spent_nano = $5, diem_held_nano = $6 WHERE id = $1`;
+
+/** The daily credit of a day: of every day, unless the allocation names one. */
+export function allocationOn(
+  row: Pick<AccountRow, 'daily_allocation_nano' | 'daily_allocation_day'>,
+  day: number,
+): bigint {
+  const only = row.daily_allocation_day;
+  return only === null || Number(only) === day ? row.daily_allocation_nano : 0n;
+}
 
 export class States {
   readonly #tx: Queryable;
@@ -109,7 +120,7 @@ export class States {
     return {
       balanceNano: row.balance_nano,
       heldNano: row.held_nano,
-      dailyAllocationNano: row.daily_allocation_nano,
+      dailyAllocationNano: allocationOn(row, today),
       dailyDay: current ? Number(row.daily_day) : today,
       dailySpentNano: current ? row.daily_spent_nano : 0n,
       dailyHeldNano: current ? row.daily_held_nano : 0n,

@@ -6,6 +6,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 
 import type { Dispatcher } from 'undici';
 
+import type { BodyPieces } from './early-answer.ts';
+
 /** Limits in milliseconds, each counted from the event that its name implies. */
 export interface TimeLimits {
   /** From the call until a connection stands and the request is written to it. */
@@ -33,6 +35,7 @@ export interface UpstreamRequest {
  * - `connect`: no connection (refused, unknown host, TLS, time limit)
  * - `stale`: the server closed an idle connection as we reused it; it never saw the request
  * - `reset`: the connection died before the first body byte
+ * - `unread`: the same, before a large request was written: the server may not want all of it
  * - `first-byte-timeout`, `idle-timeout`, `total-timeout`: a time limit
  * - `cut`: the connection died inside the body
  * - `too-large`: more bytes than allowed
@@ -44,6 +47,7 @@ export type UpstreamFailureKind =
   | 'connect'
   | 'stale'
   | 'reset'
+  | 'unread'
   | 'first-byte-timeout'
   | 'idle-timeout'
   | 'total-timeout'
@@ -90,6 +94,8 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   readonly #request: UpstreamRequest;
   readonly #handler: UpstreamHandler;
   readonly #startedMs: number;
+  /** Of a large request. */
+  readonly #pieces: BodyPieces | undefined;
   #controller: Dispatcher.DispatchController | null = null;
   #phase: Phase = 'waiting';
   #isDispatched = false;
@@ -101,8 +107,14 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   #hasByte = false;
   #bytes = 0;
 
-  constructor(owner: ExchangeOwner, request: UpstreamRequest, handler: UpstreamHandler) {
+  constructor(
+    owner: ExchangeOwner,
+    request: UpstreamRequest,
+    handler: UpstreamHandler,
+    pieces: BodyPieces | undefined,
+  ) {
     this.#owner = owner;
+    this.#pieces = pieces;
     this.#request = request;
     this.#handler = handler;
     this.#startedMs = owner.monotonicMs();
@@ -225,7 +237,10 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
     if (this.#phase === 'waiting') return 'connect';
     if (this.#phase === 'body') return 'cut';
     if (error.name === 'HTTPParserError' || code === 'UND_ERR_HEADERS_OVERFLOW') return 'garbage';
-    if (!this.#hasByte && this.#isStale(error)) return 'stale';
+    if (this.#hasByte) return 'reset';
+    // An idle connection may close on a large request as on any other.
+    if (this.#isStale(error)) return 'stale';
+    if (this.#pieces?.isWritten === false) return 'unread';
     return 'reset';
   }
 

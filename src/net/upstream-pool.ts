@@ -11,6 +11,7 @@ import { Pool, buildConnector } from 'undici';
 import type { Dispatcher } from 'undici';
 
 import type { Clock } from '../kernel/clock.ts';
+import { BodyPieces, LARGE_REQUEST_BYTES, readBeforeReset } from './early-answer.ts';
 import { Exchange } from './exchange.ts';
 import type {
   ExchangeOwner,
@@ -92,15 +93,20 @@ export class UpstreamPool {
 
   /** Starts an exchange; its handler is called later, never before `send` has returned. */
   send(request: UpstreamRequest, handler: UpstreamHandler): RunningExchange {
-    const exchange = new Exchange(this.#owner, request, handler);
+    const { body } = request;
+    const isLarge = body !== null && body.length >= LARGE_REQUEST_BYTES;
+    const pieces = isLarge ? new BodyPieces(body) : undefined;
+    const exchange = new Exchange(this.#owner, request, handler, pieces);
     this.#running.add(exchange);
     this.#stopSweep ??= this.#clock.every(SWEEP_MS, () => this.#sweep());
     const options: Dispatcher.DispatchOptions = {
       method: request.method,
       path: this.#basePath + request.path,
       // undici reads the flat list and never writes to it.
-      headers: request.headers as string[],
-      body: request.body,
+      headers: isLarge
+        ? [...request.headers, 'content-length', String(body.length)]
+        : (request.headers as string[]),
+      body: pieces?.asBody() ?? body,
     };
     this.#pool.dispatch(options, exchange);
     exchange.dispatched();
@@ -144,6 +150,7 @@ export class UpstreamPool {
     return (options, callback) => {
       connect(options, (...result) => {
         const [, socket] = result;
+        readBeforeReset(socket);
         socket?.on('error', (error) => {
           if (socket.bytesRead > 0) this.#staleErrors.add(error);
         });

@@ -33,6 +33,16 @@ const NO_STORE: Store = {
   close: async () => undefined,
 };
 
+/** Why no stake can be read today; `undefined` when it can, or when none is configured. Never rejects. */
+export async function askStaking(
+  options: Omit<AskRailsOptions, 'openStore'>,
+): Promise<string | undefined> {
+  const { staking } = options.settings;
+  if (staking === undefined) return undefined;
+  const { stakingProblem } = await import('./staking.ts');
+  return await stakingProblem(staking, options.clock);
+}
+
 /** The state of every configured rail; one that cannot be asked is not ready. Never rejects. */
 export async function askRails(options: AskRailsOptions): Promise<readonly RailHealth[]> {
   const { base, solana, ...rest } = options.settings;

@@ -1,11 +1,12 @@
 /** What may be logged of an error from a chain. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { systemClock } from '../kernel/clock.ts';
 import { chainReason } from './chain-reason.ts';
-import { openEvmClient } from './evm/chain.ts';
+import { openEvmNodes } from './evm/chain.ts';
 
 test('the address of a node, which may carry an access key, is not in a reason', async () => {
-  const client = openEvmClient('http://127.0.0.1:9/v2/secret-key');
+  const client = openEvmNodes('http://127.0.0.1:9/v2/secret-key', systemClock()).client;
   const error = await client.getBlockNumber().catch((caught: unknown) => caught);
   assert.ok(error instanceof Error);
   assert.match(error.message, /secret-key/);

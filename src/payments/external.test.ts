@@ -15,18 +15,14 @@ import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { STAKING, startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
+import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
-import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
 import { Fault } from '../kernel/faults.ts';
 import { systemIds } from '../kernel/ids.ts';
-import { silentLog } from '../kernel/log.ts';
-import { TestClock } from '../kernel/test-clock.ts';
 import { usdToNano } from '../kernel/money.ts';
 import { BASE, SOLANA } from './networks.ts';
-import { openStakingReader } from './staking.ts';
 import { openRig } from './test-rig.ts';
 import type { Rig, RigOptions } from './test-rig.ts';
 
@@ -181,44 +177,4 @@ describe('an external facilitator', { skip: whyNoChains() }, () => {
       await staging.close();
     });
   }
-
-  test('the stake of a wallet gives daily credit, and its last value when the chain is away', async () => {
-    const wallet = privateKeyToAccount(generatePrivateKey()).address.toLowerCase();
-    await anvil.client.setStorageAt({
-      address: STAKING,
-      index: await slotOf(wallet as Hex),
-      value: `0x${(25n * 10n ** 17n).toString(16).padStart(64, '0')}`,
-    });
-    const proxy = await startFaultProxy(anvil.rpcUrl);
-    const clock = new TestClock();
-    const settings = {
-      rpcUrl: proxy.url,
-      contract: STAKING,
-      function: 'stakedOf',
-      decimals: 18,
-      usdPerUnit: 1,
-      cacheSeconds: 1,
-    };
-    const read = openStakingReader(settings, clock, silentLog);
-    try {
-      assert.equal(await read(wallet), usdToNano('2.5'));
-      assert.equal(await read(receiver.address), undefined);
-      proxy.fate = () => 'lose-request';
-      assert.equal(await read(wallet), usdToNano('2.5'));
-      clock.advance(2_000);
-      assert.equal(await read(wallet), usdToNano('2.5'), 'the last known stake');
-      const stranger = privateKeyToAccount(generatePrivateKey()).address.toLowerCase();
-      assert.equal(await read(stranger), undefined);
-      proxy.fate = () => 'pass';
-      assert.equal(await read(stranger), usdToNano('0'));
-    } finally {
-      await proxy.stop();
-    }
-  });
 });
-
-/** Storage slot of a mapping's entry whose mapping stands in slot 0. */
-async function slotOf(wallet: Hex): Promise<Hex> {
-  const { encodeAbiParameters, keccak256 } = await import('viem');
-  return keccak256(encodeAbiParameters([{ type: 'address' }, { type: 'uint256' }], [wallet, 0n]));
-}

@@ -16,6 +16,7 @@ import type { Store } from '../store/store.ts';
 import { CreditWatch } from './credit-watch.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
+import type { OpenedRails } from './open-rails.ts';
 import { NO_PROOF, Passes } from './passes.ts';
 import type { RetryProof } from './passes.ts';
 import type { Rail, RailHealth } from './rail.ts';
@@ -47,17 +48,17 @@ import { ShownPayments } from './shown-payments.ts';
 import type { OfferedPayment } from './shown-payments.ts';
 import { SignIn } from './sign-in/sign-in.ts';
 import type { SignedInWallet } from './sign-in/sign-in.ts';
-import type { StakingReader } from './staking.ts';
+import type { DailyStake, StakingReader } from './staking.ts';
 import { LEASE_MS, TopUpTable } from './top-up-table.ts';
 import type { WatchCounts } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 import type { Credit, Reverse, Step, TopUpReceipt } from './top-up-records.ts';
 
-export { askRails } from './ask-rails.ts';
+export { askRails, askStaking } from './ask-rails.ts';
 export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
-export { walletIdentity } from './addresses.ts';
+export { walletIdentity } from '../kernel/addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { FacilitatorFace } from './facilitator.ts';
 export type { RetryProof } from './passes.ts';
@@ -147,6 +148,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   });
   return new Payments(options, amounts, {
     rails: parts.rails,
+    evm: parts.evm,
     watch: new RailWatch(parts.rails, options.clock, options.log),
     signIn: new SignIn({
       store: options.store,
@@ -214,6 +216,7 @@ export interface KeyProof {
 
 interface PaymentParts {
   readonly rails: ReadonlyMap<string, Rail>;
+  readonly evm: OpenedRails['evm'];
   readonly watch: RailWatch;
   readonly signIn: SignIn;
   readonly sessions: WalletSessions;
@@ -268,6 +271,7 @@ export class Payments {
     const { clock } = this.#options;
     this.#stops = [
       clock.every(SWEEP_EVERY_MS, () => void this.sweep()),
+      clock.every(SWEEP_EVERY_MS, () => void this.replaceStuck()),
       clock.every(WATCH_EVERY_MS, () => void this.#parts.watch.check()),
       clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#prune())),
     ];
@@ -391,8 +395,8 @@ export class Payments {
     return await this.#parts.refunds.state(refundId);
   }
 
-  /** Daily credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */
-  async stakedCredit(wallet: string): Promise<Nano | undefined> {
+  /** Today's credit that a wallet's stake gives; `undefined` without a configured contract or a stake that can be read. */
+  async stakedCredit(wallet: string): Promise<DailyStake | undefined> {
     return await this.#parts.staking?.(wallet);
   }
 
@@ -423,6 +427,11 @@ export class Payments {
       await creditWatch.sweep();
       await refunds.watch();
     });
+  }
+
+  /** Raises the fees of transactions that wait for long; `start` does it every ten seconds. Never throws. */
+  async replaceStuck(): Promise<void> {
+    await this.#run('fees', async () => await this.#parts.evm?.replaceStuck());
   }
 
   async #run(name: string, work: () => Promise<void>): Promise<void> {

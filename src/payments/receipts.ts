@@ -7,7 +7,7 @@ import { createPrivateKey, createPublicKey, generateKeyPairSync, sign } from 'no
 import type { KeyObject } from 'node:crypto';
 import type { Clock } from '../kernel/clock.ts';
 import type { Store } from '../store/store.ts';
-import { base58Encode } from './base58.ts';
+import { base58Encode } from '../kernel/base58.ts';
 import { sharedSecret } from './secrets.ts';
 
 /** The multicodec prefix of an Ed25519 public key. */

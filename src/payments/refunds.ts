@@ -15,7 +15,7 @@ import type { Nano } from '../kernel/money.ts';
 import { chainReason } from './chain-reason.ts';
 import type { Queryable, Store } from '../store/store.ts';
 import { nanoToUnits, unitsToNano } from './networks.ts';
-import { walletIdentity, walletKind } from './addresses.ts';
+import { walletIdentity, walletKind } from '../kernel/addresses.ts';
 import type { Attempt, Evidence, Rail, RefundRail } from './rail.ts';
 
 /** What the ledger is told about a refund; it posts inside `tx` and gives the new balance. */

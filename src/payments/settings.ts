@@ -17,7 +17,7 @@ export type SolanaDepth = 'confirmed' | 'finalized';
 export interface BaseSettings {
   readonly network: 'eip155:8453' | 'eip155:84532';
   readonly payTo: string;
-  readonly rpcUrl: string;
+  readonly rpcUrl: string | readonly string[];
   readonly gasKey?: string | undefined;
   readonly refundKey?: string | undefined;
   readonly asset?: string | undefined;
@@ -33,7 +33,7 @@ export interface SolanaSettings {
     | 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp'
     | 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
   readonly payTo: string;
-  readonly rpcUrl: string;
+  readonly rpcUrl: string | readonly string[];
   readonly feePayerKey?: string | undefined;
   readonly refundKey?: string | undefined;
   readonly asset?: string | undefined;
@@ -52,12 +52,11 @@ interface FacilitatorSettings {
 }
 
 export interface StakingSettings {
-  readonly rpcUrl: string;
+  readonly rpcUrl: string | readonly string[];
   readonly contract: string;
   readonly function: string;
   readonly decimals: number;
   readonly usdPerUnit: number;
-  readonly cacheSeconds: number;
 }
 
 export interface PaymentSettings {

@@ -1,60 +1,178 @@
 /**
  * Linked staking: how many USD of daily credit a wallet's stake gives, read from one view function
- * of a configured contract. Answers are kept for a while; a chain that does not answer gives the
- * last known value, or nothing.
+ * of a configured contract.
+ *
+ * Invariant: a unit of stake counts once a day, whatever wallets hold it in turn. All wallets are
+ * read at the one block that ended ten minutes before the day began, so what moves later counts for
+ * its new holder on the next day. A node that cannot serve that state gives nothing: today's state
+ * would count the same unit for everybody who shows it.
  */
 import { parseAbi } from 'viem';
 import type { Hex } from 'viem';
+import { MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../kernel/clock.ts';
 import type { Clock } from '../kernel/clock.ts';
 import type { Log } from '../kernel/log.ts';
 import { nano, usdToNano } from '../kernel/money.ts';
 import type { Nano } from '../kernel/money.ts';
 import { chainReason } from './chain-reason.ts';
-import { openEvmClient } from './evm/chain.ts';
+import { openEvmNodes } from './evm/chain.ts';
+import type { EvmClient } from './evm/chain.ts';
+import { lastBlockAt } from './evm/block-at.ts';
 import type { StakingSettings } from './settings.ts';
 
+/** What a wallet may spend on one day. */
+export interface DailyStake {
+  readonly day: number;
+  readonly credit: Nano;
+}
+
+/** The stake of a wallet today; `undefined` for other wallets than EVM, and while it is not known. */
+export type StakingReader = (wallet: string) => Promise<DailyStake | undefined>;
+
+/** Deep enough at midnight that no reorganisation and no lagging node changes the answer. */
+const LEAD_MS = 10 * MINUTE_MS;
 /** Wallets whose stake is remembered; the oldest goes first. */
 const MAX_WALLETS = 10_000;
+/** A request waits that long; the answer then comes to the next one. */
+const WAIT_MS = 3 * SECOND_MS;
+/** A question that failed is not asked again for that long. */
+const RETRY_MS = 15 * SECOND_MS;
+const ANYBODY: Hex = '0x0000000000000000000000000000000000000001';
 
-export type StakingReader = (wallet: string) => Promise<Nano | undefined>;
+interface Entry {
+  readonly day: number;
+  readonly askedMs: number;
+  /** Ends with `credit` set, or without when the chain gave none; never rejects. */
+  done: Promise<void> | undefined;
+  credit: Nano | undefined;
+}
 
-/** Reads the daily credit of an EVM wallet; `undefined` for other wallets, and when it is not known. */
+/** The two questions to the chain. Both reject when it cannot be asked. */
+interface Stakes {
+  snapshotBlock(day: number): Promise<bigint>;
+  creditAt(wallet: Hex, block: bigint): Promise<Nano>;
+}
+
+function openStakes(settings: StakingSettings, clock: Clock): Stakes {
+  const { each } = openEvmNodes(settings.rpcUrl, clock);
+  const abi = parseAbi([`function ${settings.function}(address) view returns (uint256)`]);
+  const usdPerUnit = usdToNano(settings.usdPerUnit);
+  return {
+    snapshotBlock: async (day) => {
+      const seconds = BigInt(Math.floor((dayStartMs(day) - LEAD_MS) / SECOND_MS));
+      return await sameOfAll(each, async (node) => await lastBlockAt(node, seconds));
+    },
+    creditAt: async (wallet, block) => {
+      const stake = await sameOfAll(
+        each,
+        async (node) =>
+          await node.readContract({
+            address: settings.contract as Hex, // checked by the configuration
+            abi,
+            functionName: settings.function,
+            args: [wallet],
+            blockNumber: block,
+          }),
+      );
+      return nano((stake * usdPerUnit) / 10n ** BigInt(settings.decimals));
+    },
+  };
+}
+
+/** What every node that answers says; rejects when none does, and when they contradict each other. */
+async function sameOfAll(
+  nodes: readonly EvmClient[],
+  ask: (node: EvmClient) => Promise<bigint>,
+): Promise<bigint> {
+  const answers = await Promise.allSettled(nodes.map(ask));
+  const values = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+  const [first] = values;
+  if (first === undefined) {
+    throw answers.find((one) => one.status === 'rejected')?.reason;
+  }
+  if (values.some((value) => value !== first)) throw new Error('The nodes contradict each other');
+  return first;
+}
+
+/** Why the stake of a wallet could not be read today, or `undefined` when it can. For `farebox check`. */
+export async function stakingProblem(
+  settings: StakingSettings,
+  clock: Clock,
+): Promise<string | undefined> {
+  const stakes = openStakes(settings, clock);
+  try {
+    await stakes.creditAt(ANYBODY, await stakes.snapshotBlock(dayOf(clock.nowMs())));
+    return undefined;
+  } catch (error) {
+    // The reason is the answer.
+    return chainReason(error);
+  }
+}
+
 export function openStakingReader(
   settings: StakingSettings,
   clock: Clock,
   log: Log,
 ): StakingReader {
-  const client = openEvmClient(settings.rpcUrl);
-  const abi = parseAbi([`function ${settings.function}(address) view returns (uint256)`]);
-  const usdPerUnit = usdToNano(settings.usdPerUnit);
-  const known = new Map<string, { readonly credit: Nano; readonly untilMs: number }>();
+  const stakes = openStakes(settings, clock);
+  const wallets = new Map<string, Entry>();
+  let snapshot: { readonly day: number; readonly atMs: number; readonly block: Promise<bigint> };
 
-  async function ask(wallet: string): Promise<Nano> {
-    const stake = await client.readContract({
-      address: settings.contract as Hex, // checked by the configuration
-      abi,
-      functionName: settings.function,
-      args: [wallet as Hex], // an EVM identity
-    });
-    return nano((stake * usdPerUnit) / 10n ** BigInt(settings.decimals));
+  /** The block of a day is searched once; a search that failed is repeated later. */
+  async function blockOf(day: number): Promise<bigint> {
+    const nowMs = clock.nowMs();
+    if (snapshot?.day !== day || nowMs >= snapshot.atMs + RETRY_MS) {
+      const before = snapshot?.day === day ? snapshot.block : undefined;
+      const search = async (): Promise<bigint> => await stakes.snapshotBlock(day);
+      snapshot = { day, atMs: nowMs, block: before?.catch(search) ?? search() };
+      snapshot.block.catch(() => undefined); // told to each wallet that waits for it
+    }
+    return await snapshot.block;
+  }
+
+  async function ask(wallet: string, entry: Entry): Promise<void> {
+    try {
+      // An EVM identity is hex.
+      entry.credit = await stakes.creditAt(wallet as Hex, await blockOf(entry.day));
+    } catch (error) {
+      // No credit by stake today, or only later: what is not known is not given.
+      log.warn({ reason: chainReason(error) }, 'the stake of a wallet could not be read');
+    }
+    entry.done = undefined;
+  }
+
+  function entryOf(wallet: string): Entry {
+    const nowMs = clock.nowMs();
+    const day = dayOf(nowMs);
+    const known = wallets.get(wallet);
+    const isUsable =
+      known?.day === day &&
+      (known.credit !== undefined || known.done !== undefined || nowMs < known.askedMs + RETRY_MS);
+    if (isUsable) return known;
+    const entry: Entry = { day, askedMs: nowMs, done: undefined, credit: undefined };
+    entry.done = ask(wallet, entry);
+    wallets.delete(wallet);
+    wallets.set(wallet, entry);
+    const oldest = wallets.keys().next().value;
+    if (wallets.size > MAX_WALLETS && oldest !== undefined) wallets.delete(oldest);
+    return entry;
   }
 
   return async (wallet) => {
     if (!wallet.startsWith('0x')) return undefined;
-    const before = known.get(wallet);
-    const nowMs = clock.nowMs();
-    if (before !== undefined && before.untilMs > nowMs) return before.credit;
-    try {
-      const credit = await ask(wallet);
-      known.delete(wallet);
-      known.set(wallet, { credit, untilMs: nowMs + settings.cacheSeconds * 1000 });
-      const oldest = known.keys().next().value;
-      if (known.size > MAX_WALLETS && oldest !== undefined) known.delete(oldest);
-      return credit;
-    } catch (error) {
-      // The chain does not answer: the last known stake is better than none.
-      log.warn({ reason: chainReason(error) }, 'the stake of a wallet could not be read');
-      return before?.credit;
-    }
+    const entry = entryOf(wallet);
+    if (entry.done !== undefined) await withinWait(entry.done, clock);
+    return entry.credit === undefined ? undefined : { day: entry.day, credit: entry.credit };
   };
+}
+
+/** Waits for an answer, but not long: a slow node must not hold a request. */
+async function withinWait(done: Promise<void>, clock: Clock): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const cancel = clock.after(WAIT_MS, resolve);
+    void done.then(() => {
+      cancel();
+      resolve();
+    });
+  });
 }

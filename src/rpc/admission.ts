@@ -17,6 +17,8 @@ import { isSpan } from './splice.ts';
 
 /** Limit of the specification: items per batch. */
 export const MAX_BATCH_ITEMS = 100;
+/** A node echoes the id before its result, so a long one pushes the result out of our sight. */
+const MAX_ID_BYTES = 1_024;
 /** Names longer than this are cut in an error text. */
 const MAX_NAME_SHOWN = 100;
 
@@ -116,6 +118,10 @@ function checkItem(
       throw itemFault(index, 'id', 'is required in a batch: a number or a string');
   } else if (!isIdByte(body[span.idStart])) {
     throw itemFault(index, 'id', 'must be a number or a string');
+  }
+  if (span.idEnd - span.idStart > MAX_ID_BYTES) {
+    const size = span.idEnd - span.idStart;
+    throw itemFault(index, 'id', `must be at most ${MAX_ID_BYTES} bytes long, not ${size}`);
   }
   const first = span.paramsStart < 0 ? OPEN_ARRAY : body[span.paramsStart];
   // Starknet's own interface takes params by name too, and starknet.js sends no others.

@@ -31,7 +31,7 @@ export class AnswerCache {
   readonly #settings: AnswerCacheSettings;
   readonly #clock: Clock;
   readonly #kept = new Map<string, Kept>();
-  readonly #running = new Map<string, Promise<ItemAnswer>>();
+  readonly #running = new Map<string, Promise<ItemAnswer | undefined>>();
   #sizeBytes = 0;
 
   constructor(settings: AnswerCacheSettings, clock: Clock) {
@@ -84,7 +84,10 @@ export class AnswerCache {
   }
 
   /** Runs `ask` once for all who want the same answer at the same time. */
-  async merge(key: string, ask: () => Promise<ItemAnswer>): Promise<ItemAnswer> {
+  async merge(
+    key: string,
+    ask: () => Promise<ItemAnswer | undefined>,
+  ): Promise<ItemAnswer | undefined> {
     const running = this.#running.get(key);
     if (running !== undefined) return running;
     const started = ask().finally(() => this.#running.delete(key));

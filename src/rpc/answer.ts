@@ -3,6 +3,7 @@
  */
 import { Readable } from 'node:stream';
 import { Fault } from '../kernel/faults.ts';
+import type { Admission } from './admission.ts';
 import type { AskFault } from './ask.ts';
 
 export interface RpcAnswer {
@@ -24,6 +25,18 @@ export const UNANSWERED_MESSAGE = 'No node answered this item; it was not billed
 export const TOO_LARGE_MESSAGE =
   'The answer is larger than the limit of this service; ask for less; it was not billed';
 export const REFUSED_MESSAGE = 'The node refused this request';
+export const REQUEST_TOO_LARGE_MESSAGE =
+  'No node takes a request of this size; send smaller parameters; it was not billed';
+
+/** Every node takes less than what was sent; `limitBytes` is the most that one is known to take. */
+export function requestTooLarge(admission: Admission, limitBytes: number | undefined): Fault {
+  const size = `The request of ${admission.body.length} bytes is larger than the nodes of ${admission.network.slug} take`;
+  const advice =
+    limitBytes === undefined || limitBytes >= admission.body.length
+      ? 'send smaller parameters or batches'
+      : `send at most ${limitBytes} bytes`;
+  return new Fault('PAYLOAD_TOO_LARGE', { message: `${size}: ${advice}`, canRetry: false });
+}
 
 /**
  * The fault of a run that no node answered; it names no node. 503 when the network has no node

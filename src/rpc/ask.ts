@@ -1,7 +1,7 @@
 /**
  * One question to one node: a request alone or a batch, and what came back for each item.
  *
- * It checks the node's identity before the first question, keeps the node's allowance, notes its
+ * It checks the node's identity before the first question, keeps the caller's share, notes its
  * health, and turns every way a node can misbehave into one of a few outcomes. It never decides
  * to ask another node.
  */
@@ -14,12 +14,15 @@ import { faultOfStatus, judgeItem } from './classify.ts';
 import type { NodeError, UpstreamFault } from './classify.ts';
 import { isSpan, plainId } from './splice.ts';
 import { TransportError } from './transport.ts';
-import type { ByteBudget, PostReply } from './transport.ts';
+import type { ByteBudget, PostReply, TransportProblem } from './transport.ts';
+import { MIN_LIMIT_BYTES } from './upstream.ts';
 import type { Upstream } from './upstream.ts';
 
 /** Everything that one run of a request carries from node to node. */
 export interface RunContext {
   readonly network: Network;
+  /** Whose request it is: the share of nodes and memory that it may take, and who saw a fault. */
+  readonly caller: string;
   readonly clock: Clock;
   readonly budget: ByteBudget;
   readonly headBytes: number;
@@ -81,11 +84,16 @@ export interface AskOptions {
   readonly canStream: boolean;
   /** Upper bound of this exchange, besides the node's own. */
   readonly timeoutMs?: number;
-  /** Wait for the node's allowance instead of giving up: there is no other node. */
+  /** Wait for a place at the node instead of giving up: there is no other node. */
   readonly mayWait: boolean;
 }
 
-const RATE_WAIT_MS = 25;
+const LETTER_N = 0x6e;
+/**
+ * A caller that left, our own memory limit, and a large request that the node closed on say nothing
+ * about the node.
+ */
+const BLAMELESS: ReadonlySet<TransportProblem> = new Set(['aborted', 'memory', 'unread']);
 
 /** Asks one call; `expectedId` is the id that the node should echo. */
 export async function askOne(
@@ -98,12 +106,13 @@ export async function askOne(
   const startedMs = run.clock.monotonicMs();
   const reply = await exchange(run, upstream, body, 1, run.maxReplyBytes, options);
   if ('kind' in reply) return reply;
-  if (reply.rest !== undefined) return judgeStream(upstream, reply, reply.rest, startedMs);
+  if (reply.rest !== undefined) return judgeStream(run, upstream, reply, reply.rest, startedMs);
   const scan = scanReply(reply.body);
   const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
-  if (item === undefined) return fail(upstream, statusFault(reply));
+  if (isSizeRefusal(reply, item, body)) return refuseSize(upstream, body);
+  if (item === undefined) return fail(run, upstream, statusFault(reply));
   const verdict = judgeItem(reply.body, item, reply.status, run.network.family);
-  if (verdict.kind === 'fault') return fail(upstream, verdict.fault);
+  if (verdict.kind === 'fault') return fail(run, upstream, verdict.fault);
   upstream.noteAnswer(startedMs);
   return {
     kind: 'answer',
@@ -130,12 +139,13 @@ export async function askMany(
   );
   if ('kind' in reply) return reply;
   const scan = scanReply(reply.body);
-  if (!scan.ok) return fail(upstream, statusFault(reply));
-  const [first] = scan.items;
+  const first = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
+  if (isSizeRefusal(reply, first, body)) return refuseSize(upstream, body);
+  if (!scan.ok) return fail(run, upstream, statusFault(reply));
   if (!scan.isBatch) {
     // One object for a batch: the trouble of the node, or a node that takes no batches.
     const verdict = first && judgeItem(reply.body, first, reply.status, run.network.family);
-    if (verdict?.kind === 'fault') return fail(upstream, verdict.fault);
+    if (verdict?.kind === 'fault') return fail(run, upstream, verdict.fault);
     upstream.noteAnswer(startedMs);
     return {
       kind: 'items',
@@ -182,7 +192,7 @@ function matchItems(
     else answers[position] = toAnswer(body, item, verdict, true);
   }
   if (fault === undefined) upstream.noteAnswer(startedMs);
-  else upstream.noteFault(fault);
+  else upstream.noteFault(fault, run.caller);
   if (fault !== undefined && answers.every((one) => one === undefined)) {
     return { kind: 'fault', fault, isSent: true, isAborted: false };
   }
@@ -198,16 +208,26 @@ async function exchange(
   maxBytes: number,
   options: AskOptions,
 ): Promise<PostReply | AskFault> {
+  // What is learnt spares a node where there is another; it refuses nobody by itself.
+  const isRefused = options.mayWait
+    ? upstream.refusesBytes(body.length)
+    : !upstream.takesBytes(body.length);
+  if (isRefused) return unsent('request-too-large');
   if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
-  while (!upstream.takeRate(calls)) {
-    if (!options.mayWait || run.clock.monotonicMs() + RATE_WAIT_MS >= run.deadlineMs)
-      return unsent('quota');
-    await run.clock.sleep(RATE_WAIT_MS);
+  const { share } = upstream;
+  if (!share.take(run.caller, calls)) {
+    if (!options.mayWait) return unsent('quota');
+    const timeoutMs = Math.max(0, run.deadlineMs - run.clock.monotonicMs());
+    const { caller, signal } = run;
+    if (!(await share.wait(caller, calls, { timeoutMs, signal })))
+      return { ...unsent('quota'), isAborted: signal?.aborted === true };
   }
   const leftMs = run.deadlineMs - run.clock.monotonicMs();
-  if (leftMs <= 0) return unsent('transport');
+  if (leftMs <= 0) {
+    share.give(run.caller);
+    return unsent('quota');
+  }
   run.attempts += 1;
-  upstream.health.noteStart();
   try {
     const reply = await upstream.post(body, {
       timeoutMs: Math.ceil(
@@ -217,26 +237,46 @@ async function exchange(
       maxBytes,
       canStream: options.canStream,
       budget: run.budget,
+      caller: run.caller,
       signal: run.signal,
     });
     run.heldBytes += reply.heldBytes;
+    if (reply.status < 300 && body.length >= MIN_LIMIT_BYTES) upstream.noteTaken(body.length);
+    if (reply.rest === undefined) share.give(run.caller);
+    else reply.rest.once('close', () => share.give(run.caller));
     return reply;
   } catch (error) {
+    share.give(run.caller);
     // Every failure of an exchange is an outcome; the next line decides whom it speaks against.
-    return transportFault(upstream, error);
+    return transportFault(run, upstream, error);
   }
 }
 
-function transportFault(upstream: Upstream, error: unknown): AskFault {
+function transportFault(run: RunContext, upstream: Upstream, error: unknown): AskFault {
   if (!(error instanceof TransportError)) throw error;
   const isAborted = error.problem === 'aborted';
   const fault: UpstreamFault = error.problem === 'too-large' ? 'too-large' : 'transport';
-  // A caller that left and our own memory limit say nothing about the node.
-  if (!isAborted && error.problem !== 'memory') upstream.noteFault(fault);
+  if (!BLAMELESS.has(error.problem)) upstream.noteFault(fault, run.caller);
   return { kind: 'fault', fault, isSent: error.isSent, isAborted };
 }
 
+/**
+ * Whether a node refused a request for its size before it read it. An object with the caller's id
+ * is an answer to the call: QuickNode says that a range of blocks is too large in that way.
+ */
+function isSizeRefusal(reply: PostReply, item: ReplySpan | undefined, body: Buffer): boolean {
+  if (reply.status !== 413 || body.length < MIN_LIMIT_BYTES) return false;
+  return item === undefined || item.idStart < 0 || reply.body[item.idStart] === LETTER_N;
+}
+
+function refuseSize(upstream: Upstream, body: Buffer): AskFault {
+  upstream.noteTooLarge(body.length);
+  // A request that was refused unread has done nothing.
+  return unsent('request-too-large');
+}
+
 function judgeStream(
+  run: RunContext,
   upstream: Upstream,
   reply: PostReply,
   rest: Readable,
@@ -245,7 +285,7 @@ function judgeStream(
   const peek = peekReply(reply.body);
   if (peek.first === 'none') {
     rest.destroy();
-    return fail(upstream, statusFault(reply));
+    return fail(run, upstream, statusFault(reply));
   }
   upstream.noteAnswer(startedMs);
   return {
@@ -292,8 +332,8 @@ function statusFault(reply: PostReply): UpstreamFault {
   return reply.status >= 200 && reply.status < 300 ? 'broken' : faultOfStatus(reply.status);
 }
 
-function fail(upstream: Upstream, fault: UpstreamFault): AskFault {
-  upstream.noteFault(fault);
+function fail(run: RunContext, upstream: Upstream, fault: UpstreamFault): AskFault {
+  upstream.noteFault(fault, run.caller);
   return { kind: 'fault', fault, isSent: true, isAborted: false };
 }
 

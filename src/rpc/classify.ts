@@ -1,15 +1,27 @@
 /**
  * Whose answer is it: what a node said to the caller, or the node's own trouble?
  *
- * The body decides before the status does. A result is an answer under any status; an error object
- * of a healthy node is final; quota, billing, auth and broken bodies are faults of the upstream,
- * which another upstream may heal and whose text never reaches a caller.
+ * The body decides before the status does. A result is an answer under any status. So is an error
+ * object, unless its HTTP status or its code says quota, account or outage: those are faults of the
+ * upstream, which another upstream may heal and whose text never reaches a caller. Sentences are
+ * read only beside the one code that a provider is known to send them with: a message by itself
+ * may be a revert reason or an echo of the request, both of which the caller chooses.
  */
 import type { ReplySpan } from '../kernel/json-span.ts';
 import type { Family } from './catalogue.ts';
 
-/** What is wrong with an upstream. `refused`: it refused the request as such (a plain 4xx). */
-export type UpstreamFault = 'transport' | 'quota' | 'auth' | 'broken' | 'refused' | 'too-large';
+/**
+ * What is wrong with an upstream. `refused`: it refused the request as such (a plain 4xx);
+ * `request-too-large`: it takes no request of this size.
+ */
+export type UpstreamFault =
+  | 'transport'
+  | 'quota'
+  | 'auth'
+  | 'broken'
+  | 'refused'
+  | 'too-large'
+  | 'request-too-large';
 
 export type ItemVerdict =
   | { readonly kind: 'result'; readonly isNull: boolean }
@@ -26,25 +38,38 @@ export interface NodeError {
 const MAX_ERROR_READ_BYTES = 65_536;
 const LETTER_N = 0x6e;
 
-/** Codes that always speak about the call, never about the node's account or load. */
-const FINAL_CODES = new Set([3, -32700, -32601, -32602]);
-/** Solana: preflight failure, signature verification, skipped slots, unsupported version. */
-const SOLANA_FINAL_CODES = new Set([
-  -32002, -32003, -32004, -32007, -32009, -32013, -32015, -32016,
-]);
-const QUOTA_CODES = new Set([429, -32029, -32097]);
-/** EIP-1474 "limit exceeded"; on Solana "node is unhealthy". */
+/** Codes that speak about the call under any status: revert, unknown method, bad params. */
+const CALL_CODES = new Set([3, -32601, -32602]);
+/** Codes that mean the allowance of our account, whoever sends them. */
+const QUOTA_CODES = new Set([429, -32029, -32090, -32097]);
+/** EIP-1474 "limit exceeded": of the account, or of what one call may ask for. */
 const LIMIT_CODE = -32005;
-/** QuickNode's "request limit reached"; on Solana a skipped slot. */
-const REQUEST_LIMIT_CODE = -32007;
+const ACCOUNT_LIMIT =
+  /rate.?limit|request rate|request count|(requests?|rps) limit|too many (queued |concurrent )?requests|queued requests|capacity|compute unit|quota/i;
 
-/** Limits on what a call asks for, not on how often: the caller can narrow the call. */
-const NARROW_THE_CALL =
-  /more than|block range|range (is )?too|response size|too many results|log response|max results/i;
-const QUOTA_TEXT =
-  /rate.?limit|too many requests|request limit|over capacity|capacity (limit|exceeded)|exceeded .{0,20}(quota|capacity|compute units|plan)|quota (exceeded|reached)|daily (request|limit)|compute units|credits? (exhausted|limit)|usage limit|throttl/i;
-const AUTH_TEXT =
-  /api.?key|unauthori[sz]ed|not authori[sz]ed|forbidden|authenticat|billing|payment required|subscription|project id|access denied|insufficient credits|out of credits/i;
+/** What one provider says with a code that others use for errors of the call. */
+const PROVIDER_FAULTS: ReadonlyMap<number, readonly [RegExp, UpstreamFault]> = new Map([
+  // 1RPC.
+  [-32001, [/^you've reached the usage limit for your current plan/i, 'quota']],
+  // QuickNode; Besu: the sender is not authorized.
+  [-32007, [/^\d+\/(second|minute) request limit reached/i, 'quota']],
+  // QuickNode; Besu: the gas price is too low.
+  [-32009, [/^trace requests limited to \d/i, 'quota']],
+  // proxyd (Base, OP); Nethermind: the transaction is refused.
+  [-32010, [/^backend offline$/i, 'broken']],
+  [-32011, [/^no backends? (is currently healthy|available)/i, 'broken']],
+  // QuickNode and proxyd.
+  [-32012, [/^(credits limited to \d|backend is over capacity$)/i, 'quota']],
+  [-32013, [/^backend returned an invalid response$/i, 'broken']],
+  // proxyd; Nethermind: the call reverted.
+  [-32015, [/^gateway timeout$/i, 'broken']],
+  [-32016, [/^over rate limit$/i, 'quota']],
+  // Ankr.
+  [-32055, [/^no nodes available$/i, 'broken']],
+  // dRPC.
+  [15, [/^too many requests?\b/i, 'quota']],
+  [19, [/^temporary internal error/i, 'broken']],
+]);
 
 const RESULT = { kind: 'result', isNull: false } as const;
 const NULL_RESULT = { kind: 'result', isNull: true } as const;
@@ -62,6 +87,8 @@ export function judgeItem(
     return bytes[item.resultStart] === LETTER_N ? NULL_RESULT : RESULT;
   }
   const error = readError(bytes, item.errorStart, item.errorEnd);
+  // A gateway's own words in place of an error object.
+  if (error === undefined) return { kind: 'fault', fault: faultOfStatus(status) };
   const fault = faultOfError(error, status, family);
   return fault === undefined ? { kind: 'error', error } : { kind: 'fault', fault };
 }
@@ -77,25 +104,24 @@ export function faultOfStatus(status: number): UpstreamFault {
 const REFUSING_STATUSES = new Set([400, 413, 414, 415, 422, 431]);
 
 function faultOfError(error: NodeError, status: number, family: Family): UpstreamFault | undefined {
-  if (status === 401 || status === 402 || status === 403) return 'auth';
   if (status === 429) return 'quota';
-  if (FINAL_CODES.has(error.code) || /revert/i.test(error.message)) return undefined;
-  if (family === 'solana' && SOLANA_FINAL_CODES.has(error.code)) return undefined;
-  if (NARROW_THE_CALL.test(error.message)) return undefined;
-  if (QUOTA_CODES.has(error.code) || error.code === LIMIT_CODE) return 'quota';
-  if (error.code === REQUEST_LIMIT_CODE && family === 'evm') return 'quota';
-  if (QUOTA_TEXT.test(error.message)) return 'quota';
-  if (AUTH_TEXT.test(error.message)) return 'auth';
-  // A server error with an unspecific object: another node may well answer.
-  return status >= 500 && error.code === -32603 ? 'broken' : undefined;
+  if (CALL_CODES.has(error.code)) return undefined;
+  if (status === 401 || status === 402 || status === 403 || status === 407) return 'auth';
+  // A gateway without a node behind it, or a server error that says no more than that.
+  if (status > 500 || (status === 500 && error.code === -32603)) return 'broken';
+  if (QUOTA_CODES.has(error.code)) return 'quota';
+  // On Solana the code says that the node is behind or unhealthy.
+  if (error.code === LIMIT_CODE)
+    return family === 'solana' || ACCOUNT_LIMIT.test(error.message) ? 'quota' : undefined;
+  const known = family === 'evm' ? PROVIDER_FAULTS.get(error.code) : undefined;
+  return known !== undefined && known[0].test(error.message) ? known[1] : undefined;
 }
 
-function readError(bytes: Buffer, start: number, end: number): NodeError {
+function readError(bytes: Buffer, start: number, end: number): NodeError | undefined {
   if (end - start > MAX_ERROR_READ_BYTES) return { code: 0, message: '' };
   try {
     const value: unknown = JSON.parse(bytes.toString('utf8', start, end));
-    if (typeof value === 'string') return { code: 0, message: value };
-    if (typeof value !== 'object' || value === null) return { code: 0, message: '' };
+    if (typeof value !== 'object' || value === null) return undefined;
     const code: unknown = Reflect.get(value, 'code');
     const message: unknown = Reflect.get(value, 'message');
     return {

@@ -5,102 +5,18 @@ import type { AddressInfo } from 'node:net';
 import { after, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { keccak256 } from 'viem';
+import { benches, call, CHAINS, fault, json, list, NETWORK } from '../../test/rpc/bench.ts';
 import { plainly, sendJson, sendText, startNode } from '../../test/rpc/node.ts';
-import type { NodeAnswer, TestNode } from '../../test/rpc/node.ts';
+import type { NodeAnswer } from '../../test/rpc/node.ts';
 import { systemClock } from '../kernel/clock.ts';
-import { Fault } from '../kernel/faults.ts';
 import { seededIds } from '../kernel/ids.ts';
 import { memoryLog } from '../kernel/log.ts';
 import type { LogLine } from '../kernel/log.ts';
 import { holdLastBytes, Rpc } from './rpc.ts';
-import type { RpcAnswer, RpcSettings, RpcUpstreamSettings } from './rpc.ts';
+import type { RpcAnswer } from './rpc.ts';
 
-const NETWORK = 'ethereum-mainnet';
-const CHAINS: Readonly<Record<string, string>> = {
-  'ethereum-mainnet': '0x1',
-  'solana-mainnet': '5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d',
-  'starknet-mainnet': '0x534e5f4d41494e',
-};
-
-interface Bench {
-  readonly rpc: Rpc;
-  readonly nodes: readonly TestNode[];
-  readonly lines: LogLine[];
-  ask(body: unknown, caller?: string): Promise<RpcAnswer>;
-}
-
-const closing: (() => Promise<void>)[] = [];
-after(async () => {
-  for (const close of closing) await close();
-});
-
-interface BenchOptions extends Partial<RpcSettings> {
-  readonly network?: string;
-  readonly upstream?: Partial<RpcUpstreamSettings>;
-}
-
-/** One node for each answer, the first one preferred by weight. */
-async function bench(answers: readonly NodeAnswer[], options: BenchOptions = {}): Promise<Bench> {
-  const network = options.network ?? NETWORK;
-  const nodes = await Promise.all(
-    answers.map(async (answer) => startNode(CHAINS[network]!, answer)),
-  );
-  const upstreams = nodes.map((node, index) => ({
-    url: node.url,
-    weight: index === 0 ? 1e6 : 1e-6,
-    ...options.upstream,
-  }));
-  const lines: LogLine[] = [];
-  const { upstream: _upstream, network: _network, ...settings } = options;
-  const rpc = new Rpc(
-    { networks: { [network]: { upstreams } }, publicNodes: false, ...settings },
-    { clock: systemClock(), ids: seededIds(7), log: memoryLog(lines) },
-  );
-  closing.push(async () => {
-    await rpc.close();
-    await Promise.all(nodes.map(async (node) => node.close()));
-  });
-  return {
-    rpc,
-    nodes,
-    lines,
-    ask: async (body, caller = 'alice') => {
-      const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
-      return rpc.run(rpc.admit(network, bytes), { caller });
-    },
-  };
-}
-
-function call(method: string, id: unknown = 1, params: readonly unknown[] = []): object {
-  return { jsonrpc: '2.0', id, method, params };
-}
-
-interface ReplyItem {
-  readonly id: unknown;
-  readonly result?: unknown;
-  readonly error: { readonly code: number; readonly message: string };
-}
-
-function json(answer: RpcAnswer): ReplyItem {
-  assert.equal(answer.rest, undefined);
-  return JSON.parse(answer.body.toString()) as ReplyItem; // what the assertions then look into
-}
-
-function list(answer: RpcAnswer): ReplyItem[] {
-  const items: unknown = json(answer);
-  assert.ok(Array.isArray(items));
-  return items as ReplyItem[]; // what the assertions then look into
-}
-
-async function fault(promise: Promise<unknown>): Promise<Fault> {
-  try {
-    await promise;
-  } catch (error) {
-    assert.ok(error instanceof Fault, String(error));
-    return error;
-  }
-  return assert.fail('no fault');
-}
+const { bench, closing, close } = benches();
+after(close);
 
 const dead: NodeAnswer = (_request, response) => response.destroy();
 const THREE = [call('eth_call', 'a'), call('eth_getBalance', 7), call('eth_getCode', 7)];
@@ -419,7 +335,7 @@ describe('failover', () => {
     for (let round = 0; round < 12; round += 1) await two.ask(call('eth_call'), `caller ${round}`);
     assert.equal(two.nodes[0]!.asked.length, 5);
     assert.equal(two.nodes[1]!.asked.length, 12);
-    assert.ok(two.lines.some((line) => line.message === 'RPC upstream taken out'));
+    assert.ok(two.lines.some((line) => line.message === 'RPC upstream asked last'));
   });
 
   test('a caller stays with the node that answered it', async () => {

@@ -42,6 +42,8 @@ export interface RpcUpstreamSettings {
   readonly maxBatch?: number | undefined;
   readonly ratePerSecond?: number | undefined;
   readonly timeoutMs?: number | undefined;
+  /** Largest request that the node takes; learnt from its refusals when absent. */
+  readonly maxRequestBytes?: number | undefined;
 }
 
 /** All optional but `networks`: what is left out has the default of the configuration page. */
@@ -93,7 +95,10 @@ const TOTAL_TIMEOUT_MS = 45_000;
 const PUBLIC_MAX_BATCH = 10;
 const PUBLIC_RATE_PER_SECOND = 10;
 const OWN_MAX_BATCH = 100;
-const CONNECTIONS_PER_UPSTREAM = 128;
+/** One caller holds at most as many as it leaves free. */
+const CONNECTIONS_PER_UPSTREAM = 256;
+/** Beyond those of the callers: for questions of our own. */
+const OWN_CONNECTIONS = 2;
 
 export class Rpc {
   /** Names the price of a credit in usage records. */
@@ -144,7 +149,7 @@ export class Rpc {
 
   /** Runs an admitted request. Throws a Fault (500, 503) when no node answered: 0 credits then. */
   async run(admission: Admission, options: RunOptions): Promise<RpcAnswer> {
-    const run = this.#context(admission.network, options.signal);
+    const run = this.#context(admission.network, options);
     const group = this.#group(admission.network);
     const parts = { group, cache: this.#cache, caller: options.caller };
     const [first] = admission.calls;
@@ -153,7 +158,7 @@ export class Rpc {
         ? await runBatch(run, parts, admission)
         : await runSingle(run, parts, admission, first);
     } finally {
-      if (run.heldBytes > 0) this.#budget.give(run.heldBytes);
+      if (run.heldBytes > 0) this.#budget.give(run.caller, run.heldBytes);
     }
   }
 
@@ -162,10 +167,11 @@ export class Rpc {
     await Promise.all([...this.#groups.values()].map(async (group) => group.close()));
   }
 
-  #context(network: Network, signal: AbortSignal | undefined): RunContext {
+  #context(network: Network, { caller, signal }: RunOptions): RunContext {
     const { clock } = this.#dependencies;
     return {
       network,
+      caller,
       clock,
       budget: this.#budget,
       headBytes: HEAD_BYTES,
@@ -208,18 +214,26 @@ export class Rpc {
       {
         url: new URL(settings.url),
         headers: settings.headers ?? {},
-        connections: CONNECTIONS_PER_UPSTREAM,
+        connections: CONNECTIONS_PER_UPSTREAM + OWN_CONNECTIONS,
       },
       clock,
     );
+    const ratePerSecond = settings.ratePerSecond ?? 0;
+    const maxBatch = settings.maxBatch ?? OWN_MAX_BATCH;
     return new Upstream(
       {
         name: settings.name ?? name,
         kind: settings.kind ?? 'node',
         weight: settings.weight ?? 1,
-        maxBatch: settings.maxBatch ?? OWN_MAX_BATCH,
-        ratePerSecond: settings.ratePerSecond ?? 0,
+        // A batch borrows no more than a second of the others'.
+        maxBatch:
+          ratePerSecond === 0
+            ? maxBatch
+            : Math.min(maxBatch, Math.max(1, Math.floor(ratePerSecond))),
+        ratePerSecond,
         timeoutMs: settings.timeoutMs ?? ATTEMPT_TIMEOUT_MS,
+        connections: CONNECTIONS_PER_UPSTREAM,
+        maxRequestBytes: settings.maxRequestBytes ?? 0,
       },
       { network, transport, clock, log },
     );

@@ -3,12 +3,15 @@
  * the node did. Items that no node answered carry an error of ours and cost nothing.
  */
 import { assert } from '../kernel/assert.ts';
+import type { Fault } from '../kernel/faults.ts';
 import type { Admission, Call } from './admission.ts';
 import { callerId, MAX_BATCH_ITEMS } from './admission.ts';
 import {
   INTERNAL_ERROR_CODE,
   INVALID_REQUEST_CODE,
   REFUSED_MESSAGE,
+  REQUEST_TOO_LARGE_MESSAGE,
+  requestTooLarge,
   TOO_LARGE_MESSAGE,
   UNANSWERED_MESSAGE,
   unansweredFault,
@@ -27,6 +30,8 @@ import type { Upstream } from './upstream.ts';
 
 /** Calls asked one by one at the same time when a node does not keep to the batch rules. */
 const EXPANDED_AT_ONCE = 8;
+/** What an item may grow by in a batch of our making. */
+const ID_ROOM_BYTES = 16;
 
 /** One item on its way. */
 interface Item {
@@ -113,9 +118,10 @@ function isOpen(item: Item): boolean {
 
 async function askAll(pass: Pass, items: readonly Item[]): Promise<Buffer | undefined> {
   const { maxBatch } = pass.upstream.settings;
-  if (items.length > 1 && items.length <= maxBatch) return askChunk(pass, items);
+  const isWhole = items.length > 1 && items.length <= maxBatch;
+  if (isWhole && pass.upstream.takesBytes(pass.admission.body.length)) return askChunk(pass, items);
   await Promise.all(
-    chunks(items, Math.max(1, maxBatch)).map(async (chunk) =>
+    chunks(items, Math.max(1, maxBatch), pass.upstream).map(async (chunk) =>
       chunk.length === 1 ? expand(pass, chunk) : askChunk(pass, chunk),
     ),
   );
@@ -130,6 +136,7 @@ async function askChunk(pass: Pass, items: readonly Item[]): Promise<Buffer | un
   const ids = ownIds ?? items.map((_, position) => position);
   const reply = await askMany(run, upstream, body, ids, askOptions(pass, items));
   if (reply.kind === 'fault') {
+    if (reply.fault === 'request-too-large') return askHalves(pass, items);
     for (const item of items) noteFault(item, reply);
     return undefined;
   }
@@ -145,6 +152,16 @@ async function askChunk(pass: Pass, items: readonly Item[]): Promise<Buffer | un
     );
   }
   return ownIds !== undefined && isComplete ? reply.whole : undefined;
+}
+
+/** What a node does not take in one request it may take in two: it has read none of it. */
+async function askHalves(pass: Pass, items: readonly Item[]): Promise<undefined> {
+  const middle = Math.ceil(items.length / 2);
+  const halves = [items.slice(0, middle), items.slice(middle)];
+  await Promise.all(
+    halves.map(async (half) => (half.length === 1 ? expand(pass, half) : askChunk(pass, half))),
+  );
+  return undefined;
 }
 
 /** The ids that we give the items of a batch: their positions. */
@@ -244,7 +261,7 @@ function finish(
   if (!isAnswered) {
     const last = items.find((item) => item.last !== undefined)?.last;
     if (last?.isAborted !== true || run.signal?.aborted !== true)
-      throw unansweredFault(last, parts.group.hasOpen());
+      throw unanswered(parts, admission, items, last);
   }
   let credits = 0;
   for (const item of items) credits += creditsOf(item);
@@ -254,6 +271,18 @@ function finish(
   const body =
     whole ?? joinBatch(items.length, (slices, index) => writeItem(slices, admission, items[index]));
   return { kind: 'answered', body, rest: undefined, credits, retries };
+}
+
+function unanswered(
+  parts: RunParts,
+  admission: Admission,
+  items: readonly Item[],
+  last: AskFault | undefined,
+): Fault {
+  const large = items.find((item) => item.last?.fault === 'request-too-large');
+  if (large === undefined) return unansweredFault(last, parts.group.hasOpen());
+  const kind = parts.group.kindFor(large.call.method.node);
+  return requestTooLarge(admission, parts.group.requestLimitBytes(kind));
 }
 
 function creditsOf(item: Item): number {
@@ -274,6 +303,8 @@ function writeItem(slices: Slices, admission: Admission, item: Item | undefined)
     addError(slices, id, INVALID_REQUEST_CODE, REFUSED_MESSAGE);
   else if (item.last?.fault === 'too-large')
     addError(slices, id, INTERNAL_ERROR_CODE, TOO_LARGE_MESSAGE);
+  else if (item.last?.fault === 'request-too-large')
+    addError(slices, id, INVALID_REQUEST_CODE, REQUEST_TOO_LARGE_MESSAGE);
   else addError(slices, id, INTERNAL_ERROR_CODE, UNANSWERED_MESSAGE);
 }
 
@@ -307,9 +338,22 @@ function plainIds(admission: Admission): readonly number[] | undefined {
   return ids;
 }
 
-function chunks<T>(items: readonly T[], size: number): (readonly T[])[] {
-  if (items.length <= size) return [items];
-  const parts: (readonly T[])[] = [];
-  for (let from = 0; from < items.length; from += size) parts.push(items.slice(from, from + size));
-  return parts;
+/** Items for one request each, by their number and by the bytes that the node takes. */
+function chunks(items: readonly Item[], size: number, upstream: Upstream): (readonly Item[])[] {
+  const parts: Item[][] = [];
+  let part: Item[] = [];
+  let partBytes = 0;
+  for (const item of items) {
+    const { start, end } = item.call.span;
+    // With its comma, and room for an id of our own.
+    const bytes = end - start + ID_ROOM_BYTES;
+    if (part.length === size || (part.length > 0 && !upstream.takesBytes(partBytes + bytes))) {
+      parts.push(part);
+      part = [];
+      partBytes = 0;
+    }
+    part.push(item);
+    partBytes += bytes;
+  }
+  return [...parts, part];
 }

@@ -6,7 +6,13 @@ import { assert } from '../kernel/assert.ts';
 import type { Admission, Call } from './admission.ts';
 import { callerId, hasOwnId } from './admission.ts';
 import type { AnswerCache } from './answer-cache.ts';
-import { INVALID_REQUEST_CODE, REFUSED_MESSAGE, unansweredFault } from './answer.ts';
+import type { Fault } from '../kernel/faults.ts';
+import {
+  INVALID_REQUEST_CODE,
+  REFUSED_MESSAGE,
+  requestTooLarge,
+  unansweredFault,
+} from './answer.ts';
 import type { RpcAnswer } from './answer.ts';
 import { askOne } from './ask.ts';
 import type { AskFault, ItemAnswer, RunContext, StreamAnswer } from './ask.ts';
@@ -43,7 +49,7 @@ export async function runSingle(
 ): Promise<RpcAnswer> {
   const sharing = parts.cache.sharing(call);
   if (sharing === undefined) {
-    return finish(run, parts, admission, call, await walk(run, parts, admission, call, true));
+    return finish(run, parts, admission, call, await walk(run, parts, admission, call, ALONE));
   }
   const key = parts.cache.key(admission, call);
   const kept = parts.cache.get(key);
@@ -51,24 +57,41 @@ export async function runSingle(
   // A merged question must not end because one of those who wait for it left.
   const shared: RunContext = { ...run, signal: undefined };
   const answer = await parts.cache.merge(key, async () => {
-    const outcome = await walk(shared, parts, admission, call, false).finally(() => {
+    const options = { canStream: false, mayWait: false };
+    const outcome = await walk(shared, parts, admission, call, options).finally(() => {
       run.attempts = shared.attempts;
       run.heldBytes = shared.heldBytes;
     });
-    if (outcome.kind === 'none') throw unansweredFault(outcome.last, parts.group.hasOpen());
+    if (outcome.kind === 'none') {
+      // One caller's wait for its share is not a wait of those who ask the same.
+      if (outcome.last?.fault === 'quota' && !outcome.last.isSent) return undefined;
+      throw unanswered(parts, admission, call, outcome.last);
+    }
     assert(outcome.kind === 'answer', 'a shared read is neither streamed nor a broadcast');
     parts.cache.keep(key, sharing, outcome.answer);
     return outcome.answer;
   });
-  return finish(run, parts, admission, call, { kind: 'answer', answer });
+  const outcome: Outcome =
+    answer === undefined
+      ? await walk(run, parts, admission, call, ALONE)
+      : { kind: 'answer', answer };
+  return finish(run, parts, admission, call, outcome);
 }
+
+interface WalkOptions {
+  readonly canStream: boolean;
+  /** Whether the last node may be waited for. */
+  readonly mayWait: boolean;
+}
+
+const ALONE: WalkOptions = { canStream: true, mayWait: true };
 
 async function walk(
   run: RunContext,
   parts: RunParts,
   admission: Admission,
   call: Call,
-  canStream: boolean,
+  { canStream, mayWait }: WalkOptions,
 ): Promise<Outcome> {
   const isOwnId = hasOwnId(admission.body, call.span);
   const id = isOwnId ? callerId(admission, call) : OWN_ID;
@@ -80,7 +103,7 @@ async function walk(
   for (const [index, upstream] of candidates.entries()) {
     const options = {
       canStream: canStream && isOwnId,
-      mayWait: index === candidates.length - 1 && nullAnswer === undefined,
+      mayWait: mayWait && index === candidates.length - 1 && nullAnswer === undefined,
       ...(nullAnswer === undefined ? {} : { timeoutMs: SECOND_OPINION_MS }),
     };
     if (run.clock.monotonicMs() >= run.deadlineMs) break;
@@ -175,11 +198,24 @@ function finish(
       };
     }
     case 'none':
-      return unanswered(run, parts, admission, call, outcome.last);
+      return withoutAnswer(run, parts, admission, call, outcome.last);
   }
 }
 
 function unanswered(
+  parts: RunParts,
+  admission: Admission,
+  call: Call,
+  last: AskFault | undefined,
+): Fault {
+  if (last?.fault === 'request-too-large') {
+    const kind = parts.group.kindFor(call.method.node);
+    return requestTooLarge(admission, parts.group.requestLimitBytes(kind));
+  }
+  return unansweredFault(last, parts.group.hasOpen());
+}
+
+function withoutAnswer(
   run: RunContext,
   parts: RunParts,
   admission: Admission,
@@ -196,7 +232,7 @@ function unanswered(
       retries,
     };
   }
-  if (last?.fault !== 'refused') throw unansweredFault(last, parts.group.hasOpen());
+  if (last?.fault !== 'refused') throw unanswered(parts, admission, call, last);
   // Billing extra: a plain 4xx of the node is billed like an error item.
   const slices = new Slices();
   addError(slices, callerId(admission, call), INVALID_REQUEST_CODE, REFUSED_MESSAGE);

@@ -8,12 +8,15 @@
 import { Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import type { Gunzip } from 'node:zlib';
-import { Pool } from 'undici';
+import { buildConnector, Pool } from 'undici';
 import type { Dispatcher } from 'undici';
 import type { Clock } from '../kernel/clock.ts';
+import { BodyPieces, LARGE_REQUEST_BYTES, readBeforeReset } from '../net/early-answer.ts';
 
+/** `unread`: the node closed the connection before it had the whole request, and said nothing. */
 export type TransportProblem =
   | 'connect'
+  | 'unread'
   | 'timeout'
   | 'broken'
   | 'too-large'
@@ -34,22 +37,30 @@ export class TransportError extends Error {
   }
 }
 
-/** Bytes that all replies in memory may take together. */
+/** Bytes that all replies in memory may take together; a caller at most as many as it leaves. */
 export class ByteBudget {
   readonly #limitBytes: number;
+  /** By caller; only replies that are counted at all come in here. */
+  readonly #held = new Map<string, number>();
   #usedBytes = 0;
 
   constructor(limitBytes: number) {
     this.#limitBytes = limitBytes;
   }
 
-  take(sizeBytes: number): boolean {
-    if (this.#usedBytes + sizeBytes > this.#limitBytes) return false;
-    this.#usedBytes += sizeBytes;
+  take(caller: string, sizeBytes: number): boolean {
+    const held = (this.#held.get(caller) ?? 0) + sizeBytes;
+    const usedBytes = this.#usedBytes + sizeBytes;
+    if (held > this.#limitBytes - usedBytes) return false;
+    this.#held.set(caller, held);
+    this.#usedBytes = usedBytes;
     return true;
   }
 
-  give(sizeBytes: number): void {
+  give(caller: string, sizeBytes: number): void {
+    const held = (this.#held.get(caller) ?? 0) - sizeBytes;
+    if (held > 0) this.#held.set(caller, held);
+    else this.#held.delete(caller);
     this.#usedBytes -= sizeBytes;
   }
 
@@ -65,6 +76,8 @@ export interface PostOptions {
   readonly maxBytes: number;
   readonly canStream: boolean;
   readonly budget: ByteBudget;
+  /** Whose share of the budget the reply takes. */
+  readonly caller: string;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -104,7 +117,7 @@ export function undiciTransport(options: TransportOptions, clock: Clock): RpcTra
     pipelining: 1,
     keepAliveTimeout: KEEP_ALIVE_MS,
     bodyTimeout: STREAM_IDLE_MS,
-    connect: { timeout: CONNECT_TIMEOUT_MS },
+    connect: connector(),
     allowH2: false,
   });
   const path = `${url.pathname}${url.search}`;
@@ -112,14 +125,31 @@ export function undiciTransport(options: TransportOptions, clock: Clock): RpcTra
   return {
     post(body, postOptions) {
       return new Promise((resolve, reject) => {
-        const exchange = new Exchange(postOptions, clock, resolve, reject);
-        pool.dispatch(
-          { path, method: 'POST', headers, body, headersTimeout: postOptions.timeoutMs },
-          exchange,
-        );
+        const headersTimeout = postOptions.timeoutMs;
+        if (body.length < LARGE_REQUEST_BYTES) {
+          const exchange = new Exchange(postOptions, clock, undefined, resolve, reject);
+          pool.dispatch({ path, method: 'POST', headers, body, headersTimeout }, exchange);
+          return;
+        }
+        const pieces = new BodyPieces(body);
+        const exchange = new Exchange(postOptions, clock, pieces, resolve, reject);
+        const sized = [...headers, 'content-length', String(body.length)];
+        const options = { path, method: 'POST' as const, headers: sized, headersTimeout };
+        pool.dispatch({ ...options, body: pieces.asBody() }, exchange);
       });
     },
     close: () => pool.destroy(),
+  };
+}
+
+function connector(): buildConnector.connector {
+  const connect = buildConnector({ timeout: CONNECT_TIMEOUT_MS, allowH2: false });
+  return (options, callback) => {
+    connect(options, (...result) => {
+      const [, socket] = result;
+      readBeforeReset(socket);
+      callback(...result);
+    });
   };
 }
 
@@ -144,6 +174,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   readonly #reject: (error: TransportError) => void;
   readonly #onAbort = (): void => this.#fail('aborted');
   readonly #clock: Clock;
+  /** Of a large request. */
+  readonly #pieces: BodyPieces | undefined;
   #cancelTimer: () => void;
   #controller: Dispatcher.DispatchController | undefined;
   #chunks: Buffer[] = [];
@@ -159,11 +191,13 @@ class Exchange implements Dispatcher.DispatchHandler {
   constructor(
     options: PostOptions,
     clock: Clock,
+    pieces: BodyPieces | undefined,
     resolve: (reply: PostReply) => void,
     reject: (error: TransportError) => void,
   ) {
     this.#options = options;
     this.#clock = clock;
+    this.#pieces = pieces;
     this.#resolve = resolve;
     this.#reject = reject;
     this.#cancelTimer = clock.after(options.timeoutMs, () => this.#fail('timeout'));
@@ -203,7 +237,17 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
-    this.#fail(problemOf(error));
+    const problem = problemOf(error);
+    if (problem !== 'broken' || this.#stream !== undefined || this.#isOver)
+      return this.#fail(problem);
+    // The status of a refusal says enough, however little of its text came.
+    if (this.#status >= 400) {
+      this.#gunzip?.destroy();
+      return this.#finish();
+    }
+    const isUnread = this.#status === 0 && this.#pieces?.isWritten === false;
+    if (isUnread) this.#isSent = false;
+    this.#fail(isUnread ? 'unread' : 'broken');
   }
 
   #openGunzip(controller: Dispatcher.DispatchController): void {
@@ -226,7 +270,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#chunks.push(chunk);
     if (this.#sizeBytes > UNCOUNTED_BYTES) {
       const missing = this.#sizeBytes - this.#heldBytes;
-      if (!this.#options.budget.take(missing)) return this.#fail('memory');
+      if (!this.#options.budget.take(this.#options.caller, missing)) return this.#fail('memory');
       this.#heldBytes = this.#sizeBytes;
     }
     if (this.#options.canStream && this.#sizeBytes > this.#options.headBytes) this.#startStream();
@@ -285,7 +329,7 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.#stream.destroy(error);
     } else if (!this.#isOver) {
       this.#isOver = true;
-      this.#options.budget.give(this.#heldBytes);
+      this.#options.budget.give(this.#options.caller, this.#heldBytes);
       this.#chunks = [];
       this.#reject(error);
     }

@@ -6,6 +6,7 @@ import { silentLog } from '../kernel/log.ts';
 import { TestClock } from '../kernel/test-clock.ts';
 import { createCatalogue } from './catalogue.ts';
 import type { RpcTransport } from './transport.ts';
+import { TransportError } from './transport.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
@@ -29,9 +30,12 @@ function bench(weights: readonly number[]): Bench {
   const upstreams = weights.map((weight, index) => {
     const transport: RpcTransport = {
       post: async (body) => {
+        if (heads[index] === 'dead') throw new TransportError('connect', false);
         const isHead = body.includes('eth_blockNumber');
         if (isHead) polls += 1;
         const text = `{"id":1,"result":"${isHead ? heads[index]! : '0x1'}"}`;
+        if (heads[index] === 'locked')
+          return { status: 401, body: Buffer.from('no'), rest: undefined, heldBytes: 0 };
         return { status: 200, body: Buffer.from(text), rest: undefined, heldBytes: 0 };
       },
       close: async () => undefined,
@@ -43,6 +47,8 @@ function bench(weights: readonly number[]): Bench {
       maxBatch: 100,
       ratePerSecond: 0,
       timeoutMs: 1_000,
+      connections: 8,
+      maxRequestBytes: 0,
     } as const;
     return new Upstream(settings, { network: NETWORK, transport, clock, log: silentLog });
   });
@@ -111,7 +117,7 @@ test('a caller stays for five seconds, unless the node falls behind or out', () 
   b.group.stick('node', 'alice', second!);
   const first = (): boolean => b.group.candidates('node', 'alice')[0] === second;
   for (let draw = 0; draw < 50; draw += 1) assert.ok(first());
-  second!.health.noteFault('quota');
+  second!.health.noteFault('quota', 'bob');
   assert.equal(first(), false);
   b.clock.advance(2_000);
   for (let draw = 0; draw < 50; draw += 1) assert.ok(first());
@@ -119,27 +125,101 @@ test('a caller stays for five seconds, unless the node falls behind or out', () 
   assert.ok(Array.from({ length: 50 }, first).includes(false));
 });
 
-test('the breaker opens, lets one probe through, and stays open longer while the node is dead', () => {
+test('the breaker opens and closes by questions of our own alone', async () => {
   const b = bench([1]);
   const [only] = b.upstreams;
-  for (let fault = 0; fault < 5; fault += 1) only!.noteFault('transport');
+  b.heads[0] = 'dead';
+  for (let fault = 0; fault < 5; fault += 1) only!.noteFault('transport', `caller ${fault}`);
+  assert.equal(b.group.hasOpen(), true);
+  await polled();
   assert.equal(b.group.hasOpen(), false);
   b.clock.advance(2_000);
   assert.equal(b.group.hasOpen(), true);
-  only!.health.noteStart();
-  assert.equal(b.group.hasOpen(), false);
-  only!.noteFault('transport');
-  b.clock.advance(2_000);
-  assert.equal(b.group.hasOpen(), false);
-  b.clock.advance(2_000);
-  only!.health.noteStart();
-  only!.noteAnswer(b.clock.monotonicMs() - 5);
+  assert.equal(only!.isVerified, false);
+  only!.noteFault('transport', 'a caller from before');
   assert.equal(b.group.hasOpen(), true);
+  assert.equal(await only!.verify(), false);
+  assert.equal(b.group.hasOpen(), false);
+  b.clock.advance(2_000);
+  assert.equal(b.group.hasOpen(), false);
+  b.clock.advance(2_000);
+  b.heads[0] = '0x64';
+  assert.equal(await only!.verify(), true);
+  assert.equal(only!.health.isOpen, false);
+  b.clock.advance(10_000);
   for (let round = 0; round < 19; round += 1) {
-    only!.noteFault('broken');
+    only!.noteFault('broken', `caller ${round % 3}`);
     only!.noteAnswer(b.clock.monotonicMs());
   }
+  assert.equal(only!.health.isResting, false);
+  only!.noteFault('broken', 'caller 1');
+  assert.equal(only!.health.isResting, true);
+  await polled();
   assert.equal(b.group.hasOpen(), true);
-  only!.noteFault('broken');
+});
+
+test('a node whose faults several callers see is asked last, and still asked', async () => {
+  const b = bench([1e6, 1e-6]);
+  const [first, second] = b.upstreams;
+  await first!.verify();
+  for (let fault = 0; fault < 500; fault += 1) {
+    first!.noteFault('broken', `caller ${fault % 9}`);
+    await polled();
+  }
+  assert.deepEqual(b.group.candidates('node', 'alice'), [second, first]);
+  b.clock.advance(10_000);
+  assert.deepEqual(b.group.candidates('node', 'bob'), [first, second]);
+});
+
+test('what one caller sees opens nothing while the node answers us, however often', async () => {
+  const b = bench([1]);
+  const [only] = b.upstreams;
+  await only!.verify();
+  for (let fault = 0; fault < 500; fault += 1) {
+    only!.noteFault(fault % 2 === 0 ? 'broken' : 'transport', fault % 3 === 0 ? 'eve' : 'mallory');
+    b.clock.advance(20);
+    await polled();
+    assert.equal(b.group.hasOpen(), true);
+    assert.equal(only!.health.isResting, false);
+  }
+  for (const fault of ['refused', 'too-large', 'request-too-large', 'quota'] as const)
+    for (let caller = 0; caller < 100; caller += 1) only!.noteFault(fault, `caller ${caller}`);
+  assert.equal(b.group.hasOpen(), true);
+});
+
+test('a node that fails one caller and us as well is taken out', async () => {
+  const b = bench([1]);
+  const [only] = b.upstreams;
+  await only!.verify();
+  b.heads[0] = 'dead';
+  for (let fault = 0; fault < 5; fault += 1) only!.noteFault('transport', 'alice');
+  await polled();
   assert.equal(b.group.hasOpen(), false);
+});
+
+test('a refused key is believed when we are refused too, not because a caller was', async () => {
+  const b = bench([1, 1]);
+  const [first] = b.upstreams;
+  await first!.verify();
+  first!.noteFault('auth', 'eve');
+  await polled();
+  assert.equal(first!.health.isResting, false);
+  b.clock.advance(1_000);
+  b.heads[0] = 'locked';
+  first!.noteFault('auth', 'alice');
+  await polled();
+  assert.equal(first!.health.isResting, true);
+});
+
+test('a node that may come back is asked by us beside the traffic of the others', async () => {
+  const b = bench([1, 1]);
+  const [first, second] = b.upstreams;
+  b.heads[0] = 'dead';
+  for (let fault = 0; fault < 5; fault += 1) first!.noteFault('transport', `caller ${fault}`);
+  await polled();
+  b.heads[0] = '0x64';
+  b.clock.advance(2_000);
+  assert.deepEqual(b.group.candidates('node', 'alice'), [second]);
+  await polled();
+  assert.equal(b.group.candidates('node', 'alice').length, 2);
 });

@@ -50,6 +50,19 @@ export class UpstreamGroup {
   candidates(kind: NodeKind, caller: string): readonly Upstream[] {
     const open = this.#upstreams.filter((one) => one.settings.kind === kind && one.isOpen());
     if (open.length < 2) return open;
+    if (open.some(isOut)) return this.#withoutThoseOut(open, kind, caller);
+    return this.#chosen(open, kind, caller);
+  }
+
+  /** Nodes that may come back prove themselves beside the traffic while there are others. */
+  #withoutThoseOut(open: readonly Upstream[], kind: NodeKind, caller: string): readonly Upstream[] {
+    const sound = open.filter((one) => !isOut(one));
+    if (sound.length === 0) return this.#chosen(open, kind, caller);
+    for (const upstream of open) if (isOut(upstream)) void upstream.verify();
+    return sound.length < 2 ? sound : this.#chosen(sound, kind, caller);
+  }
+
+  #chosen(open: readonly Upstream[], kind: NodeKind, caller: string): readonly Upstream[] {
     if (kind === 'node') this.#pollHeads(open);
     const sticky = this.#sticky.get(stickyKey(kind, caller));
     const preferred =
@@ -57,6 +70,18 @@ export class UpstreamGroup {
         ? sticky.upstream
         : undefined;
     return this.#order(open, preferred);
+  }
+
+  /** The largest request that a node of the kind takes; undefined when one may take any. */
+  requestLimitBytes(kind: NodeKind): number | undefined {
+    let largest = 0;
+    for (const upstream of this.#upstreams) {
+      if (upstream.settings.kind !== kind) continue;
+      const limit = upstream.requestLimitBytes;
+      if (limit === undefined) return undefined;
+      largest = Math.max(largest, limit);
+    }
+    return largest;
   }
 
   /** Whether any node of the network could be asked now. */
@@ -124,6 +149,11 @@ export class UpstreamGroup {
     this.#polledAtMs = nowMs;
     for (const upstream of open) if (upstream.isVerified) void upstream.pollHead();
   }
+}
+
+/** Whether its breaker has opened and no question of our own has closed it yet. */
+function isOut(upstream: Upstream): boolean {
+  return upstream.health.isOpen;
 }
 
 function stickyKey(kind: NodeKind, caller: string): string {

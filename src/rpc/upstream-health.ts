@@ -1,9 +1,10 @@
 /**
  * What is known of a node's health: a circuit breaker, its latency, its newest block.
  *
- * The breaker opens on five faults in a row or twenty of the last eighty exchanges, for two seconds
- * at first and up to thirty while the node stays dead, then lets one exchange through: its outcome
- * closes or reopens it.
+ * Five faults in a row or twenty of the last eighty exchanges are too many. When several callers saw
+ * them the node is asked last for a while; the breaker opens only when a question of our own is
+ * among them, since callers may cause what they see. It stays open for two seconds at first and up
+ * to thirty while the node stays dead; then a question of our own closes or reopens it.
  */
 import type { Clock } from '../kernel/clock.ts';
 import type { UpstreamFault } from './classify.ts';
@@ -11,26 +12,36 @@ import type { UpstreamFault } from './classify.ts';
 const WINDOW_EXCHANGES = 80;
 const MAX_FAULTS_IN_WINDOW = 20;
 const MAX_FAULTS_IN_A_ROW = 5;
+/** Callers that must have seen faults before the node is asked last for them. */
+const MIN_CALLERS = 3;
 const FIRST_OPEN_MS = 2_000;
 const MAX_OPEN_MS = 30_000;
-/** A probe that never came back does not keep the breaker half open. */
-const PROBE_MS = 35_000;
-/** How long a node with a quota or account problem is asked last. */
+/** How long a node with a problem of quota, callers or account is asked last. */
 const QUOTA_REST_MS = 2_000;
+const FAULT_REST_MS = 10_000;
 const AUTH_REST_MS = 60_000;
 /** Weight of a new latency in the moving average. */
 const LATENCY_ALPHA = 0.2;
 
+/** In place of a caller: a question of our own. */
+export const OWN_QUESTION = '';
+
+/**
+ * What follows from a fault. `suspect`: a question of our own should tell whose it is; `rested`:
+ * the same, and the node is asked last from now on.
+ */
+export type FaultEffect = 'none' | 'suspect' | 'rested' | 'opened';
+
 export class UpstreamHealth {
   readonly #clock: Clock;
-  readonly #window = new Uint8Array(WINDOW_EXCHANGES);
+  /** Who saw the fault of each of the last exchanges; undefined for a success. */
+  readonly #window: (string | undefined)[] = Array.from({ length: WINDOW_EXCHANGES });
   #position = 0;
   #faults = 0;
   #faultsInARow = 0;
   #openUntilMs = 0;
   #isOpen = false;
   #openings = 0;
-  #probeSinceMs: number | undefined;
   #restUntilMs = 0;
   #latencyMs: number | undefined;
   #head: number | undefined;
@@ -39,22 +50,18 @@ export class UpstreamHealth {
     this.#clock = clock;
   }
 
-  /** Whether the breaker lets an exchange through now. */
+  /** Whether the node may be asked now; when the breaker is open, by a question of our own first. */
   isAdmitting(): boolean {
-    if (!this.#isOpen) return true;
-    const nowMs = this.#clock.monotonicMs();
-    if (nowMs < this.#openUntilMs) return false;
-    return this.#probeSinceMs === undefined || nowMs - this.#probeSinceMs > PROBE_MS;
+    return !this.#isOpen || this.#clock.monotonicMs() >= this.#openUntilMs;
   }
 
-  /** Says that an exchange begins: while half open it is the one probe. */
-  noteStart(): void {
-    if (this.#isOpen) this.#probeSinceMs = this.#clock.monotonicMs();
+  get isOpen(): boolean {
+    return this.#isOpen;
   }
 
   noteSuccess(latencyMs: number): void {
-    if (this.#isOpen) this.#reset();
-    this.#keep(0);
+    if (this.#isOpen) this.forgive();
+    this.#keep(undefined);
     this.#faultsInARow = 0;
     this.#latencyMs =
       this.#latencyMs === undefined
@@ -62,26 +69,39 @@ export class UpstreamHealth {
         : this.#latencyMs + LATENCY_ALPHA * (latencyMs - this.#latencyMs);
   }
 
-  /** True when this fault opened the breaker. */
-  noteFault(fault: UpstreamFault): boolean {
-    const nowMs = this.#clock.monotonicMs();
-    if (fault === 'refused' || fault === 'too-large') return false;
-    if (fault === 'quota') this.#restUntilMs = Math.max(this.#restUntilMs, nowMs + QUOTA_REST_MS);
-    if (fault === 'auth') this.#restUntilMs = Math.max(this.#restUntilMs, nowMs + AUTH_REST_MS);
-    this.#keep(1);
+  noteFault(fault: UpstreamFault, caller: string): FaultEffect {
+    if (fault === 'refused' || fault === 'too-large' || fault === 'request-too-large')
+      return 'none';
+    // The node lives and says so; it is asked last for a while, and still asked.
+    if (fault === 'quota') return this.#rest(QUOTA_REST_MS);
+    const isOwn = caller === OWN_QUESTION;
+    if (fault === 'auth' && isOwn) this.#rest(AUTH_REST_MS);
+    this.#keep(caller);
     this.#faultsInARow += 1;
-    const wasOpen = this.#isOpen;
-    const isTooMuch =
-      this.#faultsInARow >= MAX_FAULTS_IN_A_ROW || this.#faults >= MAX_FAULTS_IN_WINDOW;
-    if (!wasOpen && !isTooMuch) return false;
-    this.#isOpen = true;
-    this.#probeSinceMs = undefined;
-    // Only a failed probe lengthens the period; exchanges that began before do not.
-    if (!wasOpen || nowMs >= this.#openUntilMs) {
-      this.#openUntilMs = nowMs + Math.min(MAX_OPEN_MS, FIRST_OPEN_MS * 2 ** this.#openings);
-      this.#openings += 1;
+    if (this.#isOpen) {
+      // Exchanges that began before the opening do not lengthen it.
+      if (isOwn) this.#open();
+      return 'none';
     }
-    return !wasOpen;
+    const depth = this.#suspectDepth();
+    if (depth === 0) return fault === 'auth' && !isOwn ? 'suspect' : 'none';
+    const witnesses = this.#witnesses(depth);
+    if (witnesses.includes(OWN_QUESTION)) {
+      this.#open();
+      return 'opened';
+    }
+    if (witnesses.length < MIN_CALLERS || this.isResting) return 'suspect';
+    this.#rest(FAULT_REST_MS);
+    return 'rested';
+  }
+
+  /** The node has answered a question of our own: what one caller saw was its own doing. */
+  forgive(): void {
+    this.#isOpen = false;
+    this.#openings = 0;
+    this.#window.fill(undefined);
+    this.#faults = 0;
+    this.#faultsInARow = 0;
   }
 
   noteHead(head: number): void {
@@ -106,17 +126,40 @@ export class UpstreamHealth {
     return this.#faults / WINDOW_EXCHANGES;
   }
 
-  #keep(fault: 0 | 1): void {
-    this.#faults += fault - (this.#window[this.#position] ?? 0);
-    this.#window[this.#position] = fault;
-    this.#position = (this.#position + 1) % WINDOW_EXCHANGES;
+  #rest(restMs: number): FaultEffect {
+    this.#restUntilMs = Math.max(this.#restUntilMs, this.#clock.monotonicMs() + restMs);
+    return 'none';
   }
 
-  #reset(): void {
-    this.#isOpen = false;
-    this.#openings = 0;
-    this.#probeSinceMs = undefined;
-    this.#window.fill(0);
-    this.#faults = 0;
+  #open(): void {
+    const nowMs = this.#clock.monotonicMs();
+    this.#openUntilMs = nowMs + Math.min(MAX_OPEN_MS, FIRST_OPEN_MS * 2 ** this.#openings);
+    this.#openings += 1;
+    this.#isOpen = true;
+  }
+
+  /** How many of the last exchanges hold too many faults; 0 when there are not. */
+  #suspectDepth(): number {
+    if (this.#faultsInARow >= MAX_FAULTS_IN_A_ROW)
+      return Math.min(WINDOW_EXCHANGES, this.#faultsInARow);
+    return this.#faults >= MAX_FAULTS_IN_WINDOW ? WINDOW_EXCHANGES : 0;
+  }
+
+  /** Who saw the faults among the last `depth` exchanges. */
+  #witnesses(depth: number): readonly string[] {
+    const callers: string[] = [];
+    for (let back = 1; back <= depth; back += 1) {
+      const at = (this.#position - back + WINDOW_EXCHANGES) % WINDOW_EXCHANGES;
+      const caller = this.#window[at];
+      if (caller !== undefined && !callers.includes(caller)) callers.push(caller);
+    }
+    return callers;
+  }
+
+  #keep(caller: string | undefined): void {
+    if (this.#window[this.#position] !== undefined) this.#faults -= 1;
+    if (caller !== undefined) this.#faults += 1;
+    this.#window[this.#position] = caller;
+    this.#position = (this.#position + 1) % WINDOW_EXCHANGES;
   }
 }

@@ -1,5 +1,5 @@
 /**
- * One node: its pool, its identity, its health and its rate.
+ * One node: its pool, its identity, its health, and what of it each caller may take.
  *
  * Invariant: no caller's byte reaches a node whose chain id was not checked; a node of another
  * chain is refused for a while and said so in the log by its name, never by its address.
@@ -8,9 +8,10 @@ import type { Clock } from '../kernel/clock.ts';
 import type { Log } from '../kernel/log.ts';
 import { scanReply } from '../kernel/json-spans.ts';
 import type { Family, Network, NodeKind } from './catalogue.ts';
-import { judgeItem } from './classify.ts';
+import { faultOfStatus, judgeItem } from './classify.ts';
 import type { UpstreamFault } from './classify.ts';
-import { UpstreamHealth } from './upstream-health.ts';
+import { NodeShare } from './node-share.ts';
+import { OWN_QUESTION, UpstreamHealth } from './upstream-health.ts';
 import { ByteBudget, TransportError } from './transport.ts';
 import type { PostOptions, PostReply, RpcTransport } from './transport.ts';
 
@@ -24,6 +25,10 @@ export interface UpstreamSettings {
   /** Calls per second, items of a batch counted; 0 is unlimited. */
   readonly ratePerSecond: number;
   readonly timeoutMs: number;
+  /** Calls on their way at once; one caller has at most as many as it leaves free. */
+  readonly connections: number;
+  /** Largest request that it takes; 0 is unknown, and then learnt from its refusals. */
+  readonly maxRequestBytes: number;
 }
 
 export interface UpstreamDependencies {
@@ -39,6 +44,12 @@ const PROBE_TIMEOUT_MS = 10_000;
 const PROBE_MAX_BYTES = 65_536;
 /** How long a node of a wrong chain stays refused before it is asked again. */
 const REFUSED_MS = 600_000;
+/** No node has a smaller limit; a 413 below it speaks of something else. */
+export const MIN_LIMIT_BYTES = 65_536;
+/** How long a size that a node refused stays known: its operator may raise the limit. */
+const SIZE_KNOWN_MS = 600_000;
+/** Between two questions of our own that ask whose fault it was. */
+const SUSPICION_MS = 1_000;
 
 const IDENTITY_METHOD: Readonly<Record<Family, string>> = {
   evm: 'eth_chainId',
@@ -56,6 +67,7 @@ type Identity = 'unknown' | 'verified' | 'refused';
 export class Upstream {
   readonly settings: UpstreamSettings;
   readonly health: UpstreamHealth;
+  readonly share: NodeShare;
   readonly #network: Network;
   readonly #transport: RpcTransport;
   readonly #clock: Clock;
@@ -63,8 +75,9 @@ export class Upstream {
   #identity: Identity = 'unknown';
   #refusedUntilMs = 0;
   #verifying: Promise<boolean> | undefined;
-  #tokens: number;
-  #tokensAtMs: number;
+  #suspectAgainMs = 0;
+  #refusedBytes = 0;
+  #refusedBytesUntilMs = 0;
 
   constructor(settings: UpstreamSettings, dependencies: UpstreamDependencies) {
     this.settings = settings;
@@ -73,8 +86,7 @@ export class Upstream {
     this.#clock = dependencies.clock;
     this.#log = dependencies.log;
     this.health = new UpstreamHealth(dependencies.clock);
-    this.#tokens = settings.ratePerSecond;
-    this.#tokensAtMs = dependencies.clock.monotonicMs();
+    this.share = new NodeShare(settings.connections, settings.ratePerSecond, dependencies.clock);
   }
 
   /** Whether it may be asked now: neither of a wrong chain nor cut off by its breaker. */
@@ -97,16 +109,36 @@ export class Upstream {
     return this.#verifying;
   }
 
-  /** Takes `calls` from the allowance of this second; a batch may borrow from the next. */
-  takeRate(calls: number): boolean {
-    const rate = this.settings.ratePerSecond;
-    if (rate === 0) return true;
+  /** Largest request that it is known to take, in bytes; undefined when nothing is known. */
+  get requestLimitBytes(): number | undefined {
+    const isKnown = this.#refusedBytes > 0 && this.#clock.monotonicMs() < this.#refusedBytesUntilMs;
+    const set = this.settings.maxRequestBytes;
+    if (!isKnown) return set === 0 ? undefined : set;
+    return set === 0 ? this.#refusedBytes - 1 : Math.min(set, this.#refusedBytes - 1);
+  }
+
+  /** Whether a request of this size may go here; false also where one like it was refused. */
+  takesBytes(sizeBytes: number): boolean {
+    return sizeBytes < MIN_LIMIT_BYTES || sizeBytes <= (this.requestLimitBytes ?? Infinity);
+  }
+
+  /** Whether the operator says that it takes none of this size. */
+  refusesBytes(sizeBytes: number): boolean {
+    const { maxRequestBytes } = this.settings;
+    return maxRequestBytes > 0 && sizeBytes > maxRequestBytes;
+  }
+
+  /** Keeps that the node has read a request of this size. */
+  noteTaken(sizeBytes: number): void {
+    if (sizeBytes >= this.#refusedBytes) this.#refusedBytes = 0;
+  }
+
+  /** Keeps that a request of this size was refused. */
+  noteTooLarge(sizeBytes: number): void {
     const nowMs = this.#clock.monotonicMs();
-    this.#tokens = Math.min(rate, this.#tokens + ((nowMs - this.#tokensAtMs) * rate) / 1000);
-    this.#tokensAtMs = nowMs;
-    if (this.#tokens < 1) return false;
-    this.#tokens -= calls;
-    return true;
+    const isNew = this.#refusedBytes === 0 || nowMs >= this.#refusedBytesUntilMs;
+    if (isNew || sizeBytes < this.#refusedBytes) this.#refusedBytes = sizeBytes;
+    this.#refusedBytesUntilMs = nowMs + SIZE_KNOWN_MS;
   }
 
   post(body: Buffer, options: PostOptions): Promise<PostReply> {
@@ -118,13 +150,24 @@ export class Upstream {
     this.health.noteSuccess(this.#clock.monotonicMs() - startedMs);
   }
 
-  noteFault(fault: UpstreamFault): void {
-    if (this.health.noteFault(fault)) {
-      this.#log.warn(
-        { network: this.#network.slug, upstream: this.settings.name, fault },
-        'RPC upstream taken out',
-      );
-    }
+  /** Keeps a fault that `caller` saw. */
+  noteFault(fault: UpstreamFault, caller: string): void {
+    const effect = this.health.noteFault(fault, caller);
+    const told = { network: this.#network.slug, upstream: this.settings.name, fault };
+    if (effect === 'suspect' || effect === 'rested') void this.#askWhose();
+    if (effect === 'rested') this.#log.warn(told, 'RPC upstream asked last');
+    if (effect !== 'opened') return;
+    // It comes back as it came: after a question of our own.
+    if (this.#identity === 'verified') this.#identity = 'unknown';
+    this.#log.warn(told, 'RPC upstream taken out');
+  }
+
+  /** After faults that callers saw: a question of our own fails too, or they are forgotten. */
+  async #askWhose(): Promise<void> {
+    const nowMs = this.#clock.monotonicMs();
+    if (nowMs < this.#suspectAgainMs) return;
+    this.#suspectAgainMs = nowMs + SUSPICION_MS;
+    if (await this.#checkIdentity()) this.health.forgive();
   }
 
   /** Asks for the number of the newest block and keeps it; never throws. */
@@ -136,6 +179,7 @@ export class Upstream {
   }
 
   async close(): Promise<void> {
+    this.share.close();
     await this.#transport.close();
   }
 
@@ -166,19 +210,23 @@ export class Upstream {
         maxBytes: PROBE_MAX_BYTES,
         canStream: false,
         budget: new ByteBudget(PROBE_MAX_BYTES),
+        caller: OWN_QUESTION,
       });
       const scan = scanReply(reply.body);
       const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
       const verdict = item && judgeItem(reply.body, item, reply.status, this.#network.family);
       if (item === undefined || verdict?.kind !== 'result') {
-        this.noteFault('broken');
+        const isTold = verdict?.kind === 'fault';
+        const fault = isTold ? verdict.fault : faultOfStatus(reply.status);
+        // A node that refuses to say who it is is of no use.
+        this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_QUESTION);
         return undefined;
       }
       this.noteAnswer(startedMs);
       return JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd));
     } catch (error) {
       // A node that cannot be asked, or whose answer is not JSON inside, is simply not usable now.
-      this.noteFault(error instanceof TransportError ? 'transport' : 'broken');
+      this.noteFault(error instanceof TransportError ? 'transport' : 'broken', OWN_QUESTION);
       return undefined;
     }
   }

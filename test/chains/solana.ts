@@ -81,6 +81,8 @@ class Face {
         return Number(this.height);
       case 'getSlot':
         return this.#slot(parameters[0] as { commitment?: string } | undefined);
+      case 'getBlockTime':
+        return Math.floor(Date.now() / 1000);
       case 'getBalance':
         return this.#wrap(Number(this.#svm.getBalance(first as never) ?? 0n));
       case 'getAccountInfo':

@@ -6,7 +6,9 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
-import { whyNoChains } from '../chains/anvil.ts';
+import { startAlteredNode } from '../chains/altered-node.ts';
+import { USDC, whyNoChains } from '../chains/anvil.ts';
+import { USDC_MINT } from '../chains/solana.ts';
 import { type WalletRig, freePort, startWalletRig } from './wallet-rig.ts';
 
 interface Finding {
@@ -118,6 +120,34 @@ describe('farebox check with payment rails', { skip: whyNoChains() }, () => {
     assert.equal(empty.code, 1);
     assert.equal(empty.base().state, 'wrong');
     assert.match(empty.base().says, /cannot pay for a settlement; 0x\w+ holds 0\.000000 ETH/);
+  });
+
+  test('refuses a receiver that the chain knows as a token, which no curve can tell', async () => {
+    // The mint has a key of its own, as token accounts of older wallets do.
+    const wrong = await check(rig.yaml.replace(rig.receiver.address, USDC_MINT));
+    assert.equal(wrong.code, 1);
+    assert.equal(wrong.solana().state, 'wrong');
+    assert.match(wrong.solana().says, /is an account of the program Tokenkeg\w+, not a wallet/);
+    assert.doesNotMatch(wrong.solana().says, /create it/);
+  });
+
+  test('asks for a stake of the block that gives daily credit', async () => {
+    const staking = `  staking: { rpcUrl: '${rig.anvil.rpcUrl}', contract: '${USDC}' }\n`;
+    const young = await check(rig.yaml + staking);
+    assert.equal(young.code, 1);
+    assert.match(young.of('payments staking').says, /cannot be read, .*The chain began after/);
+    const aged = await startAlteredNode(rig.anvil.rpcUrl);
+    aged.alter = async ({ method, params }, ask) => {
+      const answer = (await ask()) as { result: { timestamp: string } }; // of a block, below
+      if (method !== 'eth_getBlockByNumber' || params[0] !== '0x0') return answer;
+      return { result: { ...answer.result, timestamp: '0x1' } };
+    };
+    try {
+      const old = await check(rig.yaml + staking.replace(rig.anvil.rpcUrl, aged.url));
+      assert.equal(old.of('payments staking').state, 'ok', old.out);
+    } finally {
+      await aged.stop();
+    }
   });
 
   test('says when there is no rail', async () => {

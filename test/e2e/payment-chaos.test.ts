@@ -22,7 +22,7 @@ import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type Books, openBooks } from './payment-books.ts';
 import { PAY_TO, evmPayment } from './wallet-rig.ts';
 
-const PAYMENTS = 40;
+const PAYMENTS = 20;
 const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
 const WATCH_STEPS = ['vanished', 'resent', 'reversed'] as const;
 const TRANSFER = parseAbiItem(
@@ -289,13 +289,13 @@ async function compare(t: TestContext, all: Chaos): Promise<void> {
   const first = await audit(all);
   assert.equal(first.code, 0, JSON.stringify(first.chain.differences));
   assert.deepEqual(
-    first.chain.unknown.map(({ transaction }) => transaction).sort(),
-    foreign.map(({ transactionHash }) => transactionHash).sort(),
+    new Set(first.chain.unknown.map(({ transaction }) => transaction)),
+    new Set(foreign.map(({ transactionHash }) => transactionHash)),
   );
   const reversals = rows.reduce((sum, row) => sum + Number(row.reversals), 0);
   t.diagnostic(
     JSON.stringify({
-      ...Object.fromEntries([...all.counts].sort()),
+      ...Object.fromEntries(all.counts),
       rows: rows.length,
       credited: credited.length,
       reversals,
@@ -325,12 +325,12 @@ async function plant(
   const { code, chain } = await audit(all);
   assert.equal(code, 1);
   assert.deepEqual(
-    chain.differences.map(({ what, paymentId }) => [what, paymentId]).sort(),
-    [
-      ['credited, but not on the chain', invented.payment_id],
-      ['on the chain, but not credited', hidden.payment_id],
-      ['the ledger has more (or, below zero, less) than its payments', undefined],
-    ].sort(),
+    new Set(chain.differences.map(({ what, paymentId }) => `${what}: ${paymentId}`)),
+    new Set([
+      `credited, but not on the chain: ${invented.payment_id}`,
+      `on the chain, but not credited: ${hidden.payment_id}`,
+      'the ledger has more (or, below zero, less) than its payments: undefined',
+    ]),
   );
 }
 

@@ -33,6 +33,7 @@ export function engineCall(run: ChatRun): EngineCall {
     contentType: 'application/json',
     buildBody: body,
     affinityKey: request.promptCacheKey,
+    caller: call.caller.accountId,
     signal: call.signal,
     maxResponseBytes: MAX_RESPONSE_BYTES,
     ...(request.stream ? {} : { timeLimits: { firstByteMs: WHOLE_FIRST_BYTE_MS } }),

@@ -29,10 +29,12 @@ const SETTLE = `WITH item AS (
 ), account AS (
   UPDATE ledger_account a SET balance_nano = a.balance_nano - t.usd, held_nano = a.held_nano - t.held
   FROM total t JOIN locked l ON l.id = t.account_id WHERE a.id = t.account_id
-  RETURNING a.id, a.balance_nano, a.daily_allocation_nano
+  RETURNING a.id, a.balance_nano,
+    greatest(0, CASE WHEN coalesce(a.daily_allocation_day, $2) = $2 THEN a.daily_allocation_nano ELSE 0 END
+      - CASE WHEN a.daily_day = $2 THEN a.daily_spent_nano ELSE 0 END) AS daily_left
 ), done AS (
   SELECT p.*, a.balance_nano + t.usd - sum(p.usd) OVER (PARTITION BY p.account_id ORDER BY p.seq) AS balance_after,
-    a.daily_allocation_nano AS daily_allocation
+    a.daily_left
   FROM part p JOIN account a ON a.id = p.account_id JOIN total t ON t.account_id = p.account_id
 ), transfer AS (
   INSERT INTO ledger_transfer (id, part, day, account_id, debit_account, credit_account, amount_nano,
@@ -58,7 +60,7 @@ const SETTLE = `WITH item AS (
     completion_tokens = ledger_usage_day.completion_tokens + excluded.completion_tokens,
     usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano
 )
-SELECT request_id, cost, held, usd, balance_after, daily_allocation FROM done`;
+SELECT request_id, cost, held, usd, balance_after, daily_left FROM done`;
 
 interface SettledRow {
   readonly request_id: string;
@@ -66,7 +68,7 @@ interface SettledRow {
   readonly held: bigint;
   readonly usd: bigint;
   readonly balance_after: bigint;
-  readonly daily_allocation: bigint;
+  readonly daily_left: bigint;
 }
 
 export interface FastSettle {
@@ -92,7 +94,7 @@ export async function settleFast(
           fresh: true,
           usdNano: nano(row.usd),
           diemNano: nano(0n),
-          after: { usdNano: nano(row.balance_after), diemNano: nano(row.daily_allocation) },
+          after: { usdNano: nano(row.balance_after), diemNano: nano(row.daily_left) },
         },
       },
     ]),

@@ -5,12 +5,15 @@
 import {
   BaseError,
   createPublicClient,
+  custom,
   http,
   parseAbi,
   TransactionNotFoundError,
   TransactionReceiptNotFoundError,
 } from 'viem';
 import type { Hex, PublicClient, TransactionReceipt } from 'viem';
+import type { Clock } from '../../kernel/clock.ts';
+import { Failover, NODE_TIMEOUT_MS, nodeUrls } from '../nodes.ts';
 
 export const TOKEN_ABI = parseAbi([
   'function authorizationState(address authorizer, bytes32 nonce) view returns (bool)',
@@ -40,15 +43,57 @@ const RETRY_DELAY_MS = 150;
 
 export type EvmClient = PublicClient;
 
-export function openEvmClient(rpcUrl: string): EvmClient {
-  return createPublicClient({
-    transport: http(rpcUrl, {
-      timeout: RPC_TIMEOUT_MS,
-      retryCount: RPC_RETRIES,
-      retryDelay: RETRY_DELAY_MS,
+export interface EvmNodes {
+  /** Asks the nodes in their order, the next one when one fails. */
+  readonly client: EvmClient;
+  /** Each for itself, where all of them are witnesses. */
+  readonly each: readonly EvmClient[];
+}
+
+export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock): EvmNodes {
+  const urls = nodeUrls(rpcUrl);
+  const isAlone = urls.length === 1;
+  const each = urls.map((url) =>
+    createPublicClient({
+      transport: http(url, {
+        timeout: isAlone ? RPC_TIMEOUT_MS : NODE_TIMEOUT_MS,
+        // The next node takes the place of a repetition.
+        retryCount: isAlone ? RPC_RETRIES : 0,
+        retryDelay: RETRY_DELAY_MS,
+      }),
+      cacheTime: 0,
     }),
-    cacheTime: 0,
-  });
+  );
+  const [only] = each;
+  if (only !== undefined && isAlone) return { client: only, each };
+  const failover = new Failover(each, clock);
+  const request = async (call: unknown): Promise<unknown> =>
+    await failover.ask(
+      // A call of the same library's actions.
+      async (node) => await node.request(call as never),
+      isChainAnswer,
+    );
+  const transport = custom({ request }, { retryCount: 0 });
+  return { client: createPublicClient({ transport, cacheTime: 0 }), each };
+}
+
+/** Codes with which a chain answers: it ran the call, or refuses the transaction or the question. */
+const ANSWER_CODES = new Set([3, -32_000, -32_003, -32_015, -32_600, -32_602]);
+/** What nodes say under the same codes of what they lack themselves. */
+const NODE_TEXT =
+  /missing trie node|header not found|unknown block|pruned|state .{0,40}not available|rate limit|too many requests|capacity/i;
+
+/** Whether another node would say the same; without a code or with another one the node has failed. */
+function isChainAnswer(error: unknown): boolean {
+  if (!(error instanceof BaseError)) return false;
+  const found = error.walk(
+    (cause) => cause instanceof Error && 'code' in cause && typeof cause.code === 'number',
+  );
+  if (found === null) return false;
+  const { code } = found as { code?: number }; // found by it
+  const text = found instanceof BaseError ? found.details : found.message;
+  if (/execution reverted/i.test(text)) return true;
+  return ANSWER_CODES.has(code ?? 0) && !NODE_TEXT.test(text);
 }
 
 /** The receipt, or `undefined` while the transaction is not in a block. */

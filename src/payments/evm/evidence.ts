@@ -14,7 +14,7 @@ import type { Attempt, Evidence, Paid } from '../rail.ts';
 import { isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 
-type Erc3009 = Extract<Authorization, { kind: 'erc3009' }>;
+export type Erc3009 = Extract<Authorization, { kind: 'erc3009' }>;
 
 /** A payment may have been sent by others before it was shown to us: about an hour of Base blocks. */
 const LOOKBACK_BLOCKS = 1_800n;

@@ -11,24 +11,24 @@ import type { Clock } from '../../kernel/clock.ts';
 import type { Log } from '../../kernel/log.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
-import { checksumAddress } from '../addresses.ts';
+import { checksumAddress } from '../../kernel/addresses.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
-import { networkFacts, unitsToNano } from '../networks.ts';
+import { networkFacts } from '../networks.ts';
+import { chainProblems, servedBy } from '../nodes.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
-import { SettlementRefused, USED_BEFORE } from '../rail.ts';
-import type { Attempt, Evidence, Heights, Position, Rail, RailHealth, Verdict } from '../rail.ts';
+import { SettlementRefused } from '../rail.ts';
+import type { Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
-import { depthFor } from '../settings.ts';
-import type { BaseDepth, BaseSettings } from '../settings.ts';
-import { openEvmClient } from './chain.ts';
-import type { EvmClient } from './chain.ts';
-import { findErc3009Payment } from './evidence.ts';
+import type { BaseSettings } from '../settings.ts';
+import { openEvmNodes } from './chain.ts';
+import type { EvmClient, EvmNodes } from './chain.ts';
 import { ExposedEvmScheme } from './exposed-scheme.ts';
+import { evmFinder, heightOf } from './find-payment.ts';
 import { trackedSigner } from './facilitator-signer.ts';
 import type { TrackedSigner } from './facilitator-signer.ts';
-import { erc3009Of, readErc3009 } from './read.ts';
+import { readErc3009 } from './read.ts';
 import { evmReceived } from './received.ts';
 import { evmRefunds } from './refunds.ts';
 import { EvmSender, RefusedError } from './sender.ts';
@@ -48,6 +48,8 @@ export interface RailOptions {
 
 export interface EvmRail extends Rail {
   readonly isContractSignature: ContractSignatureCheck;
+  /** Raises the fees of transactions that wait for long. Rejects when the chain cannot be asked. */
+  replaceStuck(): Promise<void>;
   /** The official scheme on the shared gas key, for the exposed facilitator. */
   openScheme(): ExposedEvmScheme;
 }
@@ -63,7 +65,7 @@ const WEI_PER_GWEI = 1_000_000_000;
 const WEI_PER_ETH = 1e18;
 
 export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRail {
-  const client = openEvmClient(settings.rpcUrl);
+  const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
   const chainId = Number(settings.network.slice('eip155:'.length));
   const offer = evmOffer(settings);
   const token = offer.asset as Hex; // a valid EVM address
@@ -82,6 +84,9 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     new ExactEvmScheme(tracked.signer, { pendingSettlementStore: NO_PENDING_STORE });
   const ask = (payment: SignedPayment): [PaymentPayload, PaymentRequirements] =>
     officialRequest(payment, options.maxTimeoutSeconds);
+
+  const rules = settings.confirmations;
+  const { findOwn: find, ...looks } = evmFinder({ client, each }, { token, rules }, options.clock);
 
   const verify = async (payment: SignedPayment): Promise<Verdict> => {
     const tracked = signerFor(refuseToSend);
@@ -125,17 +130,15 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     isSigned: async (payment) => await isSignedByPayer(payment, chainId, isContractSignature),
     verify,
     settle,
-    position: async (payment) => await positionOf(client, payment),
-    findPayment: async (payment, attempt) =>
-      await findPayment(client, settings.confirmations, payment, attempt),
-    heights: async () => await heightsOf(client),
+    ...looks,
     received: async (search) => await evmReceived(client, search),
     rebroadcast: async (raw) =>
       sender === undefined ? 'dead' : await sender.rebroadcast(raw as Hex), // journaled by the sender
     health: async () =>
-      await evmHealth(settings, client, sender?.address, options.external !== undefined),
-    refunds: evmRefunds({ settings, client, sender, token, chainId, offer }),
+      await evmHealth(settings, { client, each }, sender?.address, options.external !== undefined),
+    refunds: evmRefunds({ settings, client, sender, token, chainId, offer, find }),
     isContractSignature,
+    replaceStuck: async () => await sender?.replaceStuck(),
     openScheme: () =>
       new ExposedEvmScheme(() =>
         signerFor(
@@ -168,70 +171,6 @@ async function sendWith(
   if (sender === undefined) throw new Error('No gas key is configured');
   return await sender.send(call, journal);
 }
-
-async function findPayment(
-  client: EvmClient,
-  rules: BaseSettings['confirmations'],
-  payment: SignedPayment,
-  attempt: Attempt,
-): Promise<Evidence> {
-  const depth = depthFor(rules, unitsToNano(payment.amountUnits));
-  const search = {
-    client,
-    token: payment.offer.asset as Hex, // of an offer of this rail
-    isDeep: async (height: bigint) => await isDeep(client, height, depth),
-  };
-  const evidence = await findErc3009Payment(search, erc3009Of(payment), attempt);
-  // Our own transaction was signed after the row was opened, so it proves that we came first.
-  if (evidence.kind !== 'paid' || evidence.transaction === attempt.transaction) return evidence;
-  if (await wasBefore(client, evidence.height, attempt)) {
-    return { kind: 'final', reason: USED_BEFORE };
-  }
-  return evidence;
-}
-
-async function positionOf(client: EvmClient, payment: SignedPayment): Promise<Position> {
-  const block = await client.getBlock();
-  const expiresAt = storable(erc3009Of(payment).validBefore);
-  return { startHeight: block.number, startBlock: block.hash, expiresAt };
-}
-
-async function heightsOf(client: EvmClient): Promise<Heights> {
-  const final = await heightOf(client, 'finalized');
-  return { final, latest: await client.getBlockNumber() };
-}
-
-async function isDeep(
-  client: EvmClient,
-  height: bigint,
-  depth: BaseDepth | undefined,
-): Promise<boolean> {
-  if (depth === undefined || depth === 1) return true;
-  if (typeof depth === 'string') return (await heightOf(client, depth)) >= height;
-  return (await client.getBlockNumber()) - height + 1n >= BigInt(depth);
-}
-
-/**
- * Whether a use at this height is older than the attempt. Heights come again when the chain is
- * reorganised: then the check before the row was opened, which found it unused, stands alone.
- */
-async function wasBefore(client: EvmClient, height: bigint, attempt: Attempt): Promise<boolean> {
-  if (height > attempt.startHeight) return false;
-  if (attempt.startBlock === undefined) return true;
-  const block = await client.getBlock({ blockNumber: attempt.startHeight });
-  return block.hash === attempt.startBlock;
-}
-
-async function heightOf(client: EvmClient, blockTag: 'safe' | 'finalized'): Promise<bigint> {
-  return (await client.getBlock({ blockTag })).number;
-}
-
-/** Times of a signature have 256 bits, columns 63; both are later than any block. */
-function storable(seconds: bigint): bigint {
-  return seconds < MAX_COLUMN ? seconds : MAX_COLUMN;
-}
-
-const MAX_COLUMN = (1n << 63n) - 1n;
 
 function evmOffer(settings: BaseSettings): RailOffer {
   const facts = networkFacts(settings.network);
@@ -275,15 +214,12 @@ async function refuseToSend(): Promise<never> {
 
 async function evmHealth(
   settings: BaseSettings,
-  client: EvmClient,
+  { client, each }: EvmNodes,
   gasAddress: Hex | undefined,
   isExternal: boolean,
 ): Promise<RailHealth> {
-  const problems: string[] = [];
-  const chainId = await client.getChainId();
-  if (`eip155:${chainId}` !== settings.network) {
-    problems.push(`The node serves chain ${chainId}, not ${settings.network}`);
-  }
+  const served = await servedBy(each, async (node) => `eip155:${await node.getChainId()}`);
+  const { problems, isRight } = chainProblems(served, settings.network);
   const gasBalance =
     gasAddress === undefined ? undefined : await client.getBalance({ address: gasAddress });
   if (
@@ -306,7 +242,7 @@ async function evmHealth(
   if (!canPay) problems.push('The gas key cannot pay for a settlement');
   return {
     network: settings.network,
-    isReady: canPay && `eip155:${chainId}` === settings.network,
+    isReady: canPay && isRight,
     problems,
     gasAddress,
     gasBalance,

@@ -3,7 +3,7 @@
  * shape is refused, because the scheme classes would route on the shape, offered or not.
  */
 import { sha256Hex } from '../../kernel/ids.ts';
-import { walletIdentity, walletKind } from '../addresses.ts';
+import { walletIdentity, walletKind } from '../../kernel/addresses.ts';
 import { asObject } from '../header-codec.ts';
 import { checkAccepted, checkAmount } from '../envelope.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';

@@ -7,12 +7,12 @@ import { encodeFunctionData, parseSignature } from 'viem';
 import type { Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { sha256Hex } from '../../kernel/ids.ts';
-import type { RefundRail } from '../rail.ts';
+import type { Attempt, Evidence, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { BaseSettings } from '../settings.ts';
 import { TOKEN_ABI, TRANSFER_TYPES } from './chain.ts';
 import type { EvmClient } from './chain.ts';
-import { findErc3009Payment } from './evidence.ts';
+import type { Erc3009 } from './evidence.ts';
 import type { EvmSender } from './sender.ts';
 
 /** A refund that is not on the chain after a day is given up and credited back. */
@@ -35,6 +35,8 @@ export interface EvmRefundOptions {
   readonly token: Hex;
   readonly chainId: number;
   readonly offer: RailOffer;
+  /** What the nodes show of an authorization. */
+  readonly find: (payment: Erc3009, attempt: Attempt) => Promise<Evidence>;
 }
 
 /** `undefined` without a refund key or a gas key. */
@@ -88,8 +90,7 @@ export function evmRefunds(options: EvmRefundOptions): RefundRail | undefined {
     },
     find: async (text, attempt) => {
       const authorization = JSON.parse(text) as Authorization; // written by authorize
-      return await findErc3009Payment(
-        { client, token, isDeep: async () => await Promise.resolve(true) },
+      return await options.find(
         {
           kind: 'erc3009',
           from: authorization.from,

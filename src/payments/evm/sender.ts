@@ -7,27 +7,19 @@
  * The bytes of every number are kept for a day: numbers that the chain has lost (a reorganisation, a
  * node that forgot) are sent again before a later one, which could not be mined without them.
  */
-import { keccak256 } from 'viem';
-import type { Hex, PrivateKeyAccount } from 'viem';
+import { keccak256, parseTransaction } from 'viem';
+import type { Hex } from 'viem';
 import { DAY_MS, SECOND_MS } from '../../kernel/clock.ts';
-import type { Clock } from '../../kernel/clock.ts';
 import { reasonOf } from '../../kernel/log.ts';
-import type { Log } from '../../kernel/log.ts';
-import type { Store } from '../../store/store.ts';
 import { chainReason } from '../chain-reason.ts';
 import { isExecutionFailure } from './asking.ts';
 import { isKnownTransaction } from './chain.ts';
-import type { EvmClient } from './chain.ts';
+import { FeeReplacement } from './fee-replacement.ts';
+import type { FeeReplacementOptions, Fees } from './fee-replacement.ts';
 
-export interface EvmSenderOptions {
-  readonly client: EvmClient;
-  readonly account: PrivateKeyAccount;
+export interface EvmSenderOptions extends FeeReplacementOptions {
   readonly chainId: number;
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly log: Log;
   readonly maxGas: bigint;
-  readonly maxFeePerGas: bigint;
 }
 
 export interface Call {
@@ -60,11 +52,13 @@ const COLLISION = /nonce too low|replacement transaction underpriced|already (?:
 export class EvmSender {
   readonly #options: EvmSenderOptions;
   readonly #gasKey: string;
+  readonly #replacement: FeeReplacement;
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(options: EvmSenderOptions) {
     this.#options = options;
     this.#gasKey = `eip155:${options.chainId}/${options.account.address.toLowerCase()}`;
+    this.#replacement = new FeeReplacement(options, this.#gasKey, () => this.#marketFees());
   }
 
   get address(): Hex {
@@ -82,8 +76,17 @@ export class EvmSender {
     return await result;
   }
 
-  /** Sends journaled bytes again. `dead`: another transaction took the number, this one never lands. */
-  async rebroadcast(raw: Hex): Promise<'sent' | 'dead'> {
+  /** Raises the fees of what waits for long. Rejects when the chain cannot be asked. */
+  async replaceStuck(): Promise<void> {
+    await this.#replacement.run();
+  }
+
+  /**
+   * Sends journaled bytes again, or those of a higher fee that replaced them. `dead`: another
+   * transaction took the number, this one never lands.
+   */
+  async rebroadcast(journaled: Hex): Promise<'sent' | 'dead'> {
+    const raw = await this.#latestOf(journaled);
     try {
       await this.#options.client.sendRawTransaction({ serializedTransaction: raw });
       return 'sent';
@@ -135,18 +138,8 @@ export class EvmSender {
 
   /** Fees and gas within the caps; `NotSentError` when the fees cannot be. */
   async #price(call: Call): Promise<Price> {
-    const { client, maxFeePerGas } = this.#options;
     try {
-      const [block, tip] = await Promise.all([
-        client.getBlock(),
-        client.estimateMaxPriorityFeePerGas(),
-      ]);
-      const baseFee = block.baseFeePerGas ?? 0n;
-      if (baseFee > maxFeePerGas)
-        throw new NotSentError(`The base fee of ${baseFee} wei is above the cap`);
-      const wanted = baseFee * 2n + tip;
-      const fee = wanted < maxFeePerGas ? wanted : maxFeePerGas;
-      const fees = { maxFeePerGas: fee, maxPriorityFeePerGas: tip < fee ? tip : fee };
+      const fees = await this.#marketFees();
       return { ...fees, gas: await this.#gas(call, fees) };
     } catch (error) {
       if (error instanceof NotSentError || error instanceof RefusedError) throw error;
@@ -178,6 +171,33 @@ export class EvmSender {
       if (balance < maxGas * fees.maxFeePerGas) throw new NotSentError('The gas key runs dry');
       throw new RefusedError('the chain refuses the call');
     }
+  }
+
+  /** What a block takes now, below the cap; `NotSentError` when the base fee alone is above it. */
+  async #marketFees(): Promise<Fees> {
+    const { client, maxFeePerGas } = this.#options;
+    const [block, tip] = await Promise.all([
+      client.getBlock(),
+      client.estimateMaxPriorityFeePerGas(),
+    ]);
+    const baseFee = block.baseFeePerGas ?? 0n;
+    if (baseFee > maxFeePerGas)
+      throw new NotSentError(`The base fee of ${baseFee} wei is above the cap`);
+    const wanted = baseFee * 2n + tip;
+    const fee = wanted < maxFeePerGas ? wanted : maxFeePerGas;
+    return { maxFeePerGas: fee, maxPriorityFeePerGas: tip < fee ? tip : fee };
+  }
+
+  /** The bytes under which the call of these is sent now: its fee may have been raised. */
+  async #latestOf(journaled: Hex): Promise<Hex> {
+    const before = parseTransaction(journaled);
+    const [row] = await this.#options.store.query<{ raw_tx: Hex }>(
+      'SELECT raw_tx FROM payments_gas_transaction WHERE gas_key = $1 AND number = $2',
+      [this.#gasKey, before.nonce ?? 0],
+    );
+    if (row === undefined) return journaled;
+    const { to, data } = parseTransaction(row.raw_tx);
+    return to === before.to && data === before.data ? row.raw_tx : journaled;
   }
 
   async #nextNumber(): Promise<number> {
@@ -241,8 +261,6 @@ export class EvmSender {
   }
 }
 
-interface Price {
+interface Price extends Fees {
   readonly gas: bigint;
-  readonly maxFeePerGas: bigint;
-  readonly maxPriorityFeePerGas: bigint;
 }

@@ -3,7 +3,7 @@
  * domain and the times. The order below is the order in which faults win when several apply.
  */
 import { MINUTE_MS, SECOND_MS } from '../../kernel/clock.ts';
-import { walletIdentity, walletKind } from '../addresses.ts';
+import { walletIdentity, walletKind } from '../../kernel/addresses.ts';
 import { chainOfMessage, refuseSignIn } from './proof.ts';
 import type { Proof } from './proof.ts';
 

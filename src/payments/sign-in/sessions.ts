@@ -8,7 +8,7 @@ import { isoTime } from '../../kernel/clock.ts';
 import type { Clock } from '../../kernel/clock.ts';
 import { Fault } from '../../kernel/faults.ts';
 import type { Ids } from '../../kernel/ids.ts';
-import { walletIdentity, walletKind } from '../addresses.ts';
+import { walletIdentity, walletKind } from '../../kernel/addresses.ts';
 
 export interface WalletToken {
   readonly token: string;

@@ -14,13 +14,13 @@ import { silentLog } from '../../kernel/log.ts';
 import { TestClock } from '../../kernel/test-clock.ts';
 import { openStore } from '../../store/store.ts';
 import type { Store } from '../../store/store.ts';
-import { base58Encode } from '../base58.ts';
-import { checksumAddress } from '../addresses.ts';
+import { base58Encode } from '../../kernel/base58.ts';
+import { isSmallOrder } from '../../kernel/ed25519.ts';
+import { checksumAddress } from '../../kernel/addresses.ts';
 import { PAYMENTS_MIGRATIONS } from '../migrations.ts';
 import { BASE, SOLANA } from '../networks.ts';
 import { buildMessage } from './message.ts';
 import { WalletSessions } from './sessions.ts';
-import { isSmallOrder } from './signatures.ts';
 import { SignIn } from './sign-in.ts';
 
 const clock = new TestClock();

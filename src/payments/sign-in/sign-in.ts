@@ -7,7 +7,7 @@
 import { type Clock, SECOND_MS } from '../../kernel/clock.ts';
 import { Fault } from '../../kernel/faults.ts';
 import type { Log } from '../../kernel/log.ts';
-import { walletIdentity, walletKind } from '../addresses.ts';
+import { walletIdentity, walletKind } from '../../kernel/addresses.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../store/store.ts';
 import { SignInNonces } from './nonces.ts';

@@ -9,8 +9,9 @@ import type { KeyObject } from 'node:crypto';
 
 import secp256k1 from 'secp256k1';
 
-import { base58Decode } from '../base58.ts';
-import { keccak256 } from '../keccak.ts';
+import { base58Decode } from '../../kernel/base58.ts';
+import { isSmallOrder } from '../../kernel/ed25519.ts';
+import { keccak256 } from '../../kernel/keccak.ts';
 
 /** Asks the contract at an address (EIP-1271, or ERC-6492 before it is deployed); rejects when the chain cannot be asked. */
 export type ContractSignatureCheck = (question: {
@@ -118,22 +119,4 @@ function decodeSolanaSignature(signature: string): Buffer | undefined {
   if (!/^[A-Za-z0-9+/_-]{86}(==)?$/.test(signature)) return undefined;
   const base64 = Buffer.from(signature, 'base64');
   return base64.length === ED25519_SIGNATURE_BYTES ? base64 : undefined;
-}
-
-/** The y coordinates (little endian, sign bit cleared) of all points of order 1, 2, 4 and 8. */
-const SMALL_ORDER = new Set([
-  '0000000000000000000000000000000000000000000000000000000000000000',
-  '0100000000000000000000000000000000000000000000000000000000000000',
-  '26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05',
-  'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a',
-  'ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f',
-  'edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f',
-  'eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f',
-]);
-
-/** Whether anybody could sign in this key's name. */
-export function isSmallOrder(publicKey: Uint8Array): boolean {
-  const masked = Buffer.from(publicKey);
-  masked[31] = (masked[31] ?? 0) & 0x7f;
-  return SMALL_ORDER.has(masked.toString('hex'));
 }

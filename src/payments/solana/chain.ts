@@ -3,8 +3,17 @@
  * Transactions are handled as base64 wire bytes; their id is the fee payer's signature.
  */
 import { createHash } from 'node:crypto';
-import { createSolanaRpc, getBase58Decoder, getTransactionDecoder, signature } from '@solana/kit';
-import type { Address, Base64EncodedWireTransaction, Transaction } from '@solana/kit';
+import {
+  createDefaultRpcTransport,
+  createSolanaRpc,
+  createSolanaRpcFromTransport,
+  getBase58Decoder,
+  getTransactionDecoder,
+  signature,
+} from '@solana/kit';
+import type { Address, Base64EncodedWireTransaction, RpcTransport, Transaction } from '@solana/kit';
+import type { Clock } from '../../kernel/clock.ts';
+import { Failover, NODE_TIMEOUT_MS, nodeUrls } from '../nodes.ts';
 
 const RPC_TIMEOUT_MS = 10_000;
 
@@ -23,8 +32,14 @@ interface TokenBalance {
 export class SolanaChain {
   readonly rpc: SolanaRpc;
 
-  constructor(rpcUrl: string) {
-    this.rpc = createSolanaRpc(rpcUrl);
+  constructor(rpc: SolanaRpc) {
+    this.rpc = rpc;
+  }
+
+  /** Unix seconds of the newest confirmed block. */
+  async newestSeconds(): Promise<number> {
+    const slot = await this.rpc.getSlot({ commitment: 'confirmed' }).send(timeLimit());
+    return Number(await this.rpc.getBlockTime(slot).send(timeLimit()));
   }
 
   async status(transaction: string): Promise<SignatureStatus> {
@@ -71,11 +86,12 @@ export class SolanaChain {
     return value;
   }
 
-  async accountExists(account: Address): Promise<boolean> {
+  /** The program that an account belongs to, or `undefined` while there is no such account. */
+  async ownerOf(account: Address): Promise<Address | undefined> {
     const { value } = await this.rpc
       .getAccountInfo(account, { encoding: 'base64', commitment: 'confirmed' })
       .send(timeLimit());
-    return value !== null;
+    return value?.owner;
   }
 
   async latestBlockhash(): Promise<{ blockhash: string; lastValidBlockHeight: bigint }> {
@@ -140,6 +156,44 @@ export class SolanaChain {
       .send(timeLimit());
     return found?.transaction[0];
   }
+}
+
+export interface SolanaNodes {
+  /** Asks the nodes in their order, the next one when one fails. */
+  readonly chain: SolanaChain;
+  /** Each for itself, where all of them are witnesses. */
+  readonly each: readonly SolanaChain[];
+}
+
+export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock): SolanaNodes {
+  const urls = nodeUrls(rpcUrl);
+  const each = urls.map((url) => new SolanaChain(createSolanaRpc(url)));
+  const [only] = each;
+  if (only !== undefined && urls.length === 1) return { chain: only, each };
+  const failover = new Failover(
+    urls.map((url) => createDefaultRpcTransport({ url })),
+    clock,
+  );
+  const transport: RpcTransport = async ({ payload, signal }) =>
+    await failover.ask(
+      async (node) => {
+        const limit = AbortSignal.timeout(NODE_TIMEOUT_MS);
+        const both = signal === undefined ? limit : AbortSignal.any([signal, limit]);
+        const answer = await node({ payload, signal: both });
+        if (hasNodeFault(answer)) throw new Error('The node could not answer');
+        return answer as never; // handed on as it came
+      },
+      () => signal?.aborted === true,
+    );
+  return { chain: new SolanaChain(createSolanaRpcFromTransport(transport)), each };
+}
+
+/** Codes with which a node says that it lacks something or is behind, and its internal errors. */
+const NODE_FAULTS = new Set([-32_004, -32_005, -32_011, -32_014, -32_016, -32_601, -32_603]);
+
+function hasNodeFault(answer: unknown): boolean {
+  const code = (answer as { error?: { code?: unknown } }).error?.code; // a JSON-RPC answer
+  return NODE_FAULTS.has(Number(code)) || Number(code) > 0;
 }
 
 function timeLimit(): { abortSignal: AbortSignal } {

@@ -16,9 +16,11 @@ export const BLOCKHASH_LIFE_BLOCKS = 150n;
 const EXPIRY_MARGIN_BLOCKS = 32n;
 const SEARCH_LIMIT = 40;
 
+export type SolanaPayment = Extract<Authorization, { kind: 'solana' }>;
+
 export async function findSolanaPayment(
   chain: SolanaChain,
-  payment: Extract<Authorization, { kind: 'solana' }>,
+  payment: SolanaPayment,
   attempt: Attempt,
   depth: SolanaDepth,
 ): Promise<Evidence> {
@@ -50,10 +52,7 @@ function paidBy(
   return { kind: 'paid', transaction, height: status.slot, isConfirmed };
 }
 
-async function searchId(
-  chain: SolanaChain,
-  payment: Extract<Authorization, { kind: 'solana' }>,
-): Promise<string | undefined> {
+async function searchId(chain: SolanaChain, payment: SolanaPayment): Promise<string | undefined> {
   for (const id of await chain.recentIds(address(payment.source), SEARCH_LIMIT)) {
     const wire = await chain.wireOf(id);
     if (wire !== undefined && messageHash(decodeWire(wire)) === payment.messageHash) return id;

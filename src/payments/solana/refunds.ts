@@ -16,12 +16,12 @@ import {
 } from '@solana/kit';
 import type { Address, Instruction, KeyPairSigner } from '@solana/kit';
 import { USDC_DECIMALS } from '../networks.ts';
-import type { RefundRail } from '../rail.ts';
+import type { Attempt, Evidence, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { SolanaSettings } from '../settings.ts';
 import { decodeWire, messageHash, transactionId } from './chain.ts';
 import type { SolanaChain } from './chain.ts';
-import { findSolanaPayment } from './evidence.ts';
+import type { SolanaPayment } from './evidence.ts';
 import { readSolanaKey } from './keys.ts';
 import {
   ASSOCIATED_TOKEN_PROGRAM,
@@ -43,6 +43,12 @@ export interface SolanaRefundOptions {
   readonly chain: SolanaChain;
   readonly feePayer: KeyPairSigner | undefined;
   readonly offer: RailOffer;
+  /** What the nodes show of a transaction. */
+  readonly find: (
+    payment: SolanaPayment,
+    attempt: Attempt,
+    depth: 'confirmed',
+  ) => Promise<Evidence>;
 }
 
 /** `undefined` without a refund key or a fee payer of our own. */
@@ -98,8 +104,7 @@ export async function solanaRefunds(options: SolanaRefundOptions): Promise<Refun
     find: async (text, attempt) => {
       const { wire, source: from } = JSON.parse(text) as Signed; // written by authorize
       const transaction = decodeWire(wire);
-      return await findSolanaPayment(
-        chain,
+      return await options.find(
         { kind: 'solana', transaction: wire, messageHash: messageHash(transaction), source: from },
         { ...attempt, transaction: transactionId(transaction) },
         'confirmed',

@@ -9,24 +9,28 @@ import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { address } from '@solana/kit';
 import type { Address, KeyPairSigner } from '@solana/kit';
 import { assert } from '../../kernel/assert.ts';
+import { agreedEvidence } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { RailOptions } from '../evm/evm-rail.ts';
 import { networkFacts, unitsToNano } from '../networks.ts';
+import { chainProblems, servedBy } from '../nodes.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
 import { USED_BEFORE } from '../rail.ts';
 import type { Attempt, Evidence, Journal, Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import { depthFor } from '../settings.ts';
-import type { SolanaSettings } from '../settings.ts';
+import type { SolanaDepth, SolanaSettings } from '../settings.ts';
 import { isSignedByEd25519 } from '../sign-in/signatures.ts';
-import { decodeWire, SolanaChain, transactionId } from './chain.ts';
+import { decodeWire, openSolanaNodes, transactionId } from './chain.ts';
+import type { SolanaChain, SolanaNodes } from './chain.ts';
 import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment } from './evidence.ts';
+import type { SolanaPayment } from './evidence.ts';
 import { readSolanaKey } from './keys.ts';
 import { readSolanaPayment } from './read.ts';
 import { solanaReceived } from './received.ts';
 import { solanaRefunds } from './refunds.ts';
-import { associatedAccount } from './token.ts';
+import { associatedAccount, SYSTEM_PROGRAM } from './token.ts';
 
 export interface SolanaRail extends Rail {
   /** The official scheme on the shared fee payer, for the exposed facilitator. */
@@ -45,13 +49,29 @@ export async function openSolanaRail(
   settings: SolanaSettings,
   options: RailOptions,
 ): Promise<SolanaRail> {
-  const chain = new SolanaChain(settings.rpcUrl);
+  const { chain, each } = openSolanaNodes(settings.rpcUrl, options.clock);
   const feePayer =
     settings.feePayerKey === undefined ? undefined : await readSolanaKey(settings.feePayerKey);
   const offer = await solanaOffer(settings, options.external, feePayer);
   const feePayerAddress = address(offer.extra['feePayer'] ?? '');
   const base = baseSigner(chain, settings.network, feePayer, feePayerAddress);
-  const context: Context = { settings, options, chain, offer, base, feePayer, feePayerAddress };
+  const find: Context['find'] = async (payment, attempt, depth) => {
+    const witnesses = each.map((node) => ({
+      look: async () => await findSolanaPayment(node, payment, attempt, depth),
+      newestSeconds: async () => await node.newestSeconds(),
+    }));
+    return await agreedEvidence(witnesses, options.clock);
+  };
+  const context: Context = {
+    settings,
+    options,
+    chain,
+    find,
+    offer,
+    base,
+    feePayer,
+    feePayerAddress,
+  };
   return {
     network: settings.network,
     offer,
@@ -72,7 +92,8 @@ export async function openSolanaRail(
       };
     },
     heights: async () => ({
-      final: await chain.slot('finalized'),
+      // Final is what all of them say is final.
+      final: await leastSlot(each),
       latest: await chain.slot('confirmed'),
     }),
     findPayment: async (payment, attempt) => await findPayment(context, payment, attempt),
@@ -81,16 +102,27 @@ export async function openSolanaRail(
       await chain.send(raw);
       return 'sent';
     },
-    health: async () => await solanaHealth(settings, chain, offer, feePayer?.address),
-    refunds: await solanaRefunds({ settings, chain, feePayer, offer }),
+    health: async () => await solanaHealth(settings, { chain, each }, offer, feePayer?.address),
+    refunds: await solanaRefunds({ settings, chain, feePayer, offer, find }),
     openScheme: () => new ExactSvmScheme(base, undefined, limitsOf(settings)),
   };
+}
+
+async function leastSlot(nodes: SolanaNodes['each']): Promise<bigint> {
+  const slots = await Promise.all(nodes.map(async (node) => await node.slot('finalized')));
+  return slots.reduce((least, one) => (one < least ? one : least));
 }
 
 interface Context {
   readonly settings: SolanaSettings;
   readonly options: RailOptions;
   readonly chain: SolanaChain;
+  /** What the nodes show of a transaction. */
+  readonly find: (
+    payment: SolanaPayment,
+    attempt: Attempt,
+    depth: SolanaDepth,
+  ) => Promise<Evidence>;
   readonly offer: RailOffer;
   readonly base: FacilitatorSvmSigner;
   readonly feePayer: KeyPairSigner | undefined;
@@ -159,13 +191,7 @@ async function findPayment(
 ): Promise<Evidence> {
   const known = await withId(context, payment, attempt);
   const depth = depthFor(context.settings.confirmations, unitsToNano(payment.amountUnits));
-  const authorization = solanaOf(payment);
-  const evidence = await findSolanaPayment(
-    context.chain,
-    authorization,
-    known,
-    depth ?? 'confirmed',
-  );
+  const evidence = await context.find(solanaOf(payment), known, depth ?? 'confirmed');
   // Two ledgers with one fee payer make the same id, so the slot alone tells who came first.
   if (evidence.kind === 'paid' && evidence.height < attempt.startHeight) {
     return { kind: 'final', reason: USED_BEFORE };
@@ -291,26 +317,33 @@ const NO_PENDING_STORE = {
   delete: async (): Promise<void> => await Promise.resolve(),
 };
 
-function solanaOf(
-  payment: SignedPayment,
-): Extract<SignedPayment['authorization'], { kind: 'solana' }> {
+function solanaOf(payment: SignedPayment): SolanaPayment {
   assert(payment.authorization.kind === 'solana', 'not a Solana payment');
   return payment.authorization;
 }
 
 async function solanaHealth(
   settings: SolanaSettings,
-  chain: SolanaChain,
+  { chain, each }: SolanaNodes,
   offer: RailOffer,
   feePayer: Address | undefined,
 ): Promise<RailHealth> {
-  const problems: string[] = [];
-  const cluster = `solana:${(await chain.genesisHash()).slice(0, CAIP2_REFERENCE_CHARS)}`;
-  const isRightCluster = cluster === settings.network;
-  if (!isRightCluster) problems.push(`The node serves ${cluster}, not ${settings.network}`);
+  const served = await servedBy(
+    each,
+    async (node) => `solana:${(await node.genesisHash()).slice(0, CAIP2_REFERENCE_CHARS)}`,
+  );
+  const { problems, isRight } = chainProblems(served, settings.network);
   const receiver = await associatedAccount(address(offer.payTo), address(offer.asset));
-  const hasReceiver = await chain.accountExists(receiver);
-  if (!hasReceiver) {
+  const holder = await chain.ownerOf(address(offer.payTo));
+  // A wallet belongs to the System program, or is not there before it first holds SOL.
+  const isWallet = holder === undefined || holder === SYSTEM_PROGRAM;
+  if (!isWallet) {
+    problems.push(
+      `The receiver ${offer.payTo} is an account of the program ${holder}, not a wallet: name the owner, or the money is lost`,
+    );
+  }
+  const hasReceiver = isWallet && (await chain.ownerOf(receiver)) !== undefined;
+  if (isWallet && !hasReceiver) {
     problems.push(
       `The token account ${receiver} of the receiver does not exist: create it, or no payment can arrive`,
     );
@@ -326,7 +359,7 @@ async function solanaHealth(
   if (!canPay) problems.push('The fee payer cannot pay for a settlement');
   return {
     network: settings.network,
-    isReady: isRightCluster && hasReceiver && canPay,
+    isReady: isRight && hasReceiver && canPay,
     problems,
     gasAddress: feePayer,
     gasBalance,

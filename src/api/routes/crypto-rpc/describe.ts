@@ -40,6 +40,7 @@ viem, ethers and web3 work unmodified with this URL and the header of the key.`,
   refusals: [
     'UNSUPPORTED_METHOD',
     'UNSUPPORTED_RPC_NETWORK',
+    'PAYLOAD_TOO_LARGE',
     'RPC_UPSTREAM_FAILED',
     'RPC_NETWORK_UNAVAILABLE',
   ],

@@ -9,7 +9,7 @@ const Request = z
     jsonrpc: z.literal('2.0'),
     method: z.string(),
     params: z.union([z.array(z.unknown()), z.record(z.string(), z.unknown())]).optional(),
-    id: Id.optional().describe('Echoed; tells the items of a batch apart.'),
+    id: Id.optional().describe('Echoed; tells the items of a batch apart. At most 1,024 bytes.'),
   })
   .meta({ id: 'JsonRpcRequest' });
 

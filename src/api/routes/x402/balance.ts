@@ -18,7 +18,7 @@ export function balanceRoute(parts: WalletRouteParts): Route {
       const payments = requireConfigured(parts);
       const { usdNano, diemNano } = await parts.ledger.balances(exchange.caller.accountId);
       const staked = await payments.stakedCredit(wallet);
-      const isLinked = diemNano > 0n || (staked !== undefined && staked > 0n);
+      const isLinked = diemNano > 0n || (staked !== undefined && staked.credit > 0n);
       const daily = isLinked ? diemNano : undefined;
       await exchange.json(200, balanceBody(wallet, usdNano, payments.amounts, daily));
     },

@@ -4,8 +4,9 @@
  * Invariant: an EVM wallet is known by its lower-case address, a Solana wallet by its base58 text
  * as it is (base58 is case-sensitive: lower-casing would merge different keys).
  */
-import { keccak256 } from './keccak.ts';
 import { base58Decode } from './base58.ts';
+import { isOnCurve, isSmallOrder } from './ed25519.ts';
+import { keccak256 } from './keccak.ts';
 
 export type WalletKind = 'evm' | 'solana';
 
@@ -36,6 +37,39 @@ export function checksumAddress(address: string): string {
     text += digest.charAt(index) > '7' ? char.toUpperCase() : char;
   }
   return text;
+}
+
+/**
+ * What is wrong with an EVM address that an operator wrote, or `undefined`. The right spelling is
+ * not offered: of a mistyped address it would be a stranger's.
+ */
+export function evmAddressProblem(text: string): string | undefined {
+  if (!EVM_ADDRESS.test(text)) return 'An EVM address is 0x and 40 hex digits';
+  if (!hasValidChecksum(text)) {
+    return 'The EIP-55 checksum (the capital letters) does not fit the address: a digit is mistyped; copy it from the wallet again';
+  }
+  return /^0x0{40}$/.test(text) ? 'Nobody holds a key of the zero address' : undefined;
+}
+
+/** Whether an EVM address has letters of one case only, so that a typing error cannot be seen. */
+export function isWithoutChecksum(address: string): boolean {
+  return checksumAddress(address) !== address;
+}
+
+/** What is wrong with a Solana address that an operator wrote, or `undefined`. */
+export function solanaAddressProblem(text: string): string | undefined {
+  if (!SOLANA_ADDRESS.test(text)) return 'A Solana address is 32 to 44 base58 characters';
+  return walletKind(text) === undefined ? 'A Solana address is base58 of 32 bytes' : undefined;
+}
+
+/** As `solanaAddressProblem`, for an address that must be a wallet: it owns token accounts. */
+export function solanaOwnerProblem(text: string): string | undefined {
+  const problem = solanaAddressProblem(text);
+  const bytes = base58Decode(text, SOLANA_KEY_BYTES);
+  if (problem !== undefined || bytes === undefined) return problem;
+  if (isSmallOrder(bytes)) return 'Must be the address of a wallet: nobody holds a key of this one';
+  if (isOnCurve(bytes)) return undefined;
+  return 'Must be the address of a wallet: this one is not on the Ed25519 curve, so it is a token account or belongs to a program';
 }
 
 /** Addresses of one case carry no checksum and pass; mixed case must be the EIP-55 spelling. */

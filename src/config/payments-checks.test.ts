@@ -1,0 +1,141 @@
+/** Addresses, keys and amounts of the payments section: what is wrong with them, with file and line. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type LoadedConfig, formatProblem, loadConfig } from './config.ts';
+
+const PAY_TO = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
+const MISTYPED = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD';
+/** The first key of RFC 8032: no secret. */
+const SOLANA_KEY = '9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60';
+const SOLANA_OWNER = 'FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z';
+/** The USDC account that is derived for an owner: nobody holds a key of it. */
+const DERIVED_ACCOUNT = 'HU2S9ByyqbnCD2SVfvr9qoLtDTtyTnMZoMaw1xpr6cTb';
+
+async function load(payments: string): Promise<LoadedConfig> {
+  return await loadConfig({
+    env: {},
+    cwd: '/srv',
+    readFile: async (path) => await Promise.resolve(path.endsWith('.yaml') ? payments : undefined),
+  });
+}
+
+async function refusalOf(payments: string): Promise<string> {
+  const loaded = await load(payments);
+  assert.ok(!loaded.ok, `accepted: ${payments}`);
+  return loaded.problems.map(formatProblem).join('\n');
+}
+
+const base = (rest: string): string =>
+  `payments:\n  base:\n    rpcUrl: https://base.example\n    ${rest}\n`;
+const solana = (rest: string): string =>
+  `payments:\n  solana:\n    rpcUrl: https://solana.example\n    ${rest}\n`;
+
+test('a receiver whose EIP-55 checksum is wrong is refused at its line, and not respelled', async () => {
+  const said = await refusalOf(base(`payTo: '${MISTYPED}'`));
+  assert.match(said, /^farebox\.yaml:4:12: payments\.base\.payTo: /);
+  assert.match(said, /EIP-55 checksum/);
+  assert.ok(
+    !said.includes(PAY_TO),
+    'a respelled typing error would be taken for the right address',
+  );
+});
+
+test('the same holds for the token and for the staking contract', async () => {
+  assert.match(
+    await refusalOf(base(`payTo: '${PAY_TO}'\n    asset: '${MISTYPED}'`)),
+    /^farebox\.yaml:5:12: payments\.base\.asset: .*checksum/,
+  );
+  const staking = `payments:\n  staking: { rpcUrl: 'https://base.example', contract: '${MISTYPED}' }\n`;
+  assert.match(
+    await refusalOf(staking),
+    /^farebox\.yaml:2:\d+: payments\.staking\.contract: .*checksum/,
+  );
+});
+
+test('an address without capitals has no checksum: it is taken, with a warning at its line', async () => {
+  for (const [address, warned] of [
+    [PAY_TO, 0],
+    [PAY_TO.toLowerCase(), 1],
+    [`0x${PAY_TO.slice(2).toUpperCase()}`, 1],
+    ['0x1111111111111111111111111111111111111111', 0],
+  ] as const) {
+    const loaded = await load(base(`payTo: '${address}'`));
+    assert.ok(loaded.ok, address);
+    const warnings = loaded.warnings.map(formatProblem).filter((text) => text.includes('payTo'));
+    assert.equal(warnings.length, warned, address);
+    for (const text of warnings) {
+      assert.match(text, /^farebox\.yaml:4:12: payments\.base\.payTo: .*no checksum/);
+    }
+  }
+});
+
+test('nobody holds the zero address', async () => {
+  assert.match(
+    await refusalOf(base(`payTo: '0x${'0'.repeat(40)}'`)),
+    /4:12: payments\.base\.payTo/,
+  );
+});
+
+test('the receiver is not the token itself', async () => {
+  const said = await refusalOf(base(`payTo: '${PAY_TO}'\n    asset: '${PAY_TO}'`));
+  assert.match(said, /payments\.base\.payTo: .*token/);
+});
+
+test('a Solana receiver is an owner: 32 bytes, on the curve, and a key that somebody can hold', async () => {
+  const key = `feePayerKey: ${SOLANA_KEY}`;
+  for (const [payTo, why] of [
+    [DERIVED_ACCOUNT, /not on the Ed25519 curve/],
+    [SOLANA_OWNER.slice(0, -2), /32 bytes/],
+    ['11111111111111111111111111111111', /nobody holds a key/],
+    [`${SOLANA_OWNER.slice(0, -1)}0`, /base58/],
+  ] as const) {
+    const said = await refusalOf(solana(`payTo: ${payTo}\n    ${key}`));
+    assert.match(said, /^farebox\.yaml:4:12: payments\.solana\.payTo: /, payTo);
+    assert.match(said, why, payTo);
+  }
+  assert.ok((await load(solana(`payTo: ${SOLANA_OWNER}\n    ${key}`))).ok);
+});
+
+test('keys that no signature can come from are refused at their line, and not repeated', async () => {
+  const order = 'fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141';
+  for (const key of ['00'.repeat(32), order, 'ff'.repeat(32)]) {
+    for (const name of ['gasKey', 'refundKey']) {
+      const said = await refusalOf(base(`payTo: '${PAY_TO}'\n    ${name}: '0x${key}'`));
+      assert.match(said, new RegExp(`^farebox\\.yaml:5:\\d+: payments\\.base\\.${name}: `));
+      assert.ok(!said.includes(key));
+    }
+  }
+  const seed = [...Buffer.from(SOLANA_KEY, 'hex')];
+  for (const key of [
+    'abc0l'.repeat(10),
+    SOLANA_KEY.slice(2),
+    `'[${[...seed, ...seed].join(',')}]'`,
+    `'[${[300, ...seed.slice(1)].join(',')}]'`,
+  ]) {
+    const said = await refusalOf(solana(`payTo: ${SOLANA_OWNER}\n    feePayerKey: ${key}`));
+    assert.match(said, /^farebox\.yaml:5:18: payments\.solana\.feePayerKey: A Solana key/, key);
+    assert.ok(!said.includes(key.slice(5, 15)));
+  }
+});
+
+test('what would stop the server when it opens the rails stops the check, with the line', async () => {
+  assert.match(
+    await refusalOf(solana(`payTo: ${SOLANA_OWNER}`)),
+    /^farebox\.yaml:3:5: payments\.solana: .*feePayerKey/,
+  );
+  assert.ok(
+    (
+      await load(
+        `${solana(`payTo: ${SOLANA_OWNER}`)}  facilitator: { url: 'https://settle.example' }\n`,
+      )
+    ).ok,
+  );
+  assert.match(
+    await refusalOf('payments:\n  minimumTopUpUsd: 20\n'),
+    /^farebox\.yaml:2:20: payments\.minimumTopUpUsd: .*suggestedTopUpUsd/,
+  );
+  assert.match(
+    await refusalOf('payments:\n  maximumTopUpUsd: 7\n'),
+    /^farebox\.yaml:2:20: payments\.maximumTopUpUsd: .*suggestedTopUpUsd/,
+  );
+});

@@ -1,0 +1,60 @@
+/**
+ * Private keys of wallets as operators write them: what is one, checked before anything is opened
+ * with it. A key never appears in an error.
+ */
+import { createPrivateKey, createPublicKey } from 'node:crypto';
+import { base58Decode } from './base58.ts';
+
+/** The order of the group of secp256k1: a key is from 1 to this less 1. */
+const SECP256K1_ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
+
+export function isEvmKey(text: string): boolean {
+  if (!/^0x[0-9a-fA-F]{64}$/.test(text)) return false;
+  const key = BigInt(text);
+  return key > 0n && key < SECP256K1_ORDER;
+}
+
+export const SEED_BYTES = 32;
+const PAIR_BYTES = 64;
+/** PKCS #8 of an Ed25519 seed (RFC 8410): the seed follows. */
+const PKCS8_HEAD = Buffer.from('302e020100300506032b657004220420', 'hex');
+
+/**
+ * The 32 bytes of a seed or the 64 of a seed with its public key, from a keypair file (JSON array),
+ * base58 of a wallet export, or hex of the seed; `undefined` for anything else, a public key that
+ * belongs to another seed included.
+ */
+export function solanaKeyBytes(text: string): Uint8Array | undefined {
+  const bytes = decode(text.trim());
+  if (bytes?.length === SEED_BYTES) return bytes;
+  if (bytes?.length !== PAIR_BYTES) return undefined;
+  const own = publicKeyOf(bytes.subarray(0, SEED_BYTES));
+  return own.equals(bytes.subarray(SEED_BYTES)) ? bytes : undefined;
+}
+
+function publicKeyOf(seed: Uint8Array): Buffer {
+  const key = Buffer.concat([PKCS8_HEAD, seed]);
+  const pair = createPrivateKey({ key, format: 'der', type: 'pkcs8' });
+  const { x } = createPublicKey(pair).export({ format: 'jwk' });
+  return Buffer.from(x ?? '', 'base64url');
+}
+
+function decode(text: string): Uint8Array | undefined {
+  if (text.startsWith('[')) return readArray(text);
+  if (/^(0x)?[0-9a-fA-F]{64}$/.test(text)) return Buffer.from(text.replace(/^0x/, ''), 'hex');
+  return base58Decode(text, PAIR_BYTES);
+}
+
+function readArray(text: string): Uint8Array | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return Array.isArray(value) && value.every(isByte) ? Uint8Array.from(value) : undefined;
+  } catch {
+    // Not a keypair file.
+    return undefined;
+  }
+}
+
+function isByte(value: unknown): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 255;
+}

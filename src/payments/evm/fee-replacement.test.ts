@@ -1,0 +1,229 @@
+/** Transactions that wait for a lower price, on a private Base: raised, mined once, credited once. */
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { parseTransaction } from 'viem';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { startAlteredNode } from '../../../test/chains/altered-node.ts';
+import type { AlteredNode } from '../../../test/chains/altered-node.ts';
+import { USDC, startAnvil, whyNoChains } from '../../../test/chains/anvil.ts';
+import type { AnvilChain } from '../../../test/chains/anvil.ts';
+import { systemClock } from '../../kernel/clock.ts';
+import { Fault } from '../../kernel/faults.ts';
+import { usdToNano } from '../../kernel/money.ts';
+import { openRig } from '../test-rig.ts';
+import type { Rig } from '../test-rig.ts';
+
+const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
+const GWEI = 1_000_000_000n;
+const CAP_GWEI = 50;
+
+const TYPES = {
+  TransferWithAuthorization: [
+    { name: 'from', type: 'address' },
+    { name: 'to', type: 'address' },
+    { name: 'value', type: 'uint256' },
+    { name: 'validAfter', type: 'uint256' },
+    { name: 'validBefore', type: 'uint256' },
+    { name: 'nonce', type: 'bytes32' },
+  ],
+} as const;
+
+describe('a stuck transaction', { skip: whyNoChains() }, () => {
+  let chain: AnvilChain;
+  let node: AlteredNode;
+  const opened: Rig[] = [];
+  let laterMs = 0;
+  const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
+  const gasKey = generatePrivateKey();
+
+  before(async () => {
+    chain = await startAnvil();
+    node = await startAlteredNode(chain.rpcUrl);
+    await chain.fund(privateKeyToAccount(gasKey).address, 10n ** 18n);
+  });
+  afterEach(async () => {
+    node.alter = async (_call, ask) => await ask();
+    await chain.client.setAutomine(true);
+    for (const rig of opened.splice(0).toReversed()) await rig.close();
+  });
+  after(async () => {
+    await node.stop();
+    await chain.stop();
+  });
+
+  async function open(maxFeeGwei = CAP_GWEI, folder?: string): Promise<Rig> {
+    const base = {
+      network: 'eip155:8453',
+      payTo,
+      rpcUrl: node.url,
+      gasKey,
+      maxGas: 300_000,
+      maxFeeGwei,
+      warnBelowEth: 0,
+    } as const;
+    const rig = await openRig({
+      settings: { base },
+      clock,
+      ...(folder === undefined ? {} : { folder }),
+    });
+    opened.push(rig);
+    return rig;
+  }
+
+  async function payment(): Promise<{ header: string; wallet: string }> {
+    const account = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(account.address, 100_000_000n);
+    const { timestamp } = await chain.client.getBlock();
+    const message = {
+      from: account.address,
+      to: payTo,
+      value: 5_000_000n,
+      validAfter: 0n,
+      validBefore: timestamp + 3_600n,
+      nonce: generatePrivateKey(),
+    };
+    const signature = await account.signTypedData({
+      domain: { name: 'USD Coin', version: '2', chainId: 8453, verifyingContract: USDC },
+      types: TYPES,
+      primaryType: 'TransferWithAuthorization',
+      message,
+    });
+    const authorization = {
+      ...message,
+      value: '5000000',
+      validAfter: '0',
+      validBefore: String(message.validBefore),
+    };
+    const accepted = { scheme: 'exact', network: 'eip155:8453' };
+    const payload = { x402Version: 2, accepted, payload: { authorization, signature } };
+    return {
+      header: Buffer.from(JSON.stringify(payload)).toString('base64'),
+      wallet: account.address.toLowerCase(),
+    };
+  }
+
+  /** Sends a payment and lets the price rise above what it offers; anvil then forgets it, as full pools do. */
+  async function stuck(rig: Rig): Promise<{ header: string; wallet: string; sent: Hex }> {
+    await mineAt(1n);
+    const paid = await payment();
+    await chain.client.setAutomine(false);
+    await assert.rejects(rig.payments.topUp(paid.header), isPending);
+    await mineAt(20n);
+    const [row] = await rig.store.query<{ tx_id: Hex }>(
+      'SELECT tx_id FROM payments_topup WHERE wallet = $1',
+      [paid.wallet],
+    );
+    assert.ok(row !== undefined);
+    assert.equal(await blockOf(row.tx_id), undefined, 'it waits');
+    laterMs += 31_000;
+    return { ...paid, sent: row.tx_id };
+  }
+
+  const isPending = (error: unknown): boolean =>
+    error instanceof Fault && error.code === 'SETTLEMENT_PENDING';
+
+  async function mineAt(baseFeeGwei: bigint): Promise<void> {
+    await chain.client.setNextBlockBaseFeePerGas({ baseFeePerGas: baseFeeGwei * GWEI });
+    await chain.client.mine({ blocks: 1 });
+  }
+
+  async function blockOf(hash: Hex): Promise<bigint | undefined> {
+    const found = await chain.client.getTransactionReceipt({ hash }).catch(() => undefined); // not in one
+    return found?.blockNumber;
+  }
+
+  async function waiting(rig: Rig): Promise<readonly { raw_tx: Hex; number: bigint }[]> {
+    return await rig.store.query(
+      'SELECT raw_tx, number FROM payments_gas_transaction ORDER BY number DESC LIMIT 1',
+    );
+  }
+
+  test('gets a higher fee under the same number, and its payment is credited once', async () => {
+    const rig = await open();
+    const { header, wallet, sent } = await stuck(rig);
+    const before = parseTransaction((await waiting(rig))[0]!.raw_tx);
+    await rig.payments.replaceStuck();
+    const after = parseTransaction((await waiting(rig))[0]!.raw_tx);
+    assert.deepEqual(
+      { nonce: after.nonce, to: after.to, data: after.data, gas: after.gas },
+      { nonce: before.nonce, to: before.to, data: before.data, gas: before.gas },
+    );
+    assert.ok(after.maxFeePerGas! > before.maxFeePerGas!);
+    assert.ok(after.maxFeePerGas! <= BigInt(CAP_GWEI) * GWEI);
+    await mineAt(20n);
+    const receipt = await rig.payments.topUp(header);
+    assert.notEqual(receipt.transaction, sent, 'the replacement was mined');
+    await rig.payments.topUp(header);
+    assert.equal(await rig.balance(wallet), usdToNano(5));
+    assert.equal(await rig.postings(), 1);
+  });
+
+  test('whose replacement was lost on the way is credited by its first hash', async () => {
+    const rig = await open();
+    const { header, wallet, sent } = await stuck(rig);
+    const [first] = await waiting(rig);
+    const tries: Hex[] = [];
+    node.alter = async ({ method, params }, ask) => {
+      if (method !== 'eth_sendRawTransaction') return await ask();
+      const raw = params[0] as Hex;
+      tries.push(raw);
+      // It was on disk before it left.
+      assert.equal((await waiting(rig))[0]?.raw_tx, raw);
+      throw new Error('lost');
+    };
+    await rig.payments.replaceStuck();
+    assert.ok(tries.length > 0);
+    node.alter = async (_call, ask) => await ask();
+    await mineAt(0n);
+    await chain.client.sendRawTransaction({ serializedTransaction: first!.raw_tx });
+    await mineAt(0n);
+    const receipt = await rig.payments.topUp(header);
+    assert.equal(receipt.transaction, sent);
+    assert.equal(await rig.balance(wallet), usdToNano(5));
+    laterMs += 31_000;
+    await rig.payments.replaceStuck();
+    assert.equal(await rig.postings(), 1);
+  });
+
+  test('is raised by one of two processes', async () => {
+    const rig = await open();
+    const other = await open(CAP_GWEI, rig.folder);
+    await stuck(rig);
+    await Promise.all([rig.payments.replaceStuck(), other.payments.replaceStuck()]);
+    const raised = [...rig.log, ...other.log].filter(({ message }) =>
+      /fee was raised/.test(message),
+    );
+    assert.equal(raised.length, 1);
+    await mineAt(20n);
+  });
+
+  test('holds nobody up: the one behind it is mined with it', async () => {
+    const rig = await open();
+    const second = await payment();
+    const first = await stuck(rig);
+    await assert.rejects(rig.payments.topUp(second.header), isPending);
+    await rig.payments.replaceStuck();
+    await mineAt(20n);
+    await rig.payments.topUp(first.header);
+    await rig.payments.topUp(second.header);
+    assert.equal(await rig.postings(), 2);
+  });
+
+  test('at the highest fee stays as it is, and the log says what to change', async () => {
+    const rig = await open(10);
+    const { header } = await stuck(rig);
+    const [before] = await waiting(rig);
+    for (let round = 0; round < 20; round += 1) {
+      await mineAt(9n);
+      laterMs += 31_000;
+      await rig.payments.replaceStuck();
+    }
+    const [after] = await waiting(rig);
+    assert.ok(parseTransaction(after!.raw_tx).maxFeePerGas! <= 10n * GWEI);
+    assert.equal(after!.number, before!.number);
+    await mineAt(0n);
+    await rig.payments.topUp(header);
+    assert.equal(await rig.postings(), 1);
+  });
+});

@@ -1,0 +1,152 @@
+/**
+ * Raises the fee of transactions that wait too long: the same call under the same number, signed
+ * again with higher fees, so that the chain takes one of them and never both.
+ *
+ * Invariants: the new bytes are on disk before the node sees them, in place of the old, and one of
+ * any number of processes writes them; fees stay below the configured cap. Which of the two was
+ * mined, the chain says by the log of the authorization that both carry.
+ */
+import { keccak256, parseTransaction } from 'viem';
+import type { Hex, PrivateKeyAccount } from 'viem';
+import { SECOND_MS } from '../../kernel/clock.ts';
+import type { Clock } from '../../kernel/clock.ts';
+import type { Log } from '../../kernel/log.ts';
+import type { Store } from '../../store/store.ts';
+import { chainReason } from '../chain-reason.ts';
+import type { EvmClient } from './chain.ts';
+
+/** Base makes a block every two seconds: what is not in one by now waits for a lower price. */
+const STUCK_AFTER_MS = 30 * SECOND_MS;
+/** The lowest numbers hold the others up; the rest comes with the next look. */
+const MAX_REPLACED = 16;
+/** Nodes ask for a tenth more of both fees; an eighth passes with every rounding. */
+const BUMP_PER_MILLE = 1125n;
+
+export interface Fees {
+  readonly maxFeePerGas: bigint;
+  readonly maxPriorityFeePerGas: bigint;
+}
+
+/** The key whose transactions wait, and what they may cost. */
+export interface FeeReplacementOptions {
+  readonly client: EvmClient;
+  readonly account: PrivateKeyAccount;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly maxFeePerGas: bigint;
+}
+
+interface WaitingRow {
+  readonly number: bigint;
+  readonly raw_tx: Hex;
+}
+
+export class FeeReplacement {
+  readonly #options: FeeReplacementOptions;
+  readonly #gasKey: string;
+  readonly #marketFees: () => Promise<Fees>;
+  /** Numbers below are on the chain: their rows are only kept. */
+  #mined = 0;
+  #running: Promise<void> | undefined;
+
+  constructor(options: FeeReplacementOptions, gasKey: string, marketFees: () => Promise<Fees>) {
+    this.#options = options;
+    this.#gasKey = gasKey;
+    this.#marketFees = marketFees;
+  }
+
+  /** Looks for transactions that wait and raises their fees. Rejects when the chain cannot be asked. */
+  async run(): Promise<void> {
+    this.#running ??= this.#look().finally(() => {
+      this.#running = undefined;
+    });
+    await this.#running;
+  }
+
+  async #look(): Promise<void> {
+    const { client, account } = this.#options;
+    if ((await this.#waiting()).length === 0) return;
+    this.#mined = await client.getTransactionCount({ address: account.address });
+    const rows = await this.#waiting();
+    if (rows.length === 0) return;
+    const market = await this.#marketFees();
+    for (const row of rows) await this.#raise(row, market);
+  }
+
+  async #waiting(): Promise<readonly WaitingRow[]> {
+    const { store, clock } = this.#options;
+    return await store.query<WaitingRow>(
+      `SELECT number, raw_tx FROM payments_gas_transaction
+       WHERE gas_key = $1 AND number >= $2 AND sent_ms <= $3 ORDER BY number LIMIT $4`,
+      [this.#gasKey, this.#mined, clock.nowMs() - STUCK_AFTER_MS, MAX_REPLACED],
+    );
+  }
+
+  async #raise(row: WaitingRow, market: Fees): Promise<void> {
+    const { account, log, maxFeePerGas: cap } = this.#options;
+    const old = parseTransaction(row.raw_tx);
+    if (old.type !== 'eip1559') throw new Error('A journaled transaction has another type');
+    const noted = { number: Number(row.number), transaction: keccak256(row.raw_tx) };
+    const fees = raisedFees(
+      {
+        maxFeePerGas: old.maxFeePerGas ?? 0n,
+        maxPriorityFeePerGas: old.maxPriorityFeePerGas ?? 0n,
+      },
+      market,
+      cap,
+    );
+    if (fees === undefined) {
+      log.warn(noted, 'a transaction waits at the highest fee: raise maxFeeGwei');
+      // The node may have dropped it when the price rose above it.
+      if (await this.#keep(row, row.raw_tx)) await this.#broadcast(row.raw_tx);
+      return;
+    }
+    const { r: _r, s: _s, v: _v, yParity: _y, ...call } = old;
+    const raw = await account.signTransaction({ ...call, ...fees });
+    if (!(await this.#keep(row, raw))) return;
+    log.warn(
+      { ...noted, replacement: keccak256(raw), maxFeePerGas: fees.maxFeePerGas.toString() },
+      'a transaction waits for long: its fee was raised',
+    );
+    await this.#broadcast(raw);
+  }
+
+  /** Writes the bytes that are sent next; `false` when another process was faster. */
+  async #keep(row: WaitingRow, raw: Hex): Promise<boolean> {
+    const { store, clock } = this.#options;
+    const nowMs = clock.nowMs();
+    const kept = await store.query(
+      `UPDATE payments_gas_transaction SET raw_tx = $4, sent_ms = $5
+       WHERE gas_key = $1 AND number = $2 AND raw_tx = $3 AND sent_ms <= $6 RETURNING number`,
+      [this.#gasKey, row.number, row.raw_tx, raw, nowMs, nowMs - STUCK_AFTER_MS],
+    );
+    return kept.length === 1;
+  }
+
+  async #broadcast(serializedTransaction: Hex): Promise<void> {
+    const { client, log } = this.#options;
+    try {
+      await client.sendRawTransaction({ serializedTransaction });
+    } catch (error) {
+      // It may be mined by now, or the node is away: the next look tells.
+      log.info({ reason: chainReason(error) }, 'a raised fee was not taken');
+    }
+  }
+}
+
+/** At least an eighth more than before, at least what the market asks; `undefined` above the cap. */
+function raisedFees(old: Fees, market: Fees, cap: bigint): Fees | undefined {
+  const leastFee = bumped(old.maxFeePerGas);
+  const leastTip = bumped(old.maxPriorityFeePerGas);
+  const wanted = leastFee > market.maxFeePerGas ? leastFee : market.maxFeePerGas;
+  const maxFeePerGas = wanted < cap ? wanted : cap;
+  if (maxFeePerGas < leastFee || leastTip > maxFeePerGas) return undefined;
+  const tip = leastTip > market.maxPriorityFeePerGas ? leastTip : market.maxPriorityFeePerGas;
+  return { maxFeePerGas, maxPriorityFeePerGas: tip < maxFeePerGas ? tip : maxFeePerGas };
+}
+
+/** Rounded up, and never the same: a tip of zero becomes one wei. */
+function bumped(fee: bigint): bigint {
+  return (fee * BUMP_PER_MILLE) / 1000n + 1n;
+}

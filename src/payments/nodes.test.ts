@@ -1,0 +1,223 @@
+/** Several nodes of a chain: the next is asked when one fails, and no one alone is believed. */
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@solana/kit';
+import { x402Client } from '@x402/core/client';
+import { decodePaymentRequiredHeader } from '@x402/core/http';
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { ExactSvmScheme } from '@x402/svm/exact/client';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import type { Hex } from 'viem';
+import { rpcError, startAlteredNode } from '../../test/chains/altered-node.ts';
+import type { AlteredNode } from '../../test/chains/altered-node.ts';
+import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
+import type { AnvilChain } from '../../test/chains/anvil.ts';
+import { startSolana } from '../../test/chains/solana.ts';
+import type { SolanaChain } from '../../test/chains/solana.ts';
+import { systemClock } from '../kernel/clock.ts';
+import { Fault } from '../kernel/faults.ts';
+import { systemIds } from '../kernel/ids.ts';
+import { usdToNano } from '../kernel/money.ts';
+import { BASE, SOLANA } from './networks.ts';
+import { openRig } from './test-rig.ts';
+import type { Rig, RigOptions } from './test-rig.ts';
+
+const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
+const isPending = (error: unknown): boolean =>
+  error instanceof Fault && error.code === 'SETTLEMENT_PENDING';
+
+let laterMs = 0;
+const clock = { ...systemClock(), nowMs: () => Date.now() + laterMs };
+const opened: Rig[] = [];
+
+async function open(settings: RigOptions['settings']): Promise<Rig> {
+  const rig = await openRig({ settings, clock });
+  opened.push(rig);
+  return rig;
+}
+
+afterEach(async () => {
+  laterMs = 0;
+  for (const rig of opened.splice(0)) await rig.close();
+});
+
+async function headerOf(rig: Rig, client: x402Client, network: string): Promise<string> {
+  client.setSpendControls({ maxAmountPerPayment: '$25' });
+  const answer = rig.payments.topUpRequired({ path: '/api/v1/x402/top-up', description: 'x' });
+  const required = decodePaymentRequiredHeader(answer.header);
+  const accepts = required.accepts.filter((one) => one.network === network);
+  const payload = await client.createPaymentPayload({ ...required, accepts });
+  return Buffer.from(JSON.stringify(payload)).toString('base64');
+}
+
+/** Two chains with one name: what happens on one of them, the node of the other does not know. */
+describe('nodes of Base', { skip: whyNoChains() }, () => {
+  let one: AnvilChain;
+  let other: AnvilChain;
+  let first: AlteredNode;
+  let second: AlteredNode;
+  const gasKey = generatePrivateKey();
+
+  before(async () => {
+    [one, other] = await Promise.all([startAnvil(), startAnvil()]);
+    first = await startAlteredNode(one.rpcUrl);
+    second = await startAlteredNode(other.rpcUrl);
+    for (const chain of [one, other]) {
+      await chain.fund(privateKeyToAccount(gasKey).address, 10n ** 18n);
+    }
+  });
+  afterEach(() => {
+    for (const node of [first, second]) node.alter = async (_call, ask) => await ask();
+  });
+  after(async () => {
+    await first.stop();
+    await second.stop();
+    await one.stop();
+    await other.stop();
+  });
+
+  async function openBase(...rpcUrl: string[]): Promise<Rig> {
+    const base = { network: BASE, payTo, rpcUrl, gasKey, maxGas: 300_000 } as const;
+    return await open({ base: { ...base, maxFeeGwei: 50, warnBelowEth: 0 } });
+  }
+
+  async function payment(rig: Rig): Promise<{ header: string; wallet: string }> {
+    const account = privateKeyToAccount(generatePrivateKey());
+    for (const chain of [one, other]) await chain.mint(account.address, 100_000_000n);
+    const client = new x402Client().register(BASE, new ExactEvmScheme(account));
+    return {
+      header: await headerOf(rig, client, BASE),
+      wallet: account.address.toLowerCase(),
+    };
+  }
+
+  test('a payment that one node alone shows is not credited, before both show it', async () => {
+    const rig = await openBase(first.url, second.url);
+    const { header, wallet } = await payment(rig);
+    await assert.rejects(rig.payments.topUp(header), isPending);
+    await assert.rejects(rig.payments.topUp(header), isPending);
+    assert.equal(await rig.balance(wallet), 0n);
+    assert.ok(rig.log.some(({ fields }) => JSON.stringify(fields).includes('contradict')));
+    const [row] = await rig.store.query<{ raw_tx: Hex }>('SELECT raw_tx FROM payments_topup');
+    await other.client.sendRawTransaction({ serializedTransaction: row!.raw_tx });
+    await rig.payments.topUp(header);
+    assert.equal(await rig.balance(wallet), usdToNano(5));
+  });
+
+  test('a node that lags does not contradict', async () => {
+    const rig = await openBase(first.url, second.url);
+    const { header, wallet } = await payment(rig);
+    laterMs = 90_000;
+    const timestamp = BigInt(Math.floor(clock.nowMs() / 1000));
+    await one.client.setNextBlockTimestamp({ timestamp });
+    await rig.payments.topUp(header);
+    assert.equal(await rig.balance(wallet), usdToNano(5));
+  });
+
+  const refusals: [string, AlteredNode['alter']][] = [
+    ['breaks off', async () => await Promise.reject(new Error('gone'))],
+    ['is limited', async () => await Promise.resolve(rpcError(-32_005, 'limit exceeded'))],
+    ['has no such method', async () => await Promise.resolve(rpcError(-32_601, 'not found'))],
+  ];
+  for (const [what, alter] of refusals) {
+    test(`the next node is asked when the first ${what}, and the first is left alone then`, async () => {
+      const rig = await openBase(first.url, second.url);
+      const { header, wallet } = await payment(rig);
+      first.alter = alter;
+      first.seen.length = 0;
+      await rig.payments.topUp(header);
+      assert.equal(await rig.balance(wallet), usdToNano(5));
+      const looks = second.seen.filter(({ method }) => method === 'eth_getTransactionReceipt');
+      assert.ok(first.seen.length <= looks.length + 2, `asked ${first.seen.length} times`);
+    });
+  }
+
+  test('a refusal of the chain is an answer: no other node is asked', async () => {
+    const rig = await openBase(first.url, second.url);
+    const { header } = await payment(rig);
+    first.alter = async ({ method }, ask) =>
+      method === 'eth_estimateGas'
+        ? { error: { code: 3, message: 'execution reverted', data: '0x' } }
+        : await ask();
+    second.seen.length = 0;
+    await assert.rejects(rig.payments.topUp(header));
+    assert.ok(second.seen.every(({ method }) => method !== 'eth_estimateGas'));
+  });
+
+  test('one node of another chain makes the rail not ready, and is named by its place', async () => {
+    const rig = await openBase(first.url, second.url);
+    second.alter = async ({ method }, ask) =>
+      method === 'eth_chainId' ? { result: '0x1' } : await ask();
+    const [health] = await rig.payments.checkRails();
+    assert.equal(health?.isReady, false);
+    assert.match(health?.problems.join() ?? '', /Node 2 of 2 serves chain 1, not eip155:8453/);
+    second.alter = async () => await Promise.reject(new Error('gone'));
+    const [away] = await rig.payments.checkRails();
+    assert.equal(away?.isReady, true);
+    assert.match(away?.problems.join() ?? '', /Node 2 of 2 does not answer/);
+  });
+});
+
+describe('nodes of Solana', () => {
+  let one: SolanaChain;
+  let other: SolanaChain;
+  let second: AlteredNode;
+  const feePayerKey = systemIds().hex(32);
+
+  before(async () => {
+    one = await startSolana();
+    other = await startSolana();
+    second = await startAlteredNode(other.rpcUrl);
+  });
+  after(async () => {
+    await second.stop();
+    await one.stop();
+    await other.stop();
+  });
+
+  async function paid(...rpcUrl: string[]): Promise<{ rig: Rig; header: string; wallet: string }> {
+    const receiver = await generateKeyPairSigner();
+    const payer = await generateKeyPairSigner();
+    const feePayer = await createKeyPairSignerFromPrivateKeyBytes(Buffer.from(feePayerKey, 'hex'));
+    for (const chain of [one, other]) {
+      chain.airdrop(feePayer.address, 10_000_000_000n);
+      await chain.setTokens(receiver.address, 0n);
+      await chain.setTokens(payer.address, 100_000_000n);
+    }
+    const rig = await open({
+      solana: {
+        network: SOLANA,
+        payTo: receiver.address,
+        rpcUrl,
+        feePayerKey,
+        maxPriorityFeeMicroLamports: 100_000,
+        maxComputeUnits: 200_000,
+        warnBelowSol: 0,
+      },
+    });
+    const scheme = new ExactSvmScheme(payer, { rpcUrl: one.rpcUrl });
+    const client = new x402Client().register(SOLANA, scheme);
+    return { rig, header: await headerOf(rig, client, SOLANA), wallet: payer.address };
+  }
+
+  test('a payment that one node alone shows is not credited, unless the other one lags', async () => {
+    second.alter = async (_call, ask) => await ask();
+    const { rig, header, wallet } = await paid(one.rpcUrl, second.url);
+    await assert.rejects(rig.payments.topUp(header), isPending);
+    assert.equal(await rig.balance(wallet), 0n);
+    second.alter = async ({ method }, ask) =>
+      method === 'getBlockTime' ? { result: Math.floor(Date.now() / 1000) - 600 } : await ask();
+    await rig.payments.topUp(header);
+    assert.equal(await rig.balance(wallet), usdToNano(5));
+  });
+
+  test('the next node is asked when the first fails', async () => {
+    const { rig, header, wallet } = await paid('http://127.0.0.1:9/', one.rpcUrl);
+    await rig.payments.topUp(header);
+    assert.equal(await rig.balance(wallet), usdToNano(5));
+    second.alter = async () => await Promise.resolve(rpcError(-32_005, 'Node is behind'));
+    const behind = await paid(second.url, one.rpcUrl);
+    await behind.rig.payments.topUp(behind.header);
+    assert.equal(await behind.rig.balance(behind.wallet), usdToNano(5));
+  });
+});

@@ -1,0 +1,293 @@
+/** What one caller can do to the others through the nodes: nothing. */
+import assert from 'node:assert/strict';
+import { after, describe, test } from 'node:test';
+import { Worker } from 'node:worker_threads';
+import { benches, call, fault, json, list, NETWORK } from '../../test/rpc/bench.ts';
+import { plainly, sendJson, sendText } from '../../test/rpc/node.ts';
+import type { NodeAnswer } from '../../test/rpc/node.ts';
+import { systemClock } from '../kernel/clock.ts';
+import { seededIds } from '../kernel/ids.ts';
+import { memoryLog } from '../kernel/log.ts';
+import type { LogLine } from '../kernel/log.ts';
+import { Rpc } from './rpc.ts';
+import type { RpcUpstreamSettings } from './rpc.ts';
+
+const { bench, closing, close } = benches();
+after(close);
+
+const MEGABYTE = 1_048_576;
+
+describe('ids', () => {
+  test('an id of up to 1,024 bytes comes back, a longer one is a 400 that says so', async () => {
+    const one = await bench([plainly()]);
+    const longest = 'x'.repeat(1_022);
+    assert.equal(json(await one.ask(call('eth_call', longest))).id, longest);
+    for (const id of ['x'.repeat(1_023), 'x'.repeat(1.2 * MEGABYTE)]) {
+      const single = await fault(one.ask(call('eth_call', id)));
+      assert.equal(single.status, 400);
+      assert.match(single.message, /"id" must be at most 1024 bytes long, not \d+/);
+      const batch = await fault(one.ask([call('eth_call', 1), call('eth_call', id)]));
+      assert.match(batch.message, /"id" of item 1 must be at most 1024 bytes/);
+    }
+    const digits = `{"jsonrpc":"2.0","id":${'9'.repeat(2_000)},"method":"eth_call"}`;
+    assert.equal((await fault(one.ask(digits))).status, 400);
+    assert.equal(one.nodes[0]!.asked.length, 1);
+  });
+});
+
+const TOO_LARGE = 'HTTP/1.1 413 Payload Too Large\r\ncontent-length: 9\r\n\r\ntoo large';
+
+/** A node that refuses above `limitBytes` before it has read the body. */
+async function refusingNode(limitBytes: number, refusal = TOO_LARGE): Promise<string> {
+  const file = new URL('../../test/rpc/refusing-node-worker.ts', import.meta.url);
+  const worker = new Worker(file, { workerData: { limitBytes, refusal } });
+  closing.push(async () => void (await worker.terminate()));
+  const port = await new Promise((resolve) => {
+    worker.once('message', resolve);
+  });
+  return `http://127.0.0.1:${String(port)}`;
+}
+
+function rpcOf(upstreams: readonly RpcUpstreamSettings[]): {
+  readonly lines: LogLine[];
+  readonly ask: (body: unknown, caller?: string) => ReturnType<Rpc['run']>;
+} {
+  const lines: LogLine[] = [];
+  const rpc = new Rpc(
+    { networks: { [NETWORK]: { upstreams } }, publicNodes: false },
+    { clock: systemClock(), ids: seededIds(3), log: memoryLog(lines) },
+  );
+  closing.unshift(() => rpc.close());
+  return {
+    lines,
+    ask: async (body, caller = 'mallory') =>
+      rpc.run(rpc.admit(NETWORK, Buffer.from(JSON.stringify(body))), { caller }),
+  };
+}
+
+const large = (megabytes: number): object =>
+  call('eth_call', 1, [`0x${'ab'.repeat((megabytes * MEGABYTE) / 2)}`]);
+
+describe('sizes', () => {
+  test('a node that refuses early is heard every time, and what it refuses is a 413 in words', async () => {
+    for (const refusal of [TOO_LARGE, TOO_LARGE.replace('\r\n', '\r\nconnection: close\r\n')]) {
+      for (let round = 0; round < 12; round += 1) {
+        const { ask, lines } = rpcOf([{ url: await refusingNode(MEGABYTE, refusal) }]);
+        const refused = await fault(ask(large(6)));
+        assert.equal(refused.status, 413);
+        assert.match(refused.message, /^The request of \d+ bytes .* send at most \d+ bytes$/);
+        assert.equal(json(await ask(call('eth_call'), 'alice')).result, 'eth_call done');
+        assert.deepEqual(lines, []);
+      }
+    }
+  });
+
+  test('a node that closes without a word is never taken out for it', async () => {
+    const { ask, lines } = rpcOf([{ url: await refusingNode(MEGABYTE, '') }]);
+    for (let round = 0; round < 30; round += 1) {
+      const refused = await fault(ask(large(8), `mallory ${round % 5}`));
+      assert.equal(refused.code, 'RPC_UPSTREAM_FAILED');
+      assert.equal(json(await ask(call('eth_call'), 'alice')).result, 'eth_call done');
+    }
+    assert.deepEqual(lines, []);
+  });
+
+  test('a node that takes more is asked instead, also for a write', async () => {
+    const urls = await Promise.all([refusingNode(MEGABYTE), refusingNode(16 * MEGABYTE)]);
+    const { ask } = rpcOf([
+      { url: urls[0], weight: 1e6 },
+      { url: urls[1], weight: 1e-6 },
+    ]);
+    for (let round = 0; round < 3; round += 1) {
+      const answer = await ask(large(3), `caller ${round}`);
+      assert.equal(json(answer).result, 'eth_call done');
+      assert.equal(answer.credits, 20);
+      // What the first one refused it is not sent again.
+      assert.equal(answer.retries, round === 0 ? 1 : 0);
+    }
+  });
+
+  test('a size that one caller was refused for is not refused to the next', async () => {
+    const odd: NodeAnswer = (request, response) => {
+      if (request.text.includes('trouble')) sendText(response, 'response too large', 413);
+      else plainly()(request, response);
+    };
+    const one = await bench([odd]);
+    const params = [`0x${'ab'.repeat(50_000)}`];
+    for (let round = 0; round < 3; round += 1) {
+      const refused = await fault(one.ask(call('eth_call', 1, ['trouble', ...params]), 'mallory'));
+      assert.equal(refused.status, 413);
+      const answer = await one.ask(call('eth_call', 1, ['a longer one', ...params]), 'alice');
+      assert.equal(json(answer).result, 'eth_call done');
+    }
+  });
+
+  test('the set limit of a node keeps larger requests from it and is named', async () => {
+    const one = await bench([plainly()], { upstream: { maxRequestBytes: 100_000 } });
+    const refused = await fault(one.ask(large(1)));
+    assert.equal(refused.code, 'PAYLOAD_TOO_LARGE');
+    assert.match(refused.message, /send at most 100000 bytes$/);
+    assert.equal(one.nodes[0]!.asked.length, 0);
+    const params = [`0x${'ab'.repeat(20_000)}`];
+    const items = Array.from({ length: 9 }, (_, id) => call('eth_call', id, params));
+    const answer = await one.ask(items);
+    assert.equal(answer.credits, 180);
+    assert.deepEqual(
+      one.nodes[0]!.asked.map((request) => request.calls.length).sort((a, b) => a - b),
+      [1, 2, 2, 2, 2],
+    );
+  });
+
+  test('a batch is cut to what the node takes, and an item that no node takes says so', async () => {
+    const { ask } = rpcOf([{ url: await refusingNode(MEGABYTE) }]);
+    const half = (id: number): object => call('eth_call', id, [`0x${'ab'.repeat(MEGABYTE / 4)}`]);
+    const answer = await ask([half(1), half(2), { ...large(2), id: 3 }, call('eth_call', 4)]);
+    const items = list(answer);
+    assert.deepEqual(
+      items.map((item) => [item.id, item.result]),
+      [
+        [1, 'eth_call done'],
+        [2, 'eth_call done'],
+        [3, undefined],
+        [4, 'eth_call done'],
+      ],
+    );
+    assert.match(items[2]!.error.message, /No node takes a request of this size/);
+    assert.equal(answer.credits, 60);
+    assert.equal((await fault(ask([large(3), large(3)]))).status, 413);
+  });
+
+  test('a 413 that answers the call is an answer, and a small one an error item', async () => {
+    const range: NodeAnswer = (request, response) =>
+      sendJson(
+        response,
+        { jsonrpc: '2.0', id: request.calls[0]!.id, error: { code: -32614, message: 'range' } },
+        413,
+      );
+    const one = await bench([range]);
+    assert.equal(json(await one.ask(large(1))).error.code, -32614);
+    const plain = await bench([(_request, response) => sendText(response, 'too large', 413)]);
+    assert.equal((await plain.ask(call('eth_call'))).credits, 5);
+  });
+});
+
+describe('faults', () => {
+  /** Fails whatever asks for trouble, and answers everybody else. */
+  const poisoned: NodeAnswer = (request, response) => {
+    if (request.text.includes('trouble')) response.destroy();
+    else plainly()(request, response);
+  };
+
+  test('a caller whose calls break a node takes it from nobody', async () => {
+    const one = await bench([poisoned]);
+    for (let round = 0; round < 40; round += 1) {
+      await fault(one.ask(call('eth_call', 1, ['trouble']), 'mallory'));
+      if (round % 10 === 0)
+        assert.equal(json(await one.ask(call('eth_call'), 'alice')).result, 'eth_call done');
+    }
+    assert.equal(json(await one.ask(call('eth_call'), 'alice')).result, 'eth_call done');
+    assert.deepEqual(one.lines, []);
+  });
+
+  test('a dead node is left for one caller as for many', async () => {
+    const two = await bench([(_request, response) => response.destroy(), plainly()], {
+      upstream: { timeoutMs: 500 },
+    });
+    const dead = await bench([plainly()]);
+    await dead.nodes[0]!.close();
+    for (let round = 0; round < 8; round += 1)
+      assert.equal((await fault(dead.ask(call('eth_call'), 'alice'))).status >= 500, true);
+    assert.ok(dead.lines.some((line) => line.message === 'RPC upstream taken out'));
+    for (let round = 0; round < 12; round += 1) await two.ask(call('eth_call'), 'alice');
+    assert.ok(two.nodes[1]!.asked.length === 12);
+  });
+});
+
+describe('shares', () => {
+  const SLOW_MS = 800;
+  const slow: NodeAnswer = (request, response) => {
+    const isSlow = request.calls[0]!.method === 'debug_traceTransaction';
+    if (isSlow) setTimeout(() => plainly()(request, response), SLOW_MS);
+    else plainly()(request, response);
+  };
+  const slowCall = call('debug_traceTransaction');
+  const times = async (count: number, ask: () => Promise<unknown>): Promise<unknown> =>
+    Promise.all(Array.from({ length: count }, ask));
+  async function timed(ask: () => Promise<unknown>): Promise<number> {
+    const startedMs = performance.now();
+    await ask();
+    return performance.now() - startedMs;
+  }
+
+  test('a caller goes ahead at once beside callers with hundreds of slow calls', async () => {
+    const one = await bench([slow]);
+    await one.ask(call('eth_call'));
+    const hogs = ['eve', 'mallory', 'trudy'].map(async (hog) =>
+      times(100, () => one.ask(slowCall, hog)),
+    );
+    for (let round = 0; round < 5; round += 1) {
+      const tookMs = await timed(() => one.ask(call('eth_call'), 'alice'));
+      assert.ok(tookMs < SLOW_MS / 2, `alice waited ${tookMs} ms`);
+    }
+    await Promise.all(hogs);
+  });
+
+  test('the rate of a node is shared in turns over the callers', async () => {
+    const one = await bench([plainly()], { upstream: { ratePerSecond: 50 } });
+    const hog = times(180, () => one.ask(call('eth_call'), 'mallory'));
+    const tookMs = await timed(() => one.ask(call('eth_call'), 'alice'));
+    assert.ok(tookMs < 300, `alice waited ${tookMs} ms`);
+    await hog;
+  });
+
+  test('who merges with a caller that must wait does not wait with it', async () => {
+    const one = await bench([slow]);
+    await one.ask(call('eth_call'));
+    const hog = times(140, () => one.ask(slowCall, 'mallory'));
+    const own = one.ask(call('eth_gasPrice'), 'mallory');
+    const tookMs = await timed(() => one.ask(call('eth_gasPrice'), 'alice'));
+    assert.ok(tookMs < SLOW_MS / 2, `alice waited ${tookMs} ms`);
+    await Promise.all([hog, own]);
+  });
+
+  test('a caller that leaves while it waits costs nothing and gives its place back', async () => {
+    const one = await bench([slow]);
+    await one.ask(call('eth_call'));
+    const hog = times(130, () => one.ask(slowCall, 'mallory'));
+    const controller = new AbortController();
+    const body = Buffer.from(JSON.stringify(call('eth_call')));
+    const leaving = one.rpc.run(one.rpc.admit(NETWORK, body), {
+      caller: 'mallory',
+      signal: controller.signal,
+    });
+    controller.abort();
+    assert.deepEqual([(await leaving).kind, (await leaving).credits], ['abandoned', 0]);
+    await hog;
+  });
+
+  test('one caller cannot take the memory of all replies', async () => {
+    const big: NodeAnswer = (request, response) =>
+      sendJson(
+        response,
+        request.calls.map(({ id }) => ({ id, result: 'x'.repeat(MEGABYTE / 2) })),
+      );
+    const held: NodeAnswer = (request, response) => {
+      if (!request.isBatch) return plainly(() => 'x'.repeat(100_000))(request, response);
+      response.write(`[{"id":1,"result":"${'x'.repeat(MEGABYTE / 2 - 100)}"`);
+    };
+    const one = await bench([held], {
+      replyMemoryBytes: 2 * MEGABYTE,
+      totalTimeoutMs: 700,
+    });
+    const hogs = times(8, async () =>
+      fault(one.ask([call('eth_call', 1), call('eth_call', 2)], 'mallory')),
+    );
+    await new Promise((resolve) => {
+      setTimeout(resolve, 200);
+    });
+    assert.equal((await one.ask(call('eth_call'), 'alice')).credits, 20);
+    await hogs;
+    const all = await bench([big], { replyMemoryBytes: 4 * MEGABYTE });
+    assert.equal((await all.ask([call('eth_call', 1), call('eth_call', 2)])).credits, 40);
+  });
+});

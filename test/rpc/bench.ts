@@ -1,0 +1,112 @@
+/** The proxy in front of nodes of our own: one for each answer, the first one preferred. */
+import assert from 'node:assert/strict';
+import { systemClock } from '../../src/kernel/clock.ts';
+import { Fault } from '../../src/kernel/faults.ts';
+import { seededIds } from '../../src/kernel/ids.ts';
+import { memoryLog } from '../../src/kernel/log.ts';
+import type { LogLine } from '../../src/kernel/log.ts';
+import { Rpc } from '../../src/rpc/rpc.ts';
+import type { RpcAnswer, RpcSettings, RpcUpstreamSettings } from '../../src/rpc/rpc.ts';
+import { startNode } from './node.ts';
+import type { NodeAnswer, TestNode } from './node.ts';
+
+export const NETWORK = 'ethereum-mainnet';
+export const CHAINS: Readonly<Record<string, string>> = {
+  'ethereum-mainnet': '0x1',
+  'zksync-mainnet': '0x144',
+  'solana-mainnet': '5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d',
+  'starknet-mainnet': '0x534e5f4d41494e',
+};
+
+export interface Bench {
+  readonly rpc: Rpc;
+  readonly nodes: readonly TestNode[];
+  readonly lines: LogLine[];
+  ask(body: unknown, caller?: string): Promise<RpcAnswer>;
+}
+
+export interface BenchOptions extends Partial<RpcSettings> {
+  readonly network?: string;
+  readonly upstream?: Partial<RpcUpstreamSettings>;
+}
+
+/** Makes benches; `close` ends all that it made and what was put into `closing`. */
+export function benches(): {
+  readonly bench: (answers: readonly NodeAnswer[], options?: BenchOptions) => Promise<Bench>;
+  readonly closing: (() => Promise<void>)[];
+  readonly close: () => Promise<void>;
+} {
+  const closing: (() => Promise<void>)[] = [];
+  return {
+    bench: async (answers, options = {}) => {
+      const made = await makeBench(answers, options);
+      closing.push(async () => {
+        await made.rpc.close();
+        await Promise.all(made.nodes.map(async (node) => node.close()));
+      });
+      return made;
+    },
+    closing,
+    close: async () => {
+      for (const close of closing) await close();
+    },
+  };
+}
+
+async function makeBench(answers: readonly NodeAnswer[], options: BenchOptions): Promise<Bench> {
+  const network = options.network ?? NETWORK;
+  const nodes = await Promise.all(
+    answers.map(async (answer) => startNode(CHAINS[network]!, answer)),
+  );
+  const upstreams = nodes.map((node, index) => ({
+    url: node.url,
+    weight: index === 0 ? 1e6 : 1e-6,
+    ...options.upstream,
+  }));
+  const lines: LogLine[] = [];
+  const { upstream: _upstream, network: _network, ...settings } = options;
+  const rpc = new Rpc(
+    { networks: { [network]: { upstreams } }, publicNodes: false, ...settings },
+    { clock: systemClock(), ids: seededIds(7), log: memoryLog(lines) },
+  );
+  return {
+    rpc,
+    nodes,
+    lines,
+    ask: async (body, caller = 'alice') => {
+      const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
+      return rpc.run(rpc.admit(network, bytes), { caller });
+    },
+  };
+}
+
+export function call(method: string, id: unknown = 1, params: readonly unknown[] = []): object {
+  return { jsonrpc: '2.0', id, method, params };
+}
+
+export interface ReplyItem {
+  readonly id: unknown;
+  readonly result?: unknown;
+  readonly error: { readonly code: number; readonly message: string };
+}
+
+export function json(answer: RpcAnswer): ReplyItem {
+  assert.equal(answer.rest, undefined);
+  return JSON.parse(answer.body.toString()) as ReplyItem; // what the assertions then look into
+}
+
+export function list(answer: RpcAnswer): ReplyItem[] {
+  const items: unknown = json(answer);
+  assert.ok(Array.isArray(items));
+  return items as ReplyItem[]; // what the assertions then look into
+}
+
+export async function fault(promise: Promise<unknown>): Promise<Fault> {
+  try {
+    await promise;
+  } catch (error) {
+    assert.ok(error instanceof Fault, String(error));
+    return error;
+  }
+  return assert.fail('no fault');
+}
