@@ -33,16 +33,24 @@ export class AnswerKeeper {
     this.#notOurs = new Set(options.earlierHeaders);
   }
 
-  /** Answers above this are not kept; a stream stops being copied there. */
+  /** Answers above this are not kept, only that there was one; a stream stops being copied there. */
   readonly maxBytes = MAX_STORED_BYTES;
 
-  /** False before, and when the answer is too large or another request has the key by now. */
+  /** Whether the key is spent: false before, and when another request has it by now. */
   get kept(): boolean {
     return this.#kept;
   }
 
-  /** Keeps a successful answer; in the transaction of its charge when one is given. */
-  async keep(status: number, headers: HeaderList, body: Buffer, tx?: Queryable): Promise<void> {
+  /**
+   * Keeps a successful answer, in the transaction of its charge when one is given; without a body
+   * that it was too large.
+   */
+  async keep(
+    status: number,
+    headers: HeaderList,
+    body: Buffer | undefined,
+    tx?: Queryable,
+  ): Promise<void> {
     if (tx === undefined && this.#kept) return;
     const stored: Record<string, string> = { 'x-request-id': this.#requestId };
     for (const name of headers.names()) {

@@ -53,6 +53,8 @@ export class Exchange {
   readonly address: string;
   readonly startedMs: number;
   readonly notes: ExchangeNotes = {};
+  /** The beginning of a credential that stands for nobody, once that is known. */
+  failedCredential: string | undefined;
   body: Buffer = EMPTY;
   #caller: Caller | undefined;
   #keeper: AnswerKeeper | undefined;
@@ -181,8 +183,11 @@ export class Exchange {
     return this.#keeper === undefined ? this.#abort.signal : NEVER;
   }
 
-  /** Keeps the answer that is about to leave, with the headers that have gathered. */
-  async keepAnswer(status: number, body: Buffer, tx?: Queryable): Promise<void> {
+  /**
+   * Keeps the answer that is about to leave, with the headers that have gathered; without a body
+   * that it is too large to be kept.
+   */
+  async keepAnswer(status: number, body: Buffer | undefined, tx?: Queryable): Promise<void> {
     await this.#keeper?.keep(status, this.#headers, body, tx);
   }
 

@@ -11,13 +11,18 @@ import { TestClock } from '../kernel/test-clock.ts';
 
 const COST = usdToNano('0.000022');
 
+/** Its answers may be larger than what is kept. */
+const ENDLESS =
+  '  - { id: endless, type: text, context: 20000000, maxCompletionTokens: 10000000, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: tiny }] }';
+
 for (const dialect of ['sqlite', 'postgres'] as const) {
   describe(`Idempotency-Key on a chat (${dialect})`, () => {
     let bench: Bench;
     before(async () => {
-      bench = await startWithEngine(
-        dialect === 'sqlite' ? {} : { databaseUrl: await emptyPostgresDatabase() },
-      );
+      bench = await startWithEngine({
+        model: ENDLESS,
+        ...(dialect === 'sqlite' ? {} : { databaseUrl: await emptyPostgresDatabase() }),
+      });
     });
     after(async () => {
       await bench.farebox.audit();
@@ -136,6 +141,32 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(await spent(accountId), usdToNano('0.000052'));
       assert.equal(bench.upstream.abandoned, 0);
     });
+
+    for (const stream of [false, true]) {
+      test(`${stream ? 'a stream' : 'an answer'} too large to be kept runs and is charged once`, async () => {
+        const { accountId, secret } = await bench.farebox.account('50');
+        const calls = bench.upstream.seen.length;
+        const key = `large-${stream}`;
+        bench.upstream.script.push({
+          kind: 'answer',
+          content: `${'x'.repeat(2_000_000)} `.repeat(9),
+          completionTokens: 5,
+        });
+        const body = { model: 'endless', max_completion_tokens: 9_000_000, stream };
+        const first = await chat(secret, key, body);
+        assert.equal(first.status, 200);
+        assert.ok(first.text.length > 17_000_000);
+        const paid = await spent(accountId);
+        for (let again = 0; again < 2; again += 1) {
+          const refused = await chat(secret, key, body);
+          assert.equal(refused.status, 410);
+          assert.equal(refused.body.code, 'IDEMPOTENT_ANSWER_NOT_KEPT');
+          assert.equal(refused.headers.get('x-should-retry'), 'false');
+        }
+        assert.equal(bench.upstream.seen.length, calls + 1);
+        assert.equal(await spent(accountId), paid);
+      });
+    }
 
     test('a stream that fails after its first byte is not kept', async () => {
       const { accountId, secret } = await bench.farebox.account('1');

@@ -1,7 +1,8 @@
 /**
  * Stage "idempotency", for every POST that sells something: the first request with a key runs and
  * its answer is kept for 24 hours, later ones with the same body get that answer and pay nothing,
- * ones that come meanwhile wait for it, and another body is a 400.
+ * ones that come meanwhile wait for it, and another body is a 400. An answer too large to be kept
+ * spends the key all the same: later ones are 410 and pay nothing.
  *
  * Only success is kept: after a refusal or a failure the next request with the key runs. A request
  * with a key goes on when its caller leaves, since the retry will ask for its answer; so it is

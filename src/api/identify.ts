@@ -50,9 +50,23 @@ async function optionalCaller(
     return await parts.callerOfBearer(token);
   } catch (error) {
     // A wrong key on a public route is not an error of that route.
-    if (error instanceof Fault) return undefined;
-    throw error;
+    if (!(error instanceof Fault)) throw error;
+    noteFailedCredential(exchange, error);
+    return undefined;
   }
+}
+
+/** Characters of a presented key that tell it from others; most of its random part is not kept. */
+const CREDENTIAL_PREFIX_CHARS = 32;
+
+/** Notes a credential that was refused, for the guard; a missing one and a payment are none. */
+export function noteFailedCredential(exchange: Exchange, error: unknown): void {
+  if (!(error instanceof Fault) || (error.status !== 401 && error.status !== 403)) return;
+  if (exchange.callerIfKnown !== undefined) return;
+  const authorization = exchange.header('authorization');
+  // Sign-ins differ each time: those of one address count together.
+  exchange.failedCredential =
+    authorization === undefined ? 'sign-in' : authorization.slice(0, CREDENTIAL_PREFIX_CHARS);
 }
 
 /** Wallet headers beat Bearer where wallets are welcome, and a payment beats a sign-in. */

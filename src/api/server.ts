@@ -18,6 +18,7 @@ import { type Log, reasonOf } from '../kernel/log.ts';
 import { targetPath } from '../kernel/request-target.ts';
 import { errorAnswer } from './error-response.ts';
 import { Exchange } from './exchange.ts';
+import { noteFailedCredential } from './identify.ts';
 import { refuseConnection } from './malformed-request.ts';
 import type { RunOnce } from './idempotent.ts';
 import type { Route } from './route.ts';
@@ -37,7 +38,7 @@ export interface ServerParts {
   readonly log: Log;
   readonly headers: StandardHeaders;
   readonly routes: readonly Route[];
-  /** Stage "abuse guard": throws when the caller, or the address of an unknown one, is blocked. */
+  /** Stage "abuse guard": throws when the caller, or the credential that failed, is blocked. */
   readonly guard: (exchange: Exchange, route: Route) => void;
   /** Stage "idempotency": runs the handler, or replays what it answered before. */
   readonly once: RunOnce;
@@ -55,6 +56,14 @@ export interface ServerParts {
   /** A reason to refuse new work, such as a shutdown. */
   readonly refusal: () => Fault | undefined;
 }
+
+/** Stands for a path that no route has: anybody may ask, and a key is read when there is one. */
+const ANY_PATH: Route = {
+  method: 'GET',
+  path: '',
+  auth: 'public',
+  handle: () => Promise.reject(new Error('An unknown path has no handler')),
+};
 
 /** Larger request heads are refused by Node's parser. */
 const MAX_HEADER_BYTES = 65_536;
@@ -174,20 +183,32 @@ function register(server: FastifyInstance, parts: ServerParts, route: Route): vo
 }
 
 /**
- * Identifies the caller and asks the guard about it: by key or wallet when it has one, by address
- * when it has neither. So neighbours of a blocked stranger are served, and a blocked caller hears
- * of its block before anything else.
+ * Identifies the caller and asks the guard about it: by key or wallet when it has one, else by the
+ * credential that failed and its address. So neighbours of a blocked stranger are served, and a
+ * blocked caller hears of its block before anything else.
  */
 async function admitCaller(parts: ServerParts, exchange: Exchange, route: Route): Promise<void> {
   try {
     const caller = await parts.identify(exchange, route);
     if (caller !== undefined) exchange.identify(caller);
   } catch (error) {
+    noteFailedCredential(exchange, error);
     // A blocked caller gets the guard's answer instead of the refusal.
     parts.guard(exchange, route);
     throw error;
   }
   parts.guard(exchange, route);
+}
+
+/** Who asked for a path that is not there, for the guard and the log; never throws. */
+async function identifyStranger(parts: ServerParts, exchange: Exchange): Promise<void> {
+  if (exchange.header('authorization') === undefined) return;
+  try {
+    const caller = await parts.identify(exchange, ANY_PATH);
+    if (caller !== undefined) exchange.identify(caller);
+  } catch {
+    // The database is away: the path is unknown whoever asks.
+  }
 }
 
 /**
@@ -227,13 +248,6 @@ function begin(
   if (parts.refusal() !== undefined) exchange.set('connection', 'close');
   exchange.onEnd(() => parts.finished(exchange, route, exchange.statusCode));
   return exchange;
-}
-
-/** The caller as the abuse guard knows it: key, wallet, or the address of an unknown one. */
-export function guardBucket(exchange: Exchange): string {
-  const caller = exchange.callerIfKnown;
-  if (caller !== undefined) return caller.keyId === '' ? caller.accountId : caller.keyId;
-  return `address:${exchange.address}`;
 }
 
 /**
@@ -361,7 +375,10 @@ function answerUnknownPaths(
       exchange.empty(204);
       return;
     }
+    const worked = exchange.working();
     await fail(parts, exchange, refused ?? fault);
+    await identifyStranger(parts, exchange);
+    worked();
   });
 }
 

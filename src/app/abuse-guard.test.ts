@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
 import { SECOND_MS } from '../kernel/clock.ts';
+import { type Log, silentLog } from '../kernel/log.ts';
 import { TestClock } from '../kernel/test-clock.ts';
 
 describe('the abuse guard', () => {
@@ -64,16 +65,49 @@ describe('the abuse guard', () => {
     assert.equal((await chat(secret)).status, 200);
   });
 
-  test('an unknown caller counts by address, and known ones from there are served', async () => {
+  test('failed credentials count by address and beginning, and nobody else hears of it', async () => {
     const { secret } = await bench.farebox.account('1');
     const wrong = () => chat('SVC_INFERENCE_KEY_wrong');
     for (let index = 0; index < 21; index += 1) assert.equal((await wrong()).status, 401);
     assert.equal((await wrong()).status, 429);
-    assert.equal((await chat(undefined)).status, 429);
-    assert.equal((await call(bench.farebox, '/models')).status, 429);
+    assert.equal((await chat('SVC_INFERENCE_KEY_another-one-that-is-wrong')).status, 401);
+    assert.equal((await chat(undefined)).status, 402);
+    assert.equal((await call(bench.farebox, '/models')).status, 200);
+    assert.notEqual((await call(bench.farebox, '/x402/top-up', { body: {} })).status, 429);
+    assert.equal((await call(bench.farebox, '/nowhere')).status, 404);
     assert.equal((await chat(secret)).status, 200);
     clock.advance(30 * SECOND_MS);
     assert.equal((await wrong()).status, 401);
+  });
+
+  test('a flood of unknown keys is blocked at its address, a valid key there is not', async () => {
+    clock.advance(60 * SECOND_MS);
+    const { secret } = await bench.farebox.account('1');
+    const guess = (at: number) => chat(`SVC_INFERENCE_KEY_${at}-${'x'.repeat(30)}`);
+    for (let index = 0; index < 201; index += 1) assert.equal((await guess(index)).status, 401);
+    const blocked = await guess(500);
+    assert.equal(blocked.status, 429);
+    assert.equal(blocked.body.code, 'FAILED_REQUESTS');
+    assert.equal((await chat(undefined)).status, 402);
+    assert.equal((await chat(secret)).status, 200);
+    assert.equal((await call(bench.farebox, '/models')).status, 200);
+    clock.advance(60 * SECOND_MS);
+  });
+
+  test('unknown paths with a valid key count for the key, not for its address', async () => {
+    const { secret } = await bench.farebox.account('1');
+    const neighbour = await bench.farebox.account('1');
+    for (let index = 0; index < 25; index += 1) {
+      assert.equal((await call(bench.farebox, '/nowhere', { secret })).status, 404);
+    }
+    const blocked = await chat(secret);
+    assert.deepEqual([blocked.status, blocked.body.code], [429, 'FAILED_REQUESTS']);
+    assert.equal((await call(bench.farebox, '/models', { secret })).status, 200);
+    assert.equal((await chat(undefined)).status, 402);
+    assert.equal((await chat(neighbour.secret)).status, 200);
+    for (let index = 0; index < 50; index += 1) {
+      assert.equal((await call(bench.farebox, '/nowhere')).status, 404);
+    }
     assert.equal((await call(bench.farebox, '/models')).status, 200);
   });
 
@@ -104,4 +138,32 @@ describe('the abuse guard', () => {
     const neighbour = await bench.farebox.account('1');
     assert.equal((await chat(neighbour.secret)).status, 200);
   });
+});
+
+test('a proxy in front that is not believed is said once, with the setting', async () => {
+  const warned: string[] = [];
+  const log: Log = {
+    ...silentLog,
+    warn: (_fields: object, message: string) => void warned.push(message),
+  };
+  const headers = { 'x-forwarded-for': '203.0.113.9' };
+  const notices = () => warned.filter((message) => message.includes('http.trustProxy'));
+  const without = await startWithEngine({ log });
+  try {
+    assert.equal((await call(without.farebox, '/models')).status, 200);
+    assert.equal(notices().length, 0);
+    for (let index = 0; index < 3; index += 1) {
+      assert.equal((await call(without.farebox, '/models', { headers })).status, 200);
+    }
+    assert.equal(notices().length, 1);
+  } finally {
+    await without.stop();
+  }
+  const trusting = await startWithEngine({ log, yaml: 'http: { trustProxy: true }' });
+  try {
+    assert.equal((await call(trusting.farebox, '/models', { headers })).status, 200);
+    assert.equal(notices().length, 1);
+  } finally {
+    await trusting.stop();
+  }
 });

@@ -1,14 +1,22 @@
 /**
  * The abuse guard, wired: which answers count as failures, in whose bucket, and what a blocked
  * caller hears. Its own answers do not count, so a caller that waits gets in again.
+ *
+ * Failures of a known caller count for its key or wallet. A stranger is counted by failed
+ * credentials alone, by address and beginning of the credential, and by address for all of them; so
+ * a scanner blocks its own guesses, and neither a valid key nor a request without one at the same
+ * address. Public routes are open to everybody.
  */
 import type { Exchange } from '../api/exchange.ts';
 import type { Route } from '../api/route.ts';
-import { guardBucket } from '../api/server.ts';
 import type { Config } from '../config/config.ts';
+import type { Caller } from '../identity/identity.ts';
 import { type Clock, SECOND_MS } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { FailureGuard, type LimitLog } from '../limits/limits.ts';
+
+/** Credentials that may fail at one address, in blocks of what one caller may fail. */
+const CREDENTIALS_OF_ADDRESS = 10;
 
 export interface AbuseGuardParts {
   readonly config: () => Config;
@@ -19,24 +27,30 @@ export interface AbuseGuardParts {
 
 export class AbuseGuard {
   readonly #parts: AbuseGuardParts;
-  readonly #guard: FailureGuard;
+  readonly #callers: FailureGuard;
+  readonly #credentials: FailureGuard;
+  readonly #addresses: FailureGuard;
 
   constructor(parts: AbuseGuardParts) {
     this.#parts = parts;
-    this.#guard = new FailureGuard(() => {
+    const settings = (times: number) => () => {
       const { failures, windowSeconds, blockSeconds } = parts.config().limits.guard;
       return {
-        failures,
+        failures: failures * times,
         windowMs: windowSeconds * SECOND_MS,
         blockMs: blockSeconds * SECOND_MS,
       };
-    });
+    };
+    this.#callers = new FailureGuard(settings(1));
+    this.#credentials = new FailureGuard(settings(1));
+    this.#addresses = new FailureGuard(settings(CREDENTIALS_OF_ADDRESS));
   }
 
   /** Throws `FAILED_REQUESTS` while the caller of this exchange is blocked. */
   refuse(exchange: Exchange, route: Route): void {
+    if (route.auth === 'public') return;
     const nowMs = this.#parts.clock.nowMs();
-    const untilMs = this.#guard.blockedUntilMs(guardBucket(exchange), nowMs);
+    const untilMs = this.#blockedUntilMs(exchange, nowMs);
     if (untilMs === undefined) return;
     this.#log(exchange, route);
     const seconds = Math.ceil((untilMs - nowMs) / SECOND_MS);
@@ -49,12 +63,34 @@ export class AbuseGuard {
 
   /** Counts an answer that failed. */
   count(exchange: Exchange, status: number): void {
-    if (!isFailure(exchange, status)) return;
-    this.#guard.failed(guardBucket(exchange), this.#parts.clock.nowMs());
+    const caller = exchange.callerIfKnown;
+    if (caller !== undefined) {
+      if (!isFailure(status)) return;
+      this.#callers.failed(bucketOf(caller), this.#parts.clock.nowMs());
+      return;
+    }
+    // What the guard refused itself does not count.
+    if (exchange.failedCredential === undefined || status === 429) return;
+    const nowMs = this.#parts.clock.nowMs();
+    this.#credentials.failed(credentialBucket(exchange), nowMs);
+    this.#addresses.failed(exchange.address, nowMs);
   }
 
   prune(): void {
-    this.#guard.prune(this.#parts.clock.nowMs());
+    const nowMs = this.#parts.clock.nowMs();
+    this.#callers.prune(nowMs);
+    this.#credentials.prune(nowMs);
+    this.#addresses.prune(nowMs);
+  }
+
+  #blockedUntilMs(exchange: Exchange, nowMs: number): number | undefined {
+    const caller = exchange.callerIfKnown;
+    if (caller !== undefined) return this.#callers.blockedUntilMs(bucketOf(caller), nowMs);
+    if (exchange.failedCredential === undefined) return undefined;
+    return (
+      this.#credentials.blockedUntilMs(credentialBucket(exchange), nowMs) ??
+      this.#addresses.blockedUntilMs(exchange.address, nowMs)
+    );
   }
 
   #log(exchange: Exchange, route: Route): void {
@@ -75,10 +111,16 @@ export class AbuseGuard {
   }
 }
 
-/**
- * decisions.md 11: any non-success answer counts, except the discovery 402, 429s and our own 5xx.
- */
-function isFailure(exchange: Exchange, status: number): boolean {
-  if (status < 400 || status >= 500 || status === 429) return false;
-  return !(status === 402 && exchange.callerIfKnown === undefined);
+/** decisions.md 11: any non-success answer counts, except 429s and our own 5xx. */
+function isFailure(status: number): boolean {
+  return status >= 400 && status < 500 && status !== 429;
+}
+
+/** A key, or the wallet of who has none. */
+function bucketOf(caller: Caller): string {
+  return caller.keyId === '' ? caller.accountId : caller.keyId;
+}
+
+function credentialBucket(exchange: Exchange): string {
+  return `${exchange.address}|${exchange.failedCredential ?? ''}`;
 }

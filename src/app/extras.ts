@@ -12,7 +12,7 @@ import {
   type MediaLoader,
   openDocuments,
 } from '../documents/documents.ts';
-import type { AdditionParts, ChatParts } from '../flows/chat/chat.ts';
+import { type AdditionParts, type ChatParts, PaidFindings } from '../flows/chat/chat.ts';
 import { type Clock, isoTime, MINUTE_MS } from '../kernel/clock.ts';
 import type { Log } from '../kernel/log.ts';
 import { usdToNano } from '../kernel/money.ts';
@@ -89,6 +89,7 @@ export function additionParts(extras: Extras, clock: Clock, config: () => Config
     web,
     documents,
     media,
+    findings: new PaidFindings(clock),
     clock,
     maxFileChars: config().documents.maxChars,
     prices: perConfig(config, pricesOf),

@@ -11,6 +11,7 @@ import type { Settlement } from '../ledger/ledger.ts';
 import { AbuseGuard, type AbuseGuardParts } from './abuse-guard.ts';
 import { logRequest } from './log-request.ts';
 import { Monitor, type MonitorParts } from './monitor.ts';
+import { ProxyNotice } from './proxy-notice.ts';
 import type { Traces } from './traces.ts';
 import { Traffic } from './traffic.ts';
 
@@ -27,6 +28,7 @@ export class Watch {
   readonly monitor: Monitor;
   readonly #parts: WatchParts;
   readonly #guard: AbuseGuard;
+  readonly #proxyNotice: ProxyNotice;
   readonly #stopPruning: () => void;
 
   constructor(parts: WatchParts) {
@@ -39,6 +41,7 @@ export class Watch {
       spans: () => traces.counts,
     });
     this.#guard = new AbuseGuard(parts);
+    this.#proxyNotice = new ProxyNotice(parts.log);
     this.#stopPruning = clock.every(MINUTE_MS, () => this.#guard.prune());
   }
 
@@ -49,6 +52,7 @@ export class Watch {
 
   started(exchange: Exchange, route: Route | undefined): void {
     this.traffic.enter();
+    this.#proxyNotice.look(exchange);
     this.#parts.traces.begin(exchange, route);
   }
 

@@ -105,7 +105,9 @@ export const LimitsSection = z
         blockSeconds: count().default(30).describe('How long a caller above it is blocked.'),
       })
       .prefault({})
-      .describe('Abuse guard: one bucket per key or wallet, per address when there is neither.'),
+      .describe(
+        'Abuse guard: one bucket per key or wallet; without either, failed credentials count by address and beginning of the credential.',
+      ),
     walletConcurrency: count().default(5).describe('Requests in flight per wallet.'),
     keyConcurrency: count().default(256).describe('Requests in flight per API-key account.'),
     minimumCreditUsd: Usd.default('0.10').describe(

@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 
 export type Behaviour =
   | { readonly kind: 'json'; readonly usage?: boolean; readonly sizeBytes?: number }
@@ -40,6 +41,8 @@ export type Behaviour =
 
 export interface ScriptedAnswer {
   readonly kind: 'answer';
+  /** How long the model thinks before it says anything. */
+  readonly afterMs?: number;
   readonly content?: string;
   readonly reasoning?: string;
   readonly toolCalls?: readonly { readonly name: string; readonly arguments: string }[];
@@ -155,6 +158,7 @@ async function behave(
     case 'stream':
       return sendStream(response, model, behaviour);
     case 'answer':
+      if (behaviour.afterMs !== undefined) await delay(behaviour.afterMs);
       return sendAnswer(response, model, behaviour, /"stream":\s*true/.test(body));
     case 'embeddings':
       return sendEmbeddings(response, JSON.parse(body), behaviour);
@@ -344,7 +348,7 @@ async function sendStream(
     }
     if (!response.write(event)) await writable(response);
     const { everyMs = 0 } = behaviour;
-    if (everyMs > 0) await new Promise((resolve) => setTimeout(resolve, everyMs));
+    if (everyMs > 0) await delay(everyMs);
   }
   response.end();
 }

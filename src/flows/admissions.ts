@@ -135,7 +135,15 @@ async function holdTaken(
     return { step: 'hold', state, reserved, hold };
   } catch (error) {
     // The database is away: the tokens were not used.
-    await windows.correct(reserved, 0, wish.nowMs)?.catch(() => undefined); // the minute ends anyway
+    await giveBack(windows, reserved, wish.nowMs);
     throw error;
+  }
+}
+
+async function giveBack(windows: Windows, reserved: Reservation, nowMs: number): Promise<void> {
+  try {
+    await windows.correct(reserved, 0, nowMs);
+  } catch {
+    // Away as well; the minute ends anyway.
   }
 }

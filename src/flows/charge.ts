@@ -12,7 +12,9 @@ import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, ZERO, addNano, formatUsd, maxNano, nano } from '../kernel/money.ts';
 import {
   type Hold,
+  type HoldAnswer,
   type HoldRefusal,
+  type HoldRequest,
   type Ledger,
   NO_TOKENS,
   type SettleRequest,
@@ -22,15 +24,21 @@ import {
   type UsageStatus,
 } from '../ledger/ledger.ts';
 import { type Admissions, SteppedAdmissions } from './admissions.ts';
+import { CreditWaits, isHeld } from './credit-waits.ts';
 import { type Queryable, StoreUnavailable } from '../store/store.ts';
-import type {
-  LimitLog,
-  LimitType,
-  Reservation,
-  WindowState,
-  Windows,
-  WindowTake,
+import {
+  type Counters,
+  type LimitLog,
+  type LimitType,
+  type Reservation,
+  type WindowState,
+  type Windows,
+  type WindowTake,
+  stateOf,
 } from '../limits/limits.ts';
+
+/** The wait for credit is over: the caller's own retry comes soon, and waits again. */
+const HELD_RETRY_SECONDS = 1;
 
 /** The limits of one caller for one model; 0 is none. */
 export interface RateRule {
@@ -46,8 +54,8 @@ export interface CountRequest {
   /** The rate-limit bucket: a model, or the name of an endpoint that has limits of its own. */
   readonly modelId: string;
   readonly rate: RateRule;
-  /** Most tokens that the request can use, prompt and completion. */
-  readonly tokensBound: number;
+  /** About how many tokens it will use, prompt and completion; the settle corrects it. */
+  readonly tokensEstimate: number;
 }
 
 /** A request that was counted, and the room that it took. */
@@ -65,6 +73,13 @@ export interface ChargeRequest extends CountRequest {
   /** The least that lets the request run, and the most that it can cost. */
   readonly minNano: Nano;
   readonly maxNano: Nano;
+  /** What a useful answer costs, and whether the caller named the size: `HoldWish` of the ledger. */
+  readonly usefulNano?: Nano;
+  readonly maxIsNamed?: boolean;
+  /** Ends the wait for credit that others hold; the caller has left. */
+  readonly signal?: AbortSignal;
+  /** Told when the request is charged something. */
+  readonly paid?: (() => void) | undefined;
   readonly priceVersion: string;
 }
 
@@ -72,7 +87,8 @@ export interface ChargeRequest extends CountRequest {
 export interface Admission {
   readonly request: ChargeRequest;
   readonly hold: Hold;
-  readonly window: WindowState;
+  /** By the estimate until the settle, by the true use after it. */
+  window: WindowState;
   readonly reserved: Reservation;
   readonly startedMs: number;
 }
@@ -111,10 +127,12 @@ export interface ChargeParts {
 export class Charge {
   readonly #parts: ChargeParts;
   readonly #admissions: Admissions;
+  readonly #waits: CreditWaits;
 
   constructor(parts: ChargeParts) {
     this.#parts = parts;
     this.#admissions = parts.admissions ?? new SteppedAdmissions(parts);
+    this.#waits = new CreditWaits(parts.clock);
   }
 
   /** Counts the request against its limits and sets its money aside. Throws 429 or 402. */
@@ -122,18 +140,19 @@ export class Charge {
     if (request.caller.payment !== undefined) await this.#takePayment(request);
     const nowMs = this.#parts.clock.nowMs();
     const { rate } = request;
-    const answer = await this.#admissions.admit({
-      take: takeOf(request),
-      hold: holdOf(request, this.#parts.minimumCreditNano()),
-      nowMs,
-    });
+    const wanted = holdOf(request, this.#parts.minimumCreditNano());
+    const answer = await this.#admissions.admit({ take: takeOf(request), hold: wanted, nowMs });
     if (answer.step === 'window') {
       throw this.#limited(request, answer.refusal.reason, answer.refusal.state, nowMs);
     }
-    const { hold, state, reserved } = answer;
+    const { state, reserved } = answer;
+    const hold = isHeld(answer.hold)
+      ? await this.#waitForCredit(wanted, answer.hold, request.signal)
+      : answer.hold;
     if (!hold.ok) {
-      await this.#giveRoomBack(reserved, 0);
-      throw withHeaders(this.#refused(request, hold), rateHeaders(state, rate, nowMs));
+      const counted = { window: state, reserved };
+      await this.#correctRoom(counted, 0);
+      throw withHeaders(this.#refused(request, hold), rateHeaders(counted.window, rate, nowMs));
     }
     return { request, hold: hold.hold, window: state, reserved, startedMs: nowMs };
   }
@@ -153,9 +172,24 @@ export class Charge {
     const needed =
       request.maxNano > 0n ? maxNano(minNano, this.#parts.minimumCreditNano()) : minNano;
     if (posted + payment.amountNano < needed) {
-      throw this.#refused(request, { ok: false, reason: 'balance', availableNano: posted });
+      throw this.#refused(request, { ok: false, reason: 'balance', postedNano: posted });
     }
     await payment.take();
+  }
+
+  /** Sets money aside, after a short wait where only open holds stand in the way. */
+  async #hold(wanted: HoldRequest, signal?: AbortSignal): Promise<HoldAnswer> {
+    const answer = await this.#parts.ledger.hold(wanted);
+    return isHeld(answer) ? this.#waitForCredit(wanted, answer, signal) : answer;
+  }
+
+  #waitForCredit(
+    wanted: HoldRequest,
+    refused: HoldAnswer,
+    signal: AbortSignal | undefined,
+  ): Promise<HoldAnswer> {
+    const place = () => this.#parts.ledger.hold(wanted);
+    return this.#waits.retry(wanted.accountId, refused, place, signal);
   }
 
   /** Counts a request whose price is not known yet against its limits. Throws 429. */
@@ -166,11 +200,12 @@ export class Charge {
     return { window: taken.state, reserved: taken.reserved, startedMs: nowMs };
   }
 
-  /** Sets the money of a counted request aside, now that its price is known. Throws 402. */
+  /** Sets the money of a counted request aside, now that its price is known. Throws 402 or 429. */
   async admitCounted(request: ChargeRequest, counted: Counted): Promise<Admission> {
     if (request.caller.payment !== undefined) await this.#takePayment(request);
     const { window, startedMs } = counted;
-    const answer = await this.#parts.ledger.hold(holdOf(request, this.#parts.minimumCreditNano()));
+    const wanted = holdOf(request, this.#parts.minimumCreditNano());
+    const answer = await this.#hold(wanted, request.signal);
     if (answer.ok) return { request, hold: answer.hold, ...counted };
     const headers = rateHeaders(window, request.rate, startedMs);
     throw withHeaders(this.#refused(request, answer), headers);
@@ -186,23 +221,24 @@ export class Charge {
     const { usdNano, diemNano } = await this.#parts.ledger.balances(caller.accountId);
     const posted = addNano(usdNano, diemNano);
     if (posted >= this.#parts.minimumCreditNano()) return;
-    const refusal = { ok: false, reason: 'balance', availableNano: posted } as const;
+    const refusal = { ok: false, reason: 'balance', postedNano: posted } as const;
     throw this.#refused({ caller, minNano: ZERO }, refusal);
   }
 
-  /** Sets the price of a job aside until it ends, also across restarts. Throws 402. */
+  /** Sets the price of a job aside until it ends, also across restarts. Throws 402 or 429. */
   async holdForJob(job: { id: string; caller: Caller; priceNano: Nano }): Promise<Hold> {
     const { id, caller, priceNano } = job;
     const wish = { requestId: id, caller, minNano: priceNano, maxNano: priceNano };
     if (caller.payment !== undefined) await this.#takePayment(wish);
     const hold = holdOf(wish, this.#parts.minimumCreditNano());
-    const answer = await this.#parts.ledger.hold({ ...hold, lifetime: 'durable' });
+    const answer = await this.#hold({ ...hold, lifetime: 'durable' });
     if (!answer.ok) throw this.#refused(wish, answer);
     return answer.hold;
   }
 
   /** Ends the hold of a job inside the transaction that makes the job final; a cost of 0 releases it. */
   async settleJob(tx: Queryable, request: SettleRequest): Promise<Settlement> {
+    // Whoever waits for its credit looks again by the clock: this transaction is still open.
     return this.#parts.ledger.settleIn(tx, request);
   }
 
@@ -211,16 +247,20 @@ export class Charge {
     return (await this.#parts.ledger.balances(caller.accountId)).usdNano;
   }
 
-  /** The 402 for work whose price became known after its hold and is above it; releases nothing. */
-  tooDear(admission: Admission): Fault {
+  /**
+   * The refusal of work whose price became known after its hold and is above it: 402, or 429 when
+   * `neededNano` would be covered without the holds of others. Releases nothing.
+   */
+  tooDear(admission: Admission, neededNano: Nano): Fault {
     const { caller } = admission.request;
-    const { grantedNano } = admission.hold;
+    const { reachNano } = admission.hold;
+    if (reachNano >= neededNano) return creditHeld();
     if (caller.kind === 'wallet') {
-      const needed = addNano(grantedNano, this.#parts.minimumCreditNano());
-      return this.#parts.walletRefusal(caller, { balance: grantedNano, needed });
+      const needed = maxNano(neededNano, this.#parts.minimumCreditNano());
+      return this.#parts.walletRefusal(caller, { balance: reachNano, needed });
     }
     return new Fault('INSUFFICIENT_BALANCE', {
-      message: `The balance is too low for this request: with its files, pages and search results it can cost more than the ${formatUsd(grantedNano, 6)} USD that are available; add credit (INSUFFICIENT_BALANCE)`,
+      message: `The balance is too low for this request: with its files, pages and search results it can cost ${formatUsd(neededNano, 6)} USD and ${formatUsd(reachNano, 6)} USD are available; add credit (INSUFFICIENT_BALANCE)`,
       canRetry: false,
     });
   }
@@ -238,12 +278,16 @@ export class Charge {
     const tokens = outcome.tokens ?? NO_TOKENS;
     const usage = this.#usageOf(admission, outcome, tokens);
     const request = { costNano: outcome.costNano, usage };
-    const room = this.#giveRoomBack(admission.reserved, tokens.prompt + tokens.completion);
+    const room = this.#correctRoom(admission, tokens.prompt + tokens.completion);
     const settlement = await (together === undefined
       ? this.#parts.ledger.settle(request, admission.hold)
       : this.#settleTogether(request, admission.hold, together));
+    this.#waits.ended(admission.request.caller.accountId);
     await room;
-    if (settlement.fresh) this.#parts.settled?.(admission, outcome, settlement);
+    if (settlement.fresh) {
+      if (outcome.costNano > 0n) admission.request.paid?.();
+      this.#parts.settled?.(admission, outcome, settlement);
+    }
     return settlement;
   }
 
@@ -289,11 +333,19 @@ export class Charge {
   }
 
   /** Does not fail: room that is not given back comes back with the next minute. */
-  #giveRoomBack(reserved: Reservation, usedTokens: number): void | Promise<void> {
+  #correctRoom(
+    counted: Pick<Admission, 'window' | 'reserved'>,
+    usedTokens: number,
+  ): void | Promise<void> {
+    const { window, reserved } = counted;
+    if (window.tokenLimit === 0) return undefined;
     const { windows, clock, log } = this.#parts;
-    return windows.correct(reserved, usedTokens, clock.nowMs())?.catch((error: unknown) => {
-      log.debug({ reason: reasonOf(error) }, 'Token room not corrected');
-    });
+    const now = windows.correct(reserved, usedTokens, clock.nowMs());
+    if (!(now instanceof Promise)) return showLeft(counted, now);
+    return now.then(
+      (counters) => showLeft(counted, counters),
+      (error: unknown) => log.debug({ reason: reasonOf(error) }, 'Token room not corrected'),
+    );
   }
 
   #limited(
@@ -323,19 +375,24 @@ export class Charge {
     { caller, minNano }: Pick<ChargeRequest, 'caller' | 'minNano'>,
     refusal: HoldRefusal,
   ): Fault {
+    if (refusal.reason === 'held') return creditHeld();
     if (refusal.reason === 'balance') {
+      const needed = maxNano(minNano, this.#parts.minimumCreditNano());
       if (caller.kind === 'wallet') {
-        const needed = maxNano(minNano, this.#parts.minimumCreditNano());
-        return this.#parts.walletRefusal(caller, { balance: refusal.availableNano, needed });
+        return this.#parts.walletRefusal(caller, { balance: refusal.postedNano, needed });
       }
-      const floor = formatUsd(this.#parts.minimumCreditNano(), 2);
       return new Fault('INSUFFICIENT_BALANCE', {
-        message: `The balance is too low for this request: ${formatUsd(refusal.availableNano, 6)} USD is available and at least ${floor} USD of credit is needed; add credit (INSUFFICIENT_BALANCE)`,
+        message: `The balance is too low for this request: ${formatUsd(refusal.postedNano, 6)} USD is posted and at least ${formatUsd(needed, 6)} USD is needed; add credit (INSUFFICIENT_BALANCE)`,
         canRetry: false,
       });
     }
     return capRefusal(refusal);
   }
+}
+
+/** From here on the headers of the answer say what is left after it. */
+function showLeft(counted: Pick<Admission, 'window'>, counters: Counters | undefined): void {
+  if (counters !== undefined) counted.window = stateOf(counted.window, counters);
 }
 
 function withHeaders(fault: Fault, headers: Readonly<Record<string, string>>): Fault {
@@ -347,7 +404,12 @@ function withHeaders(fault: Fault, headers: Readonly<Record<string, string>>): F
   });
 }
 
-function capRefusal(refusal: Exclude<HoldRefusal, { reason: 'balance' }>): Fault {
+/** Credit is there and held by requests that run: the same request can succeed in a moment. */
+function creditHeld(): Fault {
+  return new Fault('CREDIT_HELD', { retryAfterSeconds: HELD_RETRY_SECONDS });
+}
+
+function capRefusal(refusal: Exclude<HoldRefusal, { reason: 'balance' | 'held' }>): Fault {
   const isUsd = refusal.reason === 'allowance-usd';
   const currency = isUsd ? 'USD' : 'DIEM';
   const resets =
@@ -374,7 +436,7 @@ function capRefusal(refusal: Exclude<HoldRefusal, { reason: 'balance' }>): Fault
 function takeOf(request: CountRequest): WindowTake {
   return {
     bucket: bucketOf(request),
-    tokens: request.tokensBound,
+    tokens: request.tokensEstimate,
     requestLimit: request.rate.requestsPerMinute,
     tokenLimit: request.rate.tokensPerMinute,
   };
@@ -388,15 +450,20 @@ function bucketOf(request: CountRequest): string {
 }
 
 function holdOf(
-  request: Pick<ChargeRequest, 'requestId' | 'caller' | 'minNano' | 'maxNano'>,
+  request: Pick<
+    ChargeRequest,
+    'requestId' | 'caller' | 'minNano' | 'usefulNano' | 'maxNano' | 'maxIsNamed'
+  >,
   minimumCredit: Nano,
-) {
+): HoldRequest {
   const { caller } = request;
   return {
     requestId: request.requestId,
     accountId: caller.accountId,
     minNano: request.minNano,
     maxNano: request.maxNano,
+    ...(request.usefulNano === undefined ? {} : { usefulNano: request.usefulNano }),
+    maxIsNamed: request.maxIsNamed === true,
     // A free model needs no credit.
     floorNano: request.maxNano > 0n ? minimumCredit : nano(0n),
     ...(caller.allowanceId === undefined ? {} : { allowanceId: caller.allowanceId }),

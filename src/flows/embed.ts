@@ -66,7 +66,7 @@ async function admit(parts: EmbedParts, call: EmbedCall): Promise<EmbedRun> {
     modelId: model.id,
     tier: model.tier,
     rate,
-    tokensBound: tokensAbout(request.textBytes) + request.tokenIdCount,
+    tokensEstimate: tokensAbout(request.textBytes) + request.tokenIdCount,
     minNano: bound,
     maxNano: bound,
     priceVersion: price.version,

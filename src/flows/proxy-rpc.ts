@@ -149,7 +149,7 @@ function chargeRequest(parts: ProxyRpcParts, call: ProxyRpcCall, body: RpcAdmiss
     modelId: call.network,
     tier: call.caller.plan,
     rate: NO_RATE,
-    tokensBound: 0,
+    tokensEstimate: 0,
     // The balance must cover the full tiers before anything is forwarded.
     minNano: maxNano,
     maxNano,
@@ -162,7 +162,7 @@ async function settledAnswer(run: Run, answer: RpcAnswer): Promise<ProxyRpcAnswe
   const status = answer.kind === 'abandoned' ? 'aborted' : 'completed';
   const [remainingNano] = await Promise.all([
     settle(run, answer.credits, answer.retries, status),
-    keep(run, answer, answer.kind === 'answered' ? [answer.body] : undefined),
+    answer.kind === 'answered' ? keep(run, answer, [answer.body]) : giveKeyBack(run),
   ]);
   return answered(run, answer, undefined, remainingNano);
 }
@@ -199,10 +199,7 @@ async function endBrokenStream(
   const hasLeft = run.call.signal.aborted || error?.code === 'ERR_STREAM_PREMATURE_CLOSE';
   if (!hasLeft) return release(run, error);
   try {
-    await Promise.all([
-      settle(run, answer.credits, answer.retries, 'aborted'),
-      keep(run, answer, undefined),
-    ]);
+    await Promise.all([settle(run, answer.credits, answer.retries, 'aborted'), giveKeyBack(run)]);
   } catch (failure) {
     // Nobody waits for it any more; the hold ends with the epoch of this process.
     logFailure(run, failure);
@@ -228,7 +225,7 @@ async function settle(
   return settlement.after.usdNano;
 }
 
-/** Stores an answer that reached a node; anything else gives the key back. */
+/** Stores an answer that reached a node; without chunks that it was too large for that. */
 async function keep(
   run: Run,
   answer: RpcAnswer,
@@ -236,8 +233,7 @@ async function keep(
 ): Promise<void> {
   const { token, parts, call } = run;
   if (token === undefined) return;
-  if (chunks === undefined) return parts.idempotency.abandon(token);
-  const [only] = chunks;
+  const [only] = chunks ?? [];
   await parts.idempotency.complete(token, {
     status: 200,
     headers: {
@@ -245,8 +241,13 @@ async function keep(
       cost: formatRpcCost(parts.rpc.cost(answer.credits)),
       requestId: call.requestId,
     },
-    body: only !== undefined && chunks.length === 1 ? only : Buffer.concat(chunks),
+    body: only !== undefined && chunks?.length === 1 ? only : chunks && Buffer.concat(chunks),
   });
+}
+
+/** The next request with the key runs. */
+async function giveKeyBack({ token, parts }: Run): Promise<void> {
+  if (token !== undefined) await parts.idempotency.abandon(token);
 }
 
 async function release(run: Run, error: unknown): Promise<void> {

@@ -81,7 +81,7 @@ export async function queueVideo(
   checkQueue(settings, request);
   if (request.webhook_url !== undefined && !parts.takesWebhooks) throw noWebhooks();
   const rate = parts.rateOf(caller, model);
-  const counted = await parts.charge.count({ caller, modelId: model.id, rate, tokensBound: 0 });
+  const counted = await parts.charge.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
   if (mustFetch(request)) await parts.charge.requireCredit(caller);
   return await parts.files.within(async (bag) => {
     const { inputs, measured } = await fetchInputs(parts, call, settings, bag);

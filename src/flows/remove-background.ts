@@ -81,7 +81,7 @@ export async function removeBackground(
   const given = 'bytes' in call.image ? call.image.bytes : dataUrlBytes(call.image.url);
   if (given !== undefined) checkImage(given);
   const rate = parts.rateOf(call.caller, model);
-  const limited = { caller: call.caller, modelId: model.id, rate, tokensBound: 0 };
+  const limited = { caller: call.caller, modelId: model.id, rate, tokensEstimate: 0 };
   const counted = await charge.count(limited);
   const image = given ?? (await fetchImage(parts, call, costNano));
   const admission = await charge.admitCounted(

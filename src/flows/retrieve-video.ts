@@ -33,7 +33,7 @@ export async function retrieveVideo(
   request: VideoRetrieveRequest,
 ): Promise<RetrievedVideo> {
   const rate = retrieveRate(parts.limits(), caller);
-  const counted = await parts.charge.count({ caller, modelId: BUCKET, rate, tokensBound: 0 });
+  const counted = await parts.charge.count({ caller, modelId: BUCKET, rate, tokensEstimate: 0 });
   const retrieval = await parts.video.retrieve({
     accountId: caller.accountId,
     queueId: request.queue_id,

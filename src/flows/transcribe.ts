@@ -91,7 +91,7 @@ export async function transcribe(
   requireAccess(model, call.caller);
   const price = requirePrice(model);
   const rate = parts.rateOf(call.caller, model);
-  const limited = { caller: call.caller, modelId: model.id, rate, tokensBound: 0 };
+  const limited = { caller: call.caller, modelId: model.id, rate, tokensEstimate: 0 };
   const counted = await parts.charge.count(limited);
   if (chargeFor({ audioMs: MS_PER_SECOND }, price) > 0n) {
     await parts.charge.requireCredit(call.caller);

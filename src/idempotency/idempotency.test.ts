@@ -127,26 +127,27 @@ onEachStore('idempotency', (fixture) => {
     await idempotency.close();
   });
 
-  test('answers above the size limit are not kept, and pruning removes what has run out', async () => {
+  test('an answer above the size limit spends its key, and pruning removes what has run out', async () => {
     const clock = new TestClock();
     const idempotency = open(await fixture.open(IDEMPOTENCY_MIGRATIONS), clock);
-    const begun = await idempotency.begin('alice', 'large', 'f');
-    assert.ok(begun.state === 'new');
-    assert.equal(
-      await idempotency.complete(begun.token, {
-        ...ANSWER,
-        body: Buffer.alloc(MAX_STORED_BYTES + 1),
-      }),
-      false,
-    );
-    assert.equal((await idempotency.begin('alice', 'large', 'f')).state, 'new');
+    const bodies = { measured: Buffer.alloc(MAX_STORED_BYTES + 1), given_up: undefined };
+    for (const [key, body] of Object.entries(bodies)) {
+      const begun = await idempotency.begin('alice', key, 'f');
+      assert.ok(begun.state === 'new');
+      assert.equal(await idempotency.complete(begun.token, { ...ANSWER, body }), true);
+      assert.deepEqual(await idempotency.begin('alice', key, 'f'), { state: 'too-large' });
+      await assert.rejects(
+        idempotency.acquire({ caller: 'alice', key, fingerprint: 'f' }),
+        (error) => error instanceof Fault && error.code === 'IDEMPOTENT_ANSWER_NOT_KEPT',
+      );
+    }
     const kept = await idempotency.begin('alice', 'kept', 'f');
     assert.ok(kept.state === 'new');
     await idempotency.complete(kept.token, ANSWER);
     assert.equal(await idempotency.prune(), 0);
     await idempotency.close();
     clock.advance(DAY_MS);
-    assert.equal(await idempotency.prune(), 1);
+    assert.equal(await idempotency.prune(), 3);
   });
 });
 

@@ -30,9 +30,13 @@ export interface StoredAnswer {
   readonly body: Buffer;
 }
 
+/** An answer that is to be kept; without a body it is known to be too large for that. */
+export type FinishedAnswer = Omit<StoredAnswer, 'body'> & { readonly body: Buffer | undefined };
+
 export type IdempotencyState =
   | { readonly state: 'new'; readonly token: IdempotencyToken }
   | { readonly state: 'replay'; readonly answer: StoredAnswer }
+  | { readonly state: 'too-large' }
   | { readonly state: 'conflict' }
   | { readonly state: 'wait' };
 
@@ -70,7 +74,7 @@ const RENEW_MS = 15_000;
 /** How often a waiting duplicate looks for an answer that another process stored. */
 const POLL_MS = 150;
 const DEFAULT_WAIT_MS = 60_000;
-/** Larger answers are not kept: a retry then runs again. */
+/** Larger answers are not kept: their key is spent, and a retry hears so instead of running again. */
 export const MAX_STORED_BYTES = 16_777_216;
 /** Rows that one round of pruning removes at most. */
 const PRUNE_ROWS = 5_000;
@@ -125,6 +129,7 @@ export class Idempotency {
       // It was abandoned between the two statements: the next question gets it.
       if (row === undefined) return { state: 'wait' };
       if (row.fingerprint !== fingerprint) return { state: 'conflict' };
+      if (row.state === 'too-large') return { state: 'too-large' };
       return row.state === 'done' ? { state: 'replay', answer: answerOf(row) } : { state: 'wait' };
     }, NOT_DURABLE);
     if (state.state === 'new') this.#hold(state.token);
@@ -133,7 +138,8 @@ export class Idempotency {
 
   /**
    * Asks for the key and waits for a running duplicate. Throws a Fault: 400 when the key belongs
-   * to another request, 409 when the duplicate outlasts the wait.
+   * to another request, 409 when the duplicate outlasts the wait, 410 when the answer was too large
+   * to be kept.
    */
   async acquire(
     options: AcquireOptions,
@@ -146,6 +152,8 @@ export class Idempotency {
         const state = await this.begin(options.caller, options.key, options.fingerprint);
         if (state.state === 'conflict')
           throw new Fault('IDEMPOTENCY_KEY_REUSED', { canRetry: false });
+        if (state.state === 'too-large')
+          throw new Fault('IDEMPOTENT_ANSWER_NOT_KEPT', { canRetry: false });
         if (state.state !== 'wait') return state;
         options.signal?.throwIfAborted();
         if (this.#clock.monotonicMs() >= deadlineMs) throw new Fault('REQUEST_IN_PROGRESS');
@@ -157,29 +165,29 @@ export class Idempotency {
   }
 
   /**
-   * Stores the answer for 24 hours. Give the transaction of the settle, so that a crash cannot
-   * come between charge and answer. False when the lease was lost or the answer is too large.
+   * Stores the answer for 24 hours, or that there was one too large to be stored. Give the
+   * transaction of the settle, so that a crash cannot come between charge and answer. False when
+   * the lease was lost.
    */
   async complete(
     token: IdempotencyToken,
-    answer: StoredAnswer,
+    answer: FinishedAnswer,
     tx: Queryable = this.#store,
   ): Promise<boolean> {
-    if (answer.body.length > MAX_STORED_BYTES) {
-      await this.abandon(token, tx);
-      return false;
-    }
+    const { status, headers, body } = answer;
+    const isTooLarge = body === undefined || body.length > MAX_STORED_BYTES;
     const rows = await tx.query(
-      `UPDATE idempotency_entry SET state = 'done', expires_ms = $4, status = $5, headers = $6, body = $7
+      `UPDATE idempotency_entry SET state = $8, expires_ms = $4, status = $5, headers = $6, body = $7
        WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running' RETURNING token`,
       [
         token.caller,
         token.key,
         token.token,
         this.#clock.nowMs() + KEPT_MS,
-        answer.status,
-        JSON.stringify(answer.headers),
-        answer.body,
+        status,
+        JSON.stringify(headers),
+        isTooLarge ? null : body,
+        isTooLarge ? 'too-large' : 'done',
       ],
     );
     this.#end(token);

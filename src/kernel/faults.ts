@@ -292,6 +292,11 @@ export const FAULTS = {
     'The payment is credited already',
     'Sign in with the wallet that paid; do not pay again.',
   ),
+  IDEMPOTENT_ANSWER_NOT_KEPT: kind(
+    410,
+    'The request with this idempotency key ran and was charged once; its answer was larger than 16 MiB and is not kept. Use a new key to run it, and pay for it, again',
+    'Use a new key, and a smaller request or `stream: true`, and read the answer to its end.',
+  ),
   MODEL_RETIRED: kind(410, 'The model is retired', 'Use the replacement that the message names.'),
   PAYLOAD_TOO_LARGE: kind(413, 'The body is too large', 'Send a smaller body.'),
   INVALID_CONTENT_TYPE: kind(
@@ -316,6 +321,11 @@ export const FAULTS = {
     429,
     'The rate limit is reached',
     'Wait until the time that the headers name.',
+  ),
+  CREDIT_HELD: kind(
+    429,
+    'The credit for this request is held by requests that are running; try again when one has ended, or ask for less with max_completion_tokens',
+    'Try again after the time in `Retry-After`, or send a smaller `max_completion_tokens`.',
   ),
   FAILED_REQUESTS: kind(
     429,

@@ -35,13 +35,19 @@ export interface AllowanceState {
 /** What a request asks for: at least `minNano` to run at all, at most `maxNano`. */
 export interface HoldWish {
   readonly minNano: Nano;
+  /** What a useful answer takes: held before the share begins. Default: `minNano`. */
+  readonly usefulNano?: Nano;
   readonly maxNano: Nano;
+  /** The caller named the size, so all of it is held where it is free. Default: at most a share. */
+  readonly maxIsNamed?: boolean;
   /** Posted credit that an account must have to start a request (0.10 USD by default). */
   readonly floorNano: Nano;
 }
 
 export type HoldRefusal =
-  | { readonly ok: false; readonly reason: 'balance'; readonly availableNano: Nano }
+  | { readonly ok: false; readonly reason: 'balance'; readonly postedNano: Nano }
+  /** Posted credit and caps would cover it; open holds stand in the way. */
+  | { readonly ok: false; readonly reason: 'held'; readonly availableNano: Nano }
   | {
       readonly ok: false;
       readonly reason: 'allowance-usd' | 'allowance-diem';
@@ -52,18 +58,32 @@ export type HoldRefusal =
     };
 
 export type HoldPlan =
-  | { readonly ok: true; readonly dailyNano: Nano; readonly usdNano: Nano }
+  | {
+      readonly ok: true;
+      readonly dailyNano: Nano;
+      readonly usdNano: Nano;
+      /** The most that could be held if no other hold were open. */
+      readonly reachNano: Nano;
+    }
   | HoldRefusal;
 
+/**
+ * Beyond what a useful answer takes, one hold gets at most one part in four of what is free, so
+ * that requests which run together each have room.
+ */
+export const SHARE_PARTS = 4n;
+
 /** Daily credit and USD that are neither spent nor held at `nowMs`; nothing while a debt is open. */
-export function availableOf(account: AccountState, nowMs: number): { daily: Nano; usd: Nano } {
+export function availableOf(account: AccountState, nowMs: number): Amounts {
   if (account.debtNano > 0n) return { daily: ZERO, usd: ZERO };
+  const usd = nano(account.balanceNano - account.heldNano);
+  if (account.dailyAllocationNano === 0n) return { daily: ZERO, usd };
   const today = account.dailyDay === dayOf(nowMs);
   const used = today ? account.dailySpentNano + account.dailyHeldNano : 0n;
   return {
     // An allocation that was lowered during the day can leave less than was used.
     daily: maxNano(ZERO, nano(account.dailyAllocationNano - used)),
-    usd: nano(account.balanceNano - account.heldNano),
+    usd,
   };
 }
 
@@ -98,52 +118,87 @@ export function planHold(
   wish: HoldWish,
   nowMs: number,
 ): HoldPlan {
-  const available = availableOf(account, nowMs);
-  const posted = nano(account.balanceNano + available.daily);
-  const total = addNano(available.daily, available.usd);
-  if (posted < wish.floorNano || total < wish.minNano) {
-    return { ok: false, reason: 'balance', availableNano: total };
+  // What is not spent, whether or not it is held.
+  const posted = availableOf({ ...account, heldNano: 0n, dailyHeldNano: 0n }, nowMs);
+  const postedNano = addNano(posted.daily, posted.usd);
+  if (postedNano < wish.floorNano || postedNano < wish.minNano) {
+    return { ok: false, reason: 'balance', postedNano };
   }
-  const room = allowanceRoom(allowance, nowMs);
-  const daily = minNano(available.daily, room.diem);
-  const usd = minNano(available.usd, room.usd);
-  if (addNano(daily, usd) < maxNano(wish.minNano, nano(1n)) && wish.maxNano > 0n) {
-    return allowanceRefusal(allowance, room, nowMs);
+  const caps = allowance === undefined ? undefined : capsOf(allowance, nowMs);
+  const reach = caps === undefined ? posted : within(posted, caps.diem.unspent, caps.usd.unspent);
+  const reachNano = addNano(reach.daily, reach.usd);
+  if (allowance !== undefined && caps !== undefined && isBelow(reachNano, wish.minNano, wish)) {
+    return allowanceRefusal(allowance, caps, nowMs);
   }
-  const dailyNano = minNano(daily, wish.maxNano);
-  return { ok: true, dailyNano, usdNano: minNano(usd, nano(wish.maxNano - dailyNano)) };
+  const open = availableOf(account, nowMs);
+  const free = caps === undefined ? open : within(open, caps.diem.free, caps.usd.free);
+  const freeNano = addNano(free.daily, free.usd);
+  const useful = minNano(wish.usefulNano ?? wish.minNano, wish.maxNano);
+  if (isBelow(freeNano, reachNano < useful ? wish.minNano : useful, wish)) {
+    return reachNano > 0n
+      ? { ok: false, reason: 'held', availableNano: freeNano }
+      : { ok: false, reason: 'balance', postedNano };
+  }
+  const granted = grantOf(wish, useful, freeNano);
+  const dailyNano = minNano(free.daily, granted);
+  return { ok: true, dailyNano, usdNano: nano(granted - dailyNano), reachNano };
 }
 
-interface Room {
+/** A priced request holds something, or its settle could take nothing. */
+function isBelow(amount: Nano, least: Nano, wish: HoldWish): boolean {
+  return wish.maxNano > 0n && (amount < least || amount === 0n);
+}
+
+interface Amounts {
+  readonly daily: Nano;
   readonly usd: Nano;
-  readonly diem: Nano;
+}
+
+function within(amounts: Amounts, diem: Nano, usd: Nano): Amounts {
+  return { daily: minNano(amounts.daily, diem), usd: minNano(amounts.usd, usd) };
+}
+
+function grantOf(wish: HoldWish, useful: Nano, free: Nano): Nano {
+  if (free <= useful || (wish.maxIsNamed === true && free >= wish.maxNano)) {
+    return minNano(free, wish.maxNano);
+  }
+  return minNano(wish.maxNano, nano(useful + (free - useful) / SHARE_PARTS));
+}
+
+/** The room under a cap: what is not spent, and what of that is not held. */
+interface Room {
+  readonly unspent: Nano;
+  readonly free: Nano;
+}
+
+interface Caps {
+  readonly usd: Room;
+  readonly diem: Room;
 }
 
 const UNLIMITED = nano(9_000_000_000_000_000_000n);
-
-function allowanceRoom(allowance: AllowanceState | undefined, nowMs: number): Room {
-  if (allowance === undefined) return { usd: UNLIMITED, diem: UNLIMITED };
-  const current = allowance.periodStartMs === periodStartMs(allowance.period, nowMs);
-  const usdUsed = current ? allowance.usdSpentNano + allowance.usdHeldNano : 0n;
-  const diemUsed = current ? allowance.diemSpentNano + allowance.diemHeldNano : 0n;
+const NO_CAP: Room = { unspent: UNLIMITED, free: UNLIMITED };
+function capsOf(allowance: AllowanceState, nowMs: number): Caps {
+  const { usdLimitNano, usdSpentNano, usdHeldNano } = allowance;
+  const { diemLimitNano, diemSpentNano, diemHeldNano } = allowance;
+  if (allowance.periodStartMs !== periodStartMs(allowance.period, nowMs)) {
+    return { usd: roomOf(usdLimitNano, 0n, 0n), diem: roomOf(diemLimitNano, 0n, 0n) };
+  }
   return {
-    usd: leftOf(allowance.usdLimitNano, usdUsed),
-    diem: leftOf(allowance.diemLimitNano, diemUsed),
+    usd: roomOf(usdLimitNano, usdSpentNano, usdHeldNano),
+    diem: roomOf(diemLimitNano, diemSpentNano, diemHeldNano),
   };
 }
 
-function leftOf(limit: bigint | undefined, used: bigint): Nano {
-  return limit === undefined ? UNLIMITED : maxNano(ZERO, nano(limit - used));
+function roomOf(limit: bigint | undefined, spent: bigint, held: bigint): Room {
+  if (limit === undefined) return NO_CAP;
+  const unspent = maxNano(ZERO, nano(limit - spent));
+  return { unspent, free: maxNano(ZERO, nano(unspent - held)) };
 }
 
-function allowanceRefusal(
-  allowance: AllowanceState | undefined,
-  room: Room,
-  nowMs: number,
-): HoldRefusal {
-  if (allowance === undefined) return { ok: false, reason: 'balance', availableNano: ZERO };
+function allowanceRefusal(allowance: AllowanceState, caps: Caps, nowMs: number): HoldRefusal {
   // The tighter of the two caps is the one that the caller has to raise.
-  const usdTrips = room.usd <= room.diem;
+  const usdTrips = caps.usd.unspent <= caps.diem.unspent;
   const current = allowance.periodStartMs === periodStartMs(allowance.period, nowMs);
   const spent = usdTrips ? allowance.usdSpentNano : allowance.diemSpentNano;
   return {

@@ -103,16 +103,82 @@ onEachStore('ledger', (fixture) => {
     await assertClean(b.ledger);
   });
 
-  test('a wish is clamped to what the balance affords, and refused below its minimum', async () => {
+  test('beyond its least a hold gets a share of what is free, or all of a named size', async () => {
+    const b = await bench(fixture);
+    await fund(b, 'a', '0.6');
+    const granted = async (requestId: string, extra = {}): Promise<Nano | string> => {
+      const wanted = { ...wish(requestId, '0.8', { minUsd: '0.2' }), ...extra };
+      const answer = await b.ledger.hold(wanted);
+      return answer.ok ? answer.hold.grantedNano : answer.reason;
+    };
+    assert.equal(await granted('r1'), usdToNano('0.3'), 'a quarter of 0.4 on top of 0.2');
+    assert.equal(await granted('r2'), usdToNano('0.225'));
+    assert.equal(await granted('r3'), 'held', 'the credit is posted, and held by two others');
+    await b.ledger.settle(bill(b.clock, 'r1', 1n as Nano));
+    await b.ledger.settle(bill(b.clock, 'r2', 1n as Nano));
+    const named = { maxNano: usdToNano('0.5'), maxIsNamed: true };
+    assert.equal(await granted('r4', named), usdToNano('0.5'));
+    const left = usdToNano('0.6') - 2n;
+    await b.ledger.settle(bill(b.clock, 'r4', 0n as Nano));
+    const dear = { maxNano: usdToNano('0.7'), maxIsNamed: true };
+    assert.equal(await granted('r5', dear), usdToNano('0.2') + (left - usdToNano('0.2')) / 4n);
+    await b.ledger.settle(bill(b.clock, 'r5', 0n as Nano));
+    // What a useful answer takes is waited for while posted credit covers it.
+    const useful = { minNano: usdToNano('0.1'), usefulNano: usdToNano('0.4') };
+    assert.equal(await granted('r6', useful), usdToNano('0.4') + (left - usdToNano('0.4')) / 4n);
+    assert.equal(await granted('r7', useful), 'held');
+    assert.equal(
+      await granted('r8', { ...useful, usefulNano: usdToNano('0.7') }),
+      left - usdToNano('0.4') - (left - usdToNano('0.4')) / 4n,
+    );
+    await assertClean(b.ledger);
+  });
+
+  test('a refusal says posted credit is short only when it is', async () => {
     const b = await bench(fixture);
     await fund(b, 'a', '0.5');
-    const clamped = await b.ledger.hold(wish('r1', '0.8', { minUsd: '0.2' }));
-    assert.ok(clamped.ok);
-    assert.equal(clamped.hold.grantedNano, usdToNano('0.5'));
-    const refused = await b.ledger.hold(wish('r2', '0.8', { minUsd: '0.2' }));
-    assert.deepEqual(refused, { ok: false, reason: 'balance', availableNano: 0n });
-    const floor = await b.ledger.hold({ ...wish('r3', '0.01'), floorNano: usdToNano('0.6') });
-    assert.ok(!floor.ok);
+    assert.ok((await b.ledger.hold(wish('r1', '0.5'))).ok);
+    const held = await b.ledger.hold(wish('r2', '0.2'));
+    assert.deepEqual(held, { ok: false, reason: 'held', availableNano: 0n });
+    const short = await b.ledger.hold(wish('r3', '0.6'));
+    assert.deepEqual(short, { ok: false, reason: 'balance', postedNano: usdToNano('0.5') });
+    const floor = await b.ledger.hold({ ...wish('r4', '0.01'), floorNano: usdToNano('0.6') });
+    assert.ok(!floor.ok && floor.reason === 'balance');
+  });
+
+  test('the holds of other requests under a cap are no reason to call it spent', async () => {
+    const b = await bench(fixture);
+    await fund(b, 'a', '5');
+    const cap = { id: 'k', accountId: 'a', period: 'LIFETIME', diemLimitNano: undefined } as const;
+    await b.store.transaction((tx) =>
+      b.ledger.setAllowance(tx, { ...cap, usdLimitNano: usdToNano('1') }),
+    );
+    const capped = (id: string, usd: string) =>
+      b.ledger.hold({ ...wish(id, usd), allowanceId: 'k' });
+    assert.ok((await capped('r1', '0.8')).ok);
+    const held = await capped('r2', '0.5');
+    assert.deepEqual(held, { ok: false, reason: 'held', availableNano: usdToNano('0.2') });
+    await b.ledger.settle(bill(b.clock, 'r1', usdToNano('0.8')));
+    const spent = await capped('r3', '0.5');
+    assert.ok(!spent.ok && spent.reason === 'allowance-usd');
+    await assertClean(b.ledger);
+  });
+
+  test('of holds of one tick each gets what it would get after the others', async () => {
+    const b = await bench(fixture);
+    await fund(b, 'a', '4.5');
+    const wanted = (id: string) => wish(id, '2', { minUsd: '0.01' });
+    const answers = await Promise.all(
+      ['r1', 'r2', 'r3', 'r4', 'r5'].map((id) => b.ledger.hold(wanted(id))),
+    );
+    let free: bigint = usdToNano('4.5');
+    for (const answer of answers) {
+      assert.ok(answer.ok);
+      const share: bigint = usdToNano('0.01') + (free - usdToNano('0.01')) / 4n;
+      assert.equal(answer.hold.grantedNano, share);
+      free -= share;
+    }
+    await assertClean(b.ledger);
   });
 
   test('daily credit is spent before USD and comes back at 00:00 UTC', async () => {

@@ -39,7 +39,7 @@ export async function placeHolds(
 async function placeOne(context: HoldContext, request: HoldRequest): Promise<HoldAnswer> {
   const { states, nowMs } = context;
   const account = states.account(request.accountId);
-  if (account === undefined) return { ok: false, reason: 'balance', availableNano: nano(0n) };
+  if (account === undefined) return { ok: false, reason: 'balance', postedNano: nano(0n) };
   const allowance = states.allowance(request.allowanceId);
   const plan = planHold(account, allowance, request, nowMs);
   if (!plan.ok) return plan;
@@ -67,6 +67,7 @@ async function placeOne(context: HoldContext, request: HoldRequest): Promise<Hol
       requestId: request.requestId,
       accountId: request.accountId,
       grantedNano: addNano(plan.dailyNano, plan.usdNano),
+      reachNano: plan.reachNano,
       before,
     },
   };

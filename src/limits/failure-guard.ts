@@ -16,8 +16,8 @@ interface Bucket {
   blockedUntilMs: number;
 }
 
-/** Callers that are watched at once; past that the quietest are forgotten. */
-const MAX_BUCKETS = 100_000;
+/** Callers that are watched at once; past that the one whose last failure is oldest is forgotten. */
+const MAX_BUCKETS = 50_000;
 
 export class FailureGuard {
   readonly #settings: () => GuardSettings;
@@ -36,12 +36,11 @@ export class FailureGuard {
   /** Counts a failed request; returns true when it blocks the caller. */
   failed(caller: string, nowMs: number): boolean {
     const { failures, windowMs, blockMs } = this.#settings();
-    let bucket = this.#buckets.get(caller);
-    if (bucket === undefined) {
-      if (this.#buckets.size >= MAX_BUCKETS) this.prune(nowMs);
-      bucket = { failedAtMs: [], blockedUntilMs: 0 };
-      this.#buckets.set(caller, bucket);
-    }
+    const bucket = this.#buckets.get(caller) ?? { failedAtMs: [], blockedUntilMs: 0 };
+    // The order of the map is that of the last failures.
+    this.#buckets.delete(caller);
+    this.#buckets.set(caller, bucket);
+    this.#forgetAbove(MAX_BUCKETS);
     const recent = bucket.failedAtMs.filter((atMs) => atMs > nowMs - windowMs);
     recent.push(nowMs);
     bucket.failedAtMs = recent;
@@ -58,6 +57,12 @@ export class FailureGuard {
       const last = bucket.failedAtMs.at(-1) ?? 0;
       if (bucket.blockedUntilMs <= nowMs && last <= nowMs - windowMs) this.#buckets.delete(caller);
     }
-    if (this.#buckets.size >= MAX_BUCKETS) this.#buckets.clear();
+  }
+
+  #forgetAbove(most: number): void {
+    for (const caller of this.#buckets.keys()) {
+      if (this.#buckets.size <= most) return;
+      this.#buckets.delete(caller);
+    }
   }
 }

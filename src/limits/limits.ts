@@ -5,10 +5,12 @@ export { type LimitHit, LimitLog, type LimitType, type LoggedHit } from './limit
 export { LIMITS_MIGRATIONS } from './migrations.ts';
 export { StoredWindows, type TakeTogether } from './stored-windows.ts';
 export {
+  type Counters,
   MemoryWindows,
   type Reservation,
   type WindowAnswer,
   type WindowState,
   type WindowTake,
   type Windows,
+  stateOf,
 } from './window.ts';

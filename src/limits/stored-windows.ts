@@ -21,6 +21,7 @@ import {
   type WindowAnswer,
   type WindowTake,
   type Windows,
+  correctedMinute,
   countTake,
   tokensOf,
 } from './window.ts';
@@ -28,6 +29,13 @@ import {
 interface TimedTake {
   readonly take: WindowTake;
   readonly minute: number;
+}
+
+/** What is to be added to a bucket in a minute. */
+interface Correction {
+  readonly bucket: string;
+  readonly minute: number;
+  readonly change: number;
 }
 
 interface BucketGroup {
@@ -76,19 +84,21 @@ const CORRECT = `window_change AS (
   SELECT w.bucket FROM limits_window w WHERE w.bucket IN (SELECT bucket FROM window_change)
   ORDER BY w.bucket FOR UPDATE
 ), window_corrected AS (
-  UPDATE limits_window w SET tokens = greatest(0, w.tokens + t.change)
+  UPDATE limits_window w SET minute = t.minute,
+    requests = CASE WHEN w.minute = t.minute THEN w.requests ELSE 0 END,
+    tokens = greatest(0, CASE WHEN w.minute = t.minute THEN w.tokens ELSE 0 END + t.change)
   FROM window_change t JOIN window_locked l ON l.bucket = t.bucket
-  WHERE w.bucket = t.bucket AND w.minute = t.minute
-  RETURNING w.bucket
+  WHERE w.bucket = t.bucket AND (w.minute = t.minute OR (w.minute < t.minute AND t.change > 0))
+  RETURNING w.bucket, w.minute, w.requests, w.tokens
 )`;
-const CORRECTED_ROWS = `SELECT 'corrected' AS part, bucket AS id, 0::bigint AS a, 0::bigint AS b,
-  0::bigint AS c FROM window_corrected`;
+const CORRECTED_ROWS = `SELECT 'corrected' AS part, bucket AS id, minute AS a, requests AS b,
+  tokens AS c FROM window_corrected`;
 
 export class StoredWindows implements Windows {
   readonly #store: Store;
   readonly #takes: Batcher<TimedTake, WindowAnswer>;
   readonly #tight: Batcher<TimedTake, WindowAnswer>;
-  readonly #corrections: Batcher<{ reservation: Reservation; usedTokens: number }, undefined>;
+  readonly #corrections: Batcher<Correction, Counters | undefined>;
 
   constructor(store: Store) {
     this.#store = store;
@@ -115,8 +125,15 @@ export class StoredWindows implements Windows {
     return together(takes.map((take) => timed(take, nowMs)));
   }
 
-  async correct(reservation: Reservation, usedTokens: number): Promise<void> {
-    if (reservation.tokens !== usedTokens) await this.#corrections.add({ reservation, usedTokens });
+  async correct(
+    reservation: Reservation,
+    usedTokens: number,
+    nowMs: number,
+  ): Promise<Counters | undefined> {
+    const { bucket, tokens } = reservation;
+    if (tokens === usedTokens) return undefined;
+    const minute = correctedMinute(reservation, usedTokens, nowMs);
+    return this.#corrections.add({ bucket, minute, change: usedTokens - tokens });
   }
 
   async prune(nowMs: number): Promise<void> {
@@ -152,24 +169,22 @@ export class StoredWindows implements Windows {
     );
   }
 
-  async #correctBatch(
-    items: readonly { reservation: Reservation; usedTokens: number }[],
-  ): Promise<readonly undefined[]> {
+  async #correctBatch(items: readonly Correction[]): Promise<readonly (Counters | undefined)[]> {
     const sums = new Map<string, { bucket: string; minute: number; change: number }>();
-    for (const { reservation, usedTokens } of items) {
+    for (const { bucket, minute, change } of items) {
       // Of one bucket only the newest window can still run.
-      const { bucket, minute, tokens } = reservation;
       const sum = sums.get(bucket);
-      if (sum === undefined || sum.minute < minute) {
-        sums.set(bucket, { bucket, minute, change: usedTokens - tokens });
-      } else if (sum.minute === minute) {
-        sum.change += usedTokens - tokens;
-      }
+      if (sum === undefined || sum.minute < minute) sums.set(bucket, { bucket, minute, change });
+      else if (sum.minute === minute) sum.change += change;
     }
     const parameter = JSON.stringify([...sums.values()]);
     const part = { expressions: CORRECT, rows: CORRECTED_ROWS, parameter };
-    await runTogether(this.#store, [part], { durable: false });
-    return items.map(() => undefined);
+    const rows = await runTogether(this.#store, [part], { durable: false });
+    const counted = new Map<string, Counters>();
+    for (const { id, a, b, c } of rows) {
+      counted.set(id, { minute: Number(a), requests: Number(b), tokens: Number(c) });
+    }
+    return items.map(({ bucket }) => counted.get(bucket));
   }
 }
 

@@ -1,6 +1,7 @@
 /**
  * Rate limits per bucket (caller and model) in fixed windows of one UTC minute. Room for tokens is
- * reserved at admission and corrected at settle, so a burst cannot slip through.
+ * reserved at admission by an estimate and corrected at settle. What a request used above its
+ * estimate counts even when its minute is over: then in the minute that runs.
  *
  * Two keepers with one contract: in memory for one process, in the database for several
  * (`stored-windows.ts`).
@@ -29,7 +30,7 @@ export type WindowAnswer =
   | { readonly ok: true; readonly state: WindowState; readonly reserved: Reservation }
   | { readonly ok: false; readonly reason: 'requests' | 'tokens'; readonly state: WindowState };
 
-/** Room for tokens that a request holds; `correct` gives back what it did not use. */
+/** Room for tokens that a request holds; `correct` puts what it used in its place. */
 export interface Reservation {
   readonly bucket: string;
   readonly minute: number;
@@ -39,8 +40,12 @@ export interface Reservation {
 /** In memory both are done at once; a database takes a promise's time. */
 export interface Windows {
   take(take: WindowTake, nowMs: number): WindowAnswer | Promise<WindowAnswer>;
-  /** Replaces the reserved tokens by the used ones, if the window still runs. */
-  correct(reservation: Reservation, usedTokens: number, nowMs: number): void | Promise<void>;
+  /** Replaces the reserved tokens by the used ones; what is counted now, where that is known. */
+  correct(
+    reservation: Reservation,
+    usedTokens: number,
+    nowMs: number,
+  ): Readonly<Counters> | undefined | Promise<Readonly<Counters> | undefined>;
   /** Forgets windows that have ended. */
   prune(nowMs: number): Promise<void>;
 }
@@ -57,14 +62,24 @@ export function tokensOf(take: WindowTake): number {
   return take.tokenLimit === 0 ? take.tokens : Math.min(take.tokens, take.tokenLimit);
 }
 
-function stateOf(take: WindowTake, counters: Counters): WindowState {
+/** What is left of the limits. */
+export function stateOf(
+  limits: { readonly requestLimit: number; readonly tokenLimit: number },
+  counters: Readonly<Counters>,
+): WindowState {
   return {
-    requestLimit: take.requestLimit,
-    requestsLeft: Math.max(0, take.requestLimit - counters.requests),
-    tokenLimit: take.tokenLimit,
-    tokensLeft: Math.max(0, take.tokenLimit - counters.tokens),
+    requestLimit: limits.requestLimit,
+    requestsLeft: Math.max(0, limits.requestLimit - counters.requests),
+    tokenLimit: limits.tokenLimit,
+    tokensLeft: Math.max(0, limits.tokenLimit - counters.tokens),
     resetsAtMs: (counters.minute + 1) * MINUTE_MS,
   };
+}
+
+/** The window that a correction falls into: its own, or the one that runs for a use above it. */
+export function correctedMinute(reservation: Reservation, usedTokens: number, nowMs: number) {
+  const isAbove = usedTokens > reservation.tokens;
+  return isAbove ? Math.floor(nowMs / MINUTE_MS) : reservation.minute;
 }
 
 /** Counts one take, or says which limit stands in its way; pure but for `counters`. */
@@ -96,10 +111,16 @@ export class MemoryWindows implements Windows {
     return countTake(take, counters);
   }
 
-  correct(reservation: Reservation, usedTokens: number): void {
-    const counters = this.#counters.get(reservation.bucket);
-    if (counters === undefined || counters.minute !== reservation.minute) return;
-    counters.tokens = Math.max(0, counters.tokens + usedTokens - reservation.tokens);
+  correct(reservation: Reservation, usedTokens: number, nowMs: number): Counters | undefined {
+    const change = usedTokens - reservation.tokens;
+    const minute = correctedMinute(reservation, usedTokens, nowMs);
+    let counters = this.#counters.get(reservation.bucket);
+    if (change > 0 && (counters === undefined || counters.minute < minute)) {
+      counters = { minute, requests: 0, tokens: 0 };
+      this.#counters.set(reservation.bucket, counters);
+    }
+    if (counters?.minute === minute) counters.tokens = Math.max(0, counters.tokens + change);
+    return counters;
   }
 
   async prune(nowMs: number): Promise<void> {

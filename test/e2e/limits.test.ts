@@ -65,11 +65,12 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
     test('token room is reserved: of one request too many exactly one is refused, and room comes back', async () => {
       const tokensPerMinute = 100_000;
       const probe = await bench.farebox.account('5', { limits: { tokensPerMinute } });
-      const reserved = tokensPerMinute - left(await chat(probe.secret));
+      bench.upstream.script.push({ kind: 'stream', chunks: 5, usage: true });
+      // The headers of a stream leave first, with the estimate; those of JSON say what was used.
+      const reserved = tokensPerMinute - left(await chat(probe.secret, { stream: true }));
       assert.ok(reserved > 50, 'prompt and completion are reserved');
       const next = await chat(probe.secret);
-      // Of the first request only its true 17 tokens count any more.
-      assert.equal(tokensPerMinute - left(next), reserved + 17);
+      assert.equal(tokensPerMinute - left(next), 17 + 17);
 
       const { secret } = await bench.farebox.account('5', {
         limits: { tokensPerMinute: 5 * reserved },
@@ -83,8 +84,8 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       assert.equal(refused[0]?.headers.get('x-ratelimit-type'), 'api_key');
       const after = await chat(secret);
       assert.equal(after.status, 200);
-      // Five streams of 12 + 5 tokens, and the reservation of this one.
-      assert.equal(5 * reserved - left(after), 5 * 17 + reserved);
+      // Five streams of 12 + 5 tokens, and this one.
+      assert.equal(5 * reserved - left(after), 5 * 17 + 17);
     });
 
     test('what ends a request gives its token room back: refusal, failure, a caller that leaves', async () => {
@@ -92,8 +93,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const { accountId, secret } = await bench.farebox.account('5', {
         limits: { tokensPerMinute },
       });
-      const first = await chat(secret);
-      const reserved = tokensPerMinute - left(first);
+      await chat(secret);
       bench.upstream.script.push({ kind: 'status', status: 400 });
       assert.equal((await chat(secret)).status, 400);
       const poor = await bench.farebox.key({ accountId, usdLimitNano: usdToNano('0') });
@@ -119,7 +119,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         aborted = await receipts();
       }
       // The room of the abort comes back right after its receipt; each question uses 17 more.
-      const used = 17 + Number(aborted[0]?.['tokens']) + reserved;
+      const used = 17 + Number(aborted[0]?.['tokens']) + 17;
       let asked = 0;
       let counted = tokensPerMinute - left(await chat(secret));
       while (counted !== used + 17 * asked && asked < 20) {
@@ -127,6 +127,22 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         counted = tokensPerMinute - left(await chat(secret));
       }
       assert.equal(counted, used + 17 * asked);
+    });
+
+    test('what a request used above its estimate counts, also when its minute is over', async () => {
+      const { secret } = await bench.farebox.account('5', { limits: { tokensPerMinute: 3_000 } });
+      clock.advance(MINUTE_MS - (clock.nowMs() % MINUTE_MS));
+      const long = { kind: 'answer', content: 'word', promptTokens: 12 } as const;
+      bench.upstream.script.push({ ...long, completionTokens: 2_000 });
+      const one = { max_completion_tokens: undefined };
+      assert.equal(left(await chat(secret, one)), 3_000 - 2_012);
+      bench.upstream.script.push({ ...long, completionTokens: 4_000, afterMs: 50 });
+      clock.advance(MINUTE_MS);
+      const slow = chat(secret, one);
+      for (let turn = 0; turn < 400 && bench.upstream.active === 0; turn += 1) await sleep(1);
+      clock.advance(MINUTE_MS);
+      assert.equal((await slow).status, 200);
+      assert.equal((await chat(secret, one)).status, 429);
     });
 
     test('a new minute begins with everything, and the reset headers say when', async () => {

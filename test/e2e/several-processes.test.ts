@@ -183,10 +183,9 @@ test('two processes that start at once make one owner, and 5,000 requests with m
   assert.equal(secrets.length, 1);
   const secret = secrets[0] ?? '';
   const seen = await burst(processes, secret, 5_000);
-  assert.deepEqual(
-    [count(seen, (one) => one.status === 200), count(seen, (one) => one.status === 402)],
-    [1_000, 4_000],
-  );
+  // 402 once the money is spent; 429 while what is left of it is held by others.
+  const refused = count(seen, (one) => one.status === 402 || one.status === 429);
+  assert.deepEqual([count(seen, (one) => one.status === 200), refused], [1_000, 4_000]);
   assert.ok(seen.every((one) => one.status !== 200 || one.usd === COST_USD));
   const books = await readBooks(database);
   assert.deepEqual([books.openHolds, books.paid.size], [0, 1_000]);

@@ -471,3 +471,74 @@ describe('personas', () => {
     assert.equal(answer.parameters['enable_e2ee'], false);
   });
 });
+
+describe('a tool loop over one user message', () => {
+  const tools = [{ type: 'function' as const, function: { name: 'clock', parameters: {} } }];
+  const turn = (id: string): OpenAI.ChatCompletionMessageParam[] => [
+    {
+      role: 'assistant',
+      content: null,
+      tool_calls: [{ id, type: 'function', function: { name: 'clock', arguments: '{}' } }],
+    },
+    { role: 'tool', tool_call_id: id, content: 'Noon' },
+  ];
+
+  test('`on` searches once and bills once; the same question asked anew is a new search', async () => {
+    const question = user('When does the ferry leave?');
+    const on = { enable_web_search: 'on', enable_web_citations: true };
+    const first = await ask(on, { messages: [question], tools });
+    const second = await ask(on, { messages: [question, ...turn('a')], tools });
+    const third = await ask(on, { messages: [question, ...turn('a'), ...turn('b')], tools });
+    assert.equal(web.queries.length, 1);
+    assert.deepEqual(
+      [first, second, third].map((one) => one.extras['web_search'] !== undefined),
+      [true, false, false],
+    );
+    assert.ok(first.paidNano >= SEARCH_NANO && second.paidNano < SEARCH_NANO);
+    assert.match(JSON.stringify(sent().messages), /The moon pulls the sea/);
+    assert.deepEqual(
+      third.parameters['web_search_citations'],
+      first.parameters['web_search_citations'],
+    );
+    const anew = await ask(on, { messages: [question], tools });
+    assert.equal(web.queries.length, 2);
+    assert.ok(anew.paidNano >= SEARCH_NANO);
+    const stranger = await farebox.account('5');
+    const other = new OpenAI({ baseURL: farebox.url, apiKey: stranger.secret, maxRetries: 0 });
+    await other.chat.completions.create({
+      model: 'atlas',
+      messages: [question, ...turn('a')],
+      tools,
+      svc_parameters: on,
+    } as OpenAI.ChatCompletionCreateParamsNonStreaming);
+    assert.equal(web.queries.length, 3, 'what one account paid for is not given to another');
+  });
+
+  test('`auto` answers an equal search of the loop, and of one round, without a second bill', async () => {
+    const question = user('And the bus?');
+    const search = { name: 'web_search', arguments: '{"query":"bus times"}' };
+    const call = { kind: 'answer', toolCalls: [search, search] } as const;
+    upstream.script.push(call, { kind: 'answer', content: 'Soon' });
+    const first = await ask({ enable_web_search: 'auto' }, { messages: [question] });
+    assert.deepEqual(first.extras['web_search'], { count: 1, usd: '0.010000000' });
+    const asked = web.queries.length;
+    upstream.script.push(
+      { kind: 'answer', toolCalls: [search] },
+      { kind: 'answer', content: 'Now' },
+    );
+    const second = await ask({ enable_web_search: 'auto' }, { messages: [question, ...turn('a')] });
+    assert.equal(second.extras['web_search'], undefined);
+    assert.equal(web.queries.length, asked);
+    assert.match(JSON.stringify(sent().messages), /The moon pulls the sea/);
+  });
+
+  test('a search of a request that was not charged is searched and billed again', async () => {
+    const question = user('And the train?');
+    upstream.script.push({ kind: 'status', status: 400 });
+    const on = { enable_web_search: 'on' };
+    await assert.rejects(ask(on, { messages: [question] }));
+    const next = await ask(on, { messages: [question, ...turn('a')], tools });
+    assert.equal(web.queries.length, 2);
+    assert.ok(next.paidNano >= SEARCH_NANO);
+  });
+});

@@ -29,8 +29,10 @@ const PRICED: readonly FaultCode[] = [
   'INSUFFICIENT_BALANCE',
   'API_KEY_USD_SPEND_LIMIT_EXCEEDED',
   'API_KEY_DIEM_SPEND_LIMIT_EXCEEDED',
+  'CREDIT_HELD',
   'INVALID_IDEMPOTENCY_KEY',
   'IDEMPOTENCY_KEY_REUSED',
+  'IDEMPOTENT_ANSWER_NOT_KEPT',
   'REQUEST_IN_PROGRESS',
 ];
 /** Of a payment: at the top-up, and in a header of an inference request. */

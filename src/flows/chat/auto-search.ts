@@ -16,6 +16,7 @@ import type { ChatMessage, ChatTool } from '../../wire/chat-schema.ts';
 import type { HeldCall } from '../../wire/held-calls.ts';
 import type { SearchDocument } from '../../wire/search-documents.ts';
 import type { ExtraUse } from './extra-uses.ts';
+import type { MessageFindings } from './paid-findings.ts';
 
 export interface AutoSearchOptions {
   readonly web: Web;
@@ -26,6 +27,8 @@ export interface AutoSearchOptions {
   /** `YYYY-MM-DD`. */
   readonly today: string;
   readonly eachNano: ExtraUse['eachNano'];
+  /** What this user message has found and paid for. */
+  readonly findings: MessageFindings;
 }
 
 const NO_MORE: SearchOutcome = { ok: false, reason: 'No more searches are allowed' };
@@ -80,9 +83,8 @@ export class AutoSearch {
     allowed: number,
     signal: AbortSignal,
   ): Promise<ChatMessage[]> {
-    const outcomes = await Promise.all(
-      calls.map(async (call, at) => (at < allowed ? this.#search(call, signal) : NO_MORE)),
-    );
+    const asked = calls.slice(0, allowed).map((call) => this.#search(call, signal));
+    const outcomes = await Promise.all(asked);
     this.#asked += Math.min(calls.length, allowed);
     return calls.map((call, at) => this.#message(call, outcomes[at] ?? NO_MORE));
   }
@@ -90,16 +92,24 @@ export class AutoSearch {
   async #search(call: HeldCall, signal: AbortSignal): Promise<SearchOutcome> {
     const read = readSearchCall(call.arguments);
     if (!read.ok) return read;
-    return this.#options.web.search(read.query, { signal });
+    const { query } = read;
+    const { web, findings } = this.#options;
+    const known = findings.known(query)?.results;
+    if (known !== undefined) return { ok: true, query, results: known };
+    const outcome = await web.search(query, { signal });
+    if (!outcome.ok) return outcome;
+    // Of equal calls that ran together one is billed.
+    if (findings.known(query) === undefined) {
+      this.#billed += 1;
+      findings.found(query, { results: outcome.results });
+    }
+    return outcome;
   }
 
   #message(call: HeldCall, outcome: SearchOutcome): ChatMessage {
     const { asksForCitations: citations, today } = this.#options;
     const firstSource = this.#results.length;
-    if (outcome.ok) {
-      this.#billed += 1;
-      this.#results.push(...outcome.results);
-    }
+    if (outcome.ok) this.#results.push(...outcome.results);
     return { ...searchToolMessage(call.id, outcome, { citations, today, firstSource }) };
   }
 }

@@ -12,6 +12,7 @@ import type { JsonObject } from '../../wire/json-scan.ts';
 import type { SearchDocument } from '../../wire/search-documents.ts';
 import type { WebSearchCitation } from '../../wire/svc-parameters.ts';
 import type { AutoSearch } from './auto-search.ts';
+import type { PaidFindings } from './paid-findings.ts';
 import type { ExtraPrices, ExtraUse } from './extra-uses.ts';
 
 /** What plans are made and carried out with. */
@@ -20,6 +21,7 @@ export interface AdditionParts {
   readonly web: Web;
   readonly documents: Pick<Documents, 'extract'>;
   readonly media: MediaLoader;
+  readonly findings: PaidFindings;
   readonly clock: Clock;
   readonly prices: () => ExtraPrices;
   /** Most characters of one file that the model sees. */
@@ -52,6 +54,8 @@ export interface AdditionsPlan {
   readonly autoSearch: AutoSearch | undefined;
   /** `enable_x_search`: the engine searches by itself. */
   readonly socialSearch: SocialSearch | undefined;
+  /** Told when the request is charged; absent where nothing may be found. */
+  readonly paid: (() => void) | undefined;
 }
 
 export interface SocialSearch {

@@ -5,7 +5,12 @@
  */
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import { Fault } from '../../kernel/faults.ts';
-import { tokensAtLeast, tokensAtMost, tokensMostly } from '../../kernel/token-count.ts';
+import {
+  tokensAbout,
+  tokensAtLeast,
+  tokensAtMost,
+  tokensMostly,
+} from '../../kernel/token-count.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
 
 /** Tokens that a chat template adds: system defaults, role marks, the opening of the answer. */
@@ -17,6 +22,10 @@ const TOOL_TEMPLATE_TOKENS = 512;
 export const MIN_OUTPUT_TOKENS = 16;
 /** The output cap of a model that names neither a cap nor a context. */
 const FALLBACK_OUTPUT_TOKENS = 8_192;
+
+/** Few answers are longer, and few pictures or sounds take more of the prompt. */
+const USUAL_OUTPUT_TOKENS = 1_024;
+const USUAL_MEDIA_TOKENS = 1_024;
 
 export interface ChatBounds {
   readonly promptTokens: number;
@@ -41,6 +50,21 @@ export function chatBounds(
   const bound = tokensAtMost(textBytes) + template;
   const promptTokens = hasMedia && model.context > 0 ? model.context : withinContext(bound, model);
   return { promptTokens, outputTokens: outputWish(request, model, textBytes + template) };
+}
+
+/**
+ * About what a request will use, for the limit of tokens per minute. No bound: money never hangs on
+ * it, and the settle puts the true use in its place.
+ */
+export function tokensEstimate(
+  { facts, choiceCount }: ChatRequest,
+  model: CatalogModel,
+  outputTokens: number,
+): number {
+  const media = facts.imageCount + facts.audioCount + facts.videoCount;
+  const prompt = tokensAbout(facts.textBytes) + media * USUAL_MEDIA_TOKENS;
+  const output = Math.min(outputTokens, USUAL_OUTPUT_TOKENS) * choiceCount;
+  return withinContext(prompt, model) + output;
 }
 
 /** No engine takes a longer prompt than its context; a context of 0 is not known. */

@@ -16,7 +16,7 @@ import type { AutoSearch } from './auto-search.ts';
 import type { PreparedAdditions, SocialSearch } from './chat-additions.ts';
 import { type ChatBill, type RoundUse, billChat } from './chat-bill.ts';
 import { type ExtraUse, receiptLines, surchargesOf } from './extra-uses.ts';
-import { type Round, type RoundInputs, lastResort, planRound } from './round.ts';
+import { type Round, type RoundInputs, lastResort, leastOfRound, planRound } from './round.ts';
 
 export interface ChatRoundsInputs {
   readonly request: ChatRequest;
@@ -44,19 +44,13 @@ export class ChatRounds {
 
   /** The first round planned; `undefined` when the hold does not cover it. */
   static plan(inputs: ChatRoundsInputs): ChatRounds | undefined {
-    const { request, model, price, additions, auto, systemBytes, grantedNano } = inputs;
-    const uses = [...additions.uses, ...(inputs.social === undefined ? [] : [inputs.social.bound])];
-    const first = planRound({
-      request,
-      model,
-      price,
-      messages: additions.messages,
-      addedBytes: systemBytes + additions.textBytes,
-      leftNano: nano(grantedNano - surchargesOf(uses)),
-      usedOutputTokens: 0,
-      auto,
-    });
+    const first = planRound(firstInputs(inputs));
     return first === undefined ? undefined : new ChatRounds(inputs, first);
+  }
+
+  /** The least that the first round costs with what was prepared for it. */
+  static leastCost(inputs: ChatRoundsInputs): Nano {
+    return nano(surchargesOf(boundUses(inputs)) + leastOfRound(firstInputs(inputs)));
   }
 
   get current(): Round {
@@ -139,4 +133,22 @@ export class ChatRounds {
       auto,
     };
   }
+}
+
+function firstInputs(inputs: ChatRoundsInputs): RoundInputs {
+  const { request, model, price, additions, auto, systemBytes, grantedNano } = inputs;
+  return {
+    request,
+    model,
+    price,
+    messages: additions.messages,
+    addedBytes: systemBytes + additions.textBytes,
+    leftNano: nano(grantedNano - surchargesOf(boundUses(inputs))),
+    usedOutputTokens: 0,
+    auto,
+  };
+}
+
+function boundUses({ additions, social }: ChatRoundsInputs): ExtraUse[] {
+  return [...additions.uses, ...(social === undefined ? [] : [social.bound])];
 }

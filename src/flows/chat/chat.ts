@@ -7,14 +7,14 @@
  */
 import { boundFor } from '../../catalog/catalog.ts';
 import { reasonOf } from '../../kernel/log.ts';
-import { ZERO, nano } from '../../kernel/money.ts';
+import { type Nano, ZERO, nano } from '../../kernel/money.ts';
 import { applyAbilities } from '../../wire/capability-gates.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
 import type { Admission, RateRule } from '../charge.ts';
 import { requireSold } from '../sold-model.ts';
 import { abilitiesOf } from './abilities.ts';
 import { type AdditionsPlan, NOTHING_PREPARED, type PreparedAdditions } from './chat-additions.ts';
-import { MIN_OUTPUT_TOKENS, chatBounds, withinContext } from './chat-bounds.ts';
+import { MIN_OUTPUT_TOKENS, chatBounds, tokensEstimate, withinContext } from './chat-bounds.ts';
 import { ChatRounds } from './chat-rounds.ts';
 import type { ChatCall, ChatParts, ChatRun, ChatWish } from './chat-run.ts';
 import { surchargesOf } from './extra-uses.ts';
@@ -23,8 +23,13 @@ import { streamAnswer } from './streamed-answer.ts';
 import { wholeAnswer } from './whole-answer.ts';
 
 export type { AdditionParts } from './chat-additions.ts';
+export { PaidFindings } from './paid-findings.ts';
 export { planAdditions } from './plan-additions.ts';
 export type { ChatCall, ChatNotes, ChatParts, ChatReceiver } from './chat-run.ts';
+
+/** An answer that is cut before this is of little use: what a request holds before a share begins. */
+const USEFUL_OUTPUT_TOKENS = 256;
+const USEFUL_STEPS = BigInt(USEFUL_OUTPUT_TOKENS - MIN_OUTPUT_TOKENS);
 
 export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
   const { caller } = call;
@@ -93,7 +98,19 @@ function admit(wish: ChatWish, rate: RateRule): Promise<Admission> {
   const base = { choices: request.choiceCount, surcharges: surchargesOf(uses) };
   const leastOutput = Math.min(bounds.outputTokens, MIN_OUTPUT_TOKENS);
   const least = { ...base, promptTokens: bounds.promptTokens, maxOutputTokens: leastOutput };
-  const most = mostOf(wish, bounds.promptTokens + additions.textBytesBound, bounds.outputTokens);
+  const longest = bounds.promptTokens + additions.textBytesBound;
+  const searches = additions.autoSearch?.searchesLeft ?? 0;
+  const most = mostOf(wish, longest, { outputTokens: bounds.outputTokens, searches });
+  const minNano = boundFor(least, price);
+  const maxNano = boundFor(withBase(base, most), price);
+  const isPlain = searches === 0 && additions.textBytesBound === 0;
+  const useful = {
+    outputTokens: Math.min(bounds.outputTokens, USEFUL_OUTPUT_TOKENS),
+    searches: Math.min(searches, 1),
+  };
+  const usefulNano = isPlain
+    ? costBetween(minNano, maxNano, bounds.outputTokens)
+    : boundFor(withBase(base, mostOf(wish, longest, useful)), price);
   return parts.charge.admit({
     requestId: call.requestId,
     caller: call.caller,
@@ -101,25 +118,46 @@ function admit(wish: ChatWish, rate: RateRule): Promise<Admission> {
     modelId: model.id,
     tier: model.tier,
     rate,
-    tokensBound: bounds.promptTokens + bounds.outputTokens * request.choiceCount,
-    minNano: boundFor(least, price),
-    maxNano: boundFor(
-      { ...base, ...most, surcharges: nano(base.surcharges + most.surcharges) },
-      price,
-    ),
+    tokensEstimate: tokensEstimate(request, model, bounds.outputTokens),
+    minNano,
+    usefulNano,
+    maxNano,
+    maxIsNamed: request.maxOutputTokens !== undefined,
+    signal: call.signal,
+    paid: additions.paid,
     priceVersion: price.version,
   });
 }
 
+/** The cost grows evenly with the output, so a useful answer's needs no third look at the price. */
+function costBetween(least: Nano, most: Nano, outputTokens: number): Nano {
+  if (outputTokens <= USEFUL_OUTPUT_TOKENS) return most;
+  const steps = BigInt(outputTokens - MIN_OUTPUT_TOKENS);
+  return nano(least + ((most - least) * USEFUL_STEPS) / steps);
+}
+
+interface MostUse {
+  readonly promptTokens: number;
+  readonly maxOutputTokens: number;
+  readonly surcharges: Nano;
+}
+
+function withBase(base: { choices: number; surcharges: Nano }, most: MostUse) {
+  return { ...base, ...most, surcharges: nano(base.surcharges + most.surcharges) };
+}
+
 /** The most tokens and searches of all rounds; each round reads what the earlier ones said. */
-function mostOf(wish: ChatWish, firstPrompt: number, outputTokens: number) {
+function mostOf(
+  wish: ChatWish,
+  firstPrompt: number,
+  { outputTokens, searches }: { outputTokens: number; searches: number },
+): MostUse {
   const { model, additions } = wish;
   const auto = additions.autoSearch;
   let promptTokens = withinContext(firstPrompt, model);
   if (auto === undefined) {
     return { promptTokens, maxOutputTokens: outputTokens, surcharges: ZERO };
   }
-  const searches = auto.searchesLeft;
   for (let round = 1; round <= searches; round += 1) {
     const found = round * (auto.searchBytes + 3 * TURN_TOKENS) + TOOL_OFFER_TOKENS;
     promptTokens += withinContext(firstPrompt + outputTokens + found, model);
@@ -131,7 +169,7 @@ function mostOf(wish: ChatWish, firstPrompt: number, outputTokens: number) {
 /** The first round is planned now that its prompt is known. Throws 402 when it is too dear. */
 function planRounds(wish: ChatWish, admission: Admission, prepared: PreparedAdditions): ChatRounds {
   const { parts, request, model, price, additions, systemPrompt } = wish;
-  const rounds = ChatRounds.plan({
+  const inputs = {
     request,
     model,
     price,
@@ -140,8 +178,9 @@ function planRounds(wish: ChatWish, admission: Admission, prepared: PreparedAddi
     additions: prepared,
     auto: additions.autoSearch,
     social: additions.socialSearch,
-  });
-  if (rounds === undefined) throw parts.charge.tooDear(admission);
+  };
+  const rounds = ChatRounds.plan(inputs);
+  if (rounds === undefined) throw parts.charge.tooDear(admission, ChatRounds.leastCost(inputs));
   return rounds;
 }
 

@@ -15,6 +15,7 @@ import type { AdditionParts, AdditionsPlan, SocialSearch, WebWish } from './chat
 import type { ChatCall } from './chat-run.ts';
 import type { ExtraPrices, ExtraUse } from './extra-uses.ts';
 import { userText } from './message-content.ts';
+import type { MessageFindings } from './paid-findings.ts';
 import { prepareAdditions } from './prepare-additions.ts';
 
 /** Fence, name and note around the text of a file. */
@@ -28,6 +29,7 @@ const NOTHING_ADDED: AdditionsPlan = {
   prepare: undefined,
   autoSearch: undefined,
   socialSearch: undefined,
+  paid: undefined,
 };
 
 /** Plans the additions of one request. Throws `CHARACTER_NOT_FOUND`. */
@@ -47,15 +49,21 @@ export function planAdditions(
   const search = wish.query === '' ? 0 : parts.web.searchBytes;
   const hasWork = hasContent || pages + search > 0;
   const withRequest = { ...call, request };
+  const mayFind = pages + search > 0 || request.parameters.enable_web_search === 'auto';
+  const findings = mayFind ? parts.findings.of(call.caller.accountId, request.messages) : undefined;
   return {
     systemPrompts: [...personaPrompt(parts, request), ...(facts.fileCount > 0 ? [FENCE_RULE] : [])],
     textBytesBound: files + pages + search,
     usesBound: usesOf(wish, prices),
     prepare: hasWork
-      ? () => prepareAdditions({ parts, call: withRequest, model, wish, prices })
+      ? () => prepareAdditions({ parts, call: withRequest, model, wish, prices, findings })
       : undefined,
-    autoSearch: wish.urls.length > 0 ? undefined : autoSearch(parts, request, model, prices),
+    autoSearch:
+      wish.urls.length > 0 || findings === undefined
+        ? undefined
+        : autoSearch(parts, request, model, { prices, findings }),
     socialSearch: socialSearch(parts, request, prices),
+    paid: findings === undefined ? undefined : () => findings.paid(),
   };
 }
 
@@ -102,7 +110,7 @@ function autoSearch(
   parts: AdditionParts,
   request: ChatRequest,
   model: CatalogModel,
-  prices: ExtraPrices,
+  { prices, findings }: { readonly prices: ExtraPrices; readonly findings: MessageFindings },
 ): AutoSearch | undefined {
   const { parameters, toolChoice, responseFormat, choiceCount, tools } = request;
   if (parameters.enable_web_search !== 'auto' || parameters.enable_x_search) return undefined;
@@ -116,6 +124,7 @@ function autoSearch(
     asksForDocuments: parameters.return_search_results_as_documents,
     today: isoTime(parts.clock.nowMs()).slice(0, 10),
     eachNano: prices.searchNano,
+    findings,
   });
 }
 

@@ -8,6 +8,7 @@ import { citationsOf, documentsOf, pagesPrompt, searchPrompt } from '../../web/w
 import type { AdditionParts, PreparedAdditions, WebWish } from './chat-additions.ts';
 import type { ChatCall } from './chat-run.ts';
 import type { ExtraPrices } from './extra-uses.ts';
+import type { MessageFindings } from './paid-findings.ts';
 import { type LoadedContent, loadContent, withContext } from './message-content.ts';
 
 export interface PrepareInputs {
@@ -16,6 +17,8 @@ export interface PrepareInputs {
   readonly model: CatalogModel;
   readonly wish: WebWish;
   readonly prices: ExtraPrices;
+  /** Absent where nothing is searched or read. */
+  readonly findings: MessageFindings | undefined;
 }
 
 type WebFindings = Omit<PreparedAdditions, 'messages' | 'textBytes'> & { readonly text: string };
@@ -68,18 +71,23 @@ async function contentOf(inputs: PrepareInputs, signal: AbortSignal): Promise<Lo
 }
 
 async function findingsOf(inputs: PrepareInputs, signal: AbortSignal): Promise<WebFindings> {
-  const { parts, call, wish, prices } = inputs;
+  const { parts, call, wish, prices, findings } = inputs;
   const { web } = parts;
   if (wish.urls.length > 0) {
-    const pages = await web.scrape(wish.urls, { signal, caller: call.caller.accountId });
-    const count = pages.filter((page) => page.ok).length;
+    const query = wish.urls.join(' ');
+    const known = findings?.known(query)?.pages;
+    const pages = known ?? (await web.scrape(wish.urls, { signal, caller: call.caller.accountId }));
+    const count = known === undefined ? pages.filter((page) => page.ok).length : 0;
+    if (count > 0) findings?.found(query, { pages });
     const use = { name: 'web_scraping' as const, count, eachNano: prices.pageNano };
     return { ...NO_FINDINGS, text: pagesPrompt(pages), uses: [use] };
   }
   if (wish.query === '') return NO_FINDINGS;
-  const outcome = await web.search(wish.query, { signal });
-  if (!outcome.ok) return NO_FINDINGS;
-  const { results } = outcome;
+  const known = findings?.known(wish.query)?.results;
+  const outcome = known === undefined ? await web.search(wish.query, { signal }) : undefined;
+  if (outcome?.ok === false) return NO_FINDINGS;
+  const results = known ?? outcome?.results ?? [];
+  if (known === undefined) findings?.found(wish.query, { results });
   const { parameters } = call.request;
   const asksForDocuments = parameters.return_search_results_as_documents && results.length > 0;
   return {
@@ -89,6 +97,6 @@ async function findingsOf(inputs: PrepareInputs, signal: AbortSignal): Promise<W
     }),
     citations: citationsOf(results),
     documents: asksForDocuments ? documentsOf(results) : undefined,
-    uses: [{ name: 'web_search', count: 1, eachNano: prices.searchNano }],
+    uses: [{ name: 'web_search', count: known === undefined ? 1 : 0, eachNano: prices.searchNano }],
   };
 }

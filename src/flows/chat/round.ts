@@ -73,6 +73,16 @@ export function planRound(inputs: RoundInputs): Round | undefined {
   return roundOf(inputs, plain, 0, outputTokens);
 }
 
+/** What the shortest answer of a round without searches can cost. */
+export function leastOfRound(inputs: RoundInputs): Nano {
+  const { promptTokens, outputTokens } = boundsOf(inputs);
+  const maxOutputTokens = Math.min(outputTokens, MIN_OUTPUT_TOKENS);
+  return boundFor(
+    { promptTokens, maxOutputTokens, choices: inputs.request.choiceCount },
+    inputs.price,
+  );
+}
+
 /** A round whatever it costs: when an engine used more than it can, the hold is the end. */
 export function lastResort(inputs: RoundInputs): Round {
   return roundOf(inputs, boundsOf(inputs), 0, MIN_OUTPUT_TOKENS);

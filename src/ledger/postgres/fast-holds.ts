@@ -5,6 +5,7 @@
  */
 import { dayOf } from '../../kernel/clock.ts';
 import { nano } from '../../kernel/money.ts';
+import { SHARE_PARTS } from '../hold-plan.ts';
 import type { ComposedRow, StatementPart } from '../../store/store.ts';
 import type { HoldAnswer, HoldRequest } from '../records.ts';
 import { DURABLE_EPOCH } from '../place-holds.ts';
@@ -24,15 +25,18 @@ export interface HoldGate {
   readonly keys: readonly string[];
 }
 
+const MAX_BIGINT = 9_223_372_036_854_775_807n;
+
 /** Accounts are locked in order of id, so that two processes never wait for each other. */
 function expressions(gate: string | undefined): string {
   const passed = gate === undefined ? '' : ` WHERE i.gate IN (SELECT key FROM ${gate})`;
   return `hold_item AS (
   SELECT * FROM json_to_recordset($::json)
-    AS i(request_id text, account_id text, amount bigint, floor bigint, epoch_id text, day bigint,
+    AS i(request_id text, account_id text, amount bigint, spare bigint, floor bigint, epoch_id text, day bigint,
       now_ms bigint, gate text)${passed}
 ), hold_need AS (
-  SELECT account_id, sum(amount) AS total, max(floor) AS floor FROM hold_item GROUP BY account_id
+  SELECT account_id, sum(amount) AS total, max(spare) AS spare, max(floor) AS floor
+  FROM hold_item GROUP BY account_id
 ), hold_locked AS (
   SELECT a.id FROM ledger_account a WHERE a.id IN (SELECT account_id FROM hold_need)
   ORDER BY a.id FOR UPDATE
@@ -40,7 +44,7 @@ function expressions(gate: string | undefined): string {
   UPDATE ledger_account a SET held_nano = a.held_nano + n.total
   FROM hold_need n JOIN hold_locked l ON l.id = n.account_id
   WHERE a.id = n.account_id AND a.daily_allocation_nano = 0 AND a.debt_nano = 0
-    AND a.balance_nano >= n.floor AND a.balance_nano - a.held_nano >= n.total
+    AND a.balance_nano >= n.floor AND a.balance_nano - a.held_nano >= n.total + n.spare
   RETURNING a.id, a.balance_nano
 ), hold_placed AS (
   INSERT INTO ledger_hold (request_id, account_id, allowance_id, allowance_start_ms, usd_nano,
@@ -68,6 +72,7 @@ export function holdTogether(
       request_id: request.requestId,
       account_id: request.accountId,
       amount: String(request.maxNano),
+      spare: String(spareOf(request)),
       floor: String(request.floorNano),
       epoch_id: request.lifetime === 'durable' ? DURABLE_EPOCH : context.epochId,
       day: dayOf(context.nowMs),
@@ -89,6 +94,13 @@ export function holdTogether(
   };
 }
 
+/** What must stay free beside a hold, so that all of `maxNano` is within its share. */
+function spareOf({ minNano, usefulNano = minNano, maxNano, maxIsNamed }: HoldRequest): bigint {
+  if (maxIsNamed === true || usefulNano >= maxNano) return 0n;
+  const spare = (SHARE_PARTS - 1n) * (maxNano - usefulNano);
+  return spare < MAX_BIGINT ? spare : MAX_BIGINT;
+}
+
 function granted(request: HoldRequest, balance: bigint | undefined): HoldAnswer | undefined {
   if (balance === undefined) return undefined;
   return {
@@ -97,6 +109,7 @@ function granted(request: HoldRequest, balance: bigint | undefined): HoldAnswer 
       requestId: request.requestId,
       accountId: request.accountId,
       grantedNano: request.maxNano,
+      reachNano: nano(balance),
       before: { usdNano: nano(balance), diemNano: nano(0n) },
     },
   };

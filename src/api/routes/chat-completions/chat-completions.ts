@@ -81,8 +81,7 @@ class ExchangeReceiver implements ChatReceiver {
     const isStream = this.#writer !== undefined;
     if (!isStream) this.#headers.answered(facts);
     exchange.set('content-type', isStream ? EVENT_STREAM : JSON_TYPE);
-    const body = this.#copy?.with(rest);
-    if (body !== undefined) await exchange.keepAnswer(200, body, tx);
+    await exchange.keepAnswer(200, this.#copy?.with(rest), tx);
   }
 
   begin(facts: AnswerFacts): void {

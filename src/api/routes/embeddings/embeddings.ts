@@ -66,8 +66,8 @@ async function handle(
         : async (tx, done) => {
             setHeaders(done);
             const sizeBytes = done.body.reduce((sum, piece) => sum + piece.length, 0);
-            if (sizeBytes > maxBytes) return;
-            await exchange.keepAnswer(200, Buffer.concat(done.body), tx);
+            const body = sizeBytes > maxBytes ? undefined : Buffer.concat(done.body);
+            await exchange.keepAnswer(200, body, tx);
           },
   });
   if (answer === undefined) return;
