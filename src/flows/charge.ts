@@ -24,6 +24,7 @@ import {
   type UsageStatus,
 } from '../ledger/ledger.ts';
 import { type Admissions, SteppedAdmissions } from './admissions.ts';
+import { takePayment } from './take-payment.ts';
 import { CreditWaits, isHeld } from './credit-waits.ts';
 import { type Queryable, StoreUnavailable } from '../store/store.ts';
 import {
@@ -157,24 +158,12 @@ export class Charge {
     return { request, hold: hold.hold, window: state, reserved, startedMs: nowMs };
   }
 
-  /**
-   * Takes the payment that came with a request, now that the request is good and its price is
-   * known. One that it would not be enough for is refused before any money moves.
-   */
-  async #takePayment(
-    request: Pick<ChargeRequest, 'caller' | 'minNano' | 'maxNano'>,
-  ): Promise<void> {
-    const { caller, minNano } = request;
-    const { payment } = caller;
-    if (payment === undefined) return;
-    const { usdNano, diemNano } = await this.#parts.ledger.balances(caller.accountId);
-    const posted = addNano(usdNano, diemNano);
-    const needed =
-      request.maxNano > 0n ? maxNano(minNano, this.#parts.minimumCreditNano()) : minNano;
-    if (posted + payment.amountNano < needed) {
-      throw this.#refused(request, { ok: false, reason: 'balance', postedNano: posted });
-    }
-    await payment.take();
+  async #takePayment(wish: Pick<ChargeRequest, 'caller' | 'minNano' | 'maxNano'>): Promise<void> {
+    const floorNano = wish.maxNano > 0n ? this.#parts.minimumCreditNano() : ZERO;
+    const neededNano = maxNano(wish.minNano, floorNano);
+    const postedNano = await takePayment(this.#parts.ledger, wish.caller, neededNano);
+    if (postedNano === undefined) return;
+    throw this.#refused(wish, { ok: false, reason: 'balance', postedNano });
   }
 
   /** Sets money aside, after a short wait where only open holds stand in the way. */
