@@ -177,7 +177,8 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const next = await chat(secret, 'g-1', { stream: true });
       assert.equal(next.headers.get('idempotent-replayed'), null);
       assert.doesNotMatch(next.text, /"error":/);
-      assert.equal(await spent(accountId), COST);
+      // `Hello` and ` w0 w1` that had come: two tokens each.
+      assert.equal(await spent(accountId), COST + 2n * 1_000n + 2n * 2_000n);
     });
   });
 }

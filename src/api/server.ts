@@ -23,12 +23,15 @@ import { refuseConnection } from './malformed-request.ts';
 import type { RunOnce } from './idempotent.ts';
 import type { Route } from './route.ts';
 import type { StandardHeaders } from './standard-headers.ts';
+import { limitWrites } from './write-timeout.ts';
 
 export interface ServerOptions {
   readonly basePath: string;
   readonly trustProxy: boolean | readonly string[];
   readonly maxConnections: number;
   readonly requestTimeoutMs: number;
+  /** How long a caller may take no byte of its answer. */
+  readonly writeTimeoutMs: number;
 }
 
 export interface ServerParts {
@@ -110,6 +113,7 @@ export async function buildServer(parts: ServerParts): Promise<FastifyInstance> 
     },
   });
   server.server.maxConnections = parts.options.maxConnections;
+  limitWrites(server.server, { ...parts, timeoutMs: parts.options.writeTimeoutMs });
   // Node would answer 417 by itself, without our headers: an expectation that we do not know is one
   // that we need not meet (RFC 9110 §10.1.1).
   server.server.on('checkExpectation', (request, response) => {

@@ -38,5 +38,10 @@ export function chatSubject(chat: ChatParts, largeBodies: LargeBodies): Subject 
 
 /** How the server behind each configured address spells what servers spell differently. */
 function dialectsOf(config: Config): ReadonlyMap<string, EngineDialect> {
-  return new Map(configuredEngines(config).map((one) => [one.id, engineDialect(hostOf(one))]));
+  return new Map(
+    configuredEngines(config).map((one) => {
+      const continuousUsage = config.engines[one.id]?.continuousUsage ?? false;
+      return [one.id, { ...engineDialect(hostOf(one)), continuousUsage }];
+    }),
+  );
 }

@@ -70,6 +70,7 @@ function serverOf(parts: FrontDoorParts): Promise<FastifyInstance> {
       trustProxy: http.trustProxy,
       maxConnections: http.maxConnections,
       requestTimeoutMs: http.requestTimeoutSeconds * SECOND_MS,
+      writeTimeoutMs: http.writeTimeoutSeconds * SECOND_MS,
     },
     clock,
     ids,

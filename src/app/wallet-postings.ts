@@ -3,13 +3,14 @@ import { walletAccountId } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
 import { formatUsd } from '../kernel/money.ts';
 import type { Ledger } from '../ledger/ledger.ts';
-import type { Credit, RefundPosting, Reverse } from '../payments/payments.ts';
+import type { Credit, RefundPosting, Reverse, TokenCaps } from '../payments/payments.ts';
 
 export interface WalletPostings {
   readonly credit: Credit;
   readonly reverse: Reverse;
   readonly debitRefund: RefundPosting;
   readonly restoreRefund: RefundPosting;
+  readonly tokenCaps: TokenCaps;
 }
 
 export function walletPostings(ledger: Ledger): WalletPostings {
@@ -55,6 +56,17 @@ export function walletPostings(ledger: Ledger): WalletPostings {
         kind: 'REFUND',
         id: `${entry.refundId}-back`,
       }),
+    tokenCaps: {
+      set: (tx, id, wallet, limits) =>
+        ledger.setAllowance(tx, {
+          id,
+          accountId: walletAccountId(wallet),
+          period: 'LIFETIME',
+          usdLimitNano: limits.usdNano,
+          diemLimitNano: limits.diemNano,
+        }),
+      drop: (tx, ids) => ledger.dropAllowances(tx, ids),
+    },
   };
 }
 

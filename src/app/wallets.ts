@@ -110,8 +110,8 @@ function someWallets(parts: WalletParts, payments: Payments): Wallets {
     if (wallet !== undefined) await staked.refresh(wallet, caller.accountId);
     return caller;
   };
-  const callerOf = async (wallet: string): Promise<Caller> => {
-    const caller = walletCaller(wallet);
+  const callerOf = async (wallet: string, capId?: string): Promise<Caller> => {
+    const caller = walletCaller(wallet, capId);
     return isStaking ? await withStake(caller) : caller;
   };
   return {
@@ -119,7 +119,10 @@ function someWallets(parts: WalletParts, payments: Payments): Wallets {
     basePath: parts.basePath,
     isToken: (token) => payments.isWalletToken(token),
     withStake: isStaking ? withStake : undefined,
-    callerOfToken: async (token) => callerOf(payments.verifyToken(token)),
+    callerOfToken: async (token) => {
+      const { wallet, capId } = await payments.verifyToken(token);
+      return callerOf(wallet, capId);
+    },
     callerOfSignIn: async (header) => callerOf((await payments.signIn(header)).wallet),
     callerOfPayment: async (header, exchange) => {
       const offered = await payments.offer(header, retryProof(exchange));

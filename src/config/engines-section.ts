@@ -36,6 +36,12 @@ export const EngineSettings = z.strictObject({
     .default(1_024)
     .describe('Requests that wait at once; further ones are refused as overloaded.'),
   maxConnections: count().default(512).describe('Open connections to this engine.'),
+  continuousUsage: z
+    .boolean()
+    .default(false)
+    .describe(
+      'Ask for the usage with every piece of a stream (`stream_options.continuous_usage_stats` of vLLM and SGLang): a caller that leaves is billed by the count of the engine instead of by the bytes of the text. Each piece then has figures to be read; engines of other kinds may refuse the request.',
+    ),
   fetchesMedia: z
     .boolean()
     .default(false)

@@ -83,6 +83,11 @@ export const HttpSection = z
     requestTimeoutSeconds: count()
       .default(60)
       .describe('How long a caller may take to send its request.'),
+    writeTimeoutSeconds: count()
+      .default(60)
+      .describe(
+        'How long a caller may read nothing of its answer: after that its connection is closed, and what was produced is charged.',
+      ),
     maxConnections: count().default(10_000).describe('Open connections before new ones wait.'),
   })
   .prefault({});

@@ -24,6 +24,8 @@ export type Behaviour =
   | ScriptedAnswer
   /** A vector for each input: its length or first id, its place, and 1. */
   | { readonly kind: 'embeddings'; readonly maxBatch?: number; readonly usage?: boolean }
+  /** Whatever a test writes. */
+  | { readonly kind: 'own'; readonly answer: (response: ServerResponse, body: string) => void }
   | { readonly kind: 'reset' }
   | { readonly kind: 'hang' }
   /** A head and then nothing; or a head and then a cut. */
@@ -162,6 +164,8 @@ async function behave(
       return sendAnswer(response, model, behaviour, /"stream":\s*true/.test(body));
     case 'embeddings':
       return sendEmbeddings(response, JSON.parse(body), behaviour);
+    case 'own':
+      return behaviour.answer(response, body);
     case 'reset':
       response.socket?.resetAndDestroy();
       return;

@@ -31,6 +31,8 @@ const MISCONFIGURED = verdict('misconfigured', 'elsewhere', 'failure', true);
 const FAILED = verdict('failed', 'anywhere', 'failure', true);
 const GATEWAY_DOWN = verdict('unreachable', 'anywhere', 'failure', true);
 const GATEWAY_LATE = verdict('timeout', 'elsewhere', 'failure', true);
+/** The reader was, not the engine. */
+const READER_LATE = verdict('timeout', 'never', 'unknown', true);
 const UNREACHABLE: Verdict = {
   ...verdict('unreachable', 'anywhere', 'failure', false),
   isCertain: true,
@@ -78,6 +80,8 @@ export function verdictOfFailure(kind: UpstreamFailureKind): Verdict {
     case 'idle-timeout':
     case 'total-timeout':
       return LATE;
+    case 'paused-timeout':
+      return READER_LATE;
     case 'cut':
       return verdict('broken', 'anywhere', 'failure', false);
     case 'garbage':

@@ -375,7 +375,7 @@ export class Charge {
         canRetry: false,
       });
     }
-    return capRefusal(refusal);
+    return capRefusal(refusal, caller.kind === 'wallet' ? 'wallet token' : 'API key');
   }
 }
 
@@ -398,7 +398,10 @@ function creditHeld(): Fault {
   return new Fault('CREDIT_HELD', { retryAfterSeconds: HELD_RETRY_SECONDS });
 }
 
-function capRefusal(refusal: Exclude<HoldRefusal, { reason: 'balance' | 'held' }>): Fault {
+function capRefusal(
+  refusal: Exclude<HoldRefusal, { reason: 'balance' | 'held' }>,
+  holder: 'wallet token' | 'API key',
+): Fault {
   const isUsd = refusal.reason === 'allowance-usd';
   const currency = isUsd ? 'USD' : 'DIEM';
   const resets =
@@ -408,7 +411,7 @@ function capRefusal(refusal: Exclude<HoldRefusal, { reason: 'balance' | 'held' }
   return new Fault(
     isUsd ? 'API_KEY_USD_SPEND_LIMIT_EXCEEDED' : 'API_KEY_DIEM_SPEND_LIMIT_EXCEEDED',
     {
-      message: `The spend limit of this API key is reached: ${formatUsd(refusal.spentNano, 6)} of ${formatUsd(refusal.limitNano, 6)} ${currency} is spent; ${resets}`,
+      message: `The spend limit of this ${holder} is reached: ${formatUsd(refusal.spentNano, 6)} of ${formatUsd(refusal.limitNano, 6)} ${currency} is spent; ${resets}`,
       canRetry: false,
       fields: {
         limit: {

@@ -104,7 +104,7 @@ async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise
     costNano,
     status: 'completed' as const,
     tokens: { ...NO_TOKENS, prompt: promptTokens },
-    countedBy: joined.promptTokens === undefined ? ('none' as const) : ('engine' as const),
+    countedBy: joined.promptTokens === undefined ? ('bytes' as const) : ('engine' as const),
     attempts,
     extras: batches.length > 1 ? { engine_calls: batches.length } : {},
     ...(first === undefined
@@ -154,7 +154,7 @@ async function settleAborted(
     costNano: chargeFor({ promptTokens }, price),
     status: 'aborted',
     tokens: { ...NO_TOKENS, prompt: promptTokens },
-    countedBy: 'none',
+    countedBy: 'bytes',
     attempts: failure.attempts,
     ...(failure.replica === null ? {} : { replica: failure.replica.engine }),
   });

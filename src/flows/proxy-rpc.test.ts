@@ -8,7 +8,7 @@ import type { NodeAnswer, TestNode } from '../../test/rpc/node.ts';
 import { Idempotency, IDEMPOTENCY_MIGRATIONS } from '../idempotency/idempotency.ts';
 import { walletCaller } from '../identity/identity.ts';
 import type { Caller } from '../identity/identity.ts';
-import { systemClock } from '../kernel/clock.ts';
+import { type Clock, systemClock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { systemIds } from '../kernel/ids.ts';
 import { silentLog } from '../kernel/log.ts';
@@ -48,9 +48,10 @@ onEachStore('proxy rpc', (fixture) => {
     t: TestContext,
     answer: NodeAnswer = plainly(),
     limits: Partial<ProxyRpcLimits> = {},
+    clock = systemClock(),
   ): Promise<Bench> {
     const store = await fixture.open(MIGRATIONS);
-    const parts = { store, clock: systemClock(), ids: systemIds(), log: silentLog };
+    const parts = { store, clock, ids: systemIds(), log: silentLog };
     const ledger = new Ledger(parts);
     await ledger.start({ alone: true });
     await store.transaction(async (tx) =>
@@ -258,6 +259,17 @@ onEachStore('proxy rpc', (fixture) => {
     answer.rest?.destroy();
     await eventually(async () => (await left.usdNano()) < usdToNano('1'));
     assert.equal(await left.usdNano(), nano(usdToNano('1') - 20n * 625n));
+  });
+
+  test('a caller that takes too long over a long answer has left: it is due', async (t) => {
+    const clock = systemClock();
+    const after: Clock['after'] = (ms, work) => clock.after(ms === 600_000 ? 200 : ms, work);
+    const slow = await bench(t, large(false), {}, { ...clock, after });
+    const answer = await slow.ask(call('eth_getLogs'));
+    await clock.sleep(500);
+    await assert.rejects(read(answer));
+    await eventually(async () => (await slow.usdNano()) < usdToNano('1'));
+    assert.equal(await slow.usdNano(), nano(usdToNano('1') - 20n * 625n));
   });
 });
 

@@ -56,15 +56,15 @@ export function walletOfAccount(accountId: string): string | undefined {
   return accountId.startsWith('wallet:') ? accountId.slice('wallet:'.length) : undefined;
 }
 
-/** The caller that a verified wallet signature stands for. */
-export function walletCaller(address: string): Caller {
+/** The caller that a verified wallet signature, or a token with a cap, stands for. */
+export function walletCaller(address: string, allowanceId?: string): Caller {
   return {
     kind: 'wallet',
     accountId: walletAccountId(address),
     keyId: '',
     keyKind: 'INFERENCE',
     plan: 'paid',
-    allowanceId: undefined,
+    allowanceId,
     modelPrivacy: 'ALL',
     models: undefined,
     accountLimits: {},

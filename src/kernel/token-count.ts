@@ -19,6 +19,14 @@ const FEW_BYTES_PER_TOKEN = 3;
 const USUAL_BYTES_PER_TOKEN = 4;
 /** The longest token of the cl100k and o200k vocabularies. */
 const MOST_BYTES_OF_ONE_TOKEN = 128;
+/** A picture of 1024 × 1024: models take 256 (Gemma) to 1,600 (Llama 3.2) for it. */
+const USUAL_TOKENS_PER_IMAGE = 1_024;
+/** One minute, at 25 a second. */
+const USUAL_TOKENS_PER_AUDIO = 1_500;
+/** Sixteen frames of 256. */
+const USUAL_TOKENS_PER_VIDEO = 4_096;
+/** The cap of Qwen-VL for one picture. */
+const MOST_TOKENS_PER_MEDIUM = 16_384;
 /** The character rule of the specification: `ceil(chars / 3.2 * 0.95)`, kept in integers. */
 const CHARS_PER_TOKEN_TENTHS = 32;
 
@@ -37,9 +45,40 @@ export function tokensMostly(textBytes: number): number {
   return Math.ceil(textBytes / FEW_BYTES_PER_TOKEN);
 }
 
-/** A fair count: what is billed when neither the engine nor a tokenizer has counted. */
+/** A fair count: what is billed when the engine has not counted. */
 export function tokensAbout(textBytes: number): number {
   return Math.ceil(textBytes / USUAL_BYTES_PER_TOKEN);
+}
+
+/** The text that so many tokens usually have. */
+export function bytesUsually(tokens: number): number {
+  return tokens * USUAL_BYTES_PER_TOKEN;
+}
+
+/** No answer of so many tokens has more text, not even one of the longest tokens. */
+export function bytesAtMost(tokens: number): number {
+  return tokens * MOST_BYTES_PER_TOKEN + MOST_BYTES_OF_ONE_TOKEN;
+}
+
+/** Media of a prompt, by their number. */
+export interface MediaCounts {
+  readonly imageCount: number;
+  readonly audioCount: number;
+  readonly videoCount: number;
+}
+
+/** What is billed for media when the engine has not counted. */
+export function mediaTokensAbout(media: MediaCounts): number {
+  return (
+    media.imageCount * USUAL_TOKENS_PER_IMAGE +
+    media.audioCount * USUAL_TOKENS_PER_AUDIO +
+    media.videoCount * USUAL_TOKENS_PER_VIDEO
+  );
+}
+
+/** The most tokens that media take, for models whose context is not known. */
+export function mediaTokensAtMost(media: MediaCounts): number {
+  return (media.imageCount + media.audioCount + media.videoCount) * MOST_TOKENS_PER_MEDIUM;
 }
 
 /** The count by the rule of the specification, for its limits; `chars` are UTF-16 code units. */

@@ -45,6 +45,16 @@ export async function setAllowance(
   await countFromRollups(tx, settings, nowMs);
 }
 
+/** Forgets caps that nothing is held of. */
+export async function dropAllowances(tx: Queryable, ids: readonly string[]): Promise<void> {
+  for (const id of ids) {
+    await tx.query(
+      'DELETE FROM ledger_allowance WHERE id = $1 AND usd_held_nano = 0 AND diem_held_nano = 0',
+      [id],
+    );
+  }
+}
+
 /** The row of the cap, locked; a new one has no limit yet, so that its spending is looked up. */
 async function lockedCap(
   { tx, dialect, nowMs }: AllowanceContext,

@@ -25,7 +25,7 @@ import {
   openAccount,
   setDailyAllocation,
 } from './accounts.ts';
-import { type AllowanceSettings, setAllowance } from './allowances.ts';
+import { type AllowanceSettings, dropAllowances, setAllowance } from './allowances.ts';
 import { type AuditReport, type OpenHoldFigures, openHoldFigures, runAudit } from './audit.ts';
 import {
   type Debt,
@@ -278,6 +278,11 @@ export class Ledger {
   async setAllowance(tx: Queryable, settings: AllowanceSettings): Promise<void> {
     const context = { tx, dialect: this.#store.dialect, nowMs: this.#clock.nowMs() };
     await setAllowance(context, settings);
+  }
+
+  /** Forgets caps of keys that are gone; one that requests still hold something of stays. */
+  async dropAllowances(tx: Queryable, ids: readonly string[]): Promise<void> {
+    await dropAllowances(tx, ids);
   }
 
   /** What is posted, and what is left of today's credit; zeroes for an unknown account. */

@@ -86,8 +86,8 @@ export interface UsageRecord {
   readonly replica?: string;
   readonly attempts: number;
   readonly tokens: TokenCounts;
-  /** Who counted: the engine's usage object, the stream's deltas, or nothing to count. */
-  readonly countedBy: 'engine' | 'deltas' | 'tokenizer' | 'none';
+  /** Who counted: the engine's usage object, this server by the bytes of the text, or nobody. */
+  readonly countedBy: 'engine' | 'bytes' | 'none';
   readonly priceVersion: string;
   readonly latencyMs: number;
   readonly firstTokenMs?: number;

@@ -8,6 +8,9 @@ import type { Dispatcher } from 'undici';
 
 import type { BodyPieces } from './early-answer.ts';
 
+/** What a reader may pause in all, however slowly it reads: a server keeps work in memory for it. */
+const MAX_PAUSED_MS = 1_800_000;
+
 /** Limits in milliseconds, each counted from the event that its name implies. */
 export interface TimeLimits {
   /** From the call until a connection stands and the request is written to it. */
@@ -16,7 +19,10 @@ export interface TimeLimits {
   readonly firstByteMs: number;
   /** Between two pieces of the body; time in which the reader paused does not count. */
   readonly idleMs: number;
-  /** From the call until the last byte. */
+  /**
+   * From the call until the last byte. Time in which the reader paused does not count; it has a
+   * limit of its own.
+   */
   readonly totalMs: number;
 }
 
@@ -37,6 +43,7 @@ export interface UpstreamRequest {
  * - `reset`: the connection died before the first body byte
  * - `unread`: the same, before a large request was written: the server may not want all of it
  * - `first-byte-timeout`, `idle-timeout`, `total-timeout`: a time limit
+ * - `paused-timeout`: the reader paused for too long
  * - `cut`: the connection died inside the body
  * - `too-large`: more bytes than allowed
  * - `garbage`: the answer is not HTTP
@@ -51,6 +58,7 @@ export type UpstreamFailureKind =
   | 'first-byte-timeout'
   | 'idle-timeout'
   | 'total-timeout'
+  | 'paused-timeout'
   | 'cut'
   | 'too-large'
   | 'garbage'
@@ -103,6 +111,9 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   /** When the phase began; in the body, when the sweep last saw it move. */
   #markMs: number;
   #hasMoved = false;
+  /** Since when the reader pauses, and how long it has before. */
+  #pausedAtMs: number | null = null;
+  #pausedMs = 0;
   /** Whether any byte of a response came, be it half a head. */
   #hasByte = false;
   #bytes = 0;
@@ -126,12 +137,19 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
   }
 
   pause(): void {
+    this.#pausedAtMs ??= this.#owner.monotonicMs();
     this.#controller?.pause();
   }
 
   resume(): void {
     this.#hasMoved = true;
+    this.#pausedMs = this.#pausedUntil(this.#owner.monotonicMs());
+    this.#pausedAtMs = null;
     this.#controller?.resume();
+  }
+
+  #pausedUntil(nowMs: number): number {
+    return this.#pausedMs + (this.#pausedAtMs === null ? 0 : nowMs - this.#pausedAtMs);
   }
 
   abort(): void {
@@ -144,8 +162,12 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
 
   checkLimits(nowMs: number): void {
     const { limits } = this.#request;
-    if (nowMs - this.#startedMs > limits.totalMs) {
+    const pausedMs = this.#pausedUntil(nowMs);
+    if (nowMs - this.#startedMs - pausedMs > limits.totalMs) {
       return this.#fail('total-timeout', `No end within ${limits.totalMs} ms`);
+    }
+    if (pausedMs > MAX_PAUSED_MS) {
+      return this.#fail('paused-timeout', `The reader paused for ${MAX_PAUSED_MS} ms`);
     }
     if (this.#phase === 'body') return this.#checkIdle(nowMs, limits.idleMs);
     const waitedMs = nowMs - this.#markMs;

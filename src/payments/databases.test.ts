@@ -107,10 +107,13 @@ function bothSuites(fixture: StoreFixture): void {
     assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1);
   });
 
-  test('a wallet token of one process is good at the other', () => {
+  test('a wallet token of one process is good at the other, until either revokes it', async () => {
     const wallet = privateKeyToAccount(generatePrivateKey()).address.toLowerCase();
-    const { token } = rigs[0].payments.mintToken(wallet);
-    assert.equal(rigs[1].payments.verifyToken(token), wallet);
+    const limits = { usdNano: undefined, diemNano: undefined };
+    const { id, token } = await rigs[0].payments.mintToken(wallet, limits);
+    assert.deepEqual(await rigs[1].payments.verifyToken(token), { wallet, capId: undefined });
+    assert.equal(await rigs[1].payments.revokeToken(wallet, id), true);
+    await assert.rejects(rigs[0].payments.verifyToken(token), /revoked/);
   });
 
   test('a credit that vanished is reversed once, and credited once when it is back', async () => {

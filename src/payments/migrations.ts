@@ -108,6 +108,20 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
   {
     id: 'payments-0004',
     up: `
+      CREATE TABLE payments_wallet_token (
+        id TEXT PRIMARY KEY,
+        wallet TEXT NOT NULL,
+        created_ms BIGINT NOT NULL,
+        expires_ms BIGINT NOT NULL,
+        usd_limit_nano BIGINT,
+        diem_limit_nano BIGINT
+      );
+      CREATE INDEX payments_wallet_token_wallet ON payments_wallet_token (wallet, expires_ms);
+      CREATE INDEX payments_wallet_token_end ON payments_wallet_token (expires_ms);`,
+  },
+  {
+    id: 'payments-0005',
+    up: `
       CREATE TABLE payments_pass (
         payment_key TEXT PRIMARY KEY,
         key_hash TEXT,

@@ -43,7 +43,13 @@ import { readAmounts } from './settings.ts';
 import type { Amounts, PaymentSettings } from './settings.ts';
 import { KeyChallenges, refused } from './sign-in/key-challenges.ts';
 import { WalletSessions } from './sign-in/sessions.ts';
-import type { WalletToken } from './sign-in/sessions.ts';
+import type {
+  ListedToken,
+  TokenBearer,
+  TokenCaps,
+  TokenLimits,
+  WalletToken,
+} from './sign-in/sessions.ts';
 import { ShownPayments } from './shown-payments.ts';
 import type { OfferedPayment } from './shown-payments.ts';
 import { SignIn } from './sign-in/sign-in.ts';
@@ -66,7 +72,7 @@ export type { RailHealth } from './rail.ts';
 export type { RefundEntry, RefundPosting, RefundState } from './refunds.ts';
 export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
-export type { WalletToken } from './sign-in/sessions.ts';
+export type { TokenCaps, TokenLimits, WalletToken } from './sign-in/sessions.ts';
 export type { SignedInWallet } from './sign-in/sign-in.ts';
 export type { WatchCounts } from './top-up-table.ts';
 export type { Credit, CreditEntry, Reverse, TopUpReceipt } from './top-up-records.ts';
@@ -92,6 +98,7 @@ export interface PaymentsOptions {
   readonly reverse: Reverse;
   readonly debitRefund: RefundPosting;
   readonly restoreRefund: RefundPosting;
+  readonly tokenCaps: TokenCaps;
   /** How often the chain is asked about a transaction under way; 1 s by default. */
   readonly pollMs?: number;
   /** How long a dead process keeps its payments; 15 s by default. */
@@ -160,6 +167,8 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     }),
     sessions: new WalletSessions({
       secret,
+      store: options.store,
+      caps: options.tokenCaps,
       clock: options.clock,
       ids: options.ids,
       lifeMs: options.settings.sessionMinutes * MINUTE_MS,
@@ -273,15 +282,10 @@ export class Payments {
       clock.every(SWEEP_EVERY_MS, () => void this.sweep()),
       clock.every(SWEEP_EVERY_MS, () => void this.replaceStuck()),
       clock.every(WATCH_EVERY_MS, () => void this.#parts.watch.check()),
-      clock.every(PRUNE_EVERY_MS, () => void this.#run('prune', () => this.#prune())),
+      clock.every(PRUNE_EVERY_MS, () => void this.#prune()),
     ];
     void this.#parts.watch.check();
     void this.#begin(options.alone);
-  }
-
-  async #prune(): Promise<void> {
-    await this.#parts.signIn.prune();
-    await this.#parts.passes.prune();
   }
 
   async #begin(isAlone: boolean): Promise<void> {
@@ -335,8 +339,18 @@ export class Payments {
   }
 
   /** A bearer token for a wallet that has just signed in. */
-  mintToken(wallet: string): WalletToken {
-    return this.#parts.sessions.mint(wallet);
+  async mintToken(wallet: string, limits: TokenLimits): Promise<WalletToken> {
+    return await this.#parts.sessions.mint(wallet, limits);
+  }
+
+  /** The tokens of a wallet that can still be used, newest first. */
+  async tokens(wallet: string): Promise<readonly ListedToken[]> {
+    return await this.#parts.sessions.list(wallet);
+  }
+
+  /** Ends a token of the wallet; `false` when it has no such token. */
+  async revokeToken(wallet: string, id: string): Promise<boolean> {
+    return await this.#parts.sessions.revoke(wallet, id);
   }
 
   /** A text of 15 minutes for a wallet that wants an API key to sign. */
@@ -360,9 +374,9 @@ export class Payments {
     return token.startsWith(this.#parts.sessions.prefix);
   }
 
-  /** The wallet of a bearer token. Throws a 401 Fault. */
-  verifyToken(token: string): string {
-    return this.#parts.sessions.verify(token);
+  /** The wallet of a bearer token, and its cap. Throws a 401 Fault. */
+  async verifyToken(token: string): Promise<TokenBearer> {
+    return await this.#parts.sessions.verify(token);
   }
 
   /**
@@ -432,6 +446,12 @@ export class Payments {
   /** Raises the fees of transactions that wait for long; `start` does it every ten seconds. Never throws. */
   async replaceStuck(): Promise<void> {
     await this.#run('fees', async () => await this.#parts.evm?.replaceStuck());
+  }
+
+  async #prune(): Promise<void> {
+    await this.#run('nonces', () => this.#parts.signIn.prune());
+    await this.#run('tokens', () => this.#parts.sessions.prune());
+    await this.#run('passes', () => this.#parts.passes.prune());
   }
 
   async #run(name: string, work: () => Promise<void>): Promise<void> {

@@ -102,6 +102,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     },
     restoreRefund: async (tx, entry) =>
       await post(tx, entry.wallet, `${entry.refundId}-back`, entry.amountNano),
+    tokenCaps: { set: async () => undefined, drop: async () => undefined },
     pollMs: 25,
     leaseMs: options.leaseMs ?? 1_000,
     ...(options.onStep === undefined ? {} : { onStep: options.onStep }),

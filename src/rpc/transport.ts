@@ -187,6 +187,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   #isEnding = false;
   #gunzip: Gunzip | undefined;
   #stream: Readable | undefined;
+  #isPaused = false;
 
   constructor(
     options: PostOptions,
@@ -286,19 +287,24 @@ class Exchange implements Dispatcher.DispatchHandler {
       },
     });
     this.#cancelTimer();
-    // A caller that reads too slowly for ever is cut off as well.
-    this.#cancelTimer = this.#clock.after(STREAM_TOTAL_MS, () => this.#fail('timeout'));
+    this.#cancelTimer = this.#clock.after(STREAM_TOTAL_MS, () => {
+      // The node waits for the reader: that is the slow one, and ends as one that has left.
+      if (this.#isPaused) stream.destroy();
+      else this.#fail('timeout');
+    });
     this.#settle(stream);
     this.#stream = stream;
     this.#pause();
   }
 
   #pause(): void {
+    this.#isPaused = true;
     if (this.#gunzip === undefined) this.#controller?.pause();
     else this.#gunzip.pause();
   }
 
   #flow(): void {
+    this.#isPaused = false;
     if (this.#gunzip === undefined) this.#controller?.resume();
     else this.#gunzip.resume();
   }

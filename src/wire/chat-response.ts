@@ -14,34 +14,36 @@ import {
   withReasoningName,
 } from './chat-choice.ts';
 import { isJsonObject, jsonBytes, memberSpans, type JsonObject } from './json-scan.ts';
+import {
+  addTally,
+  cutMessage,
+  mostBytes,
+  noOutput,
+  outputBytes,
+  type OutputTally,
+  tallyOf,
+} from './output-tally.ts';
 import { spliceObject } from './json-splice.ts';
 import type { ParsedObject } from './json-splice.ts';
 import { documentsCall, type SearchDocument } from './search-documents.ts';
 import { parametersKey } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
-import { chatUsage, readUsage, type Cost, type TokenUsage } from './usage.ts';
-
-/** How much an answer holds: the basis of a bill when the engine sends no usage. */
-export interface OutputTally {
-  contentBytes: number;
-  reasoningBytes: number;
-  toolBytes: number;
-  /** Stream pieces that carried content, reasoning or arguments; 0 for a whole answer. */
-  deltas: number;
-}
+import { chatUsage, readUsage, type Cost, type ReportedUsage, type TokenUsage } from './usage.ts';
 
 export interface ChatAnswer {
   readonly source: ParsedObject;
   readonly choices: readonly JsonObject[];
   /** What the engine says was used; `undefined` when it says nothing. */
-  readonly usage: TokenUsage | undefined;
+  readonly reported: ReportedUsage | undefined;
   readonly tally: Readonly<OutputTally>;
-  /** Whether no choice holds any output: with no engine work reported it is free. */
-  readonly isEmpty: boolean;
 }
 
-/** What the caller asked to be changed in the answer's text. */
+/** How much the caller gets of the answer's text, and what it asked to be changed in it. */
 export interface AnswerOptions {
+  /** Choices that were asked for; others are not shown. */
+  readonly choiceCount: number;
+  /** The grant of one choice: its text is cut where the grant ends. */
+  readonly maxOutputTokens: number;
   /** `strip_thinking_response` or `disable_thinking`: `<think>` blocks leave the content. */
   readonly stripThinkTags: boolean;
   /** `disable_thinking`: reasoning that came all the same is left out. */
@@ -86,16 +88,16 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
     throw garbage(cause);
   }
   if (!isJsonObject(body) || !Array.isArray(body['choices'])) throw garbage('no choices');
-  const tally: OutputTally = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
-  const choices = body['choices'].map((choice: unknown, index) =>
-    readChoice(choice, index, options, tally),
-  );
+  const tally = noOutput();
+  const choices = body['choices']
+    .slice(0, options.choiceCount)
+    .map((choice: unknown, index) => readChoice(choice, index, options, tally));
+  const usage = readUsage(body['usage']);
   return {
     source: { json, body, members: memberSpans(json) },
     choices,
-    usage: readUsage(body['usage']),
+    reported: usage === undefined ? undefined : { usage, atBytes: outputBytes(tally) },
     tally,
-    isEmpty: tally.contentBytes + tally.reasoningBytes + tally.toolBytes === 0,
   };
 }
 
@@ -109,10 +111,15 @@ function readChoice(
   if (given === undefined) throw garbage('a choice without a message');
   // Checked on the line above.
   const original = given['message'] as JsonObject;
-  const renamed = withReasoningName(original);
-  countMessage(renamed, tally);
-  const message = safeMessage(renamed, options);
-  const reason = finishReason(given['finish_reason'], toolCallsOf(message).length > 0);
+  const whole = withReasoningName(original);
+  const size = tallyOf(whole);
+  const roomBytes = mostBytes(options.maxOutputTokens, 0);
+  const isCut = outputBytes(size) > roomBytes;
+  const granted = isCut ? cutMessage(whole, roomBytes) : whole;
+  addTally(tally, isCut ? tallyOf(granted) : size);
+  const message = safeMessage(granted, options);
+  const ended = isCut ? 'length' : given['finish_reason'];
+  const reason = finishReason(ended, toolCallsOf(message).length > 0);
   const isSame =
     message === original &&
     reason === given['finish_reason'] &&
@@ -120,20 +127,12 @@ function readChoice(
     given['logprobs'] !== undefined &&
     given['stop_reason'] !== undefined;
   if (isSame) return given;
-  const filled = { logprobs: null, stop_reason: null, ...given };
+  const filled = { logprobs: null, stop_reason: null, ...given, ...(isCut ? NO_LOGPROBS : {}) };
   return { ...filled, index, message, finish_reason: reason };
 }
 
-function countMessage(message: JsonObject, tally: OutputTally): void {
-  const { content } = message;
-  if (typeof content === 'string') tally.contentBytes += Buffer.byteLength(content);
-  tally.reasoningBytes += Buffer.byteLength(reasoningOf(message) ?? '');
-  for (const call of toolCallsOf(message)) {
-    const made = isJsonObject(call['function']) ? call['function'] : {};
-    const name = typeof made['name'] === 'string' ? made['name'] : '';
-    tally.toolBytes += Buffer.byteLength(name + argumentsText(made['arguments']));
-  }
-}
+/** They would be longer than the text that is left. */
+const NO_LOGPROBS = { logprobs: null };
 
 /** The message with every member that the SDKs read; the same object when all are there. */
 function safeMessage(message: JsonObject, options: AnswerOptions): JsonObject {
@@ -177,7 +176,10 @@ function safeCall(call: JsonObject, index: number): JsonObject {
 export function writeChatAnswer(answer: ChatAnswer, frame: AnswerFrame): Buffer {
   const { body } = answer.source;
   const choices = withDocuments(answer.choices, frame);
-  const isSame = Array.isArray(body['choices']) && choices.every((c, at) => c === itemAt(body, at));
+  const isSame =
+    Array.isArray(body['choices']) &&
+    body['choices'].length === choices.length &&
+    choices.every((c, at) => c === itemAt(body, at));
   const created = body['created'];
   const target: Record<string, unknown> = {
     ...body,

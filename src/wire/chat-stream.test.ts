@@ -15,6 +15,8 @@ const OPTIONS: ChatStreamOptions = {
   serviceName: 'svc',
   stripThinkTags: false,
   dropReasoning: false,
+  choiceCount: 4,
+  maxOutputTokens: 1_000,
   newCallId: () => 'call_new',
 };
 const USAGE = {
@@ -139,14 +141,15 @@ test('a plain stream keeps its text and shows our id, model, usage and cost', ()
   assert.equal((last['svc_parameters'] as JsonObject)['enable_web_search'], 'off');
   assert.ok(seen.text.endsWith('data: [DONE]\n\n'));
   assert.equal(seen.chunks.filter((chunk) => chunk['usage']).length, 1);
-  assert.deepEqual(seen.stream.usage, {
+  assert.deepEqual(seen.stream.reported?.usage, {
     promptTokens: 5,
     completionTokens: 3,
     cachedTokens: 0,
     cacheWriteTokens: 0,
     reasoningTokens: 0,
   });
-  assert.equal(seen.stream.tally.deltas, 3);
+  assert.deepEqual(seen.stream.tally, { contentBytes: 19, reasoningBytes: 0, toolBytes: 0 });
+  assert.equal(seen.stream.reported?.atBytes, 19);
 });
 
 test('both layouts give the same, and reasoning and tool pieces pass whole', () => {
@@ -170,7 +173,7 @@ test('both layouts give the same, and reasoning and tool pieces pass whole', () 
     );
     assert.equal(seen.chunks.at(-2)?.choices[0]?.finish_reason, 'tool_calls');
     assert.equal(Object.hasOwn(seen.chunks.at(-2) ?? {}, 'usage'), false);
-    assert.equal(seen.stream.usage?.completionTokens, 9);
+    assert.equal(seen.stream.reported?.usage.completionTokens, 9);
     assert.equal(seen.stream.tally.toolBytes, 'f{"a":1}'.length);
   }
 });
@@ -284,8 +287,8 @@ test('the order is kept when the engine leaves out role, index, id, usage and [D
   ].join('');
   const seen = run(source);
   assert.equal(seen.stream.isComplete, true);
-  assert.equal(seen.stream.usage, undefined);
-  assert.equal(seen.stream.tally.deltas, 3);
+  assert.equal(seen.stream.reported, undefined);
+  assert.deepEqual(seen.stream.tally, { contentBytes: 1, reasoningBytes: 0, toolBytes: 11 });
   assert.deepEqual(
     seen.chunks.map((chunk) => chunk.choices[0]?.delta),
     [
@@ -425,4 +428,14 @@ test('several choices and logprobs pass', () => {
   assert.equal(contentOf(seen, 'content', 1), 'ab');
   assert.equal(contentOf(seen, 'content', 0), 'z');
   assert.equal(seen.text.split('"logprob":-0.1').length, 3);
+});
+
+test('a text that takes the fast path after an empty one is known to be shown', () => {
+  const start = vllm([delta({ role: 'assistant', content: '' })]);
+  const empty = vllm([delta({ reasoning_content: '' })]);
+  assert.equal(run(start + empty).stream.hasShownText, false);
+  assert.equal(
+    run(start + empty + vllm([delta({ reasoning_content: 'x' })])).stream.hasShownText,
+    true,
+  );
 });

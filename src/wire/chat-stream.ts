@@ -4,11 +4,10 @@
  * Shown in this order whatever the engine does: role chunk, reasoning, content or tool deltas, a
  * chunk with the finish reason, the usage chunk (ours, after the charge is known), `[DONE]`.
  * Chunks of a known layout pass as bytes with our id and model (`chunk-template.ts`); only what
- * differs is parsed. Counts what was produced, for the bill of an engine that sends no usage.
+ * differs is parsed. Counts what was produced, for the bill of an engine that sends no usage, and
+ * ends a choice that goes beyond its grant.
  * Does no I/O and knows no time: the route reads, waits, settles and writes.
  */
-import type { OutputTally } from './chat-response.ts';
-import { MAX_CHOICES } from './chat-schema.ts';
 import {
   addedBytes,
   decodedBytes,
@@ -17,17 +16,17 @@ import {
   textOnlyKind,
   writeShown,
   type ChunkTemplate,
-  type TextKind,
 } from './chunk-template.ts';
 import type { HeldRound } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from './json-scan.ts';
+import { addTally, noOutput, outputBytes, type OutputTally, tallyOf } from './output-tally.ts';
 import { documentsCall, type SearchDocument } from './search-documents.ts';
 import { SseEvents, type SseData } from './sse-events.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
 import { CHUNK_OBJECT, DONE, DONE_EVENT, eventText } from './stream-frames.ts';
 import { ByteWriter } from './byte-writer.ts';
 import { parametersKey, type WebSearchCitation } from './svc-parameters.ts';
-import { chatUsage, readUsage, type Cost, type TokenUsage } from './usage.ts';
+import { chatUsage, readUsage, type Cost, type ReportedUsage, type TokenUsage } from './usage.ts';
 
 export interface ChatStreamOptions extends StreamChoiceOptions {
   /** `chatcmpl-` and 32 hex. */
@@ -67,12 +66,13 @@ export class ChatStream {
   #isBetween = true;
   readonly #choices = new Map<number, StreamChoice>();
   #templates: ChunkTemplate[] = [];
-  #tally: OutputTally = noOutput();
   /** Rewritten text has no constant layout. */
   readonly #canLearn: boolean;
-  #usage: TokenUsage | undefined;
+  #reported: ReportedUsage | undefined;
   #failure: EngineFailure | undefined;
   #isDone = false;
+  #isCutOff = false;
+  #hasShownText = false;
   #areDocumentsShown = false;
 
   constructor(options: ChatStreamOptions) {
@@ -81,18 +81,26 @@ export class ChatStream {
       !options.stripThinkTags && !options.dropReasoning && options.heldTool === undefined;
   }
 
-  /** What the engine said was used, as soon as it did. */
-  get usage(): TokenUsage | undefined {
-    return this.#usage;
+  /** What the engine said last of its usage, maybe before its end. */
+  get reported(): ReportedUsage | undefined {
+    return this.#reported;
   }
 
-  /** What was produced so far. */
-  get tally(): Readonly<OutputTally> {
-    return this.#tally;
+  /** What was produced so far in this round. */
+  get tally(): OutputTally {
+    const tally = noOutput();
+    for (const choice of this.#choices.values()) addTally(tally, choice.tally);
+    return tally;
   }
 
-  get hasOutput(): boolean {
-    return this.#tally.deltas > 0;
+  /** Whether the caller was given any text, in this round or before. */
+  get hasShownText(): boolean {
+    return this.#hasShownText;
+  }
+
+  /** Whether every choice has ended, one of them where its grant did: the engine may stop. */
+  get isCutOff(): boolean {
+    return this.#isCutOff;
   }
 
   /** The engine's error; nothing that comes after it is shown. */
@@ -101,19 +109,19 @@ export class ChatStream {
   }
 
   /**
-   * Whether the engine has said everything: `[DONE]`, or an end to each choice that began. A
-   * stream that ends before was cut.
+   * Whether the answer is whole: `[DONE]`, an end to each choice that began, or the end of the
+   * grant. A stream that ends before was broken off.
    */
   get isComplete(): boolean {
     if (this.#failure !== undefined) return false;
-    if (this.#isDone) return true;
+    if (this.#isDone || this.#isCutOff) return true;
     const choices = [...this.#choices.values()];
     return choices.length > 0 && choices.every((choice) => choice.isFinished);
   }
 
-  /** Whether `[DONE]` or an error has come: the rest of the stream needs no reading. */
+  /** Whether `[DONE]`, an error or the end of the grant has come: the rest needs no reading. */
   get isOver(): boolean {
-    return this.#isDone || this.#failure !== undefined;
+    return this.#isDone || this.#isCutOff || this.#failure !== undefined;
   }
 
   /**
@@ -154,14 +162,14 @@ export class ChatStream {
   }
 
   /** Makes ready for another answer of an engine, which continues what was shown. */
-  nextRound(): void {
-    for (const choice of this.#choices.values()) choice.nextRound();
+  nextRound(maxOutputTokens: number): void {
+    for (const choice of this.#choices.values()) choice.nextRound(maxOutputTokens);
     this.#events = new SseEvents();
     this.#isBetween = true;
     this.#templates = [];
-    this.#tally = noOutput();
-    this.#usage = undefined;
+    this.#reported = undefined;
     this.#isDone = false;
+    this.#isCutOff = false;
   }
 
   /** Documents that were found between the rounds of an answer; call it before `closing`. */
@@ -180,17 +188,17 @@ export class ChatStream {
     for (const choice of this.#choices.values()) {
       if (choice.isFinished && !choice.isHeld) continue;
       this.#startChoice(choice, writer);
-      writer.write(this.#ownChunk([choice.close()]));
+      writer.write(this.#ownChunk([choice.close(this.#isCutOff ? 'length' : 'stop')]));
     }
-    const usage = chatUsage(closing.usage);
-    const shown = {
-      usage,
-      cost: closing.cost,
-      [parametersKey(this.#options.serviceName)]: closing.parameters,
-    };
-    writer.write(this.#ownChunk([], shown));
+    writer.write(this.usageChunk(closing));
     writer.write(DONE_EVENT);
     return writer.finish();
+  }
+
+  /** The chunk of usage and cost: the last of a complete stream, before the error of another. */
+  usageChunk({ usage, cost, parameters }: StreamClosing): Buffer {
+    const key = parametersKey(this.#options.serviceName);
+    return this.#ownChunk([], { usage: chatUsage(usage), cost, [key]: parameters });
   }
 
   /** Copies events of a known layout, up to the first that is none; gives where that begins. */
@@ -210,18 +218,16 @@ export class ChatStream {
       const end = textEnd(template, bytes, start);
       if (end === -1) continue;
       const textStart = start + template.headEnd;
+      if (end > textStart) {
+        const sizeBytes = decodedBytes(bytes, textStart, end);
+        // Where the grant ends the text is cut, which takes parsing.
+        if (!template.counter.count(template.kind, sizeBytes)) return -1;
+        this.#hasShownText = true;
+      }
       writeShown(template, { bytes, start: textStart, end }, writer);
-      if (end > textStart) this.#count(template.kind, decodedBytes(bytes, textStart, end));
       return end + template.tailEnd - template.headEnd;
     }
     return -1;
-  }
-
-  #count(kind: TextKind, textBytes: number): void {
-    this.#tally.deltas += 1;
-    if (kind === 'content') this.#tally.contentBytes += textBytes;
-    else if (kind === 'reasoning') this.#tally.reasoningBytes += textBytes;
-    else this.#tally.toolBytes += textBytes;
   }
 
   #readEvents(bytes: Buffer, writer: ByteWriter): void {
@@ -255,11 +261,13 @@ export class ChatStream {
       this.#failure = engineFailure(chunk['error']);
       return;
     }
-    this.#usage = readUsage(chunk['usage']) ?? this.#usage;
     const { choices } = chunk;
-    if (!Array.isArray(choices)) return;
-    const shown = this.#showChoices(choices, writer);
+    const shown = Array.isArray(choices) ? this.#showChoices(choices, writer) : [];
+    // The usage beside a text includes it.
+    const usage = readUsage(chunk['usage']);
+    if (usage !== undefined) this.#reported = { usage, atBytes: outputBytes(this.tally) };
     if (shown.length === 0) return;
+    this.#hasShownText ||= shown.some(hasText);
     writer.writeText(eventText(this.#framed(chunk, shown)));
     this.#learn(chunk, data);
     if (shown.some((choice) => choice['index'] === 0)) this.#showDocuments(writer);
@@ -270,14 +278,22 @@ export class ChatStream {
     for (const [position, given] of choices.entries()) {
       if (!isJsonObject(given)) continue;
       const index = typeof given['index'] === 'number' ? given['index'] : position;
-      if (!Number.isSafeInteger(index) || index < 0 || index >= MAX_CHOICES) continue;
+      if (!Number.isSafeInteger(index) || index < 0 || index >= this.#options.choiceCount) continue;
       const choice = this.#choice(index);
-      const one = choice.show(given, this.#tally);
+      const one = choice.show(given);
+      if (choice.isCut) this.#endWhereCut(choice);
       if (one === undefined) continue;
       this.#startChoice(choice, writer);
       shown.push(one);
     }
     return shown;
+  }
+
+  #endWhereCut({ isEndless }: StreamChoice): void {
+    const choices = [...this.#choices.values()];
+    const haveEnded =
+      choices.length === this.#options.choiceCount && choices.every((choice) => choice.isFinished);
+    this.#isCutOff = haveEnded || isEndless;
   }
 
   #choice(index: number): StreamChoice {
@@ -327,9 +343,10 @@ export class ChatStream {
 
   #learn(chunk: JsonObject, data: SseData): void {
     if (!this.#canLearn) return;
-    const kind = textOnlyKind(chunk, this.#options.documents !== undefined);
-    if (kind === undefined) return;
-    const template = learnTemplate(data, kind, this.#options);
+    const text = textOnlyKind(chunk, this.#options.documents !== undefined);
+    const counter = text === undefined ? undefined : this.#choices.get(text.choice);
+    if (text === undefined || counter === undefined) return;
+    const template = learnTemplate(data, { kind: text.kind, counter }, this.#options);
     if (template === undefined) return;
     if (this.#templates.length >= MAX_TEMPLATES) this.#templates.pop();
     this.#templates.unshift(template);
@@ -338,8 +355,8 @@ export class ChatStream {
 
 const EMPTY = Buffer.alloc(0);
 
-function noOutput(): OutputTally {
-  return { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
+function hasText(choice: JsonObject): boolean {
+  return isJsonObject(choice['delta']) && outputBytes(tallyOf(choice['delta'])) > 0;
 }
 
 const BROKEN: EngineFailure = {

@@ -17,13 +17,19 @@ import {
   type JsonObject,
   type MemberSpan,
 } from './json-scan.ts';
+import { type TextKind, textBytes } from './output-tally.ts';
 import { CHUNK_OBJECT } from './stream-frames.ts';
 import type { SseData } from './sse-events.ts';
 
-export type TextKind = 'content' | 'reasoning' | 'tool';
+/** Counts a text that is to be shown; `false` when it must be cut, which takes parsing. */
+export interface TextCounter {
+  count(kind: TextKind, sizeBytes: number): boolean;
+}
 
 export interface ChunkTemplate {
   readonly kind: TextKind;
+  /** Of the choice whose index stands in the bytes. */
+  readonly counter: TextCounter;
   /**
    * The engine's event before the text and after it, quotes and blank line included, then the
    * caller's: one buffer, since a stream that waits long finds nothing of it in a cache.
@@ -114,7 +120,7 @@ const LETTER_U = 0x75;
 function parsedBytes(bytes: Buffer, start: number, end: number): number {
   try {
     const text: unknown = JSON.parse(bytes.toString('utf8', start - 1, end + 1));
-    return typeof text === 'string' ? Buffer.byteLength(text) : end - start;
+    return typeof text === 'string' ? textBytes(text) : end - start;
   } catch {
     // A broken escape: the caller sees it too, and the raw length is bound enough.
     return end - start;
@@ -127,7 +133,7 @@ function parsedBytes(bytes: Buffer, start: number, end: number): number {
  */
 export function learnTemplate(
   data: SseData,
-  kind: TextKind,
+  text: Pick<ChunkTemplate, 'kind' | 'counter'>,
   frame: ShownFrame,
 ): ChunkTemplate | undefined {
   const { event } = data;
@@ -138,18 +144,18 @@ export function learnTemplate(
   const id = find(members, 'id');
   const model = find(members, 'model');
   const delta = deltaMembers(json, members);
-  const text = delta === undefined ? undefined : textMember(json, delta, kind);
-  if (id === undefined || model === undefined || text === undefined) return undefined;
-  if (bytes[text.valueStart] !== QUOTE) return undefined;
+  const member = delta === undefined ? undefined : textMember(json, delta, text.kind);
+  if (id === undefined || model === undefined || member === undefined) return undefined;
+  if (bytes[member.valueStart] !== QUOTE) return undefined;
   const patches: Patch[] = [valuePatch(id, frame.id), valuePatch(model, frame.model)];
-  if (text.key === 'reasoning') {
-    const end = text.start + OTHER_REASONING.length;
-    if (bytes.toString('utf8', text.start, end) !== OTHER_REASONING) return undefined;
-    patches.push({ start: text.start, end, text: '"reasoning_content"' });
+  if (member.key === 'reasoning') {
+    const end = member.start + OTHER_REASONING.length;
+    if (bytes.toString('utf8', member.start, end) !== OTHER_REASONING) return undefined;
+    patches.push({ start: member.start, end, text: '"reasoning_content"' });
   }
-  const headEnd = text.valueStart + 1;
-  const tailStart = text.end - 1;
-  return joined(kind, [
+  const headEnd = member.valueStart + 1;
+  const tailStart = member.end - 1;
+  return joined(text, [
     data.bytes.subarray(event.start, data.start + headEnd),
     data.bytes.subarray(data.start + tailStart, event.end),
     Buffer.from(`data: ${patched(bytes, 0, headEnd, patches)}`),
@@ -157,11 +163,21 @@ export function learnTemplate(
   ]);
 }
 
-function joined(kind: TextKind, parts: readonly [Buffer, Buffer, Buffer, Buffer]): ChunkTemplate {
+function joined(
+  { kind, counter }: Pick<ChunkTemplate, 'kind' | 'counter'>,
+  parts: readonly [Buffer, Buffer, Buffer, Buffer],
+): ChunkTemplate {
   const [head, tail, shownHead] = parts;
   const tailEnd = head.length + tail.length;
   const shownHeadEnd = tailEnd + shownHead.length;
-  return { kind, bytes: Buffer.concat(parts), headEnd: head.length, tailEnd, shownHeadEnd };
+  return {
+    kind,
+    counter,
+    bytes: Buffer.concat(parts),
+    headEnd: head.length,
+    tailEnd,
+    shownHeadEnd,
+  };
 }
 
 function valuePatch(member: MemberSpan, value: string): Patch {
@@ -206,15 +222,18 @@ function patched(bytes: Buffer, from: number, to: number, patches: readonly Patc
 
 const DELTA_TEXTS = new Set(['content', 'reasoning_content', 'reasoning', 'tool_calls']);
 
-/** Which text a chunk carries when it carries one text and nothing else. */
-export function textOnlyKind(chunk: JsonObject, hasDocuments: boolean): TextKind | undefined {
+/** Which text of which choice a chunk carries, when it carries one text and nothing else. */
+export function textOnlyKind(
+  chunk: JsonObject,
+  hasDocuments: boolean,
+): { readonly kind: TextKind; readonly choice: number } | undefined {
   const { choices } = chunk;
   const choice: unknown = Array.isArray(choices) && choices.length === 1 ? choices[0] : undefined;
   if (!isJsonObject(choice) || !isJsonObject(choice['delta'])) return undefined;
   if ((chunk['usage'] ?? null) !== null || chunk['object'] !== CHUNK_OBJECT) return undefined;
-  if (!Number.isSafeInteger(choice['index']) || !Number.isSafeInteger(chunk['created'])) {
-    return undefined;
-  }
+  const { index } = choice;
+  if (typeof index !== 'number' || !Number.isSafeInteger(index) || index < 0) return undefined;
+  if (!Number.isSafeInteger(chunk['created'])) return undefined;
   if (choice['finish_reason'] !== null || (choice['logprobs'] ?? null) !== null) return undefined;
   const { delta } = choice;
   const carried = Object.keys(delta).filter(
@@ -222,20 +241,16 @@ export function textOnlyKind(chunk: JsonObject, hasDocuments: boolean): TextKind
   );
   // An empty text is the role chunk's, and no later chunk looks like that one.
   if (carried.length !== 1 || delta['content'] === '') return undefined;
-  if (typeof delta['content'] === 'string') return 'content';
-  if (reasoningOf(delta) !== undefined) return 'reasoning';
-  return hasDocuments ? undefined : continuedCall(delta);
+  if (typeof delta['content'] === 'string') return { kind: 'content', choice: index };
+  if (reasoningOf(delta) !== undefined) return { kind: 'reasoning', choice: index };
+  return !hasDocuments && continuesCall(delta) ? { kind: 'tool', choice: index } : undefined;
 }
 
 /** A piece of arguments for a call that has begun: it has an index and no id. */
-function continuedCall(delta: JsonObject): 'tool' | undefined {
+function continuesCall(delta: JsonObject): boolean {
   const [call, ...others] = toolCallsOf(delta);
-  if (call === undefined || others.length > 0 || !Number.isSafeInteger(call['index'])) {
-    return undefined;
-  }
+  if (call === undefined || others.length > 0 || !Number.isSafeInteger(call['index'])) return false;
   const made = call['function'];
   const isPiece = (call['id'] ?? null) === null && isJsonObject(made);
-  return isPiece && (made['name'] ?? null) === null && typeof made['arguments'] === 'string'
-    ? 'tool'
-    : undefined;
+  return isPiece && (made['name'] ?? null) === null && typeof made['arguments'] === 'string';
 }

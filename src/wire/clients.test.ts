@@ -27,7 +27,12 @@ const USAGE = {
 };
 const COST = { usd: 0.0001, diem: 0 };
 const ID = `chatcmpl-${'0'.repeat(32)}`;
-const KEEP = { stripThinkTags: false, dropReasoning: false };
+const KEEP = {
+  stripThinkTags: false,
+  dropReasoning: false,
+  choiceCount: 4,
+  maxOutputTokens: 1_000,
+};
 const BASE = 'http://127.0.0.1/api/v1';
 
 type Reply = (request: ChatRequest) => { readonly content: string | null; readonly call?: string };

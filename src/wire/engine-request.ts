@@ -35,6 +35,8 @@ export interface EngineDialect {
   readonly fallbacks: boolean;
   /** Whether each chunk is padded with random text unless the request declines. */
   readonly obfuscates: boolean;
+  /** Whether each chunk is asked to carry the usage until then (vLLM, SGLang). */
+  readonly continuousUsage: boolean;
 }
 
 const SELF_HOSTED: EngineDialect = {
@@ -44,6 +46,7 @@ const SELF_HOSTED: EngineDialect = {
   cacheRetention: false,
   fallbacks: false,
   obfuscates: false,
+  continuousUsage: false,
 };
 
 const OPENAI: EngineDialect = {
@@ -53,6 +56,7 @@ const OPENAI: EngineDialect = {
   cacheRetention: true,
   fallbacks: false,
   obfuscates: true,
+  continuousUsage: false,
 };
 
 /** The dialect of an engine by the host name of its URL: OpenAI's own hosts, or self-hosted. */
@@ -143,7 +147,8 @@ function setStreamOptions(
   if (!request.stream) return leaveOut(fields, ['stream_options']);
   const given = isJsonObject(fields['stream_options']) ? fields['stream_options'] : {};
   const padding = dialect.obfuscates ? { include_obfuscation: false } : {};
-  const wanted = { ...given, include_usage: true, ...padding };
+  const continuous = dialect.continuousUsage ? { continuous_usage_stats: true } : {};
+  const wanted = { ...given, include_usage: true, ...padding, ...continuous };
   const same = Object.entries(wanted).every(([key, value]) => given[key] === value);
   fields['stream_options'] = same ? given : wanted;
 }

@@ -1,9 +1,9 @@
 /**
  * One choice of a stream over time: has its role been sent, which tool calls are open, what of
  * its text is held back as the beginning of a tag, has it ended. Turns each delta of the engine
- * into the delta that the caller gets, or into none.
+ * into the delta that the caller gets, or into none, and cuts the choice where its grant ends.
  */
-import type { AnswerOptions, OutputTally } from './chat-response.ts';
+import type { AnswerOptions } from './chat-response.ts';
 import {
   argumentsText,
   finishReason,
@@ -13,6 +13,16 @@ import {
 } from './chat-choice.ts';
 import { type HeldRound, nameOf, ROUND_BREAK } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from './json-scan.ts';
+import {
+  addTally,
+  cutMessage,
+  mostBytes,
+  noOutput,
+  type OutputTally,
+  outputBytes,
+  tallyOf,
+  type TextKind,
+} from './output-tally.ts';
 import { ThinkStripper } from './think-tags.ts';
 
 export interface StreamChoiceOptions extends AnswerOptions {
@@ -31,8 +41,18 @@ export class StreamChoice {
   isFinished = false;
   /** Ended, and the caller has not seen the end: another round may follow. */
   isHeld = false;
+  /** Its text came to the end of the grant: nothing that follows is shown. */
+  isCut = false;
   #endReason: unknown;
   readonly #options: StreamChoiceOptions;
+  /** What the engine made in this round, shown or not. */
+  readonly #tally = noOutput();
+  /** The same as one figure, for the look at every delta. */
+  #bytes = 0;
+  #deltas = 0;
+  #cutBytes = 0;
+  #grantedTokens: number;
+  #usualBytes: number;
   #stripper: ThinkStripper | undefined;
   /** Calls of this round that the caller does not see, by the engine's index. */
   readonly #held = new Map<number, PartialCall>();
@@ -58,6 +78,51 @@ export class StreamChoice {
     this.#firstCall = firstCall;
     this.#newCallId = newCallId;
     this.#stripper = options.stripThinkTags ? new ThinkStripper() : undefined;
+    this.#grantedTokens = options.maxOutputTokens;
+    this.#usualBytes = mostBytes(this.#grantedTokens, Infinity);
+  }
+
+  get tally(): Readonly<OutputTally> {
+    return this.#tally;
+  }
+
+  /** Whether the engine has gone on for as long again after the cut. */
+  get isEndless(): boolean {
+    return this.#cutBytes > mostBytes(this.#grantedTokens, 0);
+  }
+
+  /** Counts a text that is shown as it came; `false`, and nothing counted, when it must be cut. */
+  count(kind: TextKind, sizeBytes: number): boolean {
+    const bytes = this.#bytes + sizeBytes;
+    if (this.isCut || (bytes > this.#usualBytes && this.#roomFor(sizeBytes) < sizeBytes)) {
+      return false;
+    }
+    this.#bytes = bytes;
+    this.#deltas += 1;
+    if (kind === 'content') this.#tally.contentBytes += sizeBytes;
+    else if (kind === 'reasoning') this.#tally.reasoningBytes += sizeBytes;
+    else this.#tally.toolBytes += sizeBytes;
+    return true;
+  }
+
+  /** How much of a further delta the grant leaves room for, in bytes. */
+  #roomFor(sizeBytes: number): number {
+    if (this.#bytes + sizeBytes <= this.#usualBytes) return sizeBytes;
+    return Math.max(0, mostBytes(this.#grantedTokens, this.#deltas + 1) - this.#bytes);
+  }
+
+  /** The delta as far as the grant reaches. */
+  #granted(delta: JsonObject): JsonObject {
+    const size = tallyOf(delta);
+    const sizeBytes = outputBytes(size);
+    if (sizeBytes === 0) return delta;
+    const roomBytes = this.#roomFor(sizeBytes);
+    this.isCut = roomBytes < sizeBytes;
+    const shown = this.isCut ? cutMessage(delta, roomBytes) : delta;
+    addTally(this.#tally, this.isCut ? tallyOf(shown) : size);
+    this.#bytes = outputBytes(this.#tally);
+    this.#deltas += 1;
+    return shown;
   }
 
   get hasToolCalls(): boolean {
@@ -76,9 +141,16 @@ export class StreamChoice {
   }
 
   /** The engine is asked again: what it says continues this choice. */
-  nextRound(): void {
+  nextRound(grantedTokens: number): void {
     this.isFinished = false;
     this.isHeld = false;
+    this.isCut = false;
+    Object.assign(this.#tally, noOutput());
+    this.#bytes = 0;
+    this.#deltas = 0;
+    this.#cutBytes = 0;
+    this.#grantedTokens = grantedTokens;
+    this.#usualBytes = mostBytes(grantedTokens, Infinity);
     this.#needsBreak ||= this.#content !== '';
     this.#content = '';
     this.#reasoning = '';
@@ -95,13 +167,17 @@ export class StreamChoice {
   }
 
   /** The caller's choice for an engine's, or nothing when there is nothing left to show. */
-  show(choice: JsonObject, tally: OutputTally): JsonObject | undefined {
+  show(choice: JsonObject): JsonObject | undefined {
     const original = isJsonObject(choice['delta']) ? choice['delta'] : {};
-    const renamed = withReasoningName(original);
-    countDelta(renamed, tally);
+    const whole = withReasoningName(original);
+    if (this.isCut) {
+      this.#cutBytes += outputBytes(tallyOf(whole));
+      return undefined;
+    }
+    const renamed = this.#granted(whole);
     const given = toolCallsOf(renamed);
     const calls = given.filter((call) => !this.#hold(call)).map((call) => this.#safeCall(call));
-    const ended = choice['finish_reason'] ?? null;
+    const ended = this.isCut ? 'length' : (choice['finish_reason'] ?? null);
     const delta: Record<string, unknown> = { ...renamed };
     if (calls.length > 0) delta['tool_calls'] = calls;
     else if (given.length > 0) delete delta['tool_calls'];
@@ -114,7 +190,8 @@ export class StreamChoice {
     const reason = ended === null ? null : finishReason(ended, this.hasToolCalls);
     const isEmptied = carriesText(original) && !carriesText(delta);
     if (reason === null && !isRoleNews && isEmptied) return undefined;
-    return { ...choice, index: this.index, delta, finish_reason: reason };
+    const logprobs = this.isCut ? { logprobs: null } : {};
+    return { ...choice, ...logprobs, index: this.index, delta, finish_reason: reason };
   }
 
   /**
@@ -161,18 +238,18 @@ export class StreamChoice {
   }
 
   /** The last chunk of a choice that the engine left open. */
-  close(): JsonObject {
+  close(reason = 'stop'): JsonObject {
     this.isFinished = true;
     this.isHeld = false;
     const rest = this.#stripper?.finish() ?? '';
     const delta = rest === '' ? {} : { content: rest };
-    const finish_reason = this.#finishReason();
+    const finish_reason = this.#finishReason(reason);
     return { index: this.index, delta, logprobs: null, finish_reason };
   }
 
   /** An end for calls that nobody saw is an ordinary one. */
-  #finishReason(): string {
-    const given = this.#endReason ?? 'stop';
+  #finishReason(otherwise: string): string {
+    const given = this.#endReason ?? otherwise;
     const isUnseen = given === 'tool_calls' && !this.hasToolCalls;
     return finishReason(isUnseen ? 'stop' : given, this.hasToolCalls);
   }
@@ -224,20 +301,4 @@ function carriesText(delta: JsonObject): boolean {
     (typeof delta['content'] === 'string' && delta['content'] !== '') ||
     (reasoningOf(delta) ?? '') !== ''
   );
-}
-
-/** Adds what a delta carries to the tally that bills a stream without usage. */
-function countDelta(delta: JsonObject, tally: OutputTally): void {
-  const content = typeof delta['content'] === 'string' ? delta['content'] : '';
-  const reasoning = reasoningOf(delta) ?? '';
-  let toolBytes = 0;
-  for (const call of toolCallsOf(delta)) {
-    const made = isJsonObject(call['function']) ? call['function'] : {};
-    const name = typeof made['name'] === 'string' ? made['name'] : '';
-    toolBytes += Buffer.byteLength(name + argumentsText(made['arguments']));
-  }
-  tally.contentBytes += Buffer.byteLength(content);
-  tally.reasoningBytes += Buffer.byteLength(reasoning);
-  tally.toolBytes += toolBytes;
-  if (content !== '' || reasoning !== '' || toolBytes > 0) tally.deltas += 1;
 }

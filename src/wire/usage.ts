@@ -20,6 +20,13 @@ export interface TokenUsage {
   readonly searchSources?: number;
 }
 
+/** What an engine said of its usage at some point of its answer. */
+export interface ReportedUsage {
+  readonly usage: TokenUsage;
+  /** UTF-8 bytes of output that had come by then. */
+  readonly atBytes: number;
+}
+
 /** The cost as the body shows it: USD numbers, by the currency charged. */
 export interface Cost {
   readonly usd: number;

@@ -20,6 +20,7 @@ import {
 import { TestUpstream } from '../../src/engines/test-upstream.ts';
 import { holdsNoLoop } from '../app/held-loop.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { pngHead } from '../media/png-head.ts';
 import { WebFace } from '../web/web-face.ts';
 
 let upstream: TestUpstream;
@@ -181,22 +182,11 @@ async function balance(): Promise<bigint> {
   return (await farebox.app.office.ledger.balances(farebox.owner.accountId)).usdNano;
 }
 
-/** A PNG header is all that is looked at. */
-function png(width: number, height: number): Buffer {
-  const bytes = Buffer.alloc(64);
-  bytes.set([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 13]);
-  bytes.write('IHDR', 12, 'latin1');
-  bytes.writeUInt32BE(width, 16);
-  bytes.writeUInt32BE(height, 20);
-  bytes.set([8, 6], 24);
-  return bytes;
-}
-
 describe('media', () => {
-  const inline = `data:image/png;base64,${png(100, 80).toString('base64')}`;
+  const inline = `data:image/png;base64,${pngHead(100, 80).toString('base64')}`;
 
   test('a remote image becomes a data URL', async () => {
-    web.pages.set('/a.png', { body: png(100, 80), type: 'image/png' });
+    web.pages.set('/a.png', { body: pngHead(100, 80), type: 'image/png' });
     await ask('eyes', [text('What is it?'), image(`${web.url}/a.png`)]);
     assert.equal(sentParts()[1]?.image_url?.url, inline);
   });
@@ -228,7 +218,7 @@ describe('media', () => {
   });
 
   test('what a model or the rules do not take is a 400 before inference', async () => {
-    const tiny = `data:image/png;base64,${png(20, 80).toString('base64')}`;
+    const tiny = `data:image/png;base64,${pngHead(20, 80).toString('base64')}`;
     const refused: readonly (readonly [string, Part[], RegExp])[] = [
       ['text', [image(inline)], /does not take images/],
       ['eyes', [image(tiny)], /each side must have 64/],

@@ -103,7 +103,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.deepEqual([answer.status, body.code], [504, 'REQUEST_TIMEOUT']);
   });
 
-  test('a stream that is cut ends with an error event and [DONE], and costs nothing', async () => {
+  test('a stream that is cut ends with an error event and [DONE], and what had come is paid for', async () => {
     first.script.push({ kind: 'stream', chunks: 10, cutAfter: 4, usage: true });
     const before = await balance();
     const answer = await chat({ model: 'single', stream: true });
@@ -112,7 +112,8 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.match(text, /"content":" w0"/);
     assert.match(text, /data: \{"error":\{"message":"The inference failed"/);
     assert.ok(text.endsWith('data: [DONE]\n\n'));
-    assert.equal(before, await balance());
+    // A prompt of 2 bytes and ` w0 w1 w2`: one token and three.
+    assert.equal(before - (await balance()), 1_000n + 3n * 2_000n);
   });
 
   test('a stream that hangs in the middle ends with an error event', async () => {
@@ -121,18 +122,19 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.match(await answer.text(), /data: \{"error":\{[^\n]+\}\n\ndata: \[DONE\]\n\n$/);
   });
 
-  test('an engine without usage is counted by its deltas, and the receipt says so', async () => {
+  test('an engine without usage is counted by the bytes of its text, and the receipt says so', async () => {
     first.script.push({ kind: 'stream', chunks: 7, usage: false });
     const answer = await chat({ model: 'single', stream: true });
     const text = await answer.text();
     const usage = JSON.parse(/"usage":(\{.*?\}\})/.exec(text)?.[1] ?? '{}');
-    assert.equal(usage.completion_tokens, 7);
+    // Seven pieces of three bytes, four bytes a token.
+    assert.equal(usage.completion_tokens, 6);
     const requestId = answer.headers.get('x-request-id');
     const [row] = await farebox.app.office.store.query<{ counted_by: string }>(
       'SELECT counted_by FROM ledger_usage WHERE request_id = $1',
       [requestId],
     );
-    assert.equal(row?.counted_by, 'deltas');
+    assert.equal(row?.counted_by, 'bytes');
   });
 
   test('a caller that leaves aborts the engine within 100 ms and pays for what was produced', async () => {

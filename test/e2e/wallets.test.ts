@@ -21,6 +21,7 @@ import { wrapFetchWithPayment as wrapFetchVersionOne } from 'x402-fetch';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { systemClock } from '../../src/kernel/clock.ts';
+import { decimalUsd } from '../../src/kernel/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { whyNoChains } from '../chains/anvil.ts';
 import {
@@ -212,6 +213,60 @@ describe('wallets', { skip: whyNoChains() }, () => {
       rest.transactions.map(({ type, amount, requestId }) => [type, amount, requestId]),
       [['TOP_UP', 10, null]],
     );
+  });
+
+  test('a wallet token has a spend limit that parallel requests do not pass, is listed, and revoked', async () => {
+    const account = await paidWallet();
+    const tokens = async (method: string, path = '', wallet = account) =>
+      fetch(`${rig.origin}/api/v1/x402/token${path}`, {
+        method,
+        headers: { 'SIGN-IN-WITH-X': await signIn(wallet, rig.origin) },
+      });
+    const wrong = await tokens('POST', '?usdLimit=-1');
+    assert.equal(wrong.status, 400);
+    const made = await tokens('POST', '?usdLimit=0.00036');
+    assert.equal(made.status, 200);
+    const { data } = (await made.json()) as { data: { id: string; token: string } };
+    const bearer = { authorization: `Bearer ${data.token}` };
+    const batch = async () =>
+      await Promise.all(Array.from({ length: 5 }, () => chat(rig.origin, bearer)));
+    let answers = await batch();
+    assert.ok(answers.some(({ status }) => status === 200));
+    for (let round = 0; round < 8 && answers.some(({ status }) => status === 200); round += 1) {
+      answers = await batch();
+    }
+    const last = answers[0]!;
+    assert.equal(last.status, 402);
+    const refused = (await last.json()) as { code: string; error: { message: string } };
+    assert.equal(refused.code, 'API_KEY_USD_SPEND_LIMIT_EXCEEDED');
+    assert.match(JSON.stringify(refused), /spend limit of this wallet token is reached/);
+    const spent = FIVE_USD - (await creditOf(farebox, account.address));
+    assert.ok(spent > 0n && spent <= 360_000n, String(spent));
+    const listed = (await (await tokens('GET')).json()) as {
+      data: { id: string; usd: { limit: string; spent: string } | null; diem: null }[];
+    };
+    assert.deepEqual(
+      listed.data.map(({ id, usd, diem }) => ({ id, usd, diem })),
+      [
+        {
+          id: data.id,
+          usd: { limit: '0.00036', spent: decimalUsd(spent) },
+          diem: null,
+        },
+      ],
+    );
+    const stranger = await rig.evmWallet();
+    assert.equal((await tokens('DELETE', `/${data.id}`, stranger)).status, 400);
+    assert.equal((await chat(rig.origin, bearer)).status, 402);
+    const byToken = await fetch(`${rig.origin}/api/v1/x402/token/${data.id}`, {
+      method: 'DELETE',
+      headers: bearer,
+    });
+    assert.equal(byToken.status, 401);
+    assert.equal((await tokens('DELETE', `/${data.id}`)).status, 200);
+    assert.equal((await chat(rig.origin, bearer)).status, 401);
+    assert.deepEqual(((await (await tokens('GET')).json()) as { data: unknown[] }).data, []);
+    assert.equal((await tokens('DELETE', `/${data.id}`)).status, 400);
   });
 
   test('a wallet token is an API key for the openai SDK, and cannot renew itself', async () => {

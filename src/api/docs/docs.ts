@@ -183,7 +183,7 @@ function startSection(base: string, title: string): Html {
     [
       'money',
       'What it costs',
-      'Requests are paid from a prepaid balance. The most that a request can cost is set aside before it runs, the true cost is taken when it ends, and a failed request is free. `cost` in the answer says what was taken, `GET /usage/{id}` is the receipt, `GET /billing/balance` says what is left.',
+      'Requests are paid from a prepaid balance. The most that a request can cost is set aside before it runs, the true cost is taken when it ends, and a request that fails before its first text is free. `cost` in the answer says what was taken, `GET /usage/{id}` is the receipt, `GET /billing/balance` says what is left.',
       [],
     ],
   ];

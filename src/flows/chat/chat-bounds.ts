@@ -1,11 +1,12 @@
 /**
  * How much a chat request can use at most, before anybody has counted a token: the basis of its
  * hold. A tokenizer never makes more tokens than there are bytes, so bytes are a true bound on the
- * text; media is bounded by the context, which no engine exceeds.
+ * text; media is bounded by the context, which no engine exceeds, or by their number.
  */
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import { Fault } from '../../kernel/faults.ts';
 import {
+  mediaTokensAtMost,
   tokensAbout,
   tokensAtLeast,
   tokensAtMost,
@@ -47,7 +48,7 @@ export function chatBounds(
     TOKENS_PER_MESSAGE * facts.messageCount +
     (request.tools.length > 0 ? TOOL_TEMPLATE_TOKENS : 0);
   const hasMedia = facts.imageCount + facts.audioCount + facts.videoCount > 0;
-  const bound = tokensAtMost(textBytes) + template;
+  const bound = tokensAtMost(textBytes) + mediaTokensAtMost(facts) + template;
   const promptTokens = hasMedia && model.context > 0 ? model.context : withinContext(bound, model);
   return { promptTokens, outputTokens: outputWish(request, model, textBytes + template) };
 }

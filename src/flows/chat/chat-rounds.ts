@@ -6,15 +6,13 @@ import type { CatalogModel, Price } from '../../catalog/catalog.ts';
 import { assert } from '../../kernel/assert.ts';
 import { type Nano, nano } from '../../kernel/money.ts';
 import type { ChatRequest } from '../../wire/chat-request.ts';
-import type { OutputTally } from '../../wire/chat-response.ts';
 import type { ChatMessage } from '../../wire/chat-schema.ts';
 import { type HeldRound, heldMessage } from '../../wire/held-calls.ts';
 import type { SearchDocument } from '../../wire/search-documents.ts';
 import type { WebSearchCitation } from '../../wire/svc-parameters.ts';
-import type { TokenUsage } from '../../wire/usage.ts';
 import type { AutoSearch } from './auto-search.ts';
 import type { PreparedAdditions, SocialSearch } from './chat-additions.ts';
-import { type ChatBill, type RoundUse, billChat } from './chat-bill.ts';
+import { type ChatBill, type RoundEnd, type RoundUse, billChat, roundUse } from './chat-bill.ts';
 import { type ExtraUse, receiptLines, surchargesOf } from './extra-uses.ts';
 import { type Round, type RoundInputs, lastResort, leastOfRound, planRound } from './round.ts';
 
@@ -71,9 +69,12 @@ export class ChatRounds {
   }
 
   /** Notes what the current round used. */
-  ended(usage: TokenUsage | undefined, tally: Readonly<OutputTally>, attempts: number): void {
-    this.#uses.push({ usage, tally: { ...tally }, round: this.#current });
+  ended(end: RoundEnd, attempts: number): RoundUse {
+    const { facts: media, choiceCount } = this.#inputs.request;
+    const use = roundUse(end, { round: this.#current, media, choiceCount });
+    this.#uses.push(use);
     this.#attempts += attempts;
+    return use;
   }
 
   /** Answers the calls of the round that has ended, and plans the next; rejects on abort. */
@@ -90,10 +91,9 @@ export class ChatRounds {
 
   /** The bill of all rounds that have ended. */
   bill(): ChatBill {
-    const { price, request } = this.#inputs;
+    const { price } = this.#inputs;
     return billChat({
       rounds: this.#uses,
-      choiceCount: request.choiceCount,
       price,
       surchargesNano: surchargesOf(this.#used()),
     });
@@ -111,7 +111,7 @@ export class ChatRounds {
     if (auto !== undefined) uses.push(auto.use);
     if (social !== undefined && this.#uses.length > 0) {
       // An engine that names no number has made one search.
-      const sources = this.#uses.reduce((sum, use) => sum + (use.usage?.searchSources ?? 1), 0);
+      const sources = this.#uses.reduce((sum, use) => sum + (use.searchSources ?? 1), 0);
       uses.push({ ...social.bound, count: Math.min(sources, social.bound.count) });
     }
     return uses;

@@ -3,7 +3,7 @@
  * settle before the last byte leaves. `docs/architecture.md` draws its stages.
  *
  * Whatever ends a request ends its hold: an answer settles it, a caller who leaves pays for what
- * was produced, an engine that fails costs nothing.
+ * was produced, an engine that fails costs nothing but the text that had left.
  */
 import { boundFor } from '../../catalog/catalog.ts';
 import { reasonOf } from '../../kernel/log.ts';

@@ -3,8 +3,12 @@ import type { EngineCall, EngineHead, Replica } from '../../engines/engines.ts';
 import { engineRequest } from '../../wire/engine-request.ts';
 import type { ChatRun } from './chat-run.ts';
 
-/** A whole answer of more than this is not one: 128 choices of 128 k tokens stay below it. */
+/** An answer of more than this is not one, whatever was asked for. */
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
+/** Of an answer whose grant is small: names, settings and figures that an engine adds. */
+const MIN_RESPONSE_BYTES = 1024 * 1024;
+/** One token as a chunk for each of its characters, or with its twenty likeliest others. */
+const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
 /** An answer in one piece has its first byte when all of it is there. */
 const WHOLE_FIRST_BYTE_MS = 600_000;
 
@@ -35,10 +39,18 @@ export function engineCall(run: ChatRun): EngineCall {
     affinityKey: request.promptCacheKey,
     caller: call.caller.accountId,
     signal: call.signal,
-    maxResponseBytes: MAX_RESPONSE_BYTES,
+    maxResponseBytes: responseBound(run),
     ...(request.stream ? {} : { timeLimits: { firstByteMs: WHOLE_FIRST_BYTE_MS } }),
     accept: request.stream ? ['text/event-stream'] : ['application/json'],
   };
+}
+
+/** How much of an engine's answer is read: what the grant can be worth. */
+function responseBound({ request, rounds }: ChatRun): number {
+  // Figures of the prompt's tokens are as long as the prompt.
+  if (Object.hasOwn(request.fields, 'prompt_logprobs')) return MAX_RESPONSE_BYTES;
+  const tokens = rounds.current.outputTokens * request.choiceCount;
+  return Math.min(MAX_RESPONSE_BYTES, MIN_RESPONSE_BYTES + tokens * RESPONSE_BYTES_PER_TOKEN);
 }
 
 const FLAG =

@@ -1,5 +1,5 @@
 /** A chat answer in one piece: collected, counted, settled, then sent. */
-import type { EngineAnswer, EngineFailure } from '../../engines/engines.ts';
+import type { EngineAnswer, EngineFailure, EngineOutcome } from '../../engines/engines.ts';
 import { formatUsd, toUsdNumber } from '../../kernel/money.ts';
 import type { Settlement } from '../../ledger/ledger.ts';
 import {
@@ -9,15 +9,14 @@ import {
   writeChatAnswer,
 } from '../../wire/chat-response.ts';
 import { type HeldRound, heldRoundOf, joinedAnswer } from '../../wire/held-calls.ts';
+import { noOutput } from '../../wire/output-tally.ts';
 import { echoParameters } from '../../wire/svc-parameters.ts';
 import type { AnswerFacts } from '../answer-facts.ts';
 import { engineFault, saysContextOverflow } from '../engine-refusal.ts';
-import type { ChatBill } from './chat-bill.ts';
+import type { ChatBill, RoundEnd } from './chat-bill.ts';
 import { contextOverflow } from './chat-bounds.ts';
 import type { ChatRun } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
-
-const NO_OUTPUT = { contentBytes: 0, reasoningBytes: 0, toolBytes: 0, deltas: 0 };
 
 export async function wholeAnswer(run: ChatRun): Promise<void> {
   const { parts, call, additions, rounds } = run;
@@ -27,12 +26,11 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
     const { read, answer } = await runRound(run);
     if (!answer.ok) {
       if (answer.reason !== 'aborted') throw chatFault(run, answer);
-      // What the engine had to read is billed.
-      rounds.ended(undefined, { ...NO_OUTPUT, deltas: 1 }, answer.attempts);
+      endUnseen(run, answer);
       return settleAborted(run, answer.replica?.engine);
     }
     if (read === undefined) throw new Error('A usable answer was read');
-    rounds.ended(read.usage, read.tally, answer.attempts);
+    endRound(run, { reported: read.reported, tally: read.tally, extent: 'whole' }, answer);
     const held = tool === undefined ? undefined : heldRoundOf(read, tool);
     if (tool === undefined) return send(run, read, answer);
     if (held === undefined || rounds.current.searches === 0) {
@@ -130,6 +128,8 @@ function readUsable(body: Buffer, run: ChatRun): ChatAnswer | undefined {
     return readChatAnswer(body, {
       stripThinkTags: parameters.strip_thinking_response || parameters.disable_thinking,
       dropReasoning: parameters.disable_thinking,
+      choiceCount: run.request.choiceCount,
+      maxOutputTokens: run.rounds.current.outputTokens,
     });
   } catch {
     // The engines' door reports it as `garbage` when no replica gives a usable answer.
@@ -151,6 +151,28 @@ async function settleAborted(run: ChatRun, replica: string | undefined): Promise
     extras: rounds.extras(),
   });
   note(run, bill, replica);
+}
+
+/** Who was asked, and how often. */
+export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'>;
+
+/** Notes what a round used, and in the log when its engine said what cannot be. */
+export function endRound(run: ChatRun, end: RoundEnd, outcome: Attempted): void {
+  const { isImpossible } = run.rounds.ended(end, outcome.attempts);
+  if (!isImpossible) return;
+  const { promptTokens, completionTokens } = end.reported?.usage ?? {};
+  const said = { replica: outcome.replica?.engine, promptTokens, completionTokens };
+  run.parts.log.warn(
+    { requestId: run.call.requestId, ...said },
+    'An engine reported more tokens than it can have used; it is not believed',
+  );
+}
+
+/** The caller left before any text: what an engine had to read is billed. */
+export function endUnseen(run: ChatRun, outcome: Attempted, reported?: RoundEnd['reported']): void {
+  // A call that still waited for an engine has made no work.
+  const extent = outcome.attempts > 0 ? 'unseen' : 'partial';
+  endRound(run, { reported, tally: noOutput(), extent }, outcome);
 }
 
 /** The failure of an engine in words for the caller. */

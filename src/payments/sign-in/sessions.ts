@@ -1,66 +1,210 @@
 /**
  * Wallet tokens: a signed-in wallet gets a short-lived bearer token, because OpenAI SDKs cannot sign
  * each request. A token carries its wallet and its end under an HMAC whose secret all processes
- * share, so checking one costs no database read; it cannot be revoked, so its life is short.
+ * share, so a forged one costs no database read; its row says whether it still stands, and whether
+ * it has a spend limit. The row is read again after some seconds, which is how long another process
+ * may still take a token that was revoked.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { isoTime } from '../../kernel/clock.ts';
+import { DAY_MS, SECOND_MS, isoTime } from '../../kernel/clock.ts';
 import type { Clock } from '../../kernel/clock.ts';
 import { Fault } from '../../kernel/faults.ts';
 import type { Ids } from '../../kernel/ids.ts';
+import { nano } from '../../kernel/money.ts';
+import type { Nano } from '../../kernel/money.ts';
 import { walletIdentity, walletKind } from '../../kernel/addresses.ts';
+import type { Queryable, Store } from '../../store/store.ts';
+
+/** What a token may spend in its whole life; a missing limit is none. */
+export interface TokenLimits {
+  readonly usdNano: Nano | undefined;
+  readonly diemNano: Nano | undefined;
+}
 
 export interface WalletToken {
+  readonly id: string;
   readonly token: string;
   /** ISO 8601. */
   readonly expiresAt: string;
 }
 
+/** A token as its wallet sees it in a list: without the secret. */
+export interface ListedToken {
+  readonly id: string;
+  readonly createdMs: number;
+  readonly expiresMs: number;
+  readonly limits: TokenLimits;
+}
+
+export interface TokenBearer {
+  readonly wallet: string;
+  /** The ledger's cap that requests of the token count against; `undefined` without a limit. */
+  readonly capId: string | undefined;
+}
+
+/** The caps of the ledger, set and dropped with the rows of the tokens. */
+export interface TokenCaps {
+  readonly set: (tx: Queryable, id: string, wallet: string, limits: TokenLimits) => Promise<void>;
+  readonly drop: (tx: Queryable, ids: readonly string[]) => Promise<void>;
+}
+
+export interface SessionOptions {
+  readonly secret: string;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly lifeMs: number;
+  readonly prefix: string;
+  readonly caps: TokenCaps;
+}
+
+interface TokenRow {
+  readonly id: string;
+  readonly wallet: string;
+  readonly created_ms: bigint;
+  readonly expires_ms: bigint;
+  readonly usd_limit_nano: bigint | null;
+  readonly diem_limit_nano: bigint | null;
+}
+
 const MAX_TOKEN_CHARS = 512;
+/** Of one wallet at a time: as many as anybody can look through. */
+const MAX_LIVE = 100;
+/** How long a row is trusted without asking the database again. */
+const REMEMBER_MS = 3 * SECOND_MS;
+const MAX_REMEMBERED = 10_000;
+/** Requests that began under a token are settled by then. */
+const KEEP_ENDED_MS = DAY_MS;
+const PRUNED_AT_ONCE = 500;
 
 export class WalletSessions {
-  readonly #secret: string;
-  readonly #clock: Clock;
-  readonly #ids: Ids;
-  readonly #lifeMs: number;
+  readonly #options: SessionOptions;
+  readonly #known = new Map<string, { readonly isCapped: boolean; readonly untilMs: number }>();
   /** For example `svc_wallet_`. */
   readonly prefix: string;
 
-  constructor(options: {
-    readonly secret: string;
-    readonly clock: Clock;
-    readonly ids: Ids;
-    readonly lifeMs: number;
-    readonly prefix: string;
-  }) {
-    this.#secret = options.secret;
-    this.#clock = options.clock;
-    this.#ids = options.ids;
-    this.#lifeMs = options.lifeMs;
+  constructor(options: SessionOptions) {
+    this.#options = options;
     this.prefix = options.prefix;
   }
 
-  /** A token for the identity of a wallet that has just signed in. */
-  mint(wallet: string): WalletToken {
-    const expiresMs = this.#clock.nowMs() + this.#lifeMs;
-    const claims = Buffer.from(`${expiresMs}.${this.#ids.hex(8)}.${wallet}`, 'latin1');
+  /** A token for the identity of a wallet that has just signed in. Throws a Fault when it has too many. */
+  async mint(wallet: string, limits: TokenLimits): Promise<WalletToken> {
+    const { store, clock, ids, lifeMs, caps } = this.#options;
+    const nowMs = clock.nowMs();
+    const expiresMs = nowMs + lifeMs;
+    const id = `wallet-token-${ids.hex(12)}`;
+    const isCapped = limits.usdNano !== undefined || limits.diemNano !== undefined;
+    await store.transaction(async (tx) => {
+      const rows = await tx.query(
+        `INSERT INTO payments_wallet_token (id, wallet, created_ms, expires_ms, usd_limit_nano,
+           diem_limit_nano)
+         SELECT $1, $2, $3, $4, $5, $6
+         WHERE (SELECT COUNT(*) FROM payments_wallet_token WHERE wallet = $2 AND expires_ms > $3) < $7
+         RETURNING id`,
+        [id, wallet, nowMs, expiresMs, limits.usdNano ?? null, limits.diemNano ?? null, MAX_LIVE],
+      );
+      if (rows.length === 0) {
+        throw new Fault('INVALID_REQUEST', {
+          message: `A wallet has at most ${MAX_LIVE} tokens at a time; revoke one, or wait until one has expired`,
+        });
+      }
+      if (isCapped) await caps.set(tx, id, wallet, limits);
+    });
+    const claims = Buffer.from(`${expiresMs}.${id}.${wallet}`, 'latin1');
     const body = claims.toString('base64url');
-    return { token: `${this.prefix}${body}.${this.#mac(body)}`, expiresAt: isoTime(expiresMs) };
+    return { id, token: `${this.prefix}${body}.${this.#mac(body)}`, expiresAt: isoTime(expiresMs) };
   }
 
-  /** The wallet of a token. Throws a 401 Fault when it is forged or over. */
-  verify(token: string): string {
+  /** The wallet of a token. Throws a 401 Fault when it is forged, over or revoked. */
+  async verify(token: string): Promise<TokenBearer> {
+    const { expiresMs, id, wallet } = this.#read(token);
+    if (expiresMs <= this.#options.clock.nowMs())
+      throw refuse('The wallet token has expired, sign in again');
+    const isCapped = this.#remembered(id) ?? (await this.#lookUp(id));
+    if (isCapped === undefined) throw refuse('The wallet token was revoked, sign in again');
+    return { wallet, capId: isCapped ? id : undefined };
+  }
+
+  /** The tokens of a wallet that can still be used, newest first. */
+  async list(wallet: string): Promise<readonly ListedToken[]> {
+    const rows = await this.#options.store.query<TokenRow>(
+      `SELECT * FROM payments_wallet_token WHERE wallet = $1 AND expires_ms > $2
+       ORDER BY created_ms DESC, id`,
+      [wallet, this.#options.clock.nowMs()],
+    );
+    return rows.map((row) => ({
+      id: row.id,
+      createdMs: Number(row.created_ms),
+      expiresMs: Number(row.expires_ms),
+      limits: limitsOf(row),
+    }));
+  }
+
+  /** Ends a token of the wallet; `false` when it has no such token. */
+  async revoke(wallet: string, id: string): Promise<boolean> {
+    const { store, clock } = this.#options;
+    const nowMs = clock.nowMs();
+    const rows = await store.query(
+      `UPDATE payments_wallet_token SET expires_ms = $3
+       WHERE id = $1 AND wallet = $2 AND expires_ms > $3 RETURNING id`,
+      [id, wallet, nowMs],
+    );
+    this.#known.delete(id);
+    return rows.length === 1;
+  }
+
+  /** Forgets tokens that ended a day ago, with their caps. */
+  async prune(): Promise<void> {
+    const { store, clock, caps } = this.#options;
+    await store.transaction(async (tx) => {
+      const rows = await tx.query<{ id: string }>(
+        `DELETE FROM payments_wallet_token WHERE id IN (
+           SELECT id FROM payments_wallet_token WHERE expires_ms < $1 LIMIT $2) RETURNING id`,
+        [clock.nowMs() - KEEP_ENDED_MS, PRUNED_AT_ONCE],
+      );
+      if (rows.length > 0)
+        await caps.drop(
+          tx,
+          rows.map(({ id }) => id),
+        );
+    });
+  }
+
+  #read(token: string): { expiresMs: number; id: string; wallet: string } {
     const [body, mac, ...rest] = token.slice(this.prefix.length).split('.');
     const isShaped =
       token.startsWith(this.prefix) && token.length <= MAX_TOKEN_CHARS && rest.length === 0;
     if (!isShaped || !body || !mac || !this.#isOwn(body, mac))
       throw refuse('The wallet token is not valid, sign in again');
-    const [expiresMs, , wallet] = Buffer.from(body, 'base64url').toString('latin1').split('.');
-    if (!wallet || walletKind(wallet) === undefined)
+    const [expiresMs, id, wallet] = Buffer.from(body, 'base64url').toString('latin1').split('.');
+    if (!id || !wallet || walletKind(wallet) === undefined)
       throw refuse('The wallet token is not valid, sign in again');
-    if (Number(expiresMs) <= this.#clock.nowMs())
-      throw refuse('The wallet token has expired, sign in again');
-    return walletIdentity(wallet);
+    return { expiresMs: Number(expiresMs), id, wallet: walletIdentity(wallet) };
+  }
+
+  #remembered(id: string): boolean | undefined {
+    const known = this.#known.get(id);
+    if (known === undefined || known.untilMs <= this.#options.clock.nowMs()) return undefined;
+    return known.isCapped;
+  }
+
+  /** Whether a token that stands has a limit; `undefined` when it does not stand. */
+  async #lookUp(id: string): Promise<boolean | undefined> {
+    const { store, clock } = this.#options;
+    const nowMs = clock.nowMs();
+    const [row] = await store.query<TokenRow>(
+      'SELECT * FROM payments_wallet_token WHERE id = $1 AND expires_ms > $2',
+      [id, nowMs],
+    );
+    if (row === undefined) return undefined;
+    const { usdNano, diemNano } = limitsOf(row);
+    const isCapped = usdNano !== undefined || diemNano !== undefined;
+    this.#known.delete(id);
+    this.#known.set(id, { isCapped, untilMs: nowMs + REMEMBER_MS });
+    const oldest = this.#known.keys().next().value;
+    if (this.#known.size > MAX_REMEMBERED && oldest !== undefined) this.#known.delete(oldest);
+    return isCapped;
   }
 
   #isOwn(body: string, mac: string): boolean {
@@ -70,8 +214,16 @@ export class WalletSessions {
   }
 
   #mac(body: string): string {
-    return createHmac('sha256', this.#secret).update(this.prefix).update(body).digest('base64url');
+    const { secret } = this.#options;
+    return createHmac('sha256', secret).update(this.prefix).update(body).digest('base64url');
   }
+}
+
+function limitsOf(row: TokenRow): TokenLimits {
+  return {
+    usdNano: row.usd_limit_nano === null ? undefined : nano(row.usd_limit_nano),
+    diemNano: row.diem_limit_nano === null ? undefined : nano(row.diem_limit_nano),
+  };
 }
 
 function refuse(message: string): Fault {

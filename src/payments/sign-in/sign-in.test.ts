@@ -413,19 +413,22 @@ describe('sign-in', () => {
       assert.equal(rows[0]?.n, 0n);
     });
 
-    test('a wallet token names its wallet until it expires, and cannot be forged', () => {
+    test('a wallet token names its wallet until it expires, and cannot be forged', async () => {
       const mine = new TestClock(NOW);
       const options = {
         clock: mine,
         ids: seededIds(1),
         lifeMs: 15 * MINUTE_MS,
         prefix: 'svc_wallet_',
+        store,
+        caps: { set: async () => undefined, drop: async () => undefined },
       };
+      const free = { usdNano: undefined, diemNano: undefined };
       const sessions = new WalletSessions({ ...options, secret: 'one' });
-      const { token, expiresAt } = sessions.mint(solanaWallet);
+      const { token, expiresAt } = await sessions.mint(solanaWallet, free);
       assert.ok(token.startsWith('svc_wallet_'));
       assert.equal(expiresAt, isoTime(NOW + 15 * MINUTE_MS));
-      assert.equal(sessions.verify(token), solanaWallet);
+      assert.equal((await sessions.verify(token)).wallet, solanaWallet);
       const stranger = new WalletSessions({ ...options, secret: 'two' });
       for (const bad of [
         `${token}x`,
@@ -433,15 +436,15 @@ describe('sign-in', () => {
         'svc_wallet_',
         'svc_wallet_a.b',
         'x',
-        stranger.mint(solanaWallet).token,
+        (await stranger.mint(solanaWallet, free)).token,
       ]) {
-        assert.throws(
-          () => sessions.verify(bad),
+        await assert.rejects(
+          sessions.verify(bad),
           (error: Fault) => error.code === 'X402_INVALID_SIGN_IN',
         );
       }
       mine.advance(15 * MINUTE_MS);
-      assert.throws(() => sessions.verify(token), /expired/);
+      await assert.rejects(sessions.verify(token), /expired/);
     });
 
     test('an EVM address has its EIP-55 spelling', () => {

@@ -135,6 +135,8 @@ export const ChatCompletionEvent = z
     error: z
       .looseObject({ message: z.string(), type: z.string() })
       .optional()
-      .describe('What went wrong after the first byte; nothing was charged.'),
+      .describe(
+        'What went wrong after the first byte; a chunk with `cost` before it says what the text until then cost.',
+      ),
   })
   .meta({ id: 'ChatCompletionEvent' });

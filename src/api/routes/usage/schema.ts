@@ -118,7 +118,7 @@ export const ReceiptAnswer = z
     status: z
       .string()
       .describe(
-        'completed; aborted (the caller left); failed (free); expired (given up by the server).',
+        'completed; aborted (the caller left); failed (free, but for text that had left); expired (given up by the server).',
       )
       .meta({ enum: ['completed', 'aborted', 'failed', 'expired'] }),
     router: z.string().nullable().describe('The engine that answered.'),
@@ -131,8 +131,10 @@ export const ReceiptAnswer = z
       reasoning: Count,
       countedBy: z
         .string()
-        .describe('engine, deltas (of the stream), tokenizer, or none.')
-        .meta({ enum: ['engine', 'deltas', 'tokenizer', 'none'] }),
+        .describe(
+          'engine; bytes (of the text, four a token, where the engine did not count); none. Receipts of version 0.1.0 may say deltas.',
+        )
+        .meta({ enum: ['engine', 'bytes', 'deltas', 'none'] }),
     }),
     priceVersion: z.string().describe('Names the prices that the cost was made with.'),
     cost: Cost,

@@ -170,42 +170,6 @@ export const WALLET_TRANSACTIONS: RouteDescription = {
   refusals: ['X402_WALLET_MISMATCH'],
 };
 
-export const WALLET_TOKEN: RouteDescription = {
-  tag: 'Wallets',
-  summary: 'Get a token for a wallet',
-  about:
-    'For clients that cannot sign each request, such as the OpenAI SDKs: one sign-in gives a short-lived Bearer token.',
-  answers: [
-    {
-      status: 200,
-      about: 'The token.',
-      headers: ['no-store'],
-      content: jsonContent(
-        z
-          .strictObject({
-            success: z.literal(true),
-            data: z.strictObject({
-              walletAddress: z.string(),
-              token: z.string(),
-              tokenType: z.literal('Bearer'),
-              expiresAt: z.string(),
-            }),
-          })
-          .meta({ id: 'WalletToken' }),
-        {
-          success: true,
-          data: {
-            walletAddress: WALLET,
-            token: 'eyJ…',
-            tokenType: 'Bearer',
-            expiresAt: '2026-11-21T05:00:00.000Z',
-          },
-        },
-      ),
-    },
-  ],
-};
-
 const Texts = z.array(z.string());
 const Open = z.looseObject({}).describe('As the extension or the scheme says.');
 

@@ -1,15 +1,27 @@
 /**
- * `POST /x402/token`: one sign-in for a short-lived bearer token, because OpenAI SDKs cannot sign
- * each request. A token does not renew itself: only a signature gives a new one.
+ * `/x402/token`: one sign-in for a short-lived bearer token, because OpenAI SDKs cannot sign each
+ * request; the list of a wallet's tokens, and their end. Each of the three takes a signature: a
+ * token neither renews itself nor ends another one.
  */
+import type { z } from 'zod';
+import { walletAccountId } from '../../../identity/identity.ts';
+import { isoTime } from '../../../kernel/clock.ts';
 import { Fault } from '../../../kernel/faults.ts';
+import { type Nano, decimalUsd, usdToNano } from '../../../kernel/money.ts';
+import { cappedSpending } from '../../../ledger/ledger.ts';
+import type { TokenLimits } from '../../../payments/payments.ts';
 import type { Exchange } from '../../exchange.ts';
+import { readQuery } from '../../read-request.ts';
 import type { Route } from '../../route.ts';
-import { WALLET_TOKEN } from './describe.ts';
+import { TOKEN_LIST, TOKEN_REVOKE, TokenQuery, WALLET_TOKEN } from './describe-token.ts';
 import { requireConfigured, takeTurn } from './route-checks.ts';
 import type { WalletRouteParts } from './wallet-route-parts.ts';
 
-export function tokenRoute(parts: WalletRouteParts): Route {
+export function tokenRoutes(parts: WalletRouteParts): Route[] {
+  return [mint(parts), list(parts), revoke(parts)];
+}
+
+function mint(parts: WalletRouteParts): Route {
   return {
     method: 'POST',
     path: '/x402/token',
@@ -17,16 +29,84 @@ export function tokenRoute(parts: WalletRouteParts): Route {
     about: 'Wallet token',
     describe: WALLET_TOKEN,
     handle: async (exchange) => {
-      const wallet = requireSignature(exchange);
-      await takeTurn(parts, `x402-token|${wallet}`, parts.perMinute.token);
-      const { token, expiresAt } = requireConfigured(parts).mintToken(wallet);
+      const wallet = await signedWallet(parts, exchange);
+      const limits = limitsOf(readQuery(exchange, TokenQuery));
+      const made = await requireConfigured(parts).mintToken(wallet, limits);
+      const { id, token, expiresAt } = made;
       exchange.set('cache-control', 'no-store');
       await exchange.json(200, {
         success: true,
-        data: { walletAddress: wallet, token, tokenType: 'Bearer', expiresAt },
+        data: { walletAddress: wallet, id, token, tokenType: 'Bearer', expiresAt },
       });
     },
   };
+}
+
+function list(parts: WalletRouteParts): Route {
+  return {
+    method: 'GET',
+    path: '/x402/token',
+    auth: 'wallet',
+    about: 'Wallet tokens',
+    describe: TOKEN_LIST,
+    handle: async (exchange) => {
+      const wallet = await signedWallet(parts, exchange);
+      const tokens = await requireConfigured(parts).tokens(wallet);
+      const nowMs = parts.clock.nowMs();
+      const spending = await cappedSpending(parts.store, walletAccountId(wallet), nowMs);
+      const data = tokens.map(({ id, createdMs, expiresMs, limits }) => {
+        const spent = spending.get(id);
+        return {
+          id,
+          createdAt: isoTime(createdMs),
+          expiresAt: isoTime(expiresMs),
+          usd: limitBody(limits.usdNano, spent?.usdNano),
+          diem: limitBody(limits.diemNano, spent?.diemNano),
+        };
+      });
+      await exchange.json(200, { success: true, data });
+    },
+  };
+}
+
+function revoke(parts: WalletRouteParts): Route {
+  return {
+    method: 'DELETE',
+    path: '/x402/token/:id',
+    auth: 'wallet',
+    about: 'Wallet token',
+    describe: TOKEN_REVOKE,
+    handle: async (exchange) => {
+      const wallet = await signedWallet(parts, exchange);
+      const id = exchange.parameters['id'] ?? '';
+      if (!(await requireConfigured(parts).revokeToken(wallet, id))) {
+        throw new Fault('INVALID_REQUEST', {
+          message: 'The wallet has no token with this id that can still be used',
+          canRetry: false,
+        });
+      }
+      await exchange.json(200, { success: true });
+    },
+  };
+}
+
+/** The wallet that signed this very request, within its turns of the minute. */
+async function signedWallet(parts: WalletRouteParts, exchange: Exchange): Promise<string> {
+  const wallet = requireSignature(exchange);
+  await takeTurn(parts, `x402-token|${wallet}`, parts.perMinute.token);
+  return wallet;
+}
+
+function limitsOf({ usdLimit, diemLimit }: z.infer<typeof TokenQuery>): TokenLimits {
+  return {
+    usdNano: usdLimit === undefined ? undefined : usdToNano(usdLimit),
+    diemNano: diemLimit === undefined ? undefined : usdToNano(diemLimit),
+  };
+}
+
+function limitBody(limit: Nano | undefined, spent: Nano | undefined): object | null {
+  if (limit === undefined) return null;
+  return { limit: decimalUsd(limit), spent: decimalUsd(spent ?? 0n) };
 }
 
 function requireSignature(exchange: Exchange): string {
@@ -36,7 +116,8 @@ function requireSignature(exchange: Exchange): string {
     exchange.header('x-sign-in-with-x') !== undefined;
   if (wallet !== undefined && isSigned) return wallet;
   throw new Fault('AUTHENTICATION_FAILED', {
-    message: 'A new token needs a wallet sign-in; send the header SIGN-IN-WITH-X',
+    message:
+      'Tokens are made, listed and revoked by a wallet sign-in; send the header SIGN-IN-WITH-X',
     canRetry: false,
   });
 }

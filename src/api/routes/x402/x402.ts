@@ -6,7 +6,7 @@ import type { Route } from '../../route.ts';
 import { balanceRoute } from './balance.ts';
 import { facilitatorRoutes } from './facilitator.ts';
 import { manifestRoute } from './manifest.ts';
-import { tokenRoute } from './token.ts';
+import { tokenRoutes } from './token.ts';
 import { topUpRoute } from './top-up.ts';
 import { transactionsRoute } from './transactions.ts';
 import type { WalletRouteParts } from './wallet-route-parts.ts';
@@ -19,7 +19,7 @@ export function walletRoutes(parts: WalletRouteParts): Route[] {
     topUpRoute(parts),
     balanceRoute(parts),
     transactionsRoute(parts),
-    tokenRoute(parts),
+    ...tokenRoutes(parts),
   ];
   const { payments } = parts;
   if (payments === undefined) return always;

@@ -1,0 +1,156 @@
+/** Callers on raw sockets that read slowly or not at all: who pays, and what they can hold. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import { connect, type Socket } from 'node:net';
+import { after, before, describe, test } from 'node:test';
+import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+
+const PIECE = 'x'.repeat(16_384);
+/** More than the kernel's buffers take on both sides. */
+const PIECES = 1_000;
+const STALLED = 30;
+
+function event(choices: readonly object[], more: object = {}): string {
+  const head = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'm' };
+  return `data: ${JSON.stringify({ ...head, choices, ...more })}\n\n`;
+}
+
+/** Streams all pieces, as fast as it is read, then its usage. */
+async function streamAll(response: ServerResponse): Promise<void> {
+  response.writeHead(200, { 'content-type': 'text/event-stream' });
+  const piece = event([{ index: 0, delta: { content: PIECE }, finish_reason: null }]);
+  for (let at = 0; at < PIECES && !response.destroyed; at += 1) {
+    if (!response.write(piece)) {
+      await Promise.race([once(response, 'drain'), once(response, 'close')]);
+    }
+  }
+  response.write(event([{ index: 0, delta: {}, finish_reason: 'stop' }]));
+  const usage = { prompt_tokens: 10, completion_tokens: 5_000_000, total_tokens: 5_000_010 };
+  response.end(`${event([], { usage })}data: [DONE]\n\n`);
+}
+
+describe('callers that do not read', () => {
+  let engine: TestUpstream;
+  let farebox: TestApp;
+  const sockets = new Set<Socket>();
+
+  before(async () => {
+    engine = await TestUpstream.start();
+    engine.otherwise = { kind: 'own', answer: (response) => void streamAll(response) };
+    farebox = await startTestApp({
+      yaml: `
+http: { writeTimeoutSeconds: 5 }
+engines: { one: { url: ${engine.url}, totalTimeoutMs: 3000, concurrency: 500 } }
+models:
+  - { id: m, type: text, context: 100000000, maxCompletionTokens: 20000000, price: { input: 1, output: 0.0001 }, replicas: [{ engine: one }] }
+limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, tokensPerMinute: 100000000000 }, S: *wide, M: *wide, L: *wide } } }, guard: { failures: 100000 } }
+`,
+    });
+  });
+  after(async () => {
+    for (const socket of sockets) socket.destroy();
+    await farebox.audit();
+    await farebox.stop();
+    await engine.kill();
+  });
+
+  /** Sends a chat and reads nothing yet. */
+  async function ask(body: object): Promise<Socket> {
+    const { hostname, port, pathname } = new URL(`${farebox.url}/chat/completions`);
+    const socket = connect({ host: hostname, port: Number(port) });
+    socket.pause();
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket));
+    socket.on('error', () => undefined); // cut off by the server, which is what is tested
+    await once(socket, 'connect');
+    const json = JSON.stringify({
+      model: 'm',
+      messages: [{ role: 'user', content: 'Hi' }],
+      ...body,
+    });
+    socket.write(
+      `POST ${pathname} HTTP/1.1\r\nhost: ${hostname}\r\nauthorization: Bearer ${farebox.owner.secret}\r\ncontent-type: application/json\r\ncontent-length: ${json.length}\r\nconnection: close\r\n\r\n${json}`,
+    );
+    return socket;
+  }
+
+  async function balance(): Promise<bigint> {
+    return (await farebox.app.office.ledger.balances(farebox.owner.accountId)).usdNano;
+  }
+
+  async function eventually(what: string, limitMs: number, holds: () => Promise<boolean>) {
+    const until = performance.now() + limitMs;
+    while (!(await holds())) {
+      assert.ok(performance.now() < until, what);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+
+  const connections = (): Promise<number> =>
+    new Promise((resolve) => {
+      farebox.app.server.server.getConnections((_error, count) => resolve(count));
+    });
+  const openHolds = async () => (await farebox.app.office.ledger.audit()).openHolds;
+
+  test('the time limits of the engine stand still while the caller is the slow one', async () => {
+    const before = await balance();
+    const socket = await ask({ stream: true });
+    // Longer than the engine may take, shorter than the write timeout.
+    await new Promise((resolve) => setTimeout(resolve, 3_600));
+    let text = '';
+    let sizeBytes = 0;
+    socket.resume().on('data', (chunk: Buffer) => {
+      sizeBytes += chunk.length;
+      text = text.slice(-10_000) + chunk.toString('latin1');
+    });
+    await once(socket, 'close');
+    assert.ok(sizeBytes > PIECES * PIECE.length, `${sizeBytes} bytes came`);
+    assert.match(text, /"completion_tokens":5000000/);
+    assert.match(text, /data: \[DONE\]\n\n/);
+    assert.equal(before - (await balance()), 10n * 1_000n + 500_000n);
+  });
+
+  test('a caller that reads nothing is cut off, its engine freed, its output paid', async () => {
+    const before = await balance();
+    const abandoned = engine.abandoned;
+    await ask({ stream: true });
+    await eventually('the engine works', 5_000, async () => engine.active === 1);
+    await eventually('the caller was cut off', 12_000, async () => (await openHolds()) === 0);
+    await eventually('the engine is free', 5_000, async () => engine.abandoned === abandoned + 1);
+    // One token for the prompt; the output is what the socket and the buffers before it took.
+    const paid = before - (await balance());
+    assert.ok(paid > 1_000n + 10_000n, `paid ${paid}`);
+  });
+
+  test('a whole answer that is not read ends too, and is paid', async () => {
+    const before = await balance();
+    const answer = (response: ServerResponse): void => {
+      response.setHeader('content-type', 'application/json');
+      const message = { role: 'assistant', content: PIECE.repeat(PIECES) };
+      const usage = { prompt_tokens: 10, completion_tokens: 5_000_000 };
+      const choices = [{ index: 0, message, finish_reason: 'stop' }];
+      response.end(JSON.stringify({ id: 'c', model: 'm', choices, usage }));
+    };
+    engine.script.push({ kind: 'own', answer });
+    const socket = await ask({});
+    await eventually('charged', 10_000, async () => before - (await balance()) === 510_000n);
+    const closed = once(socket, 'close');
+    await eventually('the connection is closed', 12_000, async () => (await connections()) === 0);
+    socket.resume();
+    await closed;
+  });
+
+  test(`${STALLED} of them are gone after the write timeout, and their memory too`, async () => {
+    const before = engine.seen.length;
+    const readers = await Promise.all(Array.from({ length: STALLED }, () => ask({ stream: true })));
+    await eventually('all run', 60_000, async () => engine.seen.length === before + STALLED);
+    await eventually('all are settled', 30_000, async () => (await openHolds()) === 0);
+    await eventually('the engine is free', 5_000, async () => engine.active === 0);
+    await eventually('all connections are closed', 3_000, async () => (await connections()) === 0);
+    for (const reader of readers) reader.destroy();
+    const { arrayBuffers } = process.memoryUsage();
+    assert.ok(arrayBuffers < 100_000_000, `${arrayBuffers} bytes are still held`);
+  });
+});
