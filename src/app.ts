@@ -190,7 +190,7 @@ function subjectsOf(parts: SubjectParts): readonly Subject[] {
     extrasSubject(extras, chat, largeBodies),
     rpcSubject(shared, idempotency, largeBodies),
     accountSubject(shared, wallets.payments),
-    mediaSubject(shared, BASE_PATH, largeBodies),
+    mediaSubject({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsSubject(shared, wallets, () => document.routes),
     opsSubject(shared, watch, document, wallets.payments),
   ];

@@ -78,7 +78,7 @@ export class MediaEngines {
     const { config, clock, ids, log } = this.#parts;
     if (!config.embedded.enabled || !config.embedded.media) return;
     try {
-      this.#work = await openWorkFolder(join(config.dataFolder, 'work'), ids, clock);
+      this.#work = await openWorkFolder(join(config.dataFolder, 'work'), { ids, clock, log });
     } catch (error) {
       // Without a place to work there are no engines; everything else goes on.
       log.warn({ reason: reasonOf(error) }, 'The media engines have no folder to work in');
@@ -101,7 +101,7 @@ export class MediaEngines {
       const { engine: id, protocol, limitMs } = offer;
       const timeLimits = { firstByteMs: limitMs, idleMs: limitMs, totalMs: limitMs };
       const url = address.url + offer.basePath;
-      return [{ id, protocol, url, apiKey: address.apiKey, timeLimits }];
+      return [{ id, protocol, url, apiKey: address.apiKey, timeLimits, isOwn: true }];
     });
   }
 

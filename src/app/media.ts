@@ -10,8 +10,11 @@ import { videoRoutes } from '../api/routes/video-generation/video-generation.ts'
 import { videoTranscriptionsRoute } from '../api/routes/video-transcriptions/video-transcriptions.ts';
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
+import type { Documents } from '../documents/documents.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
 import { callerRate } from '../flows/caller-limits.ts';
+import { filmCheck } from '../flows/check-film.ts';
+import { MediaBudget } from '../flows/media-budget.ts';
 import { MediaFiles } from '../flows/media-files.ts';
 import { VideoQuotes } from '../flows/quote-video.ts';
 import { videoMoney } from '../flows/video-money.ts';
@@ -21,29 +24,43 @@ import { Video } from '../video/video.ts';
 import type { Shared, Subject } from './subject.ts';
 import { type WorkFolder, openWorkFolder } from './work-folder.ts';
 
+const MB = 1_000_000;
 const WEBHOOK_TIMEOUT_MS = 10_000;
 /** An engine that was never timed. */
 const USUAL_SECONDS = 120;
 
-/** `basePath` stands before every path that a caller is told. */
-export function mediaSubject(shared: Shared, basePath: string, largeBodies: LargeBodies): Subject {
+export interface MediaSubjectParts {
+  readonly shared: Shared;
+  readonly documents: Documents;
+  /** Stands before every path that a caller is told. */
+  readonly basePath: string;
+  readonly largeBodies: LargeBodies;
+}
+
+export function mediaSubject(parts: MediaSubjectParts): Subject {
+  const { shared, documents, basePath, largeBodies } = parts;
   const { catalog, engines, charge, windows, guard, clock, log } = shared;
   const config = shared.config();
   const work = once(() => workFolder(shared));
   const media = once(() => openMedia(shared));
   const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
   const folder = async (): Promise<string> => (await work.get()).path;
-  const files = new MediaFiles({ guard, folder, timeoutMs: fetchTimeoutMs });
+  const video = openVideo(shared, media.get);
+  const budget = new MediaBudget({
+    maxBytes: config.media.maxStoredMb * MB,
+    maxCallerBytes: config.media.maxStoredMbPerCaller * MB,
+    stored: (holder) => video.storedBytes(holder),
+  });
+  const files = new MediaFiles({ guard, budget, folder, timeoutMs: fetchTimeoutMs });
   const rateOf = (caller: Caller, model: CatalogModel) =>
     callerRate(shared.config().limits, caller, model);
   const serviceName = config.service.name;
   const maxBytes = maxDownloadBytes(config.media);
   const common = { catalog, engines, charge, clock, log, rateOf, serviceName, largeBodies };
   const reading = { files, media: media.get, maxBytes };
-  const video = openVideo(shared);
   return {
     routes: [
-      imageBackgroundRemoveRoute({ ...common, guard, fetchTimeoutMs }),
+      imageBackgroundRemoveRoute({ ...common, guard, documents, fetchTimeoutMs }),
       ...videoRoutes({
         ...common,
         ...reading,
@@ -69,8 +86,8 @@ export function mediaSubject(shared: Shared, basePath: string, largeBodies: Larg
   };
 }
 
-function workFolder({ config, ids, clock }: Shared): Promise<WorkFolder> {
-  return openWorkFolder(join(config().dataFolder, 'work'), ids, clock);
+function workFolder(shared: Shared): Promise<WorkFolder> {
+  return openWorkFolder(join(shared.config().dataFolder, 'work'), shared);
 }
 
 function openMedia({ config, clock, log }: Shared): Promise<Media> {
@@ -89,18 +106,21 @@ function openMedia({ config, clock, log }: Shared): Promise<Media> {
   });
 }
 
-function openVideo(shared: Shared): Video {
+function openVideo(shared: Shared, media: () => Promise<Media>): Video {
   const { catalog, engines, guard, office, charge, clock, ids, log } = shared;
   const { dataFolder, service, video } = shared.config();
-  const { keepHours, maxJobHours, maxOpenJobs, webhooks, webhookSecret } = video;
+  const { keepHours, maxJobHours, maxSilenceMinutes, maxOpenJobs } = video;
+  const { webhooks, webhookSecret } = video;
   const sends = webhooks && webhookSecret !== undefined;
   return new Video({
     store: office.store,
     engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
+    checkFilm: filmCheck({ catalog, media }),
     money: videoMoney(charge),
     folder: join(dataFolder, 'media'),
     keepHours,
     maxJobHours,
+    maxSilenceMinutes,
     maxOpenJobs,
     webhooks: sends
       ? {

@@ -1,11 +1,13 @@
 /**
  * A folder for files that live as long as this process: uploads in the works, sound that was taken
- * out of a video. What a killed process left is removed by a later one.
+ * out of a video. A living process touches its folder every minute; one that nobody touches is that
+ * of a killed process, and goes.
  */
-import { mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { mkdir, readdir, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Clock, DAY_MS, HOUR_MS } from '../kernel/clock.ts';
+import { type Clock, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
+import { type Log, reasonOf } from '../kernel/log.ts';
 
 export interface WorkFolder {
   readonly path: string;
@@ -14,25 +16,59 @@ export interface WorkFolder {
 }
 
 const NAME_BYTES = 8;
-/** No work takes this long: the folder's process is gone. */
-const LEFT_BEHIND_MS = DAY_MS + HOUR_MS;
+const TOUCH_MS = MINUTE_MS;
+/** Some touches may be late. */
+const LEFT_BEHIND_MS = 5 * MINUTE_MS;
 
-/** Makes a new folder below `root`, and clears away what dead processes left there. */
-export async function openWorkFolder(root: string, ids: Ids, clock: Clock): Promise<WorkFolder> {
+/** Makes a new folder below `root`, and clears away what dead processes leave there. */
+export async function openWorkFolder(
+  root: string,
+  { ids, clock, log }: { readonly ids: Ids; readonly clock: Clock; readonly log: Log },
+): Promise<WorkFolder> {
   await mkdir(root, { recursive: true });
-  await sweep(root, clock.nowMs() - LEFT_BEHIND_MS);
   const path = join(root, ids.hex(NAME_BYTES));
   await mkdir(path);
-  return { path, remove: () => rm(path, { recursive: true, force: true }) };
+  let suspects: ReadonlySet<string> = new Set();
+  const keep = async (): Promise<void> => {
+    const nowSeconds = clock.nowMs() / SECOND_MS;
+    await utimes(path, nowSeconds, nowSeconds);
+    suspects = await sweep(root, clock.nowMs() - LEFT_BEHIND_MS, suspects);
+  };
+  await keep();
+  const stop = clock.every(TOUCH_MS, () => {
+    keep().catch((error: unknown) => {
+      // The next minute tries again.
+      log.warn({ reason: reasonOf(error) }, 'The work folder could not be kept');
+    });
+  });
+  return {
+    path,
+    remove: async () => {
+      stop();
+      await rm(path, { recursive: true, force: true });
+    },
+  };
 }
 
-async function sweep(root: string, beforeMs: number): Promise<void> {
+/**
+ * Deletes what was old a minute ago and still is: a machine that slept wakes up with old folders of
+ * living processes. Gives what is old now.
+ */
+async function sweep(
+  root: string,
+  beforeMs: number,
+  suspects: ReadonlySet<string>,
+): Promise<ReadonlySet<string>> {
+  const old = new Set<string>();
   for (const name of await readdir(root)) {
     const path = join(root, name);
     try {
-      if ((await stat(path)).mtimeMs < beforeMs) await rm(path, { recursive: true, force: true });
+      if ((await stat(path)).mtimeMs >= beforeMs) continue;
+      if (suspects.has(name)) await rm(path, { recursive: true, force: true });
+      else old.add(name);
     } catch {
       // Another process removed it first.
     }
   }
+  return old;
 }

@@ -25,6 +25,12 @@ export const MediaSection = z
     maxDownloadMb: count()
       .default(500)
       .describe('Largest media that is fetched for transcription or upscaling.'),
+    maxStoredMb: count()
+      .default(20_000)
+      .describe('Disk that media of callers and results may take altogether; more is 503.'),
+    maxStoredMbPerCaller: count()
+      .default(5_000)
+      .describe('Disk that the media and results of one caller may take; more is 429.'),
     downloadTimeoutSeconds: count()
       .default(300)
       .describe('Limit for fetching one media file that a caller names by URL.'),

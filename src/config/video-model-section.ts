@@ -223,6 +223,9 @@ export const VideoSection = z
   .strictObject({
     keepHours: count().default(24).describe('Finished videos are deleted after this time.'),
     maxJobHours: count().default(2).describe('A job that takes longer fails and is refunded.'),
+    maxSilenceMinutes: count()
+      .default(10)
+      .describe('A job whose engine does not answer for so long fails and is refunded.'),
     maxOpenJobs: count().default(20).describe('Jobs of one caller that may wait or run at once.'),
     webhooks: z.boolean().default(false).describe('Callers may name a `webhook_url`.'),
     webhookSecret: secret()

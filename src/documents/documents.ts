@@ -1,12 +1,13 @@
 /**
- * The door of documents: files and pages to text, exact token counts. Everything that parses runs
- * in worker processes with bounds of time and memory; a file that cannot be read is an outcome
+ * The door of documents: files and pages to text, pictures of engines to facts, exact token counts.
+ * Everything that parses runs in worker processes with bounds of time and memory; a file that cannot be read is an outcome
  * with a reason, which becomes a note in the prompt, never an error.
  */
 import type { Clock } from '../kernel/clock.ts';
 import { fence, quietLabel } from '../kernel/fence.ts';
 import type { Log } from '../kernel/log.ts';
 import type { Job } from './jobs.ts';
+import type { PngFacts } from './read-png.ts';
 import { createTokenizer, type Tokenizer } from './tokenizer.ts';
 import { WorkerPool, type WorkerPoolOptions } from './worker-pool.ts';
 
@@ -23,6 +24,7 @@ export {
   type RequestMedia,
 } from './media.ts';
 export { type DataUrl, parseDataUrl } from './data-url.ts';
+export type { AlphaShares, PngFacts } from './read-png.ts';
 export { imageSize, type ImageSize, type SniffedMedia, sniffMedia } from './sniff.ts';
 
 export interface DocumentsOptions {
@@ -87,11 +89,23 @@ export type PageText =
     }
   | { readonly ok: false; readonly reason: string };
 
+export interface PngRequest {
+  readonly bytes: Uint8Array;
+  readonly signal?: AbortSignal;
+  readonly caller?: string;
+}
+
+export type PngReading =
+  | { readonly ok: true; readonly png: PngFacts }
+  | { readonly ok: false; readonly reason: string };
+
 export interface Documents {
   /** The text of a file. Throws `SERVICE_UNAVAILABLE` when too many wait, and the abort's reason. */
   extract(request: ExtractRequest): Promise<Extraction>;
   /** The readable part of a fetched page as Markdown; other media types go through `extract`. */
   readPage(request: PageRequest): Promise<PageText>;
+  /** What a PNG shows, or why it is none. Throws as `extract` does. */
+  readPng(request: PngRequest): Promise<PngReading>;
   readonly tokenizer: Tokenizer;
   /** Ends every worker process. */
   close(): Promise<void>;
@@ -157,6 +171,15 @@ export function openDocuments(options: DocumentsOptions): Documents {
       if (!result.ok) return result;
       const { text, truncated, title } = result;
       return { ok: true, markdown: text, truncated, ...(title === undefined ? {} : { title }) };
+    },
+    async readPng({ bytes, signal, caller }) {
+      const { timeoutMs } = settings;
+      const outcome = await readers.run({ kind: 'png' }, bytes, { timeoutMs, signal, caller });
+      if (!outcome.ok) return { ok: false, reason: reasonFor(outcome.reason, timeoutMs) };
+      const { header } = outcome.reply;
+      if (!header.ok) return { ok: false, reason: header.reason };
+      if (header.png === undefined) throw new Error('A picture was read without facts');
+      return { ok: true, png: header.png };
     },
     tokenizer: createTokenizer(counters),
     async close() {

@@ -1,5 +1,7 @@
 /** What the server asks of a worker process and what comes back: both ends import these shapes. */
 
+import type { PngFacts } from './read-png.ts';
+
 /** `reader` parses documents and pages, `tokenizer` counts; each loads only its own libraries. */
 export type WorkerRole = 'reader' | 'tokenizer';
 
@@ -20,6 +22,11 @@ export interface PageJob {
   readonly maxChars: number;
 }
 
+/** The payload is the picture. */
+export interface PngJob {
+  readonly kind: 'png';
+}
+
 /** The payload is the texts one after another; `sizes` are their lengths in UTF-8 bytes. */
 export interface CountJob {
   readonly kind: 'count';
@@ -38,7 +45,7 @@ export interface DecodeJob {
   readonly encoding: Encoding;
 }
 
-export type Job = ExtractJob | PageJob | CountJob | EncodeJob | DecodeJob;
+export type Job = ExtractJob | PageJob | PngJob | CountJob | EncodeJob | DecodeJob;
 
 /** What arrives on the pipe: the job and the number of milliseconds it may take. */
 export interface JobHeader {
@@ -54,6 +61,7 @@ export type ReplyHeader =
       readonly title?: string;
       readonly truncated?: boolean;
       readonly counts?: readonly number[];
+      readonly png?: PngFacts;
     }
   | { readonly ok: false; readonly reason: string };
 

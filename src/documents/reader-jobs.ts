@@ -1,8 +1,12 @@
-/** The jobs of a `reader` worker: documents and pages to text, every failure to a reason. */
+/**
+ * The jobs of a `reader` worker: documents and pages to text, pictures to facts, every failure to a
+ * reason.
+ */
 import type { Job, Reply } from './jobs.ts';
 import { readDocument } from './read-document.ts';
 import { readPage } from './read-page.ts';
 import { preparePdf } from './read-pdf.ts';
+import { readPng } from './read-png.ts';
 import { ReaderError } from './reader-error.ts';
 
 const NOTHING = new Uint8Array();
@@ -25,6 +29,9 @@ export async function runReaderJob(job: Job, payload: Buffer): Promise<Reply> {
       const { text, title, isTruncated } = readPage(payload, job);
       const header = { truncated: isTruncated, ...(title === undefined ? {} : { title }) };
       return { header: { ...header, ok: true }, payload: Buffer.from(text) };
+    }
+    if (job.kind === 'png') {
+      return { header: { ok: true, png: await readPng(payload) }, payload: NOTHING };
     }
     return { header: { ok: false, reason: 'is no job of a reader' }, payload: NOTHING };
   } catch (error) {

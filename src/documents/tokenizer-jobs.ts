@@ -40,6 +40,7 @@ export async function runTokenizerJob(job: Job, payload: Buffer): Promise<Reply>
       return decodeIds(job.encoding, payload);
     case 'extract':
     case 'page':
+    case 'png':
       return { header: { ok: false, reason: 'is no job of a tokenizer' }, payload: NOTHING };
   }
 }

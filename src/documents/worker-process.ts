@@ -15,8 +15,8 @@ import type { WatchdogData } from './worker-watchdog.ts';
 
 /** The watchdog strikes this much after the server should have. */
 const GRACE_MS = 3_000;
-/** The largest body that the server takes, with room. */
-const MAX_JOB_BYTES = 128_000_000;
+/** The largest body that the server takes, or picture that an engine gives, with room. */
+const MAX_JOB_BYTES = 140_000_000;
 const REPLY_DESCRIPTOR = 3;
 
 async function loadRole(role: string | undefined): Promise<RunJob> {

@@ -21,6 +21,8 @@ export interface AttemptReport {
   readonly status: number | null;
   readonly body: Buffer | null;
   readonly retryAfterMs: number | null;
+  /** Whether any of the request may have reached the engine. */
+  readonly wasSent: boolean;
 }
 
 /** The call that an attempt serves. */
@@ -109,7 +111,8 @@ export class Attempt implements UpstreamHandler {
     if (failure.kind === 'stale') return this.#owner.attemptStale(this);
     const isAnswer = this.#status >= 300 && failure.kind !== 'aborted';
     const verdict = isAnswer ? verdictOfStatus(this.#status) : verdictOfFailure(failure.kind);
-    this.#owner.attemptFailed(this, this.#reportOf(verdict, failure.message));
+    const wasSent = failure.kind !== 'connect';
+    this.#owner.attemptFailed(this, this.#reportOf(verdict, failure.message, wasSent));
   }
 
   onReleased(): void {
@@ -133,13 +136,13 @@ export class Attempt implements UpstreamHandler {
     this.abort();
   }
 
-  #reportOf(verdict: Verdict, message: string): AttemptReport {
+  #reportOf(verdict: Verdict, message: string, wasSent = true): AttemptReport {
     const status = this.#status === 0 ? null : this.#status;
     const isRefusal = status !== null && !this.#isSuccess;
     const body = isRefusal ? Buffer.concat(this.#errorChunks, this.#boundedBytes) : null;
     const wait = isRefusal ? retryAfterMs(this.#headers['retry-after'], this.#owner.nowMs()) : null;
     const text = message === '' ? `HTTP ${this.#status}` : message;
-    return { verdict, message: text, status, body, retryAfterMs: wait };
+    return { verdict, message: text, status, body, retryAfterMs: wait, wasSent };
   }
 
   get #boundedBytes(): number {

@@ -8,6 +8,7 @@
  */
 import type { Clock } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
+import type { StreamedBody } from '../net/exchange.ts';
 import { backoffMs } from '../net/retry.ts';
 import { Attempt } from './attempt.ts';
 import type { AttemptOwner, AttemptReport } from './attempt.ts';
@@ -52,7 +53,7 @@ export interface RunOptions {
   /** The sink can start anew, so an answer that breaks half-way may be had elsewhere. */
   readonly isReplaceable: boolean;
   /** Looks at the complete answer; `false` makes it garbage. */
-  readonly isUsable: (() => boolean) | null;
+  readonly isUsable: (() => boolean | Promise<boolean>) | null;
 }
 
 export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser {
@@ -76,11 +77,12 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser {
   #pauseMs = 0;
   #last: Replica | null = null;
   #leaveWait: (() => void) | null = null;
-  #body: Buffer | null = null;
+  #body: Buffer | StreamedBody | null = null;
   #bodyReplica: Replica | null = null;
   #bytes = 0;
   #firstByteMs = 0;
   #hasAnswered = false;
+  #wasSent = false;
   #isEnded = false;
 
   constructor(context: RunContext, call: EngineCall, sink: EngineSink, options: RunOptions) {
@@ -203,7 +205,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser {
     );
   }
 
-  #bodyFor(replica: Replica): Buffer | null {
+  #bodyFor(replica: Replica): Buffer | StreamedBody | null {
     if (this.#call.buildBody === undefined) return null;
     if (this.#bodyReplica !== replica) {
       this.#body = this.#call.buildBody(replica);
@@ -252,15 +254,27 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser {
   }
 
   attemptEnded(attempt: Attempt): void {
-    const { target, ticket } = attempt;
     this.#attempt = null;
-    if (this.#options.isUsable?.() === false) {
+    const totalMs = this.#context.clock.monotonicMs() - this.#startedMs;
+    const isUsable = this.#options.isUsable?.() ?? true;
+    if (typeof isUsable === 'boolean') return this.#judged(attempt, isUsable, totalMs);
+    isUsable.then(
+      (verdict) => this.#judged(attempt, verdict, totalMs),
+      (error: unknown) => {
+        attempt.target.state.cancel(attempt.ticket);
+        this.#crash(error);
+      },
+    );
+  }
+
+  #judged(attempt: Attempt, isUsable: boolean, totalMs: number): void {
+    const { target, ticket, status } = attempt;
+    if (!isUsable) {
       const message = 'The answer is not what was asked for';
-      const { status } = attempt;
       return this.#failed(target, attempt, { ...GARBAGE_REPORT, message, status });
     }
-    const totalMs = this.#context.clock.monotonicMs() - this.#startedMs;
     target.state.succeed(ticket, this.#firstByteMs, totalMs);
+    if (this.#isEnded) return;
     const success: EngineSuccess = {
       ok: true,
       bytes: this.#bytes,
@@ -280,7 +294,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser {
   attemptStale(attempt: Attempt): void {
     this.#attempt = null;
     this.#staleRetries += 1;
-    if (this.#staleRetries > MAX_STALE_RETRIES) {
+    if (this.#staleRetries > MAX_STALE_RETRIES || this.#call.maxAttempts === 1) {
       return this.#failed(attempt.target, attempt, STALE_REPORT);
     }
     attempt.target.state.cancel(attempt.ticket);
@@ -290,10 +304,12 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser {
 
   #failed(target: Target, attempt: Attempt, report: AttemptReport): void {
     const { verdict, message } = report;
+    this.#wasSent ||= report.wasSent;
     target.state.fail(attempt.ticket, this.caller, verdict, message, report.retryAfterMs);
     if (this.#isEnded) return;
     const { reason } = verdict;
-    const failure = this.#failure(reason, message, report.retryAfterMs, report);
+    const isOwn = target.engine.settings.isOwn === true;
+    const failure = this.#failure(reason, message, report.retryAfterMs, { ...report, isOwn });
     const isFinal = verdict.retry === 'never' || failure.sawFirstByte;
     if (isFinal) return this.#finish(failure);
     if (this.#best === null || outweighs(reason, this.#best.reason)) this.#best = failure;
@@ -320,7 +336,7 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser {
     reason: FailureReason,
     message: string,
     retryAfterMs: number | null = null,
-    answer: { status: number | null; body: Buffer | null } | null = null,
+    answer: { status: number | null; body: Buffer | null; isOwn: boolean } | null = null,
   ): EngineFailure {
     const sawFirstByte = this.#hasAnswered && !this.#options.isReplaceable;
     return {
@@ -330,8 +346,10 @@ export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser {
       bytes: sawFirstByte ? this.#bytes : 0,
       status: answer?.status ?? null,
       body: answer?.body ?? null,
+      isOwn: answer?.isOwn ?? false,
       retryAfterSeconds: retryAfterMs === null ? null : Math.ceil(retryAfterMs / 1_000),
       attempts: this.#attempts,
+      wasSent: this.#wasSent,
       replica: this.#last,
       message,
     };
@@ -365,6 +383,7 @@ const GARBAGE_REPORT: AttemptReport = {
   status: null,
   body: null,
   retryAfterMs: null,
+  wasSent: true,
 };
 
 const STALE_REPORT: AttemptReport = {
@@ -373,4 +392,5 @@ const STALE_REPORT: AttemptReport = {
   status: null,
   body: null,
   retryAfterMs: null,
+  wasSent: true,
 };

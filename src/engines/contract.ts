@@ -14,7 +14,7 @@
  * 503 with `Retry-After`, and stops working on a request whose connection closes.
  */
 import type { BreakerState } from '../net/circuit-breaker.ts';
-import type { TimeLimits } from '../net/exchange.ts';
+import type { StreamedBody, TimeLimits } from '../net/exchange.ts';
 
 export type EngineWork = 'chat' | 'embeddings' | 'transcription' | 'cutout' | 'video';
 
@@ -30,6 +30,8 @@ export interface EngineSettings {
   readonly apiKey?: string | undefined;
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly timeLimits?: Partial<TimeLimits> | undefined;
+  /** A child process of ours: what it says when it refuses is written for callers. */
+  readonly isOwn?: boolean | undefined;
   /** Sockets to the engine; also the ceiling of `concurrency`. */
   readonly maxConnections?: number | undefined;
   /** Calls that run at once; further ones wait in the queue. */
@@ -58,7 +60,7 @@ export interface EngineCall {
   /** Of the request body. */
   readonly contentType?: string | undefined;
   /** The body for a replica (model name, dialect); not asked again to retry on the same one. */
-  readonly buildBody?: ((replica: Replica) => Buffer) | undefined;
+  readonly buildBody?: ((replica: Replica) => Buffer | StreamedBody) | undefined;
   /** Further request headers, flat: name, value, name, value. */
   readonly headers?: readonly string[] | undefined;
   /** `prompt_cache_key`: calls with the same key meet the same replica while it can take them. */
@@ -71,6 +73,7 @@ export interface EngineCall {
   readonly maxResponseBytes: number;
   /** Starts of content types that a 2xx may have, such as `text/event-stream`; else `garbage`. */
   readonly accept?: readonly string[] | undefined;
+  /** 1 also takes no dead connection for an idle one: the request is written once at most. */
   readonly maxAttempts?: number | undefined;
 }
 
@@ -148,8 +151,12 @@ export interface EngineFailure {
   readonly status: number | null;
   /** The engine's own words when it refused, at most 64 KiB; check before showing them. */
   readonly body: Buffer | null;
+  /** Whether `body` is that of an engine of our own; the words of others are for the log. */
+  readonly isOwn: boolean;
   readonly retryAfterSeconds: number | null;
   readonly attempts: number;
+  /** Whether any of it may have reached an engine: what it asks for may then be done. */
+  readonly wasSent: boolean;
   /** The last one tried; null when none was. */
   readonly replica: Replica | null;
   /** For the log only: it names addresses. */
@@ -161,7 +168,7 @@ export type EngineOutcome = EngineSuccess | EngineFailure;
 /** A call whose answer is taken whole: it can still fail over when the answer breaks half-way. */
 export interface WholeCall extends EngineCall {
   /** Whether the body is what was asked for; when not, the answer is `garbage`. */
-  readonly isUsable?: ((body: Buffer) => boolean) | undefined;
+  readonly isUsable?: ((body: Buffer) => boolean | Promise<boolean>) | undefined;
 }
 
 /** A whole answer, for work that is not streamed. */

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { createServer } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -343,6 +343,44 @@ test('a whole answer that breaks half-way or is garbage is had elsewhere', async
   assert.equal(a.seen.length, 2);
 });
 
+test('an answer may be looked at elsewhere, while its caller stays or leaves', async (t) => {
+  const [a, b] = [await upstreamFor(t), await upstreamFor(t)];
+  const engines = enginesFor(t, [engine('a', a.url), engine('b', b.url)]);
+  let looks = 0;
+  const isUsable = async (): Promise<boolean> => (looks += 1) > 1;
+  const answer = await engines.collect({ ...callTo(ON_A_AND_B), isUsable });
+  assert.ok(answer.ok);
+  assert.deepEqual([answer.attempts, looks], [2, 2]);
+
+  const [begun, verdict, caller] = [
+    Promise.withResolvers<void>(),
+    Promise.withResolvers<boolean>(),
+    new AbortController(),
+  ];
+  const left = engines.collect({
+    ...callTo(ON_A_AND_B, { signal: caller.signal }),
+    isUsable: () => {
+      begun.resolve();
+      return verdict.promise;
+    },
+  });
+  await begun.promise;
+  caller.abort();
+  assert.equal(failureOf(await left).reason, 'aborted');
+  verdict.resolve(true);
+  await eventually(
+    () => engines.status().every(({ replicas }) => replicas.every((one) => one.inFlight === 0)),
+    'its place is given back',
+  );
+
+  const broken = engines.collect({
+    ...callTo(ON_A_AND_B),
+    isUsable: () => Promise.reject(new Error('a bug of ours')),
+  });
+  await assert.rejects(broken, /a bug of ours/);
+  assert.equal(engines.running, 0);
+});
+
 test('an answer over the byte limit is too large, told at the head where possible', async (t) => {
   const upstream = await upstreamFor(t);
   upstream.script.push({ kind: 'json', sizeBytes: 5_000 }, { kind: 'stream', chunks: 1_000 });
@@ -365,6 +403,39 @@ test('an idle connection that the engine closed is not a failure', async (t) => 
     upstream.dropIdle();
   }
   assert.equal(engines.status()[0]!.replicas[0]!.failures, 0);
+});
+
+test('a call of one attempt is written once, and its failure says whether it was', async (t) => {
+  let connections = 0;
+  let answers = 0;
+  const server = createServer((socket) => {
+    connections += 1;
+    socket.on('error', () => undefined); // the client may leave as it likes
+    socket.on('data', () => {
+      answers += 1;
+      // The first answer keeps the connection; the next request on it is swallowed by a death.
+      if (answers === 1) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok');
+      else socket.destroy();
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => server.close());
+  const { port } = server.address() as AddressInfo; // a listening TCP server has one
+  const engines = enginesFor(t, [
+    engine('a', `http://127.0.0.1:${port}`),
+    engine('b', 'http://127.0.0.1:9', { isOwn: true }),
+  ]);
+  assert.ok((await engines.collect(callTo(ON_A))).ok);
+  // A connection takes its next request a turn after its last answer.
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  const died = await engines.collect(callTo(ON_A, { maxAttempts: 1 }));
+  assert.ok(!died.ok);
+  assert.deepEqual([died.reason, died.wasSent, answers, connections], ['unreachable', true, 2, 1]);
+  const absent = await engines.collect(
+    callTo([{ engine: 'b', model: 'tiny' }], { maxAttempts: 1 }),
+  );
+  assert.ok(!absent.ok);
+  assert.deepEqual([absent.reason, absent.wasSent], ['unreachable', false]);
 });
 
 test('an abort frees the engine at once and is the outcome', async (t) => {

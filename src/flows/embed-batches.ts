@@ -88,7 +88,7 @@ async function runBatch(
     timeLimits: { firstByteMs: FIRST_BYTE_MS },
     accept: ['application/json'],
     isUsable: (body) => {
-      embeddings = readUsable(body, count);
+      embeddings = readUsable(body, count, run.model.embedding?.dimensions);
       return embeddings !== undefined;
     },
   });
@@ -97,9 +97,13 @@ async function runBatch(
   return { embeddings, answer };
 }
 
-function readUsable(body: Buffer, count: number): EngineEmbeddings | undefined {
+function readUsable(
+  body: Buffer,
+  count: number,
+  dimensions: number | undefined,
+): EngineEmbeddings | undefined {
   try {
-    return readEmbeddings(body, count);
+    return readEmbeddings(body, count, dimensions);
   } catch {
     // The engines' door reports it as `garbage` when no replica gives a usable answer.
     return undefined;

@@ -1,6 +1,7 @@
 /**
  * The failure of a media engine as the caller hears it. Embedded engines speak in codes of our own
- * and are passed on; of others the status is mapped to the code that the endpoint promises.
+ * and are passed on; of others the status is mapped to the code that the endpoint promises, and
+ * their words stay in the log.
  */
 import type { EngineFailure } from '../engines/engines.ts';
 import { refusalFault } from '../engines/local/local.ts';

@@ -13,6 +13,7 @@ import { type Nano, formatUsd } from '../kernel/money.ts';
 import type { Hold } from '../ledger/ledger.ts';
 import type { Queryable } from '../store/store.ts';
 import {
+  RESULT_BYTES,
   type GivenInput,
   type Measured,
   type QueuedJob,
@@ -83,8 +84,9 @@ export async function queueVideo(
   const rate = parts.rateOf(caller, model);
   const counted = await parts.charge.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
   if (mustFetch(request)) await parts.charge.requireCredit(caller);
-  return await parts.files.within(async (bag) => {
+  return await parts.files.within(caller.accountId, async (bag) => {
     const { inputs, measured } = await fetchInputs(parts, call, settings, bag);
+    await bag.reserve(RESULT_BYTES);
     const quoteNano = quoteVideo(settings, request, measured);
     let hold: Hold | undefined;
     const queuedWith = (job: QueuedJob): QueuedVideo => {
@@ -105,6 +107,8 @@ export async function queueVideo(
       },
       {
         hold: async ({ id }) => {
+          // The job is written and counts by itself now.
+          bag.free();
           hold = await parts.charge.holdForJob({ id, caller, priceNano: quoteNano });
         },
         ...(keep && { together: (tx, queued) => keep(tx, queuedWith(queued)) }),
@@ -138,6 +142,7 @@ async function fetchInputs(
   let leftBytes = parts.maxBytes;
   let referenceMs: number | undefined;
   let source: Measured['source'];
+  const looked = { signal, holder: call.caller.accountId };
   for (const { role, url } of mediaUrlsOf(request)) {
     const kind = kindOf(role);
     const maxBytes = Math.min(leftBytes, kind.maxBytes ?? parts.maxBytes);
@@ -146,12 +151,12 @@ async function fetchInputs(
     const mimeType = await typeOf(file.path, kind.want);
     inputs.push({ role, path: file.path, mimeType });
     if (settings.task === 'upscale' && role === 'video_url') {
-      source = await measureSource(await parts.media(), file.path, signal);
+      source = await measureSource(await parts.media(), file.path, looked);
     } else if (role.startsWith('reference_video_urls')) {
-      const ms = await lengthOf(await parts.media(), file.path, signal);
+      const ms = await lengthOf(await parts.media(), file.path, looked);
       referenceMs = (referenceMs ?? 0) + ms;
     } else if (kind.want === 'audio') {
-      checkAudio(await lengthOf(await parts.media(), file.path, signal), role);
+      checkAudio(await lengthOf(await parts.media(), file.path, looked), role);
     }
   }
   if (referenceMs !== undefined) checkReferenceLength(settings, referenceMs);

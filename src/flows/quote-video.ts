@@ -62,9 +62,9 @@ export class VideoQuotes {
     this.#looks += 1;
     try {
       const { files, media, maxBytes } = this.#parts;
-      return await files.within(async (bag) => {
+      return await files.within(asker, async (bag) => {
         const file = await bag.fetch(url, { maxBytes, timeoutMs: LOOK_TIMEOUT_MS, signal });
-        return await measureSource(await media(), file.path, signal);
+        return await measureSource(await media(), file.path, { signal, holder: asker });
       });
     } finally {
       this.#looks -= 1;

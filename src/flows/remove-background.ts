@@ -1,17 +1,19 @@
 /**
  * The background removal flow: the image is checked by its header, the price of one image is set
- * aside, an engine cuts it out, and the PNG leaves when the charge is on disk. Whatever goes wrong
- * costs nothing.
+ * aside, an engine cuts it out, the PNG is read to its end, and leaves when the charge is on disk.
+ * Whatever goes wrong costs nothing, and so does a cutout that shows everything or nothing.
  */
 import { type Catalog, type CatalogModel, chargeFor, requirePrice } from '../catalog/catalog.ts';
+import type { AlphaShares, Documents, PngFacts } from '../documents/documents.ts';
 import { imageFormat, imageSize } from '../engines/cutout/cutout.ts';
-import type { Engines } from '../engines/engines.ts';
+import type { EngineAnswer, Engines } from '../engines/engines.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
 import type { Settlement } from '../ledger/ledger.ts';
 import type { Guard } from '../net/guard.ts';
+import { multipartBody } from '../net/multipart-body.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerFacts } from './answer-facts.ts';
 import type { Admission, Charge, RateRule } from './charge.ts';
@@ -24,6 +26,7 @@ export interface RemoveBackgroundParts {
   readonly engines: Engines;
   readonly charge: Charge;
   readonly guard: Guard;
+  readonly documents: Documents;
   readonly log: Log;
   readonly fetchTimeoutMs: number;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
@@ -52,7 +55,12 @@ const MAX_PIXELS = 33_177_600;
 /** Four bytes a pixel, should nothing of it compress. */
 const MAX_PNG_BYTES = MAX_PIXELS * 4 + 1_000_000;
 const MAX_REDIRECTS = 5;
-const PNG_HEAD = Buffer.from('\x89PNG\r\n\x1a\n', 'latin1');
+/**
+ * Of all pixels, the least that a cutout shows and the least that it clears: a disc of 24 pixels in
+ * one megapixel.
+ */
+const MIN_SHARE = 0.000_5;
+const PERSON_ABILITY = 'Cuts out people in photographs, and nothing else';
 const REFUSALS: RefusalCodes = {
   byStatus: {
     413: 'PAYLOAD_TOO_LARGE',
@@ -78,7 +86,7 @@ export async function removeBackground(
   requireAccess(model, call.caller);
   const price = requirePrice(model);
   const costNano = chargeFor({ images: 1 }, price);
-  const given = 'bytes' in call.image ? call.image.bytes : dataUrlBytes(call.image.url);
+  const given = 'bytes' in call.image ? call.image.bytes : await dataUrlBytes(call.image.url);
   if (given !== undefined) checkImage(given);
   const rate = parts.rateOf(call.caller, model);
   const limited = { caller: call.caller, modelId: model.id, rate, tokensEstimate: 0 };
@@ -171,13 +179,9 @@ async function cutOut(
   image: Buffer,
 ) {
   const boundary = `farebox-${call.requestId}`;
-  const body = Buffer.concat([
-    Buffer.from(
-      `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="image"\r\nContent-Type: application/octet-stream\r\n\r\n`,
-    ),
-    image,
-    Buffer.from(`\r\n--${boundary}--\r\n`),
-  ]);
+  const file = { filename: 'image', contentType: 'application/octet-stream' };
+  const body = multipartBody(boundary, [{ name: 'file', file, data: image }]);
+  let png: PngFacts | undefined;
   const answer = await parts.engines.collect({
     work: 'cutout',
     replicas: model.replicas,
@@ -186,22 +190,53 @@ async function cutOut(
     contentType: `multipart/form-data; boundary=${boundary}`,
     buildBody: () => body,
     maxResponseBytes: MAX_PNG_BYTES,
-    isUsable: (png) => isWhole(png, image),
+    isUsable: async (bytes) => {
+      png = await readCutout(parts, call, bytes);
+      return png?.alpha !== undefined && isOfSize(png, image);
+    },
     caller: call.caller.accountId,
     signal: call.signal,
   });
-  if (answer.ok) return answer;
-  throw mediaEngineFault(answer, model.id, REFUSALS);
+  if (!answer.ok) throw mediaEngineFault(answer, model.id, REFUSALS);
+  const problem = png?.alpha && uselessness(png.alpha);
+  if (problem !== undefined) throw nothingToCutOut(model, answer, problem);
+  return answer;
 }
 
-/** A PNG of the full size of the image; an orientation tag may have turned it. */
-function isWhole(png: Buffer, image: Buffer): boolean {
-  if (!png.subarray(0, PNG_HEAD.length).equals(PNG_HEAD)) return false;
+/** The facts of what an engine gave; `undefined` for what is no whole PNG. */
+async function readCutout(
+  { documents, log }: RemoveBackgroundParts,
+  { caller, signal, requestId }: RemoveBackgroundCall,
+  bytes: Buffer,
+): Promise<PngFacts | undefined> {
+  const reading = await documents.readPng({ bytes, signal, caller: caller.accountId });
+  if (reading.ok) return reading.png;
+  log.warn({ requestId, reason: `It ${reading.reason}` }, 'A cutout is not sold');
+  return undefined;
+}
+
+/** Whether it has the size of the image; an orientation tag may have turned it. */
+function isOfSize(got: PngFacts, image: Buffer): boolean {
   const given = imageSize(image);
-  const got = imageSize(png);
-  if (given === undefined || got === undefined) return got !== undefined;
+  if (given === undefined) return true;
   const isSame = got.width === given.width && got.height === given.height;
   return isSame || (got.width === given.height && got.height === given.width);
+}
+
+/** What is wrong with a cutout that is whole; `undefined` for one that can be used. */
+function uselessness({ seen, clear }: AlphaShares): string | undefined {
+  if (seen < MIN_SHARE) return 'kept nothing of this image';
+  return clear < MIN_SHARE ? 'removed nothing from this image' : undefined;
+}
+
+/** A mask without a subject is the model's honest answer, and of no use to the caller. */
+function nothingToCutOut(model: CatalogModel, { head }: EngineAnswer, problem: string): Fault {
+  // The embedded engine tells which of its models has worked.
+  const isForPeople = head.headers['x-model'] === 'person';
+  const ability = isForPeople ? PERSON_ABILITY : (model.description ?? '').replace(/\.$/, '');
+  const told = ability === '' ? '' : `. What it does: ${ability}`;
+  const message = `The model ${model.id} ${problem}${told}`;
+  return new Fault('SUBJECT_NOT_FOUND', { message, canRetry: false });
 }
 
 async function releaseAfter(

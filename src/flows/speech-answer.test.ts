@@ -22,10 +22,15 @@ test('names, codes and regions of languages become one code', () => {
   }
 });
 
-test('only JSON with a text is usable', () => {
+test('only JSON with a text that somebody can have spoken is usable', () => {
   const answers = new SpeechAnswers();
-  assert.equal(answers.isUsable(Buffer.from('{"text":""}')), true);
-  for (const body of ['', 'hello', '{}', '{"text":1}', '[]']) {
-    assert.equal(answers.isUsable(Buffer.from(body)), false);
+  const said = (text: string): Buffer => Buffer.from(JSON.stringify({ text }));
+  assert.equal(answers.isUsable(said(''), 1_000), true);
+  assert.equal(answers.isUsable(Buffer.from('{"text":"a","error":null}'), 1_000), true);
+  const garbage = ['', 'hello', '{}', '{"text":1}', '[]', '{"text":"","error":"no memory"}'];
+  for (const body of garbage) {
+    assert.equal(answers.isUsable(Buffer.from(body), 1_000), false, body);
   }
+  assert.equal(answers.isUsable(said('a'.repeat(61_000)), 600_000), true);
+  assert.equal(answers.isUsable(said('a'.repeat(61_001)), 600_000), false);
 });

@@ -3,6 +3,7 @@
  * verbose form tells the language; a server that does not know it is asked for the short one.
  */
 import { z } from 'zod';
+import type { FileSlice, FormPart } from '../net/multipart-body.ts';
 
 /** What one piece of sound says. */
 export interface Heard {
@@ -13,7 +14,17 @@ export interface Heard {
   readonly ms: number;
 }
 
-const Answer = z.object({ text: z.string(), language: z.string().nullish() });
+/** Some servers answer 200 with an error beside an empty text. */
+const Answer = z.object({
+  text: z.string(),
+  language: z.string().nullish(),
+  error: z.null().optional(),
+});
+
+/** Nobody speaks a third as fast; what is longer is a model that repeats itself without end. */
+const MAX_CHARACTERS_PER_SECOND = 100;
+/** What a model may hear in a moment of noise. */
+const SLACK_CHARACTERS = 1_000;
 
 export class SpeechAnswers {
   #format: 'verbose_json' | 'json' = 'verbose_json';
@@ -26,19 +37,20 @@ export class SpeechAnswers {
     return true;
   }
 
-  /** The multipart body for one piece. */
-  body(boundary: string, model: string, wav: Buffer): Buffer {
-    const field = (name: string, value: string): string =>
-      `--${boundary}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
-    const head =
-      field('model', model) +
-      field('response_format', this.#format) +
-      `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="sound.wav"\r\nContent-Type: audio/wav\r\n\r\n`;
-    return Buffer.concat([Buffer.from(head), wav, Buffer.from(`\r\n--${boundary}--\r\n`)]);
+  /** What is sent for one piece of sound. */
+  parts(model: string, sound: FileSlice): FormPart[] {
+    return [
+      { name: 'model', data: model },
+      { name: 'response_format', data: this.#format },
+      { name: 'file', file: { filename: 'sound.wav', contentType: 'audio/wav' }, data: sound },
+    ];
   }
 
-  isUsable(body: Buffer): boolean {
-    return parse(body) !== undefined;
+  /** Whether it is the text of `ms` of sound. Silence has an empty one. */
+  isUsable(body: Buffer, ms: number): boolean {
+    const text = parse(body)?.text;
+    const most = (ms / 1_000) * MAX_CHARACTERS_PER_SECOND + SLACK_CHARACTERS;
+    return text !== undefined && text.length <= most;
   }
 
   /** The text of a usable answer and the code of its language. */

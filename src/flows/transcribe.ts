@@ -8,13 +8,19 @@
  */
 import { type Catalog, type CatalogModel, chargeFor, requirePrice } from '../catalog/catalog.ts';
 import type { EngineAnswer, EngineFailure, Engines } from '../engines/engines.ts';
-import { type Media, audioPieces } from '../engines/media/media.ts';
+import {
+  type AudioPiece,
+  type Media,
+  SPEECH_BYTES_PER_SECOND,
+  audioPieces,
+} from '../engines/media/media.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../kernel/clock.ts';
 import { Fault } from '../kernel/faults.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import { type Nano, formatUsd } from '../kernel/money.ts';
 import type { Settlement } from '../ledger/ledger.ts';
+import { multipartBody } from '../net/multipart-body.ts';
 import type { Queryable } from '../store/store.ts';
 import type { AnswerFacts } from './answer-facts.ts';
 import type { Admission, Charge, RateRule } from './charge.ts';
@@ -96,7 +102,7 @@ export async function transcribe(
   if (chargeFor({ audioMs: MS_PER_SECOND }, price) > 0n) {
     await parts.charge.requireCredit(call.caller);
   }
-  return await parts.files.within(async (bag) => {
+  return await parts.files.within(call.caller.accountId, async (bag) => {
     const { pcmPath, durationMs } = await soundOf(parts, call, bag);
     const costNano = chargeFor({ audioMs: durationMs }, price);
     const admission = await parts.charge.admitCounted(
@@ -140,12 +146,13 @@ async function soundOf(
   const { maxBytes, maxSeconds } = parts;
   const file = await bag.fetch(call.url, { maxBytes, signal: call.signal }).catch(asTooLong);
   const media = await parts.media();
-  const { durationSeconds } = await media.probe(file.path, { signal: call.signal });
+  const looked = { signal: call.signal, holder: call.caller.accountId };
+  const { durationSeconds } = await media.probe(file.path, looked);
   if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
+  // Its sound lies beside it.
+  await bag.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
   const pcmPath = bag.newPath();
-  const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, {
-    signal: call.signal,
-  });
+  const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, looked);
   // A header may lie in both directions; the samples do not.
   if (durationMs > maxSeconds * MS_PER_SECOND) throw tooLong(durationMs / 1_000, maxSeconds);
   return { pcmPath, durationMs };
@@ -217,7 +224,7 @@ async function hearAll(run: Run): Promise<Heard[]> {
   const answers = new SpeechAnswers();
   const startedMs = parts.clock.monotonicMs();
   for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
-    const answer = await ask(run, answers, piece.wav);
+    const answer = await ask(run, answers, piece);
     run.replica = answer.replica.engine;
     run.attempts += answer.attempts;
     run.doneMs = piece.endMs;
@@ -234,9 +241,9 @@ async function hearAll(run: Run): Promise<Heard[]> {
   return heard;
 }
 
-async function ask(run: Run, answers: SpeechAnswers, wav: Buffer): Promise<EngineAnswer> {
+async function ask(run: Run, answers: SpeechAnswers, piece: AudioPiece): Promise<EngineAnswer> {
   for (;;) {
-    const answer = await askOnce(run, answers, wav);
+    const answer = await askOnce(run, answers, piece);
     if (answer.ok) return answer;
     const isOverFormat = answer.reason === 'refused' && answer.status === 400;
     if (isOverFormat && answers.askForLess()) continue;
@@ -247,19 +254,20 @@ async function ask(run: Run, answers: SpeechAnswers, wav: Buffer): Promise<Engin
 async function askOnce(
   run: Run,
   answers: SpeechAnswers,
-  wav: Buffer,
+  piece: AudioPiece,
 ): Promise<EngineAnswer | EngineFailure> {
   const { parts, call, model } = run;
   const boundary = `farebox-${call.requestId}`;
+  const sound = { path: run.pcmPath, ...piece };
   return await parts.engines.collect({
     work: 'transcription',
     replicas: model.replicas,
     method: 'POST',
     path: '/audio/transcriptions',
     contentType: `multipart/form-data; boundary=${boundary}`,
-    buildBody: (replica) => answers.body(boundary, replica.model, wav),
+    buildBody: (replica) => multipartBody(boundary, answers.parts(replica.model, sound)),
     maxResponseBytes: MAX_ANSWER_BYTES,
-    isUsable: (body) => answers.isUsable(body),
+    isUsable: (body) => answers.isUsable(body, piece.endMs - piece.startMs),
     caller: call.caller.accountId,
     signal: call.signal,
   });

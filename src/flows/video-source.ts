@@ -4,7 +4,7 @@
  * them over without fetching twice.
  */
 import type { VideoModelSettings } from '../config/config.ts';
-import type { Media, MediaFacts } from '../engines/media/media.ts';
+import type { Media, MediaCall, MediaFacts } from '../engines/media/media.ts';
 import { Fault } from '../kernel/faults.ts';
 import type { SourceFacts } from '../video/video.ts';
 
@@ -14,9 +14,9 @@ const MS_PER_SECOND = 1_000;
 export async function measureSource(
   media: Media,
   path: string,
-  signal: AbortSignal,
+  call: MediaCall,
 ): Promise<SourceFacts> {
-  const { video, durationSeconds } = await media.probe(path, { signal });
+  const { video, durationSeconds } = await media.probe(path, call);
   if (video === null) {
     throw new Fault('INVALID_VIDEO_FORMAT', { message: 'The file has no video', canRetry: false });
   }
@@ -31,8 +31,8 @@ export async function measureSource(
 }
 
 /** Milliseconds of one file. */
-export async function lengthOf(media: Media, path: string, signal: AbortSignal): Promise<number> {
-  const facts: MediaFacts = await media.probe(path, { signal });
+export async function lengthOf(media: Media, path: string, call: MediaCall): Promise<number> {
+  const facts: MediaFacts = await media.probe(path, call);
   return Math.round(facts.durationSeconds * MS_PER_SECOND);
 }
 

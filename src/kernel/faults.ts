@@ -298,6 +298,7 @@ export const FAULTS = {
     'Use a new key, and a smaller request or `stream: true`, and read the answer to its end.',
   ),
   MODEL_RETIRED: kind(410, 'The model is retired', 'Use the replacement that the message names.'),
+  VIDEO_CANCELLED: kind(410, 'The video was cancelled', 'Queue it again.'),
   PAYLOAD_TOO_LARGE: kind(413, 'The body is too large', 'Send a smaller body.'),
   INVALID_CONTENT_TYPE: kind(
     415,
@@ -311,7 +312,13 @@ export const FAULTS = {
     'The image is too large',
     'Send an image within the limits that the message names.',
   ),
+  SUBJECT_NOT_FOUND: kind(
+    422,
+    'The model finds nothing to cut out in the image',
+    'Send an image of what the model is made for, or choose another model.',
+  ),
   CONTENT_POLICY_VIOLATION: kind(422, 'The engine refused the content', 'Change the content.'),
+  VIDEO_REQUEST_REFUSED: kind(422, 'The engine refused the request', 'Change the request.'),
   ASR_UPSTREAM_VALIDATION_FAILED: kind(
     422,
     'The transcription engine refused the media',
@@ -337,11 +344,7 @@ export const FAULTS = {
     'The model is overloaded',
     'Try again after the time in `Retry-After`.',
   ),
-  X402_CONCURRENCY_LIMIT: kind(
-    429,
-    'Too many concurrent requests',
-    'Wait for a running request to end.',
-  ),
+  X402_CONCURRENCY_LIMIT: kind(429, 'Too many concurrent requests', 'Wait for one to end.'),
   INFERENCE_FAILED: kind(500, 'The inference failed', 'Try again; nothing was charged.'),
   RPC_UPSTREAM_FAILED: kind(500, 'No node answered', 'Try again; nothing was charged.'),
   UNKNOWN_ERROR: kind(

@@ -26,13 +26,20 @@ export interface TimeLimits {
   readonly totalMs: number;
 }
 
+/** A body that is read while it is written, so that its size costs no memory. */
+export interface StreamedBody {
+  readonly sizeBytes: number;
+  /** Called once for each try. */
+  open(): AsyncIterable<Buffer>;
+}
+
 export interface UpstreamRequest {
   readonly method: 'GET' | 'POST' | 'DELETE';
   /** Appended to the base path of the pool. */
   readonly path: string;
   /** Flat: name, value, name, value. */
   readonly headers: readonly string[];
-  readonly body: Buffer | null;
+  readonly body: Buffer | StreamedBody | null;
   readonly limits: TimeLimits;
   readonly maxResponseBytes: number;
 }

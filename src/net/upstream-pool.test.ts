@@ -228,3 +228,56 @@ test('a destroyed pool ends running exchanges as closed', async (t) => {
   assert.equal(await kindOf(running), 'closed');
   assert.equal(pool.running, 0);
 });
+
+test('a streamed body is read as it is written, and no more of it than the engine takes', async (t) => {
+  const url = await serverFor(t, (socket) => {
+    let seen = '';
+    let taken = 0;
+    socket.on('data', (chunk) => {
+      taken += chunk.length;
+      if (seen.length < 1_000) seen += chunk.toString('latin1');
+      if (seen.includes('/refused')) socket.write('HTTP/1.1 413 No\r\ncontent-length: 0\r\n\r\n');
+      else if (taken > 50_000_000) socket.end(OK);
+      if (seen.includes('/stalled')) socket.pause();
+    });
+  });
+  const pool = poolFor(t, url);
+  let read = 0;
+  let ended = 0;
+  let failing = false;
+  const body = {
+    sizeBytes: 50_000_000,
+    async *open() {
+      try {
+        for (let at = 0; at < 50; at += 1) {
+          read += 1;
+          if (failing && at === 3) throw new Error('EIO');
+          yield Buffer.alloc(1_000_000);
+        }
+      } finally {
+        ended += 1;
+      }
+    },
+  };
+  const post = (path: string, limits: Partial<TimeLimits> = {}): Watched => {
+    const watch = watched();
+    const request = { method: 'POST', path, headers: [], maxResponseBytes: 1_000 } as const;
+    pool.send({ ...request, body, limits: { ...LIMITS, ...limits } }, watch.handler);
+    return watch;
+  };
+  assert.equal(await kindOf(post('/x')), 'end');
+  assert.deepEqual([read, ended], [50, 1]);
+  const refused = post('/refused');
+  assert.equal(await kindOf(refused), 'end');
+  assert.deepEqual(refused.calls.slice(0, 2), ['head 413', 'end']);
+  read = 0;
+  assert.equal(await kindOf(post('/stalled', { firstByteMs: 200 })), 'first-byte-timeout');
+  assert.ok(read < 20, `${read} MB were read for an engine that takes none`);
+  failing = true;
+  assert.notEqual(await kindOf(post('/x')), 'end');
+  assert.equal(await kindOf(get(pool)), 'first-byte-timeout');
+  for (let turn = 0; turn < 100 && ended < 4; turn += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  assert.equal(ended, 4);
+});

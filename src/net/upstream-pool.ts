@@ -7,6 +7,7 @@
  * chunk costs one field write and no timer.
  * It does not retry, and it does not know what is fetched. Callers bound how many run at once.
  */
+import { Readable } from 'node:stream';
 import { Pool, buildConnector } from 'undici';
 import type { Dispatcher } from 'undici';
 
@@ -94,8 +95,11 @@ export class UpstreamPool {
   /** Starts an exchange; its handler is called later, never before `send` has returned. */
   send(request: UpstreamRequest, handler: UpstreamHandler): RunningExchange {
     const { body } = request;
-    const isLarge = body !== null && body.length >= LARGE_REQUEST_BYTES;
+    const isWhole = body === null || Buffer.isBuffer(body);
+    const isLarge = isWhole && body !== null && body.length >= LARGE_REQUEST_BYTES;
     const pieces = isLarge ? new BodyPieces(body) : undefined;
+    // What is written in pieces has a length all the same.
+    const sizeBytes = isWhole ? (isLarge ? body.length : undefined) : body.sizeBytes;
     const exchange = new Exchange(this.#owner, request, handler, pieces);
     this.#running.add(exchange);
     this.#stopSweep ??= this.#clock.every(SWEEP_MS, () => this.#sweep());
@@ -103,10 +107,12 @@ export class UpstreamPool {
       method: request.method,
       path: this.#basePath + request.path,
       // undici reads the flat list and never writes to it.
-      headers: isLarge
-        ? [...request.headers, 'content-length', String(body.length)]
-        : (request.headers as string[]),
-      body: pieces?.asBody() ?? body,
+      headers:
+        sizeBytes === undefined
+          ? (request.headers as string[])
+          : [...request.headers, 'content-length', String(sizeBytes)],
+      body:
+        pieces?.asBody() ?? (isWhole ? body : Readable.from(body.open(), { objectMode: false })),
     };
     this.#pool.dispatch(options, exchange);
     exchange.dispatched();

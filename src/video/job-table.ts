@@ -18,6 +18,7 @@ export interface NewJob {
   readonly quoteNano: bigint;
   readonly request: Readonly<Record<string, unknown>>;
   readonly inputs: readonly JobInput[];
+  readonly inputBytes: number;
   readonly createdMs: number;
   readonly downloadHash: string | null;
   readonly webhookUrl: string;
@@ -35,9 +36,24 @@ export interface StoredMedia {
   readonly untilMs: number;
 }
 
+/** What the sweep of files asks of a job. */
+export interface JobTrace {
+  readonly state: JobState;
+  readonly hasMedia: boolean;
+}
+
 async function first(query: Promise<readonly Row[]>): Promise<VideoJob | undefined> {
   const [row] = await query;
   return row === undefined ? undefined : jobOf(row);
+}
+
+/** Ends job $1 at $2 for the reason $3. */
+function failSql(condition: string): string {
+  return `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]',
+      request = '{}', execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $2 - started_ms END,
+      lease_owner = '', lease_until_ms = 0,
+      webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $2 END
+    WHERE id = $1 AND ${condition} RETURNING *`;
 }
 
 export class JobTable {
@@ -53,9 +69,9 @@ export class JobTable {
          engine, engine_model, engine_job_id, attempts, progress_ppm, created_ms, started_ms,
          finished_ms, execution_ms, due_ms, lease_owner, lease_until_ms, failure, media_bytes,
          media_type, media_until_ms, has_media, download_hash, webhook_url, webhook_attempts,
-         webhook_due_ms)
+         webhook_due_ms, input_bytes)
        VALUES ($1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, $8, 0, 0, 0, $8, '', 0,
-         '', 0, '', 0, 0, $9, $10, 0, 0)`,
+         '', 0, '', 0, 0, $9, $10, 0, 0, $11)`,
       [
         job.id,
         job.accountId,
@@ -67,6 +83,7 @@ export class JobTable {
         job.createdMs,
         job.downloadHash,
         job.webhookUrl,
+        job.inputBytes,
       ],
     );
   }
@@ -114,6 +131,28 @@ export class JobTable {
     return Number(row?.open ?? 0n);
   }
 
+  /**
+   * Bytes on disk: what open jobs were given, `resultBytes` for what will come out of each, and the
+   * media of done ones. Of one account, and of all.
+   */
+  async storedBytes(
+    accountId: string,
+    resultBytes: number,
+  ): Promise<{ callerBytes: number; allBytes: number }> {
+    const sum = (condition: string): string =>
+      `CAST(COALESCE(SUM(CASE WHEN ${condition} THEN bytes ELSE 0 END), 0) AS BIGINT)`;
+    const [row] = await this.#store.query<{ of_caller: bigint; of_all: bigint }>(
+      `SELECT ${sum('account_id = $1')} AS of_caller, ${sum('1 = 1')} AS of_all FROM (
+         SELECT account_id, input_bytes + $2 AS bytes FROM video_job
+         WHERE state IN ('admitting', ${OPEN_LIST})
+         UNION ALL
+         SELECT account_id, media_bytes AS bytes FROM video_job WHERE has_media = 1
+       ) AS held`,
+      [accountId, resultBytes],
+    );
+    return { callerBytes: Number(row?.of_caller ?? 0n), allBytes: Number(row?.of_all ?? 0n) };
+  }
+
   /** Takes up to `limit` jobs that want attention and that nobody has. */
   async claim(owner: string, nowMs: number, leaseMs: number, limit: number): Promise<VideoJob[]> {
     const rows = await this.#store.query(
@@ -152,6 +191,42 @@ export class JobTable {
     );
   }
 
+  /** Notes since when the engine of a job does not answer; 0 when it does. */
+  async silentSince(lease: Lease, sinceMs: number): Promise<void> {
+    await this.#store.query(
+      'UPDATE video_job SET silent_since_ms = $3 WHERE id = $1 AND lease_owner = $2',
+      [lease.jobId, lease.owner, sinceMs],
+    );
+  }
+
+  /**
+   * Notes where an order goes before it goes there, `added` to those whose answer nobody has: a
+   * process that dies in between leaves it to be looked for.
+   */
+  async ordering(
+    lease: Lease,
+    at: { engine: string; engineModel: string },
+    added: number,
+  ): Promise<boolean> {
+    const rows = await this.#store.query(
+      `UPDATE video_job SET engine = $3, engine_model = $4, unclear = unclear + $5
+       WHERE id = $1 AND lease_owner = $2 AND state = 'queued' RETURNING id`,
+      [lease.jobId, lease.owner, at.engine, at.engineModel, added],
+    );
+    return rows.length === 1;
+  }
+
+  /** Takes one such note back: the engine has ordered nothing. */
+  async notOrdered(lease: Lease): Promise<void> {
+    await this.#store.query(
+      `UPDATE video_job SET unclear = unclear - 1,
+         engine = CASE WHEN unclear = 1 THEN '' ELSE engine END,
+         engine_model = CASE WHEN unclear = 1 THEN '' ELSE engine_model END
+       WHERE id = $1 AND lease_owner = $2 AND state = 'queued' AND unclear > 0`,
+      [lease.jobId, lease.owner],
+    );
+  }
+
   /** queued → submitted. */
   async submitted(
     lease: Lease,
@@ -160,7 +235,7 @@ export class JobTable {
   ): Promise<boolean> {
     const rows = await this.#store.query(
       `UPDATE video_job SET state = 'submitted', engine = $3, engine_model = $4,
-         engine_job_id = $5, attempts = attempts + 1,
+         engine_job_id = $5, attempts = attempts + 1, unclear = 0, silent_since_ms = 0,
          started_ms = CASE WHEN started_ms = 0 THEN $6 ELSE started_ms END
        WHERE id = $1 AND lease_owner = $2 AND state = 'queued' RETURNING id`,
       [lease.jobId, lease.owner, at.engine, at.engineModel, at.engineJobId, nowMs],
@@ -171,7 +246,7 @@ export class JobTable {
   /** submitted → running, or running on; progress never goes back. */
   async progressed(lease: Lease, fraction: number): Promise<void> {
     await this.#store.query(
-      `UPDATE video_job SET state = 'running',
+      `UPDATE video_job SET state = 'running', silent_since_ms = 0,
          progress_ppm = CASE WHEN progress_ppm > $3 THEN progress_ppm ELSE $3 END
        WHERE id = $1 AND lease_owner = $2 AND state IN ('submitted', 'running')`,
       [lease.jobId, lease.owner, Math.round(fraction * PPM)],
@@ -181,7 +256,7 @@ export class JobTable {
   /** submitted or running → storing: the engine is done. */
   async storing(lease: Lease): Promise<boolean> {
     const rows = await this.#store.query(
-      `UPDATE video_job SET state = 'storing'
+      `UPDATE video_job SET state = 'storing', silent_since_ms = 0
        WHERE id = $1 AND lease_owner = $2 AND state IN ('submitted', 'running') RETURNING id`,
       [lease.jobId, lease.owner],
     );
@@ -191,8 +266,8 @@ export class JobTable {
   /** Back to queued: the engine lost the job. */
   async requeued(lease: Lease, dueMs: number): Promise<void> {
     await this.#store.query(
-      `UPDATE video_job SET state = 'queued', engine_job_id = '', due_ms = $3, lease_owner = '',
-         lease_until_ms = 0
+      `UPDATE video_job SET state = 'queued', engine = '', engine_model = '', engine_job_id = '',
+         due_ms = $3, lease_owner = '', lease_until_ms = 0, silent_since_ms = 0
        WHERE id = $1 AND lease_owner = $2 AND state IN ('submitted', 'running', 'storing')`,
       [lease.jobId, lease.owner, dueMs],
     );
@@ -224,17 +299,22 @@ export class JobTable {
     failure: JobFailure,
     nowMs: number,
   ): Promise<VideoJob | undefined> {
-    return await first(
-      tx.query(
-        `UPDATE video_job SET state = 'failed', finished_ms = $3, failure = $4, inputs = '[]',
-           request = '{}',
-           execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $3 - started_ms END,
-           lease_owner = '', lease_until_ms = 0,
-           webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
-         WHERE id = $1 AND lease_owner = $2 AND state IN (${OPEN_LIST}) RETURNING *`,
-        [lease.jobId, lease.owner, nowMs, JSON.stringify(failure)],
-      ),
-    );
+    const sql = failSql(`lease_owner = $4 AND state IN (${OPEN_LIST})`);
+    return await first(tx.query(sql, [lease.jobId, nowMs, JSON.stringify(failure), lease.owner]));
+  }
+
+  /**
+   * Any state before the engine is done → failed, whoever has the job. The job, when this call is
+   * the one that did it.
+   */
+  async cancelled(
+    tx: Queryable,
+    id: string,
+    failure: JobFailure,
+    nowMs: number,
+  ): Promise<VideoJob | undefined> {
+    const sql = failSql(`state IN ('queued', 'submitted', 'running')`);
+    return await first(tx.query(sql, [id, nowMs, JSON.stringify(failure)]));
   }
 
   /** Jobs that a dead process left while it held their money. */
@@ -320,12 +400,15 @@ export class JobTable {
   }
 
   /** The state of each of `ids` that exists. */
-  async states(
-    ids: readonly string[],
-  ): Promise<Map<string, { state: JobState; hasMedia: boolean }>> {
+  async states(ids: readonly string[]): Promise<Map<string, JobTrace>> {
     if (ids.length === 0) return new Map();
     const places = ids.map((_, index) => `$${index + 1}`).join(', ');
-    const rows = await this.#store.query(`SELECT * FROM video_job WHERE id IN (${places})`, ids);
-    return new Map(rows.map(jobOf).map(({ id, state, hasMedia }) => [id, { state, hasMedia }]));
+    const rows = await this.#store.query<{ id: string; state: JobState; has_media: bigint }>(
+      `SELECT id, state, has_media FROM video_job WHERE id IN (${places})`,
+      ids,
+    );
+    return new Map(
+      rows.map((row) => [row.id, { state: row.state, hasMedia: row.has_media === 1n }]),
+    );
   }
 }

@@ -5,7 +5,7 @@
  *        └─────────┴─────────┴──────────┴─────────┴────→ failed
  *
  * `admitting` stands while the money is being held; nobody works on it. `completed` and `failed`
- * are final; the step into them carries the money with it.
+ * are final; the step into them carries the money with it. A caller's cancel is a way to `failed`.
  */
 import { z } from 'zod';
 import { assert } from '../kernel/assert.ts';
@@ -36,13 +36,40 @@ export interface JobInput {
   readonly mimeType: string;
 }
 
-/** Why a job failed, as retrieve tells it. */
+/** Why a job failed, as retrieve and the webhook tell it: never in the words of an engine. */
 export interface JobFailure {
   readonly code: FaultCode;
   readonly message: string;
-  /** The engine called the content unfit; the answer is shaped as a refusal of the provider. */
+  /** The engine called the content unfit. */
   readonly isPolicy: boolean;
 }
+
+function failure(code: FaultCode, message: string): JobFailure {
+  const isPolicy = code === 'CONTENT_POLICY_VIOLATION';
+  return { code, message: `${message}; nothing was charged`, isPolicy };
+}
+
+/** Every way in which a job fails. */
+export const FAILURES = {
+  policy: failure('CONTENT_POLICY_VIOLATION', 'The engine refused the content'),
+  request: failure(
+    'VIDEO_REQUEST_REFUSED',
+    'The engine does not take this request: change the prompt or the options',
+  ),
+  media: failure(
+    'VIDEO_REQUEST_REFUSED',
+    'The engine cannot use the media: it is damaged or of a kind that is not supported',
+  ),
+  engine: failure('INFERENCE_FAILED', 'The engine could not make the video'),
+  tooLong: failure('INFERENCE_FAILED', 'The video was not made in time'),
+  lost: failure('INFERENCE_FAILED', 'The engine lost the video'),
+  unfit: failure('INFERENCE_FAILED', 'The engine did not give the video that was ordered'),
+  unchecked: failure('SERVICE_UNAVAILABLE', 'The video could not be checked on this server'),
+  unclear: failure('INFERENCE_FAILED', 'The engine did not say whether it takes the video'),
+  away: failure('MODEL_OFFLINE', 'The engine has not answered for too long'),
+  abandoned: failure('SERVICE_UNAVAILABLE', 'The server stopped while it took the job'),
+  cancelled: failure('VIDEO_CANCELLED', 'The video was cancelled'),
+} as const satisfies Record<string, JobFailure>;
 
 export interface VideoJob {
   /** The `queue_id` of the wire. */
@@ -59,7 +86,12 @@ export interface VideoJob {
   readonly engine: string;
   readonly engineModel: string;
   readonly engineJobId: string;
+  /** Orders that an engine took. */
   readonly attempts: number;
+  /** Orders that may have reached an engine and whose answer is lost. */
+  readonly unclear: number;
+  /** When the engine fell silent; 0 while it answers. */
+  readonly silentSinceMs: number;
   /** From 0 to 1. */
   readonly fraction: number;
   readonly createdMs: number;
@@ -119,6 +151,8 @@ export function jobOf(row: Row): VideoJob {
     engineModel: text('engine_model'),
     engineJobId: text('engine_job_id'),
     attempts: number('attempts'),
+    unclear: number('unclear'),
+    silentSinceMs: number('silent_since_ms'),
     fraction: number('progress_ppm') / 1e6,
     createdMs: number('created_ms'),
     startedMs: number('started_ms'),
@@ -135,12 +169,18 @@ export function jobOf(row: Row): VideoJob {
   };
 }
 
+/** Whether its caller ended it. */
+export function wasCancelled({ failure: why }: VideoJob): boolean {
+  return why?.code === FAILURES.cancelled.code;
+}
+
 /** The Fault that retrieve throws for a failed job; the money is back already. */
-export function failureFault(failure: JobFailure): Fault {
-  const { code, message, isPolicy } = failure;
-  if (isPolicy) {
-    const error = { message, type: 'provider_content_policy', credits_refunded: true };
-    return new Fault('CONTENT_POLICY_VIOLATION', { message, body: { error }, canRetry: false });
+export function failureFault({ code, message, isPolicy }: JobFailure): Fault {
+  if (!isPolicy && code !== 'VIDEO_REQUEST_REFUSED') {
+    return new Fault(code, { message, fields: { credits_refunded: true }, canRetry: false });
   }
-  return new Fault(code, { message, fields: { credits_refunded: true }, canRetry: false });
+  // decisions.md 1, "Retrieve 422".
+  const type = isPolicy ? 'provider_content_policy' : 'provider_request_refused';
+  const error = { message, type, credits_refunded: true };
+  return new Fault(code, { message, body: { error }, canRetry: false });
 }

@@ -14,8 +14,11 @@ export interface GivenInput {
   readonly mimeType: string;
 }
 
-/** A file that nobody claims is left alone this long: its job may be about to be written. */
-const ORPHAN_AGE_MS = 3_600_000;
+/** The media of a job that it was given (a folder), or a result, by its own name. */
+export interface StoredFile {
+  readonly kind: 'inputs' | 'results';
+  readonly name: string;
+}
 
 export class MediaStore {
   readonly #folder: string;
@@ -25,16 +28,20 @@ export class MediaStore {
   }
 
   /** Moves the media of a new job into the store. */
-  async adopt(jobId: string, given: readonly GivenInput[]): Promise<JobInput[]> {
-    if (given.length === 0) return [];
-    await mkdir(this.#inputs(jobId), { recursive: true });
+  async adopt(
+    jobId: string,
+    given: readonly GivenInput[],
+  ): Promise<{ inputs: JobInput[]; sizeBytes: number }> {
     const inputs: JobInput[] = [];
+    let sizeBytes = 0;
+    if (given.length > 0) await mkdir(this.#inputs(jobId), { recursive: true });
     for (const [index, { role, path, mimeType }] of given.entries()) {
       const file = `${jobId}/${index}`;
       await move(path, this.inputPath(file));
+      sizeBytes += (await stat(this.inputPath(file))).size;
       inputs.push({ role, file, mimeType });
     }
-    return inputs;
+    return { inputs, sizeBytes };
   }
 
   /** Where the media of an input lies. */
@@ -73,16 +80,20 @@ export class MediaStore {
     await rm(this.resultPath(jobId), { force: true });
   }
 
-  /** Job ids of files older than `ORPHAN_AGE_MS`, for a check against the table. */
-  async oldFiles(nowMs: number): Promise<{ inputs: string[]; results: string[] }> {
-    return {
-      inputs: await oldNames(join(this.#folder, 'inputs'), nowMs),
-      results: await oldNames(join(this.#folder, 'results'), nowMs),
-    };
+  /** Everything that lies here, for a check against the table. */
+  async files(): Promise<StoredFile[]> {
+    const inputs = await namesIn(join(this.#folder, 'inputs'), 'inputs');
+    return [...inputs, ...(await namesIn(join(this.#folder, 'results'), 'results'))];
   }
 
-  /** Deletes a file of `oldFiles` under its own name. */
-  async removeNamed(kind: 'inputs' | 'results', name: string): Promise<void> {
+  /** Whether a file of nobody is so old that its job will not be written any more. */
+  async isLeft({ kind, name }: StoredFile, beforeMs: number): Promise<boolean> {
+    const facts = await stat(join(this.#folder, kind, name)).catch(() => undefined);
+    return facts !== undefined && facts.mtimeMs < beforeMs;
+  }
+
+  /** Deletes a file of `files`. */
+  async remove({ kind, name }: StoredFile): Promise<void> {
     await rm(join(this.#folder, kind, name), { recursive: true, force: true });
   }
 
@@ -102,13 +113,8 @@ async function move(from: string, to: string): Promise<void> {
   }
 }
 
-async function oldNames(folder: string, nowMs: number): Promise<string[]> {
+async function namesIn(folder: string, kind: StoredFile['kind']): Promise<StoredFile[]> {
   // A folder that is not there holds nothing.
   const names = await readdir(folder).catch(() => []);
-  const old: string[] = [];
-  for (const name of names) {
-    const facts = await stat(join(folder, name)).catch(() => undefined);
-    if (facts !== undefined && facts.mtimeMs < nowMs - ORPHAN_AGE_MS) old.push(name);
-  }
-  return old;
+  return names.map((name) => ({ kind, name }));
 }

@@ -48,4 +48,19 @@ CREATE INDEX video_job_webhook ON video_job (webhook_due_ms);
 CREATE UNIQUE INDEX video_job_download ON video_job (download_hash);
 `,
   },
+  {
+    // `unclear` counts orders that may have reached an engine (`engine`, `engine_model` say which)
+    // and whose answer nobody has; `silent_since_ms` is when the engine fell silent. The words of
+    // engines that earlier versions stored as failures are nobody's to read.
+    id: 'video-0002',
+    up: `
+ALTER TABLE video_job ADD COLUMN input_bytes BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE video_job ADD COLUMN unclear BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE video_job ADD COLUMN silent_since_ms BIGINT NOT NULL DEFAULT 0;
+UPDATE video_job SET failure = '{"code":"INFERENCE_FAILED","message":"The engine could not make the video; nothing was charged","isPolicy":false}'
+  WHERE failure LIKE '{"code":"INFERENCE_FAILED"%';
+UPDATE video_job SET failure = '{"code":"CONTENT_POLICY_VIOLATION","message":"The engine refused the content; nothing was charged","isPolicy":true}'
+  WHERE failure LIKE '{"code":"CONTENT_POLICY_VIOLATION"%';
+`,
+  },
 ];

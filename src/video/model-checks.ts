@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import type { VideoModelSettings } from '../config/config.ts';
 import { Fault } from '../kernel/faults.ts';
-import { type Measured, frameSize, outputMs } from './quote.ts';
+import { DEFAULT_FACTOR, type Measured, frameSize, outputMs } from './quote.ts';
 import { type VideoQueueRequest, type VideoQuoteRequest, mediaUrlsOf } from './video-requests.ts';
 
 /** What the checks of quote and queue read. */
@@ -170,7 +170,8 @@ export function videoConstraints(model: VideoModelSettings): object {
   };
 }
 
-const OWN_FIELDS = new Set(['model', 'webhook_url', 'consents', 'duration']);
+/** `seconds` and `size` are what the price was made of: a caller does not add its own. */
+const OWN_FIELDS = new Set(['model', 'webhook_url', 'consents', 'duration', 'seconds', 'size']);
 
 /** A copy in which each media URL of `roles` is the name of its file part. */
 function withRoles(value: unknown, path: string, roles: ReadonlySet<string>): unknown {
@@ -200,7 +201,11 @@ export function engineRequest(
     .filter(([name, value]) => value !== undefined && !OWN_FIELDS.has(name) && !isMedia(name))
     .map(([name, value]) => [name, withRoles(value, name, roles)]);
   const result: Record<string, unknown> = Object.fromEntries(kept);
-  if (model.task === 'upscale') return result;
+  if (model.task === 'upscale') {
+    // An engine with another default would make another film than the one that was priced.
+    result['upscale_factor'] = request.upscale_factor ?? DEFAULT_FACTOR;
+    return result;
+  }
   const ms = request.duration === undefined ? 0 : outputMs(request, measured);
   if (ms > 0) result['seconds'] = String(ms / 1_000);
   const size = frameSize(model, request);

@@ -43,7 +43,7 @@ const MATCHING = new Set(['-1', 'auto', 'Auto']);
 /** service.md: the source clip of a matched duration. */
 const MIN_MATCHED_MS = 4_000;
 const MAX_MATCHED_MS = 30_000;
-const DEFAULT_FACTOR = 2;
+export const DEFAULT_FACTOR = 2;
 
 /** Pixels of the shorter side. */
 const SHORT_SIDES: Readonly<Record<Exclude<VideoResolution, '2x' | '4x'>, number>> = {

@@ -7,9 +7,11 @@ import { writeFile } from 'node:fs/promises';
 import type { Migration, Queryable, Store } from '../store/store.ts';
 import type { VideoJob } from './job.ts';
 import type {
+  CheckFilm,
   CreateAnswer,
   DownloadAnswer,
   EngineOrder,
+  FindAnswer,
   PollAnswer,
   VideoEngines,
   VideoMoney,
@@ -59,20 +61,35 @@ export class TestMoney implements VideoMoney {
   }
 }
 
+/** Finds every film as it was ordered. */
+export const anyFilm: CheckFilm = async () => ({ kind: 'fit', mimeType: 'video/mp4' });
+
 /** Answers what its fields say. */
 export class TestEngines implements VideoEngines {
   readonly orders: EngineOrder[] = [];
   readonly removed: string[] = [];
+  /** Ids of jobs that were looked for. */
+  readonly sought: string[] = [];
+  findAnswer: FindAnswer = { kind: 'unknown' };
   createAnswer: CreateAnswer | undefined;
   pollAnswer: PollAnswer = { kind: 'running', fraction: 0.25 };
-  downloadAnswer: DownloadAnswer = { kind: 'done', mimeType: 'video/mp4' };
+  downloadAnswer: DownloadAnswer = { kind: 'done' };
+  /** Awaited by `create` before it answers. */
+  createGate: Promise<void> = Promise.resolve();
   /** Awaited by `download` before it answers. */
   gate: Promise<void> = Promise.resolve();
 
   async create(order: EngineOrder): Promise<CreateAnswer> {
+    if (!(await order.beforeOrder({ engine: 'e', engineModel: 'm' }))) return { kind: 'not-ours' };
     this.orders.push(order);
     const engineJobId = `job-${this.orders.length}`;
+    await this.createGate;
     return this.createAnswer ?? { kind: 'created', engine: 'e', engineModel: 'm', engineJobId };
+  }
+
+  async find({ id }: VideoJob): Promise<FindAnswer> {
+    this.sought.push(id);
+    return this.findAnswer;
   }
 
   async poll(): Promise<PollAnswer> {

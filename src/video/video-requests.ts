@@ -170,6 +170,15 @@ export const VideoCompleteRequest = z.strictObject({
   queue_id: z.string().min(1).max(100),
 });
 
+export type VideoCancelRequest = z.infer<typeof VideoCancelRequest>;
+export const VideoCancelRequest = z.preprocess(
+  dropNulls,
+  z.strictObject({
+    model: z.string().min(1).optional(),
+    queue_id: z.string().min(1).max(100),
+  }),
+);
+
 /** Every media field of a queue call with its place, such as `elements.0.video_url`. */
 export function mediaUrlsOf(request: VideoQueueRequest): { role: string; url: string }[] {
   const found: { role: string; url: string }[] = [];

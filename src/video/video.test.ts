@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import {
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readFileSync,
   readdirSync,
@@ -19,8 +20,16 @@ import { silentLog } from '../kernel/log.ts';
 import { nano } from '../kernel/money.ts';
 import { TestClock } from '../kernel/test-clock.ts';
 import type { Store } from '../store/store.ts';
-import { TEST_MONEY_MIGRATIONS, TestEngines, TestMoney } from './test-engines.ts';
-import { type QueueJob, VIDEO_MIGRATIONS, Video, type VideoParts, percentile } from './video.ts';
+import { TEST_MONEY_MIGRATIONS, TestEngines, TestMoney, anyFilm } from './test-engines.ts';
+import {
+  type FilmVerdict,
+  type QueueJob,
+  RESULT_BYTES,
+  VIDEO_MIGRATIONS,
+  Video,
+  type VideoParts,
+  percentile,
+} from './video.ts';
 
 const folders: string[] = [];
 after(() => {
@@ -54,10 +63,12 @@ onEachStore('video jobs', (stores) => {
       const made = new Video({
         store,
         engines,
+        checkFilm: anyFilm,
         money,
         folder,
         keepHours: 24,
         maxJobHours: 2,
+        maxSilenceMinutes: 10,
         maxOpenJobs: 3,
         webhooks: {
           masterSecret: 'master',
@@ -185,7 +196,11 @@ onEachStore('video jobs', (stores) => {
   test('an engine that refuses refunds once and tells why', async () => {
     const { video, engines, money, until } = await open();
     video.start();
-    engines.createAnswer = { kind: 'refused', message: 'No harbours, please', isPolicy: true };
+    engines.createAnswer = {
+      kind: 'refused',
+      objection: 'policy',
+      detail: 'No harbours at 10.0.0.7',
+    };
     const { id } = await video.queue(wish());
     await until(async () => (await money.moves(id)).includes('refund'));
     assert.deepEqual(await money.moves(id), ['hold', 'refund']);
@@ -193,7 +208,7 @@ onEachStore('video jobs', (stores) => {
       assert.ok(error instanceof Fault);
       assert.equal(error.status, 422);
       const body = {
-        message: 'No harbours, please',
+        message: 'The engine refused the content; nothing was charged',
         type: 'provider_content_policy',
         credits_refunded: true,
       };
@@ -206,27 +221,258 @@ onEachStore('video jobs', (stores) => {
   test('an engine that fails half-way refunds once and answers 500', async () => {
     const { video, engines, money, until } = await open();
     video.start();
-    engines.pollAnswer = { kind: 'failed', message: 'Out of memory', isPolicy: false };
+    engines.pollAnswer = {
+      kind: 'failed',
+      objection: 'engine',
+      detail: 'cuda out of memory at 0x7f',
+    };
     const { id } = await video.queue(wish());
     await until(async () => (await money.moves(id)).includes('refund'));
     await assert.rejects(video.retrieve(lookup(id)), {
       code: 'INFERENCE_FAILED',
       status: 500,
-      message: 'Out of memory',
+      message: 'The engine could not make the video; nothing was charged',
     });
     assert.deepEqual(await money.moves(id), ['hold', 'refund']);
   });
 
-  test('an engine that is busy is asked again, one that stays away refunds in the end', async () => {
+  test('a result that is not what was ordered, or cannot be looked at, refunds once', async () => {
+    const ends: [FilmVerdict['kind'] & ('unfit' | 'unchecked'), string][] = [
+      ['unfit', 'INFERENCE_FAILED'],
+      ['unchecked', 'SERVICE_UNAVAILABLE'],
+    ];
+    for (const [kind, code] of ends) {
+      const looked: string[] = [];
+      const { video, engines, money, until, folder } = await open({
+        checkFilm: async ({ path, sourcePath }) => {
+          looked.push(readFileSync(path, 'utf8'), readFileSync(String(sourcePath), 'utf8'));
+          return { kind, reason: 'it is a web page of 10.0.0.7' };
+        },
+      });
+      video.start();
+      writeFileSync(join(folder, 'source.mp4'), 'the source');
+      const path = join(folder, 'source.mp4');
+      const inputs = [{ role: 'video_url', path, mimeType: 'video/mp4' }];
+      engines.pollAnswer = { kind: 'done' };
+      const { id } = await video.queue(wish({ inputs }));
+      await until(async () => (await money.moves(id)).includes('refund'));
+      const failed = await video.retrieve(lookup(id)).catch((error: unknown) => error);
+      assert.ok(failed instanceof Fault && failed.code === code);
+      assert.doesNotMatch(failed.message, /10\.0\.0\.7/);
+      assert.deepEqual(failed.options.fields, { credits_refunded: true });
+      assert.deepEqual(looked, ['the video', 'the source']);
+      assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+      await until(() => engines.removed.length === 1);
+      assert.equal(engines.orders.length, 1);
+      assert.deepEqual(readdirSync(join(folder, 'results')), []);
+    }
+  });
+
+  test('a request that the engine does not take is 422 in our words', async () => {
+    for (const objection of ['request', 'media'] as const) {
+      const { video, engines, money, until } = await open();
+      video.start();
+      engines.createAnswer = { kind: 'refused', objection, detail: 'tensor 3 of /srv/wan2' };
+      const { id } = await video.queue(wish());
+      await until(async () => (await money.moves(id)).includes('refund'));
+      await assert.rejects(video.retrieve(lookup(id)), (error: unknown) => {
+        assert.ok(error instanceof Fault);
+        assert.deepEqual([error.status, error.code], [422, 'VIDEO_REQUEST_REFUSED']);
+        const { error: told } = error.options.body as { error: Record<string, unknown> };
+        assert.deepEqual(
+          [told['type'], told['credits_refunded']],
+          ['provider_request_refused', true],
+        );
+        assert.doesNotMatch(JSON.stringify(error.options.body), /tensor|srv/);
+        return true;
+      });
+    }
+  });
+
+  test('an engine that is busy is asked again for as long as a job may take', async () => {
     const { video, engines, money, until, clock } = await open();
     video.start();
-    engines.createAnswer = { kind: 'later', retryAfterMs: 20_000, reason: 'busy' };
+    engines.createAnswer = { kind: 'busy', retryAfterMs: 20_000, detail: 'busy' };
     const { id } = await video.queue(wish());
     await until(() => engines.orders.length >= 2);
+    // Longer than a silent engine is waited for; no lease runs out on the way.
+    const untilMs = clock.nowMs() + 700_000;
+    await until(() => clock.nowMs() > untilMs);
     assert.equal((await video.retrieve(lookup(id))).kind, 'processing');
+    assert.deepEqual(engines.sought, []);
     clock.advance(3 * 3_600_000);
     await until(async () => (await money.moves(id)).includes('refund'));
     assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+  });
+
+  test('an engine that does not answer holds the money for ten minutes, before and after', async () => {
+    const away = { kind: 'away', detail: 'ECONNREFUSED' } as const;
+    for (const step of ['createAnswer', 'pollAnswer', 'downloadAnswer'] as const) {
+      const { video, engines, money, until, clock } = await open();
+      if (step === 'downloadAnswer') engines.pollAnswer = { kind: 'done' };
+      engines[step] = away;
+      const startedMs = clock.nowMs();
+      video.start();
+      const { id } = await video.queue(wish());
+      await until(async () => (await money.moves(id)).includes('refund'));
+      const tookMs = clock.nowMs() - startedMs;
+      assert.ok(tookMs >= 600_000 && tookMs < 660_000, `${step}: ${tookMs} ms`);
+      await assert.rejects(video.retrieve(lookup(id)), { code: 'MODEL_OFFLINE' });
+      assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+    }
+  });
+
+  test('a time without a server is no silence of an engine', async () => {
+    const { video, another, engines, money, until, clock } = await open();
+    engines.pollAnswer = { kind: 'away', detail: 'reset' };
+    video.start();
+    const { id } = await video.queue(wish());
+    const untilMs = clock.nowMs() + 60_000;
+    await until(() => clock.nowMs() > untilMs);
+    await video.stop();
+    clock.advance(1_800_000);
+    const next = another();
+    const startedMs = clock.nowMs();
+    next.start();
+    await until(async () => (await money.moves(id)).includes('refund'));
+    assert.ok(clock.nowMs() - startedMs >= 600_000);
+  });
+
+  test('an engine that answers now and then is not taken for dead', async () => {
+    const { video, engines, until, clock } = await open();
+    video.start();
+    const { id } = await video.queue(wish());
+    for (let turn = 0; turn < 3; turn += 1) {
+      engines.pollAnswer = { kind: 'away', detail: 'reset' };
+      const untilMs = clock.nowMs() + 400_000;
+      await until(() => clock.nowMs() > untilMs);
+      engines.pollAnswer = { kind: 'running', fraction: 0.3 + turn / 10 };
+      await until(async () => {
+        const now = await video.retrieve(lookup(id));
+        return now.kind === 'processing' && now.fraction === 0.3 + turn / 10;
+      });
+    }
+  });
+
+  test('an order without a clear answer is looked for, given once more, and then ends', async () => {
+    const { video, engines, money, until, clock } = await open();
+    engines.createAnswer = { kind: 'unclear', detail: 'HTTP 500' };
+    const startedMs = clock.nowMs();
+    video.start();
+    const { id } = await video.queue(wish());
+    await until(async () => (await money.moves(id)).includes('refund'));
+    assert.ok(clock.nowMs() - startedMs < 60_000);
+    assert.deepEqual([engines.orders.length, engines.sought], [2, [id, id]]);
+    // The repetition goes where the first order may have arrived.
+    assert.deepEqual(
+      engines.orders.map(({ job }) => [job.engine, job.engineModel, job.attempts]),
+      [
+        ['', '', 0],
+        ['e', 'm', 0],
+      ],
+    );
+    await assert.rejects(video.retrieve(lookup(id)), { code: 'INFERENCE_FAILED' });
+    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+  });
+
+  test('an order that is found again is not given twice', async () => {
+    const { video, engines, money, until } = await open();
+    video.start();
+    engines.createAnswer = { kind: 'unclear', detail: 'timeout' };
+    engines.findAnswer = { kind: 'created', engine: 'e', engineModel: 'm', engineJobId: 'found' };
+    engines.pollAnswer = { kind: 'done' };
+    const { id } = await video.queue(wish());
+    await until(async () => (await video.retrieve(lookup(id))).kind === 'media');
+    assert.equal(engines.orders.length, 1);
+    assert.deepEqual(await money.moves(id), ['hold', 'settle']);
+    await until(() => engines.removed.includes('found'));
+  });
+
+  test('an order whose process died before its answer counts as one without', async () => {
+    const { video, another, engines, money, until, clock } = await open();
+    const gate = Promise.withResolvers<void>();
+    engines.createGate = gate.promise;
+    const dead = another({ clock: new TestClock(clock.nowMs()) });
+    dead.start();
+    const { id } = await dead.queue(wish());
+    await until(() => engines.orders.length === 1);
+    engines.createGate = Promise.resolve();
+    engines.createAnswer = { kind: 'unclear', detail: 'HTTP 500' };
+    video.start();
+    await until(async () => (await money.moves(id)).includes('refund'));
+    assert.equal(engines.orders.length, 2);
+    // What the dead one hears at last moves nothing.
+    engines.createAnswer = undefined;
+    gate.resolve();
+    await until(() => engines.removed.includes('job-1'));
+    await dead.stop();
+    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+  });
+
+  test('a cancelled job is refunded once, whatever its state, and its engine is told', async () => {
+    const { video, engines, money, until, folder } = await open();
+    writeFileSync(join(folder, 'given.png'), 'an image');
+    const inputs = [{ role: 'image_url', path: join(folder, 'given.png'), mimeType: 'image/png' }];
+    const { id: queued } = await video.queue(wish({ inputs }));
+    assert.equal((await video.cancel(lookup(queued))).state, 'failed');
+    assert.equal((await video.cancel(lookup(queued))).failure?.code, 'VIDEO_CANCELLED');
+    assert.deepEqual(readdirSync(join(folder, 'inputs')), []);
+    video.start();
+    const { id: running } = await video.queue(wish());
+    await until(async () => {
+      const now = await video.retrieve(lookup(running));
+      return now.kind === 'processing' && now.fraction > 0;
+    });
+    await assert.rejects(video.cancel(lookup(running, 'mallory')), { code: 'MEDIA_NOT_FOUND' });
+    await video.cancel(lookup(running));
+    assert.deepEqual(engines.removed, ['job-1']);
+    for (const id of [queued, running]) {
+      await assert.rejects(video.retrieve(lookup(id)), { code: 'VIDEO_CANCELLED', status: 410 });
+      assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+    }
+    engines.pollAnswer = { kind: 'done' };
+    const { id: done } = await video.queue(wish());
+    await until(async () => (await video.retrieve(lookup(done))).kind === 'media');
+    await assert.rejects(video.cancel(lookup(done)), { code: 'INVALID_REQUEST' });
+    assert.deepEqual(await money.moves(done), ['hold', 'settle']);
+  });
+
+  test('a job that is cancelled while an engine takes it is taken back from the engine', async () => {
+    const { video, engines, money, until } = await open();
+    video.start();
+    const gate = Promise.withResolvers<void>();
+    engines.createGate = gate.promise;
+    const { id } = await video.queue(wish());
+    await until(() => engines.orders.length === 1);
+    await video.cancel(lookup(id));
+    gate.resolve();
+    await until(() => engines.removed.includes('job-1'));
+    assert.deepEqual(await money.moves(id), ['hold', 'refund']);
+  });
+
+  test('of a cancel and a completion at once exactly one counts', async () => {
+    const { video, engines, money, until, clock } = await open({ maxOpenJobs: 100 });
+    video.start();
+    const outcomes = new Set<string>();
+    // The cancel comes a little later each time, until the completion was first as well.
+    for (let turn = 0; turn < 40 || (outcomes.size < 2 && turn < 400); turn += 1) {
+      engines.pollAnswer = { kind: 'running', fraction: 0.5 };
+      const { id } = await video.queue(wish());
+      const states = async () => (await video.list('alice', Number.MAX_SAFE_INTEGER, 1))[0]?.state;
+      await until(async () => (await states()) === 'running');
+      engines.pollAnswer = { kind: 'done' };
+      clock.advance(2_000);
+      await new Promise((resolve) => setTimeout(resolve, turn / 2));
+      const isCancelled = await video.cancel(lookup(id)).then(
+        () => true,
+        () => false,
+      );
+      await until(async () => (await money.moves(id)).length === 2);
+      const moves = await money.moves(id);
+      assert.deepEqual(moves, ['hold', isCancelled ? 'refund' : 'settle']);
+      outcomes.add(moves[1]!);
+    }
+    assert.deepEqual([...outcomes].toSorted(), ['refund', 'settle']);
   });
 
   test('an engine that loses a job gets it again, three times at most', async () => {
@@ -335,6 +581,59 @@ onEachStore('video jobs', (stores) => {
     await assert.rejects(video.retrieve(lookup(id)), { code: 'MEDIA_NOT_FOUND' });
   });
 
+  test('what a killed process left of ended jobs goes at the next start', async () => {
+    const { video, another, engines, until, folder, clock } = await open();
+    video.start();
+    engines.pollAnswer = { kind: 'done' };
+    const { id: done } = await video.queue(wish());
+    await until(async () => (await video.retrieve(lookup(done))).kind === 'media');
+    const { id: ended } = await video.queue(wish());
+    await video.cancel(lookup(ended));
+    await video.stop();
+    engines.pollAnswer = { kind: 'running', fraction: 0.1 };
+    const { id: waiting } = await video.queue(wish());
+    // As if it had died between the end of a job and the removal of its files.
+    for (const name of [ended, waiting])
+      mkdirSync(join(folder, 'inputs', name), { recursive: true });
+    writeFileSync(join(folder, 'results', ended), 'x');
+    writeFileSync(join(folder, 'results', `${waiting}.dead.part`), 'x');
+    // More than one batch of files that are wanted does not hide the rest.
+    const wanted = join(folder, 'results', done);
+    for (let index = 0; index < 250; index += 1) {
+      writeFileSync(join(folder, 'results', `0${index}`), 'x');
+      utimesSync(join(folder, 'results', `0${index}`), 1, 1);
+    }
+    const beforeSeconds = clock.nowMs() / 1_000 - 1;
+    utimesSync(join(folder, 'results', `${waiting}.dead.part`), beforeSeconds, beforeSeconds);
+    another().start({ alone: true });
+    await until(() => readdirSync(join(folder, 'results')).length === 1);
+    assert.deepEqual(readdirSync(join(folder, 'inputs')), [waiting]);
+    assert.ok(existsSync(wanted));
+  });
+
+  test('what jobs hold on disk is counted, of one caller and of all', async () => {
+    const { video, engines, until, folder } = await open();
+    const given = (bytes: number) => {
+      const path = join(folder, 'given.png');
+      writeFileSync(path, Buffer.alloc(bytes));
+      return [{ role: 'image_url', path, mimeType: 'image/png' }];
+    };
+    assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 0, allBytes: 0 });
+    const { id } = await video.queue(wish({ inputs: given(1_000) }));
+    await video.queue(wish({ accountId: 'bob', inputs: given(30) }));
+    const each = RESULT_BYTES;
+    assert.deepEqual(await video.storedBytes('alice'), {
+      callerBytes: each + 1_000,
+      allBytes: 2 * each + 1_030,
+    });
+    engines.pollAnswer = { kind: 'done' };
+    video.start();
+    await until(async () => (await video.storedBytes('bob')).allBytes === 18);
+    assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 9, allBytes: 18 });
+    await video.complete(lookup(id));
+    assert.deepEqual(await video.storedBytes('alice'), { callerBytes: 0, allBytes: 9 });
+  });
+
   test('a webhook is signed with the secret of its account and repeated until it is taken', async () => {
     const { video, engines, until, posts } = await open();
     video.start();
@@ -356,6 +655,23 @@ onEachStore('video jobs', (stores) => {
     );
     const other = await video.queue(wish({ accountId: 'bob', webhookUrl }));
     assert.notEqual(other.webhookSecret, webhookSecret);
+    await until(() => posts.length === 3);
+    engines.pollAnswer = {
+      kind: 'failed',
+      objection: 'engine',
+      detail: 'cuda out of memory at 0x7f',
+    };
+    await video.queue(wish({ webhookUrl }));
+    await until(() => posts.length === 4);
+    const failed = JSON.parse(posts[3]!.body);
+    assert.deepEqual(
+      [failed.event, failed.status, failed.error],
+      ['video.failed', 'FAILED', 'The engine could not make the video; nothing was charged'],
+    );
+    engines.pollAnswer = { kind: 'running', fraction: 0.1 };
+    await video.cancel(lookup((await video.queue(wish({ webhookUrl }))).id));
+    await until(() => posts.length === 5);
+    assert.equal(JSON.parse(posts[4]!.body).event, 'video.cancelled');
   });
 
   test('the average execution time is the P80 of the model', async () => {

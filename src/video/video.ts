@@ -13,12 +13,12 @@ import type { Queryable, Store } from '../store/store.ts';
 import { JobTable } from './job-table.ts';
 import { type VideoJob, failureFault } from './job.ts';
 import { type GivenInput, MediaStore } from './media-store.ts';
-import type { PostWebhook, VideoEngines, VideoMoney } from './ports.ts';
+import type { CheckFilm, PostWebhook, VideoEngines, VideoMoney } from './ports.ts';
 import { Webhooks, webhookSecretOf } from './webhooks.ts';
 import { Worker } from './worker.ts';
 
 export { VIDEO_MIGRATIONS } from './migrations.ts';
-export type { JobFailure, JobState, VideoJob } from './job.ts';
+export { type JobFailure, type JobState, type VideoJob, wasCancelled } from './job.ts';
 export type { GivenInput } from './media-store.ts';
 export {
   checkQueue,
@@ -28,10 +28,14 @@ export {
   videoConstraints,
 } from './model-checks.ts';
 export type {
+  CheckFilm,
   CreateAnswer,
   DownloadAnswer,
   EngineOrder,
+  EnginePlace,
   EngineRef,
+  FilmVerdict,
+  FindAnswer,
   PollAnswer,
   PostWebhook,
   VideoEngines,
@@ -39,6 +43,7 @@ export type {
 } from './ports.ts';
 export { type Measured, type SourceFacts, quoteVideo, statedReference } from './quote.ts';
 export {
+  VideoCancelRequest,
   VideoCompleteRequest,
   VideoQueueRequest,
   VideoQuoteRequest,
@@ -50,11 +55,13 @@ export { webhookSignature } from './webhooks.ts';
 export interface VideoParts {
   readonly store: Store;
   readonly engines: VideoEngines;
+  readonly checkFilm: CheckFilm;
   readonly money: VideoMoney;
   /** Where media lies; several processes share the work only when they share this folder. */
   readonly folder: string;
   readonly keepHours: number;
   readonly maxJobHours: number;
+  readonly maxSilenceMinutes: number;
   readonly maxOpenJobs: number;
   /** `undefined` sends no webhooks. */
   readonly webhooks: { readonly masterSecret: string; readonly post: PostWebhook } | undefined;
@@ -138,6 +145,8 @@ const EXPERIENCE_MS = MINUTE_MS;
 const MAX_MODELS_REMEMBERED = 1_000;
 const DOWNLOAD_HOURS = 24;
 const TOKEN_BYTES = 32;
+/** What is set aside on disk for the result of a job; a film of half a minute is smaller. */
+export const RESULT_BYTES = 200_000_000;
 /** Below this the pace says nothing about the rest. */
 const TELLING_FRACTION = 0.05;
 
@@ -159,11 +168,13 @@ export class Video {
       table,
       files: this.#files,
       engines: parts.engines,
+      checkFilm: parts.checkFilm,
       money: parts.money,
       webhooks: webhooks && new Webhooks({ table, serviceName, clock, log, ...webhooks }),
       owner: parts.ids.uuid(),
       keepMs: parts.keepHours * HOUR_MS,
       maxJobMs: parts.maxJobHours * HOUR_MS,
+      maxSilenceMs: parts.maxSilenceMinutes * MINUTE_MS,
       clock,
       log,
     });
@@ -194,8 +205,8 @@ export class Video {
     }
     const id = ids.uuid();
     const token = wish.withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
-    const inputs = await this.#files.adopt(id, wish.inputs);
-    await this.#table.insert({
+    const { inputs, sizeBytes } = await this.#files.adopt(id, wish.inputs);
+    const insert = this.#table.insert({
       id,
       accountId: wish.accountId,
       keyId: wish.keyId,
@@ -203,9 +214,15 @@ export class Video {
       quoteNano: wish.quoteNano,
       request: wish.request,
       inputs,
+      inputBytes: sizeBytes,
       createdMs: clock.nowMs(),
       downloadHash: token === undefined ? null : sha256Hex(token),
       webhookUrl: webhooks === undefined ? '' : (wish.webhookUrl ?? ''),
+    });
+    await insert.catch(async (error: unknown) => {
+      // A job that is not written has no files. When it was written after all, nothing is held yet.
+      await this.#files.removeInputs(id);
+      throw error;
     });
     const isTold = webhooks !== undefined && wish.webhookUrl !== undefined;
     const queued: QueuedJob = {
@@ -272,9 +289,29 @@ export class Video {
     await this.removeMedia(job.id);
   }
 
+  /**
+   * Ends a job that is not done and gives its money back; again is fine. The job as it is then.
+   * Faults: MEDIA_NOT_FOUND for
+   * an unknown or foreign job, INVALID_REQUEST when the video is made already.
+   */
+  async cancel(lookup: Lookup): Promise<VideoJob> {
+    const job = await this.#find(lookup);
+    const cancelled = await this.#worker.cancel(job.id);
+    if (cancelled !== undefined) return cancelled;
+    const ended = await this.#find(lookup);
+    if (ended.state === 'failed') return ended;
+    const message = 'The video is made and cannot be cancelled any more: retrieve it';
+    throw new Fault('INVALID_REQUEST', { message, canRetry: false });
+  }
+
   /** Deletes the media of a job, after `delete_media_on_completion` was served. */
   async removeMedia(id: string): Promise<void> {
     if (await this.#table.mediaGone(id)) await this.#files.removeResult(id);
+  }
+
+  /** What jobs hold on disk, of one account and of all. */
+  async storedBytes(accountId: string): Promise<{ callerBytes: number; allBytes: number }> {
+    return await this.#table.storedBytes(accountId, RESULT_BYTES);
   }
 
   /** A caller's jobs, newest first, created before `beforeMs`. */

@@ -9,7 +9,7 @@ import { createHmac } from 'node:crypto';
 import { type Clock, MINUTE_MS, SECOND_MS, isoTime } from '../kernel/clock.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import type { JobTable } from './job-table.ts';
-import type { VideoJob } from './job.ts';
+import { type VideoJob, wasCancelled } from './job.ts';
 import type { PostWebhook } from './ports.ts';
 
 const MAX_ATTEMPTS = 6;
@@ -33,12 +33,13 @@ export function webhookSignature(secret: string, unixSeconds: number, body: stri
 
 /** What a webhook says. */
 export function webhookBody(job: VideoJob): string {
-  const isDone = job.state === 'completed';
+  const status =
+    job.state === 'completed' ? 'COMPLETED' : wasCancelled(job) ? 'CANCELLED' : 'FAILED';
   return JSON.stringify({
-    event: isDone ? 'video.completed' : 'video.failed',
+    event: `video.${status.toLowerCase()}`,
     queue_id: job.id,
     model: job.modelId,
-    status: isDone ? 'COMPLETED' : 'FAILED',
+    status,
     created_at: isoTime(job.createdMs),
     finished_at: isoTime(job.finishedMs),
     execution_duration: job.executionMs,

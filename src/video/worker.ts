@@ -3,13 +3,20 @@
  * job is taken by a lease, a lease that is not renewed falls to the next worker, and each step is a
  * conditional update, so that a job whose owner died goes on where it was and ends once.
  */
-import { type Clock, DAY_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
 import { type Log, reasonOf } from '../kernel/log.ts';
 import type { Store } from '../store/store.ts';
-import type { JobTable, Lease } from './job-table.ts';
-import type { JobFailure, VideoJob } from './job.ts';
-import type { MediaStore } from './media-store.ts';
-import type { EngineRef, VideoEngines, VideoMoney } from './ports.ts';
+import type { JobTable, JobTrace, Lease } from './job-table.ts';
+import { FAILURES, type JobFailure, type VideoJob } from './job.ts';
+import type { MediaStore, StoredFile } from './media-store.ts';
+import type {
+  CheckFilm,
+  EnginePlace,
+  EngineRef,
+  FilmVerdict,
+  VideoEngines,
+  VideoMoney,
+} from './ports.ts';
 import type { Webhooks } from './webhooks.ts';
 
 const TICK_MS = SECOND_MS;
@@ -22,10 +29,14 @@ const MAX_LATER_MS = MINUTE_MS;
 const MAX_RUNNING = 16;
 /** An engine that loses a job gets it again this often. */
 const MAX_ATTEMPTS = 3;
+/** Orders without a clear answer: each may be a video that the operator pays for. */
+const MAX_UNCLEAR = 2;
 const SWEEP_MS = MINUTE_MS;
 /** Money is held in a second; a job that is admitting for so long was left by a dead process. */
 const ABANDONED_MS = 10 * MINUTE_MS;
 const SWEEP_BATCH = 100;
+/** A file that nobody claims is left alone this long. */
+const ORPHAN_AGE_MS = HOUR_MS;
 /** Jobs are listed this long after they ended. */
 const REMEMBERED_MS = 30 * DAY_MS;
 
@@ -34,31 +45,18 @@ export interface WorkerParts {
   readonly table: JobTable;
   readonly files: MediaStore;
   readonly engines: VideoEngines;
+  readonly checkFilm: CheckFilm;
   readonly money: VideoMoney;
   readonly webhooks: Webhooks | undefined;
   /** Unique among all processes. */
   readonly owner: string;
   readonly keepMs: number;
   readonly maxJobMs: number;
+  /** For so long a job waits for an engine that does not answer. */
+  readonly maxSilenceMs: number;
   readonly clock: Clock;
   readonly log: Log;
 }
-
-const TOO_LONG: JobFailure = {
-  code: 'INFERENCE_FAILED',
-  message: 'The video was not made in time; nothing was charged',
-  isPolicy: false,
-};
-const LOST: JobFailure = {
-  code: 'INFERENCE_FAILED',
-  message: 'The engine lost the video; nothing was charged',
-  isPolicy: false,
-};
-const ABANDONED: JobFailure = {
-  code: 'SERVICE_UNAVAILABLE',
-  message: 'The server stopped while it took the job; nothing was charged',
-  isPolicy: false,
-};
 
 export class Worker {
   readonly #parts: WorkerParts;
@@ -167,7 +165,8 @@ export class Worker {
 
   async #step(job: VideoJob, lease: Lease): Promise<void> {
     const { clock, maxJobMs } = this.#parts;
-    if (clock.nowMs() - job.createdMs > maxJobMs) return await this.#fail(job, lease, TOO_LONG);
+    if (clock.nowMs() - job.createdMs > maxJobMs)
+      return await this.#fail(job, lease, FAILURES.tooLong);
     switch (job.state) {
       case 'queued':
         return await this.#submit(job, lease);
@@ -185,26 +184,58 @@ export class Worker {
   }
 
   async #submit(job: VideoJob, lease: Lease): Promise<void> {
-    const { engines, files, table, clock } = this.#parts;
+    const { engines } = this.#parts;
+    if (job.unclear === 0) return await this.#order(job, lease);
+    const found = await engines.find(job, this.#aborter.signal);
+    switch (found.kind) {
+      case 'created':
+        return await this.#submitted(lease, found);
+      case 'unknown':
+        if (job.unclear >= MAX_UNCLEAR) return await this.#fail(job, lease, FAILURES.unclear);
+        return await this.#order(job, lease);
+      case 'away':
+        return await this.#away(job, lease, found);
+    }
+  }
+
+  async #order(job: VideoJob, lease: Lease): Promise<void> {
+    const { engines, files, table, clock, log } = this.#parts;
     const inputs = job.inputs.map(({ role, file, mimeType }) => {
       return { role, path: files.inputPath(file), mimeType };
     });
-    const answer = await engines.create({ job, inputs }, this.#aborter.signal);
+    let added = 1;
+    const beforeOrder = async (place: EnginePlace): Promise<boolean> => {
+      const isOurs = await table.ordering(lease, place, added);
+      // At another replica it is still the same order.
+      added = 0;
+      return isOurs;
+    };
+    const answer = await engines.create({ job, inputs, beforeOrder }, this.#aborter.signal);
     switch (answer.kind) {
-      case 'created': {
-        const isOurs = await table.submitted(lease, answer, clock.nowMs());
-        // The lease was lost meanwhile: another worker submits its own.
-        if (!isOurs) return await engines.remove(answer);
-        return await table.rest(lease, clock.nowMs() + POLL_MS);
-      }
-      case 'refused': {
-        const { message, isPolicy } = answer;
-        const code = isPolicy ? 'CONTENT_POLICY_VIOLATION' : 'INFERENCE_FAILED';
-        return await this.#fail(job, lease, { code, message, isPolicy });
-      }
-      case 'later':
-        return await this.#later(lease, answer);
+      case 'created':
+        return await this.#submitted(lease, answer);
+      case 'not-ours':
+        return;
+      case 'refused':
+        return await this.#fail(job, lease, FAILURES[answer.objection], answer.detail);
+      case 'unclear':
+        log.warn({ job: job.id, reason: answer.detail }, 'A video engine gave no clear answer');
+        return await table.rest(lease, clock.nowMs() + LATER_MS);
+      case 'busy':
+        await table.notOrdered(lease);
+        return await this.#busy(lease, answer);
+      case 'away':
+        await table.notOrdered(lease);
+        return await this.#away(job, lease, answer);
     }
+  }
+
+  async #submitted(lease: Lease, ref: EngineRef): Promise<void> {
+    const { engines, table, clock } = this.#parts;
+    const isOurs = await table.submitted(lease, ref, clock.nowMs());
+    // Cancelled meanwhile, or the lease was lost and another worker submits its own.
+    if (!isOurs) return await engines.remove(ref);
+    await table.rest(lease, clock.nowMs() + POLL_MS);
   }
 
   async #poll(job: VideoJob, lease: Lease): Promise<void> {
@@ -218,15 +249,14 @@ export class Worker {
       case 'done':
         if (await table.storing(lease)) await this.#store(job, lease);
         return;
-      case 'failed': {
-        const { message, isPolicy } = answer;
-        const code = isPolicy ? 'CONTENT_POLICY_VIOLATION' : 'INFERENCE_FAILED';
-        return await this.#fail(job, lease, { code, message, isPolicy });
-      }
+      case 'failed':
+        return await this.#fail(job, lease, FAILURES[answer.objection], answer.detail);
       case 'lost':
         return await this.#lost(job, lease);
-      case 'later':
-        return await this.#later(lease, answer);
+      case 'busy':
+        return await this.#busy(lease, answer);
+      case 'away':
+        return await this.#away(job, lease, answer);
     }
   }
 
@@ -244,18 +274,39 @@ export class Worker {
   async #store(job: VideoJob, lease: Lease): Promise<void> {
     const { engines, files, owner } = this.#parts;
     let answer: Awaited<ReturnType<VideoEngines['download']>> | undefined;
+    let verdict: FilmVerdict | undefined;
     const sizeBytes = await files
       .storeResult(job.id, owner, async (path) => {
         answer = await engines.download(job, path, this.#aborter.signal);
         if (answer.kind !== 'done') throw new NoResult();
+        verdict = await this.#check(job, path);
+        if (verdict.kind !== 'fit') throw new NoResult();
       })
       .catch((error: unknown) => {
         if (error instanceof NoResult) return 0;
         throw error;
       });
-    if (answer?.kind === 'lost') return await this.#lost(job, lease);
-    if (answer?.kind === 'later') return await this.#later(lease, answer);
-    await this.#complete(job, lease, { sizeBytes, mimeType: answer?.mimeType ?? 'video/mp4' });
+    if (answer?.kind === 'lost') return await this.#missing(job, lease);
+    if (answer?.kind === 'busy') return await this.#busy(lease, answer);
+    if (answer?.kind === 'away') return await this.#away(job, lease, answer);
+    // The engine's work is done and maybe billed: another order would be a second one.
+    if (verdict?.kind !== 'fit') {
+      return await this.#fail(job, lease, FAILURES[verdict?.kind ?? 'unfit']);
+    }
+    await this.#complete(job, lease, { sizeBytes, mimeType: verdict.mimeType });
+  }
+
+  /** Looks at what an engine gave; the operator hears why it is not sold. */
+  async #check(job: VideoJob, path: string): Promise<FilmVerdict> {
+    const { checkFilm, files, log } = this.#parts;
+    const source = job.inputs.find(({ role }) => role === 'video_url');
+    const sourcePath = source && files.inputPath(source.file);
+    const verdict = await checkFilm({ job, path, sourcePath }, this.#aborter.signal);
+    if (verdict.kind !== 'fit') {
+      const fields = { job: job.id, model: job.modelId, engine: job.engine };
+      log.warn({ ...fields, reason: verdict.reason }, 'A video is not sold');
+    }
+    return verdict;
   }
 
   /** The one step that charges: the job is final and paid, or neither. */
@@ -277,8 +328,8 @@ export class Worker {
     await this.#clean(job);
   }
 
-  /** The one step that gives the money back. */
-  async #fail(job: VideoJob, lease: Lease, failure: JobFailure): Promise<void> {
+  /** Gives the money back. `detail` is what the engine said: for the log only. */
+  async #fail(job: VideoJob, lease: Lease, failure: JobFailure, detail = ''): Promise<void> {
     const { store, table, money, clock, log } = this.#parts;
     const done = await store.transaction(async (tx) => {
       const failed = await table.failed(tx, lease, failure, clock.nowMs());
@@ -286,24 +337,65 @@ export class Worker {
       return failed;
     });
     if (done === undefined) return;
-    log.info({ job: job.id, model: job.modelId, reason: failure.code }, 'A video job failed');
+    const fields = { job: job.id, model: job.modelId, reason: failure.message, detail };
+    log.info(fields, 'A video job failed');
     await this.#clean(job);
+  }
+
+  /**
+   * Ends a job for its caller, in whichever hands it is, and gives the money back. `undefined` when
+   * it has ended, or its engine is done: then there is a video to pay for.
+   */
+  async cancel(id: string): Promise<VideoJob | undefined> {
+    const { store, table, money, clock, log } = this.#parts;
+    const done = await store.transaction(async (tx) => {
+      const cancelled = await table.cancelled(tx, id, FAILURES.cancelled, clock.nowMs());
+      if (cancelled !== undefined) await money.refund(tx, cancelled);
+      return cancelled;
+    });
+    if (done === undefined) return undefined;
+    log.info({ job: id, model: done.modelId }, 'A video job was cancelled');
+    await this.#clean(done);
+    return done;
   }
 
   async #lost(job: VideoJob, lease: Lease): Promise<void> {
     const { table, clock } = this.#parts;
-    if (job.attempts >= MAX_ATTEMPTS) return await this.#fail(job, lease, LOST);
+    if (job.attempts >= MAX_ATTEMPTS) return await this.#fail(job, lease, FAILURES.lost);
     await table.requeued(lease, clock.nowMs());
   }
 
-  async #later(
+  /** A video that is done and whose content is not there: unless the job is gone too, it may come. */
+  async #missing(job: VideoJob, lease: Lease): Promise<void> {
+    const answer = await this.#parts.engines.poll(job, this.#aborter.signal);
+    if (answer.kind === 'lost') return await this.#lost(job, lease);
+    await this.#away(job, lease, { detail: 'the video is done and has no content' });
+  }
+
+  /** It answers: it may take as long as a job may take. */
+  async #busy(
     lease: Lease,
-    answer: { readonly retryAfterMs: number | undefined; readonly reason: string },
+    answer: { readonly retryAfterMs: number | undefined; readonly detail: string },
   ): Promise<void> {
     const { table, clock, log } = this.#parts;
-    log.debug({ job: lease.jobId, reason: answer.reason }, 'A video engine is not ready');
+    log.debug({ job: lease.jobId, reason: answer.detail }, 'A video engine is busy');
+    await table.silentSince(lease, 0);
     const pauseMs = Math.min(answer.retryAfterMs ?? LATER_MS, MAX_LATER_MS);
     await table.rest(lease, clock.nowMs() + pauseMs);
+  }
+
+  /** It does not answer: nobody's money waits long for it. */
+  async #away(job: VideoJob, lease: Lease, { detail }: { readonly detail: string }): Promise<void> {
+    const { table, clock, log, maxSilenceMs } = this.#parts;
+    const nowMs = clock.nowMs();
+    // Ended by our own stop: it was not silent.
+    if (this.#aborter.signal.aborted) return await table.rest(lease, nowMs);
+    // While no process asked, it was not silent either.
+    const sinceMs = job.silentSinceMs === 0 ? nowMs : Math.max(job.silentSinceMs, this.#bornMs);
+    if (nowMs - sinceMs >= maxSilenceMs) return await this.#fail(job, lease, FAILURES.away, detail);
+    log.debug({ job: job.id, reason: detail }, 'A video engine does not answer');
+    await table.silentSince(lease, sinceMs);
+    await table.rest(lease, nowMs + LATER_MS);
   }
 
   async #clean(job: VideoJob): Promise<void> {
@@ -341,11 +433,9 @@ export class Worker {
 
   async #discardAbandoned(): Promise<void> {
     const { store, table, files, money, clock } = this.#parts;
-    const patientMs = clock.nowMs() - ABANDONED_MS;
-    const beforeMs = this.#isAlone ? Math.max(this.#bornMs, patientMs) : patientMs;
-    for (const { id } of await table.abandoned(beforeMs)) {
+    for (const { id } of await table.abandoned(this.#leftBeforeMs(ABANDONED_MS))) {
       await store.transaction(async (tx) => {
-        const job = await table.discarded(tx, id, ABANDONED, clock.nowMs());
+        const job = await table.discarded(tx, id, FAILURES.abandoned, clock.nowMs());
         if (job !== undefined) await money.refund(tx, job);
       });
       await files.removeInputs(id);
@@ -353,22 +443,32 @@ export class Worker {
   }
 
   async #removeOrphans(): Promise<void> {
-    const { table, files, clock } = this.#parts;
-    const old = await files.oldFiles(clock.nowMs());
-    const all = [
-      ...old.inputs.map((name) => ({ kind: 'inputs' as const, name })),
-      ...old.results.map((name) => ({ kind: 'results' as const, name })),
-    ].slice(0, SWEEP_BATCH);
-    const idOf = (name: string): string => name.split('.')[0] ?? name;
-    const known = await table.states(all.map(({ name }) => idOf(name)));
-    for (const { kind, name } of all) {
-      const job = known.get(idOf(name));
-      const isOpen = job !== undefined && job.state !== 'completed' && job.state !== 'failed';
-      // A `.part` file this old belongs to a download that died.
-      const isWanted =
-        kind === 'inputs' ? isOpen : (isOpen || job?.hasMedia === true) && !name.includes('.');
-      if (!isWanted) await files.removeNamed(kind, name);
+    const { table, files } = this.#parts;
+    const all = await files.files();
+    const idOf = ({ name }: StoredFile): string => name.split('.')[0] ?? name;
+    for (let at = 0; at < all.length; at += SWEEP_BATCH) {
+      const some = all.slice(at, at + SWEEP_BATCH);
+      const known = await table.states(some.map(idOf));
+      for (const file of some) {
+        if (await this.#isOrphan(file, known.get(idOf(file)))) await files.remove(file);
+      }
     }
+  }
+
+  async #isOrphan(file: StoredFile, job: JobTrace | undefined): Promise<boolean> {
+    const isOpen = job !== undefined && job.state !== 'completed' && job.state !== 'failed';
+    // Of a job that has ended nothing but its media is wanted; what came of one is never a part.
+    const isPart = file.name.includes('.');
+    if (!isPart && (isOpen || (file.kind === 'results' && job?.hasMedia === true))) return false;
+    if (!isPart && job !== undefined) return true;
+    // Its job may be about to be written, or a download on its way.
+    return await this.#parts.files.isLeft(file, this.#leftBeforeMs(ORPHAN_AGE_MS));
+  }
+
+  /** What is older was left by a dead process: at once when this is the only one. */
+  #leftBeforeMs(patienceMs: number): number {
+    const patientMs = this.#parts.clock.nowMs() - patienceMs;
+    return this.#isAlone ? Math.max(this.#bornMs, patientMs) : patientMs;
   }
 }
 

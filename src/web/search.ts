@@ -54,7 +54,10 @@ export class SearchClient {
     try {
       const whole = signal === undefined ? timeout : AbortSignal.any([timeout, signal]);
       const raw = await this.#ask(words, whole);
-      return { ok: true, query: words, results: cleanResults(raw, this.#settings.maxResults) };
+      const results = cleanResults(raw, this.#settings.maxResults);
+      // An empty list is an answer; a list of things that are no results is none.
+      if (raw.length > 0 && results.length === 0) throw new Error('No result can be used');
+      return { ok: true, query: words, results };
     } catch (error) {
       if (signal?.aborted === true) throw error;
       // Whatever went wrong with the provider is for the operator, not for the caller.
@@ -134,7 +137,7 @@ function readAnswer(provider: SearchSettings['provider'], answer: unknown): RawR
     provider === 'brave' ? field(field(answer, 'web'), 'results') : field(answer, 'results');
   if (!Array.isArray(list)) {
     // Brave leaves `web` out when it found nothing; SearXNG always sends the list.
-    if (provider === 'brave' && typeof answer === 'object') return [];
+    if (provider === 'brave' && field(answer, 'type') === 'search') return [];
     throw new Error('The answer has no results');
   }
   return list.map((item: unknown) =>

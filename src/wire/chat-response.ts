@@ -87,7 +87,9 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
     // Whatever the engine sent, the caller learns only that it was unusable.
     throw garbage(cause);
   }
-  if (!isJsonObject(body) || !Array.isArray(body['choices'])) throw garbage('no choices');
+  if (!isJsonObject(body) || !Array.isArray(body['choices']) || body['choices'].length === 0) {
+    throw garbage('no choices');
+  }
   const tally = noOutput();
   const choices = body['choices']
     .slice(0, options.choiceCount)

@@ -311,12 +311,12 @@ test('the order is kept when the engine leaves out role, index, id, usage and [D
   assert.equal(seen.chunks[4]?.choices[0]?.finish_reason, 'tool_calls');
 });
 
-test('[DONE] without a finish reason, or without anything, still ends every choice', () => {
-  for (const source of [vllm([delta({ content: 'x' })]) + 'data: [DONE]\n\n', 'data: [DONE]']) {
-    const seen = run(source);
-    assert.equal(seen.chunks[0]?.choices[0]?.delta['role'], 'assistant');
-    assert.equal(seen.chunks.at(-2)?.choices[0]?.finish_reason, 'stop');
-  }
+test('[DONE] without a finish reason still ends every choice; without a choice it ends nothing', () => {
+  const seen = run(vllm([delta({ content: 'x' })]) + 'data: [DONE]\n\n');
+  assert.equal(seen.stream.isComplete, true);
+  assert.equal(seen.chunks[0]?.choices[0]?.delta['role'], 'assistant');
+  assert.equal(seen.chunks.at(-2)?.choices[0]?.finish_reason, 'stop');
+  assert.equal(run('data: [DONE]').stream.isComplete, false);
 });
 
 test('a stream that ends too early is cut, and shows no half event', () => {

@@ -110,13 +110,12 @@ export class ChatStream {
 
   /**
    * Whether the answer is whole: `[DONE]`, an end to each choice that began, or the end of the
-   * grant. A stream that ends before was broken off.
+   * grant. A stream that ends before was broken off, and one without any choice is no answer.
    */
   get isComplete(): boolean {
-    if (this.#failure !== undefined) return false;
+    if (this.#failure !== undefined || this.#choices.size === 0) return false;
     if (this.#isDone || this.#isCutOff) return true;
-    const choices = [...this.#choices.values()];
-    return choices.length > 0 && choices.every((choice) => choice.isFinished);
+    return [...this.#choices.values()].every((choice) => choice.isFinished);
   }
 
   /** Whether `[DONE]`, an error or the end of the grant has come: the rest needs no reading. */

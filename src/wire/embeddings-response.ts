@@ -2,8 +2,9 @@
  * Embeddings on their way back: the vectors of one or several engine answers, put in order and
  * written in the encoding that the caller asked for.
  *
- * Invariant: vector i belongs to input i. A vector that needs no conversion is copied as the
- * bytes that the engine sent, neither parsed nor rounded. base64 is little-endian float32.
+ * Invariant: vector i belongs to input i, has the declared length, and holds numbers that a float32
+ * can be. A vector that needs no conversion is copied as the bytes that the engine sent, neither
+ * parsed nor rounded. base64 is little-endian float32.
  */
 import { endianness } from 'node:os';
 import { Fault } from '../kernel/faults.ts';
@@ -26,6 +27,8 @@ interface RawVector {
   readonly start: number;
   readonly end: number;
   readonly encoding: EmbeddingEncoding;
+  /** How many numbers it holds. */
+  readonly length: number;
 }
 
 export interface EngineEmbeddings {
@@ -36,6 +39,10 @@ export interface EngineEmbeddings {
 }
 
 const QUOTE = 0x22;
+const COMMA = 0x2c;
+const MINUS = 0x2d;
+const PLUS = 0x2b;
+const DOT = 0x2e;
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
@@ -48,8 +55,15 @@ function garbage(what: string): Fault {
   });
 }
 
-/** Reads an engine's answer to `count` inputs. Throws `INFERENCE_FAILED` for anything else. */
-export function readEmbeddings(bytes: Buffer, count: number): EngineEmbeddings {
+/**
+ * Reads an engine's answer to `count` inputs, each vector `dimensions` long; without a declared
+ * length all must have the same. Throws `INFERENCE_FAILED` for anything else.
+ */
+export function readEmbeddings(
+  bytes: Buffer,
+  count: number,
+  dimensions?: number,
+): EngineEmbeddings {
   const { json } = jsonBytes(bytes);
   if (bytes[skipSpace(bytes, 0)] !== OPEN_BRACE) throw garbage('no object');
   const vectors: (RawVector | undefined)[] = Array.from({ length: count }, () => undefined);
@@ -63,6 +77,9 @@ export function readEmbeddings(bytes: Buffer, count: number): EngineEmbeddings {
   });
   const complete = vectors.filter((vector) => vector !== undefined);
   if (complete.length !== count) throw garbage(`${complete.length} vectors for ${count} inputs`);
+  const length = dimensions ?? complete[0]?.length;
+  const odd = complete.find((vector) => vector.length !== length);
+  if (odd !== undefined) throw garbage(`a vector of ${odd.length} numbers, not ${length}`);
   return { vectors: complete, promptTokens };
 }
 
@@ -105,40 +122,77 @@ function readItem(json: JsonBytes, start: number, position: number): Item {
 
 function readVector(json: JsonBytes, start: number): RawVector {
   const { bytes } = json;
-  const encoding = bytes[start] === QUOTE ? 'base64' : 'float';
-  const end = encoding === 'base64' ? skipString(json, start) : skipNumbers(bytes, start);
-  const isSound = encoding === 'float' ? end > start : isBase64(json.latin1, start + 1, end - 1);
-  if (!isSound) throw garbage('an embedding that is no vector');
-  return { bytes, start, end, encoding };
+  if (bytes[start] === QUOTE) {
+    const end = skipString(json, start);
+    const length = base64Length(json.latin1.slice(start + 1, end - 1));
+    return { bytes, start, end, encoding: 'base64', length };
+  }
+  const { end, length } = skipNumbers(bytes, start);
+  return { bytes, start, end, encoding: 'float', length };
 }
 
-/**
- * The offset after a list that holds digits and what may stand between them, and nothing else;
- * -1 for any other value. That is enough to pass it on.
- */
-function skipNumbers(bytes: Buffer, start: number): number {
-  if (bytes[start] !== OPEN_BRACKET) return -1;
-  let hasDigit = false;
-  for (let at = start + 1; at < bytes.length; at += 1) {
-    const byte = bytes[at] ?? 0;
-    if (byte >= 0x30 && byte <= 0x39) hasDigit = true;
-    else if (byte === CLOSE_BRACKET) return hasDigit ? at + 1 : -1;
-    // White space, `+ , - .`, `E`, `e`.
-    else if (byte > 0x20 && (byte < 0x2b || byte > 0x2e) && byte !== 0x45 && byte !== 0x65) {
-      return -1;
-    }
+function noVector(): Fault {
+  return garbage('an embedding that is no vector');
+}
+
+/** Passes over a list of JSON numbers, which hold for a float32, and counts them. */
+function skipNumbers(bytes: Buffer, start: number): { end: number; length: number } {
+  if (bytes[start] !== OPEN_BRACKET) throw noVector();
+  let length = 0;
+  let at = start;
+  do {
+    at = skipSpace(bytes, skipNumber(bytes, skipSpace(bytes, at + 1)));
+    length += 1;
+  } while (bytes[at] === COMMA);
+  if (bytes[at] !== CLOSE_BRACKET) throw noVector();
+  return { end: at + 1, length };
+}
+
+/** Digits before the point, beyond which a number is looked at: 10^38 is below a float's largest. */
+const SURE_DIGITS = 38;
+const LARGEST_FLOAT = 3.4028234663852886e38;
+
+/** The offset after a JSON number (RFC 8259 §6). */
+function skipNumber(bytes: Buffer, start: number): number {
+  const whole = bytes[start] === MINUS ? start + 1 : start;
+  let at = skipDigits(bytes, whole);
+  const hasLeadingZero = bytes[whole] === 0x30 && at > whole + 1;
+  if (hasLeadingZero) throw noVector();
+  let isSure = at - whole <= SURE_DIGITS;
+  if (bytes[at] === DOT) at = skipDigits(bytes, at + 1);
+  // `E` and `e`.
+  if (((bytes[at] ?? 0) | 0x20) === 0x65) {
+    const sign = bytes[at + 1];
+    isSure &&= sign === MINUS;
+    at = skipDigits(bytes, at + (sign === PLUS || sign === MINUS ? 2 : 1));
   }
-  return -1;
+  if (!isSure && Math.abs(Number(bytes.toString('latin1', start, at))) > LARGEST_FLOAT) {
+    throw noVector();
+  }
+  return at;
+}
+
+function skipDigits(bytes: Buffer, start: number): number {
+  let at = start;
+  for (; at < bytes.length; at += 1) {
+    const byte = bytes[at] ?? 0;
+    if (byte < 0x30 || byte > 0x39) break;
+  }
+  if (at === start) throw noVector();
+  return at;
 }
 
 const BASE64_TEXT = /^[A-Za-z0-9+/]+={0,2}$/;
 
-/** Whether the text is base64 of whole floats. */
-function isBase64(latin1: string, start: number, end: number): boolean {
-  const text = latin1.slice(start, end);
-  if (!BASE64_TEXT.test(text)) return false;
-  const padding = text.endsWith('==') ? 2 : Number(text.endsWith('='));
-  return Math.floor(((text.length - padding) * 3) / 4) % FLOAT_BYTES === 0;
+/** How many floats are in base64 text; NaN and the infinities, whose exponent is all ones, are none. */
+function base64Length(text: string): number {
+  if (!BASE64_TEXT.test(text)) throw noVector();
+  const bytes = Buffer.from(text, 'base64');
+  if (bytes.length % FLOAT_BYTES !== 0) throw noVector();
+  for (let at = FLOAT_BYTES - 1; at < bytes.length; at += FLOAT_BYTES) {
+    if (((bytes[at] ?? 0) & 0x7f) === 0x7f && (bytes[at - 1] ?? 0) >= 0x80) throw noVector();
+  }
+  return bytes.length / FLOAT_BYTES;
 }
 
 function promptTokensOf(bytes: Buffer, start: number, end: number): number | undefined {
@@ -226,12 +280,7 @@ function vectorJson(vector: RawVector, frame: VectorFormat): Buffer {
 function decodeVector(vector: RawVector): Float32Array {
   const text = vector.bytes.toString('latin1', vector.start, vector.end);
   if (vector.encoding === 'base64') return base64ToFloats(text.slice(1, -1));
-  try {
-    return Float32Array.from(JSON.parse(text) as readonly number[]); // only numbers passed the check
-  } catch {
-    // Digits in an order that is no number.
-    throw garbage('an embedding that is no vector');
-  }
+  return Float32Array.from(JSON.parse(text) as readonly number[]); // only numbers passed the check
 }
 
 /** A shortened vector is scaled back to length 1, as models of nested dimensions want it. */

@@ -237,3 +237,35 @@ test('an answer without usage says so', () => {
     undefined,
   );
 });
+
+test('a vector is numbers that a float can be, as many as declared, and as the others', () => {
+  const read = (vectors: readonly string[], dimensions?: number): number[] | undefined => {
+    const data = vectors.map((vector, index) => `{"index":${index},"embedding":${vector}}`);
+    try {
+      const bytes = Buffer.from(`{"data":[${data.join(',')}]}`);
+      return readEmbeddings(bytes, vectors.length, dimensions).vectors.map(({ length }) => length);
+    } catch (error) {
+      assert.ok(error instanceof Fault && error.code === 'INFERENCE_FAILED', String(error));
+      return undefined;
+    }
+  };
+  assert.deepEqual(read(['[1,2]', `"${floatsToBase64(Float32Array.of(3, 4))}"`]), [2, 2]);
+  assert.equal(read(['[1,2]', '[1,2,3]']), undefined);
+  assert.equal(read(['[1,2]'], 3), undefined);
+  const pieces = fc.constantFrom('1', '0', '9', '-', '+', '.', 'e', 'E', ',', ' ', '1e38', '4e38');
+  fc.assert(
+    fc.property(fc.array(pieces, { minLength: 1, maxLength: 12 }), (parts) => {
+      const text = `[${parts.join('')}]`;
+      let parsed: number[] | undefined;
+      try {
+        parsed = JSON.parse(text) as number[];
+      } catch {
+        // No JSON: no vector either.
+      }
+      const isVector = parsed?.every((value) => Number.isFinite(Math.fround(value))) ?? false;
+      const length = isVector && parsed !== undefined && parsed.length > 0 ? parsed.length : 0;
+      assert.deepEqual(read([text]), length === 0 ? undefined : [length], text);
+    }),
+    { numRuns: 5_000 },
+  );
+});

@@ -20,6 +20,7 @@ import { type Site, openSite } from '../media/site.ts';
 interface Heard {
   readonly method: string;
   readonly path: string;
+  readonly key: string | undefined;
   readonly body: string;
 }
 
@@ -34,7 +35,8 @@ async function openEngine() {
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
       const body = Buffer.concat(chunks).toString('latin1');
-      const one = { method: request.method ?? '', path: request.url ?? '', body };
+      const key = request.headers['idempotency-key']?.toString();
+      const one = { method: request.method ?? '', path: request.url ?? '', key, body };
       heard.push(one);
       void engine.answer(one, response);
     });
@@ -102,6 +104,14 @@ models:
     video:
       task: upscale
       pricing: { kind: upscale, tiers: [{ maxHeight: 240, perSecond: 0.013 }, { maxHeight: 480, perSecond: 0.025 }], fastAbove: 20, maxSourceSeconds: 3 }
+  - id: fragile
+    type: video
+    replicas: [{ engine: studio }]
+    video: { task: text-to-video, durations: [1 gen], pricing: { kind: generation, perGeneration: 0.1 } }
+  - id: two-places
+    type: video
+    replicas: [{ engine: studio, model: locked }, { engine: nobody, model: x, order: 1 }, { engine: studio, model: open, order: 2 }]
+    video: { task: text-to-video, durations: [1 gen], pricing: { kind: generation, perGeneration: 0.1 } }
   - id: ears
     type: asr
     price: { perSecond: 0.0001 }
@@ -122,8 +132,8 @@ before(async () => {
   site = await openSite();
   farebox = await startTestApp({
     yaml: `fetch: { allow: [127.0.0.0/8] }
-engines: { studio: { url: "${engine.url}/v1" }, rembg: { protocol: rembg, url: "${engine.url}/api/remove" } }
-limits: { guard: { failures: 100000 }, plans: { staff: { image: 1000, audio: 1000 } } }
+engines: { studio: { url: "${engine.url}/v1" }, nobody: { url: "http://127.0.0.1:9/v1" }, rembg: { protocol: rembg, url: "${engine.url}/api/remove" } }
+limits: { guard: { failures: 100000 }, plans: { staff: { image: 1000, audio: 1000, videoQueue: 1000, videoRetrieve: 100000 } } }
 ${MODELS}`,
   });
 });
@@ -148,6 +158,13 @@ async function post(
   const isJson = (answer.headers.get('content-type') ?? '').startsWith('application/json');
   const said = isJson ? await answer.clone().json() : {};
   return { status: answer.status, body: said as Record<string, unknown>, answer };
+}
+
+async function get(path: string): Promise<{ status: number; body: Record<string, unknown> }> {
+  const headers = { authorization: `Bearer ${farebox.owner.secret}` };
+  const answer = await fetch(farebox.url + path, { headers });
+  // Looked at field by field.
+  return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
 }
 
 async function spent(): Promise<bigint> {
@@ -290,6 +307,7 @@ describe('POST /video/quote against a table worked out by hand', () => {
 });
 
 describe('a video engine elsewhere', () => {
+  const SIZE = { width: 64, height: 64, seconds: 1, framesPerSecond: 8 };
   const order = { model: 'by-piece', prompt: 'a lighthouse', duration: '1 gen' };
 
   async function until(
@@ -305,10 +323,11 @@ describe('a video engine elsewhere', () => {
   }
 
   test('is asked in its protocol, and the result lies behind a secret address', async () => {
+    const clip = await makeClip(folder, SIZE);
     engine.answer = ({ method, path }, response) => {
       if (method === 'POST') sendJson(response, 200, { id: 'v1', status: 'queued' });
       else if (path.endsWith('/content'))
-        response.writeHead(200, { 'content-type': 'video/mp4' }).end('the film');
+        response.writeHead(200, { 'content-type': 'video/mp4' }).end(clip);
       else sendJson(response, 200, { id: 'v1', status: 'completed', progress: 100 });
     };
     const before = await spent();
@@ -324,7 +343,7 @@ describe('a video engine elsewhere', () => {
     const address = new URL(String(body['download_url']));
     const url = farebox.app.address + address.pathname;
     const film = await fetch(url);
-    assert.deepEqual([film.status, await film.text()], [200, 'the film']);
+    assert.deepEqual([film.status, Buffer.from(await film.arrayBuffer())], [200, clip]);
     assert.equal((await fetch(url.slice(0, -1) + (url.endsWith('A') ? 'B' : 'A'))).status, 404);
     assert.equal((await fetch(url, { method: 'DELETE' })).status, 200);
     assert.equal((await fetch(url)).status, 404);
@@ -345,7 +364,7 @@ describe('a video engine elsewhere', () => {
                 error: { message: 'out of memory', code: 'oom' },
               }),
         500,
-        /out of memory/,
+        /The engine could not make the video/,
       ],
       [
         (_heard, response) =>
@@ -353,16 +372,31 @@ describe('a video engine elsewhere', () => {
             error: { message: 'not this', code: 'content_policy_violation' },
           }),
         422,
-        /not this/,
+        /"message":"The engine refused the content; nothing was charged","type":"provider_content_policy"/,
       ],
+      [
+        (_heard, response) =>
+          sendJson(response, 400, { error: { message: 'bad prompt at 10.0.0.7', code: null } }),
+        422,
+        /change the prompt or the options[^}]*"type":"provider_request_refused"/,
+      ],
+      [
+        (_heard, response) => sendJson(response, 401, { error: { message: 'key sk-12 is bad' } }),
+        500,
+        /The engine could not make the video/,
+      ],
+      [(_heard, response) => response.end('<html>out of memory</html>'), 500, /could not make/],
     ];
     for (const [answer, wanted, words] of failures) {
       engine.answer = answer;
       const before = await spent();
-      const { body } = await post('/video/queue', order);
+      const { length } = engine.heard;
+      const { body } = await post('/video/queue', { ...order, model: 'fragile' });
       const ended = await until(body['queue_id'], (status) => status !== 200);
       assert.equal(ended.status, wanted, JSON.stringify(ended.body));
       assert.match(JSON.stringify(ended.body), words);
+      assert.doesNotMatch(JSON.stringify(ended.body), /memory|not this|10\.0|sk-12/);
+      assert.equal(engine.heard.slice(length).filter(({ method }) => method === 'POST').length, 1);
       assert.match(JSON.stringify(ended.body), /"credits_refunded":true/);
       assert.equal(await spent(), before);
       const receipt = await receiptOf(
@@ -371,8 +405,99 @@ describe('a video engine elsewhere', () => {
         String(body['queue_id']),
       );
       assert.deepEqual([receipt?.status, receipt?.usd_nano], ['failed', 0n]);
-      assert.match(receipt?.extras ?? '', /"refundedUsd":"0\.280000000"/);
+      assert.match(receipt?.extras ?? '', /"refundedUsd":"0\.100000000"/);
     }
+  });
+
+  test('that gives no clear answer gets an order twice at most, under one key', async () => {
+    const answers: Record<string, (response: ServerResponse) => unknown> = {
+      fails: (response) => sendJson(response, 500, { error: { message: 'cuda out of memory' } }),
+      forgets: (response) => sendJson(response, 200, { status: 'queued' }),
+      hangs: (response) => response.destroy(),
+    };
+    const promptOf = (heard: Heard): string =>
+      /name="prompt"\r\n\r\n(\w+)/.exec(heard.body)?.[1] ?? '';
+    engine.answer = (heard, response) =>
+      heard.method === 'POST'
+        ? answers[promptOf(heard)]?.(response)
+        : sendJson(response, 404, { error: { message: 'there is no list' } });
+    const before = await spent();
+    const { length } = engine.heard;
+    await Promise.all(
+      Object.keys(answers).map(async (prompt) => {
+        const startedMs = performance.now();
+        const { body } = await post('/video/queue', { ...order, prompt, model: 'fragile' });
+        const ended = await until(body['queue_id'], (status) => status !== 200);
+        assert.equal(ended.status, 500, JSON.stringify(ended.body));
+        assert.doesNotMatch(JSON.stringify(ended.body), /cuda/);
+        assert.ok(performance.now() - startedMs < 60_000);
+        const orders = engine.heard.slice(length).filter((one) => promptOf(one) === prompt);
+        assert.equal(orders.length, 2, prompt);
+        assert.deepEqual(
+          new Set(orders.map(({ key }) => key)),
+          new Set([`${String(body['queue_id'])}-0`]),
+        );
+      }),
+    );
+    assert.equal(await spent(), before);
+  });
+
+  test('that shows an order in its list is not given it again', async () => {
+    const clip = await makeClip(folder, SIZE);
+    let key: string | undefined;
+    engine.answer = (heard, response) => {
+      if (heard.method === 'POST') {
+        key = heard.key;
+        sendJson(response, 502, {});
+      } else if (heard.path.startsWith('/v1/videos?')) {
+        const other = { id: 'other', metadata: { idempotency_key: 'somebody' } };
+        sendJson(response, 200, {
+          data: [other, { id: 'mine', metadata: { idempotency_key: key } }],
+        });
+      } else if (heard.path.endsWith('/content')) {
+        response.writeHead(200, { 'content-type': 'video/mp4' }).end(clip);
+      } else sendJson(response, 200, { id: 'mine', status: 'completed' });
+    };
+    const { length } = engine.heard;
+    const { body } = await post('/video/queue', order);
+    await until(body['queue_id'], (_status, said) => said['status'] === 'COMPLETED');
+    const heard = engine.heard.slice(length);
+    assert.equal(heard.filter(({ method }) => method === 'POST').length, 1);
+    assert.ok(heard.some(({ path }) => path === '/v1/videos/mine/content'));
+  });
+
+  test('that has ordered nothing for certain is passed over for the next', async () => {
+    const models: string[] = [];
+    engine.answer = (heard, response) => {
+      if (heard.method !== 'POST') return sendJson(response, 200, { status: 'in_progress' });
+      const model = /name="model"\r\n\r\n(\w+)/.exec(heard.body)?.[1] ?? '';
+      models.push(model);
+      return model === 'locked'
+        ? sendJson(response, 403, { error: { message: 'no' } })
+        : sendJson(response, 200, { id: 'v3' });
+    };
+    const { body } = await post('/video/queue', { ...order, model: 'two-places' });
+    await until(body['queue_id'], () => models.length === 2);
+    assert.deepEqual(models, ['locked', 'open']);
+    // And a caller who does not want it any more has its money back, once.
+    const cancel = () => post('/video/cancel', { queue_id: body['queue_id'] });
+    const before = await spent();
+    for (const { status, body: said } of [await cancel(), await cancel()]) {
+      assert.deepEqual(
+        [status, said],
+        [200, { queue_id: body['queue_id'], status: 'CANCELLED', credits_refunded: true }],
+      );
+    }
+    assert.ok(engine.heard.some(({ method, path }) => method === 'DELETE' && path.endsWith('/v3')));
+    const { status } = await post('/video/retrieve', { queue_id: body['queue_id'] });
+    assert.deepEqual([status, await spent()], [410, before]);
+    const { body: list } = await get('/video/jobs?limit=1');
+    const [job] = list['data'] as Record<string, unknown>[];
+    assert.deepEqual([job?.['status'], job?.['credits_refunded']], ['CANCELLED', true]);
+    const stranger = await farebox.account('1');
+    const foreign = await post('/video/cancel', { queue_id: body['queue_id'] }, stranger.secret);
+    assert.equal(foreign.status, 404);
+    assert.equal((await post('/video/cancel', { queue_id: 'x', z: 1 })).status, 400);
   });
 });
 
@@ -421,10 +546,11 @@ describe('a transcription server elsewhere', () => {
     ] as const) {
       engine.answer = (_heard, response) => {
         response.setHeader('retry-after', '30');
-        sendJson(response, status, { error: { message: 'no' } });
+        sendJson(response, status, { error: { message: 'cuda out of memory' }, code: 'X' });
       };
       const answer = await post('/video/transcriptions', { url: `${site.url}/hello.wav` });
       assert.equal(answer.status, wanted, JSON.stringify(answer.body));
+      assert.doesNotMatch(JSON.stringify(answer.body), /cuda/);
     }
     assert.equal(await spent(), before);
   });

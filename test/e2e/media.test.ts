@@ -168,6 +168,28 @@ describe('POST /image/background-remove', () => {
     await assertCut(Buffer.from(await answer.arrayBuffer()));
   });
 
+  test('a picture without a person is a refusal that says what the model does, unpaid', async () => {
+    const [width, height] = [640, 480];
+    const noise = sharp({
+      create: {
+        width,
+        height,
+        channels: 3,
+        background: '#204060',
+        noise: { type: 'gaussian', mean: 120, sigma: 30 },
+      },
+    });
+    const sky = sharp({ create: { width, height, channels: 3, background: '#87ceeb' } });
+    const before = await ownerSpent();
+    for (const picture of [noise, sky]) {
+      const answer = await send({ path, body: formWith('image', await picture.jpeg().toBuffer()) });
+      const { code, error } = (await answer.json()) as { code: string; error: string };
+      assert.deepEqual([answer.status, code], [422, 'SUBJECT_NOT_FOUND']);
+      assert.match(error, /(?:kept|removed) nothing .*Cuts out people in photographs/);
+    }
+    assert.equal(await ownerSpent(), before);
+  });
+
   const plain = (text: string): Buffer => Buffer.from(text);
   const solid = (width: number, height: number) =>
     sharp({ create: { width, height, channels: 3, background: '#808080' } });
@@ -426,9 +448,13 @@ describe('the life of a video', () => {
       user.secret,
     );
     const answer = await finished({ queue_id: id }, user.secret);
-    assert.ok(answer.status >= 400, String(answer.status));
-    const said = await json(answer);
-    assert.equal(said['credits_refunded'], true);
+    assert.equal(answer.status, 422);
+    assert.deepEqual((await json(answer))['error'], {
+      message:
+        'The engine cannot use the media: it is damaged or of a kind that is not supported; nothing was charged',
+      type: 'provider_request_refused',
+      credits_refunded: true,
+    });
     assert.equal(await spentBy(user.accountId, 1_000_000_000n), 0n);
     const receipt = await receiptOf(farebox.app.office.store, user.accountId, String(id));
     assert.deepEqual([receipt?.status, receipt?.usd_nano, receipt?.kind], ['failed', 0n, 'video']);

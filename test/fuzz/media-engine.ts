@@ -1,22 +1,32 @@
 /**
  * An engine for pictures, sound and films that never fails: what it is asked for it makes at once,
- * in the protocols of rembg and OpenAI.
+ * in the protocols of rembg and OpenAI. Its one film is what the right orders ask for.
  */
 import { once } from 'node:events';
 import { type IncomingMessage, type ServerResponse, createServer } from 'node:http';
+import { mkdtemp, rm } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import sharp from 'sharp';
+import { makeClip } from '../media/clips.ts';
 
 export interface MediaEngine {
   readonly url: string;
   close(): Promise<void>;
 }
 
+/** Five seconds with sound, of a size that is near enough to 480p and to 720p. */
+const FILM = { width: 960, height: 540, seconds: 5, framesPerSecond: 4, letters: 'a b a b' };
+
 export async function startMediaEngine(): Promise<MediaEngine> {
+  const folder = await mkdtemp(join(tmpdir(), 'farebox-film-'));
+  const film = await makeClip(folder, FILM);
+  await rm(folder, { recursive: true });
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
-    request.on('end', () => void answer(request, Buffer.concat(chunks), response));
+    request.on('end', () => void answer(request, Buffer.concat(chunks), response, film));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -31,14 +41,19 @@ export async function startMediaEngine(): Promise<MediaEngine> {
   };
 }
 
-async function answer(request: IncomingMessage, body: Buffer, response: ServerResponse) {
+async function answer(
+  request: IncomingMessage,
+  body: Buffer,
+  response: ServerResponse,
+  film: Buffer,
+) {
   const { url = '', method } = request;
   if (url.endsWith('/api/remove')) return cutOut(request, body, response);
   if (url.endsWith('/audio/transcriptions')) {
     return sendJson(response, { text: 'Hello there.', language: 'english', duration: 2 });
   }
   if (url.endsWith('/content')) {
-    return void response.writeHead(200, { 'content-type': 'video/mp4' }).end('the film');
+    return void response.writeHead(200, { 'content-type': 'video/mp4' }).end(film);
   }
   if (method === 'DELETE') return sendJson(response, { id: 'v', deleted: true });
   if (method === 'POST') return sendJson(response, { id: 'v', status: 'queued' });

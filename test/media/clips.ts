@@ -73,3 +73,44 @@ export async function toySpeech(folder: string): Promise<string> {
   await writeFile(tokens, TOY_SPEECH_TOKENS);
   return `speechModel: { kind: zipformer-ctc, model: ${JSON.stringify(model)}, tokens: ${JSON.stringify(tokens)} }`;
 }
+
+export interface FilmWish extends ClipWish {
+  readonly container: 'mp4' | 'mov' | 'webm';
+}
+
+/** A film as other people's engines write it: MP4 and MOV hold H.264 and AAC, WebM VP9 and Opus. */
+export async function makeFilm(folder: string, wish: FilmWish): Promise<Buffer> {
+  const { container, ...clip } = wish;
+  const source = await makeClip(folder, clip);
+  if (container === 'mp4') return source;
+  const { Decoder, Demuxer, Encoder, Muxer, pipeline } = await import('node-av/api');
+  const { Log } = await import('node-av/lib');
+  const { AV_LOG_ERROR } = await import('node-av/constants');
+  Log.setLevel(AV_LOG_ERROR);
+  const path = join(folder, `film.${container}`);
+  const input = await Demuxer.open(join(folder, 'clip.mp4'));
+  const output = await Muxer.open(path, { format: container });
+  const recode = async (stream: ReturnType<typeof input.video>, codec: string) => {
+    if (stream === undefined) throw new Error('A clip has the streams that it was made with');
+    const decoder = await Decoder.create(stream);
+    // A name of the library's list.
+    const encoder = await Encoder.create(codec as never, { decoder, autoResample: true });
+    return [decoder, encoder];
+  };
+  const [picture, sound] = CODECS[container];
+  const video = await recode(input.video(), picture);
+  const run =
+    clip.letters === undefined
+      ? pipeline({ video: input }, { video }, output)
+      : pipeline(
+          { video: input, audio: input },
+          { video, audio: await recode(input.audio(), sound) },
+          output,
+        );
+  await run.completion;
+  await output.close();
+  await input.close();
+  return readFile(path);
+}
+
+const CODECS = { mov: ['libx264', 'aac'], webm: ['libvpx-vp9', 'libopus'] } as const;

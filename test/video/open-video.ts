@@ -5,7 +5,7 @@ import type { Clock } from '../../src/kernel/clock.ts';
 import { systemIds } from '../../src/kernel/ids.ts';
 import { silentLog } from '../../src/kernel/log.ts';
 import type { Store } from '../../src/store/store.ts';
-import { TestMoney } from '../../src/video/test-engines.ts';
+import { TestMoney, anyFilm } from '../../src/video/test-engines.ts';
 import { Video } from '../../src/video/video.ts';
 
 export interface Place {
@@ -31,10 +31,12 @@ export function openVideo(
   const video = new Video({
     store,
     engines: new VideosClient(engines, () => REPLICAS),
+    checkFilm: anyFilm,
     money,
     folder: place.folder,
     keepHours: 24,
     maxJobHours: 2,
+    maxSilenceMinutes: 10,
     maxOpenJobs: 5,
     webhooks: undefined,
     serviceName: 'svc',

@@ -16,6 +16,7 @@ import sharp from 'sharp';
 import { systemClock } from '../../src/kernel/clock.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { openTestStore } from '../databases/stores.ts';
+import { makeClip } from '../media/clips.ts';
 import type { DyingServerGreeting, DyingServerOrder } from './dying-server.ts';
 
 /** More than the lease of an idempotency key, which a dead process does not give back. */
@@ -42,18 +43,20 @@ const engine = createServer((request, response) => {
       response.writeHead(200, { 'content-type': 'image/png' }).end(png);
     });
   } else if (url.endsWith('/content')) {
-    response.writeHead(200, { 'content-type': 'video/mp4' }).end('the film');
+    response.writeHead(200, { 'content-type': 'video/mp4' }).end(film);
   } else {
     const status = method === 'POST' ? 'queued' : 'completed';
     response.writeHead(200, { 'content-type': 'application/json' });
     response.end(JSON.stringify({ id: 'v1', status, progress: 100 }));
   }
 });
+let film: Buffer;
 let engineUrl: string;
 let yaml: string;
 const children = new Set<ChildProcess>();
 
 before(async () => {
+  film = await makeClip(folder, { width: 64, height: 64, seconds: 1, framesPerSecond: 8 });
   engine.listen(0, '127.0.0.1');
   await once(engine, 'listening');
   const { port } = engine.address() as AddressInfo; // a listening TCP server has one

@@ -144,6 +144,28 @@ describe('Turns', () => {
     assert.equal(await next, 'next');
   });
 
+  test('the long line of one holder holds nobody else up, and is bounded by itself', async () => {
+    const turns = new Turns({ running: 2, waiting: 10, waitingOfHolder: 4, retryAfterSeconds: 3 });
+    const order: string[] = [];
+    const gate = Promise.withResolvers<void>();
+    const work = (name: string, holder: string): Promise<void> =>
+      turns.run(
+        async () => {
+          order.push(name);
+          await gate.promise;
+        },
+        calm,
+        holder,
+      );
+    const all = [1, 2, 3, 4, 5, 6].map((index) => work(`greedy ${index}`, 'greedy'));
+    await assert.rejects(work('greedy 7', 'greedy'), { code: 'MODEL_AT_CAPACITY' });
+    all.push(work('other 1', 'other'), work('other 2', 'other'));
+    gate.resolve();
+    await Promise.all(all);
+    assert.deepEqual(order.slice(0, 4), ['greedy 1', 'greedy 2', 'other 1', 'greedy 3']);
+    assert.equal(order.length, 8);
+  });
+
   test('work that throws passes the turn on', async () => {
     const turns = new Turns(limits);
     await assert.rejects(
@@ -229,9 +251,9 @@ test('optionalPackage() says how to add a package that is missing', async () => 
 
 describe('refusalFault()', () => {
   const byStatus = { 422: 'CORRUPTED_IMAGE' } as const;
-  const fault = (status: number, body: string): string[] => {
+  const fault = (status: number, body: string, isOwn = true): string[] => {
     const { code, message } = refusalFault(
-      { status, body: Buffer.from(body) },
+      { status, body: Buffer.from(body), isOwn },
       byStatus,
       'INFERENCE_FAILED',
     );
@@ -246,10 +268,12 @@ describe('refusalFault()', () => {
   });
 
   test('goes by the status for engines of others, and never takes a code of another status', () => {
-    assert.deepEqual(fault(422, '{"error":{"message":"Not an image"}}'), [
-      'CORRUPTED_IMAGE',
-      'Not an image',
-    ]);
+    const said = '{"error":{"message":"cuda out of memory at 0x7f"},"code":"IMAGE_TOO_SMALL"}';
+    for (const status of [400, 422]) {
+      const [code, message] = fault(status, said, false);
+      assert.equal(code, status === 422 ? 'CORRUPTED_IMAGE' : 'INFERENCE_FAILED');
+      assert.doesNotMatch(message!, /cuda/);
+    }
     assert.equal(fault(422, '{"error":"x","code":"INSUFFICIENT_BALANCE"}')[0], 'CORRUPTED_IMAGE');
     assert.equal(fault(418, '<html>')[0], 'INFERENCE_FAILED');
   });

@@ -1,6 +1,6 @@
 /**
  * Turns the refusal of an engine into a Fault of this service: our own engines name a code of the
- * catalogue, others only a status and words.
+ * catalogue and speak to callers, of others only the status counts.
  */
 import { FAULTS, Fault, type FaultCode } from '../../kernel/faults.ts';
 
@@ -38,11 +38,15 @@ function wordsOf({ error }: Body): string | undefined {
  * none of ours; `fallback` is for the rest.
  */
 export function refusalFault(
-  refusal: { readonly status: number | null; readonly body: Buffer | null },
+  refusal: {
+    readonly status: number | null;
+    readonly body: Buffer | null;
+    readonly isOwn: boolean;
+  },
   byStatus: Readonly<Record<number, FaultCode>>,
   fallback: FaultCode,
 ): Fault {
-  const body = parse(refusal.body);
+  const body = refusal.isOwn ? parse(refusal.body) : {};
   const own = isFaultCode(body.code) && FAULTS[body.code].status === refusal.status;
   const code =
     own && isFaultCode(body.code) ? body.code : (byStatus[refusal.status ?? 0] ?? fallback);

@@ -2,8 +2,10 @@
  * Tells a media container by its first bytes. The decoder is then told this one format and may use
  * no other, so that playlists, concat scripts and descriptions, whose lines name other files, are
  * never read as media.
+ *
+ * Also walks over the boxes of a film: a file that was cut anywhere ends inside one.
  */
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { Fault } from '../../kernel/faults.ts';
 
 /** Names as FFmpeg's demuxers have them. */
@@ -113,4 +115,129 @@ export async function inspectMedia(path: string, want: 'av' | 'image'): Promise<
   const known =
     want === 'image' ? 'a JPEG, PNG or WebP image' : 'MP4, MOV, WebM, MKV, AVI or audio';
   throw new Fault('INVALID_VIDEO_FORMAT', { message: `The file is not ${known}`, canRetry: false });
+}
+
+/** The types in which films are sold. */
+export type FilmType = 'video/mp4' | 'video/quicktime' | 'video/webm';
+
+/** What kind of film a file is, by its first bytes; `undefined` for everything else. */
+export async function filmTypeOf(path: string): Promise<FilmType | undefined> {
+  const head = Buffer.alloc(HEAD_BYTES);
+  const start = head.subarray(0, await readHead(path, head));
+  const format = containerOf(start);
+  if (format === 'mov') {
+    const isMp4 = start.toString('latin1', 4, 8) === 'ftyp' && start[8] !== QUICKTIME_BRAND;
+    return isMp4 ? 'video/mp4' : 'video/quicktime';
+  }
+  // The document type stands in the first element; Matroska with other codecs has its own.
+  return format === 'matroska' && start.subarray(0, EBML_HEAD_BYTES).includes('webm')
+    ? 'video/webm'
+    : undefined;
+}
+
+/** `q` of `qt  `: no brand of MP4 begins so. */
+const QUICKTIME_BRAND = 0x71;
+const EBML_HEAD_BYTES = 64;
+/** Boxes, or elements down to the frames: five minutes at 60 a second with sound have 35,000. */
+const MAX_ELEMENTS = 1_000_000;
+
+/** Whether the file is made of known pieces up to its last byte. */
+export async function endsWhole(path: string, type: FilmType): Promise<boolean> {
+  const file = await open(path, 'r');
+  try {
+    const { size } = await file.stat();
+    const window = new FileWindow(file);
+    let at = 0;
+    for (let count = 0; at < size && count < MAX_ELEMENTS; count += 1) {
+      const head = await window.at(at);
+      const next = type === 'video/webm' ? ebmlLength(head) : boxLength(head, size - at);
+      if (next === undefined) return false;
+      at += next;
+    }
+    return at === size && size > 0;
+  } finally {
+    await file.close();
+  }
+}
+
+/** Heads that lie close together are read at once. */
+class FileWindow {
+  readonly #file: FileHandle;
+  readonly #bytes = Buffer.alloc(WINDOW_BYTES);
+  #start = 0;
+  #length = 0;
+
+  constructor(file: FileHandle) {
+    this.#file = file;
+  }
+
+  /** The bytes at an offset, fewer at the end of the file. */
+  async at(offset: number): Promise<Buffer> {
+    const isThere =
+      offset >= this.#start && offset + ELEMENT_HEAD_BYTES <= this.#start + this.#length;
+    if (!isThere) {
+      const { bytesRead } = await this.#file.read(this.#bytes, 0, WINDOW_BYTES, offset);
+      this.#start = offset;
+      this.#length = bytesRead;
+    }
+    const from = offset - this.#start;
+    return this.#bytes.subarray(from, Math.min(from + ELEMENT_HEAD_BYTES, this.#length));
+  }
+}
+
+const WINDOW_BYTES = 65_536;
+/** The longest head of a box or an element that is read. */
+const ELEMENT_HEAD_BYTES = 16;
+const BOX_HEAD_BYTES = 8;
+const LARGE_BOX_HEAD_BYTES = 16;
+
+/** Bytes of the box that starts with `head` (ISO 14496-12 §4.2); `undefined` when it is broken. */
+function boxLength(head: Buffer, restBytes: number): number | undefined {
+  if (head.length < BOX_HEAD_BYTES) return undefined;
+  const length = head.readUInt32BE(0);
+  // The last box may say that it goes on to the end.
+  if (length === 0) return head.toString('latin1', 4, 8) === 'mdat' ? restBytes : undefined;
+  if (length !== 1) return length >= BOX_HEAD_BYTES ? length : undefined;
+  if (head.length < LARGE_BOX_HEAD_BYTES) return undefined;
+  const large = Number(head.readBigUInt64BE(8));
+  return large >= LARGE_BOX_HEAD_BYTES ? large : undefined;
+}
+
+/** Elements whose content is looked at: the segment and its clusters (RFC 9559 §5.1). */
+const ENTERED = new Set([0x18538067, 0x1f43b675]);
+/** What stands beside and in them; a damaged length leads to something else. */
+const SKIPPED = new Set([
+  0x1a45dfa3, // EBML
+  0x114d9b74, // SeekHead
+  0x1549a966, // Info
+  0x1654ae6b, // Tracks
+  0x1c53bb6b, // Cues
+  0x1254c367, // Tags
+  0x1043a770, // Chapters
+  0x1941a469, // Attachments
+  0xe7, // Timestamp
+  0xa3, // SimpleBlock
+  0xa0, // BlockGroup
+  0xab, // PrevSize
+  0xa7, // Position
+  0x5854, // SilentTracks
+  0xec, // Void
+  0xbf, // CRC-32
+]);
+
+/**
+ * Bytes to the next element (RFC 8794 §4 to §6), `undefined` when this one is not known. One that
+ * is entered, which live writers leave without a length, counts with its head alone.
+ */
+function ebmlLength(head: Buffer): number | undefined {
+  const idBytes = Math.clz32(head[0] ?? 0) - 23;
+  const first = head[idBytes] ?? 0;
+  const sizeBytes = Math.clz32(first) - 23;
+  if (idBytes > 4 || sizeBytes > 8 || head.length < idBytes + sizeBytes) return undefined;
+  const id = head.readUIntBE(0, idBytes);
+  if (ENTERED.has(id)) return idBytes + sizeBytes;
+  if (!SKIPPED.has(id)) return undefined;
+  let length = first & (0xff >> sizeBytes);
+  for (const byte of head.subarray(idBytes + 1, idBytes + sizeBytes)) length = length * 256 + byte;
+  return idBytes + sizeBytes + length;
 }

@@ -7,6 +7,7 @@ import { systemClock } from '../../kernel/clock.ts';
 import { silentLog } from '../../kernel/log.ts';
 import {
   audioArguments,
+  checkArguments,
   measureArguments,
   probeArguments,
   progressSeconds,
@@ -44,6 +45,8 @@ test('every input is bound to the file protocol, one format and a path that is n
   const all = [
     probeArguments(input),
     measureArguments(input),
+    checkArguments(input, 'video'),
+    checkArguments(input, 'audio'),
     audioArguments({ kind: 'audio', input, output: '/data/out', maxSeconds: 9 }),
     scaleArguments(scale, 'libx264'),
     stillArguments(still, 'mpeg4'),
@@ -125,12 +128,17 @@ describe('the programs of a machine', () => {
   *broken*) echo "Invalid data" >&2; exit 1 ;;
   *slow*) while :; do :; done ;;
   *s16le*) echo "$*" > "${folder}/args"; env > "${folder}/env"; for a; do o="$a"; done; printf '%032000d' 0 > "\${o#file:}"; echo out_time_us=1000000 ;;
+  *scratched.mp4*0:V:0*) echo "Invalid data" >&2; exit 1 ;;
+  *film.mp4*0:V:0*) echo "$*" > "${folder}/args"; echo frame=48; echo out_time_us=2000000 ;;
   *) echo out_time_us=3000000 ;;
 esac`,
   );
   program(
     'ffprobe',
-    `echo '{"format":{"duration":"2"},"streams":[{"codec_type":"audio","codec_name":"aac"}]}'`,
+    `case "$*" in
+  *.mp4*) echo '{"format":{"duration":"2"},"streams":[{"codec_type":"video","codec_name":"h264","width":640,"height":360},{"codec_type":"audio","codec_name":"aac"}]}' ;;
+  *) echo '{"format":{"duration":"2"},"streams":[{"codec_type":"audio","codec_name":"aac"}]}' ;;
+esac`,
   );
   const wave = (name: string): string => {
     writeFileSync(
@@ -165,6 +173,30 @@ esac`,
     await assert.rejects(media.probe(wave('slow.wav'), call), {
       code: 'INVALID_VIDEO_FORMAT',
       message: /too much time/,
+    });
+  });
+
+  test('decode a film strictly, and its own length counts', async () => {
+    const film = (name: string): string => {
+      const box = Buffer.alloc(32);
+      box.writeUInt32BE(32, 0);
+      box.write('ftypisom', 4, 'latin1');
+      writeFileSync(join(folder, name), box);
+      return join(folder, name);
+    };
+    const media = await open();
+    assert.deepEqual(await media.checkFilm(film('film.mp4'), 2, call), {
+      type: 'video/mp4',
+      claimedSeconds: 3,
+      seconds: 2,
+      frames: 48,
+      width: 640,
+      height: 360,
+      hasSound: true,
+    });
+    assert.match(readFileSync(join(folder, 'args'), 'utf8'), /-xerror -err_detect:v explode/);
+    await assert.rejects(media.checkFilm(film('scratched.mp4'), 2, call), {
+      code: 'INVALID_VIDEO_FORMAT',
     });
   });
 

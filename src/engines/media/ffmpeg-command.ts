@@ -72,6 +72,28 @@ export function measureArguments(input: MediaInput): string[] {
   return [...QUIET, ...PROGRESS, ...source(input), ...map];
 }
 
+/** Decodes one kind of stream to its end and writes nothing; the first error ends it. */
+export function checkArguments(input: MediaInput, stream: 'video' | 'audio'): string[] {
+  // `V` is the video that is no cover picture.
+  const map = stream === 'video' ? '0:V:0' : '0:a:0';
+  const kind = stream === 'video' ? 'v' : 'a';
+  // Only the decoder is strict: containers may be a little careless.
+  const strict = ['-xerror', `-err_detect:${kind}`, 'explode', '-max_pixels'];
+  const bound = String(MAX_FRAME_PIXELS);
+  return [
+    ...QUIET,
+    ...PROGRESS,
+    ...strict,
+    bound,
+    ...source(input),
+    '-map',
+    map,
+    '-f',
+    'null',
+    '-',
+  ];
+}
+
 export function audioArguments(task: AudioTask): string[] {
   const output = ['-f', 's16le', '-y', `file:${task.output}`];
   const shape = ['-map', '0:a:0', '-vn', '-sn', '-dn', '-ac', '1', '-ar', String(SPEECH_RATE)];

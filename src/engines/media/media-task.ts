@@ -17,6 +17,12 @@ export interface ProbeTask {
   readonly input: MediaInput;
 }
 
+/** Decodes the first video and the first sound to their ends; any error of either ends it. */
+export interface CheckTask {
+  readonly kind: 'check';
+  readonly input: MediaInput;
+}
+
 /** Writes raw signed 16-bit samples, 16 kHz, one channel. */
 export interface AudioTask {
   readonly kind: 'audio';
@@ -54,7 +60,7 @@ export interface StillTask {
   readonly move: StillMove;
 }
 
-export type MediaTask = ProbeTask | AudioTask | ScaleTask | StillTask;
+export type MediaTask = ProbeTask | CheckTask | AudioTask | ScaleTask | StillTask;
 
 export type StillMove = 'in' | 'out' | 'left' | 'right' | 'up' | 'down';
 
@@ -74,6 +80,8 @@ export const MediaFacts = z.object({
   audio: z
     .object({ codec: z.string(), sampleRate: z.int().min(0), channels: z.int().min(0) })
     .nullable(),
+  /** What decoding the video gave, after a check; a probe decodes nothing. */
+  decoded: z.object({ seconds: z.number().min(0), frames: z.int().min(0) }).optional(),
 });
 export type MediaFacts = z.infer<typeof MediaFacts>;
 

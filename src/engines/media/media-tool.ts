@@ -10,6 +10,7 @@ import {
   type Measured,
   type VideoEncoder,
   audioArguments,
+  checkArguments,
   measureArguments,
   probeArguments,
   progressFrames,
@@ -18,7 +19,7 @@ import {
   scaleArguments,
   stillArguments,
 } from './ffmpeg-command.ts';
-import { MediaFacts, type MediaTask } from './media-task.ts';
+import { type CheckTask, MediaFacts, type MediaTask, type ProbeTask } from './media-task.ts';
 import { type SandboxLimits, type SandboxOutcome, runSandboxed } from './sandbox.ts';
 
 /** What happens around one task. */
@@ -88,10 +89,7 @@ export function ffmpegTool(
     return { outcome, answer, measured: { seconds, frames } };
   }
 
-  async function probe(
-    task: MediaTask & { kind: 'probe' },
-    context: TaskContext,
-  ): Promise<ToolOutcome> {
+  async function probe(task: ProbeTask, context: TaskContext): Promise<ToolOutcome> {
     const asked = await program(paths.ffprobe, probeArguments(task.input), context);
     if (asked.outcome.ended !== 'exit' || asked.outcome.code !== 0) return failure(asked.outcome);
     const walked = await program(paths.ffmpeg, measureArguments(task.input), context);
@@ -106,7 +104,20 @@ export function ffmpegTool(
     }
   }
 
-  function argumentsOf(task: Exclude<MediaTask, { kind: 'probe' }>): string[] {
+  async function check(task: CheckTask, context: TaskContext): Promise<ToolOutcome> {
+    const probed = await probe({ kind: 'probe', input: task.input }, context);
+    if (!probed.ok || probed.facts === null) return probed;
+    const { facts } = probed;
+    const video = await program(paths.ffmpeg, checkArguments(task.input, 'video'), context);
+    if (video.outcome.ended !== 'exit' || video.outcome.code !== 0) return failure(video.outcome);
+    if (facts.audio !== null) {
+      const { outcome } = await program(paths.ffmpeg, checkArguments(task.input, 'audio'), context);
+      if (outcome.ended !== 'exit' || outcome.code !== 0) return failure(outcome);
+    }
+    return { ok: true, facts: { ...facts, decoded: video.measured } };
+  }
+
+  function argumentsOf(task: Exclude<MediaTask, ProbeTask | CheckTask>): string[] {
     switch (task.kind) {
       case 'audio':
         return audioArguments(task);
@@ -121,6 +132,7 @@ export function ffmpegTool(
     name: 'ffmpeg',
     run: async (task, context) => {
       if (task.kind === 'probe') return await probe(task, context);
+      if (task.kind === 'check') return await check(task, context);
       const { outcome } = await program(paths.ffmpeg, argumentsOf(task), context);
       if (outcome.ended === 'exit' && outcome.code === 0) return { ok: true, facts: null };
       return failure(outcome);
@@ -166,7 +178,8 @@ export function nodeAvTool(node: string): MediaTool {
         },
       });
       if (outcome.ended === 'exit' && last.type === 'result') {
-        return { ok: true, facts: task.kind === 'probe' ? MediaFacts.parse(last.result) : null };
+        const tells = task.kind === 'probe' || task.kind === 'check';
+        return { ok: true, facts: tells ? MediaFacts.parse(last.result) : null };
       }
       const detail = typeof last.message === 'string' ? last.message : '';
       if (last.type === 'missing') return { ok: false, reason: 'missing', detail };

@@ -10,6 +10,7 @@ import type * as lib from 'node-av/lib';
 import type { MediaInput } from './container.ts';
 import {
   type AudioTask,
+  type CheckTask,
   MAX_FRAME_PIXELS,
   type MediaFacts,
   type MediaTask,
@@ -31,6 +32,8 @@ type Av = typeof api & { readonly lib: typeof lib; readonly constants: typeof co
 const DISPLAY_MATRIX_BYTES = 36;
 /** Like ffmpeg's own bound against packets that go on without time going on. */
 const MAX_PACKETS = 5_000_000;
+/** Of each decoder of a check. */
+const CHECK_THREADS = 2;
 
 function print(message: object): void {
   // Synchronous: the process may end right after.
@@ -115,26 +118,117 @@ async function measure(input: api.Demuxer, videoIndex: number | undefined): Prom
   return { seconds, frames };
 }
 
+function audioFacts(av: Av, stream: lib.Stream | undefined): MediaFacts['audio'] {
+  if (stream === undefined) return null;
+  const { codecId, sampleRate, channels } = stream.codecpar;
+  return { codec: av.lib.avGetCodecName(codecId) ?? 'unknown', sampleRate, channels };
+}
+
 async function probe(av: Av, task: ProbeTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
   const video = videoStream(input);
-  const audio = input.audio();
   const counted = await measure(input, video?.index);
   const facts = {
     video: video === undefined ? null : videoFacts(av, video, counted),
-    audio:
-      audio === undefined
-        ? null
-        : {
-            codec: av.lib.avGetCodecName(audio.codecpar.codecId) ?? 'unknown',
-            sampleRate: audio.codecpar.sampleRate,
-            channels: audio.codecpar.channels,
-          },
+    audio: audioFacts(av, input.audio()),
   };
   const header = Number.isFinite(input.duration) ? input.duration : 0;
   const durationSeconds = Math.max(header, counted.seconds, 0);
   await input.close();
   return { durationSeconds, ...facts };
+}
+
+/** Decodes the packets of one stream; throws at the first frame that is not as it was written. */
+class StrictDecoder {
+  readonly #av: Av;
+  readonly #decoder: api.Decoder;
+  readonly #size: { readonly width: number; readonly height: number };
+  #low = Infinity;
+  #high = -Infinity;
+  #frames = 0;
+
+  private constructor(av: Av, decoder: api.Decoder, stream: lib.Stream) {
+    this.#av = av;
+    this.#decoder = decoder;
+    this.#size = stream.codecpar;
+  }
+
+  static async open(av: Av, stream: lib.Stream): Promise<StrictDecoder> {
+    const decoder = await av.Decoder.create(stream, {
+      threadCount: CHECK_THREADS,
+      exitOnError: true,
+      options: { err_detect: 'explode' },
+    });
+    return new StrictDecoder(av, decoder, stream);
+  }
+
+  get measured(): Measured {
+    return { seconds: Math.max(0, this.#high - this.#low) || 0, frames: this.#frames };
+  }
+
+  /** `null` after the last packet. */
+  async take(packet: lib.Packet | null): Promise<void> {
+    for (const frame of await this.#decoder.decodeAll(packet)) {
+      this.#look(frame);
+      frame.free();
+    }
+  }
+
+  #look(frame: lib.Frame): void {
+    this.#frames += 1;
+    const isDamaged =
+      frame.decodeErrorFlags !== 0 || frame.hasFlags(this.#av.constants.AV_FRAME_FLAG_CORRUPT);
+    if (isDamaged) throw new Error(`Frame ${this.#frames} is damaged`);
+    if (frame.width !== this.#size.width || frame.height !== this.#size.height) {
+      throw new Error(`Frame ${this.#frames} has another size than its track`);
+    }
+    const { pts, duration, timeBase } = frame;
+    if (pts <= -(2n ** 62n)) return;
+    const unit = timeBase.num / timeBase.den;
+    this.#low = Math.min(this.#low, Number(pts) * unit);
+    this.#high = Math.max(this.#high, (Number(pts) + Number(duration)) * unit);
+  }
+}
+
+/** Hands every packet to its decoder. The library's own reader takes a damaged file for its end. */
+async function decodeWhole(
+  av: Av,
+  input: api.Demuxer,
+  decoders: ReadonlyMap<number, StrictDecoder>,
+): Promise<void> {
+  const context = input.getFormatContext();
+  const packet = new av.lib.Packet();
+  packet.alloc();
+  for (;;) {
+    const code = await context.readFrame(packet);
+    if (code === av.constants.AVERROR_EOF) break;
+    av.lib.FFmpegError.throwIfError(code, 'The file cannot be read to its end');
+    await decoders.get(packet.streamIndex)?.take(packet);
+    packet.unref();
+  }
+  for (const decoder of decoders.values()) await decoder.take(null);
+}
+
+async function check(av: Av, task: CheckTask): Promise<MediaFacts> {
+  const input = await openInput(av, task.input);
+  const [video, audio] = [videoStream(input), input.audio()];
+  if (video === undefined) throw new Error('The file has no video track');
+  const { width, height } = video.codecpar;
+  if (width * height > MAX_FRAME_PIXELS) throw new Error(`A frame has ${width}x${height} pixels`);
+  const decoders = new Map<number, StrictDecoder>();
+  for (const stream of audio === undefined ? [video] : [video, audio]) {
+    decoders.set(stream.index, await StrictDecoder.open(av, stream));
+  }
+  await decodeWhole(av, input, decoders);
+  const all = [...decoders.values()].map(({ measured }) => measured);
+  const [decoded = { seconds: 0, frames: 0 }] = all;
+  const header = Number.isFinite(input.duration) ? input.duration : 0;
+  return {
+    durationSeconds: Math.max(header, ...all.map(({ seconds }) => seconds)),
+    video: videoFacts(av, video, decoded),
+    audio: audioFacts(av, audio),
+    decoded,
+  };
 }
 
 async function extractAudio(av: Av, task: AudioTask): Promise<{ durationSeconds: number }> {
@@ -241,6 +335,8 @@ async function run(av: Av, task: MediaTask): Promise<object> {
   switch (task.kind) {
     case 'probe':
       return await probe(av, task);
+    case 'check':
+      return await check(av, task);
     case 'audio':
       return await extractAudio(av, task);
     case 'scale':

@@ -115,6 +115,42 @@ describe('the life of a clip', () => {
   });
 });
 
+describe('checkFilm()', () => {
+  test('decodes every frame of a film, and tells what is in it', async () => {
+    assert.deepEqual(await media.checkFilm(at('clip.mp4'), 2, call), {
+      type: 'video/mp4',
+      claimedSeconds: 2,
+      seconds: 2,
+      frames: 24,
+      width: 160,
+      height: 120,
+      hasSound: true,
+    });
+  });
+
+  test('refuses a film that is cut anywhere, scratched, or nothing but sound', async () => {
+    const whole = readFileSync(at('clip.mp4'));
+    const refused = async (bytes: Buffer, what: string): Promise<void> => {
+      writeFileSync(at('cut.mp4'), bytes);
+      await assert.rejects(
+        media.checkFilm(at('cut.mp4'), 2, call),
+        (error: unknown) => error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT',
+        what,
+      );
+    };
+    for (const share of [0, 0.001, 0.01, 0.3, 0.7, 0.99]) {
+      await refused(whole.subarray(0, Math.floor(whole.length * share)), `cut at ${share}`);
+    }
+    await refused(whole.subarray(0, -1), 'without its last byte');
+    await refused(Buffer.concat([whole, Buffer.alloc(9, 'x')]), 'with something behind it');
+    const scratched = Buffer.from(whole);
+    scratched.fill(0xff, Math.floor(whole.length * 0.6), Math.floor(whole.length * 0.8));
+    await refused(scratched, 'scratched');
+    await refused(readFileSync(at('tone.wav')), 'sound');
+    await refused(readFileSync(at('portrait.png')), 'a picture');
+  });
+});
+
 /** Foreign files: name, content, and the words that the refusal must have. */
 const HOSTILE: [string, () => Buffer | string, RegExp][] = [
   [

@@ -8,7 +8,8 @@ import { delimiter, isAbsolute, join } from 'node:path';
 import type { Clock } from '../../kernel/clock.ts';
 import { Fault } from '../../kernel/faults.ts';
 import { type Log, reasonOf } from '../../kernel/log.ts';
-import { inspectMedia } from './container.ts';
+import { Turns } from '../local/turns.ts';
+import { type FilmType, endsWhole, filmTypeOf, inspectMedia } from './container.ts';
 import {
   type MediaFacts,
   type MediaTask,
@@ -18,11 +19,11 @@ import {
 import { type MediaTool, ffmpegTool, nodeAvTool, toolFault } from './media-tool.ts';
 import { type SandboxLimits, runSandboxed } from './sandbox.ts';
 
-export { type ContainerFormat, inspectMedia, type MediaInput } from './container.ts';
-export type { MediaFacts } from './media-task.ts';
+export { type ContainerFormat, type FilmType, inspectMedia, type MediaInput } from './container.ts';
+export { type MediaFacts, SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { VideoEngine } from './video-engine.ts';
 export { VideosClient } from './videos-client.ts';
-export { audioPieces } from './wav.ts';
+export { type AudioPiece, audioPieces } from './wav.ts';
 
 export interface MediaOptions {
   /** Path of the program, or `undefined` to look for `ffmpeg` in `searchPath`. */
@@ -55,9 +56,24 @@ const DEFAULT_LIMITS: MediaLimits = {
 /** A process that computes on all cores may use this many times the wall time. */
 const CPU_FACTOR = 2;
 const VERSION_TIMEOUT_MS = 10_000;
+/** Films that are checked at once: each keeps some cores busy. */
+const CHECKS_AT_ONCE = 2;
+/** More than all workers of a process bring. */
+const CHECKS_WAITING = 256;
+const CHECK_RETRY_SECONDS = 10;
+/** Beside the limit for looking at a file: decoding 4K on a small machine is as slow as this. */
+const CHECK_MS_PER_SECOND = 6_000;
+
+/** Processes that work at once; each may take `memoryBytes`. */
+const MAX_PROCESSES = 4;
+const MAX_WAITING = 128;
+const MAX_WAITING_OF_HOLDER = 32;
+const RETRY_AFTER_SECONDS = 10;
 
 export interface MediaCall {
   readonly signal: AbortSignal;
+  /** Whose media it is: the files of one caller hold up nobody else's. */
+  readonly holder?: string;
   /** From 0 to 1. */
   readonly onProgress?: (fraction: number) => void;
 }
@@ -73,10 +89,35 @@ export interface StillRequest {
   readonly move: StillMove;
 }
 
+/** A film that decodes to its end. */
+export interface CheckedFilm {
+  readonly type: FilmType;
+  /** What the container says of the longest track. */
+  readonly claimedSeconds: number;
+  /** What its frames last. */
+  readonly seconds: number;
+  readonly frames: number;
+  /** As shown, after rotation. */
+  readonly width: number;
+  readonly height: number;
+  readonly hasSound: boolean;
+}
+
 export class Media {
   readonly #tool: MediaTool;
+  readonly #checks = new Turns({
+    running: CHECKS_AT_ONCE,
+    waiting: CHECKS_WAITING,
+    retryAfterSeconds: CHECK_RETRY_SECONDS,
+  });
   readonly #limits: MediaLimits;
   readonly #options: MediaOptions;
+  readonly #turns = new Turns({
+    running: MAX_PROCESSES,
+    waiting: MAX_WAITING,
+    waitingOfHolder: MAX_WAITING_OF_HOLDER,
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+  });
 
   private constructor(tool: MediaTool, options: MediaOptions) {
     this.#tool = tool;
@@ -102,6 +143,27 @@ export class Media {
     const facts = await this.#run({ kind: 'probe', input }, call, 1, 'file');
     if (facts === null) throw new Error('A probe answered without facts');
     return facts;
+  }
+
+  /**
+   * Decodes a film to its end. `expectedSeconds` bounds the time that this may take. Faults:
+   * INVALID_VIDEO_FORMAT for what is no whole MP4, MOV or WebM with video; SERVICE_UNAVAILABLE.
+   */
+  async checkFilm(path: string, expectedSeconds: number, call: MediaCall): Promise<CheckedFilm> {
+    const type = await filmTypeOf(path);
+    if (type === undefined) throw unsold('The file is not MP4, MOV or WebM');
+    if (!(await endsWhole(path, type))) throw unsold('The file is cut off or damaged');
+    const input = await inspectMedia(path, 'av');
+    const timeoutMs = this.#limits.readTimeoutMs + expectedSeconds * CHECK_MS_PER_SECOND;
+    const facts = await this.#checks.run(
+      () => this.#run({ kind: 'check', input }, call, expectedSeconds, 'film', timeoutMs),
+      call.signal,
+    );
+    const { video, decoded } = facts ?? {};
+    if (!facts || !video || !decoded) throw unsold('The file has no video');
+    const { width, height } = video;
+    const { durationSeconds: claimedSeconds, audio } = facts;
+    return { type, claimedSeconds, ...decoded, width, height, hasSound: audio !== null };
   }
 
   /**
@@ -175,10 +237,9 @@ export class Media {
     call: MediaCall,
     seconds: number,
     what: string,
+    timeoutMs = timeoutOf(task, this.#limits),
   ): Promise<MediaFacts | null> {
     const { clock, log } = this.#options;
-    const isWriting = task.kind === 'scale' || task.kind === 'still';
-    const timeoutMs = isWriting ? this.#limits.writeTimeoutMs : this.#limits.readTimeoutMs;
     const { memoryBytes, fileBytes } = this.#limits;
     const limits: SandboxLimits = {
       timeoutMs,
@@ -189,7 +250,12 @@ export class Media {
     const onSeconds = (done: number): void => {
       if (seconds > 0) call.onProgress?.(Math.max(0, Math.min(done / seconds, 1)));
     };
-    const outcome = await this.#tool.run(task, { limits, signal: call.signal, clock, onSeconds });
+    const { signal, holder } = call;
+    const outcome = await this.#turns.run(
+      () => this.#tool.run(task, { limits, signal, clock, onSeconds }),
+      signal,
+      holder,
+    );
     if (outcome.ok) return outcome.facts;
     log.info(
       { task: task.kind, reason: outcome.reason, detail: outcome.detail },
@@ -197,6 +263,15 @@ export class Media {
     );
     throw toolFault(outcome, what);
   }
+}
+
+function timeoutOf(task: MediaTask, limits: MediaLimits): number {
+  const isWriting = task.kind === 'scale' || task.kind === 'still';
+  return isWriting ? limits.writeTimeoutMs : limits.readTimeoutMs;
+}
+
+function unsold(message: string): Fault {
+  return new Fault('INVALID_VIDEO_FORMAT', { message, canRetry: false });
 }
 
 async function isProgram(path: string): Promise<boolean> {

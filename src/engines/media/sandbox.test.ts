@@ -88,6 +88,11 @@ test('it gets no input and no environment', async () => {
   assert.deepEqual(lines, ['got:', 'home:']);
 });
 
+test('it works behind the server that runs it', async () => {
+  const { lines } = await shell('sleep 0.1; nice');
+  assert.ok(Number(lines[0]) >= 10, String(lines));
+});
+
 test('an abort ends it and rejects', async () => {
   const aborter = new AbortController();
   const work = shell('sleep 60', {}, aborter.signal);

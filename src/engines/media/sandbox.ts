@@ -8,6 +8,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
+import { constants, setPriority } from 'node:os';
 import { createInterface } from 'node:readline';
 import type { Clock } from '../../kernel/clock.ts';
 
@@ -71,6 +72,16 @@ function limited(run: SandboxRun): { command: string; args: string[] } {
   };
 }
 
+/** Decoders take what the server leaves of the processor: whoever asks it meanwhile does not wait. */
+function yieldToServer(child: ChildProcess): void {
+  if (child.pid === undefined) return;
+  try {
+    setPriority(child.pid, constants.priority.PRIORITY_BELOW_NORMAL);
+  } catch {
+    // It has ended, or the system allows no change: it works as it is.
+  }
+}
+
 function killGroup(child: ChildProcess): void {
   if (child.pid === undefined || child.exitCode !== null) return;
   try {
@@ -103,6 +114,7 @@ export async function runSandboxed(run: SandboxRun): Promise<SandboxOutcome> {
     detached: process.platform !== 'win32',
     windowsHide: true,
   });
+  yieldToServer(child);
   let reason: 'time' | 'memory' | undefined;
   const stop = (why: 'time' | 'memory'): void => {
     reason ??= why;

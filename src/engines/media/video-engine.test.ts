@@ -35,9 +35,14 @@ interface Video {
   readonly error: { code: string; message: string } | null;
 }
 
-async function ask(method: string, path: string, body?: FormData): Promise<Response> {
+async function ask(
+  method: string,
+  path: string,
+  body?: FormData,
+  further: Record<string, string> = {},
+): Promise<Response> {
   const { url, apiKey } = await engine.address();
-  const headers = { authorization: `Bearer ${apiKey}` };
+  const headers = { authorization: `Bearer ${apiKey}`, ...further };
   return await fetch(`${url}${path}`, { method, headers, ...(body && { body }) });
 }
 
@@ -91,6 +96,28 @@ describe('the video engine', () => {
     assert.deepEqual(readdirSync(join(folder, 'jobs')), []);
   });
 
+  test('takes an order that comes again for the first one, and shows its key', async () => {
+    const order = () =>
+      form({ model: 'still-to-video', seconds: '1', size: '64x64' }, { input_reference: portrait });
+    const key = { 'idempotency-key': 'job-1-0' };
+    const first = (await (await ask('POST', '/v1/videos', order(), key)).json()) as Video;
+    const again = (await (await ask('POST', '/v1/videos', order(), key)).json()) as Video;
+    const other = (await (await ask('POST', '/v1/videos', order())).json()) as Video;
+    assert.equal(again.id, first.id);
+    assert.notEqual(other.id, first.id);
+    const list = (await (await ask('GET', '/v1/videos?limit=100&order=desc')).json()) as {
+      data: { id: string; metadata: { idempotency_key?: string } }[];
+    };
+    assert.deepEqual(
+      list.data.map(({ id, metadata }) => [id, metadata.idempotency_key]),
+      [
+        [other.id, undefined],
+        [first.id, 'job-1-0'],
+      ],
+    );
+    for (const { id } of [first, other]) await ask('DELETE', `/v1/videos/${id}`);
+  });
+
   test('tells a job that fails by its poll', async () => {
     const rubbish = Buffer.concat([
       Buffer.from([0, 0, 0, 24]),
@@ -113,7 +140,7 @@ describe('the video engine', () => {
       await status(form({ model: 'still-to-video', seconds: '31' }, { input_reference: portrait })),
       400,
     );
-    assert.equal((await ask('GET', '/v1/videos')).status, 405);
+    assert.equal((await ask('PUT', '/v1/videos')).status, 405);
     assert.equal((await ask('GET', '/v1/nothing')).status, 404);
     const list = (await (await ask('GET', '/v1/models')).json()) as { data: { id: string }[] };
     assert.deepEqual(

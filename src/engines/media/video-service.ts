@@ -1,6 +1,7 @@
 /**
- * Video work without a GPU over HTTP as OpenAI speaks it: `POST /v1/videos`, `GET /v1/videos/{id}`,
- * `GET /v1/videos/{id}/content`, `DELETE /v1/videos/{id}`.
+ * Video work without a GPU over HTTP as OpenAI speaks it: `POST /v1/videos`, `GET /v1/videos`,
+ * `GET /v1/videos/{id}`, `GET /v1/videos/{id}/content`, `DELETE /v1/videos/{id}`. An order that comes
+ * again under its `Idempotency-Key` is the first one, and lists show the key.
  *
  * Two models: `upscale` makes a video 2 or 4 times as large, `still-to-video` travels over a
  * picture, with sound when some is given. Jobs live as long as this process; whoever needs them to
@@ -24,6 +25,8 @@ import type { StillMove } from './media-task.ts';
 import type { Media } from './media.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
+/** Of all jobs together, on disk. */
+const MAX_HELD_BYTES = 4_000_000_000;
 const MAX_WAITING = 32;
 const RETRY_AFTER_SECONDS = 10;
 /** Jobs kept for whoever did not fetch them yet. */
@@ -63,9 +66,12 @@ export function moveOf(prompt: string): StillMove {
 
 interface Job {
   readonly id: string;
+  /** Empty for an order without one. */
+  readonly key: string;
   readonly fields: z.infer<typeof CreateFields>;
   readonly createdSeconds: number;
   readonly directory: string;
+  readonly uploadBytes: number;
   readonly aborter: AbortController;
   status: 'queued' | 'in_progress' | 'completed' | 'failed';
   fraction: number;
@@ -82,6 +88,9 @@ export interface VideoServiceParts {
 export class VideoService implements LocalService {
   readonly #parts: VideoServiceParts;
   readonly #jobs = new Map<string, Job>();
+  /** Keys of orders whose bodies are being read. */
+  readonly #arriving = new Set<string>();
+  #heldBytes = 0;
   readonly #turns = new Turns({
     running: 1,
     waiting: MAX_WAITING,
@@ -101,8 +110,12 @@ export class VideoService implements LocalService {
     if (match === null) throw new Fault('NOT_FOUND');
     const [, id, content] = match;
     if (id === undefined) {
+      if (request.method === 'GET') {
+        const data = [...this.#jobs.values()].toReversed().map(describe);
+        return answerJson(response, 200, { object: 'list', data });
+      }
       if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
-      return answerJson(response, 200, describe(await this.#create(request)));
+      return answerJson(response, 200, describe(await this.#order(request)));
     }
     const job = this.#jobs.get(id);
     if (job === undefined) throw new Fault('MEDIA_NOT_FOUND', { message: `No video ${id}` });
@@ -113,8 +126,30 @@ export class VideoService implements LocalService {
     answerJson(response, 200, { id, object: 'video.deleted', deleted: true });
   }
 
-  async #create(request: LocalRequest): Promise<Job> {
-    if (this.#jobs.size >= MAX_JOBS) {
+  async #order(request: LocalRequest): Promise<Job> {
+    const key = request.raw.headers['idempotency-key']?.toString() ?? '';
+    if (key === '') return await this.#create(request, key);
+    const known = [...this.#jobs.values()].find((job) => job.key === key);
+    if (known !== undefined) {
+      request.raw.resume();
+      return known;
+    }
+    // The first is still being read.
+    if (this.#arriving.has(key)) {
+      throw new Fault('REQUEST_IN_PROGRESS', { retryAfterSeconds: RETRY_AFTER_SECONDS });
+    }
+    this.#arriving.add(key);
+    try {
+      return await this.#create(request, key);
+    } finally {
+      this.#arriving.delete(key);
+    }
+  }
+
+  async #create(request: LocalRequest, key: string): Promise<Job> {
+    const declared = request.raw.headers['content-length'];
+    const uploadBytes = declared === undefined ? MAX_UPLOAD_BYTES : Number(declared);
+    if (this.#jobs.size >= MAX_JOBS || this.#heldBytes + uploadBytes > MAX_HELD_BYTES) {
       throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds: RETRY_AFTER_SECONDS });
     }
     if (!isMultipart(request.raw)) {
@@ -125,14 +160,17 @@ export class VideoService implements LocalService {
     const { directory: root, ids, clock } = this.#parts;
     await mkdir(root, { recursive: true });
     const directory = await mkdtemp(join(root, 'job-'));
+    this.#heldBytes += uploadBytes;
     try {
       const upload = await readUpload(request.raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
       const fields = parseFields(upload);
       const job: Job = {
         id: `video_${ids.hex(16)}`,
+        key,
         fields,
         createdSeconds: Math.floor(clock.nowMs() / 1000),
         directory,
+        uploadBytes,
         aborter: new AbortController(),
         status: 'queued',
         fraction: 0,
@@ -142,6 +180,7 @@ export class VideoService implements LocalService {
       return job;
     } catch (error) {
       // Nothing stays of a job that was not taken.
+      this.#heldBytes -= uploadBytes;
       await rm(directory, { recursive: true, force: true });
       throw error;
     }
@@ -210,7 +249,7 @@ export class VideoService implements LocalService {
   }
 
   async #remove(job: Job): Promise<void> {
-    this.#jobs.delete(job.id);
+    if (this.#jobs.delete(job.id)) this.#heldBytes -= job.uploadBytes;
     job.aborter.abort();
     await rm(job.directory, { recursive: true, force: true });
   }
@@ -243,5 +282,6 @@ function describe(job: Job): object {
     seconds: String(job.fields.seconds),
     size: job.fields.size,
     error: job.error,
+    metadata: job.key === '' ? {} : { idempotency_key: job.key },
   };
 }

@@ -1,76 +1,112 @@
 /**
- * Speaks OpenAI's `/v1/videos` to engines: create with multipart, poll, fetch, delete. A job stays
- * with the replica that took it.
+ * Speaks OpenAI's `/v1/videos` to engines: create with multipart, list, poll, fetch, delete. A job
+ * stays with the replica that took it.
  *
- * What an engine does wrong is an answer (`later`, `lost`, `refused`), never a throw: the caller is
- * a job that will ask again.
+ * What an engine does wrong is an answer (`away`, `unclear`, `lost`, `refused`), never a throw: the
+ * caller is a job that will ask again. The words of an engine are in `detail`, for the log.
  */
 import { createWriteStream } from 'node:fs';
-import { readFile } from 'node:fs/promises';
 import { once } from 'node:events';
+import { stat } from 'node:fs/promises';
 import { z } from 'zod';
+import { type FormPart, multipartBody } from '../../net/multipart-body.ts';
 import type { EngineAnswer, EngineFailure, EngineRun, Engines, Replica } from '../engines.ts';
+
+/** Where a job is ordered: an engine, and the name that it gives the model. */
+export interface VideoPlace {
+  readonly engine: string;
+  readonly engineModel: string;
+}
+
+/** An engine's job, enough to find it again. */
+export interface VideoRef extends VideoPlace {
+  readonly engineJobId: string;
+}
+
+/** A job as the service keeps it. */
+export interface OrderedJob extends VideoPlace {
+  /** A UUID. */
+  readonly id: string;
+  readonly modelId: string;
+  readonly attempts: number;
+  readonly request: Readonly<Record<string, unknown>>;
+}
 
 /** What is known of a job when an engine is asked to make its video. */
 export interface VideoOrder {
-  readonly job: {
-    /** A UUID. */
-    readonly id: string;
-    readonly modelId: string;
-    readonly attempts: number;
-    readonly request: Readonly<Record<string, unknown>>;
-  };
+  /** Its `engine` is empty unless an earlier order of it may have arrived there. */
+  readonly job: OrderedJob;
   readonly inputs: readonly {
     readonly role: string;
     readonly path: string;
     readonly mimeType: string;
   }[];
+  /** Called before anything is sent; `false` sends nothing. */
+  readonly beforeOrder: (place: VideoPlace) => Promise<boolean>;
 }
 
-/** An engine's job, enough to find it again. */
-export interface VideoRef {
-  readonly engine: string;
-  readonly engineModel: string;
-  readonly engineJobId: string;
-}
+type Objection = 'policy' | 'request' | 'media' | 'engine';
 
-interface Later {
-  readonly kind: 'later';
+interface Busy {
+  readonly kind: 'busy';
   readonly retryAfterMs: number | undefined;
-  readonly reason: string;
+  readonly detail: string;
+}
+
+interface Away {
+  readonly kind: 'away';
+  readonly detail: string;
 }
 
 interface Refused {
-  readonly kind: 'refused' | 'failed';
-  readonly message: string;
-  readonly isPolicy: boolean;
+  readonly kind: 'refused';
+  readonly objection: Objection;
+  readonly detail: string;
 }
 
-const Created = z.object({ id: z.string().min(1).max(500) });
+interface Unclear {
+  readonly kind: 'unclear';
+  readonly detail: string;
+}
+
+type Created = { readonly kind: 'created' } & VideoRef;
+type OrderAnswer = Created | Refused | Unclear | Busy | Away;
+
+const CreatedBody = z.object({ id: z.string().min(1).max(500) });
+const ErrorWords = z.object({
+  message: z.string().nullish(),
+  code: z.string().nullish(),
+  type: z.string().nullish(),
+});
 const Polled = z.object({
   status: z.string(),
   progress: z.number().nullish(),
-  error: z
-    .object({
-      message: z.string().nullish(),
-      code: z.string().nullish(),
-      type: z.string().nullish(),
-    })
-    .nullish(),
+  error: ErrorWords.nullish(),
 });
 /** Both shapes of error bodies: `{error: {message}}` and `{error, code}`. */
 const ErrorBody = z.object({
-  error: z.union([
-    z.string(),
-    z.object({ message: z.string(), code: z.string().nullish(), type: z.string().nullish() }),
-  ]),
+  error: z.union([z.string(), ErrorWords]),
   code: z.string().nullish(),
+});
+/** Engines that show the key of an order do it in its metadata, or beside its id. */
+const Listed = z.object({
+  data: z.array(
+    z.looseObject({
+      id: z.string().min(1).max(500),
+      idempotency_key: z.string().nullish(),
+      metadata: z.looseObject({ idempotency_key: z.string().nullish() }).nullish(),
+    }),
+  ),
 });
 
 const MAX_ANSWER_BYTES = 1_000_000;
+const MAX_LIST_BYTES = 4_000_000;
 const MAX_VIDEO_BYTES = 2_000_000_000;
-const MAX_MESSAGE_CHARACTERS = 500;
+const MAX_DETAIL_CHARACTERS = 500;
 const POLICY = /policy|moderat|safety|content_filter|nsfw/i;
+/** Codes of our own engine and of others. */
+const MEDIA = /^(?:(?:INVALID|UNSUPPORTED)_(?:VIDEO|AUDIO|IMAGE|MEDIA)|CORRUPTED_|IMAGE_TOO_)/i;
+const REQUEST = /invalid|bad_request|unsupported|unprocessable/i;
 /** The protocol's own names for the media that it knows. */
 const FILE_FIELDS: Readonly<Record<string, string>> = {
   image_url: 'input_reference',
@@ -79,75 +115,85 @@ const FILE_FIELDS: Readonly<Record<string, string>> = {
 };
 const DONE = new Set(['completed', 'succeeded']);
 const ENDED = new Set(['failed', 'cancelled', 'canceled', 'expired']);
+/** The newest orders of an engine, when one of them is looked for. */
+const LISTED = 100;
 
-function later(failure: EngineFailure): Later {
+function away(detail: string): Away {
+  return { kind: 'away', detail: detail.slice(0, MAX_DETAIL_CHARACTERS) };
+}
+
+function detailOf(failure: EngineFailure): string {
+  const words = failure.body === null ? '' : ` ${failure.body.toString('utf8')}`;
+  return `${failure.reason}: ${failure.message}${words}`.slice(0, MAX_DETAIL_CHARACTERS);
+}
+
+/** A full queue, or an engine that says when to come back. A 503 without that is a dead one's too. */
+function isBusy(failure: EngineFailure): boolean {
+  if (failure.reason !== 'overloaded') return false;
+  return failure.status !== 503 || failure.retryAfterSeconds !== null;
+}
+
+function notNow(failure: EngineFailure): Busy | Away {
+  if (!isBusy(failure)) return away(detailOf(failure));
   const seconds = failure.retryAfterSeconds;
-  return {
-    kind: 'later',
-    retryAfterMs: seconds === null ? undefined : seconds * 1_000,
-    reason: `${failure.reason}: ${failure.message}`,
-  };
+  const retryAfterMs = seconds === null ? undefined : seconds * 1_000;
+  return { kind: 'busy', retryAfterMs, detail: detailOf(failure) };
 }
 
 function isLost(failure: EngineFailure): boolean {
   return failure.status === 404 || failure.status === 410;
 }
 
-/** The engine's own words, cut to what a caller may be shown. */
-function refusalOf(failure: EngineFailure): Refused {
-  let message = 'The engine refused the request';
-  let code = '';
+/** What became of an order that has no good answer. */
+function failedOrder(failure: EngineFailure): Refused | Unclear | Busy | Away {
+  const detail = detailOf(failure);
+  if (!failure.wasSent || failure.reason === 'overloaded') return notNow(failure);
+  // The engine did not wait for the whole request.
+  if (failure.status === 408) return away(detail);
+  if (failure.reason === 'misconfigured') return { kind: 'refused', objection: 'engine', detail };
+  // 409: it is at work on an order with this key.
+  if (failure.reason === 'refused' && failure.status !== 409) {
+    return { kind: 'refused', objection: objectionOf(codesOf(failure.body), 'request'), detail };
+  }
+  return { kind: 'unclear', detail };
+}
+
+function codesOf(body: Buffer | null): string {
   try {
-    const { error, ...outer } = ErrorBody.parse(JSON.parse(String(failure.body)));
-    message = typeof error === 'string' ? error : error.message;
-    code =
-      typeof error === 'string' ? (outer.code ?? '') : `${error.code ?? ''} ${error.type ?? ''}`;
+    const { error, code } = ErrorBody.parse(JSON.parse(String(body)));
+    return typeof error === 'string' ? (code ?? '') : `${error.code ?? ''} ${error.type ?? ''}`;
   } catch {
     // The body is not an error that we know: the status says enough.
+    return '';
   }
-  const isPolicy = POLICY.test(code);
-  return { kind: 'refused', message: message.slice(0, MAX_MESSAGE_CHARACTERS), isPolicy };
+}
+
+function objectionOf(codes: string, otherwise: Objection): Objection {
+  if (POLICY.test(codes)) return 'policy';
+  if (codes.split(' ').some((code) => MEDIA.test(code))) return 'media';
+  return REQUEST.test(codes) ? 'request' : otherwise;
+}
+
+/** Engines that know the header take a repeated order as the first one. */
+function keyOf(job: OrderedJob): string {
+  return `${job.id}-${job.attempts}`;
 }
 
 function fieldText(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
-interface Part {
-  readonly head: string;
-  readonly data: Buffer;
-}
-
-/** A multipart body: fields in order, then files. */
-async function multipart(order: VideoOrder): Promise<{ boundary: string; parts: Part[] }> {
-  // Nobody who wrote a part knew the id of the job.
-  const boundary = `farebox-${order.job.id}`;
-  const quote = (name: string): string => name.replaceAll(/["\r\n]/g, '_');
-  const parts: Part[] = Object.entries(order.job.request).map(([name, value]) => ({
-    head: `Content-Disposition: form-data; name="${quote(name)}"`,
-    data: Buffer.from(fieldText(value)),
-  }));
-  for (const { role, path, mimeType } of order.inputs) {
-    const name = quote(FILE_FIELDS[role] ?? role);
-    parts.push({
-      head: `Content-Disposition: form-data; name="${name}"; filename="${name}"\r\nContent-Type: ${quote(mimeType)}`,
-      data: await readFile(path),
-    });
-  }
-  return { boundary, parts };
-}
-
-function bodyFor(model: string, boundary: string, parts: readonly Part[]): Buffer {
-  const modelPart = {
-    head: 'Content-Disposition: form-data; name="model"',
-    data: Buffer.from(model),
-  };
-  const pieces = [modelPart, ...parts].flatMap(({ head, data }) => [
-    Buffer.from(`--${boundary}\r\n${head}\r\n\r\n`),
-    data,
-    Buffer.from('\r\n'),
-  ]);
-  return Buffer.concat([...pieces, Buffer.from(`--${boundary}--\r\n`)]);
+async function formParts(model: string, { job, inputs }: VideoOrder): Promise<FormPart[]> {
+  const files = inputs.map(async ({ role, path, mimeType }) => {
+    const name = FILE_FIELDS[role] ?? role;
+    const { size: sizeBytes } = await stat(path);
+    return { name, file: { filename: name, contentType: mimeType }, data: { path, sizeBytes } };
+  });
+  return [
+    { name: 'model', data: model },
+    ...Object.entries(job.request).map(([name, value]) => ({ name, data: fieldText(value) })),
+    ...(await Promise.all(files)),
+  ];
 }
 
 export class VideosClient {
@@ -159,36 +205,103 @@ export class VideosClient {
     this.#replicasOf = replicasOf;
   }
 
-  /** Hands a job to one of the model's replicas. */
+  /**
+   * Hands a job to one of the model's replicas. Another one is asked only when it is certain that
+   * the one before it has ordered nothing.
+   */
   async create(
     order: VideoOrder,
     signal: AbortSignal,
-  ): Promise<({ kind: 'created' } & VideoRef) | (Refused & { kind: 'refused' }) | Later> {
-    const { boundary, parts } = await multipart(order);
+  ): Promise<OrderAnswer | { kind: 'not-ours' }> {
+    let last: Refused | Busy | Away | undefined;
+    for (const replica of this.#placesOf(order.job)) {
+      const place = { engine: replica.engine, engineModel: replica.model };
+      if (!(await order.beforeOrder(place))) return { kind: 'not-ours' };
+      const answer = await this.#order(order, replica, signal);
+      if (answer.kind === 'created' || answer.kind === 'unclear') return answer;
+      if (answer.kind === 'refused' && answer.objection !== 'engine') return answer;
+      last = last === undefined ? answer : worthier(last, answer);
+      if (signal.aborted) break;
+    }
+    return last ?? away('The model has no engine');
+  }
+
+  async #order(order: VideoOrder, replica: Replica, signal: AbortSignal): Promise<OrderAnswer> {
+    // Nobody who wrote a part knew the id of the job.
+    const boundary = `farebox-${order.job.id}`;
+    const body = multipartBody(boundary, await formParts(replica.model, order));
     const answer = await this.#engines.collect({
       work: 'video',
-      replicas: this.#replicasOf(order.job.modelId),
+      replicas: [replica],
       method: 'POST',
       path: '/videos',
       contentType: `multipart/form-data; boundary=${boundary}`,
-      buildBody: (replica) => bodyFor(replica.model, boundary, parts),
-      // Engines that know the header take a repeated create as the first one.
-      headers: ['idempotency-key', `${order.job.id}-${order.job.attempts}`],
+      buildBody: () => body,
+      headers: ['idempotency-key', keyOf(order.job)],
       maxResponseBytes: MAX_ANSWER_BYTES,
       // A second try could make a second video; the job itself asks again.
       maxAttempts: 1,
       signal,
     });
-    if (!answer.ok) {
-      return answer.reason === 'refused'
-        ? { ...refusalOf(answer), kind: 'refused' }
-        : later(answer);
+    if (!answer.ok) return failedOrder(answer);
+    const said = parseJson(answer);
+    const created = CreatedBody.safeParse(said);
+    if (created.success) {
+      const { engine, model } = answer.replica;
+      return { kind: 'created', engine, engineModel: model, engineJobId: created.data.id };
     }
-    const created = Created.safeParse(parseJson(answer));
-    if (!created.success)
-      return { kind: 'later', retryAfterMs: undefined, reason: 'no id in answer' };
-    const { engine, model } = answer.replica;
-    return { kind: 'created', engine, engineModel: model, engineJobId: created.data.id };
+    if (typeof said === 'object' && said !== null) {
+      return { kind: 'unclear', detail: 'no id in the answer' };
+    }
+    return { kind: 'refused', objection: 'engine', detail: 'the answer is not of the protocol' };
+  }
+
+  /** Looks for an order whose answer was lost, where it went or at every replica. */
+  async find(
+    job: OrderedJob,
+    signal: AbortSignal,
+  ): Promise<Created | { readonly kind: 'unknown' } | Away> {
+    let silent: Away | undefined;
+    for (const replica of this.#placesOf(job)) {
+      const answer = await this.#engines.collect({
+        work: 'video',
+        replicas: [replica],
+        method: 'GET',
+        path: `/videos?limit=${LISTED}&order=desc`,
+        maxResponseBytes: MAX_LIST_BYTES,
+        signal,
+      });
+      // Any answer but a list: it keeps none, or does not show it.
+      if (!answer.ok && answer.status === null) silent = away(detailOf(answer));
+      if (!answer.ok) continue;
+      const key = keyOf(job);
+      const listed = Listed.safeParse(parseJson(answer)).data?.data ?? [];
+      const found = listed.find(
+        (one) => one.idempotency_key === key || one.metadata?.idempotency_key === key,
+      );
+      if (found === undefined) continue;
+      const { engine, model } = replica;
+      return { kind: 'created', engine, engineModel: model, engineJobId: found.id };
+    }
+    return silent ?? { kind: 'unknown' };
+  }
+
+  /** The place of an order that may have arrived, else the replicas in the order to ask them. */
+  #placesOf({ modelId, engine, engineModel }: OrderedJob): readonly Replica[] {
+    if (engine !== '') return [{ engine, model: engineModel }];
+    const replicas = this.#replicasOf(modelId);
+    const states = this.#engines.replicaStatus(replicas);
+    const loadOf = (replica: Replica): number => {
+      const state = states.find(
+        (one) => one.engine === replica.engine && one.model === replica.model,
+      );
+      if (state?.isHealthy !== true) return Infinity;
+      return (state.inFlight + 1) / (replica.weight ?? 1);
+    };
+    const ranked = replicas.map((replica) => ({ replica, load: loadOf(replica) }));
+    return ranked
+      .toSorted((a, b) => (a.replica.order ?? 0) - (b.replica.order ?? 0) || byLoad(a.load, b.load))
+      .map(({ replica }) => replica);
   }
 
   /** How far a job is. */
@@ -199,22 +312,20 @@ export class VideosClient {
     | { kind: 'running'; fraction: number }
     | { kind: 'done' }
     | { kind: 'lost' }
-    | (Refused & { kind: 'failed' })
-    | Later
+    | { kind: 'failed'; objection: Objection; detail: string }
+    | Busy
+    | Away
   > {
     const answer = await this.#ask('GET', ref, '', signal);
-    if (!answer.ok) return isLost(answer) ? { kind: 'lost' } : later(answer);
+    if (!answer.ok) return isLost(answer) ? { kind: 'lost' } : notNow(answer);
     const polled = Polled.safeParse(parseJson(answer));
-    if (!polled.success)
-      return { kind: 'later', retryAfterMs: undefined, reason: 'no status in answer' };
+    if (!polled.success) return away('no status in the answer');
     const { status, progress, error } = polled.data;
     if (DONE.has(status)) return { kind: 'done' };
     if (ENDED.has(status)) {
-      const message = (error?.message ?? 'The engine could not make the video').slice(
-        0,
-        MAX_MESSAGE_CHARACTERS,
-      );
-      return { kind: 'failed', message, isPolicy: POLICY.test(`${error?.code} ${error?.type}`) };
+      const objection = objectionOf(`${error?.code ?? ''} ${error?.type ?? ''}`, 'engine');
+      const detail = `${status}: ${error?.code ?? ''} ${error?.message ?? ''}`;
+      return { kind: 'failed', objection, detail: detail.slice(0, MAX_DETAIL_CHARACTERS) };
     }
     return { kind: 'running', fraction: Math.max(0, Math.min((progress ?? 0) / 100, 1)) };
   }
@@ -224,10 +335,9 @@ export class VideosClient {
     ref: VideoRef,
     path: string,
     signal: AbortSignal,
-  ): Promise<{ kind: 'done'; mimeType: string } | { kind: 'lost' } | Later> {
+  ): Promise<{ kind: 'done' } | { kind: 'lost' } | Busy | Away> {
     const file = createWriteStream(path);
     const opened = once(file, 'open');
-    let mimeType = 'video/mp4';
     let run: EngineRun | undefined;
     file.on('drain', () => run?.resume());
     await opened;
@@ -237,10 +347,8 @@ export class VideosClient {
         maxResponseBytes: MAX_VIDEO_BYTES,
       },
       {
-        onHead: ({ headers }) => {
-          const type = headers['content-type'];
-          if (typeof type === 'string' && type.startsWith('video/')) mimeType = type;
-        },
+        // What the file is, its bytes say.
+        onHead: () => undefined,
         onChunk: (chunk) => file.write(chunk),
       },
     );
@@ -250,8 +358,8 @@ export class VideosClient {
     file.end();
     if (!file.closed) await once(file, 'close');
     if (file.errored !== null) throw file.errored;
-    if (outcome.ok) return { kind: 'done', mimeType };
-    return isLost(outcome) ? { kind: 'lost' } : later(outcome);
+    if (outcome.ok) return { kind: 'done' };
+    return isLost(outcome) ? { kind: 'lost' } : notNow(outcome);
   }
 
   /** Lets the engine forget a job; that it does not answer is no matter. */
@@ -283,6 +391,17 @@ export class VideosClient {
       signal,
     };
   }
+}
+
+/** One that may take it later says more than one that never will. */
+function worthier(a: Refused | Busy | Away, b: Refused | Busy | Away): Refused | Busy | Away {
+  const worth = { refused: 0, away: 1, busy: 2 };
+  return worth[b.kind] >= worth[a.kind] ? b : a;
+}
+
+/** `Infinity - Infinity` is no order. */
+function byLoad(a: number, b: number): number {
+  return a === b ? 0 : a - b;
 }
 
 function parseJson(answer: EngineAnswer): unknown {

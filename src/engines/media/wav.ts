@@ -2,7 +2,7 @@
  * WAV files of speech audio (signed 16-bit, 16 kHz, one channel), and the cutting of long audio
  * into pieces at its quietest places, so that no word is cut in two.
  */
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { SPEECH_BYTES_PER_SECOND, SPEECH_RATE } from './media-task.ts';
 
 const HEADER_BYTES = 44;
@@ -28,8 +28,11 @@ export function wavHeader(dataBytes: number): Buffer {
 export interface AudioPiece {
   readonly startMs: number;
   readonly endMs: number;
-  /** A complete WAV file. */
-  readonly wav: Buffer;
+  /** Stands before the samples and makes them a WAV file. */
+  readonly head: Buffer;
+  /** Where the samples lie in the file of all. */
+  readonly startByte: number;
+  readonly sizeBytes: number;
 }
 
 /** The window over which loudness is compared. */
@@ -54,8 +57,8 @@ export function quietestCut(pcm: Buffer, tailSamples: number): number {
 }
 
 /**
- * Reads a file of raw samples in pieces of at most `pieceSeconds`, each cut at its quietest place
- * within the last `tailSeconds`. Only one piece is in memory at a time.
+ * The pieces of a file of raw samples, each of at most `pieceSeconds` and cut at its quietest place
+ * within the last `tailSeconds`. Only such a tail is in memory.
  */
 export async function* audioPieces(
   path: string,
@@ -65,24 +68,36 @@ export async function* audioPieces(
   const file = await open(path, 'r');
   try {
     const { size } = await file.stat();
+    const samplesBytes = size & ~1;
     let position = 0;
-    while (position + 1 < size) {
-      const pcm = Buffer.alloc(
-        Math.min(size - position, pieceSeconds * SPEECH_BYTES_PER_SECOND) & ~1,
-      );
-      await file.read(pcm, 0, pcm.length, position);
-      const isLast = position + pcm.length >= size - 1;
-      const bytes = isLast ? pcm.length : quietestCut(pcm, tailSeconds * SPEECH_RATE) * 2;
+    while (position < samplesBytes) {
+      const longest = Math.min(samplesBytes - position, pieceSeconds * SPEECH_BYTES_PER_SECOND);
+      const isLast = position + longest >= samplesBytes;
+      const bytes = isLast ? longest : await cutWithin(file, position, longest, tailSeconds);
       const toMs = (offset: number): number =>
         Math.round((offset / SPEECH_BYTES_PER_SECOND) * 1000);
       yield {
         startMs: toMs(position),
         endMs: toMs(position + bytes),
-        wav: Buffer.concat([wavHeader(bytes), pcm.subarray(0, bytes)]),
+        head: wavHeader(bytes),
+        startByte: position,
+        sizeBytes: bytes,
       };
       position += bytes;
     }
   } finally {
     await file.close();
   }
+}
+
+async function cutWithin(
+  file: FileHandle,
+  position: number,
+  longest: number,
+  tailSeconds: number,
+): Promise<number> {
+  const tailBytes = Math.min(longest, tailSeconds * SPEECH_BYTES_PER_SECOND);
+  const tail = Buffer.alloc(tailBytes);
+  await file.read(tail, 0, tailBytes, position + longest - tailBytes);
+  return longest - tailBytes + quietestCut(tail, tailBytes / 2) * 2;
 }

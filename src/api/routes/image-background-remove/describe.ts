@@ -41,5 +41,6 @@ export const BACKGROUND_REMOVE: RouteDescription = {
     'CORRUPTED_IMAGE',
     'IMAGE_TOO_SMALL',
     'IMAGE_TOO_LARGE',
+    'SUBJECT_NOT_FOUND',
   ],
 };

@@ -6,6 +6,7 @@ import {
   type RemoveBackgroundParts,
   removeBackground,
 } from '../../../flows/remove-background.ts';
+import { decodeBase64 } from '../../../kernel/base64.ts';
 import type { Clock } from '../../../kernel/clock.ts';
 import { invalidField } from '../../../kernel/faults.ts';
 import type { Queryable } from '../../../store/store.ts';
@@ -73,7 +74,7 @@ async function imageOf(
   const request = await readJson(exchange, BackgroundRemoveRequest, parts.largeBodies);
   const model = request.model ?? undefined;
   if (typeof request.image_url === 'string') return { image: { url: request.image_url }, model };
-  return { image: { bytes: decodeBase64(request.image ?? '') }, model };
+  return { image: { bytes: await bytesOf(request.image ?? '') }, model };
 }
 
 const DATA_URL = /^data:[^,]{0,200};base64,/i;
@@ -81,12 +82,12 @@ const DATA_URL = /^data:[^,]{0,200};base64,/i;
 const LOOKED_AT_CHARACTERS = 4_096;
 
 /** Bare base64, or as a data URL. Faults: 400 when it is neither. */
-function decodeBase64(text: string): Buffer {
+async function bytesOf(text: string): Promise<Buffer> {
   const prefix = DATA_URL.exec(text.slice(0, 256))?.[0] ?? '';
   const payload = text.slice(prefix.length);
   const looked = payload.slice(0, LOOKED_AT_CHARACTERS) + payload.slice(-LOOKED_AT_CHARACTERS);
   if (!/^[A-Za-z0-9+/_=\s-]+$/.test(looked)) {
     throw invalidField(['image'], 'image: Must be the base64 of an image');
   }
-  return Buffer.from(payload, 'base64');
+  return await decodeBase64(payload);
 }

@@ -26,7 +26,7 @@ export const VIDEO_DOWNLOAD: RouteDescription = {
       status: 200,
       about: 'The video.',
       headers: ['download', 'no-store'],
-      content: [bytes('video/mp4'), bytes('video/webm')],
+      content: [bytes('video/mp4'), bytes('video/quicktime'), bytes('video/webm')],
     },
   ],
   refusals: ['MEDIA_NOT_FOUND', 'RATE_LIMIT_EXCEEDED'],

@@ -22,6 +22,10 @@ const DOWNLOADS_PER_MINUTE = 120;
 const PATH = '/video/download/:token';
 const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 const MS_PER_SECOND = 1_000;
+const EXTENSIONS: Readonly<Record<string, string>> = {
+  'video/quicktime': 'mov',
+  'video/webm': 'webm',
+};
 
 export function videoDownloadRoutes(parts: VideoDownloadParts): Route[] {
   return [
@@ -32,7 +36,8 @@ export function videoDownloadRoutes(parts: VideoDownloadParts): Route[] {
       describe: VIDEO_DOWNLOAD,
       handle: async (exchange) => {
         const media = await parts.video.openDownload(await tokenOf(parts, exchange));
-        exchange.set('content-disposition', 'attachment; filename="video.mp4"');
+        const extension = EXTENSIONS[media.mimeType] ?? 'mp4';
+        exchange.set('content-disposition', `attachment; filename="video.${extension}"`);
         await sendMedia(exchange, media);
       },
     },

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import type { FaultCode } from '../../../kernel/faults.ts';
 import {
+  VideoCancelRequest,
   VideoCompleteRequest,
   VideoQueueRequest,
   VideoQuoteRequest,
@@ -85,7 +86,7 @@ const PolicyRefusal = z
   .strictObject({
     error: z.strictObject({
       message: z.string(),
-      type: z.literal('provider_content_policy'),
+      type: z.enum(['provider_content_policy', 'provider_request_refused']),
       credits_refunded: z.literal(true),
     }),
   })
@@ -109,6 +110,7 @@ export const VIDEO_RETRIEVE: RouteDescription = {
           execution_duration: 12000,
         }),
         { type: 'video/mp4', schema: videoBytes('video/mp4'), example: '…' },
+        { type: 'video/quicktime', schema: videoBytes('video/quicktime'), example: '…' },
         { type: 'video/webm', schema: videoBytes('video/webm'), example: '…' },
       ],
     },
@@ -130,7 +132,10 @@ export const VIDEO_RETRIEVE: RouteDescription = {
     'MODEL_NOT_FOUND',
     'UNAUTHORIZED',
     'CONTENT_POLICY_VIOLATION',
+    'VIDEO_REQUEST_REFUSED',
+    'VIDEO_CANCELLED',
     'INFERENCE_FAILED',
+    'MODEL_OFFLINE',
   ],
 };
 
@@ -152,6 +157,31 @@ export const VIDEO_COMPLETE: RouteDescription = {
   refusals: ['MEDIA_NOT_FOUND', 'REQUEST_ID_NOT_FOUND', 'INFERENCE_FAILED'],
 };
 
+export const VIDEO_CANCEL: RouteDescription = {
+  tag: 'Video',
+  summary: 'Cancel a video',
+  about:
+    'Ends a request that is not done: nothing is charged, and what was set aside is back. Once the video is made it is to be paid, and this answers 400. Again is fine.',
+  request: jsonContent(VideoCancelRequest, { queue_id: QUEUE_ID }),
+  answers: [
+    {
+      status: 200,
+      about: 'The request has ended and is not charged.',
+      content: jsonContent(
+        z
+          .strictObject({
+            queue_id: z.string(),
+            status: z.enum(['CANCELLED', 'FAILED']).describe('`FAILED`: it had failed before.'),
+            credits_refunded: z.literal(true),
+          })
+          .meta({ id: 'CancelledVideo' }),
+        { queue_id: QUEUE_ID, status: 'CANCELLED', credits_refunded: true },
+      ),
+    },
+  ],
+  refusals: ['MEDIA_NOT_FOUND', 'INVALID_MODEL', 'MODEL_NOT_FOUND'],
+};
+
 export const VIDEO_JOBS: RouteDescription = {
   tag: 'Video',
   summary: 'List videos',
@@ -171,7 +201,7 @@ export const VIDEO_JOBS: RouteDescription = {
               z.strictObject({
                 queue_id: z.string(),
                 model: z.string(),
-                status: z.enum(['PROCESSING', 'COMPLETED', 'FAILED']),
+                status: z.enum(['PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']),
                 progress: z.number().nullable(),
                 quote: z.number(),
                 created_at: z.string(),

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { isoTime } from '../../../kernel/clock.ts';
 import { toUsdNumber } from '../../../kernel/money.ts';
-import type { Video, VideoJob } from '../../../video/video.ts';
+import { type Video, type VideoJob, wasCancelled } from '../../../video/video.ts';
 import { invalidRequest } from '../../../wire/validation.ts';
 import type { Exchange } from '../../exchange.ts';
 
@@ -44,8 +44,9 @@ function jobItem(job: VideoJob): object {
   };
 }
 
-/** The words of retrieve, and the one that it says with its status. */
-function statusOf(job: VideoJob): 'PROCESSING' | 'COMPLETED' | 'FAILED' {
+/** The words of retrieve, and those that it says with its status. */
+export function statusOf(job: VideoJob): 'PROCESSING' | 'COMPLETED' | 'FAILED' | 'CANCELLED' {
   if (job.state === 'completed') return 'COMPLETED';
+  if (wasCancelled(job)) return 'CANCELLED';
   return job.state === 'failed' ? 'FAILED' : 'PROCESSING';
 }

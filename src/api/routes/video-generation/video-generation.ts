@@ -1,9 +1,10 @@
 /**
  * The life of a video over HTTP: `POST /video/quote` (public), `/video/queue`, `/video/retrieve`,
- * `/video/complete`, and `GET /video/jobs`.
+ * `/video/cancel`, `/video/complete`, and `GET /video/jobs`.
  */
 import { createReadStream } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
+import { cancelVideo } from '../../../flows/cancel-video.ts';
 import { completeVideo } from '../../../flows/complete-video.ts';
 import { type QueueVideoParts, type QueuedVideo, queueVideo } from '../../../flows/queue-video.ts';
 import type { VideoQuotes } from '../../../flows/quote-video.ts';
@@ -15,6 +16,7 @@ import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../../../kerne
 import type { Queryable } from '../../../store/store.ts';
 import {
   type Retrieval,
+  VideoCancelRequest,
   VideoCompleteRequest,
   VideoQueueRequest,
   VideoQuoteRequest,
@@ -27,13 +29,14 @@ import { readJson } from '../../json-body.ts';
 import type { LargeBodies } from '../../large-bodies.ts';
 import { JSON_BODY, type Route } from '../../route.ts';
 import {
+  VIDEO_CANCEL,
   VIDEO_COMPLETE,
   VIDEO_JOBS,
   VIDEO_QUEUE,
   VIDEO_QUOTE,
   VIDEO_RETRIEVE,
 } from './describe.ts';
-import { listJobs } from './job-list.ts';
+import { listJobs, statusOf } from './job-list.ts';
 
 export interface VideoRouteParts extends QueueVideoParts, RetrieveVideoParts {
   readonly quotes: VideoQuotes;
@@ -84,6 +87,20 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
         const request = await readJson(exchange, VideoCompleteRequest, parts.largeBodies);
         setBalance(exchange, await completeVideo(parts, exchange.caller, request));
         await exchange.json(200, { success: true });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/video/cancel',
+      auth: 'key-or-wallet',
+      describe: VIDEO_CANCEL,
+      body: JSON_BODY,
+      handle: async (exchange) => {
+        const request = await readJson(exchange, VideoCancelRequest, parts.largeBodies);
+        const { job, balanceNano } = await cancelVideo(parts, exchange.caller, request);
+        setBalance(exchange, balanceNano);
+        const status = statusOf(job);
+        await exchange.json(200, { queue_id: job.id, status, credits_refunded: true });
       },
     },
     {

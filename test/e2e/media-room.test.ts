@@ -1,0 +1,186 @@
+/**
+ * What large media costs the server: memory while it passes through, and disk, which is counted
+ * before it is taken.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { type ServerResponse, createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { type TestApp, startTestApp } from '../app/test-app.ts';
+import { makeClip, portraitJpeg } from '../media/clips.ts';
+import { type Site, openSite } from '../media/site.ts';
+
+const MB = 1_000_000;
+const LARGE_BYTES = 120 * MB;
+
+const folder = mkdtempSync(join(tmpdir(), 'farebox-room-'));
+let site: Site;
+let farebox: TestApp;
+let clip: Buffer;
+/** Bytes of each upload that has ended. */
+const uploads: number[] = [];
+let takesOrders = true;
+const engine = createServer((request, response) => {
+  let size = 0;
+  request.on('data', (chunk: Buffer) => (size += chunk.length));
+  request.on('end', () => {
+    if (request.method === 'POST') uploads.push(size);
+    const status = takesOrders ? 200 : 503;
+    response.writeHead(status, { 'content-type': 'application/json', 'retry-after': '1' });
+    response.end(JSON.stringify({ id: `v${uploads.length}`, status: 'in_progress' }));
+  });
+});
+
+/** A film of two seconds in a file of `bytes`. */
+function padded(bytes: number) {
+  return (response: ServerResponse): void => {
+    response.writeHead(200, { 'content-type': 'video/mp4', 'content-length': bytes });
+    const head = Buffer.alloc(8);
+    head.writeUInt32BE(bytes - clip.length, 0);
+    head.write('free', 4);
+    response.write(Buffer.concat([clip, head]));
+    const zeros = Buffer.alloc(MB);
+    let left = bytes - clip.length - head.length;
+    const more = (): void => {
+      while (left > 0) {
+        const piece = zeros.subarray(0, Math.min(left, zeros.length));
+        left -= piece.length;
+        if (!response.write(piece)) return void response.once('drain', more);
+      }
+      response.end();
+    };
+    more();
+  };
+}
+
+before(async () => {
+  engine.listen(0, '127.0.0.1');
+  await once(engine, 'listening');
+  const { port } = engine.address() as AddressInfo; // a listening TCP server has one
+  site = await openSite();
+  clip = await makeClip(folder, {
+    letters: 'ab',
+    width: 160,
+    height: 120,
+    seconds: 2,
+    framesPerSecond: 12,
+  });
+  site.pages.set('/large.mp4', padded(LARGE_BYTES));
+  farebox = await startTestApp({
+    yaml: `fetch: { allow: [127.0.0.0/8] }
+engines: { studio: { url: "http://127.0.0.1:${port}/v1" } }
+limits: { plans: { staff: { videoQueue: 1000, videoRetrieve: 10000 }, paid: { videoQueue: 1000 } } }
+media: { maxStoredMb: 1600, maxStoredMbPerCaller: 1000 }
+models:
+  - id: larger
+    type: video
+    replicas: [{ engine: studio }]
+    video: { task: upscale, pricing: { kind: upscale, tiers: [{ maxHeight: 480, perSecond: 0.001 }], fastAbove: 30, maxSourceSeconds: 9 } }
+  - id: moving
+    type: video
+    replicas: [{ engine: studio }]
+    video: { task: image-to-video, durations: [1 gen], pricing: { kind: generation, perGeneration: 0.01 } }
+`,
+  });
+});
+after(async () => {
+  await farebox.audit();
+  await farebox.stop();
+  engine.closeAllConnections();
+  engine.close();
+  await site.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function queue(order: object, key = farebox.owner.secret) {
+  const answer = await fetch(`${farebox.url}/video/queue`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    body: JSON.stringify(order),
+  });
+  const body = (await answer.json()) as Record<string, unknown>; // looked at field by field
+  return { status: answer.status, body, id: String(body['queue_id']) };
+}
+
+async function cancel(id: string, key = farebox.owner.secret): Promise<void> {
+  await fetch(`${farebox.url}/video/cancel`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ queue_id: id }),
+  });
+}
+
+const upscale = () => ({ model: 'larger', video_url: `${site.url}/large.mp4`, upscale_factor: 2 });
+
+test('films of 120 MB pass through without being in memory', async () => {
+  const heldNow = (): number => process.memoryUsage().arrayBuffers;
+  const startBytes = heldNow();
+  let peakBytes = startBytes;
+  const watch = setInterval(() => (peakBytes = Math.max(peakBytes, heldNow())), 5);
+  const queued = await Promise.all([1, 2, 3].map(() => queue(upscale())));
+  for (let turn = 0; turn < 600 && uploads.length < 3; turn += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  clearInterval(watch);
+  for (const { id } of queued) await cancel(id);
+  assert.equal(uploads.length, 3, JSON.stringify(queued));
+  for (const bytes of uploads) assert.ok(bytes > LARGE_BYTES && bytes < LARGE_BYTES + 10_000);
+  const grownMb = (peakBytes - startBytes) / MB;
+  // Chunks that wait to be collected are among it, those of the site of this test too.
+  assert.ok(grownMb < 250, `${grownMb} MB were held for 360 MB of films`);
+});
+
+test('what a caller has on the disk is bounded, and so is what all have', async () => {
+  takesOrders = false;
+  const other = await farebox.account('1');
+  const third = await farebox.account('1');
+  const mine: string[] = [];
+  const refusedFor = async (key: string, ids: string[]) => {
+    for (let turn = 0; turn < 10; turn += 1) {
+      const { status, body, id } = await queue(upscale(), key);
+      if (status !== 200) return { status, body };
+      ids.push(id);
+    }
+    return assert.fail('Nothing was refused');
+  };
+  const full = await refusedFor(farebox.owner.secret, mine);
+  assert.deepEqual([full.status, full.body['code']], [429, 'RATE_LIMIT_EXCEEDED']);
+  assert.match(String(full.body['error']), /more than 1000 MB on this server/);
+  assert.equal(mine.length, 3);
+  const theirs: string[] = [];
+  const all = await refusedFor(other.secret, theirs);
+  assert.deepEqual([all.status, all.body['code']], [503, 'SERVICE_UNAVAILABLE']);
+  // What is refused leaves nothing behind, and what ends gives its room back.
+  const kept = readdirSync(join(farebox.config.dataFolder, 'media/inputs'));
+  assert.deepEqual(kept.toSorted(), [...mine, ...theirs].toSorted());
+  for (const work of readdirSync(join(farebox.config.dataFolder, 'work'))) {
+    assert.deepEqual(readdirSync(join(farebox.config.dataFolder, 'work', work)), []);
+  }
+  for (const id of mine) await cancel(id);
+  assert.equal((await queue(upscale(), third.secret)).status, 200);
+  takesOrders = true;
+});
+
+test('a picture inside the request is a file before the job is queued', async () => {
+  const picture = Buffer.concat([await portraitJpeg(), Buffer.alloc(20 * MB)]);
+  const image_url = `data:image/jpeg;base64,${picture.toString('base64')}`;
+  const { length } = uploads;
+  const { status, body, id } = await queue({
+    model: 'moving',
+    prompt: 'pan left',
+    duration: '1 gen',
+    image_url,
+  });
+  assert.equal(status, 200, JSON.stringify(body));
+  for (let turn = 0; turn < 600 && !uploads.slice(length).some((size) => size < 30 * MB);) {
+    turn += 1;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  const sent = uploads.slice(length).find((size) => size < 30 * MB);
+  assert.ok(sent !== undefined && sent > picture.length && sent < picture.length + 10_000);
+  await cancel(id);
+});

@@ -1,0 +1,133 @@
+/**
+ * A server is killed between an order that has no clear answer and its repetition: what the engine
+ * took is found again, and what it did not show is ordered once more under the same key and then
+ * given up. One film and one charge, or none and the money back; on both databases.
+ */
+import assert from 'node:assert/strict';
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { type ServerResponse, createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { type Clock, systemClock } from '../../src/kernel/clock.ts';
+import { onEachStore, openTestStore } from '../databases/stores.ts';
+import { type Place, openVideo } from './open-video.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'kill-order-'));
+const clock = systemClock();
+/** Leases of a dead process have run out for whoever lives a minute later. */
+const later: Clock = { ...clock, nowMs: () => clock.nowMs() + 60_000 };
+
+/** What the engine does with an order, and whether it shows its orders. */
+interface Behaviour {
+  readonly order: (response: ServerResponse) => void;
+  readonly shows: boolean;
+}
+
+const hangs = (): void => undefined;
+const fails = (response: ServerResponse): void => void response.writeHead(500).end('{}');
+let behaviour: Behaviour;
+let keys: string[] = [];
+let ordered = Promise.withResolvers<void>();
+const engine = createServer((request, response) => {
+  const { method, url = '', headers } = request;
+  request.resume();
+  request.on('end', () => {
+    if (method === 'POST') {
+      keys.push(String(headers['idempotency-key']));
+      behaviour.order(response);
+      ordered.resolve();
+      return;
+    }
+    if (url.endsWith('/content')) {
+      response.writeHead(200, { 'content-type': 'video/mp4' }).end('the film');
+      return;
+    }
+    const data = keys.map((key) => ({ id: 'mine', metadata: { idempotency_key: key } }));
+    const isList = url.startsWith('/v1/videos?');
+    response.writeHead(isList && !behaviour.shows ? 404 : 200, {
+      'content-type': 'application/json',
+    });
+    response.end(JSON.stringify(isList ? { data } : { id: 'mine', status: 'completed' }));
+  });
+});
+
+before(async () => {
+  engine.listen(0, '127.0.0.1');
+  await once(engine, 'listening');
+});
+after(() => {
+  engine.closeAllConnections();
+  engine.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** Starts an owner and kills it when the engine has its order. Gives the job's id. */
+async function killedAfterOrder(place: Place): Promise<string> {
+  const owner: ChildProcess = fork(new URL('./owner-process.ts', import.meta.url), [], {
+    // Not a part of the test run that starts it.
+    env: {},
+    execArgv: [],
+  });
+  const imagePath = join(place.folder, 'given.png');
+  writeFileSync(imagePath, 'a picture');
+  owner.send({ ...place, imagePath });
+  const [{ id }] = (await once(owner, 'message')) as [{ id: string }]; // of the file beside
+  await ordered.promise;
+  // A clear failure is told to the table, too; a hanging one never is.
+  if (behaviour.order === fails) await clock.sleep(300);
+  owner.kill('SIGKILL');
+  await once(owner, 'exit');
+  return id;
+}
+
+onEachStore('an order whose server is killed', (stores) => {
+  async function run(given: Behaviour, afterKill: Behaviour['order']) {
+    behaviour = given;
+    keys = [];
+    ordered = Promise.withResolvers();
+    const home = mkdtempSync(join(folder, 'home-'));
+    const { port } = engine.address() as AddressInfo; // a listening TCP server has one
+    const place: Place = {
+      databaseUrl: await stores.freshUrl(),
+      folder: home,
+      engineUrl: `http://127.0.0.1:${port}/v1`,
+      engineKey: 'key',
+    };
+    const id = await killedAfterOrder(place);
+    behaviour = { ...given, order: afterKill };
+    const store = await openTestStore(place.databaseUrl);
+    const { video, engines, money } = openVideo(place, store, later);
+    try {
+      video.start();
+      let moves = await money.moves(id);
+      while (moves.length < 2) {
+        await clock.sleep(50);
+        moves = await money.moves(id);
+      }
+      assert.deepEqual(new Set(keys), new Set([`${id}-0`]));
+      return { orders: keys.length, moves };
+    } finally {
+      await video.stop();
+      await engines.close();
+      await store.close();
+    }
+  }
+
+  test('is found at an engine that shows it, and not given again', async () => {
+    for (const order of [hangs, fails]) {
+      const { orders, moves } = await run({ order, shows: true }, hangs);
+      assert.deepEqual([orders, moves], [1, ['hold', 'settle']]);
+    }
+  });
+
+  test('is given once more to an engine that shows none, and then given up', async () => {
+    for (const order of [hangs, fails]) {
+      const { orders, moves } = await run({ order, shows: false }, fails);
+      assert.deepEqual([orders, moves], [2, ['hold', 'refund']]);
+    }
+  });
+});
