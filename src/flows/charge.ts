@@ -159,11 +159,9 @@ export class Charge {
   }
 
   async #takePayment(wish: Pick<ChargeRequest, 'caller' | 'minNano' | 'maxNano'>): Promise<void> {
-    const floorNano = wish.maxNano > 0n ? this.#parts.minimumCreditNano() : ZERO;
-    const neededNano = maxNano(wish.minNano, floorNano);
-    const postedNano = await takePayment(this.#parts.ledger, wish.caller, neededNano);
-    if (postedNano === undefined) return;
-    throw this.#refused(wish, { ok: false, reason: 'balance', postedNano });
+    const least = wish.maxNano > 0n ? maxNano(wish.minNano, this.#parts.minimumCreditNano()) : ZERO;
+    const refusal = await takePayment(this.#parts.ledger, wish.caller, least);
+    if (refusal !== undefined) throw this.#refused(wish, refusal);
   }
 
   /** Sets money aside, after a short wait where only open holds stand in the way. */

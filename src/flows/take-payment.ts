@@ -4,19 +4,21 @@
  */
 import type { Caller } from '../identity/identity.ts';
 import { type Nano, addNano } from '../kernel/money.ts';
-import type { Ledger } from '../ledger/ledger.ts';
+import type { HoldRefusal, Ledger } from '../ledger/ledger.ts';
 
-/** Gives what is posted when credit and payment together are below `neededNano`; nothing has moved then. */
+/** Gives the refusal when credit and payment together are below `neededNano`; nothing has moved then. */
 export async function takePayment(
   ledger: Ledger,
   caller: Caller,
   neededNano: Nano,
-): Promise<Nano | undefined> {
+): Promise<(HoldRefusal & { readonly reason: 'balance' }) | undefined> {
   const { payment } = caller;
   if (payment === undefined) return undefined;
   const { usdNano, diemNano } = await ledger.balances(caller.accountId);
   const postedNano = addNano(usdNano, diemNano);
-  if (postedNano + payment.amountNano < neededNano) return postedNano;
+  if (postedNano + payment.amountNano < neededNano) {
+    return { ok: false, reason: 'balance', postedNano };
+  }
   await payment.take();
   return undefined;
 }

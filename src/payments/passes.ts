@@ -10,6 +10,7 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import { DAY_MS } from '../kernel/clock.ts';
 import type { Clock } from '../kernel/clock.ts';
 import type { Store } from '../store/store.ts';
+import { sharedSecret } from './secrets.ts';
 
 /** What came with a payment header and never goes on the chain. */
 export interface RetryProof {
@@ -26,6 +27,14 @@ export const NO_PROOF: RetryProof = { claim: undefined, idempotencyKey: undefine
 const PASS_MS = DAY_MS;
 /** Shorter keys are counters and words, which an observer can guess. */
 const MIN_KEY_CHARS = 16;
+
+export async function openPasses(
+  store: Store,
+  clock: Clock,
+  newSecret: () => string,
+): Promise<Passes> {
+  return new Passes(store, clock, await sharedSecret(store, 'payment-claim', newSecret));
+}
 
 export class Passes {
   readonly #store: Store;

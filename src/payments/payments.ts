@@ -17,7 +17,7 @@ import { CreditWatch } from './credit-watch.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
 import type { OpenedRails } from './open-rails.ts';
-import { NO_PROOF, Passes } from './passes.ts';
+import { NO_PROOF, openPasses } from './passes.ts';
 import type { RetryProof } from './passes.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import { RailWatch } from './rail-watch.ts';
@@ -120,10 +120,10 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   const pollMs = options.pollMs ?? DEFAULT_POLL_MS;
   const parts = await openRails({ ...options, amounts, pollMs });
   const newSecret = (): string => options.ids.bytes(32).toString('base64url');
-  const [secret, keySecret, claimSecret, receipts, staking, facilitator] = await Promise.all([
+  const [secret, keySecret, passes, receipts, staking, facilitator] = await Promise.all([
     sharedSecret(options.store, 'wallet-token', newSecret),
     sharedSecret(options.store, 'key-challenge', newSecret),
-    sharedSecret(options.store, 'payment-claim', newSecret),
+    openPasses(options.store, options.clock, newSecret),
     options.settings.receipts
       ? openReceiptSigner(
           options.store,
@@ -144,7 +144,6 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   };
   const leaseMs = options.leaseMs ?? LEASE_MS;
   const table = new TopUpTable(options.store, options.clock, owner, leaseMs);
-  const passes = new Passes(options.store, options.clock, claimSecret);
   const topUps = new TopUps({
     ...common,
     table,
@@ -175,7 +174,6 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       prefix: options.tokenPrefix,
     }),
     challenges: new KeyChallenges({ secret: keySecret, clock: options.clock, ids: options.ids }),
-    passes,
     topUps,
     shown: new ShownPayments({ ...common, topUps, table, passes }),
     creditWatch: new CreditWatch({
@@ -230,7 +228,6 @@ interface PaymentParts {
   readonly signIn: SignIn;
   readonly sessions: WalletSessions;
   readonly challenges: KeyChallenges;
-  readonly passes: Passes;
   readonly topUps: TopUps;
   readonly shown: ShownPayments;
   readonly creditWatch: CreditWatch;
@@ -451,7 +448,7 @@ export class Payments {
   async #prune(): Promise<void> {
     await this.#run('nonces', () => this.#parts.signIn.prune());
     await this.#run('tokens', () => this.#parts.sessions.prune());
-    await this.#run('passes', () => this.#parts.passes.prune());
+    await this.#run('passes', () => this.#parts.shown.prune());
   }
 
   async #run(name: string, work: () => Promise<void>): Promise<void> {

@@ -91,6 +91,11 @@ export class ShownPayments {
     };
   }
 
+  /** Forgets requests whose retries have ended. */
+  async prune(): Promise<void> {
+    await this.#options.passes.prune();
+  }
+
   async #take(
     payment: SignedPayment,
     request: { readonly proof: RetryProof; readonly patience: Patience; readonly isNew: boolean },
