@@ -22,6 +22,7 @@ import { rpcSubject } from './app/rpc.ts';
 import type { Shared, Subject } from './app/subject.ts';
 import { openTill } from './app/till.ts';
 import { Traces } from './app/traces.ts';
+import type { RejectionFigures } from './app/unhandled-rejections.ts';
 import { upkeepOf } from './app/upkeep.ts';
 import { type Wallets, openWallets, walletsSubject } from './app/wallets.ts';
 import { Watch } from './app/watch.ts';
@@ -46,6 +47,8 @@ export interface AppParts {
   readonly version: string;
   /** Engines that another process runs; default: this one runs its own. */
   readonly localEngines?: (onChange: () => void) => LocalEngineSource;
+  /** What the process has heard of promises that nobody waited for; default: nothing. */
+  readonly unhandledRejections?: RejectionFigures;
   /** Shows downloads to whoever sits at the terminal. */
   readonly downloadView?: (title: string) => DownloadView;
 }
@@ -81,6 +84,8 @@ export interface Readiness {
   readonly isClosing: boolean;
 }
 
+const NO_REJECTIONS: RejectionFigures = { count: 0 };
+
 /** Builds and starts everything; resolves when the server listens. */
 export async function startApp(parts: AppParts): Promise<App> {
   const { clock, ids, log, version } = parts;
@@ -109,6 +114,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     limitLog,
     traces,
     basePath: BASE_PATH,
+    unhandledRejections: parts.unhandledRejections ?? NO_REJECTIONS,
     // A process whose engines another one runs is a worker of several on one port.
     isOneOfSeveral: parts.localEngines !== undefined,
     payments: wallets.payments,

@@ -4,6 +4,7 @@
  */
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../kernel/faults.ts';
+import type { RetryProof } from '../payments/payments.ts';
 import type { Exchange } from './exchange.ts';
 import type { Route } from './route.ts';
 
@@ -13,7 +14,8 @@ export interface IdentifyParts {
   /** The caller behind a sign-in header. Throws 401. */
   readonly callerOfSignIn: (header: string, exchange: Exchange) => Promise<Caller>;
   /**
-   * The caller behind a payment header on an inference endpoint: the payment is taken as a top-up.
+   * The caller behind a payment header on an endpoint that sells something. The payment is checked;
+   * it is taken as a top-up when the request is admitted.
    */
   readonly callerOfPayment: (header: string, exchange: Exchange) => Promise<Caller>;
   /** The 402 discovery answer. */
@@ -76,7 +78,7 @@ function credentialCaller(
   const signIn = exchange.header('sign-in-with-x') ?? exchange.header('x-sign-in-with-x');
   const takesWallets = route.auth.includes('wallet');
   const payment = paymentHeader(exchange);
-  if (payment !== undefined && route.auth === 'key-or-wallet') {
+  if (payment !== undefined && route.auth === 'key-or-wallet' && route.sells !== undefined) {
     return payingCaller(parts, exchange, payment, signIn);
   }
   if (signIn !== undefined && takesWallets) return parts.callerOfSignIn(signIn, exchange);
@@ -92,7 +94,7 @@ function credentialCaller(
   return undefined;
 }
 
-/** A payment that has let its payer in before does not do so again; a sign-in beside it can. */
+/** A payment that somebody else may have opened lets nobody in; a sign-in beside it does. */
 async function payingCaller(
   parts: IdentifyParts,
   exchange: Exchange,
@@ -115,6 +117,15 @@ export function paymentHeader(exchange: Exchange): string | undefined {
     exchange.header('x-402-payment') ??
     exchange.header('x-payment')
   );
+}
+
+/** What marks a retry of the request that opened a payment. */
+export function retryProof(exchange: Exchange): RetryProof {
+  return {
+    claim: exchange.header('payment-claim'),
+    idempotencyKey: exchange.header('idempotency-key'),
+    path: exchange.path,
+  };
 }
 
 function bearerCaller(parts: IdentifyParts, authorization: string): Promise<Caller> {

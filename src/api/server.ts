@@ -215,10 +215,13 @@ async function identifyStranger(parts: ServerParts, exchange: Exchange): Promise
   }
 }
 
-/** Balance headers belong on every answer to a known caller; a sale has them from its admission. */
+/**
+ * Balance headers belong on every answer to a known caller; a sale has them from its admission. One
+ * that pays instead of signing in has them from there only: its payment proves it when it is taken.
+ */
 async function addStanding(parts: ServerParts, exchange: Exchange): Promise<void> {
   const caller = exchange.callerIfKnown;
-  if (caller === undefined) return;
+  if (caller === undefined || caller.payment !== undefined) return;
   const headers = await parts.standing(exchange, caller);
   for (const [name, value] of Object.entries(headers)) {
     if (!exchange.has(name)) exchange.set(name, value);

@@ -128,6 +128,12 @@ export const METRICS = {
     ['result'],
     'Background chores that ran: `done`, `failed`.',
   ),
+  unhandledRejections: info(
+    'farebox_unhandled_rejections_total',
+    'counter',
+    [],
+    'Promises that failed with nobody there to hear it: a defect of this server or of a library. The log has the stack.',
+  ),
   draining: info('farebox_draining', 'gauge', [], '1 while the server shuts down.'),
   spansSent: info('farebox_trace_spans_sent_total', 'counter', [], 'Spans that a collector took.'),
   spansDropped: info(

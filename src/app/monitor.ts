@@ -15,6 +15,7 @@ import { NO_TOKENS, type Settlement } from '../ledger/ledger.ts';
 import type { Payments } from '../payments/payments.ts';
 import { METRICS } from './metric-list.ts';
 import type { Office } from './office.ts';
+import type { RejectionFigures } from './unhandled-rejections.ts';
 
 const REQUEST_BOUNDS_SECONDS = [
   0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
@@ -39,6 +40,7 @@ export interface MonitorParts {
   readonly payments: Payments | undefined;
   /** Labels on every value, where several processes share a port. */
   readonly labels: Readonly<Record<string, string>>;
+  readonly unhandledRejections: RejectionFigures;
   readonly spans: () => { readonly sent: number; readonly dropped: number };
 }
 
@@ -89,6 +91,11 @@ export class Monitor {
     }
   }
 
+  /** Promises of this process that failed with nobody there to hear it. */
+  get unhandledRejections(): number {
+    return this.#parts.unhandledRejections.count;
+  }
+
   choreRan(result: 'done' | 'failed'): void {
     this.#chores.add([result]);
   }
@@ -131,7 +138,7 @@ export class Monitor {
   }
 
   #readProcess(): void {
-    const { traffic, version, spans } = this.#parts;
+    const { traffic, version, spans, unhandledRejections } = this.#parts;
     const memory = process.memoryUsage();
     const cpu = process.cpuUsage();
     this.#gauge('requestsOpen').set([], traffic.open);
@@ -142,6 +149,7 @@ export class Monitor {
     this.#gauge('external').set([], memory.external);
     this.#gauge('cpu').set([], (cpu.user + cpu.system) / 1e6);
     this.#gauge('started').set([], Math.floor(performance.timeOrigin) / SECOND_MS);
+    this.#gauge('unhandledRejections').set([], unhandledRejections.count);
     this.#gauge('spansSent').set([], spans().sent);
     this.#gauge('spansDropped').set([], spans().dropped);
     if (this.#loopFigures.length === 0) this.#loopFigures = loopFigures(this.#loop);

@@ -38,7 +38,11 @@ export function opsSubject(
       const credits =
         payments === undefined ? undefined : await withPatience(clock, payments.watchCounts());
       return {
-        server: { ok: !traffic.isClosing, openRequests: traffic.open },
+        server: {
+          ok: !traffic.isClosing,
+          openRequests: traffic.open,
+          unhandledRejections: monitor.unhandledRejections,
+        },
         database: { ok: answered !== undefined },
         journal: { ok: true, waitingSettles: office.ledger.journaled },
         engines: { ok: ready > 0 || sellsNoModels, models: models.length, modelsReady: ready },

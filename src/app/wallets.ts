@@ -4,6 +4,7 @@
  * alone.
  */
 import type { Exchange } from '../api/exchange.ts';
+import { retryProof } from '../api/identify.ts';
 import type { Route } from '../api/route.ts';
 import { setPaymentResponse, walletRoutes } from '../api/routes/x402/x402.ts';
 import { type Config, serviceWords } from '../config/config.ts';
@@ -124,9 +125,14 @@ function someWallets(parts: WalletParts, payments: Payments): Wallets {
     },
     callerOfSignIn: async (header) => callerOf((await payments.signIn(header)).wallet),
     callerOfPayment: async (header, exchange) => {
-      const receipt = await payments.payForRequest(header);
-      setPaymentResponse(exchange, receipt.responseHeader);
-      return callerOf(receipt.wallet);
+      const offered = await payments.offer(header, retryProof(exchange));
+      let taken: Promise<void> | undefined;
+      const take = async (): Promise<void> => {
+        const { responseHeader } = await offered.take();
+        setPaymentResponse(exchange, responseHeader);
+      };
+      const payment = { amountNano: offered.amountNano, take: () => (taken ??= take()) };
+      return { ...(await callerOf(offered.wallet)), payment };
     },
     discovery: (exchange, route) => {
       const resource = resourceOf(exchange, route);

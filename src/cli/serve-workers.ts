@@ -13,7 +13,7 @@ import { systemIds } from '../kernel/ids.ts';
 import type { Log } from '../kernel/log.ts';
 import { siblingUrl } from '../kernel/sibling.ts';
 import type { Console } from './command.ts';
-import { downloadView, greeting, stopSignal } from './serving.ts';
+import { downloadView, greeting, hearRejections, stopSignal } from './serving.ts';
 import type { FromWorker, ToWorker } from './worker-messages.ts';
 
 const FIRST_RESTART_MS = SECOND_MS / 2;
@@ -34,6 +34,7 @@ export async function serveWorkers(
       `${options.workers} workers need a database that they can share: set "database" to postgres://… ("farebox move" copies what is there), or run one worker`,
     );
   }
+  hearRejections(options.log);
   const clock = systemClock();
   const owner = await firstOwner(config, clock, options.log);
   const fleet = new Fleet({ console, config, clock, ...options });

@@ -4,6 +4,7 @@ import { type App, type AppParts, BASE_PATH, startApp } from '../app.ts';
 import type { FirstOwner } from '../app/office.ts';
 import type { DownloadView } from '../app/download-view.ts';
 import { pinoLog } from '../app/pino-log.ts';
+import { UnhandledRejections } from '../app/unhandled-rejections.ts';
 import {
   CONFIG_FILE,
   type Config,
@@ -39,10 +40,24 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
   return pinoLog({ level, pretty, write: (text) => console.stderr.write(text) });
 }
 
+/** Hears what libraries leave behind in this process, from now to its end. */
+export function hearRejections(log: Log): UnhandledRejections {
+  const unhandledRejections = new UnhandledRejections(log, systemClock());
+  unhandledRejections.listen(process);
+  return unhandledRejections;
+}
+
 /** Starts the server of this process; resolves when it listens. */
 export function startServer(parts: Omit<AppParts, 'clock' | 'ids' | 'version'>): Promise<App> {
+  const unhandledRejections = hearRejections(parts.log);
   return makeLasting(() =>
-    startApp({ ...parts, clock: systemClock(), ids: systemIds(), version: revision() }),
+    startApp({
+      ...parts,
+      unhandledRejections,
+      clock: systemClock(),
+      ids: systemIds(),
+      version: revision(),
+    }),
   );
 }
 

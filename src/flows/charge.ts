@@ -24,6 +24,7 @@ import {
   type UsageStatus,
 } from '../ledger/ledger.ts';
 import { type Admissions, SteppedAdmissions } from './admissions.ts';
+import { takePayment } from './take-payment.ts';
 import { CreditWaits, isHeld } from './credit-waits.ts';
 import { type Queryable, StoreUnavailable } from '../store/store.ts';
 import {
@@ -137,6 +138,7 @@ export class Charge {
 
   /** Counts the request against its limits and sets its money aside. Throws 429 or 402. */
   async admit(request: ChargeRequest): Promise<Admission> {
+    if (request.caller.payment !== undefined) await this.#takePayment(request);
     const nowMs = this.#parts.clock.nowMs();
     const { rate } = request;
     const wanted = holdOf(request, this.#parts.minimumCreditNano());
@@ -154,6 +156,12 @@ export class Charge {
       throw withHeaders(this.#refused(request, hold), rateHeaders(counted.window, rate, nowMs));
     }
     return { request, hold: hold.hold, window: state, reserved, startedMs: nowMs };
+  }
+
+  async #takePayment(wish: Pick<ChargeRequest, 'caller' | 'minNano' | 'maxNano'>): Promise<void> {
+    const least = wish.maxNano > 0n ? maxNano(wish.minNano, this.#parts.minimumCreditNano()) : ZERO;
+    const refusal = await takePayment(this.#parts.ledger, wish.caller, least);
+    if (refusal !== undefined) throw this.#refused(wish, refusal);
   }
 
   /** Sets money aside, after a short wait where only open holds stand in the way. */
@@ -181,6 +189,7 @@ export class Charge {
 
   /** Sets the money of a counted request aside, now that its price is known. Throws 402 or 429. */
   async admitCounted(request: ChargeRequest, counted: Counted): Promise<Admission> {
+    if (request.caller.payment !== undefined) await this.#takePayment(request);
     const { window, startedMs } = counted;
     const wanted = holdOf(request, this.#parts.minimumCreditNano());
     const answer = await this.#hold(wanted, request.signal);
@@ -194,6 +203,8 @@ export class Charge {
    * after something was fetched. Sets nothing aside.
    */
   async requireCredit(caller: Caller): Promise<void> {
+    // Its payment is good for the least top-up, and is taken when the price is known.
+    if (caller.payment !== undefined) return;
     const { usdNano, diemNano } = await this.#parts.ledger.balances(caller.accountId);
     const posted = addNano(usdNano, diemNano);
     if (posted >= this.#parts.minimumCreditNano()) return;
@@ -205,6 +216,7 @@ export class Charge {
   async holdForJob(job: { id: string; caller: Caller; priceNano: Nano }): Promise<Hold> {
     const { id, caller, priceNano } = job;
     const wish = { requestId: id, caller, minNano: priceNano, maxNano: priceNano };
+    if (caller.payment !== undefined) await this.#takePayment(wish);
     const hold = holdOf(wish, this.#parts.minimumCreditNano());
     const answer = await this.#hold({ ...hold, lifetime: 'durable' });
     if (!answer.ok) throw this.#refused(wish, answer);

@@ -19,6 +19,13 @@ export interface LimitOverrides {
   readonly rpcCreditsPerDay?: number;
 }
 
+/** A payment that came with a request: checked, and taken when the request is admitted. */
+export interface CallerPayment {
+  readonly amountNano: bigint;
+  /** Moves the money and credits it. Throws a Fault; a second call gives the answer of the first. */
+  take(): Promise<void>;
+}
+
 export interface Caller {
   readonly kind: 'key' | 'wallet';
   readonly accountId: string;
@@ -35,6 +42,8 @@ export interface Caller {
   readonly keyLimits: LimitOverrides;
   /** The address of a wallet caller, in its display form. */
   readonly wallet?: string;
+  /** Of a wallet that pays instead of signing in. */
+  readonly payment?: CallerPayment;
 }
 
 /** The account id of a wallet: EVM addresses in lower case, base58 as it is. */

@@ -289,7 +289,7 @@ export const FAULTS = {
   ),
   PAYMENT_ALREADY_CREDITED: kind(
     409,
-    'The payment is credited and has served a request',
+    'The payment is credited already',
     'Sign in with the wallet that paid; do not pay again.',
   ),
   IDEMPOTENT_ANSWER_NOT_KEPT: kind(

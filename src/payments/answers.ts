@@ -6,14 +6,16 @@ import type { Nano } from '../kernel/money.ts';
 import type { Amounts } from './settings.ts';
 import type { TopUpReceipt } from './top-up-records.ts';
 
-/** The 200 body of a top-up. */
+/** The 200 body of a top-up; one that is only shown again says so in place of the balance. */
 export function topUpBody(receipt: TopUpReceipt): Readonly<Record<string, unknown>> {
   return {
     success: true,
     data: {
       walletAddress: receipt.wallet,
       amountCredited: toUsdNumber(receipt.amountNano),
-      newBalance: toUsdNumber(receipt.newBalanceNano),
+      ...(receipt.newBalanceNano === undefined
+        ? { alreadyCredited: true }
+        : { newBalance: toUsdNumber(receipt.newBalanceNano) }),
       paymentId: receipt.paymentId,
     },
   };

@@ -105,7 +105,8 @@ describe('a changed offer', { skip: whyNoChains() }, () => {
       const again = await second.payments.topUp(pending.header);
       assert.equal(again.amountNano, usdToNano(5));
       assert.equal(await second.balance(pending.wallet), usdToNano(5));
-      assert.deepEqual(await second.payments.topUp(stored.header), receipt, 'the stored answer');
+      const repeated = await second.payments.topUp(stored.header);
+      assert.deepEqual(repeated, { ...receipt, newBalanceNano: undefined }, 'the stored answer');
       await assert.rejects(second.payments.topUp(late.header), /must go to/, 'never seen before');
       await second.close();
       await first.close();
@@ -124,7 +125,8 @@ describe('a changed offer', { skip: whyNoChains() }, () => {
     );
     const second = await openRig({ settings: offering(NEW, newOwner), folder: first.folder });
     const receipt = await second.payments.topUp(pending.header);
-    assert.equal(receipt.newBalanceNano, usdToNano(5));
+    assert.equal(receipt.amountNano, usdToNano(5));
+    assert.equal(await second.balance(pending.wallet), usdToNano(5));
     await second.close();
     await first.close();
   });

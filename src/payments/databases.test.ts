@@ -80,7 +80,8 @@ function bothSuites(fixture: StoreFixture): void {
     await Promise.allSettled(all);
     for (const { header, wallet } of payments) {
       const first = await rigs[0].payments.topUp(header);
-      assert.deepEqual(await rigs[1].payments.topUp(header), first);
+      const again = await rigs[1].payments.topUp(header);
+      assert.deepEqual(again, { ...first, newBalanceNano: undefined });
       assert.equal(await rigs[1].balance(wallet.toLowerCase()), usdToNano(5));
     }
     assert.equal(await chain.balance(payTo), 20_000_000n);

@@ -9,15 +9,16 @@ import type {
   PaymentRequirements,
   SchemeNetworkFacilitator,
 } from '@x402/core/types';
+import { Fault } from '../kernel/faults.ts';
 import type { Log } from '../kernel/log.ts';
 import { chainReason } from './chain-reason.ts';
 import { asObject } from './header-codec.ts';
 
 export interface FacilitatorFace {
   supported(): unknown;
-  /** Takes the body of `POST /verify`; malformed input is `isValid: false`, never an exception. */
+  /** Takes the body of `POST /verify`; malformed input is `isValid: false`. Throws 503 when the chain is away. */
   verify(body: unknown): Promise<unknown>;
-  /** Takes the body of `POST /settle`; malformed input is `success: false`, never an exception. */
+  /** Takes the body of `POST /settle`; malformed input is `success: false`. Throws 503 when the chain is away. */
   settle(body: unknown): Promise<unknown>;
 }
 
@@ -39,6 +40,7 @@ export function openFacilitator(schemes: readonly ExposedScheme[], log: Log): Fa
       try {
         return await facilitator.verify(...request);
       } catch (error) {
+        if (error instanceof Fault) throw error;
         // The scheme classes throw on shapes that they do not expect.
         log.info({ reason: chainReason(error) }, 'a verify request was malformed');
         return { isValid: false, invalidReason: 'invalid_payload' };
@@ -56,6 +58,7 @@ export function openFacilitator(schemes: readonly ExposedScheme[], log: Log): Fa
       try {
         return await facilitator.settle(...request);
       } catch (error) {
+        if (error instanceof Fault) throw error;
         // As above; the schemes answer their own failures with `success: false`.
         log.info({ reason: chainReason(error) }, 'a settle request was malformed');
         return { ...refusal, network: request[1].network };

@@ -1,6 +1,7 @@
 /**
  * The tables of payments: top-ups keyed by the signed authorization, used sign-in nonces, the next
- * nonce of each gas key and the transactions that it signed of late, refunds, and the secrets that several processes share.
+ * nonce of each gas key and the transactions that it signed of late, refunds, the secrets that
+ * several processes share, and which request each payment was opened by.
  *
  * A credited top-up is never deleted: its row is what stops the same authorization, which stays
  * visible on the chain for ever, from being credited again.
@@ -117,5 +118,16 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       );
       CREATE INDEX payments_wallet_token_wallet ON payments_wallet_token (wallet, expires_ms);
       CREATE INDEX payments_wallet_token_end ON payments_wallet_token (expires_ms);`,
+  },
+  {
+    id: 'payments-0005',
+    up: `
+      CREATE TABLE payments_pass (
+        payment_key TEXT PRIMARY KEY,
+        key_hash TEXT,
+        used BIGINT NOT NULL,
+        created_ms BIGINT NOT NULL
+      );
+      CREATE INDEX payments_pass_created ON payments_pass (created_ms);`,
   },
 ];

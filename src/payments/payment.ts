@@ -14,7 +14,9 @@ export type Authorization =
       readonly from: `0x${string}`;
       readonly to: `0x${string}`;
       readonly value: bigint;
-      /** Unix seconds. */
+      /** Unix seconds, of up to 256 bits. */
+      readonly validAfter: bigint;
+      /** Unix seconds, of up to 256 bits. */
       readonly validBefore: bigint;
       readonly nonce: `0x${string}`;
     }

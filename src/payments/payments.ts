@@ -14,11 +14,11 @@ import type { Nano } from '../kernel/money.ts';
 import { chainReason } from './chain-reason.ts';
 import type { Store } from '../store/store.ts';
 import { CreditWatch } from './credit-watch.ts';
-import { readEnvelope } from './envelope.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
 import type { OpenedRails } from './open-rails.ts';
-import { refusePayment } from './payment.ts';
+import { NO_PROOF, openPasses } from './passes.ts';
+import type { RetryProof } from './passes.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import { RailWatch } from './rail-watch.ts';
 import { openReceiptSigner } from './receipts.ts';
@@ -50,6 +50,8 @@ import type {
   TokenLimits,
   WalletToken,
 } from './sign-in/sessions.ts';
+import { ShownPayments } from './shown-payments.ts';
+import type { OfferedPayment } from './shown-payments.ts';
 import { SignIn } from './sign-in/sign-in.ts';
 import type { SignedInWallet } from './sign-in/sign-in.ts';
 import type { DailyStake, StakingReader } from './staking.ts';
@@ -65,6 +67,7 @@ export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
 export { walletIdentity } from '../kernel/addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { FacilitatorFace } from './facilitator.ts';
+export type { RetryProof } from './passes.ts';
 export type { RailHealth } from './rail.ts';
 export type { RefundEntry, RefundPosting, RefundState } from './refunds.ts';
 export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
@@ -108,8 +111,6 @@ const DEFAULT_POLL_MS = SECOND_MS;
 const SWEEP_EVERY_MS = 10 * SECOND_MS;
 const WATCH_EVERY_MS = 5 * MINUTE_MS;
 const PRUNE_EVERY_MS = MINUTE_MS;
-/** As long as a payment lets its payer in: its longest signed life, and the answer to a 202. */
-const PASS_MS = 10 * MINUTE_MS;
 const NONCE_BYTES = 16;
 const DEFAULT_BASE_PATH = '/api/v1';
 
@@ -119,9 +120,10 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   const pollMs = options.pollMs ?? DEFAULT_POLL_MS;
   const parts = await openRails({ ...options, amounts, pollMs });
   const newSecret = (): string => options.ids.bytes(32).toString('base64url');
-  const [secret, keySecret, receipts, staking, facilitator] = await Promise.all([
+  const [secret, keySecret, passes, receipts, staking, facilitator] = await Promise.all([
     sharedSecret(options.store, 'wallet-token', newSecret),
     sharedSecret(options.store, 'key-challenge', newSecret),
+    openPasses(options.store, options.clock, newSecret),
     options.settings.receipts
       ? openReceiptSigner(
           options.store,
@@ -142,6 +144,14 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
   };
   const leaseMs = options.leaseMs ?? LEASE_MS;
   const table = new TopUpTable(options.store, options.clock, owner, leaseMs);
+  const topUps = new TopUps({
+    ...common,
+    table,
+    credit: options.credit,
+    receipts,
+    isExternal: options.settings.facilitator.url !== undefined,
+    onStep: options.onStep,
+  });
   return new Payments(options, amounts, {
     rails: parts.rails,
     evm: parts.evm,
@@ -164,18 +174,12 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       prefix: options.tokenPrefix,
     }),
     challenges: new KeyChallenges({ secret: keySecret, clock: options.clock, ids: options.ids }),
+    topUps,
+    shown: new ShownPayments({ ...common, topUps, table, passes }),
     creditWatch: new CreditWatch({
       ...common,
       table,
       reverse: options.reverse,
-      onStep: options.onStep,
-    }),
-    topUps: new TopUps({
-      ...common,
-      table,
-      credit: options.credit,
-      receipts,
-      isExternal: options.settings.facilitator.url !== undefined,
       onStep: options.onStep,
     }),
     refunds: new Refunds({
@@ -225,6 +229,7 @@ interface PaymentParts {
   readonly sessions: WalletSessions;
   readonly challenges: KeyChallenges;
   readonly topUps: TopUps;
+  readonly shown: ShownPayments;
   readonly creditWatch: CreditWatch;
   readonly refunds: Refunds;
   readonly staking: StakingReader | undefined;
@@ -373,41 +378,22 @@ export class Payments {
 
   /**
    * Takes a payment header in any of the three layouts and credits it once. Throws a Fault:
-   * 400 bad payment, 402 `SETTLEMENT_FAILED`, 202 `SETTLEMENT_PENDING`, 409, 503.
+   * 400 bad payment, 402 `SETTLEMENT_FAILED`, 202 `SETTLEMENT_PENDING`, 409, 503. The receipt of a
+   * header that is only shown again has no balance.
    */
-  async topUp(header: string): Promise<TopUpReceipt> {
+  async topUp(header: string, proof = NO_PROOF): Promise<TopUpReceipt> {
     this.#requireRails();
-    const envelope = readEnvelope(header);
-    const rail = this.#parts.rails.get(envelope.network);
-    if (rail === undefined) {
-      const names = [...this.#parts.rails.keys()].join(', ');
-      throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
-    }
-    const { topUps } = this.#parts;
-    return await topUps.pay(await topUps.read(rail, envelope));
+    return await this.#parts.shown.topUp(header, proof);
   }
 
   /**
-   * The same on an endpoint that sells something: besides the credit, the header lets its payer in.
-   * An authorization is public once it is on the chain, so it does that once and only while it is
-   * fresh; later it is a 409 that sends the payer to sign in.
+   * A payment on an endpoint that sells something, checked, and taken later, when the request is
+   * known to be good. It serves the request that opens it and a retry of that request, once.
+   * Throws what `topUp` throws, and 409 for a payment that somebody else may have opened.
    */
-  async payForRequest(header: string): Promise<TopUpReceipt> {
-    const receipt = await this.topUp(header);
-    const freshUntilMs = receipt.firstSeenMs + PASS_MS;
-    const isPass =
-      this.#options.clock.nowMs() <= freshUntilMs &&
-      (await this.#parts.signIn.useOnce(
-        receipt.wallet,
-        `payment.${receipt.paymentId}`,
-        freshUntilMs,
-      ));
-    if (isPass) return receipt;
-    throw refusePayment(
-      'PAYMENT_ALREADY_CREDITED',
-      'This payment is credited and has served a request; sign in with the wallet to use the credit',
-      { canRetry: false, headers: { 'PAYMENT-RESPONSE': receipt.responseHeader } },
-    );
+  async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
+    this.#requireRails();
+    return await this.#parts.shown.offer(header, proof);
   }
 
   /** Pays unused credit back to a wallet. Throws a Fault when nothing was debited. */
@@ -462,6 +448,7 @@ export class Payments {
   async #prune(): Promise<void> {
     await this.#run('nonces', () => this.#parts.signIn.prune());
     await this.#run('tokens', () => this.#parts.sessions.prune());
+    await this.#run('passes', () => this.#parts.shown.prune());
   }
 
   async #run(name: string, work: () => Promise<void>): Promise<void> {

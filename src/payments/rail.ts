@@ -72,6 +72,11 @@ export interface Attempt extends Position {
   readonly raw: string | undefined;
 }
 
+/** The transaction was tried without sending it, and the chain refuses it: sending it costs gas for nothing. */
+export class SettlementRefused extends Error {
+  override readonly name = 'SettlementRefused';
+}
+
 /** Writes the id and the bytes of a transaction before it is sent; throws to stop the sending. */
 export type Journal = (key: string, transaction: string, raw: string) => Promise<void>;
 
@@ -99,9 +104,14 @@ export interface Rail {
   read(envelope: Envelope): Promise<SignedPayment>;
   /** Its shape alone, which gives its key: one that was accepted before keeps the offer of its day. */
   readShape(envelope: Envelope): Promise<SignedPayment>;
+  /** Whether its payer signed it, by the key or by the contract. Rejects when the chain has to be asked and does not answer. */
+  isSigned(payment: SignedPayment): Promise<boolean>;
   verify(payment: SignedPayment): Promise<Verdict>;
   position(payment: SignedPayment): Promise<Position>;
-  /** Journals, sends and waits. What came of it is asked with `findPayment`. */
+  /**
+   * Journals, sends and waits. What came of it is asked with `findPayment`. Throws
+   * `SettlementRefused` when nothing was sent because the chain would refuse it.
+   */
   settle(payment: SignedPayment, journal: Journal): Promise<void>;
   /** A use of the authorization that is older than the attempt is no payment: `final`. */
   findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence>;

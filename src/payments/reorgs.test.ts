@@ -113,7 +113,8 @@ describe('reorganisations', { skip: whyNoChains() }, () => {
       assert.ok(
         rig.log.some((line) => line.level === 'error' && /not on the chain/.test(line.message)),
       );
-      assert.equal((await rig.payments.topUp(header)).newBalanceNano, usdToNano(5));
+      assert.equal((await rig.payments.topUp(header)).amountNano, usdToNano(5));
+      assert.equal(await rig.balance(wallet), usdToNano(5));
       await chain.client.mine({ blocks: 70 });
       await look();
       assert.equal((await rowOf(wallet)).is_watched, 0n, 'final');

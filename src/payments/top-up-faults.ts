@@ -2,13 +2,17 @@
  * What a payer is told when a payment is not credited: the sentence always says whether money has
  * moved and whether to send the same header again, because the wrong advice costs a second payment.
  */
-import type { Fault } from '../kernel/faults.ts';
+import { Fault } from '../kernel/faults.ts';
 import { encodeHeader } from './header-codec.ts';
 import { refusePayment } from './payment.ts';
 import type { SignedPayment } from './payment.ts';
+import type { TopUpReceipt } from './top-up-records.ts';
 import { USED_BEFORE } from './rail.ts';
 
 const RETRY_AFTER_SECONDS = 5;
+/** Carries the secret of whoever opened a payment, in the answer and in the retry. */
+const PAYMENT_CLAIM = 'PAYMENT-CLAIM';
+const RETRIED = new Set(['SETTLEMENT_PENDING', 'SERVICE_UNAVAILABLE']);
 
 /** Whether the check failed for want of an answer from the chain. */
 export function isChainTrouble(reason: string): boolean {
@@ -51,6 +55,24 @@ export function notSent(reason: string): Fault {
   );
 }
 
+/** 503: so many payments are being settled that this one is not begun. */
+export function busy(): Fault {
+  return refusePayment(
+    'SERVICE_UNAVAILABLE',
+    'Too many payments are being settled, nothing has moved; send the same header again, do not sign a new one',
+    { retryAfterSeconds: RETRY_AFTER_SECONDS },
+  );
+}
+
+/** 429: settlements of this payer were reverted, and each costs gas. */
+export function backingOff(seconds: number): Fault {
+  return refusePayment(
+    'RATE_LIMIT_EXCEEDED',
+    `Earlier payments of this wallet were reverted on the chain; nothing is sent for it for ${seconds} s`,
+    { retryAfterSeconds: seconds },
+  );
+}
+
 /** 202: it may be on its way. Never a 402, which makes agents sign a second payment. */
 export function pending(payment: SignedPayment, transaction: string | null): Fault {
   const response = {
@@ -68,6 +90,22 @@ export function pending(payment: SignedPayment, transaction: string | null): Fau
       headers: { 'PAYMENT-RESPONSE': encodeHeader(response) },
     },
   );
+}
+
+/** 409: it is credited, and whoever shows it now may have read it on the chain. */
+export function alreadyCredited(receipt: TopUpReceipt): Fault {
+  return refusePayment(
+    'PAYMENT_ALREADY_CREDITED',
+    'This payment is credited already; sign in with the wallet to use the credit',
+    { canRetry: false, headers: { 'PAYMENT-RESPONSE': receipt.responseHeader } },
+  );
+}
+
+/** The same refusal with the secret that marks a retry, where the same header is to be sent again. */
+export function withClaim(error: unknown, claim: string): unknown {
+  if (!(error instanceof Fault) || !RETRIED.has(error.code)) return error;
+  const headers = { ...error.options.headers, [PAYMENT_CLAIM]: claim };
+  return new Fault(error.code, { ...error.options, message: error.message, headers });
 }
 
 /** 402: it has failed, and the chain shows that no money arrived for it. */

@@ -50,15 +50,13 @@ export function entryOf(
 export interface TopUpReceipt {
   readonly wallet: string;
   readonly amountNano: Nano;
-  /** The balance right after this credit, also when the answer is repeated. */
-  readonly newBalanceNano: Nano;
+  /** The balance right after this credit; missing for who only shows the payment again. */
+  readonly newBalanceNano: Nano | undefined;
   readonly paymentId: string;
   readonly network: string;
   readonly transaction: string;
   /** Value of the `PAYMENT-RESPONSE` header. */
   readonly responseHeader: string;
-  /** When this service first saw the payment, Unix milliseconds. */
-  readonly firstSeenMs: number;
 }
 
 /** The points at which a crash is survivable by design; tests stop the process there. */
@@ -70,6 +68,9 @@ export type Step =
   | 'vanished'
   | 'resent'
   | 'reversed';
+
+/** Runs when the row of the payment was opened, for whoever brought the payment. */
+export type OnOpened = () => Promise<void>;
 
 /** Of a payment without a row. */
 export const NO_ATTEMPT: Attempt = {
@@ -126,6 +127,5 @@ export function receiptOf(row: TopUpRow): TopUpReceipt {
     network: row.network,
     transaction: row.tx_id ?? '',
     responseHeader: row.settlement ?? '',
-    firstSeenMs: Number(row.created_ms),
   };
 }

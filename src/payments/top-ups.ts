@@ -17,13 +17,15 @@ import { Fault } from '../kernel/faults.ts';
 import type { Log } from '../kernel/log.ts';
 import { chainReason } from './chain-reason.ts';
 import { FIRST_WATCH_MS } from './credit-watch.ts';
-import type { Envelope } from './envelope.ts';
 import { encodeHeader } from './header-codec.ts';
 import { refusePayment } from './payment.ts';
 import type { SignedPayment } from './payment.ts';
+import { SettlementRefused } from './rail.ts';
 import type { Evidence, Paid, Position, Rail, Verdict } from './rail.ts';
 import type { ReceiptSigner } from './receipts.ts';
+import { RevertBackoff } from './revert-backoff.ts';
 import {
+  busy,
   inProgress,
   isChainTrouble,
   notSent,
@@ -32,15 +34,8 @@ import {
   settlementFailed,
   usedBefore,
 } from './top-up-faults.ts';
-import {
-  attemptOf,
-  entryOf,
-  NO_ATTEMPT,
-  paymentOf,
-  receiptOf,
-  underItsOffer,
-} from './top-up-records.ts';
-import type { Credit, Step, TopUpReceipt } from './top-up-records.ts';
+import { attemptOf, entryOf, NO_ATTEMPT, paymentOf, receiptOf } from './top-up-records.ts';
+import type { Credit, OnOpened, Step, TopUpReceipt } from './top-up-records.ts';
 import type { TopUpRow, TopUpTable } from './top-up-table.ts';
 
 export interface TopUpOptions {
@@ -61,6 +56,8 @@ const FIRST_CHECK_MS = 5 * SECOND_MS;
 const MAX_CHECK_MS = 300 * SECOND_MS;
 const SWEEP_ROWS = 20;
 const STUCK_AFTER_MS = 10 * MINUTE_MS;
+/** Payments that are worked on at once; a slow node would gather them without end. */
+const MAX_RUNNING = 1_000;
 
 export class TopUps {
   readonly #options: TopUpOptions;
@@ -68,28 +65,30 @@ export class TopUps {
     string,
     { readonly hash: string; readonly done: Promise<TopUpReceipt> }
   >();
+  readonly #backoff: RevertBackoff;
   #isSweeping = false;
 
   constructor(options: TopUpOptions) {
     this.#options = options;
+    this.#backoff = new RevertBackoff(options.clock);
   }
 
-  /** The payment of a header: under the offer of its row, or held against what is offered today. */
-  async read(rail: Rail, envelope: Envelope): Promise<SignedPayment> {
-    const shape = await rail.readShape(envelope);
-    const row = await this.#options.table.find(shape.key);
-    if (row?.payload_hash === shape.hash) return underItsOffer(shape, row);
-    return await rail.read(envelope);
+  /** Checks a payment without a row, and moves nothing. Throws what `pay` would. */
+  async check(payment: SignedPayment): Promise<void> {
+    const verdict = await this.#railOf(payment).verify(payment);
+    if (verdict.kind !== 'valid') throw await this.#refusal(payment, verdict);
+    this.#backoff.check(payment.wallet);
   }
 
   /** Settles a payment and credits it once. Throws a Fault; `SETTLEMENT_PENDING` means: send the same again. */
-  async pay(payment: SignedPayment): Promise<TopUpReceipt> {
+  async pay(payment: SignedPayment, onOpened?: OnOpened): Promise<TopUpReceipt> {
     const running = this.#running.get(payment.key);
     if (running !== undefined) {
       if (running.hash === payment.hash) return await running.done;
       throw inProgress();
     }
-    return await this.#track(payment, this.#pay(payment));
+    if (this.#running.size >= MAX_RUNNING) throw busy();
+    return await this.#track(payment, this.#pay(payment, onOpened));
   }
 
   /** Finishes payments that were left behind, by this process or by one that died. */
@@ -130,15 +129,15 @@ export class TopUps {
     }
   }
 
-  async #pay(payment: SignedPayment): Promise<TopUpReceipt> {
+  async #pay(payment: SignedPayment, onOpened?: OnOpened): Promise<TopUpReceipt> {
     const row = await this.#options.table.find(payment.key);
-    if (row === undefined) return await this.#begin(payment);
-    if (row.payload_hash !== payment.hash) return await this.#replace(payment, row);
+    if (row === undefined) return await this.#begin(payment, onOpened);
+    if (row.payload_hash !== payment.hash) return await this.#replace(payment, row, onOpened);
     return await this.#resume(payment, row);
   }
 
   /** A payment that was never seen: check it, open its row, send it. */
-  async #begin(payment: SignedPayment): Promise<TopUpReceipt> {
+  async #begin(payment: SignedPayment, onOpened?: OnOpened): Promise<TopUpReceipt> {
     const position = await this.#position(payment);
     const verdict = await this.#railOf(payment).verify(payment);
     if (verdict.kind !== 'valid') {
@@ -147,8 +146,10 @@ export class TopUps {
       if (row !== undefined) return await this.#pay(payment);
       throw await this.#refusal(payment, verdict);
     }
+    this.#backoff.check(payment.wallet);
     const row = await this.#open(payment, position);
     if (row === undefined) return await this.#pay(payment);
+    await onOpened?.();
     return await this.#settle(payment);
   }
 
@@ -195,7 +196,11 @@ export class TopUps {
   }
 
   /** The same authorization with other content: only one of them can ever be executed. */
-  async #replace(payment: SignedPayment, row: TopUpRow): Promise<TopUpReceipt> {
+  async #replace(
+    payment: SignedPayment,
+    row: TopUpRow,
+    onOpened?: OnOpened,
+  ): Promise<TopUpReceipt> {
     if (row.state === 'credited') {
       throw refusePayment(
         'INVALID_PAYMENT',
@@ -207,6 +212,7 @@ export class TopUps {
     const verdict = await this.#railOf(payment).verify(payment);
     if (verdict.kind !== 'valid') throw await this.#refusal(payment, verdict);
     if (!(await this.#options.table.reopen(payment, position))) return await this.#pay(payment);
+    await onOpened?.();
     return await this.#settle(payment);
   }
 
@@ -250,14 +256,32 @@ export class TopUps {
     }
     // Nothing is under way: a new transaction of the same single-use authorization is safe.
     const verdict = await rail.verify(payment);
-    if (verdict.kind === 'valid') return await this.#settle(payment);
+    if (verdict.kind === 'rejected') throw await this.#refuse(payment, row, verdict.reason);
     if (verdict.kind === 'unclear') return await this.#conclude(payment, false);
-    if (row?.state !== 'sent') {
-      await this.#options.table.drop(payment.key);
-      throw rejected(verdict.reason);
+    const waiting = this.#backoff.refusal(payment.wallet);
+    if (waiting === undefined) return await this.#settle(payment);
+    await this.#options.table.release(payment.key, this.#nextCheckMs(row), row?.failure ?? null);
+    throw waiting;
+  }
+
+  /** The chain would refuse the transaction: because somebody else has sent it, or for good reason. */
+  async #unsendable(payment: SignedPayment, reason: string): Promise<TopUpReceipt> {
+    const row = await this.#options.table.find(payment.key);
+    const evidence = await this.#look(payment, row);
+    if (evidence === undefined) throw await this.#leave(payment, row);
+    if (evidence.kind === 'open') throw await this.#refuse(payment, row, reason);
+    return await this.#conclude(payment, true);
+  }
+
+  /** Ends a try that the chain refuses, and gives the Fault to throw. */
+  async #refuse(payment: SignedPayment, row: TopUpRow | undefined, reason: string): Promise<Fault> {
+    const { table } = this.#options;
+    if (row?.state === 'sent') {
+      await table.release(payment.key, this.#nextCheckMs(row), reason);
+      return settlementFailed(payment, row.tx_id, reason);
     }
-    await this.#options.table.release(payment.key, this.#nextCheckMs(row), verdict.reason);
-    throw settlementFailed(payment, row.tx_id, verdict.reason);
+    await table.drop(payment.key);
+    return rejected(reason);
   }
 
   /** `false` when the bytes can never land. An unanswered broadcast counts as alive. */
@@ -287,6 +311,7 @@ export class TopUps {
         await onStep?.('journaled');
       });
     } catch (error) {
+      if (error instanceof SettlementRefused) return await this.#unsendable(payment, error.message);
       // A lost reply, a refusal, a time limit: the chain tells which.
       log.warn(
         { reason: chainReason(error), paymentId: payment.id },
@@ -313,6 +338,7 @@ export class TopUps {
       if (evidence?.kind === 'final') throw await this.#fail(payment, row, evidence.reason);
       if (evidence?.kind === 'open' && evidence.attempt === 'reverted') {
         const reason = 'transaction_reverted';
+        if (row?.failure !== reason) this.#backoff.reverted(payment.wallet);
         await table.release(payment.key, this.#nextCheckMs(row), reason);
         throw settlementFailed(payment, row?.tx_id, reason);
       }
@@ -356,6 +382,7 @@ export class TopUps {
   async #credit(payment: SignedPayment, paid: Paid): Promise<TopUpReceipt> {
     const { table, credit, receipts, clock, log, onStep } = this.#options;
     const { transaction, height } = paid;
+    this.#backoff.paid(payment.wallet);
     const receipt = receipts?.sign(payment.network, payment.wallet, transaction);
     const settlement = encodeHeader({
       success: true,

@@ -1,17 +1,24 @@
 /**
- * A JSON-RPC relay between the code under test and a chain, which can lose what a test says:
- * the reply (the node has acted, the caller does not know) or the request (the node never saw it).
+ * A JSON-RPC relay between the code under test and a chain, which can lose what a test says: the
+ * reply (the node has acted, the caller does not know) or the request (the node never saw it). It
+ * can refuse as public nodes do, by a status or by an error of JSON-RPC, and it can be slow.
  */
 import { createServer, request as httpRequest } from 'node:http';
-import type { Server } from 'node:http';
+import type { Server, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-export type Fate = 'pass' | 'lose-reply' | 'lose-request';
+export type Fate =
+  | 'pass'
+  | 'lose-reply'
+  | 'lose-request'
+  | { readonly status: number }
+  | { readonly code: number; readonly message: string }
+  | { readonly delayMs: number };
 
 export interface FaultProxy {
   readonly url: string;
   /** Decides for each JSON-RPC method; `pass` when not set. */
-  fate: (method: string) => Fate;
+  fate: (method: string) => Fate | Promise<Fate>;
   /** Methods seen, in order. */
   readonly seen: string[];
   stop(): Promise<void>;
@@ -19,30 +26,20 @@ export interface FaultProxy {
 
 export async function startFaultProxy(target: string): Promise<FaultProxy> {
   const seen: string[] = [];
-  const proxy = { fate: (_method: string): Fate => 'pass' };
+  const proxy = { fate: (_method: string): Fate | Promise<Fate> => 'pass' };
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
     request.on('end', () => {
       const body = Buffer.concat(chunks);
-      const { method = '' } = JSON.parse(body.toString('utf8')) as { method?: string };
+      const { method = '', id } = JSON.parse(body.toString('utf8')) as {
+        method?: string;
+        id?: number;
+      };
       seen.push(method);
-      const fate = proxy.fate(method);
-      if (fate === 'lose-request') return void response.destroy();
-      const relayed = httpRequest(
-        target,
-        { method: 'POST', headers: { 'content-type': 'application/json' } },
-        (answer) => {
-          if (fate === 'lose-reply') {
-            answer.resume();
-            return void answer.on('end', () => response.destroy());
-          }
-          response.writeHead(answer.statusCode ?? 500, { 'content-type': 'application/json' });
-          answer.pipe(response);
-        },
-      );
-      relayed.on('error', () => response.destroy());
-      relayed.end(body);
+      void Promise.resolve(proxy.fate(method)).then((fate) => {
+        meet(fate, { target, id, body, response });
+      });
     });
   });
   await listen(server);
@@ -57,6 +54,41 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
       });
     },
   });
+}
+
+interface Relayed {
+  readonly target: string;
+  readonly id: number | undefined;
+  readonly body: Buffer;
+  readonly response: ServerResponse;
+}
+
+function meet(fate: Fate, relayed: Relayed): void {
+  const { id, response } = relayed;
+  if (fate === 'lose-request') return void response.destroy();
+  if (typeof fate === 'string') return relay(relayed, fate === 'lose-reply');
+  if ('delayMs' in fate) return void setTimeout(() => relay(relayed, false), fate.delayMs);
+  const status = 'status' in fate ? fate.status : 200;
+  const error = 'status' in fate ? { code: -32_000, message: 'Too busy' } : fate;
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.end(JSON.stringify({ jsonrpc: '2.0', id, error }));
+}
+
+function relay({ target, body, response }: Relayed, losesReply: boolean): void {
+  const relayed = httpRequest(
+    target,
+    { method: 'POST', headers: { 'content-type': 'application/json' } },
+    (answer) => {
+      if (losesReply) {
+        answer.resume();
+        return void answer.on('end', () => response.destroy());
+      }
+      response.writeHead(answer.statusCode ?? 500, { 'content-type': 'application/json' });
+      answer.pipe(response);
+    },
+  );
+  relayed.on('error', () => response.destroy());
+  relayed.end(body);
 }
 
 async function listen(server: Server): Promise<void> {

@@ -31,6 +31,8 @@ export interface FareboxOptions {
   readonly folder?: string;
   /** Default: the answers are checked, which costs load whose speed is measured a little. */
   readonly uncheckedAnswers?: true;
+  /** Besides what the check of the answers needs. */
+  readonly nodeOptions?: string;
   /** Throws the log away instead of keeping it: for load that writes many lines. */
   readonly quiet?: boolean;
 }
@@ -40,9 +42,11 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
   const folder = options.folder ?? mkdtempSync(join(tmpdir(), 'farebox-process-'));
   writeFileSync(join(folder, 'farebox.yaml'), options.yaml);
   const answers = options.uncheckedAnswers === true ? undefined : processAnswers();
+  const added = [answers?.env['NODE_OPTIONS'], options.nodeOptions].filter(Boolean).join(' ');
+  const nodeOptions = added === '' ? {} : { NODE_OPTIONS: added };
   const child = spawn(process.execPath, [BINARY, 'serve', ...(options.args ?? [])], {
     cwd: folder,
-    env: { PATH: process.env['PATH'], ...answers?.env },
+    env: { PATH: process.env['PATH'], ...answers?.env, ...nodeOptions },
     stdio: ['ignore', 'pipe', options.quiet === true ? 'ignore' : 'pipe'],
   });
   let text = '';

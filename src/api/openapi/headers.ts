@@ -272,6 +272,11 @@ export const HEADER_GROUPS: Readonly<Record<Group, readonly HeaderInfo[]>> = {
       about: 'The same under its older name.',
       example: 'eyJzdWNjZXNzIjp0cnVlfQ==',
     },
+    {
+      name: 'PAYMENT-CLAIM',
+      about: 'Beside a payment under way: a secret that marks the retry of this request.',
+      example: 'q3Jz0hXw7cM5b1uYk9eTnVfR2sAoLdP6iGxZ8mKtWQE',
+    },
   ],
   replay: [
     {

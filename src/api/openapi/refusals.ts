@@ -85,7 +85,7 @@ export function refusalsOf(route: Route): FaultCode[] {
   if (route.auth !== 'public') add(WITH_CREDENTIALS);
   if (takesWallets(route))
     add([...SIGN_IN_REFUSALS, 'X402_NOT_CONFIGURED', 'X402_CONCURRENCY_LIMIT']);
-  if (route.auth === 'key-or-wallet') add(PAYMENT_REFUSALS);
+  if (paysHere(route)) add(PAYMENT_REFUSALS);
   if (route.auth.startsWith('admin')) add(['ADMIN_KEY_REQUIRED']);
   if (route.method !== 'GET') add(WITH_METHOD);
   if (route.body !== undefined) add(WITH_BODY);
@@ -401,6 +401,7 @@ function isOfPayment(code: FaultCode): boolean {
 /** Whether a payment can come with a request of the route. */
 export function paysHere(route: Route): boolean {
   return (
-    route.auth === 'key-or-wallet' || route.describe?.refusals?.includes('INVALID_PAYMENT') === true
+    (route.auth === 'key-or-wallet' && route.sells !== undefined) ||
+    route.describe?.refusals?.includes('INVALID_PAYMENT') === true
   );
 }

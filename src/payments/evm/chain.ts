@@ -24,6 +24,18 @@ export const TOKEN_ABI = parseAbi([
   'event Transfer(address indexed from, address indexed to, uint256 value)',
 ]);
 
+/** EIP-712 types of an ERC-3009 transfer. */
+export const TRANSFER_TYPES = {
+  TransferWithAuthorization: [
+    { name: 'from', type: 'address' },
+    { name: 'to', type: 'address' },
+    { name: 'value', type: 'uint256' },
+    { name: 'validAfter', type: 'uint256' },
+    { name: 'validBefore', type: 'uint256' },
+    { name: 'nonce', type: 'bytes32' },
+  ],
+} as const;
+
 const RPC_TIMEOUT_MS = 10_000;
 /** Reads are repeated by the transport; a repeated broadcast is answered "already known". */
 const RPC_RETRIES = 2;

@@ -17,19 +17,22 @@ import { networkFacts } from '../networks.ts';
 import { chainProblems, servedBy } from '../nodes.ts';
 import { officialRequest } from '../official-request.ts';
 import type { SignedPayment } from '../payment.ts';
+import { SettlementRefused } from '../rail.ts';
 import type { Rail, RailHealth, Verdict } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
 import type { BaseSettings } from '../settings.ts';
 import { openEvmNodes } from './chain.ts';
 import type { EvmClient, EvmNodes } from './chain.ts';
+import { ExposedEvmScheme } from './exposed-scheme.ts';
 import { evmFinder, heightOf } from './find-payment.ts';
 import { trackedSigner } from './facilitator-signer.ts';
 import type { TrackedSigner } from './facilitator-signer.ts';
 import { readErc3009 } from './read.ts';
 import { evmReceived } from './received.ts';
 import { evmRefunds } from './refunds.ts';
-import { EvmSender } from './sender.ts';
+import { EvmSender, RefusedError } from './sender.ts';
+import { contractSignatures, isSignedByPayer } from './signatures.ts';
 
 export interface RailOptions {
   readonly store: Store;
@@ -48,7 +51,7 @@ export interface EvmRail extends Rail {
   /** Raises the fees of transactions that wait for long. Rejects when the chain cannot be asked. */
   replaceStuck(): Promise<void>;
   /** The official scheme on the shared gas key, for the exposed facilitator. */
-  openScheme(): ExactEvmScheme;
+  openScheme(): ExposedEvmScheme;
 }
 
 /** Answers of the check after which the chain decides whether the payment was made. */
@@ -67,6 +70,7 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   const offer = evmOffer(settings);
   const token = offer.asset as Hex; // a valid EVM address
   const sender = openSender(settings, options, client, chainId);
+  const isContractSignature = contractSignatures(client);
   const signerFor = (send: Parameters<typeof trackedSigner>[0]['send']): TrackedSigner =>
     trackedSigner({
       client,
@@ -84,30 +88,28 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
   const rules = settings.confirmations;
   const { findOwn: find, ...looks } = evmFinder({ client, each }, { token, rules }, options.clock);
 
-  async function verify(payment: SignedPayment): Promise<Verdict> {
+  const verify = async (payment: SignedPayment): Promise<Verdict> => {
     const tracked = signerFor(refuseToSend);
-    try {
-      const result = await scheme(tracked).verify(...ask(payment));
-      if (result.isValid) return { kind: 'valid' };
-      const reason = chainReason(result.invalidReason ?? 'unknown');
-      if (tracked.isTroubled()) return { kind: 'unclear', reason: 'chain_unavailable' };
-      return { kind: UNCLEAR.has(reason) ? 'unclear' : 'rejected', reason };
-    } catch (error) {
-      // Shapes were checked before, so what is left is a chain that does not answer.
-      return { kind: 'unclear', reason: chainReason(error) };
-    }
-  }
+    return await verdictOf(scheme(tracked).verify(...ask(payment)), tracked);
+  };
 
   async function settle(...[payment, journal]: Parameters<Rail['settle']>): Promise<void> {
     if (options.external !== undefined) {
       await options.external.settle(...ask(payment));
       return;
     }
+    let refused: RefusedError | undefined;
     const tracked = signerFor(async (call) => {
-      if (sender === undefined) throw new Error('No gas key is configured');
-      return await sender.send(call, async (id, raw) => await journal(payment.key, id, raw));
+      try {
+        return await sendWith(sender, call, async (id, raw) => await journal(payment.key, id, raw));
+      } catch (error) {
+        // The scheme makes one reason of every failure; this one is for the payer.
+        if (error instanceof RefusedError) refused = error;
+        throw error;
+      }
     });
     const result = await scheme(tracked).settle(...ask(payment));
+    if (refused !== undefined) throw new SettlementRefused(refused.message);
     if (!result.success) {
       options.log.info(
         { reason: result.errorReason, network: payment.network },
@@ -125,6 +127,7 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     offer,
     read: async (envelope) => await readWith(envelope, options.limits),
     readShape: async (envelope) => await readWith(envelope),
+    isSigned: async (payment) => await isSignedByPayer(payment, chainId, isContractSignature),
     verify,
     settle,
     ...looks,
@@ -134,16 +137,39 @@ export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRa
     health: async () =>
       await evmHealth(settings, { client, each }, sender?.address, options.external !== undefined),
     refunds: evmRefunds({ settings, client, sender, token, chainId, offer, find }),
-    isContractSignature: async (question) => await client.verifyHash(question),
+    isContractSignature,
     replaceStuck: async () => await sender?.replaceStuck(),
     openScheme: () =>
-      new ExactEvmScheme(
-        signerFor(async (call) => {
-          if (sender === undefined) throw new Error('No gas key is configured');
-          return await sender.send(call, async () => await Promise.resolve());
-        }).signer,
+      new ExposedEvmScheme(() =>
+        signerFor(
+          async (call) => await sendWith(sender, call, async () => await Promise.resolve()),
+        ),
       ),
   };
+}
+
+async function verdictOf(
+  asked: ReturnType<ExactEvmScheme['verify']>,
+  tracked: TrackedSigner,
+): Promise<Verdict> {
+  try {
+    const result = await asked;
+    if (result.isValid) return { kind: 'valid' };
+    const reason = chainReason(result.invalidReason ?? 'unknown');
+    if (tracked.isTroubled()) return { kind: 'unclear', reason: 'chain_unavailable' };
+    return { kind: UNCLEAR.has(reason) ? 'unclear' : 'rejected', reason };
+  } catch (error) {
+    // Shapes were checked before, so what is left is a chain that does not answer.
+    return { kind: 'unclear', reason: chainReason(error) };
+  }
+}
+
+async function sendWith(
+  sender: EvmSender | undefined,
+  ...[call, journal]: Parameters<EvmSender['send']>
+): Promise<Hex> {
+  if (sender === undefined) throw new Error('No gas key is configured');
+  return await sender.send(call, journal);
 }
 
 function evmOffer(settings: BaseSettings): RailOffer {

@@ -3,16 +3,16 @@
  * and sent by `EvmSender`, receipts are waited for within a bound.
  *
  * The scheme reads a failed chain call as a bad signature; `isTroubled` tells the two apart.
+ *
+ * `getCode` never rejects. The scheme starts a look at the token's code and returns without waiting
+ * for it when the payment is bad; its promise would reject with nobody there to hear it, which ends
+ * a process. So code that could not be read is no code, and the trouble is remembered.
  */
 import type { FacilitatorEvmSigner } from '@x402/evm';
-import {
-  BaseError,
-  ContractFunctionRevertedError,
-  encodeFunctionData,
-  RawContractError,
-} from 'viem';
+import { encodeFunctionData } from 'viem';
 import type { Abi, Hex } from 'viem';
 import type { Clock } from '../../kernel/clock.ts';
+import { askingClient } from './asking.ts';
 import { receiptOf } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 import type { Call } from './sender.ts';
@@ -35,23 +35,15 @@ export interface TrackedSigner {
 
 /** One signer for one verify or settle. */
 export function trackedSigner(options: SignerOptions): TrackedSigner {
-  const { client, clock } = options;
-  let isTroubled = false;
-  async function ask<T>(question: () => Promise<T>): Promise<T> {
-    try {
-      return await question();
-    } catch (error) {
-      // A revert is an answer; everything else is a chain that could not be asked.
-      if (!isRevert(error)) isTroubled = true;
-      throw error;
-    }
-  }
+  const { clock } = options;
+  const asking = askingClient(options.client);
+  const { client } = asking;
   async function waitForReceipt(
     hash: Hex,
   ): Promise<{ status: string; logs: never[] | readonly never[] }> {
     const deadlineMs = clock.monotonicMs() + options.waitMs;
     for (;;) {
-      const receipt = await receiptOf(client, hash).catch(() => undefined); // asked again below
+      const receipt = await receiptOf(options.client, hash).catch(() => undefined); // asked again below
       if (receipt !== undefined) return receipt as never; // viem's receipt is what the scheme expects
       if (clock.monotonicMs() >= deadlineMs)
         throw new Error('The transaction is not in a block yet');
@@ -60,9 +52,8 @@ export function trackedSigner(options: SignerOptions): TrackedSigner {
   }
   const signer: FacilitatorEvmSigner = {
     getAddresses: () => options.addresses,
-    getCode: async ({ address }) => await ask(() => client.getCode({ address })),
-    readContract: async (call) =>
-      await ask(() => client.readContract({ ...call, abi: call.abi as Abi })), // the scheme passes viem ABIs
+    getCode: async ({ address }) => await client.getCode({ address }).catch(() => undefined), // remembered as trouble
+    readContract: async (call) => await client.readContract({ ...call, abi: call.abi as Abi }), // the scheme passes viem ABIs
     verifyTypedData: async () =>
       await Promise.reject(new Error('Signatures are checked by digest')),
     writeContract: async (call) => {
@@ -77,15 +68,5 @@ export function trackedSigner(options: SignerOptions): TrackedSigner {
     sendTransaction: async () => await Promise.reject(new Error('Deployments are not allowed')),
     waitForTransactionReceipt: async ({ hash }) => await waitForReceipt(hash),
   };
-  return { signer, isTroubled: () => isTroubled };
-}
-
-function isRevert(error: unknown): boolean {
-  return (
-    error instanceof BaseError &&
-    error.walk(
-      (cause) =>
-        cause instanceof ContractFunctionRevertedError || cause instanceof RawContractError,
-    ) !== null
-  );
+  return { signer, isTroubled: () => asking.isTroubled() };
 }

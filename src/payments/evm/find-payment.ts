@@ -15,6 +15,7 @@ import type { BaseDepth, BaseSettings } from '../settings.ts';
 import type { EvmClient, EvmNodes } from './chain.ts';
 import { findErc3009Payment } from './evidence.ts';
 import type { Erc3009 } from './evidence.ts';
+import { erc3009Of } from './read.ts';
 
 export interface EvmFinder {
   readonly findPayment: (payment: SignedPayment, attempt: Attempt) => Promise<Evidence>;
@@ -49,7 +50,7 @@ export function evmFinder(
     },
     position: async (payment) => {
       const block = await client.getBlock();
-      const expiresAt = erc3009Of(payment).validBefore;
+      const expiresAt = storable(erc3009Of(payment).validBefore);
       return { startHeight: block.number, startBlock: block.hash, expiresAt };
     },
     heights: async () => {
@@ -59,11 +60,6 @@ export function evmFinder(
       return { final, latest: await client.getBlockNumber() };
     },
   };
-}
-
-export function erc3009Of(payment: SignedPayment): Erc3009 {
-  if (payment.authorization.kind !== 'erc3009') throw new Error('not an EVM payment');
-  return payment.authorization;
 }
 
 export async function heightOf(client: EvmClient, blockTag: 'safe' | 'finalized'): Promise<bigint> {
@@ -109,4 +105,11 @@ async function wasBefore(client: EvmClient, height: bigint, attempt: Attempt): P
   if (attempt.startBlock === undefined) return true;
   const block = await client.getBlock({ blockNumber: attempt.startHeight });
   return block.hash === attempt.startBlock;
+}
+
+const MAX_COLUMN = (1n << 63n) - 1n;
+
+/** Times of a signature have 256 bits, columns 63; both are later than any block. */
+function storable(seconds: bigint): bigint {
+  return seconds < MAX_COLUMN ? seconds : MAX_COLUMN;
 }

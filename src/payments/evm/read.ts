@@ -8,7 +8,7 @@ import { asObject } from '../header-codec.ts';
 import { checkAccepted, checkAmount } from '../envelope.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
 import { paymentId, refusePayment } from '../payment.ts';
-import type { SignedPayment } from '../payment.ts';
+import type { Authorization, SignedPayment } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 
 const HEX32 = /^0x[0-9a-fA-F]{64}$/;
@@ -77,6 +77,7 @@ export function readErc3009(
       from: from as `0x${string}`, // a valid EVM address
       to: to as `0x${string}`, // a valid EVM address
       value,
+      validAfter,
       validBefore,
       nonce: nonce as `0x${string}`, // matched HEX32
     },
@@ -129,4 +130,10 @@ function readAddress(
     throw refusePayment(code, `The field ${name} of the authorization must be an EVM address`);
   }
   return value;
+}
+
+/** The authorization of a payment that `readErc3009` has read. */
+export function erc3009Of(payment: SignedPayment): Extract<Authorization, { kind: 'erc3009' }> {
+  if (payment.authorization.kind !== 'erc3009') throw new Error('not an EVM payment');
+  return payment.authorization;
 }

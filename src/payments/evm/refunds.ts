@@ -10,24 +10,13 @@ import { sha256Hex } from '../../kernel/ids.ts';
 import type { Attempt, Evidence, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { BaseSettings } from '../settings.ts';
-import { TOKEN_ABI } from './chain.ts';
+import { TOKEN_ABI, TRANSFER_TYPES } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 import type { Erc3009 } from './evidence.ts';
 import type { EvmSender } from './sender.ts';
 
 /** A refund that is not on the chain after a day is given up and credited back. */
 const VALID_SECONDS = 86_400n;
-
-const TYPES = {
-  TransferWithAuthorization: [
-    { name: 'from', type: 'address' },
-    { name: 'to', type: 'address' },
-    { name: 'value', type: 'uint256' },
-    { name: 'validAfter', type: 'uint256' },
-    { name: 'validBefore', type: 'uint256' },
-    { name: 'nonce', type: 'bytes32' },
-  ],
-} as const;
 
 interface Authorization {
   readonly id: string;
@@ -68,7 +57,7 @@ export function evmRefunds(options: EvmRefundOptions): RefundRail | undefined {
           chainId,
           verifyingContract: token,
         },
-        types: TYPES,
+        types: TRANSFER_TYPES,
         primaryType: 'TransferWithAuthorization',
         message: {
           from: account.address,
@@ -107,6 +96,7 @@ export function evmRefunds(options: EvmRefundOptions): RefundRail | undefined {
           from: authorization.from,
           to: authorization.to,
           value: BigInt(authorization.value),
+          validAfter: 0n,
           validBefore: BigInt(authorization.validBefore),
           nonce: authorization.nonce,
         },

@@ -12,6 +12,7 @@ import type { Hex } from 'viem';
 import { DAY_MS, SECOND_MS } from '../../kernel/clock.ts';
 import { reasonOf } from '../../kernel/log.ts';
 import { chainReason } from '../chain-reason.ts';
+import { isExecutionFailure } from './asking.ts';
 import { isKnownTransaction } from './chain.ts';
 import { FeeReplacement } from './fee-replacement.ts';
 import type { FeeReplacementOptions, Fees } from './fee-replacement.ts';
@@ -29,6 +30,11 @@ export interface Call {
 /** Nothing left this process: the same call can simply be made again later. */
 class NotSentError extends Error {
   override readonly name = 'NotSentError';
+}
+
+/** The chain would not run the call: nothing was sent, and sending it would cost gas for nothing. */
+export class RefusedError extends Error {
+  override readonly name = 'RefusedError';
 }
 
 /** Another process may have taken the same number; each try takes a fresh one. */
@@ -59,7 +65,10 @@ export class EvmSender {
     return this.#options.account.address;
   }
 
-  /** Signs, journals and broadcasts. Throws `NotSentError` when nothing was sent, another error when it is not known. */
+  /**
+   * Signs, journals and broadcasts. Throws `NotSentError` or `RefusedError` when nothing was sent,
+   * another error when it is not known.
+   */
   async send(call: Call, journal: (transaction: Hex, raw: Hex) => Promise<void>): Promise<Hex> {
     const result = this.#turn.then(() => this.#sendInTurn(call, journal));
     // The next one waits for this one, whatever came of it.
@@ -127,21 +136,40 @@ export class EvmSender {
     return { raw, transaction: keccak256(raw) };
   }
 
-  /** Gas and fees within the caps; `NotSentError` when they cannot be. */
+  /** Fees and gas within the caps; `NotSentError` when the fees cannot be. */
   async #price(call: Call): Promise<Price> {
+    try {
+      const fees = await this.#marketFees();
+      return { ...fees, gas: await this.#gas(call, fees) };
+    } catch (error) {
+      if (error instanceof NotSentError || error instanceof RefusedError) throw error;
+      throw new NotSentError(chainReason(error));
+    }
+  }
+
+  /**
+   * Gas of a call, found by running it as it will be sent: from this key, with these fees, with the
+   * cap as its limit. The code of a contract wallet runs inside it, so what fails here is not sent.
+   */
+  async #gas(call: Call, fees: Omit<Price, 'gas'>): Promise<bigint> {
     const { client, account, maxGas } = this.#options;
     try {
-      const [estimate, fees] = await Promise.all([
-        client.estimateGas({ account: account.address, ...call }),
-        this.#marketFees(),
-      ]);
+      const estimate = await client.estimateGas({
+        account: account.address,
+        ...call,
+        ...fees,
+        gas: maxGas,
+      });
       if (estimate > maxGas)
-        throw new NotSentError(`The call needs ${estimate} gas, above the cap of ${maxGas}`);
+        throw new RefusedError(`the call needs ${estimate} gas, above the cap of ${maxGas}`);
       const gas = (estimate * GAS_MARGIN_PERCENT) / 100n;
-      return { ...fees, gas: gas < maxGas ? gas : maxGas };
+      return gas < maxGas ? gas : maxGas;
     } catch (error) {
-      if (error instanceof NotSentError) throw error;
-      throw new NotSentError(chainReason(error));
+      if (!isExecutionFailure(error)) throw error;
+      // A key that cannot pay for the gas limit reads like a call that needs too much of it.
+      const balance = await client.getBalance({ address: account.address });
+      if (balance < maxGas * fees.maxFeePerGas) throw new NotSentError('The gas key runs dry');
+      throw new RefusedError('the chain refuses the call');
     }
   }
 

@@ -4,7 +4,7 @@
  * Invariant: a proof is accepted at most once, only for the configured domain and chains, and only
  * while it is fresh. Everything that a caller can send ends in an accepted wallet or in a Fault.
  */
-import type { Clock } from '../../kernel/clock.ts';
+import { type Clock, SECOND_MS } from '../../kernel/clock.ts';
 import { Fault } from '../../kernel/faults.ts';
 import type { Log } from '../../kernel/log.ts';
 import { walletIdentity, walletKind } from '../../kernel/addresses.ts';
@@ -37,6 +37,8 @@ export interface SignedInWallet {
   readonly chain: string;
 }
 
+/** What a sign-in may wait for a contract wallet's chain; its nodes answer in a fraction of it. */
+const CONTRACT_CHECK_MS = 5 * SECOND_MS;
 /** Contract checks cost a chain call each; more at once are refused, not queued. */
 const MAX_CONTRACT_CHECKS = 32;
 
@@ -97,6 +99,20 @@ export class SignIn {
     await this.#nonces.prune();
   }
 
+  /** Rejects when `work` takes too long; nothing is left that would hold an ending process. */
+  async #inTime<T>(work: Promise<T>): Promise<T> {
+    const isOver = new AbortController();
+    const limit = this.#options.clock.sleep(CONTRACT_CHECK_MS, isOver.signal);
+    try {
+      return await Promise.race([
+        work,
+        limit.then(() => Promise.reject(new Error('The node takes too long'))),
+      ]);
+    } finally {
+      isOver.abort();
+    }
+  }
+
   async #isSignedByContract(wallet: string, text: string, signature: string): Promise<boolean> {
     const check = this.#options.isContractSignature;
     if (check === undefined || !wallet.startsWith('0x')) return false;
@@ -108,7 +124,7 @@ export class SignIn {
     }
     this.#contractChecks += 1;
     try {
-      return await isSignedByContract(wallet, text, signature, check);
+      return await this.#inTime(isSignedByContract(wallet, text, signature, check));
     } catch (error) {
       // The chain could not be asked: the proof is neither good nor bad.
       this.#options.log.warn(

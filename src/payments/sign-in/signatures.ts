@@ -32,7 +32,7 @@ function personalMessageHash(text: string): Buffer {
 }
 
 /** The lower-case address that signed a digest, or `undefined` when the signature is not one. */
-function recoverAddress(digest: Uint8Array, signature: Uint8Array): string | undefined {
+export function recoverAddress(digest: Uint8Array, signature: Uint8Array): string | undefined {
   if (signature.length !== EOA_SIGNATURE_BYTES) return undefined;
   const v = signature[64] ?? 0;
   const recovery = v >= 27 ? v - 27 : v;
@@ -74,15 +74,24 @@ export async function isSignedByContract(
 }
 
 async function isSignedBySolana(wallet: string, text: string, signature: string): Promise<boolean> {
-  const publicKey = base58Decode(wallet, 32);
   const bytes = decodeSolanaSignature(signature);
-  if (publicKey?.length !== 32 || bytes === undefined || isSmallOrder(publicKey)) return false;
+  return bytes !== undefined && (await isSignedByEd25519(wallet, Buffer.from(text, 'utf8'), bytes));
+}
+
+/** Whether the key of a base58 address signed the bytes. */
+export async function isSignedByEd25519(
+  wallet: string,
+  message: Uint8Array,
+  signature: Uint8Array,
+): Promise<boolean> {
+  const publicKey = base58Decode(wallet, 32);
+  if (publicKey?.length !== 32 || isSmallOrder(publicKey)) return false;
   try {
     const key = createPublicKey({
       format: 'jwk',
       key: { kty: 'OKP', crv: 'Ed25519', x: publicKey.toString('base64url') },
     });
-    return await verifyOffLoop(Buffer.from(text, 'utf8'), key, bytes);
+    return await verifyOffLoop(message, key, signature);
   } catch {
     // A key that is no point of the curve.
     return false;
@@ -90,9 +99,13 @@ async function isSignedBySolana(wallet: string, text: string, signature: string)
 }
 
 /** With a callback the check runs on the thread pool: 0.1 ms that the event loop keeps. */
-async function verifyOffLoop(text: Buffer, key: KeyObject, signature: Buffer): Promise<boolean> {
+async function verifyOffLoop(
+  message: Uint8Array,
+  key: KeyObject,
+  signature: Uint8Array,
+): Promise<boolean> {
   return await new Promise((resolve, reject) => {
-    verify(null, text, key, signature, (error, isValid) => {
+    verify(null, message, key, signature, (error, isValid) => {
       if (error === null) resolve(isValid);
       else reject(error);
     });

@@ -21,6 +21,7 @@ import type { Attempt, Evidence, Journal, Rail, RailHealth, Verdict } from '../r
 import type { RailOffer } from '../requirements.ts';
 import { depthFor } from '../settings.ts';
 import type { SolanaDepth, SolanaSettings } from '../settings.ts';
+import { isSignedByEd25519 } from '../sign-in/signatures.ts';
 import { decodeWire, openSolanaNodes, transactionId } from './chain.ts';
 import type { SolanaChain, SolanaNodes } from './chain.ts';
 import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment } from './evidence.ts';
@@ -76,6 +77,7 @@ export async function openSolanaRail(
     offer,
     read: async (envelope) => await readSolanaPayment(envelope, offer, options.limits),
     readShape: async (envelope) => await readSolanaPayment(envelope, offer, undefined),
+    isSigned: async (payment) => await isSigned(payment),
     verify: async (payment) => await verify(context, payment),
     settle: async (payment, journal) => await settle(context, payment, journal),
     position: async () => {
@@ -145,6 +147,14 @@ function schemeOf(context: Context, signer: FacilitatorSvmSigner): ExactSvmSchem
     ...limitsOf(context.settings),
     pendingSettlementStore: NO_PENDING_STORE,
   });
+}
+
+/** The payer's own signature over the message; the slot of the fee payer is ours to fill. */
+async function isSigned(payment: SignedPayment): Promise<boolean> {
+  const { messageBytes, signatures } = decodeWire(solanaOf(payment).transaction);
+  const signature = signatures[address(payment.wallet)];
+  if (signature === undefined || signature === null) return false;
+  return await isSignedByEd25519(payment.wallet, Uint8Array.from(messageBytes), signature);
 }
 
 async function verify(context: Context, payment: SignedPayment): Promise<Verdict> {

@@ -16,7 +16,7 @@ export const LIVE_DESCRIPTION: RouteDescription = {
 };
 
 const PARTS = {
-  server: { ok: true, openRequests: 12 },
+  server: { ok: true, openRequests: 12, unhandledRejections: 0 },
   database: { ok: true },
   journal: { ok: true, waitingSettles: 0 },
   engines: { ok: true, models: 3, modelsReady: 3 },
@@ -39,7 +39,7 @@ export const READY_DESCRIPTION: RouteDescription = {
       headers: ['no-store'],
       content: jsonContent(ReadinessBody, {
         status: 'draining',
-        parts: { ...PARTS, server: { ok: false, openRequests: 3 } },
+        parts: { ...PARTS, server: { ok: false, openRequests: 3, unhandledRejections: 0 } },
       }),
     },
   ],

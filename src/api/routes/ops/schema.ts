@@ -7,7 +7,13 @@ const part = z.boolean().describe('Whether this part lets requests through');
 const figure = z.int().min(0);
 
 export const ReadinessParts = z.strictObject({
-  server: z.strictObject({ ok: part, openRequests: figure }),
+  server: z.strictObject({
+    ok: part,
+    openRequests: figure,
+    unhandledRejections: figure.describe(
+      'Failures that a library left behind since the start; the log has their stacks',
+    ),
+  }),
   database: z.strictObject({ ok: part }),
   journal: z.strictObject({
     ok: part,

@@ -20,13 +20,19 @@ const PAYMENT: ParameterDescription = {
     'base64 JSON of one signed entry of `accepts`. `X-402-Payment` and `X-PAYMENT` are older names of it.',
 };
 
+const CLAIM: ParameterDescription = {
+  name: 'PAYMENT-CLAIM',
+  in: 'header',
+  about: 'The value of the same header of an earlier answer: it marks the retry of its request.',
+};
+
 export const TOP_UP: RouteDescription = {
   tag: 'Wallets',
   summary: 'Top up',
   about: `Without a payment header the answer is a 402 with the requirements: pick one entry of \`accepts\`, sign exactly that, and send it as \`PAYMENT-SIGNATURE\`. No account and no sign-in is needed.
 
 One payment is credited once, however often it is sent. When the network is slow to confirm, the same header is sent again; never sign a new payment for it.`,
-  parameters: [PAYMENT],
+  parameters: [PAYMENT, CLAIM],
   query: z.object({
     x402Version: z.enum(['1', '2']).optional().describe('`1` for the older shape of the 402.'),
   }),
@@ -42,7 +48,11 @@ One payment is credited once, however often it is sent. When the network is slow
             data: z.strictObject({
               walletAddress: z.string(),
               amountCredited: Usd,
-              newBalance: Usd,
+              newBalance: Usd.optional(),
+              alreadyCredited: z
+                .literal(true)
+                .optional()
+                .describe('In place of the balance, for a payment that is shown again.'),
               paymentId: z.string(),
             }),
           })

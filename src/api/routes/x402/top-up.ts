@@ -5,7 +5,7 @@
 import { topUpBody } from '../../../payments/payments.ts';
 import { Fault } from '../../../kernel/faults.ts';
 import type { Exchange } from '../../exchange.ts';
-import { paymentHeader } from '../../identify.ts';
+import { paymentHeader, retryProof } from '../../identify.ts';
 import type { Route } from '../../route.ts';
 import { TOP_UP } from './describe.ts';
 import { requireConfigured, takePaymentTurn } from './route-checks.ts';
@@ -27,7 +27,7 @@ export function topUpRoute(parts: WalletRouteParts): Route {
       const payments = requireConfigured(parts);
       const header = paymentHeader(exchange);
       if (header === undefined) throw requirements(parts, exchange);
-      const receipt = await payments.topUp(header);
+      const receipt = await payments.topUp(header, retryProof(exchange));
       setPaymentResponse(exchange, receipt.responseHeader);
       await exchange.json(200, topUpBody(receipt));
     },

@@ -1,0 +1,339 @@
+/**
+ * What a payer or a node of Base can do to the operator: signatures of any age, wallets whose code
+ * answers nothing or burns gas, and a node that is slow or gone. Nothing of it is a 500, a refusal
+ * of good money, or gas without end.
+ */
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import type { PrivateKeyAccount } from 'viem/accounts';
+import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
+import { startAnvil, USDC, whyNoChains } from '../../test/chains/anvil.ts';
+import type { AnvilChain } from '../../test/chains/anvil.ts';
+import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
+import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
+import { Fault } from '../kernel/faults.ts';
+import { MINUTE_MS } from '../kernel/clock.ts';
+import { TestClock } from '../kernel/test-clock.ts';
+import { TRANSFER_TYPES } from './evm/chain.ts';
+import { RevertBackoff } from './revert-backoff.ts';
+import { openRig } from './test-rig.ts';
+import type { Rig } from './test-rig.ts';
+
+const ETH = 10n ** 18n;
+const MAX_UINT256 = (1n << 256n) - 1n;
+const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
+const gasKey = generatePrivateKey();
+const gas = privateKeyToAccount(gasKey).address;
+
+/** Runs and gives nothing back. */
+const EMPTY: Hex = '0x00';
+/** Never ends. */
+const LOOPS: Hex = '0x5b600056';
+/** Accepts every signature while nobody pays for the gas, and never ends when somebody does. */
+const LOOPS_WHEN_PAID: Hex = '0x3a601457631626ba7e60e01b60005260206000f35b601456';
+/** Accepts every signature until its first storage slot is set, then never ends. */
+const LOOPS_WHEN_SET: Hex = '0x600054601657631626ba7e60e01b60005260206000f35b601656';
+
+let chain: AnvilChain;
+let proxy: FaultProxy;
+let rig: Rig;
+
+describe('hostile payers and nodes of Base', { skip: whyNoChains() }, () => {
+  before(async () => {
+    chain = await startAnvil();
+    proxy = await startFaultProxy(chain.rpcUrl);
+    rig = await openRig({
+      settings: {
+        base: {
+          network: 'eip155:8453',
+          payTo,
+          rpcUrl: proxy.url,
+          gasKey,
+          maxGas: 300_000,
+          maxFeeGwei: 50,
+          warnBelowEth: 0,
+        },
+      },
+    });
+    await chain.fund(gas, ETH);
+  });
+
+  after(async () => {
+    await rig.close();
+    await proxy.stop();
+    await chain.stop();
+  });
+
+  afterEach(() => {
+    proxy.fate = () => 'pass';
+  });
+
+  interface Terms {
+    readonly from?: Hex;
+    readonly validBefore?: bigint;
+    readonly validAfter?: bigint;
+    readonly value?: bigint;
+  }
+
+  async function pay(account: PrivateKeyAccount, terms: Terms = {}): Promise<string> {
+    const message = {
+      from: terms.from ?? account.address,
+      to: payTo,
+      value: terms.value ?? 5_000_000n,
+      validAfter: terms.validAfter ?? 0n,
+      validBefore: terms.validBefore ?? BigInt(Math.floor(Date.now() / 1_000) + 600),
+      nonce: generatePrivateKey(),
+    };
+    const signature = await account.signTypedData({
+      domain: { name: 'USD Coin', version: '2', chainId: 8453, verifyingContract: USDC },
+      types: TRANSFER_TYPES,
+      primaryType: 'TransferWithAuthorization',
+      message,
+    });
+    const authorization = Object.fromEntries(
+      Object.entries(message).map(([name, value]) => [name, String(value)]),
+    );
+    return Buffer.from(
+      JSON.stringify({
+        x402Version: 2,
+        accepted: { scheme: 'exact', network: 'eip155:8453' },
+        payload: { authorization, signature },
+      }),
+    ).toString('base64');
+  }
+
+  const newAccount = (): PrivateKeyAccount => privateKeyToAccount(generatePrivateKey());
+
+  async function wallet(code?: Hex): Promise<PrivateKeyAccount> {
+    const account = newAccount();
+    await chain.mint(account.address, 100_000_000n);
+    if (code !== undefined)
+      await chain.client.setCode({ address: account.address, bytecode: code });
+    return account;
+  }
+
+  /** Pays with a signature that only the code of the wallet accepts. */
+  async function payFrom(contract: PrivateKeyAccount): Promise<string> {
+    return await pay(newAccount(), { from: contract.address });
+  }
+
+  async function refusal(header: string): Promise<Fault> {
+    try {
+      await rig.payments.topUp(header);
+    } catch (error) {
+      if (error instanceof Fault) return error;
+      throw error;
+    }
+    return assert.fail('The payment was taken');
+  }
+
+  const spent = async (): Promise<bigint> =>
+    ETH - (await chain.client.getBalance({ address: gas }));
+
+  for (const [says, terms] of [
+    ['2^63', { validBefore: 1n << 63n }],
+    ['2^64', { validBefore: 1n << 64n }],
+    ['MaxUint256', { validBefore: MAX_UINT256 }],
+  ] as const) {
+    test(`an authorization that is valid before ${says} is credited, and its answer repeated`, async () => {
+      const account = await wallet();
+      const header = await pay(account, terms);
+      const receipt = await rig.payments.topUp(header);
+      assert.equal(receipt.amountNano, 5_000_000_000n);
+      assert.equal((await rig.payments.topUp(header)).transaction, receipt.transaction);
+      await rig.payments.sweep();
+      assert.equal(await rig.balance(account.address.toLowerCase()), 5_000_000_000n);
+    });
+  }
+
+  test('figures that cannot be are refused in words', async () => {
+    const account = await wallet();
+    for (const terms of [
+      { validAfter: MAX_UINT256 },
+      { validAfter: 1n << 63n, validBefore: MAX_UINT256 },
+      { value: MAX_UINT256 },
+      { value: 1n << 63n },
+      { validBefore: 0n },
+    ]) {
+      const fault = await refusal(await pay(account, terms));
+      assert.equal(fault.status, 400, fault.message);
+    }
+  });
+
+  test('a payment of a contract that answers nothing is refused in words', async () => {
+    const contract = await wallet(EMPTY);
+    const fault = await refusal(await payFrom(contract));
+    assert.equal(fault.code, 'PAYMENT_VERIFICATION_FAILED');
+    assert.match(fault.message, /signature/);
+  });
+
+  for (const [says, code] of [
+    ['always', LOOPS],
+    ['when somebody pays for the gas', LOOPS_WHEN_PAID],
+  ] as const) {
+    test(`a contract that loops ${says} costs no gas`, async () => {
+      const contract = await wallet(code);
+      const before = await spent();
+      for (let round = 0; round < 3; round += 1) {
+        const fault = await refusal(await payFrom(contract));
+        assert.equal(fault.code, 'PAYMENT_VERIFICATION_FAILED', fault.message);
+      }
+      assert.equal(await spent(), before);
+    });
+  }
+
+  test('a contract that loops in the block alone burns gas once, then it has to wait', async () => {
+    const contract = await wallet(LOOPS_WHEN_SET);
+    const slot: Hex = `0x${'00'.repeat(32)}`;
+    const set = async (value: number): Promise<void> => {
+      const word: Hex = `0x${value.toString(16).padStart(64, '0')}`;
+      await chain.client.setStorageAt({ address: contract.address, index: slot, value: word });
+    };
+    const header = await payFrom(contract);
+    proxy.fate = async (method) => {
+      if (method === 'eth_sendRawTransaction') await set(1);
+      return 'pass' as const;
+    };
+    const burned = await refusal(header);
+    assert.equal(burned.code, 'SETTLEMENT_FAILED');
+    const after = await spent();
+    await set(0);
+    for (const next of [header, header, await payFrom(contract), await payFrom(contract)]) {
+      const fault = await refusal(next);
+      assert.equal(fault.code, 'RATE_LIMIT_EXCEEDED', fault.message);
+      assert.ok((fault.options.retryAfterSeconds ?? 0) > 30);
+    }
+    assert.equal(await spent(), after);
+    const other = await wallet();
+    await rig.payments.topUp(await pay(other));
+  });
+
+  test('a payment that others send between its check and our broadcast is credited', async () => {
+    const account = await wallet();
+    const header = await pay(account);
+    const { payload } = JSON.parse(Buffer.from(header, 'base64').toString()) as {
+      payload: { authorization: Record<string, string>; signature: Hex };
+    };
+    const one = payload.authorization;
+    proxy.fate = async (method) => {
+      if (method !== 'eth_estimateGas') return 'pass' as const;
+      proxy.fate = () => 'pass';
+      await chain.callToken('transferWithAuthorization', [
+        one['from'],
+        payTo,
+        5_000_000n,
+        0n,
+        BigInt(one['validBefore'] ?? ''),
+        one['nonce'],
+        Number(`0x${payload.signature.slice(130)}`),
+        payload.signature.slice(0, 66),
+        `0x${payload.signature.slice(66, 130)}`,
+      ]);
+      return 'pass' as const;
+    };
+    const before = await spent();
+    const receipt = await rig.payments.topUp(header);
+    assert.equal(receipt.amountNano, 5_000_000_000n);
+    assert.equal(await spent(), before);
+  });
+
+  test('a payer waits twice as long after each revert, and not after a payment', () => {
+    const clock = new TestClock(0);
+    const backoff = new RevertBackoff(clock);
+    const waits: number[] = [];
+    for (let round = 0; round < 13; round += 1) {
+      backoff.reverted('0xa');
+      waits.push(backoff.waitMs('0xa') / MINUTE_MS);
+      clock.advance(backoff.waitMs('0xa'));
+    }
+    assert.deepEqual(waits.slice(0, 4), [1, 2, 4, 8]);
+    assert.equal(waits.at(-1), 24 * 60);
+    assert.equal(backoff.waitMs('0xa'), 0);
+    backoff.reverted('0xa');
+    backoff.paid('0xa');
+    assert.equal(backoff.waitMs('0xa'), 0);
+  });
+
+  test('an answer does not wait for a slow node, and the payment is credited once all the same', async () => {
+    const account = await wallet();
+    const header = await pay(account);
+    const limitMs = 1_000 + 2_000 + 1_000; // settleWaitSeconds, the grace, a busy machine
+    proxy.fate = () => ({ delayMs: 1_000 });
+    const statuses: number[] = [];
+    for (let round = 0; round < 30; round += 1) {
+      const startMs = performance.now();
+      const status = await rig.payments.topUp(header).then(
+        () => 200,
+        (error: unknown) => (error instanceof Fault ? error.status : 500),
+      );
+      const tookMs = performance.now() - startMs;
+      assert.ok(tookMs < limitMs, `an answer took ${tookMs} ms`);
+      statuses.push(status);
+      if (status === 200) break;
+      assert.ok(status === 503 || status === 202, String(status));
+    }
+    assert.equal(statuses.at(-1), 200);
+    // Nothing was said to be sent before it was.
+    assert.deepEqual(
+      statuses,
+      statuses.toSorted((a, b) => rank(a) - rank(b)),
+    );
+    assert.equal(await rig.balance(account.address.toLowerCase()), 5_000_000_000n);
+  });
+
+  const rank = (status: number): number => [503, 202, 200].indexOf(status);
+
+  for (const fate of [
+    'lose-request',
+    { status: 429 },
+    { status: 503 },
+    { code: -32_005, message: 'limit exceeded' },
+  ] as const) {
+    const says = typeof fate === 'string' ? fate : JSON.stringify(fate);
+    test(`the sign-in of a contract wallet with a node that fails (${says}): 503, not 401`, async () => {
+      const owner = newAccount();
+      const contract = newAccount().address;
+      await chain.placeWallet(contract, owner.address);
+      const message = createSiweMessage({
+        address: contract,
+        chainId: 8453,
+        domain: 'pay.test',
+        nonce: generateSiweNonce(),
+        uri: 'http://pay.test/api/v1/chat/completions',
+        version: '1',
+        issuedAt: new Date(),
+      });
+      const signature = await owner.signMessage({ message });
+      const header = Buffer.from(
+        JSON.stringify({ address: contract, message, signature, chainId: 8453 }),
+      ).toString('base64');
+      proxy.fate = () => fate;
+      await assert.rejects(rig.payments.signIn(header), (error: Fault) => error.status === 503);
+      proxy.fate = () => 'pass';
+      assert.equal((await rig.payments.signIn(header)).wallet, contract.toLowerCase());
+    });
+  }
+
+  test('a sign-in does not wait for a slow node either', async () => {
+    const message = createSiweMessage({
+      address: newAccount().address,
+      chainId: 8453,
+      domain: 'pay.test',
+      nonce: generateSiweNonce(),
+      uri: 'http://pay.test/',
+      version: '1',
+      issuedAt: new Date(),
+    });
+    const signature = await newAccount().signMessage({ message });
+    const address = /0x\w{40}/.exec(message)?.[0];
+    const header = Buffer.from(
+      JSON.stringify({ address, message, signature, chainId: 8453 }),
+    ).toString('base64');
+    proxy.fate = () => ({ delayMs: 9_000 });
+    const startMs = performance.now();
+    await assert.rejects(rig.payments.signIn(header), (error: Fault) => error.status === 503);
+    assert.ok(performance.now() - startMs < 7_000);
+  });
+});

@@ -1,0 +1,105 @@
+/**
+ * Who opened a payment: the one request that it serves, and the retries of that request.
+ *
+ * A signed payment is public once it is on the chain, signature and all, so showing it proves
+ * nothing. What proves a retry is what never goes on the chain: the idempotency key of the request
+ * that opened the payment, or the secret that its answer carried (`PAYMENT-CLAIM`). A pass lets one
+ * request be served, once; who has neither signs in.
+ */
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import { DAY_MS } from '../kernel/clock.ts';
+import type { Clock } from '../kernel/clock.ts';
+import type { Store } from '../store/store.ts';
+import { sharedSecret } from './secrets.ts';
+
+/** What came with a payment header and never goes on the chain. */
+export interface RetryProof {
+  /** `PAYMENT-CLAIM`, from an earlier answer. */
+  readonly claim: string | undefined;
+  readonly idempotencyKey: string | undefined;
+  /** Path of the request: a key binds the retries of one request, not of another. */
+  readonly path: string;
+}
+
+export const NO_PROOF: RetryProof = { claim: undefined, idempotencyKey: undefined, path: '' };
+
+/** As long as answers are kept under an idempotency key. */
+const PASS_MS = DAY_MS;
+/** Shorter keys are counters and words, which an observer can guess. */
+const MIN_KEY_CHARS = 16;
+
+export async function openPasses(
+  store: Store,
+  clock: Clock,
+  newSecret: () => string,
+): Promise<Passes> {
+  return new Passes(store, clock, await sharedSecret(store, 'payment-claim', newSecret));
+}
+
+export class Passes {
+  readonly #store: Store;
+  readonly #clock: Clock;
+  readonly #secret: string;
+
+  constructor(store: Store, clock: Clock, secret: string) {
+    this.#store = store;
+    this.#clock = clock;
+    this.#secret = secret;
+  }
+
+  /** The payment was opened by this request. `isUsed`: the request sells nothing, so the pass is spent. */
+  async open(paymentKey: string, proof: RetryProof, isUsed: boolean): Promise<void> {
+    await this.#store.query(
+      `INSERT INTO payments_pass (payment_key, key_hash, used, created_ms) VALUES ($1, $2, $3, $4)
+       ON CONFLICT (payment_key) DO UPDATE SET key_hash = $2, used = $3, created_ms = $4`,
+      [paymentKey, this.#keyHash(paymentKey, proof) ?? null, isUsed ? 1 : 0, this.#clock.nowMs()],
+    );
+  }
+
+  /** Whether this is a retry of the request that opened the payment. */
+  async isRetry(paymentKey: string, proof: RetryProof): Promise<boolean> {
+    const rows = await this.#store.query<{ key_hash: string | null }>(
+      'SELECT key_hash FROM payments_pass WHERE payment_key = $1 AND created_ms > $2',
+      [paymentKey, this.#clock.nowMs() - PASS_MS],
+    );
+    const [row] = rows;
+    if (row === undefined) return false;
+    if (proof.claim !== undefined && isSame(proof.claim, this.claimOf(paymentKey))) return true;
+    const hash = this.#keyHash(paymentKey, proof);
+    return hash !== undefined && row.key_hash !== null && isSame(hash, row.key_hash);
+  }
+
+  /** Spends the pass; `false` when it was spent before. */
+  async use(paymentKey: string): Promise<boolean> {
+    const rows = await this.#store.query(
+      'UPDATE payments_pass SET used = 1 WHERE payment_key = $1 AND used = 0 RETURNING payment_key',
+      [paymentKey],
+    );
+    return rows.length === 1;
+  }
+
+  /** The secret that the answer to whoever opened the payment carries. */
+  claimOf(paymentKey: string): string {
+    return this.#digest('claim', paymentKey);
+  }
+
+  async prune(): Promise<void> {
+    await this.#store.query('DELETE FROM payments_pass WHERE created_ms <= $1', [
+      this.#clock.nowMs() - PASS_MS,
+    ]);
+  }
+
+  #keyHash(paymentKey: string, { path, idempotencyKey }: RetryProof): string | undefined {
+    if (idempotencyKey === undefined || idempotencyKey.length < MIN_KEY_CHARS) return undefined;
+    return this.#digest('key', paymentKey, path, idempotencyKey);
+  }
+
+  #digest(...words: readonly string[]): string {
+    return createHmac('sha256', this.#secret).update(JSON.stringify(words)).digest('base64url');
+  }
+}
+
+function isSame(given: string, expected: string): boolean {
+  const [one, other] = [Buffer.from(given), Buffer.from(expected)];
+  return one.length === other.length && timingSafeEqual(one, other);
+}

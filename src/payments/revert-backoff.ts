@@ -1,0 +1,55 @@
+/**
+ * Payers whose settlements were reverted on the chain: each such transaction cost our gas, and the
+ * code of a contract wallet can behave in a check and fail in a block. Each revert doubles the time
+ * in which nothing more is sent for the payer; a payment that arrives ends it.
+ *
+ * Kept by each process for itself: what it bounds is cents, not credit.
+ */
+import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
+import type { Clock } from '../kernel/clock.ts';
+import type { Fault } from '../kernel/faults.ts';
+import { backingOff } from './top-up-faults.ts';
+
+const FIRST_MS = MINUTE_MS;
+const MAX_MS = 24 * HOUR_MS;
+/** Payers that are remembered; the oldest goes first. */
+const MAX_PAYERS = 10_000;
+
+export class RevertBackoff {
+  readonly #clock: Clock;
+  readonly #payers = new Map<string, { readonly reverts: number; readonly untilMs: number }>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** How long nothing is sent for this payer. */
+  waitMs(wallet: string): number {
+    return Math.max(0, (this.#payers.get(wallet)?.untilMs ?? 0) - this.#clock.nowMs());
+  }
+
+  /** The 429 while nothing is sent for this payer. */
+  refusal(wallet: string): Fault | undefined {
+    const waitMs = this.waitMs(wallet);
+    return waitMs > 0 ? backingOff(Math.ceil(waitMs / SECOND_MS)) : undefined;
+  }
+
+  /** Throws it. */
+  check(wallet: string): void {
+    const refusal = this.refusal(wallet);
+    if (refusal !== undefined) throw refusal;
+  }
+
+  reverted(wallet: string): void {
+    const reverts = (this.#payers.get(wallet)?.reverts ?? 0) + 1;
+    const waitMs = Math.min(FIRST_MS * 2 ** (reverts - 1), MAX_MS);
+    this.#payers.delete(wallet);
+    this.#payers.set(wallet, { reverts, untilMs: this.#clock.nowMs() + waitMs });
+    const oldest = this.#payers.keys().next().value;
+    if (this.#payers.size > MAX_PAYERS && oldest !== undefined) this.#payers.delete(oldest);
+  }
+
+  paid(wallet: string): void {
+    this.#payers.delete(wallet);
+  }
+}

@@ -1,0 +1,114 @@
+/**
+ * A real server whose node of Base fails in every way that public nodes do: nothing that anybody
+ * sends ends the process, no answer says that money is lost or bad, and payments go on when the
+ * node is back.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { whyNoChains } from '../chains/anvil.ts';
+import { type FaultProxy, type Fate, startFaultProxy } from '../chains/fault-proxy.ts';
+import { type FareboxProcess, removeFolder, startFarebox } from './farebox-process.ts';
+import { type WalletRig, chat, evmPayment, signIn, startWalletRig, topUp } from './wallet-rig.ts';
+
+const FAULTS: readonly (readonly [string, Fate])[] = [
+  ['drops connections', 'lose-request'],
+  ['answers 429', { status: 429 }],
+  ['answers 503', { status: 503 }],
+  ['answers -32005', { code: -32_005, message: 'limit exceeded' }],
+  ['answers -32603', { code: -32_603, message: 'Internal error' }],
+];
+const GARBAGE = `0x${'11'.repeat(65)}`;
+const ZEROS = `0x${'00'.repeat(65)}`;
+
+describe('a server with a faulty node', { skip: whyNoChains() }, () => {
+  let rig: WalletRig;
+  let proxy: FaultProxy;
+  let farebox: FareboxProcess;
+
+  before(async () => {
+    rig = await startWalletRig('  facilitator: { expose: true }');
+    proxy = await startFaultProxy(rig.anvil.rpcUrl);
+    farebox = await start();
+  });
+
+  after(async () => {
+    await farebox.stop();
+    removeFolder(farebox);
+    await proxy.stop();
+    await rig.stop();
+  });
+
+  const start = async (): Promise<FareboxProcess> =>
+    await startFarebox({
+      yaml: `listen: { host: 127.0.0.1, port: ${rig.port} }
+service: { publicUrl: "${rig.origin}" }
+embedded: { enabled: false }
+discovery: { enabled: false }
+${rig.yaml.replace(rig.anvil.rpcUrl, proxy.url)}`,
+    });
+
+  const unsigned = async (signature: string): Promise<string> =>
+    await evmPayment(privateKeyToAccount(generatePrivateKey()), { payload: { signature } });
+
+  async function verify(header: string): Promise<Response> {
+    const payload = JSON.parse(Buffer.from(header, 'base64').toString()) as { accepted: object };
+    const accepted = { ...payload.accepted, extra: { name: 'USD Coin', version: '2' } };
+    return await fetch(`${farebox.url}/x402/facilitator/verify`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        x402Version: 2,
+        paymentPayload: { ...payload, accepted },
+        paymentRequirements: { ...accepted, maxTimeoutSeconds: 300 },
+      }),
+    });
+  }
+
+  async function readyParts(): Promise<{ server: { unhandledRejections: number } }> {
+    const answer = await fetch(`${rig.origin}/readyz`);
+    return ((await answer.json()) as { parts: { server: { unhandledRejections: number } } }).parts;
+  }
+
+  for (const [says, fate] of FAULTS) {
+    for (const only of [undefined, 'eth_getCode']) {
+      const where = only === undefined ? 'always' : `on ${only}`;
+      test(`a node that ${says} ${where}: 503, and the process lives`, async () => {
+        proxy.fate = (method) => (only === undefined || method === only ? fate : 'pass');
+        try {
+          const proof = await signIn(privateKeyToAccount(generatePrivateKey()), rig.origin);
+          const forged = JSON.parse(Buffer.from(proof, 'base64').toString()) as object;
+          const header = Buffer.from(JSON.stringify({ ...forged, signature: GARBAGE }));
+          const answers = await Promise.all([
+            topUp(rig.origin, { 'PAYMENT-SIGNATURE': await unsigned(GARBAGE) }),
+            topUp(rig.origin, { 'X-PAYMENT': await unsigned(ZEROS) }),
+            chat(rig.origin, { 'PAYMENT-SIGNATURE': await unsigned(GARBAGE) }),
+            verify(await unsigned(GARBAGE)),
+            topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(await rig.evmWallet()) }),
+            chat(rig.origin, { 'SIGN-IN-WITH-X': header.toString('base64') }),
+          ]);
+          const statuses = answers.map(({ status }) => status);
+          // Without its code, a wallet is asked by one call that needs none.
+          const expected =
+            only === undefined ? [503, 503, 503, 503, 503, 503] : [400, 400, 400, 503, 503, 401];
+          assert.deepEqual(statuses, expected);
+          for (const answer of answers) await answer.text();
+        } finally {
+          proxy.fate = () => 'pass';
+        }
+        assert.equal(farebox.child.exitCode, null, farebox.output());
+        assert.equal((await readyParts()).server.unhandledRejections, 0);
+      });
+    }
+  }
+
+  test('after all this a payment is credited, and garbage is refused in words', async () => {
+    const account = await rig.evmWallet();
+    const paid = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await evmPayment(account) });
+    assert.equal(paid.status, 200, await paid.text());
+    const refused = await topUp(rig.origin, { 'PAYMENT-SIGNATURE': await unsigned(GARBAGE) });
+    assert.equal(refused.status, 400);
+    const body = (await refused.json()) as { error: string };
+    assert.equal(body.error, 'PAYMENT_VERIFICATION_FAILED');
+  });
+});
