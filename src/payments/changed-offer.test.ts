@@ -8,7 +8,7 @@ import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@
 import type { KeyPairSigner } from '@solana/kit';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
+import { startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
@@ -24,7 +24,7 @@ import type { Rig, RigOptions } from './test-rig.ts';
 const OLD: Hex = '0x00000000000000000000000000000000000fa12b';
 const NEW: Hex = '0x00000000000000000000000000000000000fa12c';
 
-describe('a changed offer', { skip: whyNoChains() }, () => {
+describe('a changed offer', () => {
   let anvil: AnvilChain;
   let solana: SolanaChain;
   let proxies: { readonly base: FaultProxy; readonly solana: FaultProxy };

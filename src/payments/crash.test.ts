@@ -9,7 +9,7 @@ import { createKeyPairSignerFromPrivateKeyBytes, generateKeyPairSigner } from '@
 import type { KeyPairSigner } from '@solana/kit';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
+import { startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
@@ -25,7 +25,7 @@ import type { Rig, RigOptions } from './test-rig.ts';
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
 
-describe('kill -9', { skip: whyNoChains() }, () => {
+describe('kill -9', () => {
   let anvil: AnvilChain;
   let solana: SolanaChain;
   let receiver: KeyPairSigner;

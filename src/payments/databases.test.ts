@@ -10,7 +10,7 @@ import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { createSIWxPayload, encodeSIWxHeader } from '@x402/extensions/sign-in-with-x';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
+import { startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
 import { usdToNano } from '../kernel/money.ts';
@@ -20,7 +20,7 @@ import type { Rig } from './test-rig.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 
-describe('two processes', { skip: whyNoChains() }, () => {
+describe('two processes', () => {
   onEachStore('payments', bothSuites);
 });
 

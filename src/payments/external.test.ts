@@ -15,7 +15,7 @@ import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
+import { startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
@@ -28,7 +28,7 @@ import type { Rig, RigOptions } from './test-rig.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 
-describe('an external facilitator', { skip: whyNoChains() }, () => {
+describe('an external facilitator', () => {
   let anvil: AnvilChain;
   let solana: SolanaChain;
   let shop: Rig;

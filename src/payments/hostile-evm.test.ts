@@ -9,7 +9,7 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import type { PrivateKeyAccount } from 'viem/accounts';
 import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
-import { startAnvil, USDC, whyNoChains } from '../../test/chains/anvil.ts';
+import { startAnvil, USDC } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
@@ -40,7 +40,7 @@ let chain: AnvilChain;
 let proxy: FaultProxy;
 let rig: Rig;
 
-describe('hostile payers and nodes of Base', { skip: whyNoChains() }, () => {
+describe('hostile payers and nodes of Base', () => {
   before(async () => {
     chain = await startAnvil();
     proxy = await startFaultProxy(chain.rpcUrl);

@@ -10,7 +10,7 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import type { Hex } from 'viem';
 import { rpcError, startAlteredNode } from '../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../test/chains/altered-node.ts';
-import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
+import { startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
@@ -51,7 +51,7 @@ async function headerOf(rig: Rig, client: x402Client, network: string): Promise<
 }
 
 /** Two chains with one name: what happens on one of them, the node of the other does not know. */
-describe('nodes of Base', { skip: whyNoChains() }, () => {
+describe('nodes of Base', () => {
   let one: AnvilChain;
   let other: AnvilChain;
   let first: AlteredNode;

@@ -11,7 +11,7 @@ import { ExactSvmScheme } from '@x402/svm/exact/client';
 import fc from 'fast-check';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { startAnvil, USDC, whyNoChains } from '../../test/chains/anvil.ts';
+import { startAnvil, USDC } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
@@ -78,7 +78,7 @@ async function evmHeader(changes: Changes = {}): Promise<string> {
   });
 }
 
-describe('bad payments', { skip: whyNoChains() }, () => {
+describe('bad payments', () => {
   let anvil: AnvilChain;
   let solana: SolanaChain;
   let rig: Rig;

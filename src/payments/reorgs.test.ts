@@ -9,7 +9,7 @@ import { createWalletClient, http, parseSignature } from 'viem';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { base } from 'viem/chains';
-import { startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
+import { startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
@@ -24,7 +24,7 @@ import type { Rig, RigOptions } from './test-rig.ts';
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const elsewhere: Hex = '0x00000000000000000000000000000000000e15e1';
 
-describe('reorganisations', { skip: whyNoChains() }, () => {
+describe('reorganisations', () => {
   let chain: AnvilChain;
   let proxy: FaultProxy;
   let rig: Rig;

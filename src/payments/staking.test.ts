@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { STAKING, USDC, startAnvil, whyNoChains } from '../../test/chains/anvil.ts';
+import { STAKING, USDC, startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { rpcError, startAlteredNode } from '../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../test/chains/altered-node.ts';
@@ -22,7 +22,7 @@ function newWallet(): Hex {
   return privateKeyToAccount(generatePrivateKey()).address.toLowerCase() as Hex; // hex in lower case
 }
 
-describe('linked staking', { skip: whyNoChains() }, () => {
+describe('linked staking', () => {
   let anvil: AnvilChain;
   let node: AlteredNode;
   let clock: TestClock;

@@ -17,7 +17,7 @@ import { encodeFunctionData, parseAbi, parseSignature } from 'viem';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import type { PrivateKeyAccount } from 'viem/accounts';
-import { MULTICALL, startAnvil, USDC, USDC_ABI, whyNoChains } from '../../test/chains/anvil.ts';
+import { MULTICALL, startAnvil, USDC, USDC_ABI } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
@@ -50,7 +50,7 @@ const settingsWith = (changes: object = {}): RigOptions['settings'] => ({
   },
 });
 
-describe('top-ups on Base', { skip: whyNoChains() }, () => {
+describe('top-ups on Base', () => {
   before(async () => {
     chain = await startAnvil();
     proxy = await startFaultProxy(chain.rpcUrl);

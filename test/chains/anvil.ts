@@ -83,19 +83,13 @@ export function anvilBinary(): { path: string } | { missing: string } {
   }
 }
 
-/**
- * Why suites with private chains cannot run here, for `skip`; `false` when they can. In CI it is
- * always `false`: a missing binary fails there, with the same words.
- */
-export function whyNoChains(): string | false {
-  const binary = anvilBinary();
-  if (!('missing' in binary) || process.env['CI'] !== undefined) return false;
-  return `${binary.missing}, so nothing is tried against a private Base`;
-}
-
 export async function startAnvil(): Promise<AnvilChain> {
   const binary = anvilBinary();
-  if ('missing' in binary) throw new Error(binary.missing);
+  if ('missing' in binary) {
+    throw new Error(
+      `${binary.missing}, so nothing can be tried against a private Base: run npm ci`,
+    );
+  }
   const child = spawn(
     binary.path,
     [

@@ -10,7 +10,6 @@ import { after, before, describe, test } from 'node:test';
 import { decodePaymentRequiredHeader, encodePaymentSignatureHeader } from '@x402/core/http';
 import { runCommand } from '../../src/cli/cli.ts';
 import type { TestApp } from '../app/test-app.ts';
-import { whyNoChains } from '../chains/anvil.ts';
 import {
   PAY_TO,
   type WalletRig,
@@ -39,7 +38,7 @@ interface ChainReport {
   };
 }
 
-describe('the books and the chains', { skip: whyNoChains() }, () => {
+describe('the books and the chains', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-chain-audit-'));
   let rig: WalletRig;
   let farebox: TestApp;

@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { startAlteredNode } from '../chains/altered-node.ts';
-import { USDC, whyNoChains } from '../chains/anvil.ts';
+import { USDC } from '../chains/anvil.ts';
 import { USDC_MINT } from '../chains/solana.ts';
 import { type WalletRig, freePort, startWalletRig } from './wallet-rig.ts';
 
@@ -19,7 +19,7 @@ interface Finding {
 
 const NOTHING_LOCAL = 'embedded: { enabled: false }\ndiscovery: { enabled: false }\n';
 
-describe('farebox check with payment rails', { skip: whyNoChains() }, () => {
+describe('farebox check with payment rails', () => {
   const folder = mkdtempSync(join(tmpdir(), 'farebox-check-'));
   let rig: WalletRig;
 

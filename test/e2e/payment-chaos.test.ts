@@ -17,7 +17,7 @@ import { runCommand } from '../../src/cli/cli.ts';
 import { walletAccountId } from '../../src/identity/identity.ts';
 import { usdToNano } from '../../src/kernel/money.ts';
 import { NO_TOKENS } from '../../src/ledger/ledger.ts';
-import { type AnvilChain, USDC, startAnvil, whyNoChains } from '../chains/anvil.ts';
+import { type AnvilChain, USDC, startAnvil } from '../chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type Books, openBooks } from './payment-books.ts';
 import { PAY_TO, evmPayment } from './wallet-rig.ts';
@@ -334,7 +334,7 @@ async function plant(
   );
 }
 
-test('payments under random faults end as the chain says', { skip: whyNoChains() }, async (t) => {
+test('payments under random faults end as the chain says', async (t) => {
   const seed = Math.floor(Math.random() * 2 ** 31);
   t.diagnostic(`seed ${seed}, ${PAYMENTS} payments`);
   await chaos(t, seed, PAYMENTS);

@@ -11,7 +11,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { decodePaymentRequiredHeader, encodePaymentSignatureHeader } from '@x402/core/http';
 import type { PrivateKeyAccount } from 'viem/accounts';
 import { type ServerProcess, startServerProcess } from '../app/server-process.ts';
-import { whyNoChains } from '../chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
 import { openTestStore } from '../databases/stores.ts';
@@ -41,7 +40,7 @@ const POINTS = [
   { rail: 'solana', method: 'getSignatureStatuses', says: 'sent', isKnown: true },
 ] as const;
 
-describe('servers that die around a top-up', { skip: whyNoChains() }, () => {
+describe('servers that die around a top-up', () => {
   let rig: WalletRig;
   let proxies: { readonly base: FaultProxy; readonly solana: FaultProxy };
   let yaml: string;

@@ -8,7 +8,6 @@ import { createKeyPairSignerFromPrivateKeyBytes } from '@solana/kit';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { systemIds } from '../../src/kernel/ids.ts';
 import type { TestApp } from '../app/test-app.ts';
-import { whyNoChains } from '../chains/anvil.ts';
 import {
   type WalletRig,
   assertLedgerIsChain,
@@ -20,7 +19,7 @@ import {
 
 const LEFT_NANO = 4_999_978_000n;
 
-describe('the wallet examples', { skip: whyNoChains() }, () => {
+describe('the wallet examples', () => {
   let rig: WalletRig;
   let farebox: TestApp;
 

@@ -6,7 +6,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { whyNoChains } from '../chains/anvil.ts';
 import { type FaultProxy, type Fate, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type FareboxProcess, removeFolder, startFarebox } from './farebox-process.ts';
 import { type WalletRig, chat, evmPayment, signIn, startWalletRig, topUp } from './wallet-rig.ts';
@@ -21,7 +20,7 @@ const FAULTS: readonly (readonly [string, Fate])[] = [
 const GARBAGE = `0x${'11'.repeat(65)}`;
 const ZEROS = `0x${'00'.repeat(65)}`;
 
-describe('a server with a faulty node', { skip: whyNoChains() }, () => {
+describe('a server with a faulty node', () => {
   let rig: WalletRig;
   let proxy: FaultProxy;
   let farebox: FareboxProcess;

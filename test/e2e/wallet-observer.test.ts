@@ -15,7 +15,7 @@ import {
 import { type Hex, concatHex, decodeFunctionData, numberToHex } from 'viem';
 import type { PrivateKeyAccount } from 'viem/accounts';
 import type { TestApp } from '../app/test-app.ts';
-import { USDC, USDC_ABI, whyNoChains } from '../chains/anvil.ts';
+import { USDC, USDC_ABI } from '../chains/anvil.ts';
 import {
   BASE,
   CHAT,
@@ -42,7 +42,7 @@ interface Refusal {
   readonly code?: string;
 }
 
-describe('a payment on the chain is no password', { skip: whyNoChains() }, () => {
+describe('a payment on the chain is no password', () => {
   let rig: WalletRig;
   let farebox: TestApp;
 
@@ -300,7 +300,7 @@ rpc: { networks: { base-mainnet: { upstreams: [{ url: ${rig.anvil.rpcUrl} }] } }
   });
 });
 
-describe('money of others', { skip: whyNoChains() }, () => {
+describe('money of others', () => {
   let rig: WalletRig;
   let farebox: TestApp;
 

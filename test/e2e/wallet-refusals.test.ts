@@ -9,7 +9,6 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { createSiweMessage } from 'viem/siwe';
 import { base58Encode } from '../../src/kernel/base58.ts';
 import type { TestApp } from '../app/test-app.ts';
-import { whyNoChains } from '../chains/anvil.ts';
 import {
   PAY_TO,
   SOLANA,
@@ -37,7 +36,7 @@ interface ProofChanges {
   readonly signer?: typeof account;
 }
 
-describe('wallet refusals', { skip: whyNoChains() }, () => {
+describe('wallet refusals', () => {
   let rig: WalletRig;
   let farebox: TestApp;
 

@@ -23,7 +23,6 @@ import { runCommand } from '../../src/cli/cli.ts';
 import { systemClock } from '../../src/kernel/clock.ts';
 import { decimalUsd } from '../../src/kernel/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { whyNoChains } from '../chains/anvil.ts';
 import {
   CHAT,
   type WalletRig,
@@ -60,7 +59,7 @@ interface TopUpBody {
   };
 }
 
-describe('wallets', { skip: whyNoChains() }, () => {
+describe('wallets', () => {
   let rig: WalletRig;
   let farebox: TestApp;
 
@@ -596,44 +595,40 @@ describe('wallets', { skip: whyNoChains() }, () => {
   });
 });
 
-test(
-  'the limits of the wallet routes are those of the specification',
-  { skip: whyNoChains() },
-  async () => {
-    const rig = await startWalletRig();
-    const yaml = rig.yaml.replace(/ {2}routesPerMinute.*\n/, '');
-    // One moment for the whole test: limits count by the minute.
-    const moment = Date.now();
-    const clock = { ...systemClock(), nowMs: () => moment };
-    const farebox = await startTestApp({ port: rig.port, yaml, clock });
-    try {
-      const account = privateKeyToAccount(generatePrivateKey());
-      const statuses = async (count: number, ask: () => Promise<Response>): Promise<number[]> => {
-        const seen: number[] = [];
-        for (let index = 0; index < count; index += 1) seen.push((await ask()).status);
-        return seen;
-      };
-      const tops = await statuses(11, () => topUp(rig.origin, {}));
-      assert.deepEqual(tops, [...Array<number>(10).fill(402), 429]);
-      const elsewhere = await chat(rig.origin, { 'PAYMENT-SIGNATURE': encode({}) });
-      assert.equal(elsewhere.status, 429, 'a payment on a paid route counts as a top-up');
-      for (const [path, most] of [
-        ['balance', 30],
-        ['transactions', 20],
-      ] as const) {
-        const answers = await statuses(most + 1, async () =>
-          fetch(`${rig.origin}/api/v1/x402/${path}/${account.address}`, {
-            headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
-          }),
-        );
-        assert.deepEqual(answers, [...Array<number>(most).fill(200), 429], path);
-      }
-    } finally {
-      await farebox.stop();
-      await rig.stop();
+test('the limits of the wallet routes are those of the specification', async () => {
+  const rig = await startWalletRig();
+  const yaml = rig.yaml.replace(/ {2}routesPerMinute.*\n/, '');
+  // One moment for the whole test: limits count by the minute.
+  const moment = Date.now();
+  const clock = { ...systemClock(), nowMs: () => moment };
+  const farebox = await startTestApp({ port: rig.port, yaml, clock });
+  try {
+    const account = privateKeyToAccount(generatePrivateKey());
+    const statuses = async (count: number, ask: () => Promise<Response>): Promise<number[]> => {
+      const seen: number[] = [];
+      for (let index = 0; index < count; index += 1) seen.push((await ask()).status);
+      return seen;
+    };
+    const tops = await statuses(11, () => topUp(rig.origin, {}));
+    assert.deepEqual(tops, [...Array<number>(10).fill(402), 429]);
+    const elsewhere = await chat(rig.origin, { 'PAYMENT-SIGNATURE': encode({}) });
+    assert.equal(elsewhere.status, 429, 'a payment on a paid route counts as a top-up');
+    for (const [path, most] of [
+      ['balance', 30],
+      ['transactions', 20],
+    ] as const) {
+      const answers = await statuses(most + 1, async () =>
+        fetch(`${rig.origin}/api/v1/x402/${path}/${account.address}`, {
+          headers: { 'SIGN-IN-WITH-X': await signIn(account, rig.origin) },
+        }),
+      );
+      assert.deepEqual(answers, [...Array<number>(most).fill(200), 429], path);
     }
-  },
-);
+  } finally {
+    await farebox.stop();
+    await rig.stop();
+  }
+});
 
 test('a server without rails says so on every wallet path, and keys work alone', async () => {
   const farebox = await startTestApp();

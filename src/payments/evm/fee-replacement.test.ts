@@ -6,7 +6,7 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { startAlteredNode } from '../../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../../test/chains/altered-node.ts';
-import { USDC, startAnvil, whyNoChains } from '../../../test/chains/anvil.ts';
+import { USDC, startAnvil } from '../../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../../test/chains/anvil.ts';
 import { systemClock } from '../../kernel/clock.ts';
 import { Fault } from '../../kernel/faults.ts';
@@ -29,7 +29,7 @@ const TYPES = {
   ],
 } as const;
 
-describe('a stuck transaction', { skip: whyNoChains() }, () => {
+describe('a stuck transaction', () => {
   let chain: AnvilChain;
   let node: AlteredNode;
   const opened: Rig[] = [];
