@@ -3,6 +3,7 @@
  * (`results/<job>`). Names are made of job ids only, never of foreign text. Several processes on
  * several machines share the work only when they share this folder.
  */
+import { existsSync, readdirSync } from 'node:fs';
 import { copyFile, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { JobInput } from './job.ts';
@@ -84,6 +85,14 @@ export class MediaStore {
   async files(): Promise<StoredFile[]> {
     const inputs = await namesIn(join(this.#folder, 'inputs'), 'inputs');
     return [...inputs, ...(await namesIn(join(this.#folder, 'results'), 'results'))];
+  }
+
+  /** The names of everything that lies here in this moment, before this process adds to it. */
+  namesNow(): ReadonlySet<string> {
+    const folders = ['inputs', 'results'].map((kind) => join(this.#folder, kind));
+    return new Set(
+      folders.filter((folder) => existsSync(folder)).flatMap((one) => readdirSync(one)),
+    );
   }
 
   /** Whether a file of nobody is so old that its job will not be written any more. */

@@ -67,12 +67,15 @@ export class Worker {
   #isSweeping = false;
   /** Jobs that were admitting before are nobody's: their process is dead. */
   readonly #bornMs: number;
+  /** Files that were there before this process: when it is alone, a dead one left them. */
+  readonly #inherited: ReadonlySet<string>;
   #isAlone = false;
   #stops: (() => void)[] = [];
 
   constructor(parts: WorkerParts) {
     this.#parts = parts;
     this.#bornMs = parts.clock.nowMs();
+    this.#inherited = parts.files.namesNow();
   }
 
   /** `alone` says that no other process can work on these jobs. */
@@ -433,7 +436,9 @@ export class Worker {
 
   async #discardAbandoned(): Promise<void> {
     const { store, table, files, money, clock } = this.#parts;
-    for (const { id } of await table.abandoned(this.#leftBeforeMs(ABANDONED_MS))) {
+    const patientMs = clock.nowMs() - ABANDONED_MS;
+    const beforeMs = this.#isAlone ? Math.max(this.#bornMs, patientMs) : patientMs;
+    for (const { id } of await table.abandoned(beforeMs)) {
       await store.transaction(async (tx) => {
         const job = await table.discarded(tx, id, FAILURES.abandoned, clock.nowMs());
         if (job !== undefined) await money.refund(tx, job);
@@ -461,14 +466,10 @@ export class Worker {
     const isPart = file.name.includes('.');
     if (!isPart && (isOpen || (file.kind === 'results' && job?.hasMedia === true))) return false;
     if (!isPart && job !== undefined) return true;
-    // Its job may be about to be written, or a download on its way.
-    return await this.#parts.files.isLeft(file, this.#leftBeforeMs(ORPHAN_AGE_MS));
-  }
-
-  /** What is older was left by a dead process: at once when this is the only one. */
-  #leftBeforeMs(patienceMs: number): number {
-    const patientMs = this.#parts.clock.nowMs() - patienceMs;
-    return this.#isAlone ? Math.max(this.#bornMs, patientMs) : patientMs;
+    // Its job may be about to be written, or a download on its way: by this process, or by another.
+    if (this.#isAlone && this.#inherited.has(file.name)) return true;
+    const { files, clock } = this.#parts;
+    return await files.isLeft(file, clock.nowMs() - ORPHAN_AGE_MS);
   }
 }
 
