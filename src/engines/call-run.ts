@@ -7,6 +7,7 @@
  * place, timer, listener) is given back before or with the outcome.
  */
 import type { Clock } from '../kernel/clock.ts';
+import type { Placed } from '../kernel/in-flight.ts';
 import type { Ids } from '../kernel/ids.ts';
 import { MAX_STALE_RETRIES } from '../net/connector.ts';
 import type { StreamedBody } from '../net/exchange.ts';
@@ -55,7 +56,8 @@ export interface RunOptions {
   readonly isUsable: (() => boolean | Promise<boolean>) | null;
 }
 
-export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser {
+export class CallRun implements EngineRun, Waiter, AttemptOwner, Chooser, Placed {
+  place = -1;
   readonly outcome: Promise<EngineOutcome>;
   /** Empty for a call of our own. */
   readonly caller: string;

@@ -10,6 +10,7 @@ import { isDeepStrictEqual } from 'node:util';
 
 import type { Clock } from '../kernel/clock.ts';
 import type { Ids } from '../kernel/ids.ts';
+import { InFlight } from '../kernel/in-flight.ts';
 import type { Log } from '../kernel/log.ts';
 import { reasonOf } from '../kernel/log.ts';
 import { CallRun } from './call-run.ts';
@@ -74,7 +75,7 @@ export interface ObservedCall {
 export class Engines {
   readonly #options: EnginesOptions;
   readonly #context: RunContext;
-  readonly #runs = new Set<CallRun>();
+  readonly #runs = new InFlight<CallRun>();
   readonly #retiring = new Set<EngineState>();
   #engines: ReadonlyMap<string, EngineState> = new Map();
   /** Dropped as a whole when the engines change. */
@@ -168,7 +169,7 @@ export class Engines {
     const { clock } = this.#options;
     const untilMs = clock.monotonicMs() + graceMs;
     while (this.#runs.size > 0 && clock.monotonicMs() < untilMs) await clock.sleep(CLOSE_POLL_MS);
-    for (const run of this.#runs) run.abort();
+    for (const run of this.#runs.all()) run.abort();
     const all = [...this.#engines.values(), ...this.#retiring];
     this.#engines = new Map();
     await Promise.all(all.map((engine) => engine.pool.destroy()));

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Dispatcher } from 'undici';
+import { InFlight } from '../kernel/in-flight.ts';
 import { Exchange, type ExchangeOwner, type UpstreamFailureKind } from './exchange.ts';
 
 const LIMITS = { connectMs: 1_000, firstByteMs: 1_000, idleMs: 1_000, totalMs: 10_000 };
@@ -12,7 +13,7 @@ function streaming() {
   let nowMs = 0;
   const failures: UpstreamFailureKind[] = [];
   const owner: ExchangeOwner = {
-    running: new Set(),
+    running: new InFlight<Exchange>(),
     isStale: () => false,
     monotonicMs: () => nowMs,
   };

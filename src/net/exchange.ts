@@ -6,6 +6,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 
 import type { Dispatcher } from 'undici';
 
+import type { InFlight, Placed } from '../kernel/in-flight.ts';
+
 import type { BodyPieces } from './early-answer.ts';
 
 /** What a reader may pause in all, however slowly it reads: a server keeps work in memory for it. */
@@ -97,14 +99,15 @@ export interface RunningExchange {
 }
 
 export interface ExchangeOwner {
-  readonly running: Set<Exchange>;
+  readonly running: InFlight<Exchange>;
   isStale(error: Error): boolean;
   monotonicMs(): number;
 }
 
 type Phase = 'waiting' | 'sent' | 'head' | 'body' | 'ended';
 
-export class Exchange implements RunningExchange, Dispatcher.DispatchHandler {
+export class Exchange implements RunningExchange, Dispatcher.DispatchHandler, Placed {
+  place = -1;
   readonly #owner: ExchangeOwner;
   readonly #request: UpstreamRequest;
   readonly #handler: UpstreamHandler;

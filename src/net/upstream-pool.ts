@@ -12,6 +12,7 @@ import { Pool } from 'undici';
 import type { Dispatcher } from 'undici';
 
 import type { Clock } from '../kernel/clock.ts';
+import { InFlight } from '../kernel/in-flight.ts';
 import { Connector } from './connector.ts';
 import { BodyPieces, LARGE_REQUEST_BYTES } from './early-answer.ts';
 import { Exchange } from './exchange.ts';
@@ -48,7 +49,7 @@ export class UpstreamPool {
   readonly #pool: Pool;
   readonly #clock: Clock;
   readonly #basePath: string;
-  readonly #running = new Set<Exchange>();
+  readonly #running = new InFlight<Exchange>();
   readonly #owner: ExchangeOwner;
   #stopSweep: (() => void) | undefined;
 
@@ -131,7 +132,7 @@ export class UpstreamPool {
 
   /** Ends at once: running exchanges fail as `closed`. */
   async destroy(): Promise<void> {
-    for (const exchange of this.#running) exchange.close();
+    for (const exchange of this.#running.all()) exchange.close();
     await this.#pool.destroy();
     this.#stop();
   }
@@ -139,7 +140,7 @@ export class UpstreamPool {
   #sweep(): void {
     if (this.#running.size === 0) return this.#stop();
     const nowMs = this.#clock.monotonicMs();
-    for (const exchange of this.#running) exchange.checkLimits(nowMs);
+    for (const exchange of this.#running.all()) exchange.checkLimits(nowMs);
   }
 
   #stop(): void {
