@@ -9,6 +9,7 @@
 import type { Clock } from '../kernel/clock.ts';
 import type { Placed } from '../kernel/in-flight.ts';
 import type { Ids } from '../kernel/ids.ts';
+import { MAX_STALE_RETRIES } from '../net/connector.ts';
 import type { StreamedBody } from '../net/exchange.ts';
 import { backoffMs } from '../net/retry.ts';
 import { Attempt } from './attempt.ts';
@@ -32,8 +33,6 @@ import { GARBAGE, outweighs, verdictOfFailure } from './verdict.ts';
 /** Tries on one replica; with more replicas each gets one, up to the larger bound. */
 const MIN_ATTEMPTS = 3;
 const MAX_ATTEMPTS = 5;
-/** Idle connections that die together (a restarted engine) are not failures of the engine. */
-const MAX_STALE_RETRIES = 3;
 const BACKOFF = { baseMs: 100, capMs: 2_000 };
 /** A longer `Retry-After` is the caller's to wait out, not ours. */
 const MAX_RETRY_AFTER_MS = 5_000;

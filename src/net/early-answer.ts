@@ -11,35 +11,34 @@ import type { Readable } from 'node:stream';
 
 /** Requests from this size on are written in pieces of it. */
 export const LARGE_REQUEST_BYTES = 262_144;
-/** Writes below this size are in the kernel before an answer to them can be there. */
-const HELD_WRITE_BYTES = 16_384;
 const RESET_CODES: ReadonlySet<unknown> = new Set(['EPIPE', 'ECONNRESET']);
 
 type WriteEnd = (error?: Error | null) => void;
-type WrittenChunks = readonly { readonly chunk: { readonly length: number } }[];
 
-/** Lets failed large writes of a socket wait for its read side; nothing without a socket. */
+/** Lets failed writes of a socket wait for its read side; nothing without a socket. */
 export function readBeforeReset(socket: Socket | null | undefined): void {
   if (socket === null || socket === undefined) return;
   const write = socket._write.bind(socket);
   const writev = socket._writev?.bind(socket);
-  socket._write = (chunk: { readonly length: number }, encoding, done) =>
-    write(chunk, encoding, chunk.length < HELD_WRITE_BYTES ? done : afterRead(done));
+  // A stream has one write on its way, so that one function ends them all.
+  let done: WriteEnd = () => undefined;
+  const end: WriteEnd = (error) => {
+    if (!isReset(error)) done(error);
+  };
+  socket._write = (chunk, encoding, callback) => {
+    done = callback;
+    write(chunk, encoding, end);
+  };
   if (writev === undefined) return;
-  socket._writev = (chunks, done) => writev(chunks, isSmall(chunks) ? done : afterRead(done));
-}
-
-function isSmall(chunks: WrittenChunks): boolean {
-  for (const { chunk } of chunks) if (chunk.length >= HELD_WRITE_BYTES) return false;
-  return true;
+  socket._writev = (chunks, callback) => {
+    done = callback;
+    writev(chunks, end);
+  };
 }
 
 /** A write that failed by a reset never ends: the read side does, and closes the socket. */
-function afterRead(done: WriteEnd): WriteEnd {
-  return (error) => {
-    const code: unknown = error instanceof Error ? Reflect.get(error, 'code') : undefined;
-    if (!RESET_CODES.has(code)) done(error);
-  };
+function isReset(error: Error | null | undefined): boolean {
+  return error instanceof Error && RESET_CODES.has(Reflect.get(error, 'code'));
 }
 
 /**

@@ -271,13 +271,9 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler, Pl
     if (error.name === 'HTTPParserError' || code === 'UND_ERR_HEADERS_OVERFLOW') return 'garbage';
     if (this.#hasByte) return 'reset';
     // An idle connection may close on a large request as on any other.
-    if (this.#isStale(error)) return 'stale';
+    if (this.#owner.isStale(error)) return 'stale';
     if (this.#pieces?.isWritten === false) return 'unread';
     return 'reset';
-  }
-
-  #isStale(error: Error): boolean {
-    return this.#owner.isStale(error) || bytesReadOf(error) > 0;
   }
 
   #tooLarge(): void {
@@ -310,11 +306,4 @@ export class Exchange implements RunningExchange, Dispatcher.DispatchHandler, Pl
 
 function codeOf(error: Error): string {
   return 'code' in error && typeof error.code === 'string' ? error.code : '';
-}
-
-/** undici's SocketError says how much its socket had read: more than nothing means reused. */
-function bytesReadOf(error: Error): number {
-  if (!('socket' in error) || typeof error.socket !== 'object' || error.socket === null) return 0;
-  const { socket } = error;
-  return 'bytesRead' in socket && typeof socket.bytesRead === 'number' ? socket.bytesRead : 0;
 }

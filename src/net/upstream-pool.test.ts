@@ -281,3 +281,30 @@ test('a streamed body is read as it is written, and no more of it than the engin
   }
   assert.equal(ended, 4);
 });
+
+test('an early answer is heard when a short last piece meets the reset', async (t) => {
+  const reset = Promise.withResolvers<void>();
+  const url = await serverFor(t, (socket) => {
+    const refusal = 'HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno';
+    socket.once('data', () => {
+      socket.write(refusal, () => {
+        socket.resetAndDestroy();
+        reset.resolve();
+      });
+    });
+  });
+  const body = {
+    sizeBytes: 50_010,
+    async *open() {
+      yield Buffer.alloc(50_000);
+      // The next piece is written in this very turn: before the answer can be read.
+      await reset.promise;
+      yield Buffer.alloc(10);
+    },
+  };
+  const watch = watched();
+  const request = { method: 'POST', path: '/x', headers: [], maxResponseBytes: 1_000 } as const;
+  poolFor(t, url).send({ ...request, body, limits: LIMITS }, watch.handler);
+  assert.equal(await kindOf(watch), 'end');
+  assert.deepEqual(watch.calls.slice(0, 3), ['head 413', 'data', 'end']);
+});

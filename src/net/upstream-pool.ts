@@ -8,12 +8,13 @@
  * It does not retry, and it does not know what is fetched. Callers bound how many run at once.
  */
 import { Readable } from 'node:stream';
-import { Pool, buildConnector } from 'undici';
+import { Pool } from 'undici';
 import type { Dispatcher } from 'undici';
 
 import type { Clock } from '../kernel/clock.ts';
 import { InFlight } from '../kernel/in-flight.ts';
-import { BodyPieces, LARGE_REQUEST_BYTES, readBeforeReset } from './early-answer.ts';
+import { Connector } from './connector.ts';
+import { BodyPieces, LARGE_REQUEST_BYTES } from './early-answer.ts';
 import { Exchange } from './exchange.ts';
 import type {
   ExchangeOwner,
@@ -49,7 +50,6 @@ export class UpstreamPool {
   readonly #clock: Clock;
   readonly #basePath: string;
   readonly #running = new InFlight<Exchange>();
-  readonly #staleErrors = new WeakSet<Error>();
   readonly #owner: ExchangeOwner;
   #stopSweep: (() => void) | undefined;
 
@@ -58,10 +58,14 @@ export class UpstreamPool {
     const isTls = target.origin.startsWith('https:');
     this.#clock = options.clock;
     this.#basePath = target.basePath;
+    const connector = new Connector({
+      timeoutMs: options.connectMs,
+      socketPath: target.socketPath,
+    });
     this.#pool = new Pool(target.origin, {
       connections: options.maxConnections,
       pipelining: 1,
-      connect: this.#connector(options.connectMs, target.socketPath),
+      connect: connector.open,
       // The sweep keeps the limits; undici's own timers are coarser and would be a second truth.
       headersTimeout: 0,
       bodyTimeout: 0,
@@ -72,7 +76,7 @@ export class UpstreamPool {
     });
     this.#owner = {
       running: this.#running,
-      isStale: (error) => this.#staleErrors.has(error),
+      isStale: (error) => connector.isStale(error),
       monotonicMs: () => this.#clock.monotonicMs(),
     };
   }
@@ -142,27 +146,5 @@ export class UpstreamPool {
   #stop(): void {
     this.#stopSweep?.();
     this.#stopSweep = undefined;
-  }
-
-  /**
-   * Remembers errors of sockets that have served a response before: when such a socket dies before
-   * the next response begins, the server closed an idle connection while we wrote to it.
-   */
-  #connector(connectMs: number, socketPath: string | null): buildConnector.connector {
-    const connect = buildConnector({
-      timeout: connectMs,
-      allowH2: false,
-      ...(socketPath === null ? {} : { socketPath }),
-    });
-    return (options, callback) => {
-      connect(options, (...result) => {
-        const [, socket] = result;
-        readBeforeReset(socket);
-        socket?.on('error', (error) => {
-          if (socket.bytesRead > 0) this.#staleErrors.add(error);
-        });
-        callback(...result);
-      });
-    };
   }
 }

@@ -82,6 +82,8 @@ export type ManyReply =
 
 export interface AskOptions {
   readonly canStream: boolean;
+  /** Whether the node may get it twice, when its connection dies before an answer begins. */
+  readonly mayRepeat: boolean;
   /** Upper bound of this exchange, besides the node's own. */
   readonly timeoutMs?: number;
   /** Wait for a place at the node instead of giving up: there is no other node. */
@@ -236,6 +238,7 @@ async function exchange(
       headBytes: run.headBytes,
       maxBytes,
       canStream: options.canStream,
+      mayRepeat: options.mayRepeat,
       budget: run.budget,
       caller: run.caller,
       signal: run.signal,

@@ -18,7 +18,7 @@ import {
 } from './answer.ts';
 import type { RpcAnswer } from './answer.ts';
 import { askMany, askOne } from './ask.ts';
-import type { AskFault, ItemAnswer, RunContext } from './ask.ts';
+import type { AskFault, AskOptions, ItemAnswer, RunContext } from './ask.ts';
 import { itemCredits } from './billing.ts';
 import { mayRepeat } from './broadcast.ts';
 import type { NodeKind } from './catalogue.ts';
@@ -201,14 +201,13 @@ async function expand(pass: Pass, items: readonly Item[]): Promise<undefined> {
   return undefined;
 }
 
-function askOptions(
-  pass: Pass,
-  items: readonly Item[],
-): { canStream: false; mayWait: boolean; timeoutMs?: number } {
+function askOptions(pass: Pass, items: readonly Item[]): AskOptions {
   const isSecondOpinion = items.every((item) => item.answer !== undefined);
   for (const item of items) if (item.answer !== undefined) item.wasSecondOpinionAsked = true;
-  if (!isSecondOpinion) return { canStream: false, mayWait: pass.mayWait };
-  return { canStream: false, mayWait: false, timeoutMs: SECOND_OPINION_MS };
+  const canStream = false;
+  const isRepeatable = items.every((item) => mayRepeat(item.call));
+  if (!isSecondOpinion) return { canStream, mayRepeat: isRepeatable, mayWait: pass.mayWait };
+  return { canStream, mayRepeat: isRepeatable, mayWait: false, timeoutMs: SECOND_OPINION_MS };
 }
 
 function noteAnswer(item: Item, answer: ItemAnswer | undefined): void {

@@ -103,6 +103,7 @@ async function walk(
   for (const [index, upstream] of candidates.entries()) {
     const options = {
       canStream: canStream && isOwnId,
+      mayRepeat: mayRepeat(call),
       mayWait: mayWait && index === candidates.length - 1 && nullAnswer === undefined,
       ...(nullAnswer === undefined ? {} : { timeoutMs: SECOND_OPINION_MS }),
     };
@@ -158,6 +159,7 @@ export async function recognisedHash(
   );
   const reply = await askOne(run, upstream, question, NULL_RESULT_ID, {
     canStream: false,
+    mayRepeat: true,
     mayWait: false,
   });
   const isThere =

@@ -8,10 +8,11 @@
 import { Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import type { Gunzip } from 'node:zlib';
-import { buildConnector, Pool } from 'undici';
+import { Pool } from 'undici';
 import type { Dispatcher } from 'undici';
 import type { Clock } from '../kernel/clock.ts';
-import { BodyPieces, LARGE_REQUEST_BYTES, readBeforeReset } from '../net/early-answer.ts';
+import { Connector, MAX_STALE_RETRIES } from '../net/connector.ts';
+import { BodyPieces, LARGE_REQUEST_BYTES } from '../net/early-answer.ts';
 
 /** `unread`: the node closed the connection before it had the whole request, and said nothing. */
 export type TransportProblem =
@@ -75,6 +76,8 @@ export interface PostOptions {
   readonly headBytes: number;
   readonly maxBytes: number;
   readonly canStream: boolean;
+  /** Whether it does no harm when the node gets it twice. */
+  readonly mayRepeat: boolean;
   readonly budget: ByteBudget;
   /** Whose share of the budget the reply takes. */
   readonly caller: string;
@@ -112,45 +115,37 @@ const UNCOUNTED_BYTES = 65_536;
 /** A keep-alive pool to one node on undici's dispatch, the cheapest way that Node has. */
 export function undiciTransport(options: TransportOptions, clock: Clock): RpcTransport {
   const { url } = options;
+  const connector = new Connector({ timeoutMs: CONNECT_TIMEOUT_MS });
   const pool = new Pool(url.origin, {
     connections: options.connections,
     pipelining: 1,
     keepAliveTimeout: KEEP_ALIVE_MS,
     bodyTimeout: STREAM_IDLE_MS,
-    connect: connector(),
+    connect: connector.open,
     allowH2: false,
   });
-  const path = `${url.pathname}${url.search}`;
-  const headers = headerList(url, options.headers);
+  const node: Node = {
+    pool,
+    connector,
+    path: `${url.pathname}${url.search}`,
+    headers: headerList(url, options.headers),
+  };
   return {
     post(body, postOptions) {
       return new Promise((resolve, reject) => {
-        const headersTimeout = postOptions.timeoutMs;
-        if (body.length < LARGE_REQUEST_BYTES) {
-          const exchange = new Exchange(postOptions, clock, undefined, resolve, reject);
-          pool.dispatch({ path, method: 'POST', headers, body, headersTimeout }, exchange);
-          return;
-        }
-        const pieces = new BodyPieces(body);
-        const exchange = new Exchange(postOptions, clock, pieces, resolve, reject);
-        const sized = [...headers, 'content-length', String(body.length)];
-        const options = { path, method: 'POST' as const, headers: sized, headersTimeout };
-        pool.dispatch({ ...options, body: pieces.asBody() }, exchange);
+        new Exchange(node, body, postOptions, clock, resolve, reject).start();
       });
     },
     close: () => pool.destroy(),
   };
 }
 
-function connector(): buildConnector.connector {
-  const connect = buildConnector({ timeout: CONNECT_TIMEOUT_MS, allowH2: false });
-  return (options, callback) => {
-    connect(options, (...result) => {
-      const [, socket] = result;
-      readBeforeReset(socket);
-      callback(...result);
-    });
-  };
+/** What all exchanges with a node share. */
+interface Node {
+  readonly pool: Pool;
+  readonly connector: Connector;
+  readonly path: string;
+  readonly headers: string[];
 }
 
 function headerList(url: URL, own: Readonly<Record<string, string>>): string[] {
@@ -174,8 +169,12 @@ class Exchange implements Dispatcher.DispatchHandler {
   readonly #reject: (error: TransportError) => void;
   readonly #onAbort = (): void => this.#fail('aborted');
   readonly #clock: Clock;
+  readonly #node: Node;
+  /** The request, as long as no byte of an answer came. */
+  #body: Buffer | undefined;
   /** Of a large request. */
-  readonly #pieces: BodyPieces | undefined;
+  #pieces: BodyPieces | undefined;
+  #repeats = 0;
   #cancelTimer: () => void;
   #controller: Dispatcher.DispatchController | undefined;
   #chunks: Buffer[] = [];
@@ -190,15 +189,17 @@ class Exchange implements Dispatcher.DispatchHandler {
   #isPaused = false;
 
   constructor(
+    node: Node,
+    body: Buffer,
     options: PostOptions,
     clock: Clock,
-    pieces: BodyPieces | undefined,
     resolve: (reply: PostReply) => void,
     reject: (error: TransportError) => void,
   ) {
+    this.#node = node;
+    this.#body = body;
     this.#options = options;
     this.#clock = clock;
-    this.#pieces = pieces;
     this.#resolve = resolve;
     this.#reject = reject;
     this.#cancelTimer = clock.after(options.timeoutMs, () => this.#fail('timeout'));
@@ -206,11 +207,31 @@ class Exchange implements Dispatcher.DispatchHandler {
     else options.signal?.addEventListener('abort', this.#onAbort, { once: true });
   }
 
+  start(): void {
+    const body = this.#body;
+    if (body === undefined || this.#isOver) return;
+    const { pool, path, headers } = this.#node;
+    const headersTimeout = this.#options.timeoutMs;
+    if (body.length < LARGE_REQUEST_BYTES) {
+      pool.dispatch({ path, method: 'POST', headers, body, headersTimeout }, this);
+      return;
+    }
+    const pieces = new BodyPieces(body);
+    this.#pieces = pieces;
+    const sized = [...headers, 'content-length', String(body.length)];
+    const options = { path, method: 'POST' as const, headers: sized, headersTimeout };
+    pool.dispatch({ ...options, body: pieces.asBody() }, this);
+  }
+
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
     // Given up while it waited for a connection: nothing has left yet.
     if (this.#isOver) controller.abort(new TransportError('aborted', false));
     else this.#isSent = true;
+  }
+
+  onResponseStarted(): void {
+    this.#body = undefined;
   }
 
   onResponseStart(
@@ -248,7 +269,22 @@ class Exchange implements Dispatcher.DispatchHandler {
     }
     const isUnread = this.#status === 0 && this.#pieces?.isWritten === false;
     if (isUnread) this.#isSent = false;
+    const mayRepeat = isUnread || this.#options.mayRepeat;
+    if (mayRepeat && this.#repeats < MAX_STALE_RETRIES && this.#isStale(error))
+      return this.#repeat();
     this.#fail(isUnread ? 'unread' : 'broken');
+  }
+
+  /** Whether the node closed a connection as idle while we wrote to it. */
+  #isStale(error: Error): boolean {
+    return this.#body !== undefined && this.#node.connector.isStale(error);
+  }
+
+  #repeat(): void {
+    this.#repeats += 1;
+    this.#controller = undefined;
+    // Not from inside undici, which is still busy with the connection that died.
+    queueMicrotask(() => this.start());
   }
 
   #openGunzip(controller: Dispatcher.DispatchController): void {

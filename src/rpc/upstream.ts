@@ -209,6 +209,7 @@ export class Upstream {
         headBytes: PROBE_MAX_BYTES,
         maxBytes: PROBE_MAX_BYTES,
         canStream: false,
+        mayRepeat: true,
         budget: new ByteBudget(PROBE_MAX_BYTES),
         caller: OWN_QUESTION,
       });
