@@ -7,12 +7,12 @@
 import { execFileSync } from 'node:child_process';
 import { startPostgres } from '../test/databases/postgres.ts';
 import { type FareboxProcess, removeFolder, startFarebox } from '../test/e2e/farebox-process.ts';
-import { openOffice } from '../src/app/office.ts';
+import { openStores } from '../src/server/stores.ts';
 import { loadConfig } from '../src/config/config.ts';
-import { systemClock } from '../src/kernel/clock.ts';
-import { systemIds } from '../src/kernel/ids.ts';
-import { silentLog } from '../src/kernel/log.ts';
-import { usdToNano } from '../src/kernel/money.ts';
+import { systemClock } from '../src/core/clock.ts';
+import { systemIds } from '../src/core/ids.ts';
+import { silentLog } from '../src/core/log.ts';
+import { usdToNano } from '../src/core/money.ts';
 import { type Target, compare, report, startProcess, stopAll } from './harness.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
@@ -52,12 +52,12 @@ async function makeKeys(yaml: string, folder: string): Promise<string[]> {
   const loaded = await loadConfig({ env: {}, cwd: folder, readFile: async () => yaml });
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems));
   const parts = { config: loaded.config, clock: systemClock(), ids: systemIds(), log: silentLog };
-  const office = await openOffice(parts);
+  const stores = await openStores(parts);
   const keys: string[] = [];
   for (let at = 0; at < ACCOUNTS; at += 1) {
-    const account = await office.identity.createAccount(`bench ${at}`, 'staff');
-    await office.store.transaction((tx) =>
-      office.ledger.creditIn(tx, {
+    const account = await stores.identity.createAccount(`bench ${at}`, 'staff');
+    await stores.store.transaction((tx) =>
+      stores.ledger.creditIn(tx, {
         accountId: account.id,
         amountNano: usdToNano('100000'),
         from: 'house:operator-credit',
@@ -65,7 +65,7 @@ async function makeKeys(yaml: string, folder: string): Promise<string[]> {
         id: `bench-${account.id}`,
       }),
     );
-    const { secret } = await office.identity.createKey({
+    const { secret } = await stores.identity.createKey({
       accountId: account.id,
       kind: 'INFERENCE',
       description: 'bench',
@@ -79,7 +79,7 @@ async function makeKeys(yaml: string, folder: string): Promise<string[]> {
     });
     keys.push(secret);
   }
-  await office.close();
+  await stores.close();
   return keys;
 }
 

@@ -4,12 +4,12 @@
  * parse and write JSON in the plain way.
  * Run: node bench/chat-wire.ts
  */
-import { parseChatRequest } from '../src/wire/chat-request.ts';
-import { readChatAnswer, writeChatAnswer } from '../src/wire/chat-response.ts';
-import { ChatStream } from '../src/wire/chat-stream.ts';
-import { engineDialect, engineRequest } from '../src/wire/engine-request.ts';
-import { readEmbeddings, writeEmbeddings } from '../src/wire/embeddings-response.ts';
-import { echoParameters, SVC_PARAMETER_DEFAULTS } from '../src/wire/svc-parameters.ts';
+import { parseChatRequest } from '../src/chat/wire/chat-request.ts';
+import { readChatAnswer, writeChatAnswer } from '../src/chat/wire/chat-response.ts';
+import { ChatStream } from '../src/chat/wire/chat-stream.ts';
+import { engineDialect, engineRequest } from '../src/chat/wire/engine-request.ts';
+import { readEmbeddings, writeEmbeddings } from '../src/embeddings/embeddings-response.ts';
+import { echoParameters, SVC_PARAMETER_DEFAULTS } from '../src/chat/wire/svc-parameters.ts';
 
 const ROUNDS = 15;
 const ROUND_MS = 20;

@@ -13,12 +13,12 @@ import { Worker, isMainThread, parentPort } from 'node:worker_threads';
 
 import { Pool } from 'undici';
 
-import { chatEvents, chatJson } from '../src/engines/test-upstream.ts';
+import { chatEvents, chatJson } from '../test/support/test-upstream.ts';
 import { Engines } from '../src/engines/engines.ts';
 import type { EngineCall } from '../src/engines/engines.ts';
-import { systemClock } from '../src/kernel/clock.ts';
-import { systemIds } from '../src/kernel/ids.ts';
-import { silentLog } from '../src/kernel/log.ts';
+import { systemClock } from '../src/core/clock.ts';
+import { systemIds } from '../src/core/ids.ts';
+import { silentLog } from '../src/core/log.ts';
 
 const WINDOW_MS = 500;
 const STREAM_CHUNKS = 200;

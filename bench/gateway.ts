@@ -1,12 +1,12 @@
 /** A farebox with everything on, in front of the upstream, with money for the whole run. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { startApp } from '../src/app.ts';
-import { welcomeOwner } from '../src/app/office.ts';
-import { pinoLog } from '../src/app/pino-log.ts';
+import { startApp } from '../src/server/server.ts';
+import { welcomeOwner } from '../src/server/stores.ts';
+import { pinoLog } from '../src/observability/pino-log.ts';
 import { loadConfig } from '../src/config/config.ts';
-import { systemClock } from '../src/kernel/clock.ts';
-import { systemIds } from '../src/kernel/ids.ts';
-import { nano } from '../src/kernel/money.ts';
+import { systemClock } from '../src/core/clock.ts';
+import { systemIds } from '../src/core/ids.ts';
+import { nano } from '../src/core/money.ts';
 
 /** Further models beside the one that is asked for. */
 function moreModels(count: number): string {
@@ -54,13 +54,13 @@ const app = await startApp({
   log: pinoLog({ level: 'info', pretty: false, write: () => void (lines += 1) }),
   version: '00000000.000000',
 });
-const owner = await welcomeOwner(app.office, loaded.config);
-const accounts = await app.office.identity.accounts();
+const owner = await welcomeOwner(app.stores, loaded.config);
+const accounts = await app.stores.identity.accounts();
 const first = accounts[0];
 if (first === undefined) throw new Error('No account');
 let secret = owner?.secret;
 if (secret === undefined) {
-  const made = await app.office.identity.createKey({
+  const made = await app.stores.identity.createKey({
     accountId: first.id,
     kind: 'INFERENCE',
     description: 'bench',
@@ -75,8 +75,8 @@ if (secret === undefined) {
   secret = made.secret;
 }
 for (const wallet of (process.env['BENCH_WALLETS'] ?? '').split(',').filter(Boolean)) {
-  await app.office.store.transaction((tx) =>
-    app.office.ledger.creditIn(tx, {
+  await app.stores.store.transaction((tx) =>
+    app.stores.ledger.creditIn(tx, {
       accountId: `wallet:${wallet}`,
       amountNano: nano(1_000_000_000_000_000n),
       from: 'house:operator-credit',

@@ -1,5 +1,5 @@
 /** The program: reads the command line and runs one command. */
-import { makeLasting } from './kernel/young-generation.ts';
+import { makeLasting } from './core/young-generation.ts';
 
 // What a server of money writes, its children too, is for its own user only.
 process.umask(0o077);

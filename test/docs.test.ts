@@ -7,9 +7,9 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { PAGES } from '../scripts/reference/pages.ts';
-import { METRICS } from '../src/app/metric-list.ts';
+import { METRICS } from '../src/observability/metric-list.ts';
 import { formatProblem, loadConfig } from '../src/config/config.ts';
-import { FAULTS } from '../src/kernel/faults.ts';
+import { FAULTS } from '../src/core/faults.ts';
 import { ROOT, filesBelow, readText } from './tidy/source-tree.ts';
 
 /** Fits where a page shows the name of a secret. */

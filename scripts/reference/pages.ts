@@ -1,5 +1,5 @@
 /** Every reference page that is made from code; the script writes them, a test compares them. */
-import { metricsPage } from '../../src/app/metric-list.ts';
+import { metricsPage } from '../../src/observability/metric-list.ts';
 import { referencePage } from '../../src/config/reference.ts';
 import { cliPage } from './cli-page.ts';
 import { errorsPage } from './errors-page.ts';

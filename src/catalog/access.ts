@@ -1,6 +1,6 @@
 /** Who may use a model: plan and privacy rules, each with its refusal. */
 import type { Plan } from '../config/config.ts';
-import { Fault } from '../kernel/faults.ts';
+import { Fault } from '../core/faults.ts';
 import type { CatalogModel } from './model.ts';
 
 /** What an API key is limited to. */

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { loadConfig } from '../config/config.ts';
-import { Fault, type FaultCode } from '../kernel/faults.ts';
-import { TestClock } from '../kernel/test-clock.ts';
+import { Fault, type FaultCode } from '../core/faults.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 import {
   Catalog,
   type DiscoveredModel,

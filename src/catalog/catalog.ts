@@ -8,8 +8,8 @@
 import { isDeepStrictEqual } from 'node:util';
 
 import { type Config, MODEL_TYPES, type ModelType, serviceWords } from '../config/config.ts';
-import type { Clock } from '../kernel/clock.ts';
-import { Fault } from '../kernel/faults.ts';
+import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
 import { isWithinPrivacy, type ModelPrivacy } from './access.ts';
 import { nextStageMs, stageOf } from './deprecation.ts';
 import {
@@ -34,7 +34,7 @@ export { type ModelPrivacy, requirePlan, requirePrivacy } from './access.ts';
 export type { DeprecationNotice } from './deprecation.ts';
 export type { CatalogModel, DiscoveredModel, Origin, Replica } from './model.ts';
 export type { FoundVia } from './model-index.ts';
-export { LIST_TYPES, type ListType } from './model-list.ts';
+export { LIST_TYPES, type ListType, type VideoConstraints } from './model-list.ts';
 export {
   boundFor,
   chargeFor,

@@ -2,7 +2,7 @@
  * The life of a model that goes: announced, warned, removed (rerouted or refused), and, 30 days
  * later, no longer listed.
  */
-import { DAY_MS } from '../kernel/clock.ts';
+import { DAY_MS } from '../core/clock.ts';
 import type { CatalogModel } from './model.ts';
 
 /** Versioning, retired entries: listed up to 30 days after the removal. */

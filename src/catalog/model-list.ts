@@ -17,7 +17,7 @@ export interface ListedModel {
   readonly offline: boolean;
 }
 
-/** Shows what a video model allows, in wire words; the video noun knows them. */
+/** Shows what a video model allows, in wire words; the video folder knows them. */
 export type VideoConstraints = (model: VideoModelSettings) => object;
 
 export interface ListOptions {

@@ -4,8 +4,8 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 
 import type { PriceSettings } from '../config/config.ts';
-import { Fault } from '../kernel/faults.ts';
-import { nano } from '../kernel/money.ts';
+import { Fault } from '../core/faults.ts';
+import { nano } from '../core/money.ts';
 import {
   boundFor,
   chargeFor,

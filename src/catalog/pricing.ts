@@ -4,9 +4,9 @@
  * usage within it: `charge(usage) <= bound(usage's bounds)`. Holds no balance and moves no money.
  */
 import type { PriceSettings } from '../config/config.ts';
-import { assert } from '../kernel/assert.ts';
-import { Fault } from '../kernel/faults.ts';
-import { sha256Hex } from '../kernel/ids.ts';
+import { assert } from '../core/assert.ts';
+import { Fault } from '../core/faults.ts';
+import { sha256Hex } from '../core/ids.ts';
 import {
   FEMTO_PER_NANO,
   femtoToNano,
@@ -15,7 +15,7 @@ import {
   nano,
   perMillionToFemto,
   usdToNano,
-} from '../kernel/money.ts';
+} from '../core/money.ts';
 
 /** Femto-USD per token. */
 interface TokenRates {

@@ -1,6 +1,6 @@
 /** Which row of the limit tables holds for a model and a plan. */
 import type { LimitsSection, ModelType, Plan, PlanLimits } from '../config/config.ts';
-import { unreachable } from '../kernel/assert.ts';
+import { unreachable } from '../core/assert.ts';
 import type { CatalogModel } from './model.ts';
 
 /** Per minute, per caller and model; 0 tokens means that tokens are not limited. */

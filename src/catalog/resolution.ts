@@ -3,7 +3,7 @@
  * deprecation and rerouting, and the refusals in their words.
  */
 import type { ModelType } from '../config/config.ts';
-import { Fault } from '../kernel/faults.ts';
+import { Fault } from '../core/faults.ts';
 import { type DeprecationNotice, noticeFor, stageOf } from './deprecation.ts';
 import type { CatalogModel } from './model.ts';
 import type { FoundVia, ModelIndex } from './model-index.ts';

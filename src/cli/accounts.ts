@@ -1,11 +1,11 @@
 /** `farebox accounts`: who may call, on which plan, with how much daily credit. */
 import { type Account, PLANS, type Plan } from '../identity/identity.ts';
-import { type Nano, ZERO } from '../kernel/money.ts';
+import { type Nano, ZERO } from '../core/money.ts';
 import { type Command, type Invocation, UsageError, printJson } from './command.ts';
 import { table } from './table.ts';
 import { printableLine } from './terminal.ts';
 import { amountOption, isGiven, jsonTime, shownTime, shownUsd, wordOption } from './values.ts';
-import { type Desk, findAccount, withOffice } from './with-office.ts';
+import { type Desk, findAccount, withStores } from './with-stores.ts';
 
 const MAX_NAME_CHARACTERS = 100;
 
@@ -15,11 +15,11 @@ export const accountsListCommand: Command = {
   usage: 'accounts list',
   details: '',
   options: {},
-  run: (invocation) => withOffice(invocation, (desk) => listAccounts(invocation, desk)),
+  run: (invocation) => withStores(invocation, (desk) => listAccounts(invocation, desk)),
 };
 
 async function listAccounts(invocation: Invocation, desk: Desk): Promise<number> {
-  const { identity, ledger } = desk.office;
+  const { identity, ledger } = desk.stores;
   const accounts = await identity.accounts();
   const rows = await Promise.all(
     accounts.map(async (account) => ({ account, has: await ledger.balances(account.id) })),
@@ -64,7 +64,7 @@ Next: farebox keys create --account <name>, farebox credit 25 --account <name>`,
   options: { plan: { type: 'string' }, 'daily-diem': { type: 'string' } },
   run: (invocation) => {
     const wanted = wantedAccount(invocation);
-    return withOffice(invocation, (desk) => createAccount(invocation, desk, wanted));
+    return withStores(invocation, (desk) => createAccount(invocation, desk, wanted));
   },
 };
 
@@ -88,17 +88,17 @@ async function createAccount(
   desk: Desk,
   { name, plan = 'paid', daily }: WantedAccount,
 ): Promise<number> {
-  const { office } = desk;
-  const taken = (await office.identity.accounts()).find((account) => account.name === name);
+  const { stores } = desk;
+  const taken = (await stores.identity.accounts()).find((account) => account.name === name);
   if (taken !== undefined) {
     throw new Error(`There is an account "${name}" already (${taken.id}); choose another name`);
   }
-  const account = await office.store.transaction(async (tx) => {
-    const made = await office.identity.createAccount(name, plan, tx);
-    await office.ledger.openAccount(made.id, tx);
+  const account = await stores.store.transaction(async (tx) => {
+    const made = await stores.identity.createAccount(name, plan, tx);
+    await stores.ledger.openAccount(made.id, tx);
     return made;
   });
-  if (daily !== undefined) await office.ledger.setDailyAllocation(account.id, daily);
+  if (daily !== undefined) await stores.ledger.setDailyAllocation(account.id, daily);
   if (isGiven(invocation, 'json')) printJson(invocation, await jsonAccount(desk, account));
   else {
     invocation.console.stdout.write(
@@ -132,7 +132,7 @@ A running server follows within three seconds.`,
     if (wanted.plan === undefined && wanted.daily === undefined && access === undefined) {
       throw new UsageError('Say what to change');
     }
-    return withOffice(invocation, (desk) => updateAccount(invocation, desk, wanted));
+    return withStores(invocation, (desk) => updateAccount(invocation, desk, wanted));
   },
 };
 
@@ -141,15 +141,15 @@ async function updateAccount(
   desk: Desk,
   { name, plan, daily, access }: WantedAccount & { readonly access: Access | undefined },
 ): Promise<number> {
-  const { office } = desk;
-  const account = await findAccount(office, name);
+  const { stores } = desk;
+  const account = await findAccount(stores, name);
   const next: Account = {
     ...account,
     plan: plan ?? account.plan,
     disabled: access === undefined ? account.disabled : access === 'disable',
   };
-  await office.identity.updateAccount(next);
-  if (daily !== undefined) await office.ledger.setDailyAllocation(account.id, daily);
+  await stores.identity.updateAccount(next);
+  if (daily !== undefined) await stores.ledger.setDailyAllocation(account.id, daily);
   if (isGiven(invocation, 'json')) printJson(invocation, await jsonAccount(desk, next));
   else {
     const state = next.disabled ? 'disabled' : 'active';
@@ -183,8 +183,8 @@ function requireName({ positionals }: Invocation): string {
   return name;
 }
 
-async function jsonAccount({ office }: Desk, account: Account): Promise<Record<string, unknown>> {
-  const { usdNano, diemNano } = await office.ledger.balances(account.id);
+async function jsonAccount({ stores }: Desk, account: Account): Promise<Record<string, unknown>> {
+  const { usdNano, diemNano } = await stores.ledger.balances(account.id);
   return {
     id: account.id,
     name: account.name,

@@ -2,15 +2,15 @@
  * `farebox audit`: recomputes all money from the postings and names every difference. With
  * `--chain` it also asks the chains about every payment, and names the transfers that are none.
  */
-import { topUpAccount } from '../app/wallet-postings.ts';
-import { silentLog } from '../kernel/log.ts';
-import { type AuditReport } from '../ledger/ledger.ts';
+import { topUpAccount } from '../wallet/wallet-postings.ts';
+import { silentLog } from '../core/log.ts';
+import { type AuditReport } from '../billing/ledger/ledger.ts';
 import { type ChainAuditReport, auditChains } from '../payments/payments.ts';
 import { type Command, type Invocation, UsageError, printJson } from './command.ts';
 import { progressOf } from './progress.ts';
 import { listing, table } from './table.ts';
 import { isGiven, jsonUsd, pastMs, shownUsd, textOption } from './values.ts';
-import { type Desk, withOffice } from './with-office.ts';
+import { type Desk, withStores } from './with-stores.ts';
 
 export const auditCommand: Command = {
   name: 'audit',
@@ -29,12 +29,12 @@ server.`,
     if (textOption(invocation, 'since') !== undefined && !isGiven(invocation, 'chain')) {
       throw new UsageError('--since goes with --chain: the postings are always read whole');
     }
-    return withOffice(invocation, (desk) => audit(invocation, desk));
+    return withStores(invocation, (desk) => audit(invocation, desk));
   },
 };
 
 async function audit(invocation: Invocation, desk: Desk): Promise<number> {
-  const report = await desk.office.ledger.audit();
+  const report = await desk.stores.ledger.audit();
   const chains = isGiven(invocation, 'chain') ? await askChains(invocation, desk) : undefined;
   const isOk = report.ok && chains?.ok !== false;
   if (isGiven(invocation, 'json')) {
@@ -48,17 +48,17 @@ async function audit(invocation: Invocation, desk: Desk): Promise<number> {
 }
 
 async function askChains(invocation: Invocation, desk: Desk): Promise<ChainAuditReport> {
-  const { config, office, clock } = desk;
+  const { config, stores, clock } = desk;
   const { payments, limits } = config;
   const since = textOption(invocation, 'since');
   const progress = isGiven(invocation, 'json') ? undefined : progressOf(invocation.console);
   const report = await auditChains({
     settings: { ...payments, minimumBalanceUsd: Number(limits.minimumCreditUsd) },
-    store: office.store,
+    store: stores.store,
     clock,
     log: silentLog,
     sinceMs: since === undefined ? 0 : pastMs(since, clock.nowMs()),
-    receivedInLedger: (tx, prefix) => office.ledger.receivedFrom(topUpAccount(prefix), tx),
+    receivedInLedger: (tx, prefix) => stores.ledger.receivedFrom(topUpAccount(prefix), tx),
     onProgress: (what, done, total) => progress?.show(`Asking about ${what}`, done, total),
   });
   progress?.end();

@@ -4,11 +4,11 @@
  */
 import { existsSync } from 'node:fs';
 import type { Config } from '../config/config.ts';
-import { systemClock } from '../kernel/clock.ts';
-import { systemIds } from '../kernel/ids.ts';
-import { silentLog } from '../kernel/log.ts';
+import { systemClock } from '../core/clock.ts';
+import { systemIds } from '../core/ids.ts';
+import { silentLog } from '../core/log.ts';
 import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
-import { openStore } from '../store/store.ts';
+import { openStore } from '../db/db.ts';
 import type { Finding } from './finding.ts';
 
 const COINS = {

@@ -5,14 +5,14 @@
  */
 import { access, constants } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { configuredEngines } from '../app/engine-settings.ts';
+import { configuredEngines } from '../engines/engine-settings.ts';
 import { type Config, describeConfig } from '../config/config.ts';
 import { Engines } from '../engines/engines.ts';
 import { llamaAvailable } from '../engines/llama/llama.ts';
-import { systemClock } from '../kernel/clock.ts';
-import { systemIds } from '../kernel/ids.ts';
-import { reasonOf, silentLog } from '../kernel/log.ts';
-import { openStore } from '../store/store.ts';
+import { systemClock } from '../core/clock.ts';
+import { systemIds } from '../core/ids.ts';
+import { reasonOf, silentLog } from '../core/log.ts';
+import { openStore } from '../db/db.ts';
 import { type Command, type Invocation, printJson, requireConfig } from './command.ts';
 import { table } from './table.ts';
 import { paymentFindings } from './check-payments.ts';

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { DatabaseSync } from 'node:sqlite';
 import { type ProcessAnswers, processAnswers } from '../../test/app/process-answers.ts';
-import { TestUpstream } from '../engines/test-upstream.ts';
+import { TestUpstream } from '../../test/support/test-upstream.ts';
 import { COMMANDS, runCommand } from './cli.ts';
 
 const BINARY = join(import.meta.dirname, '..', '..', 'bin', 'farebox.mjs');

@@ -3,8 +3,8 @@
  * an exit code: 0 done, 1 failed, 2 wrong usage.
  */
 import { parseArgs } from 'node:util';
-import { reasonOf } from '../kernel/log.ts';
-import { nearestOf } from '../kernel/nearest.ts';
+import { reasonOf } from '../core/log.ts';
+import { nearestOf } from '../core/nearest.ts';
 import { accountsCreateCommand, accountsListCommand, accountsUpdateCommand } from './accounts.ts';
 import { auditCommand } from './audit.ts';
 import { checkCommand } from './check.ts';

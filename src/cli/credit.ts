@@ -3,11 +3,11 @@
  * other. A reference makes one of them safe to repeat: the same reference moves money once.
  */
 import type { Account } from '../identity/identity.ts';
-import { type Nano, ZERO } from '../kernel/money.ts';
-import { isUniqueViolation } from '../store/store.ts';
+import { type Nano, ZERO } from '../core/money.ts';
+import { isUniqueViolation } from '../db/db.ts';
 import { type Command, type Invocation, UsageError, printJson } from './command.ts';
 import { amountNano, isGiven, shownUsd, textOption } from './values.ts';
-import { type Desk, accountOf, withOffice } from './with-office.ts';
+import { type Desk, accountOf, withStores } from './with-stores.ts';
 
 const OPTIONS = {
   account: { type: 'string' },
@@ -34,19 +34,19 @@ Example: farebox credit 25 --account alice --reference invoice-118`,
   options: OPTIONS,
   run: (invocation) => {
     const wanted = wantedMovement(invocation, 'credit');
-    return withOffice(invocation, (desk) => credit(invocation, desk, wanted));
+    return withStores(invocation, (desk) => credit(invocation, desk, wanted));
   },
 };
 
 async function credit(
   invocation: Invocation,
-  { office, ids }: Desk,
+  { stores, ids }: Desk,
   { amount, ...named }: Wanted,
 ): Promise<number> {
-  const account = await accountOf(invocation, office);
+  const account = await accountOf(invocation, stores);
   const balance = await once(invocation, () =>
-    office.store.transaction((tx) =>
-      office.ledger.creditIn(tx, {
+    stores.store.transaction((tx) =>
+      stores.ledger.creditIn(tx, {
         accountId: account.id,
         amountNano: amount,
         from: 'house:operator-credit',
@@ -70,19 +70,19 @@ Takes what is posted and not held by a running request; never below zero.`,
   options: OPTIONS,
   run: (invocation) => {
     const wanted = wantedMovement(invocation, 'debit');
-    return withOffice(invocation, (desk) => debit(invocation, desk, wanted));
+    return withStores(invocation, (desk) => debit(invocation, desk, wanted));
   },
 };
 
 async function debit(
   invocation: Invocation,
-  { office, ids }: Desk,
+  { stores, ids }: Desk,
   { amount, ...named }: Wanted,
 ): Promise<number> {
-  const account = await accountOf(invocation, office);
+  const account = await accountOf(invocation, stores);
   const balance = await once(invocation, () =>
-    office.store.transaction((tx) =>
-      office.ledger.debitIn(tx, {
+    stores.store.transaction((tx) =>
+      stores.ledger.debitIn(tx, {
         accountId: account.id,
         amountNano: amount,
         to: 'house:operator-credit',
@@ -92,7 +92,7 @@ async function debit(
     ),
   );
   if (balance === undefined) {
-    const { usdNano } = await office.ledger.balances(account.id);
+    const { usdNano } = await stores.ledger.balances(account.id);
     throw new Error(
       `The account "${account.name}" has ${shownUsd(usdNano)} USD, less what running requests hold; take ${shownUsd(amount)} USD or less of what is free`,
     );

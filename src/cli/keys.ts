@@ -1,6 +1,6 @@
 /** `farebox keys`: makes, lists and revokes API keys. A secret is shown once, when it is made. */
 import { type ApiKey, LIMIT_PERIODS, MODEL_PRIVACY, type NewKey } from '../identity/identity.ts';
-import { systemClock } from '../kernel/clock.ts';
+import { systemClock } from '../core/clock.ts';
 import { type Command, type Invocation, UsageError, printJson } from './command.ts';
 import { table } from './table.ts';
 import {
@@ -15,7 +15,7 @@ import {
   textOption,
   wordOption,
 } from './values.ts';
-import { type Desk, accountOf, withOffice } from './with-office.ts';
+import { type Desk, accountOf, withStores } from './with-stores.ts';
 
 const MAX_DESCRIPTION_CHARACTERS = 200;
 
@@ -48,24 +48,24 @@ Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`,
   },
   run: (invocation) => {
     const wanted = wantedKey(invocation, systemClock().nowMs());
-    return withOffice(invocation, (desk) => createKey(invocation, desk, wanted));
+    return withStores(invocation, (desk) => createKey(invocation, desk, wanted));
   },
 };
 
 async function createKey(
   invocation: Invocation,
-  { config, office }: Desk,
+  { config, stores }: Desk,
   wanted: WantedKey,
 ): Promise<number> {
-  const account = await accountOf(invocation, office);
+  const account = await accountOf(invocation, stores);
   const { keysPerAccount } = config.limits;
   const owned = { ...wanted, accountId: account.id };
-  const { key, secret } = await office.store.transaction(async (tx) => {
-    const made = await office.identity.createKeyWithin(keysPerAccount, owned, tx);
+  const { key, secret } = await stores.store.transaction(async (tx) => {
+    const made = await stores.identity.createKeyWithin(keysPerAccount, owned, tx);
     const { usdLimitNano, diemLimitNano, limitPeriod } = wanted;
     if (usdLimitNano !== undefined || diemLimitNano !== undefined) {
       const cap = { id: made.key.id, accountId: account.id, usdLimitNano, diemLimitNano };
-      await office.ledger.setAllowance(tx, { ...cap, period: limitPeriod });
+      await stores.ledger.setAllowance(tx, { ...cap, period: limitPeriod });
     }
     return made;
   });
@@ -109,13 +109,13 @@ export const keysListCommand: Command = {
   --account <id or name>   whose keys (default: the owner)
   --revoked                show revoked keys too`,
   options: { account: { type: 'string' }, revoked: { type: 'boolean' } },
-  run: (invocation) => withOffice(invocation, (desk) => listKeys(invocation, desk)),
+  run: (invocation) => withStores(invocation, (desk) => listKeys(invocation, desk)),
 };
 
-async function listKeys(invocation: Invocation, { office }: Desk): Promise<number> {
-  const account = await accountOf(invocation, office);
+async function listKeys(invocation: Invocation, { stores }: Desk): Promise<number> {
+  const account = await accountOf(invocation, stores);
   const revoked = isGiven(invocation, 'revoked');
-  const keys = await office.identity.listKeys(account.id, { revoked });
+  const keys = await stores.identity.listKeys(account.id, { revoked });
   if (isGiven(invocation, 'json')) {
     printJson(invocation, keys.map(jsonKey));
     return 0;
@@ -171,13 +171,13 @@ A running server stops taking the key within three seconds.`,
   run: (invocation) => {
     const [id, ...rest] = invocation.positionals;
     if (id === undefined || rest.length > 0) throw new UsageError('Name one key by its id');
-    return withOffice(invocation, (desk) => revokeKey(invocation, desk, id));
+    return withStores(invocation, (desk) => revokeKey(invocation, desk, id));
   },
 };
 
-async function revokeKey(invocation: Invocation, { office }: Desk, id: string): Promise<number> {
-  const account = await accountOf(invocation, office);
-  if (!(await office.identity.revokeKey(account.id, id))) {
+async function revokeKey(invocation: Invocation, { stores }: Desk, id: string): Promise<number> {
+  const account = await accountOf(invocation, stores);
+  if (!(await stores.identity.revokeKey(account.id, id))) {
     throw new Error(
       `The account "${account.name}" has no active key "${id}"; "farebox keys list" shows them`,
     );

@@ -9,9 +9,9 @@ import {
   libraryModel,
   libraryPath,
 } from '../engines/llama/llama.ts';
-import { systemClock } from '../kernel/clock.ts';
-import { silentLog } from '../kernel/log.ts';
-import { nearestOf } from '../kernel/nearest.ts';
+import { systemClock } from '../core/clock.ts';
+import { silentLog } from '../core/log.ts';
+import { nearestOf } from '../core/nearest.ts';
 import { type Command, type Invocation, UsageError, printJson, requireConfig } from './command.ts';
 import { type OfferedModel, offeredModels } from './offered-models.ts';
 import { table } from './table.ts';

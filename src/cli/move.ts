@@ -1,11 +1,11 @@
 /** `farebox move`: copies the installation from its SQLite file to PostgreSQL and proves the copy. */
-import { type MoveReport, moveDatabase } from '../app/move-database.ts';
-import { openOffice } from '../app/office.ts';
-import { pinoLog } from '../app/pino-log.ts';
+import { type MoveReport, moveDatabase } from '../server/move-database.ts';
+import { openStores } from '../server/stores.ts';
+import { pinoLog } from '../observability/pino-log.ts';
 import type { Config } from '../config/config.ts';
-import { systemClock } from '../kernel/clock.ts';
-import { systemIds } from '../kernel/ids.ts';
-import { lockDataFolder } from '../store/store.ts';
+import { systemClock } from '../core/clock.ts';
+import { systemIds } from '../core/ids.ts';
+import { lockDataFolder } from '../db/db.ts';
 import {
   type Command,
   type Console,
@@ -66,9 +66,9 @@ async function copy(
   const clock = systemClock();
   const ids = systemIds();
   const log = pinoLog({ level: 'warn', pretty: true, write: (text) => console.stderr.write(text) });
-  const source = await openOffice({ config, clock, ids, log });
+  const source = await openStores({ config, clock, ids, log });
   try {
-    const target = await openOffice({ config: { ...config, databaseUrl: to }, clock, ids, log });
+    const target = await openStores({ config: { ...config, databaseUrl: to }, clock, ids, log });
     try {
       const progress = isQuiet ? undefined : progressOf(console);
       const report = await moveDatabase({

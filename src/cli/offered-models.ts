@@ -4,10 +4,10 @@
  */
 import { request } from 'undici';
 import { z } from 'zod';
-import { BASE_PATH } from '../app.ts';
+import { BASE_PATH } from '../server/server.ts';
 import { Catalog } from '../catalog/catalog.ts';
 import { type Config, serviceWords } from '../config/config.ts';
-import { SECOND_MS, systemClock } from '../kernel/clock.ts';
+import { SECOND_MS, systemClock } from '../core/clock.ts';
 
 /** A server on the same machine answers at once or is not there. */
 const ASK_LIMIT_MS = 2 * SECOND_MS;

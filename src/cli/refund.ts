@@ -2,16 +2,16 @@
  * `farebox refund`: pays unused credit back to the wallet that paid. The debit, the signed transfer
  * and its end are in the database, so a refund that is cut short is finished by the server.
  */
-import { pinoLog } from '../app/pino-log.ts';
-import { openWalletPayments } from '../app/wallets.ts';
+import { pinoLog } from '../observability/pino-log.ts';
+import { openWalletPayments } from '../wallet/wallet.ts';
 import { walletAccountId } from '../identity/identity.ts';
-import type { Log } from '../kernel/log.ts';
-import { type Nano, formatUsd, usdToNano } from '../kernel/money.ts';
+import type { Log } from '../core/log.ts';
+import { type Nano, formatUsd, usdToNano } from '../core/money.ts';
 import type { Payments, RefundState } from '../payments/payments.ts';
-import type { Ledger } from '../ledger/ledger.ts';
+import type { Ledger } from '../billing/ledger/ledger.ts';
 import { type Command, type Invocation, UsageError, printJson } from './command.ts';
 import { isGiven, textOption } from './values.ts';
-import { withOffice } from './with-office.ts';
+import { withStores } from './with-stores.ts';
 
 export const refundCommand: Command = {
   name: 'refund',
@@ -31,12 +31,12 @@ Example: farebox refund 0x2f3C…91aB 4.50`,
 
 async function refund(invocation: Invocation): Promise<number> {
   const wanted = readWords(invocation);
-  return withOffice(invocation, async ({ config, office, clock, ids }) => {
+  return withStores(invocation, async ({ config, stores, clock, ids }) => {
     const log = warningsOf(invocation);
-    const parts = { config, office, clock, ids, log, basePath: '/api/v1' };
+    const parts = { config, stores, clock, ids, log, basePath: '/api/v1' };
     const payments = await openWalletPayments(parts);
     if (payments === undefined) throw new Error('The configuration has no payment rail');
-    const state = await act(payments, office.ledger, wanted);
+    const state = await act(payments, stores.ledger, wanted);
     await payments.stop();
     if (isGiven(invocation, 'json')) printJson(invocation, jsonOf(state));
     else invocation.console.stdout.write(sentenceOf(state));

@@ -5,13 +5,13 @@
  */
 import cluster, { type Worker } from 'node:cluster';
 import { fileURLToPath } from 'node:url';
-import { LocalEngines } from '../app/local-engines.ts';
-import { type FirstOwner, openOffice, welcomeOwner } from '../app/office.ts';
+import { LocalEngines } from '../engines/local-engines.ts';
+import { type FirstOwner, openStores, welcomeOwner } from '../server/stores.ts';
 import type { Config } from '../config/config.ts';
-import { type Clock, MINUTE_MS, SECOND_MS, systemClock } from '../kernel/clock.ts';
-import { systemIds } from '../kernel/ids.ts';
-import type { Log } from '../kernel/log.ts';
-import { siblingUrl } from '../kernel/sibling.ts';
+import { type Clock, MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
+import { systemIds } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import { siblingUrl } from '../core/sibling.ts';
 import type { Console } from './command.ts';
 import { downloadView, greeting, hearRejections, stopSignal } from './serving.ts';
 import type { FromWorker, ToWorker } from './worker-messages.ts';
@@ -56,11 +56,11 @@ export async function serveWorkers(
 }
 
 async function firstOwner(config: Config, clock: Clock, log: Log): Promise<FirstOwner | undefined> {
-  const office = await openOffice({ config, clock, ids: systemIds(), log });
+  const stores = await openStores({ config, clock, ids: systemIds(), log });
   try {
-    return await welcomeOwner(office, config);
+    return await welcomeOwner(stores, config);
   } finally {
-    await office.close();
+    await stores.close();
   }
 }
 

@@ -1,8 +1,8 @@
 /** `farebox serve`: runs the server until it is told to stop. */
 import cluster from 'node:cluster';
-import { welcomeOwner } from '../app/office.ts';
+import { welcomeOwner } from '../server/stores.ts';
 import type { Config } from '../config/config.ts';
-import { systemClock } from '../kernel/clock.ts';
+import { systemClock } from '../core/clock.ts';
 import { type Command, type Invocation, UsageError, requireSettings } from './command.ts';
 import { serveWorkers } from './serve-workers.ts';
 import {
@@ -47,7 +47,7 @@ async function serve({ console, values }: Invocation): Promise<number> {
     log,
     downloadView: (title) => downloadView(console, title),
   });
-  const owner = await welcomeOwner(app.office, config);
+  const owner = await welcomeOwner(app.stores, config);
   // The command that is printed works as it stands, so its engine gets a moment to come up.
   await withinMoment(app.localReady);
   console.stdout.write(greeting(app.address, config, owner));

@@ -1,10 +1,10 @@
 /** What every way of serving needs: the start, the log, the watched configuration, the greeting. */
 import { resolve } from 'node:path';
-import { type App, type AppParts, BASE_PATH, startApp } from '../app.ts';
-import type { FirstOwner } from '../app/office.ts';
-import type { DownloadView } from '../app/download-view.ts';
-import { pinoLog } from '../app/pino-log.ts';
-import { UnhandledRejections } from '../app/unhandled-rejections.ts';
+import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
+import type { FirstOwner } from '../server/stores.ts';
+import type { DownloadView } from '../engines/download-view.ts';
+import { pinoLog } from '../observability/pino-log.ts';
+import { UnhandledRejections } from '../server/unhandled-rejections.ts';
 import {
   CONFIG_FILE,
   type Config,
@@ -14,11 +14,11 @@ import {
   watchConfig,
 } from '../config/config.ts';
 import { TerminalProgress } from '../engines/llama/llama.ts';
-import { systemClock } from '../kernel/clock.ts';
-import { systemIds } from '../kernel/ids.ts';
-import type { Log } from '../kernel/log.ts';
-import { formatUsd } from '../kernel/money.ts';
-import { makeLasting } from '../kernel/young-generation.ts';
+import { systemClock } from '../core/clock.ts';
+import { systemIds } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import { formatUsd } from '../core/money.ts';
+import { makeLasting } from '../core/young-generation.ts';
 import type { Console, Settings } from './command.ts';
 import { revision } from './revision.ts';
 import { drawingOutput } from './terminal.ts';

@@ -1,7 +1,7 @@
 /** What others named never reaches a terminal raw. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { pinoLog } from '../app/pino-log.ts';
+import { pinoLog } from '../observability/pino-log.ts';
 import { table } from './table.ts';
 import { drawingOutput, printableConsole } from './terminal.ts';
 

@@ -1,6 +1,6 @@
 /** What people type and read on the command line: amounts, dates, lists, and words of a set. */
-import { DAY_MS, HOUR_MS, MINUTE_MS, isoTime } from '../kernel/clock.ts';
-import { type Nano, formatUsd, usdToNano } from '../kernel/money.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS, isoTime } from '../core/clock.ts';
+import { type Nano, formatUsd, usdToNano } from '../core/money.ts';
 import { type Invocation, UsageError } from './command.ts';
 
 const AMOUNT = /^\d+(?:\.\d{1,9})?$/;

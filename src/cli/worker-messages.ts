@@ -1,5 +1,5 @@
 /** What the first process of `farebox serve --workers` and its workers tell each other. */
-import type { EngineNews } from '../app/given-engines.ts';
+import type { EngineNews } from '../engines/shared-engines.ts';
 
 export type ToWorker =
   | { readonly kind: 'engines'; readonly news: EngineNews }

@@ -3,7 +3,7 @@
  * database and the local engines with its siblings. It ends when the first process says so, or
  * when that process is gone; signals of the terminal are the first process's business.
  */
-import { GivenEngines } from '../app/given-engines.ts';
+import { SharedEngines } from '../engines/shared-engines.ts';
 import type { Console } from './command.ts';
 import { requireSettings } from './command.ts';
 import { logFor, startServer, watchSettings } from './serving.ts';
@@ -14,7 +14,7 @@ export async function runWorker(console: Console, json: boolean): Promise<number
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     console.onSignal(signal, () => undefined);
   }
-  const given = new GivenEngines();
+  const given = new SharedEngines();
   const stop = Promise.withResolvers<undefined>();
   let reload: () => void = () => undefined;
   process.on('message', (message: ToWorker) => {

@@ -2,7 +2,7 @@
  * What no single key can say: ids that clash, engines that do not exist, prices that are missing.
  * Also fills a model's open settings from the price file, before those checks.
  */
-import { nearestOf } from '../kernel/nearest.ts';
+import { nearestOf } from '../core/nearest.ts';
 import type { ModelSettings, PriceSettings } from './models-section.ts';
 import type { PriceFile } from './price-file.ts';
 import type { FileSettings } from './sections.ts';

@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 
-import { usdToNano } from '../kernel/money.ts';
+import { usdToNano } from '../core/money.ts';
 
 /** Above this an amount is a mistake of unit, not a price. */
 const LARGEST_USD = 1_000_000_000n;

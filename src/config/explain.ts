@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 
-import { nearestOf } from '../kernel/nearest.ts';
+import { nearestOf } from '../core/nearest.ts';
 import { type Path, pathKey, type YamlSource } from './yaml-source.ts';
 
 /** One thing that is wrong with the configuration. */

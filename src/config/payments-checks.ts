@@ -2,7 +2,7 @@
  * What no single key of the payments section can say: amounts in an impossible order, rails that
  * cannot be opened, a receiver that is its own token, addresses whose typing errors nobody can see.
  */
-import { isWithoutChecksum, walletIdentity } from '../kernel/addresses.ts';
+import { isWithoutChecksum, walletIdentity } from '../core/addresses.ts';
 import type { Findings } from './cross-checks.ts';
 import type { PaymentsSection } from './payments-section.ts';
 import type { Path } from './yaml-source.ts';

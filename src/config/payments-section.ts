@@ -2,17 +2,13 @@
  * The `payments` section: what a top-up may be, the rails (Base, Solana), who settles, refunds,
  * receipts and linked staking. Without a rail, API keys work alone.
  *
- * Amounts stay decimal USD here; the payments noun turns them into integers once. Keys are secrets:
+ * Amounts stay decimal USD here; the payments folder turns them into integers once. Keys are secrets:
  * write them as `${NAME}` of the environment.
  */
 import { z } from 'zod';
-import {
-  evmAddressProblem,
-  solanaAddressProblem,
-  solanaOwnerProblem,
-} from '../kernel/addresses.ts';
-import { usdToNano } from '../kernel/money.ts';
-import { isEvmKey, solanaKeyBytes } from '../kernel/wallet-keys.ts';
+import { evmAddressProblem, solanaAddressProblem, solanaOwnerProblem } from '../core/addresses.ts';
+import { usdToNano } from '../core/money.ts';
+import { isEvmKey, solanaKeyBytes } from '../core/wallet-keys.ts';
 
 const Usd = z
   .number()

@@ -3,8 +3,8 @@
  * (`model_prices_and_context_window.json`). Prices there are USD per token, written as decimals
  * such as `1.5e-07`; they are read from the digits of the file, never through a double.
  */
-import { formatUsd, usdToNano } from '../kernel/money.ts';
-import { nearestOf } from '../kernel/nearest.ts';
+import { formatUsd, usdToNano } from '../core/money.ts';
+import { nearestOf } from '../core/nearest.ts';
 import type { Capability, ModelType, PriceSettings } from './models-section.ts';
 
 /** What the price file knows about one model. */

@@ -4,7 +4,7 @@
  */
 import { Worker } from 'node:worker_threads';
 
-import { siblingUrl } from '../kernel/sibling.ts';
+import { siblingUrl } from '../core/sibling.ts';
 import type { LoadedConfig } from './settings.ts';
 import type { Environment } from './yaml-source.ts';
 

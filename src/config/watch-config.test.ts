@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 
-import { type Clock, systemClock } from '../kernel/clock.ts';
-import { TestClock } from '../kernel/test-clock.ts';
+import { type Clock, systemClock } from '../core/clock.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 import { formatProblem, loadConfig, watchConfig } from './config.ts';
 
 async function setUp(t: TestContext, clock: Clock) {

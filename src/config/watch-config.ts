@@ -8,7 +8,7 @@ import { type FSWatcher, watch } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 
-import type { Clock } from '../kernel/clock.ts';
+import type { Clock } from '../core/clock.ts';
 import { type ConfigDifference, diffConfig } from './diff-config.ts';
 import type { ConfigProblem } from './explain.ts';
 import { type Config, type ConfigSource, type LoadedConfig, sourceOf } from './settings.ts';

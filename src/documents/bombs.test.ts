@@ -6,8 +6,8 @@ import assert from 'node:assert/strict';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { after, before, describe, test } from 'node:test';
 import { deflateRawSync, deflateSync } from 'node:zlib';
-import { systemClock } from '../kernel/clock.ts';
-import { silentLog } from '../kernel/log.ts';
+import { systemClock } from '../core/clock.ts';
+import { silentLog } from '../core/log.ts';
 import { type Documents, openDocuments } from './documents.ts';
 import {
   docxFile,
@@ -17,7 +17,7 @@ import {
   pdfText,
   xlsxFile,
   zipFile,
-} from './test-files.ts';
+} from '../../test/support/test-files.ts';
 
 /** Wide enough for a busy machine; what is forbidden is one stuck for seconds. */
 const MAX_BOMB_MS = 8_000;

@@ -1,8 +1,8 @@
 /** Documents through real worker processes: what each format gives, and why a file gives nothing. */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
-import { systemClock } from '../kernel/clock.ts';
-import { silentLog } from '../kernel/log.ts';
+import { systemClock } from '../core/clock.ts';
+import { silentLog } from '../core/log.ts';
 import { type Extraction, fileText, openDocuments } from './documents.ts';
 import {
   docxFile,
@@ -14,7 +14,7 @@ import {
   pptxShape,
   xlsxFile,
   zipFile,
-} from './test-files.ts';
+} from '../../test/support/test-files.ts';
 
 const documents = openDocuments({ clock: systemClock(), log: silentLog, workers: 1 });
 after(() => documents.close());
@@ -134,7 +134,7 @@ test('a file that cannot be read gives a reason', async () => {
   const table: readonly (readonly [Uint8Array, RegExp])[] = [
     [new Uint8Array(), /is empty/],
     [Buffer.from('  \n'), /holds no text/],
-    [ole, /old Office format .* save it as \.xlsx/],
+    [ole, /old Stores format .* save it as \.xlsx/],
     [locked, /protected by a password/],
     [Buffer.from('{\\rtf1 x}'), /is RTF/],
     [Buffer.from('89504e470d0a1a0a0000', 'hex'), /is image\/png, not a document/],

@@ -1,11 +1,11 @@
 /**
- * The door of documents: files and pages to text, pictures of engines to facts, exact token counts.
+ * The public file of documents: files and pages to text, pictures of engines to facts, exact token counts.
  * Everything that parses runs in worker processes with bounds of time and memory; a file that cannot be read is an outcome
  * with a reason, which becomes a note in the prompt, never an error.
  */
-import type { Clock } from '../kernel/clock.ts';
-import { fence, quietLabel } from '../kernel/fence.ts';
-import type { Log } from '../kernel/log.ts';
+import type { Clock } from '../core/clock.ts';
+import { fence, quietLabel } from '../core/fence.ts';
+import type { Log } from '../core/log.ts';
 import type { Job } from './jobs.ts';
 import type { PngFacts } from './read-png.ts';
 import { createTokenizer, type Tokenizer } from './tokenizer.ts';

@@ -4,7 +4,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
-import { Fault, type FaultCode } from '../kernel/faults.ts';
+import { Fault, type FaultCode } from '../core/faults.ts';
 import { createGuard } from '../net/guard.ts';
 import {
   createMediaLoader,

@@ -3,7 +3,7 @@
  * fetched through the guard when they are remote. Nothing is decoded here. One `RequestMedia` serves
  * one request and bounds what all its fetches hold in memory together.
  */
-import { Fault, type FaultCode, invalidField } from '../kernel/faults.ts';
+import { Fault, type FaultCode, invalidField } from '../core/faults.ts';
 import type { Guard } from '../net/guard.ts';
 import { type DataUrl, fromBase64, parseDataUrl } from './data-url.ts';
 import { type ImageSize, imageSize, SNIFF_BYTES, type SniffedMedia, sniffMedia } from './sniff.ts';

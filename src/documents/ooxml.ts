@@ -1,5 +1,5 @@
 /**
- * What the Office Open XML formats have in common: parts that point at other parts through
+ * What the Stores Open XML formats have in common: parts that point at other parts through
  * relationship files (ECMA-376 part 2).
  */
 import { scanXml } from './xml.ts';
@@ -39,7 +39,7 @@ export function resolvePath(folder: string, target: string): string {
   return parts.join('/');
 }
 
-/** The main part of an office document, such as `word/document.xml`; `undefined` when it is none. */
+/** The main part of an stores document, such as `word/document.xml`; `undefined` when it is none. */
 export function officePart(zip: ZipArchive): string | undefined {
   for (const target of relationships(zip, '').values()) {
     if (target.type === 'officeDocument') return target.path;

@@ -3,7 +3,7 @@
  * time. Used where the answer depends on the count (embedding limits, an engine without usage) and
  * for callers that send token ids; admission uses the bounds of `kernel/token-count.ts`.
  */
-import { assert } from '../kernel/assert.ts';
+import { assert } from '../core/assert.ts';
 import type { Encoding, ReplyHeader } from './jobs.ts';
 import type { RunOptions, WorkerPool } from './worker-pool.ts';
 

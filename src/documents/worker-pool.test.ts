@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
-import { systemClock } from '../kernel/clock.ts';
-import { Fault } from '../kernel/faults.ts';
-import { type LogLine, memoryLog } from '../kernel/log.ts';
+import { systemClock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { type LogLine, memoryLog } from '../core/log.ts';
 import type { Job } from './jobs.ts';
-import { pdfFile } from './test-files.ts';
+import { pdfFile } from '../../test/support/test-files.ts';
 import { WorkerPool } from './worker-pool.ts';
 
 const JOB: Job = { kind: 'extract', filename: 'a', mediaType: '', maxChars: 1_000, maxPages: 10 };

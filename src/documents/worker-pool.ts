@@ -6,11 +6,11 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
-import { assert } from '../kernel/assert.ts';
-import type { Clock } from '../kernel/clock.ts';
-import { Fault } from '../kernel/faults.ts';
-import { type Log, reasonOf } from '../kernel/log.ts';
-import { siblingUrl } from '../kernel/sibling.ts';
+import { assert } from '../core/assert.ts';
+import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { type Log, reasonOf } from '../core/log.ts';
+import { siblingUrl } from '../core/sibling.ts';
 import { encodeFrame, type Frame, FrameReader } from './frames.ts';
 import type { Job, JobHeader, ReplyHeader, WorkerRole } from './jobs.ts';
 

@@ -7,8 +7,8 @@
  */
 import { createWriteStream } from 'node:fs';
 import { Worker } from 'node:worker_threads';
-import { assert } from '../kernel/assert.ts';
-import { siblingUrl } from '../kernel/sibling.ts';
+import { assert } from '../core/assert.ts';
+import { siblingUrl } from '../core/sibling.ts';
 import { encodeFrame, FrameReader } from './frames.ts';
 import type { JobHeader, RunJob } from './jobs.ts';
 import type { WatchdogData } from './worker-watchdog.ts';

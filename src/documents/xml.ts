@@ -1,10 +1,10 @@
 /**
  * A flat scan over XML: no tree, no recursion, no entities of its own, so depth and "billion
- * laughs" cost nothing. It reads what office programs write and does not validate.
+ * laughs" cost nothing. It reads what stores programs write and does not validate.
  */
 import { ReaderError } from './reader-error.ts';
 
-/** Attributes of a longer tag are not looked at: no office program writes one. */
+/** Attributes of a longer tag are not looked at: no stores program writes one. */
 const MAX_TAG_CHARS = 65_536;
 
 export interface XmlHandler {
@@ -39,7 +39,7 @@ function scanMarkup(xml: string, tag: number, handler: XmlHandler): number {
   const end = xml.indexOf('>', tag);
   if (end === -1) return xml.length;
   if (xml.startsWith('<!', tag)) {
-    // A document type can define entities; no office format has one, so it is an attack.
+    // A document type can define entities; no stores format has one, so it is an attack.
     if (xml.slice(tag, end).includes('[')) throw new ReaderError('defines XML entities of its own');
     return end + 1;
   }

@@ -6,9 +6,9 @@
  * again with each head); the outcome comes exactly once; whatever was taken (slot, ticket, queue
  * place, timer, listener) is given back before or with the outcome.
  */
-import type { Clock } from '../kernel/clock.ts';
-import type { Placed } from '../kernel/in-flight.ts';
-import type { Ids } from '../kernel/ids.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Placed } from '../core/in-flight.ts';
+import type { Ids } from '../core/ids.ts';
 import { MAX_STALE_RETRIES } from '../net/connector.ts';
 import type { StreamedBody } from '../net/exchange.ts';
 import { backoffMs } from '../net/retry.ts';

@@ -5,8 +5,8 @@
  */
 import { UpstreamPool } from '../net/upstream-pool.ts';
 import type { TimeLimits } from '../net/exchange.ts';
-import type { Clock } from '../kernel/clock.ts';
-import { FairQueue } from '../kernel/fair-queue.ts';
+import type { Clock } from '../core/clock.ts';
+import { FairQueue } from '../core/fair-queue.ts';
 import type { EngineSettings, EngineStatus } from './contract.ts';
 import { ReplicaState } from './replica-state.ts';
 

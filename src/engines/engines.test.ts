@@ -7,9 +7,9 @@ import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { Worker } from 'node:worker_threads';
 
-import { systemClock } from '../kernel/clock.ts';
-import { seededIds } from '../kernel/ids.ts';
-import { silentLog } from '../kernel/log.ts';
+import { systemClock } from '../core/clock.ts';
+import { seededIds } from '../core/ids.ts';
+import { silentLog } from '../core/log.ts';
 import { Engines } from './engines.ts';
 import type {
   EngineCall,
@@ -20,7 +20,7 @@ import type {
   EngineSink,
   Replica,
 } from './engines.ts';
-import { TestUpstream } from './test-upstream.ts';
+import { TestUpstream } from '../../test/support/test-upstream.ts';
 
 const clock = systemClock();
 

@@ -8,11 +8,11 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 
-import type { Clock } from '../kernel/clock.ts';
-import type { Ids } from '../kernel/ids.ts';
-import { InFlight } from '../kernel/in-flight.ts';
-import type { Log } from '../kernel/log.ts';
-import { reasonOf } from '../kernel/log.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
+import { InFlight } from '../core/in-flight.ts';
+import type { Log } from '../core/log.ts';
+import { reasonOf } from '../core/log.ts';
 import { CallRun } from './call-run.ts';
 import type { RunContext } from './call-run.ts';
 import type {

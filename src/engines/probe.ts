@@ -2,7 +2,7 @@
  * Asks one engine what it offers, past queue and breakers: for `farebox check`, for discovery,
  * and for people who want to know now.
  */
-import type { Clock } from '../kernel/clock.ts';
+import type { Clock } from '../core/clock.ts';
 import type { TimeLimits } from '../net/exchange.ts';
 import type { ProbeResult } from './contract.ts';
 import type { EngineState } from './engine-state.ts';

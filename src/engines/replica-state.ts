@@ -4,7 +4,7 @@
  */
 import { CircuitBreaker } from '../net/circuit-breaker.ts';
 import type { BreakerSettings, Ticket } from '../net/circuit-breaker.ts';
-import type { Clock } from '../kernel/clock.ts';
+import type { Clock } from '../core/clock.ts';
 import type { FailureReason, ReplicaStatus } from './contract.ts';
 import type { Verdict } from './verdict.ts';
 

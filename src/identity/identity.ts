@@ -1,13 +1,13 @@
 /**
- * The door of identity: accounts, API keys, and who a presented secret stands for.
+ * The public file of identity: accounts, API keys, and who a presented secret stands for.
  *
  * Looked-up keys are remembered for `REMEMBER_MS`, so a revocation made by another process (the
  * command line) takes effect within that time; one made here takes effect at once.
  */
-import type { Clock } from '../kernel/clock.ts';
-import { Fault } from '../kernel/faults.ts';
-import type { Ids } from '../kernel/ids.ts';
-import type { Queryable, Row, Store } from '../store/store.ts';
+import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import type { Ids } from '../core/ids.ts';
+import type { Queryable, Row, Store } from '../db/db.ts';
 import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
 import { digestOf, mintSecret } from './key-secret.ts';
 import {

@@ -2,7 +2,7 @@
  * Secrets of API keys: `<NAME>_INFERENCE_KEY_` or `<NAME>_ADMIN_KEY_`, then 256 random bits. A
  * secret is shown once; the database keeps its SHA-256, which needs no salt at that entropy.
  */
-import { type Ids, sha256Hex } from '../kernel/ids.ts';
+import { type Ids, sha256Hex } from '../core/ids.ts';
 import type { KeyKind } from './caller.ts';
 
 const SECRET_BYTES = 32;

@@ -2,8 +2,8 @@
  * API keys as their owner sees them: rows, changes and reads. Every statement names the account,
  * so that no owner reaches another's key.
  */
-import { type Nano, nano } from '../kernel/money.ts';
-import type { Queryable, Row } from '../store/store.ts';
+import { type Nano, nano } from '../core/money.ts';
+import type { Queryable, Row } from '../db/db.ts';
 import type { KeyKind, LimitOverrides, ModelPrivacy } from './caller.ts';
 
 export const LIMIT_PERIODS = ['EPOCH', 'MONTH', 'LIFETIME'] as const;

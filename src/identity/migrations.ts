@@ -1,5 +1,5 @@
 /** The tables of accounts and API keys. Of a key's secret only the SHA-256 is stored. */
-import type { Migration } from '../store/store.ts';
+import type { Migration } from '../db/db.ts';
 
 export const IDENTITY_MIGRATIONS: readonly Migration[] = [
   {

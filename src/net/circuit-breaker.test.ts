@@ -3,7 +3,7 @@ import { test } from 'node:test';
 
 import fc from 'fast-check';
 
-import { TestClock } from '../kernel/test-clock.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 import { CircuitBreaker, REFUSED } from './circuit-breaker.ts';
 import type { BreakerSettings } from './circuit-breaker.ts';
 

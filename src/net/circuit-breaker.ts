@@ -6,7 +6,7 @@
  * Invariant: a result counts only in the state in which its call was admitted. The ticket is the
  * number of that state, so a slow call from before an opening can neither close nor reopen it.
  */
-import type { Clock } from '../kernel/clock.ts';
+import type { Clock } from '../core/clock.ts';
 
 export interface BreakerSettings {
   /** Length of the sliding window. */

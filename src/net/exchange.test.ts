@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Dispatcher } from 'undici';
-import { InFlight } from '../kernel/in-flight.ts';
+import { InFlight } from '../core/in-flight.ts';
 import { Exchange, type ExchangeOwner, type UpstreamFailureKind } from './exchange.ts';
 
 const LIMITS = { connectMs: 1_000, firstByteMs: 1_000, idleMs: 1_000, totalMs: 10_000 };

@@ -6,7 +6,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 
 import type { Dispatcher } from 'undici';
 
-import type { InFlight, Placed } from '../kernel/in-flight.ts';
+import type { InFlight, Placed } from '../core/in-flight.ts';
 
 import type { BodyPieces } from './early-answer.ts';
 

@@ -10,7 +10,7 @@ import {
   createInflate,
   createZstdDecompress,
 } from 'node:zlib';
-import { Fault } from '../kernel/faults.ts';
+import { Fault } from '../core/faults.ts';
 
 /** Output comes in pieces of this size, so a cap is overshot by one piece at most. */
 const CHUNK_BYTES = 64 * 1024;

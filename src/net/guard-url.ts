@@ -4,7 +4,7 @@
  * and full-width digits are refused even where they would mean a public address.
  */
 import { isIP } from 'node:net';
-import { Fault } from '../kernel/faults.ts';
+import { Fault } from '../core/faults.ts';
 
 /** Long enough for signed storage URLs; own bound. */
 export const MAX_URL_CHARS = 8_192;

@@ -7,7 +7,7 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, test } from 'node:test';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
-import { Fault, type FaultCode } from '../kernel/faults.ts';
+import { Fault, type FaultCode } from '../core/faults.ts';
 import { createGuard, type FetchOptions, type GuardOptions } from './guard.ts';
 
 const LOOPBACK = ['127.0.0.0/8', '::1/128'];

@@ -10,7 +10,7 @@
 import { Resolver } from 'node:dns/promises';
 import type { LookupFunction } from 'node:net';
 import { buildConnector, Client, type Dispatcher } from 'undici';
-import { Fault } from '../kernel/faults.ts';
+import { Fault } from '../core/faults.ts';
 import { addressRule, type AddressRule } from './guard-address.ts';
 import { ACCEPTED_ENCODINGS, drainBody, type Sink, tooLarge } from './guard-body.ts';
 import { type GuardedUrl, parseGuardedUrl, unsafe } from './guard-url.ts';

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 
-import { systemClock } from '../kernel/clock.ts';
+import { systemClock } from '../core/clock.ts';
 import type { TimeLimits, UpstreamFailure, UpstreamHandler } from './exchange.ts';
 import { UpstreamPool } from './upstream-pool.ts';
 

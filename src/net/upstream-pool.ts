@@ -11,8 +11,8 @@ import { Readable } from 'node:stream';
 import { Pool } from 'undici';
 import type { Dispatcher } from 'undici';
 
-import type { Clock } from '../kernel/clock.ts';
-import { InFlight } from '../kernel/in-flight.ts';
+import type { Clock } from '../core/clock.ts';
+import { InFlight } from '../core/in-flight.ts';
 import { Connector } from './connector.ts';
 import { BodyPieces, LARGE_REQUEST_BYTES } from './early-answer.ts';
 import { Exchange } from './exchange.ts';

@@ -1,8 +1,8 @@
 /**
  * The 200 bodies of the wallet endpoints, and the balance header.
  */
-import { formatUsd, toUsdNumber } from '../kernel/money.ts';
-import type { Nano } from '../kernel/money.ts';
+import { formatUsd, toUsdNumber } from '../core/money.ts';
+import type { Nano } from '../core/money.ts';
 import type { Amounts } from './settings.ts';
 import type { TopUpReceipt } from './top-up-records.ts';
 

@@ -2,9 +2,9 @@
  * Asks the rails of a configuration how they are, once and without a database: for an operator who
  * checks before starting. Nothing is sent, and no database is written.
  */
-import type { Clock } from '../kernel/clock.ts';
-import type { Log } from '../kernel/log.ts';
-import type { Store } from '../store/store.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+import type { Store } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import { openRails } from './open-rails.ts';
 import type { Rail, RailHealth } from './rail.ts';

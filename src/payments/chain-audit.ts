@@ -3,11 +3,11 @@
  * of it, the credits of a chain with the ledger, and the transfers to each receiver with the
  * payments. Reads only, a few questions at a time; what cannot be told is a difference too.
  */
-import type { Clock } from '../kernel/clock.ts';
-import type { Log } from '../kernel/log.ts';
-import { nano } from '../kernel/money.ts';
-import type { Nano } from '../kernel/money.ts';
-import type { Queryable, Store } from '../store/store.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+import { nano } from '../core/money.ts';
+import type { Nano } from '../core/money.ts';
+import type { Queryable, Store } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import { unitsToNano } from './networks.ts';
 import { openRails } from './open-rails.ts';

@@ -1,7 +1,7 @@
 /** What may be logged of an error from a chain. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { systemClock } from '../kernel/clock.ts';
+import { systemClock } from '../core/clock.ts';
 import { chainReason } from './chain-reason.ts';
 import { openEvmNodes } from './evm/chain.ts';
 

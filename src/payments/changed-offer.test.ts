@@ -14,12 +14,12 @@ import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
-import { systemIds } from '../kernel/ids.ts';
-import { usdToNano } from '../kernel/money.ts';
+import { systemIds } from '../core/ids.ts';
+import { usdToNano } from '../core/money.ts';
 import { BASE, SOLANA } from './networks.ts';
-import { evmPayment, solanaPayment } from './test-payers.ts';
-import { openRig } from './test-rig.ts';
-import type { Rig, RigOptions } from './test-rig.ts';
+import { evmPayment, solanaPayment } from '../../test/support/payers.ts';
+import { openRig } from '../../test/support/payments.ts';
+import type { Rig, RigOptions } from '../../test/support/payments.ts';
 
 const OLD: Hex = '0x00000000000000000000000000000000000fa12b';
 const NEW: Hex = '0x00000000000000000000000000000000000fa12c';

@@ -4,9 +4,9 @@
  * one that has not come back in time is reversed in the ledger, in the database transaction that
  * flips its row. What is reversed and can still be paid is a pending payment again.
  */
-import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
-import type { Clock } from '../kernel/clock.ts';
-import type { Log } from '../kernel/log.ts';
+import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
 import { chainReason } from './chain-reason.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Evidence, Heights, Paid, Rail } from './rail.ts';

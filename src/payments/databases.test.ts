@@ -13,10 +13,10 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { type StoreFixture, onEachStore } from '../../test/databases/stores.ts';
-import { usdToNano } from '../kernel/money.ts';
+import { usdToNano } from '../core/money.ts';
 import { BASE } from './networks.ts';
-import { openRig } from './test-rig.ts';
-import type { Rig } from './test-rig.ts';
+import { openRig } from '../../test/support/payments.ts';
+import type { Rig } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 

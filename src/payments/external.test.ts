@@ -19,12 +19,12 @@ import { startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
-import { Fault } from '../kernel/faults.ts';
-import { systemIds } from '../kernel/ids.ts';
-import { usdToNano } from '../kernel/money.ts';
+import { Fault } from '../core/faults.ts';
+import { systemIds } from '../core/ids.ts';
+import { usdToNano } from '../core/money.ts';
 import { BASE, SOLANA } from './networks.ts';
-import { openRig } from './test-rig.ts';
-import type { Rig, RigOptions } from './test-rig.ts';
+import { openRig } from '../../test/support/payments.ts';
+import type { Rig, RigOptions } from '../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 

@@ -9,8 +9,8 @@ import type {
   PaymentRequirements,
   SchemeNetworkFacilitator,
 } from '@x402/core/types';
-import { Fault } from '../kernel/faults.ts';
-import type { Log } from '../kernel/log.ts';
+import { Fault } from '../core/faults.ts';
+import type { Log } from '../core/log.ts';
 import { chainReason } from './chain-reason.ts';
 import { asObject } from './header-codec.ts';
 

@@ -13,13 +13,13 @@ import { startAnvil, USDC } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
-import { Fault } from '../kernel/faults.ts';
-import { MINUTE_MS } from '../kernel/clock.ts';
-import { TestClock } from '../kernel/test-clock.ts';
+import { Fault } from '../core/faults.ts';
+import { MINUTE_MS } from '../core/clock.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 import { TRANSFER_TYPES } from './evm/chain.ts';
 import { RevertBackoff } from './revert-backoff.ts';
-import { openRig } from './test-rig.ts';
-import type { Rig } from './test-rig.ts';
+import { openRig } from '../../test/support/payments.ts';
+import type { Rig } from '../../test/support/payments.ts';
 
 const ETH = 10n ** 18n;
 const MAX_UINT256 = (1n << 256n) - 1n;

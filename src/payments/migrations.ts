@@ -6,7 +6,7 @@
  * A credited top-up is never deleted: its row is what stops the same authorization, which stays
  * visible on the chain for ever, from being credited again.
  */
-import type { Migration } from '../store/store.ts';
+import type { Migration } from '../db/db.ts';
 
 export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
   {

@@ -3,10 +3,10 @@
  * libraries are large; they are loaded only for rails that are configured.
  */
 import type { HTTPFacilitatorClient } from '@x402/core/server';
-import { SECOND_MS } from '../kernel/clock.ts';
-import type { Clock } from '../kernel/clock.ts';
-import type { Log } from '../kernel/log.ts';
-import type { Store } from '../store/store.ts';
+import { SECOND_MS } from '../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+import type { Store } from '../db/db.ts';
 import type { EvmRail, RailOptions } from './evm/evm-rail.ts';
 import type { ExposedScheme } from './facilitator.ts';
 import { nanoToUnits } from './networks.ts';

@@ -7,9 +7,9 @@
  * request be served, once; who has neither signs in.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { DAY_MS } from '../kernel/clock.ts';
-import type { Clock } from '../kernel/clock.ts';
-import type { Store } from '../store/store.ts';
+import { DAY_MS } from '../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Store } from '../db/db.ts';
 import { sharedSecret } from './secrets.ts';
 
 /** What came with a payment header and never goes on the chain. */

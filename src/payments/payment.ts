@@ -2,9 +2,9 @@
  * A payment as a caller signed it, after normalising: one v2 payload whatever layout it came in,
  * its key (the signed authorization itself, never a transaction id) and what it pays.
  */
-import { sha256Hex } from '../kernel/ids.ts';
-import { Fault } from '../kernel/faults.ts';
-import type { FaultCode, FaultOptions } from '../kernel/faults.ts';
+import { sha256Hex } from '../core/ids.ts';
+import { Fault } from '../core/faults.ts';
+import type { FaultCode, FaultOptions } from '../core/faults.ts';
 import type { RailOffer } from './requirements.ts';
 
 /** The signed part, as each rail reads it. */

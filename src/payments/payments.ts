@@ -1,18 +1,18 @@
 /**
- * Paying from a wallet (x402) and signing in with one: the door of this noun.
+ * Paying from a wallet (x402) and signing in with one: the public file of this folder.
  *
  * It owns the 402 objects, sign-in proofs and wallet tokens, top-ups, refunds and the rails. It
  * knows nothing of HTTP servers or of the ledger: the postings are functions that it is handed and
  * calls inside its own database transactions, so that a top-up is credited with the row that says so.
  */
-import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
-import type { Clock } from '../kernel/clock.ts';
-import { Fault } from '../kernel/faults.ts';
-import type { Ids } from '../kernel/ids.ts';
-import type { Log } from '../kernel/log.ts';
-import type { Nano } from '../kernel/money.ts';
+import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import type { Ids } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import type { Nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
-import type { Store } from '../store/store.ts';
+import type { Store } from '../db/db.ts';
 import { CreditWatch } from './credit-watch.ts';
 import type { FacilitatorFace, openFacilitator as OpenFacilitator } from './facilitator.ts';
 import { openRails } from './open-rails.ts';
@@ -64,7 +64,7 @@ export { askRails, askStaking } from './ask-rails.ts';
 export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';
 export { balanceBody, balanceHeader, topUpBody } from './answers.ts';
-export { walletIdentity } from '../kernel/addresses.ts';
+export { walletIdentity } from '../core/addresses.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { FacilitatorFace } from './facilitator.ts';
 export type { RetryProof } from './passes.ts';

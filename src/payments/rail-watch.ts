@@ -2,8 +2,8 @@
  * Watches the rails: gas keys that run dry, a receiver without a token account, a node on another
  * chain. A rail that cannot settle is not offered; each problem is logged once when it appears.
  */
-import type { Clock } from '../kernel/clock.ts';
-import type { Log } from '../kernel/log.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
 import { chainReason } from './chain-reason.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import type { RailOffer } from './requirements.ts';

@@ -5,9 +5,9 @@
  */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, sign } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
-import type { Clock } from '../kernel/clock.ts';
-import type { Store } from '../store/store.ts';
-import { base58Encode } from '../kernel/base58.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Store } from '../db/db.ts';
+import { base58Encode } from '../core/base58.ts';
 import { sharedSecret } from './secrets.ts';
 
 /** The multicodec prefix of an Ed25519 public key. */

@@ -6,16 +6,16 @@
  * States: open -> sent(transaction) -> paid | failed. A paid one is watched until the chain cannot
  * undo it; when a reorganisation takes it away it is sent again.
  */
-import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
-import type { Clock } from '../kernel/clock.ts';
-import { Fault } from '../kernel/faults.ts';
-import type { Ids } from '../kernel/ids.ts';
-import type { Log } from '../kernel/log.ts';
-import type { Nano } from '../kernel/money.ts';
+import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import type { Ids } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import type { Nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
-import type { Queryable, Store } from '../store/store.ts';
+import type { Queryable, Store } from '../db/db.ts';
 import { nanoToUnits, unitsToNano } from './networks.ts';
-import { walletIdentity, walletKind } from '../kernel/addresses.ts';
+import { walletIdentity, walletKind } from '../core/addresses.ts';
 import type { Attempt, Evidence, Rail, RefundRail } from './rail.ts';
 
 /** What the ledger is told about a refund; it posts inside `tx` and gives the new balance. */

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { PaymentRequiredV2Schema } from '@x402/core/schemas';
-import { usdToNano } from '../kernel/money.ts';
+import { usdToNano } from '../core/money.ts';
 import { BASE, SOLANA } from './networks.ts';
 import {
   discoveryAnswer,

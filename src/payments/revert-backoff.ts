@@ -5,9 +5,9 @@
  *
  * Kept by each process for itself: what it bounds is cents, not credit.
  */
-import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
-import type { Clock } from '../kernel/clock.ts';
-import type { Fault } from '../kernel/faults.ts';
+import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Fault } from '../core/faults.ts';
 import { backingOff } from './top-up-faults.ts';
 
 const FIRST_MS = MINUTE_MS;

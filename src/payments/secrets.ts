@@ -2,7 +2,7 @@
  * Secrets that every process of the service must share and nobody needs to choose: made once, kept
  * in the database. Whoever inserts first decides; the others read it.
  */
-import type { Store } from '../store/store.ts';
+import type { Store } from '../db/db.ts';
 
 /** The secret of that name; `make` is called when there may be none yet. */
 export async function sharedSecret(

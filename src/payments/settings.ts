@@ -1,9 +1,9 @@
 /**
- * What the payments noun is told, in plain values. The `payments` section of the configuration has
- * this shape; the noun does not import it, so that it can be built without a file.
+ * What the payments folder is told, in plain values. The `payments` section of the configuration has
+ * this shape; the folder does not import it, so that it can be built without a file.
  */
-import { usdToNano } from '../kernel/money.ts';
-import type { Nano } from '../kernel/money.ts';
+import { usdToNano } from '../core/money.ts';
+import type { Nano } from '../core/money.ts';
 
 /** From this amount on, a payment is credited when it is so deep: blocks with its own, or a tag. */
 export interface ConfirmationRule<Depth> {

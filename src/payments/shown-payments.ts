@@ -7,10 +7,10 @@
  *   of the payment, never a balance, and is served only as a retry of the request that opened it.
  * - An answer does not wait for a slow node: the work goes on, and the next request joins it.
  */
-import { SECOND_MS } from '../kernel/clock.ts';
-import type { Clock } from '../kernel/clock.ts';
-import { Fault } from '../kernel/faults.ts';
-import type { Nano } from '../kernel/money.ts';
+import { SECOND_MS } from '../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import type { Nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
 import { readEnvelope } from './envelope.ts';
 import type { Envelope } from './envelope.ts';

@@ -7,10 +7,10 @@ import { STAKING, USDC, startAnvil } from '../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { rpcError, startAlteredNode } from '../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../test/chains/altered-node.ts';
-import { DAY_MS, HOUR_MS, MINUTE_MS, dayOf, dayStartMs } from '../kernel/clock.ts';
-import { silentLog } from '../kernel/log.ts';
-import { usdToNano } from '../kernel/money.ts';
-import { TestClock } from '../kernel/test-clock.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS, dayOf, dayStartMs } from '../core/clock.ts';
+import { silentLog } from '../core/log.ts';
+import { usdToNano } from '../core/money.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 import { openStakingReader } from './staking.ts';
 import type { StakingReader } from './staking.ts';
 

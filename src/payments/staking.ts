@@ -9,11 +9,11 @@
  */
 import { parseAbi } from 'viem';
 import type { Hex } from 'viem';
-import { MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../kernel/clock.ts';
-import type { Clock } from '../kernel/clock.ts';
-import type { Log } from '../kernel/log.ts';
-import { nano, usdToNano } from '../kernel/money.ts';
-import type { Nano } from '../kernel/money.ts';
+import { MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+import { nano, usdToNano } from '../core/money.ts';
+import type { Nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
 import { openEvmNodes } from './evm/chain.ts';
 import type { EvmClient } from './evm/chain.ts';

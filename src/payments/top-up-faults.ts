@@ -2,7 +2,7 @@
  * What a payer is told when a payment is not credited: the sentence always says whether money has
  * moved and whether to send the same header again, because the wrong advice costs a second payment.
  */
-import { Fault } from '../kernel/faults.ts';
+import { Fault } from '../core/faults.ts';
 import { encodeHeader } from './header-codec.ts';
 import { refusePayment } from './payment.ts';
 import type { SignedPayment } from './payment.ts';

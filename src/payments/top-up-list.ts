@@ -1,6 +1,6 @@
 /** Reads of many top-ups at once, for audits and checks; what changes rows is `top-up-table.ts`. */
-import type { Nano } from '../kernel/money.ts';
-import type { Queryable } from '../store/store.ts';
+import type { Nano } from '../core/money.ts';
+import type { Queryable } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
 import type { TopUpRow } from './top-up-table.ts';
 

@@ -2,9 +2,9 @@
  * What goes in and out of the top-up machine: the entry for the ledger, the receipt for the caller,
  * and the payment and the attempt as a row remembers them.
  */
-import { nano } from '../kernel/money.ts';
-import type { Nano } from '../kernel/money.ts';
-import type { Queryable } from '../store/store.ts';
+import { nano } from '../core/money.ts';
+import type { Nano } from '../core/money.ts';
+import type { Queryable } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Attempt, Rail } from './rail.ts';

@@ -7,11 +7,11 @@
  * conditional on the state alone, so that one of any number of processes wins them; a credited row
  * that is not watched never changes again.
  */
-import { assert } from '../kernel/assert.ts';
-import type { Clock } from '../kernel/clock.ts';
-import { isUniqueViolation } from '../store/store.ts';
-import type { Queryable, Store } from '../store/store.ts';
-import type { Nano } from '../kernel/money.ts';
+import { assert } from '../core/assert.ts';
+import type { Clock } from '../core/clock.ts';
+import { isUniqueViolation } from '../db/db.ts';
+import type { Queryable, Store } from '../db/db.ts';
+import type { Nano } from '../core/money.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Position } from './rail.ts';
 

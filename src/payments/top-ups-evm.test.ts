@@ -21,9 +21,9 @@ import { MULTICALL, startAnvil, USDC, USDC_ABI } from '../../test/chains/anvil.t
 import type { AnvilChain } from '../../test/chains/anvil.ts';
 import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
-import { usdToNano } from '../kernel/money.ts';
-import { openRig, startFace } from './test-rig.ts';
-import type { Face, Rig, RigOptions } from './test-rig.ts';
+import { usdToNano } from '../core/money.ts';
+import { openRig, startFace } from '../../test/support/payments.ts';
+import type { Face, Rig, RigOptions } from '../../test/support/payments.ts';
 
 const ETH = 10n ** 18n;
 const gasKey = generatePrivateKey();

@@ -15,11 +15,11 @@ import { startFaultProxy } from '../../test/chains/fault-proxy.ts';
 import type { FaultProxy } from '../../test/chains/fault-proxy.ts';
 import { startSolana } from '../../test/chains/solana.ts';
 import type { SolanaChain } from '../../test/chains/solana.ts';
-import { systemIds } from '../kernel/ids.ts';
-import { usdToNano } from '../kernel/money.ts';
+import { systemIds } from '../core/ids.ts';
+import { usdToNano } from '../core/money.ts';
 import { SOLANA } from './networks.ts';
-import { openRig, startFace } from './test-rig.ts';
-import type { Face, Rig, RigOptions } from './test-rig.ts';
+import { openRig, startFace } from '../../test/support/payments.ts';
+import type { Face, Rig, RigOptions } from '../../test/support/payments.ts';
 
 const SOL = 1_000_000_000n;
 

@@ -11,10 +11,10 @@
  *   once it is as deep as its amount asks. `credit-watch.ts` watches it from there.
  * - Unknown is not failed: it answers `SETTLEMENT_PENDING` and the sweep finishes it.
  */
-import { MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
-import type { Clock } from '../kernel/clock.ts';
-import { Fault } from '../kernel/faults.ts';
-import type { Log } from '../kernel/log.ts';
+import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import type { Log } from '../core/log.ts';
 import { chainReason } from './chain-reason.ts';
 import { FIRST_WATCH_MS } from './credit-watch.ts';
 import { encodeHeader } from './header-codec.ts';

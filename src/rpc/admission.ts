@@ -6,11 +6,11 @@
  * that says what was wrong; nothing has reached a node by then, and nothing is billed.
  */
 import { createHash } from 'node:crypto';
-import { Fault, invalidField } from '../kernel/faults.ts';
-import { scanRequest, spanString } from '../kernel/json-spans.ts';
-import type { RequestSpan } from '../kernel/json-span.ts';
-import type { RequestScan, ScanFailure } from '../kernel/json-spans.ts';
-import { updateInTurns } from '../kernel/turn.ts';
+import { Fault, invalidField } from '../core/faults.ts';
+import { scanRequest, spanString } from '../json/json-spans.ts';
+import type { RequestSpan } from '../json/json-span.ts';
+import type { RequestScan, ScanFailure } from '../json/json-spans.ts';
+import { updateInTurns } from '../core/turn.ts';
 import { tierCredits } from './billing.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';

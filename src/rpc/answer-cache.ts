@@ -5,7 +5,7 @@
  * Invariant: only successes are kept, bounded in bytes and time; a key is the exact method and
  * params as sent, so two calls share an answer only when a node could not tell them apart.
  */
-import type { Clock } from '../kernel/clock.ts';
+import type { Clock } from '../core/clock.ts';
 import type { Admission, Call } from './admission.ts';
 import type { ItemAnswer } from './ask.ts';
 import type { Sharing } from './catalogue.ts';

@@ -2,7 +2,7 @@
  * What a run gives back, and the sentences of the items that Farebox answers itself.
  */
 import { Readable } from 'node:stream';
-import { Fault } from '../kernel/faults.ts';
+import { Fault } from '../core/faults.ts';
 import type { Admission } from './admission.ts';
 import type { AskFault } from './ask.ts';
 

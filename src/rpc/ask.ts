@@ -6,9 +6,9 @@
  * to ask another node.
  */
 import type { Readable } from 'node:stream';
-import type { Clock } from '../kernel/clock.ts';
-import { peekReply, scanReply, spanString } from '../kernel/json-spans.ts';
-import type { ReplySpan } from '../kernel/json-span.ts';
+import type { Clock } from '../core/clock.ts';
+import { peekReply, scanReply, spanString } from '../json/json-spans.ts';
+import type { ReplySpan } from '../json/json-span.ts';
 import type { Network } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
 import type { NodeError, UpstreamFault } from './classify.ts';

@@ -3,8 +3,8 @@
  * times the tier for a success, five for an item that carries an error, nothing for an item that
  * no node answered.
  */
-import { formatUsd, nano } from '../kernel/money.ts';
-import type { Nano } from '../kernel/money.ts';
+import { formatUsd, nano } from '../core/money.ts';
+import type { Nano } from '../core/money.ts';
 import type { Method, Network } from './catalogue.ts';
 
 /** Billing rule 1: an item with an error, and a success whose id matches no request. */

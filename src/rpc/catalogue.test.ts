@@ -1,7 +1,7 @@
 /** Every listed method on every network, and the refusals of a body. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { Fault } from '../kernel/faults.ts';
+import { Fault } from '../core/faults.ts';
 import { admitBody, callerId } from './admission.ts';
 import { creditsToNano, formatRpcCost, itemCredits, tierCredits } from './billing.ts';
 import { createCatalogue, optionalMethods } from './catalogue.ts';

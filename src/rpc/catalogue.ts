@@ -5,7 +5,7 @@
  * rule of the family covers is refused. An optional method is refused unless the operator allows
  * it or a prefix rule of the specification covers its name. It does not know upstreams or prices.
  */
-import { assert } from '../kernel/assert.ts';
+import { assert } from '../core/assert.ts';
 import methodData from './methods.json' with { type: 'json' };
 import networkData from './networks.json' with { type: 'json' };
 

@@ -14,9 +14,9 @@ import { startAnvil } from '../../test/rpc/anvil.ts';
 import { startFace } from '../../test/rpc/face.ts';
 import type { RpcFace } from '../../test/rpc/face.ts';
 import { sendJson, sendText, startNode } from '../../test/rpc/node.ts';
-import { systemClock } from '../kernel/clock.ts';
-import { seededIds } from '../kernel/ids.ts';
-import { silentLog } from '../kernel/log.ts';
+import { systemClock } from '../core/clock.ts';
+import { seededIds } from '../core/ids.ts';
+import { silentLog } from '../core/log.ts';
 import { Rpc } from './rpc.ts';
 
 const closing: (() => Promise<unknown>)[] = [];

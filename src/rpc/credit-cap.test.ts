@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { onEachStore } from '../../test/databases/stores.ts';
-import { DAY_MS, MINUTE_MS } from '../kernel/clock.ts';
-import { TestClock } from '../kernel/test-clock.ts';
+import { DAY_MS, MINUTE_MS } from '../core/clock.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 import { CreditCap, RPC_MIGRATIONS } from './rpc.ts';
 
 onEachStore('rpc credit cap', (fixture) => {

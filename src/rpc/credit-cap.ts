@@ -6,11 +6,11 @@
  * update; the first one of a minute also closes the minute before and lets old minutes go. What a
  * reservation did not use is given back to the minute that it was taken from.
  */
-import type { Clock } from '../kernel/clock.ts';
-import { MINUTE_MS } from '../kernel/clock.ts';
-import { assert } from '../kernel/assert.ts';
-import { Batcher } from '../store/store.ts';
-import type { Queryable, Store } from '../store/store.ts';
+import type { Clock } from '../core/clock.ts';
+import { MINUTE_MS } from '../core/clock.ts';
+import { assert } from '../core/assert.ts';
+import { Batcher } from '../db/db.ts';
+import type { Queryable, Store } from '../db/db.ts';
 
 /** Limit of the specification: credits per rolling 24 hours and caller. */
 export const CREDITS_PER_DAY = 10_000_000;

@@ -2,7 +2,7 @@
  * Tables of the rolling credit cap. `rpc_credit_window` holds one row for each caller: the sum of
  * the window and what the current minute added; `rpc_credit` holds the closed minutes.
  */
-import type { Migration } from '../store/store.ts';
+import type { Migration } from '../db/db.ts';
 
 export const RPC_MIGRATIONS: readonly Migration[] = [
   {

@@ -5,8 +5,8 @@
  * a few callers have, some stay free, and a further caller goes ahead at once. What must wait
  * waits in turns over the callers, bounded. It knows no node and no request.
  */
-import type { Clock } from '../kernel/clock.ts';
-import { FairQueue } from '../kernel/fair-queue.ts';
+import type { Clock } from '../core/clock.ts';
+import { FairQueue } from '../core/fair-queue.ts';
 
 /** Calls that wait for one node; above it the newest of whoever waits for most gives way. */
 const MAX_WAITING = 4_096;

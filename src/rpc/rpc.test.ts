@@ -8,10 +8,10 @@ import { keccak256 } from 'viem';
 import { benches, call, CHAINS, fault, json, list, NETWORK } from '../../test/rpc/bench.ts';
 import { plainly, sendJson, sendText, startNode } from '../../test/rpc/node.ts';
 import type { NodeAnswer } from '../../test/rpc/node.ts';
-import { systemClock } from '../kernel/clock.ts';
-import { seededIds } from '../kernel/ids.ts';
-import { memoryLog } from '../kernel/log.ts';
-import type { LogLine } from '../kernel/log.ts';
+import { systemClock } from '../core/clock.ts';
+import { seededIds } from '../core/ids.ts';
+import { memoryLog } from '../core/log.ts';
+import type { LogLine } from '../core/log.ts';
 import { holdLastBytes, Rpc } from './rpc.ts';
 import type { RpcAnswer } from './rpc.ts';
 

@@ -6,10 +6,10 @@
  * or a Fault after which nothing is due), and settles. Params, raw transactions and node addresses
  * are never logged.
  */
-import type { Clock } from '../kernel/clock.ts';
-import type { Ids } from '../kernel/ids.ts';
-import type { Log } from '../kernel/log.ts';
-import type { Nano } from '../kernel/money.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import type { Nano } from '../core/money.ts';
 import { admissionFingerprint, admitBody } from './admission.ts';
 import type { Admission, BodyScan } from './admission.ts';
 import { AnswerCache } from './answer-cache.ts';

@@ -2,8 +2,8 @@
  * A batch: exactly one answer for each item, in the order asked, under the caller's ids, whatever
  * the node did. Items that no node answered carry an error of ours and cost nothing.
  */
-import { assert } from '../kernel/assert.ts';
-import type { Fault } from '../kernel/faults.ts';
+import { assert } from '../core/assert.ts';
+import type { Fault } from '../core/faults.ts';
 import type { Admission, Call } from './admission.ts';
 import { callerId, MAX_BATCH_ITEMS } from './admission.ts';
 import {

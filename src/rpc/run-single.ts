@@ -2,11 +2,11 @@
  * One call: the caller's bytes go to a node untouched, and the node's bytes come back untouched
  * but for the id. Nodes are asked in turn only as far as the method's retry class allows.
  */
-import { assert } from '../kernel/assert.ts';
+import { assert } from '../core/assert.ts';
 import type { Admission, Call } from './admission.ts';
 import { callerId, hasOwnId } from './admission.ts';
 import type { AnswerCache } from './answer-cache.ts';
-import type { Fault } from '../kernel/faults.ts';
+import type { Fault } from '../core/faults.ts';
 import {
   INVALID_REQUEST_CODE,
   REFUSED_MESSAGE,

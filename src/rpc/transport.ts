@@ -10,7 +10,7 @@ import { createGunzip } from 'node:zlib';
 import type { Gunzip } from 'node:zlib';
 import { Pool } from 'undici';
 import type { Dispatcher } from 'undici';
-import type { Clock } from '../kernel/clock.ts';
+import type { Clock } from '../core/clock.ts';
 import { Connector, MAX_STALE_RETRIES } from '../net/connector.ts';
 import { BodyPieces, LARGE_REQUEST_BYTES } from '../net/early-answer.ts';
 

@@ -1,9 +1,9 @@
 /** Which node is asked first: breaker, rest, lag, weight, speed and staying with one. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { seededIds } from '../kernel/ids.ts';
-import { silentLog } from '../kernel/log.ts';
-import { TestClock } from '../kernel/test-clock.ts';
+import { seededIds } from '../core/ids.ts';
+import { silentLog } from '../core/log.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
 import { createCatalogue } from './catalogue.ts';
 import type { RpcTransport } from './transport.ts';
 import { TransportError } from './transport.ts';

@@ -5,8 +5,8 @@
  * several; nodes that lag, rest or err are asked last. Heads are polled only while there is
  * traffic and only where there is a choice.
  */
-import type { Clock } from '../kernel/clock.ts';
-import type { Ids } from '../kernel/ids.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
 import type { Network, NodeKind } from './catalogue.ts';
 import type { Upstream } from './upstream.ts';
 

@@ -6,7 +6,7 @@
  * among them, since callers may cause what they see. It stays open for two seconds at first and up
  * to thirty while the node stays dead; then a question of our own closes or reopens it.
  */
-import type { Clock } from '../kernel/clock.ts';
+import type { Clock } from '../core/clock.ts';
 import type { UpstreamFault } from './classify.ts';
 
 const WINDOW_EXCHANGES = 80;

@@ -4,9 +4,9 @@
  * Invariant: no caller's byte reaches a node whose chain id was not checked; a node of another
  * chain is refused for a while and said so in the log by its name, never by its address.
  */
-import type { Clock } from '../kernel/clock.ts';
-import type { Log } from '../kernel/log.ts';
-import { scanReply } from '../kernel/json-spans.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+import { scanReply } from '../json/json-spans.ts';
 import type { Family, Network, NodeKind } from './catalogue.ts';
 import { faultOfStatus, judgeItem } from './classify.ts';
 import type { UpstreamFault } from './classify.ts';

@@ -3,7 +3,7 @@
  * UPDATE: it names the state that it leaves and, for a worker, the lease that it holds, so that of
  * several processes exactly one moves a job and a late one moves nothing.
  */
-import type { Queryable, Row, Store } from '../store/store.ts';
+import type { Queryable, Row, Store } from '../db/db.ts';
 import type { JobFailure, JobInput, JobState, VideoJob } from './job.ts';
 import { OPEN_STATES, jobOf } from './job.ts';
 

@@ -8,10 +8,10 @@
  * are final; the step into them carries the money with it. A caller's cancel is a way to `failed`.
  */
 import { z } from 'zod';
-import { assert } from '../kernel/assert.ts';
-import { FAULTS, Fault, type FaultCode } from '../kernel/faults.ts';
-import { type Nano, nano } from '../kernel/money.ts';
-import type { Row } from '../store/store.ts';
+import { assert } from '../core/assert.ts';
+import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
+import { type Nano, nano } from '../core/money.ts';
+import type { Row } from '../db/db.ts';
 
 const JOB_STATES = [
   'admitting',

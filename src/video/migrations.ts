@@ -2,7 +2,7 @@
  * The tables of video jobs. `request` and `inputs` are JSON; media itself lies in the data folder.
  * `due_ms` is when the job wants attention next, `lease_*` says which process gives it.
  */
-import type { Migration } from '../store/store.ts';
+import type { Migration } from '../db/db.ts';
 
 export const VIDEO_MIGRATIONS: readonly Migration[] = [
   {

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import type { VideoModelSettings } from '../config/config.ts';
-import { Fault } from '../kernel/faults.ts';
+import { Fault } from '../core/faults.ts';
 import { DEFAULT_FACTOR, type Measured, frameSize, outputMs } from './quote.ts';
 import { type VideoQueueRequest, type VideoQuoteRequest, mediaUrlsOf } from './video-requests.ts';
 

@@ -2,7 +2,7 @@
  * What the video jobs are handed: engines that make videos, the look at a film before it is sold,
  * the ledger's part in a change of state, and a guarded way to call a caller's webhook.
  */
-import type { Queryable } from '../store/store.ts';
+import type { Queryable } from '../db/db.ts';
 import type { VideoJob } from './job.ts';
 
 /** Where a job is ordered: an engine, and the name that it gives the model. */

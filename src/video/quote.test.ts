@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { VideoModelSettings } from '../config/config.ts';
-import { Fault } from '../kernel/faults.ts';
+import { Fault } from '../core/faults.ts';
 import { checkQueue, checkQuote, videoConstraints } from './model-checks.ts';
 import {
   type Measured,

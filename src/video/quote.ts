@@ -12,9 +12,9 @@ import type {
   VideoRate,
   VideoResolution,
 } from '../config/config.ts';
-import { assert, unreachable } from '../kernel/assert.ts';
-import { Fault } from '../kernel/faults.ts';
-import { type Nano, divideHalfUp, nano, usdToNano } from '../kernel/money.ts';
+import { assert, unreachable } from '../core/assert.ts';
+import { Fault } from '../core/faults.ts';
+import { type Nano, divideHalfUp, nano, usdToNano } from '../core/money.ts';
 
 /** What was measured of the video that an upscale starts from. */
 export interface SourceFacts {

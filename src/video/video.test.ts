@@ -14,13 +14,18 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { onEachStore } from '../../test/databases/stores.ts';
-import { Fault } from '../kernel/faults.ts';
-import { seededIds, systemIds } from '../kernel/ids.ts';
-import { silentLog } from '../kernel/log.ts';
-import { nano } from '../kernel/money.ts';
-import { TestClock } from '../kernel/test-clock.ts';
-import type { Store } from '../store/store.ts';
-import { TEST_MONEY_MIGRATIONS, TestEngines, TestMoney, anyFilm } from './test-engines.ts';
+import { Fault } from '../core/faults.ts';
+import { seededIds, systemIds } from '../core/ids.ts';
+import { silentLog } from '../core/log.ts';
+import { nano } from '../core/money.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import type { Store } from '../db/db.ts';
+import {
+  TEST_MONEY_MIGRATIONS,
+  TestEngines,
+  TestMoney,
+  anyFilm,
+} from '../../test/support/test-video-engines.ts';
 import {
   type FilmVerdict,
   type QueueJob,

@@ -1,15 +1,15 @@
 /**
- * The door of video generation: quotes, jobs that survive a restart, and their media.
+ * The public file of video generation: quotes, jobs that survive a restart, and their media.
  *
  * A job belongs to the account that queued it; every lookup names the account, and somebody else's
  * job is not found. Money moves only inside the steps that make a job final (`worker.ts`).
  */
-import { type Clock, HOUR_MS, MINUTE_MS } from '../kernel/clock.ts';
-import { Fault } from '../kernel/faults.ts';
-import { type Ids, sha256Hex } from '../kernel/ids.ts';
-import type { Log } from '../kernel/log.ts';
-import type { Nano } from '../kernel/money.ts';
-import type { Queryable, Store } from '../store/store.ts';
+import { type Clock, HOUR_MS, MINUTE_MS } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { type Ids, sha256Hex } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import type { Nano } from '../core/money.ts';
+import type { Queryable, Store } from '../db/db.ts';
 import { JobTable } from './job-table.ts';
 import { type VideoJob, failureFault } from './job.ts';
 import { type GivenInput, MediaStore } from './media-store.ts';

@@ -6,8 +6,8 @@
  * derived from the operator's; it is told to the caller when a job with a webhook is queued.
  */
 import { createHmac } from 'node:crypto';
-import { type Clock, MINUTE_MS, SECOND_MS, isoTime } from '../kernel/clock.ts';
-import { type Log, reasonOf } from '../kernel/log.ts';
+import { type Clock, MINUTE_MS, SECOND_MS, isoTime } from '../core/clock.ts';
+import { type Log, reasonOf } from '../core/log.ts';
 import type { JobTable } from './job-table.ts';
 import { type VideoJob, wasCancelled } from './job.ts';
 import type { PostWebhook } from './ports.ts';

@@ -3,9 +3,9 @@
  * job is taken by a lease, a lease that is not renewed falls to the next worker, and each step is a
  * conditional update, so that a job whose owner died goes on where it was and ends once.
  */
-import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../kernel/clock.ts';
-import { type Log, reasonOf } from '../kernel/log.ts';
-import type { Store } from '../store/store.ts';
+import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import { type Log, reasonOf } from '../core/log.ts';
+import type { Store } from '../db/db.ts';
 import type { JobTable, JobTrace, Lease } from './job-table.ts';
 import { FAILURES, type JobFailure, type VideoJob } from './job.ts';
 import type { MediaStore, StoredFile } from './media-store.ts';

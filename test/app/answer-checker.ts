@@ -4,7 +4,7 @@
  */
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
-import type { JsonSchema } from '../../src/api/describe.ts';
+import type { JsonSchema } from '../../src/http/describe.ts';
 import {
   HEADER_GROUPS,
   type OpenApiDocument,
@@ -12,7 +12,7 @@ import {
   type OperationContent,
   type OperationResponse,
   PROTOCOL_HEADERS,
-} from '../../src/api/openapi/openapi.ts';
+} from '../../src/http/openapi/openapi.ts';
 import type { SentAnswer } from './sent-answers.ts';
 
 const checkers = new Map<string, AnswerChecker>();

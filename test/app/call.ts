@@ -1,5 +1,5 @@
 /** One HTTP call of a test, and a farebox with one fake engine and one model behind it. */
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, type TestAppOptions, startTestApp } from './test-app.ts';
 
 export interface Called {

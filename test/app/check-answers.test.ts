@@ -8,7 +8,7 @@ import { once } from 'node:events';
 import { type ServerResponse, createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
+import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
 import { AnswerChecker } from './answer-checker.ts';
 import { checkAnswers } from './check-answers.ts';
 import { type TestApp, startTestApp } from './test-app.ts';

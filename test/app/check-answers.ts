@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import type { Server } from 'node:http';
-import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
+import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
 import { type AnswerChecker, checkerFor } from './answer-checker.ts';
 import { copyAnswer } from './sent-answers.ts';
 

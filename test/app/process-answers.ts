@@ -8,7 +8,7 @@ import { get } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
+import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
 import { checkerFor } from './answer-checker.ts';
 import { askAtExit, assertNone } from './check-answers.ts';
 import type { SentAnswer } from './sent-answers.ts';

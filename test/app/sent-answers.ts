@@ -1,6 +1,6 @@
 /** Copies of the answers that a server sends, as they leave. Needs no part of the server. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { targetPath } from '../../src/kernel/request-target.ts';
+import { targetPath } from '../../src/core/request-target.ts';
 
 /** Of larger bodies nothing is kept. */
 const MAX_BODY_BYTES = 1024 * 1024;

@@ -5,14 +5,14 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type App, BASE_PATH, startApp } from '../../src/app.ts';
-import { type FirstOwner, welcomeOwner } from '../../src/app/office.ts';
+import { type App, BASE_PATH, startApp } from '../../src/server/server.ts';
+import { type FirstOwner, welcomeOwner } from '../../src/server/stores.ts';
 import { type Config, formatProblem, loadConfig } from '../../src/config/config.ts';
 import type { NewKey } from '../../src/identity/identity.ts';
-import { type Clock, systemClock } from '../../src/kernel/clock.ts';
-import { systemIds } from '../../src/kernel/ids.ts';
-import { type Log, silentLog } from '../../src/kernel/log.ts';
-import { usdToNano } from '../../src/kernel/money.ts';
+import { type Clock, systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { type Log, silentLog } from '../../src/core/log.ts';
+import { usdToNano } from '../../src/core/money.ts';
 import { type AnswerCheck, checkAnswers } from './check-answers.ts';
 
 export interface TestAppOptions {
@@ -72,7 +72,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     version: '20260102.030405',
   });
   const answers = checkAnswers(app, BASE_PATH);
-  const made = await welcomeOwner(app.office, config);
+  const made = await welcomeOwner(app.stores, config);
   const owner = made ?? (await existingOwner(app));
   return {
     app,
@@ -82,7 +82,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
     answers,
     key: (settings = {}) => newKey(app, { accountId: owner.accountId, ...settings }),
     account: async (usd, settings = {}) => {
-      const account = await app.office.identity.createAccount('test', 'paid');
+      const account = await app.stores.identity.createAccount('test', 'paid');
       await credit(app, account.id, usd);
       return {
         accountId: account.id,
@@ -90,7 +90,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
       };
     },
     audit: async () => {
-      const report = await app.office.ledger.audit();
+      const report = await app.stores.ledger.audit();
       if (!report.ok) throw new Error(`Audit: ${JSON.stringify(report.differences, bigints)}`);
     },
     stop: async () => {
@@ -117,7 +117,7 @@ function embeddedYaml(options: TestAppOptions): string {
 }
 
 async function existingOwner(app: App): Promise<FirstOwner> {
-  const [account] = await app.office.identity.accounts();
+  const [account] = await app.stores.identity.accounts();
   if (account === undefined) throw new Error('There is no account');
   const secret = await newKey(app, { accountId: account.id });
   return { accountId: account.id, secret, creditNano: usdToNano('0') };
@@ -139,10 +139,10 @@ async function newKey(
     limits: {},
     ...settings,
   };
-  const { key, secret } = await app.office.identity.createKey(wanted);
+  const { key, secret } = await app.stores.identity.createKey(wanted);
   if (key.usdLimitNano !== undefined || key.diemLimitNano !== undefined) {
-    await app.office.store.transaction((tx) =>
-      app.office.ledger.setAllowance(tx, {
+    await app.stores.store.transaction((tx) =>
+      app.stores.ledger.setAllowance(tx, {
         id: key.id,
         accountId: key.accountId,
         period: key.limitPeriod,
@@ -155,8 +155,8 @@ async function newKey(
 }
 
 async function credit(app: App, accountId: string, usd: string): Promise<void> {
-  await app.office.store.transaction((tx) =>
-    app.office.ledger.creditIn(tx, {
+  await app.stores.store.transaction((tx) =>
+    app.stores.ledger.creditIn(tx, {
       accountId,
       amountNano: usdToNano(usd),
       from: 'house:operator-credit',

@@ -4,7 +4,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { sha256Hex } from '../../src/kernel/ids.ts';
+import { sha256Hex } from '../../src/core/ids.ts';
 
 export interface ContractsFixture {
   readonly sourceSha256: string;

@@ -6,10 +6,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe } from 'node:test';
-import { systemClock } from '../../src/kernel/clock.ts';
-import { systemIds } from '../../src/kernel/ids.ts';
-import { silentLog } from '../../src/kernel/log.ts';
-import { type Dialect, type Migration, type Store, openStore } from '../../src/store/store.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { type Dialect, type Migration, type Store, openStore } from '../../src/db/db.ts';
 import { emptyPostgresDatabase } from './postgres.ts';
 
 export interface StoreFixture {

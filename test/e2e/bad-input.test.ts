@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
 interface Row {
@@ -258,7 +258,7 @@ limits: { guard: { failures: 100000 } }
   });
 
   test('nothing of all this was charged', async () => {
-    const { ledger } = farebox.app.office;
+    const { ledger } = farebox.app.stores;
     assert.equal(
       (await ledger.balances(farebox.owner.accountId)).usdNano,
       farebox.owner.creditNano,

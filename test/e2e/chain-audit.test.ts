@@ -94,18 +94,18 @@ describe('the books and the chains', () => {
 
   /** Lets the server look at its credits, as if so much time had passed. */
   async function look(hours = 0): Promise<void> {
-    const { store } = farebox.app.office;
+    const { store } = farebox.app.stores;
     await store.query(
       'UPDATE payments_topup SET next_check_ms = 0, vanished_ms = vanished_ms - $1',
       [hours * 3_600_000],
     );
-    const { openWalletPayments } = await import('../../src/app/wallets.ts');
-    const { systemClock } = await import('../../src/kernel/clock.ts');
-    const { systemIds } = await import('../../src/kernel/ids.ts');
-    const { silentLog } = await import('../../src/kernel/log.ts');
+    const { openWalletPayments } = await import('../../src/wallet/wallet.ts');
+    const { systemClock } = await import('../../src/core/clock.ts');
+    const { systemIds } = await import('../../src/core/ids.ts');
+    const { silentLog } = await import('../../src/core/log.ts');
     const payments = await openWalletPayments({
       config: farebox.config,
-      office: farebox.app.office,
+      stores: farebox.app.stores,
       clock: systemClock(),
       ids: systemIds(),
       log: silentLog,
@@ -194,7 +194,7 @@ describe('the books and the chains', () => {
     assert.ok(left < FIVE_USD);
     await rig.anvil.reorg(1);
     // Its bytes are dead and the payer has no tokens any more.
-    await farebox.app.office.store.query(
+    await farebox.app.stores.store.query(
       `UPDATE payments_topup SET raw_tx = NULL WHERE wallet = $1`,
       [account.address.toLowerCase()],
     );

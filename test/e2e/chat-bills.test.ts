@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { pngHead } from '../media/png-head.ts';
 
@@ -81,7 +81,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
   });
   after(async () => {
     await farebox.audit();
-    assert.equal((await farebox.app.office.ledger.audit()).openHolds, 0);
+    assert.equal((await farebox.app.stores.ledger.audit()).openHolds, 0);
     await farebox.stop();
     await engine.kill();
   });
@@ -90,7 +90,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
   });
 
   async function balance(): Promise<bigint> {
-    return (await farebox.app.office.ledger.balances(farebox.owner.accountId)).usdNano;
+    return (await farebox.app.stores.ledger.balances(farebox.owner.accountId)).usdNano;
   }
 
   function post(body: Record<string, unknown>, signal?: AbortSignal): Promise<Response> {
@@ -166,7 +166,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     }, body);
 
   async function countedBy(requestId: string): Promise<string | undefined> {
-    const [row] = await farebox.app.office.store.query<{ counted_by: string }>(
+    const [row] = await farebox.app.stores.store.query<{ counted_by: string }>(
       'SELECT counted_by FROM ledger_usage WHERE request_id = $1',
       [requestId],
     );
@@ -267,7 +267,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     }
     controller.abort();
     const until = performance.now() + 5_000;
-    while ((await farebox.app.office.ledger.audit()).openHolds > 0) {
+    while ((await farebox.app.stores.ledger.audit()).openHolds > 0) {
       assert.ok(performance.now() < until, 'the hold stays open');
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
@@ -331,7 +331,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     while (engine.active === 0) await new Promise((resolve) => setTimeout(resolve, 2));
     controller.abort();
     await asked;
-    while ((await farebox.app.office.ledger.audit()).openHolds > 0) {
+    while ((await farebox.app.stores.ledger.audit()).openHolds > 0) {
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
     assert.equal(before - (await balance()), price(PROMPT_TOKENS, 0));

@@ -16,8 +16,8 @@ import {
   pptxShape,
   xlsxFile,
   zipFile,
-} from '../../src/documents/test-files.ts';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
+} from '../support/test-files.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
 import { holdsNoLoop } from '../app/held-loop.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { pngHead } from '../media/png-head.ts';
@@ -173,13 +173,13 @@ describe('files', () => {
       ),
       (error) => error instanceof OpenAI.APIError && error.status === 402,
     );
-    assert.equal((await farebox.app.office.ledger.balances(accountId)).usdNano, 110_000_000n);
-    assert.equal((await farebox.app.office.ledger.audit()).openHolds, 0);
+    assert.equal((await farebox.app.stores.ledger.balances(accountId)).usdNano, 110_000_000n);
+    assert.equal((await farebox.app.stores.ledger.audit()).openHolds, 0);
   });
 });
 
 async function balance(): Promise<bigint> {
-  return (await farebox.app.office.ledger.balances(farebox.owner.accountId)).usdNano;
+  return (await farebox.app.stores.ledger.balances(farebox.owner.accountId)).usdNano;
 }
 
 describe('media', () => {

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
-import { usdToNano } from '../../src/kernel/money.ts';
+import { usdToNano } from '../../src/core/money.ts';
 import { type Bench, call, chatBody, startWithEngine } from '../app/call.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
 

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
 describe('a full disk', () => {
@@ -41,12 +41,12 @@ models: [{ id: m, type: text, context: 65536, maxCompletionTokens: 64, price: { 
     return answer.status;
   };
   const limitPages = (pages: bigint): Promise<unknown> =>
-    farebox.app.office.store.query(`PRAGMA max_page_count = ${pages}`);
+    farebox.app.stores.store.query(`PRAGMA max_page_count = ${pages}`);
 
   test('a chat is a 503 that can be repeated, readiness says no, and both recover', async () => {
     assert.equal((await chat()).status, 200);
     assert.equal(await ready(), 200);
-    const [size] = await farebox.app.office.store.query<{
+    const [size] = await farebox.app.stores.store.query<{
       page_count: bigint;
     }>('PRAGMA page_count');
     await limitPages(size?.page_count ?? 0n);

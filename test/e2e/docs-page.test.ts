@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import { parseHTML } from 'linkedom';
-import { FAULTS } from '../../src/kernel/faults.ts';
+import { FAULTS } from '../../src/core/faults.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
 describe('/docs', () => {

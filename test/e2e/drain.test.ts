@@ -7,11 +7,11 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { Pool } from 'undici';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
-import { systemClock } from '../../src/kernel/clock.ts';
-import { systemIds } from '../../src/kernel/ids.ts';
-import { silentLog } from '../../src/kernel/log.ts';
-import { Ledger } from '../../src/ledger/ledger.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { Ledger } from '../../src/billing/ledger/ledger.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { type FareboxProcess, removeFolder, startFarebox } from './farebox-process.ts';
 

@@ -10,8 +10,8 @@ import { OpenAIEmbeddings } from '@langchain/openai';
 import { embedMany } from 'ai';
 import { encode } from 'gpt-tokenizer/encoding/cl100k_base';
 import OpenAI from 'openai';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
-import { receiptOf } from '../../src/ledger/ledger.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
+import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { holdsNoLoop } from '../app/held-loop.ts';
 import { type TestApp, modelIsThere, startTestApp } from '../app/test-app.ts';
 
@@ -64,7 +64,7 @@ function length(vector: readonly number[]): number {
 }
 
 async function balance(): Promise<bigint> {
-  return (await farebox.app.office.ledger.balances(farebox.owner.accountId)).usdNano;
+  return (await farebox.app.stores.ledger.balances(farebox.owner.accountId)).usdNano;
 }
 
 describe('clients on the embedded demo model', () => {
@@ -166,7 +166,7 @@ describe('the flow', () => {
     );
     assert.equal(data.usage.prompt_tokens, 47 * 3);
     const id = response.headers.get('x-request-id') ?? '';
-    const row = await receiptOf(farebox.app.office.store, farebox.owner.accountId, id);
+    const row = await receiptOf(farebox.app.stores.store, farebox.owner.accountId, id);
     assert.equal(row?.kind, 'embeddings');
     assert.equal(row?.prompt_tokens, 141n);
     assert.equal(row?.usd_nano, 141_000n);
@@ -182,7 +182,7 @@ describe('the flow', () => {
       OpenAI.BadRequestError,
     );
     assert.equal(await balance(), before);
-    assert.equal((await farebox.app.office.ledger.audit()).openHolds, 0);
+    assert.equal((await farebox.app.stores.ledger.audit()).openHolds, 0);
   });
 
   test('an engine that counts nothing is billed by a fair count', async () => {
@@ -232,7 +232,7 @@ describe('the flow', () => {
       OpenAI.BadRequestError,
     );
     assert.equal(upstream.seen.length, 0);
-    assert.equal((await farebox.app.office.ledger.audit()).openHolds, 0);
+    assert.equal((await farebox.app.stores.ledger.audit()).openHolds, 0);
   });
 
   test('a text that only the tokenizer finds too long is refused, and the loop is not held', async () => {
@@ -258,7 +258,7 @@ describe('the flow', () => {
     abort.abort();
     await assert.rejects(asked);
     const until = performance.now() + 5_000;
-    while (upstream.active > 0 || (await farebox.app.office.ledger.audit()).openHolds > 0) {
+    while (upstream.active > 0 || (await farebox.app.stores.ledger.audit()).openHolds > 0) {
       if (performance.now() > until) throw new Error('The engine still works for nobody');
       await new Promise((resolve) => setTimeout(resolve, 5));
     }

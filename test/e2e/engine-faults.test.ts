@@ -1,7 +1,7 @@
 /** Engines that fail before the first byte and in mid-stream: failover, statuses and bills. */
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
 describe('chat with engines that fail', () => {
@@ -41,7 +41,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     });
 
   async function balance(): Promise<bigint> {
-    return (await farebox.app.office.ledger.balances(farebox.owner.accountId)).usdNano;
+    return (await farebox.app.stores.ledger.balances(farebox.owner.accountId)).usdNano;
   }
 
   for (const behaviour of [
@@ -90,7 +90,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     assert.equal(body.code, 'MODEL_OFFLINE');
     assert.ok(Number(answer.headers.get('retry-after')) > 0);
     await lonely.audit();
-    const { ledger } = lonely.app.office;
+    const { ledger } = lonely.app.stores;
     assert.equal((await ledger.balances(lonely.owner.accountId)).usdNano, lonely.owner.creditNano);
     assert.equal((await ledger.audit()).openHolds, 0);
     await lonely.stop();
@@ -130,7 +130,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     // Seven pieces of three bytes, four bytes a token.
     assert.equal(usage.completion_tokens, 6);
     const requestId = answer.headers.get('x-request-id');
-    const [row] = await farebox.app.office.store.query<{ counted_by: string }>(
+    const [row] = await farebox.app.stores.store.query<{ counted_by: string }>(
       'SELECT counted_by FROM ledger_usage WHERE request_id = $1',
       [requestId],
     );
@@ -162,7 +162,7 @@ models: [{ id: m, type: text, context: 4096, price: { input: 1, output: 2 }, rep
     const noticedMs = performance.now() - leftAt;
     assert.ok(noticedMs < 1_000, `the engine was stopped after ${noticedMs} ms`);
     const until = performance.now() + 3_000;
-    while ((await farebox.app.office.ledger.audit()).openHolds > 0) {
+    while ((await farebox.app.stores.ledger.audit()).openHolds > 0) {
       assert.ok(performance.now() < until, 'the hold stays open');
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
@@ -216,7 +216,7 @@ engines: { one: { url: ${one.url} }, two: { url: ${two.url} } }
 models: [{ id: pair, type: text, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: one }, { engine: two, order: 1 }] }]
 `,
   });
-  const { ledger } = farebox.app.office;
+  const { ledger } = farebox.app.stores;
   try {
     await body({
       one,

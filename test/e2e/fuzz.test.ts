@@ -11,7 +11,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { crc32 } from 'node:zlib';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { BASE_PATH } from '../../src/app.ts';
+import { BASE_PATH } from '../../src/server/server.ts';
 import { chatBody } from '../app/call.ts';
 import { heads } from '../fuzz/heads.ts';
 import { type FuzzRequest, type FuzzTarget, requestsOf } from '../fuzz/requests.ts';
@@ -152,7 +152,7 @@ describe('the API, asked by a fuzzer', () => {
 /** What has no end yet. */
 async function leftOver({ farebox, origin }: Stand) {
   const metrics = await (await fetch(`${origin}/metrics`)).text();
-  const { openHolds } = await farebox.app.office.ledger.audit();
+  const { openHolds } = await farebox.app.stores.ledger.audit();
   return {
     holds: openHolds,
     requests: Number(/^farebox_requests_open (\d+)$/m.exec(metrics)?.[1]),

@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict';
 import { type IncomingHttpHeaders, get } from 'node:http';
 import { after, before, describe, test } from 'node:test';
-import { chatJson } from '../../src/engines/test-upstream.ts';
-import { usdToNano } from '../../src/kernel/money.ts';
+import { chatJson } from '../support/test-upstream.ts';
+import { usdToNano } from '../../src/core/money.ts';
 import {
   type Bench,
   type CallOptions,
@@ -48,8 +48,8 @@ describe('response headers', () => {
     secret = (await bench.farebox.account('5')).secret;
     const withDaily = await bench.farebox.account('5');
     rich = withDaily.secret;
-    await bench.farebox.app.office.ledger.setDailyAllocation(withDaily.accountId, usdToNano('3'));
-    const { id: accountId } = await bench.farebox.app.office.identity.createAccount('poor', 'paid');
+    await bench.farebox.app.stores.ledger.setDailyAllocation(withDaily.accountId, usdToNano('3'));
+    const { id: accountId } = await bench.farebox.app.stores.identity.createAccount('poor', 'paid');
     penniless = await bench.farebox.key({ accountId });
     admin = await bench.farebox.key({ kind: 'ADMIN' });
   });

@@ -8,12 +8,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { Pool } from 'undici';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
 import { openTestStore } from '../databases/stores.ts';
-import { Ledger } from '../../src/ledger/ledger.ts';
-import { systemClock } from '../../src/kernel/clock.ts';
-import { seededIds, systemIds } from '../../src/kernel/ids.ts';
-import { silentLog } from '../../src/kernel/log.ts';
+import { Ledger } from '../../src/billing/ledger/ledger.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { seededIds, systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
 import { startFarebox } from './farebox-process.ts';
 
 const KILLS = 20;

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { MINUTE_MS } from '../../src/kernel/clock.ts';
-import { usdToNano } from '../../src/kernel/money.ts';
-import { TestClock } from '../../src/kernel/test-clock.ts';
+import { MINUTE_MS } from '../../src/core/clock.ts';
+import { usdToNano } from '../../src/core/money.ts';
+import { TestClock } from '../support/test-clock.ts';
 import { type Bench, type Called, call, chatBody, startWithEngine } from '../app/call.ts';
 import { emptyPostgresDatabase } from '../databases/postgres.ts';
 
@@ -109,7 +109,7 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       await response.body?.getReader().read();
       leave.abort();
       const receipts = () =>
-        bench.farebox.app.office.store.query(
+        bench.farebox.app.stores.store.query(
           "SELECT prompt_tokens + completion_tokens AS tokens FROM ledger_usage WHERE account_id = $1 AND status = 'aborted'",
           [accountId],
         );
@@ -170,7 +170,7 @@ test('the tables of the specification are the limits of each plan', async () => 
   ];
   const bench = await startWithEngine({ model: models.join('\n') });
   try {
-    const { identity } = bench.farebox.app.office;
+    const { identity } = bench.farebox.app.stores;
     for (const plan of ['paid', 'pro', 'partner', 'staff'] as const) {
       const { id: accountId } = await identity.createAccount(plan, plan);
       const secret = await bench.farebox.key({ accountId });

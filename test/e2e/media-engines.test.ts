@@ -12,7 +12,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import sharp from 'sharp';
-import { receiptOf } from '../../src/ledger/ledger.ts';
+import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { makeClip, portraitJpeg, toneWav } from '../media/clips.ts';
 import { type Site, openSite } from '../media/site.ts';
@@ -168,7 +168,7 @@ async function get(path: string): Promise<{ status: number; body: Record<string,
 }
 
 async function spent(): Promise<bigint> {
-  const { usdNano } = await farebox.app.office.ledger.balances(farebox.owner.accountId);
+  const { usdNano } = await farebox.app.stores.ledger.balances(farebox.owner.accountId);
   return farebox.owner.creditNano - usdNano;
 }
 
@@ -400,7 +400,7 @@ describe('a video engine elsewhere', () => {
       assert.match(JSON.stringify(ended.body), /"credits_refunded":true/);
       assert.equal(await spent(), before);
       const receipt = await receiptOf(
-        farebox.app.office.store,
+        farebox.app.stores.store,
         farebox.owner.accountId,
         String(body['queue_id']),
       );

@@ -13,7 +13,7 @@ import { promisify } from 'node:util';
 import sharp from 'sharp';
 import { portraitMaskSvg, portraitSvg } from '../../scripts/draw-portrait.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
-import { receiptOf, transactionsOf } from '../../src/ledger/ledger.ts';
+import { receiptOf, transactionsOf } from '../../src/billing/ledger/ledger.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
 import { webhookSignature } from '../../src/video/video.ts';
 import { makeClip, openMedia, portraitJpeg, toySpeech } from '../media/clips.ts';
@@ -92,7 +92,7 @@ async function json(answer: Response): Promise<Record<string, unknown>> {
 }
 
 async function spentBy(accountId: string, credit: bigint): Promise<bigint> {
-  const { usdNano } = await farebox.app.office.ledger.balances(accountId);
+  const { usdNano } = await farebox.app.stores.ledger.balances(accountId);
   return credit - usdNano;
 }
 
@@ -369,7 +369,7 @@ describe('the life of a video', () => {
     assert.equal((await send({ ...complete, key: other.secret })).status, 404);
     const gone = await send({ path: '/video/retrieve', body: { queue_id: id }, key: user.secret });
     assert.equal(gone.status, 404);
-    const rows = await transactionsOf(farebox.app.office.store, user.accountId, {
+    const rows = await transactionsOf(farebox.app.stores.store, user.accountId, {
       limit: 10,
       offset: 0,
     });
@@ -456,7 +456,7 @@ describe('the life of a video', () => {
       credits_refunded: true,
     });
     assert.equal(await spentBy(user.accountId, 1_000_000_000n), 0n);
-    const receipt = await receiptOf(farebox.app.office.store, user.accountId, String(id));
+    const receipt = await receiptOf(farebox.app.stores.store, user.accountId, String(id));
     assert.deepEqual([receipt?.status, receipt?.usd_nano, receipt?.kind], ['failed', 0n, 'video']);
     const extras = JSON.parse(receipt?.extras ?? '{}') as Record<string, unknown>;
     assert.equal(extras['refundedUsd'], '0.001000000');

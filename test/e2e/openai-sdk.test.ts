@@ -21,7 +21,7 @@ describe('openai SDK', () => {
   });
 
   test('`create()` answers, and the balance falls by exactly the cost', async () => {
-    const { ledger } = farebox.app.office;
+    const { ledger } = farebox.app.stores;
     const before = (await ledger.balances(farebox.owner.accountId)).usdNano;
     const { data, response } = await client.chat.completions
       .create({ model: 'default', messages: [{ role: 'user', content: 'Hello' }] })
@@ -154,7 +154,7 @@ describe('openai SDK', () => {
 async function holdsAreGone(farebox: TestApp): Promise<void> {
   const until = performance.now() + 5_000;
   for (;;) {
-    const report = await farebox.app.office.ledger.audit();
+    const report = await farebox.app.stores.ledger.audit();
     if (report.openHolds === 0) return;
     if (performance.now() > until) throw new Error(`${report.openHolds} holds are still open`);
     await new Promise((resolve) => setTimeout(resolve, 10));

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import type { OpenApiDocument, Operation } from '../../src/api/openapi/openapi.ts';
+import type { OpenApiDocument, Operation } from '../../src/http/openapi/openapi.ts';
 import { schemaCompiler } from '../app/answer-checker.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 

@@ -4,9 +4,9 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { pinoLog } from '../../src/app/pino-log.ts';
-import { METRICS } from '../../src/app/metric-list.ts';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { pinoLog } from '../../src/observability/pino-log.ts';
+import { METRICS } from '../../src/observability/metric-list.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { readText } from '../tidy/source-tree.ts';
 

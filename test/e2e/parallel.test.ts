@@ -1,7 +1,7 @@
 /** 300 requests at once against money for 40: never below zero, and every charge is usage × price. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
 /** 12 prompt tokens at 1 USD and 5 completion tokens at 2 USD a million. */
@@ -38,7 +38,7 @@ limits:
         ? { kind: 'stream', chunks: 5, usage: true }
         : { kind: 'json', usage: true };
       const { accountId, secret } = await farebox.account('0.00088');
-      const { ledger, store } = farebox.app.office;
+      const { ledger, store } = farebox.app.stores;
       const send = async (): Promise<number> => {
         const answer = await fetch(`${farebox.url}/chat/completions`, {
           method: 'POST',

@@ -2,16 +2,16 @@
  * For tests: the real ledger and the real payments of a folder with a `farebox.yaml`, without a
  * server around them, so that a test decides when they sweep and a child can die at a step.
  */
-import { type Office, openOffice } from '../../src/app/office.ts';
-import { walletPostings } from '../../src/app/wallet-postings.ts';
+import { type Stores, openStores } from '../../src/server/stores.ts';
+import { walletPostings } from '../../src/wallet/wallet-postings.ts';
 import { formatProblem, loadConfig } from '../../src/config/config.ts';
-import { systemClock } from '../../src/kernel/clock.ts';
-import { systemIds } from '../../src/kernel/ids.ts';
-import { silentLog } from '../../src/kernel/log.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
 import { type Payments, openPayments } from '../../src/payments/payments.ts';
 
 export interface Books {
-  readonly office: Office;
+  readonly stores: Stores;
   readonly payments: Payments;
   close(): Promise<void>;
 }
@@ -24,11 +24,11 @@ export async function openBooks(
   if (!loaded.ok) throw new Error(loaded.problems.map(formatProblem).join('\n'));
   const { config } = loaded;
   const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
-  const office = await openOffice({ config, ...parts });
+  const stores = await openStores({ config, ...parts });
   const payments = await openPayments({
     ...parts,
-    ...walletPostings(office.ledger),
-    store: office.store,
+    ...walletPostings(stores.ledger),
+    store: stores.store,
     settings: { ...config.payments, minimumBalanceUsd: 0.1 },
     publicUrl: 'http://pay.test',
     serviceName: 'svc',
@@ -40,11 +40,11 @@ export async function openBooks(
     onStep,
   });
   return {
-    office,
+    stores,
     payments,
     close: async () => {
       await payments.stop();
-      await office.close();
+      await stores.close();
     },
   };
 }

@@ -15,8 +15,8 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { walletAccountId } from '../../src/identity/identity.ts';
-import { usdToNano } from '../../src/kernel/money.ts';
-import { NO_TOKENS } from '../../src/ledger/ledger.ts';
+import { usdToNano } from '../../src/core/money.ts';
+import { NO_TOKENS } from '../../src/billing/ledger/ledger.ts';
 import { type AnvilChain, USDC, startAnvil } from '../chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type Books, openBooks } from './payment-books.ts';
@@ -166,7 +166,7 @@ async function child(all: Chaos, dieAt: string, header?: string): Promise<void> 
 }
 
 async function spend({ books }: Chaos, wallet: string, index: number): Promise<void> {
-  const { ledger } = books.office;
+  const { ledger } = books.stores;
   const costNano = usdToNano('1.75');
   const accountId = walletAccountId(wallet);
   const requestId = `spent-${index}`;
@@ -201,7 +201,7 @@ async function reorganise(all: Chaos): Promise<void> {
 }
 
 async function rewind({ books }: Chaos, hours: number): Promise<void> {
-  await books.office.store.query(
+  await books.stores.store.query(
     `UPDATE payments_topup SET next_check_ms = 0, lease_until_ms = 0,
        vanished_ms = vanished_ms - $1`,
     [hours * 3_600_000],
@@ -224,8 +224,8 @@ async function calm(all: Chaos): Promise<void> {
   for (let round = 0; round < 40; round += 1) {
     await anvil.client.mine({ blocks: 20 });
     await look(all, 1);
-    await books.office.ledger.collectDebts();
-    const [open] = await books.office.store.query<{ n: bigint }>(
+    await books.stores.ledger.collectDebts();
+    const [open] = await books.stores.store.query<{ n: bigint }>(
       `SELECT count(*) AS n FROM payments_topup WHERE state IN ('open', 'sent') OR is_watched = 1`,
     );
     if (open?.n === 0n) return;
@@ -257,7 +257,7 @@ async function audit(all: Chaos): Promise<Audit & { readonly code: number }> {
 }
 
 async function compare(t: TestContext, all: Chaos): Promise<void> {
-  const { store, ledger } = all.books.office;
+  const { store, ledger } = all.books.stores;
   const rows = await store.query<{
     payment_key: string;
     payment_id: string;
@@ -311,7 +311,7 @@ async function plant(
   all: Chaos,
   credited: readonly { readonly payment_key: string; readonly payment_id: string }[],
 ): Promise<void> {
-  const { store } = all.books.office;
+  const { store } = all.books.stores;
   const [hidden, invented] = credited;
   assert.ok(hidden !== undefined && invented !== undefined);
   await store.query(`UPDATE payments_topup SET state = 'failed' WHERE payment_key = $1`, [

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { usdToNano } from '../../src/kernel/money.ts';
+import { usdToNano } from '../../src/core/money.ts';
 import { type Bench, type CallOptions, call, chatBody, startWithEngine } from '../app/call.ts';
 
 const MODELS = [
@@ -41,7 +41,7 @@ describe('precedence of errors', () => {
     const { accountId } = await farebox.account('1');
     narrow = await farebox.key({ accountId, models: ['something-else'] });
     good = await farebox.key({ accountId });
-    const { identity } = farebox.app.office;
+    const { identity } = farebox.app.stores;
     const { id: poorAccount } = await identity.createAccount('poor', 'paid');
     full = await farebox.key({ accountId: poorAccount, limits: { requestsPerMinute: 1 } });
     poor = await farebox.key({ accountId: poorAccount, usdLimitNano: usdToNano('0') });

@@ -43,7 +43,7 @@ describe('POST /crypto/rpc/{network}', () => {
     assert.equal(one.headers.get('x-request-id')?.length, 32);
     const both = await call([good, bad]);
     assert.equal(both.headers.get('x-svc-rpc-credits'), '25');
-    const { ledger } = farebox.app.office;
+    const { ledger } = farebox.app.stores;
     const paid =
       farebox.owner.creditNano - (await ledger.balances(farebox.owner.accountId)).usdNano;
     assert.equal(paid, 45n * 625n);
@@ -53,7 +53,7 @@ describe('POST /crypto/rpc/{network}', () => {
     const body = { jsonrpc: '2.0', id: 'x', method: 'eth_chainId' };
     const first = await call(body, { 'idempotency-key': 'same' });
     const text = await first.text();
-    const { ledger } = farebox.app.office;
+    const { ledger } = farebox.app.stores;
     const before = (await ledger.balances(farebox.owner.accountId)).usdNano;
     const again = await call(body, { 'idempotency-key': 'same' });
     assert.equal(again.headers.get('idempotent-replayed'), 'true');

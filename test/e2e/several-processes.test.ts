@@ -6,11 +6,11 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Pool } from 'undici';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
-import { systemClock } from '../../src/kernel/clock.ts';
-import { systemIds } from '../../src/kernel/ids.ts';
-import { silentLog } from '../../src/kernel/log.ts';
-import { Ledger } from '../../src/ledger/ledger.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { Ledger } from '../../src/billing/ledger/ledger.ts';
 import { type CutProxy, startCutProxy } from '../databases/cut-proxy.ts';
 import { type TestPostgres, emptyPostgresDatabase, startPostgres } from '../databases/postgres.ts';
 import { openTestStore } from '../databases/stores.ts';

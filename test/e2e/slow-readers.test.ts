@@ -6,7 +6,7 @@ import { connect, type Socket } from 'node:net';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { after, before, describe, test } from 'node:test';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 
 const PIECE = 'x'.repeat(16_384);
@@ -89,7 +89,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
   }
 
   async function balance(): Promise<bigint> {
-    return (await farebox.app.office.ledger.balances(farebox.owner.accountId)).usdNano;
+    return (await farebox.app.stores.ledger.balances(farebox.owner.accountId)).usdNano;
   }
 
   async function eventually(what: string, limitMs: number, holds: () => Promise<boolean>) {
@@ -104,7 +104,7 @@ limits: { plans: { staff: { text: { XS: &wide { requestsPerMinute: 100000, token
     new Promise((resolve) => {
       farebox.app.server.server.getConnections((_error, count) => resolve(count));
     });
-  const openHolds = async () => (await farebox.app.office.ledger.audit()).openHolds;
+  const openHolds = async () => (await farebox.app.stores.ledger.audit()).openHolds;
 
   test('the time limits of the engine stand still while the caller is the slow one', async () => {
     const before = await balance();

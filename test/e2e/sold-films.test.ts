@@ -10,7 +10,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { receiptOf } from '../../src/ledger/ledger.ts';
+import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { type FilmWish, makeFilm, toneWav } from '../media/clips.ts';
 
@@ -80,7 +80,7 @@ models:
   });
 });
 after(async () => {
-  const { usdNano } = await farebox.app.office.ledger.balances(farebox.owner.accountId);
+  const { usdNano } = await farebox.app.stores.ledger.balances(farebox.owner.accountId);
   assert.equal(farebox.owner.creditNano - usdNano, charged);
   await farebox.audit();
   await farebox.stop();
@@ -139,7 +139,7 @@ async function order(given: Buffer | string, request: object = ORDER): Promise<E
     const bytes = Buffer.from(await answer.arrayBuffer());
     const isRunning = answer.status === 200 && type.startsWith('application/json');
     if (!isRunning) {
-      const { store } = farebox.app.office;
+      const { store } = farebox.app.stores;
       const id = String(said.queue_id);
       const receipt = await receiptOf(store, farebox.owner.accountId, id);
       const cost = receipt?.usd_nano;

@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { crc32 } from 'node:zlib';
 import sharp from 'sharp';
-import { receiptOf } from '../../src/ledger/ledger.ts';
+import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { toneWav } from '../media/clips.ts';
 
@@ -98,7 +98,7 @@ interface Answered {
 }
 
 async function spent(): Promise<bigint> {
-  const { usdNano } = await farebox.app.office.ledger.balances(farebox.owner.accountId);
+  const { usdNano } = await farebox.app.stores.ledger.balances(farebox.owner.accountId);
   return farebox.owner.creditNano - usdNano;
 }
 
@@ -115,7 +115,7 @@ async function post(path: string, request: unknown): Promise<Answered> {
   const bytes = Buffer.from(await answer.arrayBuffer());
   const isJson = (answer.headers.get('content-type') ?? '').startsWith('application/json');
   const id = answer.headers.get('x-request-id') ?? '';
-  const { store } = farebox.app.office;
+  const { store } = farebox.app.stores;
   const receipt = await receiptOf(store, farebox.owner.accountId, id);
   return {
     status: answer.status,

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { createKeyPairSignerFromPrivateKeyBytes } from '@solana/kit';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { systemIds } from '../../src/kernel/ids.ts';
+import { systemIds } from '../../src/core/ids.ts';
 import type { TestApp } from '../app/test-app.ts';
 import {
   type WalletRig,

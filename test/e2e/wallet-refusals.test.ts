@@ -7,7 +7,7 @@ import { generateKeyPairSync, sign } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { createSiweMessage } from 'viem/siwe';
-import { base58Encode } from '../../src/kernel/base58.ts';
+import { base58Encode } from '../../src/core/base58.ts';
 import type { TestApp } from '../app/test-app.ts';
 import {
   PAY_TO,

@@ -16,8 +16,8 @@ import { ExactSvmScheme } from '@x402/svm/exact/client';
 import type { Hex } from 'viem';
 import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { createSiweMessage, generateSiweNonce } from 'viem/siwe';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
-import { systemIds } from '../../src/kernel/ids.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
+import { systemIds } from '../../src/core/ids.ts';
 import { type TestApp, type TestAppOptions, startTestApp } from '../app/test-app.ts';
 import { type AnvilChain, USDC, startAnvil } from '../chains/anvil.ts';
 import { type SolanaChain, startSolana } from '../chains/solana.ts';
@@ -230,12 +230,12 @@ export async function topUp(
 /** Credit of a wallet in nano-USD, as the ledger has it. */
 export async function creditOf(app: TestApp, wallet: string): Promise<bigint> {
   const id = wallet.startsWith('0x') ? wallet.toLowerCase() : wallet;
-  return (await app.app.office.ledger.balances(`wallet:${id}`)).usdNano;
+  return (await app.app.stores.ledger.balances(`wallet:${id}`)).usdNano;
 }
 
 /** Fails unless every token unit that arrived is credited, and nothing else is. */
 export async function assertLedgerIsChain(app: TestApp, rig: WalletRig): Promise<void> {
-  const rows = await app.app.office.store.query<{ house: string; total: bigint }>(
+  const rows = await app.app.stores.store.query<{ house: string; total: bigint }>(
     `SELECT debit_account AS house, CAST(SUM(amount_nano) AS BIGINT) AS total FROM ledger_transfer
      WHERE kind = 'TOP_UP' GROUP BY debit_account`,
   );

@@ -20,8 +20,8 @@ import { base } from 'viem/chains';
 import { wrapFetchWithPayment as wrapFetchVersionOne } from 'x402-fetch';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
-import { systemClock } from '../../src/kernel/clock.ts';
-import { decimalUsd } from '../../src/kernel/money.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { decimalUsd } from '../../src/core/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import {
   CHAT,

@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import OpenAI from 'openai';
-import { TestUpstream } from '../../src/engines/test-upstream.ts';
-import { receiptOf } from '../../src/ledger/ledger.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
+import { receiptOf } from '../../src/billing/ledger/ledger.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { WebFace } from '../web/web-face.ts';
 
@@ -118,13 +118,13 @@ function shownIn(data: unknown): Pick<Answer, 'cost' | 'parameters'> {
 }
 
 async function receipt(id: string): Promise<Pick<Answer, 'extras' | 'promptTokens'>> {
-  const row = await receiptOf(farebox.app.office.store, farebox.owner.accountId, id);
+  const row = await receiptOf(farebox.app.stores.store, farebox.owner.accountId, id);
   assert.ok(row !== undefined);
   return { extras: JSON.parse(row.extras ?? '{}'), promptTokens: row.prompt_tokens };
 }
 
 async function balance(): Promise<bigint> {
-  return (await farebox.app.office.ledger.balances(farebox.owner.accountId)).usdNano;
+  return (await farebox.app.stores.ledger.balances(farebox.owner.accountId)).usdNano;
 }
 
 function sent(at = -1): { messages: { role: string; content: string }[]; tools?: unknown[] } {

@@ -3,8 +3,8 @@
  * right values no schema can tell (a model, a URL, an id) come from what the test knows.
  */
 import fc from 'fast-check';
-import type { JsonSchema } from '../../src/api/describe.ts';
-import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
+import type { JsonSchema } from '../../src/http/describe.ts';
+import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
 import { HOSTILE_NUMBERS, hostileText, hostileValue } from './hostile.ts';
 
 /** Right values by the name of a member or parameter. */

@@ -3,9 +3,9 @@
  * error that the catalogue knows, and all of it as the OpenAPI document says.
  */
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
-import type { OpenApiDocument } from '../../src/api/openapi/openapi.ts';
-import { targetPath } from '../../src/kernel/request-target.ts';
-import { FAULTS, type FaultCode } from '../../src/kernel/faults.ts';
+import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
+import { targetPath } from '../../src/core/request-target.ts';
+import { FAULTS, type FaultCode } from '../../src/core/faults.ts';
 import { type AnswerChecker, checkerFor } from '../app/answer-checker.ts';
 import type { FuzzRequest } from './requests.ts';
 import type { Answer } from './send.ts';

@@ -13,8 +13,8 @@ import {
 import { portraitSvg } from '../../scripts/draw-portrait.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
-import { systemClock } from '../../src/kernel/clock.ts';
-import { silentLog } from '../../src/kernel/log.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { silentLog } from '../../src/core/log.ts';
 
 const RATE = 16_000;
 const call = { signal: new AbortController().signal };

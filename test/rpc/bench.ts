@@ -1,10 +1,10 @@
 /** The proxy in front of nodes of our own: one for each answer, the first one preferred. */
 import assert from 'node:assert/strict';
-import { systemClock } from '../../src/kernel/clock.ts';
-import { Fault } from '../../src/kernel/faults.ts';
-import { seededIds } from '../../src/kernel/ids.ts';
-import { memoryLog } from '../../src/kernel/log.ts';
-import type { LogLine } from '../../src/kernel/log.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { Fault } from '../../src/core/faults.ts';
+import { seededIds } from '../../src/core/ids.ts';
+import { memoryLog } from '../../src/core/log.ts';
+import type { LogLine } from '../../src/core/log.ts';
 import { Rpc } from '../../src/rpc/rpc.ts';
 import type { RpcAnswer, RpcSettings, RpcUpstreamSettings } from '../../src/rpc/rpc.ts';
 import { startNode } from './node.ts';

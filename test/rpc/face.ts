@@ -1,7 +1,7 @@
-/** The smallest HTTP face around the RPC noun, for the clients and the bench that need an address. */
+/** The smallest HTTP face around the RPC folder, for the clients and the bench that need an address. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { Fault } from '../../src/kernel/faults.ts';
+import { Fault } from '../../src/core/faults.ts';
 import { formatRpcCost } from '../../src/rpc/rpc.ts';
 import type { Rpc } from '../../src/rpc/rpc.ts';
 

@@ -1,33 +1,45 @@
 /**
- * The layer order and the doors: which file may import which. The drawing is in
+ * The layer order and the public files: which file may import which. The drawing is in
  * docs/architecture.md; this is the same as rules.
  */
 import type { SourceFile } from './source-tree.ts';
 
-/**
- * From the ground up; a folder may import what stands on a line above its own. `NOUNS` are all the
- * folders that are not named: a new folder is a noun, which is the strictest place to be.
- */
-const NOUNS = '(nouns)';
+/** Features: what callers use by URL. None knows another; a new folder of `src/` is one. */
+const FEATURES = '(features)';
+
+/** From the ground up; a folder may import what stands on a line above its own. */
 const LAYERS: readonly (readonly string[])[] = [
-  ['kernel'],
-  ['wire'],
-  ['config', 'store', 'net'],
-  [NOUNS],
-  ['flows'],
-  ['api'],
-  ['app'],
+  ['core'],
+  ['net', 'config', 'db', 'json'],
+  ['observability'],
+  ['payments', 'identity'],
+  ['billing', 'catalog'],
+  ['http', 'engines'],
+  ['documents'],
+  [FEATURES],
+  ['server'],
   ['cli'],
   ['main'],
 ];
 
-/** Folders whose every file is a door: pure values and protocol shapes. */
-const OPEN_FOLDERS = new Set(['kernel', 'wire']);
+/** Folders whose every file is public: values, byte readers, the parts of a request. */
+const OPEN_FOLDERS = new Set(['core', 'json', 'net', 'http']);
+/** Folders that only the composition of the program enters, by any file. */
+const COMPOSING_FOLDERS = new Set(['server', 'cli', 'main']);
+
 /**
- * Folders whose files on the first level are doors: each outgoing tool, each flow, each shared
- * part of the API.
+ * Public files beside the one that has its folder's name: what would make that one a list of
+ * strangers, or a circle, if it passed them on.
  */
-const OPEN_LEVEL = new Set(['net', 'flows', 'api', 'cli']);
+const PUBLIC_FILES = new Set([
+  'src/billing/sale.ts',
+  'src/catalog/model-access.ts',
+  'src/catalog/sold-model.ts',
+  'src/documents/media-files.ts',
+  'src/engines/engine-refusal.ts',
+  'src/engines/media-engine-fault.ts',
+  'src/engines/usage.ts',
+]);
 
 /** What is wrong with the imports of one file below `src/`. */
 export function layerProblems(source: SourceFile): string[] {
@@ -39,36 +51,31 @@ function problemOf(path: string, target: string): string[] {
   if (isTestFile(target)) return [`${path} imports ${target}, which only tests may`];
   const from = folderOf(path);
   const to = folderOf(target);
-  const fromLayer = layerOf(from);
-  const toLayer = layerOf(to);
   if (from === to) return [];
-  if (toLayer >= fromLayer) {
+  if (layerOf(to) >= layerOf(from)) {
     return [`${path} imports ${target}: ${from}/ may not know ${to}/`];
   }
-  if (to === 'app') return path.startsWith('src/cli/') ? [] : [`${target} belongs to app.ts`];
-  return isDoor(target) ? [] : [`${path} imports ${target}, which is not the door of its folder`];
+  if (COMPOSING_FOLDERS.has(from) || isPublic(target)) return [];
+  return [`${path} imports ${target}, which is no public file of its folder`];
 }
 
 /** Tests, and the peers and clocks that only tests use. */
 export function isTestFile(path: string): boolean {
-  const name = path.slice(path.lastIndexOf('/') + 1);
-  return name.endsWith('.test.ts') || name.startsWith('test-') || path.startsWith('test/');
+  return path.endsWith('.test.ts') || path.startsWith('test/');
 }
 
-/** `src/ledger/ledger.ts` -> `ledger`; `src/app.ts` and `src/app/` are both `app`. */
+/** `src/billing/ledger/ledger.ts` -> `billing`. */
 function folderOf(path: string): string {
   return (path.split('/')[1] ?? '').replace(/\.ts$/, '');
 }
 
 function layerOf(folder: string): number {
   const named = LAYERS.findIndex((layer) => layer.includes(folder));
-  return named === -1 ? LAYERS.findIndex((layer) => layer.includes(NOUNS)) : named;
+  return named === -1 ? LAYERS.findIndex((layer) => layer.includes(FEATURES)) : named;
 }
 
-function isDoor(path: string): boolean {
+function isPublic(path: string): boolean {
   const parts = path.split('/').slice(1);
-  const folder = parts[0] ?? '';
-  if (OPEN_FOLDERS.has(folder)) return true;
-  if (OPEN_LEVEL.has(folder) && parts.length === 2) return true;
+  if (OPEN_FOLDERS.has(parts[0] ?? '') || PUBLIC_FILES.has(path)) return true;
   return parts.at(-1) === `${parts.at(-2) ?? ''}.ts`;
 }

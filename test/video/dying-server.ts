@@ -3,8 +3,8 @@
  * the next request asked its database: a test walks n over every place where it can die.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { systemClock } from '../../src/kernel/clock.ts';
-import type { Store } from '../../src/store/store.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import type { Store } from '../../src/db/db.ts';
 import { startTestApp } from '../app/test-app.ts';
 
 /** How to start. */
@@ -37,7 +37,7 @@ async function serve({ dataFolder, yaml, aheadMs }: DyingServerOrder): Promise<v
     if (next !== undefined) fuse.enterWith(next);
     next = undefined;
   });
-  burnWithWork(app.office.store, () => fuse.getStore());
+  burnWithWork(app.stores.store, () => fuse.getStore());
   process.on('message', (message) => {
     next = { left: Number(message) };
     process.send?.('armed');

@@ -12,7 +12,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { type Clock, systemClock } from '../../src/kernel/clock.ts';
+import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { onEachStore, openTestStore } from '../databases/stores.ts';
 import { type Place, openVideo } from './open-video.ts';
 

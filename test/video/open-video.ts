@@ -1,11 +1,11 @@
 /** Video jobs wired to a real engine at an address, as the application wires them. */
 import { Engines } from '../../src/engines/engines.ts';
 import { VideosClient } from '../../src/engines/media/videos-client.ts';
-import type { Clock } from '../../src/kernel/clock.ts';
-import { systemIds } from '../../src/kernel/ids.ts';
-import { silentLog } from '../../src/kernel/log.ts';
-import type { Store } from '../../src/store/store.ts';
-import { TestMoney, anyFilm } from '../../src/video/test-engines.ts';
+import type { Clock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
+import type { Store } from '../../src/db/db.ts';
+import { TestMoney, anyFilm } from '../support/test-video-engines.ts';
 import { Video } from '../../src/video/video.ts';
 
 export interface Place {

@@ -2,9 +2,9 @@
  * A process that owns a video job until a test kills it: opens the database, queues one job for the
  * engine that it is told, and reports each state that the job reaches.
  */
-import { systemClock } from '../../src/kernel/clock.ts';
-import { nano } from '../../src/kernel/money.ts';
-import { TEST_MONEY_MIGRATIONS } from '../../src/video/test-engines.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { nano } from '../../src/core/money.ts';
+import { TEST_MONEY_MIGRATIONS } from '../support/test-video-engines.ts';
 import { VIDEO_MIGRATIONS } from '../../src/video/video.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { type Place, openVideo } from './open-video.ts';

@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import sharp from 'sharp';
-import { systemClock } from '../../src/kernel/clock.ts';
+import { systemClock } from '../../src/core/clock.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { makeClip } from '../media/clips.ts';
@@ -155,7 +155,7 @@ async function jobIds(dataFolder: string): Promise<string[]> {
 
 async function chargesOnceEach(farebox: TestApp, ids: readonly string[]): Promise<void> {
   const sql = "SELECT id, amount_nano FROM ledger_transfer WHERE kind = 'CHARGE' ORDER BY id";
-  const { store, ledger } = farebox.app.office;
+  const { store, ledger } = farebox.app.stores;
   const charges = () => store.query<{ id: string; amount_nano: bigint }>(sql);
   const isDone = async (): Promise<boolean> =>
     (await charges()).length >= ids.length && (await ledger.openHolds()).count === 0;
@@ -257,7 +257,7 @@ test('a request that has lost its key to another makes no job', async () => {
   const { farebox, dataFolder, answer } = await queueWithoutPicture();
   try {
     // As when the process slept for longer than its lease.
-    await farebox.app.office.store.query("UPDATE idempotency_entry SET token = 'another'");
+    await farebox.app.stores.store.query("UPDATE idempotency_entry SET token = 'another'");
     gate.open.resolve();
     await assert.rejects(answer, /409 !== 200|REQUEST_IN_PROGRESS/);
     assert.deepEqual(await jobIds(dataFolder), []);

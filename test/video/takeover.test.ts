@@ -9,9 +9,9 @@ import sharp from 'sharp';
 import { portraitSvg } from '../../scripts/draw-portrait.ts';
 import { Media } from '../../src/engines/media/media.ts';
 import { VideoEngine } from '../../src/engines/media/video-engine.ts';
-import { type Clock, systemClock } from '../../src/kernel/clock.ts';
-import { systemIds } from '../../src/kernel/ids.ts';
-import { silentLog } from '../../src/kernel/log.ts';
+import { type Clock, systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { type Place, openVideo } from './open-video.ts';
 

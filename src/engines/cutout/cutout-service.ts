@@ -9,8 +9,8 @@
 import type { ServerResponse } from 'node:http';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import { Fault } from '../../kernel/faults.ts';
-import { reasonOf } from '../../kernel/log.ts';
+import { Fault } from '../../core/faults.ts';
+import { reasonOf } from '../../core/log.ts';
 import {
   type LocalRequest,
   type LocalService,

@@ -8,9 +8,9 @@ import sharp from 'sharp';
 import { request } from 'undici';
 import { toyCutoutModel } from '../../../scripts/build-toy-models.ts';
 import { portraitMaskSvg, portraitSvg } from '../../../scripts/draw-portrait.ts';
-import { systemClock } from '../../kernel/clock.ts';
-import { systemIds } from '../../kernel/ids.ts';
-import { silentLog } from '../../kernel/log.ts';
+import { systemClock } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
 import type { FetchModel } from '../local/model-fetch.ts';
 import { CutoutEngine } from './cutout.ts';
 

@@ -2,9 +2,9 @@
  * The embedded background removal engine, as the parent sees it: one child process that speaks
  * rembg's protocol, and the general model that is fetched on first use and then takes over.
  */
-import type { Clock } from '../../kernel/clock.ts';
-import type { Ids } from '../../kernel/ids.ts';
-import type { Log } from '../../kernel/log.ts';
+import type { Clock } from '../../core/clock.ts';
+import type { Ids } from '../../core/ids.ts';
+import type { Log } from '../../core/log.ts';
 import { type LocalAddress, LocalChild, entryBeside } from '../local/local-child.ts';
 import {
   type FetchModel,

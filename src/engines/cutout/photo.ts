@@ -5,7 +5,7 @@
  * Size is checked on the header, before a pixel is decoded.
  */
 import type sharpModule from 'sharp';
-import { Fault } from '../../kernel/faults.ts';
+import { Fault } from '../../core/faults.ts';
 import { imageFormat } from './image-format.ts';
 import { GUIDE_SIDE, type Rgba } from './matte.ts';
 

@@ -3,7 +3,7 @@
  * are data, a `ModelRecipe`; the rest is the same for all of them.
  */
 import type * as onnx from 'onnxruntime-node';
-import { assert } from '../../kernel/assert.ts';
+import { assert } from '../../core/assert.ts';
 import type { Plane } from './matte.ts';
 
 export type Onnx = typeof onnx;

@@ -10,7 +10,7 @@ import {
 import { afterEach, suite, test } from 'node:test';
 
 import { discoverEngines, type LocalEngine, USUAL_TARGETS } from './discovery.ts';
-import { startTestLlama } from './test-engine.ts';
+import { startTestLlama } from '../../../test/support/test-llama.ts';
 
 suite('engines on local ports', () => {
   const servers: (Server | SocketServer)[] = [];

@@ -10,7 +10,7 @@ import OpenAI from 'openai';
 
 import { EngineRefusal } from './engine-refusal.ts';
 import { grammarForSchema, OPEN_LIMITS, SHORT_LIMITS } from './json-schema-grammar.ts';
-import { startTestLlama, type TestLlama } from './test-engine.ts';
+import { startTestLlama, type TestLlama } from '../../../test/support/test-llama.ts';
 
 suite('JSON schema grammars', () => {
   let llama: TestLlama;

@@ -7,11 +7,11 @@ import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 
-import { systemClock } from '../../kernel/clock.ts';
-import { type LogLine, memoryLog } from '../../kernel/log.ts';
+import { systemClock } from '../../core/clock.ts';
+import { type LogLine, memoryLog } from '../../core/log.ts';
 import { demoModels } from './demo-model.ts';
 import { LlamaEngine, llamaAvailable } from './llama-engine.ts';
-import { startTestLlama, type TestLlama } from './test-engine.ts';
+import { startTestLlama, type TestLlama } from '../../../test/support/test-llama.ts';
 
 const CHAT = 'farebox-demo';
 const EMBEDDING = 'farebox-demo-embedding';

@@ -8,9 +8,9 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
-import { assert } from '../../kernel/assert.ts';
-import { type Clock, MINUTE_MS, SECOND_MS } from '../../kernel/clock.ts';
-import type { Log } from '../../kernel/log.ts';
+import { assert } from '../../core/assert.ts';
+import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import type { Log } from '../../core/log.ts';
 import type {
   ListenAddress,
   LlamaCommand,

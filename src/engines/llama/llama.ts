@@ -1,5 +1,5 @@
 /**
- * The door of the embedded llama.cpp engine: a child process that serves GGUF models in the OpenAI
+ * The public file of the embedded llama.cpp engine: a child process that serves GGUF models in the OpenAI
  * protocol, the demo model that needs no download, the library of models that can be fetched, and
  * the search for engines that already run on this machine.
  */

@@ -8,9 +8,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, suite, test } from 'node:test';
 
-import { type Clock, systemClock } from '../../kernel/clock.ts';
-import { Fault } from '../../kernel/faults.ts';
-import { silentLog } from '../../kernel/log.ts';
+import { type Clock, systemClock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { silentLog } from '../../core/log.ts';
 import { type DownloadOptions, type DownloadProgress, downloadFile } from './model-download.ts';
 import {
   hasLibraryFile,

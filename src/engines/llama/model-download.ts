@@ -15,9 +15,9 @@ import { pipeline } from 'node:stream/promises';
 import { request as httpRequest } from 'undici';
 import { z } from 'zod';
 
-import { type Clock, MINUTE_MS, SECOND_MS } from '../../kernel/clock.ts';
-import { Fault } from '../../kernel/faults.ts';
-import { type Log, reasonOf } from '../../kernel/log.ts';
+import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { type Log, reasonOf } from '../../core/log.ts';
 
 const MAX_REDIRECTS = 5;
 const HEADERS_LIMIT_MS = 30 * SECOND_MS;

@@ -11,8 +11,8 @@ import { after, before, suite, test } from 'node:test';
 import OpenAI from 'openai';
 
 import { buildDemoModel } from '../../../scripts/build-demo-model.ts';
-import { systemClock } from '../../kernel/clock.ts';
-import { silentLog } from '../../kernel/log.ts';
+import { systemClock } from '../../core/clock.ts';
+import { silentLog } from '../../core/log.ts';
 import { LlamaEngine } from './llama-engine.ts';
 
 const TEMPLATE = `{%- for message in messages %}<|im_start|>{{ message.role }}

@@ -9,10 +9,10 @@
  *   that says itself why it cannot start is left alone until somebody asks for it.
  */
 import { type ChildProcess, fork } from 'node:child_process';
-import type { Clock } from '../../kernel/clock.ts';
-import { Fault } from '../../kernel/faults.ts';
-import type { Ids } from '../../kernel/ids.ts';
-import type { Log } from '../../kernel/log.ts';
+import type { Clock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Ids } from '../../core/ids.ts';
+import type { Log } from '../../core/log.ts';
 
 /** Where a running child answers, and the Bearer token that it asks for. */
 export interface LocalAddress {

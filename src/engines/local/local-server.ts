@@ -6,8 +6,8 @@
  */
 import { timingSafeEqual } from 'node:crypto';
 import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
-import { Fault } from '../../kernel/faults.ts';
-import { type Log, type LogFields, reasonOf } from '../../kernel/log.ts';
+import { Fault } from '../../core/faults.ts';
+import { type Log, type LogFields, reasonOf } from '../../core/log.ts';
 
 export interface LocalRequest {
   readonly method: string;

@@ -4,9 +4,9 @@
  *
  * Transport, resume and checksum belong to the function that is handed in.
  */
-import type { Clock } from '../../kernel/clock.ts';
-import { MINUTE_MS } from '../../kernel/clock.ts';
-import { type Log, reasonOf } from '../../kernel/log.ts';
+import type { Clock } from '../../core/clock.ts';
+import { MINUTE_MS } from '../../core/clock.ts';
+import { type Log, reasonOf } from '../../core/log.ts';
 
 /** One file of a model, pinned by size and checksum. */
 export interface ModelFile {

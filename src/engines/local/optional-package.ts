@@ -2,7 +2,7 @@
  * Loads a package that may be missing: the native parts of embedded engines are optional
  * dependencies, and a machine without them gets a sentence that says how to add them.
  */
-import { Fault } from '../../kernel/faults.ts';
+import { Fault } from '../../core/faults.ts';
 
 /**
  * Imports `name`, typed by the caller. Faults: SERVICE_UNAVAILABLE with the command that adds it,

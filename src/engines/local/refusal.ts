@@ -2,7 +2,7 @@
  * Turns the refusal of an engine into a Fault of this service: our own engines name a code of the
  * catalogue and speak to callers, of others only the status counts.
  */
-import { FAULTS, Fault, type FaultCode } from '../../kernel/faults.ts';
+import { FAULTS, Fault, type FaultCode } from '../../core/faults.ts';
 
 const MAX_MESSAGE_CHARACTERS = 300;
 

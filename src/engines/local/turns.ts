@@ -4,7 +4,7 @@
  * The next turn is that of the holder with the least work running: nobody waits for the long line
  * of another.
  */
-import { Fault } from '../../kernel/faults.ts';
+import { Fault } from '../../core/faults.ts';
 
 export interface TurnLimits {
   readonly running: number;

@@ -8,7 +8,7 @@ import { pipeline } from 'node:stream/promises';
 import { Readable } from 'node:stream';
 import type { IncomingMessage } from 'node:http';
 import { Busboy, type BusboyInstance } from '@fastify/busboy';
-import { Fault } from '../../kernel/faults.ts';
+import { Fault } from '../../core/faults.ts';
 
 export interface UploadLimits {
   readonly maxFileBytes: number;

@@ -6,7 +6,7 @@
  * Also walks over the boxes of a film: a file that was cut anywhere ends inside one.
  */
 import { type FileHandle, open } from 'node:fs/promises';
-import { Fault } from '../../kernel/faults.ts';
+import { Fault } from '../../core/faults.ts';
 
 /** Names as FFmpeg's demuxers have them. */
 export type ContainerFormat =

@@ -3,8 +3,8 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { systemClock } from '../../kernel/clock.ts';
-import { silentLog } from '../../kernel/log.ts';
+import { systemClock } from '../../core/clock.ts';
+import { silentLog } from '../../core/log.ts';
 import {
   audioArguments,
   checkArguments,

@@ -3,8 +3,8 @@
  * library in a Node process of ours. Both run in the sandbox, one process for one task.
  */
 import { fileURLToPath } from 'node:url';
-import { Fault } from '../../kernel/faults.ts';
-import type { Clock } from '../../kernel/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Clock } from '../../core/clock.ts';
 import { entryBeside } from '../local/local-child.ts';
 import {
   type Measured,

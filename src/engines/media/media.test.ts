@@ -14,9 +14,9 @@ import { after, before, describe, test } from 'node:test';
 import { crc32, deflateSync } from 'node:zlib';
 import sharp from 'sharp';
 import { portraitSvg } from '../../../scripts/draw-portrait.ts';
-import { systemClock } from '../../kernel/clock.ts';
-import { Fault } from '../../kernel/faults.ts';
-import { silentLog } from '../../kernel/log.ts';
+import { systemClock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { silentLog } from '../../core/log.ts';
 import { Media, type MediaLimits } from './media.ts';
 import { wavHeader } from './wav.ts';
 

@@ -1,13 +1,13 @@
 /**
- * The door of media work: what is in this file, its sound for a speech model, a larger version, a
+ * The public file of media work: what is in this file, its sound for a speech model, a larger version, a
  * film of a picture. Foreign media is decoded in a sandboxed process only, and whatever it contains,
  * the call ends in bounded time with an answer or a Fault.
  */
 import { access, constants, stat } from 'node:fs/promises';
 import { delimiter, isAbsolute, join } from 'node:path';
-import type { Clock } from '../../kernel/clock.ts';
-import { Fault } from '../../kernel/faults.ts';
-import { type Log, reasonOf } from '../../kernel/log.ts';
+import type { Clock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { type Log, reasonOf } from '../../core/log.ts';
 import { Turns } from '../local/turns.ts';
 import { type FilmType, endsWhole, filmTypeOf, inspectMedia } from './container.ts';
 import {

@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { systemClock } from '../../kernel/clock.ts';
+import { systemClock } from '../../core/clock.ts';
 import { type SandboxLimits, type SandboxOutcome, runSandboxed } from './sandbox.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'sandbox-'));
@@ -105,7 +105,7 @@ test('it does not outlive the process that runs it', async () => {
   writeFileSync(
     path,
     `import { runSandboxed } from '${new URL('./sandbox.ts', import.meta.url).href}';
-     import { systemClock } from '${new URL('../../kernel/clock.ts', import.meta.url).href}';
+     import { systemClock } from '${new URL('../../core/clock.ts', import.meta.url).href}';
      await runSandboxed({
        command: '/bin/sh',
        args: ['-c', 'echo $$; exec sleep 60'],

@@ -10,7 +10,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { constants, setPriority } from 'node:os';
 import { createInterface } from 'node:readline';
-import type { Clock } from '../../kernel/clock.ts';
+import type { Clock } from '../../core/clock.ts';
 
 export interface SandboxLimits {
   readonly timeoutMs: number;

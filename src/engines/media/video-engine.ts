@@ -2,9 +2,9 @@
  * The embedded video engine, as the parent sees it: one child process that speaks OpenAI's
  * `/v1/videos` and works with the media tool of this machine.
  */
-import type { Clock } from '../../kernel/clock.ts';
-import type { Ids } from '../../kernel/ids.ts';
-import type { Log } from '../../kernel/log.ts';
+import type { Clock } from '../../core/clock.ts';
+import type { Ids } from '../../core/ids.ts';
+import type { Log } from '../../core/log.ts';
 import { type LocalAddress, LocalChild, entryBeside } from '../local/local-child.ts';
 
 export interface VideoEngineOptions {

@@ -1,8 +1,8 @@
 /** Entry file of the video child: opens the media tool and starts the server. */
 import { rm } from 'node:fs/promises';
 import { z } from 'zod';
-import { systemClock } from '../../kernel/clock.ts';
-import { systemIds } from '../../kernel/ids.ts';
+import { systemClock } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
 import { childLog, serveLocal } from '../local/local-server.ts';
 import { Media } from './media.ts';
 import { VideoService } from './video-service.ts';

@@ -1,7 +1,7 @@
 /** Entry file of the transcription child: loads the native package and starts the server. */
 import { rm } from 'node:fs/promises';
 import { z } from 'zod';
-import { systemClock } from '../../kernel/clock.ts';
+import { systemClock } from '../../core/clock.ts';
 import { childLog, serveLocal } from '../local/local-server.ts';
 import { optionalPackage } from '../local/optional-package.ts';
 import { Media } from '../media/media.ts';

@@ -9,8 +9,8 @@ import { type FileHandle, mkdir, mkdtemp, open, rm } from 'node:fs/promises';
 import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { Fault } from '../../kernel/faults.ts';
-import { reasonOf } from '../../kernel/log.ts';
+import { Fault } from '../../core/faults.ts';
+import { reasonOf } from '../../core/log.ts';
 import {
   type LocalRequest,
   type LocalService,

@@ -11,9 +11,9 @@ import {
   toySpeechModel,
 } from '../../../scripts/build-toy-models.ts';
 import { portraitSvg } from '../../../scripts/draw-portrait.ts';
-import { systemClock } from '../../kernel/clock.ts';
-import { systemIds } from '../../kernel/ids.ts';
-import { silentLog } from '../../kernel/log.ts';
+import { systemClock } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
 import type { FetchModel } from '../local/model-fetch.ts';
 import { Media } from '../media/media.ts';
 import { wavHeader } from '../media/wav.ts';

@@ -3,10 +3,10 @@
  * `/v1/audio/transcriptions`, and the speech model that is fetched on first use. Until it is there
  * the child answers 503 with how far the fetch is.
  */
-import type { Clock } from '../../kernel/clock.ts';
-import { SECOND_MS } from '../../kernel/clock.ts';
-import type { Ids } from '../../kernel/ids.ts';
-import type { Log } from '../../kernel/log.ts';
+import type { Clock } from '../../core/clock.ts';
+import { SECOND_MS } from '../../core/clock.ts';
+import type { Ids } from '../../core/ids.ts';
+import type { Log } from '../../core/log.ts';
 import { type LocalAddress, LocalChild, entryBeside } from '../local/local-child.ts';
 import {
   type FetchModel,

@@ -12,7 +12,7 @@ import {
   TransactionReceiptNotFoundError,
 } from 'viem';
 import type { Hex, PublicClient, TransactionReceipt } from 'viem';
-import type { Clock } from '../../kernel/clock.ts';
+import type { Clock } from '../../core/clock.ts';
 import { Failover, NODE_TIMEOUT_MS, nodeUrls } from '../nodes.ts';
 
 export const TOKEN_ABI = parseAbi([

@@ -11,7 +11,7 @@ import type {
   VerifyResponse,
 } from '@x402/core/types';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
-import { Fault } from '../../kernel/faults.ts';
+import { Fault } from '../../core/faults.ts';
 import type { TrackedSigner } from './facilitator-signer.ts';
 
 /** Transactions that are remembered; the oldest goes first. */

@@ -11,7 +11,7 @@
 import type { FacilitatorEvmSigner } from '@x402/evm';
 import { encodeFunctionData } from 'viem';
 import type { Abi, Hex } from 'viem';
-import type { Clock } from '../../kernel/clock.ts';
+import type { Clock } from '../../core/clock.ts';
 import { askingClient } from './asking.ts';
 import { receiptOf } from './chain.ts';
 import type { EvmClient } from './chain.ts';

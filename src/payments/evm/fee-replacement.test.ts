@@ -8,11 +8,11 @@ import { startAlteredNode } from '../../../test/chains/altered-node.ts';
 import type { AlteredNode } from '../../../test/chains/altered-node.ts';
 import { USDC, startAnvil } from '../../../test/chains/anvil.ts';
 import type { AnvilChain } from '../../../test/chains/anvil.ts';
-import { systemClock } from '../../kernel/clock.ts';
-import { Fault } from '../../kernel/faults.ts';
-import { usdToNano } from '../../kernel/money.ts';
-import { openRig } from '../test-rig.ts';
-import type { Rig } from '../test-rig.ts';
+import { systemClock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { usdToNano } from '../../core/money.ts';
+import { openRig } from '../../../test/support/payments.ts';
+import type { Rig } from '../../../test/support/payments.ts';
 
 const payTo: Hex = '0x00000000000000000000000000000000000fa12b';
 const GWEI = 1_000_000_000n;

@@ -8,10 +8,10 @@
  */
 import { keccak256, parseTransaction } from 'viem';
 import type { Hex, PrivateKeyAccount } from 'viem';
-import { SECOND_MS } from '../../kernel/clock.ts';
-import type { Clock } from '../../kernel/clock.ts';
-import type { Log } from '../../kernel/log.ts';
-import type { Store } from '../../store/store.ts';
+import { SECOND_MS } from '../../core/clock.ts';
+import type { Clock } from '../../core/clock.ts';
+import type { Log } from '../../core/log.ts';
+import type { Store } from '../../db/db.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { EvmClient } from './chain.ts';
 

@@ -4,7 +4,7 @@
  * all of it alone; what they say together is `agreement.ts`.
  */
 import type { Hex } from 'viem';
-import type { Clock } from '../../kernel/clock.ts';
+import type { Clock } from '../../core/clock.ts';
 import { agreedEvidence } from '../agreement.ts';
 import { unitsToNano } from '../networks.ts';
 import type { SignedPayment } from '../payment.ts';

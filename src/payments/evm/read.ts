@@ -2,8 +2,8 @@
  * Reads the inner payload of an EVM payment: `{authorization, signature}` of ERC-3009. The Permit2
  * shape is refused, because the scheme classes would route on the shape, offered or not.
  */
-import { sha256Hex } from '../../kernel/ids.ts';
-import { walletIdentity, walletKind } from '../../kernel/addresses.ts';
+import { sha256Hex } from '../../core/ids.ts';
+import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import { asObject } from '../header-codec.ts';
 import { checkAccepted, checkAmount } from '../envelope.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';

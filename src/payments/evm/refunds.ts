@@ -6,7 +6,7 @@
 import { encodeFunctionData, parseSignature } from 'viem';
 import type { Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
-import { sha256Hex } from '../../kernel/ids.ts';
+import { sha256Hex } from '../../core/ids.ts';
 import type { Attempt, Evidence, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
 import type { BaseSettings } from '../settings.ts';

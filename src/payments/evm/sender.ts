@@ -9,8 +9,8 @@
  */
 import { keccak256, parseTransaction } from 'viem';
 import type { Hex } from 'viem';
-import { DAY_MS, SECOND_MS } from '../../kernel/clock.ts';
-import { reasonOf } from '../../kernel/log.ts';
+import { DAY_MS, SECOND_MS } from '../../core/clock.ts';
+import { reasonOf } from '../../core/log.ts';
 import { chainReason } from '../chain-reason.ts';
 import { isExecutionFailure } from './asking.ts';
 import { isKnownTransaction } from './chain.ts';

@@ -3,10 +3,10 @@
  * signs as text. It proves that the signature is fresh and meant for this service.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { MINUTE_MS, SECOND_MS } from '../../kernel/clock.ts';
-import type { Clock } from '../../kernel/clock.ts';
-import { Fault } from '../../kernel/faults.ts';
-import type { Ids } from '../../kernel/ids.ts';
+import { MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import type { Clock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Ids } from '../../core/ids.ts';
 
 /** decisions.md 6: a challenge lives for 15 minutes. */
 const LIFE_MS = 15 * MINUTE_MS;

@@ -5,8 +5,8 @@
  * The insert need not be flushed before the request goes on: it is in the write-ahead log before
  * any charge of the same request, and that charge is flushed before an answer leaves.
  */
-import type { Clock } from '../../kernel/clock.ts';
-import { Batcher, type Store } from '../../store/store.ts';
+import type { Clock } from '../../core/clock.ts';
+import { Batcher, type Store } from '../../db/db.ts';
 
 /** Proofs that one trip to the database uses up, at most. */
 const MAX_BATCH = 128;

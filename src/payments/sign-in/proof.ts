@@ -4,8 +4,8 @@
  * `{address, message, signature, timestamp, chainId}`, whose text is taken as it is.
  * Garbage ends in a Fault with an `X402_SIGN_IN_*` code, never in another exception.
  */
-import { Fault } from '../../kernel/faults.ts';
-import type { FaultCode } from '../../kernel/faults.ts';
+import { Fault } from '../../core/faults.ts';
+import type { FaultCode } from '../../core/faults.ts';
 import { buildMessage, parseMessage } from './message.ts';
 import type { SignInMessage } from './message.ts';
 

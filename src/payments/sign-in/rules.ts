@@ -2,8 +2,8 @@
  * What makes a well-formed proof acceptable, apart from its signature: the address, the chain, the
  * domain and the times. The order below is the order in which faults win when several apply.
  */
-import { MINUTE_MS, SECOND_MS } from '../../kernel/clock.ts';
-import { walletIdentity, walletKind } from '../../kernel/addresses.ts';
+import { MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import { chainOfMessage, refuseSignIn } from './proof.ts';
 import type { Proof } from './proof.ts';
 

@@ -6,14 +6,14 @@
  * may still take a token that was revoked.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { DAY_MS, SECOND_MS, isoTime } from '../../kernel/clock.ts';
-import type { Clock } from '../../kernel/clock.ts';
-import { Fault } from '../../kernel/faults.ts';
-import type { Ids } from '../../kernel/ids.ts';
-import { nano } from '../../kernel/money.ts';
-import type { Nano } from '../../kernel/money.ts';
-import { walletIdentity, walletKind } from '../../kernel/addresses.ts';
-import type { Queryable, Store } from '../../store/store.ts';
+import { DAY_MS, SECOND_MS, isoTime } from '../../core/clock.ts';
+import type { Clock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Ids } from '../../core/ids.ts';
+import { nano } from '../../core/money.ts';
+import type { Nano } from '../../core/money.ts';
+import { walletIdentity, walletKind } from '../../core/addresses.ts';
+import type { Queryable, Store } from '../../db/db.ts';
 
 /** What a token may spend in its whole life; a missing limit is none. */
 export interface TokenLimits {

@@ -4,12 +4,12 @@
  * Invariant: a proof is accepted at most once, only for the configured domain and chains, and only
  * while it is fresh. Everything that a caller can send ends in an accepted wallet or in a Fault.
  */
-import { type Clock, SECOND_MS } from '../../kernel/clock.ts';
-import { Fault } from '../../kernel/faults.ts';
-import type { Log } from '../../kernel/log.ts';
-import { walletIdentity, walletKind } from '../../kernel/addresses.ts';
+import { type Clock, SECOND_MS } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Log } from '../../core/log.ts';
+import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import { chainReason } from '../chain-reason.ts';
-import type { Store } from '../../store/store.ts';
+import type { Store } from '../../db/db.ts';
 import { SignInNonces } from './nonces.ts';
 import { readProof, refuseSignIn } from './proof.ts';
 import { checkRules, nonceExpiryMs } from './rules.ts';

@@ -9,9 +9,9 @@ import type { KeyObject } from 'node:crypto';
 
 import secp256k1 from 'secp256k1';
 
-import { base58Decode } from '../../kernel/base58.ts';
-import { isSmallOrder } from '../../kernel/ed25519.ts';
-import { keccak256 } from '../../kernel/keccak.ts';
+import { base58Decode } from '../../core/base58.ts';
+import { isSmallOrder } from '../../core/ed25519.ts';
+import { keccak256 } from '../../core/keccak.ts';
 
 /** Asks the contract at an address (EIP-1271, or ERC-6492 before it is deployed); rejects when the chain cannot be asked. */
 export type ContractSignatureCheck = (question: {

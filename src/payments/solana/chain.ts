@@ -12,7 +12,7 @@ import {
   signature,
 } from '@solana/kit';
 import type { Address, Base64EncodedWireTransaction, RpcTransport, Transaction } from '@solana/kit';
-import type { Clock } from '../../kernel/clock.ts';
+import type { Clock } from '../../core/clock.ts';
 import { Failover, NODE_TIMEOUT_MS, nodeUrls } from '../nodes.ts';
 
 const RPC_TIMEOUT_MS = 10_000;

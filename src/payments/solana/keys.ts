@@ -4,7 +4,7 @@
  */
 import { createKeyPairSignerFromBytes, createKeyPairSignerFromPrivateKeyBytes } from '@solana/kit';
 import type { KeyPairSigner } from '@solana/kit';
-import { SEED_BYTES, solanaKeyBytes } from '../../kernel/wallet-keys.ts';
+import { SEED_BYTES, solanaKeyBytes } from '../../core/wallet-keys.ts';
 
 /** Throws a RangeError that names the accepted forms, never the key. */
 export async function readSolanaKey(text: string): Promise<KeyPairSigner> {

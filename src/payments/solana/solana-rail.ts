@@ -8,7 +8,7 @@ import type { FacilitatorSvmSigner } from '@x402/svm';
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { address } from '@solana/kit';
 import type { Address, KeyPairSigner } from '@solana/kit';
-import { assert } from '../../kernel/assert.ts';
+import { assert } from '../../core/assert.ts';
 import { agreedEvidence } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { RailOptions } from '../evm/evm-rail.ts';

@@ -1,0 +1,284 @@
+/**
+ * The transcription flow: media is fetched through the guard into a file, measured, its sound is
+ * taken out in the sandbox, cut at quiet places into pieces of a few minutes, and each piece goes to
+ * an engine. Length costs time, not memory, and the price is known to the millisecond before any
+ * engine works.
+ *
+ * A caller who leaves pays for the pieces that were written down; a failure costs nothing.
+ */
+import { type Catalog, type CatalogModel, chargeFor, requirePrice } from '../catalog/catalog.ts';
+import type { EngineAnswer, EngineFailure, Engines } from '../engines/engines.ts';
+import {
+  type AudioPiece,
+  type Media,
+  SPEECH_BYTES_PER_SECOND,
+  audioPieces,
+} from '../engines/media/media.ts';
+import type { Caller } from '../identity/identity.ts';
+import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { type Log, reasonOf } from '../core/log.ts';
+import { type Nano, formatUsd } from '../core/money.ts';
+import type { Settlement } from '../billing/ledger/ledger.ts';
+import { multipartBody } from '../net/multipart-body.ts';
+import type { Queryable } from '../db/db.ts';
+import type { AnswerFacts } from '../http/answer-facts.ts';
+import type { Admission, Charge, RateRule } from '../billing/sale.ts';
+import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
+import type { MediaBag, MediaFiles } from '../documents/media-files.ts';
+import { requireAccess, requireModel } from '../catalog/model-access.ts';
+import { type Heard, SpeechAnswers } from './speech-answer.ts';
+
+export interface TranscribeParts {
+  readonly catalog: Catalog;
+  readonly engines: Engines;
+  readonly charge: Charge;
+  readonly files: MediaFiles;
+  readonly media: () => Promise<Media>;
+  readonly maxBytes: number;
+  readonly maxSeconds: number;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
+}
+
+export interface TranscribeCall {
+  readonly requestId: string;
+  readonly caller: Caller;
+  /** Missing for the default model. */
+  readonly model: string | undefined;
+  readonly url: string;
+  readonly signal: AbortSignal;
+  readonly note: (notes: { model?: string; replica?: string; costUsd?: string }) => void;
+  /** Set when the answer is kept for retries: keeps it in the transaction of its charge. */
+  readonly keep?: ((tx: Queryable, heard: Transcription) => Promise<void>) | undefined;
+}
+
+export interface Transcription extends AnswerFacts {
+  readonly text: string;
+  /** ISO 639-1; `und` when the engine does not tell. */
+  readonly language: string;
+}
+
+/** 16 kHz of 16 bits: 19 MB, below the 25 MB that most servers take. */
+const PIECE_SECONDS = 600;
+/** Where in a piece its cut is looked for. */
+const CUT_SECONDS = 30;
+const MAX_ANSWER_BYTES = 8_000_000;
+const MS_PER_SECOND = 1_000;
+const REFUSALS: RefusalCodes = {
+  byStatus: { 413: 'ASR_UPSTREAM_VALIDATION_FAILED' },
+  refused: 'ASR_UPSTREAM_VALIDATION_FAILED',
+  failed: 'ASR_UPSTREAM_FAILED',
+};
+
+/** One run, once its sound is a file and its money is held. */
+interface Run {
+  readonly parts: TranscribeParts;
+  readonly call: TranscribeCall;
+  readonly model: CatalogModel;
+  readonly admission: Admission;
+  readonly pcmPath: string;
+  readonly durationMs: number;
+  /** What was written down so far. */
+  doneMs: number;
+  replica: string | undefined;
+  attempts: number;
+}
+
+/** Writes down what is said in the media of a URL. Throws a Fault for every refusal. */
+export async function transcribe(
+  parts: TranscribeParts,
+  call: TranscribeCall,
+): Promise<Transcription> {
+  const wanted = { name: call.model, work: 'transcription' };
+  const { model, deprecation } = requireModel(parts.catalog, 'asr', wanted);
+  call.note({ model: model.id });
+  requireAccess(model, call.caller);
+  const price = requirePrice(model);
+  const rate = parts.rateOf(call.caller, model);
+  const limited = { caller: call.caller, modelId: model.id, rate, tokensEstimate: 0 };
+  const counted = await parts.charge.count(limited);
+  if (chargeFor({ audioMs: MS_PER_SECOND }, price) > 0n) {
+    await parts.charge.requireCredit(call.caller);
+  }
+  return await parts.files.within(call.caller.accountId, async (bag) => {
+    const { pcmPath, durationMs } = await soundOf(parts, call, bag);
+    const costNano = chargeFor({ audioMs: durationMs }, price);
+    const admission = await parts.charge.admitCounted(
+      {
+        ...limited,
+        requestId: call.requestId,
+        kind: 'transcription',
+        tier: model.tier,
+        minNano: costNano,
+        maxNano: costNano,
+        priceVersion: price.version,
+      },
+      counted,
+    );
+    const run: Run = {
+      parts,
+      call,
+      model,
+      admission,
+      pcmPath,
+      durationMs,
+      doneMs: 0,
+      replica: undefined,
+      attempts: 0,
+    };
+    return await finish(run, costNano, (heard, { after }) => {
+      const { replica, attempts } = run;
+      const text = heard.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
+      const facts = { model, deprecation, rate, admission, replica, attempts };
+      return { text, language: mainLanguage(heard), ...facts, remainingNano: after.usdNano };
+    });
+  });
+}
+
+/** Raw samples of the media, and their exact length. Faults: 400, 422. */
+async function soundOf(
+  parts: TranscribeParts,
+  call: TranscribeCall,
+  bag: MediaBag,
+): Promise<{ pcmPath: string; durationMs: number }> {
+  const { maxBytes, maxSeconds } = parts;
+  const file = await bag.fetch(call.url, { maxBytes, signal: call.signal }).catch(asTooLong);
+  const media = await parts.media();
+  const looked = { signal: call.signal, holder: call.caller.accountId };
+  const { durationSeconds } = await media.probe(file.path, looked);
+  if (durationSeconds > maxSeconds) throw tooLong(durationSeconds, maxSeconds);
+  // Its sound lies beside it.
+  await bag.reserve(Math.ceil(durationSeconds * SPEECH_BYTES_PER_SECOND));
+  const pcmPath = bag.newPath();
+  const { durationMs } = await media.extractAudio(file.path, pcmPath, maxSeconds + 1, looked);
+  // A header may lie in both directions; the samples do not.
+  if (durationMs > maxSeconds * MS_PER_SECOND) throw tooLong(durationMs / 1_000, maxSeconds);
+  return { pcmPath, durationMs };
+}
+
+function tooLong(seconds: number, maxSeconds: number): Fault {
+  return new Fault('VIDEO_DURATION_TOO_LONG', {
+    message: `The media has ${Math.ceil(seconds)} seconds: send at most ${maxSeconds}`,
+    canRetry: false,
+  });
+}
+
+/** decisions.md 11: a download above its bound is 422 here. */
+function asTooLong(error: unknown): never {
+  if (error instanceof Fault && error.code === 'PAYLOAD_TOO_LARGE') {
+    const { message } = error;
+    throw new Fault('ASR_UPSTREAM_VALIDATION_FAILED', { message, canRetry: false });
+  }
+  throw error;
+}
+
+async function finish(
+  run: Run,
+  costNano: Nano,
+  answered: (heard: readonly Heard[], settlement: Settlement) => Transcription,
+): Promise<Transcription> {
+  const { parts, call, admission } = run;
+  const { keep } = call;
+  try {
+    const heard = await hearAll(run);
+    const settlement = await parts.charge.settle(
+      admission,
+      outcomeOf(run, costNano, 'completed'),
+      keep === undefined ? undefined : (tx, settled) => keep(tx, answered(heard, settled)),
+    );
+    call.note({ costUsd: formatUsd(costNano), ...(run.replica && { replica: run.replica }) });
+    return answered(heard, settlement);
+  } catch (error) {
+    await endAfter(run, error);
+    throw error;
+  }
+}
+
+function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted') {
+  const { attempts, replica, doneMs } = run;
+  const extras = { audioSeconds: doneMs / MS_PER_SECOND };
+  return { costNano, status, attempts, ...(replica && { replica }), extras };
+}
+
+async function endAfter(run: Run, error: unknown): Promise<void> {
+  const { parts, call, admission } = run;
+  const hasWork = call.signal.aborted && run.doneMs > 0;
+  try {
+    if (!hasWork) await parts.charge.release(admission, { status: 'failed' });
+    else {
+      const costNano = chargeFor({ audioMs: run.doneMs }, requirePrice(run.model));
+      await parts.charge.settle(admission, outcomeOf(run, costNano, 'aborted'));
+    }
+  } catch (failure) {
+    // The epoch of this process gives the hold back later; the first error is the caller's.
+    const fields = { requestId: call.requestId, reason: reasonOf(failure) };
+    parts.log.error({ ...fields, after: reasonOf(error) }, 'A hold could not be released');
+  }
+}
+
+async function hearAll(run: Run): Promise<Heard[]> {
+  const { parts, call, durationMs } = run;
+  const heard: Heard[] = [];
+  const answers = new SpeechAnswers();
+  const startedMs = parts.clock.monotonicMs();
+  for await (const piece of audioPieces(run.pcmPath, PIECE_SECONDS, CUT_SECONDS)) {
+    const answer = await ask(run, answers, piece);
+    run.replica = answer.replica.engine;
+    run.attempts += answer.attempts;
+    run.doneMs = piece.endMs;
+    const { text, language } = answers.read(answer.body);
+    heard.push({ text, language, ms: piece.endMs - piece.startMs });
+    if (piece.endMs >= durationMs) break;
+    const spentMs = parts.clock.monotonicMs() - startedMs;
+    const remainingMs = Math.round((spentMs * (durationMs - piece.endMs)) / piece.endMs);
+    const percent = Math.floor((piece.endMs * 100) / durationMs);
+    const fields = { requestId: call.requestId, percent, remainingMs };
+    parts.log.info(fields, 'A transcription is on its way');
+  }
+  run.doneMs = durationMs;
+  return heard;
+}
+
+async function ask(run: Run, answers: SpeechAnswers, piece: AudioPiece): Promise<EngineAnswer> {
+  for (;;) {
+    const answer = await askOnce(run, answers, piece);
+    if (answer.ok) return answer;
+    const isOverFormat = answer.reason === 'refused' && answer.status === 400;
+    if (isOverFormat && answers.askForLess()) continue;
+    throw mediaEngineFault(answer, run.model.id, REFUSALS);
+  }
+}
+
+async function askOnce(
+  run: Run,
+  answers: SpeechAnswers,
+  piece: AudioPiece,
+): Promise<EngineAnswer | EngineFailure> {
+  const { parts, call, model } = run;
+  const boundary = `farebox-${call.requestId}`;
+  const sound = { path: run.pcmPath, ...piece };
+  return await parts.engines.collect({
+    work: 'transcription',
+    replicas: model.replicas,
+    method: 'POST',
+    path: '/audio/transcriptions',
+    contentType: `multipart/form-data; boundary=${boundary}`,
+    buildBody: (replica) => multipartBody(boundary, answers.parts(replica.model, sound)),
+    maxResponseBytes: MAX_ANSWER_BYTES,
+    isUsable: (body) => answers.isUsable(body, piece.endMs - piece.startMs),
+    caller: call.caller.accountId,
+    signal: call.signal,
+  });
+}
+
+/** The language of most of the speech. */
+function mainLanguage(heard: readonly Heard[]): string {
+  const spoken = new Map<string, number>();
+  for (const { language, text, ms } of heard) {
+    if (language !== '' && text !== '') spoken.set(language, (spoken.get(language) ?? 0) + ms);
+  }
+  const [best] = [...spoken].toSorted((a, b) => b[1] - a[1]);
+  return best?.[0] ?? heard.find(({ language }) => language !== '')?.language ?? 'und';
+}

@@ -1,0 +1,79 @@
+/**
+ * Requests whose credit is posted but held by others that run: they wait a moment, first come first
+ * served, for a hold of their account to end. Only a refused request comes here; it decides
+ * nothing about money, each try is a hold like any other.
+ */
+import { type Clock, SECOND_MS } from '../core/clock.ts';
+import type { HoldAnswer } from './ledger/ledger.ts';
+
+/** Longest wait; after it the answer is a 429, and the caller's own retry waits again. */
+const MAX_WAIT_MS = 3 * SECOND_MS;
+/** How often a hold is tried unasked: other processes and durable holds end without a word. */
+const POLL_MS = 250;
+/** Requests that wait, of one account and of all; those above are refused at once. */
+const MAX_WAITING_OF_ACCOUNT = 32;
+const MAX_WAITING = 1_024;
+
+interface Waiting {
+  wake: () => void;
+}
+
+export class CreditWaits {
+  readonly #clock: Clock;
+  readonly #lines = new Map<string, Waiting[]>();
+  #count = 0;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** A hold of the account has ended: its first request that waits tries again. */
+  ended(accountId: string): void {
+    if (this.#count > 0) this.#lines.get(accountId)?.[0]?.wake();
+  }
+
+  /** Tries until the answer is another one than `refused`, the wait is over, or the caller left. */
+  async retry(
+    accountId: string,
+    refused: HoldAnswer,
+    place: () => Promise<HoldAnswer>,
+    signal: AbortSignal | undefined,
+  ): Promise<HoldAnswer> {
+    const line = this.#lines.get(accountId) ?? [];
+    if (line.length >= MAX_WAITING_OF_ACCOUNT || this.#count >= MAX_WAITING) return refused;
+    const waiting: Waiting = { wake: () => undefined };
+    this.#lines.set(accountId, line);
+    line.push(waiting);
+    this.#count += 1;
+    const untilMs = this.#clock.monotonicMs() + MAX_WAIT_MS;
+    try {
+      let answer = refused;
+      while (isHeld(answer)) {
+        const leftMs = untilMs - this.#clock.monotonicMs();
+        if (leftMs <= 0 || signal?.aborted === true) break;
+        await this.#turn(waiting, Math.min(leftMs, POLL_MS));
+        answer = await place();
+      }
+      return answer;
+    } finally {
+      line.splice(line.indexOf(waiting), 1);
+      this.#count -= 1;
+      if (line.length === 0) this.#lines.delete(accountId);
+      // What this one left may do for the next.
+      else line[0]?.wake();
+    }
+  }
+
+  async #turn(waiting: Waiting, ms: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const cancel = this.#clock.after(ms, resolve);
+    waiting.wake = resolve;
+    await promise;
+    cancel();
+  }
+}
+
+/** Whether nothing but open holds stands in the way. */
+export function isHeld(answer: HoldAnswer): boolean {
+  return !answer.ok && answer.reason === 'held';
+}

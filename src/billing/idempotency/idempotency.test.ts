@@ -1,0 +1,163 @@
+/** Idempotency keys on both databases: replay, conflict, waiting, takeover, restart, expiry. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { onEachStore } from '../../../test/databases/stores.ts';
+import { DAY_MS, systemClock } from '../../core/clock.ts';
+import type { Clock } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { seededIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import type { Store } from '../../db/db.ts';
+import {
+  Idempotency,
+  IDEMPOTENCY_MIGRATIONS,
+  MAX_STORED_BYTES,
+  parseIdempotencyKey,
+} from './idempotency.ts';
+
+const ANSWER = {
+  status: 200,
+  headers: { 'x-svc-rpc-credits': '20' },
+  body: Buffer.from('{"ok":1}'),
+};
+
+function open(store: Store, clock: Clock, seed = 1): Idempotency {
+  return new Idempotency({ store, clock, ids: seededIds(seed), log: silentLog });
+}
+
+describe('idempotency key', () => {
+  test('is taken when it matches the pattern and refused with 400 otherwise', () => {
+    assert.equal(parseIdempotencyKey(undefined), undefined);
+    assert.equal(parseIdempotencyKey('a_B-9'), 'a_B-9');
+    for (const key of ['', 'a b', 'ü', 'x'.repeat(256)]) {
+      assert.throws(
+        () => parseIdempotencyKey(key),
+        (error) => error instanceof Fault && error.status === 400,
+      );
+    }
+  });
+});
+
+onEachStore('idempotency', (fixture) => {
+  test('a stored answer is replayed to the same caller and body, and survives a restart', async () => {
+    const url = await fixture.freshUrl();
+    const clock = new TestClock();
+    const first = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), clock);
+    const begun = await first.begin('alice', 'k', 'f');
+    assert.ok(begun.state === 'new');
+    assert.equal(await first.complete(begun.token, ANSWER), true);
+    const restarted = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), clock, 2);
+    assert.deepEqual(await restarted.begin('alice', 'k', 'f'), { state: 'replay', answer: ANSWER });
+    assert.equal((await restarted.begin('alice', 'k', 'other')).state, 'conflict');
+    assert.equal((await restarted.begin('bob', 'k', 'other')).state, 'new');
+    clock.advance(DAY_MS);
+    assert.equal((await restarted.begin('alice', 'k', 'other')).state, 'new');
+    await first.close();
+    await restarted.close();
+  });
+
+  test('of many at once one runs and all others get its answer', async () => {
+    const idempotency = open(await fixture.open(IDEMPOTENCY_MIGRATIONS), systemClock());
+    let runs = 0;
+    const bodies = await Promise.all(
+      Array.from({ length: 12 }, async () => {
+        const got = await idempotency.acquire({ caller: 'alice', key: 'k', fingerprint: 'f' });
+        if (got.state === 'replay') return got.answer.body.toString();
+        runs += 1;
+        await idempotency.complete(got.token, ANSWER);
+        return ANSWER.body.toString();
+      }),
+    );
+    assert.equal(runs, 1);
+    assert.deepEqual(new Set(bodies), new Set([ANSWER.body.toString()]));
+  });
+
+  test('an abandoned key goes to one that waits, also in another process', async () => {
+    const url = await fixture.freshUrl();
+    const here = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), systemClock());
+    const there = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), systemClock(), 2);
+    const begun = await here.begin('alice', 'k', 'f');
+    assert.ok(begun.state === 'new');
+    const waiting = there.acquire({ caller: 'alice', key: 'k', fingerprint: 'f' });
+    await here.abandon(begun.token);
+    const got = await waiting;
+    assert.ok(got.state === 'new');
+    assert.equal(await there.complete(got.token, ANSWER), true);
+    assert.equal(await here.complete(begun.token, ANSWER), false);
+  });
+
+  test('a living holder keeps its lease, a dead one loses it', async () => {
+    const url = await fixture.freshUrl();
+    const clock = new TestClock();
+    const store = await fixture.open(IDEMPOTENCY_MIGRATIONS, url);
+    const holder = open(store, clock);
+    const other = open(await fixture.open(IDEMPOTENCY_MIGRATIONS, url), clock, 2);
+    const begun = await holder.begin('alice', 'k', 'f');
+    assert.ok(begun.state === 'new');
+    for (let round = 0; round < 6; round += 1) {
+      clock.advance(15_000);
+      // The renewal queued before this statement, so it is done once this has answered.
+      await store.transaction(async (tx) => tx.query('SELECT 1 AS one'));
+      await settled(store, clock);
+    }
+    assert.equal((await other.begin('alice', 'k', 'f')).state, 'wait');
+    const deadClock = new TestClock(clock.nowMs() + 61_000);
+    const later = open(store, deadClock, 3);
+    const taken = await later.begin('alice', 'k', 'f');
+    assert.ok(taken.state === 'new');
+    assert.equal(await holder.complete(begun.token, ANSWER), false);
+    assert.equal(await later.complete(taken.token, ANSWER), true);
+  });
+
+  test('a wait ends with 409, another body with 400', async () => {
+    const clock = new TestClock();
+    const idempotency = open(await fixture.open(IDEMPOTENCY_MIGRATIONS), clock);
+    await idempotency.begin('alice', 'k', 'f');
+    await assert.rejects(
+      idempotency.acquire({ caller: 'alice', key: 'k', fingerprint: 'f', maxWaitMs: 0 }),
+      (error) => error instanceof Fault && error.code === 'REQUEST_IN_PROGRESS',
+    );
+    await assert.rejects(
+      idempotency.acquire({ caller: 'alice', key: 'k', fingerprint: 'g' }),
+      (error) => error instanceof Fault && error.code === 'IDEMPOTENCY_KEY_REUSED',
+    );
+    await idempotency.close();
+    assert.equal((await idempotency.begin('alice', 'k', 'g')).state, 'new');
+    await idempotency.close();
+  });
+
+  test('an answer above the size limit spends its key, and pruning removes what has run out', async () => {
+    const clock = new TestClock();
+    const idempotency = open(await fixture.open(IDEMPOTENCY_MIGRATIONS), clock);
+    const bodies = { measured: Buffer.alloc(MAX_STORED_BYTES + 1), given_up: undefined };
+    for (const [key, body] of Object.entries(bodies)) {
+      const begun = await idempotency.begin('alice', key, 'f');
+      assert.ok(begun.state === 'new');
+      assert.equal(await idempotency.complete(begun.token, { ...ANSWER, body }), true);
+      assert.deepEqual(await idempotency.begin('alice', key, 'f'), { state: 'too-large' });
+      await assert.rejects(
+        idempotency.acquire({ caller: 'alice', key, fingerprint: 'f' }),
+        (error) => error instanceof Fault && error.code === 'IDEMPOTENT_ANSWER_NOT_KEPT',
+      );
+    }
+    const kept = await idempotency.begin('alice', 'kept', 'f');
+    assert.ok(kept.state === 'new');
+    await idempotency.complete(kept.token, ANSWER);
+    assert.equal(await idempotency.prune(), 0);
+    await idempotency.close();
+    clock.advance(DAY_MS);
+    assert.equal(await idempotency.prune(), 3);
+  });
+});
+
+/** Waits until the renewal that the clock has just fired is in the database. */
+async function settled(store: Store, clock: Clock): Promise<void> {
+  for (let turn = 0; turn < 500; turn += 1) {
+    const [row] = await store.query<{ expires_ms: bigint }>(
+      'SELECT expires_ms FROM idempotency_entry',
+    );
+    if (row !== undefined && Number(row.expires_ms) >= clock.nowMs() + 60_000) return;
+  }
+  assert.fail('the lease was not renewed');
+}

@@ -1,0 +1,306 @@
+/**
+ * One answer for one idempotency key: the first request with a key runs, later ones with the same
+ * fingerprint get its stored answer, ones that come meanwhile wait, and another fingerprint is a
+ * conflict. Holds across processes and restarts.
+ *
+ * Invariant: at most one live holder of (caller, key). A holder proves that it lives by renewing
+ * its lease; when its process dies the lease runs out and the next request takes the key over.
+ * What is stored (only answers that a retry must not repeat) is the flow's decision.
+ */
+import type { Clock } from '../../core/clock.ts';
+import { DAY_MS } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Ids } from '../../core/ids.ts';
+import type { Log } from '../../core/log.ts';
+import { reasonOf } from '../../core/log.ts';
+import type { Queryable, Store } from '../../db/db.ts';
+
+export { IDEMPOTENCY_MIGRATIONS } from './migrations.ts';
+
+/** The right to run the request of a key, until it is completed or abandoned. */
+export interface IdempotencyToken {
+  readonly caller: string;
+  readonly key: string;
+  readonly token: string;
+}
+
+export interface StoredAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Buffer;
+}
+
+/** An answer that is to be kept; without a body it is known to be too large for that. */
+export type FinishedAnswer = Omit<StoredAnswer, 'body'> & { readonly body: Buffer | undefined };
+
+export type IdempotencyState =
+  | { readonly state: 'new'; readonly token: IdempotencyToken }
+  | { readonly state: 'replay'; readonly answer: StoredAnswer }
+  | { readonly state: 'too-large' }
+  | { readonly state: 'conflict' }
+  | { readonly state: 'wait' };
+
+export interface AcquireOptions {
+  readonly caller: string;
+  readonly key: string;
+  /** What the key is bound to: a hash over everything that makes the request another one. */
+  readonly fingerprint: string;
+  readonly signal?: AbortSignal;
+  /** Longest wait for a running duplicate. */
+  readonly maxWaitMs?: number;
+}
+
+interface Dependencies {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+interface EntryRow {
+  readonly fingerprint: string;
+  readonly state: string;
+  readonly status: bigint | null;
+  readonly headers: string | null;
+  readonly body: Buffer | null;
+}
+
+/** Limit of the specification. */
+const KEY_PATTERN = /^[A-Za-z0-9_-]{1,255}$/;
+const KEPT_MS = DAY_MS;
+/** How long a holder that stopped renewing still holds, and how often it renews. */
+const LEASE_MS = 60_000;
+const RENEW_MS = 15_000;
+/** How often a waiting duplicate looks for an answer that another process stored. */
+const POLL_MS = 150;
+const DEFAULT_WAIT_MS = 60_000;
+/** Larger answers are not kept: their key is spent, and a retry hears so instead of running again. */
+export const MAX_STORED_BYTES = 16_777_216;
+/** Rows that one round of pruning removes at most. */
+const PRUNE_ROWS = 5_000;
+const NOT_DURABLE = { durable: false } as const;
+
+/** The key of a header, or undefined when there is none; throws a Fault 400 when it is malformed. */
+export function parseIdempotencyKey(header: string | undefined): string | undefined {
+  if (header === undefined) return undefined;
+  if (!KEY_PATTERN.test(header)) throw new Fault('INVALID_IDEMPOTENCY_KEY', { canRetry: false });
+  return header;
+}
+
+export class Idempotency {
+  readonly #store: Store;
+  readonly #clock: Clock;
+  readonly #ids: Ids;
+  readonly #log: Log;
+  readonly #live = new Map<string, IdempotencyToken>();
+  readonly #waiting = new Map<string, Set<() => void>>();
+  #stopRenewing: (() => void) | undefined;
+  #renewing = false;
+  #renewAgain = false;
+
+  constructor(dependencies: Dependencies) {
+    this.#store = dependencies.store;
+    this.#clock = dependencies.clock;
+    this.#ids = dependencies.ids;
+    this.#log = dependencies.log;
+  }
+
+  /** Asks for the key once: run, replay, refuse, or wait and ask again. */
+  async begin(caller: string, key: string, fingerprint: string): Promise<IdempotencyState> {
+    const token = this.#ids.hex(16);
+    // A crash that loses this row loses the request that wrote it as well.
+    const state = await this.#store.transaction<IdempotencyState>(async (tx) => {
+      const nowMs = this.#clock.nowMs();
+      const taken = await tx.query(
+        `INSERT INTO idempotency_entry (caller, entry_key, fingerprint, token, state, expires_ms)
+         VALUES ($1, $2, $3, $4, 'running', $5)
+         ON CONFLICT (caller, entry_key) DO UPDATE SET
+           fingerprint = excluded.fingerprint, token = excluded.token, state = excluded.state,
+           expires_ms = excluded.expires_ms, status = NULL, headers = NULL, body = NULL
+         WHERE idempotency_entry.expires_ms <= $6
+         RETURNING token`,
+        [caller, key, fingerprint, token, nowMs + LEASE_MS, nowMs],
+      );
+      if (taken.length > 0) return { state: 'new', token: { caller, key, token } };
+      const [row] = await tx.query<EntryRow>(
+        'SELECT fingerprint, state, status, headers, body FROM idempotency_entry WHERE caller = $1 AND entry_key = $2',
+        [caller, key],
+      );
+      // It was abandoned between the two statements: the next question gets it.
+      if (row === undefined) return { state: 'wait' };
+      if (row.fingerprint !== fingerprint) return { state: 'conflict' };
+      if (row.state === 'too-large') return { state: 'too-large' };
+      return row.state === 'done' ? { state: 'replay', answer: answerOf(row) } : { state: 'wait' };
+    }, NOT_DURABLE);
+    if (state.state === 'new') this.#hold(state.token);
+    return state;
+  }
+
+  /**
+   * Asks for the key and waits for a running duplicate. Throws a Fault: 400 when the key belongs
+   * to another request, 409 when the duplicate outlasts the wait, 410 when the answer was too large
+   * to be kept.
+   */
+  async acquire(
+    options: AcquireOptions,
+  ): Promise<Extract<IdempotencyState, { state: 'new' | 'replay' }>> {
+    const deadlineMs = this.#clock.monotonicMs() + (options.maxWaitMs ?? DEFAULT_WAIT_MS);
+    for (;;) {
+      // Listening starts before the question, so that no end of the duplicate is missed.
+      const ended = this.#listen(options.caller, options.key);
+      try {
+        const state = await this.begin(options.caller, options.key, options.fingerprint);
+        if (state.state === 'conflict')
+          throw new Fault('IDEMPOTENCY_KEY_REUSED', { canRetry: false });
+        if (state.state === 'too-large')
+          throw new Fault('IDEMPOTENT_ANSWER_NOT_KEPT', { canRetry: false });
+        if (state.state !== 'wait') return state;
+        options.signal?.throwIfAborted();
+        if (this.#clock.monotonicMs() >= deadlineMs) throw new Fault('REQUEST_IN_PROGRESS');
+        await ended.wait();
+      } finally {
+        ended.stop();
+      }
+    }
+  }
+
+  /**
+   * Stores the answer for 24 hours, or that there was one too large to be stored. Give the
+   * transaction of the settle, so that a crash cannot come between charge and answer. False when
+   * the lease was lost.
+   */
+  async complete(
+    token: IdempotencyToken,
+    answer: FinishedAnswer,
+    tx: Queryable = this.#store,
+  ): Promise<boolean> {
+    const { status, headers, body } = answer;
+    const isTooLarge = body === undefined || body.length > MAX_STORED_BYTES;
+    const rows = await tx.query(
+      `UPDATE idempotency_entry SET state = $8, expires_ms = $4, status = $5, headers = $6, body = $7
+       WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running' RETURNING token`,
+      [
+        token.caller,
+        token.key,
+        token.token,
+        this.#clock.nowMs() + KEPT_MS,
+        status,
+        JSON.stringify(headers),
+        isTooLarge ? null : body,
+        isTooLarge ? 'too-large' : 'done',
+      ],
+    );
+    this.#end(token);
+    return rows.length > 0;
+  }
+
+  /** Gives the key back without an answer: the next request with it runs. */
+  async abandon(token: IdempotencyToken, tx: Queryable = this.#store): Promise<void> {
+    await tx.query(
+      `DELETE FROM idempotency_entry WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`,
+      [token.caller, token.key, token.token],
+    );
+    this.#end(token);
+  }
+
+  /** Removes entries that have run out, oldest first; for the periodic round. */
+  async prune(): Promise<number> {
+    const rows = await this.#store.query(
+      `DELETE FROM idempotency_entry WHERE (caller, entry_key) IN
+         (SELECT caller, entry_key FROM idempotency_entry WHERE expires_ms <= $1 ORDER BY expires_ms LIMIT ${PRUNE_ROWS})
+       AND expires_ms <= $1 RETURNING caller`,
+      [this.#clock.nowMs()],
+    );
+    return rows.length;
+  }
+
+  /** Stops renewing and gives back what is still held, for an orderly end of the process. */
+  async close(): Promise<void> {
+    this.#stopRenewing?.();
+    this.#stopRenewing = undefined;
+    for (const token of this.#live.values()) await this.abandon(token);
+  }
+
+  #hold(token: IdempotencyToken): void {
+    this.#live.set(token.token, token);
+    this.#stopRenewing ??= this.#clock.every(RENEW_MS, () => void this.#renewOnce());
+  }
+
+  /** One round at a time: rounds that pile up would take every connection of the process. */
+  async #renewOnce(): Promise<void> {
+    // A round that falls due while one runs follows it: none is left out.
+    this.#renewAgain = this.#renewing;
+    if (this.#renewing) return;
+    this.#renewing = true;
+    try {
+      await this.#renew();
+    } catch (error) {
+      // The lease outlives several missed rounds; the next one tries again.
+      this.#log.warn({ reason: reasonOf(error) }, 'Idempotency leases could not be renewed');
+    } finally {
+      this.#renewing = false;
+      if (this.#renewAgain) void this.#renewOnce();
+    }
+  }
+
+  async #renew(): Promise<void> {
+    const live = [...this.#live.values()];
+    if (live.length === 0) {
+      this.#stopRenewing?.();
+      this.#stopRenewing = undefined;
+      return;
+    }
+    await this.#store.transaction(async (tx) => {
+      for (const { caller, key, token } of live) {
+        await tx.query(
+          `UPDATE idempotency_entry SET expires_ms = $4
+           WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`,
+          [caller, key, token, this.#clock.nowMs() + LEASE_MS],
+        );
+      }
+    }, NOT_DURABLE);
+  }
+
+  #end(token: IdempotencyToken): void {
+    this.#live.delete(token.token);
+    for (const wake of this.#waiting.get(nameOf(token.caller, token.key)) ?? []) wake();
+  }
+
+  /** Wakes when a holder in this process ends, and every now and then for the other processes. */
+  #listen(caller: string, key: string): { wait(): Promise<void>; stop(): void } {
+    const name = nameOf(caller, key);
+    let resolveEnded: () => void = () => undefined;
+    const ended = new Promise<void>((resolve) => {
+      resolveEnded = resolve;
+    });
+    const listeners = this.#waiting.get(name) ?? new Set();
+    listeners.add(resolveEnded);
+    this.#waiting.set(name, listeners);
+    let cancelTimer: () => void = () => undefined;
+    return {
+      wait: async () => {
+        cancelTimer = this.#clock.after(POLL_MS, resolveEnded);
+        await ended;
+      },
+      stop: () => {
+        cancelTimer();
+        listeners.delete(resolveEnded);
+        if (listeners.size === 0 && this.#waiting.get(name) === listeners)
+          this.#waiting.delete(name);
+      },
+    };
+  }
+}
+
+function nameOf(caller: string, key: string): string {
+  return `${caller}\n${key}`;
+}
+
+function answerOf(row: EntryRow): StoredAnswer {
+  return {
+    status: Number(row.status ?? 200n),
+    // Written by `complete` as an object of strings.
+    headers: JSON.parse(row.headers ?? '{}') as Record<string, string>,
+    body: row.body ?? Buffer.alloc(0),
+  };
+}

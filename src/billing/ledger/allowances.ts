@@ -1,0 +1,109 @@
+/**
+ * The caps of keys. A cap counts what its key spent in the running period, whenever the cap was
+ * made: a new cap, a cap that comes back, and a cap whose period changes start from the day
+ * rollups. Requests that run at that moment without a cap are counted by no cap.
+ */
+import { type Nano } from '../../core/money.ts';
+import type { Dialect, Queryable } from '../../db/db.ts';
+import { type AllowancePeriod, periodStartMs } from './hold-plan.ts';
+import { keySpendingSince, periodStartDay } from './key-spending.ts';
+
+export interface AllowanceSettings {
+  readonly id: string;
+  readonly accountId: string;
+  readonly period: AllowancePeriod;
+  /** Missing limits are none; a cap without any limit counts nothing. */
+  readonly usdLimitNano: Nano | undefined;
+  readonly diemLimitNano: Nano | undefined;
+}
+
+interface CapRow {
+  readonly period: AllowancePeriod;
+  readonly usd_limit_nano: bigint | null;
+  readonly diem_limit_nano: bigint | null;
+}
+
+export interface AllowanceContext {
+  readonly tx: Queryable;
+  readonly dialect: Dialect;
+  readonly nowMs: number;
+}
+
+/** Makes or changes a cap in the caller's transaction. */
+export async function setAllowance(
+  context: AllowanceContext,
+  settings: AllowanceSettings,
+): Promise<void> {
+  const { tx, nowMs } = context;
+  const before = await lockedCap(context, settings);
+  await tx.query(
+    `UPDATE ledger_allowance SET usd_limit_nano = $2, diem_limit_nano = $3 WHERE id = $1`,
+    [settings.id, settings.usdLimitNano ?? null, settings.diemLimitNano ?? null],
+  );
+  const wasCounting = before.usd_limit_nano !== null || before.diem_limit_nano !== null;
+  if (wasCounting && before.period === settings.period) return;
+  await countFromRollups(tx, settings, nowMs);
+}
+
+/** Forgets caps that nothing is held of. */
+export async function dropAllowances(tx: Queryable, ids: readonly string[]): Promise<void> {
+  for (const id of ids) {
+    await tx.query(
+      'DELETE FROM ledger_allowance WHERE id = $1 AND usd_held_nano = 0 AND diem_held_nano = 0',
+      [id],
+    );
+  }
+}
+
+/** The row of the cap, locked; a new one has no limit yet, so that its spending is looked up. */
+async function lockedCap(
+  { tx, dialect, nowMs }: AllowanceContext,
+  settings: AllowanceSettings,
+): Promise<CapRow> {
+  await tx.query(
+    `INSERT INTO ledger_allowance (id, account_id, period, period_start_ms, usd_limit_nano,
+     diem_limit_nano, usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano)
+     VALUES ($1, $2, $3, $4, NULL, NULL, 0, 0, 0, 0) ON CONFLICT (id) DO NOTHING`,
+    [settings.id, settings.accountId, settings.period, periodStartMs(settings.period, nowMs)],
+  );
+  const lock = dialect === 'postgres' ? ' FOR UPDATE' : '';
+  const [row] = await tx.query<CapRow>(
+    `SELECT period, usd_limit_nano, diem_limit_nano FROM ledger_allowance WHERE id = $1${lock}`,
+    [settings.id],
+  );
+  if (row === undefined) throw new Error('A cap that was just made is not there');
+  return row;
+}
+
+/** Starts the period anew with what the key spent in it; open holds move into it. */
+async function countFromRollups(
+  tx: Queryable,
+  settings: AllowanceSettings,
+  nowMs: number,
+): Promise<void> {
+  const startMs = periodStartMs(settings.period, nowMs);
+  const spent = await keySpendingSince(
+    tx,
+    settings.accountId,
+    settings.id,
+    periodStartDay(settings.period, nowMs),
+  );
+  const held = await tx.query<{ usd_nano: bigint; daily_nano: bigint }>(
+    `UPDATE ledger_hold SET allowance_start_ms = $2 WHERE allowance_id = $1
+     RETURNING usd_nano, daily_nano`,
+    [settings.id, startMs],
+  );
+  await tx.query(
+    `UPDATE ledger_allowance SET period = $2, period_start_ms = $3, usd_spent_nano = $4,
+     diem_spent_nano = $5, usd_held_nano = $6, diem_held_nano = $7 WHERE id = $1`,
+    [
+      settings.id,
+      settings.period,
+      startMs,
+      spent.usdNano,
+      spent.diemNano,
+      held.reduce((sum, row) => sum + row.usd_nano, 0n),
+      held.reduce((sum, row) => sum + row.daily_nano, 0n),
+    ],
+  );
+}

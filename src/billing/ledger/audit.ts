@@ -1,0 +1,192 @@
+/**
+ * The audit: recomputes every balance from the postings and every held amount from the open
+ * holds, and names each difference, down to one nano-USD. What postings of dropped days added up
+ * to is carried (`retention.ts`).
+ */
+import { type Nano, nano } from '../../core/money.ts';
+import type { Store } from '../../db/db.ts';
+
+export interface AuditDifference {
+  readonly accountId: string;
+  readonly what: string;
+  readonly storedNano: Nano;
+  readonly recomputedNano: Nano;
+}
+
+export interface AuditReport {
+  readonly ok: boolean;
+  readonly accounts: number;
+  readonly transfers: number;
+  readonly openHolds: number;
+  readonly differences: readonly AuditDifference[];
+  /** Credited by top-ups and the operator, minus charges and payouts: what callers are owed. */
+  readonly owedNano: Nano;
+  /** What callers owe after reversals that their balance did not cover. */
+  readonly debtNano: Nano;
+  /** Every charge since the beginning, in USD and in daily credit. */
+  readonly revenueNano: Nano;
+}
+
+/** A check reads every row. */
+const AUDIT_TIMEOUT_MS = 600_000;
+
+interface DifferenceRow {
+  readonly id: string;
+  readonly stored: bigint;
+  readonly recomputed: bigint;
+}
+
+/** Each check selects the rows where the stored and the recomputed amount differ. */
+const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
+  {
+    what: 'balance',
+    sql: `SELECT a.id AS id, a.balance_nano AS stored,
+      COALESCE(k.credited_nano - k.debited_nano, 0) + COALESCE(c.total, 0) - COALESCE(d.total, 0) AS recomputed
+      FROM ledger_account a
+      LEFT JOIN ledger_carry k ON k.account_id = a.id
+      LEFT JOIN (SELECT credit_account AS id, sum(amount_nano) AS total FROM ledger_transfer GROUP BY credit_account) c ON c.id = a.id
+      LEFT JOIN (SELECT debit_account AS id, sum(amount_nano) AS total FROM ledger_transfer GROUP BY debit_account) d ON d.id = a.id
+      WHERE a.balance_nano <> COALESCE(k.credited_nano - k.debited_nano, 0) + COALESCE(c.total, 0) - COALESCE(d.total, 0)`,
+  },
+  {
+    what: 'held',
+    sql: `SELECT a.id AS id, a.held_nano AS stored, COALESCE(h.total, 0) AS recomputed
+      FROM ledger_account a
+      LEFT JOIN (SELECT account_id AS id, sum(usd_nano) AS total FROM ledger_hold GROUP BY account_id) h ON h.id = a.id
+      WHERE a.held_nano <> COALESCE(h.total, 0)`,
+  },
+  {
+    what: 'daily credit held',
+    sql: `SELECT a.id AS id, a.daily_held_nano AS stored, COALESCE(h.total, 0) AS recomputed
+      FROM ledger_account a
+      LEFT JOIN (SELECT account_id AS id, daily_day AS day, sum(daily_nano) AS total FROM ledger_hold GROUP BY account_id, daily_day) h
+        ON h.id = a.id AND h.day = a.daily_day
+      WHERE a.daily_held_nano <> COALESCE(h.total, 0)`,
+  },
+  {
+    what: 'daily credit spent',
+    sql: `SELECT a.id AS id, a.daily_spent_nano AS stored, COALESCE(t.total, 0) AS recomputed
+      FROM ledger_account a
+      LEFT JOIN (SELECT account_id AS id, day, sum(amount_nano) AS total FROM ledger_transfer
+        WHERE debit_account = 'house:daily-credit' GROUP BY account_id, day) t ON t.id = a.id AND t.day = a.daily_day
+      WHERE a.daily_spent_nano <> COALESCE(t.total, 0)
+        AND a.daily_day > COALESCE((SELECT day FROM ledger_kept_from WHERE rows_of = 'postings'), 0)`,
+  },
+  {
+    what: 'transfers of an account that does not exist',
+    sql: `SELECT t.account_id AS id, 0 AS stored, sum(t.amount_nano) AS recomputed FROM ledger_transfer t
+      WHERE NOT EXISTS (SELECT 1 FROM ledger_account a WHERE a.id = t.account_id) GROUP BY t.account_id`,
+  },
+  {
+    what: 'held against the cap of a key',
+    sql: `SELECT w.id AS id, w.usd_held_nano + w.diem_held_nano AS stored, COALESCE(h.total, 0) AS recomputed
+      FROM ledger_allowance w
+      LEFT JOIN (SELECT allowance_id AS id, allowance_start_ms AS start_ms, sum(usd_nano + daily_nano) AS total
+        FROM ledger_hold WHERE allowance_id IS NOT NULL GROUP BY allowance_id, allowance_start_ms) h
+        ON h.id = w.id AND h.start_ms = w.period_start_ms
+      WHERE w.usd_held_nano + w.diem_held_nano <> COALESCE(h.total, 0)`,
+  },
+  {
+    what: 'debts of accounts against the postings of bad debt',
+    sql: `SELECT 'house:bad-debt' AS id, s.stored AS stored, s.recomputed AS recomputed FROM (SELECT
+        (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account) AS stored,
+        (SELECT COALESCE(sum(CASE WHEN debit_account = 'house:bad-debt' THEN amount_nano ELSE -amount_nano END), 0)
+          FROM ledger_transfer WHERE kind IN ('REVERSAL', 'DEBT')
+            AND (debit_account = 'house:bad-debt' OR credit_account = 'house:bad-debt'))
+        + (SELECT COALESCE(sum(debited_nano - credited_nano), 0) FROM ledger_carry
+          WHERE account_id = 'house:bad-debt') AS recomputed) s
+      WHERE s.stored <> s.recomputed`,
+  },
+  {
+    what: 'usage records against charges (by account)',
+    sql: `SELECT COALESCE(u.id, t.id) AS id, COALESCE(u.total, 0) AS stored, COALESCE(t.total, 0) AS recomputed
+      FROM (SELECT id, sum(total) AS total FROM (
+        SELECT account_id AS id, usd_nano + diem_nano AS total FROM ledger_usage
+        UNION ALL SELECT account_id, used_nano FROM ledger_carry WHERE used_nano <> 0) used GROUP BY id) u
+      FULL JOIN (SELECT id, sum(total) AS total FROM (
+        SELECT account_id AS id, amount_nano AS total FROM ledger_transfer WHERE kind = 'CHARGE'
+        UNION ALL SELECT account_id, charged_nano FROM ledger_carry WHERE charged_nano <> 0) charged GROUP BY id) t ON t.id = u.id
+      WHERE COALESCE(u.total, 0) <> COALESCE(t.total, 0)`,
+  },
+  {
+    what: 'day rollups against usage records (by account)',
+    sql: `SELECT COALESCE(u.id, d.id) AS id, COALESCE(d.total, 0) AS stored, COALESCE(u.total, 0) AS recomputed
+      FROM (SELECT id, sum(total) AS total FROM (
+        SELECT account_id AS id, usd_nano + diem_nano AS total FROM ledger_usage
+        UNION ALL SELECT account_id, used_nano FROM ledger_carry WHERE used_nano <> 0) used GROUP BY id) u
+      FULL JOIN (SELECT account_id AS id, sum(usd_nano + diem_nano) AS total FROM ledger_usage_day GROUP BY account_id) d ON d.id = u.id
+      WHERE COALESCE(u.total, 0) <> COALESCE(d.total, 0)`,
+  },
+];
+
+const FIGURES = `SELECT
+  (SELECT count(*) FROM ledger_account) AS accounts,
+  (SELECT count(*) FROM ledger_transfer) + (SELECT COALESCE(sum(transfers), 0) FROM ledger_carry) AS transfers,
+  (SELECT count(*) FROM ledger_hold) AS holds,
+  (SELECT COALESCE(sum(balance_nano), 0) FROM ledger_account) AS owed,
+  (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account) AS debt,
+  (SELECT COALESCE(sum(amount_nano), 0) FROM ledger_transfer WHERE kind = 'CHARGE')
+    + (SELECT COALESCE(sum(charged_nano), 0) FROM ledger_carry) AS revenue`;
+
+interface FiguresRow {
+  readonly accounts: bigint;
+  readonly transfers: bigint;
+  readonly holds: bigint;
+  readonly owed: bigint;
+  readonly debt: bigint;
+  readonly revenue: bigint;
+}
+
+/** Runs every check in one transaction, so that a running server does not look like a difference. */
+export async function runAudit(store: Store): Promise<AuditReport> {
+  return store.transaction(
+    async (tx) => {
+      if (store.dialect === 'postgres') {
+        await tx.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
+      }
+      const differences: AuditDifference[] = [];
+      for (const check of CHECKS) {
+        for (const row of await tx.query<DifferenceRow>(check.sql)) {
+          differences.push({
+            accountId: row.id,
+            what: check.what,
+            storedNano: nano(row.stored),
+            recomputedNano: nano(row.recomputed),
+          });
+        }
+      }
+      const [figures] = await tx.query<FiguresRow>(FIGURES);
+      return {
+        ok: differences.length === 0,
+        accounts: Number(figures?.accounts ?? 0n),
+        transfers: Number(figures?.transfers ?? 0n),
+        openHolds: Number(figures?.holds ?? 0n),
+        differences,
+        owedNano: nano(figures?.owed ?? 0n),
+        debtNano: nano(figures?.debt ?? 0n),
+        revenueNano: nano(figures?.revenue ?? 0n),
+      };
+    },
+    { timeoutMs: AUDIT_TIMEOUT_MS },
+  );
+}
+
+export interface OpenHoldFigures {
+  readonly count: number;
+  readonly amountNano: Nano;
+  readonly debtNano: Nano;
+}
+
+/** Open holds, what they set aside (USD and daily credit), and what accounts owe. */
+export async function openHoldFigures(store: Store): Promise<OpenHoldFigures> {
+  const [row] = await store.query<{ count: bigint; amount: bigint; debt: bigint }>(
+    `SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount,
+      (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account WHERE debt_nano > 0) AS debt
+     FROM ledger_hold`,
+  );
+  return {
+    count: Number(row?.count ?? 0n),
+    amountNano: nano(row?.amount ?? 0n),
+    debtNano: nano(row?.debt ?? 0n),
+  };
+}

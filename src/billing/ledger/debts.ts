@@ -1,0 +1,147 @@
+/**
+ * Credits that are taken back because their money is gone, and what accounts owe after that. A
+ * balance never goes below zero: what it does not cover is a debt, posted from `house:bad-debt`,
+ * and an account with a debt spends nothing (`hold-plan.ts`) until a credit or a balance that
+ * becomes free again has made it good.
+ */
+import { assert } from '../../core/assert.ts';
+import type { Ids } from '../../core/ids.ts';
+import { type Nano, ZERO, maxNano, minNano, nano } from '../../core/money.ts';
+import type { Queryable, Store } from '../../db/db.ts';
+import type { HouseAccount } from './records.ts';
+import { insertTransfer } from './transfers.ts';
+
+export interface ReversalRequest {
+  readonly accountId: string;
+  readonly amountNano: Nano;
+  /** The house account that the credit had come from. */
+  readonly to: HouseAccount;
+  /** Unique, as that of a credit. */
+  readonly id: string;
+  readonly note?: string;
+}
+
+/** What a reversal took, and what it could not take: the new debt of the account. */
+export interface Reversal {
+  readonly takenNano: Nano;
+  readonly missingNano: Nano;
+}
+
+interface Standing {
+  readonly free: bigint;
+  readonly debt_nano: bigint;
+}
+
+/** Takes what is not held, down to zero, and makes the rest a debt of the account. */
+export async function reverseCredit(
+  tx: Queryable,
+  reversal: ReversalRequest,
+  nowMs: number,
+): Promise<Reversal> {
+  const { free } = await lockAccount(tx, reversal.accountId);
+  const takenNano = minNano(maxNano(ZERO, nano(free)), reversal.amountNano);
+  const missingNano = nano(reversal.amountNano - takenNano);
+  const [after] = await tx.query<{ balance_nano: bigint }>(
+    `UPDATE ledger_account SET balance_nano = balance_nano - $2, debt_nano = debt_nano + $3
+     WHERE id = $1 RETURNING balance_nano`,
+    [reversal.accountId, takenNano, missingNano],
+  );
+  const posting = {
+    ...reversal,
+    kind: 'REVERSAL',
+    creditAccount: reversal.to,
+    balanceAfterNano: nano(after?.balance_nano ?? 0n),
+    nowMs,
+  } as const;
+  if (takenNano > 0n) {
+    const taken = { part: 0, debitAccount: reversal.accountId, amountNano: takenNano };
+    await insertTransfer(tx, { ...posting, ...taken });
+  }
+  if (missingNano > 0n) {
+    const missing = { part: 1, debitAccount: 'house:bad-debt', amountNano: missingNano };
+    await insertTransfer(tx, { ...posting, ...missing });
+  }
+  return { takenNano, missingNano };
+}
+
+/** Pays a debt from what is not held; the new balance, or `undefined` when nothing was paid. */
+export async function payDebt(
+  tx: Queryable,
+  accountId: string,
+  id: string,
+  nowMs: number,
+): Promise<Nano | undefined> {
+  const standing = await lockAccount(tx, accountId);
+  const amountNano = minNano(nano(standing.free), nano(standing.debt_nano));
+  if (amountNano <= 0n) return undefined;
+  const [after] = await tx.query<{ balance_nano: bigint }>(
+    `UPDATE ledger_account SET balance_nano = balance_nano - $2, debt_nano = debt_nano - $2
+     WHERE id = $1 RETURNING balance_nano`,
+    [accountId, amountNano],
+  );
+  const balanceAfterNano = nano(after?.balance_nano ?? 0n);
+  await insertTransfer(tx, {
+    id,
+    // A credit that pays a debt has part 0 of the same id.
+    part: 1,
+    accountId,
+    debitAccount: accountId,
+    creditAccount: 'house:bad-debt',
+    amountNano,
+    balanceAfterNano,
+    kind: 'DEBT',
+    nowMs,
+  });
+  return balanceAfterNano;
+}
+
+/** An update that changes nothing locks the row: other holds and settles of the account wait. */
+async function lockAccount(tx: Queryable, accountId: string): Promise<Standing> {
+  const [row] = await tx.query<Standing>(
+    `UPDATE ledger_account SET debt_nano = debt_nano WHERE id = $1
+     RETURNING balance_nano - held_nano AS free, debt_nano`,
+    [accountId],
+  );
+  assert(row !== undefined, 'a posting needs an account');
+  return row;
+}
+
+/** Hardly any account owes anything; what is left over is next. */
+const MAX_DEBTS = 128;
+
+export interface Debt {
+  readonly accountId: string;
+  readonly debtNano: Nano;
+}
+
+/** The largest debts first. */
+export async function debtsOf(store: Queryable): Promise<readonly Debt[]> {
+  const rows = await store.query<{ id: string; debt_nano: bigint }>(
+    `SELECT id, debt_nano FROM ledger_account WHERE debt_nano > 0
+     ORDER BY debt_nano DESC, id LIMIT $1`,
+    [MAX_DEBTS],
+  );
+  return rows.map((row) => ({ accountId: row.id, debtNano: nano(row.debt_nano) }));
+}
+
+/** Pays debts from balances that were held when the debt was made. */
+export async function collectDebts(store: Store, ids: Ids, nowMs: number): Promise<void> {
+  for (const { accountId } of await debtsOf(store)) {
+    await store.transaction((tx) => payDebt(tx, accountId, `debt-${ids.uuid()}`, nowMs));
+  }
+}
+
+/**
+ * What came in through a house account since the beginning, less what went back through it. Sums
+ * of postings that were dropped for their age are in it.
+ */
+export async function receivedFrom(store: Queryable, house: HouseAccount): Promise<Nano> {
+  const [row] = await store.query<{ total: bigint }>(
+    `SELECT (SELECT COALESCE(sum(amount_nano), 0) FROM ledger_transfer WHERE debit_account = $1)
+      - (SELECT COALESCE(sum(amount_nano), 0) FROM ledger_transfer WHERE credit_account = $1)
+      + (SELECT COALESCE(sum(debited_nano - credited_nano), 0) FROM ledger_carry WHERE account_id = $1)
+      AS total`,
+    [house],
+  );
+  return nano(row?.total ?? 0n);
+}

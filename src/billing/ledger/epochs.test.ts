@@ -1,0 +1,212 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { storeFixture } from '../../../test/databases/stores.ts';
+import { systemIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
+import { type Nano, usdToNano } from '../../core/money.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { type Store, StoreUnavailable } from '../../db/db.ts';
+import { EpochWatch } from './epochs.ts';
+import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS, type SettleRequest } from './ledger.ts';
+
+const DEAD_AFTER_MS = 6_000;
+
+/** A store whose next answers are lost on the way, after the statement has run. */
+function lossy(store: Store): { readonly store: Store; lose: (text: string) => void } {
+  let lost: string | undefined;
+  const losing = new Proxy(store, {
+    get: (target, name) => {
+      const value: unknown = Reflect.get(target, name, target);
+      if (typeof value !== 'function') return value;
+      const method = value.bind(target) as (...parameters: unknown[]) => Promise<unknown>;
+      if (name !== 'query') return method;
+      return async (sql: string, ...rest: unknown[]) => {
+        const answer = await method(sql, ...rest);
+        if (lost === undefined || !sql.includes(lost)) return answer;
+        lost = undefined;
+        throw new StoreUnavailable('The reply was lost');
+      };
+    },
+  });
+  return { store: losing, lose: (text) => void (lost = text) };
+}
+
+function bill(clock: TestClock, requestId: string, costNano: Nano): SettleRequest {
+  return {
+    costNano,
+    usage: {
+      requestId,
+      createdMs: clock.nowMs(),
+      accountId: 'a',
+      keyId: 'k',
+      kind: 'chat',
+      modelId: 'm',
+      attempts: 1,
+      tokens: NO_TOKENS,
+      countedBy: 'engine',
+      priceVersion: 'v1',
+      latencyMs: 5,
+      status: 'completed',
+    },
+  };
+}
+
+const CENT = usdToNano('0.01');
+
+function wish(requestId: string, lifetime: 'process' | 'durable' = 'process') {
+  const floorNano = usdToNano('0');
+  return { requestId, accountId: 'a', minNano: CENT, maxNano: CENT, floorNano, lifetime };
+}
+
+describe('a process in the ledger (postgres)', () => {
+  const fixture = storeFixture('postgres');
+  const folders: string[] = [];
+  const ledgers: Ledger[] = [];
+  after(async () => {
+    for (const ledger of ledgers) await ledger.stop();
+    for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+  });
+
+  async function open(store: Store, clock: TestClock, folder = newFolder()): Promise<Ledger> {
+    const ledger = new Ledger({
+      store,
+      clock,
+      ids: systemIds(),
+      log: silentLog,
+      journalFolder: folder,
+      epochDeadAfterMs: DEAD_AFTER_MS,
+    });
+    await ledger.start({ alone: false });
+    ledgers.push(ledger);
+    return ledger;
+  }
+
+  function newFolder(): string {
+    const folder = mkdtempSync(join(tmpdir(), 'farebox-journal-'));
+    folders.push(folder);
+    return folder;
+  }
+
+  async function fund(ledger: Ledger, store: Store): Promise<void> {
+    await store.transaction((tx) =>
+      ledger.creditIn(tx, {
+        accountId: 'a',
+        amountNano: usdToNano('100'),
+        from: 'house:operator-credit',
+        kind: 'CREDIT',
+        id: 'first',
+      }),
+    );
+  }
+
+  /** Lets the clock run until `look` is content; the work of a tick needs real time. */
+  async function until(clock: TestClock, look: () => Promise<boolean>): Promise<void> {
+    for (let tick = 0; tick < 200; tick += 1) {
+      if (await look()) return;
+      clock.advance(DEAD_AFTER_MS / 6);
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    assert.fail('It did not come to pass');
+  }
+
+  const openHolds = async (ledger: Ledger): Promise<number> => (await ledger.audit()).openHolds;
+
+  test('holds whose placing got no answer are given back by the process itself', async () => {
+    const real = await fixture.open(LEDGER_MIGRATIONS);
+    const { store, lose } = lossy(real);
+    const clock = new TestClock();
+    const ledger = await open(store, clock);
+    await fund(ledger, real);
+    for (const lifetime of ['process', 'durable'] as const) {
+      lose('hold_granted');
+      await assert.rejects(ledger.hold(wish(`lost ${lifetime}`, lifetime)), StoreUnavailable);
+    }
+    assert.ok((await ledger.hold(wish('kept'))).ok);
+    assert.equal(await openHolds(ledger), 3);
+    await until(clock, async () => (await openHolds(ledger)) === 1);
+    clock.advance(DEAD_AFTER_MS);
+    assert.ok((await ledger.settle(bill(clock, 'kept', CENT))).fresh);
+    assert.deepEqual((await ledger.audit()).differences, []);
+  });
+
+  test('a settle whose answer was lost goes to the journal and charges once', async () => {
+    const real = await fixture.open(LEDGER_MIGRATIONS);
+    const { store, lose } = lossy(real);
+    const clock = new TestClock();
+    const ledger = await open(store, clock);
+    await fund(ledger, real);
+    const answer = await ledger.hold(wish('r1'));
+    assert.ok(answer.ok);
+    lose('ledger_usage');
+    const settlement = await ledger.settle(bill(clock, 'r1', CENT), answer.hold);
+    assert.equal(settlement.usdNano, CENT);
+    assert.equal(ledger.journaled, 1);
+    await until(clock, async () => ledger.journaled === 0);
+    assert.equal((await ledger.balances('a')).usdNano, usdToNano('99.99'));
+    assert.deepEqual((await ledger.audit()).differences, []);
+  });
+
+  test('what an ended process had journaled is settled by another one, once', async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const clock = new TestClock();
+    const folder = newFolder();
+    const { store: weak, lose } = lossy(store);
+    const ended = await open(weak, new TestClock(), folder);
+    await fund(ended, store);
+    const other = await open(store, clock, folder);
+    const answer = await ended.hold(wish('r1'));
+    assert.ok(answer.ok);
+    lose('ledger_usage');
+    await ended.settle(bill(clock, 'r1', CENT), answer.hold);
+    // Its folder lock goes as it would with the process; nothing else is tidied up.
+    lose('ledger_usage');
+    await ended.stop();
+    await until(clock, async () => (await openHolds(other)) === 0);
+    assert.equal((await other.balances('a')).usdNano, usdToNano('99.99'));
+    assert.deepEqual((await other.audit()).differences, []);
+  });
+
+  test('two processes that close one epoch at once give every hold back', async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const dead = await open(store, new TestClock());
+    await fund(dead, store);
+    const holds = Array.from({ length: 1_200 }, (_, at) => dead.hold(wish(`r${at}`)));
+    assert.ok((await Promise.all(holds)).every((one) => one.ok));
+    const clock = new TestClock();
+    const watchers = [await open(store, clock), await open(store, clock)];
+    await until(clock, async () => (await openHolds(watchers[0] as Ledger)) === 0);
+    const epochs = await store.query('SELECT id FROM ledger_epoch');
+    assert.equal(epochs.length, 2);
+    assert.deepEqual((await dead.audit()).differences, []);
+  });
+});
+
+test('an epoch is dead when it stood still under watch for long enough, whatever its clock says', () => {
+  const clock = new TestClock();
+  const watch = new EpochWatch(clock, DEAD_AFTER_MS);
+  const still = { id: 'still', heartbeat: 9_999_999_999_999n };
+  let beat = 0n;
+  const look = (): string[] => {
+    beat += 1n;
+    return watch.look([still, { id: 'alive', heartbeat: beat }]);
+  };
+  for (let round = 0; round < 6; round += 1) {
+    assert.deepEqual(look(), []);
+    clock.advance(1_000);
+  }
+  assert.deepEqual(look(), ['still']);
+});
+
+test('a process that was cut off blames nobody until it has watched anew', () => {
+  const clock = new TestClock();
+  const watch = new EpochWatch(clock, DEAD_AFTER_MS);
+  const epochs = [{ id: 'other', heartbeat: 1n }];
+  watch.look(epochs);
+  clock.advance(60_000);
+  assert.deepEqual(watch.look(epochs), []);
+  clock.advance(2_000);
+  assert.deepEqual(watch.look(epochs), []);
+});

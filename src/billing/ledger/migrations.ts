@@ -1,0 +1,175 @@
+/**
+ * The tables of money. Amounts are nano-USD. A transfer moves one amount from a debited to a
+ * credited account, so every posting is balanced by construction; house accounts (`house:…`) have
+ * no stored balance, since the audit derives it and a shared row would be fought over.
+ */
+import type { Migration } from '../../db/db.ts';
+
+const HOLD_COLUMNS = `
+  request_id TEXT PRIMARY KEY,
+  account_id TEXT NOT NULL,
+  allowance_id TEXT,
+  allowance_start_ms BIGINT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  daily_nano BIGINT NOT NULL,
+  daily_day BIGINT NOT NULL,
+  epoch_id TEXT NOT NULL,
+  created_ms BIGINT NOT NULL`;
+
+const ACCOUNTS = `
+CREATE TABLE ledger_account (
+  id TEXT PRIMARY KEY,
+  balance_nano BIGINT NOT NULL CHECK (balance_nano >= 0),
+  held_nano BIGINT NOT NULL CHECK (held_nano >= 0),
+  daily_allocation_nano BIGINT NOT NULL,
+  daily_day BIGINT NOT NULL,
+  daily_spent_nano BIGINT NOT NULL CHECK (daily_spent_nano >= 0),
+  daily_held_nano BIGINT NOT NULL CHECK (daily_held_nano >= 0),
+  created_ms BIGINT NOT NULL
+);
+CREATE TABLE ledger_allowance (
+  id TEXT PRIMARY KEY,
+  account_id TEXT NOT NULL,
+  period TEXT NOT NULL,
+  period_start_ms BIGINT NOT NULL,
+  usd_limit_nano BIGINT,
+  diem_limit_nano BIGINT,
+  usd_spent_nano BIGINT NOT NULL,
+  usd_held_nano BIGINT NOT NULL,
+  diem_spent_nano BIGINT NOT NULL,
+  diem_held_nano BIGINT NOT NULL
+);
+CREATE TABLE ledger_hold (${HOLD_COLUMNS}
+);
+CREATE INDEX ledger_hold_epoch ON ledger_hold (epoch_id);
+CREATE TABLE ledger_epoch (
+  id TEXT PRIMARY KEY,
+  started_ms BIGINT NOT NULL,
+  heartbeat_ms BIGINT NOT NULL
+);
+`;
+
+const TRANSFER_COLUMNS = `
+  id TEXT NOT NULL,
+  part BIGINT NOT NULL,
+  day BIGINT NOT NULL,
+  account_id TEXT NOT NULL,
+  debit_account TEXT NOT NULL,
+  credit_account TEXT NOT NULL,
+  amount_nano BIGINT NOT NULL CHECK (amount_nano > 0),
+  balance_after_nano BIGINT NOT NULL,
+  kind TEXT NOT NULL,
+  request_id TEXT,
+  model_id TEXT,
+  note TEXT,
+  created_ms BIGINT NOT NULL,
+  PRIMARY KEY (id, part, day)`;
+
+const USAGE_COLUMNS = `
+  request_id TEXT NOT NULL,
+  day BIGINT NOT NULL,
+  created_ms BIGINT NOT NULL,
+  account_id TEXT NOT NULL,
+  key_id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  model_id TEXT NOT NULL,
+  replica TEXT,
+  attempts BIGINT NOT NULL,
+  prompt_tokens BIGINT NOT NULL,
+  completion_tokens BIGINT NOT NULL,
+  cached_tokens BIGINT NOT NULL,
+  cache_write_tokens BIGINT NOT NULL,
+  reasoning_tokens BIGINT NOT NULL,
+  counted_by TEXT NOT NULL,
+  price_version TEXT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  diem_nano BIGINT NOT NULL,
+  latency_ms BIGINT NOT NULL,
+  first_token_ms BIGINT,
+  status TEXT NOT NULL,
+  extras TEXT,
+  PRIMARY KEY (request_id, day)`;
+
+/** What was posted and used on days whose rows are gone, so that the audit stays exact. */
+const CARRY = `
+CREATE TABLE ledger_carry (
+  account_id TEXT PRIMARY KEY,
+  credited_nano BIGINT NOT NULL,
+  debited_nano BIGINT NOT NULL,
+  charged_nano BIGINT NOT NULL,
+  used_nano BIGINT NOT NULL,
+  transfers BIGINT NOT NULL
+);
+CREATE TABLE ledger_kept_from (
+  rows_of TEXT PRIMARY KEY,
+  day BIGINT NOT NULL
+);
+`;
+
+const INDEXES = `
+CREATE INDEX ledger_transfer_account ON ledger_transfer (account_id, created_ms);
+CREATE INDEX ledger_usage_account ON ledger_usage (account_id, created_ms);
+CREATE TABLE ledger_usage_day (
+  account_id TEXT NOT NULL,
+  day BIGINT NOT NULL,
+  key_id TEXT NOT NULL,
+  model_id TEXT NOT NULL,
+  requests BIGINT NOT NULL,
+  prompt_tokens BIGINT NOT NULL,
+  completion_tokens BIGINT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  diem_nano BIGINT NOT NULL,
+  PRIMARY KEY (account_id, day, key_id, model_id)
+);
+`;
+
+export const LEDGER_MIGRATIONS: readonly Migration[] = [
+  { id: 'ledger-0001', up: ACCOUNTS },
+  {
+    id: 'ledger-0002',
+    up: {
+      sqlite: `
+CREATE TABLE ledger_transfer (${TRANSFER_COLUMNS}
+) WITHOUT ROWID;
+CREATE TABLE ledger_usage (${USAGE_COLUMNS}
+);
+${INDEXES}`,
+      // Partitioned by day and dropped whole; the default partition catches a missing day.
+      postgres: `
+CREATE TABLE ledger_transfer (${TRANSFER_COLUMNS}
+) PARTITION BY RANGE (day);
+CREATE TABLE ledger_transfer_rest PARTITION OF ledger_transfer DEFAULT;
+CREATE TABLE ledger_usage (${USAGE_COLUMNS}
+) PARTITION BY RANGE (day);
+CREATE TABLE ledger_usage_rest PARTITION OF ledger_usage DEFAULT;
+${INDEXES}`,
+    },
+  },
+  { id: 'ledger-0003', up: CARRY },
+  {
+    // Each request writes and deletes a hold; in a file there are too few to need an index.
+    id: 'ledger-0004',
+    up: {
+      sqlite: `
+CREATE TABLE ledger_hold_next (${HOLD_COLUMNS}
+) WITHOUT ROWID;
+INSERT INTO ledger_hold_next SELECT * FROM ledger_hold;
+DROP TABLE ledger_hold;
+ALTER TABLE ledger_hold_next RENAME TO ledger_hold;
+`,
+      postgres: '',
+    },
+  },
+  {
+    // Daily credit that holds for one day only; without a day it comes back every day.
+    id: 'ledger-0005',
+    up: 'ALTER TABLE ledger_account ADD COLUMN daily_allocation_day BIGINT',
+  },
+  {
+    // What an account owes after a reversal; next to nobody owes anything, so the index is small.
+    id: 'ledger-0006',
+    up: `
+ALTER TABLE ledger_account ADD COLUMN debt_nano BIGINT NOT NULL DEFAULT 0 CHECK (debt_nano >= 0);
+CREATE INDEX ledger_account_debt ON ledger_account (id) WHERE debt_nano > 0;`,
+  },
+];

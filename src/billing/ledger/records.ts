@@ -1,0 +1,110 @@
+/**
+ * The shapes that go in and out of the ledger, and the usage record that each settle writes.
+ */
+import type { Nano } from '../../core/money.ts';
+import type { HoldRefusal, HoldWish } from './hold-plan.ts';
+
+/** Where an amount comes from or goes to when it is not a caller's account. */
+export type HouseAccount =
+  | 'house:revenue'
+  | 'house:operator-credit'
+  | 'house:daily-credit'
+  | 'house:top-up:base'
+  | 'house:top-up:solana'
+  | 'house:payout:base'
+  | 'house:payout:solana'
+  /** What reversals could not take back from callers and callers have not made good since. */
+  | 'house:bad-debt';
+
+/** `REVERSAL` takes back a credit whose money is gone, `DEBT` makes good what that could not take. */
+export type TransferKind =
+  | 'CHARGE'
+  | 'TOP_UP'
+  | 'CREDIT'
+  | 'REFUND'
+  | 'PAYOUT'
+  | 'REVERSAL'
+  | 'DEBT';
+
+export interface HoldRequest extends HoldWish {
+  readonly requestId: string;
+  readonly accountId: string;
+  /** The cap of the key that pays, when it has one. */
+  readonly allowanceId?: string;
+  /** `durable` holds (queued jobs) outlive the process; the others die with its epoch. */
+  readonly lifetime?: 'process' | 'durable';
+}
+
+/** Money set aside for one request. */
+export interface Hold {
+  readonly requestId: string;
+  readonly accountId: string;
+  /** Daily credit plus USD: the most that the settle can take. */
+  readonly grantedNano: Nano;
+  /** The most that could have been granted if no other hold were open. */
+  readonly reachNano: Nano;
+  /** What was posted before this hold, for the balance headers. */
+  readonly before: Balances;
+}
+
+export interface Balances {
+  readonly usdNano: Nano;
+  readonly diemNano: Nano;
+}
+
+export type HoldAnswer = { readonly ok: true; readonly hold: Hold } | HoldRefusal;
+
+/** Tokens by kind; `prompt` includes cached and cache-write tokens, `completion` the reasoning. */
+export interface TokenCounts {
+  readonly prompt: number;
+  readonly completion: number;
+  readonly cached: number;
+  readonly cacheWrite: number;
+  readonly reasoning: number;
+}
+
+export const NO_TOKENS: TokenCounts = {
+  prompt: 0,
+  completion: 0,
+  cached: 0,
+  cacheWrite: 0,
+  reasoning: 0,
+};
+
+/** How a request ended, as its receipt says. */
+export type UsageStatus = 'completed' | 'aborted' | 'failed' | 'expired';
+
+/** What one request used: the receipt. */
+export interface UsageRecord {
+  readonly requestId: string;
+  readonly createdMs: number;
+  readonly accountId: string;
+  /** Id of the API key; empty for a wallet. */
+  readonly keyId: string;
+  readonly kind: string;
+  readonly modelId: string;
+  readonly replica?: string;
+  readonly attempts: number;
+  readonly tokens: TokenCounts;
+  /** Who counted: the engine's usage object, this server by the bytes of the text, or nobody. */
+  readonly countedBy: 'engine' | 'bytes' | 'none';
+  readonly priceVersion: string;
+  readonly latencyMs: number;
+  readonly firstTokenMs?: number;
+  readonly status: UsageStatus;
+  /** Priced extras of the request (searches, pages, credits, seconds), for the receipt. */
+  readonly extras?: Readonly<Record<string, unknown>>;
+}
+
+export interface SettleRequest {
+  readonly costNano: Nano;
+  readonly usage: UsageRecord;
+}
+
+export interface Settlement {
+  /** `false` when this request was settled before: nothing was charged now. */
+  readonly fresh: boolean;
+  readonly usdNano: Nano;
+  readonly diemNano: Nano;
+  readonly after: Balances;
+}

@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { onEachStore } from '../../../test/databases/stores.ts';
+import { DAY_MS, dayOf } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
+import { type Nano, usdToNano } from '../../core/money.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS } from './ledger.ts';
+
+onEachStore('retention', (fixture) => {
+  async function spend(ledger: Ledger, clock: TestClock, id: string, usd: string): Promise<void> {
+    const costNano: Nano = usdToNano(usd);
+    const wish = { requestId: id, accountId: 'a', minNano: costNano, maxNano: costNano };
+    const answer = await ledger.hold({ ...wish, floorNano: usdToNano('0') });
+    assert.ok(answer.ok);
+    await ledger.settle({
+      costNano,
+      usage: {
+        requestId: id,
+        createdMs: clock.nowMs(),
+        accountId: 'a',
+        keyId: 'k',
+        kind: 'chat',
+        modelId: 'm',
+        attempts: 1,
+        tokens: NO_TOKENS,
+        countedBy: 'engine',
+        priceVersion: 'v1',
+        latencyMs: 5,
+        status: 'completed',
+      },
+    });
+  }
+
+  test('the audit is the same before and after old days are dropped', async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const clock = new TestClock();
+    const ledger = new Ledger({ store, clock, ids: systemIds(), log: silentLog });
+    await ledger.start({ alone: true });
+    await store.transaction((tx) =>
+      ledger.creditIn(tx, {
+        accountId: 'a',
+        amountNano: usdToNano('10'),
+        from: 'house:operator-credit',
+        kind: 'CREDIT',
+        id: 'first',
+      }),
+    );
+    await ledger.setDailyAllocation('a', usdToNano('0.02'));
+    for (let day = 0; day < 5; day += 1) {
+      // The first day's rows come before their partition, the others after it.
+      if (day > 0) await ledger.prepareDays(dayOf(clock.nowMs()) - 1, dayOf(clock.nowMs()) + 1);
+      for (let at = 0; at < 3; at += 1) await spend(ledger, clock, `r${day}.${at}`, '0.01');
+      clock.advance(DAY_MS);
+    }
+    const today = dayOf(clock.nowMs());
+    const before = await ledger.audit();
+    assert.deepEqual(before.differences, []);
+    const dropped = await ledger.dropOld({ usageDay: today - 2, postingDay: today - 3 });
+    assert.ok(dropped > 0);
+    const after = await ledger.audit();
+    assert.deepEqual(after, before);
+    const [left] = await store.query<{ usage: bigint; postings: bigint }>(
+      `SELECT (SELECT count(*) FROM ledger_usage) AS usage,
+       (SELECT count(*) FROM ledger_transfer) AS postings`,
+    );
+    assert.equal(left?.usage, 6n);
+    assert.ok(left.postings < 16n);
+    // Twice is as good as once, and spending goes on.
+    await ledger.dropOld({ usageDay: today - 2, postingDay: today - 3 });
+    await spend(ledger, clock, 'later', '0.01');
+    assert.deepEqual((await ledger.audit()).differences, []);
+    await ledger.stop();
+  });
+
+  test('nothing is dropped when everything is kept for ever', async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const clock = new TestClock();
+    const ledger = new Ledger({ store, clock, ids: systemIds(), log: silentLog });
+    assert.equal(await ledger.dropOld({ usageDay: undefined, postingDay: undefined }), 0);
+  });
+});

@@ -1,0 +1,232 @@
+/**
+ * Old receipts and postings are dropped, whole days at a time, and their sums are carried in
+ * `ledger_carry` in the same transaction, so that the audit stays exact to the nano without them.
+ *
+ * On PostgreSQL a day is a partition, made ahead and dropped whole. On SQLite the rows of one
+ * account after the other are deleted, in small transactions.
+ */
+import { dayStartMs } from '../../core/clock.ts';
+import {
+  type PartitionedTable,
+  type Queryable,
+  type Store,
+  dayPartitions,
+  dropDayPartition,
+  makeDayPartitions,
+  partitionOf,
+} from '../../db/db.ts';
+
+const USAGE: PartitionedTable = { table: 'ledger_usage', column: 'day', unitsPerDay: 1 };
+const TRANSFER: PartitionedTable = { table: 'ledger_transfer', column: 'day', unitsPerDay: 1 };
+
+/** Rows deleted in one transaction on SQLite, at most. */
+const DELETE_BATCH = 500;
+const ACCOUNT_PAGE = 200;
+/** Adding up a day of a busy installation. */
+const CARRY_TIMEOUT_MS = 300_000;
+
+/** Rows from before these days may go; `undefined` keeps them for ever. */
+export interface KeptFrom {
+  readonly usageDay: number | undefined;
+  readonly postingDay: number | undefined;
+}
+
+/** The first day that has a row; reads every row, so it is for commands. */
+export async function firstDay(store: Store): Promise<number | undefined> {
+  const [row] = await store.query<{ first: bigint | null }>(
+    `SELECT min(day) AS first FROM (SELECT min(day) AS day FROM ledger_usage
+     UNION ALL SELECT min(day) FROM ledger_transfer) days`,
+  );
+  return row === undefined || row.first === null ? undefined : Number(row.first);
+}
+
+/** Makes the partitions of `fromDay` up to and without `untilDay`; nothing on SQLite. */
+export async function prepareDays(store: Store, fromDay: number, untilDay: number): Promise<void> {
+  const days = Array.from({ length: Math.max(0, untilDay - fromDay) }, (_, at) => fromDay + at);
+  await makeDayPartitions(store, USAGE, days);
+  await makeDayPartitions(store, TRANSFER, days);
+}
+
+/** Drops what is older than it has to be; returns the rows or partitions that went. */
+export async function dropOld(store: Store, kept: KeptFrom): Promise<number> {
+  const { usageDay, postingDay } = kept;
+  let dropped = 0;
+  if (usageDay !== undefined) dropped += await dropRows(store, 'usage', usageDay);
+  if (postingDay !== undefined) dropped += await dropRows(store, 'postings', postingDay);
+  return dropped;
+}
+
+type RowsOf = 'usage' | 'postings';
+
+async function dropRows(store: Store, rowsOf: RowsOf, beforeDay: number): Promise<number> {
+  await store.query(
+    `INSERT INTO ledger_kept_from (rows_of, day) VALUES ($1, $2)
+     ON CONFLICT (rows_of) DO UPDATE SET day = excluded.day WHERE ledger_kept_from.day < excluded.day`,
+    [rowsOf, beforeDay],
+  );
+  if (store.dialect === 'postgres') return dropPartitions(store, rowsOf, beforeDay);
+  return deleteByAccount(store, rowsOf, beforeDay);
+}
+
+async function dropPartitions(store: Store, rowsOf: RowsOf, beforeDay: number): Promise<number> {
+  const table = rowsOf === 'usage' ? USAGE : TRANSFER;
+  let dropped = 0;
+  for (const day of await dayPartitions(store, table)) {
+    if (day >= beforeDay) break;
+    await store.transaction(
+      async (tx) => {
+        const partition = partitionOf(table, day);
+        // A late row must not come between its sum and its end.
+        await tx.query(`LOCK TABLE ${partition} IN SHARE MODE`);
+        await tx.query(`${carryFrom(rowsOf)} FROM ${partition} GROUP BY account_id ${ADD}`);
+        if (rowsOf === 'postings') await tx.query(carryHouse(partition));
+        await dropDayPartition(tx, table, day);
+      },
+      { timeoutMs: CARRY_TIMEOUT_MS },
+    );
+    dropped += 1;
+  }
+  return dropped;
+}
+
+const INSERT = `INSERT INTO ledger_carry
+  (account_id, credited_nano, debited_nano, charged_nano, used_nano, transfers)`;
+const ADD = `ON CONFLICT (account_id) DO UPDATE SET
+  credited_nano = ledger_carry.credited_nano + excluded.credited_nano,
+  debited_nano = ledger_carry.debited_nano + excluded.debited_nano,
+  charged_nano = ledger_carry.charged_nano + excluded.charged_nano,
+  used_nano = ledger_carry.used_nano + excluded.used_nano,
+  transfers = ledger_carry.transfers + excluded.transfers`;
+
+function carryFrom(rowsOf: RowsOf): string {
+  if (rowsOf === 'usage')
+    return `${INSERT} SELECT account_id, 0, 0, 0, sum(usd_nano + diem_nano), 0`;
+  return `${INSERT} SELECT account_id,
+    sum(CASE WHEN credit_account = account_id THEN amount_nano ELSE 0 END),
+    sum(CASE WHEN debit_account = account_id THEN amount_nano ELSE 0 END),
+    sum(CASE WHEN kind = 'CHARGE' THEN amount_nano ELSE 0 END), 0, count(*)`;
+}
+
+/** The other side of each posting; no caller's account is the other side of another's posting. */
+function carryHouse(partition: string): string {
+  return `${INSERT}
+    SELECT id, sum(credited), sum(debited), 0, 0, 0 FROM (
+      SELECT credit_account AS id, amount_nano AS credited, 0 AS debited FROM ${partition}
+        WHERE credit_account <> account_id
+      UNION ALL
+      SELECT debit_account, 0, amount_nano FROM ${partition} WHERE debit_account <> account_id
+    ) sides GROUP BY id ${ADD}`;
+}
+
+async function deleteByAccount(store: Store, rowsOf: RowsOf, beforeDay: number): Promise<number> {
+  let dropped = 0;
+  let after = '';
+  for (;;) {
+    const page = await store.query<{ id: string }>(
+      `SELECT id FROM ledger_account WHERE id > $1 ORDER BY id LIMIT ${ACCOUNT_PAGE}`,
+      [after],
+    );
+    for (const { id } of page) dropped += await deleteOf(store, rowsOf, id, beforeDay);
+    const last = page.at(-1);
+    if (last === undefined) return dropped;
+    after = last.id;
+  }
+}
+
+async function deleteOf(
+  store: Store,
+  rowsOf: RowsOf,
+  accountId: string,
+  beforeDay: number,
+): Promise<number> {
+  let dropped = 0;
+  for (;;) {
+    const batch = await store.transaction((tx) => {
+      return rowsOf === 'usage'
+        ? deleteUsage(tx, accountId, beforeDay)
+        : deletePostings(tx, accountId, beforeDay);
+    });
+    dropped += batch;
+    if (batch < DELETE_BATCH) return dropped;
+  }
+}
+
+async function deleteUsage(tx: Queryable, accountId: string, beforeDay: number): Promise<number> {
+  const rows = await tx.query<{ used: bigint }>(
+    `DELETE FROM ledger_usage WHERE (request_id, day) IN (SELECT request_id, day FROM ledger_usage
+       WHERE account_id = $1 AND created_ms < $2 LIMIT ${DELETE_BATCH})
+     RETURNING usd_nano + diem_nano AS used`,
+    [accountId, dayStartMs(beforeDay)],
+  );
+  const usedNano = rows.reduce((sum, row) => sum + row.used, 0n);
+  if (rows.length > 0) await carry(tx, accountId, { ...NOTHING, usedNano });
+  return rows.length;
+}
+
+interface Carried {
+  readonly creditedNano: bigint;
+  readonly debitedNano: bigint;
+  readonly chargedNano: bigint;
+  readonly usedNano: bigint;
+  readonly transfers: number;
+}
+
+const NOTHING: Carried = {
+  creditedNano: 0n,
+  debitedNano: 0n,
+  chargedNano: 0n,
+  usedNano: 0n,
+  transfers: 0,
+};
+
+interface PostingRow {
+  readonly debit_account: string;
+  readonly credit_account: string;
+  readonly amount_nano: bigint;
+  readonly kind: string;
+}
+
+async function deletePostings(
+  tx: Queryable,
+  accountId: string,
+  beforeDay: number,
+): Promise<number> {
+  const rows = await tx.query<PostingRow>(
+    `DELETE FROM ledger_transfer WHERE (id, part, day) IN (SELECT id, part, day FROM ledger_transfer
+       WHERE account_id = $1 AND created_ms < $2 LIMIT ${DELETE_BATCH})
+     RETURNING debit_account, credit_account, amount_nano, kind`,
+    [accountId, dayStartMs(beforeDay)],
+  );
+  const sums = new Map<string, Carried>();
+  const add = (id: string, change: Partial<Carried>): void => {
+    const sum = sums.get(id) ?? NOTHING;
+    sums.set(id, {
+      creditedNano: sum.creditedNano + (change.creditedNano ?? 0n),
+      debitedNano: sum.debitedNano + (change.debitedNano ?? 0n),
+      chargedNano: sum.chargedNano + (change.chargedNano ?? 0n),
+      usedNano: 0n,
+      transfers: sum.transfers + (change.transfers ?? 0),
+    });
+  };
+  for (const row of rows) {
+    add(row.credit_account, { creditedNano: row.amount_nano });
+    add(row.debit_account, { debitedNano: row.amount_nano });
+    add(accountId, {
+      transfers: 1,
+      ...(row.kind === 'CHARGE' ? { chargedNano: row.amount_nano } : {}),
+    });
+  }
+  for (const [id, sum] of sums) await carry(tx, id, sum);
+  return rows.length;
+}
+
+async function carry(tx: Queryable, accountId: string, sum: Carried): Promise<void> {
+  await tx.query(`${INSERT} VALUES ($1, $2, $3, $4, $5, $6) ${ADD}`, [
+    accountId,
+    sum.creditedNano,
+    sum.debitedNano,
+    sum.chargedNano,
+    sum.usedNano,
+    sum.transfers,
+  ]);
+}

@@ -1,0 +1,175 @@
+/**
+ * Settles that could not be written because the database was away: one JSON line each in a local
+ * file, flushed before the caller hears of it, and written to the database when it is back.
+ * Replaying twice is harmless, since a settle happens once. Bounded; a full journal refuses.
+ *
+ * Every process has a file of its own, which it holds by a lock; the file of an ended process is
+ * read and emptied by any other process that shares the folder.
+ */
+import { type FileHandle, mkdir, open, readFile, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Nano, nano } from '../../core/money.ts';
+import { type ServerLock, lockFile } from '../../db/db.ts';
+import type { SettleRequest } from './records.ts';
+
+/** About an hour of a busy process. */
+const MAX_ENTRIES = 1_000_000;
+/** Processes on one data folder, at most. */
+const MAX_FILES = 1_024;
+const FILE_NAME = /^settles-(\d{1,4})\.journal$/;
+
+type Settle = (request: SettleRequest) => Promise<unknown>;
+
+/** What a replay did; `failed` holds the reasons of settles that stay in the journal. */
+export interface Replayed {
+  readonly done: number;
+  readonly failed: readonly unknown[];
+}
+
+export class SettleJournal {
+  readonly #folder: string;
+  #number = 0;
+  #lock: ServerLock | undefined;
+  #file: FileHandle | undefined;
+  readonly #waiting = new Map<string, SettleRequest>();
+  #flush: Promise<void> | undefined;
+  #dirty = false;
+
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  /** Settles that are not in the database yet. */
+  get size(): number {
+    return this.#waiting.size;
+  }
+
+  /** Whether the settle of this request waits here. */
+  has(requestId: string): boolean {
+    return this.#waiting.has(requestId);
+  }
+
+  /** Takes the first file that no living process has, and reads what an ended one left in it. */
+  async open(): Promise<void> {
+    await mkdir(this.#folder, { recursive: true });
+    for (let number = 1; number <= MAX_FILES && this.#lock === undefined; number += 1) {
+      this.#lock = lockFile(this.#lockPath(number));
+      this.#number = number;
+    }
+    if (this.#lock === undefined) throw new Error(`All journals in ${this.#folder} are in use`);
+    const path = join(this.#folder, `settles-${this.#number}.journal`);
+    this.#file = await open(path, 'a+');
+    for (const request of await readEntries(path)) {
+      this.#waiting.set(request.usage.requestId, request);
+    }
+  }
+
+  /** Resolves when the settle is on the local disk. Rejects when the journal is full. */
+  async add(request: SettleRequest): Promise<void> {
+    if (this.#file === undefined) throw new Error('The settle journal is not open');
+    if (this.#waiting.size >= MAX_ENTRIES) throw new Error('The settle journal is full');
+    this.#waiting.set(request.usage.requestId, request);
+    await this.#file.appendFile(`${JSON.stringify(request, bigintsAsText)}\n`);
+    await this.#flushed();
+  }
+
+  /** Hands the waiting settles to `settle` and forgets what was written. */
+  async replay(settle: Settle): Promise<Replayed> {
+    const entries = [...this.#waiting];
+    const outcomes = await Promise.allSettled(entries.map(([, request]) => settle(request)));
+    const failed: unknown[] = [];
+    for (const [index, outcome] of outcomes.entries()) {
+      if (outcome.status === 'rejected') failed.push(outcome.reason);
+      else this.#waiting.delete(entries[index]?.[0] ?? '');
+    }
+    // What came meanwhile stays in the file; the next replay empties it.
+    if (this.#waiting.size === 0) await this.#file?.truncate(0);
+    return { done: entries.length - failed.length, failed };
+  }
+
+  /** Settles what ended processes left in their files; returns how many settles there were. */
+  async adopt(settle: Settle): Promise<number> {
+    let adopted = 0;
+    for (const name of await readdir(this.#folder)) {
+      const number = Number(FILE_NAME.exec(name)?.[1] ?? '0');
+      if (number === 0 || number === this.#number) continue;
+      const lock = lockFile(this.#lockPath(number));
+      if (lock === undefined) continue;
+      try {
+        adopted += await settleFile(join(this.#folder, name), settle);
+      } finally {
+        lock.release();
+      }
+    }
+    return adopted;
+  }
+
+  async close(): Promise<void> {
+    await this.#file?.close();
+    this.#file = undefined;
+    this.#lock?.release();
+    this.#lock = undefined;
+  }
+
+  #lockPath(number: number): string {
+    return join(this.#folder, `settles-${number}.lock`);
+  }
+
+  /** One flush at a time; what was appended before it began is covered by it. */
+  async #flushed(): Promise<void> {
+    this.#dirty = true;
+    while (this.#dirty) {
+      this.#flush ??= this.#runFlush();
+      await this.#flush;
+    }
+  }
+
+  async #runFlush(): Promise<void> {
+    this.#dirty = false;
+    try {
+      await this.#file?.datasync();
+    } finally {
+      this.#flush = undefined;
+    }
+  }
+}
+
+/** Empties the file only when all of it is in the database. */
+async function settleFile(path: string, settle: Settle): Promise<number> {
+  const entries = await readEntries(path);
+  if (entries.length === 0) return 0;
+  await Promise.all(entries.map((request) => settle(request)));
+  const file = await open(path, 'r+');
+  try {
+    await file.truncate(0);
+    await file.datasync();
+  } finally {
+    await file.close();
+  }
+  return entries.length;
+}
+
+async function readEntries(path: string): Promise<SettleRequest[]> {
+  const text = await readFile(path, 'utf8');
+  return text.split('\n').flatMap((line) => parseLine(line) ?? []);
+}
+
+function bigintsAsText(_key: string, value: unknown): unknown {
+  return typeof value === 'bigint' ? String(value) : value;
+}
+
+/** A line that a crash cut short is not a settle: its caller heard nothing. */
+function parseLine(line: string): SettleRequest | undefined {
+  if (line === '') return undefined;
+  try {
+    const { costNano, usage } = JSON.parse(line) as { costNano: string } & Omit<
+      SettleRequest,
+      'costNano'
+    >; // ours
+    const cost: Nano = nano(BigInt(costNano));
+    return { costNano: cost, usage };
+  } catch {
+    // The torn last line of a killed process.
+    return undefined;
+  }
+}

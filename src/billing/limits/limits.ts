@@ -1,0 +1,16 @@
+/** The public file of limits: rate windows, concurrency, the abuse guard, and the log of refusals. */
+export { Concurrency } from './concurrency.ts';
+export { FailureGuard, type GuardSettings } from './failure-guard.ts';
+export { type LimitHit, LimitLog, type LimitType, type LoggedHit } from './limit-log.ts';
+export { LIMITS_MIGRATIONS } from './migrations.ts';
+export { StoredWindows, type TakeTogether } from './stored-windows.ts';
+export {
+  type Counters,
+  MemoryWindows,
+  type Reservation,
+  type WindowAnswer,
+  type WindowState,
+  type WindowTake,
+  type Windows,
+  stateOf,
+} from './window.ts';

@@ -1,0 +1,48 @@
+/** The tables of limits: the running window of each bucket, and the log of refusals. */
+import type { Migration } from '../../db/db.ts';
+
+const LOG_COLUMNS = `
+  id TEXT NOT NULL,
+  account_id TEXT NOT NULL,
+  key_id TEXT NOT NULL,
+  model_id TEXT NOT NULL,
+  tier TEXT NOT NULL,
+  type TEXT NOT NULL,
+  created_ms BIGINT NOT NULL,
+  PRIMARY KEY (id, created_ms)`;
+
+export const LIMITS_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'limits-0001',
+    up: `
+CREATE TABLE limits_window (
+  bucket TEXT PRIMARY KEY,
+  minute BIGINT NOT NULL,
+  requests BIGINT NOT NULL,
+  tokens BIGINT NOT NULL,
+  request_limit BIGINT NOT NULL,
+  token_limit BIGINT NOT NULL
+);
+`,
+  },
+  {
+    id: 'limits-0002',
+    up: {
+      sqlite: `
+DROP TABLE IF EXISTS limits_log;
+CREATE TABLE limits_log (${LOG_COLUMNS}
+);
+CREATE INDEX limits_log_account ON limits_log (account_id, created_ms);
+CREATE INDEX limits_log_time ON limits_log (created_ms);
+`,
+      // Partitioned by day and dropped whole; the default partition catches a missing day.
+      postgres: `
+DROP TABLE IF EXISTS limits_log;
+CREATE TABLE limits_log (${LOG_COLUMNS}
+) PARTITION BY RANGE (created_ms);
+CREATE TABLE limits_log_rest PARTITION OF limits_log DEFAULT;
+CREATE INDEX limits_log_account ON limits_log (account_id, created_ms);
+`,
+    },
+  },
+];

@@ -1,0 +1,132 @@
+/**
+ * Rate limits per bucket (caller and model) in fixed windows of one UTC minute. Room for tokens is
+ * reserved at admission by an estimate and corrected at settle. What a request used above its
+ * estimate counts even when its minute is over: then in the minute that runs.
+ *
+ * Two keepers with one contract: in memory for one process, in the database for several
+ * (`stored-windows.ts`).
+ */
+import { MINUTE_MS } from '../../core/clock.ts';
+
+/** What one request wants of its bucket. A limit of 0 is no limit. */
+export interface WindowTake {
+  readonly bucket: string;
+  readonly tokens: number;
+  readonly requestLimit: number;
+  readonly tokenLimit: number;
+}
+
+/** The state of a bucket after a take, as the rate-limit headers show it. */
+export interface WindowState {
+  readonly requestLimit: number;
+  readonly requestsLeft: number;
+  readonly tokenLimit: number;
+  readonly tokensLeft: number;
+  /** When the window ends. */
+  readonly resetsAtMs: number;
+}
+
+export type WindowAnswer =
+  | { readonly ok: true; readonly state: WindowState; readonly reserved: Reservation }
+  | { readonly ok: false; readonly reason: 'requests' | 'tokens'; readonly state: WindowState };
+
+/** Room for tokens that a request holds; `correct` puts what it used in its place. */
+export interface Reservation {
+  readonly bucket: string;
+  readonly minute: number;
+  readonly tokens: number;
+}
+
+/** In memory both are done at once; a database takes a promise's time. */
+export interface Windows {
+  take(take: WindowTake, nowMs: number): WindowAnswer | Promise<WindowAnswer>;
+  /** Replaces the reserved tokens by the used ones; what is counted now, where that is known. */
+  correct(
+    reservation: Reservation,
+    usedTokens: number,
+    nowMs: number,
+  ): Readonly<Counters> | undefined | Promise<Readonly<Counters> | undefined>;
+  /** Forgets windows that have ended. */
+  prune(nowMs: number): Promise<void>;
+}
+
+/** What has been counted in a window. */
+export interface Counters {
+  minute: number;
+  requests: number;
+  tokens: number;
+}
+
+/** A request larger than the whole limit may run when its window is empty. */
+export function tokensOf(take: WindowTake): number {
+  return take.tokenLimit === 0 ? take.tokens : Math.min(take.tokens, take.tokenLimit);
+}
+
+/** What is left of the limits. */
+export function stateOf(
+  limits: { readonly requestLimit: number; readonly tokenLimit: number },
+  counters: Readonly<Counters>,
+): WindowState {
+  return {
+    requestLimit: limits.requestLimit,
+    requestsLeft: Math.max(0, limits.requestLimit - counters.requests),
+    tokenLimit: limits.tokenLimit,
+    tokensLeft: Math.max(0, limits.tokenLimit - counters.tokens),
+    resetsAtMs: (counters.minute + 1) * MINUTE_MS,
+  };
+}
+
+/** The window that a correction falls into: its own, or the one that runs for a use above it. */
+export function correctedMinute(reservation: Reservation, usedTokens: number, nowMs: number) {
+  const isAbove = usedTokens > reservation.tokens;
+  return isAbove ? Math.floor(nowMs / MINUTE_MS) : reservation.minute;
+}
+
+/** Counts one take, or says which limit stands in its way; pure but for `counters`. */
+export function countTake(take: WindowTake, counters: Counters): WindowAnswer {
+  const tokens = tokensOf(take);
+  if (take.requestLimit > 0 && counters.requests + 1 > take.requestLimit) {
+    return { ok: false, reason: 'requests', state: stateOf(take, counters) };
+  }
+  if (take.tokenLimit > 0 && counters.tokens + tokens > take.tokenLimit) {
+    return { ok: false, reason: 'tokens', state: stateOf(take, counters) };
+  }
+  counters.requests += 1;
+  counters.tokens += tokens;
+  const reserved = { bucket: take.bucket, minute: counters.minute, tokens };
+  return { ok: true, state: stateOf(take, counters), reserved };
+}
+
+/** Windows of one process: no other process counts against the same limits. */
+export class MemoryWindows implements Windows {
+  readonly #counters = new Map<string, Counters>();
+
+  take(take: WindowTake, nowMs: number): WindowAnswer {
+    const minute = Math.floor(nowMs / MINUTE_MS);
+    let counters = this.#counters.get(take.bucket);
+    if (counters === undefined || counters.minute !== minute) {
+      counters = { minute, requests: 0, tokens: 0 };
+      this.#counters.set(take.bucket, counters);
+    }
+    return countTake(take, counters);
+  }
+
+  correct(reservation: Reservation, usedTokens: number, nowMs: number): Counters | undefined {
+    const change = usedTokens - reservation.tokens;
+    const minute = correctedMinute(reservation, usedTokens, nowMs);
+    let counters = this.#counters.get(reservation.bucket);
+    if (change > 0 && (counters === undefined || counters.minute < minute)) {
+      counters = { minute, requests: 0, tokens: 0 };
+      this.#counters.set(reservation.bucket, counters);
+    }
+    if (counters?.minute === minute) counters.tokens = Math.max(0, counters.tokens + change);
+    return counters;
+  }
+
+  async prune(nowMs: number): Promise<void> {
+    const minute = Math.floor(nowMs / MINUTE_MS);
+    for (const [bucket, counters] of this.#counters) {
+      if (counters.minute < minute) this.#counters.delete(bucket);
+    }
+  }
+}

@@ -1,0 +1,115 @@
+/**
+ * `enable_web_search: auto`: the model is offered a search tool, its calls are answered here and
+ * never reach the caller. Holds what one request has found; plans no rounds and moves no money.
+ */
+import {
+  documentsOf,
+  MAX_AUTO_SEARCHES,
+  readSearchCall,
+  type SearchOutcome,
+  type SearchResult,
+  searchToolMessage,
+  type Web,
+  webSearchTool,
+} from './web/web.ts';
+import type { ChatMessage, ChatTool } from './wire/chat-schema.ts';
+import type { HeldCall } from './wire/held-calls.ts';
+import type { SearchDocument } from './wire/search-documents.ts';
+import type { ExtraUse } from './extra-uses.ts';
+import type { MessageFindings } from './paid-findings.ts';
+
+export interface AutoSearchOptions {
+  readonly web: Web;
+  /** Names of the caller's tools. */
+  readonly takenNames: readonly string[];
+  readonly asksForCitations: boolean;
+  readonly asksForDocuments: boolean;
+  /** `YYYY-MM-DD`. */
+  readonly today: string;
+  readonly eachNano: ExtraUse['eachNano'];
+  /** What this user message has found and paid for. */
+  readonly findings: MessageFindings;
+}
+
+const NO_MORE: SearchOutcome = { ok: false, reason: 'No more searches are allowed' };
+
+export class AutoSearch {
+  readonly tool: ChatTool;
+  /** The most UTF-8 bytes of text that one search adds. */
+  readonly searchBytes: number;
+  readonly #options: AutoSearchOptions;
+  readonly #results: SearchResult[] = [];
+  #asked = 0;
+  #billed = 0;
+
+  constructor(options: AutoSearchOptions) {
+    this.#options = options;
+    const { type, function: made } = webSearchTool(options.takenNames);
+    this.tool = { type, function: { ...made, parameters: { ...made.parameters } } };
+    this.searchBytes = options.web.searchBytes;
+  }
+
+  get toolName(): string {
+    return this.tool.function.name;
+  }
+
+  get searchesLeft(): number {
+    return MAX_AUTO_SEARCHES - this.#asked;
+  }
+
+  get results(): readonly SearchResult[] {
+    return this.#results;
+  }
+
+  /** For the caller who asked for search results as documents, once something was found. */
+  get documents(): readonly SearchDocument[] | undefined {
+    if (!this.#options.asksForDocuments || this.#results.length === 0) return undefined;
+    return documentsOf(this.#results);
+  }
+
+  /** Searches that were made; those that failed are free. */
+  get use(): ExtraUse {
+    return { name: 'web_search', count: this.#billed, eachNano: this.#options.eachNano };
+  }
+
+  /** `searches` of them at their price. */
+  cost(searches: number): ExtraUse {
+    return { ...this.use, count: searches };
+  }
+
+  /** Answers the calls of one round, at most `allowed` of them by a search; rejects on abort. */
+  async answer(
+    calls: readonly HeldCall[],
+    allowed: number,
+    signal: AbortSignal,
+  ): Promise<ChatMessage[]> {
+    const asked = calls.slice(0, allowed).map((call) => this.#search(call, signal));
+    const outcomes = await Promise.all(asked);
+    this.#asked += Math.min(calls.length, allowed);
+    return calls.map((call, at) => this.#message(call, outcomes[at] ?? NO_MORE));
+  }
+
+  async #search(call: HeldCall, signal: AbortSignal): Promise<SearchOutcome> {
+    const read = readSearchCall(call.arguments);
+    if (!read.ok) return read;
+    const { query } = read;
+    const { web, findings } = this.#options;
+    const known = findings.known(query)?.results;
+    if (known !== undefined) return { ok: true, query, results: known };
+    const outcome = await web.search(query, { signal });
+    if (!outcome.ok) return outcome;
+    // Of equal calls that ran together one is billed.
+    if (findings.known(query) === undefined) {
+      this.#billed += 1;
+      findings.found(query, { results: outcome.results });
+    }
+    return outcome;
+  }
+
+  #message(call: HeldCall, outcome: SearchOutcome): ChatMessage {
+    const { asksForCitations: citations, today } = this.#options;
+    const firstSource = this.#results.length;
+    if (outcome.ok) this.#results.push(...outcome.results);
+    return { ...searchToolMessage(call.id, outcome, { citations, today, firstSource }) };
+  }
+}

@@ -1,0 +1,103 @@
+/** What the routes of personas say of themselves. */
+import { z } from 'zod';
+import { CHARACTER_SORTS } from '../personas/personas.ts';
+import {
+  type ParameterDescription,
+  type RouteDescription,
+  jsonContent,
+} from '../../http/describe.ts';
+
+const Character = z
+  .strictObject({
+    id: z.string(),
+    slug: z.string().describe('For `character_slug` of a chat request.'),
+    name: z.string(),
+    description: z.string(),
+    tags: z.array(z.string()),
+    adult: z.boolean(),
+    author: z.string(),
+    createdAt: z.string(),
+    updatedAt: z.string(),
+    featured: z.boolean(),
+    photoUrl: z.string().nullable(),
+    shareUrl: z.string().nullable(),
+    webEnabled: z.boolean(),
+    modelId: z.string().describe('The model that it was made for; a request names its own.'),
+    stats: z.strictObject({
+      averageRating: z.number(),
+      imports: z.number(),
+      ratingCount: z.number(),
+      ratingSum: z.number(),
+      userRating: z.number().nullable(),
+    }),
+  })
+  .meta({ id: 'Character' });
+
+const CHARACTER = {
+  id: 'c1',
+  slug: 'harbour-pilot',
+  name: 'Harbour pilot',
+  description: 'Knows every tide.',
+  tags: ['sea'],
+  adult: false,
+  author: 'operator',
+  createdAt: '2026-11-21T04:00:00.000Z',
+  updatedAt: '2026-11-21T04:00:00.000Z',
+  featured: true,
+  photoUrl: null,
+  shareUrl: null,
+  webEnabled: true,
+  modelId: 'atlas-24b',
+  stats: { averageRating: 0, imports: 0, ratingCount: 0, ratingSum: 0, userRating: null },
+};
+
+const flag = z.enum(['true', 'false']);
+
+function query(name: string, about: string, schema: z.ZodType): ParameterDescription {
+  return { name, in: 'query', about, schema };
+}
+
+export const CHARACTERS_DESCRIPTION: RouteDescription = {
+  tag: 'Characters',
+  summary: 'List characters',
+  parameters: [
+    query('search', 'Words that must all be found.', z.string().max(1_000)),
+    query('categories', 'One of these; commas between them.', z.string()),
+    query('tags', 'All of these; commas between them.', z.string()),
+    query('modelId', 'Made for this model.', z.string().max(200)),
+    query('isAdult', 'Only adult ones, or only others.', flag),
+    query('isPro', 'Only those of the pro plan, or only others.', flag),
+    query('isWebEnabled', 'Only those that search the web, or only others.', flag),
+    query('sortBy', '`featured` when absent.', z.enum(CHARACTER_SORTS)),
+    query('sortOrder', '`asc` for names, else `desc`.', z.enum(['asc', 'desc'])),
+    query('limit', '50 when absent.', z.int().min(1).max(100)),
+    query('offset', 'How many to leave out.', z.int().min(0).max(1_000_000)),
+  ],
+  answers: [
+    {
+      status: 200,
+      about: 'Characters, without their prompts.',
+      content: jsonContent(
+        z.strictObject({ object: z.literal('list'), data: z.array(Character) }),
+        { object: 'list', data: [CHARACTER] },
+      ),
+    },
+  ],
+};
+
+export const CHARACTER_DESCRIPTION: RouteDescription = {
+  tag: 'Characters',
+  summary: 'Get a character',
+  parameters: [{ name: 'slug', in: 'path', about: 'Its public id.', example: 'harbour-pilot' }],
+  answers: [
+    {
+      status: 200,
+      about: 'The character, without its prompt.',
+      content: jsonContent(z.strictObject({ object: z.literal('character'), data: Character }), {
+        object: 'character',
+        data: CHARACTER,
+      }),
+    },
+  ],
+  refusals: ['CHARACTER_NOT_FOUND'],
+};

@@ -1,0 +1,145 @@
+/**
+ * The content parts of messages made fit for an engine: files become fenced text, remote media
+ * becomes data (or stays an address, for engines that fetch it themselves), inline media is checked.
+ *
+ * Invariant: a message, and a part, that needs no change is given back as the same object.
+ */
+import type { CatalogModel } from '../catalog/catalog.ts';
+import {
+  type Documents,
+  fileText,
+  type MediaLoader,
+  type RequestMedia,
+} from '../documents/documents.ts';
+import { Fault } from '../core/faults.ts';
+import type { ChatMessage, ContentPart } from './wire/chat-schema.ts';
+import { refuseOverflow } from './chat-bounds.ts';
+
+/** The text of all files of one request; a model whose context is known takes far less. */
+const MAX_FILE_TEXT_BYTES = 32_000_000;
+
+export interface ContentInputs {
+  readonly messages: readonly ChatMessage[];
+  readonly model: CatalogModel;
+  readonly documents: Pick<Documents, 'extract'>;
+  readonly media: MediaLoader;
+  readonly engineFetches: boolean;
+  readonly signal: AbortSignal;
+  /** Who asks: the work of one caller does not crowd out that of others. */
+  readonly caller: string;
+}
+
+export interface LoadedContent {
+  readonly messages: readonly ChatMessage[];
+  /** UTF-8 bytes of the text of files. */
+  readonly textBytes: number;
+}
+
+/** Loads the media and reads the files of all messages. Throws the Faults of media and files. */
+export async function loadContent(inputs: ContentInputs): Promise<LoadedContent> {
+  const { media, engineFetches, signal } = inputs;
+  const loader = new ContentLoader(inputs, media.forRequest({ engineFetches, signal }));
+  const messages: ChatMessage[] = [];
+  for (const [index, message] of inputs.messages.entries()) {
+    messages.push(await loader.message(message, index));
+  }
+  return { messages, textBytes: loader.textBytes };
+}
+
+class ContentLoader {
+  textBytes = 0;
+  readonly #inputs: ContentInputs;
+  readonly #media: RequestMedia;
+
+  constructor(inputs: ContentInputs, media: RequestMedia) {
+    this.#inputs = inputs;
+    this.#media = media;
+  }
+
+  async message(message: ChatMessage, index: number): Promise<ChatMessage> {
+    const { content } = message;
+    if (message.role !== 'user' || typeof content === 'string') return message;
+    const given: readonly ContentPart[] = message.content as ContentPart[]; // no string, a user's
+    const path = (at: number) => ['messages', String(index), 'content', String(at)];
+    // Fetches run side by side; files are read one after another, each in a worker.
+    const loaded = await Promise.all(given.map((part, at) => this.#medium(part, path(at))));
+    for (const [at, part] of loaded.entries()) {
+      if (part.type === 'file') loaded[at] = await this.#file(part, path(at));
+    }
+    if (loaded.every((part, at) => part === given[at])) return message;
+    return { ...message, content: loaded };
+  }
+
+  async #medium(part: ContentPart, path: readonly string[]): Promise<ContentPart> {
+    switch (part.type) {
+      case 'image_url': {
+        const { url } = await this.#media.image(part.image_url.url, [...path, 'image_url', 'url']);
+        if (url === part.image_url.url) return part;
+        return { ...part, image_url: { ...part.image_url, url } };
+      }
+      case 'video_url': {
+        const { url } = await this.#media.video(part.video_url.url, [...path, 'video_url', 'url']);
+        if (url === part.video_url.url) return part;
+        return { ...part, video_url: { ...part.video_url, url } };
+      }
+      case 'input_audio': {
+        const { data, format } = part.input_audio;
+        const audio = { data, ...(format === null || format === undefined ? {} : { format }) };
+        const loaded = this.#media.audio(audio, [...path, 'input_audio', 'data']);
+        if (loaded.data === data && loaded.format === format) return part;
+        const { data: bare, format: known } = loaded;
+        // The schema lists the formats that the loader lets through.
+        const own = { ...part.input_audio, data: bare, format: known as typeof format };
+        return { ...part, input_audio: own };
+      }
+      case 'text':
+      case 'file':
+        return part;
+    }
+  }
+
+  async #file(
+    part: Extract<ContentPart, { type: 'file' }>,
+    path: readonly string[],
+  ): Promise<ContentPart> {
+    const { model, documents, signal, caller } = this.#inputs;
+    const { file_data, filename } = part.file;
+    const wanted = { file_data, ...(filename ? { filename } : {}) };
+    const file = await this.#media.file(wanted, [...path, 'file', 'file_data']);
+    const extraction = await documents.extract({ ...file, signal, caller });
+    const text = fileText(file.filename, extraction);
+    this.textBytes += Buffer.byteLength(text);
+    refuseOverflow(this.textBytes, model);
+    if (this.textBytes > MAX_FILE_TEXT_BYTES) {
+      throw new Fault('PAYLOAD_TOO_LARGE', {
+        message: 'The files of this request have too much text; send fewer or shorter ones',
+        canRetry: false,
+      });
+    }
+    const { cache_control } = part;
+    return { type: 'text', text, ...(cache_control ? { cache_control } : {}) };
+  }
+}
+
+/** The text of the last user message; empty when there is none. */
+export function userText(messages: readonly ChatMessage[]): string {
+  const last = messages.findLast((message) => message.role === 'user');
+  if (last === undefined) return '';
+  if (typeof last.content === 'string') return last.content;
+  const texts = last.content?.map((part) => (part.type === 'text' ? part.text : '')) ?? [];
+  return texts.filter((text) => text !== '').join('\n');
+}
+
+/**
+ * The messages with a text before the words of the last user message: there it follows all that
+ * earlier turns had in common, so prompt caches keep working.
+ */
+export function withContext(messages: readonly ChatMessage[], text: string): ChatMessage[] {
+  const at = messages.findLastIndex((message) => message.role === 'user');
+  return messages.map((message, index) => {
+    if (index !== at || message.role !== 'user') return message;
+    const { content } = message;
+    if (typeof content === 'string') return { ...message, content: `${text}\n\n${content}` };
+    return { ...message, content: [{ type: 'text', text }, ...content] };
+  });
+}

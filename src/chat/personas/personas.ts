@@ -1,0 +1,132 @@
+/**
+ * The personas that callers choose by `character_slug`: from the configuration and from a folder,
+ * read again on demand. The prompt is for the model; what callers see is `Character`. A file that
+ * breaks keeps its last good version.
+ */
+import type { PersonaSection } from '../../config/config.ts';
+import { sha256Hex } from '../../core/ids.ts';
+import { type Log, reasonOf } from '../../core/log.ts';
+import { listCharacters } from './list-characters.ts';
+import type { Character, CharacterQuery, Persona } from './persona.ts';
+import { type PersonaFile, readPersonaFolder } from './persona-files.ts';
+
+export { CHARACTER_SORTS, type Character, type CharacterQuery, type Persona } from './persona.ts';
+
+export interface CharacterList {
+  readonly object: 'list';
+  readonly data: readonly Character[];
+}
+
+export interface Personas {
+  list(query?: CharacterQuery): CharacterList;
+  /** `undefined` when there is none: the caller answers `CHARACTER_NOT_FOUND`. */
+  get(slug: string): Persona | undefined;
+  /** Reads the folder again; returns the number of personas now on offer. */
+  reload(): Promise<number>;
+}
+
+export interface PersonasOptions {
+  readonly list: readonly PersonaSection[];
+  readonly folder?: string | undefined;
+  readonly log: Log;
+  /** Stands as the creation time of personas that name none. */
+  readonly startedAt: string;
+}
+
+/** Reads all personas; a folder that cannot be read rejects, a file that is wrong is logged. */
+export async function openPersonas(options: PersonasOptions): Promise<Personas> {
+  const book = new PersonaBook(options);
+  await book.load();
+  return book;
+}
+
+class PersonaBook implements Personas {
+  readonly #options: PersonasOptions;
+  #bySlug: ReadonlyMap<string, Persona> = new Map();
+  /** The last good version of each file, for the time while somebody edits it. */
+  #byFile: ReadonlyMap<string, PersonaSection> = new Map();
+
+  constructor(options: PersonasOptions) {
+    this.#options = options;
+  }
+
+  list(query: CharacterQuery = {}): CharacterList {
+    return { object: 'list', data: listCharacters([...this.#bySlug.values()], query) };
+  }
+
+  get(slug: string): Persona | undefined {
+    return this.#bySlug.get(slug);
+  }
+
+  async reload(): Promise<number> {
+    try {
+      await this.load();
+    } catch (error) {
+      // A folder that is gone for a moment takes no persona away from running chats.
+      this.#options.log.warn({ cause: reasonOf(error) }, 'The folder of personas cannot be read');
+    }
+    return this.#bySlug.size;
+  }
+
+  async load(): Promise<void> {
+    const { folder, list, startedAt, log } = this.#options;
+    const files = folder === undefined ? [] : await readPersonaFolder(folder);
+    const byFile = new Map<string, PersonaSection>();
+    for (const file of files) {
+      const persona = file.ok ? file.persona : this.#lastGood(file);
+      if (persona !== undefined) byFile.set(file.file, persona);
+    }
+    const bySlug = new Map<string, Persona>();
+    for (const section of [...list, ...byFile.values()]) {
+      if (bySlug.has(section.slug)) {
+        log.warn({ slug: section.slug }, 'A persona is defined twice; the first one counts');
+      } else {
+        bySlug.set(section.slug, toPersona(section, startedAt));
+      }
+    }
+    this.#byFile = byFile;
+    this.#bySlug = bySlug;
+  }
+
+  #lastGood(file: Extract<PersonaFile, { ok: false }>): PersonaSection | undefined {
+    this.#options.log.warn({ file: file.file, cause: file.reason }, 'A persona file is not valid');
+    return this.#byFile.get(file.file);
+  }
+}
+
+/** The id is made of the slug, so it is the same on every server and after every start. */
+function idOf(slug: string): string {
+  const hex = sha256Hex(`persona:${slug}`);
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-5${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
+}
+
+function toPersona(section: PersonaSection, startedAt: string): Persona {
+  const createdAt = isoOf(section.createdAt ?? startedAt);
+  return {
+    slug: section.slug,
+    prompt: section.prompt,
+    isPro: section.pro,
+    categories: section.categories,
+    character: {
+      id: idOf(section.slug),
+      slug: section.slug,
+      name: section.name,
+      description: section.description,
+      tags: section.tags,
+      adult: section.adult,
+      author: section.author,
+      createdAt,
+      updatedAt: isoOf(section.updatedAt ?? createdAt),
+      featured: section.featured,
+      photoUrl: section.photoUrl ?? null,
+      shareUrl: section.shareUrl ?? null,
+      webEnabled: section.webEnabled,
+      modelId: section.model,
+      stats: { averageRating: 0, imports: 0, ratingCount: 0, ratingSum: 0, userRating: null },
+    },
+  };
+}
+
+function isoOf(time: string): string {
+  return new Date(time).toISOString();
+}

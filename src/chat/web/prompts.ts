@@ -1,0 +1,151 @@
+/**
+ * What the model is told: search results and pages as fenced data, how to cite, and the tool by
+ * which it may ask for a search itself. Pure text; the chat flow decides where it goes.
+ */
+import { fence, FENCE_RULE, quietLabel } from '../../core/fence.ts';
+import type { ScrapedPage } from './scrape.ts';
+import type { SearchOutcome } from './search.ts';
+import { RESULT_BYTES, type SearchResult } from './search-results.ts';
+
+/** How often a model may search by itself before it must answer. */
+export const MAX_AUTO_SEARCHES = 3;
+
+export interface SearchPromptOptions {
+  /** `enable_web_citations`. */
+  readonly citations: boolean;
+  /** `YYYY-MM-DD`, so that the model knows what is recent. */
+  readonly today: string;
+}
+
+const CITE =
+  'Cite the sources you use: directly after a statement write [REF]N[/REF], where N is the number ' +
+  'of the source, for example [REF]0[/REF]. Use one such mark for each source and never a number ' +
+  'that is not listed.';
+
+/** The results of a search as a system text. */
+export function searchPrompt(
+  results: readonly SearchResult[],
+  { citations, today }: SearchPromptOptions,
+): string {
+  const head = `Today is ${today}. A web search was made for the user's message.`;
+  if (results.length === 0) return `${head} It found nothing.`;
+  const sources = results.map((result, index) => sourceText(result, index));
+  const rules = [head, FENCE_RULE, ...(citations ? [CITE] : [])].join(' ');
+  return [rules, ...sources].join('\n\n');
+}
+
+/** The pages of a user message as a system text; pages that failed are named as such. */
+export function pagesPrompt(pages: readonly ScrapedPage[]): string {
+  const parts = pages.map((page) => {
+    if (!page.ok) {
+      return `The page ${quietLabel(page.url)} could not be read: ${quietLabel(page.reason)}.`;
+    }
+    const note = page.truncated ? '\n[The rest of the page was left out: it is too long]' : '';
+    const content = `Title: ${page.title}\n\n${page.markdown}`;
+    return `${fence(content, `page ${page.url}`)}${note}`;
+  });
+  return [`These pages are named in the user's message. ${FENCE_RULE}`, ...parts].join('\n\n');
+}
+
+function sourceText({ title, url, content, date }: SearchResult, index: number): string {
+  const dated = date === undefined ? '' : `\nDate: ${date}`;
+  const text = `Title: ${title}\nURL: ${url}${dated}\n\n${content}`;
+  return `Source ${index}:\n${fence(text, `search result ${index}`)}`;
+}
+
+/** Rules before the fences, and fence, label and notes around each item, with room to spare. */
+const RULES_BYTES = 4_096;
+const FRAME_BYTES = 4_096;
+
+/** The most UTF-8 bytes that one search puts into a prompt. */
+export function searchTextBytes(maxResults: number): number {
+  return RULES_BYTES + maxResults * (RESULT_BYTES + FRAME_BYTES);
+}
+
+/** The most UTF-8 bytes that `count` pages put into a prompt. */
+export function pagesTextBytes(count: number, maxCharsPerPage: number): number {
+  return RULES_BYTES + count * (3 * maxCharsPerPage + FRAME_BYTES);
+}
+
+export interface WebSearchTool {
+  readonly type: 'function';
+  readonly function: {
+    readonly name: string;
+    readonly description: string;
+    readonly parameters: Readonly<Record<string, unknown>>;
+  };
+}
+
+/** The tool of `enable_web_search: auto`, under a name that no tool of the caller has. */
+export function webSearchTool(takenNames: readonly string[]): WebSearchTool {
+  let name = 'web_search';
+  for (let number = 2; takenNames.includes(name); number++) name = `web_search_${number}`;
+  return {
+    type: 'function',
+    function: {
+      name,
+      description:
+        'Searches the web. Use it for recent events, changing facts, and anything you are not sure ' +
+        'of; do not use it for what you know well.',
+      parameters: {
+        type: 'object',
+        properties: {
+          query: { type: 'string', description: 'What to type into a search engine, in few words' },
+        },
+        required: ['query'],
+        additionalProperties: false,
+      },
+    },
+  };
+}
+
+/** Reads the arguments of a call of that tool; models send broken JSON now and then. */
+export function readSearchCall(
+  argumentsJson: string,
+): { readonly ok: true; readonly query: string } | { readonly ok: false; readonly reason: string } {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(argumentsJson);
+  } catch {
+    // Not JSON: the model is told so by the tool's answer and can try again.
+    return { ok: false, reason: 'The arguments are not JSON' };
+  }
+  const query =
+    typeof parsed === 'object' && parsed !== null && 'query' in parsed ? parsed.query : undefined;
+  if (typeof query !== 'string' || query.trim() === '') {
+    return { ok: false, reason: 'The argument `query` must be a text' };
+  }
+  return { ok: true, query: query.trim() };
+}
+
+export interface ToolMessage {
+  readonly role: 'tool';
+  readonly tool_call_id: string;
+  readonly content: string;
+}
+
+/**
+ * The answer to the model's search call. `firstSource` is the number of sources that earlier calls
+ * of the same request gave, so that `[REF]` numbers run through the whole list of citations.
+ */
+export function searchToolMessage(
+  callId: string,
+  outcome: SearchOutcome,
+  { citations, today, firstSource }: SearchPromptOptions & { readonly firstSource: number },
+): ToolMessage {
+  const content = outcome.ok
+    ? foundText(outcome.results, { citations, today, firstSource })
+    : `The search failed: ${outcome.reason}. Answer without it and say so.`;
+  return { role: 'tool', tool_call_id: callId, content };
+}
+
+function foundText(
+  results: readonly SearchResult[],
+  { citations, today, firstSource }: SearchPromptOptions & { readonly firstSource: number },
+): string {
+  if (results.length === 0) return 'The search found nothing.';
+  const rules = [`Today is ${today}.`, FENCE_RULE, ...(citations ? [CITE] : [])].join(' ');
+  return [rules, ...results.map((result, index) => sourceText(result, firstSource + index))].join(
+    '\n\n',
+  );
+}

@@ -1,0 +1,163 @@
+/**
+ * Asks the configured search provider. Its address comes from the operator, so it may be anywhere,
+ * and no redirect is followed: the key goes to that host alone, in a header. A provider that fails is
+ * an outcome: the answer can go on without a search.
+ */
+import { Agent } from 'undici';
+import { type Log, reasonOf } from '../../core/log.ts';
+import { cleanResults, type RawResult, type SearchResult } from './search-results.ts';
+
+interface SearchLimits {
+  readonly url: string;
+  readonly maxResults: number;
+  readonly timeoutMs: number;
+  readonly language?: string | undefined;
+  readonly safeSearch: 'off' | 'moderate' | 'strict';
+}
+
+export type SearchSettings = SearchLimits &
+  ({ readonly provider: 'searxng' } | { readonly provider: 'brave'; readonly apiKey: string });
+
+export type SearchOutcome =
+  | { readonly ok: true; readonly query: string; readonly results: readonly SearchResult[] }
+  | { readonly ok: false; readonly reason: string };
+
+/** Brave refuses longer queries; SearXNG hands them to engines that do. */
+const MAX_QUERY_CHARS = 400;
+const MAX_QUERY_WORDS = 50;
+const MAX_ANSWER_BYTES = 4_000_000;
+const MAX_CONNECTIONS = 16;
+
+export class SearchClient {
+  readonly #settings: SearchSettings;
+  readonly #log: Log;
+  readonly #agent: Agent;
+
+  constructor(settings: SearchSettings, log: Log) {
+    this.#settings = settings;
+    this.#log = log;
+    const { timeoutMs } = settings;
+    this.#agent = new Agent({
+      connections: MAX_CONNECTIONS,
+      pipelining: 1,
+      connect: { timeout: timeoutMs },
+      headersTimeout: timeoutMs,
+      bodyTimeout: timeoutMs,
+    });
+  }
+
+  /** Searches; rejects only with the reason of an abort. */
+  async search(query: string, signal?: AbortSignal): Promise<SearchOutcome> {
+    const words = shortenQuery(query);
+    if (words === '') return { ok: false, reason: 'The query is empty' };
+    const timeout = AbortSignal.timeout(this.#settings.timeoutMs);
+    try {
+      const whole = signal === undefined ? timeout : AbortSignal.any([timeout, signal]);
+      const raw = await this.#ask(words, whole);
+      const results = cleanResults(raw, this.#settings.maxResults);
+      // An empty list is an answer; a list of things that are no results is none.
+      if (raw.length > 0 && results.length === 0) throw new Error('No result can be used');
+      return { ok: true, query: words, results };
+    } catch (error) {
+      if (signal?.aborted === true) throw error;
+      // Whatever went wrong with the provider is for the operator, not for the caller.
+      this.#log.warn(
+        { provider: this.#settings.provider, cause: reasonOf(error) },
+        'A search failed',
+      );
+      return { ok: false, reason: 'The search provider did not answer' };
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  async #ask(query: string, signal: AbortSignal): Promise<readonly RawResult[]> {
+    const { url, headers } = requestFor(this.#settings, query);
+    const response = await this.#agent.request({
+      origin: url.origin,
+      path: `${url.pathname}${url.search}`,
+      method: 'GET',
+      headers: { accept: 'application/json', ...headers },
+      signal,
+    });
+    const chunks: Buffer[] = [];
+    let sizeBytes = 0;
+    for await (const chunk of response.body as AsyncIterable<Buffer>) {
+      // no encoding was set
+      sizeBytes += chunk.length;
+      if (sizeBytes > MAX_ANSWER_BYTES) throw new Error('The answer is too large');
+      chunks.push(chunk);
+    }
+    if (response.statusCode !== 200) throw new Error(`Status ${response.statusCode}`);
+    const answer: unknown = JSON.parse(Buffer.concat(chunks).toString());
+    return readAnswer(this.#settings.provider, answer);
+  }
+}
+
+/** What a provider takes of a query: one line, bounded in characters and words. */
+export function shortenQuery(query: string): string {
+  const words = query
+    .slice(0, MAX_QUERY_CHARS * 8)
+    .trim()
+    .split(/\s+/);
+  const line = words.slice(0, MAX_QUERY_WORDS).join(' ');
+  if (line.length <= MAX_QUERY_CHARS) return line.toWellFormed();
+  const cut = line.slice(0, MAX_QUERY_CHARS);
+  return cut.slice(0, cut.lastIndexOf(' ') > 0 ? cut.lastIndexOf(' ') : undefined).toWellFormed();
+}
+
+function requestFor(
+  settings: SearchSettings,
+  query: string,
+): { url: URL; headers: Record<string, string> } {
+  const base = settings.url.endsWith('/') ? settings.url : `${settings.url}/`;
+  const { language, maxResults, safeSearch } = settings;
+  if (settings.provider === 'brave') {
+    const url = new URL('res/v1/web/search', base);
+    url.searchParams.set('q', query);
+    url.searchParams.set('count', String(maxResults));
+    url.searchParams.set('safesearch', safeSearch);
+    url.searchParams.set('result_filter', 'web');
+    url.searchParams.set('text_decorations', 'false');
+    if (language !== undefined) url.searchParams.set('search_lang', language.slice(0, 2));
+    return { url, headers: { 'x-subscription-token': settings.apiKey } };
+  }
+  const url = new URL('search', base);
+  url.searchParams.set('q', query);
+  url.searchParams.set('format', 'json');
+  url.searchParams.set('safesearch', String(['off', 'moderate', 'strict'].indexOf(safeSearch)));
+  if (language !== undefined) url.searchParams.set('language', language);
+  return { url, headers: {} };
+}
+
+function readAnswer(provider: SearchSettings['provider'], answer: unknown): RawResult[] {
+  const list =
+    provider === 'brave' ? field(field(answer, 'web'), 'results') : field(answer, 'results');
+  if (!Array.isArray(list)) {
+    // Brave leaves `web` out when it found nothing; SearXNG always sends the list.
+    if (provider === 'brave' && field(answer, 'type') === 'search') return [];
+    throw new Error('The answer has no results');
+  }
+  return list.map((item: unknown) =>
+    provider === 'brave'
+      ? {
+          title: field(item, 'title'),
+          url: field(item, 'url'),
+          content: field(item, 'description'),
+          date: field(item, 'page_age'),
+        }
+      : {
+          title: field(item, 'title'),
+          url: field(item, 'url'),
+          content: field(item, 'content'),
+          date: field(item, 'publishedDate'),
+        },
+  );
+}
+
+function field(value: unknown, name: string): unknown {
+  if (typeof value !== 'object' || value === null) return undefined;
+  return (value as Record<string, unknown>)[name]; // any object can be read by name
+}

@@ -1,0 +1,610 @@
+/** What a chat body may be, and what is said about one that may not. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { z } from 'zod';
+import { Fault } from '../../core/faults.ts';
+import { parseChatRequest, type ChatRequest } from './chat-request.ts';
+import { ChatBody } from './chat-schema.ts';
+import { EmbeddingsBody } from '../../embeddings/embeddings-request.ts';
+
+const USER = { role: 'user', content: 'Hi' };
+
+function parse(body: unknown, serviceName = 'svc'): ChatRequest {
+  return parseChatRequest(Buffer.from(JSON.stringify(body)), { serviceName });
+}
+
+function parseWith(fields: Record<string, unknown>, serviceName = 'svc'): ChatRequest {
+  return parse({ model: 'm', messages: [USER], ...fields }, serviceName);
+}
+
+interface Refusal {
+  readonly code: string;
+  readonly details: Record<string, unknown>;
+  readonly issues: readonly { code: string; path: (string | number)[]; message: string }[];
+}
+
+function refusal(body: unknown): Refusal {
+  try {
+    parse(body);
+  } catch (error) {
+    assert.ok(error instanceof Fault);
+    return {
+      code: error.code,
+      details: error.options.details as Refusal['details'],
+      issues: error.options.fields?.['issues'] as Refusal['issues'],
+    };
+  }
+  throw new assert.AssertionError({ message: 'the body was taken' });
+}
+
+function refusedPath(fields: Record<string, unknown>): string | undefined {
+  return refusal({ model: 'm', messages: [USER], ...fields }).issues[0]?.path.join('.');
+}
+
+test('a plain body keeps its bytes', () => {
+  const request = parseWith({ temperature: 0.5, top_k: 3, vendor_field: { x: 1 } });
+  assert.equal(request.changed, false);
+  assert.equal(request.model, 'm');
+  assert.equal(request.choiceCount, 1);
+  assert.deepEqual(request.fields['vendor_field'], { x: 1 });
+});
+
+test('a field out of its range is refused with its path', () => {
+  const bad: Record<string, unknown> = {
+    temperature: 2.1,
+    min_temp: -0.1,
+    max_temp: 3,
+    top_p: 1.1,
+    min_p: -1,
+    top_k: -1,
+    frequency_penalty: 2.5,
+    presence_penalty: -2.1,
+    repetition_penalty: -0.1,
+    top_logprobs: -1,
+    n: 0,
+    seed: 0,
+    stop: ['a', 'b', 'c', 'd', 'e'],
+    logprobs: 'yes',
+    stop_token_ids: [-1],
+    reasoning_effort: 'huge',
+    verbosity: 'loud',
+    stream: 'yes',
+    prompt_cache_retention: 'forever',
+    max_tokens: 1.5,
+    metadata: 'x',
+    store: 1,
+    include: 'x',
+    fallbacks: Array.from({ length: 11 }, () => ({ model: 'm' })),
+    response_format: { type: 'xml' },
+  };
+  for (const [key, value] of Object.entries(bad)) {
+    assert.equal(refusedPath({ [key]: value })?.split('.')[0], key, key);
+  }
+});
+
+test('the edges of the ranges are taken', () => {
+  const good: Record<string, unknown> = {
+    temperature: 2,
+    min_temp: 0,
+    max_temp: 2,
+    top_p: 1,
+    min_p: 0,
+    top_k: 0,
+    seed: 1,
+    n: 2,
+    frequency_penalty: -2,
+    presence_penalty: 2,
+    repetition_penalty: 0,
+    top_logprobs: 0,
+    stop: ['a', 'b', 'c', 'd'],
+    stop_token_ids: [0],
+    reasoning_effort: 'max',
+    verbosity: 'auto',
+    prompt_cache_retention: '24h',
+    fallbacks: [{ model: 'x' }],
+    text: { verbosity: 'low' },
+  };
+  assert.equal(parseWith(good).choiceCount, 2);
+});
+
+test('null is absent for every optional field', () => {
+  const optional = Object.keys(ChatBody.shape).filter(
+    (key) => key !== 'model' && key !== 'messages',
+  );
+  const nulls = Object.fromEntries(optional.map((key) => [key, null]));
+  const request = parseWith(nulls);
+  assert.deepEqual(Object.keys(request.fields).sort(), ['messages', 'model']);
+  assert.equal(request.changed, true);
+});
+
+test('the refusal has the formatted tree and the flat issues, and never the values', () => {
+  const { code, details, issues } = refusal({
+    model: 'm',
+    temperature: 3,
+    messages: [USER, { role: 'user', content: [{ type: 'text', text: 7777 }] }],
+  });
+  assert.equal(code, 'INVALID_REQUEST');
+  assert.deepEqual(Object.keys(details).sort(), ['_errors', 'messages', 'temperature']);
+  assert.deepEqual(
+    issues.map((issue) => issue.path.join('.')),
+    ['messages.1.content.0.text', 'temperature'],
+  );
+  assert.equal(JSON.stringify([details, issues]).includes('7777'), false);
+});
+
+test('a very bad body gets a bounded refusal', () => {
+  const messages = Array.from({ length: 5000 }, () => ({ role: 'user', content: [{}, {}] }));
+  assert.equal(refusal({ model: 'm', messages }).issues.length, 50);
+});
+
+test('what is no JSON object is refused by name', () => {
+  const bytes =
+    (text: string): (() => unknown) =>
+    () =>
+      parseChatRequest(Buffer.from(text), { serviceName: 'svc' });
+  assert.throws(bytes(''), { code: 'INVALID_JSON' });
+  assert.throws(bytes('{"model":'), { code: 'INVALID_JSON' });
+  assert.throws(bytes('[1]'), { code: 'INVALID_REQUEST' });
+  const broken = Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]);
+  assert.throws(() => parseChatRequest(broken, { serviceName: 'svc' }), { code: 'INVALID_JSON' });
+});
+
+test('required fields are named', () => {
+  assert.deepEqual(
+    refusal({})
+      .issues.map((issue) => String(issue.path[0]))
+      .sort(),
+    ['messages', 'model'],
+  );
+  assert.equal(refusedPath({ messages: [] }), 'messages');
+});
+
+test('output caps: zero and less are ignored, max_completion_tokens wins', () => {
+  assert.equal(parseWith({ max_tokens: -1 }).maxOutputTokens, undefined);
+  assert.equal(parseWith({ max_tokens: 0, max_completion_tokens: 7 }).maxOutputTokens, 7);
+  assert.equal(parseWith({ max_tokens: 5 }).maxOutputTokens, 5);
+  assert.equal(parseWith({ max_tokens: 5, max_completion_tokens: 7 }).maxOutputTokens, 7);
+});
+
+test('aliases are rewritten first, and lose against the real name', () => {
+  const request = parse({
+    model: 'm',
+    input: 'Hello',
+    max_output_tokens: 9,
+    promptCacheKey: 'k',
+    web_search: true,
+  });
+  assert.deepEqual(request.messages, [{ role: 'user', content: 'Hello' }]);
+  assert.equal(request.maxOutputTokens, 9);
+  assert.equal(request.promptCacheKey, 'k');
+  assert.equal(request.parameters.enable_web_search, 'on');
+  assert.deepEqual(Object.keys(request.fields).sort(), [
+    'max_tokens',
+    'messages',
+    'model',
+    'prompt_cache_key',
+  ]);
+  assert.equal(parseWith({ max_tokens: 3, max_output_tokens: 9 }).maxOutputTokens, 3);
+});
+
+test('reasoning_effort goes before reasoning.effort; enabled counts only without an effort', () => {
+  assert.equal(
+    parseWith({ reasoning_effort: 'low', reasoning: { effort: 'high' } }).reasoningEffort,
+    'low',
+  );
+  assert.equal(parseWith({ reasoning: { effort: 'high' } }).reasoningEffort, 'high');
+  assert.equal(parseWith({ reasoning: { enabled: false } }).isThinkingOff, true);
+  assert.equal(parseWith({ reasoning: { enabled: false, effort: 'low' } }).isThinkingOff, false);
+  assert.equal(parseWith({ reasoning_effort: 'none' }).isThinkingOff, true);
+});
+
+test('verbosity comes from either place, auto is nothing', () => {
+  assert.equal(parseWith({ text: { verbosity: 'low' } }).verbosity, 'low');
+  assert.equal(parseWith({ verbosity: 'high', text: { verbosity: 'low' } }).verbosity, 'high');
+  assert.equal(parseWith({ verbosity: 'auto' }).verbosity, undefined);
+});
+
+test('service parameters have their defaults, unknown ones are dropped', () => {
+  const { parameters } = parseWith({
+    svc_parameters: { enable_web_search: 'auto', nonsense: 1, character_slug: null },
+  });
+  assert.deepEqual(parameters, {
+    enable_e2ee: true,
+    enable_web_search: 'auto',
+    enable_web_citations: false,
+    enable_web_scraping: false,
+    enable_x_search: false,
+    include_venice_system_prompt: true,
+    include_search_results_in_stream: false,
+    return_search_results_as_documents: false,
+    strip_thinking_response: false,
+    disable_thinking: false,
+  });
+});
+
+test('`__proto__` among the service parameters is one that is unknown', () => {
+  const own = '{ "enable_e2ee": true, "__proto__": { "disable_thinking": true } }';
+  const { parameters } = parseWith({ svc_parameters: JSON.parse(own) as unknown });
+  assert.equal(parameters.disable_thinking, false);
+});
+
+test('service parameters also come under the name of the service', () => {
+  const asVenice = { venice_parameters: { disable_thinking: true } };
+  assert.equal(parseWith(asVenice, 'venice').parameters.disable_thinking, true);
+  const unknown = parseWith(asVenice, 'svc');
+  assert.equal(unknown.parameters.disable_thinking, false);
+  assert.deepEqual(unknown.fields['venice_parameters'], { disable_thinking: true });
+});
+
+test('suffixes of the model override the body, decode, and ignore what is unknown', () => {
+  const request = parse({
+    model:
+      'qwen3:0.6b:enable_web_search=on&character_slug=a%20b&foo=1&strip_thinking_response=true',
+    messages: [USER],
+    svc_parameters: { enable_web_search: 'off' },
+  });
+  assert.equal(request.model, 'qwen3:0.6b');
+  assert.equal(request.parameters.enable_web_search, 'on');
+  assert.equal(request.parameters.character_slug, 'a b');
+  assert.equal(request.parameters.strip_thinking_response, true);
+  assert.equal(
+    refusal({ model: 'm:disable_thinking=maybe', messages: [USER] }).issues[0]?.path.join('.'),
+    'svc_parameters.disable_thinking',
+  );
+});
+
+test('every kind of message and part is taken', () => {
+  const messages = [
+    { role: 'system', content: 'S' },
+    {
+      role: 'developer',
+      content: [{ type: 'text', text: 'D', cache_control: { type: 'ephemeral', ttl: '1h' } }],
+    },
+    {
+      role: 'user',
+      name: 'u',
+      content: [
+        { type: 'text', text: 'T' },
+        { type: 'image_url', image_url: { url: 'data:image/png;base64,AA==', detail: 'low' } },
+        { type: 'input_audio', input_audio: { data: 'AA==', format: 'wav' } },
+        { type: 'video_url', video_url: { url: 'https://example.com/a.mp4' } },
+        {
+          type: 'file',
+          file: { filename: 'a.pdf', file_data: 'data:application/pdf;base64,AA==' },
+        },
+      ],
+    },
+    {
+      role: 'assistant',
+      content: null,
+      tool_calls: [{ id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } }],
+    },
+    { role: 'tool', tool_call_id: 'c', content: [{ type: 'text', text: 'R' }] },
+    { role: 'assistant', content: 'A', reasoning_content: 'r', reasoning_details: [{ type: 'x' }] },
+  ];
+  const request = parse({ model: 'm', messages });
+  assert.equal(request.changed, false);
+  const { textBytes, ...facts } = request.facts;
+  assert.deepEqual(facts, {
+    messageCount: 6,
+    imageCount: 1,
+    imageMessageCount: 1,
+    audioCount: 1,
+    videoCount: 1,
+    fileCount: 1,
+  });
+  assert.equal(
+    textBytes,
+    'S'.length +
+      'D'.length +
+      'u'.length +
+      'T'.length +
+      'f{}'.length +
+      'RAr'.length +
+      '[{"type":"x"}]'.length,
+  );
+});
+
+test('text that an engine may put into its prompt counts, known to us or not', () => {
+  const text = 'x'.repeat(1000);
+  const plain = parseWith({}).facts.textBytes;
+  assert.ok(parseWith({ documents: [{ text }] }).facts.textBytes > plain + 1000);
+  const hidden = { role: 'user', content: 'Hi', note: text };
+  assert.ok(parse({ model: 'm', messages: [hidden] }).facts.textBytes > plain + 1000);
+  assert.equal(parseWith({ metadata: { text } }).facts.textBytes, plain);
+});
+
+test('caps per message are named', () => {
+  const parts = (count: number, part: unknown): unknown => ({
+    messages: [{ role: 'user', content: Array.from({ length: count }, () => part) }],
+  });
+  const image = { type: 'image_url', image_url: { url: 'https://e.com/i.png' } };
+  const audio = { type: 'input_audio', input_audio: { data: 'AA' } };
+  const video = { type: 'video_url', video_url: { url: 'https://e.com/v.mp4' } };
+  const file = { type: 'file', file: { file_data: 'data:text/plain;base64,AA==' } };
+  for (const [part, cap] of [
+    [image, 10],
+    [audio, 5],
+    [video, 3],
+    [file, 5],
+  ] as const) {
+    assert.ok(parseWith(parts(cap, part) as Record<string, unknown>));
+    assert.match(
+      refusal({ model: 'm', ...(parts(cap + 1, part) as object) }).issues[0]?.message ?? '',
+      new RegExp(`At most ${cap} `),
+    );
+  }
+});
+
+test('an assistant that says nothing is dropped; only such ones is a refusal', () => {
+  const silent = [
+    { role: 'assistant', content: null },
+    { role: 'assistant', content: '' },
+    { role: 'assistant', tool_calls: [] },
+  ];
+  assert.deepEqual(parse({ model: 'm', messages: [USER, ...silent] }).messages, [USER]);
+  assert.equal(refusal({ model: 'm', messages: silent }).issues[0]?.path[0], 'messages');
+});
+
+test('tools in every shape become functions, strict is kept', () => {
+  const parameters = { type: 'object', properties: {} };
+  const request = parseWith({
+    tools: [
+      { type: 'function', function: { name: 'a', parameters, strict: true } },
+      { type: 'function', name: 'b', description: 'B', parameters, strict: true },
+      { name: 'c', input_schema: parameters },
+    ],
+    tool_choice: { type: 'tool', name: 'c' },
+  });
+  assert.deepEqual(
+    request.tools.map((tool) => tool.function),
+    [
+      { name: 'a', parameters, strict: true },
+      { name: 'b', description: 'B', parameters, strict: true },
+      { name: 'c', parameters },
+    ],
+  );
+  assert.deepEqual(request.toolChoice, { type: 'function', function: { name: 'c' } });
+  assert.equal(request.tools[0], (request.source.body['tools'] as unknown[])[0]);
+});
+
+test('search tools become parameters and leave the list', () => {
+  const request = parseWith({
+    tools: [{ type: 'web_search' }, { type: 'x_search' }],
+    tool_choice: 'auto',
+  });
+  assert.equal(request.parameters.enable_web_search, 'auto');
+  assert.equal(request.parameters.enable_x_search, true);
+  assert.equal(Object.hasOwn(request.fields, 'tools'), false);
+  assert.equal(Object.hasOwn(request.fields, 'tool_choice'), false);
+});
+
+test('tool_choice takes its forms', () => {
+  const tools = [{ type: 'function', function: { name: 'f' } }];
+  for (const [given, taken] of [
+    ['auto', 'auto'],
+    ['any', 'required'],
+    [{ type: 'auto' }, 'auto'],
+    [{ type: 'any' }, 'required'],
+  ] as const) {
+    assert.equal(parseWith({ tools, tool_choice: given }).toolChoice, taken);
+  }
+  assert.equal(refusedPath({ tools, tool_choice: 'sometimes' }), 'tool_choice');
+});
+
+test('response_format takes a wrapped, a bare and a flat schema', () => {
+  const schema = { type: 'object', properties: { a: { type: 'string' } } };
+  const wrapped = { type: 'json_schema', json_schema: { name: 'n', strict: true, schema } };
+  const request = parseWith({ response_format: wrapped });
+  assert.equal(request.responseFormat, request.source.body['response_format']);
+  for (const given of [
+    { type: 'json_schema', json_schema: schema },
+    { type: 'json_schema', schema },
+  ]) {
+    assert.deepEqual(parseWith({ response_format: given }).responseFormat, {
+      type: 'json_schema',
+      json_schema: { name: 'response', schema },
+    });
+  }
+});
+
+test('Anthropic blocks and Responses items become canonical messages', () => {
+  const request = parse({
+    model: 'm',
+    messages: [
+      {
+        role: 'user',
+        content: [
+          { type: 'image', source: { type: 'base64', media_type: 'image/jpeg', data: 'QQ==' } },
+          { type: 'input_text', text: 'look' },
+        ],
+      },
+      {
+        role: 'assistant',
+        content: [
+          { type: 'thinking', thinking: 'hm', signature: 's' },
+          { type: 'tool_use', id: 't1', name: 'f', input: { a: 1 } },
+        ],
+      },
+      {
+        role: 'user',
+        content: [
+          { type: 'tool_result', tool_use_id: 't1', content: [{ type: 'text', text: 'ok' }] },
+          { type: 'text', text: 'go on' },
+        ],
+      },
+      { type: 'function_call', call_id: 'c1', name: 'g', arguments: '{}' },
+      { type: 'function_call', call_id: 'c2', name: 'h', arguments: '{}' },
+      { type: 'function_call_output', call_id: 'c1', output: 'done' },
+      { role: 'user', content: [{ type: 'image', image: 'https://e.com/a.png' }] },
+    ],
+  });
+  assert.deepEqual(JSON.parse(JSON.stringify(request.messages)), [
+    {
+      role: 'user',
+      content: [
+        { type: 'image_url', image_url: { url: 'data:image/jpeg;base64,QQ==' } },
+        { type: 'text', text: 'look' },
+      ],
+    },
+    {
+      role: 'assistant',
+      content: null,
+      reasoning_content: 'hm',
+      tool_calls: [{ id: 't1', type: 'function', function: { name: 'f', arguments: '{"a":1}' } }],
+    },
+    { role: 'tool', tool_call_id: 't1', content: [{ type: 'text', text: 'ok' }] },
+    { role: 'user', content: [{ type: 'text', text: 'go on' }] },
+    {
+      role: 'assistant',
+      content: null,
+      tool_calls: [
+        { id: 'c1', type: 'function', function: { name: 'g', arguments: '{}' } },
+        { id: 'c2', type: 'function', function: { name: 'h', arguments: '{}' } },
+      ],
+    },
+    { role: 'tool', tool_call_id: 'c1', content: 'done' },
+    { role: 'user', content: [{ type: 'image_url', image_url: { url: 'https://e.com/a.png' } }] },
+  ]);
+});
+
+test('bodies as the usual clients send them are taken without a change', () => {
+  const bodies = [
+    // openai-node: create, parse with a schema, tools round trip.
+    { messages: [{ role: 'developer', content: 'Be brief' }, USER], model: 'm' },
+    {
+      model: 'm',
+      messages: [USER],
+      response_format: {
+        type: 'json_schema',
+        json_schema: {
+          name: 'event',
+          strict: true,
+          schema: {
+            type: 'object',
+            properties: { d: { type: 'string' } },
+            required: ['d'],
+            additionalProperties: false,
+            $schema: 'http://json-schema.org/draft-07/schema#',
+          },
+        },
+      },
+      stream: false,
+    },
+    {
+      model: 'm',
+      stream: true,
+      tool_choice: 'auto',
+      parallel_tool_calls: true,
+      tools: [
+        { type: 'function', function: { name: 'w', parameters: { type: 'object' }, strict: true } },
+      ],
+      messages: [
+        USER,
+        {
+          role: 'assistant',
+          content: 'x',
+          refusal: 'no',
+          tool_calls: [
+            { type: 'function', id: 'call_1', function: { name: 'w', arguments: '{}' } },
+          ],
+        },
+        { role: 'tool', tool_call_id: 'call_1', content: '{"t":1}' },
+      ],
+    },
+    // AI SDK with the openai-compatible provider.
+    {
+      model: 'm',
+      max_tokens: 400,
+      temperature: 0,
+      messages: [
+        { role: 'system', content: 's' },
+        {
+          role: 'user',
+          content: [
+            { type: 'text', text: 'a' },
+            { type: 'image_url', image_url: { url: 'data:image/png;base64,AA==' } },
+          ],
+        },
+        { role: 'assistant', content: 'b', reasoning_content: 'c' },
+      ],
+      stream: true,
+      stream_options: { include_usage: true },
+    },
+    {
+      model: 'm',
+      messages: [
+        {
+          role: 'user',
+          content: [
+            {
+              type: 'file',
+              file: { filename: 'a.pdf', file_data: 'data:application/pdf;base64,AA==' },
+            },
+          ],
+        },
+      ],
+    },
+    // LangChain.js.
+    {
+      model: 'm',
+      temperature: 0.2,
+      n: 1,
+      stream: true,
+      stream_options: { include_usage: true },
+      messages: [{ role: 'user', content: 'x' }],
+      stop: ['a'],
+    },
+  ];
+  for (const body of bodies) assert.equal(parse(body).changed, false, JSON.stringify(body));
+});
+
+test('nulls and empty call lists inside messages are taken away, the rest stays', () => {
+  const request = parse({
+    model: 'm',
+    messages: [
+      USER,
+      { role: 'assistant', content: 'x', tool_calls: null, function_call: null, refusal: null },
+      USER,
+    ],
+  });
+  assert.deepEqual(request.messages[1], { role: 'assistant', content: 'x' });
+  assert.equal(request.messages[0], (request.source.body['messages'] as unknown[])[0]);
+});
+
+test('the schemas turn into JSON schemas for the OpenAPI page', () => {
+  const chat = z.toJSONSchema(ChatBody, { io: 'input' });
+  assert.deepEqual(chat.required, ['model', 'messages']);
+  assert.equal(typeof chat.properties?.['temperature'], 'object');
+  const embeddings = z.toJSONSchema(EmbeddingsBody, { io: 'input' });
+  assert.deepEqual(embeddings.required, ['input', 'model']);
+});
+
+test('a body of too many pieces is refused before it is parsed', () => {
+  const refused = (json: string, code: string, words: RegExp): void => {
+    const parse = (): unknown => parseChatRequest(Buffer.from(json), { serviceName: 'svc' });
+    assert.throws(parse, (error: unknown) => {
+      assert.ok(error instanceof Fault);
+      assert.equal(error.code, code);
+      assert.match(error.message, words);
+      return true;
+    });
+  };
+  const inside = (text: string): string => `{"model":"m","messages":[${text}]}`;
+  refused(inside(Array.from({ length: 150_000 }, () => '{}').join()), 'INVALID_JSON', /pieces/);
+  refused(inside('1,'.repeat(2_000_001) + '1'), 'INVALID_JSON', /pieces/);
+  refused('['.repeat(1_000_000), 'INVALID_JSON', /deeply/);
+  const members = Array.from({ length: 1_001 }, (_, at) => `"m${at}":1`).join();
+  refused(`{${members}}`, 'INVALID_REQUEST', /1000 members/);
+  const tools = Array.from({ length: 1_025 }, () => ({
+    type: 'function',
+    function: { name: 'a' },
+  }));
+  const body = { model: 'm', messages: [USER], tools };
+  refused(JSON.stringify(body), 'INVALID_REQUEST', /1024 tools/);
+  // Structure inside a text is text.
+  const text = JSON.stringify('{[:,'.repeat(1_000_000));
+  parseChatRequest(Buffer.from(inside(`{"role":"user","content":${text}}`)), {
+    serviceName: 'svc',
+  });
+});

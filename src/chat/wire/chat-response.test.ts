@@ -1,0 +1,313 @@
+/** Whole answers of several engines, and usage in every spelling. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { seededIds } from '../../core/ids.ts';
+import {
+  chatCompletionId,
+  readChatAnswer,
+  writeChatAnswer,
+  type AnswerFrame,
+} from './chat-response.ts';
+import { stripThinkTags, ThinkStripper } from './think-tags.ts';
+import { echoParameters, SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
+import { chatUsage, readUsage } from '../../engines/usage.ts';
+
+const KEEP = {
+  stripThinkTags: false,
+  dropReasoning: false,
+  choiceCount: 4,
+  maxOutputTokens: 1_000,
+};
+const USAGE = {
+  promptTokens: 5,
+  completionTokens: 3,
+  cachedTokens: 2,
+  cacheWriteTokens: 1,
+  reasoningTokens: 1,
+};
+const FRAME: AnswerFrame = {
+  id: 'chatcmpl-x',
+  model: 'shown',
+  createdS: 7,
+  usage: USAGE,
+  cost: { usd: 0.5, diem: 0.25 },
+  serviceName: 'svc',
+  parameters: echoParameters(SVC_PARAMETER_DEFAULTS),
+};
+
+function answer(message: object, finish: unknown = 'stop', more: object = {}): Buffer {
+  const choices = [{ index: 0, message, logprobs: null, finish_reason: finish, stop_reason: null }];
+  return Buffer.from(
+    JSON.stringify({
+      id: 'up',
+      object: 'chat.completion',
+      created: 9,
+      model: 'up',
+      choices,
+      ...more,
+    }),
+  );
+}
+
+function shaped(
+  bytes: Buffer,
+  options = KEEP,
+  frame = FRAME,
+): Record<string, unknown> & {
+  choices: { message: Record<string, unknown>; finish_reason: string }[];
+} {
+  return JSON.parse(writeChatAnswer(readChatAnswer(bytes, options), frame).toString());
+}
+
+test('the id is chatcmpl- and 32 hex', () => {
+  const requestId = seededIds(1).ordered(Date.UTC(2026, 10, 21));
+  assert.match(chatCompletionId(requestId), /^chatcmpl-[0-9a-f]{32}$/);
+});
+
+test('an answer gets our id, model, usage, cost and echo', () => {
+  const body = shaped(
+    answer({ role: 'assistant', content: 'Hi', reasoning_content: null, tool_calls: [] }, 'stop', {
+      usage: { prompt_tokens: 5, completion_tokens: 3 },
+      system_fingerprint: 'fp',
+    }),
+  );
+  const { choices, svc_parameters, ...rest } = body;
+  assert.deepEqual(rest, {
+    id: 'chatcmpl-x',
+    object: 'chat.completion',
+    created: 9,
+    model: 'shown',
+    system_fingerprint: 'fp',
+    usage: {
+      prompt_tokens: 5,
+      completion_tokens: 3,
+      total_tokens: 8,
+      prompt_tokens_details: { cached_tokens: 2, cache_creation_input_tokens: 1 },
+      completion_tokens_details: { reasoning_tokens: 1 },
+    },
+    cost: { usd: 0.5, diem: 0.25 },
+    prompt_logprobs: null,
+  });
+  assert.deepEqual(choices[0]?.message, {
+    role: 'assistant',
+    content: 'Hi',
+    reasoning_content: null,
+    tool_calls: [],
+  });
+  assert.deepEqual(svc_parameters, { ...SVC_PARAMETER_DEFAULTS, web_search_citations: [] });
+});
+
+test('choices that are right keep their bytes', () => {
+  const text =
+    '{"choices":[{"index":0,"message":{"role":"assistant","content":"caf\\u00e9","reasoning_content":null,"tool_calls":[]},"logprobs":{"x":-1.50},"finish_reason":"stop","stop_reason":null}],"id":"u","model":"u"}';
+  const result = writeChatAnswer(readChatAnswer(Buffer.from(text), KEEP), FRAME).toString();
+  assert.ok(result.includes('"caf\\u00e9"') && result.includes('-1.50'), result);
+  assert.equal(JSON.parse(result).created, 7);
+});
+
+test('an answer is made safe for the SDKs', () => {
+  const call = { function: { name: 'f', arguments: { a: 1 } } };
+  const body = shaped(answer({ content: null, reasoning: 'why', tool_calls: [call] }, 'stop'));
+  assert.deepEqual(body.choices[0]?.message, {
+    role: 'assistant',
+    content: null,
+    reasoning_content: 'why',
+    tool_calls: [{ function: { name: 'f', arguments: '{"a":1}' }, id: 'call_0', type: 'function' }],
+  });
+  assert.equal(body.choices[0]?.finish_reason, 'tool_calls');
+  assert.equal(
+    shaped(answer({ content: null, tool_calls: [call] }, 'length')).choices[0]?.finish_reason,
+    'length',
+  );
+  assert.equal(shaped(answer({ content: 'x' }, 'end_turn')).choices[0]?.finish_reason, 'stop');
+  assert.equal(shaped(answer({ content: 'x' }, null)).choices[0]?.finish_reason, 'stop');
+});
+
+test('thinking is stripped and dropped as asked', () => {
+  const bytes = answer({ content: '<think>a</think>\n\nb', reasoning_content: 'r' });
+  assert.equal(
+    shaped(bytes, { ...KEEP, stripThinkTags: true }).choices[0]?.message['content'],
+    'b',
+  );
+  assert.equal(
+    shaped(bytes, { ...KEEP, stripThinkTags: true, dropReasoning: true }).choices[0]?.message[
+      'reasoning_content'
+    ],
+    null,
+  );
+  assert.equal(shaped(bytes).choices[0]?.message['content'], '<think>a</think>\n\nb');
+});
+
+test('search documents stand as the first tool call', () => {
+  const documents = [
+    { id: '1', title: 'T', url: 'https://e.com', snippet: 's', published_at: null },
+  ];
+  const body = shaped(answer({ role: 'assistant', content: 'x' }), KEEP, { ...FRAME, documents });
+  assert.deepEqual(body.choices[0]?.message['tool_calls'], [
+    {
+      id: 'web_search_call',
+      type: 'function',
+      function: { name: 'svc_web_search_documents', arguments: JSON.stringify({ documents }) },
+    },
+  ]);
+  assert.equal(body.choices[0]?.finish_reason, 'tool_calls');
+});
+
+test('garbage is INFERENCE_FAILED', () => {
+  for (const text of [
+    '',
+    '<html>',
+    '[]',
+    '{}',
+    '{"choices":[{}]}',
+    '{"choices":[1]}',
+    '{"error":{"message":"x"}}',
+  ]) {
+    assert.throws(
+      () => readChatAnswer(Buffer.from(text), KEEP),
+      { code: 'INFERENCE_FAILED' },
+      text,
+    );
+  }
+});
+
+test('the tally tells what was produced', () => {
+  const full = readChatAnswer(
+    answer({
+      content: 'äb',
+      reasoning: 'r',
+      tool_calls: [{ function: { name: 'f', arguments: '{}' } }],
+    }),
+    KEEP,
+  );
+  assert.deepEqual(full.tally, { contentBytes: 3, reasoningBytes: 1, toolBytes: 3 });
+  assert.equal(full.reported, undefined);
+});
+
+test('usage is read in every spelling, and a zero is a zero', () => {
+  const expected = (promptTokens: number, completionTokens: number, more: object = {}): object => ({
+    promptTokens,
+    completionTokens,
+    cachedTokens: 0,
+    cacheWriteTokens: 0,
+    reasoningTokens: 0,
+    ...more,
+  });
+  const cases: [unknown, object | undefined][] = [
+    [{ prompt_tokens: 10, completion_tokens: 0 }, expected(10, 0)],
+    [{ prompt_tokens: 10, total_tokens: 14 }, expected(10, 4)],
+    [
+      {
+        prompt_tokens: 10,
+        completion_tokens: 4,
+        prompt_tokens_details: { cached_tokens: 6, cache_creation_input_tokens: 2 },
+        completion_tokens_details: { reasoning_tokens: 3 },
+      },
+      expected(10, 4, { cachedTokens: 6, cacheWriteTokens: 2, reasoningTokens: 3 }),
+    ],
+    [
+      {
+        prompt_tokens: 10,
+        completion_tokens: 4,
+        prompt_cache_hit_tokens: 8,
+        prompt_cache_miss_tokens: 2,
+      },
+      expected(10, 4, { cachedTokens: 8 }),
+    ],
+    [
+      {
+        input_tokens: 10,
+        output_tokens: 4,
+        cache_read_input_tokens: 5,
+        cache_creation_input_tokens: 3,
+      },
+      expected(18, 4, { cachedTokens: 5, cacheWriteTokens: 3 }),
+    ],
+    [
+      {
+        input_tokens: 10,
+        output_tokens: 4,
+        input_tokens_details: { cached_tokens: 6 },
+        output_tokens_details: { reasoning_tokens: 2 },
+      },
+      expected(10, 4, { cachedTokens: 6, reasoningTokens: 2 }),
+    ],
+    [
+      {
+        prompt_tokens: 10,
+        completion_tokens: 4,
+        total_tokens: 17,
+        completion_tokens_details: { reasoning_tokens: 3 },
+      },
+      expected(10, 7, { reasoningTokens: 3 }),
+    ],
+    [
+      { prompt_tokens: 10, completion_tokens: 4, prompt_tokens_details: null, cached_tokens: 99 },
+      expected(10, 4, { cachedTokens: 10 }),
+    ],
+    [{ prompt_tokens: -1, completion_tokens: 4 }, undefined],
+    [{ prompt_tokens: 1.5, completion_tokens: 4 }, undefined],
+    [null, undefined],
+    [{}, undefined],
+  ];
+  for (const [given, read] of cases)
+    assert.deepEqual(readUsage(given), read, JSON.stringify(given));
+});
+
+test('our own usage reads back the same', () => {
+  fc.assert(
+    fc.property(fc.nat(1e6), fc.nat(1e6), fc.nat(100), (promptTokens, completionTokens, part) => {
+      const cachedTokens = Math.floor((promptTokens * part) / 200);
+      const usage = {
+        promptTokens,
+        completionTokens,
+        cachedTokens,
+        cacheWriteTokens: cachedTokens,
+        reasoningTokens: Math.floor((completionTokens * part) / 200),
+      };
+      assert.deepEqual(readUsage(chatUsage(usage)), usage);
+    }),
+  );
+});
+
+test('what is stripped does not depend on the cuts', () => {
+  const pieces = fc.array(
+    fc.constantFrom(
+      '<think>',
+      '</think>',
+      '<',
+      '<th',
+      'ink>',
+      '</',
+      ' ',
+      '\n',
+      'a',
+      'b>',
+      '<think',
+    ),
+    { maxLength: 12 },
+  );
+  fc.assert(
+    fc.property(pieces, fc.array(fc.nat(60), { maxLength: 5 }), (parts, cuts) => {
+      const text = parts.join('');
+      const whole = new ThinkStripper();
+      const expected = whole.push(text) + whole.finish();
+      const edges = [0, ...cuts.map((cut) => Math.min(cut, text.length)), text.length].sort(
+        (a, b) => a - b,
+      );
+      const stripper = new ThinkStripper();
+      let shown = '';
+      for (const [at, edge] of edges.entries())
+        if (at > 0) shown += stripper.push(text.slice(edges[at - 1], edge));
+      assert.equal(shown + stripper.finish(), expected);
+    }),
+  );
+});
+
+test('a whole answer loses what stands before a lone closing tag', () => {
+  assert.equal(stripThinkTags('secret</think>\nHi'), 'Hi');
+  assert.equal(stripThinkTags('a <think>x</think> b'), 'a  b');
+  assert.equal(stripThinkTags('a <think>never closed'), 'a ');
+  assert.equal(stripThinkTags('1 < 2'), '1 < 2');
+});

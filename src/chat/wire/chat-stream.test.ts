@@ -1,0 +1,441 @@
+/** Streams of several engines, cut anywhere, against the chunks that a caller must see. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { Fault } from '../../core/faults.ts';
+import { ChatStream, type ChatStreamOptions } from './chat-stream.ts';
+import { streamErrorEvents } from './stream-frames.ts';
+import { echoParameters, SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
+
+const OPTIONS: ChatStreamOptions = {
+  id: `chatcmpl-${'a'.repeat(32)}`,
+  model: 'shown-model',
+  createdS: 1_750_000_000,
+  serviceName: 'svc',
+  stripThinkTags: false,
+  dropReasoning: false,
+  choiceCount: 4,
+  maxOutputTokens: 1_000,
+  newCallId: () => 'call_new',
+};
+const USAGE = {
+  promptTokens: 5,
+  completionTokens: 3,
+  cachedTokens: 2,
+  cacheWriteTokens: 0,
+  reasoningTokens: 1,
+};
+const CLOSING = {
+  usage: USAGE,
+  cost: { usd: 0.001, diem: 0 },
+  parameters: echoParameters(SVC_PARAMETER_DEFAULTS),
+};
+
+interface Chunk extends JsonObject {
+  readonly choices: readonly {
+    index: number;
+    delta: Record<string, unknown>;
+    finish_reason: string | null;
+  }[];
+}
+
+/** vLLM's layout. */
+function vllm(choices: unknown, more: object = {}): string {
+  return `data: ${JSON.stringify({ id: 'chatcmpl-up', object: 'chat.completion.chunk', created: 1, model: 'up', choices, ...more })}\n\n`;
+}
+
+/** llama.cpp's layout: members in order of the alphabet, so id and model come after the text. */
+function llama(choices: unknown, more: object = {}): string {
+  return `data: ${JSON.stringify({ choices, created: 1, id: 'chatcmpl-up', model: 'up', object: 'chat.completion.chunk', ...more })}\n\n`;
+}
+
+function delta(content: object, finish: string | null = null, index = 0): object {
+  return { index, delta: content, logprobs: null, finish_reason: finish };
+}
+
+interface Seen {
+  readonly text: string;
+  readonly chunks: readonly Chunk[];
+  readonly stream: ChatStream;
+}
+
+function run(
+  source: string,
+  options: Partial<ChatStreamOptions> = {},
+  cuts: readonly number[] = [],
+): Seen {
+  const stream = new ChatStream({ ...OPTIONS, ...options });
+  const bytes = Buffer.from(source);
+  const edges = [
+    ...new Set([0, ...cuts.map((cut) => cut % (bytes.length + 1)), bytes.length]),
+  ].sort((a, b) => a - b);
+  const shown: Buffer[] = [];
+  for (const [at, edge] of edges.entries()) {
+    if (at > 0) shown.push(stream.push(bytes.subarray(edges[at - 1], edge)));
+  }
+  shown.push(stream.flush());
+  if (stream.isComplete) shown.push(stream.closing(CLOSING));
+  const text = Buffer.concat(shown).toString();
+  const events = text.split('\n\n').filter((event) => event !== '' && event !== 'data: [DONE]');
+  return { text, chunks: events.map((event) => JSON.parse(event.slice(6))), stream };
+}
+
+function contentOf(seen: Seen, key = 'content', index = 0): string {
+  return seen.chunks
+    .flatMap((chunk) =>
+      chunk.choices
+        .filter((choice) => choice.index === index)
+        .map((choice) => choice.delta[key])
+        .map((text) => (typeof text === 'string' ? text : '')),
+    )
+    .join('');
+}
+
+const PLAIN = [
+  vllm([delta({ role: 'assistant', content: '' })]),
+  vllm([delta({ content: 'Hel' })]),
+  vllm([delta({ content: 'lo "w\\orld" ü\n' })]),
+  vllm([delta({ content: '!' })]),
+  vllm([delta({}, 'stop')]),
+  vllm([], { usage: { prompt_tokens: 5, completion_tokens: 3, total_tokens: 8 } }),
+  'data: [DONE]\n\n',
+].join('');
+
+const MIXED = [
+  ': comment\n\n',
+  llama([delta({ role: 'assistant', content: null })]),
+  llama([delta({ reasoning_content: 'think' })]),
+  llama([delta({ reasoning_content: ' more' })]),
+  llama([delta({ content: 'A' })]),
+  llama([]),
+  llama([delta({ content: 'B\\' })]),
+  llama([
+    delta({
+      tool_calls: [
+        { index: 0, id: 'c1', type: 'function', function: { name: 'f', arguments: '' } },
+      ],
+    }),
+  ]),
+  llama([delta({ tool_calls: [{ index: 0, function: { arguments: '{"a":' } }] })]),
+  llama([delta({ tool_calls: [{ index: 0, function: { arguments: '1}' } }] })]),
+  llama([delta({}, 'stop')], { usage: { prompt_tokens: 5, completion_tokens: 9 } }),
+  'data: [DONE]\n\n',
+].join('');
+
+test('a plain stream keeps its text and shows our id, model, usage and cost', () => {
+  const seen = run(PLAIN);
+  assert.equal(contentOf(seen), 'Hello "w\\orld" ü\n!');
+  for (const chunk of seen.chunks) {
+    assert.equal(chunk['id'], OPTIONS.id);
+    assert.equal(chunk['model'], 'shown-model');
+    assert.equal(chunk['object'], 'chat.completion.chunk');
+    assert.ok(Array.isArray(chunk.choices));
+  }
+  assert.deepEqual(seen.chunks[0]?.choices[0]?.delta, { role: 'assistant', content: '' });
+  assert.equal(seen.chunks.at(-2)?.choices[0]?.finish_reason, 'stop');
+  const last = seen.chunks.at(-1)!;
+  assert.deepEqual(last.choices, []);
+  assert.deepEqual(last['cost'], { usd: 0.001, diem: 0 });
+  assert.equal((last['usage'] as JsonObject)['total_tokens'], 8);
+  assert.equal((last['svc_parameters'] as JsonObject)['enable_web_search'], 'off');
+  assert.ok(seen.text.endsWith('data: [DONE]\n\n'));
+  assert.equal(seen.chunks.filter((chunk) => chunk['usage']).length, 1);
+  assert.deepEqual(seen.stream.reported?.usage, {
+    promptTokens: 5,
+    completionTokens: 3,
+    cachedTokens: 0,
+    cacheWriteTokens: 0,
+    reasoningTokens: 0,
+  });
+  assert.deepEqual(seen.stream.tally, { contentBytes: 19, reasoningBytes: 0, toolBytes: 0 });
+  assert.equal(seen.stream.reported?.atBytes, 19);
+});
+
+test('both layouts give the same, and reasoning and tool pieces pass whole', () => {
+  for (const source of [MIXED, MIXED.replaceAll('reasoning_content', 'reasoning')]) {
+    const seen = run(source);
+    assert.equal(contentOf(seen, 'reasoning_content'), 'think more');
+    assert.equal(contentOf(seen, 'reasoning'), '');
+    assert.equal(contentOf(seen), 'AB\\');
+    const calls = seen.chunks.flatMap((chunk) =>
+      chunk.choices.flatMap((choice) => (choice.delta['tool_calls'] ?? []) as JsonObject[]),
+    );
+    assert.deepEqual(calls[0], {
+      index: 0,
+      id: 'c1',
+      type: 'function',
+      function: { name: 'f', arguments: '' },
+    });
+    assert.equal(
+      calls.map((call) => (call['function'] as JsonObject)['arguments']).join(''),
+      '{"a":1}',
+    );
+    assert.equal(seen.chunks.at(-2)?.choices[0]?.finish_reason, 'tool_calls');
+    assert.equal(Object.hasOwn(seen.chunks.at(-2) ?? {}, 'usage'), false);
+    assert.equal(seen.stream.reported?.usage.completionTokens, 9);
+    assert.equal(seen.stream.tally.toolBytes, 'f{"a":1}'.length);
+  }
+});
+
+test('a stream cut at every byte gives the same bytes, with LF and with CRLF', () => {
+  for (const source of [PLAIN, MIXED, MIXED.replaceAll('\n', '\r\n')]) {
+    for (const options of [{}, { stripThinkTags: true }]) {
+      const whole = run(source, options).text;
+      const length = Buffer.byteLength(source);
+      for (let cut = 1; cut < length; cut += 1)
+        assert.equal(run(source, options, [cut]).text, whole);
+      assert.equal(
+        run(
+          source,
+          options,
+          Array.from({ length }, (_, at) => at),
+        ).text,
+        whole,
+      );
+    }
+  }
+});
+
+test('any texts in any cuts arrive whole, on the fast path as on the slow one', () => {
+  const texts = fc.array(fc.string({ unit: 'binary', maxLength: 12 }), { maxLength: 8 });
+  fc.assert(
+    fc.property(
+      texts,
+      fc.array(fc.nat(4000), { maxLength: 6 }),
+      fc.constantFrom(vllm, llama),
+      (pieces, cuts, layout) => {
+        const source = [
+          layout([delta({ role: 'assistant', content: '' })]),
+          ...pieces.map((content) => layout([delta({ content })])),
+          layout([delta({}, 'length')]),
+          'data: [DONE]\n\n',
+        ].join('');
+        const seen = run(source, {}, cuts);
+        assert.equal(contentOf(seen), pieces.join(''));
+        assert.equal(seen.stream.tally.contentBytes, Buffer.byteLength(pieces.join('')));
+        assert.equal(seen.chunks.at(-2)?.choices[0]?.finish_reason, 'length');
+        for (const chunk of seen.chunks) assert.equal(chunk['id'], OPTIONS.id);
+      },
+    ),
+  );
+});
+
+test('an event of a known layout gives the bytes that parsing it gives, in any cuts', () => {
+  const texts = fc.array(fc.string({ unit: 'binary', maxLength: 12 }), { maxLength: 8 });
+  const framings = fc.constantFrom(
+    (event: string) => event,
+    (event: string) => event.replaceAll('\n', '\r\n'),
+    (event: string) => event.replace('data: ', 'data:'),
+    (event: string) => `event: chunk\n${event}`,
+  );
+  const sizes = fc.array(fc.nat(4000), { maxLength: 6 });
+  fc.assert(
+    fc.property(texts, texts, sizes, fc.constantFrom(vllm, llama), framings, (...given) => {
+      const [thoughts, pieces, cuts, layout, framed] = given;
+      const events = [
+        layout([delta({ role: 'assistant', content: '' })]),
+        ...thoughts.map((text) => layout([delta({ reasoning_content: text })])),
+        ...pieces.map((content) => layout([delta({ content })])),
+        layout([delta({}, 'stop')]),
+      ].map(framed);
+      // A comment of its own makes every event one of an unknown layout.
+      const parsed = run(events.map((event, at) => `: ${at}\n${event}`).join(''));
+      const copied = run(events.join(''), {}, cuts);
+      assert.equal(copied.text, parsed.text);
+      assert.deepEqual(copied.stream.tally, parsed.stream.tally);
+    }),
+  );
+});
+
+test('a text that does not end on its line is no text of a known layout', () => {
+  const known = vllm([delta({ content: 'a' })]);
+  for (const broken of ['b\n', 'b\n\n', 'b\\\n\n']) {
+    const seen = run(known + known.replace('"a"', `"${broken}"`) + known);
+    assert.equal(seen.stream.failure?.code, 'broken_stream');
+    assert.equal(contentOf(seen), 'a');
+  }
+});
+
+test('a chunk that only looks like the template is parsed', () => {
+  const hostile = [
+    vllm([delta({ role: 'assistant', content: '' })]),
+    vllm([delta({ content: 'a' })]),
+    vllm([delta({ content: 'x","evil":"y' })]),
+    // Same beginning and end as the template, but another structure between.
+    vllm([delta({ content: 'b' })]).replace(
+      '"content":"b"',
+      '"content":"b","tool_calls":null,"reasoning_content":"r"',
+    ),
+    vllm([delta({ content: 'c' })], { id: 'chatcmpl-other' }),
+    vllm([delta({ content: 'ends with backslash \\' })]),
+    vllm([delta({}, 'stop')]),
+    'data: [DONE]\n\n',
+  ].join('');
+  const seen = run(hostile);
+  assert.equal(contentOf(seen), 'ax","evil":"ybcends with backslash \\');
+  assert.equal(contentOf(seen, 'reasoning_content'), 'r');
+  assert.equal(seen.text.includes('chatcmpl-other'), false);
+});
+
+test('the order is kept when the engine leaves out role, index, id, usage and [DONE]', () => {
+  const source = [
+    llama([{ delta: { content: 'x' } }]),
+    llama([{ delta: { tool_calls: [{ id: 'a', function: { name: 'f', arguments: { q: 1 } } }] } }]),
+    llama([{ delta: { tool_calls: [{ function: { name: 'g', arguments: '{}' } }] } }]),
+    llama([{ delta: {}, finish_reason: 'tool_use' }]),
+  ].join('');
+  const seen = run(source);
+  assert.equal(seen.stream.isComplete, true);
+  assert.equal(seen.stream.reported, undefined);
+  assert.deepEqual(seen.stream.tally, { contentBytes: 1, reasoningBytes: 0, toolBytes: 11 });
+  assert.deepEqual(
+    seen.chunks.map((chunk) => chunk.choices[0]?.delta),
+    [
+      { role: 'assistant', content: '' },
+      { content: 'x' },
+      {
+        tool_calls: [
+          { index: 0, id: 'a', type: 'function', function: { name: 'f', arguments: '{"q":1}' } },
+        ],
+      },
+      {
+        tool_calls: [
+          { index: 1, id: 'call_new', type: 'function', function: { name: 'g', arguments: '{}' } },
+        ],
+      },
+      {},
+      undefined,
+    ],
+  );
+  assert.equal(seen.chunks[4]?.choices[0]?.finish_reason, 'tool_calls');
+});
+
+test('[DONE] without a finish reason still ends every choice; without a choice it ends nothing', () => {
+  const seen = run(vllm([delta({ content: 'x' })]) + 'data: [DONE]\n\n');
+  assert.equal(seen.stream.isComplete, true);
+  assert.equal(seen.chunks[0]?.choices[0]?.delta['role'], 'assistant');
+  assert.equal(seen.chunks.at(-2)?.choices[0]?.finish_reason, 'stop');
+  assert.equal(run('data: [DONE]').stream.isComplete, false);
+});
+
+test('a stream that ends too early is cut, and shows no half event', () => {
+  const seen = run(PLAIN.slice(0, PLAIN.indexOf('"lo ')));
+  assert.equal(seen.stream.isComplete, false);
+  assert.equal(seen.stream.failure, undefined);
+  assert.equal(contentOf(seen), 'Hel');
+});
+
+test('an error of the engine, or garbage, ends the stream and is kept from the caller', () => {
+  const failed = run(
+    vllm([delta({ content: 'x' })]) +
+      'data: {"error":{"message":"secret","type":"t","code":507}}\n\n' +
+      vllm([delta({ content: 'y' })]),
+  );
+  assert.deepEqual(failed.stream.failure, { message: 'secret', type: 't', code: '507' });
+  assert.equal(failed.text.includes('secret'), false);
+  assert.equal(contentOf(failed), 'x');
+  assert.equal(
+    run(vllm([delta({ content: 'x' })]) + 'data: <html>\n\n').stream.failure?.code,
+    'broken_stream',
+  );
+  assert.equal(run(`data: ${'x'.repeat(5000)}`).stream.failure, undefined);
+});
+
+test('an event without an end is bounded', () => {
+  const stream = new ChatStream(OPTIONS);
+  const piece = Buffer.alloc(1024 * 1024, 0x78);
+  for (let at = 0; at < 12 && !stream.isOver; at += 1) stream.push(piece);
+  assert.equal(stream.failure?.code, 'broken_stream');
+});
+
+test('think blocks leave the content of every choice, across any cut', () => {
+  const words = ['<thi', 'nk>se', 'cret</th', 'ink>\n\nHello', ' <b', '>', ' end<'];
+  const source = [
+    vllm([
+      delta({ role: 'assistant', content: '' }, null, 0),
+      delta({ role: 'assistant', content: '' }, null, 1),
+    ]),
+    ...words.map((content) => vllm([delta({ content }, null, 0), delta({ content }, null, 1)])),
+    vllm([delta({ reasoning_content: 'kept' })]),
+    vllm([delta({}, 'stop', 0)]),
+    vllm([delta({ content: '!' }, 'stop', 1)]),
+    'data: [DONE]\n\n',
+  ].join('');
+  const seen = run(source, { stripThinkTags: true });
+  assert.equal(contentOf(seen, 'content', 0), 'Hello <b> end<');
+  assert.equal(contentOf(seen, 'content', 1), 'Hello <b> end<!');
+  assert.equal(contentOf(seen, 'reasoning_content'), 'kept');
+  assert.equal(
+    contentOf(run(source, { stripThinkTags: true, dropReasoning: true }), 'reasoning_content'),
+    '',
+  );
+});
+
+test('search documents come as the first tool call, the engine`s calls after it', () => {
+  const documents = [
+    { id: '1', title: 'T', url: 'https://e.com', snippet: 's', published_at: null },
+  ];
+  const seen = run(MIXED, { documents });
+  const calls = seen.chunks.flatMap((chunk) =>
+    chunk.choices.flatMap((choice) => (choice.delta['tool_calls'] ?? []) as JsonObject[]),
+  );
+  assert.deepEqual(calls[0], {
+    index: 0,
+    id: 'web_search_call',
+    type: 'function',
+    function: { name: 'svc_web_search_documents', arguments: JSON.stringify({ documents }) },
+  });
+  assert.deepEqual(new Set(calls.slice(1).map((call) => call['index'])), new Set([1]));
+  assert.equal(run(PLAIN, { documents }).chunks.at(-2)?.choices[0]?.finish_reason, 'tool_calls');
+});
+
+test('citations can be the first chunk', () => {
+  const citations = [{ title: 'T', url: 'https://e.com' }];
+  const chunk = JSON.parse(new ChatStream(OPTIONS).citationsChunk(citations).toString().slice(6));
+  assert.deepEqual(chunk.choices, []);
+  assert.deepEqual(chunk.svc_parameters, { web_search_citations: citations });
+});
+
+test('an error event holds an object and ends with [DONE]', () => {
+  const text = streamErrorEvents(
+    new Fault('MODEL_OVERLOADED', { retryAfterSeconds: 30 }),
+  ).toString();
+  const [event, done] = text.split('\n\n');
+  assert.deepEqual(JSON.parse(event?.slice(6) ?? ''), {
+    error: {
+      message: 'The model is overloaded',
+      type: 'server_error',
+      code: 'model_overloaded',
+      param: null,
+      retry_after: 30,
+    },
+  });
+  assert.equal(done, 'data: [DONE]');
+});
+
+test('several choices and logprobs pass', () => {
+  const logprobs = { content: [{ token: 'a', logprob: -0.1, bytes: [97], top_logprobs: [] }] };
+  const source = [
+    vllm([{ index: 1, delta: { role: 'assistant', content: 'a' }, logprobs, finish_reason: null }]),
+    vllm([delta({ role: 'assistant', content: 'z' })]),
+    vllm([{ index: 1, delta: { content: 'b' }, logprobs, finish_reason: null }]),
+    vllm([delta({}, 'stop', 1)]),
+    vllm([delta({}, 'stop', 0)]),
+    'data: [DONE]\n\n',
+  ].join('');
+  const seen = run(source);
+  assert.equal(contentOf(seen, 'content', 1), 'ab');
+  assert.equal(contentOf(seen, 'content', 0), 'z');
+  assert.equal(seen.text.split('"logprob":-0.1').length, 3);
+});
+
+test('a text that takes the fast path after an empty one is known to be shown', () => {
+  const start = vllm([delta({ role: 'assistant', content: '' })]);
+  const empty = vllm([delta({ reasoning_content: '' })]);
+  assert.equal(run(start + empty).stream.hasShownText, false);
+  assert.equal(
+    run(start + empty + vllm([delta({ reasoning_content: 'x' })])).stream.hasShownText,
+    true,
+  );
+});

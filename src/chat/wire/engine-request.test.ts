@@ -1,0 +1,300 @@
+/** What reaches an engine, and what a model refuses before. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { Fault } from '../../core/faults.ts';
+import { applyAbilities, type ChatAbilities } from './capability-gates.ts';
+import { parseChatRequest, type ChatRequest } from './chat-request.ts';
+import { engineDialect, engineFields, engineRequest, type EngineTarget } from './engine-request.ts';
+
+const ALL: ChatAbilities = {
+  vision: true,
+  multipleImages: true,
+  audioInput: true,
+  videoInput: true,
+  functionCalling: true,
+  responseSchema: true,
+  logProbs: true,
+  reasoning: true,
+  reasoningEffort: true,
+  webSearch: true,
+  xSearch: true,
+  maxCompletionTokens: 100,
+};
+const NONE: ChatAbilities = {
+  vision: false,
+  multipleImages: false,
+  audioInput: false,
+  videoInput: false,
+  functionCalling: false,
+  responseSchema: false,
+  logProbs: false,
+  reasoning: false,
+  reasoningEffort: false,
+  webSearch: false,
+  xSearch: false,
+  maxCompletionTokens: 100,
+};
+const USER = { role: 'user', content: 'Hi' };
+const TARGET: EngineTarget = {
+  model: 'engine-m',
+  dialect: engineDialect('127.0.0.1'),
+  abilities: ALL,
+  maxOutputTokens: 50,
+};
+
+function parse(fields: object): ChatRequest {
+  const body = { model: 'm', messages: [USER], ...fields };
+  return parseChatRequest(Buffer.from(JSON.stringify(body)), { serviceName: 'svc' });
+}
+
+function sent(fields: object, target: Partial<EngineTarget> = {}): Record<string, unknown> {
+  return JSON.parse(engineRequest(parse(fields), { ...TARGET, ...target }).toString());
+}
+
+function reasons(fields: object, abilities: ChatAbilities): string[] {
+  try {
+    applyAbilities(parse(fields), 'm', abilities);
+  } catch (error) {
+    assert.ok(error instanceof Fault);
+    assert.equal(error.code, 'INVALID_REQUEST');
+    const issues = error.options.fields?.['issues'] as { message: string; path: string[] }[];
+    return issues.map((issue) => `${issue.path[0]}: ${issue.message}`);
+  }
+  return [];
+}
+
+function imageMessage(...urls: string[]): object {
+  return { role: 'user', content: urls.map((url) => ({ type: 'image_url', image_url: { url } })) };
+}
+
+test('each missing ability is a reason of its own', () => {
+  const asked = {
+    messages: [
+      {
+        role: 'user',
+        content: [
+          { type: 'image_url', image_url: { url: 'https://e.com/i.png' } },
+          { type: 'input_audio', input_audio: { data: 'AA' } },
+          { type: 'video_url', video_url: { url: 'https://e.com/v.mp4' } },
+        ],
+      },
+    ],
+    tools: [{ type: 'function', function: { name: 'f' } }],
+    response_format: { type: 'json_object' },
+    logprobs: true,
+    svc_parameters: { enable_web_search: 'on', enable_x_search: true },
+    max_completion_tokens: 101,
+  };
+  assert.equal(reasons(asked, NONE).length, 9);
+  assert.deepEqual(reasons(asked, { ...ALL, maxCompletionTokens: 200 }), []);
+});
+
+test('an output cap above the model names both numbers', () => {
+  assert.match(reasons({ max_tokens: 101 }, ALL)[0] ?? '', /max_tokens: 101 .* 100 /);
+  assert.deepEqual(reasons({ max_tokens: 100 }, ALL), []);
+});
+
+test('response_format text and search auto ask nothing of the model', () => {
+  assert.deepEqual(
+    reasons(
+      { response_format: { type: 'text' }, svc_parameters: { enable_web_search: 'auto' } },
+      NONE,
+    ),
+    [],
+  );
+});
+
+test('a single-image model keeps the last message that bears one', () => {
+  const single = { ...ALL, multipleImages: false };
+  const mixed = {
+    role: 'user',
+    content: [
+      { type: 'text', text: 'old' },
+      { type: 'image_url', image_url: { url: 'https://e.com/1' } },
+    ],
+  };
+  const fitted = applyAbilities(
+    parse({
+      messages: [mixed, imageMessage('https://e.com/2'), imageMessage('https://e.com/3'), USER],
+    }),
+    'm',
+    single,
+  );
+  assert.deepEqual(fitted.messages, [
+    { role: 'user', content: [{ type: 'text', text: 'old' }] },
+    { role: 'user', content: [{ type: 'text', text: '[image omitted]' }] },
+    imageMessage('https://e.com/3'),
+    USER,
+  ]);
+  assert.equal(fitted.facts.imageCount, 1);
+  assert.match(
+    reasons({ messages: [imageMessage('https://e.com/1', 'https://e.com/2')] }, single)[0] ?? '',
+    /at most 1 images/,
+  );
+  const many = parse({
+    messages: [imageMessage('https://e.com/1'), imageMessage('https://e.com/2')],
+  });
+  assert.equal(applyAbilities(many, 'm', ALL), many);
+});
+
+test('the engine gets its own model name, the clamped cap, and never our members', () => {
+  assert.deepEqual(
+    sent({
+      user: 'u',
+      store: true,
+      metadata: { a: 1 },
+      fallbacks: [{ model: 'x' }],
+      svc_parameters: {},
+      max_tokens: 7,
+      prompt_cache_key: 'k',
+      prompt_cache_retention: 'extended',
+      stream_options: { include_usage: false },
+      vendor: 1,
+    }),
+    {
+      model: 'engine-m',
+      messages: [USER],
+      max_tokens: 50,
+      max_completion_tokens: 50,
+      prompt_cache_key: 'k',
+      vendor: 1,
+    },
+  );
+});
+
+test('no other name of the output cap goes round the hold', () => {
+  const names = ['n_predict', 'max_new_tokens', 'num_predict', 'best_of', 'n_cmpl'];
+  const asked = Object.fromEntries(names.map((name) => [name, 100_000]));
+  assert.equal(parse(asked).fields['n_predict'], 100_000);
+  for (const name of names) assert.equal(sent(asked)[name], undefined);
+  assert.equal(sent({ mirostat: 2 })['mirostat'], 2);
+});
+
+test('the dialect decides the names', () => {
+  const openai = { dialect: engineDialect('api.openai.com') };
+  assert.deepEqual(
+    sent(
+      {
+        stream: true,
+        prompt_cache_retention: '24h',
+        messages: [{ role: 'developer', content: 'x' }],
+      },
+      openai,
+    ),
+    {
+      model: 'engine-m',
+      stream: true,
+      messages: [{ role: 'developer', content: 'x' }],
+      max_completion_tokens: 50,
+      prompt_cache_retention: '24h',
+      stream_options: { include_usage: true, include_obfuscation: false },
+    },
+  );
+  assert.deepEqual(sent({ messages: [{ role: 'developer', content: 'x' }] })['messages'], [
+    { role: 'system', content: 'x' },
+  ]);
+});
+
+test('usage is always asked for on a stream', () => {
+  assert.deepEqual(sent({ stream: true })['stream_options'], { include_usage: true });
+  assert.deepEqual(
+    sent({ stream: true, stream_options: { include_usage: false, x: 1 } })['stream_options'],
+    { include_usage: true, x: 1 },
+  );
+  const dialect = { ...engineDialect('localhost'), continuousUsage: true };
+  assert.deepEqual(sent({ stream: true }, { dialect })['stream_options'], {
+    include_usage: true,
+    continuous_usage_stats: true,
+  });
+});
+
+test('thinking is turned off where the model can think', () => {
+  const off = { svc_parameters: { disable_thinking: true }, chat_template_kwargs: { a: 1 } };
+  const asked = sent(off);
+  assert.equal(asked['reasoning_effort'], 'none');
+  assert.deepEqual(asked['chat_template_kwargs'], { a: 1, enable_thinking: false });
+  assert.equal(sent(off, { abilities: NONE })['reasoning_effort'], undefined);
+});
+
+test('an effort that the engine does not know becomes the nearest one', () => {
+  const abilities = { ...ALL, reasoningEffortOptions: ['low', 'medium', 'high'] };
+  assert.equal(sent({ reasoning_effort: 'max' }, { abilities })['reasoning_effort'], 'high');
+  assert.equal(
+    sent({ reasoning: { effort: 'minimal' } }, { abilities })['reasoning_effort'],
+    'low',
+  );
+  assert.equal(sent({ reasoning_effort: 'max' })['reasoning_effort'], 'max');
+});
+
+test('the default prompt stands before the caller, in one system message', () => {
+  const systemPrompt = 'DEFAULT "x"';
+  assert.deepEqual(sent({}, { systemPrompt })['messages'], [
+    { role: 'system', content: systemPrompt },
+    USER,
+  ]);
+  assert.deepEqual(
+    sent({ messages: [{ role: 'system', content: 'mine' }, USER] }, { systemPrompt })['messages'],
+    [{ role: 'system', content: `${systemPrompt}\n\nmine` }, USER],
+  );
+  assert.deepEqual(
+    sent(
+      { messages: [{ role: 'system', content: [{ type: 'text', text: 'mine' }] }] },
+      { systemPrompt },
+    )['messages'],
+    [
+      {
+        role: 'system',
+        content: [
+          { type: 'text', text: systemPrompt },
+          { type: 'text', text: 'mine' },
+        ],
+      },
+    ],
+  );
+});
+
+test('messages keep their very bytes when only the envelope changes', () => {
+  const text =
+    '{"messages": [ {"role":"user","content":"caf\\u00e9 1.0"} ] , "model":"m", "max_tokens" : 3}';
+  const request = parseChatRequest(Buffer.from(text), { serviceName: 'svc' });
+  const body = engineRequest(request, TARGET).toString();
+  assert.ok(body.includes('[ {"role":"user","content":"caf\\u00e9 1.0"} ]'), body);
+});
+
+test('the spliced body is the body, for any caller', () => {
+  const field = fc.dictionary(
+    fc.constantFrom(
+      'temperature',
+      'user',
+      'store',
+      'vendor',
+      'svc_parameters',
+      'max_tokens',
+      'stream',
+      'seed',
+      'metadata',
+      'verbosity',
+      'stop',
+    ),
+    fc.constantFrom<unknown>(null),
+  );
+  const extra = fc.record(
+    {
+      vendor: fc.jsonValue({ maxDepth: 2 }),
+      temperature: fc.double({ min: 0, max: 2, noNaN: true }),
+      stream: fc.boolean(),
+      max_tokens: fc.integer({ min: -5, max: 100 }),
+      content: fc.string({ unit: 'binary' }),
+    },
+    { requiredKeys: ['content'] },
+  );
+  fc.assert(
+    fc.property(field, extra, fc.boolean(), (nulls, { content, ...more }, hasPrompt) => {
+      const request = parse({ ...nulls, ...more, messages: [{ role: 'user', content }] });
+      const target = hasPrompt ? { ...TARGET, systemPrompt: 'P' } : TARGET;
+      const expected = JSON.parse(JSON.stringify(engineFields(request, target)));
+      assert.deepEqual(JSON.parse(engineRequest(request, target).toString()), expected);
+    }),
+  );
+});

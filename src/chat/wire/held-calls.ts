@@ -1,0 +1,116 @@
+/**
+ * Calls of a tool that is ours (the web search of `auto`): they never reach the caller. An answer
+ * whose every call is held is not an answer yet; beside calls of the caller's own tools they are
+ * left out.
+ */
+import { argumentsText, finishReason, toolCallsOf } from './chat-choice.ts';
+import type { ChatAnswer } from './chat-response.ts';
+import type { ChatMessage } from './chat-schema.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+
+export interface HeldCall {
+  readonly id: string;
+  readonly name: string;
+  /** JSON, as far as the model keeps to it. */
+  readonly arguments: string;
+}
+
+/** What an answer said in a round that ended with held calls. */
+export interface HeldRound {
+  readonly calls: readonly HeldCall[];
+  readonly content: string;
+  readonly reasoning: string;
+}
+
+/** The held round of a whole answer; `undefined` when it is for the caller. */
+export function heldRoundOf(answer: ChatAnswer, tool: string): HeldRound | undefined {
+  const message = firstMessage(answer);
+  const calls = toolCallsOf(message);
+  if (calls.length === 0 || !calls.every((call) => nameOf(call) === tool)) return undefined;
+  return {
+    calls: calls.map((call, at) => heldCall(call, at, tool)),
+    content: textOf(message['content']),
+    reasoning: textOf(message['reasoning_content']),
+  };
+}
+
+/** The answer without calls of the tool, and with what was said before it in earlier rounds. */
+export function joinedAnswer(
+  answer: ChatAnswer,
+  tool: string,
+  earlier: readonly HeldRound[],
+): ChatAnswer {
+  const choices = answer.choices.map((choice, at) => {
+    const message = isJsonObject(choice['message']) ? choice['message'] : {};
+    const calls = toolCallsOf(message).filter((call) => nameOf(call) !== tool);
+    const before = at === 0 ? earlier : [];
+    const hasHeld = calls.length < toolCallsOf(message).length;
+    if (!hasHeld && before.length === 0) return choice;
+    const reason = choice['finish_reason'];
+    return {
+      ...choice,
+      message: {
+        ...message,
+        content: joined(
+          before.map((round) => round.content),
+          message['content'],
+        ),
+        reasoning_content: joined(
+          before.map((round) => round.reasoning),
+          message['reasoning_content'],
+        ),
+        tool_calls: calls,
+      },
+      finish_reason:
+        hasHeld && calls.length === 0 && reason === 'tool_calls'
+          ? 'stop'
+          : finishReason(reason, calls.length > 0),
+    };
+  });
+  return { ...answer, choices };
+}
+
+/** The model's own turn, as it goes back to the model. */
+export function heldMessage(round: HeldRound): ChatMessage {
+  return {
+    role: 'assistant',
+    content: round.content === '' ? null : round.content,
+    tool_calls: round.calls.map((call) => ({
+      id: call.id,
+      type: 'function',
+      function: { name: call.name, arguments: call.arguments },
+    })),
+  };
+}
+
+/** Between what was said before a search and after it. */
+export const ROUND_BREAK = '\n\n';
+
+function joined(earlier: readonly string[], last: unknown): unknown {
+  const said = earlier.filter((text) => text !== '');
+  if (said.length === 0) return last ?? null;
+  const end = textOf(last);
+  return [...said, ...(end === '' ? [] : [end])].join(ROUND_BREAK);
+}
+
+function firstMessage(answer: ChatAnswer): JsonObject {
+  const message = answer.choices[0]?.['message'];
+  return isJsonObject(message) ? message : {};
+}
+
+function heldCall(call: JsonObject, at: number, name: string): HeldCall {
+  const made = isJsonObject(call['function']) ? call['function'] : {};
+  const id = typeof call['id'] === 'string' && call['id'] !== '' ? call['id'] : `call_${at}`;
+  return { id, name, arguments: argumentsText(made['arguments']) };
+}
+
+/** The name of the called function; engines send it in the first piece of a call. */
+export function nameOf(call: JsonObject): string | undefined {
+  const made = call['function'];
+  const name = isJsonObject(made) ? made['name'] : undefined;
+  return typeof name === 'string' ? name : undefined;
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}

@@ -1,0 +1,117 @@
+/**
+ * How much output an answer holds, and where the grant of its request ends. Counts UTF-8 bytes of
+ * text: content, refusals, reasoning, and names and arguments of tool calls. Knows no tokenizer and
+ * no money.
+ *
+ * Invariant: a text counts the same in one piece and cut anywhere into deltas, between the halves of
+ * a surrogate pair too.
+ */
+import { bytesAtMost, bytesUsually } from '../../core/token-count.ts';
+import { argumentsText, reasoningOf, toolCallsOf } from './chat-choice.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+
+export type TextKind = 'content' | 'reasoning' | 'tool';
+
+/** UTF-8 bytes of the text of an answer, or of one of its choices. */
+export interface OutputTally {
+  contentBytes: number;
+  reasoningBytes: number;
+  toolBytes: number;
+}
+
+export function noOutput(): OutputTally {
+  return { contentBytes: 0, reasoningBytes: 0, toolBytes: 0 };
+}
+
+export function outputBytes(tally: Readonly<OutputTally>): number {
+  return tally.contentBytes + tally.reasoningBytes + tally.toolBytes;
+}
+
+export function addTally(to: OutputTally, more: Readonly<OutputTally>): void {
+  to.contentBytes += more.contentBytes;
+  to.reasoningBytes += more.reasoningBytes;
+  to.toolBytes += more.toolBytes;
+}
+
+/** The text of a message or delta; its reasoning text has the name `reasoning_content`. */
+export function tallyOf(message: JsonObject): OutputTally {
+  let toolBytes = 0;
+  for (const call of toolCallsOf(message)) {
+    const made = isJsonObject(call['function']) ? call['function'] : {};
+    toolBytes += textBytes(made['name']) + textBytes(argumentsText(made['arguments']));
+  }
+  return {
+    contentBytes: textBytes(message['content']) + textBytes(message['refusal']),
+    reasoningBytes: textBytes(reasoningOf(message)),
+    toolBytes,
+  };
+}
+
+/** UTF-8 bytes of a text, or of every text in parts of content; half a surrogate pair has two. */
+export function textBytes(value: unknown): number {
+  if (typeof value === 'string') {
+    return value.isWellFormed() ? Buffer.byteLength(value) : halvesBytes(value);
+  }
+  if (Array.isArray(value)) return value.reduce((sum: number, part) => sum + textBytes(part), 0);
+  if (!isJsonObject(value)) return 0;
+  let sizeBytes = 0;
+  for (const key in value) if (key !== 'type') sizeBytes += textBytes(value[key]);
+  return sizeBytes;
+}
+
+/** `Buffer.byteLength` counts a lone half as the three bytes of U+FFFD. */
+function halvesBytes(text: string): number {
+  const lone = text.replaceAll(/[\u{10000}-\u{10FFFF}]/gu, '').match(/[\uD800-\uDFFF]/g) ?? [];
+  return Buffer.byteLength(text) - lone.length;
+}
+
+/**
+ * The most bytes of text that a choice with a grant of so many tokens may have. What came in more
+ * deltas than tokens were granted is held to the usual length of a token, all else to the longest:
+ * an engine that keeps to the grant reaches neither.
+ */
+export function mostBytes(grantedTokens: number, deltas: number): number {
+  return deltas > grantedTokens ? bytesUsually(grantedTokens) : bytesAtMost(grantedTokens);
+}
+
+/** The message or delta with no more text than so many bytes: reasoning, then content, then calls. */
+export function cutMessage(message: JsonObject, roomBytes: number): JsonObject {
+  let leftBytes = roomBytes;
+  const cut = (text: string): string => {
+    const kept = cutText(text, leftBytes);
+    leftBytes -= textBytes(kept);
+    return kept;
+  };
+  const shorter: Record<string, unknown> = { ...message };
+  for (const key of ['reasoning_content', 'content', 'refusal']) {
+    const value = message[key];
+    if (typeof value === 'string') shorter[key] = cut(value);
+    else if (textBytes(value) > leftBytes) shorter[key] = null;
+    else leftBytes -= textBytes(value);
+  }
+  const calls: JsonObject[] = [];
+  for (const call of toolCallsOf(message)) {
+    const made = isJsonObject(call['function']) ? call['function'] : {};
+    leftBytes -= textBytes(made['name']);
+    if (leftBytes <= 0) break;
+    calls.push({
+      ...call,
+      function: { ...made, arguments: cut(argumentsText(made['arguments'])) },
+    });
+  }
+  if (Object.hasOwn(message, 'tool_calls')) shorter['tool_calls'] = calls;
+  return shorter;
+}
+
+/** As many whole characters as fit. */
+function cutText(text: string, roomBytes: number): string {
+  if (textBytes(text) <= roomBytes) return text;
+  const bytes = Buffer.from(text);
+  let end = Math.max(0, roomBytes);
+  while (end > 0 && isContinuation(bytes[end])) end -= 1;
+  return bytes.toString('utf8', 0, end);
+}
+
+function isContinuation(byte: number | undefined): boolean {
+  return byte !== undefined && (byte & 0xc0) === 0x80;
+}

@@ -1,0 +1,51 @@
+/**
+ * The database seam: one SQL text for SQLite and PostgreSQL, asynchronous and set-based.
+ *
+ * - Placeholders are `$1`, `$2`, … on both. Integers come back as `bigint`, text as `string`, bytes
+ *   as `Buffer`; booleans are stored as 0 and 1 in BIGINT columns.
+ * - A promise of `query` (for a writing statement) or `transaction` resolves when the change is
+ *   durable on disk, unless the call says `{ durable: false }`.
+ * - A transaction body awaits nothing but its own `tx`: on SQLite it holds the one writer's turn.
+ *   It may be run again after a serialization failure, so it has no effect outside the database.
+ *
+ * The store does not know what a table means; a folder's tables carry the folder's prefix and are
+ * named in its folder only.
+ */
+
+export type Dialect = 'sqlite' | 'postgres';
+
+export type Parameter = string | number | bigint | boolean | null | Uint8Array;
+
+export type Column = string | number | bigint | null | Buffer;
+
+export type Row = Readonly<Record<string, Column>>;
+
+export interface Queryable {
+  /** Runs one statement; rows of a SELECT or a RETURNING clause. */
+  query<R = Row>(sql: string, parameters?: readonly Parameter[]): Promise<readonly R[]>;
+}
+
+export interface WriteOptions {
+  /** `false` lets the promise resolve before the change is on disk: for what a crash may undo. */
+  readonly durable?: boolean;
+  /** How long each statement may take, in milliseconds, when that is more than a request may wait. */
+  readonly timeoutMs?: number;
+}
+
+export interface Store extends Queryable {
+  readonly dialect: Dialect;
+  /** Runs `body` in one transaction: all of it or nothing; retried on serialization failures. */
+  transaction<T>(body: (tx: Queryable) => Promise<T>, options?: WriteOptions): Promise<T>;
+  /** Applies the migrations that this database does not have yet, in the given order. */
+  migrate(migrations: readonly Migration[]): Promise<void>;
+  /** Whether the database answers: `undefined`, or the reason why not. */
+  unavailable(): string | undefined;
+  close(): Promise<void>;
+}
+
+/** One step of the schema. `id` is `<folder>-<number>`, never changed once released. */
+export interface Migration {
+  readonly id: string;
+  /** Statements separated by `;` at line ends, valid on both; or one text for each dialect. */
+  readonly up: string | { readonly sqlite: string; readonly postgres: string };
+}

@@ -1,0 +1,67 @@
+/**
+ * The public file of the store: opens the database that a URL names. `sqlite:<path>` is one file beside
+ * one server; `postgres://…` is shared by any number of processes and machines.
+ */
+import { resolve } from 'node:path';
+import type { Clock } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import type { Store } from './contract.ts';
+import { SqliteStore } from './sqlite/sqlite-store.ts';
+
+export type {
+  Column,
+  Dialect,
+  Migration,
+  Parameter,
+  Queryable,
+  Row,
+  Store,
+  WriteOptions,
+} from './contract.ts';
+export { StoreUnavailable, isDatabaseError, isUniqueViolation } from './failures.ts';
+export { Batcher } from './batcher.ts';
+export { type ComposedRow, type StatementPart, runTogether } from './compose.ts';
+export { Leases, claimOnce } from './lease.ts';
+export { STORE_MIGRATIONS } from './migrations.ts';
+export {
+  type PartitionedTable,
+  dayPartitions,
+  dropDayPartition,
+  makeDayPartitions,
+  partitionOf,
+} from './postgres/day-partitions.ts';
+export { makeFolder } from './sqlite/make-folder.ts';
+export { type ServerLock, lockDataFolder, lockFile } from './sqlite/server-lock.ts';
+
+export interface OpenStoreOptions {
+  /** `sqlite:./data/farebox.db` or `postgres://user:secret@host/database`. */
+  readonly url: string;
+  /** Connections of one process to PostgreSQL. */
+  readonly maxConnections?: number;
+  /** How long a reply of PostgreSQL may take before it counts as lost. */
+  readonly replyTimeoutMs?: number;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+const DEFAULT_CONNECTIONS = 8;
+
+/** Opens the database; throws when the URL names no known kind or the file cannot be opened. */
+export async function openStore(options: OpenStoreOptions): Promise<Store> {
+  const { url } = options;
+  if (url.startsWith('sqlite:')) {
+    const { clock, log } = options;
+    return new SqliteStore({ path: resolve(url.slice('sqlite:'.length)), clock, log });
+  }
+  if (/^postgres(?:ql)?:\/\//.test(url)) {
+    // Its client costs time at the start and memory that a server on SQLite can do without.
+    const { PostgresStore } = await import('./postgres/postgres-store.ts');
+    return new PostgresStore({
+      ...options,
+      maxConnections: options.maxConnections ?? DEFAULT_CONNECTIONS,
+    });
+  }
+  throw new Error('The database URL must start with "sqlite:" or "postgres://"');
+}

@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { type CutProxy, startCutProxy } from '../../../test/databases/cut-proxy.ts';
+import { type TestPostgres, startPostgres } from '../../../test/databases/postgres.ts';
+import { systemClock } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
+import { StoreUnavailable } from '../failures.ts';
+import { serversOf } from './hosts.ts';
+import { PostgresStore } from './postgres-store.ts';
+
+const REPLY_TIMEOUT_MS = 500;
+
+describe('PostgreSQL out of reach', () => {
+  let postgres: TestPostgres;
+  let first: CutProxy;
+  let second: CutProxy;
+  const stores: PostgresStore[] = [];
+
+  before(async () => {
+    postgres = await startPostgres();
+    first = await startCutProxy(postgres.socketPath);
+    second = await startCutProxy(postgres.socketPath);
+  });
+  after(async () => {
+    await first.close();
+    await second.close();
+    for (const store of stores) await store.close();
+    await postgres.close();
+  });
+
+  function open(url: string, maxConnections = 4): PostgresStore {
+    const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
+    const store = new PostgresStore({
+      ...parts,
+      url,
+      maxConnections,
+      replyTimeoutMs: REPLY_TIMEOUT_MS,
+    });
+    stores.push(store);
+    return store;
+  }
+
+  async function timed(work: () => Promise<unknown>): Promise<{ error: unknown; tookMs: number }> {
+    const startedMs = performance.now();
+    const error = await work().then(
+      () => undefined,
+      (reason: unknown) => reason,
+    );
+    return { error, tookMs: performance.now() - startedMs };
+  }
+
+  async function back(store: PostgresStore): Promise<void> {
+    for (let at = 0; at < 100; at += 1) {
+      if (store.unavailable() === undefined) return;
+      await systemClock().sleep(50);
+    }
+    assert.fail('The database did not come back');
+  }
+
+  test('a cut network is noticed within the reply time, then refused at once, then left behind', async () => {
+    const store = open(first.url('postgres'));
+    await store.query('SELECT 1 AS one');
+    first.cut();
+    const noticed = await Promise.all(
+      // More calls than connections: those that wait for one are bounded too.
+      Array.from({ length: 20 }, () => timed(() => store.query('SELECT 1 AS one'))),
+    );
+    for (const { error, tookMs } of noticed) {
+      assert.ok(error instanceof StoreUnavailable);
+      assert.ok(tookMs < 4 * REPLY_TIMEOUT_MS, `${tookMs} ms`);
+    }
+    const next = await timed(() => store.query('SELECT 1 AS one'));
+    assert.ok(next.error instanceof StoreUnavailable && next.tookMs < 50);
+    first.mend();
+    await back(store);
+    assert.deepEqual([...(await store.query('SELECT 1 AS one'))], [{ one: 1n }]);
+  });
+
+  test('when the first server of an address is gone, the second one is used', async () => {
+    const [one, two] = [first.url('postgres'), second.url('postgres')];
+    const both = one.replace(/\/postgres$/, `,${new URL(two).host}/postgres`);
+    assert.deepEqual(serversOf(both), [one, two]);
+    const store = open(both);
+    await store.migrate([]);
+    first.cut();
+    second.cut();
+    await assert.rejects(store.query('SELECT 1 AS one'), StoreUnavailable);
+    second.mend();
+    await back(store);
+    await store.query('SELECT 1 AS one');
+    first.mend();
+  });
+
+  test('a statement that takes too long fails alone: the database is not taken for lost', async () => {
+    const store = open(postgres.url('postgres'), 2);
+    const slow = await timed(() => store.query('SELECT pg_sleep(5)'));
+    assert.ok(slow.error instanceof StoreUnavailable);
+    assert.ok(slow.tookMs < REPLY_TIMEOUT_MS + 300, `${slow.tookMs} ms`);
+    assert.equal(store.unavailable(), undefined);
+    await store.query('SELECT 1 AS one');
+  });
+
+  test('work that says so may take longer than a request would wait', async () => {
+    const store = open(postgres.url('postgres'));
+    await store.transaction((tx) => tx.query('SELECT pg_sleep(0.8)'), { timeoutMs: 5_000 });
+    assert.equal(store.unavailable(), undefined);
+  });
+
+  test('a connection that breaks in the middle of a transaction fails that transaction alone', async () => {
+    const store = open(postgres.url('postgres'));
+    const failed = await timed(() =>
+      store.transaction(async (tx) => {
+        const [row] = await tx.query<{ pid: bigint }>('SELECT pg_backend_pid() AS pid');
+        await store.query('SELECT pg_terminate_backend($1::int)', [row?.pid ?? 0n]);
+        await systemClock().sleep(50);
+        await tx.query('SELECT 1 AS one');
+      }),
+    );
+    assert.ok(failed.error instanceof StoreUnavailable);
+    await back(store);
+    await store.query('SELECT 1 AS one');
+  });
+});

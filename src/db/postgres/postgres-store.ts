@@ -1,0 +1,314 @@
+/**
+ * The store on PostgreSQL, or on anything that speaks its protocol: a small pool of connections,
+ * prepared statements by text, transactions at READ COMMITTED with explicit row locks, retried
+ * on serialization failures and deadlocks.
+ *
+ * When the database is away, calls fail at once instead of queueing: after a failed connection
+ * the store answers `StoreUnavailable` until a probe gets through, to any of the servers that the
+ * address names. Every wait is bounded: for a connection, for a reply, for a lock.
+ */
+import { createHash } from 'node:crypto';
+import pg from 'pg';
+import { type Clock, SECOND_MS } from '../../core/clock.ts';
+import type { Ids } from '../../core/ids.ts';
+import { type Log, reasonOf } from '../../core/log.ts';
+import { migrateWith } from '../migrate.ts';
+import type { Migration, Parameter, Queryable, Store, WriteOptions } from '../contract.ts';
+import {
+  StoreUnavailable,
+  isConnectionFailure,
+  isOverload,
+  isSerializationFailure,
+} from '../failures.ts';
+import { serversOf } from './hosts.ts';
+
+const CONNECT_TIMEOUT_MS = 3 * SECOND_MS;
+/** A reply that takes longer means that the connection is gone (a cut network sends no reset). */
+export const REPLY_TIMEOUT_MS = 5 * SECOND_MS;
+/** The server breaks a statement off before we stop waiting for it, so that its end is known. */
+const STATEMENT_SHARE = 0.8;
+const PROBE_TIMEOUT_MS = 2 * SECOND_MS;
+const PROBE_EVERY_MS = 500;
+const KEEP_ALIVE_AFTER_MS = 5 * SECOND_MS;
+const MAX_ATTEMPTS = 8;
+const RETRY_BASE_MS = 5;
+/** Calls that wait for a connection, for each connection; more are refused at once. */
+const WAITING_PER_CONNECTION = 1_024;
+const MIGRATION_TIMEOUT_MS = 600 * SECOND_MS;
+
+export interface PostgresOptions {
+  readonly url: string;
+  readonly maxConnections: number;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  /** How long a reply may take before the database counts as lost. */
+  readonly replyTimeoutMs?: number;
+}
+
+export class PostgresStore implements Store {
+  readonly dialect = 'postgres';
+  readonly #options: PostgresOptions;
+  readonly #servers: readonly string[];
+  readonly #replyTimeoutMs: number;
+  readonly #names = new Map<string, string>();
+  #pool: pg.Pool;
+  #down: string | undefined;
+  #stopProbe: (() => void) | undefined;
+  #closed = false;
+
+  constructor(options: PostgresOptions) {
+    this.#options = options;
+    this.#servers = serversOf(options.url);
+    this.#replyTimeoutMs = options.replyTimeoutMs ?? REPLY_TIMEOUT_MS;
+    this.#pool = this.#openPool(this.#servers[0] ?? options.url);
+  }
+
+  async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
+    return this.#attempt((client) => this.#run<R>(client, sql, parameters, this.#replyTimeoutMs));
+  }
+
+  async transaction<T>(
+    body: (tx: Queryable) => Promise<T>,
+    options: WriteOptions = {},
+  ): Promise<T> {
+    const timeoutMs = options.timeoutMs ?? this.#replyTimeoutMs;
+    return this.#attempt(async (client) => {
+      await client.query(this.#beginning(options));
+      const value = await body({
+        query: (sql, parameters = []) => this.#run(client, sql, parameters, timeoutMs),
+      });
+      await client.query('COMMIT');
+      return value;
+    });
+  }
+
+  async migrate(migrations: readonly Migration[]): Promise<void> {
+    if (this.#servers.length > 1) await this.#switchToWritable();
+    await this.transaction(
+      async (tx) => {
+        await tx.query('SELECT pg_advisory_xact_lock(8402)');
+        await tx.query('CREATE TABLE IF NOT EXISTS store_migration (id TEXT PRIMARY KEY)');
+      },
+      { timeoutMs: MIGRATION_TIMEOUT_MS },
+    );
+    await migrateWith(this, migrations, MIGRATION_TIMEOUT_MS);
+  }
+
+  unavailable(): string | undefined {
+    return this.#down;
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#stopProbe?.();
+    if (!this.#pool.ended) await this.#pool.end();
+  }
+
+  #openPool(url: string): pg.Pool {
+    const pool = new pg.Pool({
+      ...this.#connection(url),
+      max: this.#options.maxConnections,
+      // Also bounds the wait for a connection that others use.
+      connectionTimeoutMillis: Math.min(CONNECT_TIMEOUT_MS, this.#replyTimeoutMs),
+      query_timeout: this.#replyTimeoutMs,
+    });
+    // An idle connection that breaks says so here; the next call finds out by itself.
+    pool.on('error', (error) => {
+      if (pool === this.#pool) this.#lost(error);
+    });
+    // One that breaks between two statements of a transaction says so to nobody else: without a
+    // listener the process would end. The next statement on it fails.
+    pool.on('connect', (client) => client.on('error', () => undefined));
+    return pool;
+  }
+
+  #connection(url: string): pg.ClientConfig {
+    return {
+      connectionString: url,
+      statement_timeout: this.#statementTimeoutMs(this.#replyTimeoutMs),
+      // A process that is cut off in the middle of a transaction must not keep its locks.
+      idle_in_transaction_session_timeout: this.#replyTimeoutMs,
+      keepAlive: true,
+      keepAliveInitialDelayMillis: KEEP_ALIVE_AFTER_MS,
+      application_name: 'farebox',
+      types: { getTypeParser },
+    };
+  }
+
+  #statementTimeoutMs(timeoutMs: number): number {
+    return Math.ceil(timeoutMs * STATEMENT_SHARE);
+  }
+
+  /** One message, so that a transaction costs no round trip more for its settings. */
+  #beginning(options: WriteOptions): string {
+    const parts = ['BEGIN'];
+    if (options.durable === false) parts.push('SET LOCAL synchronous_commit = off');
+    if (options.timeoutMs !== undefined) {
+      parts.push(`SET LOCAL statement_timeout = ${this.#statementTimeoutMs(options.timeoutMs)}`);
+      parts.push(`SET LOCAL idle_in_transaction_session_timeout = ${options.timeoutMs}`);
+    }
+    return parts.join('; ');
+  }
+
+  async #run<R>(
+    client: pg.PoolClient,
+    sql: string,
+    parameters: readonly Parameter[],
+    timeoutMs: number,
+  ): Promise<readonly R[]> {
+    // The types of `pg` know no time limit for one statement; the client reads it.
+    const config: pg.QueryConfig & { query_timeout: number } = {
+      name: this.#nameOf(sql),
+      text: sql,
+      values: parameters.map(bind),
+      query_timeout: timeoutMs,
+    };
+    const result = await client.query(config);
+    return result.rows as R[]; // the caller names its row
+  }
+
+  /** One prepared statement a text; the name is its digest, so that poolers can share it. */
+  #nameOf(sql: string): string {
+    let name = this.#names.get(sql);
+    if (name === undefined) {
+      name = createHash('sha256').update(sql).digest('hex').slice(0, 32);
+      this.#names.set(sql, name);
+    }
+    return name;
+  }
+
+  async #attempt<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+    for (let attempt = 1; ; attempt += 1) {
+      if (this.#down !== undefined) throw new StoreUnavailable(this.#down);
+      try {
+        return await this.#withClient(work);
+      } catch (error) {
+        if (isOverload(error)) throw new StoreUnavailable(reasonOf(error), { cause: error });
+        if (!isSerializationFailure(error) || attempt >= MAX_ATTEMPTS) throw error;
+        const spread = this.#options.ids.fraction();
+        await this.#options.clock.sleep(RETRY_BASE_MS * 2 ** attempt * spread);
+      }
+    }
+  }
+
+  async #withClient<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+    const pool = this.#pool;
+    if (pool.waitingCount >= this.#options.maxConnections * WAITING_PER_CONNECTION) {
+      throw new StoreUnavailable('Too many calls wait for the database');
+    }
+    let client: pg.PoolClient;
+    try {
+      client = await pool.connect();
+    } catch (error) {
+      throw this.#failedOn(pool, error);
+    }
+    try {
+      const value = await work(client);
+      client.release();
+      return value;
+    } catch (error) {
+      const failure = this.#failedOn(pool, error);
+      await giveBack(client, failure instanceof StoreUnavailable);
+      throw failure;
+    }
+  }
+
+  /** Marks the database as lost, unless the failure is of a pool that was given up already. */
+  #failedOn(pool: pg.Pool, error: unknown): unknown {
+    if (!isConnectionFailure(error)) return error;
+    if (pool === this.#pool) return this.#lost(error);
+    return new StoreUnavailable(reasonOf(error), { cause: error });
+  }
+
+  #lost(error: unknown): StoreUnavailable {
+    const reason = reasonOf(error);
+    if (this.#down === undefined && !this.#closed) {
+      this.#down = reason;
+      this.#options.log.error({ reason }, 'Database lost');
+      this.#stopProbe = this.#options.clock.every(PROBE_EVERY_MS, () => void this.#probe());
+    }
+    return new StoreUnavailable(reason, { cause: error });
+  }
+
+  #probing = false;
+
+  async #probe(): Promise<void> {
+    if (this.#probing) return;
+    this.#probing = true;
+    try {
+      await this.#switchToWritable();
+      this.#down = undefined;
+      this.#stopProbe?.();
+      this.#options.log.info({}, 'Database back');
+    } catch {
+      // Still away: the next probe tries again.
+    } finally {
+      this.#probing = false;
+    }
+  }
+
+  /** Uses the first server that can be written; connections to another one are given up. */
+  async #switchToWritable(): Promise<void> {
+    const writable = await Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
+    if (this.#closed) return;
+    const old = this.#pool;
+    // Connections from before the loss may hang in a cut network: none of them is used again.
+    this.#pool = this.#openPool(writable);
+    old.end().catch(() => undefined); // each of its connections fails by its own time limit
+  }
+
+  async #checkWritable(url: string): Promise<string> {
+    const client = new pg.Client({
+      ...this.#connection(url),
+      connectionTimeoutMillis: PROBE_TIMEOUT_MS,
+      query_timeout: PROBE_TIMEOUT_MS,
+    });
+    client.on('error', () => undefined); // the query below fails with the same reason
+    try {
+      await client.connect();
+      const result = await client.query(
+        `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS fixed`,
+      );
+      // A standby that is not promoted yet, or a demoted primary, is not "back".
+      if ((result.rows[0] as { fixed: boolean }).fixed) throw new Error('Read-only'); // one row
+      return url;
+    } finally {
+      client.end().catch(() => undefined); // nothing depends on a polite goodbye
+    }
+  }
+}
+
+/** Undoes what was begun; a connection that does not answer is closed. */
+async function giveBack(client: pg.PoolClient, isBroken: boolean): Promise<void> {
+  if (isBroken) {
+    client.release(true);
+    return;
+  }
+  try {
+    await client.query('ROLLBACK');
+    client.release();
+  } catch {
+    // The connection broke while rolling back; the server undoes the work by itself.
+    client.release(true);
+  }
+}
+
+function bind(parameter: Parameter): unknown {
+  if (typeof parameter === 'boolean') return parameter ? 1n : 0n;
+  return parameter;
+}
+
+const INT8 = 20;
+const INT4 = 23;
+const NUMERIC = 1700;
+
+/** All integers, sums included, arrive as bigint. Everything is asked for as text. */
+function getTypeParser(oid: number): (value: string) => unknown {
+  if (oid === INT8 || oid === INT4 || oid === NUMERIC) return (text) => BigInt(text);
+  return TEXT_PARSERS(oid, 'text');
+}
+
+/** The declared signature takes an enum of the known ids only; any id is looked up. */
+const TEXT_PARSERS: (oid: number, format: 'text') => (value: string) => unknown =
+  pg.types.getTypeParser;

@@ -1,0 +1,35 @@
+/**
+ * Exclusive locks between processes of one machine, each on a file of its own, which the operating
+ * system drops when the process ends, however it ends. No stale lock files.
+ */
+import { dirname, join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { reasonOf } from '../../core/log.ts';
+import { makeFolder } from './make-folder.ts';
+
+/** A held lock; `undefined` when another process has it. */
+export interface ServerLock {
+  release(): void;
+}
+
+/** The right to be the server of a data folder. */
+export function lockDataFolder(folder: string): ServerLock | undefined {
+  return lockFile(join(folder, 'server.lock'));
+}
+
+/** Locks a file that is there for nothing else; its folder is made. */
+export function lockFile(path: string): ServerLock | undefined {
+  makeFolder(dirname(path));
+  let database: DatabaseSync | undefined;
+  try {
+    database = new DatabaseSync(path);
+    database.exec('PRAGMA busy_timeout = 0; PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE');
+  } catch (error) {
+    database?.close();
+    const reason = reasonOf(error);
+    if (reason.includes('locked')) return undefined;
+    throw new Error(`The file ${path} cannot be written: ${reason}`, { cause: error });
+  }
+  const held = database;
+  return { release: () => held.close() };
+}

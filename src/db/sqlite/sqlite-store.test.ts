@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { type LogLine, memoryLog, silentLog } from '../../core/log.ts';
+import { StoreUnavailable } from '../failures.ts';
+import { flushFile } from './flusher.ts';
+import { type SqliteOptions, SqliteStore } from './sqlite-store.ts';
+
+async function withStore(
+  options: Partial<SqliteOptions>,
+  body: (store: SqliteStore, path: string) => Promise<void>,
+): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-store-'));
+  const path = join(folder, 'x.db');
+  const store = new SqliteStore({ path, clock: new TestClock(), log: silentLog, ...options });
+  try {
+    await store.query('CREATE TABLE sample_row (id TEXT PRIMARY KEY, body TEXT)');
+    await body(store, path);
+  } finally {
+    await store.close().catch(() => undefined);
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+const INSERT = 'INSERT INTO sample_row (id, body) VALUES ($1, $2)';
+
+test('a durable write waits for the flush, and a slow flush leaves the loop free', async () => {
+  let flushes = 0;
+  const slow = async (file: number): Promise<void> => {
+    flushes += 1;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    await flushFile(file);
+  };
+  await withStore({ flush: slow }, async (store) => {
+    flushes = 0;
+    const begun = performance.now();
+    let turns = 0;
+    const ticking = setInterval(() => (turns += 1), 1);
+    await Promise.all(
+      Array.from({ length: 40 }, (_, index) => store.query(INSERT, [`a${index}`, ''])),
+    );
+    clearInterval(ticking);
+    assert.ok(performance.now() - begun >= 45, 'resolved before the flush');
+    assert.ok(flushes <= 2, `${flushes} flushes for 40 writes`);
+    assert.ok(turns > 10, 'the loop was blocked');
+    const quick = performance.now();
+    await store.transaction((tx) => tx.query(INSERT, ['not-durable', '']), { durable: false });
+    assert.ok(performance.now() - quick < 40, 'a write that need not be durable waited');
+  });
+});
+
+test('a failed flush fails every waiter and marks the store as lost', async () => {
+  let fails = false;
+  const flush = async (file: number): Promise<void> => {
+    if (fails) throw new Error('EIO');
+    await flushFile(file);
+  };
+  await withStore({ flush }, async (store) => {
+    fails = true;
+    await assert.rejects(store.query(INSERT, ['a', '']), /could not be flushed/);
+    assert.match(store.unavailable() ?? '', /could not be flushed/);
+    await assert.rejects(store.query(INSERT, ['b', '']), /could not be flushed/);
+  });
+});
+
+test('the log begins anew under load, and nothing that resolved is lost', async () => {
+  await withStore({ logLimits: { commits: 32 } }, async (store, path) => {
+    const text = 'x'.repeat(2_000);
+    let written = 0;
+    let logBytes = 0;
+    // The worker that copies may take long to start on a busy machine.
+    for (let round = 0; written * text.length < 4 * logBytes || round < 60; round += 1) {
+      assert.ok(round < 2_000, `the log grew to ${logBytes} bytes`);
+      const ids = Array.from({ length: 20 }, (_, index) => `r${round}-${index}`);
+      await Promise.all(ids.map((id) => store.query(INSERT, [id, text])));
+      for (const id of ids.slice(0, 5)) await store.query(INSERT, [`${id}-single`, text]);
+      written += 25;
+      logBytes = statSync(`${path}-wal`).size;
+    }
+    const [row] = await store.query<{ total: bigint }>('SELECT count(*) AS total FROM sample_row');
+    assert.equal(row?.total, BigInt(written));
+  });
+});
+
+test('a log that few large writes have made huge is cut', async () => {
+  const logLimits = { growthBytes: 4 * 1024 * 1024, cutAboveBytes: 8 * 1024 * 1024 };
+  await withStore({ logLimits }, async (store, path) => {
+    const text = 'x'.repeat(200_000);
+    let sizeBefore = 0;
+    let isCut = false;
+    for (let at = 0; !isCut; at += 1) {
+      assert.ok(at < 5_000, `the log grew to ${sizeBefore} bytes`);
+      await store.query(INSERT, [`large-${at}`, text]);
+      const { size } = statSync(`${path}-wal`);
+      isCut = size < sizeBefore;
+      sizeBefore = size;
+    }
+  });
+});
+
+test('a full disk makes the store unavailable until it takes writes again', async () => {
+  const clock = new TestClock();
+  const lines: LogLine[] = [];
+  await withStore({ clock, log: memoryLog(lines) }, async (store) => {
+    const [size] = await store.query<{ page_count: bigint }>('PRAGMA page_count');
+    // What SQLite answers with at a limit of pages is what it answers with on a full disk.
+    await store.query(`PRAGMA max_page_count = ${(size?.page_count ?? 0n) + 4n}`);
+    const text = 'x'.repeat(100_000);
+    const alone = store.query(INSERT, ['large', text]);
+    await assert.rejects(alone, (error) => {
+      return error instanceof StoreUnavailable && error.message.includes('full');
+    });
+    assert.match(store.unavailable() ?? '', /disk of the database is full/);
+    // In a shared transaction the neighbours of what does not fit are refused or stand, never hang.
+    const together = await Promise.allSettled([
+      store.query(INSERT, ['first', '']),
+      store.query(INSERT, ['large', text]),
+      store.query(INSERT, ['last', '']),
+    ]);
+    assert.equal(together[1]?.status, 'rejected');
+    for (const [index, id] of [[0, 'first'] as const, [2, 'last'] as const]) {
+      const rows = await store.query('SELECT id FROM sample_row WHERE id = $1', [id]);
+      assert.equal(rows.length === 1, together[index]?.status === 'fulfilled', id);
+    }
+    clock.advance(10_000);
+    await store.query('SELECT 1');
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.notEqual(store.unavailable(), undefined, 'one that is still full is not usable');
+
+    await store.query('PRAGMA max_page_count = 100000');
+    clock.advance(10_000);
+    const until = performance.now() + 5_000;
+    while (store.unavailable() !== undefined) {
+      assert.ok(performance.now() < until, 'the store did not recover');
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    await store.query(INSERT, ['large', text]);
+    assert.deepEqual(
+      lines.map(({ level, message }) => `${level} ${message}`),
+      ['error The database takes no writes', 'info The database takes writes again'],
+    );
+    const left = await store.query("SELECT name FROM sqlite_master WHERE name = 'store_retry'");
+    assert.equal(left.length, 0);
+  });
+});
+
+test('a folder that cannot be made is named, and is not waited for', () => {
+  const path = '/proc/farebox/x.db';
+  const open = () => new SqliteStore({ path, clock: new TestClock(), log: silentLog });
+  assert.throws(open, /The folder \/proc\S* cannot be made/);
+});

@@ -1,0 +1,48 @@
+/** What `/embeddings` says of itself. */
+import { z } from 'zod';
+import { EmbeddingsBody } from './embeddings-request.ts';
+import { type RouteDescription, jsonContent } from '../http/describe.ts';
+import { MODEL_REFUSALS } from '../http/openapi/refusals.ts';
+
+const Count = z.int().min(0);
+
+const Embeddings = z
+  .looseObject({
+    object: z.literal('list'),
+    data: z.array(
+      z.looseObject({
+        object: z.literal('embedding'),
+        index: Count,
+        embedding: z
+          .union([z.array(z.number()), z.string()])
+          .describe('Numbers, or base64 of little-endian float32 when that was asked for.'),
+      }),
+    ),
+    model: z.string(),
+    usage: z.looseObject({ prompt_tokens: Count, total_tokens: Count }),
+  })
+  .meta({ id: 'Embeddings' });
+
+export const EMBEDDINGS_DESCRIPTION: RouteDescription = {
+  tag: 'Embeddings',
+  summary: 'Make embeddings',
+  about: 'Up to 2048 texts or lists of token ids at once, each of at most 8192 tokens.',
+  request: jsonContent(EmbeddingsBody.meta({ id: 'EmbeddingsRequest' }), {
+    model: 'default',
+    input: ['The quick brown fox'],
+  }),
+  answers: [
+    {
+      status: 200,
+      about: 'One vector for each input, in order.',
+      headers: ['model'],
+      content: jsonContent(Embeddings, {
+        object: 'list',
+        data: [{ object: 'embedding', index: 0, embedding: [0.0123, -0.0456, 0.0789] }],
+        model: 'bge-small',
+        usage: { prompt_tokens: 5, total_tokens: 5 },
+      }),
+    },
+  ],
+  refusals: [...MODEL_REFUSALS, 'TOO_MANY_TOKENS'],
+};

@@ -1,0 +1,312 @@
+/**
+ * Embeddings on their way back: the vectors of one or several engine answers, put in order and
+ * written in the encoding that the caller asked for.
+ *
+ * Invariant: vector i belongs to input i, has the declared length, and holds numbers that a float32
+ * can be. A vector that needs no conversion is copied as the bytes that the engine sent, neither
+ * parsed nor rounded. base64 is little-endian float32.
+ */
+import { endianness } from 'node:os';
+import { Fault } from '../core/faults.ts';
+import type { EmbeddingEncoding } from './embeddings-request.ts';
+import {
+  isJsonObject,
+  jsonBytes,
+  skipSpace,
+  skipString,
+  skipValue,
+  visitElements,
+  visitMembers,
+  type JsonBytes,
+} from '../json/json-scan.ts';
+import type { Cost } from '../engines/usage.ts';
+
+/** One vector as its JSON stands in an engine's answer: a list of numbers or a base64 string. */
+interface RawVector {
+  readonly bytes: Buffer;
+  readonly start: number;
+  readonly end: number;
+  readonly encoding: EmbeddingEncoding;
+  /** How many numbers it holds. */
+  readonly length: number;
+}
+
+export interface EngineEmbeddings {
+  /** In order of the inputs. */
+  readonly vectors: readonly RawVector[];
+  /** What the engine says was used; `undefined` when any answer says nothing. */
+  readonly promptTokens: number | undefined;
+}
+
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const MINUS = 0x2d;
+const PLUS = 0x2b;
+const DOT = 0x2e;
+const OPEN_BRACE = 0x7b;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+const FLOAT_BYTES = 4;
+
+function garbage(what: string): Fault {
+  return new Fault('INFERENCE_FAILED', {
+    message: 'The engine answered with something that is not a list of embeddings',
+    cause: what,
+  });
+}
+
+/**
+ * Reads an engine's answer to `count` inputs, each vector `dimensions` long; without a declared
+ * length all must have the same. Throws `INFERENCE_FAILED` for anything else.
+ */
+export function readEmbeddings(
+  bytes: Buffer,
+  count: number,
+  dimensions?: number,
+): EngineEmbeddings {
+  const { json } = jsonBytes(bytes);
+  if (bytes[skipSpace(bytes, 0)] !== OPEN_BRACE) throw garbage('no object');
+  const vectors: (RawVector | undefined)[] = Array.from({ length: count }, () => undefined);
+  let promptTokens: number | undefined;
+  // One pass: the vectors are read while they are skipped.
+  visitMembers(json, 0, (key, _start, at) => {
+    if (key === 'data' && bytes[at] === OPEN_BRACKET) return readData(json, at, vectors);
+    const end = skipValue(json, at);
+    if (key === 'usage') promptTokens = promptTokensOf(bytes, at, end);
+    return end;
+  });
+  const complete = vectors.filter((vector) => vector !== undefined);
+  if (complete.length !== count) throw garbage(`${complete.length} vectors for ${count} inputs`);
+  const length = dimensions ?? complete[0]?.length;
+  const odd = complete.find((vector) => vector.length !== length);
+  if (odd !== undefined) throw garbage(`a vector of ${odd.length} numbers, not ${length}`);
+  return { vectors: complete, promptTokens };
+}
+
+/** Puts each item's vector in its place; gives back the offset after the list. */
+function readData(json: JsonBytes, at: number, into: (RawVector | undefined)[]): number {
+  let position = 0;
+  return visitElements(json, at, (start) => {
+    const { index, vector, end } = readItem(json, start, position);
+    if (index >= into.length || into[index] !== undefined) throw garbage('an index out of range');
+    into[index] = vector;
+    position += 1;
+    return end;
+  });
+}
+
+interface Item {
+  readonly index: number;
+  readonly vector: RawVector;
+  readonly end: number;
+}
+
+function readItem(json: JsonBytes, start: number, position: number): Item {
+  const { bytes, latin1 } = json;
+  if (bytes[start] !== OPEN_BRACE) throw garbage('an item that is no object');
+  let index = position;
+  let vector: RawVector | undefined;
+  const end = visitMembers(json, start, (key, _start, at) => {
+    if (key === 'embedding') {
+      vector = readVector(json, at);
+      return vector.end;
+    }
+    const valueEnd = skipValue(json, at);
+    if (key === 'index') index = Number(latin1.slice(at, valueEnd));
+    return valueEnd;
+  });
+  if (vector === undefined) throw garbage('an item without embedding');
+  if (!Number.isSafeInteger(index) || index < 0) throw garbage('an index that is no number');
+  return { index, vector, end };
+}
+
+function readVector(json: JsonBytes, start: number): RawVector {
+  const { bytes } = json;
+  if (bytes[start] === QUOTE) {
+    const end = skipString(json, start);
+    const length = base64Length(json.latin1.slice(start + 1, end - 1));
+    return { bytes, start, end, encoding: 'base64', length };
+  }
+  const { end, length } = skipNumbers(bytes, start);
+  return { bytes, start, end, encoding: 'float', length };
+}
+
+function noVector(): Fault {
+  return garbage('an embedding that is no vector');
+}
+
+/** Passes over a list of JSON numbers, which hold for a float32, and counts them. */
+function skipNumbers(bytes: Buffer, start: number): { end: number; length: number } {
+  if (bytes[start] !== OPEN_BRACKET) throw noVector();
+  let length = 0;
+  let at = start;
+  do {
+    at = skipSpace(bytes, skipNumber(bytes, skipSpace(bytes, at + 1)));
+    length += 1;
+  } while (bytes[at] === COMMA);
+  if (bytes[at] !== CLOSE_BRACKET) throw noVector();
+  return { end: at + 1, length };
+}
+
+/** Digits before the point, beyond which a number is looked at: 10^38 is below a float's largest. */
+const SURE_DIGITS = 38;
+const LARGEST_FLOAT = 3.4028234663852886e38;
+
+/** The offset after a JSON number (RFC 8259 §6). */
+function skipNumber(bytes: Buffer, start: number): number {
+  const whole = bytes[start] === MINUS ? start + 1 : start;
+  let at = skipDigits(bytes, whole);
+  const hasLeadingZero = bytes[whole] === 0x30 && at > whole + 1;
+  if (hasLeadingZero) throw noVector();
+  let isSure = at - whole <= SURE_DIGITS;
+  if (bytes[at] === DOT) at = skipDigits(bytes, at + 1);
+  // `E` and `e`.
+  if (((bytes[at] ?? 0) | 0x20) === 0x65) {
+    const sign = bytes[at + 1];
+    isSure &&= sign === MINUS;
+    at = skipDigits(bytes, at + (sign === PLUS || sign === MINUS ? 2 : 1));
+  }
+  if (!isSure && Math.abs(Number(bytes.toString('latin1', start, at))) > LARGEST_FLOAT) {
+    throw noVector();
+  }
+  return at;
+}
+
+function skipDigits(bytes: Buffer, start: number): number {
+  let at = start;
+  for (; at < bytes.length; at += 1) {
+    const byte = bytes[at] ?? 0;
+    if (byte < 0x30 || byte > 0x39) break;
+  }
+  if (at === start) throw noVector();
+  return at;
+}
+
+const BASE64_TEXT = /^[A-Za-z0-9+/]+={0,2}$/;
+
+/** How many floats are in base64 text; NaN and the infinities, whose exponent is all ones, are none. */
+function base64Length(text: string): number {
+  if (!BASE64_TEXT.test(text)) throw noVector();
+  const bytes = Buffer.from(text, 'base64');
+  if (bytes.length % FLOAT_BYTES !== 0) throw noVector();
+  for (let at = FLOAT_BYTES - 1; at < bytes.length; at += FLOAT_BYTES) {
+    if (((bytes[at] ?? 0) & 0x7f) === 0x7f && (bytes[at - 1] ?? 0) >= 0x80) throw noVector();
+  }
+  return bytes.length / FLOAT_BYTES;
+}
+
+function promptTokensOf(bytes: Buffer, start: number, end: number): number | undefined {
+  try {
+    const usage: unknown = JSON.parse(bytes.toString('utf8', start, end));
+    const tokens = isJsonObject(usage) ? (usage['prompt_tokens'] ?? usage['total_tokens']) : 0;
+    return typeof tokens === 'number' && Number.isSafeInteger(tokens) && tokens >= 0
+      ? tokens
+      : undefined;
+  } catch {
+    // A broken usage object is no usage: the tokens are counted instead.
+    return undefined;
+  }
+}
+
+/** The answers of consecutive batches as one. */
+export function joinEmbeddings(batches: readonly EngineEmbeddings[]): EngineEmbeddings {
+  let promptTokens: number | undefined = 0;
+  for (const batch of batches) {
+    if (promptTokens === undefined || batch.promptTokens === undefined) promptTokens = undefined;
+    else promptTokens += batch.promptTokens;
+  }
+  return { vectors: batches.flatMap((batch) => batch.vectors), promptTokens };
+}
+
+/** How the caller wants the vectors. */
+export interface VectorFormat {
+  readonly encoding: EmbeddingEncoding;
+  /** Longer vectors are cut to this length and brought back to length 1. */
+  readonly dimensions: number | undefined;
+}
+
+export interface EmbeddingsFrame extends VectorFormat {
+  /** The resolved model id. */
+  readonly model: string;
+  readonly promptTokens: number;
+  readonly cost: Cost;
+}
+
+/**
+ * The caller's body up to its last vector, in pieces, one a vector: large answers that need
+ * conversion are long work, and the caller of this can let other requests run between two pieces.
+ */
+export function* vectorPieces(
+  embeddings: EngineEmbeddings,
+  format: VectorFormat,
+): Generator<Buffer, void, undefined> {
+  let before = '{"object":"list","data":[';
+  for (const [index, vector] of embeddings.vectors.entries()) {
+    yield Buffer.concat([
+      Buffer.from(`${before}{"object":"embedding","index":${index},"embedding":`),
+      vectorJson(vector, format),
+      CLOSING_BRACE,
+    ]);
+    before = ',';
+  }
+}
+
+/** The end of the caller's body: what is known when the charge is. */
+export function embeddingsEnd(frame: Omit<EmbeddingsFrame, keyof VectorFormat>): Buffer {
+  const { promptTokens } = frame;
+  const usage = { prompt_tokens: promptTokens, total_tokens: promptTokens };
+  const rest = JSON.stringify({ model: frame.model, usage, cost: frame.cost });
+  return Buffer.from(`],${rest.slice(1)}`);
+}
+
+/** The caller's body in one buffer. */
+export function writeEmbeddings(embeddings: EngineEmbeddings, frame: EmbeddingsFrame): Buffer {
+  return Buffer.concat([...vectorPieces(embeddings, frame), embeddingsEnd(frame)]);
+}
+
+const CLOSING_BRACE = Buffer.from('}');
+
+function vectorJson(vector: RawVector, frame: VectorFormat): Buffer {
+  const raw = vector.bytes.subarray(vector.start, vector.end);
+  if (frame.dimensions === undefined && vector.encoding === frame.encoding) return raw;
+  const values = decodeVector(vector);
+  const cap = frame.dimensions ?? values.length;
+  if (values.length <= cap && vector.encoding === frame.encoding) return raw;
+  const cut = values.length > cap ? unitVector(values.subarray(0, cap)) : values;
+  const json = frame.encoding === 'base64' ? `"${floatsToBase64(cut)}"` : `[${cut.join(',')}]`;
+  return Buffer.from(json);
+}
+
+function decodeVector(vector: RawVector): Float32Array {
+  const text = vector.bytes.toString('latin1', vector.start, vector.end);
+  if (vector.encoding === 'base64') return base64ToFloats(text.slice(1, -1));
+  return Float32Array.from(JSON.parse(text) as readonly number[]); // only numbers passed the check
+}
+
+/** A shortened vector is scaled back to length 1, as models of nested dimensions want it. */
+function unitVector(values: Float32Array): Float32Array {
+  let sum = 0;
+  for (const value of values) sum += value * value;
+  const norm = Math.sqrt(sum);
+  return norm === 0 ? values : values.map((value) => value / norm);
+}
+
+/** base64 of the little-endian float32 of the values. */
+export function floatsToBase64(values: Float32Array): string {
+  const bytes = Buffer.from(values.buffer, values.byteOffset, values.byteLength);
+  return inLittleEndian(bytes).toString('base64');
+}
+
+/** The floats of base64 text; a trailing part of a float is left out. */
+export function base64ToFloats(text: string): Float32Array {
+  const decoded = Buffer.from(text, 'base64');
+  const whole = decoded.length - (decoded.length % FLOAT_BYTES);
+  // A copy of its own is aligned; a slice of the pool may not be.
+  const bytes = Buffer.from(inLittleEndian(decoded.subarray(0, whole)));
+  const aligned = new Uint8Array(bytes);
+  return new Float32Array(aligned.buffer, 0, whole / FLOAT_BYTES);
+}
+
+function inLittleEndian(bytes: Buffer): Buffer {
+  return endianness() === 'LE' ? bytes : Buffer.from(bytes).swap32();
+}

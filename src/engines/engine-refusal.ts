@@ -1,0 +1,111 @@
+/**
+ * An engine's failure as the caller hears it. The engine's own words are shown only when it calls
+ * the request wrong, shortened and without addresses; everything else stays in the log.
+ */
+import type { EngineFailure } from './engines.ts';
+import { Fault } from '../core/faults.ts';
+
+/** decisions.md 10: an overloaded model answers with `Retry-After: 30`. */
+const OVERLOADED_RETRY_SECONDS = 30;
+const OFFLINE_RETRY_SECONDS = 10;
+const MAX_SHOWN_CHARACTERS = 500;
+
+/** The Fault for a failed call; `aborted` has none, since nobody is there to hear it. */
+export function engineFault(failure: EngineFailure, modelId: string): Fault {
+  const cause = failure.message;
+  switch (failure.reason) {
+    case 'overloaded':
+      return new Fault('MODEL_OVERLOADED', {
+        message: `The model ${modelId} is overloaded`,
+        retryAfterSeconds: failure.retryAfterSeconds ?? OVERLOADED_RETRY_SECONDS,
+        cause,
+      });
+    case 'unreachable':
+      return new Fault('MODEL_OFFLINE', {
+        message: `The model ${modelId} is offline: none of its engines answers`,
+        retryAfterSeconds: OFFLINE_RETRY_SECONDS,
+        cause,
+      });
+    case 'timeout':
+      return new Fault('REQUEST_TIMEOUT', { cause });
+    case 'refused':
+      return refusedFault(failure, modelId);
+    case 'misconfigured':
+    case 'failed':
+    case 'broken':
+    case 'garbage':
+    case 'too-large':
+    case 'aborted':
+      return new Fault('INFERENCE_FAILED', { cause });
+  }
+}
+
+function refusedFault(failure: EngineFailure, modelId: string): Fault {
+  const words = engineWords(failure.body);
+  if (failure.status === 413) return new Fault('PAYLOAD_TOO_LARGE', { canRetry: false });
+  if (/content.?(?:policy|filter)|moderation/i.test(words.code)) {
+    return new Fault('CONTENT_POLICY_VIOLATION', { message: words.message, canRetry: false });
+  }
+  return new Fault('INVALID_REQUEST', {
+    message: `The engine of ${modelId} refused the request: ${words.message}`,
+    canRetry: false,
+    cause: failure.message,
+  });
+}
+
+/** Whether an engine says that the prompt is longer than its context. */
+export function saysContextOverflow(failure: EngineFailure): boolean {
+  if (failure.reason !== 'refused') return false;
+  const words = engineWords(failure.body);
+  return (
+    words.code === 'context_length_exceeded' ||
+    words.code === 'exceed_context_size_error' ||
+    /maximum context length|context (?:size|length|window)|too many tokens|prompt is too long/i.test(
+      words.message,
+    )
+  );
+}
+
+interface EngineWords {
+  readonly message: string;
+  readonly code: string;
+}
+
+/** The sentence and the code of an engine's error body, in the spellings of the field. */
+export function engineWords(body: Buffer | null): EngineWords {
+  const text = body?.toString('utf8').trim() ?? '';
+  let message = text;
+  let code = '';
+  try {
+    const parsed: unknown = JSON.parse(text);
+    const error = memberOf(parsed, 'error') ?? parsed;
+    const said = memberOf(error, 'message') ?? memberOf(parsed, 'detail') ?? error;
+    message = typeof said === 'string' ? said : JSON.stringify(said);
+    const coded = memberOf(error, 'code') ?? memberOf(error, 'type');
+    code = typeof coded === 'string' || typeof coded === 'number' ? String(coded) : '';
+  } catch {
+    // Plain text: it is the message.
+  }
+  return { message: shown(message), code };
+}
+
+function memberOf(value: unknown, name: string): unknown {
+  if (typeof value !== 'object' || value === null) return undefined;
+  return (value as Record<string, unknown>)[name] ?? undefined; // an object, checked above
+}
+
+/** What speaks of the machine or the program, and not of the request. */
+const INTERNAL =
+  /\bcuda|out of memory|traceback|exception|errno|\bE(?:CONN|PIPE|IO)|0x[\da-f]{4,}|\.(?:py|cpp|cu|so|rs)\b|(?:^|[\s"'(])\/(?:usr|home|root|srv|opt|var|tmp|etc|mnt|app|workspace)\//i;
+
+/** One line, short, and without addresses of our engines; nothing of what goes on inside them. */
+function shown(message: string): string {
+  if (INTERNAL.test(message)) return 'it gave no reason';
+  const flat = message
+    .replaceAll(/https?:\/\/\S+/g, '[address]')
+    .replaceAll(/\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b/g, '[address]')
+    .replaceAll(/\s+/g, ' ')
+    .trim();
+  if (flat === '') return 'it gave no reason';
+  return flat.length > MAX_SHOWN_CHARACTERS ? `${flat.slice(0, MAX_SHOWN_CHARACTERS)}…` : flat;
+}

@@ -1,0 +1,86 @@
+/**
+ * Engines and the models that they serve: those of the configuration and those of this machine.
+ * Both follow a changed configuration and engines that come or go.
+ */
+import { Catalog, type VideoConstraints } from '../catalog/catalog.ts';
+import type { Config } from '../config/config.ts';
+import { type CallObserver, Engines } from './engines.ts';
+import type { Clock } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import type { DownloadView } from './download-view.ts';
+import { configuredEngines } from './engine-settings.ts';
+import { type LocalEngineSource, LocalEngines } from './local-engines.ts';
+
+export interface EngineRegistryParts {
+  readonly config: () => Config;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly canSearch: boolean;
+  /** What a video model allows, in the words of the protocol. */
+  readonly videoConstraints: VideoConstraints;
+  /** Told of every engine call; `undefined` without tracing. */
+  readonly observe: CallObserver | undefined;
+  /** Engines that another process runs; default: this one runs its own. */
+  readonly localEngines?: (onChange: () => void) => LocalEngineSource;
+  readonly downloadView?: (title: string) => DownloadView;
+}
+
+/** How long a closing server waits for engines that still answer callers who left. */
+const ENGINE_GRACE_MS = 1_000;
+
+export class EngineRegistry {
+  readonly engines: Engines;
+  readonly catalog: Catalog;
+  readonly localEngines: LocalEngineSource;
+  readonly #config: () => Config;
+
+  constructor(parts: EngineRegistryParts) {
+    const { config, clock, ids, log, canSearch, videoConstraints, observe } = parts;
+    this.#config = config;
+    this.engines = new Engines({ clock, ids, log, observe });
+    this.catalog = new Catalog({
+      settings: config(),
+      clock,
+      webSearch: canSearch,
+      videoConstraints,
+    });
+    this.localEngines = localEnginesOf(parts, () => this.#refresh());
+    this.#refresh();
+  }
+
+  /** Engines that are configured or found. */
+  get count(): number {
+    return Object.keys(this.#config().engines).length + this.localEngines.engines().length;
+  }
+
+  /** Takes over the settings that are in force now. */
+  configure(): void {
+    this.catalog.configure(this.#config());
+    this.#refresh();
+  }
+
+  async close(): Promise<void> {
+    await this.engines.close(ENGINE_GRACE_MS);
+    await this.localEngines.stop();
+  }
+
+  #refresh(): void {
+    this.engines.update([...configuredEngines(this.#config()), ...this.localEngines.engines()]);
+    this.catalog.setDiscovered(this.localEngines.models());
+  }
+}
+
+function localEnginesOf(parts: EngineRegistryParts, onChange: () => void): LocalEngineSource {
+  if (parts.localEngines !== undefined) return parts.localEngines(onChange);
+  const { config, clock, ids, log, downloadView: viewOf } = parts;
+  return new LocalEngines({
+    config: config(),
+    clock,
+    ids,
+    log,
+    onChange,
+    ...(viewOf === undefined ? {} : { viewOf }),
+  });
+}

@@ -1,0 +1,114 @@
+/**
+ * Token usage: read from an engine in whatever spelling it has, and written in ours.
+ *
+ * Invariant: an explicit zero is a zero; what an engine does not say is not made up here. Cached
+ * and cache-write tokens are part of `promptTokens`, reasoning tokens of `completionTokens`.
+ */
+import { isJsonObject, type JsonObject } from '../json/json-scan.ts';
+
+export interface TokenUsage {
+  /** Every prompt token, cached ones included. */
+  readonly promptTokens: number;
+  /** Every generated token, reasoning included. */
+  readonly completionTokens: number;
+  /** Prompt tokens read from the cache. */
+  readonly cachedTokens: number;
+  /** Prompt tokens written to the cache at a price of their own. */
+  readonly cacheWriteTokens: number;
+  readonly reasoningTokens: number;
+  /** Results of the engine's own search, when it ran one and says so. */
+  readonly searchSources?: number;
+}
+
+/** What an engine said of its usage at some point of its answer. */
+export interface ReportedUsage {
+  readonly usage: TokenUsage;
+  /** UTF-8 bytes of output that had come by then. */
+  readonly atBytes: number;
+}
+
+/** The cost as the body shows it: USD numbers, by the currency charged. */
+export interface Cost {
+  readonly usd: number;
+  readonly diem: number;
+}
+
+/** The usage object of an engine; `undefined` when it says nothing usable. */
+export function readUsage(value: unknown): TokenUsage | undefined {
+  if (!isJsonObject(value)) return undefined;
+  const promptDetails = details(value, 'prompt_tokens_details', 'input_tokens_details');
+  const completionDetails = details(value, 'completion_tokens_details', 'output_tokens_details');
+  const cached =
+    tokens(promptDetails['cached_tokens']) ??
+    tokens(value['prompt_cache_hit_tokens']) ??
+    tokens(value['cache_read_input_tokens']) ??
+    tokens(value['cached_tokens']) ??
+    0;
+  const cacheWrite =
+    tokens(promptDetails['cache_creation_input_tokens']) ??
+    tokens(promptDetails['cache_write_tokens']) ??
+    tokens(value['cache_creation_input_tokens']) ??
+    0;
+  const prompt = promptTokens(value);
+  const visible = completionTokens(value, prompt);
+  if (prompt === undefined || visible === undefined) return undefined;
+  const reasoning =
+    tokens(completionDetails['reasoning_tokens']) ?? tokens(value['reasoning_tokens']) ?? 0;
+  // Some engines leave reasoning out of the completion; their total gives them away.
+  const isBeside = reasoning > 0 && value['total_tokens'] === prompt + visible + reasoning;
+  const completion = isBeside ? visible + reasoning : visible;
+  const cachedTokens = Math.min(cached, prompt);
+  const sources = tokens(value['num_sources_used']);
+  return {
+    promptTokens: prompt,
+    completionTokens: completion,
+    cachedTokens,
+    cacheWriteTokens: Math.min(cacheWrite, prompt - cachedTokens),
+    reasoningTokens: Math.min(reasoning, completion),
+    ...(sources === undefined ? {} : { searchSources: sources }),
+  };
+}
+
+/** `usage` as a chat body shows it. */
+export function chatUsage(usage: TokenUsage): JsonObject {
+  return {
+    prompt_tokens: usage.promptTokens,
+    completion_tokens: usage.completionTokens,
+    total_tokens: usage.promptTokens + usage.completionTokens,
+    prompt_tokens_details: {
+      cached_tokens: usage.cachedTokens,
+      cache_creation_input_tokens: usage.cacheWriteTokens,
+    },
+    completion_tokens_details: { reasoning_tokens: usage.reasoningTokens },
+  };
+}
+
+function promptTokens(usage: JsonObject): number | undefined {
+  const prompt = tokens(usage['prompt_tokens']);
+  if (prompt !== undefined) return prompt;
+  const input = tokens(usage['input_tokens']);
+  if (input === undefined) return undefined;
+  // Where `input_tokens` comes with these two, it counts only what was neither read nor written.
+  const read = tokens(usage['cache_read_input_tokens']) ?? 0;
+  const written = tokens(usage['cache_creation_input_tokens']) ?? 0;
+  return input + read + written;
+}
+
+function completionTokens(usage: JsonObject, prompt: number | undefined): number | undefined {
+  const given = tokens(usage['completion_tokens']) ?? tokens(usage['output_tokens']);
+  if (given !== undefined || prompt === undefined) return given;
+  const total = tokens(usage['total_tokens']);
+  return total === undefined || total < prompt ? undefined : total - prompt;
+}
+
+function details(usage: JsonObject, ...names: readonly string[]): JsonObject {
+  for (const name of names) {
+    const value = usage[name];
+    if (isJsonObject(value)) return value;
+  }
+  return {};
+}
+
+function tokens(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
+}

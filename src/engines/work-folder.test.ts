@@ -1,0 +1,32 @@
+import assert from 'node:assert/strict';
+import { existsSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { systemIds } from '../core/ids.ts';
+import { silentLog } from '../core/log.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { openWorkFolder } from './work-folder.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'work-folder-'));
+after(() => rmSync(root, { recursive: true, force: true }));
+
+test('what a killed process left goes within minutes, what a living one uses stays', async () => {
+  const ids = systemIds();
+  const clock = new TestClock();
+  // Its clock stands still: nobody touches the folder any more.
+  const dead = await openWorkFolder(root, { ids, clock: new TestClock(), log: silentLog });
+  writeFileSync(join(dead.path, 'film'), 'x');
+  const diedSeconds = clock.nowMs() / 1_000;
+  utimesSync(dead.path, diedSeconds, diedSeconds);
+  const living = await openWorkFolder(root, { ids, clock, log: silentLog });
+  for (let minute = 0; minute < 10; minute += 1) {
+    clock.advance(60_000);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    if (minute < 4) assert.ok(existsSync(dead.path), `${minute} minutes`);
+  }
+  assert.equal(existsSync(dead.path), false);
+  assert.ok(existsSync(living.path));
+  await living.remove();
+  assert.equal(existsSync(living.path), false);
+});

@@ -1,0 +1,90 @@
+/**
+ * What a route says about itself for people and tools: the OpenAPI document and the page at `/docs`
+ * are made from it. Schemas are the ones that validate; refusals are codes of the error catalogue.
+ *
+ * What follows from the stages (credentials, body limits, shutdown) is added by the document, so a
+ * route names only what is its own.
+ */
+import type { z } from 'zod';
+import type { FaultCode } from '../core/faults.ts';
+
+export const TAGS = {
+  Chat: 'Talk to language models, whole or streamed.',
+  Embeddings: 'Texts as vectors.',
+  Images: 'Work on images.',
+  Video: 'Generate and transcribe videos.',
+  Audio: 'Speech and music.',
+  Models: 'What is on offer, what it can do and what it costs.',
+  'Blockchain RPC': 'JSON-RPC of blockchain networks, paid by the credit.',
+  Wallets: 'Pay from a wallet with x402, without an account.',
+  'API keys': 'Keys, their limits, and what the limits refused.',
+  'Usage and billing': 'What was used, what it cost, and what is left.',
+  Characters: 'Personas for chat.',
+  Operations: 'Health, metrics and this documentation.',
+} as const;
+export type Tag = keyof typeof TAGS;
+
+/** A schema that zod cannot say: bytes, plain text. */
+export type JsonSchema = Readonly<Record<string, unknown>>;
+
+export interface ContentDescription {
+  readonly type: string;
+  readonly schema: z.ZodType | JsonSchema;
+  /** Must fit the schema; shown as the sample. */
+  readonly example?: unknown;
+  /** Of `text/event-stream`: what the `data:` of each event holds. */
+  readonly events?: z.ZodType;
+}
+
+/** Groups of answer headers; `openapi/headers.ts` says what is in them. */
+export type HeaderGroup =
+  | 'model'
+  | 'rate'
+  | 'balance'
+  | 'rpc'
+  | 'page'
+  | 'download'
+  | 'no-store'
+  | 'page-security'
+  | 'stream'
+  | 'payment'
+  | 'replay';
+
+export interface AnswerDescription {
+  readonly status: number;
+  readonly about: string;
+  readonly content?: readonly ContentDescription[];
+  readonly headers?: readonly HeaderGroup[];
+  /** Groups that only some of these answers have. */
+  readonly someHeaders?: readonly HeaderGroup[];
+}
+
+export interface ParameterDescription {
+  readonly name: string;
+  readonly in: 'path' | 'query' | 'header';
+  readonly about: string;
+  readonly schema?: z.ZodType;
+  /** As it stands in the address or the header. */
+  readonly example?: string;
+  readonly required?: boolean;
+}
+
+export interface RouteDescription {
+  readonly tag: Tag;
+  /** A few words, as a title. */
+  readonly summary: string;
+  /** Markdown: paragraphs, `code`, **bold**. */
+  readonly about?: string;
+  readonly parameters?: readonly ParameterDescription[];
+  /** Every member is a query parameter. */
+  readonly query?: z.ZodObject;
+  readonly request?: readonly ContentDescription[];
+  readonly answers: readonly AnswerDescription[];
+  /** Codes of the route's own refusals. */
+  readonly refusals?: readonly FaultCode[];
+}
+
+/** One JSON content, the usual case. */
+export function jsonContent(schema: z.ZodType, example: unknown): ContentDescription[] {
+  return [{ type: 'application/json', schema, example }];
+}

@@ -1,0 +1,237 @@
+/**
+ * The API as one page for people, made from the OpenAPI document of the running server: how to
+ * start, every route with a command that works, every error. Nothing in it comes from elsewhere.
+ */
+import { FAULTS } from '../../core/faults.ts';
+import type { OpenApiDocument, Operation } from '../openapi/openapi.ts';
+import { type Html, escapeHtml, html, line, prose } from './html.ts';
+import { type PageOperation, operationSection, sample } from './operation.ts';
+import { SCRIPT, STYLE } from './style.ts';
+
+export interface DocsPage {
+  readonly html: string;
+  /** What stands in the one style and the one script element, for the policy of the page. */
+  readonly style: string;
+  readonly script: string;
+}
+
+interface Known {
+  readonly info: { readonly title: string; readonly version: string; readonly description: string };
+  readonly servers: readonly { readonly url: string }[];
+  readonly tags: readonly { readonly name: string; readonly description: string }[];
+}
+
+const METHODS = ['get', 'post', 'put', 'patch', 'delete'] as const;
+
+export function docsPage(document: OpenApiDocument): DocsPage {
+  // Made by `openApiDocument`, which always puts these in.
+  const known = document as unknown as Known;
+  const base = known.servers[0]?.url ?? '';
+  const operations = operationsOf(document, base);
+  const groups = known.tags.map((tag) => ({
+    ...tag,
+    id: idOf(tag.name),
+    operations: operations.filter(({ operation }) => operation.tags[0] === tag.name),
+  }));
+  const { title, version, description } = known.info;
+  const body = html`<a class="skip" href="#content">Skip to the content</a>
+    <div class="page">
+      ${navigation(known.info, groups)}
+      <main id="content">
+        <header class="top">
+          <h1>${title}</h1>
+          <p class="lead">${description}</p>
+          <ul class="facts">
+            <li>Base URL <code>${base}</code></li>
+            <li>Version ${version}</li>
+            <li><a href="${base}/openapi.json">OpenAPI 3.1</a></li>
+          </ul>
+        </header>
+        ${startSection(base, known.info.title)}
+        ${groups.map(
+          (group) =>
+            html`<section>
+              <h2 id="${group.id}">${group.name}</h2>
+              <p class="soft">${group.description}</p>
+              ${group.operations.map((one) => operationSection(one, document))}
+            </section>`,
+        )}
+        ${errorSection()}
+        <footer>${title}, version ${version}. This page needs nothing from other servers.</footer>
+      </main>
+    </div>`;
+  return { html: wholePage(title, body), style: STYLE, script: SCRIPT };
+}
+
+function wholePage(title: string, body: Html): string {
+  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>${escapeHtml(title)}</title><link rel="icon" href="data:,"><style>${STYLE}</style></head><body>${body.html}<script>${SCRIPT}</script></body></html>`;
+}
+
+function operationsOf(document: OpenApiDocument, base: string): PageOperation[] {
+  return Object.entries(document.paths).flatMap(([path, item]) => {
+    // Paths outside the base path say so by a server of their own.
+    const own = (item as { servers?: readonly { url: string }[] }).servers?.[0]?.url;
+    return METHODS.flatMap((method): PageOperation[] => {
+      const operation: Operation | undefined = item[method];
+      return operation === undefined
+        ? []
+        : [{ method, path, operation, url: (own ?? base) + path }];
+    });
+  });
+}
+
+interface Group {
+  readonly id: string;
+  readonly name: string;
+  readonly description: string;
+  readonly operations: readonly PageOperation[];
+}
+
+const START_LINKS = [
+  ['start', 'First request'],
+  ['sdk', 'OpenAI SDKs'],
+  ['wallets', 'Wallets'],
+  ['streaming', 'Streaming'],
+  ['retries', 'Retries and idempotency'],
+  ['limits', 'Limits'],
+  ['money', 'What it costs'],
+] as const;
+
+function navigation(info: Known['info'], groups: readonly Group[]): Html {
+  const routes = groups.map(
+    (group) =>
+      html`<h2>${group.name}</h2>
+        <ul>
+          ${group.operations.map(
+            ({ method, operation }) =>
+              html`<li>
+                <a href="#${operation.operationId}"
+                  ><span class="verb ${method}">${shortVerb(method)}</span>${operation.summary}</a
+                >
+              </li>`,
+          )}
+        </ul>`,
+  );
+  const start = START_LINKS.map(([id, words]) => html`<li><a href="#${id}">${words}</a></li>`);
+  return html`<nav aria-label="Contents">
+    <details open>
+      <summary><span class="brand">${info.title}</span></summary>
+      <h2>Start</h2>
+      <ul>
+        ${start}
+      </ul>
+      ${routes}
+      <h2>Reference</h2>
+      <ul>
+        <li><a href="#errors">Errors</a></li>
+      </ul>
+    </details>
+  </nav>`;
+}
+
+function shortVerb(method: string): string {
+  return method === 'delete' ? 'DEL' : method.toUpperCase();
+}
+
+function idOf(name: string): string {
+  return `tag-${name.toLowerCase().replaceAll(/[^a-z]+/g, '-')}`;
+}
+
+function startSection(base: string, title: string): Html {
+  const request =
+    '{\n    "model": "default",\n    "messages": [{ "role": "user", "content": "Hello" }]\n  }';
+  const curl = `export API_KEY=…\ncurl '${base}/chat/completions' \\\n  -H "Authorization: Bearer $API_KEY" \\\n  -H 'Content-Type: application/json' \\\n  -d '${request}'`;
+  const python = `from openai import OpenAI\n\nclient = OpenAI(\n    base_url="${base}",\n    api_key="…",\n)\nanswer = client.chat.completions.create(\n    model="default",\n    messages=[{"role": "user", "content": "Hello"}],\n)\nprint(answer.choices[0].message.content)`;
+  const node = `import OpenAI from 'openai';\n\nconst client = new OpenAI({\n  baseURL: '${base}',\n  apiKey: '…',\n});\nconst answer = await client.chat.completions.create({\n  model: 'default',\n  messages: [{ role: 'user', content: 'Hello' }],\n});\nconsole.log(answer.choices[0].message.content);`;
+  const blocks: readonly [id: string, title: string, text: string, samples: Html[]][] = [
+    [
+      'start',
+      'First request',
+      `Ask the operator of ${title.replace(/ API$/, '')} for an API key and send it as \`Authorization: Bearer\`. A key is a secret: keep it on your server, never in a page. INFERENCE keys call models; ADMIN keys also manage keys and read the account's history.\n\nThe model \`default\` is always there. \`GET /models\` lists the others with their prices.`,
+      [sample('curl', curl)],
+    ],
+    [
+      'sdk',
+      'OpenAI SDKs',
+      "Every client of the OpenAI protocol works: set its base URL and key. For errors in OpenAI's shape send the header `x-svc-error-format: openai`.",
+      [sample('Python', python), sample('JavaScript', node)],
+    ],
+    [
+      'wallets',
+      'Wallets',
+      'Where the operator turned payments on, a wallet needs no account. Top up with USDC by `POST /x402/top-up` (x402), then sign each request with `SIGN-IN-WITH-X`. A request without credentials gets a 402 that says what can be paid and how to sign in. Clients for x402 do all of it by themselves.',
+      [],
+    ],
+    [
+      'streaming',
+      'Streaming',
+      'With `"stream": true` events come as they are made and end with `[DONE]`. The last chunk before it carries `usage` and `cost`. Leaving early stops the model, and what was produced until then is paid.',
+      [],
+    ],
+    [
+      'retries',
+      'Retries and idempotency',
+      'Try 429, 500 and 503 again after `Retry-After` seconds, or with growing pauses. `x-should-retry: false` says that the same request cannot succeed.\n\nSend an `Idempotency-Key` with requests that cost money: however often one is repeated within 24 hours, it runs and is charged once, and repeats get the same answer with `Idempotent-Replayed: true`.',
+      [],
+    ],
+    [
+      'limits',
+      'Limits',
+      'Limits count by account and model, in requests and tokens a minute. Every answer tells them in `x-ratelimit-*`, and `GET /api_keys/rate_limits` lists them all. More than 20 failed requests within 30 seconds block a caller for 30 seconds.',
+      [],
+    ],
+    [
+      'money',
+      'What it costs',
+      'Requests are paid from a prepaid balance. The most that a request can cost is set aside before it runs, the true cost is taken when it ends, and a request that fails before its first text is free. `cost` in the answer says what was taken, `GET /usage/{id}` is the receipt, `GET /billing/balance` says what is left.',
+      [],
+    ],
+  ];
+  return html`<section>
+    <h2 id="tag-start">Start</h2>
+    ${blocks.map(
+      ([id, heading, text, samples]) =>
+        html`<article id="${id}">
+          <h3>${heading}</h3>
+          <div class="about">${prose(text)}</div>
+          ${samples.length > 0 && html`<div class="samples">${samples}</div>`}
+        </article>`,
+    )}
+  </section>`;
+}
+
+function errorSection(): Html {
+  const rows = Object.entries(FAULTS)
+    .toSorted(([, a], [, b]) => a.status - b.status)
+    .map(
+      ([code, { status, message, remedy }]) =>
+        html`<tr>
+          <td>${status}</td>
+          <td><code>${code}</code></td>
+          <td>${line(message)}</td>
+          <td>${line(remedy)}</td>
+        </tr>`,
+    );
+  return html`<section>
+    <h2 id="errors">Errors</h2>
+    <p class="soft">
+      An error is <code>{"error": "a sentence", "code": "A_WORD"}</code>. Validation adds
+      <code>details</code> (a tree) and <code>issues</code> (a list).
+    </p>
+    <div class="wide">
+      <table>
+        <thead>
+          <tr>
+            <th>Status</th>
+            <th>Code</th>
+            <th>Meaning</th>
+            <th>What to do</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${rows}
+        </tbody>
+      </table>
+    </div>
+  </section>`;
+}

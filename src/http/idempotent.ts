@@ -1,0 +1,124 @@
+/**
+ * Stage "idempotency", for every POST that sells something: the first request with a key runs and
+ * its answer is kept for 24 hours, later ones with the same body get that answer and pay nothing,
+ * ones that come meanwhile wait for it, and another body is a 400. An answer too large to be kept
+ * spends the key all the same: later ones are 410 and pay nothing.
+ *
+ * Only success is kept: after a refusal or a failure the next request with the key runs. A request
+ * with a key goes on when its caller leaves, since the retry will ask for its answer; so it is
+ * charged once, whatever happens to the connection. A flow that keeps the answer in the
+ * transaction of its settle (`AnswerKeeper.keep` with `tx`) is charged once even across a crash.
+ */
+import { createHash } from 'node:crypto';
+import {
+  type Idempotency,
+  type StoredAnswer,
+  parseIdempotencyKey,
+} from '../billing/idempotency/idempotency.ts';
+import type { Caller } from '../identity/identity.ts';
+import { MINUTE_MS } from '../core/clock.ts';
+import { type Log, reasonOf } from '../core/log.ts';
+import { updateInTurns } from '../core/turn.ts';
+import { AnswerKeeper } from './answer-keeper.ts';
+import type { RequestContext } from './request-context.ts';
+import type { Route } from './route.ts';
+
+/** A duplicate waits for a running request as long as an engine may take. */
+const MAX_WAIT_MS = 10 * MINUTE_MS;
+
+/** Runs a request of a route under its idempotency key, when it has one. */
+export type RunOnce = (
+  context: RequestContext,
+  route: Route,
+  run: () => Promise<void>,
+) => Promise<void>;
+
+export interface IdempotentParts {
+  readonly idempotency: Idempotency;
+  readonly log: Log;
+  /** Balance headers of a known caller: a replay shows the balance of now. */
+  readonly balanceHeaders: (
+    context: RequestContext,
+    caller: Caller,
+  ) => Promise<Record<string, string>>;
+}
+
+export function idempotentStage(parts: IdempotentParts): RunOnce {
+  const { idempotency, log } = parts;
+  return async (context, route, run) => {
+    const isPriced = route.sells !== undefined && route.method === 'POST';
+    if (!isPriced || route.ownIdempotency === true) return run();
+    const key = parseIdempotencyKey(context.header('idempotency-key'));
+    if (key === undefined) return run();
+    const state = await idempotency.acquire({
+      caller: `answers:${context.caller.accountId}`,
+      key,
+      fingerprint: await fingerprintOf(context),
+      signal: context.signal,
+      maxWaitMs: MAX_WAIT_MS,
+    });
+    if (state.state === 'replay') return replay(parts, context, state.answer);
+    const keeper = new AnswerKeeper(idempotency, state.token, {
+      requestId: context.requestId,
+      earlierHeaders: context.headerNames(),
+    });
+    context.keepFor(keeper);
+    try {
+      await run();
+    } finally {
+      if (!keeper.kept) await giveBack(keeper, context, log);
+    }
+  };
+}
+
+async function giveBack(keeper: AnswerKeeper, context: RequestContext, log: Log): Promise<void> {
+  try {
+    await keeper.abandon();
+  } catch (error) {
+    // The key comes back by itself when its lease runs out; the request has its own answer.
+    const fields = { requestId: context.requestId, reason: reasonOf(error) };
+    log.warn(fields, 'An idempotency key could not be given back');
+  }
+}
+
+async function replay(
+  parts: IdempotentParts,
+  context: RequestContext,
+  answer: StoredAnswer,
+): Promise<void> {
+  const { 'content-type': contentType = 'application/json', ...headers } = answer.headers;
+  context.setAll(headers);
+  context.setAll(await parts.balanceHeaders(context, context.caller));
+  context.set('idempotent-replayed', 'true');
+  if (!contentType.startsWith('text/event-stream')) {
+    return context.bytes(answer.status, contentType, answer.body);
+  }
+  context.stream(answer.status, contentType).end(answer.body);
+}
+
+/** What makes a request another one: method, path and body. */
+async function fingerprintOf(context: RequestContext): Promise<string> {
+  const hash = createHash('sha256').update(`${context.request.method} ${context.path}\n`);
+  for (const part of partsOf(context)) {
+    await updateInTurns(hash, part);
+    hash.update('\n');
+  }
+  return hash.digest('hex');
+}
+
+/** A form of several parts has a random boundary, which differs from retry to retry. */
+function partsOf(context: RequestContext): Buffer[] {
+  const { body } = context;
+  const type = context.header('content-type') ?? '';
+  const boundary = /^multipart\/.*;\s*boundary="?([^";]{1,100})/i.exec(type)?.[1];
+  if (boundary === undefined) return [body];
+  const parts: Buffer[] = [];
+  let start = 0;
+  for (;;) {
+    const at = body.indexOf(boundary, start);
+    if (at < 0) break;
+    parts.push(body.subarray(start, at));
+    start = at + boundary.length;
+  }
+  return [...parts, body.subarray(start)];
+}

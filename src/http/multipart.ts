@@ -1,0 +1,103 @@
+/** Reads one file out of a multipart body that is in memory already. Everything else is refused. */
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { Busboy, type BusboyInstance } from '@fastify/busboy';
+import { Fault, invalidField } from '../core/faults.ts';
+import { nextTurn } from '../core/turn.ts';
+import { ByteWriter } from '../json/byte-writer.ts';
+import type { RequestContext } from './request-context.ts';
+
+export interface MultipartFile {
+  readonly bytes: Buffer;
+  readonly fields: ReadonlyMap<string, string>;
+}
+
+const MAX_FIELDS = 16;
+const MAX_FIELD_BYTES = 4_096;
+const MAX_HEADER_PAIRS = 32;
+const PARSED_AT_ONCE_BYTES = 256 * 1024;
+
+export function isMultipart(context: RequestContext): boolean {
+  return /^multipart\/form-data\b/i.test(context.header('content-type') ?? '');
+}
+
+/** The file of the field `name`. Faults: 400 without it or with a second one, 413 above `maxBytes`. */
+export async function readFile(
+  context: RequestContext,
+  name: string,
+  maxBytes: number,
+): Promise<MultipartFile> {
+  // Line ends make the parser give bytes one by one: they are not worth an object each.
+  const file = new ByteWriter(context.body.length);
+  const fields = new Map<string, string>();
+  let files = 0;
+  let isCut = false;
+  const parser = createParser(context, maxBytes);
+  parser.on('field', (field: string, value: string) => void fields.set(field, value));
+  parser.on('file', (field: string, stream: Readable) => {
+    stream.on('limit', () => {
+      isCut = true;
+    });
+    // A body that ends inside a part fails the part and the parser. The parser's is the one that is
+    // told; without a listener the other would end the process.
+    stream.on('error', () => undefined);
+    if (field !== name) return void stream.resume();
+    files += 1;
+    stream.on('data', (chunk: Buffer) => file.write(chunk));
+  });
+  try {
+    await pipeline(Readable.from(piecesOf(context.body)), parser);
+  } catch (error) {
+    // Busboy's sentences are about its own parser; the caller needs to know that the body ends early.
+    throw malformed(error);
+  }
+  if (isCut) {
+    throw new Fault('PAYLOAD_TOO_LARGE', {
+      message: `The file must have less than ${Math.floor((maxBytes + 1) / 1_000_000)} MB`,
+      canRetry: false,
+    });
+  }
+  if (files !== 1) {
+    const message =
+      files === 0
+        ? `The multipart body has no file field "${name}"`
+        : `The multipart body has more than one file "${name}"`;
+    throw invalidField([name], message);
+  }
+  return { bytes: file.finish(), fields };
+}
+
+/** A body full of line ends costs the parser milliseconds a piece: others are served between two. */
+async function* piecesOf(body: Buffer): AsyncGenerator<Buffer> {
+  for (let at = 0; at < body.length; at += PARSED_AT_ONCE_BYTES) {
+    if (at > 0) await nextTurn();
+    yield body.subarray(at, at + PARSED_AT_ONCE_BYTES);
+  }
+}
+
+function createParser(context: RequestContext, maxBytes: number): BusboyInstance {
+  try {
+    return new Busboy({
+      headers: { 'content-type': context.header('content-type') ?? '' },
+      limits: {
+        fileSize: maxBytes,
+        files: 4,
+        fields: MAX_FIELDS,
+        fieldSize: MAX_FIELD_BYTES,
+        headerPairs: MAX_HEADER_PAIRS,
+      },
+    });
+  } catch (error) {
+    // A header without a boundary.
+    throw malformed(error);
+  }
+}
+
+function malformed(cause: unknown): Fault {
+  return new Fault('INVALID_REQUEST', {
+    message: 'The multipart body is not well formed',
+    details: { _errors: ['The multipart body is not well formed'] },
+    canRetry: false,
+    cause,
+  });
+}

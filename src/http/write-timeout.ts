@@ -1,0 +1,84 @@
+/**
+ * Ends the connections of callers that do not read: an answer of which the socket took no byte for
+ * the time limit is cut off, whatever kind of answer it is. What its request held (an engine, its
+ * money, its memory) is let go as for any caller that leaves. A slow reader is no matter: each byte
+ * that it makes room for begins the time anew.
+ *
+ * It looks at all connections now and then, so an answer that is read costs nothing.
+ */
+import type { Server, Socket } from 'node:net';
+import type { Clock } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+
+/** The time limit may be overrun by an eighth of it, or by this much. */
+const MAX_LOOK_MS = 5_000;
+const LOOKS = 8;
+
+interface Watched {
+  readonly socket: Socket;
+  /** Where in the list it stands. */
+  place: number;
+  /** When it was last seen to take bytes, or to have none to take. */
+  movedMs: number;
+  writtenBytes: number;
+  queuedBytes: number;
+}
+
+export interface WriteTimeoutParts {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly timeoutMs: number;
+}
+
+/** Watches the connections of a server until it closes. */
+export function limitWrites(server: Server, { clock, log, timeoutMs }: WriteTimeoutParts): void {
+  // A set that each connection enters and leaves would keep closed ones alive.
+  const watched: Watched[] = [];
+  const stop = clock.every(Math.min(timeoutMs / LOOKS, MAX_LOOK_MS), () => {
+    const nowMs = clock.monotonicMs();
+    // A destroyed socket closes in a later turn, so the list stands still.
+    for (const one of watched) {
+      if (hasMoved(one)) one.movedMs = nowMs;
+      else if (nowMs - one.movedMs >= timeoutMs) {
+        log.debug({ timeoutMs }, 'A caller did not read its answer and was cut off');
+        one.socket.destroy();
+      }
+    }
+  });
+  server.on('close', stop);
+  server.on('connection', (socket) => {
+    const movedMs = clock.monotonicMs();
+    const one = { socket, place: watched.length, movedMs, writtenBytes: 0, queuedBytes: 0 };
+    watched.push(one);
+    socket.on('close', () => forget(watched, one));
+  });
+}
+
+function forget(watched: Watched[], one: Watched): void {
+  const last = watched.pop();
+  if (last === undefined || last === one) return;
+  watched[one.place] = last;
+  last.place = one.place;
+}
+
+/** Whether the kernel took bytes since the last look, or has taken all. */
+function hasMoved(one: Watched): boolean {
+  const { socket } = one;
+  const waitingBytes = socket.writableLength;
+  const writtenBytes = socket.bytesWritten - waitingBytes;
+  const queuedBytes = queuedBytesOf(socket);
+  const moved =
+    waitingBytes === 0 || writtenBytes !== one.writtenBytes || queuedBytes !== one.queuedBytes;
+  one.writtenBytes = writtenBytes;
+  one.queuedBytes = queuedBytes;
+  return moved;
+}
+
+/**
+ * What is left of the one write that is on its way: a large body is a single write, which Node
+ * reports when all of it is taken. Its own idle timeout reads the same figure.
+ */
+function queuedBytesOf(socket: Socket): number {
+  const { _handle: handle } = socket as { _handle?: { writeQueueSize?: number } | null }; // Node's
+  return handle?.writeQueueSize ?? 0;
+}

@@ -1,0 +1,46 @@
+/** What `/image/background-remove` says of itself. */
+import type { RouteDescription } from '../../http/describe.ts';
+import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import { BackgroundRemoveRequest } from './schema.ts';
+
+export const BACKGROUND_REMOVE: RouteDescription = {
+  tag: 'Images',
+  summary: 'Remove the background',
+  about:
+    'A picture as a file (`image` of a form), as base64 (`image`) or by URL (`image_url`), exactly one of them; below 25 MB, 65,536 to 33,177,600 pixels.',
+  request: [
+    {
+      type: 'application/json',
+      schema: BackgroundRemoveRequest,
+      example: { image_url: 'https://example.com/cat.jpg' },
+    },
+    {
+      type: 'multipart/form-data',
+      schema: {
+        type: 'object',
+        required: ['image'],
+        properties: {
+          image: { type: 'string', contentMediaType: 'application/octet-stream' },
+          model: { type: 'string' },
+        },
+      },
+    },
+  ],
+  answers: [
+    {
+      status: 200,
+      about: 'A PNG with a transparent background.',
+      headers: ['model', 'download'],
+      content: [{ type: 'image/png', schema: { type: 'string', contentMediaType: 'image/png' } }],
+    },
+  ],
+  refusals: [
+    ...MODEL_REFUSALS,
+    'UNSAFE_URL',
+    'FETCH_FAILED',
+    'CORRUPTED_IMAGE',
+    'IMAGE_TOO_SMALL',
+    'IMAGE_TOO_LARGE',
+    'SUBJECT_NOT_FOUND',
+  ],
+};

@@ -1,0 +1,133 @@
+/** What the lists of models answer, and what they take. */
+import { z } from 'zod';
+import { LIST_TYPES } from '../catalog/catalog.ts';
+import { MODEL_TYPES, QUANTIZATIONS, REASONING_EFFORTS } from '../config/config.ts';
+
+const ListType = z.enum(LIST_TYPES);
+const Type = z.enum(MODEL_TYPES);
+
+export const ListQuery = z.object({
+  type: ListType.optional().describe(
+    '`text` when absent; `all` is everything, `code` the text models that are made for code.',
+  ),
+});
+export const TypeQuery = z.object({ type: Type.optional().describe('`text` when absent.') });
+
+const Amount = z
+  .strictObject({ usd: z.number(), diem: z.number() })
+  .describe('USD; one unit of daily credit is one USD.')
+  .meta({ id: 'Amount' });
+
+const TokenPrices = {
+  input: Amount.optional(),
+  output: Amount.optional(),
+  cache_input: Amount.optional(),
+  cache_write: Amount.optional(),
+};
+
+const Pricing = z
+  .strictObject({
+    ...TokenPrices,
+    extended: z
+      .strictObject({ context_token_threshold: z.int(), ...TokenPrices })
+      .optional()
+      .describe('Of prompts with more tokens than the threshold.'),
+    generation: Amount.optional().describe('Per image.'),
+    per_request: Amount.optional(),
+    per_search: Amount.optional(),
+    per_audio_second: Amount.optional(),
+  })
+  .describe('Prices of tokens are per million.');
+
+const Capabilities = z.strictObject({
+  optimizedForCode: z.boolean(),
+  supportsFunctionCalling: z.boolean(),
+  supportsAudioInput: z.boolean(),
+  supportsReasoning: z.boolean(),
+  supportsReasoningEffort: z.boolean(),
+  supportsResponseSchema: z.boolean(),
+  supportsMultipleImages: z.boolean(),
+  supportsVision: z.boolean(),
+  supportsVideoInput: z.boolean(),
+  supportsWebSearch: z.boolean(),
+  supportsXSearch: z.boolean(),
+  supportsLogProbs: z.boolean(),
+  supportsTeeAttestation: z.boolean(),
+  supportsE2EE: z.boolean(),
+  quantization: z.enum(QUANTIZATIONS),
+  reasoningEffortOptions: z.array(z.enum(REASONING_EFFORTS)).optional(),
+  defaultReasoningEffort: z.enum(REASONING_EFFORTS).optional(),
+  maxImages: z.int().optional(),
+  maxVideos: z.int().optional(),
+});
+
+const Default = z.strictObject({ default: z.number() });
+
+const Constraints = z
+  .looseObject({
+    temperature: Default.optional(),
+    top_p: Default.optional(),
+    frequency_penalty: Default.optional(),
+    presence_penalty: Default.optional(),
+    repetition_penalty: Default.optional(),
+    model_type: z.enum(['text-to-video', 'image-to-video', 'video']).optional(),
+    durations: z.array(z.string()).optional(),
+    resolutions: z.array(z.string()).optional(),
+    aspect_ratios: z.array(z.string()).optional(),
+    audio: z.boolean().optional(),
+    audio_configurable: z.boolean().optional(),
+    prompt_character_limit: z.int().optional(),
+  })
+  .describe('Defaults of sampling, what a video model takes, and what the operator adds.');
+
+const Deprecation = z.strictObject({
+  date: z.string(),
+  startsAt: z.string().optional(),
+  removesAt: z.string(),
+  autoRemap: z.boolean().describe('Whether the replacement answers when it is gone.'),
+  replacementModelId: z.string().optional(),
+});
+
+const Model = z
+  .strictObject({
+    id: z.string(),
+    object: z.literal('model'),
+    created: z.int(),
+    owned_by: z.string(),
+    type: Type,
+    context_length: z.int().optional().describe('Of text models.'),
+    model_spec: z.strictObject({
+      name: z.string(),
+      description: z.string(),
+      privacy: z.enum(['private', 'anonymized']),
+      offline: z.boolean(),
+      beta: z.boolean(),
+      betaModel: z.boolean(),
+      uncensored: z.boolean(),
+      traits: z.array(z.string()),
+      modelSource: z.string().describe('Where the model comes from; can be empty.'),
+      regionRestrictions: z.array(z.string()).describe('Countries where it is not offered.'),
+      deprecation: Deprecation.optional(),
+      pricing: Pricing.optional(),
+      availableContextTokens: z.int().optional(),
+      maxCompletionTokens: z.int().optional(),
+      capabilities: Capabilities.optional().describe('Of text models.'),
+      constraints: Constraints.optional(),
+      embeddingDimensions: z.int().optional(),
+      maxInputTokens: z.int().optional(),
+      supportsCustomDimensions: z.literal(true).optional(),
+    }),
+  })
+  .meta({ id: 'Model' });
+
+export const ModelList = z
+  .strictObject({ object: z.literal('list'), type: ListType, data: z.array(Model) })
+  .meta({ id: 'ModelList' });
+
+export const NameMap = z
+  .strictObject({
+    object: z.literal('list'),
+    type: Type,
+    data: z.record(z.string(), z.string()).describe('A name and the id of its model.'),
+  })
+  .meta({ id: 'NameMap' });

@@ -1,0 +1,164 @@
+/**
+ * Sends finished spans to a collector in batches, in the background.
+ *
+ * Invariants: the queue is bounded and what does not fit is dropped and counted; one batch is on
+ * its way at a time; nothing here ever waits for, slows or fails a request.
+ */
+import type { Clock } from '../core/clock.ts';
+import { SECOND_MS } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+import { UpstreamPool } from '../net/upstream-pool.ts';
+import { type Resource, type Span, otlpBody } from './otlp.ts';
+
+const MAX_QUEUED = 4_096;
+const MAX_BATCH = 512;
+const SEND_EVERY_MS = 2 * SECOND_MS;
+const SEND_LIMIT_MS = 10 * SECOND_MS;
+/** How long a closing server tries to get rid of its last spans. */
+const CLOSE_LIMIT_MS = 2 * SECOND_MS;
+const MAX_ANSWER_BYTES = 64 * 1024;
+/** A batch that a collector cannot take now is tried so often. */
+const MAX_TRIES = 4;
+const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+const TRACES_PATH = '/v1/traces';
+
+export interface ExporterOptions {
+  /** Base address of the collector, or the address of its traces. */
+  readonly endpoint: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly resource: Resource;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+type Sent = 'taken' | 'refused' | 'retry';
+
+export class Exporter {
+  readonly #options: ExporterOptions;
+  readonly #pool: UpstreamPool;
+  readonly #headers: readonly string[];
+  readonly #stop: () => void;
+  #queue: Span[] = [];
+  #sending: Promise<void> | undefined;
+  #tries = 0;
+  #restTicks = 0;
+  #isBroken = false;
+  sent = 0;
+  dropped = 0;
+
+  constructor(options: ExporterOptions) {
+    this.#options = options;
+    const url = options.endpoint.replace(/\/$/, '').replace(new RegExp(`${TRACES_PATH}$`), '');
+    this.#pool = new UpstreamPool({
+      url,
+      maxConnections: 1,
+      connectMs: SEND_LIMIT_MS,
+      clock: options.clock,
+    });
+    this.#headers = ['content-type', 'application/json', ...Object.entries(options.headers).flat()];
+    this.#stop = options.clock.every(SEND_EVERY_MS, () => this.#tick());
+  }
+
+  add(span: Span): void {
+    if (this.#queue.length >= MAX_QUEUED) {
+      this.dropped += 1;
+      return;
+    }
+    this.#queue.push(span);
+    if (this.#queue.length >= MAX_BATCH && this.#tries === 0) this.#send();
+  }
+
+  /** Sends what is queued, for a bounded time, and ends. */
+  async close(): Promise<void> {
+    this.#stop();
+    const { clock } = this.#options;
+    const untilMs = clock.monotonicMs() + CLOSE_LIMIT_MS;
+    const patience = new AbortController();
+    const tooLong = clock.sleep(CLOSE_LIMIT_MS, patience.signal).catch(() => undefined); // sent in time
+    await Promise.race([this.#drain(untilMs), tooLong]);
+    patience.abort();
+    this.dropped += this.#queue.length;
+    await this.#pool.destroy();
+  }
+
+  async #drain(untilMs: number): Promise<void> {
+    while (this.#queue.length > 0 && this.#options.clock.monotonicMs() < untilMs) {
+      const before = this.#queue.length;
+      this.#send();
+      await this.#sending;
+      // A collector that does not take them now will not within a moment.
+      if (this.#queue.length === before) return;
+    }
+  }
+
+  #tick(): void {
+    if (this.#restTicks > 0) this.#restTicks -= 1;
+    else this.#send();
+  }
+
+  #send(): void {
+    if (this.#sending !== undefined || this.#queue.length === 0) return;
+    this.#sending = this.#sendBatch().finally(() => {
+      this.#sending = undefined;
+    });
+  }
+
+  async #sendBatch(): Promise<void> {
+    const batch = this.#queue.slice(0, MAX_BATCH);
+    const result = await this.#post(otlpBody(batch, this.#options.resource));
+    this.#tries += 1;
+    if (result === 'retry' && this.#tries < MAX_TRIES) {
+      this.#restTicks = 2 ** (this.#tries - 1) - 1;
+      return;
+    }
+    this.#tries = 0;
+    this.#queue = this.#queue.slice(batch.length);
+    if (result === 'taken') this.sent += batch.length;
+    else this.dropped += batch.length;
+    this.#tell(result === 'taken');
+  }
+
+  /** One line when the collector goes away and one when it is back, not one for each batch. */
+  #tell(isTaken: boolean): void {
+    if (isTaken !== this.#isBroken) return;
+    this.#isBroken = !isTaken;
+    const { log } = this.#options;
+    if (isTaken) log.info({}, 'The collector takes traces again');
+    else log.warn({}, 'The collector does not take traces; they are dropped');
+  }
+
+  #post(body: Buffer): Promise<Sent> {
+    return new Promise((resolve) => {
+      let status = 0;
+      this.#pool.send(
+        {
+          method: 'POST',
+          path: TRACES_PATH,
+          headers: this.#headers,
+          body,
+          limits: {
+            connectMs: SEND_LIMIT_MS,
+            firstByteMs: SEND_LIMIT_MS,
+            idleMs: SEND_LIMIT_MS,
+            totalMs: SEND_LIMIT_MS,
+          },
+          maxResponseBytes: MAX_ANSWER_BYTES,
+        },
+        {
+          onHead: (code) => {
+            status = code;
+          },
+          onData: () => undefined,
+          onEnd: () => resolve(resultOf(status)),
+          onFailure: () => resolve('retry'),
+          onReleased: () => undefined,
+        },
+      );
+    });
+  }
+}
+
+function resultOf(status: number): Sent {
+  if (status >= 200 && status < 300) return 'taken';
+  return RETRYABLE.has(status) ? 'retry' : 'refused';
+}

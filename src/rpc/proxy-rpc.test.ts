@@ -1,0 +1,282 @@
+/** The JSON-RPC flow with a real ledger, real limits and a real node: who pays what, exactly. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { TestContext } from 'node:test';
+import { onEachStore } from '../../test/databases/stores.ts';
+import { plainly, sendJson, startNode } from '../../test/rpc/node.ts';
+import type { NodeAnswer, TestNode } from '../../test/rpc/node.ts';
+import { Idempotency, IDEMPOTENCY_MIGRATIONS } from '../billing/idempotency/idempotency.ts';
+import { walletCaller } from '../identity/identity.ts';
+import type { Caller } from '../identity/identity.ts';
+import { type Clock, systemClock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { systemIds } from '../core/ids.ts';
+import { silentLog } from '../core/log.ts';
+import { nano, usdToNano, ZERO } from '../core/money.ts';
+import { Ledger, LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
+import { LimitLog, LIMITS_MIGRATIONS, MemoryWindows } from '../billing/limits/limits.ts';
+import { CreditCap, Rpc, RPC_MIGRATIONS } from './rpc.ts';
+import { Charge } from '../billing/sale.ts';
+import { proxyRpc } from './proxy-rpc.ts';
+import type { ProxyRpcAnswer, ProxyRpcLimits } from './proxy-rpc.ts';
+
+const NETWORK = 'ethereum-mainnet';
+const MIGRATIONS = [
+  ...LEDGER_MIGRATIONS,
+  ...LIMITS_MIGRATIONS,
+  ...RPC_MIGRATIONS,
+  ...IDEMPOTENCY_MIGRATIONS,
+];
+const ALICE: Caller = { ...walletCaller(`0x${'a'.repeat(40)}`), kind: 'key', keyId: 'key-1' };
+
+function call(method: string, id: unknown = 1, params: readonly unknown[] = []): object {
+  return { jsonrpc: '2.0', id, method, params };
+}
+
+onEachStore('proxy rpc', (fixture) => {
+  interface Bench {
+    readonly node: TestNode;
+    readonly usdNano: () => Promise<bigint>;
+    readonly cap: CreditCap;
+    readonly ask: (
+      body: unknown,
+      options?: { key?: string; caller?: Caller; signal?: AbortSignal },
+    ) => Promise<ProxyRpcAnswer>;
+  }
+
+  async function bench(
+    t: TestContext,
+    answer: NodeAnswer = plainly(),
+    limits: Partial<ProxyRpcLimits> = {},
+    clock = systemClock(),
+  ): Promise<Bench> {
+    const store = await fixture.open(MIGRATIONS);
+    const parts = { store, clock, ids: systemIds(), log: silentLog };
+    const ledger = new Ledger(parts);
+    await ledger.start({ alone: true });
+    await store.transaction(async (tx) =>
+      ledger.creditIn(tx, {
+        accountId: ALICE.accountId,
+        amountNano: usdToNano('1'),
+        from: 'house:operator-credit',
+        kind: 'CREDIT',
+        id: 'first',
+      }),
+    );
+    const node = await startNode('0x1', answer);
+    const rpc = new Rpc({ networks: { [NETWORK]: { upstreams: [{ url: node.url }] } } }, parts);
+    const windows = new MemoryWindows();
+    const limitLog = new LimitLog(parts);
+    const idempotency = new Idempotency(parts);
+    const cap = new CreditCap(store, parts.clock);
+    const charge = new Charge({
+      ledger,
+      windows,
+      limitLog,
+      clock: parts.clock,
+      log: silentLog,
+      minimumCreditNano: () => ZERO,
+      walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
+    });
+    t.after(async () => {
+      const report = await ledger.audit();
+      assert.deepEqual(report.differences, []);
+      await idempotency.close();
+      await ledger.stop();
+      await rpc.close();
+      await node.close();
+    });
+    const settings = {
+      requestsPerMinute: 100,
+      staffRequestsPerMinute: 1_000,
+      creditsPerDay: 10_000_000,
+      ...limits,
+    };
+    const flow = {
+      ...parts,
+      rpc,
+      creditCap: cap,
+      idempotency,
+      charge,
+      windows,
+      limitLog,
+      limits: () => settings,
+    };
+    return {
+      node,
+      cap,
+      usdNano: async () => (await ledger.balances(ALICE.accountId)).usdNano,
+      ask: async (body, options = {}) =>
+        proxyRpc(flow, {
+          requestId: parts.ids.hex(16),
+          caller: options.caller ?? ALICE,
+          network: NETWORK,
+          body: Buffer.from(JSON.stringify(body)),
+          idempotencyKey: options.key,
+          signal: options.signal ?? new AbortController().signal,
+        }),
+    };
+  }
+
+  async function fault(promise: Promise<unknown>): Promise<Fault> {
+    try {
+      await promise;
+    } catch (error) {
+      assert.ok(error instanceof Fault, String(error));
+      return error;
+    }
+    return assert.fail('no fault');
+  }
+
+  const oneError: NodeAnswer = (request, response) => {
+    const items = request.calls.map((one) =>
+      one.method === 'eth_call'
+        ? { jsonrpc: '2.0', id: one.id, error: { code: -32602, message: 'bad' } }
+        : { jsonrpc: '2.0', id: one.id, result: '0x1' },
+    );
+    sendJson(response, request.isBatch ? items : items[0]);
+  };
+
+  test('a success and an error item cost 25 credits, to the last nano', async (t) => {
+    const b = await bench(t, oneError);
+    const answer = await b.ask([call('eth_getBalance', 1), call('eth_call', 2)]);
+    assert.equal(answer.credits, 25);
+    assert.equal(answer.costUsd, '0.00001563');
+    assert.equal(await b.usdNano(), usdToNano('1') - 25n * 625n);
+    assert.equal(answer.charged?.remainingNano, await b.usdNano());
+    assert.equal(await b.cap.used(ALICE.accountId), 25);
+  });
+
+  test('what no node answered costs nothing, holds nothing and is not kept under the key', async (t) => {
+    let isDead = true;
+    const b = await bench(t, (request, response) => {
+      if (isDead) response.destroy();
+      else plainly()(request, response);
+    });
+    assert.equal((await fault(b.ask(call('eth_call'), { key: 'k' }))).status, 500);
+    assert.equal(await b.usdNano(), usdToNano('1'));
+    assert.equal(await b.cap.used(ALICE.accountId), 0);
+    isDead = false;
+    const answer = await b.ask(call('eth_call'), { key: 'k' });
+    assert.equal(answer.isReplayed, false);
+    assert.equal(answer.credits, 20);
+  });
+
+  test('one key runs once: duplicates wait, replays cost nothing, another body is 400', async (t) => {
+    const b = await bench(t);
+    const answers = await Promise.all(
+      Array.from({ length: 5 }, async () => b.ask(call('eth_sendRawTransaction'), { key: 'k' })),
+    );
+    assert.equal(b.node.asked.length, 1);
+    assert.equal(answers.filter((answer) => answer.isReplayed).length, 4);
+    assert.equal(new Set(answers.map((answer) => answer.requestId)).size, 1);
+    assert.equal(new Set(answers.map((answer) => answer.body.toString())).size, 1);
+    assert.deepEqual([...new Set(answers.map((one) => one.costUsd))], ['0.00001250']);
+    assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
+    assert.equal(
+      (await fault(b.ask(call('eth_call'), { key: 'k' }))).code,
+      'IDEMPOTENCY_KEY_REUSED',
+    );
+    assert.equal(
+      (await fault(b.ask(call('eth_call'), { key: 'not ok' }))).code,
+      'INVALID_IDEMPOTENCY_KEY',
+    );
+  });
+
+  test('the request limit answers 429 with its headers and no Retry-After', async (t) => {
+    const b = await bench(t, plainly(), { requestsPerMinute: 2, staffRequestsPerMinute: 3 });
+    const startedMs = Date.now();
+    await b.ask(call('eth_call'), { key: 'k' });
+    await b.ask(call('eth_call'), { key: 'k' });
+    const refused = await fault(b.ask(call('eth_call')));
+    // A minute may have turned between the calls; then the window was new.
+    if (Math.floor(startedMs / 60_000) !== Math.floor(Date.now() / 60_000)) return;
+    assert.equal(refused.status, 429);
+    assert.match(String(refused.options.fields?.['customMessage']), /2 RPC requests per minute/);
+    assert.equal(refused.options.headers?.['x-ratelimit-limit'], '2');
+    assert.equal(refused.options.headers?.['x-ratelimit-remaining'], '0');
+    assert.ok(Number(refused.options.headers?.['x-ratelimit-reset']) * 1_000 > startedMs);
+    assert.equal(refused.options.retryAfterSeconds, undefined);
+  });
+
+  test('the credit cap answers 429 before anything is forwarded', async (t) => {
+    const b = await bench(t, plainly(), { creditsPerDay: 50 });
+    await b.ask([call('eth_call', 1), call('eth_call', 2)]);
+    const refused = await fault(b.ask(call('eth_call')));
+    assert.equal(refused.status, 429);
+    assert.match(String(refused.options.fields?.['customMessage']), /50 RPC credits/);
+    assert.equal(refused.options.headers, undefined);
+    assert.equal(b.node.asked.length, 1);
+  });
+
+  test('a balance below the full tiers is 402, and gives the credits and the key back', async (t) => {
+    const b = await bench(t);
+    const poor = { ...ALICE, accountId: 'poor' };
+    assert.equal((await fault(b.ask(call('eth_call'), { caller: poor, key: 'k' }))).status, 402);
+    assert.equal((await fault(b.ask(call('eth_call'), { caller: poor, key: 'k' }))).status, 402);
+    assert.equal(await b.cap.used('poor'), 0);
+    assert.equal(b.node.asked.length, 0);
+  });
+
+  const MEGABYTES_3 = 3_145_728;
+  function large(isCut: boolean): NodeAnswer {
+    return (_request, response) => {
+      response.writeHead(200, { 'content-length': MEGABYTES_3 + 40 });
+      response.write('{"jsonrpc":"2.0","id":1,"result":"');
+      const rest = Buffer.alloc(MEGABYTES_3 + 40 - 34 - 2, 0x61);
+      if (isCut) response.write(rest.subarray(1_000_000), () => response.destroy());
+      else {
+        response.write(rest);
+        response.end('"}');
+      }
+    };
+  }
+
+  async function read(answer: ProxyRpcAnswer): Promise<number> {
+    let sizeBytes = answer.body.length;
+    for await (const chunk of answer.rest ?? []) sizeBytes += Buffer.from(chunk).length;
+    return sizeBytes;
+  }
+
+  test('a long answer streams, is charged before its end, and is replayed whole', async (t) => {
+    const b = await bench(t, large(false));
+    const answer = await b.ask(call('eth_getLogs'), { key: 'k' });
+    assert.ok(answer.rest !== undefined);
+    assert.equal(await read(answer), MEGABYTES_3 + 40);
+    assert.equal(await b.usdNano(), usdToNano('1') - 20n * 625n);
+    const again = await b.ask(call('eth_getLogs'), { key: 'k' });
+    assert.equal(again.isReplayed, true);
+    assert.equal(again.body.length, MEGABYTES_3 + 40);
+  });
+
+  test('a long answer that the node breaks off costs nothing; one that the caller leaves is due', async (t) => {
+    const cut = await bench(t, large(true));
+    await assert.rejects(async () => read(await cut.ask(call('eth_getLogs'))));
+    await eventually(async () => (await cut.cap.used(ALICE.accountId)) === 0);
+    assert.equal(await cut.usdNano(), usdToNano('1'));
+    const left = await bench(t, large(false));
+    const answer = await left.ask(call('eth_getLogs'));
+    answer.rest?.destroy();
+    await eventually(async () => (await left.usdNano()) < usdToNano('1'));
+    assert.equal(await left.usdNano(), nano(usdToNano('1') - 20n * 625n));
+  });
+
+  test('a caller that takes too long over a long answer has left: it is due', async (t) => {
+    const clock = systemClock();
+    const after: Clock['after'] = (ms, work) => clock.after(ms === 600_000 ? 200 : ms, work);
+    const slow = await bench(t, large(false), {}, { ...clock, after });
+    const answer = await slow.ask(call('eth_getLogs'));
+    await clock.sleep(500);
+    await assert.rejects(read(answer));
+    await eventually(async () => (await slow.usdNano()) < usdToNano('1'));
+    assert.equal(await slow.usdNano(), nano(usdToNano('1') - 20n * 625n));
+  });
+});
+
+async function eventually(isTrue: () => Promise<boolean>): Promise<void> {
+  for (let turn = 0; turn < 300; turn += 1) {
+    if (await isTrue()) return;
+    await systemClock().sleep(5);
+  }
+  assert.fail('it did not come true');
+}

@@ -1,0 +1,169 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
+import { SECOND_MS } from '../core/clock.ts';
+import { type Log, silentLog } from '../core/log.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+
+describe('the abuse guard', () => {
+  let bench: Bench;
+  const clock = new TestClock();
+  before(async () => {
+    bench = await startWithEngine({
+      clock,
+      yaml: '  - { id: away, type: text, offline: true, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: tiny }] }',
+    });
+  });
+  after(() => bench.stop());
+
+  const chat = (secret: string | undefined, extra = {}) =>
+    call(bench.farebox, '/chat/completions', {
+      ...(secret === undefined ? {} : { secret }),
+      body: chatBody(extra),
+    });
+  const fail = async (secret: string | undefined, times: number, status: number) => {
+    for (let index = 0; index < times; index += 1) {
+      const extra = secret === undefined ? {} : { temperature: 9 };
+      assert.equal((await chat(secret, extra)).status, status);
+    }
+  };
+
+  test('21 failures in 30 s block a key for 30 s, and the guard itself does not count', async () => {
+    const { accountId, secret } = await bench.farebox.account('1');
+    const other = await bench.farebox.key({ accountId });
+    const admin = await bench.farebox.key({ accountId, kind: 'ADMIN' });
+    await fail(secret, 20, 400);
+    assert.equal((await chat(secret)).status, 200);
+    await fail(secret, 1, 400);
+    for (let index = 0; index < 25; index += 1) {
+      const blocked = await chat(secret);
+      assert.equal(blocked.status, 429);
+      assert.equal(blocked.body.code, 'FAILED_REQUESTS');
+      assert.match(
+        blocked.body.error,
+        /More than 20 failed requests in 30 seconds.*wait 30 seconds/,
+      );
+      assert.match(blocked.body.error, /\/docs\)/);
+      assert.equal(blocked.headers.get('retry-after'), '30');
+    }
+    assert.equal((await chat(other)).status, 200);
+    clock.advance(29 * SECOND_MS);
+    assert.equal((await chat(secret)).headers.get('retry-after'), '1');
+    clock.advance(SECOND_MS);
+    assert.equal((await chat(secret)).status, 200);
+    const log = await call(bench.farebox, '/api_keys/rate_limit_logs', { secret: admin });
+    assert.equal(log.body.data.length, 26);
+    assert.equal(log.body.data[0].rateLimitType, 'FAILED_REQUESTS');
+    assert.equal(log.body.data[0].modelId, 'endpoint:api/v1/chat/completions');
+  });
+
+  test('failures further apart than the window do not add up', async () => {
+    const { secret } = await bench.farebox.account('1');
+    await fail(secret, 20, 400);
+    clock.advance(30 * SECOND_MS);
+    await fail(secret, 20, 400);
+    assert.equal((await chat(secret)).status, 200);
+  });
+
+  test('failed credentials count by address and beginning, and nobody else hears of it', async () => {
+    const { secret } = await bench.farebox.account('1');
+    const wrong = () => chat('SVC_INFERENCE_KEY_wrong');
+    for (let index = 0; index < 21; index += 1) assert.equal((await wrong()).status, 401);
+    assert.equal((await wrong()).status, 429);
+    assert.equal((await chat('SVC_INFERENCE_KEY_another-one-that-is-wrong')).status, 401);
+    assert.equal((await chat(undefined)).status, 402);
+    assert.equal((await call(bench.farebox, '/models')).status, 200);
+    assert.notEqual((await call(bench.farebox, '/x402/top-up', { body: {} })).status, 429);
+    assert.equal((await call(bench.farebox, '/nowhere')).status, 404);
+    assert.equal((await chat(secret)).status, 200);
+    clock.advance(30 * SECOND_MS);
+    assert.equal((await wrong()).status, 401);
+  });
+
+  test('a flood of unknown keys is blocked at its address, a valid key there is not', async () => {
+    clock.advance(60 * SECOND_MS);
+    const { secret } = await bench.farebox.account('1');
+    const guess = (at: number) => chat(`SVC_INFERENCE_KEY_${at}-${'x'.repeat(30)}`);
+    for (let index = 0; index < 201; index += 1) assert.equal((await guess(index)).status, 401);
+    const blocked = await guess(500);
+    assert.equal(blocked.status, 429);
+    assert.equal(blocked.body.code, 'FAILED_REQUESTS');
+    assert.equal((await chat(undefined)).status, 402);
+    assert.equal((await chat(secret)).status, 200);
+    assert.equal((await call(bench.farebox, '/models')).status, 200);
+    clock.advance(60 * SECOND_MS);
+  });
+
+  test('unknown paths with a valid key count for the key, not for its address', async () => {
+    const { secret } = await bench.farebox.account('1');
+    const neighbour = await bench.farebox.account('1');
+    for (let index = 0; index < 25; index += 1) {
+      assert.equal((await call(bench.farebox, '/nowhere', { secret })).status, 404);
+    }
+    const blocked = await chat(secret);
+    assert.deepEqual([blocked.status, blocked.body.code], [429, 'FAILED_REQUESTS']);
+    assert.equal((await call(bench.farebox, '/models', { secret })).status, 200);
+    assert.equal((await chat(undefined)).status, 402);
+    assert.equal((await chat(neighbour.secret)).status, 200);
+    for (let index = 0; index < 50; index += 1) {
+      assert.equal((await call(bench.farebox, '/nowhere')).status, 404);
+    }
+    assert.equal((await call(bench.farebox, '/models')).status, 200);
+  });
+
+  test('the discovery 402, 429s and our own 5xx do not count', async () => {
+    clock.advance(60 * SECOND_MS);
+    await fail(undefined, 25, 402);
+    assert.equal((await call(bench.farebox, '/models')).status, 200);
+    const { secret } = await bench.farebox.account('1');
+    for (let index = 0; index < 25; index += 1) {
+      assert.equal((await chat(secret, { model: 'away' })).status, 503);
+    }
+    const limited = await bench.farebox.account('1', { limits: { requestsPerMinute: 1 } });
+    assert.equal((await chat(limited.secret)).status, 200);
+    for (let index = 0; index < 25; index += 1) {
+      const refused = await chat(limited.secret);
+      assert.equal(refused.body.code, 'RATE_LIMIT_EXCEEDED');
+    }
+  });
+
+  test('refusals of a known caller count: 401 of an admin route, 402 of an empty balance', async () => {
+    const { secret } = await bench.farebox.account('0.01');
+    for (let index = 0; index < 10; index += 1) {
+      assert.equal((await call(bench.farebox, '/api_keys', { secret })).status, 401);
+      assert.equal((await chat(secret)).status, 402);
+    }
+    assert.equal((await chat(secret)).status, 402);
+    assert.equal((await chat(secret)).body.code, 'FAILED_REQUESTS');
+    const neighbour = await bench.farebox.account('1');
+    assert.equal((await chat(neighbour.secret)).status, 200);
+  });
+});
+
+test('a proxy in front that is not believed is said once, with the setting', async () => {
+  const warned: string[] = [];
+  const log: Log = {
+    ...silentLog,
+    warn: (_fields: object, message: string) => void warned.push(message),
+  };
+  const headers = { 'x-forwarded-for': '203.0.113.9' };
+  const notices = () => warned.filter((message) => message.includes('http.trustProxy'));
+  const without = await startWithEngine({ log });
+  try {
+    assert.equal((await call(without.farebox, '/models')).status, 200);
+    assert.equal(notices().length, 0);
+    for (let index = 0; index < 3; index += 1) {
+      assert.equal((await call(without.farebox, '/models', { headers })).status, 200);
+    }
+    assert.equal(notices().length, 1);
+  } finally {
+    await without.stop();
+  }
+  const trusting = await startWithEngine({ log, yaml: 'http: { trustProxy: true }' });
+  try {
+    assert.equal((await call(trusting.farebox, '/models', { headers })).status, 200);
+    assert.equal(notices().length, 1);
+  } finally {
+    await trusting.stop();
+  }
+});

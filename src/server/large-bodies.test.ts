@@ -1,0 +1,184 @@
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import type { Worker } from 'node:worker_threads';
+import { Fault } from '../core/faults.ts';
+import { scanRequest } from '../json/json-spans.ts';
+import { parseChatRequest } from '../chat/wire/chat-request.ts';
+import { parseEmbeddingsRequest } from '../embeddings/embeddings-request.ts';
+import { engineDialect, engineRequest } from '../chat/wire/engine-request.ts';
+import { LARGE_BODY_BYTES } from '../http/json-body.ts';
+import { LargeBodies } from './large-bodies.ts';
+
+const OPTIONS = { serviceName: 'svc' };
+const TEXT = 'A "line" of téxt \\ 字\n'.repeat(LARGE_BODY_BYTES / 16);
+
+function chatOf(fields: object): Buffer {
+  const messages = [
+    { role: 'developer', content: 'Be brief' },
+    { role: 'user', content: [{ type: 'text', text: TEXT }] },
+  ];
+  return Buffer.from(JSON.stringify({ model: 'm:enable_web_search=on', messages, ...fields }));
+}
+
+function refusalOf(read: () => unknown): Fault {
+  try {
+    read();
+  } catch (error) {
+    assert.ok(error instanceof Fault);
+    return error;
+  }
+  throw new Error('It was taken');
+}
+
+test('a large chat is read as a small one is, and its engine gets the same bytes', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  const bytes = chatOf({ unknown: { deep: [1, null] }, user: 'x', stream: true });
+  const here = parseChatRequest(bytes, OPTIONS);
+  const there = await bodies.chat(Buffer.from(bytes), OPTIONS);
+  assert.deepEqual({ ...there, source: 0 }, { ...here, source: 0 });
+  assert.deepEqual(there.source.members, here.source.members);
+  assert.equal(there.source.json.latin1, here.source.json.latin1);
+  const target = {
+    model: 'engine-model',
+    dialect: engineDialect('127.0.0.1'),
+    abilities: { reasoning: false, reasoningEffort: false },
+    maxOutputTokens: 7,
+    systemPrompt: 'First of all',
+  };
+  assert.ok(engineRequest(there, target).equals(engineRequest(here, target)));
+});
+
+test('the bytes move, unless other bytes stand beside them', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  const alone = chatOf({});
+  const expected = Buffer.from(alone);
+  const moved = await bodies.chat(alone, OPTIONS);
+  assert.equal(alone.length, 0);
+  assert.ok(moved.source.json.bytes.equals(expected));
+  const neighbours = Buffer.concat([expected, Buffer.from('!')]);
+  const copied = await bodies.chat(neighbours.subarray(0, -1), OPTIONS);
+  assert.equal(neighbours.at(-1), 0x21);
+  assert.ok(copied.source.json.bytes.equals(expected));
+});
+
+test('large embeddings are read as small ones are', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  const input = Array.from({ length: 200 }, () => TEXT.slice(0, 8_000));
+  const bytes = Buffer.from(JSON.stringify({ model: 'm', input, dimensions: 8 }));
+  const here = parseEmbeddingsRequest(bytes);
+  const there = await bodies.embeddings(Buffer.from(bytes));
+  assert.deepEqual({ ...there, source: 0 }, { ...here, source: 0 });
+});
+
+test('a large JSON-RPC body is scanned as a small one is', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  const call = `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[${JSON.stringify(TEXT)}]}`;
+  for (const text of [call, `[${call},${call}]`, `[${call},{}`, `[${call},${call},${call}]`]) {
+    const { body, scanned } = await bodies.rpc(Buffer.from(text), 2);
+    assert.equal(body.toString(), text);
+    assert.deepEqual(scanned, scanRequest(body, 2));
+  }
+});
+
+test('any large JSON is read as a small one is', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  assert.deepEqual(await bodies.json(Buffer.from(JSON.stringify([TEXT, { a: null }]))), [
+    TEXT,
+    { a: null },
+  ]);
+  await assert.rejects(bodies.json(Buffer.from(`["${TEXT}`)), { code: 'INVALID_JSON' });
+});
+
+test('a large body is refused in the same words', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  const wrong = [
+    Buffer.alloc(LARGE_BODY_BYTES, '{'),
+    Buffer.alloc(LARGE_BODY_BYTES, 0xff),
+    Buffer.from(`[${'1,'.repeat(LARGE_BODY_BYTES)}1]`),
+    chatOf({ temperature: 'hot', tools: [{ type: 1 }] }),
+  ];
+  for (const bytes of wrong) {
+    const here = refusalOf(() => parseChatRequest(bytes, OPTIONS));
+    await assert.rejects(bodies.chat(bytes, OPTIONS), (error) => {
+      assert.ok(error instanceof Fault);
+      assert.deepEqual([error.code, error.message], [here.code, here.message]);
+      const { details, fields, canRetry } = error.options;
+      const expected = here.options;
+      assert.deepEqual(
+        { details, fields, canRetry },
+        {
+          details: expected.details,
+          fields: expected.fields,
+          canRetry: expected.canRetry,
+        },
+      );
+      return true;
+    });
+  }
+});
+
+test('bodies that come together are each answered with their own', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  const models = ['a', 'b', 'c', 'd'];
+  const read = await Promise.all(models.map((model) => bodies.chat(chatOf({ model }), OPTIONS)));
+  assert.deepEqual(
+    read.map((request) => request.model),
+    models,
+  );
+});
+
+test('a thread without work ends after a minute, and the next body starts another', async (t) => {
+  const started = watchThreads(t);
+  const bodies = new LargeBodies();
+  await bodies.chat(chatOf({}), OPTIONS);
+  await bodies.rest();
+  await bodies.chat(chatOf({}), OPTIONS);
+  assert.equal(started.length, 1, 'it has worked in this minute');
+  await bodies.rest();
+  await bodies.rest();
+  const read = await bodies.chat(chatOf({ model: 'again' }), OPTIONS);
+  assert.equal(read.model, 'again');
+  assert.deepEqual(
+    started.map(({ threadId }) => threadId > 0),
+    [false, true],
+    'the first has ended',
+  );
+  await bodies.close();
+});
+
+test('a body that comes while an idle thread ends is read by another', async (t) => {
+  const bodies = new LargeBodies();
+  t.after(() => bodies.close());
+  await bodies.chat(chatOf({}), OPTIONS);
+  await bodies.rest();
+  const resting = bodies.rest();
+  const read = await bodies.chat(chatOf({ model: 'next' }), OPTIONS);
+  assert.equal(read.model, 'next');
+  await resting;
+});
+
+test('a thread that is ended fails what waits for it', async (t) => {
+  const started = watchThreads(t);
+  const bodies = new LargeBodies();
+  const waiting = bodies.chat(chatOf({}), OPTIONS);
+  const failed = assert.rejects(waiting, /The thread of large bodies ended/);
+  while (started.length === 0) await new Promise(setImmediate);
+  await bodies.close();
+  await failed;
+});
+
+/** The threads that start from here on. */
+function watchThreads(t: TestContext): Worker[] {
+  const started: Worker[] = [];
+  const note = (worker: Worker): void => void started.push(worker);
+  process.on('worker', note);
+  t.after(() => process.off('worker', note));
+  return started;
+}

@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { startTestApp } from '../../test/app/test-app.ts';
+import { emptyPostgresDatabase } from '../../test/databases/postgres.ts';
+import { DAY_MS, MINUTE_MS, dayOf } from '../core/clock.ts';
+import { systemIds } from '../core/ids.ts';
+import { silentLog } from '../core/log.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { LimitLog } from '../billing/limits/limits.ts';
+import { Maintenance } from './maintenance.ts';
+
+for (const dialect of ['sqlite', 'postgres'] as const) {
+  test(`one of two processes does the shared jobs, and both do their own (${dialect})`, async () => {
+    const databaseUrl = dialect === 'postgres' ? await emptyPostgresDatabase() : undefined;
+    const app = await startTestApp(databaseUrl === undefined ? {} : { databaseUrl });
+    const { stores } = app.app;
+    const clock = new TestClock(Date.now());
+    const ids = systemIds();
+    const limitLog = new LimitLog({ store: stores.store, clock, ids });
+    const done: string[] = [];
+    const keeper = (name: string): Maintenance =>
+      new Maintenance({
+        config: () => app.config,
+        stores,
+        limitLog,
+        jobs: [async () => done.push(`own ${name}`)],
+        sharedJobs: [
+          async () => {
+            throw new Error('A job that fails stops nobody');
+          },
+          async () => done.push('shared'),
+        ],
+        clock,
+        ids,
+        log: silentLog,
+      });
+    const keepers = [keeper('first'), keeper('second')];
+    for (const one of keepers) await one.start();
+    clock.advance(MINUTE_MS);
+    for (const one of keepers) await one.stop();
+    assert.deepEqual(done.toSorted(), ['own first', 'own second', 'shared']);
+    await app.stop();
+  });
+
+  test(`old refusals go and young ones stay (${dialect})`, async () => {
+    const databaseUrl = dialect === 'postgres' ? await emptyPostgresDatabase() : undefined;
+    const app = await startTestApp(databaseUrl === undefined ? {} : { databaseUrl });
+    const clock = new TestClock(Date.now());
+    const parts = { store: app.app.stores.store, clock, ids: systemIds() };
+    const limitLog = new LimitLog(parts);
+    const hit = { accountId: 'a', keyId: 'k', modelId: 'm', tier: 'paid', type: 'RPM' } as const;
+    limitLog.add(hit);
+    await limitLog.flush();
+    clock.advance(3 * DAY_MS);
+    limitLog.add(hit);
+    assert.equal((await limitLog.last('a')).length, 2);
+    await limitLog.dropDaysBefore(dayOf(clock.nowMs()) - 1);
+    assert.equal((await limitLog.last('a')).length, 1);
+    await app.stop();
+  });
+}

@@ -1,0 +1,127 @@
+/**
+ * The jobs of the background. Some are each process's own; those on the database are done by one
+ * of all processes: jobs of the features once a minute, room for the days that come, the end of
+ * rows that are old enough. A lease says who; when its holder dies, another takes over.
+ */
+import { type Config } from '../config/config.ts';
+import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS, dayOf } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
+import { type Log, reasonOf } from '../core/log.ts';
+import type { LimitLog } from '../billing/limits/limits.ts';
+import { Leases } from '../db/db.ts';
+import type { Stores } from './stores.ts';
+import type { Feature } from '../http/feature.ts';
+import type { FeatureParts } from './feature-parts.ts';
+import type { Observers } from './observers.ts';
+
+/** Partitions are made so many days ahead: a process may be down over a long weekend. */
+const DAYS_AHEAD = 7;
+/** Running requests write on the day before. */
+const LEAST_DAYS = 2;
+const CHORES_LEASE_MS = MINUTE_MS - 5 * SECOND_MS;
+
+export interface MaintenanceParts {
+  readonly config: () => Config;
+  readonly stores: Stores;
+  readonly limitLog: LimitLog;
+  /** Jobs of one minute of this process. */
+  readonly jobs: readonly (() => Promise<unknown>)[];
+  /** Jobs of one minute that one of all processes does. */
+  readonly sharedJobs: readonly (() => Promise<unknown>)[];
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  /** Told of every job, for the metrics. */
+  readonly ran?: (result: 'done' | 'failed') => void;
+}
+
+export class Maintenance {
+  readonly #parts: MaintenanceParts;
+  readonly #leases: Leases;
+  #stop: (() => void) | undefined;
+  #running: Promise<void> | undefined;
+
+  constructor(parts: MaintenanceParts) {
+    this.#parts = parts;
+    const { clock, ids, stores } = parts;
+    this.#leases = new Leases({ store: stores.store, clock, holder: ids.uuid() });
+  }
+
+  /** Makes today's room, then works once a minute. */
+  async start(): Promise<void> {
+    const { clock, stores, limitLog } = this.#parts;
+    await makeRoom(stores, limitLog, clock.nowMs());
+    this.#stop = clock.every(MINUTE_MS, () => {
+      this.#running ??= this.#minute().finally(() => {
+        this.#running = undefined;
+      });
+    });
+  }
+
+  async stop(): Promise<void> {
+    this.#stop?.();
+    await this.#running;
+  }
+
+  async #minute(): Promise<void> {
+    for (const job of this.#parts.jobs) await this.#run(job);
+    try {
+      if (await this.#leases.take('jobs', CHORES_LEASE_MS)) {
+        for (const job of this.#parts.sharedJobs) await this.#run(job);
+      }
+      if (await this.#leases.take('days', HOUR_MS)) await this.#run(() => this.days());
+    } catch (error) {
+      // The database is away: the next minute tries again.
+      this.#parts.log.debug({ reason: reasonOf(error) }, 'No jobs without the database');
+    }
+  }
+
+  async #run(job: () => Promise<unknown>): Promise<void> {
+    try {
+      await job();
+      this.#parts.ran?.('done');
+    } catch (error) {
+      this.#parts.ran?.('failed');
+      // The next minute tries again.
+      this.#parts.log.warn({ reason: reasonOf(error) }, 'A job of the background failed');
+    }
+  }
+
+  /** Makes room for the days that come and drops what is old enough. */
+  async days(): Promise<void> {
+    const { config, stores, limitLog, clock } = this.#parts;
+    const { usageDays, postingDays, limitLogDays } = config().retention;
+    const nowMs = clock.nowMs();
+    await makeRoom(stores, limitLog, nowMs);
+    const keptFrom = (days: number): number | undefined => {
+      return days === 0 ? undefined : dayOf(nowMs) - Math.max(LEAST_DAYS, days);
+    };
+    const usageDay = keptFrom(usageDays);
+    await stores.ledger.dropOld({ usageDay, postingDay: keptFrom(postingDays) });
+    const logDay = keptFrom(limitLogDays);
+    if (logDay !== undefined) await limitLog.dropDaysBefore(logDay);
+  }
+}
+
+/** The jobs of all features, those of the rate windows with them. */
+export function maintenanceOf(
+  shared: FeatureParts,
+  features: readonly Feature[],
+  observers: Observers,
+): Maintenance {
+  const { clock, windows } = shared;
+  const pruneWindows = () => windows.prune(clock.nowMs());
+  return new Maintenance({
+    ...shared,
+    jobs: features.flatMap((feature) => feature.everyMinute ?? []),
+    sharedJobs: [pruneWindows, ...features.flatMap((feature) => feature.onceAMinute ?? [])],
+    ran: (result) => observers.monitor.jobRan(result),
+  });
+}
+
+/** Before the first row of a day is written, so that nothing has to be moved. */
+async function makeRoom(stores: Stores, limitLog: LimitLog, nowMs: number): Promise<void> {
+  const today = dayOf(nowMs);
+  await stores.ledger.prepareDays(today - 1, today + DAYS_AHEAD);
+  await limitLog.prepareDays(today - 1, today + DAYS_AHEAD);
+}

@@ -1,0 +1,160 @@
+/**
+ * Media, wired: background removal, videos and transcription over the engines of the catalogue, with
+ * the one guard for everything that callers name by URL.
+ */
+import { join } from 'node:path';
+import type { LargeBodies } from './large-bodies.ts';
+import { imageBackgroundRemoveRoute } from '../images/image-background-remove/image-background-remove.ts';
+import { videoDownloadRoutes } from '../video/video-download/video-download.ts';
+import { videoRoutes } from '../video/video-generation/video-generation.ts';
+import { videoTranscriptionsRoute } from '../audio/video-transcriptions/video-transcriptions.ts';
+import type { CatalogModel } from '../catalog/catalog.ts';
+import { maxDownloadBytes } from '../config/config.ts';
+import type { Documents } from '../documents/documents.ts';
+import { Media, VideosClient } from '../engines/media/media.ts';
+import { callerRate } from '../http/caller-limits.ts';
+import { filmCheck } from '../video/check-film.ts';
+import { MediaBudget } from '../documents/media-budget.ts';
+import { MediaFiles } from '../documents/media-files.ts';
+import { VideoQuotes } from '../video/quote-video.ts';
+import { videoMoney } from '../video/video-money.ts';
+import type { Caller } from '../identity/identity.ts';
+import { SECOND_MS } from '../core/clock.ts';
+import { Video } from '../video/video.ts';
+import type { Feature } from '../http/feature.ts';
+import type { FeatureParts } from './feature-parts.ts';
+import { type WorkFolder, openWorkFolder } from '../engines/work-folder.ts';
+
+const MB = 1_000_000;
+const WEBHOOK_TIMEOUT_MS = 10_000;
+/** An engine that was never timed. */
+const USUAL_SECONDS = 120;
+
+export interface MediaSubjectParts {
+  readonly shared: FeatureParts;
+  readonly documents: Documents;
+  /** Stands before every path that a caller is told. */
+  readonly basePath: string;
+  readonly largeBodies: LargeBodies;
+}
+
+export function mediaFeature(parts: MediaSubjectParts): Feature {
+  const { shared, documents, basePath, largeBodies } = parts;
+  const { catalog, engines, charge, windows, guard, clock, log } = shared;
+  const config = shared.config();
+  const work = once(() => workFolder(shared));
+  const media = once(() => openMedia(shared));
+  const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
+  const folder = async (): Promise<string> => (await work.get()).path;
+  const video = openVideo(shared, media.get);
+  const budget = new MediaBudget({
+    maxBytes: config.media.maxStoredMb * MB,
+    maxCallerBytes: config.media.maxStoredMbPerCaller * MB,
+    stored: (holder) => video.storedBytes(holder),
+  });
+  const files = new MediaFiles({ guard, budget, folder, timeoutMs: fetchTimeoutMs });
+  const rateOf = (caller: Caller, model: CatalogModel) =>
+    callerRate(shared.config().limits, caller, model);
+  const serviceName = config.service.name;
+  const maxBytes = maxDownloadBytes(config.media);
+  const readLargeJson = (bytes: Buffer) => largeBodies.json(bytes);
+  const common = { catalog, engines, charge, clock, log, rateOf, serviceName, readLargeJson };
+  const reading = { files, media: media.get, maxBytes };
+  return {
+    routes: [
+      imageBackgroundRemoveRoute({ ...common, guard, documents, fetchTimeoutMs }),
+      ...videoRoutes({
+        ...common,
+        ...reading,
+        video,
+        quotes: new VideoQuotes({ ...reading, catalog, windows, clock }),
+        takesWebhooks: config.video.webhooks,
+        limits: () => shared.config().limits,
+        publicBase: () => shared.config().publicUrl + basePath,
+      }),
+      ...videoDownloadRoutes({ video, windows, clock }),
+      videoTranscriptionsRoute({
+        ...common,
+        ...reading,
+        maxSeconds: config.media.maxTranscriptionSeconds,
+      }),
+    ],
+    // The lock of the data folder proves it.
+    start: () => video.start({ alone: shared.stores.store.dialect === 'sqlite' }),
+    close: async () => {
+      await video.stop();
+      await (await work.made())?.remove();
+    },
+  };
+}
+
+function workFolder(shared: FeatureParts): Promise<WorkFolder> {
+  return openWorkFolder(join(shared.config().dataFolder, 'work'), shared);
+}
+
+function openMedia({ config, clock, log }: FeatureParts): Promise<Media> {
+  const { media, searchPath } = config();
+  return Media.open({
+    ffmpeg: media.ffmpeg,
+    ffprobe: media.ffprobe,
+    searchPath,
+    limits: {
+      readTimeoutMs: media.decodeTimeoutSeconds * SECOND_MS,
+      writeTimeoutMs: media.encodeTimeoutSeconds * SECOND_MS,
+      memoryBytes: media.memoryMb * 1_000_000,
+    },
+    log,
+    clock,
+  });
+}
+
+function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
+  const { catalog, engines, guard, stores, charge, clock, ids, log } = shared;
+  const { dataFolder, service, video } = shared.config();
+  const { keepHours, maxJobHours, maxSilenceMinutes, maxOpenJobs } = video;
+  const { webhooks, webhookSecret } = video;
+  const sends = webhooks && webhookSecret !== undefined;
+  return new Video({
+    store: stores.store,
+    engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
+    checkFilm: filmCheck({ catalog, media }),
+    money: videoMoney(charge),
+    folder: join(dataFolder, 'media'),
+    keepHours,
+    maxJobHours,
+    maxSilenceMinutes,
+    maxOpenJobs,
+    webhooks: sends
+      ? {
+          masterSecret: webhookSecret,
+          post: (url, body, headers, signal) =>
+            guard.post(url, { body, headers, timeoutMs: WEBHOOK_TIMEOUT_MS, signal }),
+        }
+      : undefined,
+    serviceName: service.name,
+    expectedSeconds: (modelId) => catalog.get(modelId)?.video?.expectedSeconds ?? USUAL_SECONDS,
+    clock,
+    ids,
+    log,
+  });
+}
+
+const NO_REPLICAS: [] = [];
+
+/** Makes something when it is first asked for; a failure is tried again by the next. */
+function once<T>(make: () => Promise<T>) {
+  let making: Promise<T> | undefined;
+  return {
+    get: async (): Promise<T> => {
+      making ??= make();
+      try {
+        return await making;
+      } catch (error) {
+        making = undefined;
+        throw error;
+      }
+    },
+    /** What was made, if anything was. */
+    made: async (): Promise<T | undefined> => making,
+  };
+}

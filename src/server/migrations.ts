@@ -1,0 +1,20 @@
+/** The schema of all folders, in the order in which a new database gets it. */
+import { IDEMPOTENCY_MIGRATIONS } from '../billing/idempotency/idempotency.ts';
+import { IDENTITY_MIGRATIONS } from '../identity/identity.ts';
+import { LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
+import { LIMITS_MIGRATIONS } from '../billing/limits/limits.ts';
+import { PAYMENTS_MIGRATIONS } from '../payments/payments.ts';
+import { type Migration, STORE_MIGRATIONS } from '../db/db.ts';
+import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
+import { VIDEO_MIGRATIONS } from '../video/video.ts';
+
+export const MIGRATIONS: readonly Migration[] = [
+  ...STORE_MIGRATIONS,
+  ...LEDGER_MIGRATIONS,
+  ...IDENTITY_MIGRATIONS,
+  ...LIMITS_MIGRATIONS,
+  ...IDEMPOTENCY_MIGRATIONS,
+  ...RPC_MIGRATIONS,
+  ...VIDEO_MIGRATIONS,
+  ...PAYMENTS_MIGRATIONS,
+];

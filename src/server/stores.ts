@@ -1,0 +1,116 @@
+/**
+ * What every command needs, with or without a running server: the database, accounts, money.
+ */
+import { join } from 'node:path';
+import { type Config, serviceWords } from '../config/config.ts';
+import { Identity } from '../identity/identity.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
+import { type Log, reasonOf } from '../core/log.ts';
+import { type Nano, usdToNano } from '../core/money.ts';
+import { Ledger } from '../billing/ledger/ledger.ts';
+import { type Store, claimOnce, openStore } from '../db/db.ts';
+import { MIGRATIONS } from './migrations.ts';
+
+export interface StoresParts {
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+export interface Stores {
+  readonly store: Store;
+  readonly identity: Identity;
+  readonly ledger: Ledger;
+  close(): Promise<void>;
+}
+
+/** Opens the database and brings its schema up to date. */
+export async function openStores(parts: StoresParts): Promise<Stores> {
+  const { config, clock, ids, log } = parts;
+  const store = await openStore({
+    url: config.databaseUrl,
+    maxConnections: config.cluster.connections,
+    replyTimeoutMs: config.cluster.replyTimeoutSeconds * SECOND_MS,
+    clock,
+    ids,
+    log,
+  });
+  await store.migrate(MIGRATIONS);
+  const keyPrefix = serviceWords(config.service.name).name.toUpperCase();
+  const identity = new Identity({ store, clock, ids, keyPrefix });
+  return {
+    store,
+    identity,
+    ledger: new Ledger({
+      store,
+      clock,
+      ids,
+      log,
+      ...journalFor(config),
+      epochDeadAfterMs: config.cluster.deadAfterSeconds * SECOND_MS,
+    }),
+    close: async () => {
+      // With the database away, the times of last use are all that is lost.
+      await identity.stop().catch((error: unknown) => {
+        log.warn({ reason: reasonOf(error) }, 'Times of last use are not noted');
+      });
+      await store.close();
+    },
+  };
+}
+
+/** A local file is either there or nothing runs; a shared database can go away for a while. */
+function journalFor(config: Config): { journalFolder?: string } {
+  if (config.databaseUrl.startsWith('sqlite:')) return {};
+  return { journalFolder: join(config.dataFolder, 'journal') };
+}
+
+/** What the first start makes: shown once. */
+export interface FirstOwner {
+  readonly accountId: string;
+  readonly secret: string;
+  readonly creditNano: Nano;
+}
+
+/** Makes the owner account with its starter credit and key, if there is no account yet. */
+export async function welcomeOwner(
+  stores: Stores,
+  config: Config,
+): Promise<FirstOwner | undefined> {
+  if ((await stores.identity.accounts()).length > 0) return undefined;
+  const creditNano = usdToNano(config.limits.starterCreditUsd);
+  return stores.store.transaction(async (tx) => {
+    // Of several machines that start at once, one makes the owner.
+    if (!(await claimOnce(tx, 'first owner', 0))) return undefined;
+    const account = await stores.identity.createAccount('owner', 'staff', tx);
+    await stores.ledger.openAccount(account.id, tx);
+    if (creditNano > 0n) {
+      await stores.ledger.creditIn(tx, {
+        accountId: account.id,
+        amountNano: creditNano,
+        from: 'house:operator-credit',
+        kind: 'CREDIT',
+        id: `starter-${account.id}`,
+        note: 'Starter credit',
+      });
+    }
+    const { secret } = await stores.identity.createKey(
+      {
+        accountId: account.id,
+        kind: 'INFERENCE',
+        description: 'first key',
+        expiresMs: undefined,
+        limitPeriod: 'EPOCH',
+        usdLimitNano: undefined,
+        diemLimitNano: undefined,
+        modelPrivacy: 'ALL',
+        models: undefined,
+        limits: {},
+      },
+      tx,
+    );
+    return { accountId: account.id, secret, creditNano };
+  });
+}

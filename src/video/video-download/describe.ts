@@ -1,0 +1,51 @@
+/** What the secret address of a video says of itself. */
+import { z } from 'zod';
+import {
+  type ParameterDescription,
+  type RouteDescription,
+  jsonContent,
+} from '../../http/describe.ts';
+
+const TOKEN: ParameterDescription = {
+  name: 'token',
+  in: 'path',
+  about: 'The last part of `download_url`.',
+  schema: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
+  example: 'Q2hhaW5zLW9mLWxldHRlcnMtdGhhdC1hcmUtc2VjcmV0',
+};
+
+const bytes = (type: string) => ({
+  type,
+  schema: { type: 'string', contentMediaType: type },
+  example: '…',
+});
+
+export const VIDEO_DOWNLOAD: RouteDescription = {
+  tag: 'Video',
+  summary: 'Download a video',
+  about: 'The address is the credential: whoever has it can load the video, so keep it secret.',
+  parameters: [TOKEN],
+  answers: [
+    {
+      status: 200,
+      about: 'The video.',
+      headers: ['download', 'no-store'],
+      content: [bytes('video/mp4'), bytes('video/quicktime'), bytes('video/webm')],
+    },
+  ],
+  refusals: ['MEDIA_NOT_FOUND', 'RATE_LIMIT_EXCEEDED'],
+};
+
+export const VIDEO_REVOKE: RouteDescription = {
+  tag: 'Video',
+  summary: 'Revoke a download address',
+  parameters: [TOKEN],
+  answers: [
+    {
+      status: 200,
+      about: 'The address leads nowhere from now on.',
+      content: jsonContent(z.strictObject({ success: z.literal(true) }), { success: true }),
+    },
+  ],
+  refusals: ['MEDIA_NOT_FOUND', 'RATE_LIMIT_EXCEEDED'],
+};

@@ -1,0 +1,222 @@
+/** What the routes of video generation say of themselves. */
+import { z } from 'zod';
+import type { FaultCode } from '../../core/faults.ts';
+import {
+  VideoCancelRequest,
+  VideoCompleteRequest,
+  VideoQueueRequest,
+  VideoQuoteRequest,
+  VideoRetrieveRequest,
+} from '../video.ts';
+import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+
+const QUEUE_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
+const Milliseconds = z.number().min(0).describe('Milliseconds.');
+
+const SOURCES: readonly FaultCode[] = [
+  'UNSAFE_URL',
+  'FETCH_FAILED',
+  'CORRUPTED_IMAGE',
+  'IMAGE_TOO_SMALL',
+  'IMAGE_TOO_LARGE',
+  'INVALID_AUDIO_FORMAT',
+  'INVALID_VIDEO_FORMAT',
+  'VIDEO_DURATION_TOO_LONG',
+  'VIDEO_DURATION_TOO_SHORT',
+];
+
+export const VIDEO_QUOTE: RouteDescription = {
+  tag: 'Video',
+  summary: 'Quote a price',
+  about: 'Needs no key. What a model takes is in its `constraints` of `GET /models?type=video`.',
+  request: jsonContent(VideoQuoteRequest, { model: 'reel-1', duration: '5s', resolution: '720p' }),
+  answers: [
+    {
+      status: 200,
+      about: 'The price in USD.',
+      content: jsonContent(z.strictObject({ quote: z.number().min(0) }), { quote: 0.25 }),
+    },
+  ],
+  refusals: [...MODEL_REFUSALS, ...SOURCES, 'RATE_LIMIT_EXCEEDED'],
+};
+
+export const VIDEO_QUEUE: RouteDescription = {
+  tag: 'Video',
+  summary: 'Queue a video',
+  about: 'The quoted price is set aside now, and taken when the video is there; a failure is free.',
+  request: jsonContent(VideoQueueRequest, {
+    model: 'reel-1',
+    prompt: 'A lighthouse at dawn',
+    duration: '5s',
+  }),
+  answers: [
+    {
+      status: 200,
+      about: 'The request is queued.',
+      headers: ['model'],
+      content: jsonContent(
+        z
+          .strictObject({
+            model: z.string(),
+            queue_id: z.string(),
+            download_url: z.string().optional().describe('Secret address of the result.'),
+            webhook_secret: z.string().optional().describe('Signs calls of your webhook.'),
+            quote: z.number().min(0).describe('USD set aside.'),
+          })
+          .meta({ id: 'QueuedVideo' }),
+        { model: 'reel-1', queue_id: QUEUE_ID, quote: 0.25 },
+      ),
+    },
+  ],
+  refusals: [...MODEL_REFUSALS, ...SOURCES],
+};
+
+const Progress = z
+  .strictObject({
+    status: z.enum(['PROCESSING', 'COMPLETED']),
+    average_execution_time: Milliseconds,
+    execution_duration: Milliseconds,
+    progress: z.number().nullable().optional().describe('0 to 1.'),
+    remaining_time: z.number().nullable().optional(),
+  })
+  .meta({ id: 'VideoProgress' });
+
+const PolicyRefusal = z
+  .strictObject({
+    error: z.strictObject({
+      message: z.string(),
+      type: z.enum(['provider_content_policy', 'provider_request_refused']),
+      credits_refunded: z.literal(true),
+    }),
+  })
+  .meta({ id: 'VideoPolicyRefusal' });
+
+export const VIDEO_RETRIEVE: RouteDescription = {
+  tag: 'Video',
+  summary: 'Retrieve a video',
+  about:
+    'JSON while it is being made, then the video itself. `delete_media_on_completion` removes it once it was sent.',
+  request: jsonContent(VideoRetrieveRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
+  answers: [
+    {
+      status: 200,
+      about: 'How far it is, or the video.',
+      headers: ['rate', 'no-store'],
+      content: [
+        ...jsonContent(Progress, {
+          status: 'PROCESSING',
+          average_execution_time: 60000,
+          execution_duration: 12000,
+        }),
+        { type: 'video/mp4', schema: videoBytes('video/mp4'), example: '…' },
+        { type: 'video/quicktime', schema: videoBytes('video/quicktime'), example: '…' },
+        { type: 'video/webm', schema: videoBytes('video/webm'), example: '…' },
+      ],
+    },
+    {
+      status: 422,
+      about: 'The engine refused what was asked for; what was set aside is back.',
+      content: jsonContent(PolicyRefusal, {
+        error: {
+          message: 'The prompt is against the policy of the engine',
+          type: 'provider_content_policy',
+          credits_refunded: true,
+        },
+      }),
+    },
+  ],
+  refusals: [
+    'MEDIA_NOT_FOUND',
+    'INVALID_MODEL',
+    'MODEL_NOT_FOUND',
+    'UNAUTHORIZED',
+    'CONTENT_POLICY_VIOLATION',
+    'VIDEO_REQUEST_REFUSED',
+    'VIDEO_CANCELLED',
+    'INFERENCE_FAILED',
+    'MODEL_OFFLINE',
+  ],
+};
+
+function videoBytes(contentMediaType: string) {
+  return { type: 'string', contentMediaType };
+}
+
+export const VIDEO_COMPLETE: RouteDescription = {
+  tag: 'Video',
+  summary: 'Remove a finished video',
+  request: jsonContent(VideoCompleteRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
+  answers: [
+    {
+      status: 200,
+      about: 'The media is removed from storage.',
+      content: jsonContent(z.strictObject({ success: z.boolean() }), { success: true }),
+    },
+  ],
+  refusals: ['MEDIA_NOT_FOUND', 'REQUEST_ID_NOT_FOUND', 'INFERENCE_FAILED'],
+};
+
+export const VIDEO_CANCEL: RouteDescription = {
+  tag: 'Video',
+  summary: 'Cancel a video',
+  about:
+    'Ends a request that is not done: nothing is charged, and what was set aside is back. Once the video is made it is to be paid, and this answers 400. Again is fine.',
+  request: jsonContent(VideoCancelRequest, { queue_id: QUEUE_ID }),
+  answers: [
+    {
+      status: 200,
+      about: 'The request has ended and is not charged.',
+      content: jsonContent(
+        z
+          .strictObject({
+            queue_id: z.string(),
+            status: z.enum(['CANCELLED', 'FAILED']).describe('`FAILED`: it had failed before.'),
+            credits_refunded: z.literal(true),
+          })
+          .meta({ id: 'CancelledVideo' }),
+        { queue_id: QUEUE_ID, status: 'CANCELLED', credits_refunded: true },
+      ),
+    },
+  ],
+  refusals: ['MEDIA_NOT_FOUND', 'INVALID_MODEL', 'MODEL_NOT_FOUND'],
+};
+
+export const VIDEO_JOBS: RouteDescription = {
+  tag: 'Video',
+  summary: 'List videos',
+  query: z.object({
+    limit: z.coerce.number().int().min(1).max(100).default(20).describe('Items.'),
+    before: z.string().optional().describe('Only those queued before this ISO 8601 time.'),
+  }),
+  answers: [
+    {
+      status: 200,
+      about: 'Own requests, newest first.',
+      content: jsonContent(
+        z
+          .strictObject({
+            object: z.literal('list'),
+            data: z.array(
+              z.strictObject({
+                queue_id: z.string(),
+                model: z.string(),
+                status: z.enum(['PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']),
+                progress: z.number().nullable(),
+                quote: z.number(),
+                created_at: z.string(),
+                finished_at: z.string().optional(),
+                execution_duration: z.number().nullable(),
+                media: z.strictObject({ stored: z.boolean(), expires_at: z.string() }).optional(),
+                error: z.string().optional(),
+                credits_refunded: z.literal(true).optional(),
+              }),
+            ),
+            has_more: z.boolean(),
+          })
+          .meta({ id: 'VideoJobs' }),
+        { object: 'list', data: [], has_more: false },
+      ),
+    },
+  ],
+};

@@ -1,0 +1,53 @@
+/**
+ * The money of video jobs. The quote is held when a job is queued, for as long as the job lives;
+ * the step that makes the job final takes it or gives it back, once, in the same transaction, and
+ * writes the receipt under the job's id.
+ *
+ * A failed job was never charged, so its refund is the release of the hold: the receipt says
+ * `failed` with the refunded amount, and the statement of the account has no row.
+ */
+import { type Nano, ZERO, formatUsd } from '../core/money.ts';
+import { NO_TOKENS, type UsageRecord, type UsageStatus } from '../billing/ledger/ledger.ts';
+import type { VideoJob, VideoMoney } from './video.ts';
+import type { Charge } from '../billing/sale.ts';
+
+export function videoMoney(charge: Charge): VideoMoney {
+  return {
+    hold: async () => {
+      throw new Error('A video is queued with the hold of its caller');
+    },
+    settle: async (tx, job) => {
+      await charge.settleJob(tx, {
+        costNano: job.quoteNano,
+        usage: receipt(job, 'completed', ZERO),
+      });
+    },
+    refund: async (tx, job) => {
+      await charge.settleJob(tx, { costNano: ZERO, usage: receipt(job, 'failed', job.quoteNano) });
+    },
+  };
+}
+
+function receipt(job: VideoJob, status: UsageStatus, refundedNano: Nano): UsageRecord {
+  return {
+    requestId: job.id,
+    createdMs: job.createdMs,
+    accountId: job.accountId,
+    keyId: job.keyId,
+    kind: 'video',
+    modelId: job.modelId,
+    attempts: job.attempts,
+    tokens: NO_TOKENS,
+    countedBy: 'none',
+    // The price of a job is its quote, whatever the catalogue says by now.
+    priceVersion: `quote-${job.quoteNano}`,
+    latencyMs: Math.max(0, job.finishedMs - job.createdMs),
+    status,
+    ...(job.engine === '' ? {} : { replica: job.engine }),
+    extras: {
+      quoteUsd: formatUsd(job.quoteNano),
+      ...(refundedNano > 0n ? { refundedUsd: formatUsd(refundedNano) } : {}),
+      ...(job.failure === null ? {} : { reason: job.failure.code }),
+    },
+  };
+}

@@ -1,0 +1,46 @@
+/**
+ * Keeps the daily credit of staking wallets in step with the chain: before a wallet's request, the
+ * allocation that its stake gives is written to the ledger for this one day. A day for which
+ * nothing was written gives nothing, however the day before ended.
+ */
+import type { Nano } from '../core/money.ts';
+import type { Ledger } from '../billing/ledger/ledger.ts';
+
+/** Wallets whose last written allocation is remembered; the oldest goes first. */
+const MAX_WALLETS = 10_000;
+
+interface DailyStake {
+  readonly day: number;
+  readonly credit: Nano;
+}
+
+export class StakedCredit {
+  readonly #ledger: Ledger;
+  readonly #stakeOf: (wallet: string) => Promise<DailyStake | undefined>;
+  readonly #written = new Map<string, DailyStake>();
+
+  constructor(ledger: Ledger, stakeOf: (wallet: string) => Promise<DailyStake | undefined>) {
+    this.#ledger = ledger;
+    this.#stakeOf = stakeOf;
+  }
+
+  /** Reads the stake (remembered by its reader) and writes the day's allocation once. */
+  async refresh(wallet: string, accountId: string): Promise<void> {
+    const stake = await this.#stakeOf(wallet);
+    if (stake === undefined) return;
+    const before = this.#written.get(wallet);
+    if (before?.day === stake.day && before.credit === stake.credit) return;
+    // A wallet that never staked gets no row.
+    if (stake.credit > 0n || (await this.#hasCredit(accountId))) {
+      await this.#ledger.setDailyAllocation(accountId, stake.credit, stake.day);
+    }
+    this.#written.delete(wallet);
+    this.#written.set(wallet, stake);
+    const oldest = this.#written.keys().next().value;
+    if (this.#written.size > MAX_WALLETS && oldest !== undefined) this.#written.delete(oldest);
+  }
+
+  async #hasCredit(accountId: string): Promise<boolean> {
+    return (await this.#ledger.balances(accountId)).allocationNano > 0n;
+  }
+}

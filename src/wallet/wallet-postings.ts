@@ -1,0 +1,80 @@
+/** How payments change the ledger: credits, refunds, and refunds that never arrived. */
+import { walletAccountId } from '../identity/identity.ts';
+import { Fault } from '../core/faults.ts';
+import { formatUsd } from '../core/money.ts';
+import type { Ledger } from '../billing/ledger/ledger.ts';
+import type { Credit, RefundPosting, Reverse, TokenCaps } from '../payments/payments.ts';
+
+export interface WalletPostings {
+  readonly credit: Credit;
+  readonly reverse: Reverse;
+  readonly debitRefund: RefundPosting;
+  readonly restoreRefund: RefundPosting;
+  readonly tokenCaps: TokenCaps;
+}
+
+export function walletPostings(ledger: Ledger): WalletPostings {
+  return {
+    credit: (tx, entry) =>
+      ledger.creditIn(tx, {
+        accountId: walletAccountId(entry.wallet),
+        amountNano: entry.amountNano,
+        from: topUpAccount(entry.network),
+        kind: 'TOP_UP',
+        // Made of the signed authorization: unique for ever.
+        id: entry.postingId,
+        note: entry.transaction,
+      }),
+    reverse: async (tx, entry) => {
+      const { missingNano } = await ledger.reverseIn(tx, {
+        accountId: walletAccountId(entry.wallet),
+        amountNano: entry.amountNano,
+        to: topUpAccount(entry.network),
+        id: entry.postingId,
+        note: entry.transaction,
+      });
+      return missingNano;
+    },
+    debitRefund: async (tx, entry) => {
+      const balance = await ledger.debitIn(tx, {
+        accountId: walletAccountId(entry.wallet),
+        amountNano: entry.amountNano,
+        to: payoutAccount(entry.wallet),
+        kind: 'PAYOUT',
+        id: entry.refundId,
+      });
+      if (balance !== undefined) return balance;
+      throw new Fault('INSUFFICIENT_BALANCE', {
+        message: `The wallet ${entry.wallet} has less than ${formatUsd(entry.amountNano, 6)} USD of unused credit`,
+      });
+    },
+    restoreRefund: (tx, entry) =>
+      ledger.creditIn(tx, {
+        accountId: walletAccountId(entry.wallet),
+        amountNano: entry.amountNano,
+        from: payoutAccount(entry.wallet),
+        kind: 'REFUND',
+        id: `${entry.refundId}-back`,
+      }),
+    tokenCaps: {
+      set: (tx, id, wallet, limits) =>
+        ledger.setAllowance(tx, {
+          id,
+          accountId: walletAccountId(wallet),
+          period: 'LIFETIME',
+          usdLimitNano: limits.usdNano,
+          diemLimitNano: limits.diemNano,
+        }),
+      drop: (tx, ids) => ledger.dropAllowances(tx, ids),
+    },
+  };
+}
+
+/** Where the credit of payments on a network comes from. */
+export function topUpAccount(network: string): 'house:top-up:base' | 'house:top-up:solana' {
+  return network.startsWith('solana:') ? 'house:top-up:solana' : 'house:top-up:base';
+}
+
+function payoutAccount(wallet: string): 'house:payout:base' | 'house:payout:solana' {
+  return wallet.startsWith('0x') ? 'house:payout:base' : 'house:payout:solana';
+}

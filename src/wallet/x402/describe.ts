@@ -1,0 +1,342 @@
+/** What the wallet endpoints say of themselves. */
+import { z } from 'zod';
+import {
+  type ParameterDescription,
+  type RouteDescription,
+  jsonContent,
+} from '../../http/describe.ts';
+import { PAYMENT_REFUSALS } from '../../http/openapi/refusals.ts';
+
+const WALLET = '0x52908400098527886E0F7030069857D2E4169EE7';
+const Usd = z.number().describe('USD.');
+
+const OWN_WALLET: ParameterDescription = {
+  name: 'wallet',
+  in: 'path',
+  about: 'The wallet that signed: an EVM or a Solana address.',
+  example: WALLET,
+};
+
+const PAYMENT: ParameterDescription = {
+  name: 'PAYMENT-SIGNATURE',
+  in: 'header',
+  about:
+    'base64 JSON of one signed entry of `accepts`. `X-402-Payment` and `X-PAYMENT` are older names of it.',
+};
+
+const CLAIM: ParameterDescription = {
+  name: 'PAYMENT-CLAIM',
+  in: 'header',
+  about: 'The value of the same header of an earlier answer: it marks the retry of its request.',
+};
+
+export const TOP_UP: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'Top up',
+  about: `Without a payment header the answer is a 402 with the requirements: pick one entry of \`accepts\`, sign exactly that, and send it as \`PAYMENT-SIGNATURE\`. No account and no sign-in is needed.
+
+One payment is credited once, however often it is sent. When the network is slow to confirm, the same header is sent again; never sign a new payment for it.`,
+  parameters: [PAYMENT, CLAIM],
+  query: z.object({
+    x402Version: z.enum(['1', '2']).optional().describe('`1` for the older shape of the 402.'),
+  }),
+  answers: [
+    {
+      status: 200,
+      about: 'The credit is there.',
+      headers: ['payment'],
+      content: jsonContent(
+        z
+          .strictObject({
+            success: z.literal(true),
+            data: z.strictObject({
+              walletAddress: z.string(),
+              amountCredited: Usd,
+              newBalance: Usd.optional(),
+              alreadyCredited: z
+                .literal(true)
+                .optional()
+                .describe('In place of the balance, for a payment that is shown again.'),
+              paymentId: z.string(),
+            }),
+          })
+          .meta({ id: 'TopUp' }),
+        {
+          success: true,
+          data: { walletAddress: WALLET, amountCredited: 5, newBalance: 5, paymentId: 'p_1' },
+        },
+      ),
+    },
+  ],
+  refusals: [...PAYMENT_REFUSALS, 'PAYMENT_REQUIRED', 'X402_NOT_CONFIGURED', 'RATE_LIMIT_EXCEEDED'],
+};
+
+export const WALLET_BALANCE: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'Get the balance of a wallet',
+  parameters: [OWN_WALLET],
+  answers: [
+    {
+      status: 200,
+      about: 'Posted credit.',
+      content: jsonContent(
+        z
+          .strictObject({
+            success: z.literal(true),
+            data: z.strictObject({
+              walletAddress: z.string(),
+              balanceUsd: Usd,
+              canConsume: z.boolean().describe('Whether it is enough for a priced request.'),
+              minimumTopUpUsd: Usd,
+              suggestedTopUpUsd: Usd,
+              diemBalanceUsd: Usd.optional().describe("What is left of today's credit by staking."),
+            }),
+          })
+          .meta({ id: 'WalletBalance' }),
+        {
+          success: true,
+          data: {
+            walletAddress: WALLET,
+            balanceUsd: 4.98,
+            canConsume: true,
+            minimumTopUpUsd: 5,
+            suggestedTopUpUsd: 10,
+          },
+        },
+      ),
+    },
+  ],
+  refusals: ['X402_WALLET_MISMATCH'],
+};
+
+export const WALLET_TRANSACTIONS: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'List transactions of a wallet',
+  parameters: [OWN_WALLET],
+  query: z.object({
+    limit: z.coerce.number().int().min(1).max(100).default(50).describe('Items.'),
+    offset: z.coerce.number().int().min(0).max(1_000_000).default(0).describe('Items before them.'),
+  }),
+  answers: [
+    {
+      status: 200,
+      about: 'Newest first. What comes in is above zero.',
+      content: jsonContent(
+        z
+          .strictObject({
+            success: z.literal(true),
+            data: z.strictObject({
+              walletAddress: z.string(),
+              currentBalance: Usd,
+              transactions: z.array(
+                z.strictObject({
+                  id: z.string(),
+                  amount: Usd,
+                  balanceAfter: Usd,
+                  type: z.enum(['TOP_UP', 'CHARGE', 'REFUND']),
+                  createdAt: z.string(),
+                  requestId: z.string().nullable(),
+                  modelId: z.string().nullable(),
+                  currency: z.enum(['USD', 'DIEM']),
+                }),
+              ),
+              pagination: z.strictObject({
+                limit: z.int(),
+                offset: z.int(),
+                hasMore: z.boolean(),
+              }),
+            }),
+          })
+          .meta({ id: 'WalletTransactions' }),
+        {
+          success: true,
+          data: {
+            walletAddress: WALLET,
+            currentBalance: 4.98,
+            transactions: [
+              {
+                id: 'p_1',
+                amount: 5,
+                balanceAfter: 5,
+                type: 'TOP_UP',
+                createdAt: '2026-11-21T04:00:00.000Z',
+                requestId: null,
+                modelId: null,
+                currency: 'USD',
+              },
+            ],
+            pagination: { limit: 50, offset: 0, hasMore: false },
+          },
+        },
+      ),
+    },
+  ],
+  refusals: ['X402_WALLET_MISMATCH'],
+};
+
+const Texts = z.array(z.string());
+const Open = z.looseObject({}).describe('As the extension or the scheme says.');
+
+export const FACILITATOR_SUPPORTED: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'What the facilitator settles',
+  about: 'Only where the operator exposes the embedded x402 facilitator.',
+  answers: [
+    {
+      status: 200,
+      about: 'Schemes by network.',
+      content: jsonContent(
+        z
+          .strictObject({
+            kinds: z.array(
+              z.strictObject({
+                x402Version: z.literal(2),
+                scheme: z.literal('exact'),
+                network: z.string(),
+                extra: Open.optional(),
+              }),
+            ),
+            extensions: Texts,
+            signers: z.record(z.string(), Texts).describe('Addresses by family of networks.'),
+          })
+          .meta({ id: 'FacilitatorSupported' }),
+        {
+          kinds: [{ x402Version: 2, scheme: 'exact', network: 'eip155:8453' }],
+          extensions: [],
+          signers: { 'eip155:*': [WALLET] },
+        },
+      ),
+    },
+  ],
+  refusals: ['RATE_LIMIT_EXCEEDED'],
+};
+
+const PaymentToSettle = z
+  .looseObject({
+    x402Version: z.literal(2).optional(),
+    paymentPayload: Open.describe('What the client signed, decoded.'),
+    paymentRequirements: Open.describe('The entry of `accepts` that it signed.'),
+  })
+  .meta({ id: 'PaymentToSettle' });
+
+const Verified = z
+  .strictObject({
+    isValid: z.boolean(),
+    invalidReason: z.string().optional(),
+    invalidMessage: z.string().optional(),
+    payer: z.string().optional(),
+    extensions: Open.optional(),
+    extensionResponses: Open.optional(),
+    extra: Open.optional(),
+  })
+  .meta({ id: 'PaymentVerified' });
+
+const Settled = z
+  .strictObject({
+    success: z.boolean(),
+    errorReason: z.string().optional(),
+    errorMessage: z.string().optional(),
+    payer: z.string().optional(),
+    transaction: z.string().describe('Empty when nothing was sent.'),
+    network: z.string(),
+    amount: z.string().optional(),
+    extensions: Open.optional(),
+    extensionResponses: Open.optional(),
+    extra: Open.optional(),
+  })
+  .meta({ id: 'PaymentSettled' });
+
+function asked(summary: string, answer: z.ZodType, example: object): RouteDescription {
+  return {
+    tag: 'Wallets',
+    summary,
+    request: jsonContent(PaymentToSettle, {
+      x402Version: 2,
+      paymentPayload: {},
+      paymentRequirements: {},
+    }),
+    answers: [
+      {
+        status: 200,
+        about: 'As the x402 protocol says; malformed input is an answer too.',
+        content: jsonContent(answer, example),
+      },
+    ],
+    refusals: ['RATE_LIMIT_EXCEEDED'],
+  };
+}
+
+export const FACILITATOR_CALLS = {
+  verify: asked('Verify a payment', Verified, { isValid: true, payer: WALLET }),
+  settle: asked('Settle a payment', Settled, {
+    success: true,
+    payer: WALLET,
+    transaction: '0x…',
+    network: 'eip155:8453',
+  }),
+} as const;
+
+const PAID = { url: 'https://api.example.com/api/v1/chat/completions', description: 'Chat' };
+
+const Manifest = z
+  .strictObject({
+    x402Version: z.literal(2),
+    service: z.string(),
+    origin: z.string(),
+    topUp: z.string(),
+    balance: z.string().describe('With `{walletAddress}` in it.'),
+    minimumTopUpUsd: Usd,
+    maximumTopUpUsd: Usd,
+    accepts: z
+      .array(
+        z.strictObject({
+          scheme: z.literal('exact'),
+          network: z.string(),
+          asset: z.string(),
+          amount: z.string().describe('Base units; USDC has 6 decimals.'),
+          payTo: z.string(),
+          maxTimeoutSeconds: z.number(),
+          extra: Open,
+        }),
+      )
+      .describe('Payment options of the least top-up.'),
+    extensions: Texts,
+    resources: z.array(
+      z.strictObject({ url: z.string(), description: z.string(), mimeType: z.string() }),
+    ),
+  })
+  .meta({ id: 'X402Manifest' });
+
+export const MANIFEST: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'What can be paid for',
+  answers: [
+    {
+      status: 200,
+      about: 'The x402 manifest of this server.',
+      headers: ['no-store'],
+      content: jsonContent(Manifest, {
+        x402Version: 2,
+        service: 'Example',
+        origin: 'https://api.example.com',
+        topUp: 'https://api.example.com/api/v1/x402/top-up',
+        balance: 'https://api.example.com/api/v1/x402/balance/{walletAddress}',
+        minimumTopUpUsd: 5,
+        maximumTopUpUsd: 1000,
+        accepts: [
+          {
+            scheme: 'exact',
+            network: 'eip155:8453',
+            asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+            amount: '5000000',
+            payTo: WALLET,
+            maxTimeoutSeconds: 300,
+            extra: { name: 'USD Coin', version: '2' },
+          },
+        ],
+        extensions: ['sign-in-with-x'],
+        resources: [{ ...PAID, mimeType: 'application/json' }],
+      }),
+    },
+  ],
+};

@@ -1,0 +1,66 @@
+/**
+ * A clock that stands still until a test moves it. Timers fire in order of their time while
+ * `advance` walks towards the new time.
+ */
+import type { Clock } from '../../src/core/clock.ts';
+
+interface Timer {
+  atMs: number;
+  readonly everyMs: number | undefined;
+  readonly work: () => void;
+}
+
+export class TestClock implements Clock {
+  #nowMs: number;
+  readonly #timers = new Set<Timer>();
+
+  constructor(nowMs = Date.UTC(2026, 10, 21, 12)) {
+    this.#nowMs = nowMs;
+  }
+
+  nowMs(): number {
+    return this.#nowMs;
+  }
+
+  monotonicMs(): number {
+    return this.#nowMs;
+  }
+
+  async sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    await new Promise<void>((resolve, reject) => {
+      const cancel = this.after(ms, resolve);
+      signal?.addEventListener('abort', () => {
+        cancel();
+        reject(new DOMException('The sleep was aborted', 'AbortError'));
+      });
+    });
+  }
+
+  every(ms: number, work: () => void): () => void {
+    return this.#add({ atMs: this.#nowMs + ms, everyMs: ms, work });
+  }
+
+  after(ms: number, work: () => void): () => void {
+    return this.#add({ atMs: this.#nowMs + ms, everyMs: undefined, work });
+  }
+
+  /** Moves time forward by `ms`, firing what falls due on the way. */
+  advance(ms: number): void {
+    const target = this.#nowMs + ms;
+    for (;;) {
+      const due = [...this.#timers].filter((timer) => timer.atMs <= target);
+      const next = due.sort((a, b) => a.atMs - b.atMs)[0];
+      if (next === undefined) break;
+      this.#nowMs = Math.max(this.#nowMs, next.atMs);
+      if (next.everyMs === undefined) this.#timers.delete(next);
+      else next.atMs += next.everyMs;
+      next.work();
+    }
+    this.#nowMs = target;
+  }
+
+  #add(timer: Timer): () => void {
+    this.#timers.add(timer);
+    return () => this.#timers.delete(timer);
+  }
+}

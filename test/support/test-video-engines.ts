@@ -1,0 +1,108 @@
+/**
+ * Engines for tests of video jobs, whose every answer the test decides, and money that only counts.
+ * The counts are rows of a table, written in the transaction that is handed in: what the ledger
+ * would have seen, and nothing that was rolled back.
+ */
+import { writeFile } from 'node:fs/promises';
+import type { Migration, Queryable, Store } from '../../src/db/db.ts';
+import type { VideoJob } from '../../src/video/job.ts';
+import type {
+  CheckFilm,
+  CreateAnswer,
+  DownloadAnswer,
+  EngineOrder,
+  FindAnswer,
+  PollAnswer,
+  VideoEngines,
+  VideoMoney,
+} from '../../src/video/ports.ts';
+
+export const TEST_MONEY_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'moneytest-0001',
+    up: 'CREATE TABLE moneytest_move (kind TEXT NOT NULL, job_id TEXT NOT NULL, amount BIGINT NOT NULL);\n',
+  },
+];
+
+/** Counts moves in the table. `refuse` is thrown by the next hold. */
+export class TestMoney implements VideoMoney {
+  readonly #store: Store;
+  refuse: Error | undefined;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  async hold(job: VideoJob): Promise<void> {
+    if (this.refuse !== undefined) throw this.refuse;
+    await this.#write(this.#store, 'hold', job);
+  }
+
+  async settle(tx: Queryable, job: VideoJob): Promise<void> {
+    await this.#write(tx, 'settle', job);
+  }
+
+  async refund(tx: Queryable, job: VideoJob): Promise<void> {
+    await this.#write(tx, 'refund', job);
+  }
+
+  async #write(db: Queryable, kind: string, job: VideoJob): Promise<void> {
+    const sql = 'INSERT INTO moneytest_move (kind, job_id, amount) VALUES ($1, $2, $3)';
+    await db.query(sql, [kind, job.id, job.quoteNano]);
+  }
+
+  /** The moves of a job in the order of their names, such as `hold`, `settle`. */
+  async moves(jobId: string): Promise<string[]> {
+    const rows = await this.#store.query<{ kind: string }>(
+      'SELECT kind FROM moneytest_move WHERE job_id = $1 ORDER BY kind',
+      [jobId],
+    );
+    return rows.map(({ kind }) => kind);
+  }
+}
+
+/** Finds every film as it was ordered. */
+export const anyFilm: CheckFilm = async () => ({ kind: 'fit', mimeType: 'video/mp4' });
+
+/** Answers what its fields say. */
+export class TestEngines implements VideoEngines {
+  readonly orders: EngineOrder[] = [];
+  readonly removed: string[] = [];
+  /** Ids of jobs that were looked for. */
+  readonly sought: string[] = [];
+  findAnswer: FindAnswer = { kind: 'unknown' };
+  createAnswer: CreateAnswer | undefined;
+  pollAnswer: PollAnswer = { kind: 'running', fraction: 0.25 };
+  downloadAnswer: DownloadAnswer = { kind: 'done' };
+  /** Awaited by `create` before it answers. */
+  createGate: Promise<void> = Promise.resolve();
+  /** Awaited by `download` before it answers. */
+  gate: Promise<void> = Promise.resolve();
+
+  async create(order: EngineOrder): Promise<CreateAnswer> {
+    if (!(await order.beforeOrder({ engine: 'e', engineModel: 'm' }))) return { kind: 'not-ours' };
+    this.orders.push(order);
+    const engineJobId = `job-${this.orders.length}`;
+    await this.createGate;
+    return this.createAnswer ?? { kind: 'created', engine: 'e', engineModel: 'm', engineJobId };
+  }
+
+  async find({ id }: VideoJob): Promise<FindAnswer> {
+    this.sought.push(id);
+    return this.findAnswer;
+  }
+
+  async poll(): Promise<PollAnswer> {
+    return this.pollAnswer;
+  }
+
+  async download(_ref: object, path: string): Promise<DownloadAnswer> {
+    await this.gate;
+    if (this.downloadAnswer.kind === 'done') await writeFile(path, 'the video');
+    return this.downloadAnswer;
+  }
+
+  async remove({ engineJobId }: { engineJobId: string }): Promise<void> {
+    this.removed.push(engineJobId);
+  }
+}
