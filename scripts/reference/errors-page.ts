@@ -19,14 +19,15 @@ precise than the one below: it names the field, the limit or the model. A caller
 - When several apply, [one order](precedence.md) says which one answers.
 - A refusal costs nothing: what was set aside is given back before the answer leaves.
 
-| status | code | sentence | what to do |
-| --- | --- | --- | --- |
+| status | code | sentence | what to do | can the same request succeed later |
+| --- | --- | --- | --- | --- |
 `;
 
 /** The whole page as Markdown. */
 export function errorsPage(): string {
   const rows = Object.entries(FAULTS).map(
-    ([code, fault]) => `| ${fault.status} | \`${code}\` | ${fault.message} | ${fault.remedy} |\n`,
+    ([code, fault]) =>
+      `| ${fault.status} | \`${code}\` | ${fault.message} | ${fault.remedy} | ${fault.canRetry ? 'yes' : 'no'} |\n`,
   );
   return `${INTRODUCTION}${rows.join('')}\n<!-- prettier-ignore-end -->\n`;
 }

@@ -161,7 +161,6 @@ async function soundOf(
 function tooLong(seconds: number, maxSeconds: number): Fault {
   return new Fault('VIDEO_DURATION_TOO_LONG', {
     message: `The media has ${Math.ceil(seconds)} seconds: send at most ${maxSeconds}`,
-    canRetry: false,
   });
 }
 
@@ -169,7 +168,7 @@ function tooLong(seconds: number, maxSeconds: number): Fault {
 function asTooLong(error: unknown): never {
   if (error instanceof Fault && error.code === 'PAYLOAD_TOO_LARGE') {
     const { message } = error;
-    throw new Fault('ASR_UPSTREAM_VALIDATION_FAILED', { message, canRetry: false });
+    throw new Fault('ASR_UPSTREAM_VALIDATION_FAILED', { message });
   }
   throw error;
 }

@@ -248,7 +248,6 @@ export class Charge {
     }
     return new Fault('INSUFFICIENT_BALANCE', {
       message: `The balance is too low for this request: with its files, pages and search results it can cost ${formatUsd(neededNano, 6)} USD and ${formatUsd(reachNano, 6)} USD are available; add credit (INSUFFICIENT_BALANCE)`,
-      canRetry: false,
     });
   }
 
@@ -370,7 +369,6 @@ export class Charge {
       }
       return new Fault('INSUFFICIENT_BALANCE', {
         message: `The balance is too low for this request: ${formatUsd(refusal.postedNano, 6)} USD is posted and at least ${formatUsd(needed, 6)} USD is needed; add credit (INSUFFICIENT_BALANCE)`,
-        canRetry: false,
       });
     }
     return capRefusal(refusal, caller.kind === 'wallet' ? 'wallet token' : 'API key');

@@ -11,7 +11,6 @@ export function requirePlan(model: CatalogModel, plan: Plan): void {
   if (model.requires === undefined || plan !== 'paid') return;
   throw new Fault('PRO_ONLY_MODEL', {
     message: `The model "${model.id}" is only available to Pro users`,
-    canRetry: false,
   });
 }
 
@@ -26,6 +25,5 @@ export function requirePrivacy(model: CatalogModel, privacy: ModelPrivacy): void
   if (isWithinPrivacy(model, privacy)) return;
   throw new Fault('MODEL_NOT_ALLOWED', {
     message: `The API key is limited to private models and "${model.id}" is not private`,
-    canRetry: false,
   });
 }

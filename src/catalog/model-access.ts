@@ -17,7 +17,6 @@ export function requireAccess(model: CatalogModel, caller: Caller): void {
   if (caller.models === undefined || caller.models.has(model.id)) return;
   throw new Fault('MODEL_NOT_ALLOWED', {
     message: `This API key may not use the model "${model.id}"`,
-    canRetry: false,
   });
 }
 

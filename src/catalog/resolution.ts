@@ -111,17 +111,17 @@ export function resolutionFault(
     const { nearest } = resolution;
     const hint = nearest === undefined ? 'see GET /models' : `did you mean "${nearest}"?`;
     const message = `The model "${shown}" does not exist; ${hint}`;
-    return new Fault('MODEL_NOT_FOUND', { message, canRetry: false });
+    return new Fault('MODEL_NOT_FOUND', { message });
   }
   if (resolution.reason === 'wrong-type') {
     const actual = resolution.model.type;
     const message = `The model "${shown}" is of type ${actual}, and this endpoint takes ${type} models`;
-    return new Fault('INVALID_MODEL', { message, canRetry: false });
+    return new Fault('INVALID_MODEL', { message });
   }
   const { warning, date } = noticeFor(resolution.model);
   const next = resolution.model.deprecation?.replacement;
   const advice = next === undefined ? 'choose another from GET /models' : `use "${next}"`;
   const day = (resolution.model.deprecation?.removesAt ?? date).slice(0, 10);
   const message = `The model "${resolution.model.id}" was retired on ${day}; ${advice}`;
-  return new Fault('MODEL_RETIRED', { message, canRetry: false, cause: warning });
+  return new Fault('MODEL_RETIRED', { message, cause: warning });
 }

@@ -16,7 +16,6 @@ export function requireSold(model: CatalogModel, caller: Caller): Price {
   if (caller.models !== undefined && !caller.models.has(model.id)) {
     throw new Fault('MODEL_NOT_ALLOWED', {
       message: `This API key may not use the model "${model.id}"`,
-      canRetry: false,
     });
   }
   return requirePrice(model);

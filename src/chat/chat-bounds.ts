@@ -98,7 +98,6 @@ export function contextOverflow(model: CatalogModel, tokens: string | undefined)
   const message = `The context of ${model.id} holds ${model.context} tokens${has}. Shorten the messages`;
   return new Fault('CONTEXT_LENGTH_EXCEEDED', {
     message,
-    canRetry: false,
     body: {
       error: {
         message,

@@ -113,7 +113,6 @@ class ContentLoader {
     if (this.textBytes > MAX_FILE_TEXT_BYTES) {
       throw new Fault('PAYLOAD_TOO_LARGE', {
         message: 'The files of this request have too much text; send fewer or shorter ones',
-        canRetry: false,
       });
     }
     const { cache_control } = part;

@@ -74,7 +74,6 @@ function personaPrompt(parts: AdditionParts, request: ChatRequest): string[] {
   if (persona !== undefined) return [persona.prompt];
   throw new Fault('CHARACTER_NOT_FOUND', {
     message: `There is no character "${slug.slice(0, 100)}"; see GET /characters`,
-    canRetry: false,
   });
 }
 

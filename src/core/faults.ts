@@ -3,7 +3,7 @@
  * request can succeed later. `docs/reference/errors.md` is checked against this table.
  *
  * A `Fault` carries a public part (message, fields, headers) and an internal `cause`; only the
- * public part reaches a body, and only through `api/error-response.ts`.
+ * public part reaches a body, and only through `http/error-response.ts`.
  */
 
 interface FaultKind {
@@ -12,10 +12,22 @@ interface FaultKind {
   readonly message: string;
   /** What the caller does next, for the reference page. */
   readonly remedy: string;
+  /** Whether the same request can succeed later; where it cannot, `x-should-retry` says so. */
+  readonly canRetry: boolean;
 }
 
-function kind(status: number, message: string, remedy: string): FaultKind {
-  return { status, message, remedy };
+function kind(
+  status: number,
+  message: string,
+  remedy: string,
+  canRetry = isPassing(status),
+): FaultKind {
+  return { status, message, remedy, canRetry };
+}
+
+/** A refusal of the request stays one; time, conflicts, limits and our own failures pass. */
+function isPassing(status: number): boolean {
+  return status < 400 || status === 408 || status === 409 || status === 429 || status >= 500;
 }
 
 /** Every code that a body can carry, in order of status. */
@@ -374,6 +386,7 @@ export const FAULTS = {
     503,
     'Wallet payments are not configured on this server',
     'Use an API key.',
+    false,
   ),
   REQUEST_TIMEOUT: kind(504, 'The engine took too long', 'Use `stream: true` for long answers.'),
   SETTLEMENT_TIMEOUT: kind(
@@ -397,7 +410,7 @@ export interface FaultOptions {
   readonly headers?: Readonly<Record<string, string>>;
   /** Sets `Retry-After`. */
   readonly retryAfterSeconds?: number;
-  /** `false` sends `x-should-retry: false`: the same request cannot succeed. */
+  /** Where this one differs from its kind. */
   readonly canRetry?: boolean;
   /** For the log only. */
   readonly cause?: unknown;

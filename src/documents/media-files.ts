@@ -132,7 +132,6 @@ async function writeDataUrl(
   if (start === undefined) {
     throw new Fault('INVALID_REQUEST', {
       message: 'A data URL of media must be base64: data:<type>;base64,<data>',
-      canRetry: false,
     });
   }
   let sizeBytes = 0;
@@ -157,7 +156,6 @@ export async function dataUrlBytes(url: string): Promise<Buffer | undefined> {
 export function mediaTooLarge(maxBytes: number): Fault {
   return new Fault('PAYLOAD_TOO_LARGE', {
     message: `The media is larger than ${Math.floor(maxBytes / 1_000_000)} MB`,
-    canRetry: false,
   });
 }
 
@@ -188,7 +186,7 @@ export async function mediaTypeOf(path: string, want: 'av' | 'image'): Promise<s
   } catch (error) {
     // The same finding under the code that callers know for images.
     if (want === 'image' && error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT') {
-      throw new Fault('CORRUPTED_IMAGE', { message: error.message, canRetry: false });
+      throw new Fault('CORRUPTED_IMAGE', { message: error.message });
     }
     throw error;
   }

@@ -289,7 +289,7 @@ function refuseLarge(sizeBytes: number, maxBytes: number, path: readonly string[
 
 function tooMuchMedia({ maxRequestBytes }: Settings): Fault {
   const message = `The media of one request must stay below ${Math.floor(maxRequestBytes / 1_000_000)} MB together`;
-  return new Fault('PAYLOAD_TOO_LARGE', { message, canRetry: false });
+  return new Fault('PAYLOAD_TOO_LARGE', { message });
 }
 
 function found(sniffed: SniffedMedia | undefined): string {

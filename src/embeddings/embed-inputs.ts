@@ -54,7 +54,6 @@ async function count(
   const tokens = counted.ok ? `; it has about ${counted.counts[long]}` : '';
   throw new Fault('TOO_MANY_TOKENS', {
     message: `Input ${job[long]?.at ?? 0} is longer than ${limit} tokens${tokens}`,
-    canRetry: false,
   });
 }
 
@@ -70,7 +69,7 @@ async function decoded(run: EmbedRun, vocabulary: 'cl100k' | 'o200k'): Promise<s
     if (typeof ids === 'string') throw new Error('Inputs are all texts or all token ids');
     if (ids.length > maxInputTokens(run)) {
       const message = `Input ${at} is longer than ${maxInputTokens(run)} tokens`;
-      throw new Fault('TOO_MANY_TOKENS', { message, canRetry: false });
+      throw new Fault('TOO_MANY_TOKENS', { message });
     }
     const options = { signal, caller: caller.accountId };
     const text = await run.parts.tokenizer.decode(ids, vocabulary, options);
@@ -78,7 +77,6 @@ async function decoded(run: EmbedRun, vocabulary: 'cl100k' | 'o200k'): Promise<s
       const reason = text.ok ? 'is empty' : text.reason;
       throw new Fault('INVALID_REQUEST', {
         message: `Input ${at} ${reason}; send text, or token ids of ${vocabulary}`,
-        canRetry: false,
       });
     }
     texts.push(text.text);

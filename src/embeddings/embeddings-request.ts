@@ -145,7 +145,7 @@ function readTokenLists(lists: readonly unknown[], isSingle: boolean): InputResu
 function tooLong(path: readonly number[]): InputResult {
   const where = path.length === 0 ? 'The input' : `Input ${path.join('.')}`;
   const message = `${where} is longer than ${MAX_INPUT_TOKENS} tokens`;
-  return { ok: false, fault: new Fault('TOO_MANY_TOKENS', { message, canRetry: false }) };
+  return { ok: false, fault: new Fault('TOO_MANY_TOKENS', { message }) };
 }
 
 /** Refuses `dimensions` that the model's vectors cannot have (400). */

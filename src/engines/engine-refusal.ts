@@ -42,13 +42,12 @@ export function engineFault(failure: EngineFailure, modelId: string): Fault {
 
 function refusedFault(failure: EngineFailure, modelId: string): Fault {
   const words = engineWords(failure.body);
-  if (failure.status === 413) return new Fault('PAYLOAD_TOO_LARGE', { canRetry: false });
+  if (failure.status === 413) return new Fault('PAYLOAD_TOO_LARGE');
   if (/content.?(?:policy|filter)|moderation/i.test(words.code)) {
-    return new Fault('CONTENT_POLICY_VIOLATION', { message: words.message, canRetry: false });
+    return new Fault('CONTENT_POLICY_VIOLATION', { message: words.message });
   }
   return new Fault('INVALID_REQUEST', {
     message: `The engine of ${modelId} refused the request: ${words.message}`,
-    canRetry: false,
     cause: failure.message,
   });
 }

@@ -2,7 +2,7 @@
  * The only translator from what was thrown to bytes. A Fault gives its public part; anything else
  * is a bug or a lost database, and gives a sentence that tells nothing of our insides.
  */
-import { Fault } from '../core/faults.ts';
+import { FAULTS, Fault } from '../core/faults.ts';
 import { StoreUnavailable } from '../db/db.ts';
 
 /** How long a caller waits before it asks a server whose database is away again. */
@@ -24,7 +24,7 @@ export function errorAnswer(error: unknown, openAiShape: boolean): ErrorAnswer {
   if (options.retryAfterSeconds !== undefined) {
     headers['retry-after'] = String(Math.max(1, Math.ceil(options.retryAfterSeconds)));
   }
-  if (options.canRetry === false) headers['x-should-retry'] = 'false';
+  if (!(options.canRetry ?? FAULTS[fault.code].canRetry)) headers['x-should-retry'] = 'false';
   const body = openAiShape ? openAiBody(fault) : standardBody(fault);
   return { status: fault.status, headers, body, fault };
 }

@@ -274,7 +274,6 @@ function refusalOfHost({ rawHeaders, httpVersionMinor }: IncomingMessage): Fault
   if (hosts === 1 || (hosts === 0 && httpVersionMinor === 0)) return undefined;
   return new Fault('INVALID_REQUEST', {
     message: `The request has ${hosts === 0 ? 'no' : 'more than one'} Host header; send exactly one`,
-    canRetry: false,
   });
 }
 
@@ -291,7 +290,6 @@ function checkContentType(context: RequestContext, route: Route): void {
       type === ''
         ? `The request has no Content-Type; send ${wanted}`
         : `The Content-Type ${type.slice(0, 100)} is not supported here; send ${wanted}`,
-    canRetry: false,
   });
 }
 
@@ -329,9 +327,9 @@ function fromFastify(error: unknown): unknown {
   const { code, statusCode } = error as { code?: string; statusCode?: number }; // Fastify's shape
   switch (code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return new Fault('PAYLOAD_TOO_LARGE', { canRetry: false });
+      return new Fault('PAYLOAD_TOO_LARGE');
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
-      return new Fault('INVALID_CONTENT_TYPE', { canRetry: false });
+      return new Fault('INVALID_CONTENT_TYPE');
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
       return new Fault('INVALID_REQUEST', { message: 'The body is not what Content-Length says' });
@@ -403,7 +401,7 @@ function unknownPath(parts: ServerParts, path: string): Fault {
   const hint = path.startsWith(parts.options.basePath)
     ? ''
     : `; the base path is ${parts.options.basePath}`;
-  return new Fault('NOT_FOUND', { message: `Not found${hint}`, canRetry: false });
+  return new Fault('NOT_FOUND', { message: `Not found${hint}` });
 }
 
 function wrongMethod(methods: readonly string[]): Fault {
@@ -411,6 +409,5 @@ function wrongMethod(methods: readonly string[]): Fault {
   return new Fault('METHOD_NOT_ALLOWED', {
     message: `The method is not allowed on this path; use ${allow}`,
     headers: { allow },
-    canRetry: false,
   });
 }

@@ -87,10 +87,9 @@ function credentialCaller(
   if (signIn !== undefined) {
     throw new Fault('AUTHENTICATION_FAILED', {
       message: 'A wallet sign-in is not accepted on this endpoint; send an API key',
-      canRetry: false,
     });
   }
-  if (payment !== undefined) throw new Fault('PAYMENT_HEADER_NOT_ACCEPTED', { canRetry: false });
+  if (payment !== undefined) throw new Fault('PAYMENT_HEADER_NOT_ACCEPTED');
   return undefined;
 }
 
@@ -133,7 +132,6 @@ function bearerCaller(parts: IdentifyParts, authorization: string): Promise<Call
   if (token === undefined) {
     throw new Fault('AUTHENTICATION_FAILED', {
       message: 'Authentication failed: send the header "Authorization: Bearer <API key>"',
-      canRetry: false,
     });
   }
   return parts.callerOfBearer(token);
@@ -143,17 +141,15 @@ function requireKind(caller: Caller, route: Route): void {
   const isAdmin = caller.kind === 'key' && caller.keyKind === 'ADMIN';
   const needsAdmin =
     route.auth === 'admin' || (route.auth === 'admin-or-wallet' && caller.kind === 'key');
-  if (needsAdmin && !isAdmin) throw new Fault('ADMIN_KEY_REQUIRED', { canRetry: false });
+  if (needsAdmin && !isAdmin) throw new Fault('ADMIN_KEY_REQUIRED');
   if (route.auth === 'key' && caller.kind === 'wallet') {
     throw new Fault('AUTHENTICATION_FAILED', {
       message: 'This endpoint needs an API key; a wallet token is not accepted',
-      canRetry: false,
     });
   }
   if (route.auth === 'wallet' && caller.kind !== 'wallet') {
     throw new Fault('AUTHENTICATION_FAILED', {
       message: 'This endpoint needs a wallet sign-in',
-      canRetry: false,
     });
   }
 }

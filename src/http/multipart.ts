@@ -54,7 +54,6 @@ export async function readFile(
   if (isCut) {
     throw new Fault('PAYLOAD_TOO_LARGE', {
       message: `The file must have less than ${Math.floor((maxBytes + 1) / 1_000_000)} MB`,
-      canRetry: false,
     });
   }
   if (files !== 1) {
@@ -97,7 +96,6 @@ function malformed(cause: unknown): Fault {
   return new Fault('INVALID_REQUEST', {
     message: 'The multipart body is not well formed',
     details: { _errors: ['The multipart body is not well formed'] },
-    canRetry: false,
     cause,
   });
 }

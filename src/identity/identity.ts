@@ -172,7 +172,6 @@ export class Identity {
     if (active >= maxActive) {
       throw new Fault('API_KEY_LIMIT_REACHED', {
         message: `The account has ${active} active API keys and may have ${maxActive}; delete one first`,
-        canRetry: false,
       });
     }
     return this.createKey(wanted, tx);
@@ -313,10 +312,9 @@ function accountOf(row: Row): Account {
 function unknownKey(): Fault {
   return new Fault('AUTHENTICATION_FAILED', {
     message: 'Authentication failed: the API key is not known here',
-    canRetry: false,
   });
 }
 
 function inactiveKey(): Fault {
-  return new Fault('AUTHENTICATION_FAILED_INACTIVE_KEY', { canRetry: false });
+  return new Fault('AUTHENTICATION_FAILED_INACTIVE_KEY');
 }

@@ -147,19 +147,17 @@ async function fetchImage(
 /** Size and format by the header. Faults: 400, 413, 415, 422 as decisions.md 9 has them. */
 function checkImage(bytes: Buffer): void {
   if (bytes.length === 0) {
-    throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty', canRetry: false });
+    throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty' });
   }
   if (bytes.length >= MAX_IMAGE_BYTES) {
     throw new Fault('PAYLOAD_TOO_LARGE', {
       message: 'The image must have less than 25 MB',
-      canRetry: false,
     });
   }
   const format = imageFormat(bytes);
   if (format === undefined) {
     throw new Fault('INVALID_CONTENT_TYPE', {
       message: 'The file is not a JPEG, PNG, WebP, AVIF, TIFF or GIF image',
-      canRetry: false,
     });
   }
   const size = imageSize(bytes);
@@ -236,7 +234,7 @@ function nothingToCutOut(model: CatalogModel, { head }: EngineAnswer, problem: s
   const ability = isForPeople ? PERSON_ABILITY : (model.description ?? '').replace(/\.$/, '');
   const told = ability === '' ? '' : `. What it does: ${ability}`;
   const message = `The model ${model.id} ${problem}${told}`;
-  return new Fault('SUBJECT_NOT_FOUND', { message, canRetry: false });
+  return new Fault('SUBJECT_NOT_FOUND', { message });
 }
 
 async function releaseAfter(

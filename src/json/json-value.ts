@@ -13,7 +13,6 @@ export function parseJsonBody(body: Buffer): unknown {
     const reason = error instanceof Error ? error.message : 'unknown';
     throw new Fault('INVALID_JSON', {
       message: `The body is not valid JSON: ${reason}`,
-      canRetry: false,
     });
   }
 }

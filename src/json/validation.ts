@@ -65,7 +65,6 @@ export function refuseIssues(issues: readonly FlatIssue[]): Fault {
     message: `${where}${first?.message ?? 'The request is not valid'}`,
     details: issueTree(reported),
     fields: { issues: reported },
-    canRetry: false,
   });
 }
 

@@ -47,6 +47,5 @@ function queryType<T extends string>(context: RequestContext, allowed: readonly 
     message: `The query parameter "type" is not valid: ${message}`,
     details: { _errors: [], type: { _errors: [message] } },
     fields: { issues: [{ code: 'invalid_value', path: ['type'], message }] },
-    canRetry: false,
   });
 }

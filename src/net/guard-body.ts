@@ -80,6 +80,5 @@ export function tooLarge(maxBytes: number): Fault {
     maxBytes >= 1_000_000 ? `${Math.floor(maxBytes / 1_000_000)} MB` : `${maxBytes} bytes`;
   return new Fault('PAYLOAD_TOO_LARGE', {
     message: `What the URL gives is larger than ${limit}`,
-    canRetry: false,
   });
 }

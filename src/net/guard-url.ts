@@ -21,7 +21,7 @@ export interface GuardedUrl {
 }
 
 export function unsafe(message: string): Fault {
-  return new Fault('UNSAFE_URL', { message, canRetry: false });
+  return new Fault('UNSAFE_URL', { message });
 }
 
 /** Reads a URL, or throws `UNSAFE_URL` saying what was wrong. */

@@ -328,7 +328,6 @@ function readHead(response: Dispatcher.ResponseData, url: URL, wanted: FetchOpti
   if (wanted.accept !== undefined && !isWelcome(mediaType, wanted.accept)) {
     throw new Fault('FETCH_FAILED', {
       message: `The URL gives ${mediaType || 'no media type'}, expected ${wanted.accept.join(', ')}`,
-      canRetry: false,
     });
   }
   const charset = /charset\s*=\s*"?([\w.:-]{1,40})/i.exec(contentType)?.[1]?.toLowerCase();
@@ -392,7 +391,7 @@ function tooManyRedirects(maxRedirects: number): Fault {
     maxRedirects === 0
       ? 'The URL redirects; give the final address'
       : `The URL redirects more than ${maxRedirects} times`;
-  return new Fault('FETCH_FAILED', { message, canRetry: false });
+  return new Fault('FETCH_FAILED', { message });
 }
 
 function busy(): Fault {

@@ -480,7 +480,6 @@ export class Payments {
           error: 'X402_NOT_CONFIGURED',
           message: 'Wallet payments are not configured on this server, use an API key',
         },
-        canRetry: false,
       });
     }
   }

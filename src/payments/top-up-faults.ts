@@ -24,7 +24,7 @@ export function rejected(reason: string): Fault {
   return refusePayment(
     'PAYMENT_VERIFICATION_FAILED',
     `The payment was not accepted (${reason}); nothing has moved`,
-    { reason, canRetry: false },
+    { reason },
   );
 }
 
@@ -33,7 +33,7 @@ export function usedBefore(): Fault {
   return refusePayment(
     'PAYMENT_VERIFICATION_FAILED',
     'The authorization was used on the chain before it was sent here, so it pays for nothing here; sign a new one',
-    { reason: USED_BEFORE, canRetry: false },
+    { reason: USED_BEFORE },
   );
 }
 
@@ -125,6 +125,6 @@ export function settlementFailed(
   return refusePayment(
     'SETTLEMENT_FAILED',
     `The payment was not settled (${reason}); no money has reached this service`,
-    { reason, canRetry: false, headers: { 'PAYMENT-RESPONSE': encodeHeader(response) } },
+    { reason, headers: { 'PAYMENT-RESPONSE': encodeHeader(response) } },
   );
 }

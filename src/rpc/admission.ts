@@ -53,7 +53,6 @@ export function admitBody(
   if (network === undefined) {
     throw new Fault('UNSUPPORTED_RPC_NETWORK', {
       message: `Unsupported RPC network "${shown(slug)}": choose one from GET /crypto/rpc/networks`,
-      canRetry: false,
     });
   }
   if (isBlank(body))
@@ -200,7 +199,6 @@ function methodFault(network: Network, refused: ReadonlyMap<string, RefusalKind>
   if (websocket !== '') {
     return new Fault('UNSUPPORTED_METHOD', {
       message: `WebSocket-only method: ${websocket}. This proxy speaks HTTP: poll instead, for example with eth_getLogs or getSignatureStatuses`,
-      canRetry: false,
     });
   }
   const parts = ADVICE.map(([kind, advice]) => [namesOf(refused, kind), advice] as const)
@@ -208,7 +206,6 @@ function methodFault(network: Network, refused: ReadonlyMap<string, RefusalKind>
     .map(([names, advice]) => `${names} (${advice})`);
   return new Fault('UNSUPPORTED_METHOD', {
     message: `Unsupported method on ${network.slug}: ${parts.join('; ')}`,
-    canRetry: false,
   });
 }
 
@@ -232,11 +229,10 @@ function scanFault(scan: ScanFailure): Fault {
     case 'depth':
       return refusal('The body is nested too deeply');
     case 'encoding':
-      return new Fault('INVALID_JSON', { message: 'The body is not UTF-8', canRetry: false });
+      return new Fault('INVALID_JSON', { message: 'The body is not UTF-8' });
     case 'syntax':
       return new Fault('INVALID_JSON', {
         message: `The body is not valid JSON: unexpected byte at position ${scan.position}`,
-        canRetry: false,
       });
   }
 }
@@ -245,7 +241,6 @@ function refusal(message: string): Fault {
   return new Fault('INVALID_REQUEST', {
     message,
     details: { _errors: [message] },
-    canRetry: false,
   });
 }
 

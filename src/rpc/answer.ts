@@ -35,7 +35,7 @@ export function requestTooLarge(admission: Admission, limitBytes: number | undef
     limitBytes === undefined || limitBytes >= admission.body.length
       ? 'send smaller parameters or batches'
       : `send at most ${limitBytes} bytes`;
-  return new Fault('PAYLOAD_TOO_LARGE', { message: `${size}: ${advice}`, canRetry: false });
+  return new Fault('PAYLOAD_TOO_LARGE', { message: `${size}: ${advice}` });
 }
 
 /**

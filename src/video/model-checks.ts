@@ -34,7 +34,6 @@ class Objections {
       message: `${first.path[0]}: ${first.message}`,
       details: z.formatError(new z.ZodError(issues)),
       fields: { issues: issues.map(({ code, path, message }) => ({ code, path, message })) },
-      canRetry: false,
     });
   }
 }
@@ -151,7 +150,6 @@ export function checkReferenceLength(model: VideoModelSettings, referenceMs: num
   if (referenceMs <= model.maxReferenceSeconds * 1_000) return;
   throw new Fault('VIDEO_DURATION_TOO_LONG', {
     message: `The reference videos have ${Math.ceil(referenceMs / 1_000)} seconds: this model takes ${model.maxReferenceSeconds}`,
-    canRetry: false,
   });
 }
 

@@ -127,7 +127,6 @@ function noWebhooks(): Fault {
   return new Fault('INVALID_REQUEST', {
     message: 'webhook_url: This server sends no webhooks; poll POST /video/retrieve',
     details: { _errors: [], webhook_url: { _errors: ['This server sends no webhooks'] } },
-    canRetry: false,
   });
 }
 
@@ -180,13 +179,12 @@ async function typeOf(path: string, want: Kind['want']): Promise<string> {
   if (want === 'document') return 'application/octet-stream';
   const type = await mediaTypeOf(path, want === 'image' ? 'image' : 'av');
   if (want !== 'audio' || /^audio\/(?:wav|mpeg)$/.test(type)) return type;
-  throw new Fault('INVALID_AUDIO_FORMAT', { message: 'Send WAV or MP3 audio', canRetry: false });
+  throw new Fault('INVALID_AUDIO_FORMAT', { message: 'Send WAV or MP3 audio' });
 }
 
 function checkAudio(ms: number, role: string): void {
   if (ms <= MAX_AUDIO_SECONDS * 1_000) return;
   throw new Fault('VIDEO_DURATION_TOO_LONG', {
     message: `${role}: The audio has ${Math.ceil(ms / 1_000)} seconds: send at most ${MAX_AUDIO_SECONDS}`,
-    canRetry: false,
   });
 }

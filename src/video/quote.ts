@@ -103,7 +103,6 @@ function badField(field: string, message: string): Fault {
   return new Fault('INVALID_REQUEST', {
     message: `${field}: ${message}`,
     details,
-    canRetry: false,
   });
 }
 
@@ -217,7 +216,6 @@ function upscalePrice(
   if (source.durationMs > most * 1_000) {
     throw new Fault('VIDEO_DURATION_TOO_LONG', {
       message: `The video has ${Math.ceil(source.durationMs / 1_000)} seconds: send at most ${most}`,
-      canRetry: false,
     });
   }
   const height = source.height * (request.upscale_factor ?? DEFAULT_FACTOR);

@@ -18,13 +18,12 @@ export async function measureSource(
 ): Promise<SourceFacts> {
   const { video, durationSeconds } = await media.probe(path, call);
   if (video === null) {
-    throw new Fault('INVALID_VIDEO_FORMAT', { message: 'The file has no video', canRetry: false });
+    throw new Fault('INVALID_VIDEO_FORMAT', { message: 'The file has no video' });
   }
   const durationMs = Math.round(durationSeconds * MS_PER_SECOND);
   if (durationMs < 1) {
     throw new Fault('VIDEO_DURATION_TOO_SHORT', {
       message: 'The video has no length',
-      canRetry: false,
     });
   }
   return { durationMs, height: video.height, framesPerSecond: video.framesPerSecond };

@@ -301,7 +301,7 @@ export class Video {
     const ended = await this.#find(lookup);
     if (ended.state === 'failed') return ended;
     const message = 'The video is made and cannot be cancelled any more: retrieve it';
-    throw new Fault('INVALID_REQUEST', { message, canRetry: false });
+    throw new Fault('INVALID_REQUEST', { message });
   }
 
   /** Deletes the media of a job, after `delete_media_on_completion` was served. */

@@ -3,7 +3,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import { Fault } from '../core/faults.ts';
 
 export function walletsNotConfigured(): Fault {
-  return new Fault('X402_NOT_CONFIGURED', { canRetry: false });
+  return new Fault('X402_NOT_CONFIGURED');
 }
 
 /** The 402 of a server that only knows API keys. */
@@ -15,7 +15,6 @@ export function keyOnlyDiscovery(
   const path = context.path;
   const docs = `${publicUrl}/docs`;
   return new Fault('PAYMENT_REQUIRED', {
-    canRetry: false,
     body: {
       x402Version: 2,
       error:

@@ -170,7 +170,6 @@ function required(answer: PaymentRequiredAnswer, body: unknown): Fault {
   return new Fault('PAYMENT_REQUIRED', {
     body,
     headers: { 'PAYMENT-REQUIRED': answer.header },
-    canRetry: false,
   });
 }
 

@@ -64,5 +64,5 @@ function create(parts: WalletKeyRouteParts): Route {
 
 function requirePayments({ payments }: WalletKeyRouteParts): Payments {
   if (payments !== undefined) return payments;
-  throw new Fault('X402_NOT_CONFIGURED', { canRetry: false });
+  throw new Fault('X402_NOT_CONFIGURED');
 }

@@ -118,7 +118,7 @@ function get({ keys }: ApiKeyRouteParts): Route {
 
 /** decisions.md 6: an unknown id is a 400; a revoked key and another account's are unknown. */
 function unknownKey(): Fault {
-  return new Fault('API_KEY_NOT_FOUND', { canRetry: false });
+  return new Fault('API_KEY_NOT_FOUND');
 }
 
 /** What a creation asks for. Throws 400 for an expiry in the past. */

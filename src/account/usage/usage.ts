@@ -139,7 +139,6 @@ async function answerReceipt(parts: UsageRouteParts, context: RequestContext): P
   if (receipt === undefined || (owned !== undefined && receipt.keyId !== owned)) {
     throw new Fault('REQUEST_ID_NOT_FOUND', {
       message: 'No such request: give the x-request-id of an answer that you were charged for',
-      canRetry: false,
     });
   }
   const body: ReceiptAnswer = {

@@ -83,7 +83,7 @@ const NOT_DURABLE = { durable: false } as const;
 /** The key of a header, or undefined when there is none; throws a Fault 400 when it is malformed. */
 export function parseIdempotencyKey(header: string | undefined): string | undefined {
   if (header === undefined) return undefined;
-  if (!KEY_PATTERN.test(header)) throw new Fault('INVALID_IDEMPOTENCY_KEY', { canRetry: false });
+  if (!KEY_PATTERN.test(header)) throw new Fault('INVALID_IDEMPOTENCY_KEY');
   return header;
 }
 
@@ -150,10 +150,8 @@ export class Idempotency {
       const ended = this.#listen(options.caller, options.key);
       try {
         const state = await this.begin(options.caller, options.key, options.fingerprint);
-        if (state.state === 'conflict')
-          throw new Fault('IDEMPOTENCY_KEY_REUSED', { canRetry: false });
-        if (state.state === 'too-large')
-          throw new Fault('IDEMPOTENT_ANSWER_NOT_KEPT', { canRetry: false });
+        if (state.state === 'conflict') throw new Fault('IDEMPOTENCY_KEY_REUSED');
+        if (state.state === 'too-large') throw new Fault('IDEMPOTENT_ANSWER_NOT_KEPT');
         if (state.state !== 'wait') return state;
         options.signal?.throwIfAborted();
         if (this.#clock.monotonicMs() >= deadlineMs) throw new Fault('REQUEST_IN_PROGRESS');

@@ -53,7 +53,6 @@ export function characterRoutes(personas: Personas): Route[] {
         if (persona === undefined) {
           throw new Fault('CHARACTER_NOT_FOUND', {
             message: `There is no character "${slug.slice(0, 100)}"`,
-            canRetry: false,
           });
         }
         await context.json(200, { object: 'character', data: persona.character });

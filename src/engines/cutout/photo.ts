@@ -43,13 +43,12 @@ function corrupted(cause: unknown): Fault {
   return new Fault('CORRUPTED_IMAGE', {
     message: 'The image cannot be decoded: it is damaged or cut off',
     cause,
-    canRetry: false,
   });
 }
 
 function checkFormat(bytes: Buffer): void {
   if (bytes.length === 0) {
-    throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty', canRetry: false });
+    throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty' });
   }
   const format = imageFormat(bytes);
   if (format === 'heic') {
@@ -70,10 +69,10 @@ function checkSize(width: number, height: number): void {
   const fields = { width, height };
   const size = `The image has ${width}x${height} pixels`;
   if (pixels < MIN_PIXELS) {
-    throw new Fault('IMAGE_TOO_SMALL', { message: `${size}: ${limits}`, fields, canRetry: false });
+    throw new Fault('IMAGE_TOO_SMALL', { message: `${size}: ${limits}`, fields });
   }
   if (pixels > MAX_PIXELS) {
-    throw new Fault('IMAGE_TOO_LARGE', { message: `${size}: ${limits}`, fields, canRetry: false });
+    throw new Fault('IMAGE_TOO_LARGE', { message: `${size}: ${limits}`, fields });
   }
 }
 

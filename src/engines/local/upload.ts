@@ -49,7 +49,6 @@ export async function readBody(request: IncomingMessage, maxBytes: number): Prom
 function tooLarge(maxBytes: number): Fault {
   return new Fault('PAYLOAD_TOO_LARGE', {
     message: `The body is larger than ${maxBytes} bytes`,
-    canRetry: false,
   });
 }
 

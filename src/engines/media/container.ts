@@ -109,12 +109,11 @@ export async function inspectMedia(path: string, want: 'av' | 'image'): Promise<
   if (PLAYLIST.test(head.toString('utf8', 0, Math.min(bytesRead, 64)))) {
     throw new Fault('INVALID_VIDEO_FORMAT', {
       message: 'The file is a playlist or a description: send the media itself',
-      canRetry: false,
     });
   }
   const known =
     want === 'image' ? 'a JPEG, PNG or WebP image' : 'MP4, MOV, WebM, MKV, AVI or audio';
-  throw new Fault('INVALID_VIDEO_FORMAT', { message: `The file is not ${known}`, canRetry: false });
+  throw new Fault('INVALID_VIDEO_FORMAT', { message: `The file is not ${known}` });
 }
 
 /** The types in which films are sold. */

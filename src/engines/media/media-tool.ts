@@ -199,13 +199,11 @@ export function toolFault(outcome: ToolOutcome & { ok: false }, what: string): F
       return new Fault('INVALID_VIDEO_FORMAT', {
         message: `The ${what} cannot be decoded: it is damaged or of a kind that is not supported`,
         cause,
-        canRetry: false,
       });
     case 'too-much':
       return new Fault('INVALID_VIDEO_FORMAT', {
         message: `The ${what} takes too much time or memory to decode: send a smaller one`,
         cause,
-        canRetry: false,
       });
     case 'missing':
       return new Fault('SERVICE_UNAVAILABLE', {

@@ -183,7 +183,6 @@ export class Media {
     if (size === 0) {
       throw new Fault('INVALID_VIDEO_FORMAT', {
         message: 'The file has no sound',
-        canRetry: false,
       });
     }
     return { durationMs: Math.round((size / SPEECH_BYTES_PER_SECOND) * 1000) };
@@ -201,7 +200,6 @@ export class Media {
     if (facts.video === null) {
       throw new Fault('INVALID_VIDEO_FORMAT', {
         message: 'The file has no video',
-        canRetry: false,
       });
     }
     const even = (pixels: number): number => Math.max(2, Math.round((pixels * factor) / 2) * 2);
@@ -271,7 +269,7 @@ function timeoutOf(task: MediaTask, limits: MediaLimits): number {
 }
 
 function unsold(message: string): Fault {
-  return new Fault('INVALID_VIDEO_FORMAT', { message, canRetry: false });
+  return new Fault('INVALID_VIDEO_FORMAT', { message });
 }
 
 async function isProgram(path: string): Promise<boolean> {

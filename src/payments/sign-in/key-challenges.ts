@@ -71,5 +71,5 @@ function decode(claims: string): { exp: number; jti: string } {
 }
 
 export function refused(message: string): Fault {
-  return new Fault('X402_INVALID_SIGN_IN', { message, canRetry: false });
+  return new Fault('X402_INVALID_SIGN_IN', { message });
 }

@@ -227,5 +227,5 @@ function limitsOf(row: TokenRow): TokenLimits {
 }
 
 function refuse(message: string): Fault {
-  return new Fault('X402_INVALID_SIGN_IN', { message, canRetry: false });
+  return new Fault('X402_INVALID_SIGN_IN', { message });
 }

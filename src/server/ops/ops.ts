@@ -68,14 +68,13 @@ function statusWord(parts: OpsParts, isReady: boolean): ReadinessBody['status'] 
 
 function requireToken(parts: OpsParts, context: RequestContext): void {
   const settings = parts.metrics();
-  if (settings === undefined) throw new Fault('NOT_FOUND', { canRetry: false });
+  if (settings === undefined) throw new Fault('NOT_FOUND');
   if (settings.token === undefined) return;
   const given = /^Bearer (.+)$/i.exec(context.header('authorization') ?? '')?.[1] ?? '';
   if (timingSafeEqual(digest(given), digest(settings.token))) return;
   throw new Fault('AUTHENTICATION_FAILED', {
     message: 'The metrics need the token of the configuration as "Authorization: Bearer <token>"',
     headers: { 'www-authenticate': 'Bearer' },
-    canRetry: false,
   });
 }
 

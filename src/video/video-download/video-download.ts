@@ -68,6 +68,6 @@ async function tokenOf(parts: VideoDownloadParts, context: RequestContext): Prom
     });
   }
   const token = context.parameters['token'] ?? '';
-  if (!TOKEN.test(token)) throw new Fault('MEDIA_NOT_FOUND', { canRetry: false });
+  if (!TOKEN.test(token)) throw new Fault('MEDIA_NOT_FOUND');
   return token;
 }

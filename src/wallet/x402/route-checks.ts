@@ -10,7 +10,7 @@ const WALLET_PATH = /^(?:0x[a-fA-F0-9]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 
 export function requireConfigured(parts: WalletRouteParts): Payments {
   if (parts.payments !== undefined) return parts.payments;
-  throw new Fault('X402_NOT_CONFIGURED', { canRetry: false });
+  throw new Fault('X402_NOT_CONFIGURED');
 }
 
 type TurnParts = Pick<WalletRouteParts, 'windows' | 'clock'>;
@@ -46,7 +46,7 @@ export function requireOwnWallet(context: RequestContext): string {
   }
   const wallet = walletIdentity(given);
   if (context.caller.wallet !== wallet) {
-    throw new Fault('X402_WALLET_MISMATCH', { canRetry: false });
+    throw new Fault('X402_WALLET_MISMATCH');
   }
   return wallet;
 }

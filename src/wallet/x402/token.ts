@@ -82,7 +82,6 @@ function revoke(parts: WalletRouteParts): Route {
       if (!(await requireConfigured(parts).revokeToken(wallet, id))) {
         throw new Fault('INVALID_REQUEST', {
           message: 'The wallet has no token with this id that can still be used',
-          canRetry: false,
         });
       }
       await context.json(200, { success: true });
@@ -118,6 +117,5 @@ function requireSignature(context: RequestContext): string {
   throw new Fault('AUTHENTICATION_FAILED', {
     message:
       'Tokens are made, listed and revoked by a wallet sign-in; send the header SIGN-IN-WITH-X',
-    canRetry: false,
   });
 }

@@ -48,6 +48,5 @@ function requirements(parts: WalletRouteParts, context: RequestContext): Fault {
   return new Fault('PAYMENT_REQUIRED', {
     body: wantsFirst ? payments.versionOne(resource) : answer.body,
     headers: { 'PAYMENT-REQUIRED': answer.header },
-    canRetry: false,
   });
 }
