@@ -436,9 +436,8 @@ export class Worker {
 
   async #discardAbandoned(): Promise<void> {
     const { store, table, files, money, clock } = this.#parts;
-    const patientMs = clock.nowMs() - ABANDONED_MS;
-    const beforeMs = this.#isAlone ? Math.max(this.#bornMs, patientMs) : patientMs;
-    for (const { id } of await table.abandoned(beforeMs)) {
+    const deadMs = this.#isAlone ? this.#bornMs : 0;
+    for (const { id } of await table.abandoned(Math.max(deadMs, clock.nowMs() - ABANDONED_MS))) {
       await store.transaction(async (tx) => {
         const job = await table.discarded(tx, id, FAILURES.abandoned, clock.nowMs());
         if (job !== undefined) await money.refund(tx, job);
