@@ -1,4 +1,4 @@
-/** The payments section: its defaults, and that it fits what the payments folder asks. */
+/** The payments section: its defaults, and that it fits what `payments/` asks. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PaymentsSection } from './payments-section.ts';

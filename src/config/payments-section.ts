@@ -2,7 +2,7 @@
  * The `payments` section: what a top-up may be, the rails (Base, Solana), who settles, refunds,
  * receipts and linked staking. Without a rail, API keys work alone.
  *
- * Amounts stay decimal USD here; the payments folder turns them into integers once. Keys are secrets:
+ * Amounts stay decimal USD here; `payments/` turns them into integers once. Keys are secrets:
  * write them as `${NAME}` of the environment.
  */
 import { z } from 'zod';

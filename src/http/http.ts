@@ -5,7 +5,7 @@
  *   with the abuse guard before its refusals and after it [429] → body [415, 413] →
  *   idempotency [400, 409] → handler → error body → log line
  *
- * Fastify routes and reads; answers are written by the context.
+ * Fastify routes and reads; answers are written by the request context.
  */
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';

@@ -1,6 +1,6 @@
 /**
- * What the payments folder is told, in plain values. The `payments` section of the configuration has
- * this shape; the folder does not import it, so that it can be built without a file.
+ * What payments are told, in plain values. The `payments` section of the configuration has
+ * this shape; this folder does not import it, so that it can be built without a file.
  */
 import { usdToNano } from '../core/money.ts';
 import type { Nano } from '../core/money.ts';

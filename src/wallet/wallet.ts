@@ -1,5 +1,5 @@
 /**
- * Wallets, wired: the payments folder with the ledger's postings, who a wallet header stands for, the
+ * Wallets, wired: payments with the ledger's postings, who a wallet header stands for, the
  * 402 answers, and the wallet endpoints. Without rails the wallet side says so and API keys work
  * alone.
  */
@@ -72,7 +72,7 @@ interface WalletCredit {
   readonly needed: Nano;
 }
 
-/** The payments folder of a configuration; `undefined` without rails. Rejects when a facilitator that must answer does not. */
+/** The payments of a configuration; `undefined` without rails. Rejects when a facilitator that must answer does not. */
 export async function openWalletPayments(parts: WalletParts): Promise<Payments | undefined> {
   const { config, stores, clock, ids, log } = parts;
   if (config.payments.base === undefined && config.payments.solana === undefined) return undefined;

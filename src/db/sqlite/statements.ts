@@ -5,7 +5,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import type { Parameter } from '../contract.ts';
 
-/** Bounds the cache: a folder that builds texts with varying lists must not fill memory. */
+/** Bounds the cache: a caller that builds texts with varying lists must not fill memory. */
 const MAX_STATEMENTS = 1_000;
 
 type Bound = string | number | bigint | null | Uint8Array;
