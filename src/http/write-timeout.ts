@@ -8,16 +8,15 @@
  */
 import type { Server, Socket } from 'node:net';
 import type { Clock } from '../core/clock.ts';
+import { InFlight, type Placed } from '../core/in-flight.ts';
 import type { Log } from '../core/log.ts';
 
 /** The time limit may be overrun by an eighth of it, or by this much. */
 const MAX_LOOK_MS = 5_000;
 const LOOKS = 8;
 
-interface Watched {
+interface Watched extends Placed {
   readonly socket: Socket;
-  /** Where in the list it stands. */
-  place: number;
   /** When it was last seen to take bytes, or to have none to take. */
   movedMs: number;
   writtenBytes: number;
@@ -32,12 +31,10 @@ export interface WriteTimeoutParts {
 
 /** Watches the connections of a server until it closes. */
 export function limitWrites(server: Server, { clock, log, timeoutMs }: WriteTimeoutParts): void {
-  // A set that each connection enters and leaves would keep closed ones alive.
-  const watched: Watched[] = [];
+  const watched = new InFlight<Watched>();
   const stop = clock.every(Math.min(timeoutMs / LOOKS, MAX_LOOK_MS), () => {
     const nowMs = clock.monotonicMs();
-    // A destroyed socket closes in a later turn, so the list stands still.
-    for (const one of watched) {
+    for (const one of watched.all()) {
       if (hasMoved(one)) one.movedMs = nowMs;
       else if (nowMs - one.movedMs >= timeoutMs) {
         log.debug({ timeoutMs }, 'A caller did not read its answer and was cut off');
@@ -48,17 +45,10 @@ export function limitWrites(server: Server, { clock, log, timeoutMs }: WriteTime
   server.on('close', stop);
   server.on('connection', (socket) => {
     const movedMs = clock.monotonicMs();
-    const one = { socket, place: watched.length, movedMs, writtenBytes: 0, queuedBytes: 0 };
-    watched.push(one);
-    socket.on('close', () => forget(watched, one));
+    const one = { socket, place: -1, movedMs, writtenBytes: 0, queuedBytes: 0 };
+    watched.add(one);
+    socket.on('close', () => watched.delete(one));
   });
-}
-
-function forget(watched: Watched[], one: Watched): void {
-  const last = watched.pop();
-  if (last === undefined || last === one) return;
-  watched[one.place] = last;
-  last.place = one.place;
 }
 
 /** Whether the kernel took bytes since the last look, or has taken all. */
