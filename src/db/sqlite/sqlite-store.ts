@@ -84,6 +84,8 @@ export class SqliteStore implements Store {
     // The first write makes the log file, whose descriptor the flusher needs.
     this.#writer.exec('CREATE TABLE IF NOT EXISTS store_migration (id TEXT PRIMARY KEY)');
     this.#writer.exec('BEGIN IMMEDIATE; DELETE FROM store_migration WHERE 0; COMMIT');
+    // Left by a process that was killed while it tried whether the disk takes writes again.
+    this.#writer.exec('DROP TABLE IF EXISTS store_retry');
     this.#reader = openConnection(options.path);
     this.#reader.exec('PRAGMA query_only = 1');
     this.#write = new Statements(this.#writer);
@@ -94,8 +96,13 @@ export class SqliteStore implements Store {
   }
 
   async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
-    if (isRead(sql)) return this.#read.run(sql, parameters) as R[]; // the caller names its row
-    return this.transaction((tx) => tx.query<R>(sql, parameters));
+    if (!isRead(sql)) return this.transaction((tx) => tx.query<R>(sql, parameters));
+    try {
+      return this.#read.run(sql, parameters) as R[]; // the caller names its row
+    } catch (error) {
+      // A disk that fails can fail a read first.
+      throw this.#reasonOf(error);
+    }
   }
 
   transaction<T>(body: (tx: Queryable) => Promise<T>, options: WriteOptions = {}): Promise<T> {
@@ -221,7 +228,7 @@ export class SqliteStore implements Store {
           RETRY_WRITE_BYTES,
         ]);
       });
-      await this.transaction((tx) => tx.query('DROP TABLE store_retry'));
+      await this.transaction((tx) => tx.query('DROP TABLE IF EXISTS store_retry'));
       return true;
     } catch {
       // Not yet; the next try is due soon.
