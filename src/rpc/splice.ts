@@ -2,7 +2,7 @@
  * Bytes out of bytes: requests with another id, answers with the caller's id, and the items that
  * Farebox itself has to answer. Nothing is parsed; everything but the id span is copied as it is.
  */
-import type { ReplySpan, RequestSpan } from '../json/json-span.ts';
+import type { ReplySpan, RequestSpan } from '../json/json-spans.ts';
 
 /** Pieces up to this size are copied in a loop: cheaper than a native call for a few bytes. */
 const LOOP_COPY_BYTES = 40;

@@ -13,7 +13,7 @@ import {
   toolCallsOf,
   withReasoningName,
 } from './chat-choice.ts';
-import { isJsonObject, jsonBytes, memberSpans, type JsonObject } from '../../json/json-scan.ts';
+import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import {
   addTally,
   cutMessage,
@@ -23,8 +23,7 @@ import {
   type OutputTally,
   tallyOf,
 } from './output-tally.ts';
-import { spliceObject } from '../../json/json-splice.ts';
-import type { ParsedObject } from '../../json/json-splice.ts';
+import { type ParsedObject, spliceObject } from '../../json/json-splice.ts';
 import { documentsCall, type SearchDocument } from './search-documents.ts';
 import { parametersKey } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
@@ -85,10 +84,9 @@ function garbage(cause: unknown): Fault {
 
 /** Reads an engine's answer. Throws `INFERENCE_FAILED` when it is no chat completion. */
 export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswer {
-  const { json, text } = jsonBytes(bytes);
   let body: unknown;
   try {
-    body = JSON.parse(text);
+    body = JSON.parse(bytes.toString());
   } catch (cause) {
     // Whatever the engine sent, the caller learns only that it was unusable.
     throw garbage(cause);
@@ -102,7 +100,7 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
     .map((choice: unknown, index) => readChoice(choice, index, options, tally));
   const usage = readUsage(body['usage']);
   return {
-    source: { json, body, members: memberSpans(json) },
+    source: { bytes, body, members: childrenOf(bytes).spans },
     choices,
     reported: usage === undefined ? undefined : { usage, atBytes: outputBytes(tally) },
     tally,

@@ -8,15 +8,7 @@
  */
 import type { ByteWriter } from '../../json/byte-writer.ts';
 import { reasoningOf, toolCallsOf } from './chat-choice.ts';
-import {
-  elementSpans,
-  isJsonObject,
-  memberSpans,
-  jsonBytes,
-  type JsonBytes,
-  type JsonObject,
-  type MemberSpan,
-} from '../../json/json-scan.ts';
+import { childrenOf, type ChildSpan, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { type TextKind, textBytes } from './output-tally.ts';
 import { CHUNK_OBJECT } from './stream-frames.ts';
 import type { SseData } from './sse-events.ts';
@@ -139,12 +131,11 @@ export function learnTemplate(
   const { event } = data;
   if (event === undefined) return undefined;
   const bytes = Buffer.from(data.bytes.subarray(data.start, data.end));
-  const { json } = jsonBytes(bytes);
-  const members = memberSpans(json);
+  const members = childrenOf(bytes).spans;
   const id = find(members, 'id');
   const model = find(members, 'model');
-  const delta = deltaMembers(json, members);
-  const member = delta === undefined ? undefined : textMember(json, delta, text.kind);
+  const delta = deltaMembers(bytes, members);
+  const member = delta === undefined ? undefined : textMember(bytes, delta, text.kind);
   if (id === undefined || model === undefined || member === undefined) return undefined;
   if (bytes[member.valueStart] !== QUOTE) return undefined;
   const patches: Patch[] = [valuePatch(id, frame.id), valuePatch(model, frame.model)];
@@ -180,33 +171,40 @@ function joined(
   };
 }
 
-function valuePatch(member: MemberSpan, value: string): Patch {
+function valuePatch(member: ChildSpan, value: string): Patch {
   return { start: member.valueStart, end: member.end, text: JSON.stringify(value) };
 }
 
-function find(members: readonly MemberSpan[], key: string): MemberSpan | undefined {
+function find(members: readonly ChildSpan[], key: string): ChildSpan | undefined {
   const found = members.filter((member) => member.key === key);
   return found.length === 1 ? found[0] : undefined;
 }
 
-function deltaMembers(json: JsonBytes, members: readonly MemberSpan[]): MemberSpan[] | undefined {
+function deltaMembers(
+  bytes: Buffer,
+  members: readonly ChildSpan[],
+): readonly ChildSpan[] | undefined {
   const choices = find(members, 'choices');
-  const [choice] = choices === undefined ? [] : elementSpans(json, choices.valueStart);
-  const delta = choice === undefined ? undefined : find(memberSpans(json, choice.start), 'delta');
-  return delta === undefined ? undefined : memberSpans(json, delta.valueStart);
+  const [choice] = choices === undefined ? [] : childrenOf(bytes, choices.valueStart).spans;
+  const delta =
+    choice === undefined ? undefined : find(childrenOf(bytes, choice.start).spans, 'delta');
+  return delta === undefined ? undefined : childrenOf(bytes, delta.valueStart).spans;
 }
 
 function textMember(
-  json: JsonBytes,
-  delta: readonly MemberSpan[],
+  bytes: Buffer,
+  delta: readonly ChildSpan[],
   kind: TextKind,
-): MemberSpan | undefined {
+): ChildSpan | undefined {
   if (kind === 'content') return find(delta, 'content');
   if (kind === 'reasoning') return find(delta, 'reasoning_content') ?? find(delta, 'reasoning');
   const calls = find(delta, 'tool_calls');
-  const [call] = calls === undefined ? [] : elementSpans(json, calls.valueStart);
-  const made = call === undefined ? undefined : find(memberSpans(json, call.start), 'function');
-  return made === undefined ? undefined : find(memberSpans(json, made.valueStart), 'arguments');
+  const [call] = calls === undefined ? [] : childrenOf(bytes, calls.valueStart).spans;
+  const made =
+    call === undefined ? undefined : find(childrenOf(bytes, call.start).spans, 'function');
+  return made === undefined
+    ? undefined
+    : find(childrenOf(bytes, made.valueStart).spans, 'arguments');
 }
 
 function patched(bytes: Buffer, from: number, to: number, patches: readonly Patch[]): string {
