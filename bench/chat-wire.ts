@@ -55,7 +55,7 @@ function chatBody(sizeBytes: number, messages: number): Buffer {
   );
 }
 
-const ABILITIES = { reasoning: false, reasoningEffort: false };
+const ABILITIES = { capabilities: new Set<never>() };
 const TARGET = {
   model: 'mistral-small',
   dialect: engineDialect('10.0.0.5'),

@@ -7,6 +7,7 @@
  */
 import { Fault } from '../core/faults.ts';
 import {
+  BACKSLASH,
   CLOSE_ARRAY,
   CLOSE_OBJECT,
   COLON,
@@ -43,6 +44,9 @@ export const MAX_JSON_DEPTH = 256;
  */
 export const MAX_JSON_NODES = 150_000;
 export const MAX_JSON_ELEMENTS = 2_000_000;
+
+/** Longer strings are left to the native search for their quote. */
+const SHORT_STRING_BYTES = 32;
 
 /** Whether a value is a JSON object (not an array, not null). */
 export function isJsonObject(value: unknown): value is JsonObject {
@@ -97,8 +101,18 @@ export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}):
       }
     }
     if (byte === QUOTE) {
-      const after = skipLooseString(bytes, index);
-      index = end = after < 0 ? bytes.length : after;
+      const from = index;
+      // Keys and other short texts without an escape end here already.
+      const nearEnd = Math.min(bytes.length, from + SHORT_STRING_BYTES);
+      do index += 1;
+      while (index < nearEnd && bytes[index] !== QUOTE && bytes[index] !== BACKSLASH);
+      if (bytes[index] === QUOTE) {
+        index += 1;
+      } else {
+        const after = skipLooseString(bytes, from);
+        index = after < 0 ? bytes.length : after;
+      }
+      end = index;
       continue;
     }
     index += 1;
@@ -109,7 +123,10 @@ export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}):
       if (depth > MAX_JSON_DEPTH) throw tooDeep();
     } else if (byte === COLON) {
       nodes += 1;
-      if (depth === 1 && start !== -1) key = keyText(bytes, start, end);
+      if (depth === 1 && start !== -1) {
+        key = bytes.toString('latin1', start + 1, end - 1);
+        if (/[\\\x7f-\xff]/.test(key)) key = decodedKey(bytes, start, end);
+      }
     } else if (byte === COMMA || isClosing) {
       // Elements of a list that nobody has looked at can be millions.
       if (depth === 1 && valueStart !== -1 && (isObject || !isUnchecked)) {
@@ -130,12 +147,10 @@ export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}):
   return { spans, end: index };
 }
 
-function keyText(bytes: Buffer, start: number, end: number): string {
-  const raw = bytes.toString('latin1', start + 1, end - 1);
-  if (!/[\\\x7f-\xff]/.test(raw)) return raw;
+function decodedKey(bytes: Buffer, start: number, end: number): string {
+  const raw = bytes.toString('utf8', start, end);
   try {
-    const key: unknown = JSON.parse(bytes.toString('utf8', start, end));
-    return typeof key === 'string' ? key : raw;
+    return String(JSON.parse(raw));
   } catch {
     // Only where the document is no JSON after all: then no key of ours is meant.
     return raw;

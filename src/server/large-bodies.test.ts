@@ -42,7 +42,7 @@ test('a large chat is read as a small one is, and its engine gets the same bytes
   const target = {
     model: 'engine-model',
     dialect: engineDialect('127.0.0.1'),
-    abilities: { reasoning: false, reasoningEffort: false },
+    abilities: { capabilities: new Set<never>() },
     maxOutputTokens: 7,
     systemPrompt: 'First of all',
   };
