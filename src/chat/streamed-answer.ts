@@ -16,10 +16,14 @@ import { toUsdNumber } from '../core/money.ts';
 import type { Settlement } from '../billing/ledger/ledger.ts';
 import type { Queryable } from '../db/db.ts';
 import { chatCompletionId } from './wire/chat-response.ts';
-import { ChatStream, type StreamClosing } from './wire/chat-stream.ts';
+import {
+  ChatStream,
+  KEEP_ALIVE,
+  type StreamClosing,
+  streamErrorEvents,
+} from './wire/chat-stream.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 import { outputBytes } from './wire/output-tally.ts';
-import { KEEP_ALIVE, streamErrorEvents } from './wire/stream-frames.ts';
 import { echoParameters } from './wire/svc-parameters.ts';
 import type { AnswerFacts } from '../http/answer-facts.ts';
 import { type ChatReceiver, type ChatRun, remainingDuring } from './chat-run.ts';
@@ -251,9 +255,7 @@ class StreamedAnswer implements EngineSink {
   #closing(settlement: Settlement): Buffer {
     // They are one tool call, so they wait for the last search.
     const found = this.#run.additions.autoSearch?.documents;
-    const before = found === undefined ? [] : [this.#stream.foundDocuments(found)];
-    const end = this.#stream.closing(this.#closingOf(settlement));
-    return Buffer.concat([...before, end]);
+    return this.#stream.closing(this.#closingOf(settlement), found);
   }
 
   #closingOf(settlement: Settlement): StreamClosing {

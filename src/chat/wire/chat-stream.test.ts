@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
-import { ChatStream, type ChatStreamOptions } from './chat-stream.ts';
-import { streamErrorEvents } from './stream-frames.ts';
+import { ChatStream, type ChatStreamOptions, streamErrorEvents } from './chat-stream.ts';
 import { echoParameters, SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 
