@@ -15,16 +15,10 @@ import { reasonOf } from '../core/log.ts';
 import { toUsdNumber } from '../core/money.ts';
 import type { Settlement } from '../billing/ledger/ledger.ts';
 import type { Queryable } from '../db/db.ts';
-import { chatCompletionId } from './wire/chat-response.ts';
-import {
-  ChatStream,
-  KEEP_ALIVE,
-  type StreamClosing,
-  streamErrorEvents,
-} from './wire/chat-stream.ts';
+import { type AnswerEnd, chatCompletionId } from './wire/chat-response.ts';
+import { ChatStream, KEEP_ALIVE, streamErrorEvents } from './wire/chat-stream.ts';
 import type { HeldRound } from './wire/held-calls.ts';
-import { outputBytes } from './wire/output-tally.ts';
-import { echoParameters } from './wire/svc-parameters.ts';
+import { outputBytes } from './wire/chat-choice.ts';
 import type { AnswerFacts } from '../http/answer-facts.ts';
 import { type ChatReceiver, type ChatRun, remainingDuring } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
@@ -258,12 +252,13 @@ class StreamedAnswer implements EngineSink {
     return this.#stream.closing(this.#closingOf(settlement), found);
   }
 
-  #closingOf(settlement: Settlement): StreamClosing {
+  #closingOf(settlement: Settlement): AnswerEnd {
     const { request, rounds } = this.#run;
     return {
       usage: rounds.bill().usage,
       cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
-      parameters: echoParameters(request.parameters, rounds.citations),
+      parameters: request.parameters,
+      citations: rounds.citations,
     };
   }
 

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
 import { ChatStream, type ChatStreamOptions, streamErrorEvents } from './chat-stream.ts';
-import { echoParameters, SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
+import { SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 
 const OPTIONS: ChatStreamOptions = {
@@ -28,7 +28,8 @@ const USAGE = {
 const CLOSING = {
   usage: USAGE,
   cost: { usd: 0.001, diem: 0 },
-  parameters: echoParameters(SVC_PARAMETER_DEFAULTS),
+  parameters: SVC_PARAMETER_DEFAULTS,
+  citations: [],
 };
 
 interface Chunk extends JsonObject {
@@ -390,7 +391,7 @@ test('search documents come as the first tool call, the engine`s calls after it'
 });
 
 test('citations can be the first chunk', () => {
-  const citations = [{ title: 'T', url: 'https://e.com' }];
+  const citations = [{ title: 'T', url: 'https://e.com', content: 'C' }];
   const chunk = JSON.parse(new ChatStream(OPTIONS).citationsChunk(citations).toString().slice(6));
   assert.deepEqual(chunk.choices, []);
   assert.deepEqual(chunk.svc_parameters, { web_search_citations: citations });

@@ -11,19 +11,13 @@
 import { CHUNK_OBJECT, type ChunkTemplate, learnTemplate, textOnlyKind } from './chunk-template.ts';
 import type { HeldRound } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { addTally, noOutput, outputBytes, type OutputTally, tallyOf } from './output-tally.ts';
-import { documentsCall, type SearchDocument } from './search-documents.ts';
+import { addTally, noOutput, outputBytes, type OutputTally, tallyOf } from './chat-choice.ts';
+import { type AnswerEnd, documentsCall, endMembers } from './chat-response.ts';
+import type { FoundDocument, SearchResult } from '../web/web.ts';
 import { SseEvents, type SseData } from './sse-events.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
 import type { Fault } from '../../core/faults.ts';
-import { parametersKey, type WebSearchCitation } from './svc-parameters.ts';
-import {
-  chatUsage,
-  readUsage,
-  type Cost,
-  type ReportedUsage,
-  type TokenUsage,
-} from '../../engines/usage.ts';
+import { readUsage, type ReportedUsage } from '../../engines/usage.ts';
 
 export interface ChatStreamOptions extends StreamChoiceOptions {
   /** `chatcmpl-` and 32 hex. */
@@ -34,14 +28,7 @@ export interface ChatStreamOptions extends StreamChoiceOptions {
   readonly createdS: number;
   readonly serviceName: string;
   /** Shown as a tool call after the role chunk. */
-  readonly documents?: readonly SearchDocument[];
-}
-
-export interface StreamClosing {
-  readonly usage: TokenUsage;
-  readonly cost: Cost;
-  /** The echo, from `echoParameters`. */
-  readonly parameters: JsonObject;
+  readonly documents?: readonly FoundDocument[] | undefined;
 }
 
 /** An error that the engine sent inside its stream, or `broken_stream`: for the log, not the caller. */
@@ -154,9 +141,9 @@ export class ChatStream {
   }
 
   /** The first chunk of `include_search_results_in_stream`. */
-  citationsChunk(citations: readonly WebSearchCitation[]): Buffer {
+  citationsChunk(citations: readonly SearchResult[]): Buffer {
     const parameters = { web_search_citations: citations };
-    return this.#ownChunk([], { [parametersKey(this.#options.serviceName)]: parameters });
+    return this.#ownChunk([], { [`${this.#options.serviceName}_parameters`]: parameters });
   }
 
   /** What the engine said when it ended with nothing but calls of the held tool. */
@@ -179,7 +166,7 @@ export class ChatStream {
    * The end of a complete stream: documents that were found between its rounds, open choices, then
    * usage and cost, then `[DONE]`.
    */
-  closing(closing: StreamClosing, found?: readonly SearchDocument[]): Buffer {
+  closing(end: AnswerEnd, found?: readonly FoundDocument[]): Buffer {
     const shown: Buffer[] = [];
     if (found !== undefined || this.#choices.size === 0) {
       const first = this.#choice(0);
@@ -193,14 +180,13 @@ export class ChatStream {
       this.#startChoice(choice, shown);
       shown.push(this.#ownChunk([choice.close(this.isCutOff ? 'length' : 'stop')]));
     }
-    shown.push(this.usageChunk(closing), DONE_EVENT);
+    shown.push(this.usageChunk(end), DONE_EVENT);
     return Buffer.concat(shown);
   }
 
   /** The chunk of usage and cost: the last of a complete stream, before the error of another. */
-  usageChunk({ usage, cost, parameters }: StreamClosing): Buffer {
-    const key = parametersKey(this.#options.serviceName);
-    return this.#ownChunk([], { usage: chatUsage(usage), cost, [key]: parameters });
+  usageChunk(end: AnswerEnd): Buffer {
+    return this.#ownChunk([], endMembers(this.#options.serviceName, end));
   }
 
   /** The layout of the event that is there whole from `start` on, its text counted. */
@@ -306,7 +292,7 @@ export class ChatStream {
     shown.push(this.#documentsChunk(documents, 0));
   }
 
-  #documentsChunk(documents: readonly SearchDocument[], index: number): Buffer {
+  #documentsChunk(documents: readonly FoundDocument[], index: number): Buffer {
     const call = documentsCall(this.#options.serviceName, documents);
     const delta = { tool_calls: [{ index, ...call }] };
     return this.#ownChunk([{ index: 0, delta, logprobs: null, finish_reason: null }]);

@@ -6,9 +6,8 @@
  * Invariant: a match proves that the chunk has the structure of the one that was parsed; it is
  * never a guess. A chunk that does not match takes the slow path.
  */
-import { reasoningOf, toolCallsOf } from './chat-choice.ts';
 import { childrenOf, type ChildSpan, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { type TextKind, textBytes } from './output-tally.ts';
+import { madeBy, reasoningOf, textBytes, type TextKind, toolCallsOf } from './chat-choice.ts';
 import type { SseData } from './sse-events.ts';
 
 export const CHUNK_OBJECT = 'chat.completion.chunk';
@@ -234,7 +233,6 @@ export function textOnlyKind(
 function continuesCall(delta: JsonObject): boolean {
   const [call, ...others] = toolCallsOf(delta);
   if (call === undefined || others.length > 0 || !Number.isSafeInteger(call['index'])) return false;
-  const made = call['function'];
-  const isPiece = (call['id'] ?? null) === null && isJsonObject(made);
-  return isPiece && (made['name'] ?? null) === null && typeof made['arguments'] === 'string';
+  const { name, arguments: text } = madeBy(call);
+  return (call['id'] ?? name ?? null) === null && typeof text === 'string';
 }

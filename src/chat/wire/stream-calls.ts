@@ -2,9 +2,9 @@
  * The tool calls of one choice of a stream: which have begun, which are held back because their
  * tool is ours, and the index, id, type and name that the SDKs need in their pieces.
  */
-import { argumentsText } from './chat-choice.ts';
-import { type HeldCall, nameOf } from './held-calls.ts';
-import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { argumentsText, madeBy, nameOf } from './chat-choice.ts';
+import type { HeldCall } from './held-calls.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
 
 interface HeldPiece {
   readonly id: string;
@@ -44,8 +44,7 @@ export class StreamCalls {
   #hold(call: JsonObject): boolean {
     if (this.#heldTool === undefined) return false;
     const index = this.#indexOf(call);
-    const made = isJsonObject(call['function']) ? call['function'] : {};
-    const text = argumentsText(made['arguments']);
+    const text = argumentsText(madeBy(call)['arguments']);
     const known = this.#held.get(index);
     if (known !== undefined) {
       known.arguments += text;
@@ -58,7 +57,7 @@ export class StreamCalls {
 
   #safePiece(call: JsonObject, firstCall: number): JsonObject {
     const at = this.#indexOf(call);
-    const made = isJsonObject(call['function']) ? call['function'] : {};
+    const made = madeBy(call);
     const isFirst = !this.#begun.has(at);
     let index = at + firstCall;
     for (const held of this.#held.keys()) if (held < at) index -= 1;

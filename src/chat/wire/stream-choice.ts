@@ -4,19 +4,22 @@
  * into the delta that the caller gets, or into none, and cuts the choice where its grant ends.
  */
 import type { AnswerOptions } from './chat-response.ts';
-import { finishReason, reasoningOf, toolCallsOf, withReasoningName } from './chat-choice.ts';
-import { type HeldRound, ROUND_BREAK } from './held-calls.ts';
-import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import {
   addTally,
   cutMessage,
+  finishReason,
   mostBytes,
   noOutput,
   type OutputTally,
   outputBytes,
+  reasoningOf,
   tallyOf,
   type TextKind,
-} from './output-tally.ts';
+  toolCallsOf,
+  withReasoningName,
+} from './chat-choice.ts';
+import { type HeldRound, ROUND_BREAK } from './held-calls.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { StreamCalls } from './stream-calls.ts';
 import { ThinkStripper } from './think-tags.ts';
 
