@@ -11,8 +11,7 @@ import type { Gunzip } from 'node:zlib';
 import { Pool } from 'undici';
 import type { Dispatcher } from 'undici';
 import type { Clock } from '../core/clock.ts';
-import { Connector, MAX_STALE_RETRIES } from '../net/connector.ts';
-import { BodyPieces, LARGE_REQUEST_BYTES } from '../net/early-answer.ts';
+import { BodyPieces, Connector, LARGE_REQUEST_BYTES, MAX_STALE_RETRIES } from '../net/connector.ts';
 
 /** `unread`: the node closed the connection before it had the whole request, and said nothing. */
 export type TransportProblem =
@@ -115,7 +114,7 @@ const UNCOUNTED_BYTES = 65_536;
 /** A keep-alive pool to one node on undici's dispatch, the cheapest way that Node has. */
 export function undiciTransport(options: TransportOptions, clock: Clock): RpcTransport {
   const { url } = options;
-  const connector = new Connector({ timeoutMs: CONNECT_TIMEOUT_MS });
+  const connector = new Connector(CONNECT_TIMEOUT_MS, null);
   const pool = new Pool(url.origin, {
     connections: options.connections,
     pipelining: 1,
