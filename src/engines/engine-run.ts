@@ -193,20 +193,18 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#attempts += 1;
     this.#last = replica;
     engine.takeSlot();
-    const headers = this.#headersFor(engine);
+    const isPlain =
+      this.#call.headers === undefined && this.#call.contentType === 'application/json';
+    const headers = isPlain ? engine.jsonHeaders : this.#headersFor(engine);
     const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
     this.#attempt = new Attempt(this, target, request, this.#call.accept);
     engine.pool.dispatch(this.#attempt);
   }
 
   #headersFor(engine: EngineState): readonly string[] {
-    const { contentType, headers } = this.#call;
-    const isJson = contentType === 'application/json';
-    const own = isJson || contentType === undefined ? [] : ['content-type', contentType];
-    const common = isJson ? engine.jsonHeaders : engine.headers;
-    return own.length === 0 && headers === undefined
-      ? common
-      : [...common, ...own, ...(headers ?? [])];
+    const { contentType, headers = [] } = this.#call;
+    const own = contentType === undefined ? [] : ['content-type', contentType];
+    return [...engine.headers, ...own, ...headers];
   }
 
   // Called by the attempt from here on.
@@ -240,7 +238,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#attempt = null;
     const totalMs = this.#context.clock.monotonicMs() - this.#startedMs;
     const { isUsable } = this.#call;
-    const usable = this.#sink !== null || isUsable === undefined || isUsable(this.#wholeBody());
+    const usable = isUsable === undefined || isUsable(this.#wholeBody());
     if (typeof usable === 'boolean') return this.#judged(attempt, usable, totalMs);
     usable.then(
       (verdict) => this.#judged(attempt, verdict, totalMs),

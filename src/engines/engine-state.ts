@@ -183,7 +183,8 @@ export class ReplicaState {
 
   /** Whether the breaker lets a caller through and the replica did not ask for a rest. */
   isReadyFor(caller: string): boolean {
-    return !this.#isResting() && (this.#breaker.canAdmit || this.#isOthersFault(caller));
+    if (this.#restUntilMs > 0 && this.#isResting()) return false;
+    return this.#breaker.canAdmit || this.#isOthersFault(caller);
   }
 
   /**
@@ -205,7 +206,7 @@ export class ReplicaState {
   }
 
   #isResting(): boolean {
-    return this.#restUntilMs > 0 && this.#clock.monotonicMs() < this.#restUntilMs;
+    return this.#clock.monotonicMs() < this.#restUntilMs;
   }
 
   /** Milliseconds until the breaker lets a probe through. */

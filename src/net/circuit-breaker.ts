@@ -71,8 +71,9 @@ export class CircuitBreaker {
 
   /** Lets a call through, or refuses. Every ticket must come back by `settle`, once. */
   admit(): Ticket {
+    if (this.#state === 'closed') return this.#ticket;
     if (!this.canAdmit) return REFUSED;
-    if (this.#state === 'half-open') this.#hasProbe = true;
+    this.#hasProbe = true;
     return this.#ticket;
   }
 

@@ -112,7 +112,7 @@ test('a connection is used again', async (t) => {
   const pool = poolFor(t, url);
   for (let count = 0; count < 5; count += 1) assert.equal(await kindOf(get(pool)), 'end');
   assert.equal(connections, 1);
-  assert.equal(pool.running, 0);
+  assert.equal(pool.running.size, 0);
 });
 
 test('a reused connection that dies without a byte is stale, a fresh one is reset', async (t) => {
@@ -231,7 +231,7 @@ test('a destroyed pool ends running exchanges as closed', async (t) => {
   const running = get(pool);
   await pool.destroy();
   assert.equal(await kindOf(running), 'closed');
-  assert.equal(pool.running, 0);
+  assert.equal(pool.running.size, 0);
 });
 
 test('a streamed body is read as it is written, and no more of it than the engine takes', async (t) => {

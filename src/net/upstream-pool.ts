@@ -103,10 +103,11 @@ export interface UpstreamPoolOptions {
 /** The connections to one origin. Close it, or its sockets live until they are idle. */
 export class UpstreamPool {
   readonly clock: Clock;
+  /** Exchanges that have not ended. */
+  readonly running = new InFlight<Exchange>();
   readonly #pool: Pool;
   readonly #basePath: string;
   readonly #connector: Connector;
-  readonly #running = new InFlight<Exchange>();
   #stopSweep: (() => void) | undefined;
 
   constructor(options: UpstreamPoolOptions) {
@@ -129,11 +130,6 @@ export class UpstreamPool {
     });
   }
 
-  /** Exchanges that have not ended. */
-  get running(): number {
-    return this.#running.size;
-  }
-
   /** Sockets and requests that the client library holds, for tests and status pages. */
   stats(): { connected: number; free: number; running: number; queued: number } {
     const { connected, free, running, queued } = this.#pool.stats;
@@ -143,7 +139,7 @@ export class UpstreamPool {
   /** Starts an exchange. A closed pool fails it at once, all else is heard later. */
   dispatch(exchange: Exchange): void {
     const { body, headers, method, path } = exchange.request;
-    this.#running.add(exchange);
+    this.running.add(exchange);
     this.#stopSweep ??= this.clock.every(SWEEP_MS, () => this.#sweep());
     const isWhole = body === null || Buffer.isBuffer(body);
     const { pieces } = exchange;
@@ -165,11 +161,6 @@ export class UpstreamPool {
     );
   }
 
-  /** Called by an exchange that has ended. */
-  ended(exchange: Exchange): void {
-    this.#running.delete(exchange);
-  }
-
   /** Of an error before the first byte of an answer: whether its connection had served another. */
   isStale(error: Error): boolean {
     return this.#connector.isStale(error);
@@ -183,15 +174,15 @@ export class UpstreamPool {
 
   /** Ends at once: running exchanges fail as `closed`. */
   async destroy(): Promise<void> {
-    for (const exchange of this.#running.all()) exchange.fail('closed', 'The pool was closed');
+    for (const exchange of this.running.all()) exchange.fail('closed', 'The pool was closed');
     await this.#pool.destroy();
     this.#stop();
   }
 
   #sweep(): void {
-    if (this.#running.size === 0) return this.#stop();
+    if (this.running.size === 0) return this.#stop();
     const nowMs = this.clock.monotonicMs();
-    for (const exchange of this.#running.all()) exchange.checkLimits(nowMs);
+    for (const exchange of this.running.all()) exchange.checkLimits(nowMs);
   }
 
   #stop(): void {
@@ -391,7 +382,7 @@ export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
 
   #end(): void {
     this.#phase = 'ended';
-    this.#pool.ended(this);
+    this.#pool.running.delete(this);
   }
 
   #release(): void {
