@@ -13,7 +13,6 @@ import { LocalChild } from './local-child.ts';
 import { ModelFetch, type ModelFile } from './model-fetch.ts';
 import { optionalPackage } from './optional-package.ts';
 import { refusalFault } from './refusal.ts';
-import { Turns } from './turns.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'local-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -109,70 +108,6 @@ describe('LocalChild', () => {
     clock.advance(400);
     assert.match(await message(), /it crashed repeatedly/);
     await child.close();
-  });
-});
-
-describe('Turns', () => {
-  const limits = { running: 1, waiting: 1, retryAfterSeconds: 3 };
-  const calm = new AbortController().signal;
-
-  test('work runs one after the other, and beyond the line it is refused', async () => {
-    const turns = new Turns(limits);
-    const gate = Promise.withResolvers<string>();
-    const first = turns.run(() => gate.promise, calm);
-    const second = turns.run(async () => 'second', calm);
-    await assert.rejects(
-      turns.run(async () => 'third', calm),
-      { code: 'MODEL_AT_CAPACITY' },
-    );
-    gate.resolve('first');
-    assert.deepEqual(await Promise.all([first, second]), ['first', 'second']);
-    assert.equal(await turns.run(async () => 'later', calm), 'later');
-  });
-
-  test('whoever leaves the line gives its place back', async () => {
-    const turns = new Turns(limits);
-    const gate = Promise.withResolvers<void>();
-    const first = turns.run(() => gate.promise, calm);
-    const aborter = new AbortController();
-    const left = turns.run(async () => 'never', aborter.signal);
-    aborter.abort();
-    await assert.rejects(left, { name: 'AbortError' });
-    const next = turns.run(async () => 'next', calm);
-    gate.resolve();
-    await first;
-    assert.equal(await next, 'next');
-  });
-
-  test('the long line of one holder holds nobody else up, and is bounded by itself', async () => {
-    const turns = new Turns({ running: 2, waiting: 10, waitingOfHolder: 4, retryAfterSeconds: 3 });
-    const order: string[] = [];
-    const gate = Promise.withResolvers<void>();
-    const work = (name: string, holder: string): Promise<void> =>
-      turns.run(
-        async () => {
-          order.push(name);
-          await gate.promise;
-        },
-        calm,
-        holder,
-      );
-    const all = [1, 2, 3, 4, 5, 6].map((index) => work(`greedy ${index}`, 'greedy'));
-    await assert.rejects(work('greedy 7', 'greedy'), { code: 'MODEL_AT_CAPACITY' });
-    all.push(work('other 1', 'other'), work('other 2', 'other'));
-    gate.resolve();
-    await Promise.all(all);
-    assert.deepEqual(order.slice(0, 4), ['greedy 1', 'greedy 2', 'other 1', 'greedy 3']);
-    assert.equal(order.length, 8);
-  });
-
-  test('work that throws passes the turn on', async () => {
-    const turns = new Turns(limits);
-    await assert.rejects(
-      turns.run(() => Promise.reject(new Error('no')), calm),
-      /no/,
-    );
-    assert.equal(await turns.run(async () => 1, calm), 1);
   });
 });
 
