@@ -10,9 +10,9 @@ import { type Clock, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { LocalChild } from './local-child.ts';
-import { ModelFetch, type ModelFile } from './model-fetch.ts';
+import { ModelFetch } from './model-fetch.ts';
+import type { ModelFile } from './model-files.ts';
 import { optionalPackage } from './optional-package.ts';
-import { refusalFault } from './refusal.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'local-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -135,9 +135,9 @@ describe('ModelFetch', () => {
       remainingMs: undefined,
       error: undefined,
     });
-    fetch.want();
-    fetch.want();
-    assert.equal(steps.length, 1, 'a second wish starts nothing');
+    fetch.start();
+    fetch.start();
+    assert.equal(steps.length, 1, 'a second use starts nothing');
     // Half of it was here from an earlier try: it does not count for the pace.
     steps[0]!(50);
     clock.advance(1_000);
@@ -152,7 +152,7 @@ describe('ModelFetch', () => {
     assert.deepEqual([fetch.progress().state, fetch.progress().fraction], ['ready', 1]);
   });
 
-  test('a failed fetch is told and tried again at a wish ten minutes later', async () => {
+  test('a failed fetch is told and tried again at a use ten minutes later', async () => {
     const clock = new TestClock();
     let tries = 0;
     const fetch = new ModelFetch({
@@ -163,15 +163,15 @@ describe('ModelFetch', () => {
       log: silentLog,
       clock,
     });
-    fetch.want();
+    fetch.start();
     await new Promise(setImmediate);
     assert.deepEqual([fetch.progress().state, fetch.progress().error], ['failed', 'no network 1']);
-    fetch.want();
+    fetch.start();
     clock.advance(599_999);
-    fetch.want();
+    fetch.start();
     assert.equal(tries, 1);
     clock.advance(1);
-    fetch.want();
+    fetch.start();
     assert.equal(tries, 2);
   });
 });
@@ -181,35 +181,5 @@ test('optionalPackage() says how to add a package that is missing', async () => 
   await assert.rejects(optionalPackage(name, 'Background removal'), {
     code: 'SERVICE_UNAVAILABLE',
     message: `Background removal needs the optional package "${name}": run \`npm install ${name}\` beside Farebox and start again`,
-  });
-});
-
-describe('refusalFault()', () => {
-  const byStatus = { 422: 'CORRUPTED_IMAGE' } as const;
-  const fault = (status: number, body: string, isOwn = true): string[] => {
-    const { code, message } = refusalFault(
-      { status, body: Buffer.from(body), isOwn },
-      byStatus,
-      'INFERENCE_FAILED',
-    );
-    return [code, message];
-  };
-
-  test('takes the code and the words of our own engines', () => {
-    assert.deepEqual(fault(400, '{"error":"Too small","code":"IMAGE_TOO_SMALL"}'), [
-      'IMAGE_TOO_SMALL',
-      'Too small',
-    ]);
-  });
-
-  test('goes by the status for engines of others, and never takes a code of another status', () => {
-    const said = '{"error":{"message":"cuda out of memory at 0x7f"},"code":"IMAGE_TOO_SMALL"}';
-    for (const status of [400, 422]) {
-      const [code, message] = fault(status, said, false);
-      assert.equal(code, status === 422 ? 'CORRUPTED_IMAGE' : 'INFERENCE_FAILED');
-      assert.doesNotMatch(message!, /cuda/);
-    }
-    assert.equal(fault(422, '{"error":"x","code":"INSUFFICIENT_BALANCE"}')[0], 'CORRUPTED_IMAGE');
-    assert.equal(fault(418, '<html>')[0], 'INFERENCE_FAILED');
   });
 });
