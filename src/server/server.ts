@@ -9,7 +9,7 @@ import type { Route } from '../http/route.ts';
 import { accountFeature } from '../account/account.ts';
 import { callersOf } from './callers.ts';
 import { chatParts, chatFeature } from './chat.ts';
-import type { DownloadView } from '../engines/download-view.ts';
+import type { DownloadView } from '../engines/local/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
 import { type Extras, extrasFeature, openExtras } from './extras.ts';
 import { listen } from './listen.ts';
