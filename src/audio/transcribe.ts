@@ -20,7 +20,7 @@ import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
 import { multipartBody } from '../net/multipart-body.ts';
-import type { AnswerFacts } from '../http/answer-facts.ts';
+import type { AnswerFacts } from '../http/answer-headers.ts';
 import type { AnswerKeeper, RateRule, Sale, Sales, SoldAnswer } from '../billing/sale.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import type { MediaBag, MediaFiles } from '../documents/media-files.ts';

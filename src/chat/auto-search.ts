@@ -14,8 +14,9 @@ import {
   webSearchTool,
 } from './web/web.ts';
 import type { ChatMessage, ChatTool } from './wire/chat-schema.ts';
-import type { HeldCall } from './wire/held-calls.ts';
-import type { ExtraUse } from './extra-uses.ts';
+import { type HeldCall, heldMessage, type HeldRound } from './wire/held-calls.ts';
+import type { ExtraUse } from './chat-bill.ts';
+import type { SearchOffer } from './chat-bounds.ts';
 import type { MessageFindings } from './paid-findings.ts';
 
 export interface AutoSearchOptions {
@@ -33,12 +34,14 @@ export interface AutoSearchOptions {
 
 const NO_MORE: SearchOutcome = { ok: false, reason: 'No more searches are allowed' };
 
-export class AutoSearch {
+export class AutoSearch implements SearchOffer {
   readonly tool: ChatTool;
   /** The most UTF-8 bytes of text that one search adds. */
   readonly searchBytes: number;
   readonly #options: AutoSearchOptions;
   readonly #results: SearchResult[] = [];
+  readonly #messages: ChatMessage[] = [];
+  #messageBytes = 0;
   #asked = 0;
   #billed = 0;
 
@@ -77,19 +80,29 @@ export class AutoSearch {
     return { ...this.use, count: searches };
   }
 
-  /** Answers the calls of one round, at most `allowed` of them by a search; rejects on abort. */
-  async answer(
-    calls: readonly HeldCall[],
-    allowed: number,
-    signal: AbortSignal,
-  ): Promise<ChatMessage[]> {
-    const asked = calls.slice(0, allowed).map((call) => this.#search(call, signal));
-    const outcomes = await Promise.all(asked);
-    this.#asked += Math.min(calls.length, allowed);
-    return calls.map((call, at) => this.#message(call, outcomes[at] ?? NO_MORE));
+  /** The model's calls and our answers, in order, as they go back to it; and their UTF-8 bytes. */
+  get messages(): readonly ChatMessage[] {
+    return this.#messages;
   }
 
-  async #search(call: HeldCall, signal: AbortSignal): Promise<SearchOutcome> {
+  get messageBytes(): number {
+    return this.#messageBytes;
+  }
+
+  /** Answers the calls of one round, at most `allowed` of them by a search; rejects on abort. */
+  async search(held: HeldRound, allowed: number, signal: AbortSignal): Promise<void> {
+    const { calls } = held;
+    const asked = calls.slice(0, allowed).map((call) => this.#outcomeOf(call, signal));
+    const outcomes = await Promise.all(asked);
+    this.#asked += Math.min(calls.length, allowed);
+    const answers = calls.map((call, at) => this.#answerTo(call, outcomes[at] ?? NO_MORE));
+    for (const message of [heldMessage(held), ...answers]) {
+      this.#messages.push(message);
+      this.#messageBytes += Buffer.byteLength(JSON.stringify(message));
+    }
+  }
+
+  async #outcomeOf(call: HeldCall, signal: AbortSignal): Promise<SearchOutcome> {
     const read = readSearchCall(call.arguments);
     if (!read.ok) return read;
     const { query } = read;
@@ -106,7 +119,7 @@ export class AutoSearch {
     return outcome;
   }
 
-  #message(call: HeldCall, outcome: SearchOutcome): ChatMessage {
+  #answerTo(call: HeldCall, outcome: SearchOutcome): ChatMessage {
     const { asksForCitations: citations, today } = this.#options;
     const firstSource = this.#results.length;
     if (outcome.ok) this.#results.push(...outcome.results);

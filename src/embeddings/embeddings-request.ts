@@ -162,44 +162,37 @@ export function refuseDimensions(
   throw refuseIssues([{ code: 'invalid_value', path: ['dimensions'], message }]);
 }
 
-export interface EmbeddingsTarget {
-  /** The engine's own name of the model. */
-  readonly model: string;
-  /** The most inputs that the engine takes in one request. */
-  readonly maxBatch: number;
-  /** Asks for base64 whatever the caller wants: a third of the bytes, and nothing to parse. */
-  readonly takesBase64: boolean;
-  /** Whether the engine cuts vectors itself; if not, `embeddings-response.ts` does. */
-  readonly takesDimensions: boolean;
-  /** Replaces the inputs (token ids turned into text); same length. */
-  readonly inputs?: readonly EmbeddingInput[];
-}
-
 export interface EmbeddingsBatch {
   readonly body: Buffer;
   /** How many vectors must come back. */
   readonly count: number;
 }
 
-/** The engine's bodies, in order: together they hold every input once. */
+/**
+ * The bodies of an engine that calls the model so and takes so many inputs in one: together they
+ * hold every input once. `replaced` stand for those of the request (token ids turned into text).
+ */
 export function engineEmbeddings(
   request: EmbeddingsRequest,
-  target: EmbeddingsTarget,
+  model: string,
+  maxBatch: number,
+  replaced?: readonly EmbeddingInput[],
 ): EmbeddingsBatch[] {
   const fields: Record<string, unknown> = {
     ...request.fields,
-    model: target.model,
-    encoding_format: target.takesBase64 ? 'base64' : 'float',
+    model,
+    encoding_format: request.encoding,
+    // Vectors are cut here: not every engine can, and all must give the same.
+    dimensions: undefined,
   };
-  if (!target.takesDimensions) delete fields['dimensions'];
-  const inputs = target.inputs ?? request.inputs;
-  if (inputs.length <= target.maxBatch) {
-    if (target.inputs !== undefined) fields['input'] = inputs;
+  const inputs = replaced ?? request.inputs;
+  if (inputs.length <= maxBatch) {
+    if (replaced !== undefined) fields['input'] = inputs;
     return [{ body: spliceObject(request.source, fields), count: inputs.length }];
   }
   const batches: EmbeddingsBatch[] = [];
-  for (let at = 0; at < inputs.length; at += target.maxBatch) {
-    const input = inputs.slice(at, at + target.maxBatch);
+  for (let at = 0; at < inputs.length; at += maxBatch) {
+    const input = inputs.slice(at, at + maxBatch);
     batches.push({ body: spliceObject(request.source, { ...fields, input }), count: input.length });
   }
   return batches;

@@ -13,7 +13,7 @@ import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
 import type { Guard } from '../net/guard.ts';
 import { multipartBody } from '../net/multipart-body.ts';
-import type { AnswerFacts } from '../http/answer-facts.ts';
+import type { AnswerFacts } from '../http/answer-headers.ts';
 import type { AnswerKeeper, RateRule, Sales, SoldAnswer } from '../billing/sale.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import { dataUrlBytes } from '../documents/media-files.ts';

@@ -1,10 +1,10 @@
 /** The chat and the models that it can be had with, wired. */
 import type { LargeBodies } from './large-bodies.ts';
-import { chatCompletionsRoute } from '../chat/chat-completions/chat-completions.ts';
 import { modelRoutes } from '../models/models.ts';
 import type { Config } from '../config/config.ts';
 import { callerRate } from '../http/caller-limits.ts';
-import { type ChatParts, planAdditions } from '../chat/chat.ts';
+import { AnswerHeaders } from '../http/answer-headers.ts';
+import { chatCompletionsRoute, type ChatParts, planAdditions } from '../chat/chat.ts';
 import { type EngineDialect, engineDialect } from '../chat/wire/engine-request.ts';
 import { configuredEngines, hostOf } from '../engines/engine-settings.ts';
 import { type Extras, additionParts } from './extras.ts';
@@ -17,6 +17,7 @@ export function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
   const { config, catalog, engines, sales, clock, ids, log } = shared;
   const additions = additionParts(extras, clock, config);
   const dialects = perConfig(config, dialectsOf);
+  const serviceName = config().service.name;
   return {
     catalog,
     engines,
@@ -24,12 +25,13 @@ export function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
     clock,
     ids,
     log,
-    serviceName: config().service.name,
+    headers: new AnswerHeaders({ serviceName, clock }),
+    serviceName,
     systemPrompt: () => config().service.systemPrompt ?? '',
     rateOf: (caller, model) => callerRate(config().limits, caller, model),
     dialectOf: (id) => dialects().get(id) ?? engineDialect(''),
     canSearch: extras.web.canSearch,
-    planAdditions: (call, request, model) => planAdditions(additions, call, request, model),
+    planAdditions: (inputs) => planAdditions(additions, inputs),
   };
 }
 

@@ -29,12 +29,7 @@ export {
 } from './prompts.ts';
 export type { PageToRead, ReadPage, ScrapedPage, ScrapeOptions, ScrapeSettings } from './scrape.ts';
 export { type SearchOutcome, type SearchSettings, shortenQuery } from './search.ts';
-export {
-  citationsOf,
-  documentsOf,
-  type FoundDocument,
-  type SearchResult,
-} from './search-results.ts';
+export { documentsOf, type FoundDocument, type SearchResult } from './search-results.ts';
 
 export interface WebOptions {
   readonly guard: Guard;

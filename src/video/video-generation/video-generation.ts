@@ -157,7 +157,7 @@ function setQueuedHeaders(
 ): void {
   const { model, deprecation, hold, rate, counted } = queued;
   const make = new AnswerHeaders(parts);
-  context.setAll(make.model(model, deprecation));
+  context.setAll(make.answered({ model, deprecation }));
   context.setAll(make.balanceHeaders(hold.before, context.caller));
   context.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
   if (context.caller.kind === 'wallet') setBalance(context, leftAfter(hold));
