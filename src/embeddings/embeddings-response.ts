@@ -13,7 +13,6 @@ import { childrenOf, isJsonObject } from '../json/json-scan.ts';
 import {
   CLOSE_ARRAY,
   COMMA,
-  isDense,
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
@@ -39,6 +38,7 @@ export interface EngineEmbeddings {
   readonly promptTokens: number | undefined;
 }
 
+const SPACE = 0x20;
 const MINUS = 0x2d;
 const PLUS = 0x2b;
 const DOT = 0x2e;
@@ -120,7 +120,7 @@ function readNumbers(bytes: Buffer, start: number): RawVector {
   let length = 0;
   let at = start;
   do {
-    at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
+    at = (bytes[at + 1] ?? 0) > SPACE ? at + 1 : skipSpace(bytes, at + 1);
     const number = at;
     if (bytes[at] === MINUS) at += 1;
     const hasZero = bytes[at] === 0x30;
@@ -150,7 +150,7 @@ function readNumbers(bytes: Buffer, start: number): RawVector {
       if (Math.abs(Number(bytes.toString('latin1', number, at))) > LARGEST_FLOAT) throw noVector();
     }
     length += 1;
-    if (!isDense(bytes[at])) at = skipSpace(bytes, at);
+    if ((bytes[at] ?? 0) <= SPACE) at = skipSpace(bytes, at);
   } while (bytes[at] === COMMA);
   if (bytes[at] !== CLOSE_ARRAY) throw noVector();
   return { bytes, start, end: at + 1, encoding: 'float', length };

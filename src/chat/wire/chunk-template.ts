@@ -162,9 +162,15 @@ export function learnTemplate(
   ]);
 }
 
+/** The member that is there under this name once. */
 function find(members: readonly ChildSpan[], key: string): ChildSpan | undefined {
-  const found = members.filter((member) => member.key === key);
-  return found.length === 1 ? found[0] : undefined;
+  let found: ChildSpan | undefined;
+  for (const member of members) {
+    if (member.key !== key) continue;
+    if (found !== undefined) return undefined;
+    found = member;
+  }
+  return found;
 }
 
 /** The member of that name, of the first element where its value is a list. */
