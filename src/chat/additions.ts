@@ -271,7 +271,7 @@ async function findingsOf(addition: Addition, signal: AbortSignal): Promise<WebF
   }
   if (query === '') return NO_FINDINGS;
   const known = findings?.known(query)?.results;
-  const outcome = known === undefined ? await parts.web.search(query, { signal }) : undefined;
+  const outcome = known === undefined ? await parts.web.search(query, signal) : undefined;
   if (outcome?.ok === false) return NO_FINDINGS;
   const results = known ?? outcome?.results ?? [];
   if (known === undefined) findings?.found(query, { results });

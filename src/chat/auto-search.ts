@@ -109,7 +109,7 @@ export class AutoSearch implements SearchOffer {
     const { web, findings } = this.#options;
     const known = findings.known(query)?.results;
     if (known !== undefined) return { ok: true, query, results: known };
-    const outcome = await web.search(query, { signal });
+    const outcome = await web.search(query, signal);
     if (!outcome.ok) return outcome;
     // Of equal calls that ran together one is billed.
     if (findings.known(query) === undefined) {

@@ -18,7 +18,7 @@ import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import { createGuard, type Guard } from '../net/guard.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
-import { openWeb, type Web } from '../chat/web/web.ts';
+import { Web } from '../chat/web/web.ts';
 import { perConfig } from '../config/per-config.ts';
 import type { Feature } from '../http/feature.ts';
 
@@ -43,13 +43,8 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
     startedAt: isoTime(clock.nowMs()),
   });
   const documents = openDocuments({ clock, log, ...config.documents });
-  const web = openWeb({
-    guard,
-    log,
-    readPage: (page) => documents.readPage(page),
-    scraping: config.scraping,
-    ...(config.search === undefined ? {} : { search: config.search }),
-  });
+  const { search, scraping } = config;
+  const web = new Web({ guard, log, documents, search, scraping });
   const media = createMediaLoader({ guard, ...config.content });
   // Every process reads its own folder: this is no job that one does for all.
   const stopReading =
