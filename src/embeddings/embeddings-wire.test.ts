@@ -12,10 +12,15 @@ import {
   base64ToFloats,
   floatsToBase64,
   joinEmbeddings,
+  embeddingsEnd,
+  type EmbeddingsEnd,
+  type EngineEmbeddings,
   readEmbeddings,
-  writeEmbeddings,
-  type EmbeddingsFrame,
+  type VectorFormat,
+  vectorPieces,
 } from './embeddings-response.ts';
+
+type EmbeddingsFrame = VectorFormat & EmbeddingsEnd;
 
 const FRAME: EmbeddingsFrame = {
   model: 'shown',
@@ -24,6 +29,11 @@ const FRAME: EmbeddingsFrame = {
   promptTokens: 4,
   cost: { usd: 0.1, diem: 0 },
 };
+
+/** The caller's body in one buffer. */
+function writeEmbeddings(embeddings: EngineEmbeddings, frame: EmbeddingsFrame): Buffer {
+  return Buffer.concat([...vectorPieces(embeddings, frame), embeddingsEnd(frame)]);
+}
 
 function parse(input: unknown, more: object = {}): EmbeddingsRequest {
   return parseEmbeddingsRequest(Buffer.from(JSON.stringify({ input, model: 'e', ...more })));

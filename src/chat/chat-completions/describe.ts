@@ -1,24 +1,11 @@
 /** What `/chat/completions` says of itself. */
 import { ChatBody } from '../wire/chat-schema.ts';
+import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 import type { RouteDescription } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { ChatCompletion, ChatCompletionEvent } from './schema.ts';
 
 const ID = 'chatcmpl-019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
-
-const ECHO = {
-  enable_e2ee: true,
-  enable_web_search: 'off',
-  enable_web_citations: false,
-  enable_web_scraping: false,
-  enable_x_search: false,
-  include_venice_system_prompt: true,
-  include_search_results_in_stream: false,
-  return_search_results_as_documents: false,
-  strip_thinking_response: false,
-  disable_thinking: false,
-  web_search_citations: [],
-};
 
 const ANSWER = {
   id: ID,
@@ -48,7 +35,7 @@ const ANSWER = {
   },
   cost: { usd: 0.0000111, diem: 0 },
   prompt_logprobs: null,
-  svc_parameters: ECHO,
+  svc_parameters: { ...SVC_PARAMETER_DEFAULTS, web_search_citations: [] },
 };
 
 const STREAM = `data: {"id":"${ID}","object":"chat.completion.chunk","created":1795233600,"model":"atlas-24b","choices":[{"index":0,"delta":{"role":"assistant","content":"Hello"},"finish_reason":null}]}
