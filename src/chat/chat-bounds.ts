@@ -50,6 +50,9 @@ const MIN_CALL_TOKENS = 128;
 const USUAL_OUTPUT_TOKENS = 1_024;
 const USUAL_MEDIA_TOKENS = 1_024;
 
+/** What of a model bounds a chat with it. */
+type ModelRoom = Pick<CatalogModel, 'id' | 'context' | 'maxCompletionTokens'>;
+
 export interface ChatBounds {
   readonly promptTokens: number;
   /** Cap of one choice, before the balance clamps it. */
@@ -57,11 +60,7 @@ export interface ChatBounds {
 }
 
 /** `addedBytes`: text that the service adds to the prompt. Throws 400 for what cannot fit. */
-export function chatBounds(
-  request: ChatRequest,
-  model: CatalogModel,
-  addedBytes: number,
-): ChatBounds {
+export function chatBounds(request: ChatRequest, model: ModelRoom, addedBytes: number): ChatBounds {
   const { facts } = request;
   const textBytes = facts.textBytes + addedBytes;
   refuseOverflow(textBytes, model);
@@ -93,7 +92,7 @@ export function chatBounds(
  */
 export function tokensEstimate(
   { facts, choiceCount }: ChatRequest,
-  model: CatalogModel,
+  model: ModelRoom,
   outputTokens: number,
 ): number {
   const media = facts.imageCount + facts.audioCount + facts.videoCount;
@@ -103,19 +102,19 @@ export function tokensEstimate(
 }
 
 /** No engine takes a longer prompt than its context; a context of 0 is not known. */
-function withinContext(promptTokens: number, model: CatalogModel): number {
+function withinContext(promptTokens: number, model: ModelRoom): number {
   return model.context === 0 ? promptTokens : Math.min(promptTokens, model.context);
 }
 
 /** What cannot fit by any count is refused here; what might fit is the engine's to decide. */
-export function refuseOverflow(textBytes: number, model: CatalogModel): void {
+export function refuseOverflow(textBytes: number, model: ModelRoom): void {
   if (model.context === 0) return;
   const atLeast = tokensAtLeast(textBytes);
   if (atLeast > model.context) throw contextOverflow(model, `at least ${atLeast}`);
 }
 
 /** The refusal in the shape that SDKs know: an error object. */
-export function contextOverflow(model: CatalogModel, tokens: string | undefined): Fault {
+export function contextOverflow(model: ModelRoom, tokens: string | undefined): Fault {
   const has = tokens === undefined ? '' : `; the prompt has ${tokens}`;
   const message = `The context of ${model.id} holds ${model.context} tokens${has}. Shorten the messages`;
   return new Fault('CONTEXT_LENGTH_EXCEEDED', {
@@ -154,7 +153,7 @@ export interface AdditionBounds {
 /** What a chat may use: its own bounds, and what is added to it. */
 export interface HoldInputs {
   readonly request: ChatRequest;
-  readonly model: CatalogModel;
+  readonly model: ModelRoom;
   readonly price: Price;
   readonly bounds: ChatBounds;
   readonly additions: AdditionBounds;
@@ -226,7 +225,7 @@ export interface Round extends RoundLimits {
 
 export interface RoundInputs {
   readonly request: ChatRequest;
-  readonly model: CatalogModel;
+  readonly model: ModelRoom;
   readonly price: Price;
   readonly messages: readonly ChatMessage[] | undefined;
   /** Of the request with that text. */
