@@ -1,7 +1,7 @@
 /** `farebox move`: copies the installation from its SQLite file to PostgreSQL and proves the copy. */
 import { type MoveReport, moveDatabase } from '../server/move-database.ts';
 import { openStores } from '../server/stores.ts';
-import { pinoLog } from '../observability/pino-log.ts';
+import { logWriter } from '../observability/log-writer.ts';
 import type { Config } from '../config/config.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
@@ -65,7 +65,12 @@ async function copy(
 ): Promise<MoveReport> {
   const clock = systemClock();
   const ids = systemIds();
-  const log = pinoLog({ level: 'warn', pretty: true, write: (text) => console.stderr.write(text) });
+  const log = logWriter({
+    level: 'warn',
+    pretty: true,
+    clock,
+    write: (text) => console.stderr.write(text),
+  });
   const source = await openStores({ config, clock, ids, log });
   try {
     const target = await openStores({ config: { ...config, databaseUrl: to }, clock, ids, log });

@@ -2,7 +2,8 @@
  * `farebox refund`: pays unused credit back to the wallet that paid. The debit, the signed transfer
  * and its end are in the database, so a refund that is cut short is finished by the server.
  */
-import { pinoLog } from '../observability/pino-log.ts';
+import { systemClock } from '../core/clock.ts';
+import { logWriter } from '../observability/log-writer.ts';
 import { openWalletPayments } from '../wallet/wallet.ts';
 import { walletAccountId } from '../identity/identity.ts';
 import type { Log } from '../core/log.ts';
@@ -45,7 +46,12 @@ async function refund(invocation: Invocation): Promise<number> {
 }
 
 function warningsOf({ console }: Invocation): Log {
-  return pinoLog({ level: 'warn', pretty: true, write: (text) => console.stderr.write(text) });
+  return logWriter({
+    level: 'warn',
+    pretty: true,
+    clock: systemClock(),
+    write: (text) => console.stderr.write(text),
+  });
 }
 
 type Wanted =

@@ -3,7 +3,7 @@
  * starts no epoch and closes none: holds of a running server stay as they are.
  */
 import { type Stores, openStores } from '../server/stores.ts';
-import { pinoLog } from '../observability/pino-log.ts';
+import { logWriter } from '../observability/log-writer.ts';
 import type { Config } from '../config/config.ts';
 import type { Account } from '../identity/identity.ts';
 import { type Clock, systemClock } from '../core/clock.ts';
@@ -29,9 +29,10 @@ export async function withStores<T>(
   const config = await requireConfig(console);
   const clock = systemClock();
   const ids = systemIds();
-  const log = pinoLog({
+  const log = logWriter({
     level: 'warn',
     pretty: true,
+    clock,
     write: (text) => console.stderr.write(text),
   });
   const stores = await openStores({ config, clock, ids, log });

@@ -1,7 +1,7 @@
 /**
- * The log as the rest of the code sees it: structured, leveled, with bound fields.
- * `app.ts` hands in pino; tests hand in `silentLog` or `memoryLog`. Secrets, prompts and
- * payment payloads are never passed to it.
+ * The log as the rest of the code sees it: structured and leveled. A command hands in the one that
+ * writes; tests hand in `silentLog` or `memoryLog`. Secrets, prompts and payment payloads are never
+ * passed to it.
  */
 
 export type LogFields = Readonly<Record<string, unknown>>;
@@ -11,7 +11,6 @@ export interface Log {
   info(fields: LogFields, message: string): void;
   warn(fields: LogFields, message: string): void;
   error(fields: LogFields, message: string): void;
-  child(fields: LogFields): Log;
 }
 
 export const silentLog: Log = {
@@ -19,7 +18,6 @@ export const silentLog: Log = {
   info: () => undefined,
   warn: () => undefined,
   error: () => undefined,
-  child: () => silentLog,
 };
 
 export interface LogLine {
@@ -29,18 +27,17 @@ export interface LogLine {
 }
 
 /** Keeps every line in `lines`, for tests that must see what was logged. */
-export function memoryLog(lines: LogLine[], bound: LogFields = {}): Log {
+export function memoryLog(lines: LogLine[]): Log {
   const keep =
     (level: LogLine['level']) =>
     (fields: LogFields, message: string): void => {
-      lines.push({ level, message, fields: { ...bound, ...fields } });
+      lines.push({ level, message, fields });
     };
   return {
     debug: keep('debug'),
     info: keep('info'),
     warn: keep('warn'),
     error: keep('error'),
-    child: (fields) => memoryLog(lines, { ...bound, ...fields }),
   };
 }
 
