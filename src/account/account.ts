@@ -17,7 +17,7 @@ import { usdToNano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
 import type { Identity } from '../identity/identity.ts';
 import type { Payments } from '../payments/payments.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Feature } from '../http/route.ts';
 
 export interface AccountParts {
   readonly config: () => Config;

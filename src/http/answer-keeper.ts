@@ -8,7 +8,6 @@ import {
   MAX_STORED_BYTES,
 } from '../billing/idempotency/idempotency.ts';
 import type { Queryable } from '../db/db.ts';
-import type { HeaderList } from './header-list.ts';
 
 /** Headers of one answer that are not true of its replay. */
 const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
@@ -47,15 +46,15 @@ export class AnswerKeeper {
    */
   async keep(
     status: number,
-    headers: HeaderList,
+    headers: Readonly<Record<string, string>>,
     body: Buffer | undefined,
     tx?: Queryable,
   ): Promise<void> {
     if (tx === undefined && this.#kept) return;
     const stored: Record<string, string> = { 'x-request-id': this.#requestId };
-    for (const name of headers.names()) {
+    for (const [name, value] of Object.entries(headers)) {
       if (this.#notOurs.has(name) || VOLATILE.test(name)) continue;
-      stored[name] = headers.get(name) ?? '';
+      stored[name] = value;
     }
     this.#kept = await this.#idempotency.complete(
       this.#token,

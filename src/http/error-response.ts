@@ -2,8 +2,10 @@
  * The only translator from what was thrown to bytes. A Fault gives its public part; anything else
  * is a bug or a lost database, and gives a sentence that tells nothing of our insides.
  */
-import { FAULTS, Fault } from '../core/faults.ts';
+import type { Socket } from 'node:net';
+import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
 import { StoreUnavailable } from '../db/db.ts';
+import { reasonPhrase } from './request-context.ts';
 
 /** How long a caller waits before it asks a server whose database is away again. */
 const DATABASE_RETRY_SECONDS = 5;
@@ -80,4 +82,36 @@ export function openAiType(status: number): string {
   if (status === 429) return 'rate_limit_error';
   if (status >= 500) return 'server_error';
   return 'invalid_request_error';
+}
+
+/**
+ * Answers what is no HTTP request, or one that does not end; `error` is what Node's parser says.
+ * There is no context yet, so the bytes are written by hand and the connection is closed.
+ */
+export function refuseConnection(error: { readonly code?: string }, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const answer = errorAnswer(new Fault(codeOf(error.code), { canRetry: false }), false);
+  const body = JSON.stringify(answer.body);
+  const head = [
+    `HTTP/1.1 ${answer.status} ${reasonPhrase(answer.status)}`,
+    'content-type: application/json; charset=utf-8',
+    `content-length: ${Buffer.byteLength(body)}`,
+    'x-content-type-options: nosniff',
+    'connection: close',
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+}
+
+function codeOf(code: string | undefined): FaultCode {
+  switch (code) {
+    case 'HPE_HEADER_OVERFLOW':
+      return 'HEADERS_TOO_LARGE';
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return 'REQUEST_TOO_SLOW';
+    default:
+      return 'MALFORMED_REQUEST';
+  }
 }

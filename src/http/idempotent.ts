@@ -62,7 +62,7 @@ export function idempotentStage(parts: IdempotentParts): RunOnce {
       requestId: context.requestId,
       earlierHeaders: context.headerNames(),
     });
-    context.keepFor(keeper);
+    context.keeper = keeper;
     try {
       await run();
     } finally {

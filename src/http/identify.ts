@@ -32,7 +32,7 @@ export function identifyStage(parts: IdentifyParts) {
     const caller = await credentialCaller(parts, context, route);
     if (caller === undefined) throw parts.discovery(context, route);
     // Known from here on, whatever is refused next: the guard and the log name the caller.
-    context.identify(caller);
+    context.callerIfKnown = caller;
     requireKind(caller, route);
     parts.enter(context, caller, route);
     return caller;

@@ -1,35 +1,17 @@
 /**
- * The public file of tracing: a server span for each request and a client span for each engine call, with
- * the attributes of the GenAI conventions, sent by OTLP/HTTP.
+ * One request as a trace: a server span for it and a client span for each engine call, with the
+ * attributes of the GenAI conventions.
  *
  * A caller's `traceparent` is continued: its trace id always; its decision only when it says "not
  * sampled", since strangers must not be able to switch tracing on. Spans hold models, tokens, times
  * and ids, never prompts, answers or keys. Without tracing nothing here exists.
  */
-import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import type { Log } from '../core/log.ts';
-import { formatTraceParent, parseTraceParent, passableTraceState } from './trace-context.ts';
-import { Exporter } from './exporter.ts';
-import type { Attributes } from './otlp.ts';
-
-export type { Attributes } from './otlp.ts';
+import type { Attributes, Exporter } from './exporter.ts';
 
 const TRACE_ID_BYTES = 16;
 const SPAN_ID_BYTES = 8;
-
-export interface TracingOptions {
-  readonly endpoint: string;
-  readonly headers: Readonly<Record<string, string>>;
-  /** Share of requests that are traced, 0 to 1. */
-  readonly sampleRatio: number;
-  readonly serviceName: string;
-  readonly version: string;
-  readonly clock: Clock;
-  readonly ids: Ids;
-  readonly log: Log;
-}
 
 /** Headers by which a request joins a trace. */
 export interface Incoming {
@@ -69,7 +51,7 @@ export class RequestTrace {
     const parent = parseTraceParent(incoming.traceparent);
     this.#tracing = tracing;
     this.traceId = parent?.traceId ?? tracing.ids.hex(TRACE_ID_BYTES);
-    this.isSampled = (parent?.isSampled ?? true) && tracing.samples(this.traceId);
+    this.isSampled = (parent?.isSampled ?? true) && isBelow(this.traceId, tracing.sampleRatio);
     this.#parentSpanId = parent?.spanId;
     this.#state = parent === undefined ? undefined : passableTraceState(incoming.tracestate);
     this.#spanId = tracing.ids.hex(SPAN_ID_BYTES);
@@ -104,7 +86,7 @@ export class RequestTrace {
     const last = this.#calls.at(-1);
     for (const call of this.#calls) {
       const usage = call === last ? this.#usage : {};
-      this.#tracing.add({
+      this.#tracing.exporter.add({
         traceId,
         parentSpanId: this.#spanId,
         kind: 'client',
@@ -112,7 +94,7 @@ export class RequestTrace {
         attributes: { ...call.attributes, ...usage },
       });
     }
-    this.#tracing.add({
+    this.#tracing.exporter.add({
       traceId,
       spanId: this.#spanId,
       parentSpanId: this.#parentSpanId,
@@ -126,53 +108,13 @@ export class RequestTrace {
   }
 }
 
-interface TraceSource {
+/** What the traces of a server are made by. */
+export interface TraceSource {
   readonly clock: Clock;
   readonly ids: Ids;
-  samples(traceId: string): boolean;
-  readonly add: Exporter['add'];
-}
-
-export class Tracing {
-  readonly #source: TraceSource;
-  readonly #exporter: Exporter;
-  readonly #running = new AsyncLocalStorage<RequestTrace>();
-
-  constructor(options: TracingOptions) {
-    const { endpoint, headers, serviceName, version, clock, ids, log, sampleRatio } = options;
-    const resource = { serviceName, version, instanceId: ids.uuid() };
-    const exporter = new Exporter({ endpoint, headers, resource, clock, log });
-    this.#exporter = exporter;
-    this.#source = {
-      clock,
-      ids,
-      samples: (traceId) => isBelow(traceId, sampleRatio),
-      add: (span) => exporter.add(span),
-    };
-  }
-
-  begin(incoming: Incoming): RequestTrace {
-    return new RequestTrace(this.#source, incoming);
-  }
-
-  /** Runs the work of a request; `current` finds its trace from inside. */
-  within<T>(trace: RequestTrace | undefined, work: () => T): T {
-    return trace === undefined ? work() : this.#running.run(trace, work);
-  }
-
-  get current(): RequestTrace | undefined {
-    return this.#running.getStore();
-  }
-
-  /** Spans that a collector took, and spans that were dropped. */
-  get counts(): { readonly sent: number; readonly dropped: number } {
-    const { sent, dropped } = this.#exporter;
-    return { sent, dropped };
-  }
-
-  close(): Promise<void> {
-    return this.#exporter.close();
-  }
+  /** Share of requests that are traced, 0 to 1. */
+  readonly sampleRatio: number;
+  readonly exporter: Pick<Exporter, 'add'>;
 }
 
 const RATIO_DIGITS = 13;
@@ -181,4 +123,36 @@ const RATIO_DIGITS = 13;
 function isBelow(traceId: string, ratio: number): boolean {
   const share = Number.parseInt(traceId.slice(-RATIO_DIGITS), 16) / 16 ** RATIO_DIGITS;
   return share < ratio;
+}
+
+/** The W3C trace context of a caller; what is not well formed is as good as absent. */
+export interface TraceParent {
+  /** 32 hex digits, not all zero. */
+  readonly traceId: string;
+  /** 16 hex digits, not all zero. */
+  readonly spanId: string;
+  readonly isSampled: boolean;
+}
+
+const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
+const TRACESTATE = /^[\x20-\x7e]{1,512}$/;
+const SAMPLED = 1;
+
+export function parseTraceParent(header: string | undefined): TraceParent | undefined {
+  const [, version, traceId = '', spanId = '', flags = '0', more] =
+    TRACEPARENT.exec(header?.trim() ?? '') ?? [];
+  if (version === undefined || version === 'ff') return undefined;
+  // Version 00 has nothing after its flags; later ones may.
+  if (version === '00' && more !== undefined) return undefined;
+  if (/^0+$/.test(traceId) || /^0+$/.test(spanId)) return undefined;
+  return { traceId, spanId, isSampled: (Number.parseInt(flags, 16) & SAMPLED) === SAMPLED };
+}
+
+export function formatTraceParent({ traceId, spanId, isSampled }: TraceParent): string {
+  return `00-${traceId}-${spanId}-0${isSampled ? '1' : '0'}`;
+}
+
+/** A `tracestate` that can be passed on as it stands. */
+export function passableTraceState(header: string | undefined): string | undefined {
+  return header !== undefined && TRACESTATE.test(header) ? header : undefined;
 }

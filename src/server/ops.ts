@@ -7,26 +7,29 @@
 import { documentationRoutes } from './documentation/documentation.ts';
 import { type OpsParts, opsRoutes } from './ops/ops.ts';
 import type { Payments } from '../payments/payments.ts';
-import { withPatience } from './metrics.ts';
+import type { HttpServer } from '../http/http.ts';
+import { type ServerMetrics, withPatience } from './metrics.ts';
 import type { OwnDocument } from './own-document.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
-import type { Observers } from './observers.ts';
 
 export function opsFeature(
   shared: FeatureParts,
-  observers: Observers,
-  document: OwnDocument,
-  payments: Payments | undefined,
+  parts: {
+    readonly server: HttpServer;
+    readonly metrics: ServerMetrics;
+    readonly document: OwnDocument;
+    readonly payments: Payments | undefined;
+  },
 ): Feature {
   const { stores, clock, catalog, engines } = shared;
-  const { monitor, traffic } = observers;
-  const parts: OpsParts = {
+  const { server, metrics, document, payments } = parts;
+  const ops: OpsParts = {
     metrics: () => {
       const { enabled, token } = shared.config().metrics;
       return enabled ? { token } : undefined;
     },
-    metricsPage: () => monitor.page(),
+    metricsPage: () => metrics.page(server),
     readiness: async () => {
       const unavailable = stores.store.unavailable() !== undefined;
       const answered = unavailable
@@ -40,9 +43,9 @@ export function opsFeature(
         payments === undefined ? undefined : await withPatience(clock, payments.watchCounts());
       return {
         server: {
-          ok: !traffic.isClosing,
-          openRequests: traffic.open,
-          unhandledRejections: monitor.unhandledRejections,
+          ok: !server.isClosing,
+          openRequests: server.open,
+          unhandledRejections: metrics.unhandledRejections,
         },
         database: { ok: answered !== undefined },
         journal: { ok: true, waitingSettles: stores.ledger.journaled },
@@ -51,9 +54,9 @@ export function opsFeature(
         ...(credits === undefined ? {} : { payments: { ok: true, ...credits } }),
       };
     },
-    isDraining: () => traffic.isClosing,
+    isDraining: () => server.isClosing,
   };
   return {
-    routes: [...opsRoutes(parts), ...documentationRoutes({ document: () => document.openApi() })],
+    routes: [...opsRoutes(ops), ...documentationRoutes({ document: () => document.openApi() })],
   };
 }

@@ -5,7 +5,7 @@ import type { RpcSection } from '../config/config.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { usdToNano } from '../core/money.ts';
 import { CreditCap, Rpc, type RpcSettings } from '../rpc/rpc.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 export function rpcFeature(

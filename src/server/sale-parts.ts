@@ -1,6 +1,6 @@
 /** Where requests are paid, wired: rate windows, admission, the hold and its settle. */
 import type { Config } from '../config/config.ts';
-import { Charge } from '../billing/sale.ts';
+import { Charge, type ChargeParts } from '../billing/sale.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
@@ -9,7 +9,8 @@ import type { Stores } from './stores.ts';
 import { perConfig } from '../config/per-config.ts';
 import { sharedLimits } from './shared-limits.ts';
 import type { Wallets } from '../wallet/wallet.ts';
-import type { Observers } from './observers.ts';
+
+export type OnSettle = NonNullable<ChargeParts['settled']>;
 
 export interface SaleSetup {
   readonly config: () => Config;
@@ -19,7 +20,7 @@ export interface SaleSetup {
   readonly log: Log;
   readonly wallets: Wallets;
   /** Told of every settle. */
-  readonly observers: Observers;
+  readonly settled: OnSettle;
 }
 
 export interface SaleParts {
@@ -29,7 +30,7 @@ export interface SaleParts {
 }
 
 export function openSale(parts: SaleSetup): SaleParts {
-  const { config, stores, limitLog, clock, log, wallets, observers } = parts;
+  const { config, stores, limitLog, clock, log, wallets, settled } = parts;
   const { windows, admissions } = sharedLimits(stores, clock);
   const charge = new Charge({
     ledger: stores.ledger,
@@ -40,7 +41,7 @@ export function openSale(parts: SaleSetup): SaleParts {
     log,
     minimumCreditNano: perConfig(config, ({ limits }) => usdToNano(limits.minimumCreditUsd)),
     walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
-    settled: (...of) => observers.settled(...of),
+    settled,
   });
   return { charge, windows, limitLog };
 }

@@ -5,7 +5,6 @@
  */
 import type { RequestContext } from '../http/request-context.ts';
 import { retryProof } from '../http/identify.ts';
-import type { Route } from '../http/route.ts';
 import { setPaymentResponse, walletRoutes } from './x402/x402.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { Windows } from '../billing/limits/limits.ts';
@@ -25,7 +24,7 @@ import {
 } from '../payments/payments.ts';
 import { keyOnlyDiscovery, walletsNotConfigured } from './no-wallets.ts';
 import { StakedCredit } from './staked-credit.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Feature, Route } from '../http/route.ts';
 import { walletPostings } from './wallet-postings.ts';
 
 interface WalletStores {

@@ -2,7 +2,7 @@
 import { type TranscribeParts, type Transcription, transcribe } from '../transcribe.ts';
 import type { Queryable } from '../../db/db.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
-import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
+import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import { TRANSCRIPTION } from './describe.ts';
 import { TranscriptionRequest } from './schema.ts';

@@ -12,7 +12,7 @@ import { invalidField } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
+import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import { isMultipart, readFile } from '../../http/multipart.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import { BACKGROUND_REMOVE } from './describe.ts';

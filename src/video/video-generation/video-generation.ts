@@ -25,7 +25,7 @@ import {
 import type { AnswerKeeper } from '../../http/answer-keeper.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
+import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import {
   VIDEO_CANCEL,
