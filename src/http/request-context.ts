@@ -13,8 +13,8 @@ import { brotliCompress, constants, gzip } from 'node:zlib';
 import { assert } from '../core/assert.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
-import type { Queryable } from '../db/db.ts';
-import type { AnswerKeeper } from './answer-keeper.ts';
+import type { IdempotencyToken } from '../billing/idempotency/idempotency.ts';
+import type { AnswerKeeper } from '../billing/sale.ts';
 import { StreamWriter } from './stream-writer.ts';
 
 const gzipAsync = promisify(gzip);
@@ -193,17 +193,19 @@ export class RequestContext {
     return this.#headers[name] !== undefined;
   }
 
-  /** Names of the headers that have gathered so far. */
-  headerNames(): string[] {
-    return Object.keys(this.#headers);
-  }
-
-  /**
-   * Keeps the answer that is about to leave, with the headers that have gathered; without a body
-   * that it is too large to be kept.
-   */
-  async keepAnswer(status: number, body: Buffer | undefined, tx?: Queryable): Promise<void> {
-    await this.keeper?.keep(status, this.#headers, body, tx);
+  /** The answer is kept under a key, with those headers that are still true of a replay. */
+  keepFor(token: IdempotencyToken): void {
+    const earlier = new Set(Object.keys(this.#headers));
+    this.keeper = {
+      token,
+      finished: ({ type, body }) => {
+        const headers: HeaderRecord = { 'x-request-id': this.requestId };
+        for (const [name, value] of Object.entries(this.#headers)) {
+          if (!earlier.has(name) && !VOLATILE.test(name)) headers[name] = value;
+        }
+        return { status: 200, headers: { ...headers, 'content-type': type }, body };
+      },
+    };
   }
 
   /** Answers with JSON, compressed when the caller asked for it. */
@@ -215,7 +217,6 @@ export class RequestContext {
   async bytes(status: number, contentType: string, body: Buffer): Promise<void> {
     const headers = this.#headers;
     headers['content-type'] = contentType;
-    if (status < 300 && this.keeper !== undefined) await this.keepAnswer(status, body);
     if (!COMPRESSIBLE.test(contentType)) return this.#end(status, body);
     const { vary } = headers;
     headers['vary'] = vary === undefined ? 'Accept-Encoding' : `${vary}, Accept-Encoding`;
@@ -265,6 +266,8 @@ export class RequestContext {
   }
 }
 
+/** Headers of one answer that are not true of its replay. */
+const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
 const EMPTY = Buffer.alloc(0);
 const NOTHING: readonly (() => void)[] = [];
 const NEVER = new AbortController().signal;

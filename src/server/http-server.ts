@@ -54,7 +54,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
     }),
     identify: identifyStage(callersOf(shared, wallets)),
     guard,
-    once: idempotentStage({ idempotency, log, balanceHeaders }),
+    once: idempotentStage({ idempotency, balanceHeaders }),
     balanceHeaders,
     observers: [guard, new RequestLog(log), ...observers],
   });

@@ -7,7 +7,7 @@ import type { HttpServer, RequestObserver } from '../http/http.ts';
 import type { RequestContext, RouteName } from '../http/request-context.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Engines } from '../engines/engines.ts';
-import type { Admission, Outcome } from '../billing/sale.ts';
+import type { Outcome, Sale } from '../billing/sale.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import {
   type Buckets,
@@ -124,7 +124,7 @@ export class ServerMetrics implements RequestObserver {
     if (notes.code !== undefined) this.#refusals.at(notes.code).value += 1;
   }
 
-  settled({ request }: Admission, outcome: Outcome, { usdNano, diemNano }: Settlement): void {
+  settled({ request }: Sale, outcome: Outcome, { usdNano, diemNano }: Settlement): void {
     const { kind, modelId } = request;
     const { status, tokens = NO_TOKENS, firstTokenMs } = outcome;
     const sold = this.#sold.get(kind)?.get(modelId) ?? this.#newlySold(kind, modelId);

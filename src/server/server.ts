@@ -8,7 +8,7 @@ import type { HttpServer } from '../http/http.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { accountFeature } from '../account/account.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
-import type { DownloadView } from '../engines/download-view.ts';
+import type { DownloadView } from '../engines/local/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
 import { openHttpServer } from './http-server.ts';
 import type { LocalEngineSource } from '../engines/local-engines.ts';
@@ -27,7 +27,6 @@ import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
 import { videoConstraints } from '../video/video.ts';
 import type { Engines } from '../engines/engines.ts';
-import { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
@@ -86,7 +85,7 @@ const NO_REJECTIONS: RejectionFigures = { count: 0 };
 
 /** Builds and starts everything; resolves when the server listens. */
 export async function startApp(parts: AppParts): Promise<App> {
-  const { clock, ids, log, version } = parts;
+  const { clock, log, version } = parts;
   let inForce = parts.config;
   const config = (): Config => inForce;
 
@@ -101,9 +100,9 @@ export async function startApp(parts: AppParts): Promise<App> {
   const opened = { config, stores, extras, wallets };
   const { shared, registry, metrics, traces, closeObservers } = openShared(parts, opened);
   const { catalog, engines, localEngines } = registry;
-  const idempotency = new Idempotency({ store, clock, ids, log });
   const largeBodies = new LargeBodies();
   const observers = traces === undefined ? [metrics] : [metrics, traces];
+  const { idempotency } = shared;
   const serving = { shared, basePath: BASE_PATH, version, wallets, idempotency, observers };
   const server = openHttpServer(serving);
   const document = new OwnDocument({ config, version, basePath: BASE_PATH, routes: () => routes });
@@ -198,7 +197,7 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
     traces?.settled(...of);
   };
   const limitLog = new LimitLog({ store: stores.store, clock, ids });
-  const sale = openSale({ config, stores, limitLog, clock, log, wallets, settled });
+  const sale = openSale({ config, stores, limitLog, clock, ids, log, wallets, settled });
   const { guard } = extras;
   const shared = { config, stores, catalog, engines, ...sale, guard, clock, ids, log };
   const closeObservers = async (): Promise<void> => {

@@ -8,7 +8,7 @@ import type { RequestObserver } from '../http/http.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Config } from '../config/config.ts';
 import type { CallObserver, EngineCall, EngineOutcome } from '../engines/engines.ts';
-import type { Admission, Outcome } from '../billing/sale.ts';
+import type { Outcome, Sale } from '../billing/sale.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -73,7 +73,7 @@ export class Traces implements RequestObserver {
     };
   };
 
-  settled({ request }: Admission, outcome: Outcome, settlement: Settlement): void {
+  settled({ request }: Sale, outcome: Outcome, settlement: Settlement): void {
     const tokens = outcome.tokens ?? NO_TOKENS;
     this.#byRequest.get(request.requestId)?.used({
       'gen_ai.request.model': request.modelId,
