@@ -6,7 +6,13 @@
  *
  * A caller who leaves pays for the pieces that were written down; a failure costs nothing.
  */
-import { type Catalog, type CatalogModel, type Price, chargeFor } from '../catalog/catalog.ts';
+import {
+  type Catalog,
+  type CatalogModel,
+  type Price,
+  chargeFor,
+  requireModel,
+} from '../catalog/catalog.ts';
 import type { EngineAnswer, EngineFailure, Engines } from '../engines/engines.ts';
 import {
   type AudioPiece,
@@ -24,7 +30,7 @@ import type { AnswerFacts } from '../http/answer-facts.ts';
 import type { AnswerKeeper, RateRule, Sale, Sales, SoldAnswer } from '../billing/sale.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import type { MediaBag, MediaFiles } from '../documents/media-files.ts';
-import { requireModel, requireSold } from '../catalog/model-access.ts';
+import { requireSold } from '../catalog/model-access.ts';
 import { type Heard, SpeechAnswers } from './speech-answer.ts';
 
 export interface TranscribeParts {

@@ -11,7 +11,7 @@ import type {
   Tier,
 } from '../config/config.ts';
 import { compilePrice, type Price } from './pricing.ts';
-import { tierOfId, tierOfParameters } from './tier.ts';
+import { DAY_MS } from '../core/clock.ts';
 
 /** Where a model comes from, best first: the order in which traits move between models. */
 export const ORIGINS = ['configured', 'discovered', 'downloaded', 'demo'] as const;
@@ -72,11 +72,22 @@ export interface CatalogModel extends Readonly<Omit<ModelSettings, Settled>> {
   readonly capabilities: ReadonlySet<Capability>;
   readonly price: Price | undefined;
   readonly replicas: readonly Replica[];
+  /** Where it stands in its life when the catalogue was read. */
+  readonly stage: Stage;
+  /** When that changes: infinity for never. */
+  readonly stageEndsMs: number;
 }
+
+/** The life of a model that goes: announced, warned, removed (rerouted or refused), and not listed. */
+export type Stage = 'active' | 'warned' | 'removed' | 'gone';
+
+/** Versioning, retired entries: listed up to 30 days after the removal. */
+const LISTED_AFTER_REMOVAL_MS = 30 * DAY_MS;
 
 export interface ModelDefaults {
   readonly serviceName: string;
   readonly startedSeconds: number;
+  readonly nowMs: number;
   readonly defaults: DefaultsSection;
 }
 
@@ -106,6 +117,7 @@ export function configuredModel(
     replicas: replicas.length > 0 ? replicas : replicasOf(found),
     embedding: settings.embedding ?? found?.embedding,
     video: settings.video ?? found?.video,
+    ...lifeOf(settings.deprecation, given.nowMs),
   };
 }
 
@@ -138,7 +150,25 @@ export function discoveredModel(found: DiscoveredModel, given: ModelDefaults): C
   };
 }
 
+function lifeOf(
+  deprecation: ModelSettings['deprecation'],
+  nowMs: number,
+): Pick<CatalogModel, 'stage' | 'stageEndsMs'> {
+  if (deprecation === undefined) return { stage: 'active', stageEndsMs: Infinity };
+  const { date, startsAt, removesAt } = deprecation;
+  const warnsAtMs = startsAt === undefined ? 0 : Date.parse(startsAt);
+  const removesAtMs = Date.parse(removesAt ?? date);
+  const leavesListAtMs = removesAtMs + LISTED_AFTER_REMOVAL_MS;
+  const ahead = [warnsAtMs, removesAtMs, leavesListAtMs].filter((timeMs) => timeMs > nowMs);
+  const stageEndsMs = Math.min(...ahead);
+  if (nowMs < warnsAtMs) return { stage: 'active', stageEndsMs };
+  if (nowMs < removesAtMs) return { stage: 'warned', stageEndsMs };
+  return { stage: nowMs < leavesListAtMs ? 'removed' : 'gone', stageEndsMs };
+}
+
 const BARE = {
+  stage: 'active' as const,
+  stageEndsMs: Infinity,
   traits: [],
   aliases: [],
   imageTokens: 2_048,
@@ -177,4 +207,38 @@ export function mergeDiscovered(
     }
   }
   return merged;
+}
+
+/**
+ * The limit tier of a text model by its size. Sizes: XS up to 4 B parameters, S up to 15 B, M up
+ * to 80 B, L above. Where nothing tells the size, M: neither generous nor useless.
+ */
+const SIZES: readonly (readonly [upToBillions: number, tier: Tier])[] = [
+  [4, 'XS'],
+  [15, 'S'],
+  [80, 'M'],
+];
+
+/** The tier of a parameter count. */
+export function tierOfParameters(parameters: number): Tier {
+  return SIZES.find(([billions]) => parameters <= billions * 1e9)?.[1] ?? 'L';
+}
+
+// `8x7b` counts its experts; `a3b` (active parameters) is not the size.
+const COUNT = /(?<![a-z0-9.])(?:(\d{1,3})x)?(\d{1,4}(?:\.\d{1,3})?)([bm])(?![a-z0-9])/g;
+
+/** Parameters that an id such as `qwen3:0.6b`, `mixtral-8x7b` or `smol-135M` tells. */
+export function parametersInId(id: string): number | undefined {
+  let largest: number | undefined;
+  for (const [, experts = '1', size = '0', unit] of id.toLowerCase().matchAll(COUNT)) {
+    const parameters = Number(experts) * Number(size) * (unit === 'b' ? 1e9 : 1e6);
+    if (parameters > (largest ?? 0)) largest = parameters;
+  }
+  return largest;
+}
+
+/** The tier guessed from the id. */
+export function tierOfId(id: string): Tier {
+  const parameters = parametersInId(id);
+  return parameters === undefined ? 'M' : tierOfParameters(parameters);
 }

@@ -26,13 +26,22 @@ interface TokenRates {
   readonly cacheWrite: bigint;
 }
 
+/** The most that a token may turn out to cost: a bound does not know which kind it will be. */
+type DearestRates = Pick<TokenRates, 'input' | 'output'>;
+
 /** A price row, ready to compute with. */
 export interface Price {
   /** 12 hex digits of the row's hash; stands on every usage record. */
   readonly version: string;
   readonly tokens: TokenRates | undefined;
-  /** Rates of the whole request when the prompt has more than `above` tokens. */
-  readonly extended: { readonly above: number; readonly rates: TokenRates } | undefined;
+  readonly dearest: DearestRates | undefined;
+  /**
+   * Rates of the whole request when the prompt has more than `above` tokens. A prompt whose bound is
+   * above may stay below, so its dearest rates are those of both rows.
+   */
+  readonly extended:
+    | { readonly above: number; readonly rates: TokenRates; readonly dearest: DearestRates }
+    | undefined;
   readonly perImage: Nano | undefined;
   readonly perSecond: Nano | undefined;
   readonly perSearch: Nano | undefined;
@@ -80,6 +89,7 @@ export function compilePrice(row: PriceSettings): Price {
   return {
     version: versionOf(row),
     tokens,
+    dearest: tokens && dearestOf(tokens),
     extended: compileExtended(row, tokens),
     perImage: amount(row.perImage),
     perSecond: amount(row.perSecond),
@@ -125,7 +135,20 @@ function compileExtended(row: PriceSettings, base: TokenRates | undefined): Pric
     cacheInput: perMillionToFemto(cacheInput),
     cacheWrite: perMillionToFemto(cacheWrite),
   };
-  return { above: extended.above, rates };
+  const dearest = dearestOf(rates);
+  const short = dearestOf(base);
+  return {
+    above: extended.above,
+    rates,
+    dearest: {
+      input: larger(dearest.input, short.input),
+      output: short.output === undefined ? undefined : larger(rates.output, short.output),
+    },
+  };
+}
+
+function dearestOf({ input, output, cacheInput, cacheWrite }: TokenRates): DearestRates {
+  return { input: larger(input, larger(cacheInput, cacheWrite)), output };
 }
 
 /** The price of a model, or the refusal to serve it for nothing. */
@@ -155,34 +178,30 @@ export function chargeForCalls(calls: readonly Usage[], units: Units, price: Pri
   return femtoToNano(femto);
 }
 
-function tokenCharge(usage: Usage, price: Price): bigint {
-  const prompt = tokenCount(usage.promptTokens);
-  const completion = tokenCount(usage.completionTokens);
+function tokenCharge(usage: Usage, { tokens, extended }: Price): bigint {
+  const { promptTokens, completionTokens = 0, cachedTokens = 0, cacheWriteTokens = 0 } = usage;
+  const prompt = tokenCount(promptTokens);
+  const completion = tokenCount(completionTokens);
   if (prompt === 0n && completion === 0n) return 0n;
-  const rates = ratesFor(prompt, price);
+  const isLong = extended !== undefined && prompt > BigInt(extended.above);
+  const rates = isLong ? extended.rates : requireRate(tokens, 'tokens');
   // An engine that reports more cached tokens than prompt tokens is not paid for the difference.
-  const cached = smaller(tokenCount(usage.cachedTokens), prompt);
-  const written = smaller(tokenCount(usage.cacheWriteTokens), prompt - cached);
-  const plain = prompt - cached - written;
+  const cached = cachedTokens === 0 ? 0n : smaller(tokenCount(cachedTokens), prompt);
+  const written =
+    cacheWriteTokens === 0 ? 0n : smaller(tokenCount(cacheWriteTokens), prompt - cached);
   const output = completion === 0n ? 0n : completion * requireRate(rates.output, 'output');
-  return plain * rates.input + cached * rates.cacheInput + written * rates.cacheWrite + output;
+  return (
+    (prompt - cached - written) * rates.input +
+    cached * rates.cacheInput +
+    written * rates.cacheWrite +
+    output
+  );
 }
 
-/** Pricing, `extended`: above the threshold its rates hold for the whole request. */
-function ratesFor(promptTokens: bigint, price: Price): TokenRates {
-  const { extended } = price;
-  if (extended !== undefined && promptTokens > BigInt(extended.above)) return extended.rates;
-  return requireRate(price.tokens, 'tokens');
-}
-
-export interface Units {
-  readonly images?: number;
-  readonly audioMs?: number;
-  readonly surcharges?: Nano;
-}
+type Units = Pick<Usage, 'images' | 'audioMs' | 'surcharges'>;
 
 function unitCharge(units: Units, price: Price): bigint {
-  let femto = price.perRequest * FEMTO_PER_NANO;
+  let femto = (price.perRequest + (units.surcharges ?? 0n)) * FEMTO_PER_NANO;
   if (units.images) {
     femto += tokenCount(units.images) * requireRate(price.perImage, 'images') * FEMTO_PER_NANO;
   }
@@ -190,15 +209,21 @@ function unitCharge(units: Units, price: Price): bigint {
     const perMs = (requireRate(price.perSecond, 'audio') * FEMTO_PER_NANO) / MS_PER_SECOND;
     femto += tokenCount(units.audioMs) * perMs;
   }
-  return femto + (units.surcharges ?? 0n) * FEMTO_PER_NANO;
+  return femto;
 }
 
 /** A true upper bound of `chargeFor` for every usage within `bound`; what a hold reserves. */
 export function boundFor(bound: UsageBound, price: Price): Nano {
-  const fixed = fixedBound(bound, price);
-  const output = tokenCount(bound.maxOutputTokens) * tokenCount(bound.choices ?? 1);
-  const perToken = output === 0n ? 0n : dearestOutput(bound, price);
-  return femtoToNanoBound(fixed + output * perToken);
+  const prompt = tokenCount(bound.promptTokens);
+  let output = tokenCount(bound.maxOutputTokens);
+  if (bound.choices !== undefined) output *= tokenCount(bound.choices);
+  let femto = unitCharge(bound, price);
+  if (prompt > 0n || output > 0n) {
+    const dearest = dearestRates(bound, price);
+    femto += prompt * dearest.input;
+    if (output > 0n) femto += output * requireRate(dearest.output, 'output');
+  }
+  return femtoToNanoBound(femto);
 }
 
 /**
@@ -210,46 +235,22 @@ export function outputTokensAffordable(
   bound: UsageBound,
   price: Price,
 ): number | undefined {
-  const left = granted * FEMTO_PER_NANO - fixedBound(bound, price);
+  const dearest = dearestRates(bound, price);
+  const fixed = unitCharge(bound, price) + tokenCount(bound.promptTokens) * dearest.input;
+  const left = granted * FEMTO_PER_NANO - fixed;
   if (left < 0n) return undefined;
-  const perToken = dearestOutput(bound, price) * tokenCount(bound.choices ?? 1);
+  let perToken = requireRate(dearest.output, 'output');
+  if (bound.choices !== undefined) perToken *= tokenCount(bound.choices);
   if (perToken === 0n) return Number.MAX_SAFE_INTEGER;
   const tokens = left / perToken;
   return tokens > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(tokens);
 }
 
-/** Everything but the output, at the dearest rate that any part of it may turn out to have. */
-function fixedBound(bound: UsageBound, price: Price): bigint {
-  const prompt = tokenCount(bound.promptTokens);
-  const units = unitCharge(bound, price);
-  if (prompt === 0n) return units;
-  const { base, extended } = possibleRates(bound, price);
-  const dearest = dearestInput(base);
-  return (
-    units + prompt * (extended === undefined ? dearest : larger(dearest, dearestInput(extended)))
-  );
-}
-
-function dearestInput(rates: TokenRates): bigint {
-  return larger(rates.input, larger(rates.cacheInput, rates.cacheWrite));
-}
-
-function dearestOutput(bound: UsageBound, price: Price): bigint {
-  const { base, extended } = possibleRates(bound, price);
-  const dearest = requireRate(base.output, 'output');
-  if (extended === undefined) return dearest;
-  return larger(dearest, requireRate(extended.output, 'output'));
-}
-
-/** A shorter prompt than its bound may stay below the threshold, so both rows are possible. */
-function possibleRates(
-  bound: UsageBound,
-  price: Price,
-): { readonly base: TokenRates; readonly extended: TokenRates | undefined } {
-  const base = requireRate(price.tokens, 'tokens');
+/** What a token may cost at most in a request with a prompt of up to so many. */
+function dearestRates({ promptTokens = 0 }: UsageBound, price: Price): DearestRates {
   const { extended } = price;
-  const reaches = extended !== undefined && (bound.promptTokens ?? 0) > extended.above;
-  return { base, extended: reaches ? extended.rates : undefined };
+  if (extended !== undefined && promptTokens > extended.above) return extended.dearest;
+  return requireRate(price.dearest, 'tokens');
 }
 
 /** No price, no sale: a kind of work that the row does not price is refused. */

@@ -3,7 +3,7 @@
  * aside, an engine cuts it out, the PNG is read to its end, and leaves when the charge is on disk.
  * Whatever goes wrong costs nothing, and so does a cutout that shows everything or nothing.
  */
-import { type Catalog, type CatalogModel, chargeFor } from '../catalog/catalog.ts';
+import { type Catalog, type CatalogModel, chargeFor, requireModel } from '../catalog/catalog.ts';
 import type { AlphaShares, Documents, PngFacts } from '../documents/documents.ts';
 import { imageFormat, imageSize } from '../engines/cutout/cutout.ts';
 import type { EngineAnswer, Engines } from '../engines/engines.ts';
@@ -17,7 +17,7 @@ import type { AnswerFacts } from '../http/answer-facts.ts';
 import type { AnswerKeeper, RateRule, Sales, SoldAnswer } from '../billing/sale.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import { dataUrlBytes } from '../documents/media-files.ts';
-import { requireModel, requireSold } from '../catalog/model-access.ts';
+import { requireSold } from '../catalog/model-access.ts';
 
 export interface RemoveBackgroundParts {
   readonly catalog: Catalog;
