@@ -184,12 +184,12 @@ function tokenCharge(usage: Usage, { tokens, extended }: Price): bigint {
   const completion = tokenCount(completionTokens);
   if (prompt === 0n && completion === 0n) return 0n;
   const isLong = extended !== undefined && prompt > BigInt(extended.above);
-  const rates = isLong ? extended.rates : requireRate(tokens, 'tokens');
+  const rates = isLong ? extended.rates : (tokens ?? unpriced('tokens'));
   // An engine that reports more cached tokens than prompt tokens is not paid for the difference.
   const cached = cachedTokens === 0 ? 0n : smaller(tokenCount(cachedTokens), prompt);
   const written =
     cacheWriteTokens === 0 ? 0n : smaller(tokenCount(cacheWriteTokens), prompt - cached);
-  const output = completion === 0n ? 0n : completion * requireRate(rates.output, 'output');
+  const output = completion === 0n ? 0n : completion * (rates.output ?? unpriced('output'));
   return (
     (prompt - cached - written) * rates.input +
     cached * rates.cacheInput +
@@ -203,10 +203,10 @@ type Units = Pick<Usage, 'images' | 'audioMs' | 'surcharges'>;
 function unitCharge(units: Units, price: Price): bigint {
   let femto = (price.perRequest + (units.surcharges ?? 0n)) * FEMTO_PER_NANO;
   if (units.images) {
-    femto += tokenCount(units.images) * requireRate(price.perImage, 'images') * FEMTO_PER_NANO;
+    femto += tokenCount(units.images) * (price.perImage ?? unpriced('images')) * FEMTO_PER_NANO;
   }
   if (units.audioMs) {
-    const perMs = (requireRate(price.perSecond, 'audio') * FEMTO_PER_NANO) / MS_PER_SECOND;
+    const perMs = ((price.perSecond ?? unpriced('audio')) * FEMTO_PER_NANO) / MS_PER_SECOND;
     femto += tokenCount(units.audioMs) * perMs;
   }
   return femto;
@@ -221,7 +221,7 @@ export function boundFor(bound: UsageBound, price: Price): Nano {
   if (prompt > 0n || output > 0n) {
     const dearest = dearestRates(bound, price);
     femto += prompt * dearest.input;
-    if (output > 0n) femto += output * requireRate(dearest.output, 'output');
+    if (output > 0n) femto += output * (dearest.output ?? unpriced('output'));
   }
   return femtoToNanoBound(femto);
 }
@@ -239,7 +239,7 @@ export function outputTokensAffordable(
   const fixed = unitCharge(bound, price) + tokenCount(bound.promptTokens) * dearest.input;
   const left = granted * FEMTO_PER_NANO - fixed;
   if (left < 0n) return undefined;
-  let perToken = requireRate(dearest.output, 'output');
+  let perToken = dearest.output ?? unpriced('output');
   if (bound.choices !== undefined) perToken *= tokenCount(bound.choices);
   if (perToken === 0n) return Number.MAX_SAFE_INTEGER;
   const tokens = left / perToken;
@@ -250,12 +250,11 @@ export function outputTokensAffordable(
 function dearestRates({ promptTokens = 0 }: UsageBound, price: Price): DearestRates {
   const { extended } = price;
   if (extended !== undefined && promptTokens > extended.above) return extended.dearest;
-  return requireRate(price.dearest, 'tokens');
+  return price.dearest ?? unpriced('tokens');
 }
 
 /** No price, no sale: a kind of work that the row does not price is refused. */
-function requireRate<T>(rate: T | undefined, what: string): T {
-  if (rate !== undefined) return rate;
+function unpriced(what: string): never {
   throw new Fault('MODEL_OFFLINE', {
     message: `The model has no price for ${what} and does not sell them`,
     canRetry: false,

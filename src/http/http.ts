@@ -23,7 +23,6 @@ import { targetPath } from '../core/request-target.ts';
 import type { AbuseGuard } from './abuse-guard.ts';
 import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
-import { noteFailedCredential } from './identify.ts';
 import { readBytes, requireMediaType } from './read-request.ts';
 import { type HeaderRecord, RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';
@@ -55,7 +54,7 @@ export interface ServerParts {
   readonly log: Log;
   readonly headers: StandardHeaders;
   /** Stage "identify": throws 401, 402, 403. */
-  readonly identify: (context: RequestContext, route: Route) => Promise<Caller | undefined>;
+  readonly identify: (context: RequestContext, route: Route) => Promise<void>;
   /** Stage "abuse guard": throws when the caller, or the credential that failed, is blocked. */
   readonly guard: AbuseGuard;
   /** Stage "idempotency": runs the handler, or replays what it answered before. */
@@ -229,7 +228,7 @@ export class HttpServer {
       parameters: found?.params ?? NO_PARAMETERS,
       address: this.#address(request),
       startedMs: clock.monotonicMs(),
-      headers: headers.of(request.headers, requestId),
+      answerHeaders: headers.of(request.headers, requestId),
       ended: this.#ended,
     });
     this.#open += 1;
@@ -278,14 +277,11 @@ export class HttpServer {
     if (route.operational !== true) {
       if (this.#isClosing) throw new Fault('SHUTTING_DOWN', { retryAfterSeconds: RETRY_SECONDS });
       try {
-        context.callerIfKnown = await identify(context, route);
-      } catch (error) {
-        noteFailedCredential(context, error);
+        await identify(context, route);
+      } finally {
         // A blocked caller gets the guard's answer instead of the refusal.
         guard.refuse(context, route);
-        throw error;
       }
-      guard.refuse(context, route);
     }
     if (route.method === 'GET') return;
     requireMediaType(context.request, route);
@@ -321,9 +317,9 @@ export class HttpServer {
 
   /** Who asked for a path that is not there, for the guard and the log; never throws. */
   async #identifyStranger(context: RequestContext): Promise<void> {
-    if (context.request.headers.authorization === undefined) return;
+    if (context.headers['authorization'] === undefined) return;
     try {
-      context.callerIfKnown = await this.#parts.identify(context, ANY_PATH);
+      await this.#parts.identify(context, ANY_PATH);
     } catch {
       // The database is away: the path is unknown whoever asks.
     }
@@ -331,7 +327,7 @@ export class HttpServer {
 
   async #fail(context: RequestContext, error: unknown): Promise<void> {
     const { headers, log } = this.#parts;
-    const wantsOpenAi = context.header(headers.errorFormatHeader) === 'openai';
+    const wantsOpenAi = context.headers[headers.errorFormatHeader] === 'openai';
     const answer = errorAnswer(error, wantsOpenAi);
     context.notes.code = answer.fault.code;
     if (answer.status >= 500) {

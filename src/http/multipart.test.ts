@@ -19,7 +19,7 @@ function exchangeWith(body: string): RequestContext {
     address: '127.0.0.1',
     startedMs: 0,
     route: undefined,
-    headers: {},
+    answerHeaders: {},
     ended: () => undefined,
   });
   context.body = Buffer.from(body);

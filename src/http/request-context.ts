@@ -52,7 +52,7 @@ export interface RequestContextParts {
   readonly address: string;
   readonly startedMs: number;
   /** Headers that every answer has; the others join them. */
-  readonly headers: HeaderRecord;
+  readonly answerHeaders: HeaderRecord;
   /** Called once: the answer or the caller has left, and the handler has ended. */
   readonly ended: (context: RequestContext) => void;
 }
@@ -71,6 +71,8 @@ export interface RequestNotes {
 export class RequestContext {
   readonly requestId: string;
   readonly request: IncomingMessage;
+  /** Of the request; several of one name are joined by Node's rules. */
+  readonly headers: Readonly<Record<string, string | undefined>>;
   readonly route: RouteName | undefined;
   readonly parameters: Readonly<Record<string, string>>;
   readonly address: string;
@@ -95,12 +97,14 @@ export class RequestContext {
   constructor(parts: RequestContextParts) {
     this.requestId = parts.requestId;
     this.request = parts.request;
+    // The one that Node gives as a list, `set-cookie`, is none of a request.
+    this.headers = parts.request.headers as typeof this.headers;
     this.route = parts.route;
     this.parameters = parts.parameters;
     this.address = parts.address;
     this.startedMs = parts.startedMs;
     this.#response = parts.response;
-    this.#headers = parts.headers;
+    this.#headers = parts.answerHeaders;
     this.#ended = parts.ended;
     // A caller can be gone before its request meets a stage; `close` does not come twice.
     if (parts.response.destroyed) queueMicrotask(() => this.#close());
@@ -174,10 +178,9 @@ export class RequestContext {
     return this.#query;
   }
 
-  /** A request header; several of one name are joined by Node's rules. */
+  /** A header of the request. */
   header(name: string): string | undefined {
-    const value = this.request.headers[name];
-    return Array.isArray(value) ? value.join(', ') : value;
+    return this.headers[name];
   }
 
   /** Adds a header to the answer; a later value replaces an earlier one in its place. */
@@ -221,9 +224,7 @@ export class RequestContext {
     const { vary } = headers;
     headers['vary'] = vary === undefined ? 'Accept-Encoding' : `${vary}, Accept-Encoding`;
     const encoding =
-      body.length < COMPRESS_FROM_BYTES
-        ? undefined
-        : encodingFor(this.request.headers['accept-encoding']);
+      body.length < COMPRESS_FROM_BYTES ? undefined : encodingFor(this.headers['accept-encoding']);
     if (encoding === undefined) return this.#end(status, body);
     const packed = encoding === 'br' ? await brotli(body) : await gzipAsync(body, GZIP_OPTIONS);
     headers['content-encoding'] = encoding;

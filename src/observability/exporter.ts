@@ -12,6 +12,12 @@ const MAX_QUEUED = 4_096;
 const MAX_BATCH = 512;
 const SEND_EVERY_MS = 2 * SECOND_MS;
 const SEND_LIMIT_MS = 10 * SECOND_MS;
+const SEND_LIMITS = {
+  connectMs: SEND_LIMIT_MS,
+  firstByteMs: SEND_LIMIT_MS,
+  idleMs: SEND_LIMIT_MS,
+  totalMs: SEND_LIMIT_MS,
+};
 /** How long a closing server tries to get rid of its last spans. */
 const CLOSE_LIMIT_MS = 2 * SECOND_MS;
 const MAX_ANSWER_BYTES = 64 * 1024;
@@ -54,7 +60,10 @@ export class Exporter {
       clock: options.clock,
     });
     this.#headers = ['content-type', 'application/json', ...Object.entries(options.headers).flat()];
-    this.#stop = options.clock.every(SEND_EVERY_MS, () => this.#tick());
+    this.#stop = options.clock.every(SEND_EVERY_MS, () => {
+      if (this.#restTicks > 0) this.#restTicks -= 1;
+      else this.#send();
+    });
   }
 
   add(span: Span): void {
@@ -87,11 +96,6 @@ export class Exporter {
       // A collector that does not take them now will not within a moment.
       if (this.#queue.length === before) return;
     }
-  }
-
-  #tick(): void {
-    if (this.#restTicks > 0) this.#restTicks -= 1;
-    else this.#send();
   }
 
   #send(): void {
@@ -131,21 +135,12 @@ export class Exporter {
       path: TRACES_PATH,
       headers: this.#headers,
       body,
-      limits: {
-        connectMs: SEND_LIMIT_MS,
-        firstByteMs: SEND_LIMIT_MS,
-        idleMs: SEND_LIMIT_MS,
-        totalMs: SEND_LIMIT_MS,
-      },
+      limits: SEND_LIMITS,
       maxResponseBytes: MAX_ANSWER_BYTES,
     });
-    return answer.ok ? resultOf(answer.status) : 'retry';
+    if (!answer.ok || RETRYABLE.has(answer.status)) return 'retry';
+    return answer.status >= 200 && answer.status < 300 ? 'taken' : 'refused';
   }
-}
-
-function resultOf(status: number): Sent {
-  if (status >= 200 && status < 300) return 'taken';
-  return RETRYABLE.has(status) ? 'retry' : 'refused';
 }
 
 type AttributeValue = string | number | boolean;

@@ -99,8 +99,10 @@ export class Buckets {
   observe(value: number): void {
     this.#count += 1;
     this.#sum += value;
-    const at = this.#bounds.findIndex((bound) => value <= bound);
-    if (at >= 0) this.#counts[at] = (this.#counts[at] ?? 0) + 1;
+    let at = 0;
+    while (value > (this.#bounds[at] ?? Infinity)) at += 1;
+    // The last bucket has no bound: its count is that of all.
+    if (at < this.#counts.length) this.#counts[at] = (this.#counts[at] ?? 0) + 1;
   }
 
   lines(name: string, labels: string): string[] {

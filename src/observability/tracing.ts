@@ -8,70 +8,64 @@
  */
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import type { Attributes, Exporter } from './exporter.ts';
+import type { Attributes, Exporter, Span } from './exporter.ts';
 
 const TRACE_ID_BYTES = 16;
 const SPAN_ID_BYTES = 8;
 
-/** Headers by which a request joins a trace. */
-export interface Incoming {
-  readonly traceparent: string | undefined;
-  readonly tracestate: string | undefined;
-}
-
-/** A call to an engine, while it runs. */
-export interface CallTrace {
-  /** Flat request headers for the engine. */
-  readonly headers: readonly string[];
-  end(name: string, attributes: Attributes, isError: boolean): void;
-}
-
-interface EndedCall {
-  readonly spanId: string;
-  readonly name: string;
-  readonly startMs: number;
-  readonly endMs: number;
-  readonly attributes: Attributes;
-  readonly isError: boolean;
+/** What the traces of a server are made by. */
+export interface TraceSource {
+  readonly clock: Clock;
+  readonly ids: Ids;
+  /** Share of requests that are traced, 0 to 1. */
+  readonly sampleRatio: number;
+  readonly exporter: Exporter;
 }
 
 /** One request on its way. Spans leave when it ends. */
 export class RequestTrace {
-  readonly traceId: string;
-  readonly isSampled: boolean;
-  readonly #spanId: string;
-  readonly #parentSpanId: string | undefined;
+  readonly #source: TraceSource;
+  readonly #parent: TraceParent | undefined;
   readonly #state: string | undefined;
+  readonly #own: TraceParent;
   readonly #startMs: number;
-  readonly #tracing: TraceSource;
-  readonly #calls: EndedCall[] = [];
+  readonly #calls: Span[] = [];
   #usage: Attributes = {};
 
-  constructor(tracing: TraceSource, incoming: Incoming) {
-    const parent = parseTraceParent(incoming.traceparent);
-    this.#tracing = tracing;
-    this.traceId = parent?.traceId ?? tracing.ids.hex(TRACE_ID_BYTES);
-    this.isSampled = (parent?.isSampled ?? true) && isBelow(this.traceId, tracing.sampleRatio);
-    this.#parentSpanId = parent?.spanId;
-    this.#state = parent === undefined ? undefined : passableTraceState(incoming.tracestate);
-    this.#spanId = tracing.ids.hex(SPAN_ID_BYTES);
-    this.#startMs = tracing.clock.nowMs();
+  /** `header` reads a header by which the request joins a trace. */
+  constructor(source: TraceSource, header: (name: string) => string | undefined) {
+    const { ids, clock, sampleRatio } = source;
+    const parent = parseTraceParent(header('traceparent'));
+    const traceId = parent?.traceId ?? ids.hex(TRACE_ID_BYTES);
+    const isSampled = (parent?.isSampled ?? true) && isBelow(traceId, sampleRatio);
+    this.#source = source;
+    this.#parent = parent;
+    this.#state = parent && passableTraceState(header('tracestate'));
+    this.#own = { traceId, spanId: ids.hex(SPAN_ID_BYTES), isSampled };
+    this.#startMs = clock.nowMs();
   }
 
-  /** Begins the span of an engine call. */
-  call(): CallTrace {
-    const { traceId, isSampled } = this;
-    const spanId = this.#tracing.ids.hex(SPAN_ID_BYTES);
-    const startMs = this.#tracing.clock.nowMs();
-    const headers = ['traceparent', formatTraceParent({ traceId, spanId, isSampled })];
+  /** Begins the span of an engine call, with flat request headers for the engine. */
+  call() {
+    const { clock, ids } = this.#source;
+    const own = { ...this.#own, spanId: ids.hex(SPAN_ID_BYTES) };
+    const headers = ['traceparent', formatTraceParent(own)];
     if (this.#state !== undefined) headers.push('tracestate', this.#state);
-    return {
-      headers,
-      end: (name, attributes, isError) => {
-        const endMs = this.#tracing.clock.nowMs();
-        this.#calls.push({ spanId, name, startMs, endMs, attributes, isError });
-      },
+    const startMs = clock.nowMs();
+    const end = (name: string, attributes: Attributes, isError: boolean): void => {
+      const times = { startMs, endMs: clock.nowMs() };
+      const parentSpanId = this.#own.spanId;
+      this.#calls.push({
+        ...own,
+        parentSpanId,
+        name,
+        kind: 'client',
+        ...times,
+        attributes,
+        isError,
+      });
     };
+    return { headers, end };
   }
 
   /** What the request used, known when it is settled: for the span of its last call. */
@@ -81,40 +75,25 @@ export class RequestTrace {
 
   /** Ends the request; its spans are queued. */
   end(name: string, attributes: Attributes, isError: boolean): void {
-    if (!this.isSampled) return;
-    const { traceId } = this;
+    if (!this.#own.isSampled) return;
+    const { clock, exporter } = this.#source;
     const last = this.#calls.at(-1);
     for (const call of this.#calls) {
       const usage = call === last ? this.#usage : {};
-      this.#tracing.exporter.add({
-        traceId,
-        parentSpanId: this.#spanId,
-        kind: 'client',
-        ...call,
-        attributes: { ...call.attributes, ...usage },
-      });
+      exporter.add({ ...call, attributes: { ...call.attributes, ...usage } });
     }
-    this.#tracing.exporter.add({
-      traceId,
-      spanId: this.#spanId,
-      parentSpanId: this.#parentSpanId,
+    const times = { startMs: this.#startMs, endMs: clock.nowMs() };
+    const parentSpanId = this.#parent?.spanId;
+    exporter.add({
+      ...this.#own,
+      parentSpanId,
       name,
       kind: 'server',
-      startMs: this.#startMs,
-      endMs: this.#tracing.clock.nowMs(),
+      ...times,
       attributes,
       isError,
     });
   }
-}
-
-/** What the traces of a server are made by. */
-export interface TraceSource {
-  readonly clock: Clock;
-  readonly ids: Ids;
-  /** Share of requests that are traced, 0 to 1. */
-  readonly sampleRatio: number;
-  readonly exporter: Pick<Exporter, 'add'>;
 }
 
 const RATIO_DIGITS = 13;

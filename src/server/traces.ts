@@ -36,21 +36,18 @@ export function openTraces(parts: TracesParts): Traces | undefined {
 }
 
 export class Traces implements RequestObserver {
-  readonly #source: TraceSource & { readonly exporter: Exporter };
+  readonly #source: TraceSource;
   readonly #running = new AsyncLocalStorage<RequestTrace>();
   readonly #byRequest = new Map<string, RequestTrace>();
 
-  constructor(source: TraceSource & { readonly exporter: Exporter }) {
+  constructor(source: TraceSource) {
     this.#source = source;
   }
 
   begun(context: RequestContext): void {
     // Health checks and scrapes would drown the rest.
     if (context.route?.operational === true) return;
-    const trace = new RequestTrace(this.#source, {
-      traceparent: context.header('traceparent'),
-      tracestate: context.header('tracestate'),
-    });
+    const trace = new RequestTrace(this.#source, (name) => context.header(name));
     this.#byRequest.set(context.requestId, trace);
   }
 
