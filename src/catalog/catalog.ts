@@ -22,6 +22,7 @@ import {
 import {
   isOnList,
   listBody,
+  type ListOptions,
   type ListType,
   modelItem,
   type VideoConstraints,
@@ -81,8 +82,7 @@ interface Snapshot {
 
 export class Catalog {
   readonly #clock: Clock;
-  readonly #webSearch: boolean;
-  readonly #videoConstraints: VideoConstraints | undefined;
+  readonly #shown: ListOptions;
   readonly #startedSeconds: number;
   #settings: CatalogSettings;
   #discovered: readonly DiscoveredModel[] = [];
@@ -91,8 +91,8 @@ export class Catalog {
 
   constructor(options: CatalogOptions) {
     this.#clock = options.clock;
-    this.#webSearch = options.webSearch ?? false;
-    this.#videoConstraints = options.videoConstraints;
+    const { webSearch = false, videoConstraints } = options;
+    this.#shown = { webSearch, videoConstraints };
     this.#startedSeconds = Math.floor(options.clock.nowMs() / 1_000);
     this.#settings = options.settings;
     this.#snapshot = this.#build();
@@ -133,14 +133,6 @@ export class Catalog {
     return this.#current().traits.get(type)?.get(trait);
   }
 
-  /** Traits that each model holds now, by id. */
-  traitsOf(id: string): readonly string[] {
-    const snapshot = this.#current();
-    const model = snapshot.models.get(id);
-    const held = model === undefined ? undefined : snapshot.traits.get(model.type);
-    return [...(held ?? [])].flatMap(([trait, holder]) => (holder === model ? [trait] : []));
-  }
-
   /** Finds the model that a caller means: id, trait, alias, then a tolerant spelling. */
   resolve(name: string, type: ModelType): Resolution {
     return this.#current().lookup.resolve(name, type);
@@ -167,7 +159,6 @@ export class Catalog {
   }
 
   #list(snapshot: Snapshot, type: ListType, { modelPrivacy, models }: KeyLimits): Buffer {
-    const holds = traitsByModel(snapshot);
     const data = [...snapshot.models.values()]
       .filter((model) => model.listed && isOnList(model, type))
       .filter((model) => isWithinPrivacy(model, modelPrivacy) && models?.has(model.id) !== false)
@@ -178,11 +169,9 @@ export class Catalog {
           model.stage === 'removed' ||
           model.replicas.length === 0 ||
           this.#offline.has(model.id);
-        const traits = holds.get(model.id) ?? [];
-        return modelItem(
-          { model, traits, offline },
-          { webSearch: this.#webSearch, videoConstraints: this.#videoConstraints },
-        );
+        const held = [...(snapshot.traits.get(model.type) ?? [])];
+        const traits = held.flatMap(([trait, holder]) => (holder === model ? [trait] : []));
+        return modelItem({ model, traits, offline }, this.#shown);
       });
     return listBody(type, data);
   }
@@ -259,16 +248,4 @@ export function requireModel(
     message: `No engine for ${wanted.work} is running on this server`,
     retryAfterSeconds: 30,
   });
-}
-
-function traitsByModel(snapshot: Snapshot): ReadonlyMap<string, readonly string[]> {
-  const held = new Map<string, string[]>();
-  for (const traits of snapshot.traits.values()) {
-    for (const [trait, model] of traits) {
-      const list = held.get(model.id);
-      if (list === undefined) held.set(model.id, [trait]);
-      else list.push(trait);
-    }
-  }
-  return held;
 }

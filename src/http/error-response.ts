@@ -10,11 +10,10 @@ import { reasonPhrase } from './request-context.ts';
 /** How long a caller waits before it asks a server whose database is away again. */
 const DATABASE_RETRY_SECONDS = 5;
 
-export interface ErrorAnswer {
+interface ErrorAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: unknown;
-  /** Told apart in the log: a refusal, or something that an operator has to look at. */
   readonly fault: Fault;
 }
 
@@ -42,46 +41,37 @@ function asFault(error: unknown): Fault {
   return new Fault('UNKNOWN_ERROR', { cause: error });
 }
 
-function standardBody(fault: Fault): unknown {
-  const { options } = fault;
-  if (options.body !== undefined) return options.body;
-  return {
-    error: fault.message,
-    code: fault.code,
-    ...(options.details === undefined ? {} : { details: options.details }),
-    ...options.fields,
-  };
+/** What is undefined in a body is not on the wire. */
+function standardBody({ message, code, options }: Fault): unknown {
+  return options.body ?? { error: message, code, details: options.details, ...options.fields };
 }
 
-function openAiBody(fault: Fault): unknown {
-  const { options } = fault;
-  const details = options.details === undefined ? {} : { details: options.details };
+function openAiBody({ message, code, status, options }: Fault): unknown {
+  const { body, details, fields } = options;
   return {
     // The payment objects of a 402 stay readable beside the error object.
-    ...(isObject(options.body) ? options.body : {}),
+    ...(typeof body === 'object' ? body : {}),
     error: {
-      message: fault.message,
-      type: openAiType(fault.status),
+      message,
+      type: openAiType(status),
       param: null,
-      code: fault.code.toLowerCase(),
-      ...details,
-      ...options.fields,
+      code: code.toLowerCase(),
+      details,
+      ...fields,
     },
   };
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
-}
+const OPENAI_TYPES: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  402: 'insufficient_quota',
+  403: 'permission_error',
+  429: 'rate_limit_error',
+};
 
 /** The error types of the OpenAI protocol. */
-export function openAiType(status: number): string {
-  if (status === 401) return 'authentication_error';
-  if (status === 402) return 'insufficient_quota';
-  if (status === 403) return 'permission_error';
-  if (status === 429) return 'rate_limit_error';
-  if (status >= 500) return 'server_error';
-  return 'invalid_request_error';
+function openAiType(status: number): string {
+  return OPENAI_TYPES[status] ?? (status >= 500 ? 'server_error' : 'invalid_request_error');
 }
 
 /**
@@ -93,7 +83,8 @@ export function refuseConnection(error: { readonly code?: string }, socket: Sock
     socket.destroy();
     return;
   }
-  const answer = errorAnswer(new Fault(codeOf(error.code), { canRetry: false }), false);
+  const code = PARSER_CODES[error.code ?? ''] ?? 'MALFORMED_REQUEST';
+  const answer = errorAnswer(new Fault(code, { canRetry: false }), false);
   const body = JSON.stringify(answer.body);
   const head = [
     `HTTP/1.1 ${answer.status} ${reasonPhrase(answer.status)}`,
@@ -105,13 +96,8 @@ export function refuseConnection(error: { readonly code?: string }, socket: Sock
   socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
 }
 
-function codeOf(code: string | undefined): FaultCode {
-  switch (code) {
-    case 'HPE_HEADER_OVERFLOW':
-      return 'HEADERS_TOO_LARGE';
-    case 'ERR_HTTP_REQUEST_TIMEOUT':
-      return 'REQUEST_TOO_SLOW';
-    default:
-      return 'MALFORMED_REQUEST';
-  }
-}
+/** What Node's parser says, in our words; anything else is a malformed request. */
+const PARSER_CODES: Readonly<Record<string, FaultCode>> = {
+  HPE_HEADER_OVERFLOW: 'HEADERS_TOO_LARGE',
+  ERR_HTTP_REQUEST_TIMEOUT: 'REQUEST_TOO_SLOW',
+};
