@@ -56,11 +56,14 @@ export class ModelLookup {
     this.#ids = models;
     this.#prefix = modelPrefix;
     for (const model of models.values()) {
-      for (const alias of model.aliases) this.#name(model.type, alias, { model, via: 'alias' });
+      for (const alias of model.aliases)
+        ofType(this.#names, model.type).set(alias, { model, via: 'alias' });
     }
     // Traits are set after aliases: where both exist, the trait answers.
     for (const [type, held] of traits) {
-      for (const [trait, model] of held) this.#name(type, trait, { model, via: 'trait' });
+      for (const [trait, model] of held) {
+        ofType(this.#names, type).set(trait, { model, via: 'trait' });
+      }
     }
     this.#spellings();
   }
@@ -88,13 +91,8 @@ export class ModelLookup {
       ...(warns ? { deprecation: noticeFor(model, served === model ? undefined : served) } : {}),
     };
     // Names of the catalogue are finite; what callers make of them is not.
-    if (cut === undefined && via !== 'tolerant') this.#remember(type, name, resolved);
+    if (cut === undefined && via !== 'tolerant') ofType(this.#resolved, type).set(name, resolved);
     return resolved;
-  }
-
-  #remember(type: ModelType, name: string, resolved: ResolvedModel): void {
-    const names = this.#resolved.get(type) ?? new Map<string, ResolvedModel>();
-    this.#resolved.set(type, names.set(name, resolved));
   }
 
   /** Exact id of any type, then trait, alias and tolerant spelling of this type. */
@@ -135,12 +133,6 @@ export class ModelLookup {
     for (const model of this.#ids.values()) if (model.listed) yield model.id;
   }
 
-  #name(type: ModelType, name: string, found: Found): void {
-    const names = this.#names.get(type) ?? new Map<string, Found>();
-    names.set(name, found);
-    this.#names.set(type, names);
-  }
-
   /** Whole ids claim their spelling first, then traits and aliases, then ids without a vendor. */
   #spellings(): void {
     const models = [...this.#ids.values()];
@@ -152,9 +144,8 @@ export class ModelLookup {
   }
 
   #spell(type: ModelType, key: string, model: CatalogModel): void {
-    const keys = this.#tolerant.get(type) ?? new Map<string, CatalogModel>();
+    const keys = ofType(this.#tolerant, type);
     if (!keys.has(key)) keys.set(key, model);
-    this.#tolerant.set(type, keys);
   }
 
   *#keysOf(name: string): Iterable<string> {
@@ -164,6 +155,12 @@ export class ModelLookup {
     if (bare !== whole) yield bare;
     if (bare.startsWith(this.#prefix)) yield bare.slice(this.#prefix.length);
   }
+}
+
+function ofType<T>(maps: Map<ModelType, Map<string, T>>, type: ModelType): Map<string, T> {
+  const known = maps.get(type) ?? new Map<string, T>();
+  maps.set(type, known);
+  return known;
 }
 
 /** Case, dots, underscores, spaces and colons are all the same dash. */

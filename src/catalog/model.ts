@@ -123,31 +123,23 @@ export function configuredModel(
 
 /** A model as an engine reports it, with the default price of its type. */
 export function discoveredModel(found: DiscoveredModel, given: ModelDefaults): CatalogModel {
-  const price = found.price ?? defaultPrice(found.type, given.defaults);
-  const context = found.context ?? (found.type === 'text' ? given.defaults.context : 0);
-  return {
+  const { id, type, origin, description = '', source = '', listed = true } = found;
+  const { defaults } = given;
+  const prices: Partial<Record<ModelType, PriceSettings>> = defaults.price;
+  const settings: ModelSettings = {
     ...BARE,
-    id: found.id,
-    type: found.type,
-    origin: found.origin,
-    name: found.name ?? found.id,
-    description: found.description ?? '',
-    source: found.source ?? '',
-    ownedBy: given.serviceName,
-    createdSeconds: given.startedSeconds,
-    privacy: given.defaults.privacy,
-    tier: tierOf(found.id, found),
-    context,
-    maxCompletionTokens: found.maxCompletionTokens ?? context,
-    capabilities: new Set(found.capabilities ?? []),
+    id,
+    type,
+    description,
+    source,
+    listed,
+    privacy: defaults.privacy,
+    context: type === 'text' ? (found.context ?? defaults.context) : found.context,
     quantization: found.quantization ?? 'not-available',
     reasoningEfforts: found.reasoningEfforts,
-    embedding: found.embedding,
-    video: found.video,
-    price: price === undefined ? undefined : compilePrice(price),
-    replicas: replicasOf(found),
-    listed: found.listed ?? true,
+    price: found.price ?? prices[type],
   };
+  return { ...configuredModel(settings, found, given), origin };
 }
 
 function lifeOf(
@@ -167,10 +159,9 @@ function lifeOf(
 }
 
 const BARE = {
-  stage: 'active' as const,
-  stageEndsMs: Infinity,
   traits: [],
   aliases: [],
+  replicas: [],
   imageTokens: 2_048,
   audioTokensPerSecond: 64,
   videoTokensPerSecond: 1_024,
@@ -187,11 +178,6 @@ function tierOf(id: string, found: DiscoveredModel | undefined): Tier {
 
 function replicasOf(found: DiscoveredModel | undefined): readonly Replica[] {
   return (found?.replicas ?? []).map((replica) => ({ weight: 1, order: 0, ...replica }));
-}
-
-function defaultPrice(type: ModelType, defaults: DefaultsSection): PriceSettings | undefined {
-  const table: Partial<Record<ModelType, PriceSettings>> = defaults.price;
-  return table[type];
 }
 
 /** The same model on several engines is one model with several replicas. */

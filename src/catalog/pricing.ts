@@ -50,8 +50,17 @@ export interface Price {
   readonly row: PriceSettings;
 }
 
+/** What has a price of its own. */
+interface Units {
+  readonly images?: number;
+  /** Length of audio. */
+  readonly audioMs?: number;
+  /** Searches, scraped pages and the like, priced by who ran them. */
+  readonly surcharges?: Nano;
+}
+
 /** What a request used. All counts are whole and not negative. */
-export interface Usage {
+export interface Usage extends Units {
   /** All prompt tokens, cached ones included. */
   readonly promptTokens?: number;
   /** Of the prompt tokens: read from a cache. */
@@ -60,23 +69,15 @@ export interface Usage {
   readonly cacheWriteTokens?: number;
   /** All completion tokens of all choices, reasoning included. */
   readonly completionTokens?: number;
-  readonly images?: number;
-  /** Length of audio. */
-  readonly audioMs?: number;
-  /** Searches, scraped pages and the like, priced by who ran them. */
-  readonly surcharges?: Nano;
 }
 
 /** The most that a request can use. */
-export interface UsageBound {
+export interface UsageBound extends Units {
   readonly promptTokens?: number;
   /** Cap of one choice. */
   readonly maxOutputTokens?: number;
   /** Number of choices (`n`). Default 1. */
   readonly choices?: number;
-  readonly images?: number;
-  readonly audioMs?: number;
-  readonly surcharges?: Nano;
 }
 
 const VERSION_DIGITS = 12;
@@ -197,8 +198,6 @@ function tokenCharge(usage: Usage, { tokens, extended }: Price): bigint {
     output
   );
 }
-
-type Units = Pick<Usage, 'images' | 'audioMs' | 'surcharges'>;
 
 function unitCharge(units: Units, price: Price): bigint {
   let femto = (price.perRequest + (units.surcharges ?? 0n)) * FEMTO_PER_NANO;

@@ -15,7 +15,8 @@ import { type AddressInfo, isIP } from 'node:net';
 import proxyAddress from '@fastify/proxy-addr';
 import createRouter, { type HTTPMethod } from 'find-my-way';
 import type { Caller } from '../identity/identity.ts';
-import type { Clock } from '../core/clock.ts';
+import type { HttpSection } from '../config/config.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
@@ -29,15 +30,6 @@ import type { Route } from './route.ts';
 import type { StandardHeaders } from './standard-headers.ts';
 import { limitWrites } from './write-timeout.ts';
 
-export interface ServerOptions {
-  readonly basePath: string;
-  readonly trustProxy: boolean | readonly string[];
-  readonly maxConnections: number;
-  readonly requestTimeoutMs: number;
-  /** How long a caller may take no byte of its answer. */
-  readonly writeTimeoutMs: number;
-}
-
 /** Told of every request; it cannot fail one. */
 export interface RequestObserver {
   begun?(context: RequestContext): void;
@@ -48,7 +40,8 @@ export interface RequestObserver {
 }
 
 export interface ServerParts {
-  readonly options: ServerOptions;
+  readonly settings: HttpSection;
+  readonly basePath: string;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -108,7 +101,7 @@ export class HttpServer {
 
   constructor(parts: ServerParts) {
     this.#parts = parts;
-    this.#address = addressBy(parts.options.trustProxy);
+    this.#address = addressBy(parts.settings.trustProxy);
     this.#within = parts.observers.find((observer) => observer.within !== undefined)?.within;
     this.#router = createRouter({
       ignoreTrailingSlash: true,
@@ -145,7 +138,7 @@ export class HttpServer {
     for (const route of routes) {
       this.#routes.push(route);
       this.#methods.add(route.method);
-      const path = route.root === true ? route.path : this.#parts.options.basePath + route.path;
+      const path = route.root === true ? route.path : this.#parts.basePath + route.path;
       this.#router.on(route.method, path, NO_HANDLER, route);
     }
     // The name of this machine stands for an address of each family, and clients try either.
@@ -173,9 +166,9 @@ export class HttpServer {
    * No new work. Open answers finish, to the deadline; those that are left are cut, and pay for what
    * they produced. It listens all the while, so that `/readyz` can say why new work is refused.
    */
-  async close(drainMs: number): Promise<void> {
+  async close(): Promise<void> {
     this.#isClosing = true;
-    const isDrained = await this.#drained(drainMs);
+    const isDrained = await this.#drained(this.#parts.settings.drainSeconds * SECOND_MS);
     // Connections that idle, or that send half a request, would hold the closing server open.
     for (const server of this.#servers) server.closeAllConnections();
     if (!isDrained) await this.#drained(SETTLE_GRACE_MS);
@@ -194,8 +187,8 @@ export class HttpServer {
   }
 
   #createServer(): Server {
-    const { clock, log, options } = this.#parts;
-    const { requestTimeoutMs } = options;
+    const { clock, log, settings } = this.#parts;
+    const requestTimeoutMs = settings.requestTimeoutSeconds * SECOND_MS;
     const server = createServer({
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
       maxHeaderSize: MAX_HEADER_BYTES,
@@ -206,8 +199,8 @@ export class HttpServer {
       // A missing one is refused by us, with our body.
       requireHostHeader: false,
     });
-    server.maxConnections = options.maxConnections;
-    limitWrites(server, { clock, log, timeoutMs: options.writeTimeoutMs });
+    server.maxConnections = settings.maxConnections;
+    limitWrites(server, { clock, log, timeoutMs: settings.writeTimeoutSeconds * SECOND_MS });
     server.on('request', (request, response) => this.#receive(request, response));
     // Node would answer 417 by itself, without our headers: an expectation that we do not know is
     // one that we need not meet (RFC 9110 §10.1.1).
@@ -309,7 +302,7 @@ export class HttpServer {
   }
 
   #unknownPath(url: string | undefined): Fault {
-    const { basePath } = this.#parts.options;
+    const { basePath } = this.#parts;
     // The usual mistake is a base URL without the version.
     const hint = targetPath(url).startsWith(basePath) ? '' : `; the base path is ${basePath}`;
     return new Fault('NOT_FOUND', { message: `Not found${hint}` });

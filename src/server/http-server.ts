@@ -8,7 +8,6 @@ import { type IdentifyParts, identifyStage } from '../http/identify.ts';
 import { StandardHeaders } from '../http/standard-headers.ts';
 import { Concurrency } from '../billing/limits/limits.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
-import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 import { takePaymentTurn } from '../wallet/x402/x402.ts';
@@ -35,13 +34,8 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
   const balanceHeaders: ServerParts['balanceHeaders'] = async (_context, caller) =>
     make.balanceHeaders(await stores.ledger.balances(caller.accountId), caller);
   return new HttpServer({
-    options: {
-      basePath,
-      trustProxy: http.trustProxy,
-      maxConnections: http.maxConnections,
-      requestTimeoutMs: http.requestTimeoutSeconds * SECOND_MS,
-      writeTimeoutMs: http.writeTimeoutSeconds * SECOND_MS,
-    },
+    settings: http,
+    basePath,
     clock,
     ids,
     log,

@@ -27,7 +27,7 @@ import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
 import { videoConstraints } from '../video/video.ts';
 import type { Engines } from '../engines/engines.ts';
-import { type Clock, SECOND_MS } from '../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { LimitLog } from '../billing/limits/limits.ts';
@@ -154,7 +154,7 @@ export async function startApp(parts: AppParts): Promise<App> {
       void extras.personas.reload();
     },
     close: async () => {
-      await server.close(parts.config.http.drainSeconds * SECOND_MS);
+      await server.close();
       await maintenance.stop();
       for (const feature of features.toReversed()) await feature.close?.();
       await registry.close();
