@@ -22,7 +22,18 @@ import { type SandboxLimits, runSandboxed } from './sandbox.ts';
 export { type ContainerFormat, type FilmType, inspectMedia, type MediaInput } from './container.ts';
 export { type MediaFacts, SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { VideoEngine } from './video-engine.ts';
-export { VideosClient } from './videos-client.ts';
+export {
+  type CreateAnswer,
+  type DownloadAnswer,
+  type EngineDelay,
+  type EngineOrder,
+  type EnginePlace,
+  type EngineRef,
+  type FindAnswer,
+  type PollAnswer,
+  type VideoEngines,
+  VideosClient,
+} from './videos-client.ts';
 export { type AudioPiece, audioPieces } from './wav.ts';
 
 export interface MediaOptions {
