@@ -15,7 +15,7 @@ import { CutoutEngine } from './cutout/cutout.ts';
 import type { EngineSettings } from './engines.ts';
 import { type DownloadProgress, downloadFile } from './llama/llama.ts';
 import type { FetchModel, LocalAddress, ModelFile } from './local/local.ts';
-import { VideoEngine } from './media/media.ts';
+import { videoEngine } from './media/media.ts';
 import { SPEECH_MODEL_FILES, TranscriptionEngine } from './transcription/transcription.ts';
 import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -191,7 +191,7 @@ export class MediaEngines {
     const engine = 'embedded-video';
     return {
       engine,
-      child: new VideoEngine({ directory, ffmpeg, ffprobe, searchPath, log, clock, ids }),
+      child: videoEngine({ directory, ffmpeg, ffprobe, searchPath, log, clock, ids }),
       basePath: '/v1',
       protocol: 'openai',
       limitMs: VIDEO_LIMIT_MS,

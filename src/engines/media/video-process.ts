@@ -7,10 +7,13 @@ import { childLog, serveLocal } from '../local/local-server.ts';
 import { Media } from './media.ts';
 import { VideoService } from './video-service.ts';
 
+export type VideoSettings = z.infer<typeof VideoSettings>;
 const VideoSettings = z.object({
+  /** A folder of its own; what is in it is deleted at each start. */
   directory: z.string(),
   ffmpeg: z.string().optional(),
   ffprobe: z.string().optional(),
+  /** The `PATH` of the machine. */
   searchPath: z.string(),
 });
 
