@@ -3,7 +3,7 @@ import { htmlToMarkdown } from './html-markdown.ts';
 import { resolvePath } from './ooxml.ts';
 import { ReaderError } from './reader-error.ts';
 import type { TextSink } from './text-sink.ts';
-import { scanXml } from './xml.ts';
+import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
 /** Writes every chapter to `sink` and returns the number of chapters. */

@@ -5,7 +5,7 @@
 import { relationships } from './ooxml.ts';
 import { ReaderError } from './reader-error.ts';
 import type { TextSink } from './text-sink.ts';
-import { scanXml } from './xml.ts';
+import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
 const MAX_SLIDES = 5_000;

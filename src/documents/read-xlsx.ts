@@ -6,7 +6,7 @@
 import { relationships } from './ooxml.ts';
 import { ReaderError } from './reader-error.ts';
 import { TextSink } from './text-sink.ts';
-import { scanXml } from './xml.ts';
+import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
 /** The format's own bounds: columns A to XFD. */
