@@ -3,7 +3,7 @@
  * scraped pages, the text of files, media as data. In two steps around the hold: a plan that costs
  * nothing and names the bounds, and the work, which runs only for callers whose money is set aside.
  */
-import type { Documents, MediaLoader } from '../documents/documents.ts';
+import type { Documents, MediaSettings } from '../documents/documents.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Personas } from './personas/personas.ts';
 import type { Web } from './web/web.ts';
@@ -20,7 +20,7 @@ export interface AdditionParts {
   readonly personas: Pick<Personas, 'get'>;
   readonly web: Web;
   readonly documents: Pick<Documents, 'extract'>;
-  readonly media: MediaLoader;
+  readonly media: MediaSettings;
   readonly findings: PaidFindings;
   readonly clock: Clock;
   readonly prices: () => ExtraPrices;

@@ -4,15 +4,12 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
+import { ContentSection } from '../config/web-section.ts';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import { createGuard } from '../net/guard.ts';
-import {
-  createMediaLoader,
-  imageSize,
-  parseDataUrl,
-  type RequestMedia,
-  sniffMedia,
-} from './documents.ts';
+import { parseDataUrl } from './data-url.ts';
+import { RequestMedia } from './media.ts';
+import { imageSize, sniffMedia } from './sniff.ts';
 
 const PATH = ['messages', '0', 'content', '1', 'image_url', 'url'];
 
@@ -115,7 +112,7 @@ function media(
   engineFetches = false,
 ): RequestMedia {
   const guard = createGuard({ allow: ['127.0.0.0/8'] });
-  return createMediaLoader({ guard, ...limits }).forRequest({ engineFetches });
+  return new RequestMedia({ guard, ...ContentSection.parse(limits) }, { engineFetches });
 }
 
 async function assertFault(work: () => unknown, code: FaultCode, message?: RegExp): Promise<void> {

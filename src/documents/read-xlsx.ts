@@ -35,10 +35,7 @@ export function readXlsx(zip: ZipArchive, part: string, sink: TextSink): number 
     startsIn1904,
   };
   for (const sheet of sheets) {
-    if (sink.isFull) {
-      sink.markTruncated();
-      break;
-    }
+    if (sink.isTruncated) break;
     sink.write(`## Sheet: ${sheet.name.replace(/\s+/g, ' ')}\n\n`);
     const xml = zip.readText(sheet.path);
     if (xml !== undefined) readSheet(xml, book, sink);

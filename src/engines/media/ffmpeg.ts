@@ -85,9 +85,11 @@ export function audioArguments(task: AudioTask): string[] {
 
 export function scaleArguments(task: ScaleTask, encoder: VideoEncoder): string[] {
   return [
-    ...[...START, ...BOUND, ...source(task.input)],
+    ...START,
+    ...BOUND,
+    ...source(task.input),
     // The program turns frames upright by itself.
-    ...['-map', '0:v:0', '-vf', scaleFilter(task)],
+    ...words(`-map 0:v:0 -vf ${scaleFilter(task)}`),
     ...(task.hasAudio ? ['-map', '0:a:0', ...AUDIO_CODEC] : []),
     ...ENCODERS[encoder],
     ...mp4(task.output, task.maxSeconds),
@@ -96,9 +98,11 @@ export function scaleArguments(task: ScaleTask, encoder: VideoEncoder): string[]
 
 export function stillArguments(task: StillTask, encoder: VideoEncoder): string[] {
   return [
-    ...[...START, ...BOUND, ...source(task.input)],
+    ...START,
+    ...BOUND,
+    ...source(task.input),
     ...(task.audio === null ? [] : source(task.audio)),
-    ...['-filter_complex', `[0:v:0]${stillFilter(task)}[v]`, '-map', '[v]'],
+    ...words(`-filter_complex [0:v:0]${stillFilter(task)}[v] -map [v]`),
     ...(task.audio === null ? [] : ['-map', '1:a:0', ...AUDIO_CODEC]),
     ...ENCODERS[encoder],
     ...mp4(task.output, task.seconds),

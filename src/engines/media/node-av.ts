@@ -42,7 +42,7 @@ export function nodeAvTool(node: string): MediaTool {
           else last = line ?? last;
         },
       });
-      const said = last as WorkerLine | undefined; // written by the lines
+      const said = last;
       if (said?.type === 'missing') throw new ToolFailure('missing', said.message);
       if (outcome.ended !== 'exit') throw toolFailure(outcome);
       if (said?.type === 'error') throw new ToolFailure('unusable', said.message);

@@ -4,7 +4,15 @@
  */
 import { siblingUrl } from '../../core/sibling.ts';
 import { LocalChild, type LocalChildOptions } from '../local/local-child.ts';
-import type { VideoSettings } from './video-process.ts';
+
+export interface VideoSettings {
+  /** A folder of its own; what is in it is deleted at each start of the child. */
+  readonly directory: string;
+  readonly ffmpeg?: string | undefined;
+  readonly ffprobe?: string | undefined;
+  /** The `PATH` of the machine. */
+  readonly searchPath: string;
+}
 
 /** The engine's base is the address of the child + `/v1`. */
 export function videoEngine({
