@@ -12,7 +12,7 @@ import { Fault } from '../core/faults.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
 import type { Hold } from '../billing/ledger/ledger.ts';
 import type { Queryable } from '../db/db.ts';
-import type { Charge, Counted, RateRule } from '../billing/sale.ts';
+import type { Counted, RateRule, Sales } from '../billing/sale.ts';
 import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
 import { requireAccess } from '../catalog/model-access.ts';
 import type { GivenInput } from './media-store.ts';
@@ -29,7 +29,7 @@ import { type QueuedJob, RESULT_BYTES, type Video } from './video.ts';
 
 export interface QueueVideoParts {
   readonly catalog: Catalog;
-  readonly charge: Charge;
+  readonly sales: Sales;
   readonly video: Video;
   readonly files: MediaFiles;
   readonly media: () => Promise<Media>;
@@ -84,8 +84,8 @@ export async function queueVideo(
   checkQueue(settings, request);
   if (request.webhook_url !== undefined && !parts.takesWebhooks) throw noWebhooks();
   const rate = parts.rateOf(caller, model);
-  const counted = await parts.charge.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
-  if (mustFetch(request)) await parts.charge.requireCredit(caller);
+  const counted = await parts.sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
+  if (mustFetch(request)) await parts.sales.requireCredit(caller);
   return await parts.files.within(caller.accountId, async (bag) => {
     const { inputs, measured } = await fetchInputs(parts, call, settings, bag);
     await bag.reserve(RESULT_BYTES);
@@ -111,7 +111,7 @@ export async function queueVideo(
         hold: async ({ id }) => {
           // The job is written and counts by itself now.
           bag.free();
-          hold = await parts.charge.holdForJob({ id, caller, priceNano: quoteNano });
+          hold = await parts.sales.holdForJob({ id, caller, priceNano: quoteNano });
         },
         ...(keep && { together: (tx, queued) => keep(tx, queuedWith(queued)) }),
       },

@@ -10,7 +10,7 @@ import { type Nano, ZERO, formatUsd } from '../core/money.ts';
 import { NO_TOKENS, type UsageRecord, type UsageStatus } from '../billing/ledger/ledger.ts';
 import type { Queryable } from '../db/db.ts';
 import type { VideoJob } from './job.ts';
-import type { Charge } from '../billing/sale.ts';
+import type { Sales } from '../billing/sale.ts';
 
 /**
  * `hold` sets the quote aside so that it outlives the process, and throws the refusal when there is
@@ -23,19 +23,19 @@ export interface VideoMoney {
   refund(tx: Queryable, job: VideoJob): Promise<void>;
 }
 
-export function videoMoney(charge: Charge): VideoMoney {
+export function videoMoney(sales: Sales): VideoMoney {
   return {
     hold: async () => {
       throw new Error('A video is queued with the hold of its caller');
     },
     settle: async (tx, job) => {
-      await charge.settleJob(tx, {
+      await sales.settleJob(tx, {
         costNano: job.quoteNano,
         usage: receipt(job, 'completed', ZERO),
       });
     },
     refund: async (tx, job) => {
-      await charge.settleJob(tx, { costNano: ZERO, usage: receipt(job, 'failed', job.quoteNano) });
+      await sales.settleJob(tx, { costNano: ZERO, usage: receipt(job, 'failed', job.quoteNano) });
     },
   };
 }

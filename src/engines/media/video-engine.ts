@@ -3,7 +3,7 @@
  * `/v1/videos` and works with the media tool of this machine.
  */
 import { siblingUrl } from '../../core/sibling.ts';
-import { LocalChild, type LocalChildOptions } from '../local/local-child.ts';
+import { LocalChild, type LocalChildParts } from '../local/local-child.ts';
 
 export interface VideoSettings {
   /** A folder of its own; what is in it is deleted at each start of the child. */
@@ -15,12 +15,15 @@ export interface VideoSettings {
 }
 
 /** The engine's base is the address of the child + `/v1`. */
-export function videoEngine({
-  log,
-  clock,
-  ids,
-  ...settings
-}: VideoSettings & Pick<LocalChildOptions, 'log' | 'clock' | 'ids'>): LocalChild {
-  const entry = siblingUrl(import.meta.url, 'video-process');
-  return new LocalChild({ name: 'video', entry, settings: () => settings, log, clock, ids });
+export function videoEngine(options: VideoSettings & LocalChildParts): LocalChild {
+  const { log, clock, ids, onChange, ...settings } = options;
+  return new LocalChild({
+    name: 'video',
+    entry: siblingUrl(import.meta.url, 'video-process'),
+    settings: () => settings,
+    onChange,
+    log,
+    clock,
+    ids,
+  });
 }

@@ -5,13 +5,12 @@
 import { createReadStream } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
-import { type RateRule, rateHeaders } from '../../billing/sale.ts';
+import { type AnswerKeeper, type RateRule, rateHeaders } from '../../billing/sale.ts';
 import type { LimitsSection } from '../../config/config.ts';
 import { type Clock, isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
-import type { AnswerKeeper } from '../../http/answer-keeper.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
 import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -143,6 +142,7 @@ async function queue(parts: VideoRouteParts, context: RequestContext): Promise<v
     note: (notes) => Object.assign(context.notes, notes),
     ...(keeper && { keep: (tx, job) => keepQueued(parts, context, keeper, { tx, job }) }),
   });
+  if (keeper !== undefined) keeper.token.isSpent = true;
   setQueuedHeaders(parts, context, queued);
   await context.json(200, queueAnswer(parts, queued));
 }
@@ -155,9 +155,9 @@ async function keepQueued(
   { tx, job }: { readonly tx: Queryable; readonly job: QueuedVideo },
 ): Promise<void> {
   setQueuedHeaders(parts, context, job);
-  context.set('content-type', JSON_TYPE);
-  await context.keepAnswer(200, Buffer.from(JSON.stringify(queueAnswer(parts, job))), tx);
-  if (!keeper.kept) throw new Fault('REQUEST_IN_PROGRESS');
+  const body = Buffer.from(JSON.stringify(queueAnswer(parts, job)));
+  const isKept = await parts.sales.keep(tx, keeper, { type: JSON_TYPE, body });
+  if (!isKept) throw new Fault('REQUEST_IN_PROGRESS');
 }
 
 function setQueuedHeaders(
@@ -194,11 +194,11 @@ function leftAfter(hold: QueuedVideo['hold']): Nano {
 
 /** How far a caller's video is, or the video. */
 async function retrieve(parts: VideoRouteParts, context: RequestContext): Promise<void> {
-  const { charge, video, clock, limits, readLargeJson } = parts;
+  const { sales, video, clock, limits, readLargeJson } = parts;
   const request = await readJson(context, VideoRetrieveRequest, readLargeJson);
   const { caller } = context;
   const rate = retrieveRate(limits(), caller);
-  const counted = await charge.count({ caller, modelId: RETRIEVE_BUCKET, rate, tokensEstimate: 0 });
+  const counted = await sales.count({ caller, modelId: RETRIEVE_BUCKET, rate, tokensEstimate: 0 });
   const retrieval = await video.retrieve(lookup(parts, caller, request));
   context.setAll(rateHeaders(counted.window, rate, clock.nowMs()));
   await setBalance(parts, context);
@@ -245,9 +245,9 @@ export async function sendMedia(context: RequestContext, media: MediaFile): Prom
 }
 
 /** Wallets see what they have; keys do not. */
-async function setBalance({ charge }: VideoRouteParts, context: RequestContext): Promise<void> {
+async function setBalance({ sales }: VideoRouteParts, context: RequestContext): Promise<void> {
   const { caller } = context;
-  if (caller.kind === 'wallet') showBalance(context, await charge.balanceOf(caller));
+  if (caller.kind === 'wallet') showBalance(context, await sales.balanceOf(caller));
 }
 
 function showBalance(context: RequestContext, balanceNano: Nano): void {
