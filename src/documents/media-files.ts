@@ -6,7 +6,7 @@
  */
 import { mkdtemp, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type ContainerFormat, inspectMedia } from '../engines/media/media.ts';
+import { CONTAINER_TYPES, inspectMedia } from '../engines/media/media.ts';
 import { base64Pieces, decodeBase64 } from '../core/base64.ts';
 import { Fault } from '../core/faults.ts';
 import type { Guard } from '../net/guard.ts';
@@ -159,30 +159,10 @@ export function mediaTooLarge(maxBytes: number): Fault {
   });
 }
 
-const MIME_TYPES: Readonly<Record<ContainerFormat, string>> = {
-  mov: 'video/mp4',
-  matroska: 'video/webm',
-  avi: 'video/x-msvideo',
-  wav: 'audio/wav',
-  ogg: 'audio/ogg',
-  flac: 'audio/flac',
-  aac: 'audio/aac',
-  mp3: 'audio/mpeg',
-  flv: 'video/x-flv',
-  mpegts: 'video/mp2t',
-  mpeg: 'video/mpeg',
-  amr: 'audio/amr',
-  aiff: 'audio/aiff',
-  asf: 'video/x-ms-wmv',
-  jpeg_pipe: 'image/jpeg',
-  png_pipe: 'image/png',
-  webp_pipe: 'image/webp',
-};
-
 /** The media type by the first bytes. Faults: INVALID_VIDEO_FORMAT, CORRUPTED_IMAGE. */
 export async function mediaTypeOf(path: string, want: 'av' | 'image'): Promise<string> {
   try {
-    return MIME_TYPES[(await inspectMedia(path, want)).format];
+    return CONTAINER_TYPES[(await inspectMedia(path, want)).format];
   } catch (error) {
     // The same finding under the code that callers know for images.
     if (want === 'image' && error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT') {

@@ -5,9 +5,9 @@
  */
 import type { Config } from '../config/config.ts';
 import { Fault, type FaultCode, invalidField } from '../core/faults.ts';
+import { type ImageSize, imageSize, SNIFF_BYTES, sniffMedia } from '../core/media-type.ts';
 import type { Guard } from '../net/guard.ts';
 import { type DataUrl, fromBase64, isDataUrl, parseDataUrl } from './data-url.ts';
-import { type ImageSize, imageSize, SNIFF_BYTES, type SniffedMedia, sniffMedia } from './sniff.ts';
 
 const IMAGE_TYPES = new Set(
   ['png', 'jpeg', 'webp', 'heic', 'heif', 'avif'].map((name) => `image/${name}`),
@@ -73,9 +73,9 @@ export class RequestMedia {
     if (size === undefined) {
       throw refused('CORRUPTED_IMAGE', path, 'has a header that cannot be read');
     }
-    const { widthPx, heightPx } = size;
-    if (Math.min(widthPx, heightPx) < MIN_IMAGE_SIDE_PX) {
-      const problem = `is ${widthPx} x ${heightPx} pixels, each side must have ${MIN_IMAGE_SIDE_PX}`;
+    const { width, height } = size;
+    if (Math.min(width, height) < MIN_IMAGE_SIDE_PX) {
+      const problem = `is ${width} x ${height} pixels, each side must have ${MIN_IMAGE_SIDE_PX}`;
       throw refused('IMAGE_TOO_SMALL', path, problem);
     }
     const isExact = isDataUrl(url) && media.mediaType === mediaType;
@@ -110,7 +110,7 @@ export class RequestMedia {
     }
     refuseLarge(media.sizeBytes, this.#settings.maxAudioBytes, path);
     const sniffed = sniffMedia(media.head(SNIFF_BYTES));
-    const isMarked = sniffed?.kind === 'audio' || sniffed?.mediaType === 'video/mp4';
+    const isMarked = sniffed?.startsWith('audio/') === true || sniffed === 'video/mp4';
     if (!isMarked && !UNMARKED_AUDIO.has(format)) throw refuse(`is not ${format}${found(sniffed)}`);
     return { data, format, sizeBytes: media.sizeBytes };
   }
@@ -175,7 +175,7 @@ function typeOf(
   refuse: (found: string) => Fault,
 ): string {
   const sniffed = sniffMedia(media.head(SNIFF_BYTES));
-  if (sniffed !== undefined && types.has(sniffed.mediaType)) return sniffed.mediaType;
+  if (sniffed !== undefined && types.has(sniffed)) return sniffed;
   throw refuse(found(sniffed));
 }
 
@@ -203,8 +203,8 @@ function tooMuchMedia(maxRequestBytes: number): Fault {
   return new Fault('PAYLOAD_TOO_LARGE', { message });
 }
 
-function found(sniffed: SniffedMedia | undefined): string {
-  return sniffed === undefined ? '' : `, this is ${sniffed.mediaType}`;
+function found(sniffed: string | undefined): string {
+  return sniffed === undefined ? '' : `, this is ${sniffed}`;
 }
 
 function refused(code: FaultCode, path: readonly string[], problem: string): Fault {

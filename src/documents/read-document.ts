@@ -2,6 +2,7 @@
  * Finds out what a file is, by its bytes before its name, and has the right reader write its text.
  * Runs in a worker process only.
  */
+import { sniffMedia } from '../core/media-type.ts';
 import { decodeText, htmlCharset } from './charset.ts';
 import { htmlToMarkdown } from './html-markdown.ts';
 import { officePart } from './ooxml.ts';
@@ -11,7 +12,6 @@ import { readPdf } from './read-pdf.ts';
 import { readPptx } from './read-pptx.ts';
 import { readXlsx } from './read-xlsx.ts';
 import { ReaderError } from './reader-error.ts';
-import { sniffMedia } from './sniff.ts';
 import { TextSink } from './text-sink.ts';
 import { ZipArchive } from './zip.ts';
 
@@ -51,7 +51,7 @@ async function write(
     throw new ReaderError('is RTF, which is not read; save it as DOCX or PDF');
   }
   const media = sniffMedia(bytes);
-  if (media !== undefined) throw new ReaderError(`is ${media.mediaType}, not a document`);
+  if (media !== undefined) throw new ReaderError(`is ${media}, not a document`);
   const isNamedHtml =
     /\.x?html?$/i.test(options.filename) ||
     /^(?:text\/html|application\/xhtml\+xml)/i.test(options.mediaType);

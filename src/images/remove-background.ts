@@ -5,10 +5,10 @@
  */
 import { type Catalog, type CatalogModel, chargeFor } from '../catalog/catalog.ts';
 import type { AlphaShares, Documents, PngFacts } from '../documents/documents.ts';
-import { imageFormat, imageSize } from '../engines/cutout/cutout.ts';
 import type { EngineAnswer, Engines } from '../engines/engines.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
+import { imageSize, imageType } from '../core/media-type.ts';
 import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
 import type { Guard } from '../net/guard.ts';
@@ -144,8 +144,7 @@ function checkImage(bytes: Buffer): void {
       message: 'The image must have less than 25 MB',
     });
   }
-  const format = imageFormat(bytes);
-  if (format === undefined) {
+  if (imageType(bytes) === undefined) {
     throw new Fault('INVALID_CONTENT_TYPE', {
       message: 'The file is not a JPEG, PNG, WebP, AVIF, TIFF or GIF image',
     });

@@ -22,7 +22,7 @@ import {
 import { nodeAvTool } from './node-av.ts';
 import { runSandboxed } from './sandbox.ts';
 
-export { type ContainerFormat, type FilmType, inspectMedia, type MediaInput } from './container.ts';
+export { CONTAINER_TYPES, inspectMedia } from './container.ts';
 export { type MediaFacts, SPEECH_BYTES_PER_SECOND } from './media-task.ts';
 export { videoEngine } from './video-engine.ts';
 export {
