@@ -16,7 +16,7 @@ export function sniffMedia(bytes: Buffer): string | undefined {
   if (head.startsWith('\x1aE\xdf\xa3')) {
     return bytes.subarray(0, 64).includes('webm') ? 'video/webm' : 'video/x-matroska';
   }
-  return head.endsWith('ftyp') ? sniffBrand(bytes) : sniffMpeg(bytes);
+  return head.slice(4) === 'ftyp' ? sniffBrand(bytes) : sniffMpeg(bytes);
 }
 
 /** No image is shorter, whatever it begins with. */
