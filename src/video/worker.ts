@@ -144,7 +144,8 @@ export class Worker {
     const room = MAX_RUNNING - this.#running.size;
     if (room > 0) {
       const jobs = await this.#table.claim(clock.nowMs(), LEASE_MS, room);
-      for (const job of jobs) this.#take(job);
+      // A database that stood still let a lease of our own run out: its step is still going on.
+      for (const job of jobs) if (!this.#running.has(job.id)) this.#take(job);
     }
     if (webhooks === undefined) return;
     const sending = { ...webhooks, table: this.#table, serviceName, clock, log };
