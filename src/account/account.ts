@@ -1,12 +1,10 @@
 /** What an account sees of itself, wired: keys, limits, usage, billing. */
-import { apiKeyRoutes } from './api-keys/api-keys.ts';
-import { walletKeyRoutes } from './api-keys-web3/api-keys-web3.ts';
-import { rateLimitRoutes } from './api-keys-rate-limits/api-keys-rate-limits.ts';
-import { billingRoutes } from './billing/billing.ts';
-import { usageRoutes } from './usage/usage.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { apiKeyRoutes } from './api-keys.ts';
+import { billingRoutes } from './billing.ts';
 import { ManageKeys } from './manage-keys.ts';
-import { UsageReports } from './usage-reports.ts';
+import { rateLimitRoutes } from './rate-limits.ts';
+import { usageRoutes } from './usage.ts';
+import { callerRate } from '../http/caller-limits.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { LimitLog, Windows } from '../billing/limits/limits.ts';
 import type { Catalog } from '../catalog/catalog.ts';
@@ -37,11 +35,9 @@ export function accountFeature(parts: AccountParts, payments: Payments | undefin
   const modelIdOf = (name: string): string | undefined =>
     catalog.get(name)?.id ?? catalog.models().find((model) => model.aliases.includes(name))?.id;
   const keys = new ManageKeys({ ...parts, store, identity, ledger, limits, modelIdOf });
-  const reports = new UsageReports(store);
   return {
     routes: [
-      ...apiKeyRoutes({ keys, clock }),
-      ...walletKeyRoutes({ payments, identity, keys, clock }),
+      ...apiKeyRoutes({ payments, identity, keys, clock }),
       ...rateLimitRoutes({
         ...parts,
         identity,
@@ -49,8 +45,8 @@ export function accountFeature(parts: AccountParts, payments: Payments | undefin
         minimumCreditNano,
         rateOf: (caller, model) => callerRate(limits(), caller, model),
       }),
-      ...usageRoutes({ reports, clock }),
-      ...billingRoutes({ ledger, reports, minimumCreditNano }),
+      ...usageRoutes({ store, clock }),
+      ...billingRoutes({ ledger, store, minimumCreditNano }),
     ],
   };
 }

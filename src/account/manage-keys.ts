@@ -2,17 +2,9 @@
  * API keys in the hands of their account's ADMIN key: made, listed, changed, revoked. A key and its
  * cap change in one transaction, so that no request ever meets one without the other.
  */
-import type {
-  ApiKey,
-  Caller,
-  Identity,
-  KeyKind,
-  LimitPeriod,
-  ModelPrivacy,
-} from '../identity/identity.ts';
-import { type Clock, DAY_MS, dayOf } from '../core/clock.ts';
+import type { ApiKey, Caller, Identity, KeyKind, LimitPeriod } from '../identity/identity.ts';
+import { type Clock, dayOf } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Nano } from '../core/money.ts';
 import {
   type Ledger,
   NOTHING_SPENT,
@@ -21,7 +13,7 @@ import {
   periodStartDay,
   spendingSince,
 } from '../billing/ledger/ledger.ts';
-import type { LimitLog, WindowState, Windows } from '../billing/limits/limits.ts';
+import type { LimitLog, Windows } from '../billing/limits/limits.ts';
 import type { Queryable, Store } from '../db/db.ts';
 import { refuseIssues } from '../json/validation.ts';
 import { type RateRule, rateHeaders } from '../billing/sale.ts';
@@ -38,16 +30,23 @@ export interface ManageKeysParts {
   readonly modelIdOf: (name: string) => string | undefined;
 }
 
-/** What an owner sets; in a change, a missing field stays as it is. */
-export interface KeyWish {
-  readonly description: string;
-  readonly expiresMs: number | undefined;
-  readonly limitPeriod: LimitPeriod;
-  readonly usdLimitNano: Nano | undefined;
-  readonly diemLimitNano: Nano | undefined;
-  readonly modelPrivacy: ModelPrivacy;
-  /** `undefined` is every model. */
-  readonly models: readonly string[] | undefined;
+/** What an owner sets. */
+export type KeySettings = Pick<
+  ApiKey,
+  | 'description'
+  | 'expiresMs'
+  | 'limitPeriod'
+  | 'usdLimitNano'
+  | 'diemLimitNano'
+  | 'modelPrivacy'
+  | 'models'
+>;
+
+export interface CreatedKey {
+  readonly key: ApiKey;
+  readonly secret: string;
+  /** What is left of the keys of this minute. */
+  readonly headers: Readonly<Record<string, string>>;
 }
 
 /** A key with what it has spent. */
@@ -59,7 +58,6 @@ export interface KeyReport {
 
 const TRAILING_DAYS = 7;
 const LOGGED_ENDPOINT = 'endpoint:api/v1/api_keys';
-const CREATION_RATE_TYPE = 'user';
 
 export class ManageKeys {
   readonly #parts: ManageKeysParts;
@@ -70,18 +68,14 @@ export class ManageKeys {
 
   /**
    * Makes a key. The secret is in this answer and nowhere else. Throws 429 above the keys a
-   * minute, 400 above the active keys an account. `headers` say what is left of the minute.
+   * minute, 400 above the active keys an account.
    */
-  async create(
-    caller: Caller,
-    kind: KeyKind,
-    wish: KeyWish,
-  ): Promise<{ key: ApiKey; secret: string; headers: Record<string, string> }> {
+  async create(caller: Caller, kind: KeyKind, settings: KeySettings): Promise<CreatedKey> {
     const { store, identity, limits } = this.#parts;
-    const models = this.#knownModels(wish.models);
+    const models = this.#knownModels(settings.models);
     const headers = await this.#countCreation(caller);
     const made = await store.transaction(async (tx) => {
-      const wanted = { ...wish, models, kind, accountId: caller.accountId, limits: {} };
+      const wanted = { ...settings, models, kind, accountId: caller.accountId, limits: {} };
       const { key, secret } = await identity.createKeyWithin(limits().keysPerAccount, wanted, tx);
       if (isCapped(key)) await this.#setCap(tx, key);
       return { key, secret };
@@ -93,16 +87,17 @@ export class ManageKeys {
   async update(
     caller: Caller,
     id: string,
-    change: (key: ApiKey) => KeyWish,
+    change: (key: ApiKey) => KeySettings,
   ): Promise<KeyReport | undefined> {
     const { store, identity } = this.#parts;
     const changed = await store.transaction(async (tx) => {
       await identity.lockAccount(caller.accountId, tx);
       const before = await identity.findKey(caller.accountId, id, tx);
       if (before === undefined) return undefined;
-      const wish = change(before);
-      const models = wish.models === before.models ? before.models : this.#knownModels(wish.models);
-      const after: ApiKey = { ...before, ...wish, models };
+      const settings = change(before);
+      const { models } = settings;
+      const known = models === before.models ? models : this.#knownModels(models);
+      const after: ApiKey = { ...before, ...settings, models: known };
       await identity.updateKey(after, tx);
       if (isCapped(before) || isCapped(after)) await this.#setCap(tx, after);
       return after;
@@ -130,18 +125,14 @@ export class ManageKeys {
   async report(accountId: string, keys: readonly ApiKey[]): Promise<KeyReport[]> {
     const { store, clock } = this.#parts;
     const nowMs = clock.nowMs();
-    const trailing = await spendingSince(
-      store,
-      accountId,
-      dayOf(nowMs - TRAILING_DAYS * DAY_MS) + 1,
-    );
+    const firstDay = dayOf(nowMs) - TRAILING_DAYS + 1;
+    const trailing = await spendingSince(store, accountId, firstDay);
     const capped = await cappedSpending(store, accountId, nowMs);
     const open = new Map<LimitPeriod, ReadonlyMap<string, Spending>>();
-    const periods = new Set(
-      keys.filter((key) => !capped.has(key.id)).map((key) => key.limitPeriod),
-    );
-    for (const period of periods) {
-      open.set(period, await spendingSince(store, accountId, periodStartDay(period, nowMs)));
+    for (const { id, limitPeriod } of keys) {
+      if (capped.has(id) || open.has(limitPeriod)) continue;
+      const startDay = periodStartDay(limitPeriod, nowMs);
+      open.set(limitPeriod, await spendingSince(store, accountId, startDay));
     }
     return keys.map((key) => ({
       key,
@@ -184,7 +175,8 @@ export class ManageKeys {
     const requestLimit = limits().keysPerMinute;
     const bucket = `${caller.accountId}|${LOGGED_ENDPOINT}`;
     const taken = await windows.take({ bucket, tokens: 0, requestLimit, tokenLimit: 0 }, nowMs);
-    const headers = creationHeaders(taken.state, nowMs);
+    const rule: RateRule = { requestsPerMinute: requestLimit, tokensPerMinute: 0, type: 'user' };
+    const headers = rateHeaders(taken.state, rule, nowMs);
     if (taken.ok) return headers;
     const { accountId, keyId, plan } = caller;
     limitLog.add({ accountId, keyId, modelId: LOGGED_ENDPOINT, tier: plan, type: 'RPM' });
@@ -195,15 +187,6 @@ export class ManageKeys {
       headers,
     });
   }
-}
-
-function creationHeaders(state: WindowState, nowMs: number): Record<string, string> {
-  const rule: RateRule = {
-    requestsPerMinute: state.requestLimit,
-    tokensPerMinute: 0,
-    type: CREATION_RATE_TYPE,
-  };
-  return rateHeaders(state, rule, nowMs);
 }
 
 function isCapped(key: ApiKey): boolean {

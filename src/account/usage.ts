@@ -3,26 +3,33 @@
  * `GET /usage/{request id}`: the receipt of one request. Everybody sees their own only: a wallet
  * and an ADMIN key their account, another key itself.
  */
-import type { UsageReports, UsageRow } from '../usage-reports.ts';
-import type { Caller } from '../../identity/identity.ts';
-import { type Clock, dayOf, dayStartMs, isoTime } from '../../core/clock.ts';
-import { Fault } from '../../core/faults.ts';
-import { formatUsd, toUsdNumber } from '../../core/money.ts';
-import { refuseIssues } from '../../json/validation.ts';
-import type { RequestContext } from '../../http/request-context.ts';
-import { offsetOf, pageHeaders, readQuery } from '../../http/read-request.ts';
-import type { Route } from '../../http/route.ts';
-import { RECEIPT, USAGE } from './describe.ts';
 import {
-  CSV_COLUMNS,
+  type UsageFilter,
+  type UsageTotals,
+  receiptOf,
+  usageDays,
+  usageTotals,
+} from '../billing/ledger/ledger.ts';
+import { type Clock, dayOf, dayStartMs, isoTime } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { formatUsd, toUsdNumber } from '../core/money.ts';
+import type { Queryable } from '../db/db.ts';
+import { offsetOf, pageHeaders, readQuery } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import type { Route } from '../http/route.ts';
+import type { Caller } from '../identity/identity.ts';
+import { refuseIssues } from '../json/validation.ts';
+import {
+  CSV_HEAD,
+  RECEIPT,
   type ReceiptAnswer,
+  USAGE,
   type UsageAnswer,
   UsageQuery,
-  type UsageRowItem,
-} from './schema.ts';
+} from './usage-schema.ts';
 
 export interface UsageRouteParts {
-  readonly reports: UsageReports;
+  readonly store: Queryable;
   readonly clock: Clock;
 }
 
@@ -61,17 +68,22 @@ async function answerUsage(parts: UsageRouteParts, context: RequestContext): Pro
   };
   if (wantsCsv(context, query)) return answerCsv(parts, context, filter);
   const [rows, totals] = await Promise.all([
-    parts.reports.days(filter, { limit: query.limit, offset: offsetOf(query) }),
-    parts.reports.totals(filter),
+    usageDays(parts.store, filter, { limit: query.limit, offset: offsetOf(query) }),
+    usageTotals(parts.store, filter),
   ]);
   const body: UsageAnswer = {
     object: 'list',
     from: dayText(range.fromDay),
     to: dayText(range.toDay),
     totals: sumsOf(totals),
-    data: rows.map(rowItem),
+    data: rows.map((row) => ({
+      date: dayText(Number(row.day)),
+      model: row.model_id,
+      apiKeyId: row.key_id === '' ? null : row.key_id,
+      ...sumsOf(row),
+    })),
   };
-  context.setAll(pageHeaders(query, totals.rows));
+  context.setAll(pageHeaders(query, Number(totals.rows)));
   await context.json(200, body);
 }
 
@@ -100,29 +112,28 @@ function wantsCsv(context: RequestContext, query: UsageQuery): boolean {
 async function answerCsv(
   parts: UsageRouteParts,
   context: RequestContext,
-  filter: Parameters<UsageReports['days']>[0],
+  filter: UsageFilter,
 ): Promise<void> {
-  const rows = await parts.reports.days(filter, { limit: MAX_CSV_ROWS + 1, offset: 0 });
+  const rows = await usageDays(parts.store, filter, { limit: MAX_CSV_ROWS + 1, offset: 0 });
   if (rows.length > MAX_CSV_ROWS) {
     throw badRange(`The download has more than ${MAX_CSV_ROWS} rows; ask for fewer days`);
   }
-  const lines = [CSV_COLUMNS.join(','), ...rows.map(csvLine)];
+  const lines = rows.map((row) =>
+    [
+      dayText(Number(row.day)),
+      csvField(row.model_id),
+      csvField(row.key_id),
+      row.requests,
+      row.prompt_tokens,
+      row.completion_tokens,
+      formatUsd(row.usd_nano),
+      formatUsd(row.diem_nano),
+    ].join(','),
+  );
   const name = `usage-${dayText(filter.fromDay)}-${dayText(filter.toDay)}.csv`;
   context.set('content-disposition', `attachment; filename="${name}"`);
-  await context.bytes(200, 'text/csv; charset=utf-8', Buffer.from(`${lines.join('\r\n')}\r\n`));
-}
-
-function csvLine(row: UsageRow): string {
-  return [
-    dayText(row.day),
-    csvField(row.modelId),
-    csvField(row.keyId),
-    row.requests,
-    row.promptTokens,
-    row.completionTokens,
-    formatUsd(row.usdNano),
-    formatUsd(row.diemNano),
-  ].join(',');
+  const text = `${[CSV_HEAD, ...lines].join('\r\n')}\r\n`;
+  await context.bytes(200, 'text/csv; charset=utf-8', Buffer.from(text));
 }
 
 /** RFC 4180 quoting; a leading formula sign is put in quotes as text for spreadsheets. */
@@ -134,48 +145,46 @@ function csvField(text: string): string {
 async function answerReceipt(parts: UsageRouteParts, context: RequestContext): Promise<void> {
   const { caller } = context;
   const id = (context.parameters['id'] ?? '').replace(/^chatcmpl-/, '');
-  const receipt = await parts.reports.receipt(caller.accountId, id);
+  const receipt = await receiptOf(parts.store, caller.accountId, id);
   const owned = visibleKey(caller, undefined);
-  if (receipt === undefined || (owned !== undefined && receipt.keyId !== owned)) {
+  if (receipt === undefined || (owned !== undefined && receipt.key_id !== owned)) {
     throw new Fault('REQUEST_ID_NOT_FOUND', {
       message: 'No such request: give the x-request-id of an answer that you were charged for',
     });
   }
   const body: ReceiptAnswer = {
     object: 'receipt',
-    requestId: receipt.requestId,
-    createdAt: isoTime(receipt.createdMs),
-    apiKeyId: receipt.keyId === '' ? null : receipt.keyId,
+    requestId: receipt.request_id,
+    createdAt: isoTime(Number(receipt.created_ms)),
+    apiKeyId: receipt.key_id === '' ? null : receipt.key_id,
     kind: receipt.kind,
-    model: receipt.modelId,
+    model: receipt.model_id,
     status: receipt.status,
     router: receipt.replica,
-    attempts: receipt.attempts,
-    tokens: { ...receipt.tokens, countedBy: receipt.countedBy },
-    priceVersion: receipt.priceVersion,
-    cost: { usd: toUsdNumber(receipt.usdNano), diem: toUsdNumber(receipt.diemNano) },
-    latencyMs: receipt.latencyMs,
-    firstTokenMs: receipt.firstTokenMs,
-    extras: { ...receipt.extras },
+    attempts: Number(receipt.attempts),
+    tokens: {
+      prompt: Number(receipt.prompt_tokens),
+      completion: Number(receipt.completion_tokens),
+      cached: Number(receipt.cached_tokens),
+      cacheWrite: Number(receipt.cache_write_tokens),
+      reasoning: Number(receipt.reasoning_tokens),
+      countedBy: receipt.counted_by,
+    },
+    priceVersion: receipt.price_version,
+    cost: { usd: toUsdNumber(receipt.usd_nano), diem: toUsdNumber(receipt.diem_nano) },
+    latencyMs: Number(receipt.latency_ms),
+    firstTokenMs: receipt.first_token_ms === null ? null : Number(receipt.first_token_ms),
+    extras: JSON.parse(receipt.extras ?? '{}') as Record<string, unknown>, // written by the ledger
   };
   await context.json(200, body);
 }
 
-function rowItem(row: UsageRow): UsageRowItem {
+function sumsOf(row: Omit<UsageTotals, 'rows'>): UsageAnswer['totals'] {
   return {
-    date: dayText(row.day),
-    model: row.modelId,
-    apiKeyId: row.keyId === '' ? null : row.keyId,
-    ...sumsOf(row),
-  };
-}
-
-function sumsOf(sums: Omit<UsageRow, 'day' | 'modelId' | 'keyId'>): UsageAnswer['totals'] {
-  return {
-    requests: sums.requests,
-    promptTokens: sums.promptTokens,
-    completionTokens: sums.completionTokens,
-    cost: { usd: toUsdNumber(sums.usdNano), diem: toUsdNumber(sums.diemNano) },
+    requests: Number(row.requests),
+    promptTokens: Number(row.prompt_tokens),
+    completionTokens: Number(row.completion_tokens),
+    cost: { usd: toUsdNumber(row.usd_nano), diem: toUsdNumber(row.diem_nano) },
   };
 }
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { type Bench, call, chatBody, startWithEngine } from '../../../test/app/call.ts';
-import { MINUTE_MS } from '../../core/clock.ts';
-import { TestClock } from '../../../test/support/test-clock.ts';
-import { RateLimitLogAnswer, RateLimitsAnswer } from './schema.ts';
+import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
+import { MINUTE_MS } from '../core/clock.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { RateLimitLogAnswer, RateLimitsAnswer } from './rate-limits.ts';
 
 describe('/api_keys/rate_limits', () => {
   let bench: Bench;

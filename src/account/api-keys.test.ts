@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { type Bench, call, chatBody, startWithEngine } from '../../../test/app/call.ts';
-import { SECOND_MS } from '../../core/clock.ts';
-import { TestClock } from '../../../test/support/test-clock.ts';
-import { ApiKeyAnswer, ApiKeyList, CreatedKeyAnswer, UpdatedKeyAnswer } from './schema.ts';
+import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
+import { SECOND_MS } from '../core/clock.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { ApiKeyAnswer, ApiKeyList, CreatedKeyAnswer, UpdatedKeyAnswer } from './api-key-schema.ts';
 
 describe('/api_keys', () => {
   let bench: Bench;

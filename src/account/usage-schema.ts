@@ -1,18 +1,18 @@
-/** Shapes of `/usage`: rollups by day, model and key, and the receipt of one request. */
+/** What `/usage` says of itself: rollups by day, model and key, and the receipt of one request. */
 import { z } from 'zod';
-import { pageQuery } from '../../http/read-request.ts';
-
-const DAY = /^\d{4}-\d{2}-\d{2}$/;
+import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { pageQuery } from '../http/read-request.ts';
 
 const Day = z
   .string()
-  .regex(DAY, 'Must be a day such as 2026-11-21')
+  .regex(/^\d{4}-\d{2}-\d{2}$/, 'Must be a day such as 2026-11-21')
   .refine((text) => isDay(text), 'Must be a day of the calendar')
   .describe('A UTC day, `YYYY-MM-DD`.');
 
-function isDay(text: string): boolean {
+/** JavaScript rolls 31 February over; a day that does not exist is none. */
+export function isDay(text: string): boolean {
   const ms = Date.parse(text);
-  return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text);
+  return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text.slice(0, 10));
 }
 
 const MAX_ROWS = 1_000;
@@ -39,17 +39,14 @@ const Cost = z.object({
   diem: z.number().describe('Daily credit.'),
 });
 const Count = z.number().int();
+const Sums = { requests: Count, promptTokens: Count, completionTokens: Count, cost: Cost };
 
-export type UsageRowItem = z.infer<typeof UsageRowItem>;
-export const UsageRowItem = z
+const UsageRow = z
   .object({
     date: Day,
     model: z.string(),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
-    requests: Count,
-    promptTokens: Count,
-    completionTokens: Count,
-    cost: Cost,
+    ...Sums,
   })
   .meta({ id: 'UsageRow' });
 
@@ -59,24 +56,13 @@ export const UsageAnswer = z
     object: z.literal('list'),
     from: Day,
     to: Day,
-    totals: z
-      .object({ requests: Count, promptTokens: Count, completionTokens: Count, cost: Cost })
-      .describe('Of every row that matches, on all pages.'),
-    data: z.array(UsageRowItem).describe('Newest day first.'),
+    totals: z.object(Sums).describe('Of every row that matches, on all pages.'),
+    data: z.array(UsageRow).describe('Newest day first.'),
   })
   .meta({ id: 'Usage' });
 
-/** The head of the CSV; its columns are those of `UsageRowItem`. */
-export const CSV_COLUMNS = [
-  'date',
-  'model',
-  'api_key_id',
-  'requests',
-  'prompt_tokens',
-  'completion_tokens',
-  'usd',
-  'diem',
-] as const;
+/** The head of the CSV; its columns are those of `UsageRow`. */
+export const CSV_HEAD = 'date,model,api_key_id,requests,prompt_tokens,completion_tokens,usd,diem';
 
 const SURCHARGE = {
   type: 'object',
@@ -146,3 +132,80 @@ export const ReceiptAnswer = z
       .meta(EXTRAS),
   })
   .meta({ id: 'Receipt' });
+
+const SUMS = {
+  requests: 12,
+  promptTokens: 3400,
+  completionTokens: 900,
+  cost: { usd: 0.0021, diem: 0 },
+};
+const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
+
+export const USAGE: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Usage by day, model and key',
+  about: 'A wallet and an ADMIN key see the account, another key sees itself.',
+  query: UsageQuery,
+  answers: [
+    {
+      status: 200,
+      about: 'One row for each day, model and key; as JSON pages or as one CSV file.',
+      headers: ['download'],
+      someHeaders: ['page'],
+      content: [
+        ...jsonContent(UsageAnswer, {
+          object: 'list',
+          from: '2026-10-23',
+          to: '2026-11-21',
+          totals: SUMS,
+          data: [{ date: '2026-11-21', model: 'atlas-24b', apiKeyId: 'key_019aa3f1c0de', ...SUMS }],
+        }),
+        {
+          type: 'text/csv',
+          schema: { type: 'string' },
+          example: `${CSV_HEAD}\r\n2026-11-21,atlas-24b,key_019aa3f1c0de,12,3400,900,0.002100000,0.000000000\r\n`,
+        },
+      ],
+    },
+  ],
+};
+
+export const RECEIPT: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Get the receipt of a request',
+  parameters: [
+    {
+      name: 'id',
+      in: 'path',
+      about: 'The `x-request-id` of an answer, or the id of a chat completion.',
+      example: REQUEST_ID,
+    },
+  ],
+  answers: [
+    jsonAnswer('What the request used and cost.', ReceiptAnswer, {
+      object: 'receipt',
+      requestId: REQUEST_ID,
+      createdAt: '2026-11-21T04:00:00.000Z',
+      apiKeyId: 'key_019aa3f1c0de',
+      kind: 'chat',
+      model: 'atlas-24b',
+      status: 'completed',
+      router: 'rack1',
+      attempts: 1,
+      tokens: {
+        prompt: 9,
+        completion: 7,
+        cached: 0,
+        cacheWrite: 0,
+        reasoning: 0,
+        countedBy: 'engine',
+      },
+      priceVersion: 'a1b2c3d4',
+      cost: { usd: 0.0000111, diem: 0 },
+      latencyMs: 412,
+      firstTokenMs: 88,
+      extras: {},
+    }),
+  ],
+  refusals: ['REQUEST_ID_NOT_FOUND'],
+};

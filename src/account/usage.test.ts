@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { type Bench, call, chatBody, startWithEngine } from '../../../test/app/call.ts';
-import { DAY_MS } from '../../core/clock.ts';
-import { usdToNano } from '../../core/money.ts';
-import { TestClock } from '../../../test/support/test-clock.ts';
-import { BalanceAnswer, TransactionsAnswer } from '../billing/schema.ts';
-import { ReceiptAnswer, UsageAnswer } from './schema.ts';
+import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
+import { DAY_MS } from '../core/clock.ts';
+import { usdToNano } from '../core/money.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { BalanceAnswer, TransactionsAnswer } from './billing.ts';
+import { ReceiptAnswer, UsageAnswer } from './usage-schema.ts';
 
 // 12 tokens in at 1 USD, 5 out at 2 USD per million.
 const COST = 0.000022;

@@ -1,6 +1,9 @@
-/** Shapes of `/api_keys`: what is asked and what is answered. Amounts are USD and DIEM. */
+/** What `/api_keys` says of itself: what is asked and what is answered. Amounts are USD and DIEM. */
 import { z } from 'zod';
-import { pageQuery } from '../../http/read-request.ts';
+import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { SIGN_IN_REFUSALS } from '../http/openapi/refusals.ts';
+import { pageQuery } from '../http/read-request.ts';
+import { isDay } from './usage-schema.ts';
 
 const KIND = z.enum(['INFERENCE', 'ADMIN']);
 const PERIOD = z.enum(['EPOCH', 'MONTH', 'LIFETIME']);
@@ -59,14 +62,7 @@ const ExpiresAt = z
   .meta({ examples: ['2027-01-31', '2027-01-31T12:00:00Z', ''] });
 
 function isExpiry(text: string): boolean {
-  if (text === '') return true;
-  return (DAY.test(text) || INSTANT.test(text)) && isDate(text);
-}
-
-/** JavaScript rolls 31 February over; a day that does not exist is refused here. */
-function isDate(text: string): boolean {
-  const ms = Date.parse(text);
-  return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text.slice(0, 10));
+  return text === '' || ((DAY.test(text) || INSTANT.test(text)) && isDay(text));
 }
 
 export type CreateKeyRequest = z.infer<typeof CreateKeyRequest>;
@@ -115,11 +111,7 @@ export const DeleteKeyQuery = z.object({
 
 export const ListKeysQuery = z.object(pageQuery({ max: KEYS_PER_PAGE, usual: KEYS_PER_PAGE }));
 
-const Limits = z.object({
-  usd: z.number().nullable(),
-  diem: z.number().nullable(),
-  vcu: z.null(),
-});
+const Limits = z.object({ usd: z.number().nullable(), diem: z.number().nullable(), vcu: z.null() });
 const Time = z.string().describe('ISO 8601, UTC.');
 const DecimalText = z.string().describe('Decimal text of at least 4 and at most 9 decimals.');
 
@@ -166,3 +158,136 @@ export const CreatedKeyAnswer = z.object({
     expiresAt: Time.nullable(),
   }),
 });
+
+export type CreateWalletKeyRequest = z.infer<typeof CreateWalletKeyRequest>;
+export const CreateWalletKeyRequest = CreateKeyRequest.extend({
+  address: z.string().min(1).max(100).describe('The wallet that signed.'),
+  token: z.string().min(1).max(512).describe('What `GET` gave.'),
+  signature: z.string().min(1).max(8_192).describe('Of the token as text, by the wallet.'),
+}).meta({ id: 'CreateWalletKeyRequest' });
+
+const NO_LIMITS = { usd: null, diem: null, vcu: null };
+const KEY: ApiKeyItem = {
+  id: 'key_019aa3f1c0de',
+  apiKeyType: 'INFERENCE',
+  description: 'ci',
+  createdAt: '2026-11-21T04:00:00.000Z',
+  expiresAt: null,
+  lastUsedAt: null,
+  last6Chars: 'a1b2c3',
+  consumptionLimits: { ...NO_LIMITS, usd: 50 },
+  limitPeriod: 'EPOCH',
+  modelPrivacy: 'ALL',
+  models: null,
+  usage: { trailingSevenDays: { usd: '1.2300', vcu: '0.0000', diem: '0.0000' } },
+  currentPeriodUsage: { usd: '0.5000', diem: '0.0000' },
+};
+
+export const LIST_KEYS: RouteDescription = {
+  tag: 'API keys',
+  summary: 'List keys',
+  query: ListKeysQuery,
+  answers: [
+    jsonAnswer(
+      'Keys that are not revoked, newest first.',
+      ApiKeyList,
+      { object: 'list', data: [KEY] },
+      'page',
+    ),
+  ],
+};
+
+/** The answer with a new key; `different` from one without limits that a wallet made. */
+function createdKey(different: Partial<CreatedKeyAnswer['data']>) {
+  const data: CreatedKeyAnswer['data'] = {
+    id: KEY.id,
+    apiKey: 'SVC_INFERENCE_KEY_…',
+    apiKeyType: 'INFERENCE',
+    description: 'agent',
+    consumptionLimit: NO_LIMITS,
+    limitPeriod: 'EPOCH',
+    modelPrivacy: 'ALL',
+    models: null,
+    expiresAt: null,
+    ...different,
+  };
+  const example: CreatedKeyAnswer = { success: true, data };
+  return [jsonAnswer('The key, with its secret.', CreatedKeyAnswer, example, 'no-store', 'rate')];
+}
+
+export const CREATE_KEY: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Create a key',
+  about: 'The secret is in this answer and nowhere else. At most 20 keys a minute, 500 in all.',
+  request: jsonContent(CreateKeyRequest, {
+    apiKeyType: 'INFERENCE',
+    description: 'ci',
+    consumptionLimit: { usd: 50 },
+    limitPeriod: 'MONTH',
+  }),
+  answers: createdKey({
+    description: 'ci',
+    consumptionLimit: KEY.consumptionLimits,
+    limitPeriod: 'MONTH',
+  }),
+  refusals: ['API_KEY_LIMIT_REACHED', 'RATE_LIMIT_EXCEEDED'],
+};
+
+export const UPDATE_KEY: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Change a key',
+  request: jsonContent(UpdateKeyRequest, { id: KEY.id, consumptionLimit: { usd: 75 } }),
+  answers: [jsonAnswer('The key as it is now.', UpdatedKeyAnswer, { success: true, data: KEY })],
+  refusals: ['API_KEY_NOT_FOUND'],
+};
+
+export const DELETE_KEY: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Revoke a key',
+  query: DeleteKeyQuery,
+  answers: [jsonAnswer('The key is refused from now on.', DeletedKeyAnswer, { success: true })],
+  refusals: ['API_KEY_NOT_FOUND'],
+};
+
+export const GET_KEY: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Get a key',
+  parameters: [{ name: 'id', in: 'path', about: 'Id of the key.', example: KEY.id }],
+  answers: [jsonAnswer('The key.', ApiKeyAnswer, { data: KEY })],
+  refusals: ['API_KEY_NOT_FOUND'],
+};
+
+export const KEY_CHALLENGE: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Get a text for a wallet to sign',
+  answers: [
+    jsonAnswer(
+      'A token of 15 minutes.',
+      z.strictObject({ success: z.literal(true), data: z.strictObject({ token: z.string() }) }),
+      { success: true, data: { token: 'eyJ…' } },
+      'no-store',
+    ),
+  ],
+  refusals: ['X402_NOT_CONFIGURED'],
+};
+
+export const CREATE_WALLET_KEY: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Create a key for a wallet',
+  about: 'The wallet signs the token as text; the key spends the credit of the wallet.',
+  request: jsonContent(CreateWalletKeyRequest, {
+    apiKeyType: 'INFERENCE',
+    description: 'agent',
+    address: '0x52908400098527886E0F7030069857D2E4169EE7',
+    token: 'eyJ…',
+    signature: '0x…',
+  }),
+  answers: createdKey({}),
+  refusals: [
+    ...SIGN_IN_REFUSALS,
+    'X402_NOT_CONFIGURED',
+    'AUTHENTICATION_FAILED',
+    'API_KEY_LIMIT_REACHED',
+    'RATE_LIMIT_EXCEEDED',
+  ],
+};
