@@ -263,7 +263,7 @@ function assemble(settings: FileSettings, inputs: ConfigInputs, folder: string):
     dataFolder,
     databaseUrl: databaseUrlFrom(database, folder, dataFolder),
     searchPath: inputs.env['PATH'] ?? '',
-    publicUrl: settings.service.publicUrl ?? `http://${reachable(host)}:${port}`,
+    publicUrl: settings.service.publicUrl ?? `http://${reachableHost(host)}:${port}`,
   };
 }
 
@@ -279,7 +279,7 @@ function databaseUrlFrom(url: string | undefined, folder: string, dataFolder: st
 }
 
 /** An address that a client on the same machine can use. */
-function reachable(host: string): string {
+export function reachableHost(host: string): string {
   if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
   return host.includes(':') ? `[${host}]` : host;
 }
