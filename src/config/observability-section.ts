@@ -1,7 +1,7 @@
 /** What the server tells its operator: log, metrics, traces. */
 import { z } from 'zod';
 
-import { httpUrl, secret } from './decimal.ts';
+import { flag, httpUrl, secret } from './setting-kinds.ts';
 
 export type LogSection = z.infer<typeof LogSection>;
 export const LogSection = z
@@ -20,7 +20,7 @@ export const LogSection = z
 export type MetricsSection = z.infer<typeof MetricsSection>;
 export const MetricsSection = z
   .strictObject({
-    enabled: z.boolean().default(true).describe('Serve `/metrics` for Prometheus.'),
+    enabled: flag(true).describe('Serve `/metrics` for Prometheus.'),
     token: secret().optional().describe('Bearer token that `/metrics` asks for. Default: none.'),
   })
   .prefault({});

@@ -1,7 +1,8 @@
 /**
- * Amounts of USD in the configuration. They come in as a number or a decimal text and leave as
- * decimal text, so that no amount is ever the nearest double of what was written; `kernel/money.ts`
- * turns them into integers. Also the small schema words that several sections share.
+ * The kinds of setting that several sections share.
+ *
+ * Amounts of USD come in as a number or a decimal text and leave as decimal text, so that no amount
+ * is ever the nearest double of what was written; `core/money.ts` turns them into integers.
  */
 import { z } from 'zod';
 
@@ -31,6 +32,9 @@ function problemOfUsd(text: string): string | undefined {
     return 'Must be an amount of USD, zero or more, with at most 9 decimals, for example 0.30';
   }
 }
+
+/** A text that says something. */
+export const Text = z.string().min(1);
 
 /** A text that is never printed: keys, passwords, signing secrets. */
 export function secret(): z.ZodString {
@@ -76,4 +80,17 @@ const ISO_DATE = /^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,3})?)?Z)?$/;
 /** A whole number of at least 1. */
 export function count() {
   return z.number().int().min(1);
+}
+
+/** A whole number of at least 1, and at most `max`, with its default. */
+export function whole(fallback: number, max?: number) {
+  return (max === undefined ? count() : count().max(max)).default(fallback);
+}
+
+export function flag(fallback: boolean) {
+  return z.boolean().default(fallback);
+}
+
+export function usd(fallback: string) {
+  return Usd.default(fallback);
 }
