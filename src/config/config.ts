@@ -21,14 +21,20 @@ import {
 } from './explain.ts';
 import { checkPayments } from './payments-checks.ts';
 import { type PriceFile, readPriceFile } from './price-file.ts';
-import { fileSchema, type FileSettings } from './sections.ts';
-import { type Config, type ConfigSource, type LoadedConfig, sourceOf } from './settings.ts';
+import {
+  type Config,
+  type ConfigInputs,
+  type ConfigSource,
+  fileSchema,
+  type FileSettings,
+  type LoadedConfig,
+  sourceOf,
+} from './sections.ts';
 import type { PersonasSection } from './web-section.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
 export type { ClusterSection, RetentionSection } from './cluster-section.ts';
 export { describeConfig } from './describe-config.ts';
-export { type ConfigDifference, diffConfig } from './diff-config.ts';
 export type { EmbeddedSection, DiscoverySection, EngineSettings } from './engines-section.ts';
 export { type ConfigProblem, formatProblem } from './explain.ts';
 export { type LimitsSection, type Plan, type PlanLimits } from './limits-section.ts';
@@ -47,10 +53,16 @@ export {
   type ReplicaSettings,
 } from './models-section.ts';
 export type { LogSection, MetricsSection, TracingSection } from './observability-section.ts';
-export { reloadConfig } from './reload-config.ts';
 export type { RpcSection } from './rpc-section.ts';
 export type { HttpSection, ListenSection, ServiceSection } from './server-section.ts';
-export type { Config, ConfigSource, LoadedConfig } from './settings.ts';
+export {
+  type Config,
+  type ConfigDifference,
+  type ConfigInputs,
+  type ConfigSource,
+  diffConfig,
+  type LoadedConfig,
+} from './sections.ts';
 export { serviceWords, type ServiceWords } from './service-name.ts';
 export {
   VIDEO_ASPECT_RATIOS,
@@ -63,15 +75,13 @@ export {
   type VideoResolution,
   type VideoSection,
 } from './video-model-section.ts';
-export { type ConfigWatch, type ConfigWatchOptions, watchConfig } from './watch-config.ts';
+export {
+  type ConfigWatch,
+  type ConfigWatchOptions,
+  reloadConfig,
+  watchConfig,
+} from './watch-config.ts';
 export { PersonaSection, type PersonasSection } from './web-section.ts';
-
-export interface ConfigInputs {
-  readonly env: Environment;
-  readonly cwd: string;
-  /** The text of a file, or `undefined` when there is none. Default: the file system. */
-  readonly readFile?: (path: string) => Promise<string | undefined>;
-}
 
 /** The file that is read when `FAREBOX_CONFIG` names none. */
 export const CONFIG_FILE = 'farebox.yaml';
