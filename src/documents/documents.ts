@@ -4,7 +4,7 @@
  * with a reason, which becomes a note in the prompt, never an error.
  */
 import type { Clock } from '../core/clock.ts';
-import { fence, quietLabel } from '../core/fence.ts';
+import { delimitUntrusted, singleLineLabel } from '../core/untrusted-text.ts';
 import type { Log } from '../core/log.ts';
 import type { Job } from './jobs.ts';
 import type { PngFacts } from './read-png.ts';
@@ -200,10 +200,10 @@ function reasonFor(reason: 'timeout' | 'crash', timeoutMs: number): string {
     : 'needs more memory than the limit, or is damaged';
 }
 
-/** What stands in the prompt in place of a file: its fenced text, or a note why there is none. */
+/** What stands in the prompt in place of a file: its delimited text, or a note why there is none. */
 export function fileText(filename: string, extraction: Extraction): string {
-  const name = quietLabel(filename) || 'unnamed';
+  const name = singleLineLabel(filename) || 'unnamed';
   if (!extraction.ok) return `[The file "${name}" could not be read: it ${extraction.reason}]`;
   const note = extraction.truncated ? '\n[The rest of the file was left out: it is too long]' : '';
-  return `${fence(extraction.text, `file "${name}"`)}${note}`;
+  return `${delimitUntrusted(extraction.text, `file "${name}"`)}${note}`;
 }

@@ -7,7 +7,7 @@
 import { mkdtemp, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type ContainerFormat, inspectMedia } from '../engines/media/media.ts';
-import { base64Pieces, decodeBase64 } from '../core/base64.ts';
+import { base64Pieces, decodeBase64 } from '../core/event-loop.ts';
 import { Fault } from '../core/faults.ts';
 import type { Guard } from '../net/guard.ts';
 import type { MediaBudget } from './media-budget.ts';

@@ -18,7 +18,7 @@ import {
 import type { Caller } from '../identity/identity.ts';
 import { MINUTE_MS } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { updateInTurns } from '../core/turn.ts';
+import { updateInTurns } from '../core/event-loop.ts';
 import { AnswerKeeper } from './answer-keeper.ts';
 import type { RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';

@@ -10,7 +10,7 @@ import { Fault, invalidField } from '../core/faults.ts';
 import { scanRequest, spanString } from '../json/json-spans.ts';
 import type { RequestSpan } from '../json/json-span.ts';
 import type { RequestScan, ScanFailure } from '../json/json-spans.ts';
-import { updateInTurns } from '../core/turn.ts';
+import { updateInTurns } from '../core/event-loop.ts';
 import { tierCredits } from './billing.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';

@@ -8,7 +8,7 @@ import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 
 import { systemClock } from '../../core/clock.ts';
-import { type LogLine, memoryLog } from '../../core/log.ts';
+import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { demoModels } from './demo-model.ts';
 import { LlamaEngine, llamaAvailable } from './llama-engine.ts';
 import { startTestLlama, type TestLlama } from '../../../test/support/test-llama.ts';

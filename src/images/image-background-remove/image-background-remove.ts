@@ -6,7 +6,7 @@ import {
   type RemoveBackgroundParts,
   removeBackground,
 } from '../remove-background.ts';
-import { decodeBase64 } from '../../core/base64.ts';
+import { decodeBase64 } from '../../core/event-loop.ts';
 import type { Clock } from '../../core/clock.ts';
 import { invalidField } from '../../core/faults.ts';
 import type { Queryable } from '../../db/db.ts';

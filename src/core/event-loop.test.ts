@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import { decodeBase64 } from './base64.ts';
+import { decodeBase64 } from './event-loop.ts';
 
 test('long base64 is decoded as at once, with line breaks, in URL letters and without padding', async () => {
   for (const size of [0, 1, 1_572_863, 1_572_864, 1_572_865, 5_000_002]) {
