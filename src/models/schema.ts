@@ -1,7 +1,13 @@
 /** What the lists of models take and answer, and what they say of themselves. */
 import { z } from 'zod';
-import { LIST_TYPES } from '../catalog/catalog.ts';
-import { MODEL_TYPES, QUANTIZATIONS, REASONING_EFFORTS } from '../config/config.ts';
+import { LIST_TYPES, WIRE_CAPABILITIES } from '../catalog/catalog.ts';
+import {
+  CAPABILITIES,
+  type Capability,
+  MODEL_TYPES,
+  QUANTIZATIONS,
+  REASONING_EFFORTS,
+} from '../config/config.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 
 const ListType = z.enum(LIST_TYPES);
@@ -40,21 +46,13 @@ const Pricing = z
   })
   .describe('Prices of tokens are per million.');
 
+/** A member for each capability. */
+function capabilities<T>(valueOf: (capability: Capability) => T): Record<string, T> {
+  return Object.fromEntries(CAPABILITIES.map((name) => [WIRE_CAPABILITIES[name], valueOf(name)]));
+}
+
 const Capabilities = z.strictObject({
-  optimizedForCode: z.boolean(),
-  supportsFunctionCalling: z.boolean(),
-  supportsAudioInput: z.boolean(),
-  supportsReasoning: z.boolean(),
-  supportsReasoningEffort: z.boolean(),
-  supportsResponseSchema: z.boolean(),
-  supportsMultipleImages: z.boolean(),
-  supportsVision: z.boolean(),
-  supportsVideoInput: z.boolean(),
-  supportsWebSearch: z.boolean(),
-  supportsXSearch: z.boolean(),
-  supportsLogProbs: z.boolean(),
-  supportsTeeAttestation: z.boolean(),
-  supportsE2EE: z.boolean(),
+  ...capabilities(() => z.boolean()),
   quantization: z.enum(QUANTIZATIONS),
   reasoningEffortOptions: z.array(z.enum(REASONING_EFFORTS)).optional(),
   defaultReasoningEffort: z.enum(REASONING_EFFORTS).optional(),
@@ -133,6 +131,7 @@ const NameMap = z
   })
   .meta({ id: 'NameMap' });
 
+const HELD = new Set<Capability>(['functionCalling', 'reasoning', 'responseSchema', 'webSearch']);
 const MODEL = {
   id: 'atlas-24b',
   object: 'model',
@@ -155,20 +154,7 @@ const MODEL = {
     availableContextTokens: 65536,
     maxCompletionTokens: 8192,
     capabilities: {
-      optimizedForCode: false,
-      supportsFunctionCalling: true,
-      supportsAudioInput: false,
-      supportsReasoning: true,
-      supportsReasoningEffort: false,
-      supportsResponseSchema: true,
-      supportsMultipleImages: false,
-      supportsVision: false,
-      supportsVideoInput: false,
-      supportsWebSearch: true,
-      supportsXSearch: false,
-      supportsLogProbs: false,
-      supportsTeeAttestation: false,
-      supportsE2EE: false,
+      ...capabilities((capability) => HELD.has(capability)),
       quantization: 'fp8',
     },
     constraints: { temperature: { default: 0.7 } },

@@ -6,6 +6,7 @@ import { z } from 'zod';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { ChatBody } from '../wire/chat-schema.ts';
+import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 
 const Count = z.int().min(0);
 
@@ -146,19 +147,7 @@ const ChatCompletionEvent = z
 
 const ID = 'chatcmpl-019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 
-const ECHO = {
-  enable_e2ee: true,
-  enable_web_search: 'off',
-  enable_web_citations: false,
-  enable_web_scraping: false,
-  enable_x_search: false,
-  include_venice_system_prompt: true,
-  include_search_results_in_stream: false,
-  return_search_results_as_documents: false,
-  strip_thinking_response: false,
-  disable_thinking: false,
-  web_search_citations: [],
-};
+const ECHO = { ...SVC_PARAMETER_DEFAULTS, web_search_citations: [] };
 
 const ANSWER = {
   id: ID,
