@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
@@ -12,7 +11,6 @@ import {
   type LoadedConfig,
   reloadConfig,
 } from './config.ts';
-import { referencePage } from './reference.ts';
 
 const ROOT = join(import.meta.dirname, '..', '..');
 
@@ -406,9 +404,4 @@ test('a difference names the sections and what waits for a restart', async () =>
     changed: ['listen', 'database', 'data', 'models', 'limits'],
     restart: ['listen', 'database', 'data'],
   });
-});
-
-test('the reference page is what the schemas say', async () => {
-  const page = await readFile(join(ROOT, 'docs', 'reference', 'config.md'), 'utf8');
-  assert.equal(page, referencePage(), 'Run node scripts/write-reference.ts');
 });

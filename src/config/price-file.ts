@@ -4,7 +4,7 @@
  * such as `1.5e-07`; they are read from the digits of the file, never through a double.
  */
 import { divideHalfUp, formatUsd, parseDecimal } from '../core/money.ts';
-import { nearestOf } from '../core/nearest.ts';
+import { didYouMean } from '../core/nearest.ts';
 import type { Capability, ModelType, PriceSettings } from './models-section.ts';
 
 /** What the price file knows about one model. */
@@ -45,9 +45,7 @@ export function readPriceFile(text: string): PriceFile {
     find(key) {
       const entry = Object.hasOwn(entries, key) ? entries[key] : undefined;
       if (isEntry(entry)) return importModel(entry);
-      const nearest = nearestOf(key, Object.keys(entries));
-      const meant = nearest === undefined ? '' : `; did you mean "${nearest}"?`;
-      return `The price file has no entry "${key}"${meant}`;
+      return `The price file has no entry "${key}"${didYouMean(key, Object.keys(entries))}`;
     },
   };
 }

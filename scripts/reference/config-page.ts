@@ -1,9 +1,9 @@
 /**
  * The reference page of the configuration, made from the schemas themselves, so that a setting
- * without a line in the page cannot exist. `scripts/write-reference.ts` writes it; a test compares.
+ * without a line in the page cannot exist.
  */
-import { schemaTree, type SchemaNode } from './explain.ts';
-import { fileSchema, SECTIONS } from './sections.ts';
+import { schemaTree, type SchemaNode } from '../../src/config/explain.ts';
+import { fileSchema, SECTIONS } from '../../src/config/sections.ts';
 
 const INTRODUCTION = `# Configuration
 
@@ -36,7 +36,7 @@ at all. Sections marked _restart_ keep their old values until the next start; th
 const KEEP_END = '<!-- prettier-ignore-end -->';
 
 /** The whole page as Markdown. */
-export function referencePage(): string {
+export function configPage(): string {
   const root = schemaTree(fileSchema());
   const parts = Object.entries(SECTIONS).map(([name, section]) => {
     const node = root.properties?.[name] ?? {};
