@@ -12,7 +12,7 @@ import { reasonOf, silentLog } from '../core/log.ts';
 import { type Store, openStore } from '../db/db.ts';
 import { configuredEngines } from '../engines/engine-settings.ts';
 import { Engines } from '../engines/engines.ts';
-import { llamaAvailable } from '../engines/llama/llama.ts';
+import { llamaAvailable } from '../engines/llama/llama-engine.ts';
 import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
 import { type Command, requireSettings } from './command.ts';
 import { table } from './terminal.ts';

@@ -5,18 +5,13 @@ import { Catalog } from '../catalog/catalog.ts';
 import { type Config, reachableHost, serviceWords } from '../config/config.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
-import {
-  MODEL_LIBRARY,
-  type LibraryModel,
-  TerminalProgress,
-  downloadFile,
-  hasLibraryFile,
-  libraryModel,
-  libraryPath,
-} from '../engines/llama/llama.ts';
+import { type LibraryModel, MODEL_LIBRARY } from '../engines/llama/llama-models.ts';
+import { downloadFile } from '../engines/local/model-download.ts';
+import { hasModel, modelPath } from '../engines/local/model-files.ts';
 import { BASE_PATH } from '../server/server.ts';
 import { type Command, UsageError, guessOf, requireSettings } from './command.ts';
 import { type Console, drawingOutput, table } from './terminal.ts';
+import { TerminalProgress } from './terminal-progress.ts';
 
 export const modelsCommand: Command = {
   name: 'models',
@@ -156,7 +151,7 @@ function modelsOf(body: unknown) {
 
 const LIBRARY_ID_WIDTH = Math.max(...MODEL_LIBRARY.map(({ id }) => id.length));
 const LIBRARY_LINES = MODEL_LIBRARY.map((model) => {
-  const facts = `${model.title}, ${shownSize(model)}, ${model.license}`;
+  const facts = `${model.title}, ${shownSize(model)}, ${model.file.license}`;
   return `  ${model.id.padEnd(LIBRARY_ID_WIDTH)}   ${facts}`;
 });
 
@@ -175,8 +170,8 @@ is right. The server loads it at its next start.`,
     const { console } = invocation;
     const model = requireLibraryModel(invocation.positionals);
     const { config } = await requireSettings(console);
-    const path = libraryPath(config.dataFolder, model);
-    const isThere = await hasLibraryFile(config.dataFolder, model);
+    const path = modelPath(config.dataFolder, model.file);
+    const isThere = await hasModel(config.dataFolder, model.file);
     if (!isThere) await fetchModel(console, model, path);
     invocation.answer(
       () => ({ id: model.id, path, fetched: !isThere }),
@@ -195,10 +190,8 @@ async function fetchModel(console: Console, model: LibraryModel, path: string): 
   }
   try {
     await downloadFile({
-      url: model.url,
+      file: model.file,
       path,
-      sha256: model.sha256,
-      maxBytes: model.sizeBytes,
       clock: systemClock(),
       log: silentLog,
       signal: stop.signal,
@@ -217,11 +210,11 @@ function requireLibraryModel([id, ...rest]: readonly string[]): LibraryModel {
   if (id === undefined || rest.length > 0) {
     throw new UsageError(`Name one model of the library: ${ids.join(', ')}`);
   }
-  const model = libraryModel(id);
+  const model = MODEL_LIBRARY.find((one) => one.id === id);
   if (model !== undefined) return model;
   throw new Error(`The library has no model "${id}"${guessOf(id, ids)}; it has ${ids.join(', ')}`);
 }
 
 function shownSize(model: LibraryModel): string {
-  return `${Math.round(model.sizeBytes / 1e6)} MB`;
+  return `${Math.round(model.file.sizeBytes / 1e6)} MB`;
 }
