@@ -10,9 +10,10 @@ import { type Nano, decimalUsd, toUsdNumber, usdToNano } from '../core/money.ts'
 import { offsetOf, pageHeaders, readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, SMALL_JSON_BODY } from '../http/route.ts';
-import { type ApiKey, type Identity, walletCaller } from '../identity/identity.ts';
+import { type ApiKey, walletCaller } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { Payments } from '../payments/payments.ts';
+import type { AccountParts } from './account-parts.ts';
 import {
   type ApiKeyItem,
   CREATE_KEY,
@@ -29,21 +30,21 @@ import {
   UPDATE_KEY,
   UpdateKeyRequest,
 } from './api-key-schema.ts';
-import type { CreatedKey, KeyReport, KeySettings, ManageKeys } from './manage-keys.ts';
+import {
+  type CreatedKey,
+  type KeyReport,
+  type KeySettings,
+  createKey,
+  reportKeys,
+  updateKey,
+} from './manage-keys.ts';
 
 const PATH = '/api_keys';
 const WALLET_PATH = '/api_keys/generate_web3_key';
 
-export interface ApiKeyRouteParts {
-  readonly keys: ManageKeys;
-  readonly clock: Clock;
-  readonly identity: Identity;
-  /** `undefined` on a server without rails. */
-  readonly payments: Payments | undefined;
-}
-
-export function apiKeyRoutes(parts: ApiKeyRouteParts): Route[] {
-  const { keys, clock } = parts;
+/** `payments`: `undefined` on a server without rails. */
+export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined): Route[] {
+  const { identity } = parts.stores;
   return [
     {
       method: 'GET',
@@ -52,9 +53,10 @@ export function apiKeyRoutes(parts: ApiKeyRouteParts): Route[] {
       describe: LIST_KEYS,
       handle: async (context) => {
         const page = readQuery(context, ListKeysQuery);
-        const all = await keys.list(context.caller);
+        const { accountId } = context.caller;
+        const all = await identity.listKeys(accountId);
         const shown = all.slice(offsetOf(page), offsetOf(page) + page.limit);
-        const reports = await keys.report(context.caller.accountId, shown);
+        const reports = await reportKeys(parts, accountId, shown);
         context.setAll(pageHeaders(page, all.length));
         await context.json(200, { object: 'list', data: reports.map(itemOf) });
       },
@@ -67,8 +69,8 @@ export function apiKeyRoutes(parts: ApiKeyRouteParts): Route[] {
       body: SMALL_JSON_BODY,
       handle: async (context) => {
         const request = readBody(context, CreateKeyRequest);
-        const settings = settingsOf(request, clock);
-        const made = await keys.create(context.caller, request.apiKeyType, settings);
+        const settings = settingsOf(request, parts.clock);
+        const made = await createKey(parts, context.caller, request.apiKeyType, settings);
         await answerCreated(context, made);
       },
     },
@@ -87,7 +89,8 @@ export function apiKeyRoutes(parts: ApiKeyRouteParts): Route[] {
       describe: DELETE_KEY,
       handle: async (context) => {
         const { id } = readQuery(context, DeleteKeyQuery);
-        if (!(await keys.revoke(context.caller, id))) throw new Fault('API_KEY_NOT_FOUND');
+        const isRevoked = await identity.revokeKey(context.caller.accountId, id);
+        if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
         await context.json(200, { success: true });
       },
     },
@@ -97,16 +100,18 @@ export function apiKeyRoutes(parts: ApiKeyRouteParts): Route[] {
       auth: 'admin',
       describe: GET_KEY,
       handle: async (context) => {
-        const report = await keys.find(context.caller, context.parameters['id'] ?? '');
-        if (report === undefined) throw new Fault('API_KEY_NOT_FOUND');
-        await context.json(200, { data: itemOf(report) });
+        const key = await identity.findKey(
+          context.caller.accountId,
+          context.parameters['id'] ?? '',
+        );
+        await context.json(200, { data: await reportOf(parts, key) });
       },
     },
-    ...walletKeyRoutes(parts),
+    ...walletKeyRoutes(parts, payments),
   ];
 }
 
-function walletKeyRoutes(parts: ApiKeyRouteParts): Route[] {
+function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Route[] {
   return [
     {
       method: 'GET',
@@ -114,7 +119,7 @@ function walletKeyRoutes(parts: ApiKeyRouteParts): Route[] {
       auth: 'public',
       describe: KEY_CHALLENGE,
       handle: async (context) => {
-        const token = requirePayments(parts).mintKeyChallenge();
+        const token = requirePayments(given).mintKeyChallenge();
         context.set('cache-control', 'no-store');
         await context.json(200, { success: true, data: { token } });
       },
@@ -126,19 +131,20 @@ function walletKeyRoutes(parts: ApiKeyRouteParts): Route[] {
       describe: CREATE_WALLET_KEY,
       body: SMALL_JSON_BODY,
       handle: async (context) => {
-        const payments = requirePayments(parts);
+        const payments = requirePayments(given);
         const request = readBody(context, CreateWalletKeyRequest);
         const settings = settingsOf(request, parts.clock);
         const wallet = await payments.signerOfKeyChallenge(request);
-        await parts.identity.openWalletAccount(wallet);
-        const made = await parts.keys.create(walletCaller(wallet), request.apiKeyType, settings);
+        await parts.stores.identity.openWalletAccount(wallet);
+        const caller = walletCaller(wallet);
+        const made = await createKey(parts, caller, request.apiKeyType, settings);
         await answerCreated(context, made);
       },
     },
   ];
 }
 
-function requirePayments({ payments }: ApiKeyRouteParts): Payments {
+function requirePayments(payments: Payments | undefined): Payments {
   if (payments !== undefined) return payments;
   throw new Fault('X402_NOT_CONFIGURED');
 }
@@ -168,20 +174,17 @@ function limitOf(amount: number | null | undefined): Nano | undefined {
   return amount === undefined || amount === null ? undefined : usdToNano(amount);
 }
 
-async function answerUpdate(
-  { keys, clock }: ApiKeyRouteParts,
-  context: RequestContext,
-): Promise<void> {
+async function answerUpdate(parts: AccountParts, context: RequestContext): Promise<void> {
   const request = readBody(context, UpdateKeyRequest);
   const { expiresAt, consumptionLimit } = request;
   // Checked before anything is read: a wrong date is wrong for every key.
-  const expiresMs = expiryOf(expiresAt, clock);
+  const expiresMs = expiryOf(expiresAt, parts.clock);
   const limit = (currency: 'usd' | 'diem', before: Nano | undefined): Nano | undefined => {
     if (consumptionLimit === null) return undefined;
     const amount = consumptionLimit?.[currency];
     return amount === undefined ? before : limitOf(amount);
   };
-  const report = await keys.update(context.caller, request.id, (key) => ({
+  const changed = await updateKey(parts, context.caller, request.id, (key) => ({
     description: request.description ?? key.description,
     expiresMs: expiresAt === undefined ? key.expiresMs : expiresMs,
     limitPeriod: request.limitPeriod ?? key.limitPeriod,
@@ -190,9 +193,14 @@ async function answerUpdate(
     modelPrivacy: request.modelPrivacy ?? key.modelPrivacy,
     models: request.models === undefined ? key.models : (request.models ?? undefined),
   }));
-  // decisions.md 6: an unknown id is a 400; a revoked key and another account's are unknown.
+  await context.json(200, { success: true, data: await reportOf(parts, changed) });
+}
+
+/** decisions.md 6: an unknown id is a 400; a revoked key and another account's are unknown. */
+async function reportOf(parts: AccountParts, key: ApiKey | undefined): Promise<ApiKeyItem> {
+  const [report] = key === undefined ? [] : await reportKeys(parts, key.accountId, [key]);
   if (report === undefined) throw new Fault('API_KEY_NOT_FOUND');
-  await context.json(200, { success: true, data: itemOf(report) });
+  return itemOf(report);
 }
 
 /** The answer that carries the secret, once. */

@@ -4,18 +4,18 @@
  */
 import { z } from 'zod';
 import {
-  type Ledger,
   type TransactionRow,
   countTransactions,
   transactionsOf,
 } from '../billing/ledger/ledger.ts';
 import { isoTime } from '../core/clock.ts';
-import { type Nano, toUsdNumber } from '../core/money.ts';
+import { toUsdNumber } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 import { offsetOf, pageHeaders, pageQuery, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Route } from '../http/route.ts';
+import { type AccountParts, isEnough } from './account-parts.ts';
 
 export type BalanceAnswer = z.infer<typeof BalanceAnswer>;
 export const BalanceAnswer = z
@@ -104,13 +104,7 @@ const TRANSACTIONS: RouteDescription = {
   ],
 };
 
-export interface BillingRouteParts {
-  readonly ledger: Ledger;
-  readonly store: Queryable;
-  readonly minimumCreditNano: () => Nano;
-}
-
-export function billingRoutes(parts: BillingRouteParts): Route[] {
+export function billingRoutes(parts: AccountParts): Route[] {
   return [
     {
       method: 'GET',
@@ -124,16 +118,16 @@ export function billingRoutes(parts: BillingRouteParts): Route[] {
       path: '/billing/transactions',
       auth: 'admin-or-wallet',
       describe: TRANSACTIONS,
-      handle: (context) => answerTransactions(parts.store, context),
+      handle: (context) => answerTransactions(parts.stores.store, context),
     },
   ];
 }
 
-async function answerBalance(parts: BillingRouteParts, context: RequestContext): Promise<void> {
-  const balances = await parts.ledger.balances(context.caller.accountId);
+async function answerBalance(parts: AccountParts, context: RequestContext): Promise<void> {
+  const balances = await parts.stores.ledger.balances(context.caller.accountId);
   const { usdNano, diemNano, allocationNano } = balances;
   const body: BalanceAnswer = {
-    canConsume: usdNano + diemNano >= parts.minimumCreditNano(),
+    canConsume: isEnough(usdNano + diemNano, parts),
     consumptionCurrency: diemNano > 0n ? 'DIEM' : usdNano > 0n ? 'USD' : null,
     balances: { diem: toUsdNumber(diemNano), usd: toUsdNumber(usdNano) },
     diemEpochAllocation: toUsdNumber(allocationNano),

@@ -3,15 +3,13 @@
  * that admission uses; and the log of what a limit refused, under both of its paths.
  */
 import { z } from 'zod';
-import type { RateRule } from '../billing/sale.ts';
-import type { Ledger } from '../billing/ledger/ledger.ts';
-import type { LimitLog } from '../billing/limits/limits.ts';
-import type { Catalog, CatalogModel } from '../catalog/catalog.ts';
-import { type Clock, dayOf, dayStartMs, isoTime } from '../core/clock.ts';
-import { type Nano, toUsdNumber } from '../core/money.ts';
+import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
+import { toUsdNumber } from '../core/money.ts';
+import { callerRate } from '../http/caller-limits.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 import type { Route } from '../http/route.ts';
-import type { Caller, Identity } from '../identity/identity.ts';
+import type { Caller } from '../identity/identity.ts';
+import { type AccountParts, isEnough } from './account-parts.ts';
 
 const Time = z.string().describe('ISO 8601, UTC.');
 
@@ -101,17 +99,7 @@ const RATE_LIMIT_LOG: RouteDescription = {
   ],
 };
 
-export interface RateLimitRouteParts {
-  readonly catalog: Catalog;
-  readonly identity: Identity;
-  readonly ledger: Ledger;
-  readonly limitLog: LimitLog;
-  readonly clock: Clock;
-  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
-  readonly minimumCreditNano: () => Nano;
-}
-
-export function rateLimitRoutes(parts: RateLimitRouteParts): Route[] {
+export function rateLimitRoutes(parts: AccountParts): Route[] {
   const log = (path: string, describe: RouteDescription): Route => ({
     method: 'GET',
     path,
@@ -132,23 +120,24 @@ export function rateLimitRoutes(parts: RateLimitRouteParts): Route[] {
   ];
 }
 
-async function limitsOf(parts: RateLimitRouteParts, caller: Caller): Promise<RateLimitsAnswer> {
+async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimitsAnswer> {
   const [balances, key] = await Promise.all([
-    parts.ledger.balances(caller.accountId),
-    parts.identity.findKey(caller.accountId, caller.keyId),
+    parts.stores.ledger.balances(caller.accountId),
+    parts.stores.identity.findKey(caller.accountId, caller.keyId),
   ]);
+  const { limits } = parts.config();
   const models = parts.catalog
     .models()
     .filter((model) => model.listed && caller.models?.has(model.id) !== false);
   return {
     data: {
-      accessPermitted: balances.usdNano + balances.diemNano >= parts.minimumCreditNano(),
+      accessPermitted: isEnough(balances.usdNano + balances.diemNano, parts),
       apiTier: { id: caller.plan, isCharged: true },
       balances: { USD: toUsdNumber(balances.usdNano), DIEM: toUsdNumber(balances.diemNano) },
       keyExpiration: key?.expiresMs === undefined ? null : isoTime(key.expiresMs),
       nextEpochBegins: isoTime(dayStartMs(dayOf(parts.clock.nowMs()) + 1)),
       rateLimits: models.map((model) => {
-        const { requestsPerMinute, tokensPerMinute } = parts.rateOf(caller, model);
+        const { requestsPerMinute, tokensPerMinute } = callerRate(limits, caller, model);
         const rates = [
           { type: 'RPM' as const, amount: requestsPerMinute },
           { type: 'TPM' as const, amount: tokensPerMinute },
@@ -160,7 +149,7 @@ async function limitsOf(parts: RateLimitRouteParts, caller: Caller): Promise<Rat
 }
 
 /** An ADMIN key sees the whole account, another key itself. */
-async function logOf(parts: RateLimitRouteParts, caller: Caller): Promise<RateLimitLogAnswer> {
+async function logOf(parts: AccountParts, caller: Caller): Promise<RateLimitLogAnswer> {
   const { accountId, keyId, keyKind } = caller;
   const hits = await parts.limitLog.last(accountId, keyKind === 'ADMIN' ? undefined : keyId);
   return {

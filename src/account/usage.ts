@@ -10,15 +10,15 @@ import {
   usageDays,
   usageTotals,
 } from '../billing/ledger/ledger.ts';
-import { type Clock, dayOf, dayStartMs, isoTime } from '../core/clock.ts';
+import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
-import type { Queryable } from '../db/db.ts';
 import { offsetOf, pageHeaders, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Route } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
+import type { AccountParts } from './account-parts.ts';
 import {
   CSV_HEAD,
   RECEIPT,
@@ -28,17 +28,12 @@ import {
   UsageQuery,
 } from './usage-schema.ts';
 
-export interface UsageRouteParts {
-  readonly store: Queryable;
-  readonly clock: Clock;
-}
-
 const USUAL_DAYS = 30;
 const MAX_DAYS = 366;
 /** A download is made in memory; a year of a busy account fits in it many times. */
 const MAX_CSV_ROWS = 100_000;
 
-export function usageRoutes(parts: UsageRouteParts): Route[] {
+export function usageRoutes(parts: AccountParts): Route[] {
   return [
     {
       method: 'GET',
@@ -57,7 +52,7 @@ export function usageRoutes(parts: UsageRouteParts): Route[] {
   ];
 }
 
-async function answerUsage(parts: UsageRouteParts, context: RequestContext): Promise<void> {
+async function answerUsage(parts: AccountParts, context: RequestContext): Promise<void> {
   const query = readQuery(context, UsageQuery);
   const range = rangeOf(query, dayOf(parts.clock.nowMs()));
   const filter = {
@@ -68,8 +63,8 @@ async function answerUsage(parts: UsageRouteParts, context: RequestContext): Pro
   };
   if (wantsCsv(context, query)) return answerCsv(parts, context, filter);
   const [rows, totals] = await Promise.all([
-    usageDays(parts.store, filter, { limit: query.limit, offset: offsetOf(query) }),
-    usageTotals(parts.store, filter),
+    usageDays(parts.stores.store, filter, { limit: query.limit, offset: offsetOf(query) }),
+    usageTotals(parts.stores.store, filter),
   ]);
   const body: UsageAnswer = {
     object: 'list',
@@ -110,11 +105,11 @@ function wantsCsv(context: RequestContext, query: UsageQuery): boolean {
 }
 
 async function answerCsv(
-  parts: UsageRouteParts,
+  parts: AccountParts,
   context: RequestContext,
   filter: UsageFilter,
 ): Promise<void> {
-  const rows = await usageDays(parts.store, filter, { limit: MAX_CSV_ROWS + 1, offset: 0 });
+  const rows = await usageDays(parts.stores.store, filter, { limit: MAX_CSV_ROWS + 1, offset: 0 });
   if (rows.length > MAX_CSV_ROWS) {
     throw badRange(`The download has more than ${MAX_CSV_ROWS} rows; ask for fewer days`);
   }
@@ -142,10 +137,10 @@ function csvField(text: string): string {
   return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
 }
 
-async function answerReceipt(parts: UsageRouteParts, context: RequestContext): Promise<void> {
+async function answerReceipt(parts: AccountParts, context: RequestContext): Promise<void> {
   const { caller } = context;
   const id = (context.parameters['id'] ?? '').replace(/^chatcmpl-/, '');
-  const receipt = await receiptOf(parts.store, caller.accountId, id);
+  const receipt = await receiptOf(parts.stores.store, caller.accountId, id);
   const owned = visibleKey(caller, undefined);
   if (receipt === undefined || (owned !== undefined && receipt.key_id !== owned)) {
     throw new Fault('REQUEST_ID_NOT_FOUND', {
