@@ -9,10 +9,9 @@ import { UnhandledRejections } from '../server/unhandled-rejections.ts';
 import {
   CONFIG_FILE,
   type Config,
-  type ConfigWatch,
+  ConfigWatch,
   formatProblem,
   reloadConfig,
-  watchConfig,
 } from '../config/config.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
@@ -90,7 +89,7 @@ export function watchSettings(
   log: Log,
 ): ConfigWatch {
   const { env, cwd } = console;
-  const watch = watchConfig({
+  const watch = new ConfigWatch({
     current: settings,
     files: [resolve(cwd, env['FAREBOX_CONFIG'] ?? CONFIG_FILE)],
     load: () => reloadConfig({ env, cwd }),

@@ -67,12 +67,7 @@ export {
   type VideoResolution,
   type VideoSection,
 } from './video-model-section.ts';
-export {
-  type ConfigWatch,
-  type ConfigWatchOptions,
-  reloadConfig,
-  watchConfig,
-} from './watch-config.ts';
+export { ConfigWatch, reloadConfig } from './watch-config.ts';
 export { PersonaSection, type PersonasSection } from './web-section.ts';
 
 /** The file that is read when `FAREBOX_CONFIG` names none. */

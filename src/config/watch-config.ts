@@ -39,18 +39,8 @@ export interface ConfigWatchOptions {
   readonly onProblems: (problems: readonly ConfigProblem[]) => void;
 }
 
-export interface ConfigWatch {
-  /** Looks now; `force` reads and checks even when no text changed (SIGHUP). */
-  check(force?: boolean): Promise<void>;
-  stop(): void;
-}
-
-/** Starts watching; nothing is reported for the state at the start. */
-export function watchConfig(options: ConfigWatchOptions): ConfigWatch {
-  return new Watch(options);
-}
-
-class Watch implements ConfigWatch {
+/** Watches from its construction on; nothing is reported for the state at the start. */
+export class ConfigWatch {
   readonly #options: ConfigWatchOptions;
   #current: Config;
   #files: readonly string[];
@@ -73,6 +63,7 @@ class Watch implements ConfigWatch {
     this.#stopPolling = options.clock.every(POLL_MS, () => void this.check());
   }
 
+  /** Looks now; `force` reads and checks even when no text changed (SIGHUP). */
   async check(force = false): Promise<void> {
     // One look at a time: a second one waits, and then finds nothing new.
     this.#running = this.#running.then(() => this.#look(force));
