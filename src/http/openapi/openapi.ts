@@ -41,6 +41,9 @@ export interface OpenApiOptions {
 
 /** An OpenAPI document; its shape is checked by the test. */
 export type OpenApiDocument = Readonly<Record<string, unknown>> & {
+  readonly info: { readonly title: string; readonly version: string; readonly description: string };
+  readonly servers: readonly { readonly url: string }[];
+  readonly tags: readonly { readonly name: string; readonly description: string }[];
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
   readonly components: {
     readonly schemas: Readonly<Record<string, JsonSchema>>;
