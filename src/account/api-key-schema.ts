@@ -87,7 +87,6 @@ export const CreateKeyRequest = z
     ],
   });
 
-export type UpdateKeyRequest = z.infer<typeof UpdateKeyRequest>;
 export const UpdateKeyRequest = z
   .object({
     id: z.string().min(1).max(100).describe('The key to change.'),
@@ -159,7 +158,6 @@ export const CreatedKeyAnswer = z.object({
   }),
 });
 
-export type CreateWalletKeyRequest = z.infer<typeof CreateWalletKeyRequest>;
 export const CreateWalletKeyRequest = CreateKeyRequest.extend({
   address: z.string().min(1).max(100).describe('The wallet that signed.'),
   token: z.string().min(1).max(512).describe('What `GET` gave.'),

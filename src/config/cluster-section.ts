@@ -5,7 +5,6 @@ import { z } from 'zod';
 
 import { whole } from './setting-kinds.ts';
 
-export type ClusterSection = z.infer<typeof ClusterSection>;
 export const ClusterSection = z
   .strictObject({
     workers: whole(1, 256).describe(
@@ -27,7 +26,6 @@ export const ClusterSection = z
   })
   .prefault({});
 
-export type RetentionSection = z.infer<typeof RetentionSection>;
 export const RetentionSection = z
   .strictObject({
     usageDays: days(400).describe('Receipts (usage records). Day totals are kept.'),

@@ -2,15 +2,8 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
-import {
-  type Config,
-  describeConfig,
-  diffConfig,
-  formatProblem,
-  loadConfig,
-  type LoadedConfig,
-  reloadConfig,
-} from './config.ts';
+import { type Config, describeConfig, formatProblem, loadConfig, reloadConfig } from './config.ts';
+import { diffConfig, type LoadedConfig } from './sections.ts';
 
 const ROOT = join(import.meta.dirname, '..', '..');
 

@@ -25,13 +25,12 @@ import {
 } from './sections.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
-export type { ClusterSection, RetentionSection } from './cluster-section.ts';
 export { describeConfig } from './describe-config.ts';
-export type { EmbeddedSection, DiscoverySection, EngineSettings } from './engines-section.ts';
-export { type ConfigProblem, formatProblem } from './explain.ts';
+export type { EngineSettings } from './engines-section.ts';
+export { formatProblem } from './explain.ts';
 export { type LimitsSection, type Plan, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
-export { maxDownloadBytes, type MediaSection } from './media-section.ts';
+export { maxDownloadBytes } from './media-section.ts';
 export {
   CAPABILITIES,
   type Capability,
@@ -42,20 +41,10 @@ export {
   type PriceSettings,
   QUANTIZATIONS,
   REASONING_EFFORTS,
-  type ReplicaSettings,
 } from './models-section.ts';
-export type { LogSection, MetricsSection, TracingSection } from './observability-section.ts';
 export type { RpcSection } from './rpc-section.ts';
-export type { HttpSection, ListenSection, ServiceSection } from './server-section.ts';
-export {
-  type Config,
-  type ConfigDifference,
-  type ConfigInputs,
-  type ConfigSource,
-  diffConfig,
-  type LoadedConfig,
-} from './sections.ts';
-export { serviceWords, type ServiceWords } from './service-name.ts';
+export { type Config, type ConfigSource } from './sections.ts';
+export { serviceWords } from './service-name.ts';
 export {
   VIDEO_ASPECT_RATIOS,
   VIDEO_DURATIONS,
@@ -65,10 +54,9 @@ export {
   VideoPricing,
   VideoRate,
   type VideoResolution,
-  type VideoSection,
 } from './video-model-section.ts';
 export { ConfigWatch, reloadConfig } from './watch-config.ts';
-export { PersonaSection, type PersonasSection } from './web-section.ts';
+export { PersonaSection } from './web-section.ts';
 
 /** The file that is read when `FAREBOX_CONFIG` names none. */
 export const CONFIG_FILE = 'farebox.yaml';

@@ -62,7 +62,6 @@ export const EnginesSection = z
   )
   .default({});
 
-export type DiscoverySection = z.infer<typeof DiscoverySection>;
 export const DiscoverySection = z
   .strictObject({
     enabled: flag(true).describe('Look for engines on the usual local ports.'),
@@ -79,7 +78,6 @@ export const DiscoverySection = z
   })
   .prefault({});
 
-export type EmbeddedSection = z.infer<typeof EmbeddedSection>;
 export const EmbeddedSection = z
   .strictObject({
     enabled: flag(true).describe(

@@ -88,7 +88,6 @@ export const PriceSettings = z.strictObject({
   perRequest: Usd.optional().describe('USD per request, on top of the rest.'),
 });
 
-export type ReplicaSettings = z.infer<typeof ReplicaSettings>;
 export const ReplicaSettings = z.strictObject({
   engine: Text.describe('A name of `engines`.'),
   model: Text.optional().describe("The engine's own model id. Default: `id`."),

@@ -3,7 +3,6 @@ import { z } from 'zod';
 
 import { flag, httpUrl, secret } from './setting-kinds.ts';
 
-export type LogSection = z.infer<typeof LogSection>;
 export const LogSection = z
   .strictObject({
     level: z
@@ -17,7 +16,6 @@ export const LogSection = z
   })
   .prefault({});
 
-export type MetricsSection = z.infer<typeof MetricsSection>;
 export const MetricsSection = z
   .strictObject({
     enabled: flag(true).describe('Serve `/metrics` for Prometheus.'),
@@ -25,7 +23,6 @@ export const MetricsSection = z
   })
   .prefault({});
 
-export type TracingSection = z.infer<typeof TracingSection>;
 export const TracingSection = z
   .strictObject({
     endpoint: httpUrl()

@@ -7,7 +7,6 @@ import { z } from 'zod';
 import { Text, flag, httpUrl, whole } from './setting-kinds.ts';
 import { ServiceName } from './service-name.ts';
 
-export type ServiceSection = z.infer<typeof ServiceSection>;
 export const ServiceSection = z
   .strictObject({
     name: ServiceName.default('svc').describe(
@@ -31,7 +30,6 @@ export const ServiceSection = z
   })
   .prefault({});
 
-export type ListenSection = z.infer<typeof ListenSection>;
 export const ListenSection = z
   .strictObject({
     host: Text.default('127.0.0.1').describe('Address to listen on; `HOST` wins.'),
@@ -54,7 +52,6 @@ export const DataSection = Text.default('./data').describe(
   'Data folder: database, keys, downloaded models, media. `FAREBOX_DATA` wins.',
 );
 
-export type HttpSection = z.infer<typeof HttpSection>;
 export const HttpSection = z
   .strictObject({
     trustProxy: z

@@ -216,7 +216,6 @@ function contradictions(model: {
   return found;
 }
 
-export type VideoSection = z.infer<typeof VideoSection>;
 export const VideoSection = z
   .strictObject({
     keepHours: whole(24).describe('Finished videos are deleted after this time.'),

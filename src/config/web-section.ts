@@ -32,7 +32,6 @@ export const SearchSection = z.discriminatedUnion('provider', [
     ...SEARCH_LIMITS,
   }),
 ]);
-export type SearchSection = z.infer<typeof SearchSection>;
 
 /** How pages named in a user message are read. */
 export const ScrapingSection = z.strictObject({
@@ -42,7 +41,6 @@ export const ScrapingSection = z.strictObject({
   maxCharsPerPage: whole(40_000, 1_000_000).describe('Characters of a page that the model sees.'),
   usdPerPage: usd('0.01').describe('Price of a page that was read.'),
 });
-export type ScrapingSection = z.infer<typeof ScrapingSection>;
 
 /** Searches that an engine makes by itself (`enable_x_search`). */
 export const SocialSearchSection = z.strictObject({
@@ -51,7 +49,6 @@ export const SocialSearchSection = z.strictObject({
     'Price of one result; a search that names no number is one result.',
   ),
 });
-export type SocialSearchSection = z.infer<typeof SocialSearchSection>;
 
 /** The guard of every fetch of a caller's URL. */
 export const FetchSection = z.strictObject({
@@ -67,7 +64,6 @@ export const FetchSection = z.strictObject({
     .describe('Ports of public addresses that may be asked.'),
   userAgent: Text.max(300).optional().describe('How Farebox names itself.'),
 });
-export type FetchSection = z.infer<typeof FetchSection>;
 
 /** The worker processes that turn files and pages into text. */
 export const DocumentsSection = z.strictObject({
@@ -77,7 +73,6 @@ export const DocumentsSection = z.strictObject({
   maxChars: whole(500_000, 50_000_000).describe('Characters of a file that the model sees.'),
   maxPages: whole(1_000, 100_000).describe('Pages of a PDF that are read.'),
 });
-export type DocumentsSection = z.infer<typeof DocumentsSection>;
 
 /** Bounds of images, audio, video and files in chat content. */
 export const ContentSection = z.strictObject({
@@ -90,7 +85,6 @@ export const ContentSection = z.strictObject({
     'Size of all media that one request has fetched.',
   ),
 });
-export type ContentSection = z.infer<typeof ContentSection>;
 
 const text = (max: number): z.ZodString => z.string().max(max);
 const time = z.union([z.iso.datetime({ offset: true }), z.iso.date()]);
@@ -124,4 +118,3 @@ export const PersonasSection = z.strictObject({
   ),
   list: z.array(PersonaSection).default([]).describe('Personas written here.'),
 });
-export type PersonasSection = z.infer<typeof PersonasSection>;
