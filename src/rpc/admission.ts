@@ -14,7 +14,7 @@ import {
   scanRequest,
   spanString,
 } from '../json/json-spans.ts';
-import { updateInTurns } from '../core/turn.ts';
+import { updateInTurns } from '../core/event-loop.ts';
 import type { AskFault } from './ask.ts';
 import type { ItemAnswer } from './classify.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';

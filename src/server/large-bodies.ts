@@ -12,7 +12,7 @@ import { Worker } from 'node:worker_threads';
 import { Fault } from '../core/faults.ts';
 import type { ScannedBody } from '../json/json-spans.ts';
 import { siblingUrl } from '../core/sibling.ts';
-import { nextTurn } from '../core/turn.ts';
+import { nextTurn } from '../core/event-loop.ts';
 import type { ChatRequest, ChatRequestOptions } from '../chat/wire/chat-request.ts';
 import type { EmbeddingsRequest } from '../embeddings/embeddings-request.ts';
 import type { LargeBody, ReadBody, WithoutBytes } from './large-bodies-worker.ts';
