@@ -7,19 +7,17 @@
 
 export type ImageFormat = 'jpeg' | 'png' | 'webp' | 'gif' | 'tiff' | 'avif' | 'heic';
 
-/** Brands of the ISO box format that are AVIF and HEIC images. */
-const AVIF_BRANDS = new Set(['avif', 'avis']);
-const HEIC_BRANDS = new Set(['heic', 'heix', 'heim', 'heis', 'hevc', 'hevx', 'mif1', 'msf1']);
-
+/** By the brands of the ISO box format. */
 function isoBrand(bytes: Buffer): ImageFormat | undefined {
   if (bytes.toString('latin1', 4, 8) !== 'ftyp') return undefined;
   const size = Math.min(bytes.readUInt32BE(0), bytes.length, 128);
   const brands = [bytes.toString('latin1', 8, 12)];
   for (let at = 16; at + 4 <= size; at += 4) brands.push(bytes.toString('latin1', at, at + 4));
   // AVIF files list `mif1` too, so that the sharper brand decides.
-  if (brands.some((brand) => AVIF_BRANDS.has(brand))) return 'avif';
-  if (brands.some((brand) => HEIC_BRANDS.has(brand))) return 'heic';
-  return undefined;
+  if (brands.some((brand) => /^avi[fs]$/.test(brand))) return 'avif';
+  return brands.some((brand) => /^(?:hei[cxms]|hev[cx]|mif1|msf1)$/.test(brand))
+    ? 'heic'
+    : undefined;
 }
 
 /** The format, or `undefined` for anything that is not one of them. */
@@ -114,20 +112,20 @@ const TIFF_SHORT = 3;
 
 function tiffSize(bytes: Buffer): ImageSize | undefined {
   const isLittle = bytes.toString('latin1', 0, 2) === 'II';
-  const short = (at: number): number =>
-    isLittle ? bytes.readUInt16LE(at) : bytes.readUInt16BE(at);
-  const long = (at: number): number => (isLittle ? bytes.readUInt32LE(at) : bytes.readUInt32BE(at));
-  const directory = long(4);
-  const entries = Math.min(short(directory), MAX_STEPS);
-  const found = new Map<number, number>();
+  const number = (at: number, length: 2 | 4): number =>
+    isLittle ? bytes.readUIntLE(at, length) : bytes.readUIntBE(at, length);
+  const directory = number(4, 4);
+  const entries = Math.min(number(directory, 2), MAX_STEPS);
+  let width = 0;
+  let height = 0;
   for (let index = 0; index < entries; index += 1) {
     const at = directory + 2 + index * 12;
-    const value = short(at + 2) === TIFF_SHORT ? short(at + 8) : long(at + 8);
-    found.set(short(at), value);
+    const value = number(at + 8, number(at + 2, 2) === TIFF_SHORT ? 2 : 4);
+    const tag = number(at, 2);
+    if (tag === TIFF_WIDTH) width = value;
+    if (tag === TIFF_HEIGHT) height = value;
   }
-  const width = found.get(TIFF_WIDTH);
-  const height = found.get(TIFF_HEIGHT);
-  return width === undefined || height === undefined ? undefined : { width, height };
+  return { width, height };
 }
 
 /** The `ispe` boxes of AVIF and HEIC; the largest is the image, the others are its thumbnails. */
