@@ -54,7 +54,7 @@ export interface ChatUsage {
 }
 
 export class ChatModel {
-  readonly spec: LlamaModelSpec;
+  readonly #spec: LlamaModelSpec;
   readonly #llama: Llama;
   readonly #model: LlamaModel;
   readonly #context: LlamaContext;
@@ -69,7 +69,7 @@ export class ChatModel {
     model: LlamaModel,
     context: LlamaContext,
   ) {
-    this.spec = spec;
+    this.#spec = spec;
     this.#llama = llama;
     this.#model = model;
     this.#context = context;
@@ -99,11 +99,11 @@ export class ChatModel {
 
   info(): LoadedLlamaModel {
     return {
-      id: this.spec.id,
+      id: this.#spec.id,
       work: 'chat',
       contextTokens: this.#context.contextSize,
-      sequences: this.spec.sequences,
-      isDemo: this.spec.isDemo,
+      sequences: this.#spec.sequences,
+      isDemo: this.#spec.isDemo,
       canReason: this.#template.canReason,
       dimensions: 0,
     };
@@ -128,7 +128,7 @@ export class ChatModel {
           model: this.#model,
           markTexts: this.#markTexts,
           request,
-          defaults: this.spec.sampling ?? NEUTRAL_SAMPLING,
+          defaults: this.#spec.sampling ?? NEUTRAL_SAMPLING,
           prompt: prompt.tokens,
           start: prompt.start,
           watchThoughts: this.#template.canReason,
@@ -142,10 +142,6 @@ export class ChatModel {
       return end;
     });
     return sumUsage(prompt.tokens.length, await allOrFirstError(choices));
-  }
-
-  async dispose(): Promise<void> {
-    await this.#context.dispose();
   }
 
   /** Tokens of prompt and answer together. The last place is kept free: filling it would shift. */
@@ -166,7 +162,7 @@ export class ChatModel {
     const { bos, shouldPrependBosToken } = this.#model.tokens;
     if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
     if (tokens.length >= this.#room) {
-      const message = `The prompt has ${tokens.length} tokens, the context of ${this.spec.id} holds ${this.#context.contextSize}`;
+      const message = `The prompt has ${tokens.length} tokens, the context of ${this.#spec.id} holds ${this.#context.contextSize}`;
       throw refusal('context_length_exceeded', message, 'messages');
     }
     if (isForced) return { tokens, start: 'call' };
@@ -177,7 +173,7 @@ export class ChatModel {
     contentGrammar: LlamaGrammar | undefined;
     callGrammar: LlamaGrammar | undefined;
   } {
-    const limits = this.spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
+    const limits = this.#spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
     const { schema, tools } = request;
     const content = schema === undefined ? undefined : grammarForSchema(schema, limits);
     const call = tools.length > 0 ? grammarForToolCall(tools, TOOL_CLOSE, limits) : undefined;
