@@ -31,7 +31,7 @@ import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
 import { videoConstraints } from '../video/video.ts';
 import type { Engines } from '../engines/engines.ts';
-import { Idempotency } from '../billing/idempotency/idempotency.ts';
+import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -126,7 +126,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const { guard } = extras;
   const shared = { config, stores, catalog, engines, ...sale, guard, clock, ids, log };
 
-  const idempotency = new Idempotency({ store, clock, ids, log });
+  const { idempotency } = sale;
   const document = new OwnDocument({ config, version, basePath: BASE_PATH, routes: () => routes });
   const features = featuresOf({ shared, extras, wallets, idempotency, observers, document });
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
