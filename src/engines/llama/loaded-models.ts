@@ -75,7 +75,7 @@ export class LoadedModels {
     try {
       const model =
         spec.work === 'chat'
-          ? await ChatModel.create(spec, this.#llama, file, this.#threads)
+          ? await ChatModel.create(spec, file, this.#threads)
           : await EmbeddingModel.create(spec, file, this.#threads);
       this.#models.set(spec.id, model);
       this.#files.set(spec.path, file);
