@@ -15,15 +15,19 @@ import type { ByteBudget, NodeReply } from './node-client.ts';
 import { isSpan, plainId } from './splice.ts';
 import { MIN_LIMIT_BYTES, type Upstream } from './upstream.ts';
 
-/** Everything that one run of a request carries from node to node. */
-export interface RunContext {
-  readonly network: Network;
-  /** Whose request it is: the share of nodes and memory that it may take, and who saw a fault. */
-  readonly caller: string;
+export interface RunLimits {
   readonly clock: Clock;
   readonly budget: ByteBudget;
   readonly maxReplyBytes: number;
   readonly maxBatchReplyBytes: number;
+}
+
+/** What one run of a request carries from node to node. */
+export interface RunContext {
+  readonly limits: RunLimits;
+  readonly network: Network;
+  /** Whose request it is: the share of nodes and memory that it may take, and who saw a fault. */
+  readonly caller: string;
   /** Monotonic time at which the run ends whatever is missing. */
   readonly deadlineMs: number;
   readonly signal: AbortSignal | undefined;
@@ -89,7 +93,7 @@ export async function askOne(
   expectedId: Buffer,
   options: AskOptions,
 ): Promise<OneReply> {
-  const startedMs = run.clock.monotonicMs();
+  const startedMs = run.limits.clock.monotonicMs();
   const reply = await exchange(run, upstream, body, 1, options);
   if ('kind' in reply) return reply;
   if (reply.rest !== undefined) return judgeStream(run, upstream, reply, reply.rest, startedMs);
@@ -100,7 +104,7 @@ export async function askOne(
   const isKnownId = isSameId(reply.body, item, expectedId);
   const answer = judgeItem(reply.body, item, reply.status, run.network.family, isKnownId);
   if (typeof answer === 'string') return fail(run, upstream, answer);
-  upstream.noteAnswer(startedMs);
+  upstream.noteAnswer(run.limits.clock.monotonicMs() - startedMs);
   return { kind: 'answer', answer };
 }
 
@@ -112,7 +116,7 @@ export async function askMany(
   expectedIds: readonly number[],
   options: AskOptions,
 ): Promise<ManyReply> {
-  const startedMs = run.clock.monotonicMs();
+  const startedMs = run.limits.clock.monotonicMs();
   const reply = await exchange(run, upstream, body, expectedIds.length, options);
   if ('kind' in reply) return reply;
   const scan = scanReply(reply.body);
@@ -124,7 +128,7 @@ export async function askMany(
   const { family } = run.network;
   const verdict = first && judgeItem(reply.body, first, reply.status, family, false);
   if (typeof verdict === 'string') return fail(run, upstream, verdict);
-  upstream.noteAnswer(startedMs);
+  upstream.noteAnswer(run.limits.clock.monotonicMs() - startedMs);
   return { kind: 'items', answers: [], isIrregular: true, whole: undefined };
 }
 
@@ -164,7 +168,7 @@ function matchItems(
     if (typeof answer === 'string') fault = answer;
     else answers[position] = answer;
   }
-  if (fault === undefined) upstream.noteAnswer(startedMs);
+  if (fault === undefined) upstream.noteAnswer(run.limits.clock.monotonicMs() - startedMs);
   else upstream.noteFault(fault, run.caller);
   if (fault !== undefined && answers.every((one) => one === undefined)) {
     return { kind: 'fault', fault, isSent: true, isAborted: false };
@@ -186,17 +190,17 @@ async function exchange(
     : !upstream.takesBytes(body.length);
   if (isRefused) return unsent('request-too-large');
   if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
-  const { caller, clock, deadlineMs } = run;
+  const { caller, deadlineMs, limits } = run;
   const { share } = upstream;
   const signal = options.isShared ? undefined : run.signal;
   let holder = share.take(caller, calls);
   if (holder === undefined) {
     if (!options.mayWait) return unsent('quota');
-    const waitMs = Math.max(0, deadlineMs - clock.monotonicMs());
+    const waitMs = Math.max(0, deadlineMs - limits.clock.monotonicMs());
     holder = await share.wait(caller, calls, waitMs, signal);
     if (holder === undefined) return { ...unsent('quota'), isAborted: signal?.aborted === true };
   }
-  const leftMs = deadlineMs - clock.monotonicMs();
+  const leftMs = deadlineMs - limits.clock.monotonicMs();
   if (leftMs <= 0) {
     share.give(holder);
     return unsent('quota');
@@ -205,10 +209,10 @@ async function exchange(
   const reply = await upstream.client.post({
     body,
     timeoutMs: Math.ceil(Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs)),
-    maxBytes: calls === 1 ? run.maxReplyBytes : run.maxBatchReplyBytes,
+    maxBytes: calls === 1 ? limits.maxReplyBytes : limits.maxBatchReplyBytes,
     canStream: options.canStream,
     mayRepeat: options.mayRepeat,
-    budget: run.budget,
+    budget: limits.budget,
     caller,
     signal,
   });
@@ -253,7 +257,7 @@ function judgeStream(
     rest.destroy();
     return fail(run, upstream, statusFault(reply));
   }
-  upstream.noteAnswer(startedMs);
+  upstream.noteAnswer(run.limits.clock.monotonicMs() - startedMs);
   const outcome = first === 'result' ? 'success' : 'error';
   return { kind: 'stream', outcome, head: reply.body, idStart, idEnd, rest };
 }

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { onEachStore } from '../../test/databases/stores.ts';
+import { makeRpc } from '../../test/rpc/bench.ts';
 import { plainly, sendJson, startNode } from '../../test/rpc/node.ts';
 import type { NodeAnswer, TestNode } from '../../test/rpc/node.ts';
 import { Idempotency, IDEMPOTENCY_MIGRATIONS } from '../billing/idempotency/idempotency.ts';
@@ -15,7 +16,7 @@ import { silentLog } from '../core/log.ts';
 import { nano, usdToNano, ZERO } from '../core/money.ts';
 import { Ledger, LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
 import { LimitLog, LIMITS_MIGRATIONS, MemoryWindows } from '../billing/limits/limits.ts';
-import { CreditCap, Rpc, RPC_MIGRATIONS } from './rpc.ts';
+import { CreditCap, RPC_MIGRATIONS } from './rpc.ts';
 import { Charge } from '../billing/sale.ts';
 import { proxyRpc } from './proxy-rpc.ts';
 import type { ProxyRpcAnswer, ProxyRpcLimits } from './proxy-rpc.ts';
@@ -64,7 +65,7 @@ onEachStore('proxy rpc', (fixture) => {
       }),
     );
     const node = await startNode('0x1', answer);
-    const rpc = new Rpc({ networks: { [NETWORK]: { upstreams: [{ url: node.url }] } } }, parts);
+    const rpc = makeRpc({ networks: { [NETWORK]: { upstreams: [{ url: node.url }] } } }, parts);
     const windows = new MemoryWindows();
     const limitLog = new LimitLog(parts);
     const idempotency = new Idempotency(parts);

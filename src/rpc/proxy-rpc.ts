@@ -29,7 +29,7 @@ import type {
   Rpc,
   RpcAnswer,
 } from './rpc.ts';
-import { formatRpcCost, holdLastBytes } from './rpc.ts';
+import { admissionFingerprint, formatRpcCost, holdLastBytes } from './rpc.ts';
 import type { Admission, Charge, RateRule } from '../billing/sale.ts';
 
 export interface ProxyRpcLimits {
@@ -101,7 +101,7 @@ export async function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promis
   const got = await parts.idempotency.acquire({
     caller: call.caller.accountId,
     key,
-    fingerprint: await parts.rpc.fingerprint(body),
+    fingerprint: await admissionFingerprint(body),
     signal: call.signal,
   });
   if (got.state === 'replay') return replayed(got.answer);

@@ -10,18 +10,24 @@ import { assert } from '../core/assert.ts';
 import type { Fault } from '../core/faults.ts';
 import { type Admission, type Call, callerId, MAX_BATCH_ITEMS } from './admission.ts';
 import type { AnswerCache } from './answer-cache.ts';
-import { errorOf, requestTooLarge, type RpcAnswer, unansweredFault } from './answer.ts';
+import {
+  errorOf,
+  itemCredits,
+  requestTooLarge,
+  type RpcAnswer,
+  unansweredFault,
+} from './answer.ts';
 import {
   askMany,
   askOne,
   type AskOptions,
   type OneReply,
   type RunContext,
+  type RunLimits,
   type StreamAnswer,
 } from './ask.ts';
-import { itemCredits } from './billing.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
-import type { NodeKind, Sharing } from './catalogue.ts';
+import type { Network, NodeKind, Sharing } from './catalogue.ts';
 import type { ItemAnswer, NodeError } from './classify.ts';
 import { isSpan, joinBatch, joined, plainId, type Slices } from './splice.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
@@ -51,8 +57,21 @@ interface Pass {
   readonly isShared: boolean;
 }
 
-export class RpcRun {
-  readonly #context: RunContext;
+/** What all runs share. */
+export interface RunSettings extends RunLimits {
+  readonly cache: AnswerCache;
+  /** Longest time that a request may take over all nodes that it is sent to. */
+  readonly totalTimeoutMs: number;
+}
+
+export class RpcRun implements RunContext {
+  readonly limits: RunLimits;
+  readonly network: Network;
+  readonly caller: string;
+  readonly signal: AbortSignal | undefined;
+  readonly deadlineMs: number;
+  heldBytes = 0;
+  attempts = 0;
   readonly #group: UpstreamGroup;
   readonly #cache: AnswerCache;
   readonly #admission: Admission;
@@ -60,10 +79,20 @@ export class RpcRun {
   /** A node's reply to a batch that can be passed on as it is. */
   #whole: Buffer | undefined;
 
-  constructor(context: RunContext, group: UpstreamGroup, cache: AnswerCache, admission: Admission) {
-    this.#context = context;
+  constructor(
+    settings: RunSettings,
+    group: UpstreamGroup,
+    admission: Admission,
+    caller: string,
+    signal: AbortSignal | undefined,
+  ) {
+    this.limits = settings;
+    this.network = admission.network;
+    this.caller = caller;
+    this.signal = signal;
+    this.deadlineMs = settings.clock.monotonicMs() + settings.totalTimeoutMs;
     this.#group = group;
-    this.#cache = cache;
+    this.#cache = settings.cache;
     this.#admission = admission;
   }
 
@@ -71,15 +100,20 @@ export class RpcRun {
   async answer(): Promise<RpcAnswer> {
     const { calls, isBatch } = this.#admission;
     const [only] = calls;
-    if (isBatch || only === undefined) await this.#askBatch(calls);
-    else {
-      const sharing = this.#cache.sharing(only.method, only.span);
-      if (sharing !== undefined) await this.#askShared(only, sharing);
-      if (only.result === undefined && only.answer === undefined) {
-        await this.#walk(this.#group.kindFor(only.method.node), calls, false);
-      }
+    try {
+      if (isBatch || only === undefined) await this.#askBatch(calls);
+      else await this.#askOne(only);
+      return this.#finish();
+    } finally {
+      if (this.heldBytes > 0) this.limits.budget.give(this.caller, this.heldBytes);
     }
-    return this.#finish();
+  }
+
+  async #askOne(call: Call): Promise<void> {
+    const sharing = this.#cache.sharing(call.method, call.span);
+    if (sharing !== undefined) await this.#askShared(call, sharing);
+    if (call.result !== undefined || call.answer !== undefined) return;
+    await this.#walk(this.#group.kindFor(call.method.node), [call], false);
   }
 
   async #askBatch(calls: readonly Call[]): Promise<void> {
@@ -93,7 +127,9 @@ export class RpcRun {
           call.result = this.#cache.get(this.#cache.key(this.#admission, call));
       }
       if (call.result !== undefined) continue;
-      (this.#group.kindFor(call.method.node) === 'node' ? nodes : bundlers).push(call);
+      const isForNode =
+        call.method.node === 'node' || this.#group.kindFor(call.method.node) === 'node';
+      (isForNode ? nodes : bundlers).push(call);
     }
     await Promise.all([
       nodes.length > 0 && this.#walk('node', nodes, false),
@@ -125,13 +161,13 @@ export class RpcRun {
 
   /** Asks the nodes of one kind in turn. */
   async #walk(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
-    const { caller, clock, deadlineMs } = this.#context;
+    const { caller, deadlineMs, limits } = this;
     const candidates = this.#group.candidates(kind, caller);
     let index = -1;
     for (const upstream of candidates) {
       index += 1;
       const open = index === 0 ? calls : calls.filter(isOpen);
-      if (open.length === 0 || clock.monotonicMs() >= deadlineMs) return;
+      if (open.length === 0 || limits.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
       const isAnswering = await this.#ask({ upstream, isLast, isShared }, open);
       if (isAnswering && (index === 0 || open.length === calls.length))
@@ -174,7 +210,7 @@ export class RpcRun {
     const question = Buffer.from(
       `{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`,
     );
-    const reply = await askOne(this.#context, upstream, question, PROBE_ID, {
+    const reply = await askOne(this, upstream, question, PROBE_ID, {
       canStream: false,
       mayRepeat: true,
       timeoutMs: Infinity,
@@ -196,7 +232,7 @@ export class RpcRun {
     else if (!hasId) sent = joined((slices) => slices.addWithId(body, span, id));
     const canStream = !isBatch && hasId && !pass.isShared;
     const options = askOptions(pass, [call], canStream);
-    this.#note(call, await askOne(this.#context, pass.upstream, sent, id, options));
+    this.#note(call, await askOne(this, pass.upstream, sent, id, options));
   }
 
   async #askTogether(pass: Pass, calls: readonly Call[]): Promise<void> {
@@ -221,7 +257,7 @@ export class RpcRun {
     const ids = ownIds ?? calls.map((_, position) => position);
     const options = askOptions(pass, calls, false);
     const isFirst = isAll && calls.every((call) => call.answer === undefined);
-    const reply = await askMany(this.#context, pass.upstream, body, ids, options);
+    const reply = await askMany(this, pass.upstream, body, ids, options);
     if (reply.kind === 'fault') {
       if (reply.fault === 'request-too-large') return this.#askHalves(pass, calls);
       for (const call of calls) this.#note(call, reply);
@@ -275,7 +311,7 @@ export class RpcRun {
 
   #finish(): RpcAnswer {
     const { body, calls, isBatch } = this.#admission;
-    const { attempts, signal } = this.#context;
+    const { attempts, signal } = this;
     const stream = this.#stream;
     const hasLeft = signal?.aborted === true && calls.some((call) => call.fault?.isAborted);
     const isAnswered = stream !== undefined || calls.some(hasAnswer);

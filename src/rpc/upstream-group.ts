@@ -110,9 +110,7 @@ export class UpstreamGroup {
 
   #order(open: readonly Upstream[], preferred: Upstream | undefined): Upstream[] {
     const best = Math.max(...open.map((one) => one.head ?? 0));
-    const fastest = Math.min(
-      ...open.map((one) => one.health.latencyMs ?? Number.POSITIVE_INFINITY),
-    );
+    const fastest = Math.min(...open.map((one) => one.latencyMs ?? Number.POSITIVE_INFINITY));
     const ranked = open.map((upstream) => {
       const class_ = this.#classOf(upstream, best);
       const isPreferred = upstream === preferred && class_ < 2;
@@ -129,17 +127,17 @@ export class UpstreamGroup {
   #classOf(upstream: Upstream, best: number): number {
     const lag = upstream.head === undefined ? 0 : best - upstream.head;
     if (lag > this.network.syncingBlocks) return 3;
-    if (upstream.health.isResting) return 2;
+    if (upstream.isResting) return 2;
     return lag > this.network.laggingBlocks ? 1 : 0;
   }
 
   #factorOf(upstream: Upstream, fastest: number): number {
-    const latency = upstream.health.latencyMs;
+    const latency = upstream.latencyMs;
     const speed =
       latency === undefined || latency <= 0
         ? 1
         : Math.max(MIN_LATENCY_SHARE, Math.min(1, fastest / latency));
-    return speed * (1 - upstream.health.faultShare * 0.9);
+    return speed * (1 - upstream.faultShare * 0.9);
   }
 
   #pollHeads(open: readonly Upstream[]): void {
@@ -153,7 +151,7 @@ export class UpstreamGroup {
 
 /** Whether its breaker has opened and no question of our own has closed it yet. */
 function isOut(upstream: Upstream): boolean {
-  return upstream.health.isOut;
+  return upstream.isOut;
 }
 
 function stickyKey(kind: NodeKind, caller: string): string {
