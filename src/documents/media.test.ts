@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
 import { Fault, type FaultCode } from '../core/faults.ts';
-import { createGuard } from '../net/guard.ts';
+import { Guard } from '../net/guard.ts';
 import {
   createMediaLoader,
   imageSize,
@@ -114,7 +114,7 @@ function media(
   limits: { maxImageBytes?: number; maxRequestBytes?: number } = {},
   engineFetches = false,
 ): RequestMedia {
-  const guard = createGuard({ allow: ['127.0.0.0/8'] });
+  const guard = new Guard({ allow: ['127.0.0.0/8'] });
   return createMediaLoader({ guard, ...limits }).forRequest({ engineFetches });
 }
 

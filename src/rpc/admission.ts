@@ -43,6 +43,8 @@ export interface Admission {
   readonly body: Buffer;
   readonly isBatch: boolean;
   readonly calls: readonly Call[];
+  /** Whether any of it changes the chain. */
+  readonly isWrite: boolean;
   /** The sum of the full tiers: what to reserve, and what the credit cap must have room for. */
   readonly creditsMax: number;
 }
@@ -142,10 +144,11 @@ function resolveCalls(
   network: Network,
   body: Buffer,
   spans: readonly RequestSpan[],
-): { calls: readonly Call[]; creditsMax: number } {
+): Pick<Admission, 'calls' | 'creditsMax' | 'isWrite'> {
   const calls: Call[] = [];
   const refused = new Map<string, RefusalKind>();
   let creditsMax = 0;
+  let isWrite = false;
   let before: Call | undefined;
   for (const span of spans) {
     let method: Method;
@@ -171,10 +174,11 @@ function resolveCalls(
       wasSecondOpinionAsked: false,
     };
     creditsMax += credits;
+    isWrite ||= method.retry === 'write-dedupe' || method.retry === 'write-no-retry';
     calls.push(before);
   }
   if (refused.size > 0) throw methodFault(network, refused);
-  return { calls, creditsMax };
+  return { calls, creditsMax, isWrite };
 }
 
 function isSameMethod(body: Buffer, one: RequestSpan, other: RequestSpan): boolean {

@@ -256,7 +256,6 @@ export class RpcRun implements RunContext {
     const body = ownIds === undefined ? this.#withOurIds(calls) : this.#admission.body;
     const ids = ownIds ?? calls.map((_, position) => position);
     const options = askOptions(pass, calls, false);
-    const isFirst = isAll && calls.every((call) => call.answer === undefined);
     const reply = await askMany(this, pass.upstream, body, ids, options);
     if (reply.kind === 'fault') {
       if (reply.fault === 'request-too-large') return this.#askHalves(pass, calls);
@@ -264,9 +263,11 @@ export class RpcRun implements RunContext {
       return;
     }
     let position = 0;
+    let isFirst = true;
     for (const call of calls) {
       const answer = reply.answers[position];
       position += 1;
+      if (call.answer !== undefined) isFirst = false;
       if (answer !== undefined && call.answer === undefined) call.answer = answer;
       else noteAnswer(call, answer);
     }
