@@ -147,7 +147,11 @@ export class Guard {
         const sizeBytes = await drainBody(hop.response.body, encoding, sink, { maxBytes, signal });
         return { ...head, sizeBytes };
       };
-      return take().finally(() => hop.client.destroy());
+      try {
+        return await take();
+      } finally {
+        await hop.client.destroy();
+      }
     });
   }
 
