@@ -16,7 +16,8 @@ import { AnswerCache } from './answer-cache.ts';
 import type { RpcAnswer } from './answer.ts';
 import { type Catalogue, createCatalogue, type Network } from './catalogue.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
-import { RpcRun, type RunSettings } from './run.ts';
+import type { RunSettings } from './ask.ts';
+import { RpcRun, type RunOptions } from './run.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
@@ -63,6 +64,7 @@ export class Rpc {
   readonly #settings: RpcSettings;
   readonly #dependencies: RpcDependencies;
   readonly #catalogue: Catalogue;
+  readonly #cache: AnswerCache;
   readonly #runSettings: RunSettings;
   readonly #groups = new Map<string, UpstreamGroup>();
 
@@ -74,10 +76,10 @@ export class Rpc {
     this.priceVersion = `rpc-${this.#nanoPerCredit}`;
     this.#dependencies = dependencies;
     this.#catalogue = createCatalogue(settings.allow);
+    this.#cache = new AnswerCache({ isMerging: mergeHeadReads, maxBytes: cacheBytes }, clock);
     this.#runSettings = {
       clock,
       budget: new ByteBudget(settings.replyMemoryBytes),
-      cache: new AnswerCache({ isMerging: mergeHeadReads, maxBytes: cacheBytes }, clock),
       maxReplyBytes: settings.maxReplyBytes,
       maxBatchReplyBytes: settings.maxBatchReplyBytes,
       totalTimeoutMs: settings.totalTimeoutMs,
@@ -99,17 +101,10 @@ export class Rpc {
     return nano(BigInt(credits) * this.#nanoPerCredit);
   }
 
-  /**
-   * Runs an admitted request. Throws a Fault (500, 503) when no node answered: 0 credits then.
-   * The same `caller` stays with the same node for a few seconds. `signal` aborts when the caller
-   * left; the work that a node has begun is then due in full.
-   */
-  run(
-    admission: Admission,
-    { caller, signal }: { readonly caller: string; readonly signal?: AbortSignal | undefined },
-  ): Promise<RpcAnswer> {
+  /** Runs an admitted request. Throws a Fault (500, 503) when no node answered: 0 credits then. */
+  run(admission: Admission, options: RunOptions): Promise<RpcAnswer> {
     const group = this.#group(admission.network);
-    return new RpcRun(this.#runSettings, group, admission, caller, signal).answer();
+    return new RpcRun(this.#runSettings, group, this.#cache, admission, options).answer();
   }
 
   /** Closes all connections; runs in flight fail. */

@@ -22,12 +22,12 @@ import {
   askOne,
   type AskOptions,
   type OneReply,
-  type RunContext,
-  type RunLimits,
+  RunContext,
+  type RunSettings,
   type StreamAnswer,
 } from './ask.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
-import type { Network, NodeKind, Sharing } from './catalogue.ts';
+import type { NodeKind, Sharing } from './catalogue.ts';
 import type { ItemAnswer, NodeError } from './classify.ts';
 import { isSpan, joinBatch, joined, plainId, type Slices } from './splice.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
@@ -57,21 +57,14 @@ interface Pass {
   readonly isShared: boolean;
 }
 
-/** What all runs share. */
-export interface RunSettings extends RunLimits {
-  readonly cache: AnswerCache;
-  /** Longest time that a request may take over all nodes that it is sent to. */
-  readonly totalTimeoutMs: number;
+export interface RunOptions {
+  /** Whose request it is: the same caller stays with the same node for a few seconds. */
+  readonly caller: string;
+  /** Aborts when the caller left; the work that a node has begun is then due in full. */
+  readonly signal?: AbortSignal | undefined;
 }
 
-export class RpcRun implements RunContext {
-  readonly limits: RunLimits;
-  readonly network: Network;
-  readonly caller: string;
-  readonly signal: AbortSignal | undefined;
-  readonly deadlineMs: number;
-  heldBytes = 0;
-  attempts = 0;
+export class RpcRun extends RunContext {
   readonly #group: UpstreamGroup;
   readonly #cache: AnswerCache;
   readonly #admission: Admission;
@@ -82,17 +75,13 @@ export class RpcRun implements RunContext {
   constructor(
     settings: RunSettings,
     group: UpstreamGroup,
+    cache: AnswerCache,
     admission: Admission,
-    caller: string,
-    signal: AbortSignal | undefined,
+    { caller, signal }: RunOptions,
   ) {
-    this.limits = settings;
-    this.network = admission.network;
-    this.caller = caller;
-    this.signal = signal;
-    this.deadlineMs = settings.clock.monotonicMs() + settings.totalTimeoutMs;
+    super(settings, admission.network, caller, signal);
     this.#group = group;
-    this.#cache = settings.cache;
+    this.#cache = cache;
     this.#admission = admission;
   }
 
@@ -102,18 +91,16 @@ export class RpcRun implements RunContext {
     const [only] = calls;
     try {
       if (isBatch || only === undefined) await this.#askBatch(calls);
-      else await this.#askOne(only);
+      else {
+        const sharing = this.#cache.sharing(only.method, only.span);
+        if (sharing !== undefined) await this.#askShared(only, sharing);
+        if (only.result === undefined && only.answer === undefined)
+          await this.#walk(this.#group.kindFor(only.method.node), calls, false);
+      }
       return this.#finish();
     } finally {
-      if (this.heldBytes > 0) this.limits.budget.give(this.caller, this.heldBytes);
+      if (this.heldBytes > 0) this.settings.budget.give(this.caller, this.heldBytes);
     }
-  }
-
-  async #askOne(call: Call): Promise<void> {
-    const sharing = this.#cache.sharing(call.method, call.span);
-    if (sharing !== undefined) await this.#askShared(call, sharing);
-    if (call.result !== undefined || call.answer !== undefined) return;
-    await this.#walk(this.#group.kindFor(call.method.node), [call], false);
   }
 
   async #askBatch(calls: readonly Call[]): Promise<void> {
@@ -161,13 +148,13 @@ export class RpcRun implements RunContext {
 
   /** Asks the nodes of one kind in turn. */
   async #walk(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
-    const { caller, deadlineMs, limits } = this;
+    const { caller, deadlineMs, settings } = this;
     const candidates = this.#group.candidates(kind, caller);
     let index = -1;
     for (const upstream of candidates) {
       index += 1;
       const open = index === 0 ? calls : calls.filter(isOpen);
-      if (open.length === 0 || limits.clock.monotonicMs() >= deadlineMs) return;
+      if (open.length === 0 || settings.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
       const isAnswering = await this.#ask({ upstream, isLast, isShared }, open);
       if (isAnswering && (index === 0 || open.length === calls.length))
