@@ -69,12 +69,12 @@ function readWords(invocation: Invocation): Wanted {
 async function act(payments: Payments, ledger: Ledger, wanted: Wanted): Promise<RefundState> {
   if ('refundId' in wanted) {
     await payments.sweep();
-    return payments.refundState(wanted.refundId);
+    return payments.refunds.state(wanted.refundId);
   }
   const { wallet, amount } = wanted;
-  if (amount !== 'all') return payments.refund(wallet, amount);
+  if (amount !== 'all') return payments.refunds.refund(wallet, amount);
   const { usdNano } = await ledger.balances(walletAccountId(wallet));
-  return payments.refund(wallet, usdNano);
+  return payments.refunds.refund(wallet, usdNano);
 }
 
 function sentenceOf(state: RefundState): string {

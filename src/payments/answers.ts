@@ -1,5 +1,5 @@
 /**
- * The 200 bodies of the wallet endpoints, and the balance header.
+ * The 200 bodies of the wallet endpoints.
  */
 import { formatUsd, toUsdNumber } from '../core/money.ts';
 import type { Nano } from '../core/money.ts';
@@ -19,11 +19,6 @@ export function topUpBody(receipt: TopUpReceipt): Readonly<Record<string, unknow
       paymentId: receipt.paymentId,
     },
   };
-}
-
-/** The `X-Balance-Remaining` header: USD with six decimals. */
-export function balanceHeader(balance: Nano): string {
-  return formatUsd(balance, 6);
 }
 
 /** The 200 body of `GET /x402/balance/{walletAddress}`. `daily` only for linked staking accounts. */

@@ -15,10 +15,9 @@ import type { Rail } from './rail.ts';
 import { paidRefunds } from './refunds.ts';
 import type { PaidRefund } from './refunds.ts';
 import type { RailOffer } from './requirements.ts';
-import { readAmounts } from './settings.ts';
 import type { PaymentSettings } from './settings.ts';
-import { countTopUps, creditedTotal, pageOfTopUps, topUpTransactions } from './top-up-list.ts';
 import { attemptOf, paymentOf } from './top-up-records.ts';
+import { countTopUps, creditedTotal, pageOfTopUps, topUpTransactions } from './top-up-table.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
 export interface ChainAuditOptions {
@@ -66,16 +65,12 @@ export interface ChainAuditReport {
 const PAGE_ROWS = 200;
 /** Questions to the nodes at a time. */
 const PARALLEL = 8;
-const POLL_MS = 1_000;
 const CHAINS = ['eip155:', 'solana:'];
 
 /** Rejects when a configured node cannot be asked where its chain ends. */
 export async function auditChains(options: ChainAuditOptions): Promise<ChainAuditReport> {
-  const { rails } = await openRails({
-    ...options,
-    amounts: readAmounts(options.settings),
-    pollMs: POLL_MS,
-  });
+  // Nothing is sent, so nothing is polled.
+  const { rails } = await openRails({ ...options, pollMs: 0 });
   for (const rail of rails.values()) await rail.heights();
   const audit = new ChainAudit(options, rails);
   await audit.compareTopUps();

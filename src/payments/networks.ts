@@ -4,6 +4,7 @@
  */
 import { nano } from '../core/money.ts';
 import type { Nano } from '../core/money.ts';
+import { chainReason } from './chain-reason.ts';
 
 export const BASE = 'eip155:8453';
 const BASE_SEPOLIA = 'eip155:84532';
@@ -59,6 +60,26 @@ export function toCaip2(name: string): string {
 /** USDC has 6 decimals: one base unit is 1,000 nano-USD. */
 const NANO_PER_UNIT = 1_000n;
 export const USDC_DECIMALS = 6;
+
+/** What a token with other decimals would be: each of its units a thousand or a billion times wrong. */
+export function wrongDecimals(asset: string, decimals: number): string {
+  return `The token ${asset} has ${decimals} decimals; payments are counted in ${USDC_DECIMALS}, so name a token that has as many`;
+}
+
+/** Why no amount of a rail's token can be credited now, or `undefined`. Never rejects. */
+export async function decimalsProblem(rail: {
+  readonly offer: { readonly asset: string };
+  decimals(): Promise<number>;
+}): Promise<string | undefined> {
+  const { asset } = rail.offer;
+  try {
+    const decimals = await rail.decimals();
+    return decimals === USDC_DECIMALS ? undefined : wrongDecimals(asset, decimals);
+  } catch (error) {
+    // What is not known is not credited.
+    return `The decimals of the token ${asset} cannot be read: ${chainReason(error)}`;
+  }
+}
 
 export function unitsToNano(units: bigint): Nano {
   return nano(units * NANO_PER_UNIT);

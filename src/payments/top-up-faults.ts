@@ -73,21 +73,23 @@ export function backingOff(seconds: number): Fault {
   );
 }
 
+/** 409: one identifier names one payment. */
+export function identifierTaken(): Fault {
+  return refusePayment(
+    'PAYMENT_IN_PROGRESS',
+    'The payment identifier was used with another payment, use a new one',
+    { canRetry: false, reason: 'payment_identifier_conflict' },
+  );
+}
+
 /** 202: it may be on its way. Never a 402, which makes agents sign a second payment. */
 export function pending(payment: SignedPayment, transaction: string | null): Fault {
-  const response = {
-    success: false,
-    errorReason: 'settlement_pending',
-    transaction: transaction ?? '',
-    network: payment.network,
-    payer: payment.wallet,
-  };
   return refusePayment(
     'SETTLEMENT_PENDING',
     'The payment is not confirmed yet; send the same header again, do not sign a new one',
     {
       retryAfterSeconds: RETRY_AFTER_SECONDS,
-      headers: { 'PAYMENT-RESPONSE': encodeHeader(response) },
+      headers: failedResponse(payment, transaction, 'settlement_pending'),
     },
   );
 }
@@ -111,20 +113,22 @@ export function withClaim(error: unknown, claim: string): unknown {
 /** 402: it has failed, and the chain shows that no money arrived for it. */
 export function settlementFailed(
   payment: SignedPayment,
-  transaction: string | null | undefined,
+  transaction: string | null,
   reason: string,
 ): Fault {
   if (reason === USED_BEFORE) return usedBefore();
-  const response = {
-    success: false,
-    errorReason: reason,
-    transaction: transaction ?? '',
-    network: payment.network,
-    payer: payment.wallet,
-  };
   return refusePayment(
     'SETTLEMENT_FAILED',
     `The payment was not settled (${reason}); no money has reached this service`,
-    { reason, headers: { 'PAYMENT-RESPONSE': encodeHeader(response) } },
+    { reason, headers: failedResponse(payment, transaction, reason) },
   );
+}
+
+function failedResponse(
+  { network, wallet: payer }: SignedPayment,
+  transaction: string | null,
+  errorReason: string,
+): Record<string, string> {
+  const response = { success: false, errorReason, transaction: transaction ?? '', network, payer };
+  return { 'PAYMENT-RESPONSE': encodeHeader(response) };
 }

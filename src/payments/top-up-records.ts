@@ -11,7 +11,7 @@ import type { Attempt, Rail } from './rail.ts';
 import type { RailOffer } from './requirements.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
-/** What the ledger is told about a payment; it posts inside `tx` and gives the new balance. */
+/** What the ledger is told about a payment. */
 export interface CreditEntry {
   readonly wallet: string;
   readonly amountNano: Nano;
@@ -24,6 +24,7 @@ export interface CreditEntry {
   readonly transaction: string;
 }
 
+/** Posts a top-up inside `tx` and gives the new balance. */
 export type Credit = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
 
 /** Takes a credit back inside `tx`; gives what the balance did not cover, which is a debt now. */
@@ -69,6 +70,8 @@ export type Step =
   | 'resent'
   | 'reversed';
 
+export type OnStep = (step: Step) => void | Promise<void>;
+
 /** Runs when the row of the payment was opened, for whoever brought the payment. */
 export type OnOpened = () => Promise<void>;
 
@@ -81,9 +84,12 @@ export const NO_ATTEMPT: Attempt = {
   expiresAt: (1n << 62n) - 1n,
 };
 
-/** The journaled attempt of a row. */
-export function attemptOf(row: TopUpRow | undefined): Attempt {
-  if (row === undefined) return NO_ATTEMPT;
+/** The journaled attempt of a row, of a top-up or of a refund. */
+export function attemptOf(
+  row: Pick<TopUpRow, 'tx_id' | 'raw_tx' | 'start_height' | 'expires_at'> & {
+    readonly start_block?: string | null;
+  },
+): Attempt {
   return {
     transaction: row.tx_id ?? undefined,
     raw: row.raw_tx ?? undefined,

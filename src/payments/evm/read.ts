@@ -8,7 +8,7 @@ import { asObject } from '../header-codec.ts';
 import { checkAccepted, checkAmount } from '../envelope.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
 import { paymentId, refusePayment } from '../payment.ts';
-import type { Authorization, SignedPayment } from '../payment.ts';
+import type { Erc3009, SignedPayment } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 
 const HEX32 = /^0x[0-9a-fA-F]{64}$/;
@@ -133,7 +133,7 @@ function readAddress(
 }
 
 /** The authorization of a payment that `readErc3009` has read. */
-export function erc3009Of(payment: SignedPayment): Extract<Authorization, { kind: 'erc3009' }> {
+export function erc3009Of(payment: SignedPayment): Erc3009 {
   if (payment.authorization.kind !== 'erc3009') throw new Error('not an EVM payment');
   return payment.authorization;
 }

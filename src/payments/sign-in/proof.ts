@@ -6,6 +6,7 @@
  */
 import { Fault } from '../../core/faults.ts';
 import type { FaultCode } from '../../core/faults.ts';
+import { decodeHeader } from '../header-codec.ts';
 import { buildMessage, parseMessage } from './message.ts';
 import type { SignInMessage } from './message.ts';
 
@@ -26,7 +27,6 @@ export interface Proof {
 const MAX_HEADER_CHARS = 8_192;
 const MAX_FIELD_CHARS = 6_144;
 const MAX_RESOURCES = 32;
-const BASE64 = /^[A-Za-z0-9+/_-]+={0,2}$/;
 const TYPES = new Set(['eip191', 'eip1271', 'eip6492', 'ed25519', 'siws']);
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -48,24 +48,9 @@ export type SignInReason = FaultCode extends infer C
 
 /** Decodes a header value. Throws a Fault with an `X402_SIGN_IN_*` code. */
 export function readProof(header: string): Proof {
-  const fields = decodeHeader(header.trim());
+  const fields = decodeHeader(header, MAX_HEADER_CHARS);
+  if (fields === undefined) throw refuseSignIn('INVALID_PAYLOAD');
   return typeof fields['message'] === 'string' ? readTextForm(fields) : readStructuredForm(fields);
-}
-
-function decodeHeader(header: string): Fields {
-  if (header.length > MAX_HEADER_CHARS || !BASE64.test(header))
-    throw refuseSignIn('INVALID_PAYLOAD');
-  let value: unknown;
-  try {
-    value = JSON.parse(Buffer.from(header, 'base64').toString('utf8'));
-  } catch {
-    // Anything but JSON is the caller's mistake.
-    throw refuseSignIn('INVALID_PAYLOAD');
-  }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw refuseSignIn('INVALID_PAYLOAD');
-  }
-  return value as Fields; // a JSON object, by the checks above
 }
 
 function readTextForm(fields: Fields): Proof {

@@ -9,14 +9,13 @@ import { Fault } from '../../core/faults.ts';
 import type { Log } from '../../core/log.ts';
 import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import { chainReason } from '../chain-reason.ts';
+import { endsWithin } from '../waiting.ts';
 import type { Store } from '../../db/db.ts';
 import { SignInNonces } from './nonces.ts';
 import { readProof, refuseSignIn } from './proof.ts';
 import { checkRules, nonceExpiryMs } from './rules.ts';
 import { isSignedByContract, isSignedByKey } from './signatures.ts';
 import type { ContractSignatureCheck } from './signatures.ts';
-
-export type { ContractSignatureCheck } from './signatures.ts';
 
 export interface SignInOptions {
   readonly store: Store;
@@ -64,17 +63,11 @@ export class SignIn {
       chains: this.#chains,
       nowMs: this.#options.clock.nowMs(),
     });
-    const isSigned =
-      (await isSignedByKey(wallet, proof.text, proof.signature)) ||
-      (await this.#isSignedByContract(wallet, proof.text, proof.signature));
-    if (!isSigned) throw refuseSignIn('INVALID_SIGNATURE');
+    await this.#checkSigned(wallet, proof.text, proof.signature);
     // The nonce is used up only by a valid signature: nobody can burn another wallet's nonces.
-    const isFirstUse = await this.#nonces.consume(
-      wallet,
-      proof.message.nonce,
-      nonceExpiryMs(proof),
-    );
-    if (!isFirstUse) throw refuseSignIn('NONCE_REUSED');
+    if (!(await this.useOnce(wallet, proof.message.nonce, nonceExpiryMs(proof)))) {
+      throw refuseSignIn('NONCE_REUSED');
+    }
     return { wallet, chain: proof.chain };
   }
 
@@ -82,10 +75,7 @@ export class SignIn {
   async signerOf(address: string, text: string, signature: string): Promise<string> {
     if (walletKind(address) === undefined) throw refuseSignIn('INVALID_WALLET');
     const wallet = walletIdentity(address);
-    const isSigned =
-      (await isSignedByKey(wallet, text, signature)) ||
-      (await this.#isSignedByContract(wallet, text, signature));
-    if (!isSigned) throw refuseSignIn('INVALID_SIGNATURE');
+    await this.#checkSigned(wallet, text, signature);
     return wallet;
   }
 
@@ -99,22 +89,14 @@ export class SignIn {
     await this.#nonces.prune();
   }
 
-  /** Rejects when `work` takes too long; nothing is left that would hold an ending process. */
-  async #inTime<T>(work: Promise<T>): Promise<T> {
-    const isOver = new AbortController();
-    const limit = this.#options.clock.sleep(CONTRACT_CHECK_MS, isOver.signal);
-    try {
-      return await Promise.race([
-        work,
-        limit.then(() => Promise.reject(new Error('The node takes too long'))),
-      ]);
-    } finally {
-      isOver.abort();
-    }
+  async #checkSigned(wallet: string, text: string, signature: string): Promise<void> {
+    if (await isSignedByKey(wallet, text, signature)) return;
+    if (await this.#isSignedByContract(wallet, text, signature)) return;
+    throw refuseSignIn('INVALID_SIGNATURE');
   }
 
   async #isSignedByContract(wallet: string, text: string, signature: string): Promise<boolean> {
-    const check = this.#options.isContractSignature;
+    const { isContractSignature: check, clock, log } = this.#options;
     if (check === undefined || !wallet.startsWith('0x')) return false;
     if (this.#contractChecks >= MAX_CONTRACT_CHECKS) {
       throw new Fault('SERVICE_UNAVAILABLE', {
@@ -124,17 +106,17 @@ export class SignIn {
     }
     this.#contractChecks += 1;
     try {
-      return await this.#inTime(isSignedByContract(wallet, text, signature, check));
+      const work = isSignedByContract(wallet, text, signature, check);
+      if (await endsWithin(clock, CONTRACT_CHECK_MS, work)) return await work;
+      throw new Error('The node takes too long');
     } catch (error) {
       // The chain could not be asked: the proof is neither good nor bad.
-      this.#options.log.warn(
-        { reason: chainReason(error) },
-        'a contract wallet could not be asked',
-      );
+      const reason = chainReason(error);
+      log.warn({ reason }, 'A contract wallet could not be asked');
       throw new Fault('SERVICE_UNAVAILABLE', {
         message: 'The chain could not be asked about the contract wallet, try again shortly',
         retryAfterSeconds: 5,
-        cause: chainReason(error),
+        cause: reason,
       });
     } finally {
       this.#contractChecks -= 1;

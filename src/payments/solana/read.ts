@@ -9,23 +9,21 @@ import {
   getCompiledTransactionMessageDecoder,
 } from '@solana/kit';
 import type { Instruction, Transaction } from '@solana/kit';
+import { findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
 import { checkAccepted, checkAmount } from '../envelope.ts';
 import type { AmountLimits, Envelope } from '../envelope.ts';
 import { paymentId, refusePayment } from '../payment.ts';
 import type { SignedPayment } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { decodeWire, messageHash } from './chain.ts';
-import {
-  associatedAccount,
-  TOKEN_2022_PROGRAM,
-  TOKEN_PROGRAM,
-  transferCheckedAmount,
-} from './token.ts';
-
 /** A transaction has at most 1,232 bytes, 1,644 characters of base64. */
 const MAX_WIRE_CHARS = 1_644;
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 const TRANSFER_INDEX = 2;
+const TOKEN_2022_PROGRAM = address('TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb');
+/** The instruction's number, its amount and the decimals. */
+const TRANSFER_CHECKED = 12;
+const TRANSFER_CHECKED_BYTES = 10;
 
 interface Transfer {
   readonly program: string;
@@ -100,17 +98,16 @@ function findTransfer(transaction: Transaction): Transfer | undefined {
   const message = decompileTransactionMessage(compiled);
   const instructions: readonly Instruction[] = message.instructions;
   const instruction = instructions[TRANSFER_INDEX];
-  const amount = transferCheckedAmount(instruction?.data as Uint8Array | undefined); // read only
+  const data = Buffer.from((instruction?.data ?? []) as Uint8Array); // read only
   const [source, mint, destination, authority] = instruction?.accounts ?? [];
   const isToken =
-    instruction?.programAddress === TOKEN_PROGRAM ||
+    instruction?.programAddress === TOKEN_PROGRAM_ADDRESS ||
     instruction?.programAddress === TOKEN_2022_PROGRAM;
-  if (amount === undefined || !source || !mint || !destination || !authority || !isToken) {
-    return undefined;
-  }
+  const isTransfer = data.length >= TRANSFER_CHECKED_BYTES && data[0] === TRANSFER_CHECKED;
+  if (!isToken || !isTransfer || !source || !mint || !destination || !authority) return undefined;
   return {
     program: instruction.programAddress,
-    amount,
+    amount: data.readBigUInt64LE(1),
     source: source.address,
     mint: mint.address,
     destination: destination.address,
@@ -126,11 +123,11 @@ async function checkTransfer(transfer: Transfer, offer: RailOffer): Promise<void
   if (transfer.mint !== offer.asset) {
     throw refusePayment('UNSUPPORTED_TOKEN', `The payment token must be ${offer.asset}`);
   }
-  const expected = await associatedAccount(
-    address(offer.payTo),
-    address(offer.asset),
-    address(transfer.program),
-  );
+  const [expected] = await findAssociatedTokenPda({
+    owner: address(offer.payTo),
+    mint: address(offer.asset),
+    tokenProgram: address(transfer.program),
+  });
   if (transfer.destination !== expected) {
     throw refusePayment(
       'INVALID_PAYMENT_RECIPIENT',
