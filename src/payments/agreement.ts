@@ -7,8 +7,7 @@
  * payment is given up, only when no node contradicts. A node that lags does not contradict: its
  * newest block is older than a minute by our own clock, which a lying node cannot change.
  */
-import { SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Evidence } from './rail.ts';
 import { endsWithin } from './waiting.ts';
 

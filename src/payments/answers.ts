@@ -1,8 +1,7 @@
 /**
  * The 200 bodies of the wallet endpoints.
  */
-import { formatUsd, toUsdNumber } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, formatUsd, toUsdNumber } from '../core/money.ts';
 import type { Amounts } from './settings.ts';
 import type { TopUpReceipt } from './top-up-records.ts';
 

@@ -5,15 +5,13 @@
  */
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
-import { nano } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, nano } from '../core/money.ts';
 import type { Queryable, Store } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import { unitsToNano } from './networks.ts';
 import { openRails } from './open-rails.ts';
 import type { Rail } from './rail.ts';
-import { paidRefunds } from './refunds.ts';
-import type { PaidRefund } from './refunds.ts';
+import { type PaidRefund, paidRefunds } from './refunds.ts';
 import type { RailOffer } from './requirements.ts';
 import type { PaymentSettings } from './settings.ts';
 import { attemptOf, paymentOf } from './top-up-records.ts';

@@ -8,8 +8,7 @@ import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { chainReason } from './chain-reason.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Evidence, Heights, Paid, Rail, RailOptions } from './rail.ts';
-import { attemptOf, entryOf, paymentOf } from './top-up-records.ts';
-import type { OnStep, Reverse } from './top-up-records.ts';
+import { type OnStep, type Reverse, attemptOf, entryOf, paymentOf } from './top-up-records.ts';
 import type { TopUpRow, TopUpTable } from './top-up-table.ts';
 
 export interface CreditMonitorOptions extends Pick<RailOptions, 'clock' | 'log'> {

@@ -2,8 +2,7 @@
  * The networks that payments know: CAIP-2 names, the slugs of version 1, the USDC of each with its
  * EIP-712 domain. Outgoing objects always carry CAIP-2; slugs are read, and written in v1 only.
  */
-import { nano } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
 
 export const BASE = 'eip155:8453';

@@ -5,8 +5,7 @@
  * that a dead first node costs its time limit once and not for each call. Whether an error is a
  * node's failure or the chain's answer, which every node would give, the rail says.
  */
-import { SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { chainReason } from './chain-reason.ts';
 
 /** How long a node that failed is asked last. */

@@ -7,8 +7,7 @@ import { SECOND_MS } from '../core/clock.ts';
 import type { EvmRail } from './evm/evm-rail.ts';
 import { nanoToUnits } from './networks.ts';
 import type { Rail, RailOptions } from './rail.ts';
-import { readAmounts } from './settings.ts';
-import type { PaymentSettings } from './settings.ts';
+import { type PaymentSettings, readAmounts } from './settings.ts';
 
 export interface OpenedRails {
   readonly rails: ReadonlyMap<string, Rail>;

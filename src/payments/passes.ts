@@ -6,8 +6,7 @@
  * that opened the payment, or the secret that its answer carried (`PAYMENT-CLAIM`). A pass lets one
  * request be served, once; who has neither signs in.
  */
-import { DAY_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, DAY_MS } from '../core/clock.ts';
 import type { Store } from '../db/db.ts';
 import { isSameMac, macOf } from './mac.ts';
 

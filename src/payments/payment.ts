@@ -3,8 +3,7 @@
  * its key (the signed authorization itself, never a transaction id) and what it pays.
  */
 import { sha256Hex } from '../core/ids.ts';
-import { Fault } from '../core/faults.ts';
-import type { FaultCode, FaultOptions } from '../core/faults.ts';
+import { type FaultCode, type FaultOptions, Fault } from '../core/faults.ts';
 import type { RailOffer } from './requirements.ts';
 
 /** The signed part of a payment on an EVM chain. */

@@ -5,8 +5,7 @@
  * knows nothing of HTTP servers or of the ledger: the postings are functions that it is handed and
  * calls inside its own database transactions, so that a top-up is credited with the row that says so.
  */
-import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -17,28 +16,21 @@ import type { EvmRail } from './evm/evm-rail.ts';
 import type { ExposedFacilitator } from './facilitator.ts';
 import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { openRails } from './open-rails.ts';
-import { NO_PROOF, Passes } from './passes.ts';
-import type { RetryProof } from './passes.ts';
+import { type RetryProof, NO_PROOF, Passes } from './passes.ts';
 import { RailMonitor } from './rail-monitor.ts';
 import type { Rail } from './rail.ts';
 import { openReceiptSigner } from './receipts.ts';
-import { Refunds } from './refunds.ts';
-import type { RefundPosting } from './refunds.ts';
+import { type RefundPosting, Refunds } from './refunds.ts';
 import { Requirements } from './requirements.ts';
 import { sharedSecret } from './secrets.ts';
-import { readAmounts } from './settings.ts';
-import type { Amounts, PaymentSettings } from './settings.ts';
-import { ShownPayments } from './shown-payments.ts';
-import type { OfferedPayment } from './shown-payments.ts';
+import { type Amounts, type PaymentSettings, readAmounts } from './settings.ts';
+import { type OfferedPayment, ShownPayments } from './shown-payments.ts';
 import { KeyChallenges, refused } from './sign-in/key-challenges.ts';
-import { WalletSessions } from './sign-in/sessions.ts';
-import type { TokenCaps } from './sign-in/sessions.ts';
-import { SignIn } from './sign-in/sign-in.ts';
-import type { SignedInWallet } from './sign-in/sign-in.ts';
+import { type TokenCaps, WalletSessions } from './sign-in/sessions.ts';
+import { type SignedInWallet, SignIn } from './sign-in/sign-in.ts';
 import type { StakingReader } from './staking.ts';
 import type { Credit, OnStep, Reverse, TopUpReceipt } from './top-up-records.ts';
-import { LEASE_MS, TopUpTable } from './top-up-table.ts';
-import type { CreditCounts } from './top-up-table.ts';
+import { type CreditCounts, LEASE_MS, TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 
 export { askRails, askStaking } from './ask-rails.ts';

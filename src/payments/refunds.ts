@@ -6,8 +6,7 @@
  * States: open -> sent(transaction) -> paid | failed. A paid one is watched until the chain cannot
  * undo it; when a reorganisation takes it away it is sent again.
  */
-import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';

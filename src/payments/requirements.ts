@@ -6,11 +6,9 @@
  * networks are CAIP-2; `accepts` is never empty; all x402 headers of an answer stay under 4 KB
  * (a proxy's default buffer), so the sign-in extension carries no JSON schema.
  */
-import { isoTime, MINUTE_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import { toUsdNumber } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, toUsdNumber } from '../core/money.ts';
 import { encodeHeader } from './header-codec.ts';
 import { nanoToUnits, networkFacts, USDC_DECIMALS } from './networks.ts';
 import type { Amounts } from './settings.ts';

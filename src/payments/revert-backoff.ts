@@ -5,8 +5,7 @@
  *
  * Kept by each process for itself: what it bounds is cents, not credit.
  */
-import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
 import { remember } from './remember.ts';
 import { backingOff } from './top-up-faults.ts';

@@ -1,7 +1,6 @@
 /** What payments are told: the `payments` section, and what they read out of it. */
 import type { Config } from '../config/config.ts';
-import { usdToNano } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, usdToNano } from '../core/money.ts';
 
 type PaymentsSection = Config['payments'];
 

@@ -7,16 +7,12 @@
  * its new holder on the next day. A node that cannot serve that state gives nothing: today's state
  * would count the same unit for everybody who shows it.
  */
-import { parseAbi } from 'viem';
-import type { Hex } from 'viem';
-import { MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Hex, parseAbi } from 'viem';
+import { type Clock, MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
-import { nano, usdToNano } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, nano, usdToNano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
-import { openEvmNodes } from './evm/chain.ts';
-import type { EvmClient } from './evm/chain.ts';
+import { type EvmClient, openEvmNodes } from './evm/chain.ts';
 import { lastBlockAt } from './evm/block-at.ts';
 import type { StakingSettings } from './settings.ts';
 

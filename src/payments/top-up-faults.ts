@@ -4,8 +4,7 @@
  */
 import { Fault } from '../core/faults.ts';
 import { encodeHeader } from './header-codec.ts';
-import { refusePayment } from './payment.ts';
-import type { SignedPayment } from './payment.ts';
+import { type SignedPayment, refusePayment } from './payment.ts';
 import type { TopUpReceipt } from './top-up-records.ts';
 import { USED_BEFORE } from './rail.ts';
 

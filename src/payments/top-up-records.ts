@@ -2,8 +2,7 @@
  * What goes in and out of the top-up machine: the entry for the ledger, the receipt for the caller,
  * and the payment and the attempt as a row remembers them.
  */
-import { nano } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, nano } from '../core/money.ts';
 import type { Queryable } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';

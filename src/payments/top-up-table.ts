@@ -10,8 +10,7 @@
 import { assert } from '../core/assert.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Nano } from '../core/money.ts';
-import { isUniqueViolation } from '../db/db.ts';
-import type { Queryable, Store } from '../db/db.ts';
+import { type Queryable, type Store, isUniqueViolation } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Paid, Position } from './rail.ts';

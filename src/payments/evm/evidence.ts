@@ -11,8 +11,7 @@ import type { Hex, TransactionReceipt } from 'viem';
 import type { Erc3009 } from '../payment.ts';
 import { USED_BEFORE } from '../rail.ts';
 import type { Attempt, Evidence, Paid, Received, ReceivedSearch } from '../rail.ts';
-import { isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
-import type { EvmClient } from './chain.ts';
+import { type EvmClient, isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
 
 /** A payment may have been sent by others before it was shown to us: about an hour of Base blocks. */
 const LOOKBACK_BLOCKS = 1_800n;

@@ -2,8 +2,7 @@
  * The Base rail: ERC-3009 payments, checked and sent by the official `exact` scheme through the
  * journaled sender, or sent by an external facilitator; found by the chain's own evidence in both.
  */
-import { hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
-import type { Hex } from 'viem';
+import { type Hex, hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { checksumAddress } from '../../core/addresses.ts';
 import { agreedEvidence, leastHeight } from '../agreement.ts';
@@ -29,10 +28,8 @@ import type {
   Verdict,
 } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
-import { depthFor } from '../settings.ts';
-import type { BaseSettings } from '../settings.ts';
-import { recoverAddress } from '../sign-in/signatures.ts';
-import type { ContractSignatureCheck } from '../sign-in/signatures.ts';
+import { type BaseSettings, depthFor } from '../settings.ts';
+import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatures.ts';
 import { openEvmNodes, TOKEN_ABI, trackedClient, transferTypedData } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 import { findErc3009Payment, receivedTransfers } from './evidence.ts';

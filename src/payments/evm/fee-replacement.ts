@@ -6,8 +6,7 @@
  * any number of processes writes them; fees stay below the configured cap. Which of the two was
  * mined, the chain says by the log of the authorization that both carry.
  */
-import { keccak256, parseTransaction } from 'viem';
-import type { Hex, PrivateKeyAccount } from 'viem';
+import { type Hex, type PrivateKeyAccount, keccak256, parseTransaction } from 'viem';
 import { SECOND_MS } from '../../core/clock.ts';
 import { chainReason } from '../chain-reason.ts';
 import type { RailOptions } from '../rail.ts';

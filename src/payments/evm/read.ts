@@ -5,10 +5,8 @@
 import { sha256Hex } from '../../core/ids.ts';
 import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import { asObject } from '../header-codec.ts';
-import { checkAccepted, checkAmount } from '../envelope.ts';
-import type { AmountLimits, Envelope } from '../envelope.ts';
-import { paymentId, refusePayment } from '../payment.ts';
-import type { Erc3009, SignedPayment } from '../payment.ts';
+import { type AmountLimits, type Envelope, checkAccepted, checkAmount } from '../envelope.ts';
+import { type Erc3009, type SignedPayment, paymentId, refusePayment } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 
 const HEX32 = /^0x[0-9a-fA-F]{64}$/;

@@ -3,15 +3,13 @@
  * from the refund's id. So a refund can happen at most once whatever is sent how often, and it is
  * found on the chain exactly as a top-up is.
  */
-import { encodeFunctionData, parseSignature } from 'viem';
-import type { Hex } from 'viem';
+import { type Hex, encodeFunctionData, parseSignature } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { sha256Hex } from '../../core/ids.ts';
 import type { Erc3009 } from '../payment.ts';
 import type { Attempt, Evidence, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
-import { TOKEN_ABI, transferTypedData } from './chain.ts';
-import type { EvmClient } from './chain.ts';
+import { type EvmClient, TOKEN_ABI, transferTypedData } from './chain.ts';
 import type { EvmSender } from './sender.ts';
 
 /** A refund that is not on the chain after a day is given up and credited back. */

@@ -11,13 +11,11 @@ import type {
   VerifyResponse,
 } from '@x402/core/types';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
-import { encodeFunctionData } from 'viem';
-import type { Abi, Hex } from 'viem';
+import { type Abi, type Hex, encodeFunctionData } from 'viem';
 import { Fault } from '../../core/faults.ts';
 import type { RailOptions } from '../rail.ts';
 import { remember } from '../remember.ts';
-import { receiptOf, trackedClient } from './chain.ts';
-import type { EvmClient } from './chain.ts';
+import { type EvmClient, receiptOf, trackedClient } from './chain.ts';
 import type { Call } from './sender.ts';
 
 type PendingStore = NonNullable<

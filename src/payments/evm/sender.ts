@@ -7,14 +7,12 @@
  * The bytes of every number are kept for a day: numbers that the chain has lost (a reorganisation, a
  * node that forgot) are sent again before a later one, which could not be mined without them.
  */
-import { keccak256, parseTransaction } from 'viem';
-import type { Hex } from 'viem';
+import { type Hex, keccak256, parseTransaction } from 'viem';
 import { DAY_MS, SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
 import { chainReason } from '../chain-reason.ts';
 import { isExecutionFailure, isKnownTransaction } from './chain.ts';
-import { FeeReplacement } from './fee-replacement.ts';
-import type { Fees, GasKeyOptions } from './fee-replacement.ts';
+import { type Fees, type GasKeyOptions, FeeReplacement } from './fee-replacement.ts';
 
 export interface EvmSenderOptions extends GasKeyOptions {
   readonly chainId: number;

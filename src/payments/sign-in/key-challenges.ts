@@ -2,8 +2,7 @@
  * Challenges for wallets that make an API key: a JSON Web Token of ours (HS256) that the wallet
  * signs as text. It proves that the signature is fresh and meant for this service.
  */
-import { MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
-import type { Clock } from '../../core/clock.ts';
+import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { isSameMac, macOf } from '../mac.ts';

@@ -4,11 +4,9 @@
  * `{address, message, signature, timestamp, chainId}`, whose text is taken as it is.
  * Garbage ends in a Fault with an `X402_SIGN_IN_*` code, never in another exception.
  */
-import { Fault } from '../../core/faults.ts';
-import type { FaultCode } from '../../core/faults.ts';
+import { type FaultCode, Fault } from '../../core/faults.ts';
 import { decodeHeader } from '../header-codec.ts';
-import { buildMessage, parseMessage } from './message.ts';
-import type { SignInMessage } from './message.ts';
+import { type SignInMessage, buildMessage, parseMessage } from './message.ts';
 
 export interface Proof {
   readonly message: SignInMessage;

@@ -4,8 +4,7 @@
  */
 import { MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { walletIdentity, walletKind } from '../../core/addresses.ts';
-import { chainOfMessage, refuseSignIn } from './proof.ts';
-import type { Proof } from './proof.ts';
+import { type Proof, chainOfMessage, refuseSignIn } from './proof.ts';
 
 /** A sign-in is fresh for five minutes after `issuedAt`. */
 const MAX_AGE_MS = 5 * MINUTE_MS;

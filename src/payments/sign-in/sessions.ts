@@ -5,12 +5,10 @@
  * it has a spend limit. The row is read again after some seconds, which is how long another process
  * may still take a token that was revoked.
  */
-import { DAY_MS, SECOND_MS, isoTime } from '../../core/clock.ts';
-import type { Clock } from '../../core/clock.ts';
+import { type Clock, DAY_MS, SECOND_MS, isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
-import { nano } from '../../core/money.ts';
-import type { Nano } from '../../core/money.ts';
+import { type Nano, nano } from '../../core/money.ts';
 import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import { isSameMac, macOf } from '../mac.ts';

@@ -14,8 +14,7 @@ import type { Store } from '../../db/db.ts';
 import { SignInNonces } from './nonces.ts';
 import { readProof, refuseSignIn } from './proof.ts';
 import { checkRules, nonceExpiryMs } from './rules.ts';
-import { isSignedByContract, isSignedByKey } from './signatures.ts';
-import type { ContractSignatureCheck } from './signatures.ts';
+import { type ContractSignatureCheck, isSignedByContract, isSignedByKey } from './signatures.ts';
 
 export interface SignInOptions {
   readonly store: Store;

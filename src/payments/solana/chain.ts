@@ -4,6 +4,12 @@
  */
 import { createHash } from 'node:crypto';
 import {
+  type Address,
+  type Base64EncodedWireTransaction,
+  type createSolanaRpc,
+  type KeyPairSigner,
+  type RpcTransport,
+  type Transaction,
   createDefaultRpcTransport,
   createKeyPairSignerFromBytes,
   createKeyPairSignerFromPrivateKeyBytes,
@@ -11,14 +17,6 @@ import {
   getBase58Decoder,
   getTransactionDecoder,
   signature,
-} from '@solana/kit';
-import type {
-  Address,
-  Base64EncodedWireTransaction,
-  createSolanaRpc,
-  KeyPairSigner,
-  RpcTransport,
-  Transaction,
 } from '@solana/kit';
 import type { Clock } from '../../core/clock.ts';
 import { SEED_BYTES, solanaKeyBytes } from '../../core/wallet-keys.ts';

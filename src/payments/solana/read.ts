@@ -10,10 +10,8 @@ import {
 } from '@solana/kit';
 import type { Instruction, Transaction } from '@solana/kit';
 import { findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
-import { checkAccepted, checkAmount } from '../envelope.ts';
-import type { AmountLimits, Envelope } from '../envelope.ts';
-import { paymentId, refusePayment } from '../payment.ts';
-import type { SignedPayment } from '../payment.ts';
+import { type AmountLimits, type Envelope, checkAccepted, checkAmount } from '../envelope.ts';
+import { type SignedPayment, paymentId, refusePayment } from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { decodeWire, messageHash } from './chain.ts';
 /** A transaction has at most 1,232 bytes, 1,644 characters of base64. */

@@ -23,8 +23,7 @@ import { USDC_DECIMALS } from '../networks.ts';
 import type { SolanaPayment } from '../payment.ts';
 import type { Attempt, Evidence, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
-import { decodeWire, messageHash, sendWire, transactionId } from './chain.ts';
-import type { SolanaRpc } from './chain.ts';
+import { type SolanaRpc, decodeWire, messageHash, sendWire, transactionId } from './chain.ts';
 
 interface Signed {
   readonly id: string;

@@ -3,11 +3,9 @@
  * with a journaled signer, or sent by an external facilitator; found by their status in both.
  */
 import type { FacilitatorClient } from '@x402/core/server';
-import { SettlementCache, toFacilitatorSvmSigner } from '@x402/svm';
-import type { FacilitatorSvmSigner } from '@x402/svm';
+import { type FacilitatorSvmSigner, SettlementCache, toFacilitatorSvmSigner } from '@x402/svm';
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
-import { address } from '@solana/kit';
-import type { KeyPairSigner } from '@solana/kit';
+import { type KeyPairSigner, address } from '@solana/kit';
 import { fetchMint, findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
 import { assert } from '../../core/assert.ts';
 import { agreedEvidence, leastHeight } from '../agreement.ts';
@@ -33,8 +31,7 @@ import type {
   Verdict,
 } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
-import { depthFor } from '../settings.ts';
-import type { SolanaSettings } from '../settings.ts';
+import { type SolanaSettings, depthFor } from '../settings.ts';
 import { isSignedByEd25519 } from '../sign-in/signatures.ts';
 import {
   decodeWire,

@@ -2,8 +2,7 @@
 import type { Ledger } from '../../billing/ledger/ledger.ts';
 import type { Windows } from '../../billing/limits/limits.ts';
 import { walletIdentity } from '../../core/addresses.ts';
-import { SECOND_MS } from '../../core/clock.ts';
-import type { Clock } from '../../core/clock.ts';
+import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
 import type { Store } from '../../db/db.ts';
 import type { RequestContext } from '../../http/request-context.ts';

@@ -14,8 +14,7 @@ import type { Route } from '../../http/route.ts';
 import { walletAccountId } from '../../identity/identity.ts';
 import type { TokenLimits } from '../../payments/payments.ts';
 import { TOKEN_LIST, TOKEN_REVOKE, TokenQuery, WALLET_TOKEN } from './describe.ts';
-import { limitRequests, requireConfigured } from './route-checks.ts';
-import type { WalletRouteOptions } from './route-checks.ts';
+import { type WalletRouteOptions, limitRequests, requireConfigured } from './route-checks.ts';
 
 export function tokenRoutes(options: WalletRouteOptions): Route[] {
   const common = { path: '/x402/token', auth: 'wallet', about: 'Wallet token' } as const;

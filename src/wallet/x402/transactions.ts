@@ -9,8 +9,7 @@ import { type TransactionRow, transactionsOf } from '../../billing/ledger/ledger
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
 import { WALLET_TRANSACTIONS } from './describe.ts';
-import { limitRequests, requireOwnWallet } from './route-checks.ts';
-import type { WalletRouteOptions } from './route-checks.ts';
+import { type WalletRouteOptions, limitRequests, requireOwnWallet } from './route-checks.ts';
 
 const DEFAULT_LIMIT = 50;
 const MAX_LIMIT = 100;
