@@ -7,15 +7,13 @@
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { chainReason } from './chain-reason.ts';
 import type { SignedPayment } from './payment.ts';
-import type { Evidence, Heights, Paid, Rail, RailOptions } from './rail.ts';
-import { type OnStep, type Reverse, attemptOf, entryOf, paymentOf } from './top-up-records.ts';
+import type { Evidence, Heights, Paid, PaymentServices, Rail } from './rail.ts';
+import { type Reverse, attemptOf, entryOf, paymentOf } from './top-up-records.ts';
 import type { TopUpRow, TopUpTable } from './top-up-table.ts';
 
-export interface CreditMonitorOptions extends Pick<RailOptions, 'clock' | 'log'> {
-  readonly rails: ReadonlyMap<string, Rail>;
+export interface CreditMonitorOptions extends PaymentServices {
   readonly table: TopUpTable;
   readonly reverse: Reverse;
-  readonly onStep: OnStep | undefined;
 }
 
 /** A new credit is looked at again after so long, then ever more rarely. */

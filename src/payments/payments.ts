@@ -18,7 +18,7 @@ import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { openRails } from './open-rails.ts';
 import { type RetryProof, NO_PROOF, Passes } from './passes.ts';
 import { RailMonitor } from './rail-monitor.ts';
-import type { Rail } from './rail.ts';
+import type { OnStep, Rail } from './rail.ts';
 import { openReceiptSigner } from './receipts.ts';
 import { type RefundPosting, Refunds } from './refunds.ts';
 import { Requirements } from './requirements.ts';
@@ -29,7 +29,7 @@ import { KeyChallenges, refused } from './sign-in/key-challenges.ts';
 import { type TokenCaps, WalletSessions } from './sign-in/sessions.ts';
 import { type SignedInWallet, SignIn } from './sign-in/sign-in.ts';
 import type { StakingReader } from './staking.ts';
-import type { Credit, OnStep, Reverse, TopUpReceipt } from './top-up-records.ts';
+import type { Credit, Reverse, TopUpReceipt } from './top-up-records.ts';
 import { type CreditCounts, LEASE_MS, TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 
@@ -327,7 +327,7 @@ export class Payments {
     });
     await this.#run('watch', async () => {
       await creditMonitor.sweep();
-      await refunds.watch();
+      await refunds.monitor();
     });
   }
 

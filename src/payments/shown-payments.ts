@@ -15,7 +15,7 @@ import { readEnvelope } from './envelope.ts';
 import { unitsToNano } from './networks.ts';
 import type { Passes, RetryProof } from './passes.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
-import type { Rail, RailOptions } from './rail.ts';
+import type { PaymentServices } from './rail.ts';
 import { alreadyCredited, notSent, pending, rejected, withClaim } from './top-up-faults.ts';
 import { type OnOpened, type TopUpReceipt, receiptOf, underItsOffer } from './top-up-records.ts';
 import type { TopUpTable } from './top-up-table.ts';
@@ -30,8 +30,7 @@ export interface OfferedPayment {
   take(): Promise<TopUpReceipt>;
 }
 
-export interface ShownPaymentsOptions extends Pick<RailOptions, 'clock' | 'settleWaitMs'> {
-  readonly rails: ReadonlyMap<string, Rail>;
+export interface ShownPaymentsOptions extends PaymentServices {
   readonly topUps: TopUps;
   readonly table: TopUpTable;
   readonly passes: Passes;

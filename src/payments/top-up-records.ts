@@ -59,18 +59,6 @@ export interface TopUpReceipt {
   readonly responseHeader: string;
 }
 
-/** The points at which a crash is survivable by design; tests stop the process there. */
-export type Step =
-  | 'opened'
-  | 'journaled'
-  | 'settled'
-  | 'credited'
-  | 'vanished'
-  | 'resent'
-  | 'reversed';
-
-export type OnStep = (step: Step) => void | Promise<void>;
-
 /** Runs when the row of the payment was opened, for whoever brought the payment. */
 export type OnOpened = () => Promise<void>;
 

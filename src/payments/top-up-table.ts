@@ -340,10 +340,16 @@ export class TopUpTable {
   }
 }
 
-/** Rows first seen at `sinceMs` or later, in order of their key. */
+/** Rows from `sinceMs` on whose keys come after `after`, in order of the keys. */
+export interface PageOfRows {
+  readonly sinceMs: number;
+  readonly after: string;
+  readonly limit: number;
+}
+
 export async function pageOfTopUps(
   store: Queryable,
-  page: { readonly sinceMs: number; readonly after: string; readonly limit: number },
+  page: PageOfRows,
 ): Promise<readonly TopUpRow[]> {
   return await store.query<TopUpRow>(
     `SELECT * FROM payments_topup WHERE payment_key > $1 AND created_ms >= $2

@@ -18,7 +18,7 @@ import { FIRST_LOOK_MS } from './credit-monitor.ts';
 import { encodeHeader } from './header-codec.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
 import { SettlementRefused } from './rail.ts';
-import type { Evidence, Paid, Position, Rail, RailOptions, Verdict } from './rail.ts';
+import type { Evidence, Paid, PaymentServices, Position, Rail, Verdict } from './rail.ts';
 import type { ReceiptSigner } from './receipts.ts';
 import { RevertBackoff } from './revert-backoff.ts';
 import {
@@ -32,20 +32,15 @@ import {
   usedBefore,
 } from './top-up-faults.ts';
 import { attemptOf, entryOf, NO_ATTEMPT, paymentOf, receiptOf } from './top-up-records.ts';
-import type { Credit, OnOpened, OnStep, TopUpReceipt } from './top-up-records.ts';
+import type { Credit, OnOpened, TopUpReceipt } from './top-up-records.ts';
 import type { TopUpRow, TopUpTable } from './top-up-table.ts';
 
-export interface TopUpOptions extends Pick<
-  RailOptions,
-  'clock' | 'log' | 'settleWaitMs' | 'pollMs'
-> {
-  readonly rails: ReadonlyMap<string, Rail>;
+export interface TopUpOptions extends PaymentServices {
   readonly table: TopUpTable;
   readonly credit: Credit;
   readonly receipts: ReceiptSigner | undefined;
   /** An external facilitator sends transactions whose ids we do not know beforehand. */
   readonly isExternal: boolean;
-  readonly onStep: OnStep | undefined;
 }
 
 /**
