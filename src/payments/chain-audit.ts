@@ -132,7 +132,7 @@ class ChainAudit {
       return undefined;
     }
     try {
-      const payment = await paymentOf(rail, row);
+      const payment = paymentOf(rail, row);
       this.#noteReceiver(rail, payment.offer, row.start_height);
       if (row.state === 'open' || row.state === 'sent') {
         this.#counts.underWay += 1;

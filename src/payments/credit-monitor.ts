@@ -58,7 +58,7 @@ export class CreditMonitor {
     let payment: SignedPayment;
     let evidence: Evidence;
     try {
-      payment = await paymentOf(rail, row);
+      payment = paymentOf(rail, row);
       evidence = await rail.findPayment(payment, attemptOf(row));
     } catch (error) {
       this.#noAnswer(rail, error);

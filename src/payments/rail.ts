@@ -139,10 +139,10 @@ export interface RefundAuthorization {
 export interface Rail {
   readonly network: string;
   readonly offer: RailOffer;
-  /** The payment of a header, held against what is offered today. Throws a 400 Fault. */
-  read(envelope: Envelope): Promise<SignedPayment>;
-  /** Its shape alone, which gives its key: one that was accepted before keeps the offer of its day. */
-  readShape(envelope: Envelope): Promise<SignedPayment>;
+  /** The payment of a header by its shape, which gives its key. Throws a 400 Fault. */
+  read(envelope: Envelope): SignedPayment;
+  /** Holds a new one against what is offered today. Rejects with a 400 Fault. */
+  checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void>;
   /** Whether its payer signed it, by the key or by the contract. Rejects when the chain has to be asked and does not answer. */
   isSigned(payment: SignedPayment): Promise<boolean>;
   verify(payment: SignedPayment): Promise<Verdict>;

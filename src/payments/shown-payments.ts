@@ -115,10 +115,11 @@ export class ShownPayments {
       const names = [...rails.keys()].join(', ');
       throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
     }
-    const shape = await rail.readShape(envelope);
-    const row = await table.find(shape.key);
-    const isSame = row?.payload_hash === shape.hash;
-    const payment = isSame ? underItsOffer(shape, row) : await rail.read(envelope);
+    let payment = rail.read(envelope);
+    const row = await table.find(payment.key);
+    const isSame = row?.payload_hash === payment.hash;
+    if (isSame) payment = underItsOffer(payment, row);
+    else await rail.checkOffer(payment, envelope.accepted);
     // A failed row gives way to another payment under the same authorization key.
     const isNew = row === undefined || (row.state === 'failed' && !isSame);
     const shown = { payment, isNew, leftMs: settleWaitMs + ANSWER_GRACE_MS };

@@ -87,14 +87,10 @@ export function attemptOf(
 }
 
 /** The payment of a row, read again by its rail and under the offer of its day. */
-export async function paymentOf(rail: Rail, row: TopUpRow): Promise<SignedPayment> {
+export function paymentOf(rail: Rail, row: TopUpRow): SignedPayment {
   const inner = JSON.parse(row.payload) as Record<string, unknown>; // written by `open`
-  const payment = await rail.readShape({
-    network: row.network,
-    accepted: {},
-    inner,
-    identifier: row.identifier ?? undefined,
-  });
+  const { network, identifier } = row;
+  const payment = rail.read({ network, accepted: {}, inner, identifier: identifier ?? undefined });
   return underItsOffer(payment, row);
 }
 

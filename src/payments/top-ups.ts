@@ -388,7 +388,7 @@ export class TopUps {
     // Its network is not configured any more; others must not wait behind it.
     if (rail === undefined) return await this.#release(row, row.failure);
     try {
-      const payment = await paymentOf(rail, row);
+      const payment = paymentOf(rail, row);
       // An open row was checked and never sent, because the chain was away or the process died: it
       // is sent now, while it is valid. One that failed after sending is only looked for.
       const isJournaled = row.raw_tx !== null && row.failure === null;

@@ -7,7 +7,7 @@ import { privateKeyToAccount } from 'viem/accounts';
 import { checksumAddress } from '../../core/addresses.ts';
 import { agreedEvidence, leastHeight } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
-import type { Envelope } from '../envelope.ts';
+import { type Envelope, checkAccepted, checkAmount } from '../envelope.ts';
 import { decimalsProblem, networkFacts, unitsToNano, USDC_DECIMALS } from '../networks.ts';
 import { chainProblems } from '../nodes.ts';
 import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
@@ -33,7 +33,7 @@ import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatur
 import { openEvmNodes, TOKEN_ABI, trackedClient, transferTypedData } from './chain.ts';
 import type { EvmClient } from './chain.ts';
 import { findErc3009Payment, receivedTransfers } from './evidence.ts';
-import { erc3009Of, readErc3009 } from './read.ts';
+import { checkTransfer, erc3009Of, readErc3009 } from './read.ts';
 import { evmRefunds } from './refunds.ts';
 import { ExposedEvmScheme, trackedScheme } from './scheme.ts';
 import type { SchemeOptions, TrackedScheme } from './scheme.ts';
@@ -100,13 +100,14 @@ export class EvmRail implements Rail {
     });
   }
 
-  // Async, so that a refusal is a rejection for every rail.
-  async read(envelope: Envelope): Promise<SignedPayment> {
-    return readErc3009(envelope, this.offer, this.#options.limits);
+  read(envelope: Envelope): SignedPayment {
+    return readErc3009(envelope, this.offer);
   }
 
-  async readShape(envelope: Envelope): Promise<SignedPayment> {
-    return readErc3009(envelope, this.offer, undefined);
+  async checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void> {
+    checkAccepted(accepted, this.offer);
+    checkTransfer(erc3009Of(payment), this.offer);
+    checkAmount(payment.amountUnits, this.#options.limits);
   }
 
   /** The key of the payer is found without the chain; its contract is asked. */

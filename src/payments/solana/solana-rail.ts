@@ -7,14 +7,13 @@ import { type FacilitatorSvmSigner, SettlementCache, toFacilitatorSvmSigner } fr
 import { ExactSvmScheme } from '@x402/svm/exact/facilitator';
 import { type KeyPairSigner, address } from '@solana/kit';
 import { fetchMint, findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
-import { assert } from '../../core/assert.ts';
 import { agreedEvidence, leastHeight } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
-import type { Envelope } from '../envelope.ts';
+import { type Envelope, checkAccepted, checkAmount } from '../envelope.ts';
 import { decimalsProblem, networkFacts, unitsToNano, USDC_DECIMALS } from '../networks.ts';
 import { chainProblems } from '../nodes.ts';
 import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
-import type { SignedPayment, SolanaPayment } from '../payment.ts';
+import type { SignedPayment } from '../payment.ts';
 import { USED_BEFORE } from '../rail.ts';
 import type {
   Attempt,
@@ -45,7 +44,7 @@ import {
 } from './chain.ts';
 import type { SolanaNodes } from './chain.ts';
 import { BLOCKHASH_LIFE_BLOCKS, findSolanaPayment, receivedTransfers } from './evidence.ts';
-import { readSolanaPayment } from './read.ts';
+import { checkTransfer, readSolanaPayment, solanaOf } from './read.ts';
 import { solanaRefunds } from './refunds.ts';
 
 /** After this answer the status of the transaction decides: its structure was found good before. */
@@ -109,12 +108,14 @@ export class SolanaRail implements Rail {
     this.#decimals = isUsdc ? USDC_DECIMALS : undefined;
   }
 
-  async read(envelope: Envelope): Promise<SignedPayment> {
-    return await readSolanaPayment(envelope, this.offer, this.#opened.options.limits);
+  read(envelope: Envelope): SignedPayment {
+    return readSolanaPayment(envelope, this.offer);
   }
 
-  async readShape(envelope: Envelope): Promise<SignedPayment> {
-    return await readSolanaPayment(envelope, this.offer, undefined);
+  async checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void> {
+    checkAccepted(accepted, this.offer);
+    await checkTransfer(payment, this.offer);
+    checkAmount(payment.amountUnits, this.#opened.options.limits);
   }
 
   /** The payer's own signature over the message; the slot of the fee payer is ours to fill. */
@@ -357,9 +358,4 @@ class NoSettlementCache extends SettlementCache {
   override isDuplicate(): boolean {
     return false;
   }
-}
-
-function solanaOf(payment: SignedPayment): SolanaPayment {
-  assert(payment.authorization.kind === 'solana', 'not a Solana payment');
-  return payment.authorization;
 }
