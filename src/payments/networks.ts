@@ -4,55 +4,53 @@
  */
 import { type Nano, nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
+import type { BaseSettings, SolanaSettings } from './settings.ts';
 
 export const BASE = 'eip155:8453';
 const BASE_SEPOLIA = 'eip155:84532';
 export const SOLANA = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
 const SOLANA_DEVNET = 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
 
-export interface NetworkFacts {
-  readonly slug: string;
-  readonly usdc: string;
-  /** The EIP-712 domain name differs between networks; a wrong one reads as a bad signature. */
-  readonly domainName: string;
-  readonly domainVersion: string;
-}
+type Network = BaseSettings['network'] | SolanaSettings['network'];
 
-const FACTS: Readonly<Record<string, NetworkFacts>> = {
+/** The EIP-712 domain name differs between networks; a wrong one reads as a bad signature. */
+const NETWORKS: Readonly<Record<Network, { slug: string; asset: string; name: string }>> = {
   [BASE]: {
     slug: 'base',
-    usdc: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-    domainName: 'USD Coin',
-    domainVersion: '2',
+    asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+    name: 'USD Coin',
   },
   [BASE_SEPOLIA]: {
     slug: 'base-sepolia',
-    usdc: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
-    domainName: 'USDC',
-    domainVersion: '2',
+    asset: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+    name: 'USDC',
   },
   [SOLANA]: {
     slug: 'solana',
-    usdc: 'EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v',
-    domainName: 'USD Coin',
-    domainVersion: '2',
+    asset: 'EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v',
+    name: 'USD Coin',
   },
   [SOLANA_DEVNET]: {
     slug: 'solana-devnet',
-    usdc: '4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU',
-    domainName: 'USDC',
-    domainVersion: '2',
+    asset: '4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU',
+    name: 'USDC',
   },
 };
 
-/** The facts of a CAIP-2 network, or `undefined` for one that payments do not know. */
-export function networkFacts(network: string): NetworkFacts | undefined {
-  return Object.hasOwn(FACTS, network) ? FACTS[network] : undefined;
+/** The USDC of a network, and what an offer in it says of its EIP-712 domain. */
+export function usdcOf(network: Network) {
+  const { asset, name } = NETWORKS[network];
+  return { asset, extra: { name, version: '2' } };
+}
+
+/** The name of a network in version 1. */
+export function slugOf(network: string): string {
+  return Object.hasOwn(NETWORKS, network) ? NETWORKS[network as Network].slug : network; // own key
 }
 
 /** CAIP-2 of an incoming name, which may be a slug. */
 export function toCaip2(name: string): string {
-  for (const [network, facts] of Object.entries(FACTS)) if (facts.slug === name) return network;
+  for (const [network, { slug }] of Object.entries(NETWORKS)) if (slug === name) return network;
   return name;
 }
 

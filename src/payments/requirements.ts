@@ -10,7 +10,7 @@ import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Nano, toUsdNumber } from '../core/money.ts';
 import { encodeHeader } from './header-codec.ts';
-import { nanoToUnits, networkFacts, USDC_DECIMALS } from './networks.ts';
+import { nanoToUnits, slugOf, USDC_DECIMALS } from './networks.ts';
 import type { Amounts } from './settings.ts';
 
 /** One payment option without its amount. */
@@ -141,7 +141,7 @@ export class Requirements {
       suggestedTopUpUsd: toUsdNumber(amounts.suggestedTopUp),
       minimumTopUpUsd: minimumUsd,
       supportedTokens: ['USDC'],
-      supportedChains: offers.map(({ network }) => networkFacts(network)?.slug ?? network),
+      supportedChains: offers.map(({ network }) => slugOf(network)),
       topUpInstructions: {
         step1: `POST ${this.#urlOf(`${basePath}/x402/top-up`)} without a payment header`,
         step2: 'Choose one entry of accepts and sign exactly it with an x402 client',
@@ -167,7 +167,7 @@ export class Requirements {
       error: 'Payment required',
       accepts: this.#accepts(this.#options.amounts.minimumTopUp).map((option) => ({
         scheme: option.scheme,
-        network: networkFacts(option.network)?.slug ?? option.network,
+        network: slugOf(option.network),
         maxAmountRequired: option.amount,
         ...this.#described(resource, 'resource'),
         payTo: option.payTo,

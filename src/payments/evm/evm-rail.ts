@@ -8,7 +8,7 @@ import { checksumAddress } from '../../core/addresses.ts';
 import { agreedEvidence, leastHeight } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import { type Envelope, checkAccepted, checkAmount } from '../envelope.ts';
-import { decimalsProblem, networkFacts, unitsToNano, USDC_DECIMALS } from '../networks.ts';
+import { decimalsProblem, unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
 import { chainProblems } from '../nodes.ts';
 import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
 import type { SignedPayment } from '../payment.ts';
@@ -64,15 +64,15 @@ export class EvmRail implements Rail {
 
   constructor(settings: BaseSettings, options: RailOptions) {
     const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
-    const facts = networkFacts(settings.network);
+    const usdc = usdcOf(settings.network);
     this.network = settings.network;
     this.offer = {
       network: settings.network,
-      asset: checksumAddress(settings.asset ?? facts?.usdc ?? ''),
+      asset: checksumAddress(settings.asset ?? usdc.asset),
       payTo: checksumAddress(settings.payTo),
-      extra: { name: facts?.domainName ?? 'USD Coin', version: facts?.domainVersion ?? '2' },
+      extra: usdc.extra,
     };
-    this.#decimals = this.offer.asset === facts?.usdc ? USDC_DECIMALS : undefined;
+    this.#decimals = this.offer.asset === usdc.asset ? USDC_DECIMALS : undefined;
     this.#settings = settings;
     this.#options = options;
     this.#client = client;

@@ -10,7 +10,7 @@ import { fetchMint, findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solan
 import { agreedEvidence, leastHeight } from '../agreement.ts';
 import { chainReason } from '../chain-reason.ts';
 import { type Envelope, checkAccepted, checkAmount } from '../envelope.ts';
-import { decimalsProblem, networkFacts, unitsToNano, USDC_DECIMALS } from '../networks.ts';
+import { decimalsProblem, unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
 import { chainProblems } from '../nodes.ts';
 import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
 import type { SignedPayment } from '../payment.ts';
@@ -104,7 +104,7 @@ export class SolanaRail implements Rail {
     this.network = opened.settings.network;
     this.offer = opened.offer;
     this.refunds = opened.refunds;
-    const isUsdc = this.offer.asset === networkFacts(this.network)?.usdc;
+    const isUsdc = this.offer.asset === usdcOf(opened.settings.network).asset;
     this.#decimals = isUsdc ? USDC_DECIMALS : undefined;
   }
 
@@ -306,7 +306,7 @@ async function solanaOffer(
   feePayer: KeyPairSigner | undefined,
 ): Promise<RailOffer> {
   const { network } = settings;
-  const facts = networkFacts(network);
+  const usdc = usdcOf(network);
   const payer =
     external === undefined ? feePayer?.address : await externalFeePayer(external, network);
   if (payer === undefined) {
@@ -314,14 +314,8 @@ async function solanaOffer(
       'payments.solana needs a feePayerKey, or an external facilitator that names one',
     );
   }
-  const name = facts?.domainName ?? 'USD Coin';
-  const version = facts?.domainVersion ?? '2';
-  return {
-    network,
-    asset: settings.asset ?? facts?.usdc ?? '',
-    payTo: settings.payTo,
-    extra: { name, version, feePayer: payer },
-  };
+  const { asset = usdc.asset, payTo } = settings;
+  return { network, asset, payTo, extra: { ...usdc.extra, feePayer: payer } };
 }
 
 async function externalFeePayer(
