@@ -12,7 +12,6 @@ import type { Log } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import { CreditMonitor } from './credit-monitor.ts';
-import type { EvmRail } from './evm/evm-rail.ts';
 import type { ExposedFacilitator } from './facilitator.ts';
 import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { openRails } from './open-rails.ts';
@@ -21,11 +20,11 @@ import { RailMonitor } from './rail-monitor.ts';
 import type { OnStep, Rail } from './rail.ts';
 import { openReceiptSigner } from './receipts.ts';
 import { type RefundPosting, Refunds } from './refunds.ts';
-import { Requirements } from './requirements.ts';
+import { type RequirementOptions, Requirements } from './requirements.ts';
 import { sharedSecret } from './secrets.ts';
 import { type Amounts, type PaymentSettings, readAmounts } from './settings.ts';
 import { type OfferedPayment, ShownPayments } from './shown-payments.ts';
-import { KeyChallenges, refused } from './sign-in/key-challenges.ts';
+import { KeyChallenges } from './sign-in/key-challenges.ts';
 import { type TokenCaps, WalletSessions } from './sign-in/sessions.ts';
 import { type SignedInWallet, SignIn } from './sign-in/sign-in.ts';
 import type { StakingReader } from './staking.ts';
@@ -49,21 +48,19 @@ export type { PaymentSettings } from './settings.ts';
 export type { TokenCaps, TokenLimits } from './sign-in/sessions.ts';
 export type { Credit, CreditEntry, Reverse } from './top-up-records.ts';
 
-export interface PaymentsOptions {
+export interface PaymentsOptions extends Pick<
+  RequirementOptions,
+  'publicUrl' | 'serviceName' | 'docsUrl' | 'keysUrl'
+> {
   readonly store: Store;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
   readonly settings: PaymentSettings;
-  /** The configured public origin, never taken from a request. */
-  readonly publicUrl: string;
   /** Version path of the service; `/api/v1` by default. */
   readonly basePath?: string;
-  readonly serviceName: string;
   /** Prefix of wallet tokens, for example `svc_wallet_`. */
   readonly tokenPrefix: string;
-  readonly docsUrl: string;
-  readonly keysUrl: string;
   readonly credit: Credit;
   readonly reverse: Reverse;
   readonly debitRefund: RefundPosting;
@@ -86,6 +83,10 @@ const PRUNE_EVERY_MS = MINUTE_MS;
  * amounts are counted in, and when a facilitator that has to does not answer.
  */
 export async function openPayments(options: PaymentsOptions): Promise<Payments> {
+  return new Payments(await openAll(options));
+}
+
+async function openAll(options: PaymentsOptions) {
   const { store, clock, ids, log, settings, publicUrl, onStep } = options;
   const { basePath = '/api/v1', pollMs = SECOND_MS, leaseMs = LEASE_MS } = options;
   const { rails, evm } = await openRails({ store, clock, log, settings, pollMs });
@@ -107,8 +108,16 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       : undefined,
     isExternal: settings.facilitator.url !== undefined,
   });
+  const signIn = new SignIn({
+    store,
+    clock,
+    log,
+    publicUrl,
+    chains: [...rails.keys()],
+    isContractSignature: evm?.isContractSignature,
+  });
   const passes = new Passes(store, clock, await sharedSecret(store, 'payment-claim', newSecret));
-  return new Payments({
+  return {
     clock,
     log,
     amounts,
@@ -127,14 +136,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       hasReceipts: settings.receipts,
       offers: () => railMonitor.offers(),
     }),
-    signIn: new SignIn({
-      store,
-      clock,
-      log,
-      publicUrl,
-      chains: [...rails.keys()],
-      isContractSignature: evm?.isContractSignature,
-    }),
+    signIn,
     sessions: new WalletSessions({
       store,
       clock,
@@ -144,8 +146,9 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
       lifeMs: settings.sessionMinutes * MINUTE_MS,
       prefix: options.tokenPrefix,
     }),
-    challenges: new KeyChallenges(
+    keyChallenges: new KeyChallenges(
       await sharedSecret(store, 'key-challenge', newSecret),
+      signIn,
       clock,
       ids,
     ),
@@ -160,7 +163,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
     }),
     staking: await openStaking(options),
     facilitator: await openExposed(rails, options, settleWaitMs),
-  });
+  };
 }
 
 async function checkToken(rail: Rail): Promise<void> {
@@ -187,44 +190,19 @@ async function openExposed(
   return new Facilitator(rails.values(), { clock, log, settleWaitMs });
 }
 
-/** What a wallet sends to get an API key. */
-export interface KeyProof {
-  readonly address: string;
-  readonly token: string;
-  /** Over the text of the token. */
-  readonly signature: string;
-}
-
-interface OpenedPayments {
-  readonly clock: Clock;
-  readonly log: Log;
-  /** The configured amounts in nano-USD. */
-  readonly amounts: Amounts;
-  readonly evm: EvmRail | undefined;
-  readonly table: TopUpTable;
-  readonly topUps: TopUps;
-  readonly passes: Passes;
-  readonly railMonitor: RailMonitor;
-  readonly shown: ShownPayments;
-  readonly creditMonitor: CreditMonitor;
-  readonly requirements: Requirements;
-  readonly signIn: SignIn;
-  readonly sessions: WalletSessions;
-  readonly challenges: KeyChallenges;
-  readonly refunds: Refunds;
-  readonly staking: StakingReader | undefined;
-  /** `undefined` unless the configuration exposes it. */
-  readonly facilitator: ExposedFacilitator | undefined;
-}
+type OpenedPayments = Awaited<ReturnType<typeof openAll>>;
 
 export class Payments {
   readonly #opened: OpenedPayments;
+  /** In nano-USD. */
   readonly amounts: Amounts;
   /** The 402 answers. */
   readonly requirements: Requirements;
   /** The bearer tokens of wallets. */
   readonly sessions: WalletSessions;
   readonly refunds: Refunds;
+  readonly keyChallenges: KeyChallenges;
+  /** `undefined` unless the configuration exposes it. */
   readonly facilitator: ExposedFacilitator | undefined;
   #stops: (() => void)[] = [];
   readonly #background = new Set<Promise<void>>();
@@ -235,6 +213,7 @@ export class Payments {
     this.requirements = opened.requirements;
     this.sessions = opened.sessions;
     this.refunds = opened.refunds;
+    this.keyChallenges = opened.keyChallenges;
     this.facilitator = opened.facilitator;
   }
 
@@ -269,20 +248,6 @@ export class Payments {
   /** The wallet of a `SIGN-IN-WITH-X` header, which is used up. Throws a 401 Fault. */
   async signIn(header: string): Promise<SignedInWallet> {
     return await this.#opened.signIn.verify(header);
-  }
-
-  /** A text of 15 minutes for a wallet that wants an API key to sign. */
-  mintKeyChallenge(): string {
-    return this.#opened.challenges.mint();
-  }
-
-  /** The wallet that signed a key challenge, once. Throws a 401 Fault. */
-  async signerOfKeyChallenge({ address, token, signature }: KeyProof): Promise<string> {
-    const { signIn, challenges } = this.#opened;
-    const { id, expiresMs } = challenges.read(token);
-    const wallet = await signIn.signerOf(address, token, signature);
-    if (await signIn.useOnce(wallet, `key.${id}`, expiresMs)) return wallet;
-    throw refused('The token has made a key before; get a new one');
   }
 
   /**

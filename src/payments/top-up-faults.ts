@@ -8,7 +8,7 @@ import { type SignedPayment, refusePayment } from './payment.ts';
 import type { TopUpReceipt } from './top-up-records.ts';
 import { USED_BEFORE } from './rail.ts';
 
-const RETRY_AFTER_SECONDS = 5;
+const RETRY = { retryAfterSeconds: 5 };
 /** Carries the secret of whoever opened a payment, in the answer and in the retry. */
 const PAYMENT_CLAIM = 'PAYMENT-CLAIM';
 const RETRIED = new Set(['SETTLEMENT_PENDING', 'SERVICE_UNAVAILABLE']);
@@ -41,7 +41,7 @@ export function inProgress(): Fault {
   return refusePayment(
     'PAYMENT_IN_PROGRESS',
     'Another payment under the same authorization is being settled',
-    { retryAfterSeconds: RETRY_AFTER_SECONDS },
+    RETRY,
   );
 }
 
@@ -50,7 +50,7 @@ export function notSent(reason: string): Fault {
   return refusePayment(
     'SERVICE_UNAVAILABLE',
     'The payment could not be sent to the chain so far, nothing has moved; send the same header again, do not sign a new one',
-    { retryAfterSeconds: RETRY_AFTER_SECONDS, cause: reason },
+    { ...RETRY, cause: reason },
   );
 }
 
@@ -59,7 +59,7 @@ export function busy(): Fault {
   return refusePayment(
     'SERVICE_UNAVAILABLE',
     'Too many payments are being settled, nothing has moved; send the same header again, do not sign a new one',
-    { retryAfterSeconds: RETRY_AFTER_SECONDS },
+    RETRY,
   );
 }
 
@@ -86,10 +86,7 @@ export function pending(payment: SignedPayment, transaction: string | null): Fau
   return refusePayment(
     'SETTLEMENT_PENDING',
     'The payment is not confirmed yet; send the same header again, do not sign a new one',
-    {
-      retryAfterSeconds: RETRY_AFTER_SECONDS,
-      headers: failedResponse(payment, transaction, 'settlement_pending'),
-    },
+    { ...RETRY, headers: failedResponse(payment, transaction, 'settlement_pending') },
   );
 }
 

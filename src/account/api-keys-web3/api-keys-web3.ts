@@ -34,7 +34,7 @@ function challenge(parts: WalletKeyRouteParts): Route {
     auth: 'public',
     describe: KEY_CHALLENGE,
     handle: async (context) => {
-      const token = requirePayments(parts).mintKeyChallenge();
+      const token = requirePayments(parts).keyChallenges.mint();
       context.set('cache-control', 'no-store');
       await context.json(200, { success: true, data: { token } });
     },
@@ -52,7 +52,7 @@ function create(parts: WalletKeyRouteParts): Route {
       const payments = requirePayments(parts);
       const request = readBody(context, CreateWalletKeyRequest);
       const wish = wishOf(request, parts.clock);
-      const wallet = await payments.signerOfKeyChallenge(request);
+      const wallet = await payments.keyChallenges.signerOf(request);
       await parts.identity.openWalletAccount(wallet);
       const made = await parts.keys.create(walletCaller(wallet), request.apiKeyType, wish);
       context.setAll(made.headers);

@@ -6,23 +6,35 @@ import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { isSameMac, macOf } from '../mac.ts';
+import type { SignIn } from './sign-in.ts';
 
 /** decisions.md 6: a challenge lives for 15 minutes. */
 const LIFE_MS = 15 * MINUTE_MS;
 const MAX_CHARS = 512;
 const HEADER = encode({ alg: 'HS256', typ: 'JWT' });
 
+/** What a wallet sends to get an API key. */
+export interface KeyProof {
+  readonly address: string;
+  readonly token: string;
+  /** Over the text of the token. */
+  readonly signature: string;
+}
+
 export class KeyChallenges {
   readonly #secret: string;
+  readonly #signIn: SignIn;
   readonly #clock: Clock;
   readonly #ids: Ids;
 
-  constructor(secret: string, clock: Clock, ids: Ids) {
+  constructor(secret: string, signIn: SignIn, clock: Clock, ids: Ids) {
     this.#secret = secret;
+    this.#signIn = signIn;
     this.#clock = clock;
     this.#ids = ids;
   }
 
+  /** A text of 15 minutes for a wallet that wants an API key to sign. */
   mint(): string {
     const nowMs = this.#clock.nowMs();
     const claims = encode({
@@ -33,8 +45,16 @@ export class KeyChallenges {
     return `${HEADER}.${claims}.${this.#mac(claims)}`;
   }
 
+  /** The wallet that signed a challenge, once. Throws a 401 Fault. */
+  async signerOf({ address, token, signature }: KeyProof): Promise<string> {
+    const { id, expiresMs } = this.#read(token);
+    const wallet = await this.#signIn.signerOf(address, token, signature);
+    if (await this.#signIn.useOnce(wallet, `key.${id}`, expiresMs)) return wallet;
+    throw refused('The token has made a key before; get a new one');
+  }
+
   /** Throws a 401 Fault for a token that is not ours or is over. */
-  read(token: string): { readonly id: string; readonly expiresMs: number } {
+  #read(token: string): { readonly id: string; readonly expiresMs: number } {
     const [header, claims = '', mac = '', ...rest] = token.slice(0, MAX_CHARS).split('.');
     const isOurs = header === HEADER && rest.length === 0 && isSameMac(mac, this.#mac(claims));
     if (!isOurs) throw refused('The token is not one of this service; get a new one');

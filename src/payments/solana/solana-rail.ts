@@ -61,6 +61,10 @@ export async function openSolanaRail(
   settings: SolanaSettings,
   options: RailOptions,
 ): Promise<SolanaRail> {
+  return new SolanaRail(await openAll(settings, options));
+}
+
+async function openAll(settings: SolanaSettings, options: RailOptions) {
   const nodes = openSolanaNodes(settings.rpcUrl, options.clock);
   const { feePayerKey, refundKey, network } = settings;
   const feePayer = feePayerKey === undefined ? undefined : await readSolanaKey(feePayerKey);
@@ -79,18 +83,10 @@ export async function openSolanaRail(
       ),
   });
   const signer = facilitatorSigner(nodes, network, feePayer, offer);
-  return new SolanaRail({ settings, options, nodes, feePayer, offer, refunds, signer });
+  return { settings, options, nodes, feePayer, offer, refunds, signer };
 }
 
-interface OpenedSolana {
-  readonly settings: SolanaSettings;
-  readonly options: RailOptions;
-  readonly nodes: SolanaNodes;
-  readonly feePayer: KeyPairSigner | undefined;
-  readonly offer: RailOffer;
-  readonly refunds: RefundRail | undefined;
-  readonly signer: FacilitatorSvmSigner;
-}
+type OpenedSolana = Awaited<ReturnType<typeof openAll>>;
 
 export class SolanaRail implements Rail {
   readonly network: string;
