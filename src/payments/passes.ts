@@ -8,7 +8,7 @@
  */
 import { type Clock, DAY_MS } from '../core/clock.ts';
 import type { Store } from '../db/db.ts';
-import { isSameMac, macOf } from './mac.ts';
+import { isSameMac, macOf } from './secrets.ts';
 
 /** What came with a payment header and never goes on the chain. */
 export interface RetryProof {

@@ -35,7 +35,6 @@ import { TopUps } from './top-ups.ts';
 export { askRails, askStaking } from './ask-rails.ts';
 export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';
-export { balanceBody, topUpBody } from './answers.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
 export type { ExposedFacilitator } from './facilitator.ts';
 export type { RetryProof } from './passes.ts';
@@ -46,7 +45,7 @@ export { authOptions } from './requirements.ts';
 export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
 export type { TokenCaps, TokenLimits } from './sign-in/sessions.ts';
-export type { Credit, CreditEntry, Reverse } from './top-up-records.ts';
+export type { Credit, CreditEntry, Reverse, TopUpReceipt } from './top-up-records.ts';
 
 export interface PaymentsOptions extends Pick<
   RequirementOptions,
@@ -103,7 +102,7 @@ async function openAll(options: PaymentsOptions) {
     ...common,
     table,
     credit: options.credit,
-    receipts: settings.receipts
+    signReceipt: settings.receipts
       ? await openReceiptSigner(store, clock, `${publicUrl}${basePath}/x402/top-up`)
       : undefined,
     isExternal: settings.facilitator.url !== undefined,

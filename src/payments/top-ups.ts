@@ -19,7 +19,7 @@ import { encodeHeader } from './header-codec.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
 import { SettlementRefused } from './rail.ts';
 import type { Evidence, Paid, PaymentServices, Position, Rail, Verdict } from './rail.ts';
-import type { ReceiptSigner } from './receipts.ts';
+import type { SignReceipt } from './receipts.ts';
 import { RevertBackoff } from './revert-backoff.ts';
 import {
   busy,
@@ -38,7 +38,7 @@ import type { TopUpRow, TopUpTable } from './top-up-table.ts';
 export interface TopUpOptions extends PaymentServices {
   readonly table: TopUpTable;
   readonly credit: Credit;
-  readonly receipts: ReceiptSigner | undefined;
+  readonly signReceipt: SignReceipt | undefined;
   /** An external facilitator sends transactions whose ids we do not know beforehand. */
   readonly isExternal: boolean;
 }
@@ -351,11 +351,11 @@ export class TopUps {
   }
 
   async #credit(payment: SignedPayment, paid: Paid): Promise<TopUpReceipt> {
-    const { table, credit, receipts, clock, log, onStep } = this.#options;
+    const { table, credit, signReceipt, clock, log, onStep } = this.#options;
     const { transaction, height } = paid;
     const { network, wallet: payer, id: paymentId } = payment;
     this.#backoff.paid(payer);
-    const receipt = receipts?.sign(network, payer, transaction);
+    const receipt = signReceipt?.(network, payer, transaction);
     const settlement = encodeHeader({
       success: true,
       transaction,

@@ -18,12 +18,8 @@ import { formatUsd, nano } from '../../src/core/money.ts';
 import type { Nano } from '../../src/core/money.ts';
 import { openStore } from '../../src/db/db.ts';
 import type { Queryable, Store } from '../../src/db/db.ts';
-import {
-  balanceBody,
-  openPayments,
-  PAYMENTS_MIGRATIONS,
-  topUpBody,
-} from '../../src/payments/payments.ts';
+import { openPayments, PAYMENTS_MIGRATIONS } from '../../src/payments/payments.ts';
+import { balanceBody, topUpBody } from '../../src/wallet/x402/x402.ts';
 import type {
   CreditEntry,
   Payments,

@@ -5,7 +5,7 @@
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
-import { isSameMac, macOf } from '../mac.ts';
+import { isSameMac, macOf } from '../secrets.ts';
 import type { SignIn } from './sign-in.ts';
 
 /** decisions.md 6: a challenge lives for 15 minutes. */

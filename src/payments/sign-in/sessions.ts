@@ -11,7 +11,7 @@ import type { Ids } from '../../core/ids.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { walletIdentity, walletKind } from '../../core/addresses.ts';
 import type { Queryable, Store } from '../../db/db.ts';
-import { isSameMac, macOf } from '../mac.ts';
+import { isSameMac, macOf } from '../secrets.ts';
 import { remember } from '../remember.ts';
 import { refused } from './key-challenges.ts';
 

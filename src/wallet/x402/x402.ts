@@ -3,16 +3,17 @@
  * manifest.
  */
 import { Fault } from '../../core/faults.ts';
+import { type Nano, formatUsd, toUsdNumber } from '../../core/money.ts';
 import { paymentHeader, retryProof } from '../../http/identify.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
 import { parseJsonBody } from '../../json/json-value.ts';
-import { balanceBody, topUpBody } from '../../payments/payments.ts';
 import type {
   ExposedFacilitator,
   PaymentRequiredAnswer,
   Payments,
   Resource,
+  TopUpReceipt,
 } from '../../payments/payments.ts';
 import {
   FACILITATOR_CALLS,
@@ -80,6 +81,21 @@ function topUpRoute(options: WalletRouteOptions): Route {
   };
 }
 
+/** The 200 body of a top-up; one that is only shown again says so in place of the balance. */
+export function topUpBody(receipt: TopUpReceipt): Readonly<Record<string, unknown>> {
+  return {
+    success: true,
+    data: {
+      walletAddress: receipt.wallet,
+      amountCredited: toUsdNumber(receipt.amountNano),
+      ...(receipt.newBalanceNano === undefined
+        ? { alreadyCredited: true }
+        : { newBalance: toUsdNumber(receipt.newBalanceNano) }),
+      paymentId: receipt.paymentId,
+    },
+  };
+}
+
 /** The 402 of an offer, in the layout of version 1 for clients that ask for it. */
 export function paymentRequired(
   context: RequestContext,
@@ -117,6 +133,26 @@ function balanceRoute(options: WalletRouteOptions): Route {
       const isLinked = diemNano > 0n || (staked !== undefined && staked.credit > 0n);
       const daily = isLinked ? diemNano : undefined;
       await context.json(200, balanceBody(wallet, usdNano, payments.amounts, daily));
+    },
+  };
+}
+
+/** The 200 body of `GET /x402/balance/{walletAddress}`. `daily` only for linked staking accounts. */
+export function balanceBody(
+  wallet: string,
+  balance: Nano,
+  amounts: Payments['amounts'],
+  daily?: Nano,
+): Readonly<Record<string, unknown>> {
+  return {
+    success: true,
+    data: {
+      walletAddress: wallet,
+      balanceUsd: Number(formatUsd(balance, 6)),
+      canConsume: balance + (daily ?? 0n) >= amounts.minimumBalance,
+      minimumTopUpUsd: toUsdNumber(amounts.minimumTopUp),
+      suggestedTopUpUsd: toUsdNumber(amounts.suggestedTopUp),
+      ...(daily === undefined ? {} : { diemBalanceUsd: Number(formatUsd(daily, 6)) }),
     },
   };
 }
