@@ -36,7 +36,12 @@ import {
 import { assignTraits } from './traits.ts';
 
 export type { CatalogModel, DiscoveredModel, Origin, Replica } from './model.ts';
-export { LIST_TYPES, type ListType, type VideoConstraints } from './model-list.ts';
+export {
+  LIST_TYPES,
+  type ListType,
+  type VideoConstraints,
+  WIRE_CAPABILITIES,
+} from './model-list.ts';
 export type { DeprecationNotice, Resolution, ResolvedModel } from './model-lookup.ts';
 export {
   boundFor,

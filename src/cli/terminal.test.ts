@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { systemClock } from '../core/clock.ts';
 import { logWriter } from '../observability/log-writer.ts';
-import { table } from './table.ts';
-import { drawingOutput, printableConsole } from './terminal.ts';
+import { drawingOutput, printableConsole, table } from './terminal.ts';
 
 const NAME = '\u001b]0;owned\u0007\u001b[2Ka\nb\u202e\u009b31m';
 /** Everything that a terminal acts on, but the line end. */
@@ -34,7 +33,7 @@ test('control characters are shown as what they are, and JSON stays JSON', () =>
 });
 
 test('a cell of a table is one line', () => {
-  const shown = table([{ title: 'NAME' }, { title: 'ID' }], [[NAME, '1']]);
+  const shown = table(['NAME', 'ID'], [[NAME, '1']]);
   assert.equal(shown.split('\n').length, 3);
 });
 

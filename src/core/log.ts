@@ -1,7 +1,6 @@
 /**
- * The log as the rest of the code sees it: structured and leveled. A command hands in the one that
- * writes; tests hand in `silentLog` or `memoryLog`. Secrets, prompts and payment payloads are never
- * passed to it.
+ * The log as the rest of the code sees it: structured and leveled. Secrets, prompts and payment
+ * payloads are never passed to it.
  */
 
 export type LogFields = Readonly<Record<string, unknown>>;
@@ -19,27 +18,6 @@ export const silentLog: Log = {
   warn: () => undefined,
   error: () => undefined,
 };
-
-export interface LogLine {
-  readonly level: 'debug' | 'info' | 'warn' | 'error';
-  readonly message: string;
-  readonly fields: LogFields;
-}
-
-/** Keeps every line in `lines`, for tests that must see what was logged. */
-export function memoryLog(lines: LogLine[]): Log {
-  const keep =
-    (level: LogLine['level']) =>
-    (fields: LogFields, message: string): void => {
-      lines.push({ level, message, fields });
-    };
-  return {
-    debug: keep('debug'),
-    info: keep('info'),
-    warn: keep('warn'),
-    error: keep('error'),
-  };
-}
 
 /** The message of anything thrown, for logs. */
 export function reasonOf(error: unknown): string {

@@ -15,7 +15,7 @@ import { type AddressInfo, isIP } from 'node:net';
 import proxyAddress from '@fastify/proxy-addr';
 import createRouter, { type HTTPMethod } from 'find-my-way';
 import type { Caller } from '../identity/identity.ts';
-import type { HttpSection } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
@@ -40,7 +40,7 @@ export interface RequestObserver {
 }
 
 export interface ServerParts {
-  readonly settings: HttpSection;
+  readonly settings: Config['http'];
   readonly basePath: string;
   readonly clock: Clock;
   readonly ids: Ids;

@@ -5,8 +5,7 @@
 import type { IncomingMessage } from 'node:http';
 import { z } from 'zod';
 import { Fault } from '../core/faults.ts';
-import { parseJsonBody } from '../json/json-value.ts';
-import { invalidRequest, parseJsonObject } from '../json/validation.ts';
+import { invalidRequest, parseJsonBody, parseJsonObject } from '../json/validation.ts';
 import type { RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';
 

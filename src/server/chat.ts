@@ -15,24 +15,19 @@ import { perConfig } from '../config/per-config.ts';
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
-import {
-  createMediaLoader,
-  type Documents,
-  type MediaLoader,
-  openDocuments,
-} from '../documents/documents.ts';
+import { Documents, type MediaSettings } from '../documents/documents.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
 import { configuredEngines, hostOf } from '../engines/engine-settings.ts';
 import { callerRate } from '../http/caller-limits.ts';
 import type { Feature } from '../http/route.ts';
 import { modelRoutes } from '../models/models.ts';
-import { createGuard, type Guard } from '../net/guard.ts';
+import { Guard } from '../net/guard.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 export interface Extras {
   readonly guard: Guard;
   readonly documents: Documents;
-  readonly media: MediaLoader;
+  readonly media: MediaSettings;
   readonly web: Web;
   readonly personas: Personas;
   /** Ends the workers and the connections to the search provider. */
@@ -42,14 +37,14 @@ export interface Extras {
 /** Opens everything; rejects when the folder of personas cannot be read. */
 export async function openExtras(config: Config, clock: Clock, log: Log): Promise<Extras> {
   const { allow, ports, userAgent } = config.fetch;
-  const guard = createGuard({ allow, ports, ...(userAgent === undefined ? {} : { userAgent }) });
+  const guard = new Guard({ allow, ports, ...(userAgent === undefined ? {} : { userAgent }) });
   const personas = await openPersonas({
     list: config.personas.list,
     folder: config.personas.folder,
     log,
     startedAt: isoTime(clock.nowMs()),
   });
-  const documents = openDocuments({ clock, log, ...config.documents });
+  const documents = new Documents({ clock, log, ...config.documents });
   const web = openWeb({
     guard,
     log,
@@ -65,7 +60,7 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
   return {
     guard,
     documents,
-    media: createMediaLoader({ guard, ...config.content }),
+    media: { guard, ...config.content },
     web,
     personas,
     close: async () => {

@@ -10,7 +10,7 @@ import { Concurrency } from '../billing/limits/limits.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { Fault } from '../core/faults.ts';
 import type { Wallets } from '../wallet/wallet.ts';
-import { takePaymentTurn } from '../wallet/x402/x402.ts';
+import { limitPayments } from '../wallet/x402/x402.ts';
 import type { FeatureParts } from './feature-parts.ts';
 import { RequestLog } from './request-log.ts';
 
@@ -67,7 +67,7 @@ function callersOf(shared: FeatureParts, wallets: Wallets): IdentifyParts {
     callerOfSignIn: wallets.callerOfSignIn,
     callerOfPayment: async (header, context) => {
       // Each payment is a question to the chain, wherever it is sent.
-      await takePaymentTurn(shared, context, config().payments.routesPerMinute.topUp);
+      await limitPayments(shared, context, config().payments.routesPerMinute.topUp);
       return wallets.callerOfPayment(header, context);
     },
     discovery: wallets.discovery,

@@ -238,7 +238,7 @@ export class ServerMetrics implements RequestObserver {
     gauges.set('holdsOpen', holds.count);
     gauges.set('holdsUsd', toUsdNumber(holds.amountNano));
     gauges.set('debtsUsd', toUsdNumber(holds.debtNano));
-    const topUps = payments && (await withPatience(clock, payments.watchCounts()));
+    const topUps = payments && (await withPatience(clock, payments.creditCounts()));
     for (const [state, count] of Object.entries(topUps ?? {})) gauges.set('topUps', count, state);
   }
 }

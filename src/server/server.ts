@@ -14,8 +14,8 @@ import { openHttpServer } from './http-server.ts';
 import type { LocalEngineSource } from '../engines/local-engines.ts';
 import { mediaFeature } from './media.ts';
 import { type Stores, openStores } from './stores.ts';
-import { opsFeature } from './ops.ts';
-import { OwnDocument } from './own-document.ts';
+import { OwnDocument } from './ops/documentation.ts';
+import { opsFeature } from './ops/ops.ts';
 import { rpcFeature } from './rpc.ts';
 import { type OnSettle, openSale } from './sale-parts.ts';
 import { openTraces } from './traces.ts';
@@ -25,7 +25,7 @@ import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
 import { ServerMetrics } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
-import { videoConstraints } from '../video/video.ts';
+import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -116,7 +116,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     accountFeature(shared, payments),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsFeature(shared, wallets, () => routes),
-    opsFeature(shared, { server, metrics, document, payments }),
+    opsFeature(shared, document, { server, metrics, payments }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
   const maintenance = new Maintenance({
