@@ -5,7 +5,7 @@ import { Fault, type FaultCode, type FaultOptions } from '../core/faults.ts';
 import { parseEmbeddingsRequest } from '../embeddings/embeddings-request.ts';
 import { scanRequest } from '../json/json-spans.ts';
 import type { ParsedObject } from '../json/json-splice.ts';
-import { parseJsonBody } from '../json/json-value.ts';
+import { parseJsonBody } from '../json/validation.ts';
 
 /** The readers of bodies; what they give is cloned, and the bytes travel beside it. */
 const READERS = {

@@ -12,9 +12,8 @@ import { Worker } from 'node:worker_threads';
 import type { ChatRequest, ChatRequestOptions } from '../chat/wire/chat-request.ts';
 import { Fault } from '../core/faults.ts';
 import { siblingUrl } from '../core/sibling.ts';
-import { nextTurn } from '../core/turn.ts';
+import { nextTurn } from '../core/event-loop.ts';
 import type { EmbeddingsRequest } from '../embeddings/embeddings-request.ts';
-import type { JsonBytes } from '../json/json-scan.ts';
 import type { ScannedBody } from '../json/json-spans.ts';
 import type { ParsedObject } from '../json/json-splice.ts';
 import type { LargeBody, LargeBodyRead, Readers } from './large-bodies-worker.ts';
@@ -103,10 +102,10 @@ export class LargeBodies {
   }
 }
 
-type WithoutBytes = { readonly source: Omit<ParsedObject, 'json'> };
+type WithoutBytes = { readonly source: Omit<ParsedObject, 'bytes'> };
 
 function withBytes<T extends WithoutBytes>({ body, value }: { body: Buffer; value: T }) {
-  return { ...value, source: { ...value.source, json: new LargeJson(body) } };
+  return { ...value, source: { ...value.source, bytes: body } };
 }
 
 /** The memory of a buffer when nothing else is in it, or a copy. */
@@ -114,19 +113,4 @@ function movable(bytes: Buffer): ArrayBuffer {
   const { buffer } = bytes;
   const isAlone = buffer instanceof ArrayBuffer && buffer.byteLength === bytes.length;
   return isAlone ? buffer : new Uint8Array(bytes).buffer;
-}
-
-/** Most large bodies reach the engine without another search in them. */
-class LargeJson implements JsonBytes {
-  readonly bytes: Buffer;
-  #latin1: string | undefined;
-
-  constructor(bytes: Buffer) {
-    this.bytes = bytes;
-  }
-
-  get latin1(): string {
-    this.#latin1 ??= this.bytes.toString('latin1');
-    return this.#latin1;
-  }
 }

@@ -6,7 +6,7 @@
  */
 import type sharpModule from 'sharp';
 import { Fault } from '../../core/faults.ts';
-import { imageFormat } from './image-header.ts';
+import { imageType } from '../../core/media-type.ts';
 import { GUIDE_SIDE, type Rgba } from './matte.ts';
 
 export type Sharp = typeof sharpModule;
@@ -101,12 +101,12 @@ function checkFormat(bytes: Buffer): void {
   if (bytes.length === 0) {
     throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty' });
   }
-  const format = imageFormat(bytes);
-  if (format !== undefined && format !== 'heic') return;
-  const message =
-    format === 'heic'
-      ? 'HEIC images are not supported: send JPEG, PNG, WebP, AVIF, TIFF or GIF'
-      : 'The file is not a JPEG, PNG, WebP, AVIF, TIFF or GIF image';
+  const type = imageType(bytes);
+  const isHeif = type === 'image/heic' || type === 'image/heif';
+  if (type !== undefined && !isHeif) return;
+  const message = isHeif
+    ? 'HEIC images are not supported: send JPEG, PNG, WebP, AVIF, TIFF or GIF'
+    : 'The file is not a JPEG, PNG, WebP, AVIF, TIFF or GIF image';
   throw new Fault('INVALID_CONTENT_TYPE', { message });
 }
 
