@@ -65,7 +65,6 @@ serveLocal(async (given, report) => {
       segmenter = next;
       await old.close();
     });
-    report({ type: 'model-loaded' });
   }
 
   return {

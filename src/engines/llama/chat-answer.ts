@@ -4,9 +4,8 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { AnswerPiece } from './answer-splitter.ts';
-import type { ChoiceEnd } from './chat-choice.ts';
+import type { ChoiceEnd, TokenLogprob } from './chat-choice.ts';
 import type { ChatListener, ChatUsage } from './chat-model.ts';
-import type { TokenLogprob } from './logprob-track.ts';
 
 type FinishReason = ChoiceEnd['finishReason'];
 
