@@ -5,11 +5,8 @@
  * knows nothing of HTTP servers or of the ledger: the postings are functions that it is handed and
  * calls inside its own database transactions, so that a top-up is credited with the row that says so.
  */
-import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Ids } from '../core/ids.ts';
-import type { Log } from '../core/log.ts';
-import type { Store } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import { CreditMonitor } from './credit-monitor.ts';
 import type { ExposedFacilitator } from './facilitator.ts';
@@ -17,18 +14,19 @@ import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { openRails } from './open-rails.ts';
 import { type RetryProof, NO_PROOF, Passes } from './passes.ts';
 import { RailMonitor } from './rail-monitor.ts';
-import type { OnStep, Rail } from './rail.ts';
+import type { Rail } from './rail.ts';
 import { openReceiptSigner } from './receipts.ts';
-import { type RefundPosting, Refunds } from './refunds.ts';
-import { type RequirementOptions, Requirements } from './requirements.ts';
+import { Refunds } from './refunds.ts';
+import { Requirements } from './requirements.ts';
 import { sharedSecret } from './secrets.ts';
-import { type Amounts, type PaymentSettings, readAmounts } from './settings.ts';
+import type { PaymentsOptions } from './payment-options.ts';
+import { type Amounts, readAmounts } from './settings.ts';
 import { type OfferedPayment, ShownPayments } from './shown-payments.ts';
 import { KeyChallenges } from './sign-in/key-challenges.ts';
-import { type TokenCaps, WalletSessions } from './sign-in/sessions.ts';
+import { WalletSessions } from './sign-in/sessions.ts';
 import { type SignedInWallet, SignIn } from './sign-in/sign-in.ts';
 import type { StakingReader } from './staking.ts';
-import type { Credit, Reverse, TopUpReceipt } from './top-up-records.ts';
+import type { TopUpReceipt } from './top-up-records.ts';
 import { type CreditCounts, LEASE_MS, TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 
@@ -40,38 +38,13 @@ export type { ExposedFacilitator } from './facilitator.ts';
 export type { RetryProof } from './passes.ts';
 export { remember } from './remember.ts';
 export type { RailHealth } from './rail.ts';
-export type { RefundPosting, RefundState } from './refunds.ts';
+export type { RefundState } from './refunds.ts';
 export { authOptions } from './requirements.ts';
 export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
-export type { TokenCaps, TokenLimits } from './sign-in/sessions.ts';
-export type { Credit, CreditEntry, Reverse, TopUpReceipt } from './top-up-records.ts';
-
-export interface PaymentsOptions extends Pick<
-  RequirementOptions,
-  'publicUrl' | 'serviceName' | 'docsUrl' | 'keysUrl'
-> {
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly ids: Ids;
-  readonly log: Log;
-  readonly settings: PaymentSettings;
-  /** Version path of the service; `/api/v1` by default. */
-  readonly basePath?: string;
-  /** Prefix of wallet tokens, for example `svc_wallet_`. */
-  readonly tokenPrefix: string;
-  readonly credit: Credit;
-  readonly reverse: Reverse;
-  readonly debitRefund: RefundPosting;
-  readonly restoreRefund: RefundPosting;
-  readonly tokenCaps: TokenCaps;
-  /** How often the chain is asked about a transaction under way; 1 s by default. */
-  readonly pollMs?: number;
-  /** How long a dead process keeps its payments; 15 s by default. */
-  readonly leaseMs?: number;
-  /** Called at the points where a crash must lose nothing. */
-  readonly onStep?: OnStep;
-}
+export type { TokenLimits } from './sign-in/sessions.ts';
+export type { LedgerPostings, PaymentsOptions } from './payment-options.ts';
+export type { CreditEntry, TopUpReceipt } from './top-up-records.ts';
 
 const SWEEP_EVERY_MS = 10 * SECOND_MS;
 const ASK_RAILS_EVERY_MS = 5 * MINUTE_MS;
@@ -86,7 +59,7 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
 }
 
 async function openAll(options: PaymentsOptions) {
-  const { store, clock, ids, log, settings, publicUrl, onStep } = options;
+  const { store, clock, ids, log, settings, publicUrl } = options;
   const { basePath = '/api/v1', pollMs = SECOND_MS, leaseMs = LEASE_MS } = options;
   const { rails, evm } = await openRails({ store, clock, log, settings, pollMs });
   if (rails.size === 0) throw new Fault('X402_NOT_CONFIGURED');
@@ -96,17 +69,14 @@ async function openAll(options: PaymentsOptions) {
   const amounts = readAmounts(settings);
   const railMonitor = new RailMonitor(rails, clock, log);
   const settleWaitMs = settings.settleWaitSeconds * SECOND_MS;
-  const common = { rails, clock, log, settleWaitMs, pollMs, onStep };
   const table = new TopUpTable(store, clock, owner, leaseMs);
-  const topUps = new TopUps({
-    ...common,
-    table,
-    credit: options.credit,
-    signReceipt: settings.receipts
+  const services = { ...options, rails, table, owner, settleWaitMs, pollMs, leaseMs };
+  const topUps = new TopUps(
+    services,
+    settings.receipts
       ? await openReceiptSigner(store, clock, `${publicUrl}${basePath}/x402/top-up`)
       : undefined,
-    isExternal: settings.facilitator.url !== undefined,
-  });
+  );
   const signIn = new SignIn({
     store,
     clock,
@@ -125,8 +95,8 @@ async function openAll(options: PaymentsOptions) {
     topUps,
     passes,
     railMonitor,
-    shown: new ShownPayments({ ...common, topUps, table, passes }),
-    creditMonitor: new CreditMonitor({ ...common, table, reverse: options.reverse }),
+    shown: new ShownPayments(services, topUps, passes),
+    creditMonitor: new CreditMonitor(services),
     requirements: new Requirements({
       ...options,
       basePath,
@@ -151,15 +121,7 @@ async function openAll(options: PaymentsOptions) {
       clock,
       ids,
     ),
-    refunds: new Refunds({
-      ...common,
-      store,
-      ids,
-      owner,
-      debit: options.debitRefund,
-      restore: options.restoreRefund,
-      leaseMs,
-    }),
+    refunds: new Refunds(services),
     staking: await openStaking(options),
     facilitator: await openExposed(rails, options, settleWaitMs),
   };

@@ -108,27 +108,6 @@ export interface RailOptions {
   readonly external: FacilitatorClient | undefined;
 }
 
-/** A point at which a crash is survivable by design; tests stop the process there. */
-export type Step =
-  | 'opened'
-  | 'journaled'
-  | 'settled'
-  | 'credited'
-  | 'vanished'
-  | 'resent'
-  | 'reversed';
-
-export type OnStep = (step: Step) => void | Promise<void>;
-
-/** What everything that follows a payment works with. */
-export interface PaymentServices extends Pick<
-  RailOptions,
-  'clock' | 'log' | 'settleWaitMs' | 'pollMs'
-> {
-  readonly rails: ReadonlyMap<string, Rail>;
-  readonly onStep: OnStep | undefined;
-}
-
 /** A refund under way: what was signed, in a text of the rail's own. */
 export interface RefundAuthorization {
   readonly text: string;

@@ -3,7 +3,6 @@
  * and the payment and the attempt as a row remembers them.
  */
 import { type Nano, nano } from '../core/money.ts';
-import type { Queryable } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Attempt, Rail } from './rail.ts';
@@ -22,12 +21,6 @@ export interface CreditEntry {
   readonly network: string;
   readonly transaction: string;
 }
-
-/** Posts a top-up inside `tx` and gives the new balance. */
-export type Credit = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
-
-/** Takes a credit back inside `tx`; gives what the balance did not cover, which is a debt now. */
-export type Reverse = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
 
 /** The entry of a credit or, for a row that is credited, of its reversal. */
 export function entryOf(

@@ -18,9 +18,10 @@ import { FIRST_LOOK_MS } from './credit-monitor.ts';
 import { encodeHeader } from './header-codec.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
 import { SettlementRefused } from './rail.ts';
-import type { Evidence, Paid, PaymentServices, Position, Rail, Verdict } from './rail.ts';
+import type { Evidence, Paid, Position, Rail, Verdict } from './rail.ts';
 import type { SignReceipt } from './receipts.ts';
 import { RevertBackoff } from './revert-backoff.ts';
+import type { PaymentServices } from './payment-options.ts';
 import {
   busy,
   inProgress,
@@ -32,16 +33,8 @@ import {
   usedBefore,
 } from './top-up-faults.ts';
 import { attemptOf, entryOf, NO_ATTEMPT, paymentOf, receiptOf } from './top-up-records.ts';
-import type { Credit, OnOpened, TopUpReceipt } from './top-up-records.ts';
-import type { TopUpRow, TopUpTable } from './top-up-table.ts';
-
-export interface TopUpOptions extends PaymentServices {
-  readonly table: TopUpTable;
-  readonly credit: Credit;
-  readonly signReceipt: SignReceipt | undefined;
-  /** An external facilitator sends transactions whose ids we do not know beforehand. */
-  readonly isExternal: boolean;
-}
+import type { OnOpened, TopUpReceipt } from './top-up-records.ts';
+import type { TopUpRow } from './top-up-table.ts';
 
 /**
  * Where the work on a leased row begins: a new one is sent, one that was left behind is looked for
@@ -66,7 +59,10 @@ const MAX_RUNNING = 1_000;
 const REVERTED = 'transaction_reverted';
 
 export class TopUps {
-  readonly #options: TopUpOptions;
+  readonly #options: PaymentServices;
+  readonly #signReceipt: SignReceipt | undefined;
+  /** An external facilitator sends transactions whose ids we do not know beforehand. */
+  readonly #isExternal: boolean;
   readonly #running = new Map<
     string,
     { readonly hash: string; readonly done: Promise<TopUpReceipt> }
@@ -74,8 +70,10 @@ export class TopUps {
   readonly #backoff: RevertBackoff;
   #isSweeping = false;
 
-  constructor(options: TopUpOptions) {
+  constructor(options: PaymentServices, signReceipt: SignReceipt | undefined) {
     this.#options = options;
+    this.#signReceipt = signReceipt;
+    this.#isExternal = options.settings.facilitator.url !== undefined;
     this.#backoff = new RevertBackoff(options.clock);
   }
 
@@ -261,7 +259,7 @@ export class TopUps {
     leased: TopUpRow,
     attempt: 'new' | Extract<Evidence, { kind: 'open' }>['attempt'],
   ): Promise<Sent> {
-    const { table, log, isExternal, onStep } = this.#options;
+    const { table, log, onStep } = this.#options;
     const rail = this.#railOf(payment);
     let row = leased;
     if (attempt !== 'new') {
@@ -285,7 +283,7 @@ export class TopUps {
     };
     try {
       // Handed over: from here on it may be on the chain under an id that we do not know.
-      if (isExternal) await journal(null, null);
+      if (this.#isExternal) await journal(null, null);
       await rail.settle(payment, async (_key, transaction, raw) => await journal(transaction, raw));
     } catch (error) {
       if (error instanceof SettlementRefused) {
@@ -351,11 +349,11 @@ export class TopUps {
   }
 
   async #credit(payment: SignedPayment, paid: Paid): Promise<TopUpReceipt> {
-    const { table, credit, signReceipt, clock, log, onStep } = this.#options;
+    const { table, credit, clock, log, onStep } = this.#options;
     const { transaction, height } = paid;
     const { network, wallet: payer, id: paymentId } = payment;
     this.#backoff.paid(payer);
-    const receipt = signReceipt?.(network, payer, transaction);
+    const receipt = this.#signReceipt?.(network, payer, transaction);
     const settlement = encodeHeader({
       success: true,
       transaction,
