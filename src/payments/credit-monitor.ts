@@ -111,10 +111,8 @@ export class CreditMonitor {
       }
     } catch (error) {
       // The next look asks the chain what came of it.
-      log.warn(
-        { reason: chainReason(error), paymentId: row.payment_id },
-        'A payment that vanished could not be sent again',
-      );
+      const note = { reason: chainReason(error), paymentId: row.payment_id };
+      log.warn(note, 'A payment that vanished could not be sent again');
     }
     await onStep?.('resent');
   }

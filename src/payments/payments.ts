@@ -14,7 +14,7 @@ import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { openRails } from './open-rails.ts';
 import { type RetryProof, NO_PROOF, Passes } from './passes.ts';
 import { RailMonitor } from './rail-monitor.ts';
-import type { Rail } from './rail.ts';
+import type { Rail, RailHealth } from './rail.ts';
 import { openReceiptSigner } from './receipts.ts';
 import { Refunds } from './refunds.ts';
 import { Requirements } from './requirements.ts';
@@ -67,7 +67,7 @@ async function openAll(options: PaymentsOptions) {
   const newSecret = (): string => ids.bytes(32).toString('base64url');
   const owner = ids.hex(8);
   const amounts = readAmounts(settings);
-  const railMonitor = new RailMonitor(rails, clock, log);
+  const railMonitor = new RailMonitor(rails, log);
   const settleWaitMs = settings.settleWaitSeconds * SECOND_MS;
   const table = new TopUpTable(store, clock, owner, leaseMs);
   const services = { ...options, rails, table, owner, settleWaitMs, pollMs, leaseMs };
@@ -157,9 +157,7 @@ export class Payments {
   readonly #opened: OpenedPayments;
   /** In nano-USD. */
   readonly amounts: Amounts;
-  /** The 402 answers. */
   readonly requirements: Requirements;
-  /** The bearer tokens of wallets. */
   readonly sessions: WalletSessions;
   readonly refunds: Refunds;
   readonly keyChallenges: KeyChallenges;
@@ -238,10 +236,8 @@ export class Payments {
   }
 
   /** Asks the rails now; `start` does it every five minutes. */
-  async checkRails(): Promise<ReturnType<RailMonitor['health']>> {
-    const { railMonitor } = this.#opened;
-    await railMonitor.check();
-    return railMonitor.health();
+  async checkRails(): Promise<readonly RailHealth[]> {
+    return await this.#opened.railMonitor.check();
   }
 
   /** Finishes payments and refunds that were left behind; `start` does it every ten seconds. Never throws. */

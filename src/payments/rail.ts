@@ -49,7 +49,6 @@ export interface Heights {
 export interface Received {
   readonly transaction: string;
   readonly height: bigint;
-  /** Missing where the node does not tell. */
   readonly amountUnits: bigint | undefined;
 }
 
@@ -71,7 +70,6 @@ export interface Position {
   readonly expiresAt: bigint;
 }
 
-/** What is known of an attempt, from the journal. */
 export interface Attempt extends Position {
   readonly transaction: string | undefined;
   readonly raw: string | undefined;
@@ -87,7 +85,6 @@ export type Journal = (key: string, transaction: string, raw: string) => Promise
 
 export interface RailHealth {
   readonly network: string;
-  /** Whether payments can be settled here now. */
   readonly isReady: boolean;
   readonly problems: readonly string[];
   /** Address and native balance (smallest unit) of the key that pays fees, where there is one. */

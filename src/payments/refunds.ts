@@ -28,7 +28,6 @@ export interface RefundState {
   readonly failure: string | undefined;
 }
 
-/** A refund as it is stored. */
 export interface RefundRow {
   readonly refund_id: string;
   readonly network: string;
@@ -98,7 +97,6 @@ export class Refunds {
     return await this.state(refundId);
   }
 
-  /** Throws a Fault for an unknown refund. */
   async state(refundId: string): Promise<RefundState> {
     const row = await this.#find(refundId);
     if (row === undefined) throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'No such refund' });

@@ -9,7 +9,6 @@ import type { Attempt, Rail } from './rail.ts';
 import type { RailOffer } from './requirements.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
-/** What the ledger is told about a payment. */
 export interface CreditEntry {
   readonly wallet: string;
   readonly amountNano: Nano;
@@ -99,7 +98,6 @@ export function underItsOffer(payment: SignedPayment, row: TopUpRow): SignedPaym
   return { ...payment, offer: { ...offer, payTo: authorization.to } };
 }
 
-/** The stored answer of a credited row. */
 export function receiptOf(row: TopUpRow): TopUpReceipt {
   return {
     wallet: row.wallet,

@@ -11,12 +11,13 @@
  *   once it is as deep as its amount asks. `credit-monitor.ts` watches it from there.
  * - Unknown is not failed: it answers `SETTLEMENT_PENDING` and the sweep finishes it.
  */
+import { assert } from '../core/assert.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { chainReason } from './chain-reason.ts';
 import { FIRST_LOOK_MS } from './credit-monitor.ts';
 import { encodeHeader } from './header-codec.ts';
-import { type SignedPayment, refusePayment } from './payment.ts';
+import { type SignedPayment, invalidPayment } from './payment.ts';
 import { SettlementRefused } from './rail.ts';
 import type { Evidence, Paid, Position, Rail, Verdict } from './rail.ts';
 import type { SignReceipt } from './receipts.ts';
@@ -133,10 +134,7 @@ export class TopUps {
     if (row?.payload_hash === payment.hash) return await this.#resume(payment, row);
     // The same authorization with other content: only one of them can ever be executed.
     if (row?.state === 'credited') {
-      throw refusePayment(
-        'INVALID_PAYMENT',
-        'The authorization was already used by another payment',
-      );
+      throw invalidPayment('The authorization was already used by another payment');
     }
     if (row !== undefined && row.state !== 'failed') throw inProgress();
     return await this.#open(payment, row, onOpened);
@@ -308,7 +306,6 @@ export class TopUps {
     }
   }
 
-  /** What the chain shows; `undefined` when it cannot be asked. */
   async #look(payment: SignedPayment, row: TopUpRow): Promise<Evidence | undefined> {
     try {
       return await this.#railOf(payment).findPayment(payment, attemptOf(row));
@@ -422,12 +419,7 @@ export class TopUps {
 
   #railOf(payment: SignedPayment): Rail {
     const rail = this.#options.rails.get(payment.network);
-    if (rail === undefined) {
-      throw refusePayment(
-        'X402_NOT_CONFIGURED',
-        'Wallet payments on this network are not configured here',
-      );
-    }
+    assert(rail !== undefined, 'a payment is read by its rail');
     return rail;
   }
 }

@@ -181,7 +181,6 @@ function resourceOf(context: RequestContext, route: Route): Resource {
   return { path: context.path.slice(0, MAX_PATH_CHARS), description: route.about ?? SOLD };
 }
 
-/** What the wallet routes are built from. */
 export interface WalletFeatureOptions {
   readonly config: () => Config;
   readonly stores: WalletStores;

@@ -116,7 +116,6 @@ export function setPaymentResponse(context: RequestContext, value: string): void
   context.set(X_PAYMENT_RESPONSE, value);
 }
 
-/** The credit of the wallet that signed. */
 function balanceRoute(options: WalletRouteOptions): Route {
   return {
     method: 'GET',
