@@ -14,7 +14,7 @@ import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { openRails } from './open-rails.ts';
 import { type RetryProof, NO_PROOF, Passes } from './passes.ts';
 import { RailMonitor } from './rail-monitor.ts';
-import type { Rail, RailHealth } from './rail.ts';
+import type { RailHealth } from './rail.ts';
 import { openReceiptSigner } from './receipts.ts';
 import { Refunds } from './refunds.ts';
 import { Requirements } from './requirements.ts';
@@ -63,7 +63,11 @@ async function openAll(options: PaymentsOptions) {
   const { basePath = '/api/v1', pollMs = SECOND_MS, leaseMs = LEASE_MS } = options;
   const { rails, evm } = await openRails({ store, clock, log, settings, pollMs });
   if (rails.size === 0) throw new Fault('X402_NOT_CONFIGURED');
-  for (const rail of rails.values()) await checkToken(rail);
+  for (const rail of rails.values()) {
+    // One that cannot be asked now is asked again before it takes a payment.
+    const decimals = await rail.decimals().catch(() => USDC_DECIMALS);
+    if (decimals !== USDC_DECIMALS) throw new Error(wrongDecimals(rail.offer.asset, decimals));
+  }
   const newSecret = (): string => ids.bytes(32).toString('base64url');
   const owner = ids.hex(8);
   const amounts = readAmounts(settings);
@@ -122,33 +126,15 @@ async function openAll(options: PaymentsOptions) {
       ids,
     ),
     refunds: new Refunds(services),
-    staking: await openStaking(options),
-    facilitator: await openExposed(rails, options, settleWaitMs),
+    // Both load large libraries: only where they are configured.
+    staking:
+      settings.staking === undefined
+        ? undefined
+        : (await import('./staking.ts')).openStakingReader(settings.staking, clock, log),
+    facilitator: settings.facilitator.expose
+      ? new (await import('./facilitator.ts')).ExposedFacilitator(services)
+      : undefined,
   };
-}
-
-async function checkToken(rail: Rail): Promise<void> {
-  // One that cannot be asked now is asked again before it takes a payment.
-  const decimals = await rail.decimals().catch(() => USDC_DECIMALS);
-  if (decimals !== USDC_DECIMALS) throw new Error(wrongDecimals(rail.offer.asset, decimals));
-}
-
-/** The staking reader loads a chain library: only where a contract is configured. */
-async function openStaking(options: PaymentsOptions): Promise<StakingReader | undefined> {
-  const { settings, clock, log } = options;
-  if (settings.staking === undefined) return undefined;
-  const { openStakingReader } = await import('./staking.ts');
-  return openStakingReader(settings.staking, clock, log);
-}
-
-async function openExposed(
-  rails: ReadonlyMap<string, Rail>,
-  { settings, clock, log }: PaymentsOptions,
-  settleWaitMs: number,
-): Promise<ExposedFacilitator | undefined> {
-  if (!settings.facilitator.expose) return undefined;
-  const { ExposedFacilitator: Facilitator } = await import('./facilitator.ts');
-  return new Facilitator(rails.values(), { clock, log, settleWaitMs });
 }
 
 type OpenedPayments = Awaited<ReturnType<typeof openAll>>;
