@@ -27,6 +27,7 @@ const POLL_MS = 1_000;
 const NO_STORE: Store = {
   dialect: 'sqlite',
   query: refuse,
+  run: refuse,
   transaction: refuse,
   migrate: refuse,
   unavailable: () => undefined,

@@ -183,7 +183,7 @@ export class Monitor {
 
   async #readDatabase(): Promise<void> {
     const { stores, clock, payments } = this.#parts;
-    this.#gauge('journal').set([], stores.ledger.journaled);
+    this.#gauge('journal').set([], stores.ledger.holds.journaled);
     const holds = await withPatience(clock, stores.ledger.openHolds());
     this.#gauge('databaseUp').set([], Number(holds !== undefined));
     this.#gauge('holdsOpen').clear();

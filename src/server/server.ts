@@ -206,7 +206,7 @@ function readinessOf(
 ): Readiness {
   const database = store.unavailable();
   const { isClosing } = observers.traffic;
-  const { journaled } = ledger;
+  const { journaled } = ledger.holds;
   const ok = database === undefined && !isClosing;
   return { ok, database, journaled, engines: registry.count, isClosing };
 }
