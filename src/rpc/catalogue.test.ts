@@ -1,10 +1,15 @@
 /** Every listed method on every network, and the refusals of a body. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
+import { silentLog } from '../core/log.ts';
 import { admitBody, callerId } from './admission.ts';
-import { creditsToNano, formatRpcCost, itemCredits, tierCredits } from './billing.ts';
-import { createCatalogue, optionalMethods } from './catalogue.ts';
+import { makeRpc } from '../../test/rpc/bench.ts';
+import { itemCredits } from './answer.ts';
+import { createCatalogue } from './catalogue.ts';
+import { formatRpcCost } from './rpc.ts';
 import methodData from './methods.json' with { type: 'json' };
 
 const catalogue = createCatalogue();
@@ -56,7 +61,10 @@ describe('method table', () => {
         const resolution = catalogue.resolve(network, row.name);
         assert.equal(resolution.ok, isAllowed, `${slug} ${row.name}`);
         if (resolution.ok) {
-          assert.equal(tierCredits(network, resolution.method), network.baseCredits * row.tier);
+          assert.equal(
+            network.baseCredits * resolution.method.tier,
+            network.baseCredits * row.tier,
+          );
           assert.equal(admit(slug, call(row.name)).creditsMax, network.baseCredits * row.tier);
         } else assert.match(refusal(slug, call(row.name)).message, new RegExp(row.name));
         checked += 1;
@@ -105,10 +113,11 @@ describe('method table', () => {
 
   test('optional methods are allowed when the operator names them', () => {
     const solana = catalogue.network('solana-mainnet')!;
-    assert.ok(optionalMethods().includes('getAsset'));
+    const row = methodData.methods.find(({ name }) => name === 'getAsset');
+    assert.ok(row !== undefined && 'optional' in row);
     assert.equal(catalogue.resolve(solana, 'getAsset').ok, false);
     const resolution = createCatalogue(['getAsset']).resolve(solana, 'getAsset');
-    assert.ok(resolution.ok && tierCredits(solana, resolution.method) === 60);
+    assert.ok(resolution.ok && solana.baseCredits * resolution.method.tier === 60);
   });
 });
 
@@ -171,10 +180,10 @@ describe('admission', () => {
         'base-mainnet',
         `{"id":${id},"jsonrpc":"2.0","method":"eth_blockNumber"}`,
       );
-      assert.equal(callerId(admission, admission.calls[0]!).toString(), id);
+      assert.equal(callerId(admission.body, admission.calls[0]!.span).toString(), id);
     }
     const bare = admit('base-mainnet', '{"jsonrpc":"2.0","method":"eth_blockNumber"}');
-    assert.equal(callerId(bare, bare.calls[0]!).toString(), 'null');
+    assert.equal(callerId(bare.body, bare.calls[0]!.span).toString(), 'null');
   });
 
   test('params by name are a matter of Starknet alone', () => {
@@ -219,7 +228,11 @@ describe('admission', () => {
 
 describe('billing', () => {
   test('the examples of the specification hold to the last digit', () => {
-    const shown = (credits: number): string => formatRpcCost(creditsToNano(credits));
+    const rpc = makeRpc(
+      { networks: {} },
+      { clock: systemClock(), ids: seededIds(1), log: silentLog },
+    );
+    const shown = (credits: number): string => formatRpcCost(rpc.cost(credits));
     assert.equal(shown(20), '0.00001250');
     assert.equal(shown(40), '0.00002500');
     assert.equal(shown(80), '0.00005000');
@@ -228,7 +241,7 @@ describe('billing', () => {
     assert.equal(shown(5), '0.00000313');
     assert.equal(shown(25), '0.00001563');
     assert.equal(shown(0), '0.00000000');
-    assert.equal(creditsToNano(10_000_000), 6_250_000_000n);
+    assert.equal(rpc.cost(10_000_000), 6_250_000_000n);
   });
 
   test('items cost by how they ended', () => {

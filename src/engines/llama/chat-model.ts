@@ -4,14 +4,9 @@
  */
 import { randomInt } from 'node:crypto';
 
-import {
-  type Llama,
-  type LlamaContext,
-  LlamaGrammar,
-  type LlamaModel,
-  type Token,
-} from 'node-llama-cpp';
+import { type LlamaContext, LlamaGrammar, type LlamaModel, type Token } from 'node-llama-cpp';
 
+import { reasonOf } from '../../core/log.ts';
 import type { AnswerPiece } from './answer-splitter.ts';
 import { type ChoiceEnd, generateChoice } from './chat-choice.ts';
 import type { ChatRequest } from './chat-request.ts';
@@ -23,16 +18,15 @@ import {
   TOOL_CLOSE,
   TOOL_OPEN,
 } from './chat-template.ts';
-import { EngineRefusal } from './engine-refusal.ts';
 import {
-  grammarForJson,
   grammarForSchema,
   grammarForToolCall,
   OPEN_LIMITS,
   SHORT_LIMITS,
 } from './json-schema-grammar.ts';
-import type { LlamaModelSpec, LoadedLlamaModel, SamplingDefaults } from './llama-wire.ts';
+import type { LlamaModelSpec, LoadedLlamaModel, SamplingDefaults } from './llama-models.ts';
 import type { TokenLogprob } from './logprob-track.ts';
+import { refusal } from './refusal.ts';
 import { SequencePool } from './sequence-pool.ts';
 
 /** The defaults of the OpenAI protocol, for files that say nothing. */
@@ -55,8 +49,7 @@ export interface ChatUsage {
 }
 
 export class ChatModel {
-  readonly spec: LlamaModelSpec;
-  readonly #llama: Llama;
+  readonly #spec: LlamaModelSpec;
   readonly #model: LlamaModel;
   readonly #context: LlamaContext;
   readonly #pool: SequencePool;
@@ -64,19 +57,13 @@ export class ChatModel {
   readonly #markTexts: ReadonlyMap<Token, string>;
   readonly #grammars = new Map<string, LlamaGrammar>();
 
-  private constructor(
-    spec: LlamaModelSpec,
-    llama: Llama,
-    model: LlamaModel,
-    context: LlamaContext,
-    maxWaiting: number,
-  ) {
-    this.spec = spec;
-    this.#llama = llama;
+  private constructor(spec: LlamaModelSpec, context: LlamaContext) {
+    const { model } = context;
+    this.#spec = spec;
     this.#model = model;
     this.#context = context;
     const sequences = Array.from({ length: spec.sequences }, () => context.getSequence());
-    this.#pool = new SequencePool(sequences, maxWaiting);
+    this.#pool = new SequencePool(sequences);
     this.#template = compileTemplate(model.fileInfo.metadata.tokenizer?.chat_template, {
       bos: model.tokens.bosString ?? '',
       eos: model.tokens.eosString ?? '',
@@ -87,25 +74,24 @@ export class ChatModel {
   /** Makes the context for a loaded file; throws when memory does not suffice. */
   static async create(
     spec: LlamaModelSpec,
-    llama: Llama,
     model: LlamaModel,
-    options: { readonly threads: number; readonly maxWaiting: number },
+    threads: number,
   ): Promise<ChatModel> {
     const context = await model.createContext({
       sequences: spec.sequences,
       contextSize: Math.min(spec.contextTokens, model.trainContextSize),
-      threads: options.threads,
+      threads,
     });
-    return new ChatModel(spec, llama, model, context, options.maxWaiting);
+    return new ChatModel(spec, context);
   }
 
   info(): LoadedLlamaModel {
     return {
-      id: this.spec.id,
+      id: this.#spec.id,
       work: 'chat',
       contextTokens: this.#context.contextSize,
-      sequences: this.spec.sequences,
-      isDemo: this.spec.isDemo,
+      sequences: this.#spec.sequences,
+      isDemo: this.#spec.isDemo,
       canReason: this.#template.canReason,
       dimensions: 0,
     };
@@ -127,15 +113,14 @@ export class ChatModel {
       const end = await this.#pool.use(prompt.tokens, signal, async (sequence) =>
         generateChoice(sequence, {
           ...grammars,
-          model: this.#model,
           markTexts: this.#markTexts,
           request,
-          defaults: this.spec.sampling ?? NEUTRAL_SAMPLING,
+          defaults: this.#spec.sampling ?? NEUTRAL_SAMPLING,
           prompt: prompt.tokens,
           start: prompt.start,
-          watchThoughts: this.#template.canReason,
+          canReason: this.#template.canReason,
           seed: seed + index,
-          maxTokens: Math.min(request.maxTokens ?? room, room),
+          maxTokens: Math.min(request.maxTokens, room),
           signal,
           onPieces: (pieces, logprobs) => listener.onPieces(index, pieces, logprobs),
         }),
@@ -144,10 +129,6 @@ export class ChatModel {
       return end;
     });
     return sumUsage(prompt.tokens.length, await allOrFirstError(choices));
-  }
-
-  async dispose(): Promise<void> {
-    await this.#context.dispose();
   }
 
   /** Tokens of prompt and answer together. The last place is kept free: filling it would shift. */
@@ -168,8 +149,8 @@ export class ChatModel {
     const { bos, shouldPrependBosToken } = this.#model.tokens;
     if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
     if (tokens.length >= this.#room) {
-      const message = `The prompt has ${tokens.length} tokens, the context of ${this.spec.id} holds ${this.#context.contextSize}`;
-      throw new EngineRefusal('context_length_exceeded', message, 'messages');
+      const message = `The prompt has ${tokens.length} tokens, the context of ${this.#spec.id} holds ${this.#context.contextSize}`;
+      throw refusal('context_length_exceeded', message, 'messages');
     }
     if (isForced) return { tokens, start: 'call' };
     return { tokens, start: prompt.startsThinking ? 'thought' : 'content' };
@@ -179,16 +160,10 @@ export class ChatModel {
     contentGrammar: LlamaGrammar | undefined;
     callGrammar: LlamaGrammar | undefined;
   } {
-    const limits = this.spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
-    const { format } = request;
-    const content =
-      format.type === 'json'
-        ? grammarForJson(limits)
-        : format.type === 'schema'
-          ? grammarForSchema(format.schema, limits)
-          : undefined;
-    const call =
-      request.tools.length > 0 ? grammarForToolCall(request.tools, TOOL_CLOSE, limits) : undefined;
+    const limits = this.#spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
+    const { schema, tools } = request;
+    const content = schema === undefined ? undefined : grammarForSchema(schema, limits);
+    const call = tools.length > 0 ? grammarForToolCall(tools, TOOL_CLOSE, limits) : undefined;
     return { contentGrammar: this.#grammar(content), callGrammar: this.#grammar(call) };
   }
 
@@ -196,7 +171,7 @@ export class ChatModel {
     if (text === undefined) return undefined;
     const known = this.#grammars.get(text);
     this.#grammars.delete(text);
-    const grammar = known ?? compileGrammar(this.#llama, text);
+    const grammar = known ?? this.#compile(text);
     this.#grammars.set(text, grammar);
     for (const oldest of this.#grammars.keys()) {
       if (this.#grammars.size <= KEPT_GRAMMARS) break;
@@ -204,16 +179,15 @@ export class ChatModel {
     }
     return grammar;
   }
-}
 
-function compileGrammar(llama: Llama, grammar: string): LlamaGrammar {
-  try {
-    return new LlamaGrammar(llama, { grammar });
-  } catch (error) {
-    // The native parser has its own bounds; a schema beyond them is the caller's to simplify.
-    const reason = error instanceof Error ? error.message : String(error);
-    const message = `The JSON schema cannot be enforced: ${reason}`;
-    throw new EngineRefusal('invalid_request', message, 'schema');
+  #compile(grammar: string): LlamaGrammar {
+    try {
+      return new LlamaGrammar(this.#model.llama, { grammar });
+    } catch (error) {
+      // The native parser has its own bounds; a schema beyond them is the caller's to simplify.
+      const message = `The JSON schema cannot be enforced: ${reasonOf(error)}`;
+      throw refusal('invalid_request', message, 'schema');
+    }
   }
 }
 
