@@ -12,7 +12,7 @@ import {
   parseEmbeddingsRequest,
 } from '../embeddings/embeddings-request.ts';
 import type { ParsedObject } from '../json/json-splice.ts';
-import { parseJsonBody } from '../json/json-value.ts';
+import { parseJsonBody } from '../json/validation.ts';
 
 export type LargeBody =
   | { readonly kind: 'chat'; readonly bytes: ArrayBuffer; readonly options: ChatRequestOptions }
@@ -22,7 +22,7 @@ export type LargeBody =
 
 /** A request as it travels: its bytes go beside it. */
 export type WithoutBytes<T extends { readonly source: ParsedObject }> = Omit<T, 'source'> & {
-  readonly source: Omit<ParsedObject, 'json'>;
+  readonly source: Omit<ParsedObject, 'bytes'>;
 };
 
 export type ReadBody =

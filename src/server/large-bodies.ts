@@ -15,7 +15,6 @@ import { siblingUrl } from '../core/sibling.ts';
 import { nextTurn } from '../core/event-loop.ts';
 import type { ChatRequest, ChatRequestOptions } from '../chat/wire/chat-request.ts';
 import type { EmbeddingsRequest } from '../embeddings/embeddings-request.ts';
-import type { JsonBytes } from '../json/json-scan.ts';
 import type { LargeBody, ReadBody, WithoutBytes } from './large-bodies-worker.ts';
 
 const ENDED = 'The thread of large bodies ended';
@@ -112,7 +111,7 @@ export class LargeBodies {
 type Read = WithoutBytes<ChatRequest> | WithoutBytes<EmbeddingsRequest>;
 
 function withBytes<T extends Read>(read: T, bytes: ArrayBuffer) {
-  return { ...read, source: { ...read.source, json: new LargeJson(Buffer.from(bytes)) } };
+  return { ...read, source: { ...read.source, bytes: Buffer.from(bytes) } };
 }
 
 /** The memory of a buffer when nothing else is in it, or a copy. */
@@ -120,19 +119,4 @@ function movable(bytes: Buffer): ArrayBuffer {
   const { buffer } = bytes;
   const isAlone = buffer instanceof ArrayBuffer && buffer.byteLength === bytes.length;
   return isAlone ? buffer : new Uint8Array(bytes).buffer;
-}
-
-/** Most large bodies reach the engine without another search in them. */
-class LargeJson implements JsonBytes {
-  readonly bytes: Buffer;
-  #latin1: string | undefined;
-
-  constructor(bytes: Buffer) {
-    this.bytes = bytes;
-  }
-
-  get latin1(): string {
-    this.#latin1 ??= this.bytes.toString('latin1');
-    return this.#latin1;
-  }
 }

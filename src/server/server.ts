@@ -29,7 +29,7 @@ import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
 import { Observers } from './observers.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
-import { videoConstraints } from '../video/video.ts';
+import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import type { Clock } from '../core/clock.ts';

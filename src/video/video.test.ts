@@ -27,15 +27,10 @@ import {
   TestMoney,
   anyFilm,
 } from '../../test/support/test-video-engines.ts';
-import {
-  type FilmVerdict,
-  type QueueJob,
-  RESULT_BYTES,
-  VIDEO_MIGRATIONS,
-  Video,
-  type VideoParts,
-  percentile,
-} from './video.ts';
+import type { FilmVerdict } from './check-film.ts';
+import { VIDEO_MIGRATIONS } from './migrations.ts';
+import { type QueueJob, RESULT_BYTES, Video, percentile } from './video.ts';
+import type { VideoParts } from './worker.ts';
 
 const folders: string[] = [];
 after(() => {

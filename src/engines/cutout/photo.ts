@@ -6,7 +6,7 @@
  */
 import type sharpModule from 'sharp';
 import { Fault } from '../../core/faults.ts';
-import { imageFormat } from './image-header.ts';
+import { imageType } from '../../core/media-type.ts';
 import { GUIDE_SIDE, type Rgba } from './matte.ts';
 
 export type Sharp = typeof sharpModule;
@@ -50,13 +50,13 @@ function checkFormat(bytes: Buffer): void {
   if (bytes.length === 0) {
     throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty' });
   }
-  const format = imageFormat(bytes);
-  if (format === 'heic') {
+  const type = imageType(bytes);
+  if (type === 'image/heic' || type === 'image/heif') {
     throw new Fault('INVALID_CONTENT_TYPE', {
       message: 'HEIC images are not supported: send JPEG, PNG, WebP, AVIF, TIFF or GIF',
     });
   }
-  if (format === undefined) {
+  if (type === undefined) {
     throw new Fault('INVALID_CONTENT_TYPE', {
       message: 'The file is not a JPEG, PNG, WebP, AVIF, TIFF or GIF image',
     });

@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { readChatAnswer } from './chat-response.ts';
 import { ChatStream } from './chat-stream.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
-import { cutMessage, mostBytes, outputBytes, tallyOf, textBytes } from './output-tally.ts';
+import { cutMessage, mostBytes, outputBytes, tallyOf, textBytes } from './chat-choice.ts';
 
 const OPTIONS = {
   stripThinkTags: false,

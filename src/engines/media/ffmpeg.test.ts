@@ -14,7 +14,7 @@ import {
   readProbe,
   scaleArguments,
   stillArguments,
-} from './ffmpeg-command.ts';
+} from './ffmpeg.ts';
 import { Media } from './media.ts';
 
 const input = { path: '/data/in', format: 'mov' } as const;
@@ -38,7 +38,6 @@ const scale = {
   rotation: 90,
   hasAudio: true,
   maxSeconds: 5,
-  expectedSeconds: 5,
 } as const;
 
 test('every input is bound to the file protocol, one format and a path that is no option', () => {
