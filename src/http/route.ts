@@ -47,3 +47,13 @@ export interface Route {
 export const JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 35 * 1024 * 1024 };
 /** Bodies of management routes. */
 export const SMALL_JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 256 * 1024 };
+
+/** A route that only answers: no body, no price. */
+export function get(
+  path: string,
+  auth: RouteAuth,
+  describe: RouteDescription,
+  handle: Route['handle'],
+): Route {
+  return { method: 'GET', path, auth, describe, handle };
+}
