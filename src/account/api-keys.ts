@@ -99,7 +99,7 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
 function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Route[] {
   return [
     get(WALLET_PATH, 'public', KEY_CHALLENGE, async (context) => {
-      const token = requirePayments(given).mintKeyChallenge();
+      const token = requirePayments(given).keyChallenges.mint();
       context.set('cache-control', 'no-store');
       await context.json(200, { success: true, data: { token } });
     }),
@@ -113,7 +113,7 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
         const payments = requirePayments(given);
         const request = readBody(context, CreateWalletKeyRequest);
         const settings = settingsOf(request, parts.clock);
-        const wallet = await payments.signerOfKeyChallenge(request);
+        const wallet = await payments.keyChallenges.signerOf(request);
         await parts.stores.identity.openWalletAccount(wallet);
         const caller = walletCaller(wallet);
         const made = await createKey(parts, caller, request.apiKeyType, settings);

@@ -11,7 +11,7 @@ import { type AdditionParts, type ChatParts, PaidFindings } from '../chat/chat.t
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
-import { createGuard, type Guard } from '../net/guard.ts';
+import { Guard } from '../net/guard.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
 import { openWeb, type Web } from '../chat/web/web.ts';
 import { perConfig } from '../config/per-config.ts';
@@ -30,7 +30,7 @@ export interface Extras {
 /** Opens everything; rejects when the folder of personas cannot be read. */
 export async function openExtras(config: Config, clock: Clock, log: Log): Promise<Extras> {
   const { allow, ports, userAgent } = config.fetch;
-  const guard = createGuard({ allow, ports, ...(userAgent === undefined ? {} : { userAgent }) });
+  const guard = new Guard({ allow, ports, ...(userAgent === undefined ? {} : { userAgent }) });
   const personas = await openPersonas({
     list: config.personas.list,
     folder: config.personas.folder,

@@ -92,7 +92,7 @@ async function readiness({ shared, observers, payments }: OpsParts): Promise<Rea
   // A server that sells JSON-RPC alone has no models, and waits for none.
   const sellsNoModels = models.length === 0 && !shared.config().embedded.enabled;
   const credits =
-    payments === undefined ? undefined : await withPatience(clock, payments.watchCounts());
+    payments === undefined ? undefined : await withPatience(clock, payments.creditCounts());
   return {
     server: {
       ok: !traffic.isClosing,

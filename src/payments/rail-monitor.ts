@@ -1,5 +1,5 @@
 /**
- * Watches the rails: gas keys that run dry, a receiver without a token account, a node on another
+ * Looks after the rails: gas keys that run dry, a receiver without a token account, a node on another
  * chain. A rail that cannot settle is not offered; each problem is logged once when it appears.
  */
 import type { Clock } from '../core/clock.ts';
@@ -8,7 +8,7 @@ import { chainReason } from './chain-reason.ts';
 import type { Rail, RailHealth } from './rail.ts';
 import type { RailOffer } from './requirements.ts';
 
-export class RailWatch {
+export class RailMonitor {
   readonly #rails: ReadonlyMap<string, Rail>;
   readonly #log: Log;
   readonly #clock: Clock;
@@ -67,8 +67,8 @@ export class RailWatch {
       gasBalance: health.gasBalance?.toString(),
       atMs: this.#clock.nowMs(),
     };
-    if (text === '') this.#log.info(fields, 'a payment rail is ready');
-    else if (health.isReady) this.#log.warn(fields, `a payment rail needs care: ${text}`);
-    else this.#log.error(fields, `a payment rail is not offered: ${text}`);
+    if (text === '') this.#log.info(fields, 'A payment rail is ready');
+    else if (health.isReady) this.#log.warn(fields, `A payment rail needs care: ${text}`);
+    else this.#log.error(fields, `A payment rail is not offered: ${text}`);
   }
 }
