@@ -7,7 +7,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 
-import { type Config, MODEL_TYPES, type ModelType, serviceWords } from '../config/config.ts';
+import { type Config, MODEL_TYPES, type ModelType } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { isWithinPrivacy, type ModelPrivacy } from './access.ts';
@@ -243,7 +243,7 @@ export class Catalog {
     return {
       models,
       traits,
-      index: new ModelIndex(models.values(), traits, serviceWords(service.name).modelPrefix),
+      index: new ModelIndex(models.values(), traits, `${service.name}-`),
       validUntilMs: nextStageMs(models.values(), nowMs),
       bodies: new Map(),
     };

@@ -2,7 +2,7 @@
 import { request } from 'undici';
 import { z } from 'zod';
 import { Catalog } from '../catalog/catalog.ts';
-import { type Config, reachableHost, serviceWords } from '../config/config.ts';
+import { type Config, reachableHost } from '../config/config.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import { type LibraryModel, MODEL_LIBRARY } from '../engines/llama/llama-models.ts';
@@ -122,7 +122,7 @@ async function askServer({ listen, service }: Config) {
   try {
     const signal = AbortSignal.timeout(ASK_LIMIT_MS);
     const { statusCode, headers, body } = await request(`${server}/models?type=all`, { signal });
-    const isOurs = headers[`${serviceWords(service.name).headerPrefix}version`] !== undefined;
+    const isOurs = headers[`x-${service.name}-version`] !== undefined;
     if (statusCode === 200 && isOurs) return { server, models: modelsOf(await body.json()) };
     await body.dump();
     return undefined;

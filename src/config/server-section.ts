@@ -6,7 +6,17 @@
 import { z } from 'zod';
 
 import { Text, flag, httpUrl, secret, whole } from './setting-kinds.ts';
-import { ServiceName } from './service-name.ts';
+
+/** Long enough for a brand, short enough for header names. */
+const SERVICE_NAME_CHARACTERS = 20;
+
+/** `svc` by default; the public words that begin with it are joined where they are sent. */
+const ServiceName = z
+  .string()
+  .regex(
+    new RegExp(`^[a-z][a-z0-9]{0,${SERVICE_NAME_CHARACTERS - 1}}$`),
+    `Must be 1 to ${SERVICE_NAME_CHARACTERS} lowercase letters or digits and start with a letter`,
+  );
 
 export const ServiceSection = z
   .strictObject({
