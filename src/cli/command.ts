@@ -193,7 +193,7 @@ export interface CommandContext {
 }
 
 export function warningLog({ stderr }: Console): Log {
-  return pinoLog({ level: 'warn', pretty: true, write: (text) => stderr.write(text) });
+  return pinoLog({ level: 'warn', pretty: true, write: stderr.write });
 }
 
 /**

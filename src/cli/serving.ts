@@ -49,7 +49,7 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
   const { format, level } = config.log;
   const pretty =
     !json && (format === 'pretty' || (format === 'auto' && console.stderr.isTTY === true));
-  return pinoLog({ level, pretty, write: (text) => console.stderr.write(text) });
+  return pinoLog({ level, pretty, write: console.stderr.write });
 }
 
 /** Hears what libraries leave behind in this process, from now to its end. */

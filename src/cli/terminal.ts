@@ -17,9 +17,9 @@ export interface Console {
 }
 
 export interface TextOutput {
-  write(text: string): unknown;
+  readonly write: (text: string) => unknown;
   /** Writes control characters too, for a line that is drawn again and holds nobody's words. */
-  draw?(text: string): unknown;
+  readonly draw?: (text: string) => unknown;
   readonly isTTY?: boolean;
   readonly columns?: number;
 }
