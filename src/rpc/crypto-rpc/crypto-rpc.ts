@@ -12,7 +12,7 @@ import { AnswerHeaders } from '../../http/answer-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { LARGE_BODY_BYTES } from '../../http/read-request.ts';
 import type { ScannedBody } from '../../json/json-spans.ts';
-import { JSON_BODY, type Route } from '../../http/route.ts';
+import { JSON_BODY, type Route, get } from '../../http/route.ts';
 import { NETWORKS_DESCRIPTION, RPC_DESCRIPTION } from './schema.ts';
 
 const JSON_TYPE = 'application/json';
@@ -29,13 +29,9 @@ export function cryptoRpcRoutes(
   const make = new AnswerHeaders(parts);
   const names = ownNames(parts.serviceName);
   return [
-    {
-      method: 'GET',
-      path: '/crypto/rpc/networks',
-      auth: 'public',
-      describe: NETWORKS_DESCRIPTION,
-      handle: (context) => context.json(200, { networks: parts.rpc.networks() }),
-    },
+    get('/crypto/rpc/networks', 'public', NETWORKS_DESCRIPTION, (context) =>
+      context.json(200, { networks: parts.rpc.networks() }),
+    ),
     {
       method: 'POST',
       path: '/crypto/rpc/:network',
