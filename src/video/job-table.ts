@@ -5,7 +5,14 @@
  */
 import type { Queryable, Store } from '../db/db.ts';
 import type { EnginePlace, EngineRef } from '../engines/media/media.ts';
-import { type JobFailure, type JobState, type NewJob, type VideoJob, jobOf } from './job.ts';
+import {
+  JOB_COLUMNS,
+  type JobFailure,
+  type JobState,
+  type NewJob,
+  type VideoJob,
+  jobOf,
+} from './job.ts';
 
 const PPM = 1e6;
 /** The states in which an engine or this server has work to do. */
@@ -76,17 +83,19 @@ export class JobTable {
   }
 
   async find(id: string): Promise<VideoJob | undefined> {
-    return (await this.#jobs('SELECT * FROM video_job WHERE id = $1', [id]))[0];
+    return (await this.#jobs(`SELECT ${JOB_COLUMNS} FROM video_job WHERE id = $1`, [id]))[0];
   }
 
   async findByDownload(hash: string): Promise<VideoJob | undefined> {
-    return (await this.#jobs('SELECT * FROM video_job WHERE download_hash = $1', [hash]))[0];
+    return (
+      await this.#jobs(`SELECT ${JOB_COLUMNS} FROM video_job WHERE download_hash = $1`, [hash])
+    )[0];
   }
 
   /** A caller's jobs, newest first, from before `beforeMs`. */
   async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
     return await this.#jobs(
-      `SELECT * FROM video_job WHERE account_id = $1 AND created_ms < $2 AND state <> 'admitting'
+      `SELECT ${JOB_COLUMNS} FROM video_job WHERE account_id = $1 AND created_ms < $2 AND state <> 'admitting'
        ORDER BY created_ms DESC, id LIMIT $3`,
       [accountId, beforeMs, limit],
     );
@@ -131,7 +140,7 @@ export class JobTable {
          SELECT id FROM video_job
          WHERE ${OPEN} AND due_ms <= $3 AND lease_until_ms <= $3
          ORDER BY due_ms LIMIT $4)
-       RETURNING *`,
+       RETURNING ${JOB_COLUMNS}`,
       [this.owner, nowMs + leaseMs, nowMs, limit],
     );
   }
@@ -212,7 +221,7 @@ export class JobTable {
          execution_ms = $3 - started_ms, media_bytes = $4, media_type = $5, media_until_ms = $6,
          has_media = 1, inputs = '[]', ${FREE},
          webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
-       WHERE id = $1 AND lease_owner = $2 AND state = 'storing' RETURNING *`,
+       WHERE id = $1 AND lease_owner = $2 AND state = 'storing' RETURNING ${JOB_COLUMNS}`,
       [id, this.owner, nowMs, media.sizeBytes, media.mimeType, media.untilMs],
     );
     return rows.map(jobOf)[0];
@@ -241,7 +250,7 @@ export class JobTable {
       `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]',
          request = '{}', execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $2 - started_ms END,
          ${FREE}, webhook_due_ms = ${tells}
-       WHERE id = $1 AND ${condition} RETURNING *`,
+       WHERE id = $1 AND ${condition} RETURNING ${JOB_COLUMNS}`,
       [id, nowMs, JSON.stringify(failure), ...(by === 'worker' ? [this.owner] : [])],
     );
     return rows.map(jobOf)[0];
@@ -249,7 +258,7 @@ export class JobTable {
 
   /** Jobs that a dead process left while it held their money. */
   async abandoned(beforeMs: number): Promise<VideoJob[]> {
-    const sql = `SELECT * FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT 100`;
+    const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT 100`;
     return await this.#jobs(sql, [beforeMs]);
   }
 
@@ -302,7 +311,7 @@ export class JobTable {
       `UPDATE video_job SET webhook_attempts = webhook_attempts + 1, webhook_due_ms = $2
        WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 AND id IN (
          SELECT id FROM video_job WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 LIMIT $3)
-       RETURNING *`,
+       RETURNING ${JOB_COLUMNS}`,
       [nowMs, nowMs + laterMs, limit],
     );
   }
