@@ -5,7 +5,7 @@
  */
 import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
-import { fence, quietLabel } from '../core/fence.ts';
+import { delimitUntrusted, singleLineLabel } from '../core/untrusted-text.ts';
 import type { Log } from '../core/log.ts';
 import type { ReaderJob, ReplyHeader, Unreadable } from './jobs.ts';
 import type { PngFacts } from './read-png.ts';
@@ -131,10 +131,10 @@ export class Documents {
   }
 }
 
-/** What stands in the prompt in place of a file: its fenced text, or a note why there is none. */
+/** What stands in the prompt in place of a file: its delimited text, or a note why there is none. */
 export function fileText(filename: string, extraction: Extraction): string {
-  const name = quietLabel(filename) || 'unnamed';
+  const name = singleLineLabel(filename) || 'unnamed';
   if (!extraction.ok) return `[The file "${name}" could not be read: it ${extraction.reason}]`;
   const note = extraction.truncated ? '\n[The rest of the file was left out: it is too long]' : '';
-  return `${fence(extraction.text, `file "${name}"`)}${note}`;
+  return `${delimitUntrusted(extraction.text, `file "${name}"`)}${note}`;
 }

@@ -10,7 +10,7 @@
 import { mkdtemp, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CONTAINER_TYPES, inspectMedia } from '../engines/media/media.ts';
-import { base64Pieces, decodeBase64 } from '../core/base64.ts';
+import { base64Pieces, decodeBase64 } from '../core/event-loop.ts';
 import { Fault } from '../core/faults.ts';
 import { isDataUrl } from './data-url.ts';
 import type { Guard } from '../net/guard.ts';

@@ -15,7 +15,7 @@ import { startFace } from '../../test/rpc/face.ts';
 import type { RpcFace } from '../../test/rpc/face.ts';
 import { sendJson, sendText, startNode } from '../../test/rpc/node.ts';
 import { systemClock } from '../core/clock.ts';
-import { seededIds } from '../core/ids.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
 import { Rpc } from './rpc.ts';
 

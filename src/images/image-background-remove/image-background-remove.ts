@@ -8,7 +8,7 @@
 import { type RateRule, type Sales } from '../../billing/sale.ts';
 import { type Catalog, type CatalogModel, chargeFor } from '../../catalog/catalog.ts';
 import { requireModel, requireSold } from '../../catalog/model-access.ts';
-import { decodeBase64 } from '../../core/base64.ts';
+import { decodeBase64 } from '../../core/event-loop.ts';
 import type { Clock } from '../../core/clock.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
 import type { Log } from '../../core/log.ts';
