@@ -68,7 +68,7 @@ export function mediaFeature(parts: MediaSubjectParts): Feature {
         ...common,
         ...reading,
         video,
-        quotes: new VideoQuotes({ ...reading, catalog, windows, clock }),
+        quotes: new VideoQuotes({ ...common, ...reading, windows }),
         takesWebhooks: config.video.webhooks,
         limits: () => shared.config().limits,
         publicBase: () => shared.config().publicUrl + basePath,

@@ -20,7 +20,6 @@ import type { VideoQuotes } from '../quote-video.ts';
 import {
   VideoCancelRequest,
   VideoCompleteRequest,
-  VideoQuoteRequest,
   VideoRetrieveRequest,
 } from '../video-requests.ts';
 import type { Lookup, MediaFile, Retrieval } from '../video.ts';
@@ -47,7 +46,7 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
       path: '/video/quote',
       auth: 'public',
       describe: DESCRIPTIONS.VIDEO_QUOTE,
-      handle: (context) => quote(parts, context),
+      handle: (context) => parts.quotes.answer(context),
     },
     {
       ...post,
@@ -108,16 +107,6 @@ function lookup(
   if (name === undefined) return { accountId, queueId };
   const found = catalog.resolve(name, 'video');
   return { accountId, queueId, modelIds: found.ok ? [found.model.id, name] : [name] };
-}
-
-async function quote(parts: VideoRouteParts, context: RequestContext): Promise<void> {
-  const request = await readJson(context, VideoQuoteRequest, parts.readLargeJson);
-  const quoteNano = await parts.quotes.quote({
-    request,
-    asker: context.callerIfKnown?.accountId ?? `address:${context.address}`,
-    signal: context.signal,
-  });
-  await context.json(200, { quote: toUsdNumber(quoteNano) });
 }
 
 /** How far a caller's video is, or the video. */
