@@ -11,7 +11,6 @@ import type { Queryable } from '../db/db.ts';
 import { JobTable } from './job-table.ts';
 import { type NewJob, type VideoJob, failureFault } from './job.ts';
 import { type GivenInput, MediaStore } from './media-store.ts';
-import type { VideoMoney } from './video-money.ts';
 import { webhookSecretOf } from './webhooks.ts';
 import { type VideoParts, Worker } from './worker.ts';
 
@@ -35,10 +34,9 @@ export interface QueuedJob {
   readonly webhookSecret: string | undefined;
 }
 
-/** What the caller's flow adds to the steps of queueing. */
 export interface QueueSteps {
-  /** Stands in for `money.hold` where the flow knows more of who pays. */
-  readonly hold?: VideoMoney['hold'];
+  /** Sets the quote aside so that it outlives the process; throws when there is not enough. */
+  readonly hold: (job: VideoJob) => Promise<void>;
   /**
    * Runs in the transaction that makes the job real, maybe twice: what it writes through `tx` exists
    * exactly when the job does, and when it throws there is no job.
@@ -122,7 +120,7 @@ export class Video {
    * Holds the quote and queues the job. Faults: 402 of the hold, 429 for too many open jobs, those
    * of the steps.
    */
-  async queue(wanted: QueueJob, steps: QueueSteps = {}): Promise<QueuedJob> {
+  async queue(wanted: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
     const { ids, clock, maxOpenJobs, webhooks } = this.#parts;
     const { inputs: given, webhookUrl, withDownload, ...job } = wanted;
     if ((await this.#table.countOpen(job.accountId)) >= maxOpenJobs) {
@@ -154,7 +152,7 @@ export class Video {
     const job = await this.#table.find(id);
     if (job === undefined) throw new Error('A video job is gone right after its insert');
     try {
-      await (hold === undefined ? this.#parts.money.hold(job) : hold(job));
+      await hold(job);
     } catch (error) {
       // A refusal held nothing. Anything else may have: the sweep gives it back.
       if (error instanceof Fault && error.status < 500) {
