@@ -15,6 +15,8 @@ import {
 } from './job.ts';
 
 const PPM = 1e6;
+/** Jobs that one sweep of a kind looks at. */
+const BATCH = 100;
 /** The states in which an engine or this server has work to do. */
 const OPEN = `state IN ('queued', 'submitted', 'running', 'storing')`;
 const AT_ENGINE = `state IN ('submitted', 'running')`;
@@ -82,14 +84,9 @@ export class JobTable {
     await this.#store.query(`DELETE FROM video_job WHERE id = $1 AND state = 'admitting'`, [id]);
   }
 
-  async find(id: string): Promise<VideoJob | undefined> {
-    return (await this.#jobs(`SELECT ${JOB_COLUMNS} FROM video_job WHERE id = $1`, [id]))[0];
-  }
-
-  async findByDownload(hash: string): Promise<VideoJob | undefined> {
-    return (
-      await this.#jobs(`SELECT ${JOB_COLUMNS} FROM video_job WHERE download_hash = $1`, [hash])
-    )[0];
+  async find(by: 'id' | 'download_hash', value: string): Promise<VideoJob | undefined> {
+    const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE ${by} = $1`;
+    return (await this.#jobs(sql, [value]))[0];
   }
 
   /** A caller's jobs, newest first, from before `beforeMs`. */
@@ -258,40 +255,42 @@ export class JobTable {
 
   /** Jobs that a dead process left while it held their money. */
   async abandoned(beforeMs: number): Promise<VideoJob[]> {
-    const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT 100`;
+    const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT ${BATCH}`;
     return await this.#jobs(sql, [beforeMs]);
   }
 
-  /** Says that the media is gone, and forgets the prompt with it. `true` for the one call that finds it there. */
+  /** Says that the media of a job is gone, and forgets its prompt. `true` when it was there. */
   async mediaGone(id: string): Promise<boolean> {
-    const rows = await this.#store.query(
+    return (await this.#mediaGone('id = $1', id)).length === 1;
+  }
+
+  /** The same for media that is kept no longer. */
+  async expireMedia(nowMs: number): Promise<string[]> {
+    const ids = `SELECT id FROM video_job WHERE has_media = 1 AND media_until_ms <= $1 LIMIT ${BATCH}`;
+    return await this.#mediaGone(`id IN (${ids})`, nowMs);
+  }
+
+  async #mediaGone(condition: string, value: string | number): Promise<string[]> {
+    const rows = await this.#store.query<{ id: string }>(
       `UPDATE video_job SET has_media = 0, download_hash = NULL, request = '{}'
-       WHERE id = $1 AND has_media = 1 RETURNING id`,
-      [id],
+       WHERE has_media = 1 AND ${condition} RETURNING id`,
+      [value],
     );
-    return rows.length === 1;
+    return rows.map(({ id }) => id);
   }
 
   async revokeDownload(id: string): Promise<void> {
     await this.#store.query('UPDATE video_job SET download_hash = NULL WHERE id = $1', [id]);
   }
 
-  async expiredMedia(nowMs: number, limit: number): Promise<string[]> {
-    const rows = await this.#store.query<{ id: string }>(
-      'SELECT id FROM video_job WHERE has_media = 1 AND media_until_ms <= $1 LIMIT $2',
-      [nowMs, limit],
-    );
-    return rows.map(({ id }) => id);
-  }
-
   /** Forgets jobs that ended before `beforeMs` and whose media is gone. */
-  async forget(beforeMs: number, limit: number): Promise<void> {
+  async forget(beforeMs: number): Promise<void> {
     await this.#store.query(
       `DELETE FROM video_job WHERE id IN (
          SELECT id FROM video_job
          WHERE finished_ms > 0 AND finished_ms < $1 AND has_media = 0 AND webhook_due_ms = 0
-         LIMIT $2)`,
-      [beforeMs, limit],
+         LIMIT ${BATCH})`,
+      [beforeMs],
     );
   }
 

@@ -149,7 +149,7 @@ export class Video {
   }
 
   async #hold(id: string, { hold }: QueueSteps): Promise<void> {
-    const job = await this.#table.find(id);
+    const job = await this.#table.find('id', id);
     if (job === undefined) throw new Error('A video job is gone right after its insert');
     try {
       await hold(job);
@@ -217,7 +217,7 @@ export class Video {
 
   /** Deletes the media of a job, after `delete_media_on_completion` was served. */
   async removeMedia(id: string): Promise<void> {
-    await this.#worker.removeMedia(id);
+    if (await this.#table.mediaGone(id)) await this.#files.removeResult(id);
   }
 
   /** What jobs hold on disk, of one account and of all. */
@@ -232,7 +232,7 @@ export class Video {
 
   /** The media behind a download token. Faults: MEDIA_NOT_FOUND when revoked, expired or not ready. */
   async openDownload(token: string): Promise<MediaFile> {
-    const job = await this.#table.findByDownload(sha256Hex(token));
+    const job = await this.#table.find('download_hash', sha256Hex(token));
     const untilMs = (job?.finishedMs ?? 0) + DOWNLOAD_HOURS * HOUR_MS;
     if (job?.state !== 'completed' || this.#parts.clock.nowMs() > untilMs) {
       throw new Fault('MEDIA_NOT_FOUND');
@@ -242,14 +242,14 @@ export class Video {
 
   /** Ends a download token and deletes its media. Faults: MEDIA_NOT_FOUND for an unknown one. */
   async revokeDownload(token: string): Promise<void> {
-    const job = await this.#table.findByDownload(sha256Hex(token));
+    const job = await this.#table.find('download_hash', sha256Hex(token));
     if (job === undefined) throw new Fault('MEDIA_NOT_FOUND');
     await this.#table.revokeDownload(job.id);
     await this.removeMedia(job.id);
   }
 
   async #find({ accountId, queueId, modelIds }: Lookup): Promise<VideoJob> {
-    const job = await this.#table.find(queueId);
+    const job = await this.#table.find('id', queueId);
     const isTheirs = job?.accountId === accountId && job.state !== 'admitting';
     if (!isTheirs || modelIds?.includes(job.modelId) === false) {
       throw new Fault('MEDIA_NOT_FOUND', { message: 'There is no such video of yours' });
