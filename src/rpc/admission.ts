@@ -7,10 +7,14 @@
  */
 import { createHash } from 'node:crypto';
 import { Fault, invalidField } from '../core/faults.ts';
-import { scanRequest, spanString } from '../json/json-spans.ts';
-import type { RequestSpan } from '../json/json-span.ts';
-import type { RequestScan, ScanFailure } from '../json/json-spans.ts';
-import { updateInTurns } from '../core/turn.ts';
+import {
+  type RequestScan,
+  type RequestSpan,
+  type ScanFailure,
+  scanRequest,
+  spanString,
+} from '../json/json-spans.ts';
+import { updateInTurns } from '../core/event-loop.ts';
 import type { AskFault } from './ask.ts';
 import type { ItemAnswer } from './classify.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';

@@ -7,8 +7,7 @@
  */
 import type { Readable } from 'node:stream';
 import type { Clock } from '../core/clock.ts';
-import type { ReplySpan } from '../json/json-span.ts';
-import { peekReply, scanReply, spanString } from '../json/json-spans.ts';
+import { peekReply, type ReplySpan, scanReply, spanString } from '../json/json-spans.ts';
 import type { Network } from './catalogue.ts';
 import { faultOfStatus, type ItemAnswer, judgeItem, type UpstreamFault } from './classify.ts';
 import type { ByteBudget, NodeReply } from './node-client.ts';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { seededIds } from '../core/ids.ts';
+import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { admitBody, callerId } from './admission.ts';
 import { makeRpc } from '../../test/rpc/bench.ts';
@@ -230,7 +230,7 @@ describe('billing', () => {
   test('the examples of the specification hold to the last digit', () => {
     const rpc = makeRpc(
       { networks: {} },
-      { clock: systemClock(), ids: seededIds(1), log: silentLog },
+      { clock: systemClock(), ids: systemIds(), log: silentLog },
     );
     const shown = (credits: number): string => formatRpcCost(rpc.cost(credits));
     assert.equal(shown(20), '0.00001250');

@@ -16,7 +16,7 @@ import { startRpcServer } from '../../test/rpc/rpc-server.ts';
 import type { RpcServer } from '../../test/rpc/rpc-server.ts';
 import { sendJson, sendText, startNode } from '../../test/rpc/node.ts';
 import { systemClock } from '../core/clock.ts';
-import { seededIds } from '../core/ids.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
 
 const closing: (() => Promise<unknown>)[] = [];

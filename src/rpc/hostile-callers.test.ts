@@ -19,9 +19,9 @@ import {
 import { plainly, sendJson, sendText } from '../../test/rpc/node.ts';
 import type { NodeAnswer } from '../../test/rpc/node.ts';
 import { systemClock } from '../core/clock.ts';
-import { seededIds } from '../core/ids.ts';
-import { memoryLog } from '../core/log.ts';
-import type { LogLine } from '../core/log.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
+import { memoryLog } from '../../test/support/memory-log.ts';
+import type { LogLine } from '../../test/support/memory-log.ts';
 import { Rpc } from './rpc.ts';
 
 const { bench, closing, close } = benches();

@@ -1,7 +1,7 @@
 /** Which node is asked first: breaker, rest, lag, weight, speed and staying with one. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { seededIds } from '../core/ids.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { createCatalogue } from './catalogue.ts';

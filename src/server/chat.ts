@@ -6,7 +6,7 @@ import type { Config } from '../config/config.ts';
 import { callerRate } from '../http/caller-limits.ts';
 import { type ChatParts, planAdditions } from '../chat/chat.ts';
 import { type EngineDialect, engineDialect } from '../chat/wire/engine-request.ts';
-import { configuredEngines, hostOf } from '../engines/engine-settings.ts';
+import { configuredEngines, hostOf } from '../engines/registry.ts';
 import { type Extras, additionParts } from './extras.ts';
 import { perConfig } from '../config/per-config.ts';
 import type { Feature } from '../http/feature.ts';

@@ -6,12 +6,7 @@ import type { LargeBodies } from './large-bodies.ts';
 import { characterRoutes } from '../chat/characters/characters.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
 import type { Config } from '../config/config.ts';
-import {
-  createMediaLoader,
-  type Documents,
-  type MediaLoader,
-  openDocuments,
-} from '../documents/documents.ts';
+import { Documents, type MediaSettings } from '../documents/documents.ts';
 import { type AdditionParts, type ChatParts, PaidFindings } from '../chat/chat.ts';
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
@@ -25,7 +20,7 @@ import type { Feature } from '../http/feature.ts';
 export interface Extras {
   readonly guard: Guard;
   readonly documents: Documents;
-  readonly media: MediaLoader;
+  readonly media: MediaSettings;
   readonly web: Web;
   readonly personas: Personas;
   /** Ends the workers and the connections to the search provider. */
@@ -42,7 +37,7 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
     log,
     startedAt: isoTime(clock.nowMs()),
   });
-  const documents = openDocuments({ clock, log, ...config.documents });
+  const documents = new Documents({ clock, log, ...config.documents });
   const web = openWeb({
     guard,
     log,
@@ -50,7 +45,7 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
     scraping: config.scraping,
     ...(config.search === undefined ? {} : { search: config.search }),
   });
-  const media = createMediaLoader({ guard, ...config.content });
+  const media = { guard, ...config.content };
   // Every process reads its own folder: this is no job that one does for all.
   const stopReading =
     config.personas.folder === undefined

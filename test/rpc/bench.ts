@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { systemClock } from '../../src/core/clock.ts';
 import { Fault } from '../../src/core/faults.ts';
-import { seededIds } from '../../src/core/ids.ts';
-import { memoryLog } from '../../src/core/log.ts';
-import type { LogLine } from '../../src/core/log.ts';
+import { seededIds } from '../support/seeded-ids.ts';
+import { memoryLog } from '../support/memory-log.ts';
+import type { LogLine } from '../support/memory-log.ts';
 import { RpcSection } from '../../src/config/rpc-section.ts';
 import { Rpc } from '../../src/rpc/rpc.ts';
 import type { RpcAnswer, RpcDependencies, RpcSettings } from '../../src/rpc/rpc.ts';

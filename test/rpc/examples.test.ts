@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { systemClock } from '../../src/core/clock.ts';
-import { seededIds } from '../../src/core/ids.ts';
+import { seededIds } from '../support/seeded-ids.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Rpc } from '../../src/rpc/rpc.ts';
 import { makeRpc } from './bench.ts';

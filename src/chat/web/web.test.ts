@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, test } from 'node:test';
-import { type LogLine, memoryLog, silentLog } from '../../core/log.ts';
+import { silentLog } from '../../core/log.ts';
+import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { Guard } from '../../net/guard.ts';
 import {
   citationsOf,

@@ -3,7 +3,7 @@
  * operator exposes it. Whoever may call `settle` spends the operator's gas; nobody gets credit.
  */
 import type { FacilitatorFace } from '../../payments/payments.ts';
-import { parseJsonBody } from '../../json/json-value.ts';
+import { parseJsonBody } from '../../json/validation.ts';
 import type { Route } from '../../http/route.ts';
 import { FACILITATOR_CALLS, FACILITATOR_SUPPORTED } from './describe.ts';
 import { takeTurn } from './route-checks.ts';
