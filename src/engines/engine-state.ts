@@ -120,7 +120,7 @@ export class EngineState {
   }
 
   status(): EngineStatus {
-    const { connected, running, queued } = this.pool.stats();
+    const { connected, running, queued } = this.pool.stats;
     return {
       id: this.settings.id,
       inFlight: this.#inFlight,

@@ -198,8 +198,7 @@ export class RpcRun extends RunContext {
       mayWait: false,
       isShared: false,
     });
-    const isThere =
-      reply.kind === 'answer' && reply.answer.outcome === 'success' && !reply.answer.isNull;
+    const isThere = reply.kind === 'answer' && reply.outcome === 'success' && !reply.isNull;
     return isThere ? hash : undefined;
   }
 
@@ -285,7 +284,7 @@ export class RpcRun extends RunContext {
   }
 
   #note(call: Call, reply: OneReply): void {
-    if (reply.kind === 'answer') noteAnswer(call, reply.answer);
+    if (reply.kind === 'answer') noteAnswer(call, reply);
     else if (reply.kind === 'stream') this.#stream = reply;
     // What a node refused as such stays refused, whatever the next node fails of.
     else if (call.fault?.fault !== 'refused') call.fault = reply;
