@@ -7,8 +7,8 @@
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { type Clock, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { FENCE_RULE } from '../core/fence.ts';
-import type { Documents, MediaLoader } from '../documents/documents.ts';
+import { UNTRUSTED_TEXT_RULE } from '../core/untrusted-text.ts';
+import type { Documents, MediaSettings } from '../documents/documents.ts';
 import type { JsonObject } from '../json/json-scan.ts';
 import { AutoSearch } from './auto-search.ts';
 import type { ExtraPrices, ExtraUse } from './chat-bill.ts';
@@ -33,7 +33,7 @@ export interface AdditionParts {
   readonly personas: Pick<Personas, 'get'>;
   readonly web: Web;
   readonly documents: Pick<Documents, 'extract'>;
-  readonly media: MediaLoader;
+  readonly media: MediaSettings;
   readonly findings: PaidFindings;
   readonly clock: Clock;
   readonly prices: () => ExtraPrices;
@@ -145,7 +145,10 @@ export function planAdditions(parts: AdditionParts, inputs: AdditionInputs): Add
   const addition: Addition = { ...inputs, parts, prices, question, findings };
   const hasWork = hasContent || pages + search > 0;
   return {
-    systemPrompts: [...personaPrompt(parts, request), ...(facts.fileCount > 0 ? [FENCE_RULE] : [])],
+    systemPrompts: [
+      ...personaPrompt(parts, request),
+      ...(facts.fileCount > 0 ? [UNTRUSTED_TEXT_RULE] : []),
+    ],
     textBytesBound: files + pages + search,
     usesBound: urls.length + query.length === 0 ? [] : [webUse(addition, urls.length || 1)],
     prepare: hasWork ? () => prepareAdditions(addition) : undefined,

@@ -8,12 +8,12 @@
 import type { Sale } from '../billing/sale.ts';
 import { requireSold } from '../catalog/model-access.ts';
 import type { KnownFacts } from '../http/answer-headers.ts';
-import { LARGE_BODY_BYTES } from '../http/json-body.ts';
+import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
 import { type AdditionsPlan, NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
 import { chatBounds, holdBounds, tokensEstimate } from './chat-bounds.ts';
-import { CHAT_DESCRIPTION } from './chat-completions/describe.ts';
+import { CHAT_DESCRIPTION } from './chat-completions/schema.ts';
 import { type ChatParts, type ChatPlan, startRun } from './chat-run.ts';
 import { streamAnswer } from './streamed-answer.ts';
 import { wholeAnswer } from './whole-answer.ts';

@@ -13,7 +13,7 @@ import { tokensAbout, tokensAtMost, tokensBehindIds } from '../core/token-count.
 import { engineFault } from '../engines/engine-refusal.ts';
 import type { EngineFailure } from '../engines/engines.ts';
 import type { KnownFacts } from '../http/answer-headers.ts';
-import { LARGE_BODY_BYTES } from '../http/json-body.ts';
+import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
 import { EMBEDDINGS_DESCRIPTION } from './describe.ts';

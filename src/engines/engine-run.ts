@@ -36,7 +36,6 @@ import { GARBAGE, outweighs, type Verdict, verdictOfFailure, verdictOfStatus } f
 /** Tries on one replica; with more replicas each gets one, up to the larger bound. */
 const MIN_ATTEMPTS = 3;
 const MAX_ATTEMPTS = 5;
-const BACKOFF = { baseMs: 100, capMs: 2_000 };
 /** A longer `Retry-After` is the caller's to wait out, not ours. */
 const MAX_RETRY_AFTER_MS = 5_000;
 /** In the queue for a slot. */
@@ -150,7 +149,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
   #goRound(targets: readonly Target[]): void {
     const { clock, ids } = this.#context;
     const canRetry = (this.tried?.size ?? 0) > (this.#barred?.size ?? 0);
-    const backoff = backoffMs(this.#attempts, BACKOFF, canRetry ? ids.fraction() : 0);
+    const backoff = backoffMs(this.#attempts, canRetry ? ids.fraction() : 0);
     const pauseMs = Math.max(this.#pauseMs, backoff);
     if (!canRetry || pauseMs > MAX_RETRY_AFTER_MS)
       return this.#finish(this.#best ?? this.#nothingReady(targets));
@@ -236,12 +235,11 @@ export class EngineRun implements Waiter, Chooser, Placed {
 
   succeeded(attempt: Attempt): void {
     this.#attempt = null;
-    const totalMs = this.#context.clock.monotonicMs() - this.#startedMs;
     const { isUsable } = this.#call;
     const usable = isUsable === undefined || isUsable(this.#wholeBody());
-    if (typeof usable === 'boolean') return this.#judged(attempt, usable, totalMs);
+    if (typeof usable === 'boolean') return this.#judged(attempt, usable);
     usable.then(
-      (verdict) => this.#judged(attempt, verdict, totalMs),
+      (verdict) => this.#judged(attempt, verdict),
       (error: unknown) => {
         attempt.target.state.cancel(attempt.ticket);
         this.#crash(error);
@@ -249,19 +247,18 @@ export class EngineRun implements Waiter, Chooser, Placed {
     );
   }
 
-  #judged(attempt: Attempt, isUsable: boolean, totalMs: number): void {
+  #judged(attempt: Attempt, isUsable: boolean): void {
     if (!isUsable) return this.failed(attempt, GARBAGE, 'The answer is not what was asked for');
+    attempt.target.state.succeed(attempt.ticket);
     const head = this.#head;
-    const firstByteMs = head?.firstByteMs ?? totalMs;
-    attempt.target.state.succeed(attempt.ticket, firstByteMs, totalMs);
     if (this.#isEnded || head === null) return;
+    const { replica, firstByteMs } = head;
     const success = {
       ok: true,
       bytes: this.#bytes,
       attempts: this.#attempts,
-      replica: head.replica,
+      replica,
       firstByteMs,
-      totalMs,
     } as const;
     if (this.#sink !== null) return this.#finish(success);
     const answer: EngineAnswer = { ...success, head, body: this.#wholeBody() };
@@ -273,7 +270,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#wasSent ||= wasSent;
     const { target } = attempt;
     const pauseMs = attempt.retryAfterMs(this.#context.clock);
-    target.state.fail(attempt.ticket, this.caller, verdict, message, pauseMs);
+    target.state.fail(attempt.ticket, this.caller, verdict, pauseMs);
     if (this.#isEnded) return;
     const failure = this.#failure(verdict.reason, message, pauseMs, attempt);
     if (verdict.retry === 'never' || failure.sawFirstByte) return this.#finish(failure);

@@ -10,18 +10,24 @@ import { assert } from '../core/assert.ts';
 import type { Fault } from '../core/faults.ts';
 import { type Admission, type Call, callerId, MAX_BATCH_ITEMS } from './admission.ts';
 import type { AnswerCache } from './answer-cache.ts';
-import { errorOf, requestTooLarge, type RpcAnswer, unansweredFault } from './answer.ts';
+import {
+  errorOf,
+  itemCredits,
+  requestTooLarge,
+  type RpcAnswer,
+  unansweredFault,
+} from './answer.ts';
 import {
   askMany,
   askOne,
   type AskOptions,
   type OneReply,
-  type RunContext,
+  RunContext,
+  type RunSettings,
   type StreamAnswer,
 } from './ask.ts';
-import { itemCredits } from './billing.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
-import type { NodeKind, Sharing } from './catalogue.ts';
+import type { NodeKind } from './catalogue.ts';
 import type { ItemAnswer, NodeError } from './classify.ts';
 import { isSpan, joinBatch, joined, plainId, type Slices } from './splice.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
@@ -51,8 +57,14 @@ interface Pass {
   readonly isShared: boolean;
 }
 
-export class RpcRun {
-  readonly #context: RunContext;
+export interface RunOptions {
+  /** Whose request it is: the same caller stays with the same node for a few seconds. */
+  readonly caller: string;
+  /** Aborts when the caller left; the work that a node has begun is then due in full. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+export class RpcRun extends RunContext {
   readonly #group: UpstreamGroup;
   readonly #cache: AnswerCache;
   readonly #admission: Admission;
@@ -60,8 +72,14 @@ export class RpcRun {
   /** A node's reply to a batch that can be passed on as it is. */
   #whole: Buffer | undefined;
 
-  constructor(context: RunContext, group: UpstreamGroup, cache: AnswerCache, admission: Admission) {
-    this.#context = context;
+  constructor(
+    settings: RunSettings,
+    group: UpstreamGroup,
+    cache: AnswerCache,
+    admission: Admission,
+    { caller, signal }: RunOptions,
+  ) {
+    super(settings, admission.network, caller, signal);
     this.#group = group;
     this.#cache = cache;
     this.#admission = admission;
@@ -71,51 +89,50 @@ export class RpcRun {
   async answer(): Promise<RpcAnswer> {
     const { calls, isBatch } = this.#admission;
     const [only] = calls;
-    if (isBatch || only === undefined) await this.#askBatch(calls);
-    else {
-      const sharing = this.#cache.sharing(only.method, only.span);
-      if (sharing !== undefined) await this.#askShared(only, sharing);
-      if (only.result === undefined && only.answer === undefined) {
-        await this.#walk(this.#group.kindFor(only.method.node), calls, false);
+    try {
+      if (isBatch || only === undefined) await this.#askBatch(calls);
+      else {
+        const key = this.#cache.keyOf(this.#admission, only);
+        if (key !== undefined) await this.#askShared(only, key);
+        if (only.result === undefined && only.answer === undefined)
+          await this.#walk(this.#group.kindFor(only.method.node), calls, false);
       }
+      return this.#finish();
+    } finally {
+      if (this.heldBytes > 0) this.settings.budget.give(this.caller, this.heldBytes);
     }
-    return this.#finish();
   }
 
   async #askBatch(calls: readonly Call[]): Promise<void> {
     const nodes: Call[] = [];
     const bundlers: Call[] = [];
     for (const call of calls) {
-      if (call.method.sharing !== undefined) {
-        const sharing = this.#cache.sharing(call.method, call.span);
-        // Head reads are merged while they are on their way, and never kept.
-        if (sharing !== undefined && sharing !== 'head')
-          call.result = this.#cache.get(this.#cache.key(this.#admission, call));
-      }
+      const { node, sharing } = call.method;
+      const key = sharing && this.#cache.keyOf(this.#admission, call);
+      if (key !== undefined) call.result = this.#cache.get(key);
       if (call.result !== undefined) continue;
-      (this.#group.kindFor(call.method.node) === 'node' ? nodes : bundlers).push(call);
+      const isForNode = node === 'node' || this.#group.kindFor(node) === 'node';
+      (isForNode ? nodes : bundlers).push(call);
     }
     await Promise.all([
       nodes.length > 0 && this.#walk('node', nodes, false),
       bundlers.length > 0 && this.#walk('bundler', bundlers, false),
     ]);
     for (const call of calls) {
-      if (call.method.sharing === undefined || call.answer === undefined) continue;
-      const sharing = this.#cache.sharing(call.method, call.span);
-      if (sharing !== undefined)
-        this.#cache.keep(this.#cache.key(this.#admission, call), sharing, call.answer);
+      const { answer, method } = call;
+      const key = answer && method.sharing && this.#cache.keyOf(this.#admission, call);
+      if (answer !== undefined && key !== undefined) this.#cache.keep(key, method, answer);
     }
   }
 
   /** From the cache, or together with all who ask the same at this moment. */
-  async #askShared(call: Call, sharing: Sharing): Promise<void> {
-    const key = this.#cache.key(this.#admission, call);
+  async #askShared(call: Call, key: string): Promise<void> {
     call.result = this.#cache.get(key);
     if (call.result !== undefined) return;
     call.answer = await this.#cache.merge(key, async () => {
       await this.#walk(this.#group.kindFor(call.method.node), [call], true);
       const { answer, fault } = call;
-      if (answer !== undefined) this.#cache.keep(key, sharing, answer);
+      if (answer !== undefined) this.#cache.keep(key, call.method, answer);
       // One caller's wait for its share is not a wait of those who ask the same.
       else if (fault?.fault === 'quota' && !fault.isSent) call.fault = undefined;
       else throw this.#unanswered();
@@ -125,13 +142,13 @@ export class RpcRun {
 
   /** Asks the nodes of one kind in turn. */
   async #walk(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
-    const { caller, clock, deadlineMs } = this.#context;
+    const { caller, deadlineMs, settings } = this;
     const candidates = this.#group.candidates(kind, caller);
     let index = -1;
     for (const upstream of candidates) {
       index += 1;
       const open = index === 0 ? calls : calls.filter(isOpen);
-      if (open.length === 0 || clock.monotonicMs() >= deadlineMs) return;
+      if (open.length === 0 || settings.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
       const isAnswering = await this.#ask({ upstream, isLast, isShared }, open);
       if (isAnswering && (index === 0 || open.length === calls.length))
@@ -174,15 +191,14 @@ export class RpcRun {
     const question = Buffer.from(
       `{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`,
     );
-    const reply = await askOne(this.#context, upstream, question, PROBE_ID, {
+    const reply = await askOne(this, upstream, question, PROBE_ID, {
       canStream: false,
       mayRepeat: true,
       timeoutMs: Infinity,
       mayWait: false,
       isShared: false,
     });
-    const isThere =
-      reply.kind === 'answer' && reply.answer.outcome === 'success' && !reply.answer.isNull;
+    const isThere = reply.kind === 'answer' && reply.outcome === 'success' && !reply.isNull;
     return isThere ? hash : undefined;
   }
 
@@ -196,7 +212,7 @@ export class RpcRun {
     else if (!hasId) sent = joined((slices) => slices.addWithId(body, span, id));
     const canStream = !isBatch && hasId && !pass.isShared;
     const options = askOptions(pass, [call], canStream);
-    this.#note(call, await askOne(this.#context, pass.upstream, sent, id, options));
+    this.#note(call, await askOne(this, pass.upstream, sent, id, options));
   }
 
   async #askTogether(pass: Pass, calls: readonly Call[]): Promise<void> {
@@ -220,17 +236,18 @@ export class RpcRun {
     const body = ownIds === undefined ? this.#withOurIds(calls) : this.#admission.body;
     const ids = ownIds ?? calls.map((_, position) => position);
     const options = askOptions(pass, calls, false);
-    const isFirst = isAll && calls.every((call) => call.answer === undefined);
-    const reply = await askMany(this.#context, pass.upstream, body, ids, options);
+    const reply = await askMany(this, pass.upstream, body, ids, options);
     if (reply.kind === 'fault') {
       if (reply.fault === 'request-too-large') return this.#askHalves(pass, calls);
       for (const call of calls) this.#note(call, reply);
       return;
     }
     let position = 0;
+    let isFirst = true;
     for (const call of calls) {
       const answer = reply.answers[position];
       position += 1;
+      if (call.answer !== undefined) isFirst = false;
       if (answer !== undefined && call.answer === undefined) call.answer = answer;
       else noteAnswer(call, answer);
     }
@@ -267,7 +284,7 @@ export class RpcRun {
   }
 
   #note(call: Call, reply: OneReply): void {
-    if (reply.kind === 'answer') noteAnswer(call, reply.answer);
+    if (reply.kind === 'answer') noteAnswer(call, reply);
     else if (reply.kind === 'stream') this.#stream = reply;
     // What a node refused as such stays refused, whatever the next node fails of.
     else if (call.fault?.fault !== 'refused') call.fault = reply;
@@ -275,7 +292,7 @@ export class RpcRun {
 
   #finish(): RpcAnswer {
     const { body, calls, isBatch } = this.#admission;
-    const { attempts, signal } = this.#context;
+    const { attempts, signal } = this;
     const stream = this.#stream;
     const hasLeft = signal?.aborted === true && calls.some((call) => call.fault?.isAborted);
     const isAnswered = stream !== undefined || calls.some(hasAnswer);

@@ -1,8 +1,12 @@
 /**
- * What the model is told: search results and pages as fenced data, how to cite, and the tool by
+ * What the model is told: search results and pages as delimited data, how to cite, and the tool by
  * which it may ask for a search itself. Pure text; the chat flow decides where it goes.
  */
-import { fence, FENCE_RULE, quietLabel } from '../../core/fence.ts';
+import {
+  delimitUntrusted,
+  UNTRUSTED_TEXT_RULE,
+  singleLineLabel,
+} from '../../core/untrusted-text.ts';
 import type { SearchOutcome } from './search.ts';
 import { RESULT_BYTES, type SearchResult } from './search-results.ts';
 
@@ -51,12 +55,12 @@ function foundText(
   results: readonly SearchResult[],
   { citations, firstSource = 0 }: SearchPromptOptions,
 ): string {
-  const rules = [head, FENCE_RULE, ...(citations ? [CITE] : [])].join(' ');
+  const rules = [head, UNTRUSTED_TEXT_RULE, ...(citations ? [CITE] : [])].join(' ');
   const sources = results.map(({ title, url, content, date }, at) => {
     const number = firstSource + at;
     const dated = date === undefined ? '' : `\nDate: ${date}`;
     const text = `Title: ${title}\nURL: ${url}${dated}\n\n${content}`;
-    return `Source ${number}:\n${fence(text, `search result ${number}`)}`;
+    return `Source ${number}:\n${delimitUntrusted(text, `search result ${number}`)}`;
   });
   return [rules, ...sources].join('\n\n');
 }
@@ -65,16 +69,18 @@ function foundText(
 export function pagesPrompt(pages: readonly ScrapedPage[]): string {
   const parts = pages.map((page) => {
     if (!page.ok) {
-      return `The page ${quietLabel(page.url)} could not be read: ${quietLabel(page.reason)}.`;
+      return `The page ${singleLineLabel(page.url)} could not be read: ${singleLineLabel(page.reason)}.`;
     }
     const note = page.truncated ? '\n[The rest of the page was left out: it is too long]' : '';
     const content = `Title: ${page.title}\n\n${page.markdown}`;
-    return `${fence(content, `page ${page.url}`)}${note}`;
+    return `${delimitUntrusted(content, `page ${page.url}`)}${note}`;
   });
-  return [`These pages are named in the user's message. ${FENCE_RULE}`, ...parts].join('\n\n');
+  return [`These pages are named in the user's message. ${UNTRUSTED_TEXT_RULE}`, ...parts].join(
+    '\n\n',
+  );
 }
 
-/** Rules before the fences, and fence, label and notes around each item, with room to spare. */
+/** Rules before the texts, and delimiters, label and notes around each item, with room to spare. */
 const RULES_BYTES = 4_096;
 const FRAME_BYTES = 4_096;
 

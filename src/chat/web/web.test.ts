@@ -4,8 +4,9 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, test } from 'node:test';
 import type { Documents } from '../../documents/documents.ts';
-import { type LogLine, memoryLog, silentLog } from '../../core/log.ts';
-import { createGuard } from '../../net/guard.ts';
+import { silentLog } from '../../core/log.ts';
+import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
+import { Guard } from '../../net/guard.ts';
 import {
   documentsOf,
   findUrls,
@@ -58,7 +59,7 @@ const LIMITS = {
 } as const;
 
 function open(search?: SearchSettings, log = silentLog): Web {
-  const guard = createGuard({ allow: ['127.0.0.0/8'] });
+  const guard = new Guard({ allow: ['127.0.0.0/8'] });
   const scraping = {
     maxUrls: 5,
     maxBytes: 10_000_000,

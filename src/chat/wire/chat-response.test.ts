@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { seededIds } from '../../core/ids.ts';
+import { seededIds } from '../../../test/support/seeded-ids.ts';
 import {
   chatCompletionId,
   readChatAnswer,
