@@ -190,7 +190,7 @@ function webUse({ question, prices }: Addition, count: number): ExtraUse {
  * text answer, and no order to call or to leave the caller's own tools.
  */
 function autoSearch({ parts, request, model, prices, findings }: Addition): AutoSearch | undefined {
-  const { parameters, toolChoice, responseFormat, choiceCount, tools } = request;
+  const { parameters, toolChoice, responseFormat, choiceCount } = request;
   if (findings === undefined) return undefined;
   if (parameters.enable_web_search !== 'auto' || parameters.enable_x_search) return undefined;
   if (!parts.web.canSearch || !model.capabilities.has('functionCalling')) return undefined;
@@ -198,9 +198,7 @@ function autoSearch({ parts, request, model, prices, findings }: Addition): Auto
   if (!isFree || choiceCount > 1) return undefined;
   return new AutoSearch({
     web: parts.web,
-    takenNames: tools.map((tool) => tool.function.name),
-    asksForCitations: parameters.enable_web_citations,
-    asksForDocuments: parameters.return_search_results_as_documents,
+    request,
     today: isoTime(parts.clock.nowMs()).slice(0, 10),
     eachNano: prices.searchNano,
     findings,

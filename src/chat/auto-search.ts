@@ -13,18 +13,16 @@ import {
   type Web,
   webSearchTool,
 } from './web/web.ts';
+import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatMessage, ChatTool } from './wire/chat-schema.ts';
 import { type HeldCall, heldMessage, type HeldRound } from './wire/held-calls.ts';
 import type { ExtraUse } from './chat-bill.ts';
 import type { SearchOffer } from './chat-bounds.ts';
 import type { MessageFindings } from './paid-findings.ts';
 
-export interface AutoSearchOptions {
+interface AutoSearchOptions {
   readonly web: Web;
-  /** Names of the caller's tools. */
-  readonly takenNames: readonly string[];
-  readonly asksForCitations: boolean;
-  readonly asksForDocuments: boolean;
+  readonly request: ChatRequest;
   /** `YYYY-MM-DD`. */
   readonly today: string;
   readonly eachNano: ExtraUse['eachNano'];
@@ -47,8 +45,7 @@ export class AutoSearch implements SearchOffer {
 
   constructor(options: AutoSearchOptions) {
     this.#options = options;
-    const { type, function: made } = webSearchTool(options.takenNames);
-    this.tool = { type, function: { ...made, parameters: { ...made.parameters } } };
+    this.tool = webSearchTool(options.request.tools.map((tool) => tool.function.name));
     this.searchBytes = options.web.searchBytes;
   }
 
@@ -66,8 +63,9 @@ export class AutoSearch implements SearchOffer {
 
   /** For the caller who asked for search results as documents, once something was found. */
   get documents(): readonly FoundDocument[] | undefined {
-    if (!this.#options.asksForDocuments || this.#results.length === 0) return undefined;
-    return documentsOf(this.#results);
+    const { return_search_results_as_documents } = this.#options.request.parameters;
+    const isAsked = return_search_results_as_documents && this.#results.length > 0;
+    return isAsked ? documentsOf(this.#results) : undefined;
   }
 
   /** Searches that were made; those that failed are free. */
@@ -120,7 +118,8 @@ export class AutoSearch implements SearchOffer {
   }
 
   #answerTo(call: HeldCall, outcome: SearchOutcome): ChatMessage {
-    const { asksForCitations: citations, today } = this.#options;
+    const { request, today } = this.#options;
+    const citations = request.parameters.enable_web_citations;
     const firstSource = this.#results.length;
     if (outcome.ok) this.#results.push(...outcome.results);
     return { ...searchToolMessage(call.id, outcome, { citations, today, firstSource }) };

@@ -117,7 +117,7 @@ function dialectsOf(config: Config): ReadonlyMap<string, EngineDialect> {
   return new Map(
     configuredEngines(config).map((one) => {
       const continuousUsage = config.engines[one.id]?.continuousUsage ?? false;
-      return [one.id, { ...engineDialect(hostOf(one)), continuousUsage }];
+      return [one.id, engineDialect(hostOf(one), continuousUsage)];
     }),
   );
 }
