@@ -37,17 +37,7 @@ const WALLET_DECIMALS = 6;
 type Headers = Record<string, string>;
 
 /** The names that begin with the service's own. */
-interface OwnNames {
-  readonly modelId: string;
-  readonly modelName: string;
-  readonly modelRouter: string;
-  readonly deprecationWarning: string;
-  readonly deprecationDate: string;
-  readonly balanceUsd: string;
-  readonly balanceDiem: string;
-}
-
-function ownNames(serviceName: string): OwnNames {
+function ownNames(serviceName: string) {
   const prefix = `x-${serviceName}-`;
   return {
     modelId: `${prefix}model-id`,
@@ -62,7 +52,7 @@ function ownNames(serviceName: string): OwnNames {
 
 /** Makes the headers of answers for one service. */
 export class AnswerHeaders {
-  readonly #names: OwnNames;
+  readonly #names: ReturnType<typeof ownNames>;
   readonly #clock: Clock;
 
   constructor(parts: { readonly serviceName: string; readonly clock: Clock }) {
