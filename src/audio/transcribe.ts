@@ -6,7 +6,7 @@
  *
  * A caller who leaves pays for the pieces that were written down; a failure costs nothing.
  */
-import { type Catalog, type CatalogModel, chargeFor, requirePrice } from '../catalog/catalog.ts';
+import { type Catalog, type CatalogModel, type Price, chargeFor } from '../catalog/catalog.ts';
 import type { EngineAnswer, EngineFailure, Engines } from '../engines/engines.ts';
 import {
   type AudioPiece,
@@ -17,22 +17,20 @@ import {
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { type Log, reasonOf } from '../core/log.ts';
+import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
-import type { Settlement } from '../billing/ledger/ledger.ts';
 import { multipartBody } from '../net/multipart-body.ts';
-import type { Queryable } from '../db/db.ts';
 import type { AnswerFacts } from '../http/answer-facts.ts';
-import type { Admission, Charge, RateRule } from '../billing/sale.ts';
+import type { AnswerKeeper, RateRule, Sale, Sales, SoldAnswer } from '../billing/sale.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import type { MediaBag, MediaFiles } from '../documents/media-files.ts';
-import { requireAccess, requireModel } from '../catalog/model-access.ts';
+import { requireModel, requireSold } from '../catalog/model-access.ts';
 import { type Heard, SpeechAnswers } from './speech-answer.ts';
 
 export interface TranscribeParts {
   readonly catalog: Catalog;
   readonly engines: Engines;
-  readonly charge: Charge;
+  readonly sales: Sales;
   readonly files: MediaFiles;
   readonly media: () => Promise<Media>;
   readonly maxBytes: number;
@@ -50,8 +48,14 @@ export interface TranscribeCall {
   readonly url: string;
   readonly signal: AbortSignal;
   readonly note: (notes: { model?: string; replica?: string; costUsd?: string }) => void;
-  /** Set when the answer is kept for retries: keeps it in the transaction of its charge. */
-  readonly keep?: ((tx: Queryable, heard: Transcription) => Promise<void>) | undefined;
+  /** Set when the answer is kept for retries. */
+  readonly keeper: AnswerKeeper | undefined;
+  /** Makes the headers and the bytes of the answer. */
+  readonly answer: (heard: Transcription) => SoldTranscription;
+}
+
+export interface SoldTranscription extends SoldAnswer {
+  readonly body: Buffer;
 }
 
 export interface Transcription extends AnswerFacts {
@@ -77,7 +81,8 @@ interface Run {
   readonly parts: TranscribeParts;
   readonly call: TranscribeCall;
   readonly model: CatalogModel;
-  readonly admission: Admission;
+  readonly price: Price;
+  readonly admission: Sale;
   readonly pcmPath: string;
   readonly durationMs: number;
   /** What was written down so far. */
@@ -86,53 +91,51 @@ interface Run {
   attempts: number;
 }
 
-/** Writes down what is said in the media of a URL. Throws a Fault for every refusal. */
+/**
+ * Writes down what is said in the media of a URL; `undefined` when the caller has left. Throws a
+ * Fault for every refusal.
+ */
 export async function transcribe(
   parts: TranscribeParts,
   call: TranscribeCall,
-): Promise<Transcription> {
-  const wanted = { name: call.model, work: 'transcription' };
-  const { model, deprecation } = requireModel(parts.catalog, 'asr', wanted);
+): Promise<SoldTranscription | undefined> {
+  const { caller } = call;
+  const asked = { name: call.model, work: 'transcription' };
+  const { model, deprecation } = requireModel(parts.catalog, 'asr', asked);
   call.note({ model: model.id });
-  requireAccess(model, call.caller);
-  const price = requirePrice(model);
-  const rate = parts.rateOf(call.caller, model);
-  const limited = { caller: call.caller, modelId: model.id, rate, tokensEstimate: 0 };
-  const counted = await parts.charge.count(limited);
-  if (chargeFor({ audioMs: MS_PER_SECOND }, price) > 0n) {
-    await parts.charge.requireCredit(call.caller);
-  }
-  return await parts.files.within(call.caller.accountId, async (bag) => {
-    const { pcmPath, durationMs } = await soundOf(parts, call, bag);
-    const costNano = chargeFor({ audioMs: durationMs }, price);
-    const admission = await parts.charge.admitCounted(
-      {
-        ...limited,
-        requestId: call.requestId,
-        kind: 'transcription',
-        tier: model.tier,
-        minNano: costNano,
-        maxNano: costNano,
-        priceVersion: price.version,
-      },
-      counted,
-    );
-    const run: Run = {
-      parts,
-      call,
-      model,
-      admission,
-      pcmPath,
-      durationMs,
-      doneMs: 0,
-      replica: undefined,
-      attempts: 0,
-    };
-    return await finish(run, costNano, (heard, { after }) => {
-      const { replica, attempts } = run;
-      const text = heard.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
-      const facts = { model, deprecation, rate, admission, replica, attempts };
-      return { text, language: mainLanguage(heard), ...facts, remainingNano: after.usdNano };
+  const price = requireSold(model, caller);
+  const rate = parts.rateOf(caller, model);
+  const wanted = {
+    requestId: call.requestId,
+    caller,
+    kind: 'transcription',
+    modelId: model.id,
+    tier: model.tier,
+    rate,
+    tokensEstimate: 0,
+    priceVersion: price.version,
+    signal: call.signal,
+    keeper: call.keeper,
+  };
+  return await parts.sales.sell(wanted, async (admission) => {
+    const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;
+    if (!isFree) await parts.sales.requireCredit(caller);
+    return await parts.files.within(caller.accountId, async (bag) => {
+      const sound = await soundOf(parts, call, bag);
+      const costNano = chargeFor({ audioMs: sound.durationMs }, price);
+      await admission.reserve({ minNano: costNano, maxNano: costNano });
+      const work = { doneMs: 0, replica: undefined, attempts: 0 };
+      const run: Run = { parts, call, model, price, admission, ...sound, ...work };
+      const heard = await hearUntilLeft(run);
+      const sold = await admission.answer(outcomeOf(run, costNano, 'completed'), ({ after }) => {
+        const { replica, attempts } = run;
+        const text = heard.flatMap((piece) => (piece.text === '' ? [] : [piece.text])).join(' ');
+        const facts = { model, deprecation, rate, admission, replica, attempts };
+        const remainingNano = after.usdNano;
+        return call.answer({ text, language: mainLanguage(heard), ...facts, remainingNano });
+      });
+      call.note({ costUsd: formatUsd(costNano), ...(run.replica && { replica: run.replica }) });
+      return sold;
     });
   });
 }
@@ -173,24 +176,14 @@ function asTooLong(error: unknown): never {
   throw error;
 }
 
-async function finish(
-  run: Run,
-  costNano: Nano,
-  answered: (heard: readonly Heard[], settlement: Settlement) => Transcription,
-): Promise<Transcription> {
-  const { parts, call, admission } = run;
-  const { keep } = call;
+/** A caller who leaves pays for what was written down by then. */
+async function hearUntilLeft(run: Run): Promise<Heard[]> {
   try {
-    const heard = await hearAll(run);
-    const settlement = await parts.charge.settle(
-      admission,
-      outcomeOf(run, costNano, 'completed'),
-      keep === undefined ? undefined : (tx, settled) => keep(tx, answered(heard, settled)),
-    );
-    call.note({ costUsd: formatUsd(costNano), ...(run.replica && { replica: run.replica }) });
-    return answered(heard, settlement);
+    return await hearAll(run);
   } catch (error) {
-    await endAfter(run, error);
+    const hasWork = run.call.signal.aborted && run.doneMs > 0;
+    const costNano = chargeFor({ audioMs: run.doneMs }, run.price);
+    if (hasWork) await run.admission.settle(outcomeOf(run, costNano, 'aborted'));
     throw error;
   }
 }
@@ -199,22 +192,6 @@ function outcomeOf(run: Run, costNano: Nano, status: 'completed' | 'aborted') {
   const { attempts, replica, doneMs } = run;
   const extras = { audioSeconds: doneMs / MS_PER_SECOND };
   return { costNano, status, attempts, ...(replica && { replica }), extras };
-}
-
-async function endAfter(run: Run, error: unknown): Promise<void> {
-  const { parts, call, admission } = run;
-  const hasWork = call.signal.aborted && run.doneMs > 0;
-  try {
-    if (!hasWork) await parts.charge.release(admission, { status: 'failed' });
-    else {
-      const costNano = chargeFor({ audioMs: run.doneMs }, requirePrice(run.model));
-      await parts.charge.settle(admission, outcomeOf(run, costNano, 'aborted'));
-    }
-  } catch (failure) {
-    // The epoch of this process gives the hold back later; the first error is the caller's.
-    const fields = { requestId: call.requestId, reason: reasonOf(failure) };
-    parts.log.error({ ...fields, after: reasonOf(error) }, 'A hold could not be released');
-  }
 }
 
 async function hearAll(run: Run): Promise<Heard[]> {

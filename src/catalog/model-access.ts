@@ -2,8 +2,10 @@
 import {
   type Catalog,
   type CatalogModel,
+  type Price,
   type ResolvedModel,
   requirePlan,
+  requirePrice,
   requirePrivacy,
 } from './catalog.ts';
 import type { ModelType } from '../config/config.ts';
@@ -18,6 +20,12 @@ export function requireAccess(model: CatalogModel, caller: Caller): void {
   throw new Fault('MODEL_NOT_ALLOWED', {
     message: `This API key may not use the model "${model.id}"`,
   });
+}
+
+/** The price of a model for a caller who may use it. Throws 401, 403 or 503. */
+export function requireSold(model: CatalogModel, caller: Caller): Price {
+  requireAccess(model, caller);
+  return requirePrice(model);
 }
 
 /** The named model, or the default of its type where a request names none. Throws 404, 410, 503. */

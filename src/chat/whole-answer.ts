@@ -63,12 +63,11 @@ async function runRound(run: ChatRun) {
 
 /** Settles, and only then sends. */
 async function send(run: ChatRun, read: ChatAnswer, answer: EngineAnswer): Promise<void> {
-  const { parts, call, rounds } = run;
+  const { call, rounds } = run;
   const bill = rounds.bill();
   const finished = { run, read, bill, answer };
   const { receiver } = call;
-  const settlement = await parts.charge.settle(
-    run.admission,
+  const sold = await run.admission.answer(
     {
       costNano: bill.costNano,
       status: 'completed',
@@ -79,12 +78,10 @@ async function send(run: ChatRun, read: ChatAnswer, answer: EngineAnswer): Promi
       firstTokenMs: answer.firstByteMs,
       extras: rounds.extras(),
     },
-    receiver.isKept
-      ? (tx, settled) => receiver.keep(tx, headOf(finished, settled), bodyOf(finished, settled))
-      : undefined,
+    (settled) => receiver.answered(headOf(finished, settled), bodyOf(finished, settled)),
   );
   note(run, bill, answer.replica.engine);
-  await receiver.whole(headOf(finished, settlement), bodyOf(finished, settlement));
+  await receiver.whole(sold);
 }
 
 interface Finished {
@@ -141,7 +138,7 @@ function readUsable(body: Buffer, run: ChatRun): ChatAnswer | undefined {
 async function settleAborted(run: ChatRun, replica: string | undefined): Promise<void> {
   const { rounds } = run;
   const bill = rounds.bill();
-  await run.parts.charge.settle(run.admission, {
+  await run.admission.settle({
     costNano: bill.costNano,
     status: 'aborted',
     tokens: bill.tokens,

@@ -8,7 +8,7 @@ import { dirname } from 'node:path';
 import { configuredEngines } from '../engines/engine-settings.ts';
 import { type Config, describeConfig } from '../config/config.ts';
 import { Engines } from '../engines/engines.ts';
-import { llamaAvailable } from '../engines/llama/llama.ts';
+import { llamaAvailable } from '../engines/llama/llama-engine.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { reasonOf, silentLog } from '../core/log.ts';

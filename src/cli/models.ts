@@ -1,14 +1,8 @@
 /** `farebox models`: what is on offer, at which price, and where it runs; and `models pull`. */
 import type { Config } from '../config/config.ts';
-import {
-  MODEL_LIBRARY,
-  type LibraryModel,
-  TerminalProgress,
-  downloadFile,
-  hasLibraryFile,
-  libraryModel,
-  libraryPath,
-} from '../engines/llama/llama.ts';
+import { type LibraryModel, MODEL_LIBRARY } from '../engines/llama/llama-models.ts';
+import { downloadFile } from '../engines/local/model-download.ts';
+import { hasModel, modelPath } from '../engines/local/model-files.ts';
 import { systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import { nearestOf } from '../core/nearest.ts';
@@ -16,6 +10,7 @@ import { type Command, type Invocation, UsageError, printJson, requireConfig } f
 import { type OfferedModel, offeredModels } from './offered-models.ts';
 import { table } from './table.ts';
 import { drawingOutput } from './terminal.ts';
+import { TerminalProgress } from './terminal-progress.ts';
 import { isGiven } from './values.ts';
 
 export const modelsCommand: Command = {
@@ -110,7 +105,7 @@ function hostOf(url: string): string {
 
 const LIBRARY_ID_WIDTH = Math.max(...MODEL_LIBRARY.map(({ id }) => id.length));
 const LIBRARY_LINES = MODEL_LIBRARY.map((model) => {
-  const facts = `${model.title}, ${shownSize(model)}, ${model.license}`;
+  const facts = `${model.title}, ${shownSize(model)}, ${model.file.license}`;
   return `  ${model.id.padEnd(LIBRARY_ID_WIDTH)}   ${facts}`;
 });
 
@@ -133,8 +128,8 @@ async function pullModel(invocation: Invocation): Promise<number> {
   const { console } = invocation;
   const model = requireLibraryModel(invocation);
   const config = await requireConfig(console);
-  const path = libraryPath(config.dataFolder, model);
-  const isThere = await hasLibraryFile(config.dataFolder, model);
+  const path = modelPath(config.dataFolder, model.file);
+  const isThere = await hasModel(config.dataFolder, model.file);
   if (!isThere) await fetchModel(invocation, model, path);
   if (isGiven(invocation, 'json')) printJson(invocation, { id: model.id, path, fetched: !isThere });
   else if (isThere) console.stdout.write(`${model.title} is already there: ${path}\n`);
@@ -155,10 +150,8 @@ async function fetchModel(
   }
   try {
     await downloadFile({
-      url: model.url,
+      file: model.file,
       path,
-      sha256: model.sha256,
-      maxBytes: model.sizeBytes,
       clock: systemClock(),
       log: silentLog,
       signal: stop.signal,
@@ -178,7 +171,7 @@ function requireLibraryModel({ positionals }: Invocation): LibraryModel {
   if (id === undefined || rest.length > 0) {
     throw new UsageError(`Name one model of the library: ${ids.join(', ')}`);
   }
-  const model = libraryModel(id);
+  const model = MODEL_LIBRARY.find((one) => one.id === id);
   if (model !== undefined) return model;
   const near = nearestOf(id, ids);
   const guess = near === undefined ? '' : ` (did you mean "${near}"?)`;
@@ -186,5 +179,5 @@ function requireLibraryModel({ positionals }: Invocation): LibraryModel {
 }
 
 function shownSize(model: LibraryModel): string {
-  return `${Math.round(model.sizeBytes / 1e6)} MB`;
+  return `${Math.round(model.file.sizeBytes / 1e6)} MB`;
 }

@@ -2,7 +2,7 @@
 import { resolve } from 'node:path';
 import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
 import type { FirstOwner } from '../server/stores.ts';
-import type { DownloadView } from '../engines/download-view.ts';
+import type { DownloadView } from '../engines/local/model-files.ts';
 import { pinoLog } from '../observability/pino-log.ts';
 import { UnhandledRejections } from '../server/unhandled-rejections.ts';
 import {
@@ -13,7 +13,6 @@ import {
   reloadConfig,
   watchConfig,
 } from '../config/config.ts';
-import { TerminalProgress } from '../engines/llama/llama.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -22,6 +21,7 @@ import { makeLasting } from '../core/young-generation.ts';
 import type { Console, Settings } from './command.ts';
 import { revision } from './revision.ts';
 import { drawingOutput } from './terminal.ts';
+import { TerminalProgress } from './terminal-progress.ts';
 
 /** A bar on a terminal, a line every tenth elsewhere. */
 export function downloadView(console: Console, title: string): DownloadView {

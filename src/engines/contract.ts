@@ -14,7 +14,7 @@
  * 503 with `Retry-After`, and stops working on a request whose connection closes.
  */
 import type { BreakerState } from '../net/circuit-breaker.ts';
-import type { StreamedBody, TimeLimits } from '../net/exchange.ts';
+import type { StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
 
 export type EngineWork = 'chat' | 'embeddings' | 'transcription' | 'cutout' | 'video';
 
@@ -96,15 +96,6 @@ export interface EngineSink {
   onHead(head: EngineHead): void;
   /** Return `false` to pause the engine until `run.resume()`, else `true`. Keep the buffer freely. */
   onChunk(chunk: Buffer): boolean;
-}
-
-export interface EngineRun {
-  /** Never rejects, except with an error that the sink itself threw. */
-  readonly outcome: Promise<EngineOutcome>;
-  pause(): void;
-  resume(): void;
-  /** Frees the engine at once; the outcome is `aborted`. Harmless after the end. */
-  abort(): void;
 }
 
 /**

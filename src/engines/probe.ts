@@ -3,7 +3,7 @@
  * and for people who want to know now.
  */
 import type { Clock } from '../core/clock.ts';
-import type { TimeLimits } from '../net/exchange.ts';
+import { fetchWhole, type TimeLimits } from '../net/upstream-pool.ts';
 import type { ProbeResult } from './contract.ts';
 import type { EngineState } from './engine-state.ts';
 import { verdictOfFailure, verdictOfStatus } from './verdict.ts';
@@ -19,35 +19,20 @@ export async function probeEngine(
   signal: AbortSignal | undefined,
 ): Promise<ProbeResult> {
   const startedMs = clock.monotonicMs();
-  const latencyMs = (): number => clock.monotonicMs() - startedMs;
-  return new Promise((resolve) => {
-    const chunks: Buffer[] = [];
-    let status = 0;
-    const exchange = engine.pool.send(
-      {
-        method: 'GET',
-        path: '/models',
-        headers: engine.headers,
-        body: null,
-        limits: LIMITS,
-        maxResponseBytes: MAX_LIST_BYTES,
-      },
-      {
-        onHead: (headStatus) => {
-          status = headStatus;
-        },
-        onData: (chunk) => chunks.push(chunk),
-        onEnd: () => resolve(resultOf(status, Buffer.concat(chunks), latencyMs())),
-        onFailure: ({ kind, message }) => {
-          const { reason } = verdictOfFailure(kind);
-          const known = status === 0 ? null : status;
-          resolve({ ok: false, latencyMs: latencyMs(), reason, status: known, message });
-        },
-        onReleased: () => undefined,
-      },
-    );
-    signal?.addEventListener('abort', () => exchange.abort(), { once: true });
-  });
+  const request = {
+    method: 'GET',
+    path: '/models',
+    headers: engine.headers,
+    body: null,
+    limits: LIMITS,
+    maxResponseBytes: MAX_LIST_BYTES,
+  } as const;
+  const answer = await fetchWhole(engine.pool, request, signal);
+  const latencyMs = clock.monotonicMs() - startedMs;
+  if (answer.ok) return resultOf(answer.status, answer.body, latencyMs);
+  const { reason } = verdictOfFailure(answer.kind);
+  const status = answer.status === 0 ? null : answer.status;
+  return { ok: false, latencyMs, reason, status, message: answer.message };
 }
 
 function resultOf(status: number, body: Buffer, latencyMs: number): ProbeResult {

@@ -8,7 +8,7 @@ import { type CallObserver, Engines } from './engines.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
-import type { DownloadView } from './download-view.ts';
+import type { DownloadView } from './local/model-files.ts';
 import { configuredEngines } from './engine-settings.ts';
 import { type LocalEngineSource, LocalEngines } from './local-engines.ts';
 

@@ -12,8 +12,8 @@ import { brotliCompress, constants, gzip } from 'node:zlib';
 import { assert } from '../core/assert.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
-import type { Queryable } from '../db/db.ts';
-import type { AnswerKeeper } from './answer-keeper.ts';
+import type { IdempotencyToken } from '../billing/idempotency/idempotency.ts';
+import type { AnswerKeeper } from '../billing/sale.ts';
 import { HeaderList } from './header-list.ts';
 import { StreamWriter } from './stream-writer.ts';
 
@@ -171,8 +171,20 @@ export class RequestContext {
     return this.#keeper;
   }
 
-  keepFor(keeper: AnswerKeeper): void {
-    this.#keeper = keeper;
+  /** The answer is kept under a key, with those headers that are still true of a replay. */
+  keepFor(token: IdempotencyToken): void {
+    const earlier = new Set(this.#headers.names());
+    this.#keeper = {
+      token,
+      finished: ({ type, body }) => {
+        const headers: Record<string, string> = { 'x-request-id': this.requestId };
+        for (const name of this.#headers.names()) {
+          if (earlier.has(name) || VOLATILE.test(name)) continue;
+          headers[name] = this.#headers.get(name) ?? '';
+        }
+        return { status: 200, headers: { ...headers, 'content-type': type }, body };
+      },
+    };
   }
 
   /**
@@ -181,14 +193,6 @@ export class RequestContext {
    */
   get workSignal(): AbortSignal {
     return this.#keeper === undefined ? this.#abort.signal : NEVER;
-  }
-
-  /**
-   * Keeps the answer that is about to leave, with the headers that have gathered; without a body
-   * that it is too large to be kept.
-   */
-  async keepAnswer(status: number, body: Buffer | undefined, tx?: Queryable): Promise<void> {
-    await this.#keeper?.keep(status, this.#headers, body, tx);
   }
 
   setAll(headers: Readonly<Record<string, string | number>>): void {
@@ -206,7 +210,6 @@ export class RequestContext {
 
   async bytes(status: number, contentType: string, body: Buffer): Promise<void> {
     this.set('content-type', contentType);
-    if (status < 300 && this.#keeper !== undefined) await this.keepAnswer(status, body);
     const canShrink = compressible(contentType);
     const encoding = canShrink ? this.#acceptedEncoding(body.length) : undefined;
     if (canShrink) this.set('vary', 'Accept-Encoding');
@@ -257,6 +260,8 @@ export class RequestContext {
   }
 }
 
+/** Headers of one answer that are not true of its replay. */
+const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
 const EMPTY = Buffer.alloc(0);
 const NEVER = new AbortController().signal;
 const GZIP_OPTIONS = { level: GZIP_LEVEL };

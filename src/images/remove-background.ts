@@ -3,28 +3,26 @@
  * aside, an engine cuts it out, the PNG is read to its end, and leaves when the charge is on disk.
  * Whatever goes wrong costs nothing, and so does a cutout that shows everything or nothing.
  */
-import { type Catalog, type CatalogModel, chargeFor, requirePrice } from '../catalog/catalog.ts';
+import { type Catalog, type CatalogModel, chargeFor } from '../catalog/catalog.ts';
 import type { AlphaShares, Documents, PngFacts } from '../documents/documents.ts';
 import { imageFormat, imageSize } from '../engines/cutout/cutout.ts';
 import type { EngineAnswer, Engines } from '../engines/engines.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
-import { type Log, reasonOf } from '../core/log.ts';
+import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
-import type { Settlement } from '../billing/ledger/ledger.ts';
 import type { Guard } from '../net/guard.ts';
 import { multipartBody } from '../net/multipart-body.ts';
-import type { Queryable } from '../db/db.ts';
 import type { AnswerFacts } from '../http/answer-facts.ts';
-import type { Admission, Charge, RateRule } from '../billing/sale.ts';
+import type { AnswerKeeper, RateRule, Sales, SoldAnswer } from '../billing/sale.ts';
 import { type RefusalCodes, mediaEngineFault } from '../engines/media-engine-fault.ts';
 import { dataUrlBytes } from '../documents/media-files.ts';
-import { requireAccess, requireModel } from '../catalog/model-access.ts';
+import { requireModel, requireSold } from '../catalog/model-access.ts';
 
 export interface RemoveBackgroundParts {
   readonly catalog: Catalog;
   readonly engines: Engines;
-  readonly charge: Charge;
+  readonly sales: Sales;
   readonly guard: Guard;
   readonly documents: Documents;
   readonly log: Log;
@@ -40,12 +38,14 @@ export interface RemoveBackgroundCall {
   readonly image: { readonly bytes: Buffer } | { readonly url: string };
   readonly signal: AbortSignal;
   readonly note: (notes: { model?: string; replica?: string; costUsd?: string }) => void;
-  /** Set when the answer is kept for retries: keeps it in the transaction of its charge. */
-  readonly keep?: ((tx: Queryable, cut: CutOut) => Promise<void>) | undefined;
+  /** Set when the answer is kept for retries. */
+  readonly keeper: AnswerKeeper | undefined;
+  /** Sets the headers of the answer. */
+  readonly answered: (facts: AnswerFacts) => void;
 }
 
-export interface CutOut extends AnswerFacts {
-  readonly png: Buffer;
+export interface CutOut extends SoldAnswer {
+  readonly body: Buffer;
 }
 
 // decisions.md 9 and 11.
@@ -60,6 +60,7 @@ const MAX_REDIRECTS = 5;
  * one megapixel.
  */
 const MIN_SHARE = 0.000_5;
+const PNG_TYPE = 'image/png';
 const PERSON_ABILITY = 'Cuts out people in photographs, and nothing else';
 const REFUSALS: RefusalCodes = {
   byStatus: {
@@ -71,59 +72,48 @@ const REFUSALS: RefusalCodes = {
   failed: 'INFERENCE_FAILED',
 };
 
-/** Cuts one image out. Throws a Fault for every refusal. */
+/** Cuts one image out; `undefined` when the caller has left. Throws a Fault for every refusal. */
 export async function removeBackground(
   parts: RemoveBackgroundParts,
   call: RemoveBackgroundCall,
-): Promise<CutOut> {
-  const { charge } = parts;
-  const resolved = requireModel(parts.catalog, 'inpaint', {
+): Promise<CutOut | undefined> {
+  const { model, deprecation } = requireModel(parts.catalog, 'inpaint', {
     name: call.model,
     work: 'background removal',
   });
-  const { model, deprecation } = resolved;
   call.note({ model: model.id });
-  requireAccess(model, call.caller);
-  const price = requirePrice(model);
+  const price = requireSold(model, call.caller);
   const costNano = chargeFor({ images: 1 }, price);
   const given = 'bytes' in call.image ? call.image.bytes : await dataUrlBytes(call.image.url);
   if (given !== undefined) checkImage(given);
   const rate = parts.rateOf(call.caller, model);
-  const limited = { caller: call.caller, modelId: model.id, rate, tokensEstimate: 0 };
-  const counted = await charge.count(limited);
-  const image = given ?? (await fetchImage(parts, call, costNano));
-  const admission = await charge.admitCounted(
-    {
-      ...limited,
-      requestId: call.requestId,
-      kind: 'cutout',
-      tier: model.tier,
-      minNano: costNano,
-      maxNano: costNano,
-      priceVersion: price.version,
-    },
-    counted,
-  );
-  try {
-    const answer = await cutOut(parts, call, model, image);
-    const { engine } = answer.replica;
-    const { attempts } = answer;
-    const facts = { model, deprecation, rate, admission, replica: engine, attempts };
-    const cutWith = ({ after }: Settlement): CutOut => {
-      return { png: answer.body, ...facts, remainingNano: after.usdNano };
-    };
-    const { keep } = call;
-    const settlement = await charge.settle(
-      admission,
-      { costNano, status: 'completed', attempts, replica: engine, extras: { images: 1 } },
-      keep === undefined ? undefined : (tx, settled) => keep(tx, cutWith(settled)),
+  const wanted = {
+    requestId: call.requestId,
+    caller: call.caller,
+    kind: 'cutout',
+    modelId: model.id,
+    tier: model.tier,
+    rate,
+    tokensEstimate: 0,
+    priceVersion: price.version,
+    signal: call.signal,
+    keeper: call.keeper,
+  };
+  return await parts.sales.sell(wanted, async (admission) => {
+    const image = given ?? (await fetchImage(parts, call, costNano));
+    await admission.reserve({ minNano: costNano, maxNano: costNano });
+    const { body, replica, attempts } = await cutOut(parts, call, model, image);
+    const facts = { model, deprecation, rate, admission, replica: replica.engine, attempts };
+    const cut = await admission.answer(
+      { costNano, status: 'completed', attempts, replica: replica.engine, extras: { images: 1 } },
+      ({ after }) => {
+        call.answered({ ...facts, remainingNano: after.usdNano });
+        return { type: PNG_TYPE, body };
+      },
     );
-    call.note({ replica: engine, costUsd: formatUsd(costNano) });
-    return cutWith(settlement);
-  } catch (error) {
-    await releaseAfter(parts, admission, error);
-    throw error;
-  }
+    call.note({ replica: replica.engine, costUsd: formatUsd(costNano) });
+    return cut;
+  });
 }
 
 /** Fetched for those who can pay: the price is known, the image is not here yet. */
@@ -132,7 +122,7 @@ async function fetchImage(
   call: RemoveBackgroundCall,
   costNano: Nano,
 ): Promise<Buffer> {
-  if (costNano > 0n) await parts.charge.requireCredit(call.caller);
+  if (costNano > 0n) await parts.sales.requireCredit(call.caller);
   const url = 'url' in call.image ? call.image.url : '';
   const { bytes } = await parts.guard.fetch(url, {
     maxBytes: MAX_IMAGE_BYTES - 1,
@@ -235,18 +225,4 @@ function nothingToCutOut(model: CatalogModel, { head }: EngineAnswer, problem: s
   const told = ability === '' ? '' : `. What it does: ${ability}`;
   const message = `The model ${model.id} ${problem}${told}`;
   return new Fault('SUBJECT_NOT_FOUND', { message });
-}
-
-async function releaseAfter(
-  parts: RemoveBackgroundParts,
-  admission: Admission,
-  error: unknown,
-): Promise<void> {
-  try {
-    await parts.charge.release(admission, { status: 'failed' });
-  } catch (failure) {
-    // The epoch of this process gives the hold back later; the first error is the caller's.
-    const fields = { requestId: admission.request.requestId, reason: reasonOf(failure) };
-    parts.log.error({ ...fields, after: reasonOf(error) }, 'A hold could not be released');
-  }
 }

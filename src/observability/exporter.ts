@@ -7,7 +7,7 @@
 import type { Clock } from '../core/clock.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
-import { UpstreamPool } from '../net/upstream-pool.ts';
+import { fetchWhole, UpstreamPool } from '../net/upstream-pool.ts';
 import { type Resource, type Span, otlpBody } from './otlp.ts';
 
 const MAX_QUEUED = 4_096;
@@ -127,34 +127,21 @@ export class Exporter {
     else log.warn({}, 'The collector does not take traces; they are dropped');
   }
 
-  #post(body: Buffer): Promise<Sent> {
-    return new Promise((resolve) => {
-      let status = 0;
-      this.#pool.send(
-        {
-          method: 'POST',
-          path: TRACES_PATH,
-          headers: this.#headers,
-          body,
-          limits: {
-            connectMs: SEND_LIMIT_MS,
-            firstByteMs: SEND_LIMIT_MS,
-            idleMs: SEND_LIMIT_MS,
-            totalMs: SEND_LIMIT_MS,
-          },
-          maxResponseBytes: MAX_ANSWER_BYTES,
-        },
-        {
-          onHead: (code) => {
-            status = code;
-          },
-          onData: () => undefined,
-          onEnd: () => resolve(resultOf(status)),
-          onFailure: () => resolve('retry'),
-          onReleased: () => undefined,
-        },
-      );
+  async #post(body: Buffer): Promise<Sent> {
+    const answer = await fetchWhole(this.#pool, {
+      method: 'POST',
+      path: TRACES_PATH,
+      headers: this.#headers,
+      body,
+      limits: {
+        connectMs: SEND_LIMIT_MS,
+        firstByteMs: SEND_LIMIT_MS,
+        idleMs: SEND_LIMIT_MS,
+        totalMs: SEND_LIMIT_MS,
+      },
+      maxResponseBytes: MAX_ANSWER_BYTES,
     });
+    return answer.ok ? resultOf(answer.status) : 'retry';
   }
 }
 

@@ -6,9 +6,10 @@
  * params as sent, so two calls share an answer only when a node could not tell them apart.
  */
 import type { Clock } from '../core/clock.ts';
+import type { RequestSpan } from '../json/json-span.ts';
 import type { Admission, Call } from './admission.ts';
-import type { ItemAnswer } from './ask.ts';
-import type { Sharing } from './catalogue.ts';
+import type { Method, Sharing } from './catalogue.ts';
+import type { ItemAnswer } from './classify.ts';
 
 /** Longer params are never shared: they are not repeated either. */
 const MAX_PARAMS_BYTES = 256;
@@ -40,10 +41,8 @@ export class AnswerCache {
   }
 
   /** How a call may be shared, or undefined when it may not. */
-  sharing(call: Call): Sharing | undefined {
-    const { sharing } = call.method;
-    if (sharing === undefined) return undefined;
-    if (call.span.paramsEnd - call.span.paramsStart > MAX_PARAMS_BYTES) return undefined;
+  sharing({ sharing }: Method, { paramsStart, paramsEnd }: RequestSpan): Sharing | undefined {
+    if (sharing === undefined || paramsEnd - paramsStart > MAX_PARAMS_BYTES) return undefined;
     const isOn = sharing === 'head' ? this.#settings.isMerging : this.#settings.maxBytes > 0;
     return isOn ? sharing : undefined;
   }

@@ -28,6 +28,8 @@ export interface Method {
   /** Multiplier of the base credits of the network. */
   readonly tier: 1 | 2 | 4;
   readonly retry: RetryClass;
+  /** Whether a call may go to another node although its bytes may have arrived at one. */
+  readonly mayRepeat: boolean;
   /** None when every caller needs an answer of its own. */
   readonly sharing: Sharing | undefined;
   /** Which kind of upstream answers it. */
@@ -96,6 +98,8 @@ const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/;
 /** WebSocket-only names of all families, listed or not. */
 const WEBSOCKET_NAME =
   /^(eth_(un)?subscribe|starknet_(subscri(be|ption)[A-Z].*|unsubscribe)|[a-z][A-Za-z]*(Subscribe|Unsubscribe))$/;
+/** The broadcast of a signed EVM transaction. */
+export const RAW_BROADCAST = 'eth_sendRawTransaction';
 /** Verbs of unlisted names that change the chain: such a call is never sent twice. */
 const WRITING_NAME = /_(send|add|submit|set)/;
 
@@ -165,15 +169,20 @@ function refusalOf(name: string): RefusalKind | undefined {
 
 /** An unlisted name under a prefix rule: reads may be repeated, anything else may not. */
 function prefixedMethod(name: string, rule: PrefixRule): Method {
-  const retry = WRITING_NAME.test(name) ? 'write-no-retry' : 'safe';
-  return { name, tier: rule.tier, retry, sharing: undefined, node: 'node' };
+  const mayRepeat = !WRITING_NAME.test(name);
+  const retry = mayRepeat ? 'safe' : 'write-no-retry';
+  return { name, tier: rule.tier, retry, mayRepeat, sharing: undefined, node: 'node' };
 }
 
 function methodOf(row: MethodRow): Method {
+  const { name } = row;
+  const retry = oneOf(row.retry, ['safe', 'safe-notnull', 'write-dedupe', 'write-no-retry']);
   return {
-    name: row.name,
+    name,
     tier: tierOf(row.tier),
-    retry: oneOf(row.retry, ['safe', 'safe-notnull', 'write-dedupe', 'write-no-retry']),
+    retry,
+    // Of the writes only the plain broadcast can be recognised by its hash on the second node.
+    mayRepeat: retry.startsWith('safe') || (retry === 'write-dedupe' && name === RAW_BROADCAST),
     sharing: sharingOf(row),
     node: oneOf(row.node ?? 'node', ['node', 'bundler']),
   };

@@ -18,9 +18,8 @@ import type { RunContext } from './ask.ts';
 import { creditsToNano, NANO_PER_CREDIT } from './billing.ts';
 import { createCatalogue } from './catalogue.ts';
 import type { Catalogue, Network, NodeKind } from './catalogue.ts';
-import { runBatch } from './run-batch.ts';
-import { runSingle } from './run-single.ts';
-import { ByteBudget, undiciTransport } from './transport.ts';
+import { ByteBudget, nodeClient } from './node-client.ts';
+import { RpcRun } from './run.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
@@ -28,7 +27,6 @@ export { holdLastBytes } from './answer.ts';
 export type { RpcAnswer } from './answer.ts';
 export { type Admission, type BodyScan, MAX_BATCH_ITEMS } from './admission.ts';
 export { formatRpcCost } from './billing.ts';
-export {} from './catalogue.ts';
 export { CreditCap } from './credit-cap.ts';
 export type { CreditReservation } from './credit-cap.ts';
 export { RPC_MIGRATIONS } from './migrations.ts';
@@ -82,8 +80,6 @@ export interface RunOptions {
 }
 
 const MEGABYTE = 1_048_576;
-/** Trap of the specification: the credits header precedes the body, so this much is looked at. */
-const HEAD_BYTES = MEGABYTE;
 const DEFAULT_CACHE_BYTES = 16 * MEGABYTE;
 const DEFAULT_REPLY_BYTES = 256 * MEGABYTE;
 const DEFAULT_BATCH_REPLY_BYTES = 64 * MEGABYTE;
@@ -149,39 +145,30 @@ export class Rpc {
 
   /** Runs an admitted request. Throws a Fault (500, 503) when no node answered: 0 credits then. */
   async run(admission: Admission, options: RunOptions): Promise<RpcAnswer> {
-    const run = this.#context(admission.network, options);
-    const group = this.#group(admission.network);
-    const parts = { group, cache: this.#cache, caller: options.caller };
-    const [first] = admission.calls;
+    const { clock } = this.#dependencies;
+    const { network } = admission;
+    const context: RunContext = {
+      network,
+      caller: options.caller,
+      clock,
+      budget: this.#budget,
+      maxReplyBytes: this.#settings.maxReplyBytes ?? DEFAULT_REPLY_BYTES,
+      maxBatchReplyBytes: this.#settings.maxBatchReplyBytes ?? DEFAULT_BATCH_REPLY_BYTES,
+      deadlineMs: clock.monotonicMs() + (this.#settings.totalTimeoutMs ?? TOTAL_TIMEOUT_MS),
+      signal: options.signal,
+      heldBytes: 0,
+      attempts: 0,
+    };
     try {
-      return admission.isBatch || first === undefined
-        ? await runBatch(run, parts, admission)
-        : await runSingle(run, parts, admission, first);
+      return await new RpcRun(context, this.#group(network), this.#cache, admission).answer();
     } finally {
-      if (run.heldBytes > 0) this.#budget.give(run.caller, run.heldBytes);
+      if (context.heldBytes > 0) this.#budget.give(context.caller, context.heldBytes);
     }
   }
 
   /** Closes all connections; runs in flight fail. */
   async close(): Promise<void> {
     await Promise.all([...this.#groups.values()].map(async (group) => group.close()));
-  }
-
-  #context(network: Network, { caller, signal }: RunOptions): RunContext {
-    const { clock } = this.#dependencies;
-    return {
-      network,
-      caller,
-      clock,
-      budget: this.#budget,
-      headBytes: HEAD_BYTES,
-      maxReplyBytes: this.#settings.maxReplyBytes ?? DEFAULT_REPLY_BYTES,
-      maxBatchReplyBytes: this.#settings.maxBatchReplyBytes ?? DEFAULT_BATCH_REPLY_BYTES,
-      deadlineMs: clock.monotonicMs() + (this.#settings.totalTimeoutMs ?? TOTAL_TIMEOUT_MS),
-      signal,
-      heldBytes: 0,
-      attempts: 0,
-    };
   }
 
   /** The nodes of a network, built at its first use: 27 networks cost nothing until then. */
@@ -210,14 +197,8 @@ export class Rpc {
 
   #upstream(network: Network, settings: RpcUpstreamSettings, name: string): Upstream {
     const { clock, log } = this.#dependencies;
-    const transport = undiciTransport(
-      {
-        url: new URL(settings.url),
-        headers: settings.headers ?? {},
-        connections: CONNECTIONS_PER_UPSTREAM + OWN_CONNECTIONS,
-      },
-      clock,
-    );
+    const connections = CONNECTIONS_PER_UPSTREAM + OWN_CONNECTIONS;
+    const client = nodeClient(settings.url, settings.headers ?? {}, connections, clock);
     const ratePerSecond = settings.ratePerSecond ?? 0;
     const maxBatch = settings.maxBatch ?? OWN_MAX_BATCH;
     return new Upstream(
@@ -235,7 +216,7 @@ export class Rpc {
         connections: CONNECTIONS_PER_UPSTREAM,
         maxRequestBytes: settings.maxRequestBytes ?? 0,
       },
-      { network, transport, clock, log },
+      { network, client, clock, log },
     );
   }
 }

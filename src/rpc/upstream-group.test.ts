@@ -5,12 +5,19 @@ import { seededIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { createCatalogue } from './catalogue.ts';
-import type { RpcTransport } from './transport.ts';
-import { TransportError } from './transport.ts';
+import type { NodeClient } from './node-client.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
 const NETWORK = createCatalogue().network('ethereum-mainnet')!;
+
+const UNREACHABLE = {
+  ok: false,
+  fault: 'transport',
+  isSent: false,
+  isAborted: false,
+  isBlameless: false,
+} as const;
 
 interface Bench {
   readonly clock: TestClock;
@@ -28,15 +35,15 @@ function bench(weights: readonly number[]): Bench {
   const heads = weights.map(() => '0x64');
   let polls = 0;
   const upstreams = weights.map((weight, index) => {
-    const transport: RpcTransport = {
-      post: async (body) => {
-        if (heads[index] === 'dead') throw new TransportError('connect', false);
+    const client: NodeClient = {
+      post: async ({ body }) => {
+        if (heads[index] === 'dead') return UNREACHABLE;
         const isHead = body.includes('eth_blockNumber');
         if (isHead) polls += 1;
         const text = `{"id":1,"result":"${isHead ? heads[index]! : '0x1'}"}`;
-        if (heads[index] === 'locked')
-          return { status: 401, body: Buffer.from('no'), rest: undefined, heldBytes: 0 };
-        return { status: 200, body: Buffer.from(text), rest: undefined, heldBytes: 0 };
+        const reply = { ok: true, rest: undefined, heldBytes: 0 } as const;
+        if (heads[index] === 'locked') return { ...reply, status: 401, body: Buffer.from('no') };
+        return { ...reply, status: 200, body: Buffer.from(text) };
       },
       close: async () => undefined,
     };
@@ -50,7 +57,7 @@ function bench(weights: readonly number[]): Bench {
       connections: 8,
       maxRequestBytes: 0,
     } as const;
-    return new Upstream(settings, { network: NETWORK, transport, clock, log: silentLog });
+    return new Upstream(settings, { network: NETWORK, client, clock, log: silentLog });
   });
   const group = new UpstreamGroup(NETWORK, upstreams, clock, seededIds(5));
   return {
@@ -145,7 +152,7 @@ test('the breaker opens and closes by questions of our own alone', async () => {
   b.clock.advance(2_000);
   b.heads[0] = '0x64';
   assert.equal(await only!.verify(), true);
-  assert.equal(only!.health.isOpen, false);
+  assert.equal(only!.health.isOut, false);
   b.clock.advance(10_000);
   for (let round = 0; round < 19; round += 1) {
     only!.noteFault('broken', `caller ${round % 3}`);

@@ -109,7 +109,7 @@ export class UpstreamGroup {
   }
 
   #order(open: readonly Upstream[], preferred: Upstream | undefined): Upstream[] {
-    const best = Math.max(...open.map((one) => one.health.head ?? 0));
+    const best = Math.max(...open.map((one) => one.head ?? 0));
     const fastest = Math.min(
       ...open.map((one) => one.health.latencyMs ?? Number.POSITIVE_INFINITY),
     );
@@ -127,7 +127,7 @@ export class UpstreamGroup {
 
   /** 0 healthy, 1 lagging, 2 resting after a quota or account problem, 3 still syncing. */
   #classOf(upstream: Upstream, best: number): number {
-    const lag = upstream.health.head === undefined ? 0 : best - upstream.health.head;
+    const lag = upstream.head === undefined ? 0 : best - upstream.head;
     if (lag > this.network.syncingBlocks) return 3;
     if (upstream.health.isResting) return 2;
     return lag > this.network.laggingBlocks ? 1 : 0;
@@ -153,7 +153,7 @@ export class UpstreamGroup {
 
 /** Whether its breaker has opened and no question of our own has closed it yet. */
 function isOut(upstream: Upstream): boolean {
-  return upstream.health.isOpen;
+  return upstream.health.isOut;
 }
 
 function stickyKey(kind: NodeKind, caller: string): string {

@@ -14,13 +14,13 @@ import type { FeatureParts } from './feature-parts.ts';
 
 /** What a chat is made of; embeddings need it as well. */
 export function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
-  const { config, catalog, engines, charge, clock, ids, log } = shared;
+  const { config, catalog, engines, sales, clock, ids, log } = shared;
   const additions = additionParts(extras, clock, config);
   const dialects = perConfig(config, dialectsOf);
   return {
     catalog,
     engines,
-    charge,
+    sales,
     clock,
     ids,
     log,

@@ -63,7 +63,7 @@ function serverOf(parts: ListenParts): Promise<FastifyInstance> {
   const make = new AnswerHeaders({ serviceName: service.name, clock });
   const balanceHeaders = async (_context: RequestContext, caller: Caller) =>
     make.balanceHeaders(await stores.ledger.balances(caller.accountId), caller);
-  const once = idempotentStage({ idempotency, log, balanceHeaders });
+  const once = idempotentStage({ idempotency, balanceHeaders });
   return buildServer({
     options: {
       basePath,

@@ -40,7 +40,7 @@ export interface MediaSubjectParts {
 
 export function mediaFeature(parts: MediaSubjectParts): Feature {
   const { shared, documents, basePath, largeBodies } = parts;
-  const { catalog, engines, charge, windows, guard, clock, log } = shared;
+  const { catalog, engines, sales, windows, guard, clock, log } = shared;
   const config = shared.config();
   const work = once(() => workFolder(shared));
   const media = once(() => openMedia(shared));
@@ -58,7 +58,7 @@ export function mediaFeature(parts: MediaSubjectParts): Feature {
   const serviceName = config.service.name;
   const maxBytes = maxDownloadBytes(config.media);
   const readLargeJson = (bytes: Buffer) => largeBodies.json(bytes);
-  const common = { catalog, engines, charge, clock, log, rateOf, serviceName, readLargeJson };
+  const common = { catalog, engines, sales, clock, log, rateOf, serviceName, readLargeJson };
   const reading = { files, media: media.get, maxBytes };
   return {
     routes: [
@@ -109,7 +109,7 @@ function openMedia({ config, clock, log }: FeatureParts): Promise<Media> {
 }
 
 function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
-  const { catalog, engines, guard, stores, charge, clock, ids, log } = shared;
+  const { catalog, engines, guard, stores, sales, clock, ids, log } = shared;
   const { dataFolder, service, video } = shared.config();
   const { keepHours, maxJobHours, maxSilenceMinutes, maxOpenJobs } = video;
   const { webhooks, webhookSecret } = video;
@@ -118,7 +118,7 @@ function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
     store: stores.store,
     engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
     checkFilm: filmCheck({ catalog, media }),
-    money: videoMoney(charge),
+    money: videoMoney(sales),
     folder: join(dataFolder, 'media'),
     keepHours,
     maxJobHours,

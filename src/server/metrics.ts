@@ -7,7 +7,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import type { Route } from '../http/route.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Engines } from '../engines/engines.ts';
-import type { Admission, Outcome } from '../billing/sale.ts';
+import type { Outcome, Sale } from '../billing/sale.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Counter, Gauge, Histogram, MoneyCounter, metricsText } from '../observability/metrics.ts';
 import { toUsdNumber } from '../core/money.ts';
@@ -75,8 +75,8 @@ export class Monitor {
     if (context.notes.code !== undefined) this.#refusals.add([context.notes.code]);
   }
 
-  settled(admission: Admission, outcome: Outcome, settlement: Settlement): void {
-    const { kind, modelId } = admission.request;
+  settled(sale: Sale, outcome: Outcome, settlement: Settlement): void {
+    const { kind, modelId } = sale.request;
     this.#settled.add([kind, outcome.status]);
     if (settlement.usdNano > 0n) this.#charged.add([kind, modelId, 'usd'], settlement.usdNano);
     if (settlement.diemNano > 0n) this.#charged.add([kind, modelId, 'diem'], settlement.diemNano);

@@ -4,7 +4,7 @@
  */
 import type { RequestContext } from '../http/request-context.ts';
 import type { Route } from '../http/route.ts';
-import type { Admission, Outcome } from '../billing/sale.ts';
+import type { Outcome, Sale } from '../billing/sale.ts';
 import { MINUTE_MS } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { Settlement } from '../billing/ledger/ledger.ts';
@@ -56,9 +56,9 @@ export class Observers {
     this.#parts.traces.begin(context, route);
   }
 
-  settled(admission: Admission, outcome: Outcome, settlement: Settlement): void {
-    this.monitor.settled(admission, outcome, settlement);
-    this.#parts.traces.settled(admission, outcome, settlement);
+  settled(sale: Sale, outcome: Outcome, settlement: Settlement): void {
+    this.monitor.settled(sale, outcome, settlement);
+    this.#parts.traces.settled(sale, outcome, settlement);
   }
 
   finished(context: RequestContext, route: Route | undefined, status: number): void {

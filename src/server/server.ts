@@ -9,7 +9,7 @@ import type { Route } from '../http/route.ts';
 import { accountFeature } from '../account/account.ts';
 import { callersOf } from './callers.ts';
 import { chatParts, chatFeature } from './chat.ts';
-import type { DownloadView } from '../engines/download-view.ts';
+import type { DownloadView } from '../engines/local/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
 import { type Extras, extrasFeature, openExtras } from './extras.ts';
 import { listen } from './listen.ts';
@@ -31,7 +31,7 @@ import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
 import { videoConstraints } from '../video/video.ts';
 import type { Engines } from '../engines/engines.ts';
-import { Idempotency } from '../billing/idempotency/idempotency.ts';
+import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -126,7 +126,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const { guard } = extras;
   const shared = { config, stores, catalog, engines, ...sale, guard, clock, ids, log };
 
-  const idempotency = new Idempotency({ store, clock, ids, log });
+  const { idempotency } = sale;
   const document = new OwnDocument({ config, version, basePath: BASE_PATH, routes: () => routes });
   const features = featuresOf({ shared, extras, wallets, idempotency, observers, document });
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);

@@ -6,7 +6,7 @@ import type { RequestContext } from '../http/request-context.ts';
 import type { Route } from '../http/route.ts';
 import type { Config } from '../config/config.ts';
 import type { CallObserver, EngineCall, EngineOutcome } from '../engines/engines.ts';
-import type { Admission, Outcome } from '../billing/sale.ts';
+import type { Outcome, Sale } from '../billing/sale.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -77,7 +77,7 @@ export class Traces {
     };
   }
 
-  settled({ request }: Admission, outcome: Outcome, settlement: Settlement): void {
+  settled({ request }: Sale, outcome: Outcome, settlement: Settlement): void {
     const tokens = outcome.tokens ?? NO_TOKENS;
     this.#byRequest.get(request.requestId)?.used({
       'gen_ai.request.model': request.modelId,

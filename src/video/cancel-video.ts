@@ -6,12 +6,12 @@ import type { Catalog } from '../catalog/catalog.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Nano } from '../core/money.ts';
 import type { Video, VideoCancelRequest, VideoJob } from './video.ts';
-import type { Charge } from '../billing/sale.ts';
+import type { Sales } from '../billing/sale.ts';
 import { videoModelIds, walletBalance } from './retrieve-video.ts';
 
 export interface CancelVideoParts {
   readonly catalog: Catalog;
-  readonly charge: Charge;
+  readonly sales: Sales;
   readonly video: Video;
 }
 
@@ -32,5 +32,5 @@ export async function cancelVideo(
     queueId: request.queue_id,
     modelIds: videoModelIds(parts.catalog, request.model),
   });
-  return { job, balanceNano: await walletBalance(parts.charge, caller) };
+  return { job, balanceNano: await walletBalance(parts.sales, caller) };
 }

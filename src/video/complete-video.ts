@@ -3,12 +3,12 @@ import type { Catalog } from '../catalog/catalog.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Nano } from '../core/money.ts';
 import type { Video, VideoCompleteRequest } from './video.ts';
-import type { Charge } from '../billing/sale.ts';
+import type { Sales } from '../billing/sale.ts';
 import { videoModelIds, walletBalance } from './retrieve-video.ts';
 
 export interface CompleteVideoParts {
   readonly catalog: Catalog;
-  readonly charge: Charge;
+  readonly sales: Sales;
   readonly video: Video;
 }
 
@@ -23,5 +23,5 @@ export async function completeVideo(
     queueId: request.queue_id,
     modelIds: videoModelIds(parts.catalog, request.model),
   });
-  return await walletBalance(parts.charge, caller);
+  return await walletBalance(parts.sales, caller);
 }

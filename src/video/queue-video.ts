@@ -25,14 +25,14 @@ import {
   mediaUrlsOf,
   quoteVideo,
 } from './video.ts';
-import type { Charge, Counted, RateRule } from '../billing/sale.ts';
+import type { Counted, RateRule, Sales } from '../billing/sale.ts';
 import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
 import { requireAccess } from '../catalog/model-access.ts';
 import { lengthOf, measureSource, requireVideoSettings } from './video-source.ts';
 
 export interface QueueVideoParts {
   readonly catalog: Catalog;
-  readonly charge: Charge;
+  readonly sales: Sales;
   readonly video: Video;
   readonly files: MediaFiles;
   readonly media: () => Promise<Media>;
@@ -82,8 +82,8 @@ export async function queueVideo(
   checkQueue(settings, request);
   if (request.webhook_url !== undefined && !parts.takesWebhooks) throw noWebhooks();
   const rate = parts.rateOf(caller, model);
-  const counted = await parts.charge.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
-  if (mustFetch(request)) await parts.charge.requireCredit(caller);
+  const counted = await parts.sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
+  if (mustFetch(request)) await parts.sales.requireCredit(caller);
   return await parts.files.within(caller.accountId, async (bag) => {
     const { inputs, measured } = await fetchInputs(parts, call, settings, bag);
     await bag.reserve(RESULT_BYTES);
@@ -109,7 +109,7 @@ export async function queueVideo(
         hold: async ({ id }) => {
           // The job is written and counts by itself now.
           bag.free();
-          hold = await parts.charge.holdForJob({ id, caller, priceNano: quoteNano });
+          hold = await parts.sales.holdForJob({ id, caller, priceNano: quoteNano });
         },
         ...(keep && { together: (tx, queued) => keep(tx, queuedWith(queued)) }),
       },

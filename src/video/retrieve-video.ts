@@ -7,11 +7,11 @@ import type { LimitsSection } from '../config/config.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Nano } from '../core/money.ts';
 import type { Retrieval, Video, VideoRetrieveRequest } from './video.ts';
-import type { Charge, Counted, RateRule } from '../billing/sale.ts';
+import type { Counted, RateRule, Sales } from '../billing/sale.ts';
 
 export interface RetrieveVideoParts {
   readonly catalog: Catalog;
-  readonly charge: Charge;
+  readonly sales: Sales;
   readonly video: Video;
   readonly limits: () => LimitsSection;
 }
@@ -33,19 +33,19 @@ export async function retrieveVideo(
   request: VideoRetrieveRequest,
 ): Promise<RetrievedVideo> {
   const rate = retrieveRate(parts.limits(), caller);
-  const counted = await parts.charge.count({ caller, modelId: BUCKET, rate, tokensEstimate: 0 });
+  const counted = await parts.sales.count({ caller, modelId: BUCKET, rate, tokensEstimate: 0 });
   const retrieval = await parts.video.retrieve({
     accountId: caller.accountId,
     queueId: request.queue_id,
     modelIds: videoModelIds(parts.catalog, request.model),
   });
-  const balanceNano = await walletBalance(parts.charge, caller);
+  const balanceNano = await walletBalance(parts.sales, caller);
   return { retrieval, rate, counted, balanceNano };
 }
 
 /** What the balance header shows to a wallet; keys get none. */
-export async function walletBalance(charge: Charge, caller: Caller): Promise<Nano | undefined> {
-  return caller.kind === 'wallet' ? await charge.balanceOf(caller) : undefined;
+export async function walletBalance(sales: Sales, caller: Caller): Promise<Nano | undefined> {
+  return caller.kind === 'wallet' ? await sales.balanceOf(caller) : undefined;
 }
 
 /**

@@ -1,6 +1,5 @@
 /** `POST /video/transcriptions`: what is said in the media of a public URL. */
 import { type TranscribeParts, type Transcription, transcribe } from '../transcribe.ts';
-import type { Queryable } from '../../db/db.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
 import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
@@ -24,14 +23,6 @@ export function videoTranscriptionsRoute(parts: TranscriptionsParts): Route {
     handle: async (context) => {
       const request = await readJson(context, TranscriptionRequest, parts.readLargeJson);
       const answer = answerIn(request.response_format ?? 'json');
-      const setHeaders = (heard: Transcription): void => {
-        context.setAll(headers.answered(heard));
-      };
-      const keep = async (tx: Queryable, heard: Transcription): Promise<void> => {
-        setHeaders(heard);
-        context.set('content-type', answer.type);
-        await context.keepAnswer(200, answer.body(heard), tx);
-      };
       const heard = await transcribe(parts, {
         requestId: context.requestId,
         caller: context.caller,
@@ -39,10 +30,13 @@ export function videoTranscriptionsRoute(parts: TranscriptionsParts): Route {
         url: request.url,
         signal: context.workSignal,
         note: (notes) => Object.assign(context.notes, notes),
-        ...(context.keeper && { keep }),
+        keeper: context.keeper,
+        answer: (facts) => {
+          context.setAll(headers.answered(facts));
+          return { type: answer.type, body: answer.body(facts) };
+        },
       });
-      setHeaders(heard);
-      await context.bytes(200, answer.type, answer.body(heard));
+      if (heard !== undefined) await context.bytes(200, heard.type, heard.body);
     },
   };
 }

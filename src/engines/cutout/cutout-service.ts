@@ -18,7 +18,7 @@ import {
   answerJson,
 } from '../local/local-server.ts';
 import { optionalPackage } from '../local/optional-package.ts';
-import { Turns } from '../local/turns.ts';
+import { JobQueue } from '../../core/job-queue.ts';
 import { isMultipart, readBody, readUpload } from '../local/upload.ts';
 import { applyMatte } from './matte.ts';
 import {
@@ -64,7 +64,7 @@ class CutoutService implements LocalService {
   readonly #ort: Onnx;
   readonly #threads: number;
   readonly #report: (message: object) => void;
-  readonly #turns = new Turns({
+  readonly #queue = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
@@ -94,7 +94,7 @@ class CutoutService implements LocalService {
     const bytes = await readImage(request);
     // The first real use is the wish for the better model.
     this.#report({ type: 'used' });
-    const png = await this.#turns.run(() => this.#remove(bytes), request.signal);
+    const png = await this.#queue.run(() => this.#remove(bytes), request.signal);
     response.setHeader('x-model', png.model);
     answerBytes(response, 200, 'image/png', png.data);
   }
@@ -119,7 +119,7 @@ class CutoutService implements LocalService {
   async #takeOver(general: z.infer<typeof GeneralModel>): Promise<void> {
     const next = await loadSegmenter(this.#ort, general, this.#threads);
     // In a turn of its own: no image is in the works while the old model goes.
-    await this.#turns.run(async () => {
+    await this.#queue.run(async () => {
       const old = this.#segmenter;
       this.#segmenter = next;
       await old.close();

@@ -6,7 +6,7 @@
  */
 import type sharpModule from 'sharp';
 import { Fault } from '../../core/faults.ts';
-import { imageFormat } from './image-format.ts';
+import { imageFormat } from './image-header.ts';
 import { GUIDE_SIDE, type Rgba } from './matte.ts';
 
 export type Sharp = typeof sharpModule;

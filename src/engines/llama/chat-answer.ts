@@ -3,18 +3,12 @@
  * server-sent events (role, reasoning, content or tool calls, finish, usage, `[DONE]`).
  */
 import { randomBytes } from 'node:crypto';
-
 import type { AnswerPiece } from './answer-splitter.ts';
+import type { ChoiceEnd } from './chat-choice.ts';
 import type { ChatListener, ChatUsage } from './chat-model.ts';
 import type { TokenLogprob } from './logprob-track.ts';
 
-type FinishReason = Parameters<ChatListener['onEnd']>[1];
-
-interface WireCall {
-  readonly id: string;
-  readonly type: 'function';
-  readonly function: { readonly name: string; arguments: string };
-}
+type FinishReason = ChoiceEnd['finishReason'];
 
 /** Fields that every body and chunk of one answer share. */
 export interface AnswerHead {
@@ -29,12 +23,13 @@ export function newHead(model: string, nowMs: number): AnswerHead {
   return { id, created: Math.floor(nowMs / 1_000), model };
 }
 
-function newCallId(): string {
-  return `call_${randomBytes(12).toString('hex')}`;
+/** A tool call as the protocol shows it; its arguments follow. */
+function newCall(name: string) {
+  const id = `call_${randomBytes(12).toString('hex')}`;
+  return { id, type: 'function', function: { name, arguments: '' } };
 }
 
-/** The usage object of the OpenAI protocol. */
-export function usageOnWire(usage: ChatUsage): Record<string, unknown> {
+function usageOnWire(usage: ChatUsage): object {
   return {
     prompt_tokens: usage.promptTokens,
     completion_tokens: usage.completionTokens,
@@ -47,25 +42,22 @@ export function usageOnWire(usage: ChatUsage): Record<string, unknown> {
 interface CollectedChoice {
   content: string;
   reasoning: string;
-  readonly calls: WireCall[];
+  readonly calls: ReturnType<typeof newCall>[];
   readonly logprobs: TokenLogprob[];
   finishReason: FinishReason;
 }
 
 /** Collects all choices into one body. */
 export class CollectedAnswer implements ChatListener {
-  readonly #choices: CollectedChoice[];
+  readonly #choices = new Map<number, CollectedChoice>();
   readonly #withLogprobs: boolean;
 
   constructor(choices: number, withLogprobs: boolean) {
     this.#withLogprobs = withLogprobs;
-    this.#choices = Array.from({ length: choices }, () => ({
-      content: '',
-      reasoning: '',
-      calls: [],
-      logprobs: [],
-      finishReason: 'stop' as const,
-    }));
+    for (let index = 0; index < choices; index += 1) {
+      const empty = { content: '', reasoning: '', calls: [], logprobs: [] };
+      this.#choices.set(index, { ...empty, finishReason: 'stop' });
+    }
   }
 
   onStart(): void {
@@ -73,59 +65,40 @@ export class CollectedAnswer implements ChatListener {
   }
 
   onPieces(index: number, pieces: readonly AnswerPiece[], logprobs: readonly TokenLogprob[]): void {
-    const choice = this.#choices[index];
+    const choice = this.#choices.get(index);
     if (choice === undefined) return;
     choice.logprobs.push(...logprobs);
-    for (const piece of pieces) collect(choice, piece);
+    for (const piece of pieces) {
+      if (piece.type === 'content') choice.content += piece.text;
+      else if (piece.type === 'reasoning') choice.reasoning += piece.text;
+      else if (piece.type === 'call-start') choice.calls.push(newCall(piece.name));
+      else {
+        const call = choice.calls[piece.index];
+        if (call !== undefined) call.function.arguments += piece.text;
+      }
+    }
   }
 
   onEnd(index: number, finishReason: FinishReason): void {
-    const choice = this.#choices[index];
+    const choice = this.#choices.get(index);
     if (choice !== undefined) choice.finishReason = finishReason;
   }
 
-  body(head: AnswerHead, usage: ChatUsage): Record<string, unknown> {
-    return {
-      id: head.id,
-      object: 'chat.completion',
-      created: head.created,
-      model: head.model,
-      choices: this.#choices.map((choice, index) => ({
-        index,
-        message: {
-          role: 'assistant',
-          content: choice.content === '' && choice.calls.length > 0 ? null : choice.content,
-          refusal: null,
-          ...(choice.reasoning === '' ? {} : { reasoning_content: choice.reasoning }),
-          ...(choice.calls.length === 0 ? {} : { tool_calls: choice.calls }),
-        },
-        logprobs: this.#withLogprobs ? { content: choice.logprobs, refusal: null } : null,
-        finish_reason: choice.finishReason,
-      })),
-      usage: usageOnWire(usage),
-    };
-  }
-}
-
-function collect(choice: CollectedChoice, piece: AnswerPiece): void {
-  switch (piece.type) {
-    case 'content':
-      choice.content += piece.text;
-      return;
-    case 'reasoning':
-      choice.reasoning += piece.text;
-      return;
-    case 'call-start':
-      choice.calls.push({
-        id: newCallId(),
-        type: 'function',
-        function: { name: piece.name, arguments: '' },
-      });
-      return;
-    case 'call-arguments': {
-      const call = choice.calls[piece.index];
-      if (call !== undefined) call.function.arguments += piece.text;
-    }
+  body(head: AnswerHead, usage: ChatUsage): object {
+    const { id, created, model } = head;
+    const choices = [...this.#choices].map(([index, choice]) => ({
+      index,
+      message: {
+        role: 'assistant',
+        content: choice.content === '' && choice.calls.length > 0 ? null : choice.content,
+        refusal: null,
+        ...(choice.reasoning === '' ? {} : { reasoning_content: choice.reasoning }),
+        ...(choice.calls.length === 0 ? {} : { tool_calls: choice.calls }),
+      },
+      logprobs: this.#withLogprobs ? { content: choice.logprobs, refusal: null } : null,
+      finish_reason: choice.finishReason,
+    }));
+    return { id, object: 'chat.completion', created, model, choices, usage: usageOnWire(usage) };
   }
 }
 
@@ -133,17 +106,11 @@ function collect(choice: CollectedChoice, piece: AnswerPiece): void {
 export class StreamedAnswer implements ChatListener {
   readonly #head: AnswerHead;
   readonly #choices: number;
-  readonly #withLogprobs: boolean;
   readonly #write: (text: string) => void;
 
-  constructor(
-    head: AnswerHead,
-    options: { readonly choices: number; readonly withLogprobs: boolean },
-    write: (text: string) => void,
-  ) {
+  constructor(head: AnswerHead, choices: number, write: (text: string) => void) {
     this.#head = head;
-    this.#choices = options.choices;
-    this.#withLogprobs = options.withLogprobs;
+    this.#choices = choices;
     this.#write = write;
   }
 
@@ -179,33 +146,29 @@ export class StreamedAnswer implements ChatListener {
 
   #choice(
     index: number,
-    delta: unknown,
+    delta: object,
     finishReason: FinishReason | null,
-    logprobs: readonly TokenLogprob[] = [],
+    scores: readonly TokenLogprob[] = [],
   ): void {
-    const scores =
-      this.#withLogprobs && logprobs.length > 0 ? { content: logprobs, refusal: null } : null;
-    this.#event({ choices: [{ index, delta, logprobs: scores, finish_reason: finishReason }] });
+    const logprobs = scores.length > 0 ? { content: scores, refusal: null } : null;
+    this.#event({ choices: [{ index, delta, logprobs, finish_reason: finishReason }] });
   }
 
-  #event(fields: Record<string, unknown>): void {
+  #event(fields: object): void {
     const { id, created, model } = this.#head;
     const chunk = { id, object: 'chat.completion.chunk', created, model, ...fields };
     this.#write(`data: ${JSON.stringify(chunk)}\n\n`);
   }
 }
 
-function deltaOf(piece: AnswerPiece): Record<string, unknown> {
+function deltaOf(piece: AnswerPiece): object {
   switch (piece.type) {
     case 'content':
       return { content: piece.text };
     case 'reasoning':
       return { reasoning_content: piece.text };
-    case 'call-start': {
-      const named = { name: piece.name, arguments: '' };
-      const call = { index: piece.index, id: newCallId(), type: 'function', function: named };
-      return { tool_calls: [call] };
-    }
+    case 'call-start':
+      return { tool_calls: [{ index: piece.index, ...newCall(piece.name) }] };
     case 'call-arguments':
       return { tool_calls: [{ index: piece.index, function: { arguments: piece.text } }] };
   }

@@ -15,7 +15,7 @@ import {
 
 import { type AnswerPiece, AnswerSplitter } from './answer-splitter.ts';
 import type { ChatRequest } from './chat-request.ts';
-import type { SamplingDefaults } from './llama-wire.ts';
+import type { SamplingDefaults } from './llama-models.ts';
 import { LogprobTrack, type TokenLogprob } from './logprob-track.ts';
 import { TokenText } from './token-text.ts';
 

@@ -23,16 +23,15 @@ import {
   TOOL_CLOSE,
   TOOL_OPEN,
 } from './chat-template.ts';
-import { EngineRefusal } from './engine-refusal.ts';
 import {
-  grammarForJson,
   grammarForSchema,
   grammarForToolCall,
   OPEN_LIMITS,
   SHORT_LIMITS,
 } from './json-schema-grammar.ts';
-import type { LlamaModelSpec, LoadedLlamaModel, SamplingDefaults } from './llama-wire.ts';
+import type { LlamaModelSpec, LoadedLlamaModel, SamplingDefaults } from './llama-models.ts';
 import type { TokenLogprob } from './logprob-track.ts';
+import { refusal } from './refusal.ts';
 import { SequencePool } from './sequence-pool.ts';
 
 /** The defaults of the OpenAI protocol, for files that say nothing. */
@@ -69,14 +68,13 @@ export class ChatModel {
     llama: Llama,
     model: LlamaModel,
     context: LlamaContext,
-    maxWaiting: number,
   ) {
     this.spec = spec;
     this.#llama = llama;
     this.#model = model;
     this.#context = context;
     const sequences = Array.from({ length: spec.sequences }, () => context.getSequence());
-    this.#pool = new SequencePool(sequences, maxWaiting);
+    this.#pool = new SequencePool(sequences);
     this.#template = compileTemplate(model.fileInfo.metadata.tokenizer?.chat_template, {
       bos: model.tokens.bosString ?? '',
       eos: model.tokens.eosString ?? '',
@@ -89,14 +87,14 @@ export class ChatModel {
     spec: LlamaModelSpec,
     llama: Llama,
     model: LlamaModel,
-    options: { readonly threads: number; readonly maxWaiting: number },
+    threads: number,
   ): Promise<ChatModel> {
     const context = await model.createContext({
       sequences: spec.sequences,
       contextSize: Math.min(spec.contextTokens, model.trainContextSize),
-      threads: options.threads,
+      threads,
     });
-    return new ChatModel(spec, llama, model, context, options.maxWaiting);
+    return new ChatModel(spec, llama, model, context);
   }
 
   info(): LoadedLlamaModel {
@@ -135,7 +133,7 @@ export class ChatModel {
           start: prompt.start,
           watchThoughts: this.#template.canReason,
           seed: seed + index,
-          maxTokens: Math.min(request.maxTokens ?? room, room),
+          maxTokens: Math.min(request.maxTokens, room),
           signal,
           onPieces: (pieces, logprobs) => listener.onPieces(index, pieces, logprobs),
         }),
@@ -169,7 +167,7 @@ export class ChatModel {
     if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
     if (tokens.length >= this.#room) {
       const message = `The prompt has ${tokens.length} tokens, the context of ${this.spec.id} holds ${this.#context.contextSize}`;
-      throw new EngineRefusal('context_length_exceeded', message, 'messages');
+      throw refusal('context_length_exceeded', message, 'messages');
     }
     if (isForced) return { tokens, start: 'call' };
     return { tokens, start: prompt.startsThinking ? 'thought' : 'content' };
@@ -180,15 +178,9 @@ export class ChatModel {
     callGrammar: LlamaGrammar | undefined;
   } {
     const limits = this.spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
-    const { format } = request;
-    const content =
-      format.type === 'json'
-        ? grammarForJson(limits)
-        : format.type === 'schema'
-          ? grammarForSchema(format.schema, limits)
-          : undefined;
-    const call =
-      request.tools.length > 0 ? grammarForToolCall(request.tools, TOOL_CLOSE, limits) : undefined;
+    const { schema, tools } = request;
+    const content = schema === undefined ? undefined : grammarForSchema(schema, limits);
+    const call = tools.length > 0 ? grammarForToolCall(tools, TOOL_CLOSE, limits) : undefined;
     return { contentGrammar: this.#grammar(content), callGrammar: this.#grammar(call) };
   }
 
@@ -213,7 +205,7 @@ function compileGrammar(llama: Llama, grammar: string): LlamaGrammar {
     // The native parser has its own bounds; a schema beyond them is the caller's to simplify.
     const reason = error instanceof Error ? error.message : String(error);
     const message = `The JSON schema cannot be enforced: ${reason}`;
-    throw new EngineRefusal('invalid_request', message, 'schema');
+    throw refusal('invalid_request', message, 'schema');
   }
 }
 

@@ -12,7 +12,9 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 
 import type { ChatMessage, OfferedTool } from './chat-request.ts';
-import { EngineRefusal } from './engine-refusal.ts';
+import type { Fault } from '../../core/faults.ts';
+import { reasonOf } from '../../core/log.ts';
+import { refusal } from './refusal.ts';
 
 export const TOOL_OPEN = '<tool_call>';
 export const TOOL_CLOSE = '</tool_call>';
@@ -107,10 +109,9 @@ function renderMessages(
   }
 }
 
-function refusedByTemplate(error: unknown): EngineRefusal {
-  const reason = error instanceof Error ? error.message : String(error);
-  const message = `The chat template of the model refuses these messages: ${reason}`;
-  return new EngineRefusal('invalid_request', message, 'messages');
+function refusedByTemplate(error: unknown): Fault {
+  const message = `The chat template of the model refuses these messages: ${reasonOf(error)}`;
+  return refusal('invalid_request', message, 'messages');
 }
 
 function messageForTemplate(message: ChatMessage): Record<string, unknown> {

@@ -3,7 +3,8 @@
  * through is valid JSON of the right shape; `pattern`, `minimum`, `maximum` and `uniqueItems` are
  * not enforced. Properties come in the order of the schema. Everything is bounded.
  */
-import { EngineRefusal } from './engine-refusal.ts';
+import type { Fault } from '../../core/faults.ts';
+import { refusal } from './refusal.ts';
 
 /** How long the parts that a schema leaves open may become. */
 export interface GrammarLimits {
@@ -45,11 +46,6 @@ type Schema = Readonly<Record<string, unknown>>;
 export function grammarForSchema(schema: unknown, limits: GrammarLimits): string {
   const writer = new GrammarWriter(schema, limits);
   return writer.finish(`lead ${writer.visit(schema, 0)}`);
-}
-
-/** A grammar whose root is any JSON object. */
-export function grammarForJson(limits: GrammarLimits): string {
-  return grammarForSchema({ type: 'object' }, limits);
 }
 
 export interface CallableTool {
@@ -109,9 +105,9 @@ class GrammarWriter {
 
   /** The expression for a schema; large ones become a rule of their own. */
   visit(schema: unknown, depth: number): string {
-    if (depth > MAX_DEPTH) throw tooLarge('nested too deeply');
+    if (depth > MAX_DEPTH) throw notEnforceable('nested too deeply');
     if (!isSchema(schema)) {
-      if (schema === false) throw tooLarge('`false` allows no value');
+      if (schema === false) throw notEnforceable('`false` allows no value');
       return this.#anything(0);
     }
     const reference = schema['$ref'];
@@ -269,19 +265,20 @@ class GrammarWriter {
   }
 
   #lookUp(reference: string): unknown {
-    if (!reference.startsWith('#')) throw tooLarge(`$ref ${reference} is not inside the schema`);
+    if (!reference.startsWith('#'))
+      throw notEnforceable(`$ref ${reference} is not inside the schema`);
     let target = this.#document;
     for (const step of reference.slice(1).split('/').filter(Boolean)) {
       const key = decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~');
       // An array is looked into by its index, which an object lookup also does.
       target = typeof target === 'object' && target !== null ? (target as Schema)[key] : undefined;
     }
-    if (target === undefined) throw tooLarge(`$ref ${reference} points nowhere`);
+    if (target === undefined) throw notEnforceable(`$ref ${reference} points nowhere`);
     return target;
   }
 
   #either(choices: readonly string[]): string {
-    if (choices.length === 0) throw tooLarge('a list of choices is empty');
+    if (choices.length === 0) throw notEnforceable('a list of choices is empty');
     return this.#rule(choices.join(' | '));
   }
 
@@ -289,7 +286,7 @@ class GrammarWriter {
     const known = this.#names.get(text);
     if (known !== undefined) return known;
     const name = `r${this.#rules.size}`;
-    if (this.#rules.size >= MAX_RULES) throw tooLarge('too large');
+    if (this.#rules.size >= MAX_RULES) throw notEnforceable('too large');
     this.#rules.set(name, text);
     this.#names.set(text, name);
     return name;
@@ -309,12 +306,8 @@ const FORMATS: ReadonlyMap<string, string> = new Map([
   ],
 ]);
 
-function tooLarge(why: string): EngineRefusal {
-  return new EngineRefusal(
-    'invalid_request',
-    `The JSON schema cannot be enforced: ${why}`,
-    'schema',
-  );
+function notEnforceable(why: string): Fault {
+  return refusal('invalid_request', `The JSON schema cannot be enforced: ${why}`, 'schema');
 }
 
 function isSchema(value: unknown): value is Schema {

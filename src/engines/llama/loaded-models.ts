@@ -4,10 +4,11 @@
  */
 import { getLlama, type Llama, LlamaLogLevel, type LlamaModel } from 'node-llama-cpp';
 
+import type { Fault } from '../../core/faults.ts';
 import { ChatModel } from './chat-model.ts';
 import { EmbeddingModel } from './embedding-model.ts';
-import { EngineRefusal } from './engine-refusal.ts';
-import type { LlamaModelSpec, LoadedLlamaModel } from './llama-wire.ts';
+import type { LlamaModelSpec, LoadedLlamaModel } from './llama-models.ts';
+import { refusal } from './refusal.ts';
 
 interface OpenFile {
   readonly model: LlamaModel;
@@ -16,28 +17,28 @@ interface OpenFile {
 
 export class LoadedModels {
   readonly #llama: Llama;
-  readonly #options: { readonly threads: number; readonly maxWaiting: number };
+  readonly #threads: number;
   readonly #models = new Map<string, ChatModel | EmbeddingModel>();
   readonly #files = new Map<string, OpenFile>();
   #queue: Promise<unknown> = Promise.resolve();
 
-  private constructor(llama: Llama, options: { threads: number; maxWaiting: number }) {
+  private constructor(llama: Llama, threads: number) {
     this.#llama = llama;
-    this.#options = options;
+    this.#threads = threads;
   }
 
-  /** Starts the native library; it uses at most `threads` threads and never builds anything. */
-  static async open(options: { threads: number; maxWaiting: number }): Promise<LoadedModels> {
+  /** Starts the native library; it uses so many threads, at least one, and never builds anything. */
+  static async open(threads: number): Promise<LoadedModels> {
     const llama = await getLlama({
       gpu: 'auto',
       build: 'never',
       skipDownload: true,
       progressLogs: false,
       // Zero would mean "all": ggml spins, and neighbours on the same core starve.
-      maxThreads: Math.max(1, options.threads),
+      maxThreads: threads,
       logLevel: LlamaLogLevel.error,
     });
-    return new LoadedModels(llama, options);
+    return new LoadedModels(llama, threads);
   }
 
   list(): LoadedLlamaModel[] {
@@ -66,20 +67,13 @@ export class LoadedModels {
     return await work;
   }
 
-  async unload(id: string): Promise<void> {
-    const model = this.#models.get(id);
-    if (model === undefined) return;
-    this.#models.delete(id);
-    await this.#close(model);
-  }
-
   async #loadNow(spec: LlamaModelSpec): Promise<LoadedLlamaModel> {
     const file = await this.#openFile(spec.path);
     try {
       const model =
         spec.work === 'chat'
-          ? await ChatModel.create(spec, this.#llama, file.model, this.#options)
-          : await EmbeddingModel.create(spec, file.model, this.#options);
+          ? await ChatModel.create(spec, this.#llama, file.model, this.#threads)
+          : await EmbeddingModel.create(spec, file.model, this.#threads);
       const before = this.#models.get(spec.id);
       this.#models.set(spec.id, model);
       if (before !== undefined) await this.#close(before);
@@ -114,6 +108,6 @@ export class LoadedModels {
   }
 }
 
-function notLoaded(id: string, why: string): EngineRefusal {
-  return new EngineRefusal('model_not_found', `The model ${id} ${why}`, 'model');
+function notLoaded(id: string, why: string): Fault {
+  return refusal('model_not_found', `The model ${id} ${why}`, 'model');
 }

@@ -1,36 +1,32 @@
 /**
  * The sequences of one context: each holds the state of one conversation and runs in the same
  * decode batches as the others. A free sequence that already holds the beginning of the prompt is
- * preferred, so that a conversation goes on without reading it all again. The queue is bounded.
+ * preferred, so that a conversation goes on without reading it all again.
  */
 import type { LlamaContextSequence, Token } from 'node-llama-cpp';
+import { assert } from '../../core/assert.ts';
+import { JobQueue } from '../../core/job-queue.ts';
+import { overloaded } from './refusal.ts';
 
-import { EngineRefusal } from './engine-refusal.ts';
-
-interface Waiter {
-  readonly tokens: Token[];
-  readonly grant: (sequence: LlamaContextSequence) => void;
-}
+/** Choices that may wait for a free sequence; more are refused with 429. */
+const MAX_WAITING = 64;
 
 export class SequencePool {
   readonly #free: LlamaContextSequence[];
-  readonly #waiting: Waiter[] = [];
-  readonly #maxWaiting: number;
+  readonly #queue: JobQueue;
 
-  constructor(sequences: readonly LlamaContextSequence[], maxWaiting: number) {
+  constructor(sequences: readonly LlamaContextSequence[]) {
     this.#free = [...sequences];
-    this.#maxWaiting = maxWaiting;
+    this.#queue = new JobQueue({
+      running: sequences.length,
+      waiting: MAX_WAITING,
+      retryAfterSeconds: 0,
+    });
   }
 
   /** Refuses when `count` further choices would not fit into the queue. */
   admit(count: number): void {
-    const mustWait = this.#waiting.length + count - this.#free.length;
-    if (mustWait > this.#maxWaiting) {
-      throw new EngineRefusal(
-        'overloaded',
-        'Too many requests wait for this model, try again soon',
-      );
-    }
+    if (!this.#queue.hasRoom('', count)) throw overloaded();
   }
 
   /** Runs `work` with a sequence; gives it back afterwards. Rejects when `signal` aborts before. */
@@ -39,51 +35,28 @@ export class SequencePool {
     signal: AbortSignal,
     work: (sequence: LlamaContextSequence) => Promise<Result>,
   ): Promise<Result> {
-    const sequence = this.#takeBest(tokens) ?? (await this.#wait(tokens, signal));
-    try {
-      return await work(sequence);
-    } finally {
-      this.#release(sequence);
-    }
+    return await this.#queue.run(async () => {
+      const sequence = this.#takeBest(tokens);
+      try {
+        return await work(sequence);
+      } finally {
+        this.#free.push(sequence);
+      }
+    }, signal);
   }
 
-  #takeBest(tokens: Token[]): LlamaContextSequence | undefined {
-    let best = -1;
-    let bestShared = -1;
+  #takeBest(tokens: Token[]): LlamaContextSequence {
+    let best = 0;
+    let bestWorth = -1;
     for (const [index, sequence] of this.#free.entries()) {
       const held = sequence.nextTokenIndex;
       const shared = held === 0 ? 0 : sequence.compareContextTokens(tokens).firstDifferentIndex;
       // Among sequences that share nothing, an empty one: a full one may still serve its caller.
       const worth = shared > 0 ? shared + 1 : Number(held === 0);
-      if (worth > bestShared) [best, bestShared] = [index, worth];
+      if (worth > bestWorth) [best, bestWorth] = [index, worth];
     }
-    return best < 0 ? undefined : this.#free.splice(best, 1)[0];
-  }
-
-  async #wait(tokens: Token[], signal: AbortSignal): Promise<LlamaContextSequence> {
-    signal.throwIfAborted();
-    return await new Promise((resolve, reject) => {
-      const waiter: Waiter = {
-        tokens,
-        grant: (sequence) => {
-          signal.removeEventListener('abort', leave);
-          resolve(sequence);
-        },
-      };
-      const leave = (): void => {
-        this.#waiting.splice(this.#waiting.indexOf(waiter), 1);
-        reject(new DOMException('The caller has left the queue', 'AbortError'));
-      };
-      signal.addEventListener('abort', leave, { once: true });
-      this.#waiting.push(waiter);
-    });
-  }
-
-  #release(sequence: LlamaContextSequence): void {
-    this.#free.push(sequence);
-    const next = this.#waiting.shift();
-    if (next === undefined) return;
-    const best = this.#takeBest(next.tokens);
-    if (best !== undefined) next.grant(best);
+    const [sequence] = this.#free.splice(best, 1);
+    assert(sequence !== undefined, 'as many jobs run as there are sequences');
+    return sequence;
   }
 }

@@ -36,6 +36,7 @@ export type CreateService = (
 const HEADERS_TIMEOUT_MS = 10_000;
 /** No bound on the whole request: a long job is bounded by its own rules. */
 const REQUEST_TIMEOUT_MS = 0;
+const KEEP_ALIVE_MS = 120_000;
 
 interface Start {
   readonly settings: unknown;
@@ -65,7 +66,8 @@ export function serveLocal(create: CreateService): void {
       })
       .catch((error: unknown) => {
         // The parent turns it into the message that the caller and the operator see.
-        report({ type: 'failed', error: reasonOf(error) });
+        const canRetry = !(error instanceof Fault && error.options.canRetry === false);
+        report({ type: 'failed', error: reasonOf(error), canRetry });
         process.exitCode = 1;
         process.disconnect?.();
       });
@@ -109,6 +111,7 @@ export function localServer(service: LocalService, apiKey: string): Server {
   });
   server.headersTimeout = HEADERS_TIMEOUT_MS;
   server.requestTimeout = REQUEST_TIMEOUT_MS;
+  server.keepAliveTimeout = KEEP_ALIVE_MS;
   return server;
 }
 
@@ -154,5 +157,6 @@ function answerError(raw: IncomingMessage, response: ServerResponse, error: unkn
   // The parent is still sending a refused body: read it to the end, or it sees a reset connection
   // instead of the answer.
   if (!raw.complete) raw.resume();
-  answerJson(response, fault.status, { error: fault.message, code: fault.code });
+  const body = fault.options.body ?? { error: fault.message, code: fault.code };
+  answerJson(response, fault.status, body);
 }

@@ -5,7 +5,7 @@
 import { fileURLToPath } from 'node:url';
 import { Fault } from '../../core/faults.ts';
 import type { Clock } from '../../core/clock.ts';
-import { entryBeside } from '../local/local-child.ts';
+import { siblingUrl } from '../../core/sibling.ts';
 import {
   type Measured,
   type VideoEncoder,
@@ -158,7 +158,7 @@ function parseLine(line: string): WorkerLine {
 
 /** The library in a Node process; `node` is the path of the runtime. */
 export function nodeAvTool(node: string): MediaTool {
-  const entry = entryBeside(import.meta.url, 'media-worker');
+  const entry = siblingUrl(import.meta.url, 'media-worker');
   return {
     name: 'node-av',
     run: async (task, context) => {

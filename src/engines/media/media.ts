@@ -8,7 +8,7 @@ import { delimiter, isAbsolute, join } from 'node:path';
 import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { Turns } from '../local/turns.ts';
+import { JobQueue } from '../../core/job-queue.ts';
 import { type FilmType, endsWhole, filmTypeOf, inspectMedia } from './container.ts';
 import {
   type MediaFacts,
@@ -21,7 +21,7 @@ import { type SandboxLimits, runSandboxed } from './sandbox.ts';
 
 export { type ContainerFormat, type FilmType, inspectMedia, type MediaInput } from './container.ts';
 export { type MediaFacts, SPEECH_BYTES_PER_SECOND } from './media-task.ts';
-export { VideoEngine } from './video-engine.ts';
+export { videoEngine } from './video-engine.ts';
 export { VideosClient } from './videos-client.ts';
 export { type AudioPiece, audioPieces } from './wav.ts';
 
@@ -105,17 +105,17 @@ export interface CheckedFilm {
 
 export class Media {
   readonly #tool: MediaTool;
-  readonly #checks = new Turns({
+  readonly #checks = new JobQueue({
     running: CHECKS_AT_ONCE,
     waiting: CHECKS_WAITING,
     retryAfterSeconds: CHECK_RETRY_SECONDS,
   });
   readonly #limits: MediaLimits;
   readonly #options: MediaOptions;
-  readonly #turns = new Turns({
+  readonly #turns = new JobQueue({
     running: MAX_PROCESSES,
     waiting: MAX_WAITING,
-    waitingOfHolder: MAX_WAITING_OF_HOLDER,
+    waitingOfCaller: MAX_WAITING_OF_HOLDER,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
 

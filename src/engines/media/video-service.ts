@@ -19,7 +19,7 @@ import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { reasonOf } from '../../core/log.ts';
 import { type LocalRequest, type LocalService, answerJson } from '../local/local-server.ts';
-import { Turns } from '../local/turns.ts';
+import { JobQueue } from '../../core/job-queue.ts';
 import { type Upload, isMultipart, readUpload } from '../local/upload.ts';
 import type { StillMove } from './media-task.ts';
 import type { Media } from './media.ts';
@@ -91,7 +91,7 @@ export class VideoService implements LocalService {
   /** Keys of orders whose bodies are being read. */
   readonly #arriving = new Set<string>();
   #heldBytes = 0;
-  readonly #turns = new Turns({
+  readonly #turns = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
     retryAfterSeconds: RETRY_AFTER_SECONDS,

@@ -17,7 +17,7 @@ import {
   answerBytes,
   answerJson,
 } from '../local/local-server.ts';
-import { Turns } from '../local/turns.ts';
+import { JobQueue } from '../../core/job-queue.ts';
 import { isMultipart, readUpload } from '../local/upload.ts';
 import { SPEECH_RATE } from '../media/media-task.ts';
 import type { Media } from '../media/media.ts';
@@ -68,7 +68,7 @@ export interface TranscriptionParts {
 
 export class TranscriptionService implements LocalService {
   readonly #parts: TranscriptionParts;
-  readonly #turns = new Turns({
+  readonly #queue = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
@@ -149,7 +149,7 @@ export class TranscriptionService implements LocalService {
     try {
       const work = (): Promise<Segment[]> =>
         recognizeFile(recognizer, file, fields.language, request.signal);
-      const segments = await this.#turns.run(work, request.signal);
+      const segments = await this.#queue.run(work, request.signal);
       answer(response, fields.response_format, durationMs, segments);
     } finally {
       await file.close();

@@ -1,6 +1,5 @@
 /** `POST /image/background-remove`: a picture in by file, base64 or URL; a PNG with alpha out. */
 import {
-  type CutOut,
   MAX_IMAGE_BYTES,
   type RemoveBackgroundCall,
   type RemoveBackgroundParts,
@@ -9,7 +8,6 @@ import {
 import { decodeBase64 } from '../../core/base64.ts';
 import type { Clock } from '../../core/clock.ts';
 import { invalidField } from '../../core/faults.ts';
-import type { Queryable } from '../../db/db.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
@@ -17,8 +15,6 @@ import { isMultipart, readFile } from '../../http/multipart.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import { BACKGROUND_REMOVE } from './describe.ts';
 import { BackgroundRemoveRequest } from './schema.ts';
-
-const PNG_TYPE = 'image/png';
 
 export interface BackgroundRemoveParts extends RemoveBackgroundParts {
   readonly serviceName: string;
@@ -38,15 +34,6 @@ export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route 
     describe: BACKGROUND_REMOVE,
     handle: async (context) => {
       const { image, model } = await imageOf(parts, context);
-      const setHeaders = (cut: CutOut): void => {
-        context.setAll(headers.answered(cut));
-        context.set('content-disposition', 'inline; filename="cutout.png"');
-      };
-      const keep = async (tx: Queryable, cut: CutOut): Promise<void> => {
-        setHeaders(cut);
-        context.set('content-type', PNG_TYPE);
-        await context.keepAnswer(200, cut.png, tx);
-      };
       const cut = await removeBackground(parts, {
         requestId: context.requestId,
         caller: context.caller,
@@ -54,10 +41,13 @@ export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route 
         image,
         signal: context.workSignal,
         note: (notes) => Object.assign(context.notes, notes),
-        ...(context.keeper && { keep }),
+        keeper: context.keeper,
+        answered: (facts) => {
+          context.setAll(headers.answered(facts));
+          context.set('content-disposition', 'inline; filename="cutout.png"');
+        },
       });
-      setHeaders(cut);
-      await context.bytes(200, PNG_TYPE, cut.png);
+      if (cut !== undefined) await context.bytes(200, cut.type, cut.body);
     },
   };
 }

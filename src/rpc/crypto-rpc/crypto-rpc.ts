@@ -6,6 +6,7 @@ import {
   type ProxyRpcParts,
   proxyRpc,
 } from '../proxy-rpc.ts';
+import type { Clock } from '../../core/clock.ts';
 import { MAX_BATCH_ITEMS } from '../rpc.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
@@ -18,6 +19,7 @@ const JSON_TYPE = 'application/json';
 
 export interface CryptoRpcParts extends ProxyRpcParts {
   readonly serviceName: string;
+  readonly clock: Clock;
 }
 
 export function cryptoRpcRoutes(
@@ -60,31 +62,27 @@ async function relay(
   { make, names }: { readonly make: AnswerHeaders; readonly names: OwnNames },
 ): Promise<void> {
   const network = context.parameters['network'] ?? '';
-  const answer = await proxyRpc(parts, {
+  await proxyRpc(parts, {
     requestId: context.requestId,
     caller: context.caller,
     network,
     ...read,
     idempotencyKey: context.header('idempotency-key'),
     signal: context.signal,
+    send: async (answer) => {
+      context.notes.model = network;
+      context.notes.costUsd = answer.costUsd;
+      setRelayHeaders(context, names, answer);
+      if (answer.charged !== undefined) {
+        const { admission, remainingNano } = answer.charged;
+        context.setAll(make.charged(admission, remainingNano));
+      }
+      if (answer.rest === undefined) return context.bytes(200, JSON_TYPE, answer.body);
+      const writable = context.pipe(200, JSON_TYPE);
+      writable.write(answer.body);
+      await pipeline(answer.rest, writable);
+    },
   });
-  context.notes.model = network;
-  context.notes.costUsd = answer.costUsd;
-  setRelayHeaders(context, names, answer);
-  if (answer.charged !== undefined) {
-    const { admission, remainingNano } = answer.charged;
-    context.setAll(make.charged(admission, remainingNano));
-  }
-  if (answer.rest === undefined) return context.bytes(200, JSON_TYPE, answer.body);
-  const { rest } = answer;
-  const writable = context.pipe(200, JSON_TYPE);
-  writable.write(answer.body);
-  try {
-    await pipeline(rest, writable);
-  } catch (error) {
-    // The caller left: the flow settles what came so far, and there is nobody to tell.
-    if (!context.signal.aborted) throw error;
-  }
 }
 
 /** The names that begin with the service's own. */

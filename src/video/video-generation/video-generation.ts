@@ -9,7 +9,7 @@ import { completeVideo } from '../complete-video.ts';
 import { type QueueVideoParts, type QueuedVideo, queueVideo } from '../queue-video.ts';
 import type { VideoQuotes } from '../quote-video.ts';
 import { type RetrieveVideoParts, retrieveVideo } from '../retrieve-video.ts';
-import { rateHeaders } from '../../billing/sale.ts';
+import { type AnswerKeeper, rateHeaders } from '../../billing/sale.ts';
 import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../../core/money.ts';
@@ -22,7 +22,6 @@ import {
   VideoQuoteRequest,
   VideoRetrieveRequest,
 } from '../video.ts';
-import type { AnswerKeeper } from '../../http/answer-keeper.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
@@ -133,6 +132,7 @@ async function queue(parts: VideoRouteParts, context: RequestContext): Promise<v
     note: (notes) => Object.assign(context.notes, notes),
     ...(keeper && { keep: (tx, job) => keepQueued(parts, context, keeper, { tx, job }) }),
   });
+  if (keeper !== undefined) keeper.token.isSpent = true;
   setQueuedHeaders(parts, context, queued);
   await context.json(200, queueAnswer(parts, queued));
 }
@@ -145,9 +145,9 @@ async function keepQueued(
   { tx, job }: { readonly tx: Queryable; readonly job: QueuedVideo },
 ): Promise<void> {
   setQueuedHeaders(parts, context, job);
-  context.set('content-type', JSON_TYPE);
-  await context.keepAnswer(200, Buffer.from(JSON.stringify(queueAnswer(parts, job))), tx);
-  if (!keeper.kept) throw new Fault('REQUEST_IN_PROGRESS');
+  const body = Buffer.from(JSON.stringify(queueAnswer(parts, job)));
+  const isKept = await parts.sales.keep(tx, keeper, { type: JSON_TYPE, body });
+  if (!isKept) throw new Fault('REQUEST_IN_PROGRESS');
 }
 
 function setQueuedHeaders(

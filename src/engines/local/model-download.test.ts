@@ -12,13 +12,8 @@ import { type Clock, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { silentLog } from '../../core/log.ts';
 import { type DownloadOptions, type DownloadProgress, downloadFile } from './model-download.ts';
-import {
-  hasLibraryFile,
-  libraryModel,
-  libraryPath,
-  librarySpec,
-  MODEL_LIBRARY,
-} from './model-library.ts';
+import { MODEL_LIBRARY, librarySpec } from '../llama/llama-models.ts';
+import { hasModel, modelPath } from './model-files.ts';
 
 const FILE = Buffer.from(
   Array.from({ length: 300_000 }, (_, index) => (index * 7 + index / 256) & 255),
@@ -61,12 +56,14 @@ suite('model files', () => {
     response.write(part.subarray(0, limit), () => response.destroy());
   }
 
+  function file(extra: Partial<DownloadOptions['file']> = {}): DownloadOptions['file'] {
+    return { url: `${url}/model.gguf`, sha256: SHA256, sizeBytes: 1_000_000, ...extra };
+  }
+
   function options(extra: Partial<DownloadOptions> = {}): DownloadOptions {
     return {
-      url: `${url}/model.gguf`,
+      file: file(),
       path: join(folder, 'models', 'model.gguf'),
-      sha256: SHA256,
-      maxBytes: 1_000_000,
       clock: quickClock(),
       log: silentLog,
       signal: new AbortController().signal,
@@ -109,23 +106,19 @@ suite('model files', () => {
   suite('downloadFile()', () => {
     test('writes the file under its name and reports how far it is', async () => {
       const seen: DownloadProgress[] = [];
-      const result = await downloadFile(
+      await downloadFile(
         options({ clock: systemClock(), onProgress: (progress) => seen.push(progress) }),
       );
-      assert.deepEqual(readFileSync(result.path), FILE);
-      assert.deepEqual(result, {
-        path: options().path,
-        sizeBytes: FILE.length,
-        sha256: SHA256,
-        checksumFrom: 'pinned',
-      });
+      assert.deepEqual(readFileSync(options().path), FILE);
       const last = seen.at(-1)!;
       assert.deepEqual(
         [last.fraction, last.bytesDone, last.bytesTotal],
         [1, FILE.length, FILE.length],
       );
       assert.ok(last.bytesPerSecond > 0);
-      assert.ok(!existsSync(`${result.path}.part`) && !existsSync(`${result.path}.part.json`));
+      assert.ok(
+        !existsSync(`${options().path}.part`) && !existsSync(`${options().path}.part.json`),
+      );
     });
 
     test('goes on where a cut connection ended', async () => {
@@ -140,8 +133,8 @@ suite('model files', () => {
       const onProgress = (progress: DownloadProgress): void => {
         if (progress.bytesDone >= 50_000) first?.destroy();
       };
-      const result = await downloadFile(options({ clock: quickClock(waits), onProgress }));
-      assert.deepEqual(readFileSync(result.path), FILE);
+      await downloadFile(options({ clock: quickClock(waits), onProgress }));
+      assert.deepEqual(readFileSync(options().path), FILE);
       assert.equal(visits.length, 2);
       assert.match(visits[1]!.range!, /^bytes=[1-9]\d*-$/);
       assert.equal(waits.length, 1);
@@ -165,8 +158,8 @@ suite('model files', () => {
       const have = statSync(`${options().path}.part`).size;
       assert.ok(have >= 100_000);
       handler = (request, response) => serve(request, response);
-      const result = await downloadFile(options());
-      assert.deepEqual(readFileSync(result.path), FILE);
+      await downloadFile(options());
+      assert.deepEqual(readFileSync(options().path), FILE);
       assert.equal(visits.at(-1)!.range, `bytes=${have}-`);
     });
 
@@ -177,8 +170,8 @@ suite('model files', () => {
           response.write(Buffer.alloc(50_000), () => response.destroy());
         } else serve(request, response);
       };
-      const result = await downloadFile(options());
-      assert.deepEqual(readFileSync(result.path), FILE);
+      await downloadFile(options());
+      assert.deepEqual(readFileSync(options().path), FILE);
       assert.equal(visits.at(-1)!.range, undefined);
     });
 
@@ -187,31 +180,34 @@ suite('model files', () => {
         delete request.headers.range;
         serve(request, response, visit === 1 ? 100_000 : FILE.length);
       };
-      const result = await downloadFile(options());
-      assert.deepEqual(readFileSync(result.path), FILE);
+      await downloadFile(options());
+      assert.deepEqual(readFileSync(options().path), FILE);
     });
 
     test('a wrong checksum is refused and leaves nothing behind', async () => {
-      const message = await refusal({ sha256: 'a'.repeat(64) });
+      const message = await refusal({ file: file({ sha256: 'a'.repeat(64) }) });
       assert.match(message, new RegExp(`SHA-256 is ${SHA256}, it should be a{64}`));
       assert.equal(visits.length, 1, 'the same bytes would come again');
       assert.ok(!existsSync(`${options().path}.part`));
     });
 
-    test('without a pinned checksum the announced one counts, also behind a redirect', async () => {
-      handler = (request, response) => {
-        if (request.url !== '/model.gguf') return serve(request, response);
-        response.writeHead(302, { location: '/store/1', 'x-linked-etag': `"${SHA256}"` });
-        response.end();
+    test('behind a redirect it goes on while the first server links to the same file', async () => {
+      let cut: ServerResponse | undefined;
+      handler = (request, response, visit) => {
+        if (request.url === '/model.gguf') {
+          response.writeHead(302, { location: '/store/1', 'x-linked-etag': '"one"' }).end();
+        } else if (visit === 2) {
+          cut = response;
+          response.writeHead(200, { 'content-length': FILE.length, etag: '"of this mirror"' });
+          response.write(FILE.subarray(0, 100_000));
+        } else serve(request, response);
       };
-      const result = await downloadFile(options({ sha256: undefined }));
-      assert.equal(result.checksumFrom, 'announced');
-      assert.equal(result.sha256, SHA256);
-    });
-
-    test('without any checksum nothing is taken', async () => {
-      handler = (_request, response) => response.end(FILE);
-      assert.match(await refusal({ sha256: undefined }), /no checksum/);
+      const onProgress = (progress: DownloadProgress): void => {
+        if (progress.bytesDone >= 50_000) cut?.destroy();
+      };
+      await downloadFile(options({ onProgress }));
+      assert.deepEqual(readFileSync(options().path), FILE);
+      assert.match(visits[3]!.range!, /^bytes=[1-9]\d*-$/);
     });
 
     test('404 is final, 503 is tried again', async () => {
@@ -236,12 +232,12 @@ suite('model files', () => {
     });
 
     test('more bytes than allowed are refused, announced or not', async () => {
-      assert.match(await refusal({ maxBytes: 1_000 }), /at most 1000/);
+      assert.match(await refusal({ file: file({ sizeBytes: 1_000 }) }), /at most 1000/);
       handler = (_request, response) => {
         response.write(FILE);
         response.end(FILE);
       };
-      assert.match(await refusal({ maxBytes: 200_000 }), /more than 200000/);
+      assert.match(await refusal({ file: file({ sizeBytes: 200_000 }) }), /more than 200000/);
     });
 
     test('endless redirects end', async () => {
@@ -253,20 +249,24 @@ suite('model files', () => {
   suite('the model library', () => {
     test('is pinned: one revision, size, checksum and a permissive license each', () => {
       for (const model of MODEL_LIBRARY) {
-        assert.match(model.url, /^https:\/\/huggingface\.co\/.+\/resolve\/[0-9a-f]{40}\/.+\.gguf$/);
-        assert.match(model.sha256, /^[0-9a-f]{64}$/);
-        assert.ok(model.sizeBytes > 1_000_000);
-        assert.equal(model.license, 'Apache-2.0');
-        assert.ok(model.url.endsWith(model.fileName));
+        assert.match(
+          model.file.url,
+          /^https:\/\/huggingface\.co\/.+\/resolve\/[0-9a-f]{40}\/.+\.gguf$/,
+        );
+        assert.match(model.file.sha256, /^[0-9a-f]{64}$/);
+        assert.ok(model.file.sizeBytes > 1_000_000);
+        assert.equal(model.file.license, 'Apache-2.0');
+        assert.ok(model.file.url.endsWith(model.file.name));
       }
     });
 
     test('finds a model, its place and whether it is there', async () => {
-      const model = libraryModel('qwen3-0.6b')!;
-      assert.equal(libraryModel('nothing'), undefined);
-      assert.equal(libraryPath('/data', model), join('/data', 'models', 'Qwen3-0.6B-Q8_0.gguf'));
-      assert.equal(librarySpec('/data', model).isDemo, false);
-      assert.equal(await hasLibraryFile(folder, model), false);
+      const model = MODEL_LIBRARY.find(({ id }) => id === 'qwen3-0.6b')!;
+      const path = join('/data', 'models', 'Qwen3-0.6B-Q8_0.gguf');
+      assert.equal(modelPath('/data', model.file), path);
+      const { isDemo, ...spec } = librarySpec('/data', model);
+      assert.deepEqual([isDemo, spec.path, 'file' in spec], [false, path, false]);
+      assert.equal(await hasModel(folder, model.file), false);
     });
   });
 });

@@ -2,15 +2,7 @@
  * Shows how far something long has come: one line that is drawn again and again on a terminal,
  * plain lines every tenth otherwise. Knows nothing of what is being done.
  */
-
-export interface ProgressLine {
-  /** 0 to 1. */
-  readonly fraction: number;
-  readonly bytesDone: number;
-  readonly bytesTotal: number | undefined;
-  readonly bytesPerSecond: number;
-  readonly secondsLeft: number | undefined;
-}
+import type { DownloadProgress } from '../engines/local/model-download.ts';
 
 /** The part of a stream that is needed; `process.stderr` is one. */
 export interface ProgressOutput {
@@ -36,7 +28,7 @@ export class TerminalProgress {
   }
 
   /** Shows a new state. */
-  show(progress: ProgressLine): void {
+  show(progress: DownloadProgress): void {
     if (this.#output.isTTY === true) {
       const line = terminalLine(this.#title, progress);
       const width = (this.#output.columns ?? DEFAULT_COLUMNS) - 1;
@@ -57,17 +49,17 @@ export class TerminalProgress {
   }
 }
 
-function terminalLine(title: string, progress: ProgressLine): string {
+function terminalLine(title: string, progress: DownloadProgress): string {
   const filled = Math.round(progress.fraction * BAR_CHARACTERS);
   const bar = '█'.repeat(filled) + '░'.repeat(BAR_CHARACTERS - filled);
   return `${title} ${bar} ${plainFigures(progress)}`;
 }
 
-function plainLine(title: string, progress: ProgressLine): string {
+function plainLine(title: string, progress: DownloadProgress): string {
   return `${title}: ${plainFigures(progress)}`;
 }
 
-function plainFigures(progress: ProgressLine): string {
+function plainFigures(progress: DownloadProgress): string {
   const percent = `${Math.floor(progress.fraction * 100)} %`;
   const total = progress.bytesTotal === undefined ? '' : ` of ${size(progress.bytesTotal)}`;
   const rate = `${size(progress.bytesPerSecond)}/s`;

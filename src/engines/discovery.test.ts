@@ -10,7 +10,7 @@ import {
 import { afterEach, suite, test } from 'node:test';
 
 import { discoverEngines, type LocalEngine, USUAL_TARGETS } from './discovery.ts';
-import { startTestLlama } from '../../../test/support/test-llama.ts';
+import { startTestLlama } from '../../test/support/test-llama.ts';
 
 suite('engines on local ports', () => {
   const servers: (Server | SocketServer)[] = [];
@@ -165,7 +165,9 @@ suite('engines on local ports', () => {
     test('the llama child of farebox itself is found as what it is', async () => {
       const llama = await startTestLlama();
       try {
-        const [found] = await discover('llama.cpp', new URL(llama.url).origin);
+        const headers = { authorization: `Bearer ${llama.apiKey}` };
+        const list: unknown = await (await fetch(`${llama.url}/models`, { headers })).json();
+        const [found] = await discover('llama.cpp', await jsonServer({ '/v1/models': list }));
         assert.deepEqual(
           found!.models.map((model) => [model.id, model.isEmbedding]),
           [

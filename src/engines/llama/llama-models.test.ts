@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { suite, test } from 'node:test';
 
 import { buildDemoModel } from '../../../scripts/build-demo-model.ts';
-import { demoModels } from './demo-model.ts';
+import { demoModels } from './llama-models.ts';
 
 suite('the demo model file', () => {
   test('is what the script writes from the text, byte for byte', () => {

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 
-import { type ProgressLine, TerminalProgress } from './terminal-progress.ts';
+import type { DownloadProgress } from '../engines/local/model-download.ts';
+import { TerminalProgress } from './terminal-progress.ts';
 
-function at(fraction: number): ProgressLine {
+function at(fraction: number): DownloadProgress {
   return {
     fraction,
     bytesDone: fraction * 640_000_000,

@@ -5,10 +5,12 @@
  */
 import { request as httpRequest } from 'undici';
 import { z } from 'zod';
+import type { DiscoveredModel } from '../catalog/catalog.ts';
+import type { Capability } from '../config/config.ts';
 
 export type LocalEngine = 'ollama' | 'llama.cpp' | 'lm-studio' | 'vllm';
 
-export interface DiscoveredModel {
+export interface FoundModel {
   readonly id: string;
   readonly contextTokens?: number;
   /** In the engine's own words, such as `tools`, `vision`, `thinking`. */
@@ -16,11 +18,11 @@ export interface DiscoveredModel {
   readonly isEmbedding: boolean;
 }
 
-export interface DiscoveredEngine {
+export interface FoundEngine {
   readonly engine: LocalEngine;
   /** The base URL of the OpenAI protocol, with `/v1`. */
   readonly url: string;
-  readonly models: readonly DiscoveredModel[];
+  readonly models: readonly FoundModel[];
 }
 
 export interface ProbeTarget {
@@ -84,16 +86,16 @@ const LlamaProps = z.looseObject({
 /** The engines that answer now. Never throws; takes at most about a second. */
 export async function discoverEngines(
   targets: readonly ProbeTarget[] = USUAL_TARGETS,
-): Promise<DiscoveredEngine[]> {
+): Promise<FoundEngine[]> {
   const found = await Promise.all(targets.map(probe));
   return found.filter((engine) => engine !== undefined);
 }
 
-async function probe(target: ProbeTarget): Promise<DiscoveredEngine | undefined> {
+async function probe(target: ProbeTarget): Promise<FoundEngine | undefined> {
   const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
   const list = await askFor(ModelList, `${target.origin}/v1/models`, signal);
   if (list === undefined) return undefined;
-  const models = list.data.map((model): DiscoveredModel => {
+  const models = list.data.map((model): FoundModel => {
     const context = model.max_model_len ?? model.meta?.n_ctx ?? model.meta?.n_ctx_train;
     return {
       id: model.id,
@@ -108,8 +110,8 @@ async function probe(target: ProbeTarget): Promise<DiscoveredEngine | undefined>
 /** What the engine's own endpoints add; without them the plain list stands. */
 async function addDetails(
   target: ProbeTarget,
-  models: readonly DiscoveredModel[],
-): Promise<readonly DiscoveredModel[]> {
+  models: readonly FoundModel[],
+): Promise<readonly FoundModel[]> {
   const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
   switch (target.engine) {
     case 'ollama':
@@ -125,9 +127,9 @@ async function addDetails(
 
 async function ollamaDetails(
   origin: string,
-  models: readonly DiscoveredModel[],
+  models: readonly FoundModel[],
   signal: AbortSignal,
-): Promise<readonly DiscoveredModel[]> {
+): Promise<readonly FoundModel[]> {
   const tags = await askFor(OllamaTags, `${origin}/api/tags`, signal);
   const known = new Set(tags?.models.map((model) => model.name));
   return await Promise.all(
@@ -153,9 +155,9 @@ async function ollamaDetails(
 
 async function lmStudioDetails(
   origin: string,
-  models: readonly DiscoveredModel[],
+  models: readonly FoundModel[],
   signal: AbortSignal,
-): Promise<readonly DiscoveredModel[]> {
+): Promise<readonly FoundModel[]> {
   const list = await askFor(LmStudioList, `${origin}/api/v0/models`, signal);
   const details = new Map(list?.data.map((model) => [model.id, model]));
   return models.map((model) => {
@@ -173,9 +175,9 @@ async function lmStudioDetails(
 
 async function llamaDetails(
   origin: string,
-  models: readonly DiscoveredModel[],
+  models: readonly FoundModel[],
   signal: AbortSignal,
-): Promise<readonly DiscoveredModel[]> {
+): Promise<readonly FoundModel[]> {
   const props = await askFor(LlamaProps, `${origin}/props`, signal);
   const context = props?.default_generation_settings?.n_ctx;
   const modalities = Object.entries(props?.modalities ?? {})
@@ -230,4 +232,47 @@ async function readJson(body: AsyncIterable<Uint8Array>): Promise<unknown> {
   }
   // JSON.parse gives `any`; the schema looks at it next.
   return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown;
+}
+
+/** Embedding models that do not say how long an input may be take this much. */
+const USUAL_EMBEDDING_TOKENS = 8_192;
+
+/** Which engine is expected where: by the usual port, else by the OpenAI protocol alone. */
+export function probeTargets(urls: readonly string[]): ProbeTarget[] {
+  return urls.map((url) => {
+    const origin = new URL(url).origin;
+    return USUAL_TARGETS.find((target) => target.origin === origin) ?? { engine: 'vllm', origin };
+  });
+}
+
+/** What engines call a capability, and what we call it. */
+const CAPABILITY_WORDS: Readonly<Record<string, Capability>> = {
+  tools: 'functionCalling',
+  vision: 'vision',
+  thinking: 'reasoning',
+};
+
+export function discoveredModels(engines: readonly FoundEngine[]): DiscoveredModel[] {
+  return engines.flatMap(({ engine, models }) => models.map((model) => offered(engine, model)));
+}
+
+function offered(engine: string, model: FoundModel): DiscoveredModel {
+  const common = {
+    id: model.id,
+    origin: 'discovered',
+    replicas: [{ engine, model: model.id }],
+    ...(model.contextTokens === undefined ? {} : { context: model.contextTokens }),
+  } as const;
+  if (model.isEmbedding) {
+    const maxInputTokens = model.contextTokens ?? USUAL_EMBEDDING_TOKENS;
+    const embedding = { dimensions: 0, maxInputTokens, customDimensions: false };
+    return { ...common, type: 'embedding', embedding };
+  }
+  // An engine that names no capabilities is trusted with tools and schemas: it refuses by itself.
+  const named = model.capabilities?.flatMap((word) => CAPABILITY_WORDS[word] ?? []);
+  const capabilities: readonly Capability[] =
+    named === undefined
+      ? ['functionCalling', 'responseSchema', 'logProbs']
+      : [...named, 'responseSchema'];
+  return { ...common, type: 'text', capabilities };
 }
