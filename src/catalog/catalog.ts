@@ -34,7 +34,12 @@ export { type ModelPrivacy, requirePlan, requirePrivacy } from './access.ts';
 export type { DeprecationNotice } from './deprecation.ts';
 export type { CatalogModel, DiscoveredModel, Origin, Replica } from './model.ts';
 export type { FoundVia } from './model-index.ts';
-export { LIST_TYPES, type ListType, type VideoConstraints } from './model-list.ts';
+export {
+  LIST_TYPES,
+  type ListType,
+  type VideoConstraints,
+  WIRE_CAPABILITIES,
+} from './model-list.ts';
 export {
   boundFor,
   chargeFor,

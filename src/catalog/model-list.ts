@@ -151,7 +151,8 @@ function textExtras(model: CatalogModel, options: ListOptions): object {
   };
 }
 
-const WIRE_CAPABILITIES: Readonly<Record<Capability, string>> = {
+/** What `GET /models` calls each capability. */
+export const WIRE_CAPABILITIES: Readonly<Record<Capability, string>> = {
   optimizedForCode: 'optimizedForCode',
   functionCalling: 'supportsFunctionCalling',
   audioInput: 'supportsAudioInput',

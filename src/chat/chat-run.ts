@@ -9,7 +9,6 @@ import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { type Nano, ZERO, maxNano, minNano } from '../core/money.ts';
-import type { ChatAbilities } from './wire/capability-gates.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { EngineDialect } from './wire/engine-request.ts';
 import type { AnswerFacts } from '../http/answer-facts.ts';
@@ -91,7 +90,6 @@ export interface ChatWish {
   readonly request: ChatRequest;
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
-  readonly abilities: ChatAbilities;
   readonly price: Price;
   readonly additions: AdditionsPlan;
   readonly systemPrompt: string | undefined;

@@ -7,11 +7,10 @@
  */
 import { boundFor } from '../catalog/catalog.ts';
 import { type Nano, ZERO, nano } from '../core/money.ts';
-import { applyAbilities } from './wire/capability-gates.ts';
+import { fitToModel } from './wire/capability-gates.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { RateRule, Sale, SaleRequest } from '../billing/sale.ts';
 import { requireSold } from '../catalog/model-access.ts';
-import { abilitiesOf } from './abilities.ts';
 import { type AdditionsPlan, NOTHING_PREPARED, type PreparedAdditions } from './chat-additions.ts';
 import { MIN_OUTPUT_TOKENS, chatBounds, tokensEstimate, withinContext } from './chat-bounds.ts';
 import { ChatRounds } from './chat-rounds.ts';
@@ -36,8 +35,7 @@ export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
   call.note({ model: model.id });
   call.receiver.resolved(model, deprecation);
   const price = requireSold(model, caller);
-  const abilities = abilitiesOf(model, parts.canSearch);
-  const request = applyAbilities(call.request, model.id, abilities);
+  const request = fitToModel(call.request, model, parts.canSearch);
   const additions = parts.planAdditions(call, request, model);
   const systemPrompt = joinPrompts(parts, request, additions);
   const wish = {
@@ -46,7 +44,6 @@ export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
     request,
     model,
     deprecation,
-    abilities,
     price,
     additions,
     systemPrompt,

@@ -8,8 +8,8 @@ import type { CatalogModel } from '../catalog/catalog.ts';
 import {
   type Documents,
   fileText,
-  type MediaLoader,
-  type RequestMedia,
+  type MediaSettings,
+  RequestMedia,
 } from '../documents/documents.ts';
 import { Fault } from '../core/faults.ts';
 import type { ChatMessage, ContentPart } from './wire/chat-schema.ts';
@@ -22,7 +22,7 @@ export interface ContentInputs {
   readonly messages: readonly ChatMessage[];
   readonly model: CatalogModel;
   readonly documents: Pick<Documents, 'extract'>;
-  readonly media: MediaLoader;
+  readonly media: MediaSettings;
   readonly engineFetches: boolean;
   readonly signal: AbortSignal;
   /** Who asks: the work of one caller does not crowd out that of others. */
@@ -38,7 +38,7 @@ export interface LoadedContent {
 /** Loads the media and reads the files of all messages. Throws the Faults of media and files. */
 export async function loadContent(inputs: ContentInputs): Promise<LoadedContent> {
   const { media, engineFetches, signal } = inputs;
-  const loader = new ContentLoader(inputs, media.forRequest({ engineFetches, signal }));
+  const loader = new ContentLoader(inputs, new RequestMedia(media, { engineFetches, signal }));
   const messages: ChatMessage[] = [];
   for (const [index, message] of inputs.messages.entries()) {
     messages.push(await loader.message(message, index));

@@ -14,12 +14,10 @@ import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
 import { toUsdNumber } from '../core/money.ts';
 import type { Settlement } from '../billing/ledger/ledger.ts';
-import { chatCompletionId } from './wire/chat-response.ts';
-import { ChatStream, type StreamClosing } from './wire/chat-stream.ts';
+import { type AnswerEnd, chatCompletionId } from './wire/chat-response.ts';
+import { ChatStream, KEEP_ALIVE, streamErrorEvents } from './wire/chat-stream.ts';
 import type { HeldRound } from './wire/held-calls.ts';
-import { outputBytes } from './wire/output-tally.ts';
-import { KEEP_ALIVE, streamErrorEvents } from './wire/stream-frames.ts';
-import { echoParameters } from './wire/svc-parameters.ts';
+import { outputBytes } from './wire/chat-choice.ts';
 import type { Outcome } from '../billing/sale.ts';
 import type { AnswerFacts } from '../http/answer-facts.ts';
 import { type ChatReceiver, type ChatRun, remainingDuring } from './chat-run.ts';
@@ -248,17 +246,16 @@ class StreamedAnswer implements EngineSink {
   #closing(settlement: Settlement): Buffer {
     // They are one tool call, so they wait for the last search.
     const found = this.#run.additions.autoSearch?.documents;
-    const before = found === undefined ? [] : [this.#stream.foundDocuments(found)];
-    const end = this.#stream.closing(this.#closingOf(settlement));
-    return Buffer.concat([...before, end]);
+    return this.#stream.closing(this.#closingOf(settlement), found);
   }
 
-  #closingOf(settlement: Settlement): StreamClosing {
+  #closingOf(settlement: Settlement): AnswerEnd {
     const { request, rounds } = this.#run;
     return {
       usage: rounds.bill().usage,
       cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
-      parameters: echoParameters(request.parameters, rounds.citations),
+      parameters: request.parameters,
+      citations: rounds.citations,
     };
   }
 

@@ -9,8 +9,7 @@ import {
   writeChatAnswer,
 } from './wire/chat-response.ts';
 import { type HeldRound, heldRoundOf, joinedAnswer } from './wire/held-calls.ts';
-import { noOutput } from './wire/output-tally.ts';
-import { echoParameters } from './wire/svc-parameters.ts';
+import { noOutput } from './wire/chat-choice.ts';
 import type { AnswerFacts } from '../http/answer-facts.ts';
 import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import type { ChatBill, RoundEnd } from './chat-bill.ts';
@@ -101,8 +100,9 @@ function bodyOf({ run, read, bill }: Finished, settlement: Settlement): Buffer {
     usage: bill.usage,
     cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
     serviceName: parts.serviceName,
-    parameters: echoParameters(request.parameters, rounds.citations),
-    ...(documents === undefined ? {} : { documents }),
+    parameters: request.parameters,
+    citations: rounds.citations,
+    documents,
   });
 }
 

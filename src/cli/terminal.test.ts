@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pinoLog } from '../observability/pino-log.ts';
-import { table } from './table.ts';
-import { drawingOutput, printableConsole } from './terminal.ts';
+import { drawingOutput, printableConsole, table } from './terminal.ts';
 
 const NAME = '\u001b]0;owned\u0007\u001b[2Ka\nb\u202e\u009b31m';
 /** Everything that a terminal acts on, but the line end. */
@@ -33,7 +32,7 @@ test('control characters are shown as what they are, and JSON stays JSON', () =>
 });
 
 test('a cell of a table is one line', () => {
-  const shown = table([{ title: 'NAME' }, { title: 'ID' }], [[NAME, '1']]);
+  const shown = table(['NAME', 'ID'], [[NAME, '1']]);
   assert.equal(shown.split('\n').length, 3);
 });
 

@@ -3,21 +3,14 @@
  */
 import { z } from 'zod';
 
-import { count } from './decimal.ts';
+import { whole } from './setting-kinds.ts';
 
-export type ClusterSection = z.infer<typeof ClusterSection>;
 export const ClusterSection = z
   .strictObject({
-    workers: count()
-      .min(1)
-      .max(256)
-      .default(1)
-      .describe('Processes of `farebox serve` on this machine; more than 1 needs PostgreSQL.'),
-    connections: count()
-      .min(1)
-      .max(1_000)
-      .default(8)
-      .describe('Connections of one process to PostgreSQL.'),
+    workers: whole(1, 256).describe(
+      'Processes of `farebox serve` on this machine; more than 1 needs PostgreSQL.',
+    ),
+    connections: whole(8, 1_000).describe('Connections of one process to PostgreSQL.'),
     replyTimeoutSeconds: z
       .number()
       .min(0.2)
@@ -33,7 +26,6 @@ export const ClusterSection = z
   })
   .prefault({});
 
-export type RetentionSection = z.infer<typeof RetentionSection>;
 export const RetentionSection = z
   .strictObject({
     usageDays: days(400).describe('Receipts (usage records). Day totals are kept.'),

@@ -1,9 +1,8 @@
 /** What the server tells its operator: log, metrics, traces. */
 import { z } from 'zod';
 
-import { httpUrl, secret } from './decimal.ts';
+import { flag, httpUrl, secret } from './setting-kinds.ts';
 
-export type LogSection = z.infer<typeof LogSection>;
 export const LogSection = z
   .strictObject({
     level: z
@@ -17,15 +16,13 @@ export const LogSection = z
   })
   .prefault({});
 
-export type MetricsSection = z.infer<typeof MetricsSection>;
 export const MetricsSection = z
   .strictObject({
-    enabled: z.boolean().default(true).describe('Serve `/metrics` for Prometheus.'),
+    enabled: flag(true).describe('Serve `/metrics` for Prometheus.'),
     token: secret().optional().describe('Bearer token that `/metrics` asks for. Default: none.'),
   })
   .prefault({});
 
-export type TracingSection = z.infer<typeof TracingSection>;
 export const TracingSection = z
   .strictObject({
     endpoint: httpUrl()

@@ -4,16 +4,15 @@
  */
 import { z } from 'zod';
 
-import { count, httpUrl } from './decimal.ts';
+import { Text, flag, httpUrl, whole } from './setting-kinds.ts';
 import { ServiceName } from './service-name.ts';
 
-export type ServiceSection = z.infer<typeof ServiceSection>;
 export const ServiceSection = z
   .strictObject({
     name: ServiceName.default('svc').describe(
       'Short name of the service. Header names (`x-svc-…`), `svc_parameters`, key prefixes (`SVC_INFERENCE_KEY_`) and the search tool follow it.',
     ),
-    title: z.string().min(1).max(80).default('Farebox').describe('Name for people, in pages.'),
+    title: Text.max(80).default('Farebox').describe('Name for people, in pages.'),
     publicUrl: httpUrl()
       .optional()
       .describe(
@@ -25,17 +24,15 @@ export const ServiceSection = z
       .max(20_000)
       .optional()
       .describe("The service's own system prompt, put before the caller's. Default: none."),
-    timestampHeader: z
-      .boolean()
-      .default(false)
-      .describe('Send `x-svc-timestamp`, the server time, with every answer.'),
+    timestampHeader: flag(false).describe(
+      'Send `x-svc-timestamp`, the server time, with every answer.',
+    ),
   })
   .prefault({});
 
-export type ListenSection = z.infer<typeof ListenSection>;
 export const ListenSection = z
   .strictObject({
-    host: z.string().min(1).default('127.0.0.1').describe('Address to listen on; `HOST` wins.'),
+    host: Text.default('127.0.0.1').describe('Address to listen on; `HOST` wins.'),
     port: z.number().int().min(0).max(65_535).default(8402).describe('TCP port; `PORT` wins.'),
   })
   .prefault({});
@@ -51,23 +48,20 @@ export const DatabaseSection = z
     '`sqlite:<file>` or `postgres://user:password@host/database`. Default: `sqlite:` with `farebox.db` in the data folder.',
   );
 
-export const DataSection = z
-  .string()
-  .min(1)
-  .default('./data')
-  .describe('Data folder: database, keys, downloaded models, media. `FAREBOX_DATA` wins.');
+export const DataSection = Text.default('./data').describe(
+  'Data folder: database, keys, downloaded models, media. `FAREBOX_DATA` wins.',
+);
 
-export type HttpSection = z.infer<typeof HttpSection>;
 export const HttpSection = z
   .strictObject({
     trustProxy: z
-      .union([z.boolean(), z.array(z.string().min(1))])
+      .union([z.boolean(), z.array(Text)])
       .default(false)
       .describe(
         'Take the caller address from `X-Forwarded-For`: `true` believes the one proxy that connects, a list of addresses (CIDR) believes each proxy on the way that is in it.',
       ),
     corsOrigins: z
-      .array(z.string().min(1))
+      .array(Text)
       .default(['*'])
       .describe('Origins that browsers may call from; `*` for all.'),
     drainSeconds: z
@@ -76,18 +70,14 @@ export const HttpSection = z
       .max(3_600)
       .default(30)
       .describe('How long open answers may go on after SIGTERM.'),
-    jsonLimitBytes: count().default(35_000_000).describe('Largest JSON body; larger ones get 413.'),
-    fileLimitBytes: count()
-      .default(25_000_000)
-      .describe('Largest uploaded file, and largest file or image inside a chat request.'),
-    requestTimeoutSeconds: count()
-      .default(60)
-      .describe('How long a caller may take to send its request.'),
-    writeTimeoutSeconds: count()
-      .default(60)
-      .describe(
-        'How long a caller may read nothing of its answer: after that its connection is closed, and what was produced is charged.',
-      ),
-    maxConnections: count().default(10_000).describe('Open connections before new ones wait.'),
+    jsonLimitBytes: whole(35_000_000).describe('Largest JSON body; larger ones get 413.'),
+    fileLimitBytes: whole(25_000_000).describe(
+      'Largest uploaded file, and largest file or image inside a chat request.',
+    ),
+    requestTimeoutSeconds: whole(60).describe('How long a caller may take to send its request.'),
+    writeTimeoutSeconds: whole(60).describe(
+      'How long a caller may read nothing of its answer: after that its connection is closed, and what was produced is charged.',
+    ),
+    maxConnections: whole(10_000).describe('Open connections before new ones wait.'),
   })
   .prefault({});

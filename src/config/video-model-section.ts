@@ -6,7 +6,7 @@
  */
 import { z } from 'zod';
 
-import { Usd, count, secret } from './decimal.ts';
+import { Usd, count, flag, secret, whole } from './setting-kinds.ts';
 
 /** The values of the specification, in its order. */
 export const VIDEO_RESOLUTIONS = [
@@ -94,8 +94,8 @@ const Tokens = z.strictObject({
   kind: z.literal('tokens').describe('USD per million tokens: pixels of all frames by 1024.'),
   perMillionTokens: VideoRate.describe('USD per 1,000,000 tokens.'),
   perMillionTokensWithReference: withReference('USD per 1,000,000 tokens'),
-  framesPerSecond: count().default(24).describe('Frames of a second, in the token formula.'),
-  pixelsPerToken: count().default(1_024).describe('Pixels of a token, in the token formula.'),
+  framesPerSecond: whole(24).describe('Frames of a second, in the token formula.'),
+  pixelsPerToken: whole(1_024).describe('Pixels of a token, in the token formula.'),
 });
 
 const PerSecond = z.strictObject({
@@ -120,9 +120,9 @@ const Upscale = z.strictObject({
     )
     .min(1)
     .describe('Tiers by output height (source height × factor).'),
-  fastAbove: count().default(48).describe('Frames per second above which `fastFactor` counts.'),
-  fastFactor: count().default(2).describe('Times the price for fast sources.'),
-  maxSourceSeconds: count().default(300).describe('Longest source; longer is 422.'),
+  fastAbove: whole(48).describe('Frames per second above which `fastFactor` counts.'),
+  fastFactor: whole(2).describe('Times the price for fast sources.'),
+  maxSourceSeconds: whole(300).describe('Longest source; longer is 422.'),
 });
 
 export type VideoPricing = z.infer<typeof VideoPricing>;
@@ -150,20 +150,18 @@ export const VideoModelSettings = z
       .optional()
       .describe('Taken when a request names none. Default: the first of `resolutions`.'),
     aspectRatios: z.array(z.enum(VIDEO_ASPECT_RATIOS)).default([]).describe('Shapes on offer.'),
-    audio: z.boolean().default(false).describe('The result has sound.'),
-    audioConfigurable: z.boolean().default(false).describe('`audio: false` turns the sound off.'),
-    promptCharacterLimit: count().max(20_000).default(2_500).describe('Longest prompt.'),
-    maxReferenceSeconds: count()
-      .max(150)
-      .default(150)
-      .describe('Reference videos of one request, in seconds altogether.'),
-    downloadUrl: z
-      .boolean()
-      .default(false)
-      .describe('Results are fetched from a secret address instead of `/video/retrieve`.'),
-    expectedSeconds: count()
-      .default(120)
-      .describe('How long a result takes, told until there is experience.'),
+    audio: flag(false).describe('The result has sound.'),
+    audioConfigurable: flag(false).describe('`audio: false` turns the sound off.'),
+    promptCharacterLimit: whole(2_500, 20_000).describe('Longest prompt.'),
+    maxReferenceSeconds: whole(150, 150).describe(
+      'Reference videos of one request, in seconds altogether.',
+    ),
+    downloadUrl: flag(false).describe(
+      'Results are fetched from a secret address instead of `/video/retrieve`.',
+    ),
+    expectedSeconds: whole(120).describe(
+      'How long a result takes, told until there is experience.',
+    ),
   })
   .superRefine((model, context) => {
     for (const message of contradictions(model)) {
@@ -218,16 +216,15 @@ function contradictions(model: {
   return found;
 }
 
-export type VideoSection = z.infer<typeof VideoSection>;
 export const VideoSection = z
   .strictObject({
-    keepHours: count().default(24).describe('Finished videos are deleted after this time.'),
-    maxJobHours: count().default(2).describe('A job that takes longer fails and is refunded.'),
-    maxSilenceMinutes: count()
-      .default(10)
-      .describe('A job whose engine does not answer for so long fails and is refunded.'),
-    maxOpenJobs: count().default(20).describe('Jobs of one caller that may wait or run at once.'),
-    webhooks: z.boolean().default(false).describe('Callers may name a `webhook_url`.'),
+    keepHours: whole(24).describe('Finished videos are deleted after this time.'),
+    maxJobHours: whole(2).describe('A job that takes longer fails and is refunded.'),
+    maxSilenceMinutes: whole(10).describe(
+      'A job whose engine does not answer for so long fails and is refunded.',
+    ),
+    maxOpenJobs: whole(20).describe('Jobs of one caller that may wait or run at once.'),
+    webhooks: flag(false).describe('Callers may name a `webhook_url`.'),
     webhookSecret: secret()
       .optional()
       .describe('Secret from which the signing secret of each caller is derived.'),

@@ -4,15 +4,12 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
+import { ContentSection } from '../config/web-section.ts';
 import { Fault, type FaultCode } from '../core/faults.ts';
-import { createGuard } from '../net/guard.ts';
-import {
-  createMediaLoader,
-  imageSize,
-  parseDataUrl,
-  type RequestMedia,
-  sniffMedia,
-} from './documents.ts';
+import { imageSize, sniffMedia } from '../core/media-type.ts';
+import { Guard } from '../net/guard.ts';
+import { parseDataUrl } from './data-url.ts';
+import { RequestMedia } from './media.ts';
 
 const PATH = ['messages', '0', 'content', '1', 'image_url', 'url'];
 
@@ -114,8 +111,8 @@ function media(
   limits: { maxImageBytes?: number; maxRequestBytes?: number } = {},
   engineFetches = false,
 ): RequestMedia {
-  const guard = createGuard({ allow: ['127.0.0.0/8'] });
-  return createMediaLoader({ guard, ...limits }).forRequest({ engineFetches });
+  const guard = new Guard({ allow: ['127.0.0.0/8'] });
+  return new RequestMedia({ guard, ...ContentSection.parse(limits) }, { engineFetches });
 }
 
 async function assertFault(work: () => unknown, code: FaultCode, message?: RegExp): Promise<void> {
@@ -157,7 +154,7 @@ test('`sniffMedia()` knows media by their bytes', () => {
     [Buffer.from('\ufeffwide text', 'utf16le'), undefined],
     [Buffer.alloc(0), undefined],
   ];
-  for (const [bytes, mediaType] of table) assert.equal(sniffMedia(bytes)?.mediaType, mediaType);
+  for (const [bytes, mediaType] of table) assert.equal(sniffMedia(bytes), mediaType);
 });
 
 test('`imageSize()` reads every header, and gives up on broken ones', () => {
@@ -170,7 +167,7 @@ test('`imageSize()` reads every header, and gives up on broken ones', () => {
   const lossless = Buffer.alloc(10);
   lossless[0] = 0x2f;
   lossless.writeUInt32LE(639 | (479 << 14), 1);
-  const size = { widthPx: 640, heightPx: 480 };
+  const size = { width: 640, height: 480 };
   assert.deepEqual(imageSize(png(640, 480)), size);
   assert.deepEqual(imageSize(jpeg(640, 480)), size);
   assert.deepEqual(imageSize(riff('WEBP', 'VP8X', extended)), size);
@@ -213,7 +210,7 @@ describe('images', () => {
     assert.deepEqual(await media().image(url, PATH), {
       url,
       mediaType: 'image/png',
-      size: { widthPx: 100, heightPx: 80 },
+      size: { width: 100, height: 80 },
       sizeBytes: png(100, 80).length,
     });
     const wrong = await media().image(dataUrl('image/jpeg', png(100, 80)), PATH);
@@ -222,7 +219,7 @@ describe('images', () => {
 
   test('the size of a JPEG is found behind a long profile', async () => {
     const loaded = await media().image(dataUrl('image/jpeg', jpeg(300, 200, 300_000)), PATH);
-    assert.deepEqual(loaded.size, { widthPx: 300, heightPx: 200 });
+    assert.deepEqual(loaded.size, { width: 300, height: 200 });
   });
 
   test('a remote image becomes a data URL, without redirects', async () => {

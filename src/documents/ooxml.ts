@@ -2,7 +2,7 @@
  * What the Stores Open XML formats have in common: parts that point at other parts through
  * relationship files (ECMA-376 part 2).
  */
-import { scanXml } from './xml.ts';
+import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
 export interface Relationship {

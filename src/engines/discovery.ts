@@ -91,104 +91,97 @@ export async function discoverEngines(
   return found.filter((engine) => engine !== undefined);
 }
 
-async function probe(target: ProbeTarget): Promise<FoundEngine | undefined> {
+async function probe({ engine, origin }: ProbeTarget): Promise<FoundEngine | undefined> {
   const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
-  const list = await askFor(ModelList, `${target.origin}/v1/models`, signal);
+  const list = await askFor(ModelList, `${origin}/v1/models`, signal);
   if (list === undefined) return undefined;
+  const ids = list.data.map((model) => model.id);
+  const details = await DETAILS[engine](origin, ids, AbortSignal.timeout(PROBE_LIMIT_MS));
   const models = list.data.map((model): FoundModel => {
-    const context = model.max_model_len ?? model.meta?.n_ctx ?? model.meta?.n_ctx_train;
-    return {
-      id: model.id,
-      ...(typeof context === 'number' ? { contextTokens: context } : {}),
-      isEmbedding: EMBEDDING_NAME.test(model.id),
-    };
+    const { id, max_model_len, meta } = model;
+    const contextTokens = max_model_len ?? meta?.n_ctx ?? meta?.n_ctx_train ?? undefined;
+    const listed = withKnown({ id, isEmbedding: EMBEDDING_NAME.test(id) }, { contextTokens });
+    return withKnown(listed, details.get(id) ?? {});
   });
-  const detailed = await addDetails(target, models);
-  return { engine: target.engine, url: `${target.origin}/v1`, models: detailed };
+  return { engine, url: `${origin}/v1`, models };
 }
 
-/** What the engine's own endpoints add; without them the plain list stands. */
-async function addDetails(
-  target: ProbeTarget,
-  models: readonly FoundModel[],
-): Promise<readonly FoundModel[]> {
-  const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
-  switch (target.engine) {
-    case 'ollama':
-      return await ollamaDetails(target.origin, models, signal);
-    case 'lm-studio':
-      return await lmStudioDetails(target.origin, models, signal);
-    case 'llama.cpp':
-      return await llamaDetails(target.origin, models, signal);
-    case 'vllm':
-      return models;
-  }
+/** What the endpoints of an engine's own add to its list; a model that is not in it has no more. */
+interface Details {
+  readonly contextTokens?: number | undefined;
+  readonly capabilities?: readonly string[] | undefined;
+  readonly isEmbedding?: boolean | undefined;
 }
 
-async function ollamaDetails(
-  origin: string,
-  models: readonly FoundModel[],
-  signal: AbortSignal,
-): Promise<readonly FoundModel[]> {
-  const tags = await askFor(OllamaTags, `${origin}/api/tags`, signal);
-  const known = new Set(tags?.models.map((model) => model.name));
-  return await Promise.all(
-    models.map(async (model, index) => {
-      if (!known.has(model.id) || index >= MAX_DETAILED) return model;
-      const show = await askFor(OllamaShow, `${origin}/api/show`, signal, { model: model.id });
-      if (show === undefined) return model;
-      const length = Object.entries(show.model_info ?? {}).find(([key]) =>
-        key.endsWith('.context_length'),
-      )?.[1];
-      // What the operator has set is what Ollama serves, whatever the model could do.
-      const set = /^num_ctx\s+(\d+)/m.exec(show.parameters ?? '')?.[1];
-      const context = set === undefined ? length : Number(set);
-      return {
-        ...model,
-        ...(typeof context === 'number' ? { contextTokens: context } : {}),
-        ...(show.capabilities === undefined ? {} : { capabilities: show.capabilities }),
-        isEmbedding: show.capabilities?.includes('embedding') ?? model.isEmbedding,
-      };
-    }),
-  );
-}
-
-async function lmStudioDetails(
-  origin: string,
-  models: readonly FoundModel[],
-  signal: AbortSignal,
-): Promise<readonly FoundModel[]> {
-  const list = await askFor(LmStudioList, `${origin}/api/v0/models`, signal);
-  const details = new Map(list?.data.map((model) => [model.id, model]));
-  return models.map((model) => {
-    const detail = details.get(model.id);
-    if (detail === undefined) return model;
-    const context = detail.loaded_context_length ?? detail.max_context_length;
-    return {
-      ...model,
-      ...(context === undefined ? {} : { contextTokens: context }),
-      ...(detail.capabilities === undefined ? {} : { capabilities: detail.capabilities }),
-      isEmbedding: detail.type === 'embeddings' || model.isEmbedding,
-    };
-  });
-}
-
-async function llamaDetails(
-  origin: string,
-  models: readonly FoundModel[],
-  signal: AbortSignal,
-): Promise<readonly FoundModel[]> {
-  const props = await askFor(LlamaProps, `${origin}/props`, signal);
-  const context = props?.default_generation_settings?.n_ctx;
-  const modalities = Object.entries(props?.modalities ?? {})
-    .filter(([, isOn]) => isOn === true)
-    .map(([name]) => name);
-  return models.map((model) => ({
-    ...model,
+const DETAILS: Readonly<
+  Record<
+    LocalEngine,
+    (
+      origin: string,
+      ids: readonly string[],
+      signal: AbortSignal,
+    ) => Promise<ReadonlyMap<string, Details>>
+  >
+> = {
+  async ollama(origin, ids, signal) {
+    const tags = await askFor(OllamaTags, `${origin}/api/tags`, signal);
+    const known = new Set(tags?.models.map((model) => model.name));
+    const asked = ids.slice(0, MAX_DETAILED).filter((id) => known.has(id));
+    const details = await Promise.all(
+      asked.map(async (model): Promise<[string, Details]> => {
+        const show = await askFor(OllamaShow, `${origin}/api/show`, signal, { model });
+        const { capabilities, model_info = {}, parameters = '' } = show ?? {};
+        // What the operator has set is what Ollama serves, whatever the model could do.
+        const set = /^num_ctx\s+(\d+)/m.exec(parameters)?.[1];
+        const [, length] = Object.entries(model_info).find(isContextLength) ?? [];
+        const context = set === undefined ? length : Number(set);
+        const contextTokens = typeof context === 'number' ? context : undefined;
+        const isEmbedding = capabilities?.includes('embedding');
+        return [model, { contextTokens, capabilities, isEmbedding }];
+      }),
+    );
+    return new Map(details);
+  },
+  async 'lm-studio'(origin, _ids, signal) {
+    const list = await askFor(LmStudioList, `${origin}/api/v0/models`, signal);
+    const details = list?.data.map((model): [string, Details] => [
+      model.id,
+      {
+        contextTokens: model.loaded_context_length ?? model.max_context_length,
+        capabilities: model.capabilities,
+        isEmbedding: model.type === 'embeddings' || undefined,
+      },
+    ]);
+    return new Map(details);
+  },
+  async 'llama.cpp'(origin, ids, signal) {
+    const props = await askFor(LlamaProps, `${origin}/props`, signal);
+    const modalities = Object.entries(props?.modalities ?? {})
+      .filter(([, isOn]) => isOn === true)
+      .map(([name]) => name);
     // The window that the server was started with is smaller than the one of the training.
-    ...(context === undefined || models.length > 1 ? {} : { contextTokens: context }),
-    ...(modalities.length === 0 ? {} : { capabilities: modalities }),
-  }));
+    const contextTokens = ids.length > 1 ? undefined : props?.default_generation_settings?.n_ctx;
+    const capabilities = modalities.length === 0 ? undefined : modalities;
+    return new Map(ids.map((id) => [id, { contextTokens, capabilities }]));
+  },
+  async vllm() {
+    return new Map();
+  },
+};
+
+/** The model with those details that are known. */
+function withKnown(model: FoundModel, details: Details): FoundModel {
+  const { contextTokens, capabilities, isEmbedding = model.isEmbedding } = details;
+  return {
+    ...model,
+    ...(contextTokens !== undefined && { contextTokens }),
+    ...(capabilities !== undefined && { capabilities }),
+    isEmbedding,
+  };
+}
+
+function isContextLength([key]: readonly [string, unknown]): boolean {
+  return key.endsWith('.context_length');
 }
 
 /** The answer in the wanted shape; undefined for anything else, or nothing, or too late. */

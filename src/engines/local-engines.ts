@@ -26,8 +26,6 @@ import { MediaEngines } from './media-engines.ts';
 
 /** Engines beside the configured ones, as the app sees them. */
 export interface LocalEngineSource {
-  /** Why there is no embedded engine, in words for the operator. */
-  readonly problem: string | undefined;
   /** Resolves when the first engines are there or have failed. Never rejects. */
   start(): Promise<void>;
   engines(): EngineSettings[];
@@ -56,16 +54,10 @@ export class LocalEngines implements LocalEngineSource {
   #llama: LlamaEngine | undefined;
   #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
-  #problem: string | undefined;
 
   constructor(parts: LocalEnginesParts) {
     this.#parts = parts;
     this.#media = new MediaEngines(parts);
-  }
-
-  /** Why there is no embedded engine, in words for the operator. */
-  get problem(): string | undefined {
-    return this.#problem;
   }
 
   /**
@@ -118,14 +110,13 @@ export class LocalEngines implements LocalEngineSource {
   }
 
   async #startLlama(): Promise<void> {
-    const { embedded } = this.#parts.config;
+    const { config, clock, ids, log, onChange } = this.#parts;
+    const { embedded } = config;
     const available = llamaAvailable();
     if (!available.ok) {
-      this.#problem = available.reason;
-      this.#parts.log.warn({ reason: available.reason }, 'There is no embedded engine');
+      log.warn({ reason: available.reason }, 'There is no embedded engine');
       return;
     }
-    const { clock, ids, log, onChange } = this.#parts;
     const llama = new LlamaEngine({
       clock,
       ids,
@@ -139,8 +130,7 @@ export class LocalEngines implements LocalEngineSource {
       await llama.start();
     } catch (error) {
       // The engine tries again by itself; the operator hears why it is not there yet.
-      this.#problem = reasonOf(error);
-      log.warn({ reason: this.#problem }, 'The embedded engine did not start');
+      log.warn({ reason: reasonOf(error) }, 'The embedded engine did not start');
     }
   }
 

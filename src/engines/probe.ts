@@ -2,6 +2,7 @@
  * Asks one engine what it offers, past queue and breakers: for `farebox check`, for discovery,
  * and for people who want to know now.
  */
+import { z } from 'zod';
 import type { Clock } from '../core/clock.ts';
 import { fetchWhole, type TimeLimits } from '../net/upstream-pool.ts';
 import type { ProbeResult } from './contract.ts';
@@ -11,6 +12,8 @@ import { verdictOfFailure, verdictOfStatus } from './verdict.ts';
 const LIMITS: TimeLimits = { connectMs: 2_000, firstByteMs: 5_000, idleMs: 5_000, totalMs: 10_000 };
 const MAX_LIST_BYTES = 4 * 1024 * 1024;
 const MAX_MODELS = 10_000;
+const ModelList = z.looseObject({ data: z.array(z.unknown()) });
+const ModelEntry = z.looseObject({ id: z.string() });
 
 /** Never rejects. */
 export async function probeEngine(
@@ -48,18 +51,10 @@ function resultOf(status: number, body: Buffer, latencyMs: number): ProbeResult 
 }
 
 function modelsIn(body: Buffer): string[] | null {
-  let list: unknown;
   try {
-    list = JSON.parse(body.toString('utf8'));
+    const { data } = ModelList.parse(JSON.parse(body.toString()));
+    return data.slice(0, MAX_MODELS).flatMap((entry) => ModelEntry.safeParse(entry).data?.id ?? []);
   } catch {
-    return null; // not JSON: the caller says so
+    return null; // not JSON, or no list: the caller says so
   }
-  if (typeof list !== 'object' || list === null) return null;
-  if (!('data' in list) || !Array.isArray(list.data)) return null;
-  const entries: unknown[] = list.data.slice(0, MAX_MODELS);
-  return entries.flatMap((entry) =>
-    typeof entry === 'object' && entry !== null && 'id' in entry && typeof entry.id === 'string'
-      ? [entry.id]
-      : [],
-  );
 }

@@ -17,7 +17,7 @@ import {
 } from '../billing/idempotency/idempotency.ts';
 import type { Caller } from '../identity/identity.ts';
 import { MINUTE_MS } from '../core/clock.ts';
-import { updateInTurns } from '../core/turn.ts';
+import { updateInTurns } from '../core/event-loop.ts';
 import type { RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';
 

@@ -1,7 +1,6 @@
 /** Reads a JSON body by a schema; what does not fit is a 400 with its tree of details. */
 import type { z } from 'zod';
-import { parseJsonBody } from '../json/json-value.ts';
-import { invalidRequest } from '../json/validation.ts';
+import { invalidRequest, parseJsonBody } from '../json/validation.ts';
 import type { RequestContext } from './request-context.ts';
 
 /** From here on a body is read on another thread; the way there and back takes milliseconds too. */

@@ -4,7 +4,7 @@ import { MODEL_TYPES, type ModelType } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Route } from '../http/route.ts';
-import { MAPPING_DESCRIPTION, MODELS_DESCRIPTION, TRAITS_DESCRIPTION } from './describe.ts';
+import { MAPPING_DESCRIPTION, MODELS_DESCRIPTION, TRAITS_DESCRIPTION } from './schema.ts';
 
 export function modelRoutes(catalog: Catalog): Route[] {
   return [

@@ -6,7 +6,7 @@
  * params as sent, so two calls share an answer only when a node could not tell them apart.
  */
 import type { Clock } from '../core/clock.ts';
-import type { RequestSpan } from '../json/json-span.ts';
+import type { RequestSpan } from '../json/json-spans.ts';
 import type { Admission, Call } from './admission.ts';
 import type { Method, Sharing } from './catalogue.ts';
 import type { ItemAnswer } from './classify.ts';

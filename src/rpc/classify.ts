@@ -7,7 +7,7 @@
  * read only beside the one code that a provider is known to send them with: a message by itself
  * may be a revert reason or an echo of the request, both of which the caller chooses.
  */
-import type { ReplySpan } from '../json/json-span.ts';
+import type { ReplySpan } from '../json/json-spans.ts';
 import type { Family } from './catalogue.ts';
 
 /**

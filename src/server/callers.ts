@@ -1,6 +1,6 @@
 /** Who calls, wired: API keys, wallet tokens, sign-ins and payments, and how many run at once. */
 import type { IdentifyParts } from '../http/identify.ts';
-import { takePaymentTurn } from '../wallet/x402/x402.ts';
+import { limitPayments } from '../wallet/x402/x402.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { Concurrency } from '../billing/limits/limits.ts';
@@ -21,7 +21,7 @@ export function callersOf(shared: FeatureParts, wallets: Wallets): IdentifyParts
     callerOfSignIn: wallets.callerOfSignIn,
     callerOfPayment: async (header, context) => {
       // Each payment is a question to the chain, wherever it is sent.
-      await takePaymentTurn(shared, context, config().payments.routesPerMinute.topUp);
+      await limitPayments(shared, context, config().payments.routesPerMinute.topUp);
       return wallets.callerOfPayment(header, context);
     },
     discovery: wallets.discovery,

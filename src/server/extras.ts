@@ -6,17 +6,12 @@ import type { LargeBodies } from './large-bodies.ts';
 import { characterRoutes } from '../chat/characters/characters.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
 import type { Config } from '../config/config.ts';
-import {
-  createMediaLoader,
-  type Documents,
-  type MediaLoader,
-  openDocuments,
-} from '../documents/documents.ts';
+import { Documents, type MediaSettings } from '../documents/documents.ts';
 import { type AdditionParts, type ChatParts, PaidFindings } from '../chat/chat.ts';
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
-import { createGuard, type Guard } from '../net/guard.ts';
+import { Guard } from '../net/guard.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
 import { openWeb, type Web } from '../chat/web/web.ts';
 import { perConfig } from '../config/per-config.ts';
@@ -25,7 +20,7 @@ import type { Feature } from '../http/feature.ts';
 export interface Extras {
   readonly guard: Guard;
   readonly documents: Documents;
-  readonly media: MediaLoader;
+  readonly media: MediaSettings;
   readonly web: Web;
   readonly personas: Personas;
   /** Ends the workers and the connections to the search provider. */
@@ -35,14 +30,14 @@ export interface Extras {
 /** Opens everything; rejects when the folder of personas cannot be read. */
 export async function openExtras(config: Config, clock: Clock, log: Log): Promise<Extras> {
   const { allow, ports, userAgent } = config.fetch;
-  const guard = createGuard({ allow, ports, ...(userAgent === undefined ? {} : { userAgent }) });
+  const guard = new Guard({ allow, ports, ...(userAgent === undefined ? {} : { userAgent }) });
   const personas = await openPersonas({
     list: config.personas.list,
     folder: config.personas.folder,
     log,
     startedAt: isoTime(clock.nowMs()),
   });
-  const documents = openDocuments({ clock, log, ...config.documents });
+  const documents = new Documents({ clock, log, ...config.documents });
   const web = openWeb({
     guard,
     log,
@@ -50,7 +45,7 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
     scraping: config.scraping,
     ...(config.search === undefined ? {} : { search: config.search }),
   });
-  const media = createMediaLoader({ guard, ...config.content });
+  const media = { guard, ...config.content };
   // Every process reads its own folder: this is no job that one does for all.
   const stopReading =
     config.personas.folder === undefined

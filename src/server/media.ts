@@ -14,7 +14,6 @@ import type { Documents } from '../documents/documents.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
 import { callerRate } from '../http/caller-limits.ts';
 import { filmCheck } from '../video/check-film.ts';
-import { MediaBudget } from '../documents/media-budget.ts';
 import { MediaFiles } from '../documents/media-files.ts';
 import { VideoQuotes } from '../video/quote-video.ts';
 import { videoMoney } from '../video/video-money.ts';
@@ -47,12 +46,14 @@ export function mediaFeature(parts: MediaSubjectParts): Feature {
   const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
   const folder = async (): Promise<string> => (await work.get()).path;
   const video = openVideo(shared, media.get);
-  const budget = new MediaBudget({
+  const files = new MediaFiles({
+    guard,
+    folder,
+    timeoutMs: fetchTimeoutMs,
     maxBytes: config.media.maxStoredMb * MB,
     maxCallerBytes: config.media.maxStoredMbPerCaller * MB,
     stored: (holder) => video.storedBytes(holder),
   });
-  const files = new MediaFiles({ guard, budget, folder, timeoutMs: fetchTimeoutMs });
   const rateOf = (caller: Caller, model: CatalogModel) =>
     callerRate(shared.config().limits, caller, model);
   const serviceName = config.service.name;
@@ -111,19 +112,15 @@ function openMedia({ config, clock, log }: FeatureParts): Promise<Media> {
 function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
   const { catalog, engines, guard, stores, sales, clock, ids, log } = shared;
   const { dataFolder, service, video } = shared.config();
-  const { keepHours, maxJobHours, maxSilenceMinutes, maxOpenJobs } = video;
-  const { webhooks, webhookSecret } = video;
+  const { webhooks, webhookSecret, ...bounds } = video;
   const sends = webhooks && webhookSecret !== undefined;
   return new Video({
     store: stores.store,
     engines: new VideosClient(engines, (modelId) => catalog.get(modelId)?.replicas ?? NO_REPLICAS),
-    checkFilm: filmCheck({ catalog, media }),
+    checkFilm: filmCheck(catalog, media),
     money: videoMoney(sales),
     folder: join(dataFolder, 'media'),
-    keepHours,
-    maxJobHours,
-    maxSilenceMinutes,
-    maxOpenJobs,
+    ...bounds,
     webhooks: sends
       ? {
           masterSecret: webhookSecret,

@@ -195,7 +195,7 @@ export class Monitor {
     this.#gauge('holdsUsd').set([], toUsdNumber(holds.amountNano));
     this.#gauge('debtsUsd').set([], toUsdNumber(holds.debtNano));
     const topUps =
-      payments === undefined ? undefined : await withPatience(clock, payments.watchCounts());
+      payments === undefined ? undefined : await withPatience(clock, payments.creditCounts());
     for (const [state, count] of Object.entries(topUps ?? {})) {
       this.#gauge('topUps').set([state], count);
     }

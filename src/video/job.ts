@@ -12,8 +12,9 @@ import { assert } from '../core/assert.ts';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
 import { type Nano, nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
+import type { EngineRef } from '../engines/media/media.ts';
 
-const JOB_STATES = [
+const JobState = z.enum([
   'admitting',
   'queued',
   'submitted',
@@ -21,28 +22,29 @@ const JOB_STATES = [
   'storing',
   'completed',
   'failed',
-] as const;
-export type JobState = (typeof JOB_STATES)[number];
-
-/** The states in which an engine or this server has work to do. */
-export const OPEN_STATES = ['queued', 'submitted', 'running', 'storing'] as const;
+]);
+export type JobState = z.infer<typeof JobState>;
 
 /** Media that a caller gave, stored beside the job until it ends. */
-export interface JobInput {
+const JobInput = z.object({
   /** The field that it came in, such as `image_url` or `elements.0.video_url`. */
-  readonly role: string;
+  role: z.string(),
   /** Relative to the folder of inputs. */
-  readonly file: string;
-  readonly mimeType: string;
-}
+  file: z.string(),
+  mimeType: z.string(),
+});
+export type JobInput = Readonly<z.infer<typeof JobInput>>;
 
 /** Why a job failed, as retrieve and the webhook tell it: never in the words of an engine. */
-export interface JobFailure {
-  readonly code: FaultCode;
-  readonly message: string;
+const JobFailure = z.object({
+  code: z
+    .custom<FaultCode>((code) => Object.hasOwn(FAULTS, String(code)))
+    .catch('INFERENCE_FAILED'),
+  message: z.string(),
   /** The engine called the content unfit. */
-  readonly isPolicy: boolean;
-}
+  isPolicy: z.boolean(),
+});
+export type JobFailure = Readonly<z.infer<typeof JobFailure>>;
 
 function failure(code: FaultCode, message: string): JobFailure {
   const isPolicy = code === 'CONTENT_POLICY_VIOLATION';
@@ -71,7 +73,7 @@ export const FAILURES = {
   cancelled: failure('VIDEO_CANCELLED', 'The video was cancelled'),
 } as const satisfies Record<string, JobFailure>;
 
-export interface VideoJob {
+export interface VideoJob extends EngineRef {
   /** The `queue_id` of the wire. */
   readonly id: string;
   readonly accountId: string;
@@ -83,9 +85,6 @@ export interface VideoJob {
   /** The request without its media. */
   readonly request: Readonly<Record<string, unknown>>;
   readonly inputs: readonly JobInput[];
-  readonly engine: string;
-  readonly engineModel: string;
-  readonly engineJobId: string;
   /** Orders that an engine took. */
   readonly attempts: number;
   /** Orders that may have reached an engine and whose answer is lost. */
@@ -109,19 +108,21 @@ export interface VideoJob {
   readonly webhookAttempts: number;
 }
 
-const Inputs = z.array(z.object({ role: z.string(), file: z.string(), mimeType: z.string() }));
+/** A job as it is first written; everything else begins at nothing. */
+export type NewJob = Pick<
+  VideoJob,
+  | 'id'
+  | 'accountId'
+  | 'keyId'
+  | 'modelId'
+  | 'quoteNano'
+  | 'request'
+  | 'inputs'
+  | 'createdMs'
+  | 'webhookUrl'
+> & { readonly inputBytes: number; readonly downloadHash: string | null };
+
 const Request = z.record(z.string(), z.unknown());
-const Failure = z.object({ code: z.string(), message: z.string(), isPolicy: z.boolean() });
-
-function isFaultCode(code: string): code is FaultCode {
-  return Object.hasOwn(FAULTS, code);
-}
-
-function readFailure(text: string): JobFailure | null {
-  if (text === '') return null;
-  const { code, ...rest } = Failure.parse(JSON.parse(text));
-  return { ...rest, code: isFaultCode(code) ? code : 'INFERENCE_FAILED' };
-}
 
 /** Builds a job from a row of `video_job`. */
 export function jobOf(row: Row): VideoJob {
@@ -136,17 +137,16 @@ export function jobOf(row: Row): VideoJob {
     return value;
   };
   const number = (name: string): number => Number(big(name));
-  const state = JOB_STATES.find((one) => one === text('state'));
-  assert(state !== undefined, 'video_job.state is a known state');
+  const failure = text('failure');
   return {
     id: text('id'),
     accountId: text('account_id'),
     keyId: text('key_id'),
     modelId: text('model_id'),
-    state,
+    state: JobState.parse(text('state')),
     quoteNano: nano(big('quote_nano')),
     request: Request.parse(JSON.parse(text('request'))),
-    inputs: Inputs.parse(JSON.parse(text('inputs'))),
+    inputs: z.array(JobInput).parse(JSON.parse(text('inputs'))),
     engine: text('engine'),
     engineModel: text('engine_model'),
     engineJobId: text('engine_job_id'),
@@ -158,7 +158,7 @@ export function jobOf(row: Row): VideoJob {
     startedMs: number('started_ms'),
     finishedMs: number('finished_ms'),
     executionMs: number('execution_ms'),
-    failure: readFailure(text('failure')),
+    failure: failure === '' ? null : JobFailure.parse(JSON.parse(failure)),
     mediaBytes: number('media_bytes'),
     mediaType: text('media_type'),
     mediaUntilMs: number('media_until_ms'),
@@ -169,9 +169,14 @@ export function jobOf(row: Row): VideoJob {
   };
 }
 
-/** Whether its caller ended it. */
-export function wasCancelled({ failure: why }: VideoJob): boolean {
-  return why?.code === FAILURES.cancelled.code;
+/** The words of retrieve and webhooks, and those that retrieve says with its status. */
+export function statusOf({
+  state,
+  failure: why,
+}: VideoJob): 'PROCESSING' | 'COMPLETED' | 'FAILED' | 'CANCELLED' {
+  if (state === 'completed') return 'COMPLETED';
+  if (why?.code === FAILURES.cancelled.code) return 'CANCELLED';
+  return state === 'failed' ? 'FAILED' : 'PROCESSING';
 }
 
 /** The Fault that retrieve throws for a failed job; the money is back already. */

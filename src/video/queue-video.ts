@@ -12,23 +12,20 @@ import { Fault } from '../core/faults.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
 import type { Hold } from '../billing/ledger/ledger.ts';
 import type { Queryable } from '../db/db.ts';
-import {
-  RESULT_BYTES,
-  type GivenInput,
-  type Measured,
-  type QueuedJob,
-  type Video,
-  type VideoQueueRequest,
-  checkQueue,
-  checkReferenceLength,
-  engineRequest,
-  mediaUrlsOf,
-  quoteVideo,
-} from './video.ts';
 import type { Counted, RateRule, Sales } from '../billing/sale.ts';
 import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
 import { requireAccess } from '../catalog/model-access.ts';
-import { lengthOf, measureSource, requireVideoSettings } from './video-source.ts';
+import type { GivenInput } from './media-store.ts';
+import {
+  checkQueue,
+  checkReferenceLength,
+  engineRequest,
+  requireVideoSettings,
+} from './model-checks.ts';
+import { measureSource } from './quote-video.ts';
+import { type Measured, quoteVideo } from './quote.ts';
+import { type VideoQueueRequest, mediaUrlsOf } from './video-requests.ts';
+import { type QueuedJob, RESULT_BYTES, type Video } from './video.ts';
 
 export interface QueueVideoParts {
   readonly catalog: Catalog;
@@ -51,23 +48,28 @@ export interface QueueVideoCall {
   readonly keep?: (tx: Queryable, queued: QueuedVideo) => Promise<void>;
 }
 
-export interface QueuedVideo {
-  readonly id: string;
+export interface QueuedVideo extends QueuedJob {
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
   readonly quoteNano: Nano;
-  readonly downloadToken: string | undefined;
-  readonly webhookSecret: string | undefined;
   readonly rate: RateRule;
   readonly counted: Counted;
   readonly hold: Hold;
 }
 
-// decisions.md 1 and 11.
-const MAX_IMAGE_BYTES = 25_000_000;
-const MAX_AUDIO_BYTES = 15_000_000;
+interface Kind {
+  readonly want: 'image' | 'video' | 'audio' | 'document';
+  readonly maxBytes?: number;
+}
+
+/** What a field holds, by its name. Sizes: decisions.md 1 and 11. */
+const KINDS: readonly (readonly [RegExp, Kind])[] = [
+  [/document/, { want: 'document', maxBytes: 25_000_000 }],
+  [/audio/, { want: 'audio', maxBytes: 15_000_000 }],
+  [/video/, { want: 'video' }],
+];
+const IMAGE: Kind = { want: 'image', maxBytes: 25_000_000 };
 const MAX_AUDIO_SECONDS = 30;
-const MAX_DOCUMENT_BYTES = 25_000_000;
 
 /** Queues one video. Throws a Fault for every refusal. */
 export async function queueVideo(
@@ -143,36 +145,25 @@ async function fetchInputs(
   let source: Measured['source'];
   const looked = { signal, holder: call.caller.accountId };
   for (const { role, url } of mediaUrlsOf(request)) {
-    const kind = kindOf(role);
-    const maxBytes = Math.min(leftBytes, kind.maxBytes ?? parts.maxBytes);
-    const file = await bag.fetch(url, { maxBytes, signal });
+    const { want, maxBytes = parts.maxBytes } =
+      KINDS.find(([name]) => name.test(role))?.[1] ?? IMAGE;
+    const file = await bag.fetch(url, { maxBytes: Math.min(leftBytes, maxBytes), signal });
     leftBytes -= file.sizeBytes;
-    const mimeType = await typeOf(file.path, kind.want);
-    inputs.push({ role, path: file.path, mimeType });
+    inputs.push({ role, path: file.path, mimeType: await typeOf(file.path, want) });
+    const lengthMs = async (): Promise<number> => {
+      const { durationSeconds } = await (await parts.media()).probe(file.path, looked);
+      return Math.round(durationSeconds * 1_000);
+    };
     if (settings.task === 'upscale' && role === 'video_url') {
       source = await measureSource(await parts.media(), file.path, looked);
     } else if (role.startsWith('reference_video_urls')) {
-      const ms = await lengthOf(await parts.media(), file.path, looked);
-      referenceMs = (referenceMs ?? 0) + ms;
-    } else if (kind.want === 'audio') {
-      checkAudio(await lengthOf(await parts.media(), file.path, looked), role);
+      referenceMs = (referenceMs ?? 0) + (await lengthMs());
+    } else if (want === 'audio') {
+      checkAudio(await lengthMs(), role);
     }
   }
   if (referenceMs !== undefined) checkReferenceLength(settings, referenceMs);
   return { inputs, measured: { source, referenceMs } };
-}
-
-interface Kind {
-  readonly want: 'image' | 'video' | 'audio' | 'document';
-  readonly maxBytes?: number;
-}
-
-/** What a field holds, by its name. */
-function kindOf(role: string): Kind {
-  if (/document/.test(role)) return { want: 'document', maxBytes: MAX_DOCUMENT_BYTES };
-  if (/audio/.test(role)) return { want: 'audio', maxBytes: MAX_AUDIO_BYTES };
-  if (/video/.test(role)) return { want: 'video' };
-  return { want: 'image', maxBytes: MAX_IMAGE_BYTES };
 }
 
 async function typeOf(path: string, want: Kind['want']): Promise<string> {

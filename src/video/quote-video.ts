@@ -3,14 +3,15 @@
  * and since anybody may ask, such looks are few, short and bounded per address.
  */
 import type { Catalog } from '../catalog/catalog.ts';
-import type { Media } from '../engines/media/media.ts';
+import type { Media, MediaCall } from '../engines/media/media.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Nano } from '../core/money.ts';
 import type { Windows } from '../billing/limits/limits.ts';
-import { type VideoQuoteRequest, checkQuote, quoteVideo, statedReference } from './video.ts';
 import type { MediaFiles } from '../documents/media-files.ts';
-import { measureSource, requireVideoSettings } from './video-source.ts';
+import { checkQuote, requireVideoSettings } from './model-checks.ts';
+import { type SourceFacts, quoteVideo } from './quote.ts';
+import type { VideoQuoteRequest } from './video-requests.ts';
 
 export interface QuoteVideoParts {
   readonly catalog: Catalog;
@@ -50,14 +51,26 @@ export class VideoQuotes {
     const settings = requireVideoSettings(model);
     checkQuote(settings, request);
     if (settings.task !== 'upscale') {
-      return quoteVideo(settings, request, statedReference(request.reference_video_total_duration));
+      const seconds = request.reference_video_total_duration;
+      const referenceMs = seconds && Math.round(seconds * MS_PER_SECOND);
+      return quoteVideo(settings, request, { referenceMs });
     }
     const source = await this.#lookAt(request.video_url ?? '', call);
     return quoteVideo(settings, request, { source });
   }
 
   async #lookAt(url: string, { asker, signal }: QuoteVideoCall) {
-    await this.#count(asker);
+    const nowMs = this.#parts.clock.nowMs();
+    const taken = await this.#parts.windows.take(
+      {
+        bucket: `${asker}|video-quote`,
+        tokens: 0,
+        requestLimit: LOOKS_PER_MINUTE,
+        tokenLimit: 0,
+      },
+      nowMs,
+    );
+    if (!taken.ok) throw tooMany((taken.state.resetsAtMs - nowMs) / MS_PER_SECOND);
     if (this.#looks >= LOOKS_AT_ONCE) throw tooMany(1);
     this.#looks += 1;
     try {
@@ -70,20 +83,23 @@ export class VideoQuotes {
       this.#looks -= 1;
     }
   }
+}
 
-  async #count(asker: string): Promise<void> {
-    const nowMs = this.#parts.clock.nowMs();
-    const taken = await this.#parts.windows.take(
-      {
-        bucket: `${asker}|video-quote`,
-        tokens: 0,
-        requestLimit: LOOKS_PER_MINUTE,
-        tokenLimit: 0,
-      },
-      nowMs,
-    );
-    if (!taken.ok) throw tooMany((taken.state.resetsAtMs - nowMs) / MS_PER_SECOND);
+/** Facts of the video to upscale. Faults: INVALID_VIDEO_FORMAT, VIDEO_DURATION_TOO_SHORT. */
+export async function measureSource(
+  media: Media,
+  path: string,
+  call: MediaCall,
+): Promise<SourceFacts> {
+  const { video, durationSeconds } = await media.probe(path, call);
+  if (video === null) {
+    throw new Fault('INVALID_VIDEO_FORMAT', { message: 'The file has no video' });
   }
+  const durationMs = Math.round(durationSeconds * MS_PER_SECOND);
+  if (durationMs < 1) {
+    throw new Fault('VIDEO_DURATION_TOO_SHORT', { message: 'The video has no length' });
+  }
+  return { durationMs, height: video.height, framesPerSecond: video.framesPerSecond };
 }
 
 function tooMany(seconds: number): Fault {

@@ -15,7 +15,8 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { onEachStore } from '../../test/databases/stores.ts';
 import { Fault } from '../core/faults.ts';
-import { seededIds, systemIds } from '../core/ids.ts';
+import { systemIds } from '../core/ids.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
 import { nano } from '../core/money.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
@@ -26,15 +27,10 @@ import {
   TestMoney,
   anyFilm,
 } from '../../test/support/test-video-engines.ts';
-import {
-  type FilmVerdict,
-  type QueueJob,
-  RESULT_BYTES,
-  VIDEO_MIGRATIONS,
-  Video,
-  type VideoParts,
-  percentile,
-} from './video.ts';
+import type { FilmVerdict } from './check-film.ts';
+import { VIDEO_MIGRATIONS } from './migrations.ts';
+import { type QueueJob, RESULT_BYTES, Video, percentile } from './video.ts';
+import type { VideoParts } from './worker.ts';
 
 const folders: string[] = [];
 after(() => {

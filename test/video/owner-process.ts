@@ -5,7 +5,7 @@
 import { systemClock } from '../../src/core/clock.ts';
 import { nano } from '../../src/core/money.ts';
 import { TEST_MONEY_MIGRATIONS } from '../support/test-video-engines.ts';
-import { VIDEO_MIGRATIONS } from '../../src/video/video.ts';
+import { VIDEO_MIGRATIONS } from '../../src/video/migrations.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { type Place, openVideo } from './open-video.ts';
 

@@ -20,7 +20,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import { LARGE_BODY_BYTES } from '../../http/json-body.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import type { StreamWriter } from '../../http/stream-writer.ts';
-import { CHAT_DESCRIPTION } from './describe.ts';
+import { CHAT_DESCRIPTION } from './schema.ts';
 
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 const JSON_TYPE = 'application/json; charset=utf-8';

@@ -6,8 +6,6 @@ import { siblingUrl } from '../../core/sibling.ts';
 import { LocalChild, type LocalChildParts } from '../local/local-child.ts';
 import type { FetchModel } from '../local/model-files.ts';
 
-export { imageFormat, imageSize } from './image-header.ts';
-
 const RELEASE = 'https://github.com/danielgatis/rembg/releases/download/v0.0.0';
 
 /** General models by the name that the configuration uses. */

@@ -25,13 +25,12 @@ const PROMPT_SLICE_TOKENS = 64;
 const PENALTY_WINDOW_TOKENS = 1_024;
 
 export interface ChoiceTask {
-  readonly model: LlamaModel;
   readonly markTexts: ReadonlyMap<Token, string>;
   readonly request: ChatRequest;
   readonly defaults: SamplingDefaults;
   readonly prompt: Token[];
   readonly start: 'thought' | 'content' | 'call';
-  readonly watchThoughts: boolean;
+  readonly canReason: boolean;
   readonly seed: number;
   readonly maxTokens: number;
   /** For content in a format; applies once the thought is over. */
@@ -55,10 +54,11 @@ export async function generateChoice(
   task: ChoiceTask,
 ): Promise<ChoiceEnd> {
   const cachedTokens = await readPrompt(sequence, task);
-  const run = new ChoiceRun(task);
+  const run = new ChoiceRun(sequence.model, task);
+  const { logprobs, topLogprobs } = task.request;
+  const metadata = { confidence: logprobs, probabilities: logprobs && topLogprobs > 0 };
   const last = task.prompt.slice(-1);
-  const tokens = sequence.evaluateWithMetadata(last, run.metadata, run.samplerOptions());
-  for await (const output of tokens) {
+  for await (const output of sequence.evaluateWithMetadata(last, metadata, run.samplerOptions())) {
     task.signal.throwIfAborted();
     if (!run.take(output)) break;
   }
@@ -85,7 +85,7 @@ interface TokenOutput {
 }
 
 class ChoiceRun {
-  readonly metadata: { readonly confidence: boolean; readonly probabilities: boolean };
+  readonly #model: LlamaModel;
   readonly #task: ChoiceTask;
   readonly #text: TokenText;
   readonly #splitter: AnswerSplitter;
@@ -97,23 +97,15 @@ class ChoiceRun {
     | { readonly key: 'content' | number; readonly state: LlamaGrammarEvaluationState }
     | undefined;
 
-  constructor(task: ChoiceTask) {
+  constructor(model: LlamaModel, task: ChoiceTask) {
+    this.#model = model;
     this.#task = task;
-    const { request } = task;
-    this.metadata = {
-      confidence: request.logprobs,
-      probabilities: request.logprobs && request.topLogprobs > 0,
-    };
-    this.#text = new TokenText(task.model, task.markTexts, task.prompt);
-    this.#splitter = new AnswerSplitter({
-      start: task.start,
-      watchThoughts: task.watchThoughts,
-      watchCalls: task.callGrammar !== undefined,
-      stops: request.stops,
-    });
-    this.#logprobs = request.logprobs
-      ? new LogprobTrack(task.model, request.topLogprobs)
-      : undefined;
+    const { request, markTexts, prompt, start, canReason, callGrammar } = task;
+    this.#text = new TokenText(model, markTexts, prompt);
+    const mayCall = callGrammar !== undefined;
+    const { stops, logprobs, topLogprobs } = request;
+    this.#splitter = new AnswerSplitter({ start, mayThink: canReason, mayCall, stops });
+    if (logprobs) this.#logprobs = new LogprobTrack(model, topLogprobs);
   }
 
   /** Takes one sampled token; false ends the choice. */
@@ -127,7 +119,8 @@ class ChoiceRun {
     if (before === 'content') this.#logprobs?.add(output, text);
     this.#hand(this.#splitter.push(text));
     if (this.#splitter.isStopped) return false;
-    if (this.#splitter.calls > 0 && this.#isOneCallEnough()) return false;
+    const isOneCallEnough = request.toolChoice === 'one' || !request.parallelToolCalls;
+    if (this.#splitter.calls > 0 && isOneCallEnough) return false;
     this.#isCut = this.#generated.length >= this.#task.maxTokens;
     return !this.#isCut;
   }
@@ -146,46 +139,38 @@ class ChoiceRun {
   }
 
   samplerOptions(): SequenceEvaluateOptions {
-    const { request, defaults, model } = this.#task;
+    const { request, defaults, contentGrammar, callGrammar, seed } = this.#task;
     const { sampling } = request;
-    const bias = new TokenBias(model.tokenizer);
+    const { repetitionPenalty: penalty, frequencyPenalty, presencePenalty } = sampling;
+    const counts = frequencyPenalty !== 0 || presencePenalty !== 0;
+    const repeatPenalty = {
+      punishTokens: () => this.#punishable(counts),
+      maxPunishTokens: PENALTY_WINDOW_TOKENS,
+      penalty,
+      frequencyPenalty,
+      presencePenalty,
+    };
+    const tokenBias = new TokenBias(this.#model.tokenizer);
     // Token ids come as plain numbers; the library brands them.
-    for (const [token, logit] of sampling.logitBias) bias.set(token as Token, { logit });
-    const isPenalised =
-      sampling.repetitionPenalty !== 1 ||
-      sampling.frequencyPenalty !== 0 ||
-      sampling.presencePenalty !== 0;
-    const hasGrammar =
-      this.#task.contentGrammar !== undefined || this.#task.callGrammar !== undefined;
+    for (const [token, logit] of sampling.logitBias) tokenBias.set(token as Token, { logit });
+    const grammarEvaluationState = (): LlamaGrammarEvaluationState | undefined =>
+      this.#grammarState();
     return {
       temperature: sampling.temperature ?? defaults.temperature,
       topP: sampling.topP ?? defaults.topP,
       topK: sampling.topK ?? defaults.topK,
       minP: sampling.minP ?? defaults.minP,
-      seed: this.#task.seed,
-      ...(isPenalised ? { repeatPenalty: this.#penalties() } : {}),
-      ...(sampling.logitBias.size > 0 ? { tokenBias: bias } : {}),
-      ...(hasGrammar ? { grammarEvaluationState: () => this.#grammarState() } : {}),
-    };
-  }
-
-  #penalties(): NonNullable<SequenceEvaluateOptions['repeatPenalty']> {
-    const { sampling } = this.#task.request;
-    return {
-      punishTokens: () => this.#punishable(),
-      maxPunishTokens: PENALTY_WINDOW_TOKENS,
-      penalty: sampling.repetitionPenalty,
-      frequencyPenalty: sampling.frequencyPenalty,
-      presencePenalty: sampling.presencePenalty,
+      seed,
+      ...((counts || penalty !== 1) && { repeatPenalty }),
+      ...(sampling.logitBias.size > 0 && { tokenBias }),
+      ...((contentGrammar ?? callGrammar) && { grammarEvaluationState }),
     };
   }
 
   /** Counting penalties look at the answer; the repetition penalty alone also at the prompt. */
-  #punishable(): Token[] {
-    const { sampling } = this.#task.request;
-    const counts = sampling.frequencyPenalty !== 0 || sampling.presencePenalty !== 0;
-    if (counts) return this.#generated.slice(-PENALTY_WINDOW_TOKENS);
-    return [...this.#task.prompt, ...this.#generated].slice(-PENALTY_WINDOW_TOKENS);
+  #punishable(counts: boolean): Token[] {
+    const tokens = counts ? this.#generated : [...this.#task.prompt, ...this.#generated];
+    return tokens.slice(-PENALTY_WINDOW_TOKENS);
   }
 
   /** The grammar of the part that is being written: none in a thought, a fresh one per call. */
@@ -196,14 +181,10 @@ class ChoiceRun {
     if (grammar === undefined) return undefined;
     const key = state === 'call' ? this.#splitter.calls : 'content';
     if (this.#grammar?.key !== key) {
-      const { model } = this.#task;
-      this.#grammar = { key, state: new LlamaGrammarEvaluationState({ model, grammar }) };
+      const state = new LlamaGrammarEvaluationState({ model: this.#model, grammar });
+      this.#grammar = { key, state };
     }
     return this.#grammar.state;
-  }
-
-  #isOneCallEnough(): boolean {
-    return this.#task.request.toolChoice === 'one' || !this.#task.request.parallelToolCalls;
   }
 
   #hand(pieces: readonly AnswerPiece[]): void {

@@ -4,14 +4,9 @@
  */
 import { randomInt } from 'node:crypto';
 
-import {
-  type Llama,
-  type LlamaContext,
-  LlamaGrammar,
-  type LlamaModel,
-  type Token,
-} from 'node-llama-cpp';
+import { type LlamaContext, LlamaGrammar, type LlamaModel, type Token } from 'node-llama-cpp';
 
+import { reasonOf } from '../../core/log.ts';
 import type { AnswerPiece } from './answer-splitter.ts';
 import { type ChoiceEnd, generateChoice } from './chat-choice.ts';
 import type { ChatRequest } from './chat-request.ts';
@@ -54,8 +49,7 @@ export interface ChatUsage {
 }
 
 export class ChatModel {
-  readonly spec: LlamaModelSpec;
-  readonly #llama: Llama;
+  readonly #spec: LlamaModelSpec;
   readonly #model: LlamaModel;
   readonly #context: LlamaContext;
   readonly #pool: SequencePool;
@@ -63,14 +57,9 @@ export class ChatModel {
   readonly #markTexts: ReadonlyMap<Token, string>;
   readonly #grammars = new Map<string, LlamaGrammar>();
 
-  private constructor(
-    spec: LlamaModelSpec,
-    llama: Llama,
-    model: LlamaModel,
-    context: LlamaContext,
-  ) {
-    this.spec = spec;
-    this.#llama = llama;
+  private constructor(spec: LlamaModelSpec, context: LlamaContext) {
+    const { model } = context;
+    this.#spec = spec;
     this.#model = model;
     this.#context = context;
     const sequences = Array.from({ length: spec.sequences }, () => context.getSequence());
@@ -85,7 +74,6 @@ export class ChatModel {
   /** Makes the context for a loaded file; throws when memory does not suffice. */
   static async create(
     spec: LlamaModelSpec,
-    llama: Llama,
     model: LlamaModel,
     threads: number,
   ): Promise<ChatModel> {
@@ -94,16 +82,16 @@ export class ChatModel {
       contextSize: Math.min(spec.contextTokens, model.trainContextSize),
       threads,
     });
-    return new ChatModel(spec, llama, model, context);
+    return new ChatModel(spec, context);
   }
 
   info(): LoadedLlamaModel {
     return {
-      id: this.spec.id,
+      id: this.#spec.id,
       work: 'chat',
       contextTokens: this.#context.contextSize,
-      sequences: this.spec.sequences,
-      isDemo: this.spec.isDemo,
+      sequences: this.#spec.sequences,
+      isDemo: this.#spec.isDemo,
       canReason: this.#template.canReason,
       dimensions: 0,
     };
@@ -125,13 +113,12 @@ export class ChatModel {
       const end = await this.#pool.use(prompt.tokens, signal, async (sequence) =>
         generateChoice(sequence, {
           ...grammars,
-          model: this.#model,
           markTexts: this.#markTexts,
           request,
-          defaults: this.spec.sampling ?? NEUTRAL_SAMPLING,
+          defaults: this.#spec.sampling ?? NEUTRAL_SAMPLING,
           prompt: prompt.tokens,
           start: prompt.start,
-          watchThoughts: this.#template.canReason,
+          canReason: this.#template.canReason,
           seed: seed + index,
           maxTokens: Math.min(request.maxTokens, room),
           signal,
@@ -142,10 +129,6 @@ export class ChatModel {
       return end;
     });
     return sumUsage(prompt.tokens.length, await allOrFirstError(choices));
-  }
-
-  async dispose(): Promise<void> {
-    await this.#context.dispose();
   }
 
   /** Tokens of prompt and answer together. The last place is kept free: filling it would shift. */
@@ -166,7 +149,7 @@ export class ChatModel {
     const { bos, shouldPrependBosToken } = this.#model.tokens;
     if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
     if (tokens.length >= this.#room) {
-      const message = `The prompt has ${tokens.length} tokens, the context of ${this.spec.id} holds ${this.#context.contextSize}`;
+      const message = `The prompt has ${tokens.length} tokens, the context of ${this.#spec.id} holds ${this.#context.contextSize}`;
       throw refusal('context_length_exceeded', message, 'messages');
     }
     if (isForced) return { tokens, start: 'call' };
@@ -177,7 +160,7 @@ export class ChatModel {
     contentGrammar: LlamaGrammar | undefined;
     callGrammar: LlamaGrammar | undefined;
   } {
-    const limits = this.spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
+    const limits = this.#spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
     const { schema, tools } = request;
     const content = schema === undefined ? undefined : grammarForSchema(schema, limits);
     const call = tools.length > 0 ? grammarForToolCall(tools, TOOL_CLOSE, limits) : undefined;
@@ -188,7 +171,7 @@ export class ChatModel {
     if (text === undefined) return undefined;
     const known = this.#grammars.get(text);
     this.#grammars.delete(text);
-    const grammar = known ?? compileGrammar(this.#llama, text);
+    const grammar = known ?? this.#compile(text);
     this.#grammars.set(text, grammar);
     for (const oldest of this.#grammars.keys()) {
       if (this.#grammars.size <= KEPT_GRAMMARS) break;
@@ -196,16 +179,15 @@ export class ChatModel {
     }
     return grammar;
   }
-}
 
-function compileGrammar(llama: Llama, grammar: string): LlamaGrammar {
-  try {
-    return new LlamaGrammar(llama, { grammar });
-  } catch (error) {
-    // The native parser has its own bounds; a schema beyond them is the caller's to simplify.
-    const reason = error instanceof Error ? error.message : String(error);
-    const message = `The JSON schema cannot be enforced: ${reason}`;
-    throw refusal('invalid_request', message, 'schema');
+  #compile(grammar: string): LlamaGrammar {
+    try {
+      return new LlamaGrammar(this.#model.llama, { grammar });
+    } catch (error) {
+      // The native parser has its own bounds; a schema beyond them is the caller's to simplify.
+      const message = `The JSON schema cannot be enforced: ${reasonOf(error)}`;
+      throw refusal('invalid_request', message, 'schema');
+    }
   }
 }
 

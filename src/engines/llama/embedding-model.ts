@@ -49,7 +49,7 @@ function listOf(input: z.infer<typeof body>['input']): (string | number[])[] {
 }
 
 export class EmbeddingModel {
-  readonly spec: LlamaModelSpec;
+  readonly #spec: LlamaModelSpec;
   readonly #model: LlamaModel;
   readonly #context: LlamaEmbeddingContext;
   readonly #windowTokens: number;
@@ -61,7 +61,7 @@ export class EmbeddingModel {
     context: LlamaEmbeddingContext,
     windowTokens: number,
   ) {
-    this.spec = spec;
+    this.#spec = spec;
     this.#model = model;
     this.#context = context;
     this.#windowTokens = windowTokens;
@@ -84,11 +84,11 @@ export class EmbeddingModel {
 
   info(): LoadedLlamaModel {
     return {
-      id: this.spec.id,
+      id: this.#spec.id,
       work: 'embeddings',
       contextTokens: this.#windowTokens,
       sequences: 1,
-      isDemo: this.spec.isDemo,
+      isDemo: this.#spec.isDemo,
       canReason: false,
       dimensions: this.#model.embeddingVectorSize,
     };
@@ -102,7 +102,7 @@ export class EmbeddingModel {
     const size = this.#model.embeddingVectorSize;
     const dimensions = request.dimensions ?? size;
     if (dimensions > size) {
-      const message = `dimensions is ${dimensions}, vectors of ${this.spec.id} have ${size}`;
+      const message = `dimensions is ${dimensions}, vectors of ${this.#spec.id} have ${size}`;
       throw refusal('invalid_request', message, 'dimensions');
     }
     if (this.#requests >= MAX_REQUESTS) throw overloaded();
@@ -117,16 +117,12 @@ export class EmbeddingModel {
     }
   }
 
-  async dispose(): Promise<void> {
-    await this.#context.dispose();
-  }
-
   #tokensOf(input: string | readonly number[]): Token[] {
     if (typeof input === 'string') return this.#model.tokenize(input);
     const known = this.#model.fileInfo.metadata.tokenizer.ggml.tokens.length;
     const strange = input.find((token) => token >= known);
     if (strange !== undefined) {
-      const message = `Token ${strange} is not in the vocabulary of ${this.spec.id}, send text`;
+      const message = `Token ${strange} is not in the vocabulary of ${this.#spec.id}, send text`;
       throw refusal('invalid_request', message, 'input');
     }
     // The library brands token ids; these were just checked against the vocabulary.

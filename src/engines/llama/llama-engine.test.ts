@@ -9,7 +9,7 @@ import { z } from 'zod';
 
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
-import { type LogLine, memoryLog } from '../../core/log.ts';
+import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { LlamaEngine, llamaAvailable } from './llama-engine.ts';
 import { demoModels } from './llama-models.ts';
 import { startTestLlama, type TestLlama } from '../../../test/support/test-llama.ts';

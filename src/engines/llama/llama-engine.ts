@@ -110,7 +110,7 @@ export class LlamaEngine {
     return await this.#child.address();
   }
 
-  /** Loads a further model, or replaces one of the same id. */
+  /** Loads a further model. */
   async load(model: LlamaModelSpec): Promise<LoadedLlamaModel> {
     this.#specs.set(model.id, model);
     const loaded = Promise.withResolvers<LoadedLlamaModel>();

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { seededIds, systemIds } from '../../core/ids.ts';
+import { systemIds } from '../../core/ids.ts';
+import { seededIds } from '../../../test/support/seeded-ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
@@ -19,13 +20,18 @@ after(() => rmSync(folder, { recursive: true }));
 let entries = 0;
 
 /** A child whose whole program is `code`. */
-function childOf(code: string, clock: Clock = systemClock()): LocalChild {
+function childOf(
+  code: string,
+  clock: Clock = systemClock(),
+  onMessage: (message: unknown) => void = () => undefined,
+): LocalChild {
   const path = join(folder, `entry-${(entries += 1)}.mjs`);
   writeFileSync(path, code);
   return new LocalChild({
     name: 'sample',
     entry: pathToFileURL(path),
     settings: () => ({ greeting: 'hello' }),
+    onMessage,
     log: silentLog,
     clock,
     ids: systemIds(),
@@ -88,6 +94,24 @@ describe('LocalChild', () => {
     const { pid } = child;
     await child.close();
     assert.throws(() => process.kill(pid!, 0), { code: 'ESRCH' });
+  });
+
+  test('what the parent says while a child starts reaches it when it serves', async () => {
+    const heard = Promise.withResolvers<unknown>();
+    const child = childOf(
+      `import { serveLocal } from '${SERVER}';
+       serveLocal(async (settings, report) => {
+         await new Promise((resolve) => setTimeout(resolve, 50));
+         return { handle: async () => {}, onMessage: (message) => report({ type: 'echo', message }) };
+       });`,
+      systemClock(),
+      (message) => heard.resolve(message),
+    );
+    const address = child.address();
+    child.send({ type: 'early' });
+    await address;
+    assert.deepEqual(await heard.promise, { type: 'echo', message: { type: 'early' } });
+    await child.close();
   });
 
   test('pauses after repeated crashes, longer each time', async () => {

@@ -8,25 +8,27 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { Fault } from '../../core/faults.ts';
 
-/** Names as FFmpeg's demuxers have them. */
-export type ContainerFormat =
-  | 'mov'
-  | 'matroska'
-  | 'avi'
-  | 'wav'
-  | 'ogg'
-  | 'flac'
-  | 'aac'
-  | 'mp3'
-  | 'flv'
-  | 'mpegts'
-  | 'mpeg'
-  | 'amr'
-  | 'aiff'
-  | 'asf'
-  | 'jpeg_pipe'
-  | 'png_pipe'
-  | 'webp_pipe';
+/** Containers by the names that FFmpeg's demuxers have, and their media types. */
+export const CONTAINER_TYPES = {
+  mov: 'video/mp4',
+  matroska: 'video/webm',
+  avi: 'video/x-msvideo',
+  wav: 'audio/wav',
+  ogg: 'audio/ogg',
+  flac: 'audio/flac',
+  aac: 'audio/aac',
+  mp3: 'audio/mpeg',
+  flv: 'video/x-flv',
+  mpegts: 'video/mp2t',
+  mpeg: 'video/mpeg',
+  amr: 'audio/amr',
+  aiff: 'audio/aiff',
+  asf: 'video/x-ms-wmv',
+  jpeg_pipe: 'image/jpeg',
+  png_pipe: 'image/png',
+  webp_pipe: 'image/webp',
+} as const;
+type ContainerFormat = keyof typeof CONTAINER_TYPES;
 
 /** A file of foreign media, with the only format that it may be read as. */
 export interface MediaInput {

@@ -5,7 +5,7 @@
 import { siblingUrl } from '../../core/sibling.ts';
 import { LocalChild, type LocalChildParts } from '../local/local-child.ts';
 
-export interface VideoEngineOptions extends LocalChildParts {
+export interface VideoSettings {
   /** A folder of its own; what is in it is deleted at each start of the child. */
   readonly directory: string;
   readonly ffmpeg?: string | undefined;
@@ -14,7 +14,8 @@ export interface VideoEngineOptions extends LocalChildParts {
   readonly searchPath: string;
 }
 
-export function videoEngine(options: VideoEngineOptions): LocalChild {
+/** The engine's base is the address of the child + `/v1`. */
+export function videoEngine(options: VideoSettings & LocalChildParts): LocalChild {
   const { log, clock, ids, onChange, ...settings } = options;
   return new LocalChild({
     name: 'video',

@@ -4,8 +4,7 @@
  * Solana: Ed25519 of `node:crypto`, which by itself accepts forgeries under small-order keys, so
  * those keys are refused first. Malformed signatures are `false`, never an exception.
  */
-import { createPublicKey, verify } from 'node:crypto';
-import type { KeyObject } from 'node:crypto';
+import { type KeyObject, createPublicKey, verify } from 'node:crypto';
 
 import secp256k1 from 'secp256k1';
 

@@ -13,7 +13,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import { LARGE_BODY_BYTES } from '../../http/json-body.ts';
 import type { ScannedBody } from '../../json/json-spans.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
-import { NETWORKS_DESCRIPTION, RPC_DESCRIPTION } from './describe.ts';
+import { NETWORKS_DESCRIPTION, RPC_DESCRIPTION } from './schema.ts';
 
 const JSON_TYPE = 'application/json';
 

@@ -7,7 +7,7 @@ import {
   VideoQueueRequest,
   VideoQuoteRequest,
   VideoRetrieveRequest,
-} from '../video.ts';
+} from '../video-requests.ts';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 
