@@ -12,7 +12,7 @@ import { Fault } from '../../core/faults.ts';
 import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
-import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
+import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import type { Caller } from '../../identity/identity.ts';
