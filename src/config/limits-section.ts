@@ -1,6 +1,6 @@
 /**
- * Rate limits by plan, the abuse guard, concurrency of wallets, and the credit rules at the door.
- * The defaults are the tables of the specification ("Limits"); per account and per key they are
+ * Rate limits by plan, the abuse guard, concurrency of wallets, and the credit that admission asks
+ * for. The defaults are the tables of the specification ("Limits"); per account and per key they are
  * adjusted in the database, not here.
  */
 import { z } from 'zod';
