@@ -11,10 +11,6 @@ import { usd, whole } from './setting-kinds.ts';
 export const TIERS = ['XS', 'S', 'M', 'L'] as const;
 export type Tier = (typeof TIERS)[number];
 
-/** Plans of an account. */
-export const PLANS = ['paid', 'pro', 'partner', 'staff'] as const;
-export type Plan = (typeof PLANS)[number];
-
 const PER_MINUTE = 'per minute, per caller and model';
 
 // Limits, "Text models" and "Other model types".
@@ -71,6 +67,8 @@ function planLimits({ text, ...other }: typeof PAID | typeof PARTNER, descriptio
     .describe(description);
 }
 
+/** Plans of an account. */
+export type Plan = keyof LimitsSection['plans'];
 export type PlanLimits = LimitsSection['plans'][Plan];
 
 export type LimitsSection = z.infer<typeof LimitsSection>;
