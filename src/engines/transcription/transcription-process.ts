@@ -18,9 +18,9 @@ import {
   answerBytes,
   answerJson,
   childLog,
+  optionalPackage,
   serveLocal,
 } from '../local/local-server.ts';
-import { optionalPackage } from '../local/optional-package.ts';
 import { type Upload, isMultipart, readUpload } from '../local/upload.ts';
 import { Media } from '../media/media.ts';
 import { Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
