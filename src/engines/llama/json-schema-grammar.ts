@@ -50,7 +50,7 @@ export function grammarForSchema(schema: unknown, limits: GrammarLimits): string
 
 /** A grammar for one tool call in the Hermes way, from behind the opening mark to the closing one. */
 export function grammarForToolCall(
-  tools: readonly { readonly name: string; readonly parameters: unknown }[],
+  tools: readonly { readonly name: string; readonly parameters?: unknown }[],
   close: string,
   limits: GrammarLimits,
 ): string {
