@@ -14,7 +14,7 @@ import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
-import { type FetchModel, ModelFetch, type ModelFile, type ModelProgress } from './model-files.ts';
+import { type FetchedModel, ModelFetch, type ModelProgress } from './model-files.ts';
 
 /** Where a running child answers, and the Bearer token that it asks for. */
 export interface LocalAddress {
@@ -50,10 +50,7 @@ export interface LocalChildOptions extends LocalChildParts {
   readonly onMessage?: (message: unknown) => void;
 }
 
-export interface LocalModel {
-  readonly name: string;
-  readonly files: readonly ModelFile[];
-  readonly fetchModel: FetchModel;
+export interface LocalModel extends FetchedModel {
   /** Added to the settings, and sent at once, when the files are there; in their order. */
   readonly settings: (paths: readonly string[]) => object;
 }
