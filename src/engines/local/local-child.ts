@@ -7,7 +7,7 @@
  *   no environment: nothing that the parent knows leaks into code that reads foreign data.
  * - A crash costs one child. It is started again with the same secret and, when it is free, on the
  *   same port, so that an address stays good; after repeated crashes only after a pause. A child
- *   that says itself that it can never start is left alone until somebody asks for it.
+ *   that says itself why it cannot start is left alone until somebody asks for it.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
@@ -44,6 +44,8 @@ export interface LocalChildOptions extends LocalChildParts {
   /** Upper bound of the child's JavaScript heap. */
   readonly heapMb?: number;
   readonly startTimeoutMs?: number;
+  /** Starts it again even when it says itself why it cannot start. */
+  readonly retriesStart?: boolean;
   /** The child's whole environment. */
   readonly environment?: Readonly<Record<string, string>>;
   /** Gets every message of the child that is not part of the start. */
@@ -72,7 +74,6 @@ interface ChildMessage {
   readonly type?: unknown;
   readonly port?: unknown;
   readonly error?: unknown;
-  readonly canRetry?: unknown;
 }
 
 interface Running {
@@ -230,7 +231,7 @@ export class LocalChild {
         onChange?.();
         return;
       case 'failed':
-        this.#isHopeless = said.canRetry === false;
+        this.#isHopeless = this.#options.retriesStart !== true;
         fail(String(said.error));
         return;
       case 'used':

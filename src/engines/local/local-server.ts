@@ -77,8 +77,7 @@ function report(message: object): void {
 
 /** Tells the parent, which turns it into the message that caller and operator see, and ends. */
 function fail(error: unknown): void {
-  const canRetry = !(error instanceof Fault && error.options.canRetry === false);
-  report({ type: 'failed', error: reasonOf(error), canRetry });
+  report({ type: 'failed', error: reasonOf(error) });
   process.exitCode = 1;
   process.disconnect?.();
 }
