@@ -1,10 +1,11 @@
 /** Lets a server of a benchmark listen, and tells the process that started it where. */
-import type { Server } from 'node:http';
+import { Server as HttpServer } from 'node:http';
+import type { Server } from 'node:net';
 
 const KEEP_ALIVE_MS = 60_000;
 
 export function announce(server: Server): void {
-  server.keepAliveTimeout = KEEP_ALIVE_MS;
+  if (server instanceof HttpServer) server.keepAliveTimeout = KEEP_ALIVE_MS;
   server.listen(0, '127.0.0.1', () => {
     const address = server.address();
     if (address === null || typeof address === 'string') return;

@@ -1,8 +1,9 @@
 /** How many chats in one piece a second, and at what CPU, beside a bare undici proxy. */
 import { compare, report, startProcess, stopAll, temporaryFolder } from './harness.ts';
+import { compareByWrk, missingForWrk } from './wrk.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '5');
-const upstream = await startProcess('./upstream.ts');
+const upstream = await startProcess('./fixed-upstream.ts');
 const bare = await startProcess('./bare-proxy.ts', { args: [upstream.url] });
 const gateway = await startProcess('./gateway.ts', {
   args: [upstream.url],
@@ -42,6 +43,26 @@ try {
       ROUNDS,
     ),
   );
+  const missing = missingForWrk();
+  if (missing !== undefined) console.log(`\nNo figures by wrk: ${missing}`);
+  else {
+    const byWrk = { ...load, windowMs: 2_000 };
+    for (const [title, bytes, connections] of [
+      ['1 KB prompt', 1_000, 64],
+      ['100 KB prompt', 100_000, 64],
+      ['one caller', 1_000, 1],
+    ] as const) {
+      report(
+        `chat JSON by wrk, one core for the server, ${title}`,
+        await compareByWrk(
+          targets,
+          upstream.pid,
+          { ...byWrk, connections, body: body(bytes) },
+          ROUNDS,
+        ),
+      );
+    }
+  }
 } finally {
   await stopAll();
 }

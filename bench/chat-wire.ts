@@ -9,7 +9,7 @@ import { readChatAnswer, writeChatAnswer } from '../src/chat/wire/chat-response.
 import { ChatStream } from '../src/chat/wire/chat-stream.ts';
 import { engineDialect, engineRequest } from '../src/chat/wire/engine-request.ts';
 import { readEmbeddings, writeEmbeddings } from '../src/embeddings/embeddings-response.ts';
-import { echoParameters, SVC_PARAMETER_DEFAULTS } from '../src/chat/wire/svc-parameters.ts';
+import { SVC_PARAMETER_DEFAULTS } from '../src/chat/wire/svc-parameters.ts';
 
 const ROUNDS = 15;
 const ROUND_MS = 20;
@@ -55,7 +55,7 @@ function chatBody(sizeBytes: number, messages: number): Buffer {
   );
 }
 
-const ABILITIES = { reasoning: false, reasoningEffort: false };
+const ABILITIES = { capabilities: new Set<never>() };
 const TARGET = {
   model: 'mistral-small',
   dialect: engineDialect('10.0.0.5'),
@@ -116,7 +116,7 @@ const usage = {
   reasoningTokens: 0,
 };
 const cost = { usd: 0.0001, diem: 0 };
-const parameters = echoParameters(SVC_PARAMETER_DEFAULTS);
+const parameters = SVC_PARAMETER_DEFAULTS;
 const keep = {
   stripThinkTags: false,
   dropReasoning: false,
@@ -135,6 +135,7 @@ measure('answer 1.5 KB: ours', () => {
     cost,
     serviceName: 'svc',
     parameters,
+    citations: [],
   });
 });
 

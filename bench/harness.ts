@@ -219,7 +219,8 @@ export async function compare(
   return new Map([...all].map(([name, figures]) => [name, medians(figures)]));
 }
 
-function medians(figures: readonly Figures[]): Figures {
+/** The median of each figure. */
+export function medians(figures: readonly Figures[]): Figures {
   const middle = (pick: (one: Figures) => number): number => median(figures.map(pick));
   return {
     perSecond: middle((one) => one.perSecond),

@@ -1,26 +1,7 @@
 /** A fast OpenAI-shaped upstream: a fixed answer of 1.5 KB, or a stream of chunks. */
 import { createServer } from 'node:http';
 import { announce } from './announce.ts';
-
-const content = 'The quick brown fox jumps over the lazy dog. '.repeat(28);
-const answer = Buffer.from(
-  JSON.stringify({
-    id: 'chatcmpl-upstream',
-    object: 'chat.completion',
-    created: 1_750_000_000,
-    model: 'upstream-model',
-    choices: [
-      {
-        index: 0,
-        message: { role: 'assistant', content, reasoning_content: null, tool_calls: [] },
-        finish_reason: 'stop',
-        logprobs: null,
-        stop_reason: null,
-      },
-    ],
-    usage: { prompt_tokens: 200, completion_tokens: 300, total_tokens: 500 },
-  }),
-);
+import { ANSWER } from './fixed-answer.ts';
 
 const CHUNKS = Number(process.env['WORDS'] ?? '64');
 const chunk = (delta: unknown, finish: string | null): string =>
@@ -49,9 +30,9 @@ const server = createServer((request, response) => {
     if (!streams) {
       response.writeHead(200, {
         'content-type': 'application/json',
-        'content-length': answer.length,
+        'content-length': ANSWER.length,
       });
-      response.end(answer);
+      response.end(ANSWER);
       return;
     }
     response.writeHead(200, { 'content-type': 'text/event-stream' });

@@ -1,13 +1,13 @@
 /** Every reference page that is made from code; the script writes them, a test compares them. */
 import { metricsPage } from '../../src/observability/metric-list.ts';
-import { referencePage } from '../../src/config/reference.ts';
 import { cliPage } from './cli-page.ts';
+import { configPage } from './config-page.ts';
 import { errorsPage } from './errors-page.ts';
 
 /** Path from the root of the checkout, and the function that makes the text. */
 export const PAGES: Readonly<Record<string, () => string>> = {
   'docs/reference/cli.md': cliPage,
-  'docs/reference/config.md': referencePage,
+  'docs/reference/config.md': configPage,
   'docs/reference/errors.md': errorsPage,
   'docs/reference/metrics.md': metricsPage,
 };

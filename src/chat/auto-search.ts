@@ -4,6 +4,7 @@
  */
 import {
   documentsOf,
+  type FoundDocument,
   MAX_AUTO_SEARCHES,
   readSearchCall,
   type SearchOutcome,
@@ -14,7 +15,6 @@ import {
 } from './web/web.ts';
 import type { ChatMessage, ChatTool } from './wire/chat-schema.ts';
 import type { HeldCall } from './wire/held-calls.ts';
-import type { SearchDocument } from './wire/search-documents.ts';
 import type { ExtraUse } from './extra-uses.ts';
 import type { MessageFindings } from './paid-findings.ts';
 
@@ -62,7 +62,7 @@ export class AutoSearch {
   }
 
   /** For the caller who asked for search results as documents, once something was found. */
-  get documents(): readonly SearchDocument[] | undefined {
+  get documents(): readonly FoundDocument[] | undefined {
     if (!this.#options.asksForDocuments || this.#results.length === 0) return undefined;
     return documentsOf(this.#results);
   }

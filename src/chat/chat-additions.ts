@@ -3,14 +3,12 @@
  * scraped pages, the text of files, media as data. In two steps around the hold: a plan that costs
  * nothing and names the bounds, and the work, which runs only for callers whose money is set aside.
  */
-import type { Documents, MediaLoader } from '../documents/documents.ts';
+import type { Documents, MediaSettings } from '../documents/documents.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Personas } from './personas/personas.ts';
-import type { Web } from './web/web.ts';
+import type { FoundDocument, SearchResult, Web } from './web/web.ts';
 import type { ChatMessage } from './wire/chat-schema.ts';
 import type { JsonObject } from '../json/json-scan.ts';
-import type { SearchDocument } from './wire/search-documents.ts';
-import type { WebSearchCitation } from './wire/svc-parameters.ts';
 import type { AutoSearch } from './auto-search.ts';
 import type { PaidFindings } from './paid-findings.ts';
 import type { ExtraPrices, ExtraUse } from './extra-uses.ts';
@@ -20,7 +18,7 @@ export interface AdditionParts {
   readonly personas: Pick<Personas, 'get'>;
   readonly web: Web;
   readonly documents: Pick<Documents, 'extract'>;
-  readonly media: MediaLoader;
+  readonly media: MediaSettings;
   readonly findings: PaidFindings;
   readonly clock: Clock;
   readonly prices: () => ExtraPrices;
@@ -70,9 +68,9 @@ export interface PreparedAdditions {
   readonly messages: readonly ChatMessage[] | undefined;
   /** Bytes of text that were added, for the bound on prompt tokens. */
   readonly textBytes: number;
-  readonly citations: readonly WebSearchCitation[];
+  readonly citations: readonly SearchResult[];
   /** Shown to the caller as a tool call when asked for. */
-  readonly documents: readonly SearchDocument[] | undefined;
+  readonly documents: readonly FoundDocument[] | undefined;
   readonly uses: readonly ExtraUse[];
 }
 

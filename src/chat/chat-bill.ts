@@ -7,7 +7,7 @@ import { type Price, chargeForCalls } from '../catalog/catalog.ts';
 import type { Nano } from '../core/money.ts';
 import { mediaTokensAbout, tokensAbout, tokensAtLeast } from '../core/token-count.ts';
 import type { TokenCounts, UsageRecord } from '../billing/ledger/ledger.ts';
-import { type OutputTally, outputBytes } from './wire/output-tally.ts';
+import { type OutputTally, outputBytes } from './wire/chat-choice.ts';
 import type { PromptFacts } from './wire/prompt-facts.ts';
 import type { ReportedUsage, TokenUsage } from '../engines/usage.ts';
 import type { Round } from './round.ts';

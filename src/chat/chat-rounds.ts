@@ -8,8 +8,7 @@ import { type Nano, nano } from '../core/money.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatMessage } from './wire/chat-schema.ts';
 import { type HeldRound, heldMessage } from './wire/held-calls.ts';
-import type { SearchDocument } from './wire/search-documents.ts';
-import type { WebSearchCitation } from './wire/svc-parameters.ts';
+import type { FoundDocument, SearchResult } from './web/web.ts';
 import type { AutoSearch } from './auto-search.ts';
 import type { PreparedAdditions, SocialSearch } from './chat-additions.ts';
 import { type ChatBill, type RoundEnd, type RoundUse, billChat, roundUse } from './chat-bill.ts';
@@ -60,11 +59,11 @@ export class ChatRounds {
     return this.#attempts;
   }
 
-  get citations(): readonly WebSearchCitation[] {
+  get citations(): readonly SearchResult[] {
     return [...this.#inputs.additions.citations, ...(this.#inputs.auto?.results ?? [])];
   }
 
-  get documents(): readonly SearchDocument[] | undefined {
+  get documents(): readonly FoundDocument[] | undefined {
     return this.#inputs.additions.documents ?? this.#inputs.auto?.documents;
   }
 

@@ -9,12 +9,10 @@ import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { type Nano, ZERO, maxNano, minNano } from '../core/money.ts';
-import type { Queryable } from '../db/db.ts';
-import type { ChatAbilities } from './wire/capability-gates.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import type { EngineDialect } from './wire/engine-request.ts';
 import type { AnswerFacts } from '../http/answer-facts.ts';
-import type { Admission, Charge, RateRule } from '../billing/sale.ts';
+import type { AnswerKeeper, RateRule, Sale, Sales, SoldAnswer } from '../billing/sale.ts';
 import type { AdditionsPlan } from './chat-additions.ts';
 import type { ChatRounds } from './chat-rounds.ts';
 
@@ -22,11 +20,11 @@ import type { ChatRounds } from './chat-rounds.ts';
 export interface ChatReceiver {
   /** What is known before the answer, for the headers of a refusal as well. */
   resolved(model: CatalogModel, deprecation: DeprecationNotice | undefined): void;
-  admitted(admission: Admission, rate: RateRule): void;
-  /** Whether the answer is kept for retries. */
-  readonly isKept: boolean;
-  /** Keeps a whole answer, or the rest of a stream, in the transaction of its charge. */
-  keep(tx: Queryable, head: AnswerFacts, body: Buffer): Promise<void>;
+  admitted(admission: Sale, rate: RateRule): void;
+  /** Set when the answer is kept for retries. */
+  readonly keeper: AnswerKeeper | undefined;
+  /** Everything that a stream has sent, with its end. */
+  sent(lastChunk: Buffer): SoldAnswer;
   /** Headers of a stream; called once, before the first `write`. */
   begin(head: AnswerFacts): void;
   /** `false` when the caller reads slower than the engine writes; `onDrain` says when to go on. */
@@ -34,8 +32,13 @@ export interface ChatReceiver {
   onDrain(resume: () => void): void;
   /** The end of a stream. */
   end(lastChunk: Buffer): void;
-  /** A whole answer. */
-  whole(head: AnswerFacts, body: Buffer): Promise<void>;
+  /** The headers of a whole answer, which `whole` then sends. */
+  answered(head: AnswerFacts, body: Buffer): WholeAnswer;
+  whole(answer: WholeAnswer): Promise<void>;
+}
+
+export interface WholeAnswer extends SoldAnswer {
+  readonly body: Buffer;
 }
 
 export interface ChatCall {
@@ -60,7 +63,7 @@ export interface ChatNotes {
 export interface ChatParts {
   readonly catalog: Catalog;
   readonly engines: Engines;
-  readonly charge: Charge;
+  readonly sales: Sales;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -87,7 +90,6 @@ export interface ChatWish {
   readonly request: ChatRequest;
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
-  readonly abilities: ChatAbilities;
   readonly price: Price;
   readonly additions: AdditionsPlan;
   readonly systemPrompt: string | undefined;
@@ -96,7 +98,7 @@ export interface ChatWish {
 /** One admitted request on its way: what both answer modes share. */
 export interface ChatRun extends ChatWish {
   readonly rate: RateRule;
-  readonly admission: Admission;
+  readonly admission: Sale;
   /** The engine calls, whose first is planned. */
   readonly rounds: ChatRounds;
 }

@@ -6,13 +6,11 @@
  * was produced, an engine that fails costs nothing but the text that had left.
  */
 import { boundFor } from '../catalog/catalog.ts';
-import { reasonOf } from '../core/log.ts';
 import { type Nano, ZERO, nano } from '../core/money.ts';
-import { applyAbilities } from './wire/capability-gates.ts';
+import { fitToModel } from './wire/capability-gates.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import type { Admission, RateRule } from '../billing/sale.ts';
-import { requireSold } from '../catalog/sold-model.ts';
-import { abilitiesOf } from './abilities.ts';
+import type { RateRule, Sale, SaleRequest } from '../billing/sale.ts';
+import { requireSold } from '../catalog/model-access.ts';
 import { type AdditionsPlan, NOTHING_PREPARED, type PreparedAdditions } from './chat-additions.ts';
 import { MIN_OUTPUT_TOKENS, chatBounds, tokensEstimate, withinContext } from './chat-bounds.ts';
 import { ChatRounds } from './chat-rounds.ts';
@@ -25,7 +23,7 @@ import { wholeAnswer } from './whole-answer.ts';
 export type { AdditionParts } from './chat-additions.ts';
 export { PaidFindings } from './paid-findings.ts';
 export { planAdditions } from './plan-additions.ts';
-export type { ChatCall, ChatNotes, ChatParts, ChatReceiver } from './chat-run.ts';
+export type { ChatCall, ChatNotes, ChatParts, ChatReceiver, WholeAnswer } from './chat-run.ts';
 
 /** An answer that is cut before this is of little use: what a request holds before a share begins. */
 const USEFUL_OUTPUT_TOKENS = 256;
@@ -37,8 +35,7 @@ export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
   call.note({ model: model.id });
   call.receiver.resolved(model, deprecation);
   const price = requireSold(model, caller);
-  const abilities = abilitiesOf(model, parts.canSearch);
-  const request = applyAbilities(call.request, model.id, abilities);
+  const request = fitToModel(call.request, model, parts.canSearch);
   const additions = parts.planAdditions(call, request, model);
   const systemPrompt = joinPrompts(parts, request, additions);
   const wish = {
@@ -47,48 +44,27 @@ export async function runChat(parts: ChatParts, call: ChatCall): Promise<void> {
     request,
     model,
     deprecation,
-    abilities,
     price,
     additions,
     systemPrompt,
   };
   const rate = parts.rateOf(call.caller, model);
-  const admission = await admit(wish, rate);
-  call.receiver.admitted(admission, rate);
-  try {
+  await parts.sales.sell(saleOf(wish, rate), async (admission) => {
+    call.receiver.admitted(admission, rate);
     const { prepare } = additions;
     const prepared = prepare === undefined ? NOTHING_PREPARED : await prepare();
     const rounds = planRounds(wish, admission, prepared);
     const run: ChatRun = { ...wish, rate, admission, rounds };
     await (request.stream ? streamAnswer(run) : wholeAnswer(run));
-  } catch (error) {
-    await releaseAfter(parts, admission, error);
-    // Who has left while pages were read hears nothing.
-    if (!call.signal.aborted) throw error;
-  }
-}
-
-/** Settling twice is harmless, so every way out may end the hold. */
-async function releaseAfter(
-  { charge, log }: ChatParts,
-  admission: Admission,
-  error: unknown,
-): Promise<void> {
-  try {
-    await charge.release(admission, { status: 'failed' });
-  } catch (failure) {
-    // The epoch of this process gives the hold back later; the first error is the caller's.
-    const fields = { requestId: admission.request.requestId, reason: reasonOf(failure) };
-    log.error({ ...fields, after: reasonOf(error) }, 'A hold could not be released');
-  }
+  });
 }
 
 /**
  * Prices the worst case and holds what the balance affords. The least is the prompt as it came with
  * what preparing it costs; the most has every text that may be added, and every round of a search.
  */
-function admit(wish: ChatWish, rate: RateRule): Promise<Admission> {
-  const { parts, call, request, model, price, additions, systemPrompt } = wish;
+function saleOf(wish: ChatWish, rate: RateRule): SaleRequest {
+  const { call, request, model, price, additions, systemPrompt } = wish;
   const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt ?? ''));
   const { socialSearch } = additions;
   const uses = [
@@ -111,7 +87,7 @@ function admit(wish: ChatWish, rate: RateRule): Promise<Admission> {
   const usefulNano = isPlain
     ? costBetween(minNano, maxNano, bounds.outputTokens)
     : boundFor(withBase(base, mostOf(wish, longest, useful)), price);
-  return parts.charge.admit({
+  return {
     requestId: call.requestId,
     caller: call.caller,
     kind: 'chat',
@@ -119,14 +95,12 @@ function admit(wish: ChatWish, rate: RateRule): Promise<Admission> {
     tier: model.tier,
     rate,
     tokensEstimate: tokensEstimate(request, model, bounds.outputTokens),
-    minNano,
-    usefulNano,
-    maxNano,
-    maxIsNamed: request.maxOutputTokens !== undefined,
+    price: { minNano, usefulNano, maxNano, maxIsNamed: request.maxOutputTokens !== undefined },
     signal: call.signal,
     paid: additions.paid,
     priceVersion: price.version,
-  });
+    keeper: call.receiver.keeper,
+  };
 }
 
 /** The cost grows evenly with the output, so a useful answer's needs no third look at the price. */
@@ -167,8 +141,8 @@ function mostOf(
 }
 
 /** The first round is planned now that its prompt is known. Throws 402 when it is too dear. */
-function planRounds(wish: ChatWish, admission: Admission, prepared: PreparedAdditions): ChatRounds {
-  const { parts, request, model, price, additions, systemPrompt } = wish;
+function planRounds(wish: ChatWish, admission: Sale, prepared: PreparedAdditions): ChatRounds {
+  const { request, model, price, additions, systemPrompt } = wish;
   const inputs = {
     request,
     model,
@@ -180,7 +154,7 @@ function planRounds(wish: ChatWish, admission: Admission, prepared: PreparedAddi
     social: additions.socialSearch,
   };
   const rounds = ChatRounds.plan(inputs);
-  if (rounds === undefined) throw parts.charge.tooDear(admission, ChatRounds.leastCost(inputs));
+  if (rounds === undefined) throw admission.tooDear(ChatRounds.leastCost(inputs));
   return rounds;
 }
 

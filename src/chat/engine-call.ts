@@ -20,14 +20,12 @@ export function engineCall(run: ChatRun): EngineCall {
     engineRequest(request, {
       model: replica.model,
       dialect: parts.dialectOf(replica.engine),
-      abilities: run.abilities,
+      abilities: model,
       maxOutputTokens: round.outputTokens,
-      ...(run.systemPrompt === undefined ? {} : { systemPrompt: run.systemPrompt }),
-      ...(round.messages === undefined ? {} : { messages: round.messages }),
-      ...(round.extraTools.length === 0 ? {} : { extraTools: round.extraTools }),
-      ...(additions.socialSearch === undefined
-        ? {}
-        : { extraMembers: additions.socialSearch.membersFor(replica.engine) }),
+      systemPrompt: run.systemPrompt ?? '',
+      messages: round.messages,
+      extraTool: round.extraTools[0],
+      extraMembers: additions.socialSearch?.membersFor(replica.engine),
     });
   return {
     work: 'chat',

@@ -8,8 +8,8 @@ import type { CatalogModel } from '../catalog/catalog.ts';
 import {
   type Documents,
   fileText,
-  type MediaLoader,
-  type RequestMedia,
+  type MediaSettings,
+  RequestMedia,
 } from '../documents/documents.ts';
 import { Fault } from '../core/faults.ts';
 import type { ChatMessage, ContentPart } from './wire/chat-schema.ts';
@@ -22,7 +22,7 @@ export interface ContentInputs {
   readonly messages: readonly ChatMessage[];
   readonly model: CatalogModel;
   readonly documents: Pick<Documents, 'extract'>;
-  readonly media: MediaLoader;
+  readonly media: MediaSettings;
   readonly engineFetches: boolean;
   readonly signal: AbortSignal;
   /** Who asks: the work of one caller does not crowd out that of others. */
@@ -38,7 +38,7 @@ export interface LoadedContent {
 /** Loads the media and reads the files of all messages. Throws the Faults of media and files. */
 export async function loadContent(inputs: ContentInputs): Promise<LoadedContent> {
   const { media, engineFetches, signal } = inputs;
-  const loader = new ContentLoader(inputs, media.forRequest({ engineFetches, signal }));
+  const loader = new ContentLoader(inputs, new RequestMedia(media, { engineFetches, signal }));
   const messages: ChatMessage[] = [];
   for (const [index, message] of inputs.messages.entries()) {
     messages.push(await loader.message(message, index));
@@ -73,12 +73,12 @@ class ContentLoader {
   async #medium(part: ContentPart, path: readonly string[]): Promise<ContentPart> {
     switch (part.type) {
       case 'image_url': {
-        const { url } = await this.#media.image(part.image_url.url, [...path, 'image_url', 'url']);
+        const url = await this.#media.image(part.image_url.url, [...path, 'image_url', 'url']);
         if (url === part.image_url.url) return part;
         return { ...part, image_url: { ...part.image_url, url } };
       }
       case 'video_url': {
-        const { url } = await this.#media.video(part.video_url.url, [...path, 'video_url', 'url']);
+        const url = await this.#media.video(part.video_url.url, [...path, 'video_url', 'url']);
         if (url === part.video_url.url) return part;
         return { ...part, video_url: { ...part.video_url, url } };
       }

@@ -6,7 +6,7 @@
 import type { CatalogModel } from '../catalog/catalog.ts';
 import { isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { FENCE_RULE } from '../core/fence.ts';
+import { UNTRUSTED_TEXT_RULE } from '../core/untrusted-text.ts';
 import type { Web } from './web/web.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import { SVC_PARAMETER_DEFAULTS } from './wire/svc-parameters.ts';
@@ -52,7 +52,10 @@ export function planAdditions(
   const mayFind = pages + search > 0 || request.parameters.enable_web_search === 'auto';
   const findings = mayFind ? parts.findings.of(call.caller.accountId, request.messages) : undefined;
   return {
-    systemPrompts: [...personaPrompt(parts, request), ...(facts.fileCount > 0 ? [FENCE_RULE] : [])],
+    systemPrompts: [
+      ...personaPrompt(parts, request),
+      ...(facts.fileCount > 0 ? [UNTRUSTED_TEXT_RULE] : []),
+    ],
     textBytesBound: files + pages + search,
     usesBound: usesOf(wish, prices),
     prepare: hasWork

@@ -14,13 +14,11 @@ import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
 import { toUsdNumber } from '../core/money.ts';
 import type { Settlement } from '../billing/ledger/ledger.ts';
-import type { Queryable } from '../db/db.ts';
-import { chatCompletionId } from './wire/chat-response.ts';
-import { ChatStream, type StreamClosing } from './wire/chat-stream.ts';
+import { type AnswerEnd, chatCompletionId } from './wire/chat-response.ts';
+import { ChatStream, KEEP_ALIVE, streamErrorEvents } from './wire/chat-stream.ts';
 import type { HeldRound } from './wire/held-calls.ts';
-import { outputBytes } from './wire/output-tally.ts';
-import { KEEP_ALIVE, streamErrorEvents } from './wire/stream-frames.ts';
-import { echoParameters } from './wire/svc-parameters.ts';
+import { outputBytes } from './wire/chat-choice.ts';
+import type { Outcome } from '../billing/sale.ts';
 import type { AnswerFacts } from '../http/answer-facts.ts';
 import { type ChatReceiver, type ChatRun, remainingDuring } from './chat-run.ts';
 import { engineCall, flagsOf } from './engine-call.ts';
@@ -234,45 +232,43 @@ class StreamedAnswer implements EngineSink {
     let last: Buffer | undefined;
     const lastChunk = (settled: Settlement): Buffer => (last ??= this.#closing(settled));
     // What is kept is a stream that has begun.
-    if (receiver.isKept) this.#begin();
-    const { bill, settlement } = await this.#settle(
-      outcome,
-      'completed',
-      receiver.isKept
-        ? (tx, settled) => receiver.keep(tx, this.#headNow(), lastChunk(settled))
-        : undefined,
+    if (receiver.keeper !== undefined) this.#begin();
+    const sold = await this.#run.admission.answer(
+      this.#outcome(outcome, 'completed'),
+      (settled) => ({ ...receiver.sent(lastChunk(settled)), last: lastChunk(settled) }),
     );
     this.#begin();
-    receiver.end(lastChunk(settlement));
-    note(this.#run, bill, outcome.replica?.engine);
+    receiver.end(sold.last);
+    note(this.#run, this.#run.rounds.bill(), outcome.replica?.engine);
     parts.log.debug({ requestId: call.requestId }, 'Stream complete');
   }
 
   #closing(settlement: Settlement): Buffer {
     // They are one tool call, so they wait for the last search.
     const found = this.#run.additions.autoSearch?.documents;
-    const before = found === undefined ? [] : [this.#stream.foundDocuments(found)];
-    const end = this.#stream.closing(this.#closingOf(settlement));
-    return Buffer.concat([...before, end]);
+    return this.#stream.closing(this.#closingOf(settlement), found);
   }
 
-  #closingOf(settlement: Settlement): StreamClosing {
+  #closingOf(settlement: Settlement): AnswerEnd {
     const { request, rounds } = this.#run;
     return {
       usage: rounds.bill().usage,
       cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
-      parameters: echoParameters(request.parameters, rounds.citations),
+      parameters: request.parameters,
+      citations: rounds.citations,
     };
   }
 
-  async #settle(
-    outcome: Attempted,
-    status: 'completed' | 'aborted' | 'failed',
-    together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
-  ) {
-    const { parts, rounds, admission } = this.#run;
+  async #settle(outcome: Attempted, status: 'aborted' | 'failed'): Promise<Settlement> {
+    const settlement = await this.#run.admission.settle(this.#outcome(outcome, status));
+    note(this.#run, this.#run.rounds.bill(), outcome.replica?.engine);
+    return settlement;
+  }
+
+  #outcome(outcome: Attempted, status: 'completed' | 'aborted' | 'failed'): Outcome {
+    const { rounds } = this.#run;
     const bill = rounds.bill();
-    const settled = {
+    return {
       costNano: bill.costNano,
       status,
       tokens: bill.tokens,
@@ -282,9 +278,6 @@ class StreamedAnswer implements EngineSink {
       ...(outcome.replica === null ? {} : { replica: outcome.replica.engine }),
       ...(this.#head === undefined ? {} : { firstTokenMs: this.#head.firstByteMs }),
     };
-    const settlement = await parts.charge.settle(admission, settled, together);
-    if (status !== 'completed') note(this.#run, bill, outcome.replica?.engine);
-    return { bill, settlement };
   }
 
   /**
@@ -297,10 +290,10 @@ class StreamedAnswer implements EngineSink {
     const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
     const events = [streamErrorEvents(fault)];
     if (this.#stream.hasShownText) {
-      const { settlement } = await this.#settle(outcome, 'failed');
+      const settlement = await this.#settle(outcome, 'failed');
       events.unshift(this.#stream.usageChunk(this.#closingOf(settlement)));
     } else {
-      await parts.charge.release(admission, { status: 'failed', attempts: outcome.attempts });
+      await admission.release({ status: 'failed', attempts: outcome.attempts });
     }
     const reason = reasonOf(fault.options.cause ?? fault);
     parts.log.warn({ requestId: call.requestId, reason }, 'A stream failed after its first byte');

@@ -9,8 +9,7 @@ import {
   writeChatAnswer,
 } from './wire/chat-response.ts';
 import { type HeldRound, heldRoundOf, joinedAnswer } from './wire/held-calls.ts';
-import { noOutput } from './wire/output-tally.ts';
-import { echoParameters } from './wire/svc-parameters.ts';
+import { noOutput } from './wire/chat-choice.ts';
 import type { AnswerFacts } from '../http/answer-facts.ts';
 import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import type { ChatBill, RoundEnd } from './chat-bill.ts';
@@ -63,12 +62,11 @@ async function runRound(run: ChatRun) {
 
 /** Settles, and only then sends. */
 async function send(run: ChatRun, read: ChatAnswer, answer: EngineAnswer): Promise<void> {
-  const { parts, call, rounds } = run;
+  const { call, rounds } = run;
   const bill = rounds.bill();
   const finished = { run, read, bill, answer };
   const { receiver } = call;
-  const settlement = await parts.charge.settle(
-    run.admission,
+  const sold = await run.admission.answer(
     {
       costNano: bill.costNano,
       status: 'completed',
@@ -79,12 +77,10 @@ async function send(run: ChatRun, read: ChatAnswer, answer: EngineAnswer): Promi
       firstTokenMs: answer.firstByteMs,
       extras: rounds.extras(),
     },
-    receiver.isKept
-      ? (tx, settled) => receiver.keep(tx, headOf(finished, settled), bodyOf(finished, settled))
-      : undefined,
+    (settled) => receiver.answered(headOf(finished, settled), bodyOf(finished, settled)),
   );
   note(run, bill, answer.replica.engine);
-  await receiver.whole(headOf(finished, settlement), bodyOf(finished, settlement));
+  await receiver.whole(sold);
 }
 
 interface Finished {
@@ -104,8 +100,9 @@ function bodyOf({ run, read, bill }: Finished, settlement: Settlement): Buffer {
     usage: bill.usage,
     cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
     serviceName: parts.serviceName,
-    parameters: echoParameters(request.parameters, rounds.citations),
-    ...(documents === undefined ? {} : { documents }),
+    parameters: request.parameters,
+    citations: rounds.citations,
+    documents,
   });
 }
 
@@ -141,7 +138,7 @@ function readUsable(body: Buffer, run: ChatRun): ChatAnswer | undefined {
 async function settleAborted(run: ChatRun, replica: string | undefined): Promise<void> {
   const { rounds } = run;
   const bill = rounds.bill();
-  await run.parts.charge.settle(run.admission, {
+  await run.admission.settle({
     costNano: bill.costNano,
     status: 'aborted',
     tokens: bill.tokens,

@@ -3,21 +3,26 @@
  * the payment rails settle?
  * Changes nothing: a database that is not there yet is not made.
  */
-import { access, constants } from 'node:fs/promises';
+import { accessSync, constants, existsSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { configuredEngines } from '../engines/engine-settings.ts';
 import { type Config, describeConfig } from '../config/config.ts';
-import { Engines } from '../engines/engines.ts';
-import { llamaAvailable } from '../engines/llama/llama.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
-import { openStore } from '../db/db.ts';
-import { type Command, type Invocation, printJson, requireConfig } from './command.ts';
-import { table } from './table.ts';
-import { paymentFindings } from './check-payments.ts';
-import type { Finding } from './finding.ts';
-import { isGiven } from './values.ts';
+import { type Store, openStore } from '../db/db.ts';
+import { configuredEngines } from '../engines/registry.ts';
+import { Engines } from '../engines/engines.ts';
+import { llamaAvailable } from '../engines/llama/llama-engine.ts';
+import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
+import { type Command, requireSettings } from './command.ts';
+import { table } from './terminal.ts';
+
+interface Finding {
+  readonly what: string;
+  /** `note` is worth knowing and not wrong. */
+  readonly state: 'ok' | 'note' | 'wrong';
+  readonly says: string;
+}
 
 export const checkCommand: Command = {
   name: 'check',
@@ -26,71 +31,63 @@ export const checkCommand: Command = {
   details: `
 Prints the settings in force, secrets masked, then one line for each thing that was checked. Ends
 with exit code 1 when something is wrong. The server may run meanwhile.`,
-  options: {},
-  run: check,
+  run: async (invocation) => {
+    const { config } = await requireSettings(invocation.console);
+    const findings = [
+      await databaseFinding(config),
+      ...(await engineFindings(config)),
+      embeddedFinding(config),
+      modelFinding(config),
+      ...(await paymentFindings(config)),
+    ];
+    const ok = findings.every((finding) => finding.state !== 'wrong');
+    const rows = findings.map(({ what, state, says }) => [what, state, says]);
+    invocation.answer(
+      () => ({ ok, findings }),
+      () => `${describeConfig(config)}\n${table(['CHECKED', 'STATE', 'SAYS'], rows)}`,
+    );
+    return ok ? 0 : 1;
+  },
 };
 
-async function check(invocation: Invocation): Promise<number> {
-  const { console } = invocation;
-  const config = await requireConfig(console);
-  const findings = [
-    ...(await databaseFindings(config)),
-    ...(await engineFindings(config)),
-    embeddedFinding(config),
-    ...modelFindings(config),
-    ...(await paymentFindings(config)),
-  ];
-  const ok = findings.every((finding) => finding.state !== 'wrong');
-  if (isGiven(invocation, 'json')) {
-    printJson(invocation, { ok, findings });
-    return ok ? 0 : 1;
-  }
-  const columns = [{ title: 'CHECKED' }, { title: 'STATE' }, { title: 'SAYS' }] as const;
-  const rows = findings.map(({ what, state, says }) => [what, state, says]);
-  console.stdout.write(`${describeConfig(config)}\n${table(columns, rows)}`);
-  return ok ? 0 : 1;
+/** The file of a SQLite database that is not there: a check makes none. */
+function missingFile({ databaseUrl: url }: Config): string | undefined {
+  const file = url.startsWith('sqlite:') ? url.slice('sqlite:'.length) : undefined;
+  return file === undefined || existsSync(file) ? undefined : file;
 }
 
-async function databaseFindings(config: Config): Promise<Finding[]> {
-  const url = config.databaseUrl;
-  if (url.startsWith('sqlite:') && !(await exists(url.slice('sqlite:'.length)))) {
-    return [await folderFinding(dirname(url.slice('sqlite:'.length)))];
-  }
+function openDatabase({ databaseUrl: url }: Config): Promise<Store> {
+  return openStore({ url, clock: systemClock(), ids: systemIds(), log: silentLog });
+}
+
+async function databaseFinding(config: Config): Promise<Finding> {
+  const what = 'database';
+  const missing = missingFile(config);
+  if (missing !== undefined) return { what, ...folderFinding(dirname(missing)) };
   try {
-    const store = await openStore({ url, clock: systemClock(), ids: systemIds(), log: silentLog });
+    const store = await openDatabase(config);
     try {
       await store.query('SELECT 1 AS answer');
-      return [{ what: 'database', state: 'ok', says: `${store.dialect} answers` }];
+      return { what, state: 'ok', says: `${store.dialect} answers` };
     } finally {
       await store.close();
     }
   } catch (error) {
     // The reason is the finding.
-    return [{ what: 'database', state: 'wrong', says: reasonOf(error) }];
+    return { what, state: 'wrong', says: reasonOf(error) };
   }
 }
 
 /** The database comes with the first start, if its folder can be made. */
-async function folderFinding(folder: string): Promise<Finding> {
-  for (let path = folder; ; path = dirname(path)) {
-    if (!(await exists(path))) continue;
-    const isWritable = await can(path, constants.W_OK);
-    const says = isWritable ? 'will be made by the first start' : `${path} is not writable`;
-    return { what: 'database', state: isWritable ? 'note' : 'wrong', says };
-  }
-}
-
-function exists(path: string): Promise<boolean> {
-  return can(path, constants.F_OK);
-}
-
-async function can(path: string, mode: number): Promise<boolean> {
+function folderFinding(folder: string): Omit<Finding, 'what'> {
+  let path = folder;
+  while (!existsSync(path)) path = dirname(path);
   try {
-    await access(path, mode);
-    return true;
+    accessSync(path, constants.W_OK);
+    return { state: 'note', says: 'will be made by the first start' };
   } catch {
-    // The answer is no, whatever the reason.
-    return false;
+    // Whatever the reason, nothing can be made there.
+    return { state: 'wrong', says: `${path} is not writable` };
   }
 }
 
@@ -137,11 +134,73 @@ function embeddedFinding(config: Config): Finding {
     : { what, state: 'note', says: available.reason };
 }
 
-function modelFindings(config: Config): Finding[] {
-  const priced = config.models.length;
-  if (priced === 0) {
-    const says = 'none configured: embedded and discovered models are offered';
-    return [{ what: 'models', state: 'note', says }];
+function modelFinding({ models }: Config): Finding {
+  const what = 'models';
+  if (models.length > 0) return { what, state: 'ok', says: `${models.length} configured` };
+  const says = 'none configured: embedded and discovered models are offered';
+  return { what, state: 'note', says };
+}
+
+const COINS = {
+  base: { coin: 'ETH', decimals: 18 },
+  solana: { coin: 'SOL', decimals: 9 },
+} as const;
+type RailName = keyof typeof COINS;
+/** What a person needs of a balance that pays fees. */
+const SHOWN_DECIMALS = 6;
+
+/**
+ * Does each rail's node answer, on the right chain, and can the key that pays for settlements do
+ * so? Asks, and sends nothing.
+ */
+async function paymentFindings(config: Config): Promise<Finding[]> {
+  const { payments, limits } = config;
+  const settings = { ...payments, minimumBalanceUsd: Number(limits.minimumCreditUsd) };
+  const asked = { settings, clock: systemClock(), log: silentLog };
+  const rails = await askRails({
+    ...asked,
+    openStore: async () => (missingFile(config) === undefined ? openDatabase(config) : undefined),
+  });
+  if (rails.length === 0) {
+    const says = 'no rail configured: API keys work alone';
+    return [{ what: 'payments', state: 'note', says }];
   }
-  return [{ what: 'models', state: 'ok', says: `${priced} configured` }];
+  const findings = rails.map((rail) =>
+    railFinding(rail.network === payments.base?.network ? 'base' : 'solana', rail),
+  );
+  if (payments.staking === undefined) return findings;
+  return [...findings, stakingFinding(await askStaking(asked))];
+}
+
+function stakingFinding(problem: string | undefined): Finding {
+  const what = 'payments staking';
+  if (problem === undefined) return { what, state: 'ok', says: 'its stakes can be read' };
+  const says = `The stake of 23:50 UTC of yesterday cannot be read, so nobody has daily credit: ${problem}`;
+  return { what, state: 'wrong', says };
+}
+
+function railFinding(name: RailName, rail: RailHealth): Finding {
+  const what = `payments ${name}`;
+  const held = heldBy(name, rail);
+  if (rail.problems.length === 0) {
+    return { what, state: 'ok', says: [`settles on ${rail.network}`, ...held].join('; ') };
+  }
+  const says = [...rail.problems, ...held].join('; ');
+  return { what, state: rail.isReady ? 'note' : 'wrong', says };
+}
+
+/** Whose balance pays for settlements; with an external facilitator it is nobody's here. */
+function heldBy(name: RailName, { gasAddress, gasBalance }: RailHealth): string[] {
+  if (gasAddress === undefined || gasBalance === undefined) return [];
+  const { coin, decimals } = COINS[name];
+  return [`${gasAddress} holds ${shownAmount(gasBalance, decimals)} ${coin} for fees`];
+}
+
+/** Cut, not rounded: a balance is never shown larger than it is. */
+function shownAmount(units: bigint, decimals: number): string {
+  const scale = 10n ** BigInt(decimals);
+  const fraction = String(units % scale)
+    .padStart(decimals, '0')
+    .slice(0, SHOWN_DECIMALS);
+  return `${units / scale}.${fraction}`;
 }

@@ -2,24 +2,21 @@
  * The command line: finds the command, prints help, and turns what goes wrong into one sentence and
  * an exit code: 0 done, 1 failed, 2 wrong usage.
  */
-import { parseArgs } from 'node:util';
+import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { reasonOf } from '../core/log.ts';
 import { nearestOf } from '../core/nearest.ts';
 import { accountsCreateCommand, accountsListCommand, accountsUpdateCommand } from './accounts.ts';
 import { auditCommand } from './audit.ts';
 import { checkCommand } from './check.ts';
-import type { Command, Console } from './command.ts';
-import { UsageError } from './command.ts';
+import { type Command, Invocation, UsageError } from './command.ts';
 import { creditCommand, debitCommand } from './credit.ts';
 import { keysCreateCommand, keysListCommand, keysRevokeCommand } from './keys.ts';
 import { modelsCommand, modelsPullCommand } from './models.ts';
-import { revision } from './revision.ts';
 import { moveCommand } from './move.ts';
 import { refundCommand } from './refund.ts';
 import { serveCommand } from './serve.ts';
-import { printableConsole } from './terminal.ts';
-
-export type { Console } from './command.ts';
+import { revision } from './serving.ts';
+import { type Console, printableConsole } from './terminal.ts';
 
 /** Every command, in the order of the overview. */
 export const COMMANDS: readonly Command[] = [
@@ -85,11 +82,7 @@ async function runOne(
     const { values, positionals } = parseArgs({
       args: argv.map(protectNegative),
       allowPositionals: true,
-      options: {
-        ...command.options,
-        help: { type: 'boolean', short: 'h' },
-        json: { type: 'boolean' },
-      },
+      options: optionsOf(command),
     });
     if (values['help'] === true) {
       console.stdout.write(helpOf(command));
@@ -99,7 +92,7 @@ async function runOne(
     if (given[0] !== undefined && command.takesWords !== true) {
       throw new UsageError(`"${given[0]}" is one word too many`);
     }
-    return await command.run({ console, values, positionals: given });
+    return (await command.run(new Invocation(console, given, values))) ?? 0;
   } catch (error) {
     // Whatever a command throws ends here, as one sentence for the person at the terminal.
     const isUsage = error instanceof UsageError || isParseError(error);
@@ -107,6 +100,19 @@ async function runOne(
     if (isUsage) console.stderr.write(`\n${helpOf(command)}`);
     return isUsage ? 2 : 1;
   }
+}
+
+/** A line of the help that begins with `--name` is an option; with `<…>` behind it takes a text. */
+function optionsOf({ details }: Command): NonNullable<ParseArgsConfig['options']> {
+  const described = [...details.matchAll(/^ +--([a-z-]+)( <)?/gm)].map(
+    ([, name = '', value]) =>
+      [name, { type: value === undefined ? ('boolean' as const) : ('string' as const) }] as const,
+  );
+  return {
+    ...Object.fromEntries(described),
+    help: { type: 'boolean', short: 'h' },
+    json: { type: 'boolean' },
+  };
 }
 
 function isParseError(error: unknown): boolean {

@@ -1,21 +1,19 @@
 /** `farebox keys`: makes, lists and revokes API keys. A secret is shown once, when it is made. */
-import { type ApiKey, LIMIT_PERIODS, MODEL_PRIVACY, type NewKey } from '../identity/identity.ts';
 import { systemClock } from '../core/clock.ts';
-import { type Command, type Invocation, UsageError, printJson } from './command.ts';
-import { table } from './table.ts';
+import { type ApiKey, LIMIT_PERIODS, MODEL_PRIVACY, type NewKey } from '../identity/identity.ts';
 import {
-  amountOption,
+  type Command,
+  type Invocation,
+  UsageError,
+  findAccount,
   futureMs,
-  isGiven,
   jsonTime,
   jsonUsd,
-  listOption,
   shownTime,
   shownUsd,
-  textOption,
-  wordOption,
-} from './values.ts';
-import { type Desk, accountOf, withStores } from './with-stores.ts';
+  withStores,
+} from './command.ts';
+import { table } from './terminal.ts';
 
 const MAX_DESCRIPTION_CHARACTERS = 200;
 
@@ -35,68 +33,47 @@ export const keysCreateCommand: Command = {
   --privacy <kind>         ALL, PRIVATE_TEXT or PRIVATE_ONLY (default: ALL)
 
 Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`,
-  options: {
-    account: { type: 'string' },
-    description: { type: 'string' },
-    admin: { type: 'boolean' },
-    expires: { type: 'string' },
-    'limit-usd': { type: 'string' },
-    'limit-diem': { type: 'string' },
-    period: { type: 'string' },
-    models: { type: 'string' },
-    privacy: { type: 'string' },
-  },
   run: (invocation) => {
-    const wanted = wantedKey(invocation, systemClock().nowMs());
-    return withStores(invocation, (desk) => createKey(invocation, desk, wanted));
+    const wanted = wantedKey(invocation);
+    return withStores(invocation, async ({ config, stores }) => {
+      const account = await findAccount(stores, invocation.text('account'));
+      const { keysPerAccount } = config.limits;
+      const owned = { ...wanted, accountId: account.id };
+      const { key, secret } = await stores.store.transaction(async (tx) => {
+        const made = await stores.identity.createKeyWithin(keysPerAccount, owned, tx);
+        const { usdLimitNano, diemLimitNano, limitPeriod } = wanted;
+        if (usdLimitNano !== undefined || diemLimitNano !== undefined) {
+          const cap = { id: made.key.id, accountId: account.id, usdLimitNano, diemLimitNano };
+          await stores.ledger.setAllowance(tx, { ...cap, period: limitPeriod });
+        }
+        return made;
+      });
+      const what = key.kind === 'ADMIN' ? 'An ADMIN key' : 'A key';
+      invocation.answer(
+        () => ({ ...jsonKey(key), secret }),
+        () =>
+          `${what} of the account "${account.name}" (${key.id}). It is shown only now:\n\n  ${secret}\n`,
+      );
+    });
   },
 };
 
-async function createKey(
-  invocation: Invocation,
-  { config, stores }: Desk,
-  wanted: WantedKey,
-): Promise<number> {
-  const account = await accountOf(invocation, stores);
-  const { keysPerAccount } = config.limits;
-  const owned = { ...wanted, accountId: account.id };
-  const { key, secret } = await stores.store.transaction(async (tx) => {
-    const made = await stores.identity.createKeyWithin(keysPerAccount, owned, tx);
-    const { usdLimitNano, diemLimitNano, limitPeriod } = wanted;
-    if (usdLimitNano !== undefined || diemLimitNano !== undefined) {
-      const cap = { id: made.key.id, accountId: account.id, usdLimitNano, diemLimitNano };
-      await stores.ledger.setAllowance(tx, { ...cap, period: limitPeriod });
-    }
-    return made;
-  });
-  if (isGiven(invocation, 'json')) printJson(invocation, { ...jsonKey(key), secret });
-  else {
-    const what = key.kind === 'ADMIN' ? 'An ADMIN key' : 'A key';
-    invocation.console.stdout.write(
-      `${what} of the account "${account.name}" (${key.id}). It is shown only now:\n\n  ${secret}\n`,
-    );
-  }
-  return 0;
-}
-
 /** What the words ask for; checked before anything is opened. */
-type WantedKey = Omit<NewKey, 'accountId'>;
-
-function wantedKey(invocation: Invocation, nowMs: number): WantedKey {
-  const description = textOption(invocation, 'description') ?? '';
+function wantedKey(invocation: Invocation): Omit<NewKey, 'accountId'> {
+  const description = invocation.text('description') ?? '';
   if (description.length > MAX_DESCRIPTION_CHARACTERS) {
     throw new UsageError(`--description has at most ${MAX_DESCRIPTION_CHARACTERS} characters`);
   }
-  const expires = textOption(invocation, 'expires');
+  const expires = invocation.text('expires');
   return {
-    kind: isGiven(invocation, 'admin') ? 'ADMIN' : 'INFERENCE',
+    kind: invocation.given('admin') ? 'ADMIN' : 'INFERENCE',
     description,
-    expiresMs: expires === undefined ? undefined : futureMs(expires, nowMs),
-    limitPeriod: wordOption(invocation, 'period', LIMIT_PERIODS) ?? 'EPOCH',
-    usdLimitNano: amountOption(invocation, 'limit-usd'),
-    diemLimitNano: amountOption(invocation, 'limit-diem'),
-    modelPrivacy: wordOption(invocation, 'privacy', MODEL_PRIVACY) ?? 'ALL',
-    models: listOption(invocation, 'models'),
+    expiresMs: expires === undefined ? undefined : futureMs(expires, systemClock().nowMs()),
+    limitPeriod: invocation.word('period', LIMIT_PERIODS) ?? 'EPOCH',
+    usdLimitNano: invocation.amount('limit-usd'),
+    diemLimitNano: invocation.amount('limit-diem'),
+    modelPrivacy: invocation.word('privacy', MODEL_PRIVACY) ?? 'ALL',
+    models: invocation.list('models'),
     limits: {},
   };
 }
@@ -108,26 +85,23 @@ export const keysListCommand: Command = {
   details: `
   --account <id or name>   whose keys (default: the owner)
   --revoked                show revoked keys too`,
-  options: { account: { type: 'string' }, revoked: { type: 'boolean' } },
-  run: (invocation) => withStores(invocation, (desk) => listKeys(invocation, desk)),
+  run: (invocation) =>
+    withStores(invocation, async ({ stores }) => {
+      const account = await findAccount(stores, invocation.text('account'));
+      const revoked = invocation.given('revoked');
+      const keys = await stores.identity.listKeys(account.id, { revoked });
+      invocation.answer(
+        () => keys.map(jsonKey),
+        () =>
+          keys.length === 0
+            ? `The account "${account.name}" has no keys; "farebox keys create" makes one\n`
+            : keyTable(keys, revoked),
+      );
+    }),
 };
 
-async function listKeys(invocation: Invocation, { stores }: Desk): Promise<number> {
-  const account = await accountOf(invocation, stores);
-  const revoked = isGiven(invocation, 'revoked');
-  const keys = await stores.identity.listKeys(account.id, { revoked });
-  if (isGiven(invocation, 'json')) {
-    printJson(invocation, keys.map(jsonKey));
-    return 0;
-  }
-  if (keys.length === 0) {
-    invocation.console.stdout.write(
-      `The account "${account.name}" has no keys; "farebox keys create" makes one\n`,
-    );
-    return 0;
-  }
+function keyTable(keys: readonly ApiKey[], revoked: boolean): string {
   const titles = ['ID', 'KIND', 'ENDS IN', 'DESCRIPTION', 'CREATED', 'LAST USED', 'EXPIRES'];
-  const columns = [...titles, 'LIMIT', ...(revoked ? ['REVOKED'] : [])];
   const rows = keys.map((key) => [
     key.id,
     key.kind,
@@ -137,15 +111,9 @@ async function listKeys(invocation: Invocation, { stores }: Desk): Promise<numbe
     shownTime(key.lastUsedMs),
     shownTime(key.expiresMs),
     shownLimit(key),
-    ...(revoked ? [shownTime(key.revokedMs)] : []),
+    shownTime(key.revokedMs),
   ]);
-  invocation.console.stdout.write(
-    table(
-      columns.map((title) => ({ title })),
-      rows,
-    ),
-  );
-  return 0;
+  return table([...titles, 'LIMIT', ...(revoked ? ['REVOKED'] : [])], rows);
 }
 
 const PERIOD_WORDS = { EPOCH: 'a day', MONTH: 'a month', LIFETIME: 'in all' } as const;
@@ -167,27 +135,24 @@ export const keysRevokeCommand: Command = {
   --account <id or name>   whose key it is (default: the owner)
 
 A running server stops taking the key within three seconds.`,
-  options: { account: { type: 'string' } },
   run: (invocation) => {
-    const [id, ...rest] = invocation.positionals;
-    if (id === undefined || rest.length > 0) throw new UsageError('Name one key by its id');
-    return withStores(invocation, (desk) => revokeKey(invocation, desk, id));
+    const id = invocation.only('Name one key by its id');
+    return withStores(invocation, async ({ stores }) => {
+      const account = await findAccount(stores, invocation.text('account'));
+      if (!(await stores.identity.revokeKey(account.id, id))) {
+        throw new Error(
+          `The account "${account.name}" has no active key "${id}"; "farebox keys list" shows them`,
+        );
+      }
+      invocation.answer(
+        () => ({ id, revoked: true }),
+        () => `The key ${id} is revoked\n`,
+      );
+    });
   },
 };
 
-async function revokeKey(invocation: Invocation, { stores }: Desk, id: string): Promise<number> {
-  const account = await accountOf(invocation, stores);
-  if (!(await stores.identity.revokeKey(account.id, id))) {
-    throw new Error(
-      `The account "${account.name}" has no active key "${id}"; "farebox keys list" shows them`,
-    );
-  }
-  if (isGiven(invocation, 'json')) printJson(invocation, { id, revoked: true });
-  else invocation.console.stdout.write(`The key ${id} is revoked\n`);
-  return 0;
-}
-
-function jsonKey(key: ApiKey): Record<string, unknown> {
+function jsonKey(key: ApiKey) {
   return {
     id: key.id,
     accountId: key.accountId,

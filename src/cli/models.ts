@@ -1,22 +1,17 @@
 /** `farebox models`: what is on offer, at which price, and where it runs; and `models pull`. */
-import type { Config } from '../config/config.ts';
-import {
-  MODEL_LIBRARY,
-  type LibraryModel,
-  TerminalProgress,
-  downloadFile,
-  hasLibraryFile,
-  libraryModel,
-  libraryPath,
-} from '../engines/llama/llama.ts';
-import { systemClock } from '../core/clock.ts';
+import { request } from 'undici';
+import { z } from 'zod';
+import { Catalog } from '../catalog/catalog.ts';
+import { type Config, reachableHost } from '../config/config.ts';
+import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
-import { nearestOf } from '../core/nearest.ts';
-import { type Command, type Invocation, UsageError, printJson, requireConfig } from './command.ts';
-import { type OfferedModel, offeredModels } from './offered-models.ts';
-import { table } from './table.ts';
-import { drawingOutput } from './terminal.ts';
-import { isGiven } from './values.ts';
+import { type LibraryModel, MODEL_LIBRARY } from '../engines/llama/llama-models.ts';
+import { downloadFile } from '../engines/local/model-download.ts';
+import { hasModel, modelPath } from '../engines/local/model-files.ts';
+import { BASE_PATH } from '../server/server.ts';
+import { type Command, UsageError, guessOf, requireSettings } from './command.ts';
+import { Progress } from './progress.ts';
+import { type Console, table } from './terminal.ts';
 
 export const modelsCommand: Command = {
   name: 'models',
@@ -25,40 +20,29 @@ export const modelsCommand: Command = {
   details: `
 Asks the running server; when none listens, shows what the configuration offers. Prices are USD for
 1 million tokens, or for the unit that the price names.`,
-  options: {},
-  run: listModels,
+  run: async (invocation) => {
+    const { config } = await requireSettings(invocation.console);
+    const { server, models } = await offeredModels(config);
+    const shown = models.map((model) => ({ ...model, runsOn: runsOn(config, model.id) }));
+    invocation.answer(
+      () => ({ server: server ?? null, models: shown }),
+      () => `${headingOf(server)}\n\n${shown.length === 0 ? NO_MODELS : modelTable(shown)}`,
+    );
+  },
 };
 
-async function listModels(invocation: Invocation): Promise<number> {
-  const { stdout } = invocation.console;
-  const config = await requireConfig(invocation.console);
-  const { server, models } = await offeredModels(config);
-  const shown = models.map((model) => ({ ...model, runsOn: runsOn(config, model.id) }));
-  if (isGiven(invocation, 'json')) {
-    printJson(invocation, { server: server ?? null, models: shown });
-    return 0;
-  }
-  stdout.write(
-    server === undefined
-      ? 'No server listens; the configuration offers:\n\n'
-      : `Offered by ${server}:\n\n`,
-  );
-  if (shown.length === 0) {
-    stdout.write(
-      'No models. "farebox serve" brings its own and finds engines on local ports;\nconfigured ones go into farebox.yaml\n',
-    );
-    return 0;
-  }
-  const columns = [
-    { title: 'MODEL' },
-    { title: 'TYPE' },
-    { title: 'CONTEXT', align: 'right' },
-    { title: 'PRICE' },
-    { title: 'TRAITS' },
-    { title: 'RUNS ON' },
-    { title: 'STATE' },
-  ] as const;
-  const rows = shown.map((model) => [
+const NO_MODELS =
+  'No models. "farebox serve" brings its own and finds engines on local ports;\nconfigured ones go into farebox.yaml\n';
+
+function headingOf(server: string | undefined): string {
+  if (server !== undefined) return `Offered by ${server}:`;
+  return 'No server listens; the configuration offers:';
+}
+
+function modelTable(
+  models: readonly (OfferedModel & { readonly runsOn: readonly string[] })[],
+): string {
+  const rows = models.map((model) => [
     model.id,
     model.type,
     model.contextTokens === undefined ? '-' : String(model.contextTokens),
@@ -67,8 +51,8 @@ async function listModels(invocation: Invocation): Promise<number> {
     model.runsOn.join(', '),
     model.offline ? 'offline' : 'online',
   ]);
-  stdout.write(table(columns, rows));
-  return 0;
+  const titles = ['MODEL', 'TYPE', 'CONTEXT', 'PRICE', 'TRAITS', 'RUNS ON', 'STATE'];
+  return table(titles, rows, ['CONTEXT']);
 }
 
 const PRICE_WORDS: Readonly<Record<string, string>> = {
@@ -87,11 +71,8 @@ function shownPrices(model: OfferedModel): string {
     const word = PRICE_WORDS[key];
     return word === undefined ? [] : [`${usd} ${word}`];
   });
-  return prices.length === 0
-    ? model.type === 'video'
-      ? 'by quote'
-      : 'not for sale'
-    : prices.join(', ');
+  if (prices.length > 0) return prices.join(', ');
+  return model.type === 'video' ? 'by quote' : 'not for sale';
 }
 
 /** The configured engines of a model; one that nobody configured runs on this machine. */
@@ -100,17 +81,77 @@ function runsOn(config: Config, id: string): readonly string[] {
   if (replicas.length === 0) return ['this machine'];
   return replicas.map(({ engine }) => {
     const url = config.engines[engine]?.url;
-    return url === undefined ? engine : `${engine} (${hostOf(url)})`;
+    return url === undefined ? engine : `${engine} (${URL.parse(url)?.host || url})`;
   });
 }
 
-function hostOf(url: string): string {
-  return URL.parse(url)?.host || url;
+/** A server on the same machine answers at once or is not there. */
+const ASK_LIMIT_MS = 2 * SECOND_MS;
+
+const Amount = z.object({ usd: z.number() });
+
+/** A model in the shape of the public `GET /models`. */
+const Item = z.object({
+  id: z.string(),
+  type: z.string(),
+  model_spec: z.object({
+    offline: z.boolean(),
+    traits: z.array(z.string()),
+    availableContextTokens: z.number().optional(),
+    pricing: z.record(z.string(), z.unknown()).optional(),
+  }),
+});
+const List = z.object({ data: z.array(Item) });
+
+type OfferedModel = ReturnType<typeof modelsOf>[number];
+
+/**
+ * What the server that listens offers, else what the configuration alone does, which knows no
+ * discovered and no embedded models.
+ */
+async function offeredModels(config: Config) {
+  const running = await askServer(config);
+  if (running !== undefined) return running;
+  const catalog = new Catalog({ settings: config, clock: systemClock() });
+  const body: unknown = JSON.parse(catalog.listBody('all').toString('utf8'));
+  return { server: undefined, models: modelsOf(body) };
+}
+
+async function askServer({ listen, service }: Config) {
+  const server = `http://${reachableHost(listen.host)}:${listen.port}${BASE_PATH}`;
+  try {
+    const signal = AbortSignal.timeout(ASK_LIMIT_MS);
+    const { statusCode, headers, body } = await request(`${server}/models?type=all`, { signal });
+    const isOurs = headers[`x-${service.name}-version`] !== undefined;
+    if (statusCode === 200 && isOurs) return { server, models: modelsOf(await body.json()) };
+    await body.dump();
+    return undefined;
+  } catch {
+    // Nobody listens, or somebody else does: the configuration answers.
+    return undefined;
+  }
+}
+
+function modelsOf(body: unknown) {
+  return List.parse(body).data.map(({ id, type, model_spec: spec }) => ({
+    id,
+    type,
+    offline: spec.offline,
+    traits: spec.traits,
+    contextTokens: spec.availableContextTokens,
+    /** USD by the keys of the public list: `input`, `output`, `generation`, … */
+    prices: Object.fromEntries(
+      Object.entries(spec.pricing ?? {}).flatMap(([key, value]) => {
+        const parsed = Amount.safeParse(value);
+        return parsed.success ? [[key, parsed.data.usd] as const] : [];
+      }),
+    ),
+  }));
 }
 
 const LIBRARY_ID_WIDTH = Math.max(...MODEL_LIBRARY.map(({ id }) => id.length));
 const LIBRARY_LINES = MODEL_LIBRARY.map((model) => {
-  const facts = `${model.title}, ${shownSize(model)}, ${model.license}`;
+  const facts = `${model.title}, ${shownSize(model)}, ${model.file.license}`;
   return `  ${model.id.padEnd(LIBRARY_ID_WIDTH)}   ${facts}`;
 });
 
@@ -125,28 +166,22 @@ ${LIBRARY_LINES.join('\n')}
 
 A download that was cut goes on where it stopped, and the file takes its name only when its SHA-256
 is right. The server loads it at its next start.`,
-  options: {},
-  run: pullModel,
+  run: async (invocation) => {
+    const { console } = invocation;
+    const model = requireLibraryModel(invocation.positionals);
+    const { config } = await requireSettings(console);
+    const path = modelPath(config.dataFolder, model.file);
+    const isThere = await hasModel(config.dataFolder, model.file);
+    if (!isThere) await fetchModel(console, model, path);
+    invocation.answer(
+      () => ({ id: model.id, path, fetched: !isThere }),
+      () => (isThere ? `${model.title} is already there: ${path}\n` : ''),
+    );
+  },
 };
 
-async function pullModel(invocation: Invocation): Promise<number> {
-  const { console } = invocation;
-  const model = requireLibraryModel(invocation);
-  const config = await requireConfig(console);
-  const path = libraryPath(config.dataFolder, model);
-  const isThere = await hasLibraryFile(config.dataFolder, model);
-  if (!isThere) await fetchModel(invocation, model, path);
-  if (isGiven(invocation, 'json')) printJson(invocation, { id: model.id, path, fetched: !isThere });
-  else if (isThere) console.stdout.write(`${model.title} is already there: ${path}\n`);
-  return 0;
-}
-
-async function fetchModel(
-  { console }: Invocation,
-  model: LibraryModel,
-  path: string,
-): Promise<void> {
-  const progress = new TerminalProgress(model.title, drawingOutput(console.stderr));
+async function fetchModel(console: Console, model: LibraryModel, path: string): Promise<void> {
+  const progress = new Progress(console.stderr);
   const stop = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     console.onSignal(signal, () =>
@@ -155,14 +190,12 @@ async function fetchModel(
   }
   try {
     await downloadFile({
-      url: model.url,
+      file: model.file,
       path,
-      sha256: model.sha256,
-      maxBytes: model.sizeBytes,
       clock: systemClock(),
       log: silentLog,
       signal: stop.signal,
-      onProgress: (state) => progress.show(state),
+      onProgress: (state) => progress.download(model.title, state),
     });
   } catch (error) {
     // The line of the bar is closed before the reason is printed.
@@ -172,19 +205,16 @@ async function fetchModel(
   progress.end(`${model.title} is ready: ${path}`);
 }
 
-function requireLibraryModel({ positionals }: Invocation): LibraryModel {
-  const [id, ...rest] = positionals;
+function requireLibraryModel([id, ...rest]: readonly string[]): LibraryModel {
   const ids = MODEL_LIBRARY.map((model) => model.id);
   if (id === undefined || rest.length > 0) {
     throw new UsageError(`Name one model of the library: ${ids.join(', ')}`);
   }
-  const model = libraryModel(id);
+  const model = MODEL_LIBRARY.find((one) => one.id === id);
   if (model !== undefined) return model;
-  const near = nearestOf(id, ids);
-  const guess = near === undefined ? '' : ` (did you mean "${near}"?)`;
-  throw new Error(`The library has no model "${id}"${guess}; it has ${ids.join(', ')}`);
+  throw new Error(`The library has no model "${id}"${guessOf(id, ids)}; it has ${ids.join(', ')}`);
 }
 
 function shownSize(model: LibraryModel): string {
-  return `${Math.round(model.sizeBytes / 1e6)} MB`;
+  return `${Math.round(model.file.sizeBytes / 1e6)} MB`;
 }

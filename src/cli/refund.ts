@@ -2,16 +2,12 @@
  * `farebox refund`: pays unused credit back to the wallet that paid. The debit, the signed transfer
  * and its end are in the database, so a refund that is cut short is finished by the server.
  */
-import { pinoLog } from '../observability/pino-log.ts';
-import { openWalletPayments } from '../wallet/wallet.ts';
-import { walletAccountId } from '../identity/identity.ts';
-import type { Log } from '../core/log.ts';
-import { type Nano, formatUsd, usdToNano } from '../core/money.ts';
-import type { Payments, RefundState } from '../payments/payments.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
-import { type Command, type Invocation, UsageError, printJson } from './command.ts';
-import { isGiven, textOption } from './values.ts';
-import { withStores } from './with-stores.ts';
+import { type Nano, formatUsd, usdToNano } from '../core/money.ts';
+import { walletAccountId } from '../identity/identity.ts';
+import type { Payments, RefundState } from '../payments/payments.ts';
+import { openWalletPayments } from '../wallet/wallet.ts';
+import { type Command, type Invocation, UsageError, withStores } from './command.ts';
 
 export const refundCommand: Command = {
   name: 'refund',
@@ -25,35 +21,29 @@ Needs \`refundKey\` (holds the USDC) and the gas key of the rail in the configur
 run meanwhile. A refund that can never arrive becomes credit again.
 
 Example: farebox refund 0x2f3C…91aB 4.50`,
-  options: { state: { type: 'string' } },
-  run: refund,
+  run: (invocation) => {
+    const wanted = wantedRefund(invocation);
+    return withStores(invocation, async (context) => {
+      const payments = await openWalletPayments({ ...context, basePath: '/api/v1' });
+      if (payments === undefined) throw new Error('The configuration has no payment rail');
+      const state = await refund(payments, context.stores.ledger, wanted);
+      await payments.stop();
+      const { amountNano, ...json } = state;
+      invocation.answer(
+        () => ({ ...json, amountUsd: formatUsd(amountNano, 6) }),
+        () => sentenceOf(state),
+      );
+      return state.state === 'failed' ? 1 : 0;
+    });
+  },
 };
 
-async function refund(invocation: Invocation): Promise<number> {
-  const wanted = readWords(invocation);
-  return withStores(invocation, async ({ config, stores, clock, ids }) => {
-    const log = warningsOf(invocation);
-    const parts = { config, stores, clock, ids, log, basePath: '/api/v1' };
-    const payments = await openWalletPayments(parts);
-    if (payments === undefined) throw new Error('The configuration has no payment rail');
-    const state = await act(payments, stores.ledger, wanted);
-    await payments.stop();
-    if (isGiven(invocation, 'json')) printJson(invocation, jsonOf(state));
-    else invocation.console.stdout.write(sentenceOf(state));
-    return state.state === 'failed' ? 1 : 0;
-  });
-}
-
-function warningsOf({ console }: Invocation): Log {
-  return pinoLog({ level: 'warn', pretty: true, write: (text) => console.stderr.write(text) });
-}
-
-type Wanted =
+type WantedRefund =
   | { readonly refundId: string }
   | { readonly wallet: string; readonly amount: Nano | 'all' };
 
-function readWords(invocation: Invocation): Wanted {
-  const refundId = textOption(invocation, 'state');
+function wantedRefund(invocation: Invocation): WantedRefund {
+  const refundId = invocation.text('state');
   if (refundId !== undefined) return { refundId };
   const [wallet, amount, ...rest] = invocation.positionals;
   if (wallet === undefined || amount === undefined || rest.length > 0) {
@@ -66,7 +56,11 @@ function readWords(invocation: Invocation): Wanted {
   return { wallet, amount: usdToNano(amount) };
 }
 
-async function act(payments: Payments, ledger: Ledger, wanted: Wanted): Promise<RefundState> {
+async function refund(
+  payments: Payments,
+  ledger: Ledger,
+  wanted: WantedRefund,
+): Promise<RefundState> {
   if ('refundId' in wanted) {
     await payments.sweep();
     return payments.refunds.state(wanted.refundId);
@@ -88,8 +82,4 @@ function sentenceOf(state: RefundState): string {
     case 'sent':
       return `On its way: ${what}. The server finishes it; "farebox refund --state ${state.refundId}" looks again\n`;
   }
-}
-
-function jsonOf({ amountNano, ...state }: RefundState): Record<string, unknown> {
-  return { ...state, amountUsd: formatUsd(amountNano, 6) };
 }

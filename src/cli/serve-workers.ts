@@ -12,9 +12,9 @@ import { type Clock, MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts'
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
-import type { Console } from './command.ts';
 import { downloadView, greeting, hearRejections, stopSignal } from './serving.ts';
-import type { FromWorker, ToWorker } from './worker-messages.ts';
+import type { Console } from './terminal.ts';
+import type { FromWorker, ToWorker } from './worker.ts';
 
 const FIRST_RESTART_MS = SECOND_MS / 2;
 const SLOWEST_RESTART_MS = 30 * SECOND_MS;

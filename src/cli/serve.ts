@@ -30,17 +30,16 @@ The first start makes the data folder, the database, an owner account with a sta
 API key, which is shown once. Settings come from farebox.yaml (or the file that FAREBOX_CONFIG
 names), the data folder from FAREBOX_DATA, the port from PORT. All of them are optional.
 Stop it with Ctrl-C or SIGTERM: open answers finish first. SIGHUP reads the configuration again.`,
-  options: { workers: { type: 'string' } },
   run: serve,
 };
 
-async function serve({ console, values }: Invocation): Promise<number> {
-  if (cluster.isWorker) return runWorker(console, values['json'] === true);
+async function serve(invocation: Invocation): Promise<number> {
+  const { console, isJson: json } = invocation;
+  if (cluster.isWorker) return runWorker(console, json);
   const settings = await requireSettings(console);
   const { config } = settings;
-  const json = values['json'] === true;
   const log = logFor(console, config, json);
-  const workers = workersOf(values['workers'], config);
+  const workers = workersOf(invocation.text('workers'), config);
   if (workers > 1) return serveWorkers(console, config, { workers, json, log });
   const app = await startServer({
     config,
@@ -70,7 +69,7 @@ async function withinMoment(work: Promise<void>): Promise<void> {
 
 const MAX_WORKERS = 256;
 
-function workersOf(wanted: unknown, config: Config): number {
+function workersOf(wanted: string | undefined, config: Config): number {
   if (wanted === undefined) return config.cluster.workers;
   const workers = Number(wanted);
   if (Number.isInteger(workers) && workers >= 1 && workers <= MAX_WORKERS) return workers;

@@ -1,33 +1,45 @@
 /** What every way of serving needs: the start, the log, the watched configuration, the greeting. */
+import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
 import type { FirstOwner } from '../server/stores.ts';
-import type { DownloadView } from '../engines/download-view.ts';
-import { pinoLog } from '../observability/pino-log.ts';
+import type { DownloadView } from '../engines/local/model-files.ts';
+import { logWriter } from '../observability/log-writer.ts';
 import { UnhandledRejections } from '../server/unhandled-rejections.ts';
 import {
   CONFIG_FILE,
   type Config,
-  type ConfigWatch,
+  ConfigWatch,
   formatProblem,
   reloadConfig,
-  watchConfig,
 } from '../config/config.ts';
-import { TerminalProgress } from '../engines/llama/llama.ts';
 import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { formatUsd } from '../core/money.ts';
 import { makeLasting } from '../core/young-generation.ts';
-import type { Console, Settings } from './command.ts';
-import { revision } from './revision.ts';
-import { drawingOutput } from './terminal.ts';
+import type { Settings } from './command.ts';
+import { Progress } from './progress.ts';
+import type { Console } from './terminal.ts';
+
+const UNKNOWN_REVISION = '00000000.000000';
+
+/**
+ * Which build this is, as `x-svc-version` and the OpenAPI document say: `YYYYMMDD.HHMMSS` of the
+ * build that runs, or in a checkout the one in package.json.
+ */
+export function revision(): string {
+  const isBuild = import.meta.url.endsWith('.js');
+  const url = new URL(isBuild ? '../build.json' : '../../package.json', import.meta.url);
+  const { revision: stamped } = JSON.parse(readFileSync(url, 'utf8')) as { revision?: string }; // ours
+  return stamped ?? UNKNOWN_REVISION;
+}
 
 /** A bar on a terminal, a line every tenth elsewhere. */
 export function downloadView(console: Console, title: string): DownloadView {
-  const progress = new TerminalProgress(title, drawingOutput(console.stderr));
+  const progress = new Progress(console.stderr);
   return {
-    update: (state) => progress.show(state),
+    update: (state) => progress.download(title, state),
     end: () => progress.end(`${title}: download ended`),
   };
 }
@@ -37,7 +49,12 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
   const { format, level } = config.log;
   const pretty =
     !json && (format === 'pretty' || (format === 'auto' && console.stderr.isTTY === true));
-  return pinoLog({ level, pretty, write: (text) => console.stderr.write(text) });
+  return logWriter({
+    level,
+    pretty,
+    clock: systemClock(),
+    write: console.stderr.write,
+  });
 }
 
 /** Hears what libraries leave behind in this process, from now to its end. */
@@ -77,7 +94,7 @@ export function watchSettings(
   log: Log,
 ): ConfigWatch {
   const { env, cwd } = console;
-  const watch = watchConfig({
+  const watch = new ConfigWatch({
     current: settings,
     files: [resolve(cwd, env['FAREBOX_CONFIG'] ?? CONFIG_FILE)],
     load: () => reloadConfig({ env, cwd }),
@@ -101,32 +118,26 @@ export function watchSettings(
 /** What a newcomer reads: where it listens, the key, and a command that works as it stands. */
 export function greeting(address: string, config: Config, owner: FirstOwner | undefined): string {
   const base = `${address}${BASE_PATH}`;
-  const lines = [
-    '',
-    `  ${config.service.title} listens on ${base}`,
-    `  Data folder: ${config.dataFolder}`,
-    '',
-  ];
-  if (owner === undefined) {
-    lines.push('  Make a key: npx farebox keys create', '');
-    return `${lines.join('\n')}\n`;
-  }
-  lines.push(
-    `  The owner account has ${formatUsd(owner.creditNano, 2)} USD of starter credit.`,
-    '  Its API key is shown only now:',
-    '',
-    `    ${owner.secret}`,
-    '',
-    '  Try it:',
-    '',
-    `    curl ${base}/chat/completions \\`,
-    `      -H "Authorization: Bearer ${owner.secret}" \\`,
-    '      -H "Content-Type: application/json" \\',
-    `      -d '{"model":"default","messages":[{"role":"user","content":"Hello"}]}'`,
-    '',
-    '  Next: npx farebox models   what is on offer, and where it runs',
-    '        npx farebox --help   keys, credit, audit, check',
-    '',
-  );
-  return `${lines.join('\n')}\n`;
+  const where = `
+  ${config.service.title} listens on ${base}
+  Data folder: ${config.dataFolder}
+`;
+  if (owner === undefined) return `${where}\n  Make a key: npx farebox keys create\n\n`;
+  return `${where}
+  The owner account has ${formatUsd(owner.creditNano, 2)} USD of starter credit.
+  Its API key is shown only now:
+
+    ${owner.secret}
+
+  Try it:
+
+    curl ${base}/chat/completions \\
+      -H "Authorization: Bearer ${owner.secret}" \\
+      -H "Content-Type: application/json" \\
+      -d '{"model":"default","messages":[{"role":"user","content":"Hello"}]}'
+
+  Next: npx farebox models   what is on offer, and where it runs
+        npx farebox --help   keys, credit, audit, check
+
+`;
 }

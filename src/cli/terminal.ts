@@ -1,9 +1,28 @@
 /**
- * The streams of a command: whatever a caller, an engine or a configuration named something, its
- * letters reach the terminal and its control characters do not. They could erase lines, change
- * colours or the title, or turn the direction of text.
+ * What a command writes: streams that are safe for a terminal, and tables.
+ *
+ * Whatever a caller, an engine or a configuration named something, its letters reach the terminal
+ * and its control characters do not. They could erase lines, change colours or the title, or turn
+ * the direction of text.
  */
-import type { Console, TextOutput } from './command.ts';
+
+/** The terminal and the process, handed in so that tests own them. */
+export interface Console {
+  readonly argv: readonly string[];
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly cwd: string;
+  readonly stdout: TextOutput;
+  readonly stderr: TextOutput;
+  readonly onSignal: (signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void) => void;
+}
+
+export interface TextOutput {
+  readonly write: (text: string) => unknown;
+  /** Writes control characters too, for a line that is drawn again and holds nobody's words. */
+  readonly draw?: (text: string) => unknown;
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+}
 
 /** Control characters but the line end, and marks that turn the direction of text. */
 const UNSAFE =
@@ -11,8 +30,11 @@ const UNSAFE =
   /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 
 /** The text with unsafe characters as `\\u001b`, which a JSON text stays valid by. */
-export function printable(text: string): string {
-  return text.replaceAll(UNSAFE, escaped);
+function printable(text: string): string {
+  return text.replaceAll(
+    UNSAFE,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
 }
 
 /** The same on one line, for a cell of a table or a name in a sentence. */
@@ -20,22 +42,10 @@ export function printableLine(text: string): string {
   return printable(text).replaceAll('\n', '\\n');
 }
 
-function escaped(character: string): string {
-  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
-}
-
 /** The console whose streams print what is printable; `draw` is for lines that are drawn again. */
 export function printableConsole(console: Console): Console {
-  return {
-    ...console,
-    stdout: printableOutput(console.stdout),
-    stderr: printableOutput(console.stderr),
-  };
-}
-
-/** The output for a line that is drawn again and again, which needs control characters. */
-export function drawingOutput(output: TextOutput): TextOutput {
-  return { ...output, write: (text) => output.draw?.(text) };
+  const { stdout, stderr } = console;
+  return { ...console, stdout: printableOutput(stdout), stderr: printableOutput(stderr) };
 }
 
 const DEFAULT_COLUMNS = 80;
@@ -47,4 +57,32 @@ function printableOutput(output: TextOutput): TextOutput {
     write: (text: string) => output.write(printable(text)),
     draw: (text: string) => output.write(text),
   };
+}
+
+/**
+ * Rows under their titles, one line each, two spaces between columns that are as wide as their
+ * widest cell; ends with a line break. Figures, the columns of `right`, end at the same place.
+ */
+export function table(
+  titles: readonly string[],
+  rows: readonly (readonly string[])[],
+  right: readonly string[] = [],
+): string {
+  const all = [titles, ...rows.map((row) => row.map(printableLine))];
+  const widths = titles.map((_, at) => Math.max(...all.map((row) => (row[at] ?? '').length)));
+  const lines = all.map((row) => {
+    const cells = titles.map((title, at) => {
+      const cell = row[at] ?? '';
+      const width = widths[at] ?? 0;
+      return right.includes(title) ? cell.padStart(width) : cell.padEnd(width);
+    });
+    return `${cells.join('  ').trimEnd()}\n`;
+  });
+  return lines.join('');
+}
+
+/** Names and values under each other, the values in one column. */
+export function listing(pairs: readonly (readonly [string, string])[]): string {
+  const width = Math.max(...pairs.map(([name]) => name.length));
+  return pairs.map(([name, value]) => `${name.padEnd(width)}  ${printableLine(value)}\n`).join('');
 }

@@ -3,11 +3,23 @@
  * database and the local engines with its siblings. It ends when the first process says so, or
  * when that process is gone; signals of the terminal are the first process's business.
  */
-import { SharedEngines } from '../engines/shared-engines.ts';
-import type { Console } from './command.ts';
+import { type EngineNews, SharedEngines } from '../engines/shared-engines.ts';
 import { requireSettings } from './command.ts';
 import { logFor, startServer, watchSettings } from './serving.ts';
-import type { FromWorker, ToWorker } from './worker-messages.ts';
+import type { Console } from './terminal.ts';
+
+/** What the first process tells its workers. */
+export type ToWorker =
+  | { readonly kind: 'engines'; readonly news: EngineNews }
+  | { readonly kind: 'reload' }
+  | { readonly kind: 'stop' };
+
+/** A worker tells the first process that it listens. */
+export interface FromWorker {
+  readonly kind: 'listening';
+  /** `http://host:port`. */
+  readonly address: string;
+}
 
 /** Serves until the first process says so or is gone; gives the exit code. */
 export async function runWorker(console: Console, json: boolean): Promise<number> {

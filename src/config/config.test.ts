@@ -1,18 +1,9 @@
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
-import {
-  type Config,
-  describeConfig,
-  diffConfig,
-  formatProblem,
-  loadConfig,
-  type LoadedConfig,
-  reloadConfig,
-} from './config.ts';
-import { referencePage } from './reference.ts';
+import { type Config, describeConfig, formatProblem, loadConfig, reloadConfig } from './config.ts';
+import { diffConfig, type LoadedConfig } from './sections.ts';
 
 const ROOT = join(import.meta.dirname, '..', '..');
 
@@ -406,9 +397,4 @@ test('a difference names the sections and what waits for a restart', async () =>
     changed: ['listen', 'database', 'data', 'models', 'limits'],
     restart: ['listen', 'database', 'data'],
   });
-});
-
-test('the reference page is what the schemas say', async () => {
-  const page = await readFile(join(ROOT, 'docs', 'reference', 'config.md'), 'utf8');
-  assert.equal(page, referencePage(), 'Run node scripts/write-reference.ts');
 });

@@ -9,31 +9,28 @@
 import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 
-import { crossCheck, type Findings, importModels } from './cross-checks.ts';
-import {
-  type ConfigProblem,
-  explainIssues,
-  pathText,
-  problemAt,
-  type Read,
-  schemaTree,
-  valueAt,
-} from './explain.ts';
-import { checkPayments } from './payments-checks.ts';
+import { reasonOf } from '../core/log.ts';
+import { crossCheck, importModels } from './cross-checks.ts';
+import { type ConfigProblem, explainIssues, Findings, schemaTree, valueAt } from './explain.ts';
+import type { ModelSettings } from './models-section.ts';
 import { type PriceFile, readPriceFile } from './price-file.ts';
-import { fileSchema, type FileSettings } from './sections.ts';
-import { type Config, type ConfigSource, type LoadedConfig, sourceOf } from './settings.ts';
-import type { PersonasSection } from './web-section.ts';
+import {
+  type Config,
+  type ConfigInputs,
+  type ConfigSource,
+  fileSchema,
+  type FileSettings,
+  type LoadedConfig,
+  sourceOf,
+} from './sections.ts';
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
-export type { ClusterSection, RetentionSection } from './cluster-section.ts';
 export { describeConfig } from './describe-config.ts';
-export { type ConfigDifference, diffConfig } from './diff-config.ts';
-export type { EmbeddedSection, DiscoverySection, EngineSettings } from './engines-section.ts';
-export { type ConfigProblem, formatProblem } from './explain.ts';
+export type { EngineSettings } from './engines-section.ts';
+export { formatProblem } from './explain.ts';
 export { type LimitsSection, type Plan, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
-export { maxDownloadBytes, type MediaSection } from './media-section.ts';
+export { maxDownloadBytes } from './media-section.ts';
 export {
   CAPABILITIES,
   type Capability,
@@ -44,14 +41,9 @@ export {
   type PriceSettings,
   QUANTIZATIONS,
   REASONING_EFFORTS,
-  type ReplicaSettings,
 } from './models-section.ts';
-export type { LogSection, MetricsSection, TracingSection } from './observability-section.ts';
-export { reloadConfig } from './reload-config.ts';
 export type { RpcSection } from './rpc-section.ts';
-export type { HttpSection, ListenSection, ServiceSection } from './server-section.ts';
-export type { Config, ConfigSource, LoadedConfig } from './settings.ts';
-export { serviceWords, type ServiceWords } from './service-name.ts';
+export { type Config, type ConfigSource } from './sections.ts';
 export {
   VIDEO_ASPECT_RATIOS,
   VIDEO_DURATIONS,
@@ -61,17 +53,9 @@ export {
   VideoPricing,
   VideoRate,
   type VideoResolution,
-  type VideoSection,
 } from './video-model-section.ts';
-export { type ConfigWatch, type ConfigWatchOptions, watchConfig } from './watch-config.ts';
-export { PersonaSection, type PersonasSection } from './web-section.ts';
-
-export interface ConfigInputs {
-  readonly env: Environment;
-  readonly cwd: string;
-  /** The text of a file, or `undefined` when there is none. Default: the file system. */
-  readonly readFile?: (path: string) => Promise<string | undefined>;
-}
+export { ConfigWatch, reloadConfig } from './watch-config.ts';
+export { PersonaSection } from './web-section.ts';
 
 /** The file that is read when `FAREBOX_CONFIG` names none. */
 export const CONFIG_FILE = 'farebox.yaml';
@@ -83,44 +67,42 @@ const CONFIG_LIMIT_CHARACTERS = 64_000_000;
 export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   const { env, cwd } = inputs;
   const named = env['FAREBOX_CONFIG'];
-  const shown = named ?? CONFIG_FILE;
-  const path = resolve(cwd, shown);
-  const text = await readText(inputs, path);
-  if (typeof text !== 'string' && (text.error !== undefined || named !== undefined)) {
-    const message = text.error ?? 'FAREBOX_CONFIG names this file, but it does not exist';
-    return {
-      ok: false,
-      problems: [{ file: shown, path: '', message }],
-      sources: [sourceOf(path, undefined)],
-    };
+  const file = named ?? CONFIG_FILE;
+  const path = resolve(cwd, file);
+  const { text, error } = await readText(inputs, path);
+  if (text === undefined && (error ?? named) !== undefined) {
+    const message = error ?? 'FAREBOX_CONFIG names this file, but it does not exist';
+    const sources = [sourceOf(path, undefined)];
+    return { ok: false, problems: [{ file, path: '', message }], sources };
   }
-  const isThere = typeof text === 'string';
-  const sources = isThere ? [sourceOf(path, text)] : [];
-  const source = readYaml(isThere ? text : '', env);
-  const context: Read = { file: shown, source };
-  if (source.problems.length > 0) {
-    const problems = source.problems.map(({ path: at, ...rest }) => {
-      return { file: shown, ...rest, path: pathText(at) };
-    });
-    return { ok: false, problems, sources };
-  }
-  const parsed = parseSettings(context);
-  if (!parsed.ok) return { ok: false, problems: parsed.problems, sources };
-  const folder = isThere ? dirname(path) : cwd;
-  return completeConfig(parsed.settings, context, inputs, folder, sources);
+  const sources = text === undefined ? [] : [sourceOf(path, text)];
+  const findings = new Findings(file, readYaml(text ?? '', env));
+  const { problems, warnings } = findings;
+  const settings = problems.length > 0 ? undefined : parseSettings(findings);
+  if (settings === undefined) return { ok: false, problems, sources };
+  const folder = text === undefined ? cwd : dirname(path);
+  const models = await importedModels(settings, { findings, inputs, folder, sources });
+  if (problems.length === 0) crossCheck({ ...settings, models }, findings);
+  const listen = listenFrom(settings.listen, env, problems);
+  if (problems.length > 0) return { ok: false, problems, sources };
+  const config = assemble({ ...settings, models, listen }, inputs, folder);
+  return { ok: true, config, warnings, sources };
 }
 
+/** Nothing, when there is no such file; otherwise its text or why it cannot be read. */
 async function readText(
   inputs: ConfigInputs,
   path: string,
-): Promise<string | { readonly error?: string }> {
+): Promise<{ readonly text?: string | undefined; readonly error?: string }> {
   try {
     const text = await (inputs.readFile ?? readFileText)(path);
-    if (text === undefined) return {};
-    return text.length <= CONFIG_LIMIT_CHARACTERS ? text : { error: 'The file is too large' };
+    if (text !== undefined && text.length > CONFIG_LIMIT_CHARACTERS) {
+      return { error: 'The file is too large' };
+    }
+    return { text };
   } catch (error) {
     // A folder, a missing permission: the operator needs the reason, not a stack.
-    return { error: `Cannot be read: ${error instanceof Error ? error.message : String(error)}` };
+    return { error: `Cannot be read: ${reasonOf(error)}` };
   }
 }
 
@@ -134,21 +116,17 @@ async function readFileText(path: string): Promise<string | undefined> {
   }
 }
 
-type Parsed =
-  | { readonly ok: true; readonly settings: FileSettings }
-  | { readonly ok: false; readonly problems: readonly ConfigProblem[] };
-
-function parseSettings(context: Read): Parsed {
+/** The settings after defaults, or `undefined` with the problems among the findings. */
+function parseSettings(findings: Findings): FileSettings | undefined {
   const schema = fileSchema();
-  const { source } = context;
-  const value = source.value ?? {};
-  const first = schema.safeParse(value);
-  if (first.success) return { ok: true, settings: first.data };
-  const converted = convertFromEnvironment(value, first.error.issues, source);
-  const second = converted === undefined ? first : schema.safeParse(converted);
-  if (second.success) return { ok: true, settings: second.data };
-  const explained = { ...context, schema: schemaTree(schema) };
-  return { ok: false, problems: explainIssues(second.error.issues, explained) };
+  const value = findings.source.value ?? {};
+  let parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const converted = convertFromEnvironment(value, parsed.error.issues, findings.source);
+  if (converted !== undefined) parsed = schema.safeParse(converted);
+  if (parsed.success) return parsed.data;
+  explainIssues(parsed.error.issues, schemaTree(schema), findings);
+  return undefined;
 }
 
 /** `port: ${PORT}` is text by nature; where a number or a truth value is wanted it becomes one. */
@@ -175,65 +153,42 @@ function convertFromEnvironment(
 }
 
 function plainScalar(text: unknown): number | boolean | undefined {
-  if (text === 'true') return true;
-  if (text === 'false') return false;
+  if (text === 'true' || text === 'false') return text === 'true';
   if (typeof text !== 'string' || !/^-?\d+(\.\d+)?$/.test(text)) return undefined;
   return Number(text);
 }
 
-async function completeConfig(
-  settings: FileSettings,
-  context: Read,
-  inputs: ConfigInputs,
-  folder: string,
-  sources: readonly ConfigSource[],
-): Promise<LoadedConfig> {
-  const problems: ConfigProblem[] = [];
-  const warnings: ConfigProblem[] = [];
-  const findings: Findings = {
-    problem: (path, message) => problems.push(problemAt(path, message, context)),
-    warning: (path, message) => warnings.push(problemAt(path, message, context)),
-  };
-  const pricePath =
-    settings.priceFile === undefined ? undefined : resolve(folder, settings.priceFile);
-  const { prices, source } = await openPriceFile(pricePath, inputs, findings);
-  const all = source === undefined ? sources : [...sources, source];
-  const typeWasGiven = (index: number): boolean =>
-    valueAt(context.source.value, ['models', index, 'type']) !== undefined;
-  const models =
-    settings.priceFile !== undefined && prices === undefined
-      ? settings.models
-      : importModels(settings.models, prices, typeWasGiven, findings);
-  if (problems.length === 0) {
-    crossCheck({ ...settings, models }, findings);
-    checkPayments(settings.payments, findings);
-  }
-  const listen = listenFrom(settings.listen, inputs.env, problems);
-  if (problems.length > 0) return { ok: false, problems, sources: all };
-  const config = assemble({ ...settings, models, listen }, inputs, folder);
-  return { ok: true, config, warnings, sources: all };
+interface ImportParts {
+  readonly findings: Findings;
+  readonly inputs: ConfigInputs;
+  readonly folder: string;
+  readonly sources: ConfigSource[];
 }
 
-async function openPriceFile(
-  path: string | undefined,
-  inputs: ConfigInputs,
-  findings: Findings,
-): Promise<{ readonly prices?: PriceFile; readonly source?: ConfigSource }> {
-  if (path === undefined) return {};
-  const text = await readText(inputs, path);
-  if (typeof text !== 'string') {
-    findings.problem(['priceFile'], text.error ?? `There is no file ${path}`);
-    return { source: sourceOf(path, undefined) };
+/** The models with what the price file knows of them; the file is one more source. */
+async function importedModels(
+  { models, priceFile }: FileSettings,
+  { findings, inputs, folder, sources }: ImportParts,
+): Promise<ModelSettings[]> {
+  const typeWasGiven = (index: number): boolean =>
+    valueAt(findings.source.value, ['models', index, 'type']) !== undefined;
+  if (priceFile === undefined) return importModels(models, undefined, typeWasGiven, findings);
+  const path = resolve(folder, priceFile);
+  const { text, error } = await readText(inputs, path);
+  sources.push(sourceOf(path, text));
+  if (text === undefined) {
+    findings.problem(['priceFile'], error ?? `There is no file ${path}`);
+    return models;
   }
-  const source = sourceOf(path, text);
+  let prices: PriceFile;
   try {
-    return { prices: readPriceFile(text), source };
-  } catch (error) {
+    prices = readPriceFile(text);
+  } catch (cause) {
     // JSON.parse says where it stumbled; that is all an operator can be told.
-    const reason = error instanceof Error ? error.message : String(error);
-    findings.problem(['priceFile'], `${path} is not valid JSON: ${reason}`);
-    return { source };
+    findings.problem(['priceFile'], `${path} is not valid JSON: ${reasonOf(cause)}`);
+    return models;
   }
+  return importModels(models, prices, typeWasGiven, findings);
 }
 
 function listenFrom(
@@ -256,20 +211,16 @@ function assemble(settings: FileSettings, inputs: ConfigInputs, folder: string):
   const moved = inputs.env['FAREBOX_DATA'];
   const dataFolder = moved ? resolve(inputs.cwd, moved) : resolve(folder, data);
   const { host, port } = settings.listen;
-  const personas = personasFrom(settings.personas, folder);
+  const { personas } = sections;
+  const own = personas.folder === undefined ? {} : { folder: resolve(folder, personas.folder) };
   return {
     ...sections,
-    personas,
+    personas: { ...personas, ...own },
     dataFolder,
     databaseUrl: databaseUrlFrom(database, folder, dataFolder),
     searchPath: inputs.env['PATH'] ?? '',
-    publicUrl: settings.service.publicUrl ?? `http://${reachable(host)}:${port}`,
+    publicUrl: settings.service.publicUrl ?? `http://${reachableHost(host)}:${port}`,
   };
-}
-
-function personasFrom(personas: PersonasSection, folder: string): PersonasSection {
-  if (personas.folder === undefined) return personas;
-  return { ...personas, folder: resolve(folder, personas.folder) };
 }
 
 function databaseUrlFrom(url: string | undefined, folder: string, dataFolder: string): string {
@@ -279,7 +230,7 @@ function databaseUrlFrom(url: string | undefined, folder: string, dataFolder: st
 }
 
 /** An address that a client on the same machine can use. */
-function reachable(host: string): string {
+export function reachableHost(host: string): string {
   if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
   return host.includes(':') ? `[${host}]` : host;
 }

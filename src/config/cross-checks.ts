@@ -1,18 +1,15 @@
 /**
- * What no single key can say: ids that clash, engines that do not exist, prices that are missing.
- * Also fills a model's open settings from the price file, before those checks.
+ * What no single key can say: ids that clash, engines that do not exist, prices that are missing,
+ * payments that could never be settled. Also fills a model's open settings from the price file, before those checks.
  */
-import { nearestOf } from '../core/nearest.ts';
+import { isWithoutChecksum, walletIdentity } from '../core/addresses.ts';
+import { didYouMean } from '../core/nearest.ts';
+import type { Findings } from './explain.ts';
 import type { ModelSettings, PriceSettings } from './models-section.ts';
+import type { PaymentsSection } from './payments-section.ts';
 import type { PriceFile } from './price-file.ts';
 import type { FileSettings } from './sections.ts';
 import type { Path } from './yaml-source.ts';
-
-/** Where a finding goes: `key` points at the key instead of the value. */
-export interface Findings {
-  problem(path: Path, message: string): void;
-  warning(path: Path, message: string): void;
-}
 
 /** Fills what a model with `import` leaves open. `typeWasGiven` tells a default from a choice. */
 export function importModels(
@@ -28,7 +25,7 @@ export function importModels(
       findings.problem(path, 'There is no price file to import from; set "priceFile"');
       return model;
     }
-    const found = prices.find(model.import);
+    const found = prices(model.import);
     if (typeof found === 'string') {
       findings.problem(path, found);
       return model;
@@ -67,6 +64,7 @@ export function crossCheck(settings: FileSettings, findings: Findings): void {
   for (const name of engines) {
     if (!used.has(name)) findings.warning(['engines', name], 'No model has a replica here');
   }
+  checkPayments(settings.payments, findings);
 }
 
 function checkNames(models: readonly ModelSettings[], findings: Findings): void {
@@ -165,12 +163,11 @@ function checkReplicas(
 ): void {
   for (const [index, replica] of model.replicas.entries()) {
     if (engines.has(replica.engine)) continue;
-    const nearest = nearestOf(replica.engine, engines);
-    const meant = nearest === undefined ? '' : `; did you mean "${nearest}"?`;
+    const hint = didYouMean(replica.engine, engines) || '.';
     const known = engines.size === 0 ? 'none are configured' : [...engines].join(', ');
     findings.problem(
       [...path, 'replicas', index, 'engine'],
-      `There is no engine "${replica.engine}"${meant === '' ? '.' : meant} Engines: ${known}`,
+      `There is no engine "${replica.engine}"${hint} Engines: ${known}`,
     );
   }
 }
@@ -191,12 +188,54 @@ function checkDeprecation(
   const place = [...path, 'deprecation', 'replacement'];
   const found = ids.get(replacement);
   if (found === undefined) {
-    const nearest = nearestOf(replacement, ids.keys());
-    const meant = nearest === undefined ? '' : `; did you mean "${nearest}"?`;
-    findings.problem(place, `There is no model "${replacement}"${meant}`);
+    const hint = didYouMean(replacement, ids.keys());
+    findings.problem(place, `There is no model "${replacement}"${hint}`);
   } else if (found === model) {
     findings.problem(place, 'A model cannot replace itself');
   } else if (found.type !== model.type) {
     findings.problem(place, `"${replacement}" is of type ${found.type}, not ${model.type}`);
   }
+}
+
+/** Amounts in an impossible order, rails that cannot be opened, addresses nobody can check. */
+function checkPayments(payments: PaymentsSection, findings: Findings): void {
+  const { base, solana, staking, facilitator } = payments;
+  checkAmounts(payments, findings);
+  if (solana !== undefined && solana.feePayerKey === undefined && facilitator.url === undefined) {
+    findings.problem(
+      ['payments', 'solana'],
+      'Needs a "feePayerKey" that pays for settlements, or "payments.facilitator.url" of a facilitator that does',
+    );
+  }
+  for (const [name, rail] of Object.entries({ base, solana })) {
+    if (rail?.asset === undefined) continue;
+    if (walletIdentity(rail.asset) !== walletIdentity(rail.payTo)) continue;
+    findings.problem(
+      ['payments', name, 'payTo'],
+      'Is the token itself; name the wallet that is paid',
+    );
+  }
+  checkSpelling(['payments', 'base', 'payTo'], base?.payTo, findings);
+  checkSpelling(['payments', 'base', 'asset'], base?.asset, findings);
+  checkSpelling(['payments', 'staking', 'contract'], staking?.contract, findings);
+}
+
+function checkAmounts(payments: PaymentsSection, findings: Findings): void {
+  const { minimumTopUpUsd: least, suggestedTopUpUsd: usual, maximumTopUpUsd: most } = payments;
+  if (least > usual) {
+    const message = `Must be at most suggestedTopUpUsd, which is ${usual}, not ${least}`;
+    findings.problem(['payments', 'minimumTopUpUsd'], message);
+  }
+  if (usual > most) {
+    const message = `Must be at least suggestedTopUpUsd, which is ${usual}, not ${most}`;
+    findings.problem(['payments', 'maximumTopUpUsd'], message);
+  }
+}
+
+/** EIP-55 is optional, so a spelling without it is taken; it just cannot be proven right. */
+function checkSpelling(path: Path, address: string | undefined, findings: Findings): void {
+  if (address === undefined || !isWithoutChecksum(address)) return;
+  const message =
+    'The address has no checksum, so a typing error in it cannot be seen; write it with the capital letters that the wallet shows';
+  findings.warning(path, message);
 }

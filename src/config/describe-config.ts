@@ -5,7 +5,7 @@
  */
 import { stringify } from 'yaml';
 
-import type { Config } from './settings.ts';
+import type { Config } from './sections.ts';
 import { isSecret, schemaTree, type SchemaNode } from './explain.ts';
 import { fileSchema } from './sections.ts';
 import type { Path } from './yaml-source.ts';

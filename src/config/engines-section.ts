@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 
-import { count, engineUrl, httpUrl, secret } from './decimal.ts';
+import { count, engineUrl, flag, httpUrl, secret, whole } from './setting-kinds.ts';
 
 export type EngineSettings = z.infer<typeof EngineSettings>;
 export const EngineSettings = z.strictObject({
@@ -23,31 +23,25 @@ export const EngineSettings = z.strictObject({
     .default({})
     .meta({ secret: true })
     .describe('Further headers for every request to this engine.'),
-  connectTimeoutMs: count().default(5_000).describe('Limit for opening a connection.'),
-  firstByteTimeoutMs: count()
-    .default(300_000)
-    .describe('Limit until the first byte of an answer; long prompts take their time.'),
-  idleTimeoutMs: count().default(120_000).describe('Longest silence inside an answer.'),
-  totalTimeoutMs: count().default(1_800_000).describe('Limit for a whole answer.'),
-  concurrency: count()
-    .default(256)
-    .describe('Requests that run at once on this engine; further ones wait in its queue.'),
-  maxQueued: count()
-    .default(1_024)
-    .describe('Requests that wait at once; further ones are refused as overloaded.'),
-  maxConnections: count().default(512).describe('Open connections to this engine.'),
-  continuousUsage: z
-    .boolean()
-    .default(false)
-    .describe(
-      'Ask for the usage with every piece of a stream (`stream_options.continuous_usage_stats` of vLLM and SGLang): a caller that leaves is billed by the count of the engine instead of by the bytes of the text. Each piece then has figures to be read; engines of other kinds may refuse the request.',
-    ),
-  fetchesMedia: z
-    .boolean()
-    .default(false)
-    .describe(
-      'The engine fetches remote images and videos itself: their URLs are checked and handed on.',
-    ),
+  connectTimeoutMs: whole(5_000).describe('Limit for opening a connection.'),
+  firstByteTimeoutMs: whole(300_000).describe(
+    'Limit until the first byte of an answer; long prompts take their time.',
+  ),
+  idleTimeoutMs: whole(120_000).describe('Longest silence inside an answer.'),
+  totalTimeoutMs: whole(1_800_000).describe('Limit for a whole answer.'),
+  concurrency: whole(256).describe(
+    'Requests that run at once on this engine; further ones wait in its queue.',
+  ),
+  maxQueued: whole(1_024).describe(
+    'Requests that wait at once; further ones are refused as overloaded.',
+  ),
+  maxConnections: whole(512).describe('Open connections to this engine.'),
+  continuousUsage: flag(false).describe(
+    'Ask for the usage with every piece of a stream (`stream_options.continuous_usage_stats` of vLLM and SGLang): a caller that leaves is billed by the count of the engine instead of by the bytes of the text. Each piece then has figures to be read; engines of other kinds may refuse the request.',
+  ),
+  fetchesMedia: flag(false).describe(
+    'The engine fetches remote images and videos itself: their URLs are checked and handed on.',
+  ),
   socialSearch: z
     .record(z.string(), z.unknown())
     .optional()
@@ -68,10 +62,9 @@ export const EnginesSection = z
   )
   .default({});
 
-export type DiscoverySection = z.infer<typeof DiscoverySection>;
 export const DiscoverySection = z
   .strictObject({
-    enabled: z.boolean().default(true).describe('Look for engines on the usual local ports.'),
+    enabled: flag(true).describe('Look for engines on the usual local ports.'),
     urls: z
       .array(httpUrl())
       .default([
@@ -81,26 +74,22 @@ export const DiscoverySection = z
         'http://127.0.0.1:8000/v1',
       ])
       .describe('Where to look: Ollama, llama.cpp, LM Studio, vLLM.'),
-    everySeconds: count().default(60).describe('How often to look again.'),
+    everySeconds: whole(60).describe('How often to look again.'),
   })
   .prefault({});
 
-export type EmbeddedSection = z.infer<typeof EmbeddedSection>;
 export const EmbeddedSection = z
   .strictObject({
-    enabled: z
-      .boolean()
-      .default(true)
-      .describe('Run engines of our own in child processes when nothing else serves the work.'),
-    download: z
-      .boolean()
-      .default(true)
-      .describe('Fetch small open models in the background; `false` stays with the built-in ones.'),
-    demo: z.boolean().default(true).describe('Offer the built-in demo model.'),
-    media: z
-      .boolean()
-      .default(true)
-      .describe('Offer background removal, transcription and video work without a GPU.'),
+    enabled: flag(true).describe(
+      'Run engines of our own in child processes when nothing else serves the work.',
+    ),
+    download: flag(true).describe(
+      'Fetch small open models in the background; `false` stays with the built-in ones.',
+    ),
+    demo: flag(true).describe('Offer the built-in demo model.'),
+    media: flag(true).describe(
+      'Offer background removal, transcription and video work without a GPU.',
+    ),
     threads: count().optional().describe('Threads of an embedded engine. Default: cores − 1.'),
   })
   .prefault({});

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 
-import { nearestOf } from '../core/nearest.ts';
+import { didYouMean } from '../core/nearest.ts';
 import { type Path, pathKey, type YamlSource } from './yaml-source.ts';
 
 /** One thing that is wrong with the configuration. */
@@ -79,92 +79,112 @@ function stepInto(node: SchemaNode, key: string | number): SchemaNode | undefine
   return undefined;
 }
 
-/** A file as it was read. */
-export interface Read {
-  readonly file: string;
+/** What is wrong, and what is odd, with a file as it was read. */
+export class Findings {
   readonly source: YamlSource;
-}
+  readonly problems: ConfigProblem[];
+  readonly warnings: ConfigProblem[] = [];
+  readonly #file: string;
 
-interface Explained extends Read {
-  readonly schema: SchemaNode;
+  constructor(file: string, source: YamlSource) {
+    this.#file = file;
+    this.source = source;
+    this.problems = source.problems.map(({ path, ...rest }) => ({
+      file,
+      ...rest,
+      path: pathText(path),
+    }));
+  }
+
+  /** `key` points at the key instead of the value. */
+  problem(path: Path, message: string, what: 'key' | 'value' = 'value'): void {
+    this.problems.push(this.#at(path, message, what));
+  }
+
+  warning(path: Path, message: string): void {
+    this.warnings.push(this.#at(path, message, 'value'));
+  }
+
+  #at(path: Path, message: string, what: 'key' | 'value'): ConfigProblem {
+    const position = this.source.positionOf(path, what);
+    return { file: this.#file, ...position, path: pathText(path), message };
+  }
 }
 
 /** Every issue as one or more problems, in the order of the file. */
 export function explainIssues(
   issues: readonly z.core.$ZodIssue[],
-  context: Explained,
-): ConfigProblem[] {
-  const problems = issues.flatMap((issue) => explain(issue, [], context));
-  return problems.toSorted(
+  schema: SchemaNode,
+  findings: Findings,
+): void {
+  for (const issue of issues) explain(issue, [], schema, findings);
+  findings.problems.sort(
     (a, b) => (a.line ?? 0) - (b.line ?? 0) || (a.column ?? 0) - (b.column ?? 0),
   );
 }
 
-/** A problem at a path of the file. */
-export function problemAt(
-  path: Path,
-  message: string,
-  context: Read,
-  what: 'key' | 'value' = 'value',
-): ConfigProblem {
-  const position = context.source.positionOf(path, what);
-  return { file: context.file, ...position, path: pathText(path), message };
-}
-
-function explain(issue: z.core.$ZodIssue, base: Path, context: Explained): ConfigProblem[] {
+function explain(
+  issue: z.core.$ZodIssue,
+  base: Path,
+  schema: SchemaNode,
+  findings: Findings,
+): void {
   // Paths of zod may hold symbols; those of a YAML file never do.
   const path = [...base, ...(issue.path as Path)];
   if (issue.code === 'unrecognized_keys') {
-    const allowed = Object.keys(schemaAt(context.schema, path)?.properties ?? {});
-    return issue.keys.map((key) =>
-      problemAt([...path, key], unknownKey(key, allowed), context, 'key'),
-    );
+    const allowed = Object.keys(schemaAt(schema, path)?.properties ?? {});
+    for (const key of issue.keys) {
+      findings.problem([...path, key], unknownKey(key, allowed), 'key');
+    }
+    return;
   }
   if (issue.code === 'invalid_union') {
     const deepest = issue.errors
       .flat()
       .toSorted((a, b) => b.path.length - a.path.length)
       .find((inner) => inner.path.length > 0);
-    if (deepest !== undefined) return explain(deepest, path, context);
+    if (deepest !== undefined) {
+      explain(deepest, path, schema, findings);
+      return;
+    }
   }
   if (issue.code === 'invalid_key' || issue.code === 'invalid_element') {
-    const message = issue.issues[0]?.message ?? issue.message;
-    return [problemAt(path, message, context, 'key')];
+    findings.problem(path, issue.issues[0]?.message ?? issue.message, 'key');
+    return;
   }
-  const value = valueAt(context.source.value, path);
+  const value = valueAt(findings.source.value, path);
   if (value === undefined && path.length > 0) {
-    const key = String(path.at(-1));
-    const about = schemaAt(context.schema, path)?.description;
+    const about = schemaAt(schema, path)?.description;
     const hint = about === undefined ? '' : `: ${firstSentence(about)}`;
-    return [problemAt(path, `The key "${key}" is missing${hint}`, context)];
+    findings.problem(path, `The key "${String(path.at(-1))}" is missing${hint}`);
+    return;
   }
-  return [problemAt(path, sentenceOf(issue, value, path, context), context)];
+  const isHidden = findings.source.fromEnvironment.has(pathKey(path)) || isSecret(schema, path);
+  findings.problem(path, sentenceOf(issue, value, schemaAt(schema, path), isHidden));
 }
 
 /** Longer lists of keys are left out when there is a better hint. */
 const LISTED_KEYS = 12;
 
 function unknownKey(key: string, allowed: readonly string[]): string {
-  const nearest = nearestOf(key, allowed);
+  const hint = didYouMean(key, allowed);
   const list = allowed.join(', ');
-  if (nearest === undefined) return `Unknown key "${key}". Allowed: ${list}`;
-  const asked = `Unknown key "${key}"; did you mean "${nearest}"?`;
+  if (hint === '') return `Unknown key "${key}". Allowed: ${list}`;
+  const asked = `Unknown key "${key}"${hint}`;
   return allowed.length > LISTED_KEYS ? asked : `${asked} Allowed: ${list}`;
 }
 
 function sentenceOf(
   issue: z.core.$ZodIssue,
   value: unknown,
-  path: Path,
-  context: Explained,
+  schema: SchemaNode | undefined,
+  isHidden: boolean,
 ): string {
-  const schema = schemaAt(context.schema, path);
-  const shown = shownValue(value, path, context);
+  const shown = shownValue(value, isHidden);
   if (issue.code === 'invalid_value') {
     const allowed = issue.values.map(String);
-    const nearest = typeof value === 'string' ? nearestOf(value, allowed) : undefined;
-    const meant = nearest === undefined ? '.' : `; did you mean "${nearest}"?`;
-    return `${shown} is not allowed${meant} Allowed: ${allowed.map((v) => v || '""').join(', ')}`;
+    const hint = typeof value === 'string' ? didYouMean(value, allowed) : '';
+    return `${shown} is not allowed${hint || '.'} Allowed: ${allowed.map((v) => v || '""').join(', ')}`;
   }
   if (issue.code === 'invalid_type' || issue.code === 'invalid_union') {
     return `Must be ${kindOf(schema)}, not ${shown}${quoteHint(schema, value)}`;
@@ -206,12 +226,10 @@ function kindOf(schema: SchemaNode | undefined): string {
 }
 
 /** The value in words; a secret, or what came from the environment, is not repeated. */
-function shownValue(value: unknown, path: Path, context: Explained): string {
+function shownValue(value: unknown, isHidden: boolean): string {
   if (Array.isArray(value)) return 'a list';
   if (typeof value === 'object' && value !== null) return 'a group of keys';
-  const hidden =
-    context.source.fromEnvironment.has(pathKey(path)) || isSecret(context.schema, path);
-  if (hidden) return 'the given value';
+  if (isHidden) return 'the given value';
   const text = typeof value === 'string' ? value : JSON.stringify(value);
   const short = text.length > 40 ? `${text.slice(0, 37)}…` : text;
   return typeof value === 'string' ? `"${short}"` : short;

@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 
-import { count, Usd } from './decimal.ts';
+import { count, usd, whole } from './setting-kinds.ts';
 
 /** Model tiers by size, smallest first. */
 export const TIERS = ['XS', 'S', 'M', 'L'] as const;
@@ -100,21 +100,21 @@ export const LimitsSection = z
       .prefault({}),
     guard: z
       .strictObject({
-        failures: count().default(20).describe('Failed requests that are let pass in the window.'),
-        windowSeconds: count().default(30).describe('The window.'),
-        blockSeconds: count().default(30).describe('How long a caller above it is blocked.'),
+        failures: whole(20).describe('Failed requests that are let pass in the window.'),
+        windowSeconds: whole(30).describe('The window.'),
+        blockSeconds: whole(30).describe('How long a caller above it is blocked.'),
       })
       .prefault({})
       .describe(
         'Abuse guard: one bucket per key or wallet; without either, failed credentials count by address and beginning of the credential.',
       ),
-    walletConcurrency: count().default(5).describe('Requests in flight per wallet.'),
-    keyConcurrency: count().default(256).describe('Requests in flight per API-key account.'),
-    minimumCreditUsd: Usd.default('0.10').describe(
+    walletConcurrency: whole(5).describe('Requests in flight per wallet.'),
+    keyConcurrency: whole(256).describe('Requests in flight per API-key account.'),
+    minimumCreditUsd: usd('0.10').describe(
       'Credit that a caller must have for a priced request to be admitted.',
     ),
-    starterCreditUsd: Usd.default('5').describe('Credit of the owner account at the first start.'),
-    keysPerAccount: count().default(500).describe('Active API keys per account.'),
-    keysPerMinute: count().default(20).describe('API keys made per account and minute.'),
+    starterCreditUsd: usd('5').describe('Credit of the owner account at the first start.'),
+    keysPerAccount: whole(500).describe('Active API keys per account.'),
+    keysPerMinute: whole(20).describe('API keys made per account and minute.'),
   })
   .prefault({});

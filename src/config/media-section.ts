@@ -4,75 +4,56 @@
  */
 import { z } from 'zod';
 
-import { count } from './decimal.ts';
+import { Text, whole } from './setting-kinds.ts';
 
 const MB = 1_000_000;
 
 export type MediaSection = z.infer<typeof MediaSection>;
 export const MediaSection = z
   .strictObject({
-    ffmpeg: z
-      .string()
-      .min(1)
-      .optional()
-      .describe('Path of `ffmpeg`. Default: found on the search path, else the package node-av.'),
-    ffprobe: z.string().min(1).optional().describe('Path of `ffprobe`. Default: beside `ffmpeg`.'),
-    decodeTimeoutSeconds: count()
-      .default(120)
-      .describe('Limit for looking at a file and for taking its sound.'),
-    encodeTimeoutSeconds: count().default(3_600).describe('Limit for writing a video.'),
-    memoryMb: count().default(1_500).describe('Memory of one media process; more ends it.'),
-    maxDownloadMb: count()
-      .default(500)
-      .describe('Largest media that is fetched for transcription or upscaling.'),
-    maxStoredMb: count()
-      .default(20_000)
-      .describe('Disk that media of callers and results may take altogether; more is 503.'),
-    maxStoredMbPerCaller: count()
-      .default(5_000)
-      .describe('Disk that the media and results of one caller may take; more is 429.'),
-    downloadTimeoutSeconds: count()
-      .default(300)
-      .describe('Limit for fetching one media file that a caller names by URL.'),
+    ffmpeg: Text.optional().describe(
+      'Path of `ffmpeg`. Default: found on the search path, else the package node-av.',
+    ),
+    ffprobe: Text.optional().describe('Path of `ffprobe`. Default: beside `ffmpeg`.'),
+    decodeTimeoutSeconds: whole(120).describe(
+      'Limit for looking at a file and for taking its sound.',
+    ),
+    encodeTimeoutSeconds: whole(3_600).describe('Limit for writing a video.'),
+    memoryMb: whole(1_500).describe('Memory of one media process; more ends it.'),
+    maxDownloadMb: whole(500).describe(
+      'Largest media that is fetched for transcription or upscaling.',
+    ),
+    maxStoredMb: whole(20_000).describe(
+      'Disk that media of callers and results may take altogether; more is 503.',
+    ),
+    maxStoredMbPerCaller: whole(5_000).describe(
+      'Disk that the media and results of one caller may take; more is 429.',
+    ),
+    downloadTimeoutSeconds: whole(300).describe(
+      'Limit for fetching one media file that a caller names by URL.',
+    ),
     cutoutModel: z
       .enum(['person', 'u2netp', 'isnet'])
       .default('u2netp')
       .describe(
         'Background removal: `person` is in the box, `u2netp` (5 MB) and `isnet` (179 MB) are fetched on first use.',
       ),
-    maxTranscriptionSeconds: count()
-      .default(7_200)
-      .describe('Longest media that is transcribed; longer is 422.'),
+    maxTranscriptionSeconds: whole(7_200).describe(
+      'Longest media that is transcribed; longer is 422.',
+    ),
     speechModel: z
       .discriminatedUnion('kind', [
-        z.strictObject({
-          kind: z.literal('whisper'),
-          encoder: z.string().min(1),
-          decoder: z.string().min(1),
-          tokens: z.string().min(1),
-        }),
-        z.strictObject({
-          kind: z.literal('sense-voice'),
-          model: z.string().min(1),
-          tokens: z.string().min(1),
-        }),
-        z.strictObject({
-          kind: z.literal('zipformer-ctc'),
-          model: z.string().min(1),
-          tokens: z.string().min(1),
-        }),
+        z.strictObject({ kind: z.literal('whisper'), encoder: Text, decoder: Text, tokens: Text }),
+        z.strictObject({ kind: z.literal('sense-voice'), model: Text, tokens: Text }),
+        z.strictObject({ kind: z.literal('zipformer-ctc'), model: Text, tokens: Text }),
       ])
       .optional()
       .describe(
         'Files of a sherpa-onnx speech model of your own. Default: Whisper base is fetched.',
       ),
-    vadModel: z
-      .string()
-      .min(1)
-      .optional()
-      .describe(
-        'File of a Silero voice detector beside your own speech model. Default: by loudness.',
-      ),
+    vadModel: Text.optional().describe(
+      'File of a Silero voice detector beside your own speech model. Default: by loudness.',
+    ),
   })
   .prefault({});
 

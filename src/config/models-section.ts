@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 
-import { count, httpUrl, isoDate, Usd } from './decimal.ts';
+import { Text, Usd, count, flag, httpUrl, isoDate, usd, whole } from './setting-kinds.ts';
 import { TIERS } from './limits-section.ts';
 import { VideoModelSettings } from './video-model-section.ts';
 
@@ -88,11 +88,10 @@ export const PriceSettings = z.strictObject({
   perRequest: Usd.optional().describe('USD per request, on top of the rest.'),
 });
 
-export type ReplicaSettings = z.infer<typeof ReplicaSettings>;
 export const ReplicaSettings = z.strictObject({
-  engine: z.string().min(1).describe('A name of `engines`.'),
-  model: z.string().min(1).optional().describe("The engine's own model id. Default: `id`."),
-  weight: count().default(1).describe('Share of the traffic among replicas of the same order.'),
+  engine: Text.describe('A name of `engines`.'),
+  model: Text.optional().describe("The engine's own model id. Default: `id`."),
+  weight: whole(1).describe('Share of the traffic among replicas of the same order.'),
   order: z
     .number()
     .int()
@@ -105,11 +104,8 @@ const Deprecation = z.strictObject({
   date: isoDate().describe('The day the model goes, shown in headers and in `GET /models`.'),
   startsAt: isoDate().optional().describe('When callers are first warned. Default: at once.'),
   removesAt: isoDate().optional().describe('When the model stops. Default: `date`.'),
-  replacement: z.string().min(1).optional().describe('Id of the model that follows.'),
-  autoRemap: z
-    .boolean()
-    .default(true)
-    .describe('After the removal serve the replacement; `false` answers 410.'),
+  replacement: Text.optional().describe('Id of the model that follows.'),
+  autoRemap: flag(true).describe('After the removal serve the replacement; `false` answers 410.'),
 });
 
 const Sampling = z.strictObject({
@@ -122,8 +118,8 @@ const Sampling = z.strictObject({
 
 const Embedding = z.strictObject({
   dimensions: count().describe('Length of a vector.'),
-  maxInputTokens: count().default(8_192).describe('Longest input.'),
-  customDimensions: z.boolean().default(false).describe('`dimensions` may shorten vectors.'),
+  maxInputTokens: whole(8_192).describe('Longest input.'),
+  customDimensions: flag(false).describe('`dimensions` may shorten vectors.'),
   maxBatch: count()
     .max(2_048)
     .optional()
@@ -147,23 +143,21 @@ export type ModelSettings = z.infer<typeof ModelSettings>;
 export const ModelSettings = z.strictObject({
   id: modelId.describe('The id that callers send.'),
   type: z.enum(MODEL_TYPES).default('text').describe('Kind of model.'),
-  name: z.string().min(1).max(120).optional().describe('Name for people. Default: the id.'),
+  name: Text.max(120).optional().describe('Name for people. Default: the id.'),
   description: z.string().max(2_000).default('').describe('A sentence for people.'),
   source: z
     .union([httpUrl(), z.literal('')])
     .default('')
     .describe('Where the model comes from.'),
-  ownedBy: z.string().min(1).optional().describe('`owned_by`. Default: the service name.'),
+  ownedBy: Text.optional().describe('`owned_by`. Default: the service name.'),
   created: isoDate().optional().describe('`created`. Default: the start of the server.'),
   privacy: z
     .enum(['private', 'anonymized'])
     .default('private')
     .describe('`private`: nothing leaves your engines. `anonymized`: a third party runs it.'),
-  import: z
-    .string()
-    .min(1)
-    .optional()
-    .describe('Key in the price file; fills in context, caps, capabilities and prices.'),
+  import: Text.optional().describe(
+    'Key in the price file; fills in context, caps, capabilities and prices.',
+  ),
   context: count().optional().describe('Context in tokens. Needed for text models.'),
   maxCompletionTokens: count().optional().describe('Cap of the output. Default: `context`.'),
   tier: z
@@ -184,9 +178,9 @@ export const ModelSettings = z.strictObject({
   defaultReasoningEffort: z.enum(REASONING_EFFORTS).optional().describe('Its default effort.'),
   maxImages: count().optional().describe('Images in one request.'),
   maxVideos: count().optional().describe('Videos in one request.'),
-  imageTokens: count().default(2_048).describe('Upper bound of the prompt tokens of one image.'),
-  audioTokensPerSecond: count().default(64).describe('Upper bound for audio input.'),
-  videoTokensPerSecond: count().default(1_024).describe('Upper bound for video input.'),
+  imageTokens: whole(2_048).describe('Upper bound of the prompt tokens of one image.'),
+  audioTokensPerSecond: whole(64).describe('Upper bound for audio input.'),
+  videoTokensPerSecond: whole(1_024).describe('Upper bound for video input.'),
   sampling: Sampling.prefault({}).describe('Defaults of the model, shown as constraints.'),
   price: PriceSettings.optional().describe('Prices. A model without a price is not sold.'),
   replicas: z
@@ -203,10 +197,10 @@ export const ModelSettings = z.strictObject({
     .array(z.string().regex(/^[A-Z]{2}$/, 'Must be a two-letter country code'))
     .default([])
     .describe('Countries where it is not offered, for information.'),
-  offline: z.boolean().default(false).describe('Listed but not served.'),
-  beta: z.boolean().default(false).describe('Shown as beta.'),
-  uncensored: z.boolean().default(false).describe('Shown as uncensored.'),
-  listed: z.boolean().default(true).describe('`false` serves it without listing it.'),
+  offline: flag(false).describe('Listed but not served.'),
+  beta: flag(false).describe('Shown as beta.'),
+  uncensored: flag(false).describe('Shown as uncensored.'),
+  listed: flag(true).describe('`false` serves it without listing it.'),
   deprecation: Deprecation.optional().describe('When and how the model goes.'),
   embedding: Embedding.optional().describe('Needed for embedding models.'),
   video: VideoModelSettings.optional().describe('Needed for video models.'),
@@ -225,11 +219,9 @@ export const ModelSettings = z.strictObject({
 
 export const ModelsSection = z.array(ModelSettings).max(100_000).default([]);
 
-export const PriceFileSection = z
-  .string()
-  .min(1)
-  .optional()
-  .describe('A price file in the LiteLLM format, for `import` in models; beside this file.');
+export const PriceFileSection = Text.optional().describe(
+  'A price file in the LiteLLM format, for `import` in models; beside this file.',
+);
 
 /** Prices of models that no one configured: found on local ports, or embedded. */
 export type DefaultsSection = z.infer<typeof DefaultsSection>;
@@ -239,23 +231,21 @@ export const DefaultsSection = z
       .strictObject({
         text: z
           .strictObject({
-            input: Usd.default('0.05').describe('Prompt, USD per 1,000,000 tokens.'),
-            output: Usd.default('0.20').describe('Completion, USD per 1,000,000 tokens.'),
+            input: usd('0.05').describe('Prompt, USD per 1,000,000 tokens.'),
+            output: usd('0.20').describe('Completion, USD per 1,000,000 tokens.'),
           })
           .prefault({}),
         embedding: z
-          .strictObject({ input: Usd.default('0.0125').describe('USD per 1,000,000 tokens.') })
+          .strictObject({ input: usd('0.0125').describe('USD per 1,000,000 tokens.') })
           .prefault({}),
         asr: z
-          .strictObject({ perSecond: Usd.default('0.0001').describe('USD per second of audio.') })
+          .strictObject({ perSecond: usd('0.0001').describe('USD per second of audio.') })
           .prefault({}),
-        image: z
-          .strictObject({ perImage: Usd.default('0.03').describe('USD per image.') })
-          .prefault({}),
+        image: z.strictObject({ perImage: usd('0.03').describe('USD per image.') }).prefault({}),
       })
       .prefault({})
       .describe('Prices of discovered and embedded models. Small, so that cost is visible.'),
-    context: count().default(4_096).describe('Context of a discovered model that tells none.'),
+    context: whole(4_096).describe('Context of a discovered model that tells none.'),
     privacy: z
       .enum(['private', 'anonymized'])
       .default('private')

@@ -1,7 +1,8 @@
 /** Addresses, keys and amounts of the payments section: what is wrong with them, with file and line. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type LoadedConfig, formatProblem, loadConfig } from './config.ts';
+import { formatProblem, loadConfig } from './config.ts';
+import type { LoadedConfig } from './sections.ts';
 
 const PAY_TO = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
 const MISTYPED = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD';

@@ -6,6 +6,7 @@
  * write them as `${NAME}` of the environment.
  */
 import { z } from 'zod';
+import { flag } from './setting-kinds.ts';
 import { evmAddressProblem, solanaAddressProblem, solanaOwnerProblem } from '../core/addresses.ts';
 import { usdToNano } from '../core/money.ts';
 import { isEvmKey, solanaKeyBytes } from '../core/wallet-keys.ts';
@@ -108,7 +109,7 @@ const Facilitator = z.strictObject({
     .optional()
     .describe('Value of the Authorization header sent to it'),
   timeoutSeconds: z.int().min(1).max(120).default(60),
-  expose: z.boolean().default(false).describe('Serve supported, verify and settle to others'),
+  expose: flag(false).describe('Serve supported, verify and settle to others'),
 });
 
 const Staking = z.strictObject({
@@ -138,7 +139,7 @@ export const PaymentsSection = z.strictObject({
   maxTimeoutSeconds: z.int().min(30).max(3_600).default(300),
   settleWaitSeconds: z.int().min(1).max(120).default(25).describe('Then the answer is 202'),
   sessionMinutes: z.int().min(15).max(1_440).default(60).describe('Life of a wallet token'),
-  receipts: z.boolean().default(true).describe('Sign a receipt for every top-up'),
+  receipts: flag(true).describe('Sign a receipt for every top-up'),
   routesPerMinute: RoutesPerMinute.prefault({}),
   base: BaseRail.optional(),
   solana: SolanaRail.optional(),

@@ -3,27 +3,15 @@
  * (`model_prices_and_context_window.json`). Prices there are USD per token, written as decimals
  * such as `1.5e-07`; they are read from the digits of the file, never through a double.
  */
-import { formatUsd, usdToNano } from '../core/money.ts';
-import { nearestOf } from '../core/nearest.ts';
+import { divideHalfUp, formatUsd, parseDecimal } from '../core/money.ts';
+import { didYouMean } from '../core/nearest.ts';
 import type { Capability, ModelType, PriceSettings } from './models-section.ts';
 
-/** What the price file knows about one model. */
-export interface ImportedModel {
-  readonly type: ModelType;
-  readonly context: number | undefined;
-  readonly maxCompletionTokens: number | undefined;
-  readonly maxInputTokens: number | undefined;
-  readonly dimensions: number | undefined;
-  readonly capabilities: readonly Capability[];
-  readonly price: PriceSettings;
-  /** What could not be taken over as it stands. */
-  readonly warnings: readonly string[];
-}
+/** What the price file knows about one model, and what could not be taken over as it stands. */
+export type ImportedModel = Exclude<ReturnType<typeof importModel>, string>;
 
-export interface PriceFile {
-  /** The model of a key, or a sentence that says why there is none. */
-  find(key: string): ImportedModel | string;
-}
+/** The model of a key, or a sentence that says why there is none. */
+export type PriceFile = (key: string) => ImportedModel | string;
 
 /** A number of the file with its digits. */
 class Digits {
@@ -41,14 +29,10 @@ export function readPriceFile(text: string): PriceFile {
     typeof value === 'number' ? new Digits(context?.source ?? String(value)) : value;
   const parsed: unknown = JSON.parse(text, keepDigits);
   const entries = isEntry(parsed) ? parsed : {};
-  return {
-    find(key) {
-      const entry = Object.hasOwn(entries, key) ? entries[key] : undefined;
-      if (isEntry(entry)) return importModel(entry);
-      const nearest = nearestOf(key, Object.keys(entries));
-      const meant = nearest === undefined ? '' : `; did you mean "${nearest}"?`;
-      return `The price file has no entry "${key}"${meant}`;
-    },
+  return (key) => {
+    const entry = Object.hasOwn(entries, key) ? entries[key] : undefined;
+    if (isEntry(entry)) return importModel(entry);
+    return `The price file has no entry "${key}"${didYouMean(key, Object.keys(entries))}`;
   };
 }
 
@@ -75,7 +59,7 @@ const SUPPORTS: Readonly<Record<string, readonly Capability[]>> = {
   supports_video_input: ['videoInput'],
 };
 
-function importModel(entry: Entry): ImportedModel | string {
+function importModel(entry: Entry) {
   const mode = typeof entry['mode'] === 'string' ? entry['mode'] : 'chat';
   const type = TYPES[mode];
   if (type === undefined) return `The entry is of mode "${mode}", which cannot be imported`;
@@ -109,7 +93,7 @@ function whole(value: unknown): number | undefined {
 }
 
 function importPrice(entry: Entry, warnings: string[]): PriceSettings {
-  const token = (key: string) => perMillion(entry[key], key, warnings);
+  const token = (key: string) => decimal(entry[key], MILLION_EXPONENT, key, warnings);
   const unit = (key: string) => decimal(entry[key], 0, key, warnings);
   const extended = importExtended(entry, token, warnings);
   return withoutUndefined({
@@ -153,12 +137,6 @@ function importExtended(
 
 const MILLION_EXPONENT = 6;
 
-function perMillion(value: unknown, key: string, warnings: string[]): string | undefined {
-  return decimal(value, MILLION_EXPONENT, key, warnings);
-}
-
-const DECIMAL = /^(\d+)(?:\.(\d*))?(?:[eE]([-+]?\d{1,3}))?$/;
-
 /** The value times 10^shift as decimal text with at most 9 decimals, the finest step of a price. */
 function decimal(
   value: unknown,
@@ -168,33 +146,19 @@ function decimal(
 ): string | undefined {
   const text = value instanceof Digits ? value.text : value;
   if (typeof text !== 'string') return undefined;
-  const match = DECIMAL.exec(text.trim());
-  if (match === null) {
+  const parsed = parseDecimal(text);
+  if (parsed === undefined) {
     warnings.push(`${key} is no price: ${text.slice(0, 40)}`);
     return undefined;
   }
-  const [, whole = '', fraction = '', exponent = '0'] = match;
-  const digits = whole + fraction;
-  const power = Number(exponent) + shift - fraction.length;
-  return trimZeros(exactDecimal(digits, power, key, text, warnings));
-}
-
-function exactDecimal(
-  digits: string,
-  power: number,
-  key: string,
-  text: string,
-  warnings: string[],
-): string {
-  try {
-    return formatUsd(usdToNano(`${digits}e${power}`));
-  } catch {
+  const power = parsed.power + shift + 9;
+  const divisor = power < 0 ? 10n ** BigInt(-power) : 1n;
+  const scaled = power < 0 ? parsed.digits : parsed.digits * 10n ** BigInt(power);
+  if (scaled % divisor !== 0n) {
     // Finer than a femto-dollar a token: the rest of a double in the file, such as 2.0000000000001.
     warnings.push(`${key} ${text} is finer than 10^-15 USD and is rounded`);
-    const surplus = -power - 9;
-    const divisor = 10n ** BigInt(surplus);
-    return formatUsd((2n * BigInt(digits) + divisor) / (2n * divisor));
   }
+  return trimZeros(formatUsd(divideHalfUp(scaled, divisor)));
 }
 
 function trimZeros(decimalText: string): string {

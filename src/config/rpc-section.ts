@@ -4,13 +4,14 @@
  * its network.
  */
 import { z } from 'zod';
+import { Text } from './setting-kinds.ts';
 
 /** One node, as the operator names it. */
 const Upstream = z.strictObject({
   /** http(s) address, key and spec version included; it is never logged. */
   url: z.url({ protocol: /^https?$/ }),
   /** Stands in logs in place of the address; `<network>#<number>` when absent. */
-  name: z.string().min(1).max(64).optional(),
+  name: Text.max(64).optional(),
   headers: z.record(z.string(), z.string()).optional(),
   /** `bundler` serves the ERC-4337 methods. */
   kind: z.enum(['node', 'bundler']).default('node'),

@@ -1,23 +1,29 @@
 /**
  * The one table of the configuration: every top-level key, its schema, and whether a change needs
- * a restart. A new section is one line here.
+ * a restart. A new section is one line here. Also what loading gives: the settings in force, or what
+ * is wrong with the file; what was read; and how two settings differ.
  */
+import { hash } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 
-import { ClusterSection, RetentionSection } from './cluster-section.ts';
 import { DiscoverySection, EmbeddedSection, EnginesSection } from './engines-section.ts';
+import type { ConfigProblem } from './explain.ts';
 import { LimitsSection } from './limits-section.ts';
 import { DefaultsSection, ModelsSection, PriceFileSection } from './models-section.ts';
 import { MediaSection } from './media-section.ts';
-import { LogSection, MetricsSection, TracingSection } from './observability-section.ts';
 import {
+  ClusterSection,
   DatabaseSection,
   DataSection,
   HttpSection,
   ListenSection,
+  LogSection,
+  MetricsSection,
+  RetentionSection,
   ServiceSection,
+  TracingSection,
 } from './server-section.ts';
-
 import { PaymentsSection } from './payments-section.ts';
 import { RpcSection } from './rpc-section.ts';
 import { VideoSection } from './video-model-section.ts';
@@ -30,77 +36,50 @@ import {
   SearchSection,
   SocialSearchSection,
 } from './web-section.ts';
+import type { Environment } from './yaml-source.ts';
 
-interface Section {
-  readonly schema: z.ZodType;
-  /** `restart`: the running server keeps the old value until it is started again. */
-  readonly change: 'live' | 'restart';
-  /** One sentence for the reference page. */
-  readonly about: string;
+/** A section with one sentence for the reference page; a change of it is taken over. */
+function live<Schema extends z.ZodType>(schema: Schema, about: string) {
+  return { schema, change: 'live' as const, about };
+}
+
+/** As `live`, but the running server keeps the old value until it is started again. */
+function restart<Schema extends z.ZodType>(schema: Schema, about: string) {
+  return { schema, change: 'restart' as const, about };
 }
 
 export const SECTIONS = {
-  service: { schema: ServiceSection, change: 'restart', about: 'Who the server is.' },
-  listen: { schema: ListenSection, change: 'restart', about: 'Where it listens.' },
-  database: { schema: DatabaseSection, change: 'restart', about: 'The ledger database.' },
-  cluster: { schema: ClusterSection, change: 'restart', about: 'Processes on one database.' },
-  retention: { schema: RetentionSection, change: 'live', about: 'How long rows are kept.' },
-  data: { schema: DataSection, change: 'restart', about: 'The data folder.' },
-  http: { schema: HttpSection, change: 'restart', about: 'How HTTP is spoken.' },
-  engines: { schema: EnginesSection, change: 'live', about: 'Engines that run models.' },
-  discovery: { schema: DiscoverySection, change: 'live', about: 'Engines on local ports.' },
-  embedded: { schema: EmbeddedSection, change: 'restart', about: 'Engines of our own.' },
-  priceFile: { schema: PriceFileSection, change: 'live', about: 'Imported prices.' },
-  defaults: { schema: DefaultsSection, change: 'live', about: 'Models that nobody configured.' },
-  models: { schema: ModelsSection, change: 'live', about: 'The models on offer.' },
-  limits: { schema: LimitsSection, change: 'live', about: 'Rate limits and credit rules.' },
-  payments: { schema: PaymentsSection.prefault({}), change: 'restart', about: 'Wallet payments.' },
-  rpc: { schema: RpcSection.prefault({}), change: 'restart', about: 'The JSON-RPC proxy.' },
-  search: { schema: SearchSection.optional(), change: 'restart', about: 'Web search.' },
-  scraping: {
-    schema: ScrapingSection.prefault({}),
-    change: 'restart',
-    about: 'Reading web pages.',
-  },
-  socialSearch: {
-    schema: SocialSearchSection.prefault({}),
-    change: 'live',
-    about: 'Searches that engines make by themselves.',
-  },
-  fetch: {
-    schema: FetchSection.prefault({}),
-    change: 'restart',
-    about: 'Fetching what callers name by URL.',
-  },
-  content: {
-    schema: ContentSection.prefault({}),
-    change: 'restart',
-    about: 'Media in chat requests.',
-  },
-  media: {
-    schema: MediaSection,
-    change: 'restart',
-    about: 'Background removal, transcription and media decoding.',
-  },
-  video: { schema: VideoSection, change: 'restart', about: 'Video generation.' },
-  documents: {
-    schema: DocumentsSection.prefault({}),
-    change: 'restart',
-    about: 'Documents in chat requests.',
-  },
-  personas: {
-    schema: PersonasSection.prefault({}),
-    change: 'restart',
-    about: 'Character personas.',
-  },
-  log: { schema: LogSection, change: 'live', about: 'The log.' },
-  metrics: { schema: MetricsSection, change: 'live', about: 'Metrics.' },
-  tracing: { schema: TracingSection, change: 'restart', about: 'Traces.' },
-} as const satisfies Record<string, Section>;
+  service: restart(ServiceSection, 'Who the server is.'),
+  listen: restart(ListenSection, 'Where it listens.'),
+  database: restart(DatabaseSection, 'The ledger database.'),
+  cluster: restart(ClusterSection, 'Processes on one database.'),
+  retention: live(RetentionSection, 'How long rows are kept.'),
+  data: restart(DataSection, 'The data folder.'),
+  http: restart(HttpSection, 'How HTTP is spoken.'),
+  engines: live(EnginesSection, 'Engines that run models.'),
+  discovery: live(DiscoverySection, 'Engines on local ports.'),
+  embedded: restart(EmbeddedSection, 'Engines of our own.'),
+  priceFile: live(PriceFileSection, 'Imported prices.'),
+  defaults: live(DefaultsSection, 'Models that nobody configured.'),
+  models: live(ModelsSection, 'The models on offer.'),
+  limits: live(LimitsSection, 'Rate limits and credit rules.'),
+  payments: restart(PaymentsSection.prefault({}), 'Wallet payments.'),
+  rpc: restart(RpcSection.prefault({}), 'The JSON-RPC proxy.'),
+  search: restart(SearchSection.optional(), 'Web search.'),
+  scraping: restart(ScrapingSection.prefault({}), 'Reading web pages.'),
+  socialSearch: live(SocialSearchSection.prefault({}), 'Searches that engines make by themselves.'),
+  fetch: restart(FetchSection.prefault({}), 'Fetching what callers name by URL.'),
+  content: restart(ContentSection.prefault({}), 'Media in chat requests.'),
+  media: restart(MediaSection, 'Background removal, transcription and media decoding.'),
+  video: restart(VideoSection, 'Video generation.'),
+  documents: restart(DocumentsSection.prefault({}), 'Documents in chat requests.'),
+  personas: restart(PersonasSection.prefault({}), 'Character personas.'),
+  log: live(LogSection, 'The log.'),
+  metrics: live(MetricsSection, 'Metrics.'),
+  tracing: restart(TracingSection, 'Traces.'),
+};
 
-export type SectionName = keyof typeof SECTIONS;
-
-type Shape = { readonly [K in SectionName]: (typeof SECTIONS)[K]['schema'] };
+type Shape = { readonly [K in keyof typeof SECTIONS]: (typeof SECTIONS)[K]['schema'] };
 
 /** The whole file. */
 export function fileSchema(): z.ZodObject<Shape, z.core.$strict> {
@@ -111,3 +90,72 @@ export function fileSchema(): z.ZodObject<Shape, z.core.$strict> {
 
 /** What the file says after defaults, before folders and addresses are worked out. */
 export type FileSettings = z.infer<ReturnType<typeof fileSchema>>;
+
+/** The settings in force. */
+export interface Config extends Readonly<Omit<FileSettings, 'database' | 'data' | 'priceFile'>> {
+  /** `sqlite:<absolute file>` or `postgres://…`. */
+  readonly databaseUrl: string;
+  /** Absolute. */
+  readonly dataFolder: string;
+  /** The `PATH` of the machine, where programs such as ffmpeg are looked for. */
+  readonly searchPath: string;
+  /** `service.publicUrl`, or the address to listen on. No trailing slash. */
+  readonly publicUrl: string;
+}
+
+/** A file that was asked for. */
+export interface ConfigSource {
+  /** Absolute. */
+  readonly path: string;
+  /** Of its text; `undefined` when there was none to read. */
+  readonly digest: string | undefined;
+}
+
+/** The file as it was when it was read; the digest says later whether its text is another. */
+export function sourceOf(path: string, text: string | undefined): ConfigSource {
+  return { path, digest: text === undefined ? undefined : hash('sha256', text) };
+}
+
+/** Where the configuration comes from. */
+export interface ConfigInputs {
+  readonly env: Environment;
+  readonly cwd: string;
+  /** The text of a file, or `undefined` when there is none. Default: the file system. */
+  readonly readFile?: (path: string) => Promise<string | undefined>;
+}
+
+export type LoadedConfig =
+  | {
+      readonly ok: true;
+      readonly config: Config;
+      readonly warnings: readonly ConfigProblem[];
+      /** Files that were read, the configuration first. */
+      readonly sources: readonly ConfigSource[];
+    }
+  | {
+      readonly ok: false;
+      readonly problems: readonly ConfigProblem[];
+      readonly sources: readonly ConfigSource[];
+    };
+
+export interface ConfigDifference {
+  /** Changed sections, by their key in the file. */
+  readonly changed: readonly string[];
+  /** Those of them that the running server cannot take over. */
+  readonly restart: readonly string[];
+}
+
+/** Values that are worked out from several places, under the key that an operator would change. */
+const DERIVED: Readonly<Record<string, string>> = { database: 'databaseUrl', data: 'dataFolder' };
+
+/** Compares what is in force with what was loaded. */
+export function diffConfig(before: Config, after: Config): ConfigDifference {
+  const [old, current] = [new Map(Object.entries(before)), new Map(Object.entries(after))];
+  // `priceFile` shows in the models that it filled in; it has no place of its own.
+  const changed = Object.entries(SECTIONS).filter(([name]) => {
+    const key = DERIVED[name] ?? name;
+    return !isDeepStrictEqual(old.get(key), current.get(key));
+  });
+  const restart = changed.filter(([, section]) => section.change === 'restart');
+  return { changed: changed.map(([name]) => name), restart: restart.map(([name]) => name) };
+}

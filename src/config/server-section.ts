@@ -1,19 +1,29 @@
 /**
  * What the server is and where it listens: service name and public address, listen address,
- * database, data folder, and how HTTP is spoken to the outside.
+ * database and who shares it, data folder, how HTTP is spoken to the outside, and what the operator
+ * is told: log, metrics, traces.
  */
 import { z } from 'zod';
 
-import { count, httpUrl } from './decimal.ts';
-import { ServiceName } from './service-name.ts';
+import { Text, flag, httpUrl, secret, whole } from './setting-kinds.ts';
 
-export type ServiceSection = z.infer<typeof ServiceSection>;
+/** Long enough for a brand, short enough for header names. */
+const SERVICE_NAME_CHARACTERS = 20;
+
+/** `svc` by default; the public words that begin with it are joined where they are sent. */
+const ServiceName = z
+  .string()
+  .regex(
+    new RegExp(`^[a-z][a-z0-9]{0,${SERVICE_NAME_CHARACTERS - 1}}$`),
+    `Must be 1 to ${SERVICE_NAME_CHARACTERS} lowercase letters or digits and start with a letter`,
+  );
+
 export const ServiceSection = z
   .strictObject({
     name: ServiceName.default('svc').describe(
       'Short name of the service. Header names (`x-svc-…`), `svc_parameters`, key prefixes (`SVC_INFERENCE_KEY_`) and the search tool follow it.',
     ),
-    title: z.string().min(1).max(80).default('Farebox').describe('Name for people, in pages.'),
+    title: Text.max(80).default('Farebox').describe('Name for people, in pages.'),
     publicUrl: httpUrl()
       .optional()
       .describe(
@@ -25,17 +35,15 @@ export const ServiceSection = z
       .max(20_000)
       .optional()
       .describe("The service's own system prompt, put before the caller's. Default: none."),
-    timestampHeader: z
-      .boolean()
-      .default(false)
-      .describe('Send `x-svc-timestamp`, the server time, with every answer.'),
+    timestampHeader: flag(false).describe(
+      'Send `x-svc-timestamp`, the server time, with every answer.',
+    ),
   })
   .prefault({});
 
-export type ListenSection = z.infer<typeof ListenSection>;
 export const ListenSection = z
   .strictObject({
-    host: z.string().min(1).default('127.0.0.1').describe('Address to listen on; `HOST` wins.'),
+    host: Text.default('127.0.0.1').describe('Address to listen on; `HOST` wins.'),
     port: z.number().int().min(0).max(65_535).default(8402).describe('TCP port; `PORT` wins.'),
   })
   .prefault({});
@@ -51,23 +59,20 @@ export const DatabaseSection = z
     '`sqlite:<file>` or `postgres://user:password@host/database`. Default: `sqlite:` with `farebox.db` in the data folder.',
   );
 
-export const DataSection = z
-  .string()
-  .min(1)
-  .default('./data')
-  .describe('Data folder: database, keys, downloaded models, media. `FAREBOX_DATA` wins.');
+export const DataSection = Text.default('./data').describe(
+  'Data folder: database, keys, downloaded models, media. `FAREBOX_DATA` wins.',
+);
 
-export type HttpSection = z.infer<typeof HttpSection>;
 export const HttpSection = z
   .strictObject({
     trustProxy: z
-      .union([z.boolean(), z.array(z.string().min(1))])
+      .union([z.boolean(), z.array(Text)])
       .default(false)
       .describe(
         'Take the caller address from `X-Forwarded-For`: `true` believes the one proxy that connects, a list of addresses (CIDR) believes each proxy on the way that is in it.',
       ),
     corsOrigins: z
-      .array(z.string().min(1))
+      .array(Text)
       .default(['*'])
       .describe('Origins that browsers may call from; `*` for all.'),
     drainSeconds: z
@@ -76,18 +81,87 @@ export const HttpSection = z
       .max(3_600)
       .default(30)
       .describe('How long open answers may go on after SIGTERM.'),
-    jsonLimitBytes: count().default(35_000_000).describe('Largest JSON body; larger ones get 413.'),
-    fileLimitBytes: count()
-      .default(25_000_000)
-      .describe('Largest uploaded file, and largest file or image inside a chat request.'),
-    requestTimeoutSeconds: count()
-      .default(60)
-      .describe('How long a caller may take to send its request.'),
-    writeTimeoutSeconds: count()
-      .default(60)
-      .describe(
-        'How long a caller may read nothing of its answer: after that its connection is closed, and what was produced is charged.',
-      ),
-    maxConnections: count().default(10_000).describe('Open connections before new ones wait.'),
+    jsonLimitBytes: whole(35_000_000).describe('Largest JSON body; larger ones get 413.'),
+    fileLimitBytes: whole(25_000_000).describe(
+      'Largest uploaded file, and largest file or image inside a chat request.',
+    ),
+    requestTimeoutSeconds: whole(60).describe('How long a caller may take to send its request.'),
+    writeTimeoutSeconds: whole(60).describe(
+      'How long a caller may read nothing of its answer: after that its connection is closed, and what was produced is charged.',
+    ),
+    maxConnections: whole(10_000).describe('Open connections before new ones wait.'),
+  })
+  .prefault({});
+
+export const ClusterSection = z
+  .strictObject({
+    workers: whole(1, 256).describe(
+      'Processes of `farebox serve` on this machine; more than 1 needs PostgreSQL.',
+    ),
+    connections: whole(8, 1_000).describe('Connections of one process to PostgreSQL.'),
+    replyTimeoutSeconds: z
+      .number()
+      .min(0.2)
+      .max(60)
+      .default(5)
+      .describe('A reply of PostgreSQL that takes longer means that it is lost.'),
+    deadAfterSeconds: z
+      .number()
+      .min(1)
+      .max(600)
+      .default(30)
+      .describe('A process that gave no sign for so long is dead; its holds are given back.'),
+  })
+  .prefault({});
+
+export const RetentionSection = z
+  .strictObject({
+    usageDays: days(400).describe('Receipts (usage records). Day totals are kept.'),
+    postingDays: days(800).describe('Postings. Their sums are carried, so balances stay proven.'),
+    limitLogDays: days(30).describe('The log of refusals by a limit.'),
+  })
+  .prefault({})
+  .describe('Days that rows are kept; 0 keeps them for ever.');
+
+function days(value: number) {
+  return z.number().int().min(0).max(36_500).default(value);
+}
+
+export const LogSection = z
+  .strictObject({
+    level: z
+      .enum(['debug', 'info', 'warn', 'error', 'silent'])
+      .default('info')
+      .describe('Least level that is written.'),
+    format: z
+      .enum(['auto', 'json', 'pretty'])
+      .default('auto')
+      .describe('`auto` is `pretty` on a terminal and `json` elsewhere.'),
+  })
+  .prefault({});
+
+export const MetricsSection = z
+  .strictObject({
+    enabled: flag(true).describe('Serve `/metrics` for Prometheus.'),
+    token: secret().optional().describe('Bearer token that `/metrics` asks for. Default: none.'),
+  })
+  .prefault({});
+
+export const TracingSection = z
+  .strictObject({
+    endpoint: httpUrl()
+      .optional()
+      .describe('OTLP/HTTP collector, for example `http://127.0.0.1:4318`. Default: no traces.'),
+    headers: z
+      .record(z.string(), z.string())
+      .default({})
+      .meta({ secret: true })
+      .describe('Further headers for the collector.'),
+    sampleRatio: z
+      .number()
+      .min(0)
+      .max(1)
+      .default(1)
+      .describe('Share of requests that are traced, 0 to 1.'),
   })
   .prefault({});

@@ -6,7 +6,7 @@ import { test, type TestContext } from 'node:test';
 
 import { type Clock, systemClock } from '../core/clock.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { formatProblem, loadConfig, watchConfig } from './config.ts';
+import { ConfigWatch, formatProblem, loadConfig } from './config.ts';
 
 async function setUp(t: TestContext, clock: Clock) {
   const folder = await mkdtemp(join(tmpdir(), 'farebox-config-'));
@@ -18,7 +18,7 @@ async function setUp(t: TestContext, clock: Clock) {
   const seen: string[] = [];
   let loads = 0;
   let wake: () => void = () => undefined;
-  const watch = watchConfig({
+  const watch = new ConfigWatch({
     current: first,
     files: [file],
     load: () => {

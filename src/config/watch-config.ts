@@ -7,11 +7,20 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
+import { Worker } from 'node:worker_threads';
 
 import type { Clock } from '../core/clock.ts';
-import { type ConfigDifference, diffConfig } from './diff-config.ts';
+import { siblingUrl } from '../core/sibling.ts';
 import type { ConfigProblem } from './explain.ts';
-import { type Config, type ConfigSource, type LoadedConfig, sourceOf } from './settings.ts';
+import {
+  type Config,
+  type ConfigDifference,
+  type ConfigInputs,
+  type ConfigSource,
+  diffConfig,
+  type LoadedConfig,
+  sourceOf,
+} from './sections.ts';
 
 /** Editors write a file in several steps; they are one change. */
 const SETTLE_MS = 200;
@@ -30,18 +39,8 @@ export interface ConfigWatchOptions {
   readonly onProblems: (problems: readonly ConfigProblem[]) => void;
 }
 
-export interface ConfigWatch {
-  /** Looks now; `force` reads and checks even when no text changed (SIGHUP). */
-  check(force?: boolean): Promise<void>;
-  stop(): void;
-}
-
-/** Starts watching; nothing is reported for the state at the start. */
-export function watchConfig(options: ConfigWatchOptions): ConfigWatch {
-  return new Watch(options);
-}
-
-class Watch implements ConfigWatch {
+/** Watches from its construction on; nothing is reported for the state at the start. */
+export class ConfigWatch {
   readonly #options: ConfigWatchOptions;
   #current: Config;
   #files: readonly string[];
@@ -64,6 +63,7 @@ class Watch implements ConfigWatch {
     this.#stopPolling = options.clock.every(POLL_MS, () => void this.check());
   }
 
+  /** Looks now; `force` reads and checks even when no text changed (SIGHUP). */
   async check(force = false): Promise<void> {
     // One look at a time: a second one waits, and then finds nothing new.
     this.#running = this.#running.then(() => this.#look(force));
@@ -156,5 +156,28 @@ async function readSource(path: string): Promise<ConfigSource> {
   } catch {
     // A file that is gone for a moment, or not there yet, is a text of its own.
     return sourceOf(path, undefined);
+  }
+}
+
+/**
+ * As `loadConfig` from the file system, on another thread: parsing a catalogue of thousands of
+ * models takes seconds, and a running server must not stand still for it.
+ */
+export async function reloadConfig(inputs: Omit<ConfigInputs, 'readFile'>): Promise<LoadedConfig> {
+  const entry = siblingUrl(import.meta.url, 'load-worker');
+  const worker = new Worker(entry, { workerData: inputs, env: {} });
+  try {
+    return await new Promise<LoadedConfig>((resolve, reject) => {
+      worker.once('message', resolve);
+      worker.once('error', reject);
+      worker.once('exit', () => reject(new Error('The worker ended without an outcome')));
+    });
+  } catch (error) {
+    // Out of memory or threads: the old configuration goes on and the operator reads why.
+    const reason = error instanceof Error ? error.message : String(error);
+    const problem = { file: 'configuration', path: '', message: `Could not be loaded: ${reason}` };
+    return { ok: false, problems: [problem], sources: [] };
+  } finally {
+    await worker.terminate();
   }
 }

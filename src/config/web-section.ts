@@ -3,14 +3,11 @@
  * fetches from the web, reads from files, and who it can speak as. Every figure has a default.
  */
 import { z } from 'zod';
-import { Usd } from './decimal.ts';
-
-const count = (initial: number, max: number): z.ZodDefault<z.ZodNumber> =>
-  z.number().int().min(1).max(max).default(initial);
+import { Text, usd, whole } from './setting-kinds.ts';
 
 const SEARCH_LIMITS = {
-  maxResults: count(8, 20).describe('Results handed to the model.'),
-  timeoutMs: count(10_000, 60_000).describe('Limit for one search.'),
+  maxResults: whole(8, 20).describe('Results handed to the model.'),
+  timeoutMs: whole(10_000, 60_000).describe('Limit for one search.'),
   /** `en`, `de-CH`, …; the provider's choice when absent. */
   language: z
     .string()
@@ -20,7 +17,7 @@ const SEARCH_LIMITS = {
     .enum(['off', 'moderate', 'strict'])
     .default('moderate')
     .describe('What the provider leaves out.'),
-  usdPerSearch: Usd.default('0.01').describe(
+  usdPerSearch: usd('0.01').describe(
     'Price of one search; `perSearch` of a model takes its place.',
   ),
 };
@@ -30,31 +27,28 @@ export const SearchSection = z.discriminatedUnion('provider', [
   z.strictObject({ provider: z.literal('searxng'), url: z.url(), ...SEARCH_LIMITS }),
   z.strictObject({
     provider: z.literal('brave'),
-    apiKey: z.string().min(1),
+    apiKey: Text,
     url: z.url().default('https://api.search.brave.com'),
     ...SEARCH_LIMITS,
   }),
 ]);
-export type SearchSection = z.infer<typeof SearchSection>;
 
 /** How pages named in a user message are read. */
 export const ScrapingSection = z.strictObject({
-  maxUrls: count(5, 20).describe('Addresses read from one user message.'),
-  maxBytes: count(10_000_000, 100_000_000).describe('Size of one page.'),
-  timeoutMs: count(15_000, 120_000).describe('Limit for fetching one page.'),
-  maxCharsPerPage: count(40_000, 1_000_000).describe('Characters of a page that the model sees.'),
-  usdPerPage: Usd.default('0.01').describe('Price of a page that was read.'),
+  maxUrls: whole(5, 20).describe('Addresses read from one user message.'),
+  maxBytes: whole(10_000_000, 100_000_000).describe('Size of one page.'),
+  timeoutMs: whole(15_000, 120_000).describe('Limit for fetching one page.'),
+  maxCharsPerPage: whole(40_000, 1_000_000).describe('Characters of a page that the model sees.'),
+  usdPerPage: usd('0.01').describe('Price of a page that was read.'),
 });
-export type ScrapingSection = z.infer<typeof ScrapingSection>;
 
 /** Searches that an engine makes by itself (`enable_x_search`). */
 export const SocialSearchSection = z.strictObject({
-  maxResults: count(20, 100).describe('Results that the engine may use for one request.'),
-  usdPerResult: Usd.default('0.01').describe(
+  maxResults: whole(20, 100).describe('Results that the engine may use for one request.'),
+  usdPerResult: usd('0.01').describe(
     'Price of one result; a search that names no number is one result.',
   ),
 });
-export type SocialSearchSection = z.infer<typeof SocialSearchSection>;
 
 /** The guard of every fetch of a caller's URL. */
 export const FetchSection = z.strictObject({
@@ -68,32 +62,29 @@ export const FetchSection = z.strictObject({
     .array(z.number().int().min(1).max(65_535))
     .default([80, 443, 8080, 8443])
     .describe('Ports of public addresses that may be asked.'),
-  userAgent: z.string().min(1).max(300).optional().describe('How Farebox names itself.'),
+  userAgent: Text.max(300).optional().describe('How Farebox names itself.'),
 });
-export type FetchSection = z.infer<typeof FetchSection>;
 
 /** The worker processes that turn files and pages into text. */
 export const DocumentsSection = z.strictObject({
-  workers: count(2, 64).describe('Processes that read at the same time.'),
-  memoryMb: count(768, 65_536).describe('Memory at which such a process is killed.'),
-  timeoutMs: count(20_000, 600_000).describe('Limit for reading one file.'),
-  maxChars: count(500_000, 50_000_000).describe('Characters of a file that the model sees.'),
-  maxPages: count(1_000, 100_000).describe('Pages of a PDF that are read.'),
+  workers: whole(2, 64).describe('Processes that read at the same time.'),
+  memoryMb: whole(768, 65_536).describe('Memory at which such a process is killed.'),
+  timeoutMs: whole(20_000, 600_000).describe('Limit for reading one file.'),
+  maxChars: whole(500_000, 50_000_000).describe('Characters of a file that the model sees.'),
+  maxPages: whole(1_000, 100_000).describe('Pages of a PDF that are read.'),
 });
-export type DocumentsSection = z.infer<typeof DocumentsSection>;
 
 /** Bounds of images, audio, video and files in chat content. */
 export const ContentSection = z.strictObject({
-  timeoutMs: count(20_000, 600_000).describe('Limit for fetching one item.'),
-  maxImageBytes: count(25_000_000, 1_000_000_000).describe('Size of an image.'),
-  maxAudioBytes: count(25_000_000, 1_000_000_000).describe('Size of a sound.'),
-  maxVideoBytes: count(50_000_000, 1_000_000_000).describe('Size of a video.'),
-  maxFileBytes: count(25_000_000, 1_000_000_000).describe('Size of a file.'),
-  maxRequestBytes: count(100_000_000, 4_000_000_000).describe(
+  timeoutMs: whole(20_000, 600_000).describe('Limit for fetching one item.'),
+  maxImageBytes: whole(25_000_000, 1_000_000_000).describe('Size of an image.'),
+  maxAudioBytes: whole(25_000_000, 1_000_000_000).describe('Size of a sound.'),
+  maxVideoBytes: whole(50_000_000, 1_000_000_000).describe('Size of a video.'),
+  maxFileBytes: whole(25_000_000, 1_000_000_000).describe('Size of a file.'),
+  maxRequestBytes: whole(100_000_000, 4_000_000_000).describe(
     'Size of all media that one request has fetched.',
   ),
 });
-export type ContentSection = z.infer<typeof ContentSection>;
 
 const text = (max: number): z.ZodString => z.string().max(max);
 const time = z.union([z.iso.datetime({ offset: true }), z.iso.date()]);
@@ -122,13 +113,8 @@ export const PersonaSection = z.strictObject({
 export type PersonaSection = z.infer<typeof PersonaSection>;
 
 export const PersonasSection = z.strictObject({
-  folder: z
-    .string()
-    .min(1)
-    .optional()
-    .describe(
-      'A folder of `.md` files (YAML between `---` lines, then the prompt) and `.yaml` files.',
-    ),
+  folder: Text.optional().describe(
+    'A folder of `.md` files (YAML between `---` lines, then the prompt) and `.yaml` files.',
+  ),
   list: z.array(PersonaSection).default([]).describe('Personas written here.'),
 });
-export type PersonasSection = z.infer<typeof PersonasSection>;

@@ -12,13 +12,11 @@ import {
   isCollection,
   isMap,
   isNode,
-  isPair,
   isScalar,
   isSeq,
   LineCounter,
   type Node,
   parseDocument,
-  visit,
 } from 'yaml';
 
 export type Path = readonly (string | number)[];
@@ -61,23 +59,29 @@ export function readYaml(text: string, environment: Environment): YamlSource {
     const { line, col } = lines.linePos(offset);
     return { line: Math.max(1, line), column: Math.max(1, col) };
   };
-  const positionOf = (path: Path, what: 'key' | 'value') => at(offsetOf(document, path, what));
+  const problems: SourceProblem[] = [];
   const fromEnvironment = new Set<string>();
   const syntax = document.errors[0];
-  if (syntax !== undefined) {
+  if (syntax === undefined) {
+    const problem = (path: Path, message: string, node: Node): void => {
+      problems.push({ path, message, ...at(node.range?.[0] ?? 0) });
+    };
+    resolveScalars(document.contents, [], { environment, fromEnvironment, problem });
+  } else {
     // One slip makes a parser complain many times; the first complaint is the true one.
     const message = sentenceOfSyntax(syntax.code, showTokens(syntax.message));
-    const problems = [{ path: [], message, ...at(syntax.pos[0]) }];
-    return { value: undefined, problems, fromEnvironment, positionOf };
+    problems.push({ path: [], message, ...at(syntax.pos[0]) });
   }
-  const problems = resolveScalars(document, environment, fromEnvironment, at);
-  if (problems.length > 0) return { value: undefined, problems, fromEnvironment, positionOf };
-  const plain = plainValue(document);
-  if ('refused' in plain) {
-    const refused = { path: [], message: plain.refused, line: 1, column: 1 };
-    return { value: undefined, problems: [refused], fromEnvironment, positionOf };
+  let value: unknown;
+  try {
+    if (problems.length === 0) value = withoutNulls(document.toJS({ maxAliasCount: 1_000 }));
+  } catch {
+    // The only throw is the guard against aliases that multiply.
+    const message = 'The aliases (*name) of the file multiply too often';
+    problems.push({ path: [], message, line: 1, column: 1 });
   }
-  return { value: withoutNulls(plain.value), problems, fromEnvironment, positionOf };
+  const positionOf: YamlSource['positionOf'] = (path, what) => at(offsetOf(document, path, what));
+  return { value, problems, fromEnvironment, positionOf };
 }
 
 const SYNTAX: Readonly<Record<string, string>> = {
@@ -94,64 +98,37 @@ function sentenceOfSyntax(code: string, message: string): string {
   return known === undefined ? `Not valid YAML: ${detail}` : `${known} (${detail})`;
 }
 
-function plainValue(
-  document: Document.Parsed,
-): { readonly value: unknown } | { readonly refused: string } {
-  try {
-    return { value: document.toJS({ maxAliasCount: 1_000 }) };
-  } catch {
-    // The only throw is the guard against aliases that multiply.
-    return { refused: 'The aliases (*name) of the file multiply too often' };
-  }
+interface Resolving {
+  readonly environment: Environment;
+  readonly fromEnvironment: Set<string>;
+  problem(path: Path, message: string, node: Node): void;
 }
 
-function resolveScalars(
-  document: Document.Parsed,
-  environment: Environment,
-  fromEnvironment: Set<string>,
-  at: (offset: number) => Position,
-): SourceProblem[] {
-  const problems: SourceProblem[] = [];
-  visit(document, {
-    Pair(_key, pair, ancestors) {
-      if (!isCollection(pair.key)) return;
-      const message = 'A key must be a text; inside { } write "${NAME}" in quotes';
-      const offset = pair.key.range?.[0] ?? 0;
-      problems.push({ path: pathOf(null, ancestors), message, ...at(offset) });
-    },
-    Scalar(key, node, ancestors) {
-      if (typeof node.value === 'number') {
-        node.value = exactNumber(node.value, node.source ?? String(node.value));
-        return;
+/** Gives numbers their digits and texts the values of the environment, below `node`. */
+function resolveScalars(node: unknown, path: Path, resolving: Resolving): void {
+  if (isMap(node)) {
+    for (const { key, value } of node.items) {
+      if (isCollection(key)) {
+        const message = 'A key must be a text; inside { } write "${NAME}" in quotes';
+        resolving.problem(path, message, key);
+      } else if (isScalar(key)) {
+        if (typeof key.value === 'number') key.value = exactNumber(key.value, key.source);
+        else if (typeof key.value === 'string') key.value = showTokens(key.value);
       }
-      if (typeof node.value !== 'string') return;
-      if (key === 'key') {
-        node.value = showTokens(node.value);
-        return;
-      }
-      const path = pathOf(key, ancestors);
-      const resolved = substitute(node.value, environment);
-      node.value = resolved.text;
-      if (resolved.used) fromEnvironment.add(pathKey(path));
-      for (const message of resolved.problems) {
-        problems.push({ path, message, ...at(node.range?.[0] ?? 0) });
-      }
-    },
-  });
-  return problems;
-}
-
-function pathOf(key: number | 'key' | 'value' | null, ancestors: readonly unknown[]): Path {
-  const path: (string | number)[] = [];
-  const chain = [...ancestors];
-  for (const [index, ancestor] of chain.entries()) {
-    const below = chain[index + 1];
-    if (isPair(ancestor)) path.push(keyText(ancestor.key));
-    else if (isSeq(ancestor)) {
-      path.push(below === undefined ? Number(key) : ancestor.items.indexOf(below));
+      resolveScalars(value, [...path, keyText(key)], resolving);
     }
+  } else if (isSeq(node)) {
+    for (const [index, item] of node.items.entries()) {
+      resolveScalars(item, [...path, index], resolving);
+    }
+  } else if (isScalar(node) && typeof node.value === 'number') {
+    node.value = exactNumber(node.value, node.source);
+  } else if (isScalar(node) && typeof node.value === 'string') {
+    const resolved = substitute(node.value, resolving.environment);
+    node.value = resolved.text;
+    if (resolved.used) resolving.fromEnvironment.add(pathKey(path));
+    for (const message of resolved.problems) resolving.problem(path, message, node);
   }
-  return path;
 }
 
 function keyText(key: unknown): string {
@@ -159,7 +136,7 @@ function keyText(key: unknown): string {
 }
 
 /** A number as a number when that loses nothing, else as it was written (`0x…`, long decimals). */
-function exactNumber(value: number, source: string): number | string {
+function exactNumber(value: number, source = String(value)): number | string {
   return canonical(source) === canonical(String(value)) ? value : source;
 }
 
@@ -176,37 +153,26 @@ function canonical(decimal: string): string | undefined {
 }
 
 const TOKEN = /\$?\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}\n]*)?\}/g;
+const HIDDEN = /[\uE020-\uE07E]/g;
 const PRIVATE = 0xe000;
 
+/** Moves the ASCII characters of tokens to the private range. */
 function hideTokens(text: string): string {
-  return text.replace(TOKEN, (token) => shift(token, PRIVATE));
+  return text.replace(TOKEN, (token) => token.replace(/[ -~]/g, (unit) => moved(unit, PRIVATE)));
 }
 
 function showTokens(text: string): string {
-  return text.replace(/[\uE020-\uE07E]+/g, (hidden) => shift(hidden, -PRIVATE));
+  return text.replace(HIDDEN, (unit) => moved(unit, -PRIVATE));
 }
 
-/** Moves the ASCII characters of a token to the private range, or back. */
-function shift(text: string, by: number): string {
-  let moved = '';
-  for (const unit of text.split('')) {
-    const code = unit.charCodeAt(0);
-    const movable = by > 0 ? code >= 0x20 && code <= 0x7e : true;
-    moved += movable ? String.fromCharCode(code + by) : unit;
-  }
-  return moved;
+function moved(unit: string, by: number): string {
+  return String.fromCharCode(unit.charCodeAt(0) + by);
 }
 
-interface Substituted {
-  readonly text: string;
-  readonly used: boolean;
-  readonly problems: readonly string[];
-}
-
-function substitute(hidden: string, environment: Environment): Substituted {
+function substitute(hidden: string, environment: Environment) {
   const problems: string[] = [];
   let used = false;
-  const unknown = hidden.replace(/[\uE020-\uE07E]+/g, '').match(/\$\{[^}]*\}?/);
+  const unknown = hidden.replace(HIDDEN, '').match(/\$\{[^}]*\}?/);
   if (unknown !== null) {
     problems.push(
       `"${unknown[0]}" is no variable; write \${NAME} or \${NAME:-default}, or $\${ for a literal \${`,

@@ -44,37 +44,11 @@ export function systemIds(): Ids {
   };
 }
 
-/** A repeatable generator for tests: the same seed gives the same ids. */
-export function seededIds(seed: number): Ids {
-  let state = seed >>> 0 || 1;
-  // Mulberry32: small, well distributed, and of no cryptographic worth.
-  function next(): number {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = state;
-    t = Math.imul(t ^ (t >>> 15), t | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  }
-  function bytes(size: number): Buffer {
-    return Buffer.from(Array.from({ length: size }, () => Math.floor(next() * 256)));
-  }
-  const hex = (size: number): string => bytes(size).toString('hex');
-  return {
-    bytes,
-    hex,
-    ordered: orderedBy(hex),
-    uuid: () => {
-      const digits = hex(16);
-      return `${digits.slice(0, 8)}-${digits.slice(8, 12)}-4${digits.slice(13, 16)}-a${digits.slice(17, 20)}-${digits.slice(20)}`;
-    },
-    fraction: next,
-  };
-}
-
 /** Hex digits of an ordered id: 12 of the time, 20 random. */
 const ORDERED_RANDOM_BYTES = 10;
 
-function orderedBy(hex: (size: number) => string): (nowMs: number) => string {
+/** Ids that sort by time, with random digits of `hex`. */
+export function orderedBy(hex: (size: number) => string): (nowMs: number) => string {
   // The text of the millisecond that was asked for last: many requests come in one.
   let lastMs = -1;
   let lastTime = '';

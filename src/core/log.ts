@@ -1,7 +1,6 @@
 /**
- * The log as the rest of the code sees it: structured, leveled, with bound fields.
- * `app.ts` hands in pino; tests hand in `silentLog` or `memoryLog`. Secrets, prompts and
- * payment payloads are never passed to it.
+ * The log as the rest of the code sees it: structured and leveled. Secrets, prompts and payment
+ * payloads are never passed to it.
  */
 
 export type LogFields = Readonly<Record<string, unknown>>;
@@ -11,7 +10,6 @@ export interface Log {
   info(fields: LogFields, message: string): void;
   warn(fields: LogFields, message: string): void;
   error(fields: LogFields, message: string): void;
-  child(fields: LogFields): Log;
 }
 
 export const silentLog: Log = {
@@ -19,30 +17,7 @@ export const silentLog: Log = {
   info: () => undefined,
   warn: () => undefined,
   error: () => undefined,
-  child: () => silentLog,
 };
-
-export interface LogLine {
-  readonly level: 'debug' | 'info' | 'warn' | 'error';
-  readonly message: string;
-  readonly fields: LogFields;
-}
-
-/** Keeps every line in `lines`, for tests that must see what was logged. */
-export function memoryLog(lines: LogLine[], bound: LogFields = {}): Log {
-  const keep =
-    (level: LogLine['level']) =>
-    (fields: LogFields, message: string): void => {
-      lines.push({ level, message, fields: { ...bound, ...fields } });
-    };
-  return {
-    debug: keep('debug'),
-    info: keep('info'),
-    warn: keep('warn'),
-    error: keep('error'),
-    child: (fields) => memoryLog(lines, { ...bound, ...fields }),
-  };
-}
 
 /** The message of anything thrown, for logs. */
 export function reasonOf(error: unknown): string {

@@ -108,16 +108,24 @@ export function addNano(...amounts: readonly Nano[]): Nano {
 
 const DECIMAL = /^(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?$/;
 
-function scaledDecimal(value: number | string, scale: number): bigint {
-  const match = DECIMAL.exec(typeof value === 'number' ? String(value) : value.trim());
-  if (match === null) throw new RangeError(`"${value}" is not a non-negative decimal amount`);
+/** A non-negative decimal as `digits` × 10^`power`; `undefined` for any other text. */
+export function parseDecimal(
+  text: string,
+): { readonly digits: bigint; readonly power: number } | undefined {
+  const match = DECIMAL.exec(text.trim());
+  if (match === null) return undefined;
   const [, whole = '', fraction = '', exponent = '0'] = match;
-  const shift = scale - fraction.length + Number(exponent);
-  const digits = BigInt(whole + fraction);
-  if (shift >= 0) return digits * 10n ** BigInt(shift);
+  return { digits: BigInt(whole + fraction), power: Number(exponent) - fraction.length };
+}
+
+function scaledDecimal(value: number | string, scale: number): bigint {
+  const parsed = parseDecimal(String(value));
+  if (parsed === undefined) throw new RangeError(`"${value}" is not a non-negative decimal amount`);
+  const shift = scale + parsed.power;
+  if (shift >= 0) return parsed.digits * 10n ** BigInt(shift);
   const divisor = 10n ** BigInt(-shift);
-  if (digits % divisor !== 0n) {
+  if (parsed.digits % divisor !== 0n) {
     throw new RangeError(`"${value}" is finer than 10^-${scale}, the smallest step`);
   }
-  return digits / divisor;
+  return parsed.digits / divisor;
 }

@@ -39,3 +39,9 @@ export function nearestOf(word: string, candidates: Iterable<string>): string | 
   }
   return best;
 }
+
+/** `; did you mean "…"?`, or nothing when no candidate is close. */
+export function didYouMean(word: string, candidates: Iterable<string>): string {
+  const nearest = nearestOf(word, candidates);
+  return nearest === undefined ? '' : `; did you mean "${nearest}"?`;
+}

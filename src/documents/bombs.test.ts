@@ -6,9 +6,10 @@ import assert from 'node:assert/strict';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { after, before, describe, test } from 'node:test';
 import { deflateRawSync, deflateSync } from 'node:zlib';
+import { DocumentsSection } from '../config/web-section.ts';
 import { systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
-import { type Documents, openDocuments } from './documents.ts';
+import { Documents } from './documents.ts';
 import {
   docxFile,
   docxParagraph,
@@ -28,8 +29,8 @@ const LAUGHS = `<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "${'&a;'.repeat(20)}"><!
 
 let documents: Documents;
 before(() => {
-  const settings = { workers: 1, memoryMb: 400, timeoutMs: 4_000 };
-  documents = openDocuments({ clock: systemClock(), log: silentLog, ...settings });
+  const settings = DocumentsSection.parse({ workers: 1, memoryMb: 400, timeoutMs: 4_000 });
+  documents = new Documents({ clock: systemClock(), log: silentLog, ...settings });
 });
 after(() => documents.close());
 

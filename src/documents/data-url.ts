@@ -16,10 +16,14 @@ const MAX_PREFIX_CHARS = 512;
 /** Percent-encoding is for short texts: decoding it is slow. */
 const MAX_PERCENT_CHARS = 1_000_000;
 
+export function isDataUrl(text: string): boolean {
+  return /^data:/i.test(text.slice(0, 5));
+}
+
 /** Reads a data URL; `undefined` when the text is none or its payload is not what it says. */
 export function parseDataUrl(url: string): DataUrl | undefined {
   const comma = url.slice(0, MAX_PREFIX_CHARS).indexOf(',');
-  if (comma === -1 || !/^data:/i.test(url.slice(0, 5))) return undefined;
+  if (comma === -1 || !isDataUrl(url)) return undefined;
   const [type = '', ...parameters] = url.slice(5, comma).split(';');
   const mediaType = type.trim().toLowerCase() || 'text/plain';
   if (!/^[\w.+-]+\/[\w.+*-]+$/.test(mediaType)) return undefined;

@@ -1,9 +1,10 @@
 /** Documents through real worker processes: what each format gives, and why a file gives nothing. */
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
+import { DocumentsSection } from '../config/web-section.ts';
 import { systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
-import { type Extraction, fileText, openDocuments } from './documents.ts';
+import { type Extraction, fileText, Documents } from './documents.ts';
 import {
   docxFile,
   docxParagraph,
@@ -16,7 +17,11 @@ import {
   zipFile,
 } from '../../test/support/test-files.ts';
 
-const documents = openDocuments({ clock: systemClock(), log: silentLog, workers: 1 });
+const documents = new Documents({
+  clock: systemClock(),
+  log: silentLog,
+  ...DocumentsSection.parse({ workers: 1 }),
+});
 after(() => documents.close());
 
 async function extract(

@@ -24,6 +24,8 @@ export class FrameReader<Header> {
   readonly #maxBytes: number;
   #chunks: Buffer[] = [];
   #bytes = 0;
+  /** So many make the next frame, or tell how many will. */
+  #wantedBytes = PREFIX_BYTES;
 
   /** A peer that announces a frame of more than `maxBytes` is broken: `push` throws then. */
   constructor(maxBytes: number) {
@@ -35,34 +37,24 @@ export class FrameReader<Header> {
     this.#chunks.push(chunk);
     this.#bytes += chunk.length;
     const frames: Frame<Header>[] = [];
-    for (let frame = this.#next(); frame !== undefined; frame = this.#next()) frames.push(frame);
+    while (this.#bytes >= this.#wantedBytes) {
+      const all = Buffer.concat(this.#chunks);
+      const headerEnd = PREFIX_BYTES + all.readUInt32BE(0);
+      const frameBytes = headerEnd + all.readUInt32BE(4);
+      if (frameBytes > this.#maxBytes) throw new RangeError('The frame is larger than any message');
+      if (this.#bytes >= frameBytes) {
+        // Both ends are this program.
+        const header = JSON.parse(all.toString('utf8', PREFIX_BYTES, headerEnd)) as Header;
+        frames.push({ header, payload: all.subarray(headerEnd, frameBytes) });
+        this.#keep(all.subarray(frameBytes), PREFIX_BYTES);
+      } else this.#keep(all, frameBytes);
+    }
     return frames;
   }
 
-  #next(): Frame<Header> | undefined {
-    if (this.#bytes < PREFIX_BYTES) return undefined;
-    const first = this.#chunks[0];
-    if (first === undefined || first.length < PREFIX_BYTES) this.#join();
-    const prefix = this.#chunks[0] ?? Buffer.alloc(PREFIX_BYTES);
-    const headerBytes = prefix.readUInt32BE(0);
-    const frameBytes = PREFIX_BYTES + headerBytes + prefix.readUInt32BE(4);
-    if (frameBytes > this.#maxBytes) throw new RangeError('The frame is larger than any message');
-    if (this.#bytes < frameBytes) return undefined;
-    const all = this.#join();
-    const rest = all.subarray(frameBytes);
-    this.#chunks = rest.length === 0 ? [] : [rest];
+  #keep(rest: Buffer, wantedBytes: number): void {
+    this.#chunks = [rest];
     this.#bytes = rest.length;
-    const header = all.toString('utf8', PREFIX_BYTES, PREFIX_BYTES + headerBytes);
-    return {
-      header: JSON.parse(header) as Header, // both ends are this program
-      payload: all.subarray(PREFIX_BYTES + headerBytes, frameBytes),
-    };
-  }
-
-  #join(): Buffer {
-    const all = this.#chunks.length === 1 ? this.#chunks[0] : undefined;
-    const joined = all ?? Buffer.concat(this.#chunks);
-    this.#chunks = [joined];
-    return joined;
+    this.#wantedBytes = wantedBytes;
   }
 }

@@ -10,6 +10,7 @@ export type Encoding = 'o200k' | 'cl100k';
 export interface ExtractJob {
   readonly kind: 'extract';
   readonly filename: string;
+  /** What the sender claims; the bytes decide. */
   readonly mediaType: string;
   readonly maxChars: number;
   readonly maxPages: number;
@@ -17,8 +18,9 @@ export interface ExtractJob {
 
 export interface PageJob {
   readonly kind: 'page';
+  /** Where the page came from, for its relative links. */
   readonly url: string;
-  readonly charset?: string;
+  readonly charset?: string | undefined;
   readonly maxChars: number;
 }
 
@@ -27,25 +29,16 @@ export interface PngJob {
   readonly kind: 'png';
 }
 
-/** The payload is the texts one after another; `sizes` are their lengths in UTF-8 bytes. */
-export interface CountJob {
-  readonly kind: 'count';
-  readonly encoding: Encoding;
-  readonly sizes: readonly number[];
-}
+/**
+ * - `count`: the payload is the texts one after another, of `sizes` UTF-8 bytes
+ * - `decode`: the payload is the ids as unsigned 32-bit integers, little endian
+ */
+export type TokenJob =
+  | { readonly kind: 'count'; readonly encoding: Encoding; readonly sizes: readonly number[] }
+  | { readonly kind: 'encode' | 'decode'; readonly encoding: Encoding };
 
-export interface EncodeJob {
-  readonly kind: 'encode';
-  readonly encoding: Encoding;
-}
-
-/** The payload is the ids as unsigned 32-bit integers, little endian. */
-export interface DecodeJob {
-  readonly kind: 'decode';
-  readonly encoding: Encoding;
-}
-
-export type Job = ExtractJob | PageJob | PngJob | CountJob | EncodeJob | DecodeJob;
+export type ReaderJob = ExtractJob | PageJob | PngJob;
+export type Job = ReaderJob | TokenJob;
 
 /** What arrives on the pipe: the job and the number of milliseconds it may take. */
 export interface JobHeader {
@@ -53,17 +46,24 @@ export interface JobHeader {
   readonly timeoutMs: number;
 }
 
-/** The text or the ids of a reply are its payload. */
+export interface Unreadable {
+  readonly ok: false;
+  /** The end of "… could not be read: it …". */
+  readonly reason: string;
+}
+
+/** The text or the ids of a reply are its payload; what is undefined does not pass the pipe. */
 export type ReplyHeader =
   | {
       readonly ok: true;
-      readonly pages?: number;
-      readonly title?: string;
+      /** Pages, slides, sheets or chapters, where the format has them. */
+      readonly pages?: number | undefined;
+      readonly title?: string | undefined;
       readonly truncated?: boolean;
       readonly counts?: readonly number[];
       readonly png?: PngFacts;
     }
-  | { readonly ok: false; readonly reason: string };
+  | Unreadable;
 
 export interface Reply {
   readonly header: ReplyHeader;

@@ -1,24 +1,31 @@
 /**
  * Foreign media on its way into the server: fetched through the guard, or decoded from a data URL,
- * into files of one request that go away with it. Sizes and times are bounded, and bytes are counted
- * against the budget of their caller before they are written; what is in a file is nobody's word but
- * that of its first bytes.
+ * into files of one request that go away with it. Sizes and times are bounded; what is in a file is
+ * nobody's word but that of its first bytes.
+ *
+ * Bytes are counted before they are written, so that a full disk is a refusal and not an accident:
+ * what is being fetched, what jobs were given and what came out of them, of one caller and of all.
+ * Each process counts what it fetches; what jobs hold is asked of the database, for all of them.
  */
 import { mkdtemp, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type ContainerFormat, inspectMedia } from '../engines/media/media.ts';
-import { base64Pieces, decodeBase64 } from '../core/base64.ts';
+import { CONTAINER_TYPES, inspectMedia } from '../engines/media/media.ts';
+import { base64Pieces, decodeBase64 } from '../core/event-loop.ts';
 import { Fault } from '../core/faults.ts';
+import { isDataUrl } from './data-url.ts';
 import type { Guard } from '../net/guard.ts';
-import type { MediaBudget } from './media-budget.ts';
 
 export interface MediaFilesParts {
   readonly guard: Guard;
-  readonly budget: MediaBudget;
   /** A folder that lives as long as the process. */
   readonly folder: () => Promise<string>;
   /** Of one fetch. */
   readonly timeoutMs: number;
+  /** Of all media on the disk, and of one caller's. */
+  readonly maxBytes: number;
+  readonly maxCallerBytes: number;
+  /** What jobs hold. */
+  readonly stored: (holder: string) => Promise<{ callerBytes: number; allBytes: number }>;
 }
 
 export interface MediaLimits {
@@ -34,13 +41,17 @@ export interface MediaFile {
 }
 
 const MAX_REDIRECTS = 5;
-/** The budget is asked once for so much. */
+const RETRY_AFTER_SECONDS = 60;
+/** The database is asked once for so much. */
 const COUNTED_AT_ONCE_BYTES = 16_000_000;
 const DATA_HEAD = /^data:[^,]{0,200};base64,/i;
 const DATA_HEAD_CHARACTERS = 256;
 
 export class MediaFiles {
   readonly #parts: MediaFilesParts;
+  /** Bytes by account or address. */
+  readonly #fetching = new Map<string, number>();
+  #allFetching = 0;
 
   constructor(parts: MediaFilesParts) {
     this.#parts = parts;
@@ -52,7 +63,10 @@ export class MediaFiles {
    */
   async within<T>(holder: string, work: (bag: MediaBag) => Promise<T>): Promise<T> {
     const folder = await mkdtemp(join(await this.#parts.folder(), 'request-'));
-    const bag = new MediaBag(this.#parts, folder, holder);
+    const bag = new MediaBag(this.#parts, folder, {
+      take: (bytes) => this.#take(holder, bytes),
+      free: (bytes) => this.#count(holder, -bytes),
+    });
     try {
       return await work(bag);
     } finally {
@@ -60,21 +74,59 @@ export class MediaFiles {
       bag.free();
     }
   }
+
+  async #take(holder: string, bytes: number): Promise<void> {
+    this.#count(holder, bytes);
+    try {
+      const { maxBytes, maxCallerBytes, stored } = this.#parts;
+      const { callerBytes, allBytes } = await stored(holder);
+      // Others may have taken theirs meanwhile: all that was counted is looked at.
+      if (callerBytes + (this.#fetching.get(holder) ?? 0) > maxCallerBytes) {
+        throw new Fault('RATE_LIMIT_EXCEEDED', {
+          message: `Your media takes more than ${Math.floor(maxCallerBytes / 1_000_000)} MB on this server: wait for running requests, and complete videos that you have`,
+          retryAfterSeconds: RETRY_AFTER_SECONDS,
+        });
+      }
+      if (allBytes + this.#allFetching > maxBytes) {
+        throw new Fault('SERVICE_UNAVAILABLE', {
+          message: 'The server has no room for more media now',
+          retryAfterSeconds: RETRY_AFTER_SECONDS,
+        });
+      }
+    } catch (error) {
+      this.#count(holder, -bytes);
+      throw error;
+    }
+  }
+
+  #count(holder: string, bytes: number): void {
+    this.#allFetching += bytes;
+    const held = (this.#fetching.get(holder) ?? 0) + bytes;
+    if (held === 0) this.#fetching.delete(holder);
+    else this.#fetching.set(holder, held);
+  }
+}
+
+/** The share of one request in the bytes of the disk. */
+interface Budget {
+  /** Faults: 429, 503. */
+  take(bytes: number): Promise<void>;
+  free(bytes: number): void;
 }
 
 /** The files of one request. */
 export class MediaBag {
   readonly #parts: MediaFilesParts;
   readonly #folder: string;
-  readonly #holder: string;
+  readonly #budget: Budget;
   #count = 0;
   #usedBytes = 0;
   #countedBytes = 0;
 
-  constructor(parts: MediaFilesParts, folder: string, holder: string) {
+  constructor(parts: MediaFilesParts, folder: string, budget: Budget) {
     this.#parts = parts;
     this.#folder = folder;
-    this.#holder = holder;
+    this.#budget = budget;
   }
 
   /** A path that nobody has. */
@@ -89,13 +141,13 @@ export class MediaBag {
     const missing = this.#usedBytes - this.#countedBytes;
     if (missing <= 0) return;
     const wanted = Math.max(missing, COUNTED_AT_ONCE_BYTES);
-    await this.#parts.budget.take(this.#holder, wanted);
+    await this.#budget.take(wanted);
     this.#countedBytes += wanted;
   }
 
   /** Gives back what was counted. */
   free(): void {
-    this.#parts.budget.free(this.#holder, this.#countedBytes);
+    this.#budget.free(this.#countedBytes);
     this.#countedBytes = 0;
   }
 
@@ -108,36 +160,33 @@ export class MediaBag {
         await this.reserve(chunk.length);
         await file.writeFile(chunk);
       };
-      const sizeBytes = /^data:/i.test(url)
-        ? await writeDataUrl(url, limits.maxBytes, write)
-        : (await this.#parts.guard.stream(url, write, this.#fetchOptions(limits))).sizeBytes;
-      return { path, sizeBytes };
+      if (isDataUrl(url)) return { path, sizeBytes: await writeDataUrl(url, limits, write) };
+      const { guard, timeoutMs } = this.#parts;
+      const options = { timeoutMs, maxRedirects: MAX_REDIRECTS, ...limits };
+      return { path, sizeBytes: (await guard.stream(url, write, options)).sizeBytes };
     } finally {
       await file.close();
     }
-  }
-
-  #fetchOptions({ maxBytes, timeoutMs, signal }: MediaLimits) {
-    const usualMs = this.#parts.timeoutMs;
-    return { maxBytes, timeoutMs: timeoutMs ?? usualMs, maxRedirects: MAX_REDIRECTS, signal };
   }
 }
 
 async function writeDataUrl(
   url: string,
-  maxBytes: number,
+  { maxBytes }: MediaLimits,
   write: (chunk: Buffer) => Promise<void>,
 ): Promise<number> {
   const start = dataStart(url);
   if (start === undefined) {
-    throw new Fault('INVALID_REQUEST', {
-      message: 'A data URL of media must be base64: data:<type>;base64,<data>',
-    });
+    const message = 'A data URL of media must be base64: data:<type>;base64,<data>';
+    throw new Fault('INVALID_REQUEST', { message });
   }
   let sizeBytes = 0;
   for await (const piece of base64Pieces(url, start)) {
     sizeBytes += piece.length;
-    if (sizeBytes > maxBytes) throw mediaTooLarge(maxBytes);
+    if (sizeBytes > maxBytes) {
+      const message = `The media is larger than ${Math.floor(maxBytes / 1_000_000)} MB`;
+      throw new Fault('PAYLOAD_TOO_LARGE', { message });
+    }
     await write(piece);
   }
   return sizeBytes;
@@ -153,36 +202,10 @@ export async function dataUrlBytes(url: string): Promise<Buffer | undefined> {
   return start === undefined ? undefined : await decodeBase64(url, start);
 }
 
-export function mediaTooLarge(maxBytes: number): Fault {
-  return new Fault('PAYLOAD_TOO_LARGE', {
-    message: `The media is larger than ${Math.floor(maxBytes / 1_000_000)} MB`,
-  });
-}
-
-const MIME_TYPES: Readonly<Record<ContainerFormat, string>> = {
-  mov: 'video/mp4',
-  matroska: 'video/webm',
-  avi: 'video/x-msvideo',
-  wav: 'audio/wav',
-  ogg: 'audio/ogg',
-  flac: 'audio/flac',
-  aac: 'audio/aac',
-  mp3: 'audio/mpeg',
-  flv: 'video/x-flv',
-  mpegts: 'video/mp2t',
-  mpeg: 'video/mpeg',
-  amr: 'audio/amr',
-  aiff: 'audio/aiff',
-  asf: 'video/x-ms-wmv',
-  jpeg_pipe: 'image/jpeg',
-  png_pipe: 'image/png',
-  webp_pipe: 'image/webp',
-};
-
 /** The media type by the first bytes. Faults: INVALID_VIDEO_FORMAT, CORRUPTED_IMAGE. */
 export async function mediaTypeOf(path: string, want: 'av' | 'image'): Promise<string> {
   try {
-    return MIME_TYPES[(await inspectMedia(path, want)).format];
+    return CONTAINER_TYPES[(await inspectMedia(path, want)).format];
   } catch (error) {
     // The same finding under the code that callers know for images.
     if (want === 'image' && error instanceof Fault && error.code === 'INVALID_VIDEO_FORMAT') {

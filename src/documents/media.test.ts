@@ -4,15 +4,12 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
+import { ContentSection } from '../config/web-section.ts';
 import { Fault, type FaultCode } from '../core/faults.ts';
-import { createGuard } from '../net/guard.ts';
-import {
-  createMediaLoader,
-  imageSize,
-  parseDataUrl,
-  type RequestMedia,
-  sniffMedia,
-} from './documents.ts';
+import { imageSize, sniffMedia } from '../core/media-type.ts';
+import { Guard } from '../net/guard.ts';
+import { parseDataUrl } from './data-url.ts';
+import { RequestMedia } from './media.ts';
 
 const PATH = ['messages', '0', 'content', '1', 'image_url', 'url'];
 
@@ -114,8 +111,8 @@ function media(
   limits: { maxImageBytes?: number; maxRequestBytes?: number } = {},
   engineFetches = false,
 ): RequestMedia {
-  const guard = createGuard({ allow: ['127.0.0.0/8'] });
-  return createMediaLoader({ guard, ...limits }).forRequest({ engineFetches });
+  const guard = new Guard({ allow: ['127.0.0.0/8'] });
+  return new RequestMedia({ guard, ...ContentSection.parse(limits) }, { engineFetches });
 }
 
 async function assertFault(work: () => unknown, code: FaultCode, message?: RegExp): Promise<void> {
@@ -157,7 +154,7 @@ test('`sniffMedia()` knows media by their bytes', () => {
     [Buffer.from('\ufeffwide text', 'utf16le'), undefined],
     [Buffer.alloc(0), undefined],
   ];
-  for (const [bytes, mediaType] of table) assert.equal(sniffMedia(bytes)?.mediaType, mediaType);
+  for (const [bytes, mediaType] of table) assert.equal(sniffMedia(bytes), mediaType);
 });
 
 test('`imageSize()` reads every header, and gives up on broken ones', () => {
@@ -170,7 +167,7 @@ test('`imageSize()` reads every header, and gives up on broken ones', () => {
   const lossless = Buffer.alloc(10);
   lossless[0] = 0x2f;
   lossless.writeUInt32LE(639 | (479 << 14), 1);
-  const size = { widthPx: 640, heightPx: 480 };
+  const size = { width: 640, height: 480 };
   assert.deepEqual(imageSize(png(640, 480)), size);
   assert.deepEqual(imageSize(jpeg(640, 480)), size);
   assert.deepEqual(imageSize(riff('WEBP', 'VP8X', extended)), size);
@@ -210,24 +207,20 @@ test('`parseDataUrl()` reads base64 and percent-encoded ones, and nothing else',
 describe('images', () => {
   test('a sound data URL passes through untouched, a mislabelled one is set right', async () => {
     const url = dataUrl('image/png', png(100, 80));
-    assert.deepEqual(await media().image(url, PATH), {
-      url,
-      mediaType: 'image/png',
-      size: { widthPx: 100, heightPx: 80 },
-      sizeBytes: png(100, 80).length,
-    });
-    const wrong = await media().image(dataUrl('image/jpeg', png(100, 80)), PATH);
-    assert.equal(wrong.url, url);
+    assert.equal(await media().image(url, PATH), url);
+    assert.equal(await media().image(dataUrl('image/jpeg', png(100, 80)), PATH), url);
   });
 
   test('the size of a JPEG is found behind a long profile', async () => {
-    const loaded = await media().image(dataUrl('image/jpeg', jpeg(300, 200, 300_000)), PATH);
-    assert.deepEqual(loaded.size, { widthPx: 300, heightPx: 200 });
+    const url = dataUrl('image/jpeg', jpeg(300, 200, 300_000));
+    assert.equal(await media().image(url, PATH), url);
+    const small = dataUrl('image/jpeg', jpeg(300, 20, 300_000));
+    await assertFault(() => media().image(small, PATH), 'IMAGE_TOO_SMALL', /300 x 20/);
   });
 
   test('a remote image becomes a data URL, without redirects', async () => {
     const loaded = await media().image(`${base}/a.png`, PATH);
-    assert.equal(loaded.url, dataUrl('image/png', png(100, 80)));
+    assert.equal(loaded, dataUrl('image/png', png(100, 80)));
     await assertFault(() => media().image(`${base}/moved`, PATH), 'FETCH_FAILED', /redirects/);
   });
 
@@ -258,7 +251,7 @@ describe('images', () => {
 
   test('an engine that fetches gets the URL, once it is judged', async () => {
     const before = paths.length;
-    assert.deepEqual(await media({}, true).image(`${base}/a.png`, PATH), { url: `${base}/a.png` });
+    assert.equal(await media({}, true).image(`${base}/a.png`, PATH), `${base}/a.png`);
     assert.equal(paths.length, before);
     await assertFault(() => media({}, true).image('http://169.254.169.254/', PATH), 'UNSAFE_URL');
   });
@@ -273,12 +266,12 @@ describe('images', () => {
 
 test('audio is base64 of a format that is told or seen', async () => {
   const wav = riff('WAVE', 'fmt ', Buffer.alloc(20)).toString('base64');
-  assert.deepEqual(media().audio({ data: wav }, PATH), { data: wav, format: 'wav', sizeBytes: 40 });
+  assert.deepEqual(media().audio({ data: wav }, PATH), { data: wav, format: 'wav' });
   assert.equal(
     media().audio({ data: `data:audio/wav;base64,${wav}`, format: 'WAV' }, PATH).data,
     wav,
   );
-  assert.equal(media().audio({ data: 'AAAA', format: 'pcm16' }, PATH).sizeBytes, 3);
+  assert.equal(media().audio({ data: 'AAAA', format: 'pcm16' }, PATH).data, 'AAAA');
   for (const audio of [
     { data: '' },
     { data: 'https://a.example/a.wav' },
@@ -291,8 +284,7 @@ test('audio is base64 of a format that is told or seen', async () => {
 
 test('videos and files come inline or from the web', async () => {
   const clip = await media().video(`${base}/clip.mp4`, PATH);
-  assert.equal(clip.mediaType, 'video/mp4');
-  assert.ok(clip.url.startsWith('data:video/mp4;base64,'));
+  assert.ok(clip.startsWith('data:video/mp4;base64,'));
   await assertFault(
     () => media().video(dataUrl('video/mp4', png(1, 1)), PATH),
     'INVALID_VIDEO_FORMAT',

@@ -3,59 +3,26 @@
  * fetched through the guard when they are remote. Nothing is decoded here. One `RequestMedia` serves
  * one request and bounds what all its fetches hold in memory together.
  */
+import type { Config } from '../config/config.ts';
 import { Fault, type FaultCode, invalidField } from '../core/faults.ts';
+import { type ImageSize, imageSize, SNIFF_BYTES, sniffMedia } from '../core/media-type.ts';
 import type { Guard } from '../net/guard.ts';
-import { type DataUrl, fromBase64, parseDataUrl } from './data-url.ts';
-import { type ImageSize, imageSize, SNIFF_BYTES, type SniffedMedia, sniffMedia } from './sniff.ts';
+import { type DataUrl, fromBase64, isDataUrl, parseDataUrl } from './data-url.ts';
 
-const IMAGE_TYPES = new Set([
-  'image/png',
-  'image/jpeg',
-  'image/webp',
-  'image/heic',
-  'image/heif',
-  'image/avif',
-]);
-const VIDEO_TYPES = new Set(['video/mp4', 'video/mpeg', 'video/quicktime', 'video/webm']);
-const AUDIO_FORMATS = new Set([
-  'wav',
-  'mp3',
-  'aiff',
-  'aac',
-  'ogg',
-  'flac',
-  'm4a',
-  'pcm16',
-  'pcm24',
-]);
+const IMAGE_TYPES = new Set(
+  ['png', 'jpeg', 'webp', 'heic', 'heif', 'avif'].map((name) => `image/${name}`),
+);
+const VIDEO_TYPES = new Set(['mp4', 'mpeg', 'quicktime', 'webm'].map((name) => `video/${name}`));
+const AUDIO_FORMATS = ['wav', 'mp3', 'aiff', 'aac', 'ogg', 'flac', 'm4a', 'pcm16', 'pcm24'];
 /** Raw samples and streams that no magic number marks. */
 const UNMARKED_AUDIO = new Set(['pcm16', 'pcm24', 'aac', 'mp3', 'aiff']);
 
 /** Decisions 7: at least 64 pixels a side, images and files of at most 25 MB. */
 const MIN_IMAGE_SIDE_PX = 64;
 const HEADER_STEPS_BYTES = [65_536, 1_048_576];
+const MAX_REDIRECTS = 5;
 
-export interface MediaLoaderOptions {
-  readonly guard: Guard;
-  readonly timeoutMs?: number;
-  readonly maxImageBytes?: number;
-  readonly maxAudioBytes?: number;
-  readonly maxVideoBytes?: number;
-  readonly maxFileBytes?: number;
-  /** Bound of everything that one request has fetched. */
-  readonly maxRequestBytes?: number;
-}
-
-const DEFAULTS = {
-  timeoutMs: 20_000,
-  maxImageBytes: 25_000_000,
-  maxAudioBytes: 25_000_000,
-  maxVideoBytes: 50_000_000,
-  maxFileBytes: 25_000_000,
-  maxRequestBytes: 100_000_000,
-} as const;
-
-type Settings = Required<MediaLoaderOptions>;
+export type MediaSettings = Config['content'] & { readonly guard: Guard };
 
 export interface MediaContext {
   readonly signal?: AbortSignal;
@@ -63,157 +30,80 @@ export interface MediaContext {
   readonly engineFetches?: boolean;
 }
 
-export interface LoadedImage {
-  /** A data URL, or the caller's URL when the engine fetches. */
-  readonly url: string;
-  /** Absent for a URL that the engine fetches. */
-  readonly mediaType?: string;
-  readonly size?: ImageSize;
-  readonly sizeBytes?: number;
-}
-
-export interface LoadedVideo {
-  readonly url: string;
-  readonly mediaType?: string;
-  readonly sizeBytes?: number;
-}
-
-export interface LoadedAudio {
-  /** Bare base64, as the wire has it. */
-  readonly data: string;
-  readonly format: string;
-  readonly sizeBytes: number;
-}
-
-export interface LoadedFile {
-  readonly filename: string;
-  readonly mediaType: string;
-  readonly bytes: Buffer;
-}
-
 /** The media of one request; `path` names the field in a refusal, as `['messages', '0', …]`. */
-export interface RequestMedia {
-  image(url: string, path: readonly string[]): Promise<LoadedImage>;
-  video(url: string, path: readonly string[]): Promise<LoadedVideo>;
-  audio(audio: { data: string; format?: string }, path: readonly string[]): LoadedAudio;
-  file(
-    file: { filename?: string; file_data: string },
-    path: readonly string[],
-  ): Promise<LoadedFile>;
-}
-
-export interface MediaLoader {
-  forRequest(context: MediaContext): RequestMedia;
-}
-
-export function createMediaLoader(options: MediaLoaderOptions): MediaLoader {
-  const settings: Settings = { ...DEFAULTS, ...options };
-  return { forRequest: (context) => new LoadedMedia(settings, context) };
-}
-
-class LoadedMedia implements RequestMedia {
-  readonly #settings: Settings;
+export class RequestMedia {
+  readonly #settings: MediaSettings;
   readonly #context: MediaContext;
   #heldBytes = 0;
 
-  constructor(settings: Settings, context: MediaContext) {
+  constructor(settings: MediaSettings, context: MediaContext) {
     this.#settings = settings;
     this.#context = context;
   }
 
-  async image(url: string, path: readonly string[]): Promise<LoadedImage> {
-    if (await this.#isForEngine(url)) return { url };
-    const { maxImageBytes } = this.#settings;
-    const isRemote = !isDataUrl(url);
-    const media = isRemote
-      ? await this.#fetch(url, maxImageBytes, ['image/*'], 0)
-      : readInline(url, maxImageBytes, path);
-    const sniffed = sniffMedia(media.head(SNIFF_BYTES));
-    if (sniffed === undefined || !IMAGE_TYPES.has(sniffed.mediaType)) {
-      throw refused(
-        'CORRUPTED_IMAGE',
-        path,
-        `must be PNG, JPEG, WebP, HEIF or AVIF${found(sniffed)}`,
-      );
-    }
+  /** A data URL, or the caller's own URL when the engine fetches. */
+  async image(url: string, path: readonly string[]): Promise<string> {
+    if (await this.#isForEngine(url)) return url;
+    const media = await this.#load(url, this.#settings.maxImageBytes, path, ['image/*', 0]);
+    const mediaType = typeOf(media, IMAGE_TYPES, (found) =>
+      refused('CORRUPTED_IMAGE', path, `must be PNG, JPEG, WebP, HEIF or AVIF${found}`),
+    );
     const size = measure(media);
-    if (size === undefined)
+    if (size === undefined) {
       throw refused('CORRUPTED_IMAGE', path, 'has a header that cannot be read');
-    if (Math.min(size.widthPx, size.heightPx) < MIN_IMAGE_SIDE_PX) {
-      const sides = `${size.widthPx} x ${size.heightPx}`;
-      throw refused(
-        'IMAGE_TOO_SMALL',
-        path,
-        `is ${sides} pixels, each side must have ${MIN_IMAGE_SIDE_PX}`,
-      );
     }
-    const { mediaType } = sniffed;
-    const isExact = !isRemote && media.mediaType === mediaType;
-    const inline = isExact ? url : toDataUrl(mediaType, media.bytes());
-    return { url: inline, mediaType, size, sizeBytes: media.sizeBytes };
+    const { width, height } = size;
+    if (Math.min(width, height) < MIN_IMAGE_SIDE_PX) {
+      const problem = `is ${width} x ${height} pixels, each side must have ${MIN_IMAGE_SIDE_PX}`;
+      throw refused('IMAGE_TOO_SMALL', path, problem);
+    }
+    const isExact = isDataUrl(url) && media.mediaType === mediaType;
+    return isExact ? url : toDataUrl(mediaType, media.bytes());
   }
 
-  async video(url: string, path: readonly string[]): Promise<LoadedVideo> {
-    if (await this.#isForEngine(url)) return { url };
-    const { maxVideoBytes } = this.#settings;
-    const isRemote = !isDataUrl(url);
-    const media = isRemote
-      ? await this.#fetch(url, maxVideoBytes, ['video/*'])
-      : readInline(url, maxVideoBytes, path);
-    const sniffed = sniffMedia(media.head(SNIFF_BYTES));
-    if (sniffed === undefined || !VIDEO_TYPES.has(sniffed.mediaType)) {
-      throw refused(
-        'INVALID_VIDEO_FORMAT',
-        path,
-        `must be MP4, MPEG, MOV or WebM${found(sniffed)}`,
-      );
-    }
-    const { mediaType } = sniffed;
-    const inline = isRemote ? toDataUrl(mediaType, media.bytes()) : url;
-    return { url: inline, mediaType, sizeBytes: media.sizeBytes };
+  /** The same of a video. */
+  async video(url: string, path: readonly string[]): Promise<string> {
+    if (await this.#isForEngine(url)) return url;
+    const media = await this.#load(url, this.#settings.maxVideoBytes, path, ['video/*']);
+    const mediaType = typeOf(media, VIDEO_TYPES, (found) =>
+      refused('INVALID_VIDEO_FORMAT', path, `must be MP4, MPEG, MOV or WebM${found}`),
+    );
+    return isDataUrl(url) ? url : toDataUrl(mediaType, media.bytes());
   }
 
-  audio(audio: { data: string; format?: string }, path: readonly string[]): LoadedAudio {
+  /** Bare base64, as the wire has it. */
+  audio(
+    audio: { data: string; format?: string },
+    path: readonly string[],
+  ): { data: string; format: string } {
+    const refuse = (problem: string): Fault => refused('INVALID_AUDIO_FORMAT', path, problem);
     const format = (audio.format ?? 'wav').toLowerCase();
-    if (!AUDIO_FORMATS.has(format)) {
-      throw refused(
-        'INVALID_AUDIO_FORMAT',
-        path,
-        `must have one of the formats ${[...AUDIO_FORMATS].join(', ')}`,
-      );
+    if (!AUDIO_FORMATS.includes(format)) {
+      throw refuse(`must have one of the formats ${AUDIO_FORMATS.join(', ')}`);
     }
     if (/^https?:/i.test(audio.data.slice(0, 6))) {
-      throw refused('INVALID_AUDIO_FORMAT', path, 'must be base64; a URL is not taken for audio');
+      throw refuse('must be base64; a URL is not taken for audio');
     }
     // Some clients send a data URL although the field is bare base64.
     const data = isDataUrl(audio.data) ? audio.data.slice(audio.data.indexOf(',') + 1) : audio.data;
     const media = fromBase64('application/octet-stream', data);
     if (media === undefined || media.sizeBytes === 0) {
-      throw refused('INVALID_AUDIO_FORMAT', path, 'must be base64 and not empty');
+      throw refuse('must be base64 and not empty');
     }
     refuseLarge(media.sizeBytes, this.#settings.maxAudioBytes, path);
     const sniffed = sniffMedia(media.head(SNIFF_BYTES));
-    if (
-      sniffed?.kind !== 'audio' &&
-      sniffed?.mediaType !== 'video/mp4' &&
-      !UNMARKED_AUDIO.has(format)
-    ) {
-      throw refused('INVALID_AUDIO_FORMAT', path, `is not ${format}${found(sniffed)}`);
-    }
-    return { data, format, sizeBytes: media.sizeBytes };
+    const isMarked = sniffed?.startsWith('audio/') === true || sniffed === 'video/mp4';
+    if (!isMarked && !UNMARKED_AUDIO.has(format)) throw refuse(`is not ${format}${found(sniffed)}`);
+    return { data, format };
   }
 
   async file(
-    file: { filename?: string; file_data: string },
+    { filename, file_data: url }: { filename?: string; file_data: string },
     path: readonly string[],
-  ): Promise<LoadedFile> {
-    const { maxFileBytes } = this.#settings;
-    const media = isDataUrl(file.file_data)
-      ? readInline(file.file_data, maxFileBytes, path)
-      : await this.#fetch(file.file_data, maxFileBytes);
-    const named = isDataUrl(file.file_data) ? '' : nameOf(file.file_data);
-    const filename = file.filename ?? named;
-    return { filename, mediaType: media.mediaType, bytes: media.bytes() };
+  ): Promise<{ filename: string; mediaType: string; bytes: Buffer }> {
+    const media = await this.#load(url, this.#settings.maxFileBytes, path);
+    const named = isDataUrl(url) ? '' : (URL.parse(url)?.pathname.split('/').at(-1) ?? '');
+    return { filename: filename ?? named, mediaType: media.mediaType, bytes: media.bytes() };
   }
 
   async #isForEngine(url: string): Promise<boolean> {
@@ -222,26 +112,26 @@ class LoadedMedia implements RequestMedia {
     return true;
   }
 
-  async #fetch(
+  async #load(
     url: string,
     maxBytes: number,
-    accept?: readonly string[],
-    maxRedirects = 5,
+    path: readonly string[],
+    [accept, maxRedirects = MAX_REDIRECTS]: readonly [accept?: string, maxRedirects?: number] = [],
   ): Promise<DataUrl> {
-    const room = this.#settings.maxRequestBytes - this.#heldBytes;
-    const { guard, timeoutMs } = this.#settings;
-    if (room <= 0) throw tooMuchMedia(this.#settings);
+    if (isDataUrl(url)) return readInline(url, maxBytes, path);
+    const { guard, timeoutMs, maxRequestBytes } = this.#settings;
+    const room = maxRequestBytes - this.#heldBytes;
+    if (room <= 0) throw tooMuchMedia(maxRequestBytes);
     const { signal } = this.#context;
-    const fetched = await guard.fetch(url, {
+    const { bytes, mediaType } = await guard.fetch(url, {
       maxBytes: Math.min(maxBytes, room),
       timeoutMs,
       maxRedirects,
-      ...(accept === undefined ? {} : { accept }),
-      ...(signal === undefined ? {} : { signal }),
+      ...(accept !== undefined && { accept: [accept] }),
+      ...(signal && { signal }),
     });
-    const { bytes, mediaType } = fetched;
     this.#heldBytes += bytes.length;
-    if (this.#heldBytes > this.#settings.maxRequestBytes) throw tooMuchMedia(this.#settings);
+    if (this.#heldBytes > maxRequestBytes) throw tooMuchMedia(maxRequestBytes);
     return {
       mediaType,
       sizeBytes: bytes.length,
@@ -260,6 +150,17 @@ function readInline(url: string, maxBytes: number, path: readonly string[]): Dat
   return media;
 }
 
+/** The type by the first bytes, when it is one of `types`. */
+function typeOf(
+  media: DataUrl,
+  types: ReadonlySet<string>,
+  refuse: (found: string) => Fault,
+): string {
+  const sniffed = sniffMedia(media.head(SNIFF_BYTES));
+  if (sniffed !== undefined && types.has(sniffed)) return sniffed;
+  throw refuse(found(sniffed));
+}
+
 /** JPEG can hide its size behind a long profile, so a short head is tried first. */
 function measure(media: DataUrl): ImageSize | undefined {
   for (const count of HEADER_STEPS_BYTES) {
@@ -269,16 +170,8 @@ function measure(media: DataUrl): ImageSize | undefined {
   return undefined;
 }
 
-function isDataUrl(text: string): boolean {
-  return /^data:/i.test(text.slice(0, 5));
-}
-
 function toDataUrl(mediaType: string, bytes: Buffer): string {
   return `data:${mediaType};base64,${bytes.toString('base64')}`;
-}
-
-function nameOf(url: string): string {
-  return URL.canParse(url) ? (new URL(url).pathname.split('/').at(-1) ?? '') : '';
 }
 
 function refuseLarge(sizeBytes: number, maxBytes: number, path: readonly string[]): void {
@@ -287,13 +180,13 @@ function refuseLarge(sizeBytes: number, maxBytes: number, path: readonly string[
   throw refused('PAYLOAD_TOO_LARGE', path, `is larger than ${limit}`);
 }
 
-function tooMuchMedia({ maxRequestBytes }: Settings): Fault {
+function tooMuchMedia(maxRequestBytes: number): Fault {
   const message = `The media of one request must stay below ${Math.floor(maxRequestBytes / 1_000_000)} MB together`;
   return new Fault('PAYLOAD_TOO_LARGE', { message });
 }
 
-function found(sniffed: SniffedMedia | undefined): string {
-  return sniffed === undefined ? '' : `, this is ${sniffed.mediaType}`;
+function found(sniffed: string | undefined): string {
+  return sniffed === undefined ? '' : `, this is ${sniffed}`;
 }
 
 function refused(code: FaultCode, path: readonly string[], problem: string): Fault {

@@ -2,6 +2,7 @@
  * Finds out what a file is, by its bytes before its name, and has the right reader write its text.
  * Runs in a worker process only.
  */
+import { sniffMedia } from '../core/media-type.ts';
 import { decodeText, htmlCharset } from './charset.ts';
 import { htmlToMarkdown } from './html-markdown.ts';
 import { officePart } from './ooxml.ts';
@@ -11,7 +12,6 @@ import { readPdf } from './read-pdf.ts';
 import { readPptx } from './read-pptx.ts';
 import { readXlsx } from './read-xlsx.ts';
 import { ReaderError } from './reader-error.ts';
-import { sniffMedia } from './sniff.ts';
 import { TextSink } from './text-sink.ts';
 import { ZipArchive } from './zip.ts';
 
@@ -45,43 +45,38 @@ async function write(
   sink: TextSink,
 ): Promise<number | undefined> {
   if (bytes.subarray(0, 1_024).includes('%PDF-')) return readPdf(bytes, sink, options.maxPages);
-  if (bytes.subarray(0, 4).toString('latin1') === 'PK\x03\x04')
-    return readArchive(bytes, options, sink);
+  if (bytes.subarray(0, 4).toString('latin1') === 'PK\x03\x04') return readArchive(bytes, sink);
   if (bytes.subarray(0, 8).toString('hex') === 'd0cf11e0a1b11ae1') throw oldOffice(bytes);
   if (bytes.subarray(0, 5).toString('latin1') === '{\\rtf') {
     throw new ReaderError('is RTF, which is not read; save it as DOCX or PDF');
   }
   const media = sniffMedia(bytes);
-  if (media !== undefined) throw new ReaderError(`is ${media.mediaType}, not a document`);
-  const charset = isHtml(options) ? htmlCharset(bytes) : undefined;
-  const text = decodeText(bytes, charset);
-  if (isHtml(options) || /^\s*<(?:!doctype html|html)[\s>]/i.test(text.slice(0, 512))) {
-    const markdown = htmlToMarkdown(text, { maxChars: options.maxChars });
-    sink.write(markdown.text);
-    if (markdown.isTruncated) sink.markTruncated();
+  if (media !== undefined) throw new ReaderError(`is ${media}, not a document`);
+  const isNamedHtml =
+    /\.x?html?$/i.test(options.filename) ||
+    /^(?:text\/html|application\/xhtml\+xml)/i.test(options.mediaType);
+  const text = decodeText(bytes, isNamedHtml ? htmlCharset(bytes) : undefined);
+  if (isNamedHtml || /^\s*<(?:!doctype html|html)[\s>]/i.test(text.slice(0, 512))) {
+    sink.writeMarkdown(htmlToMarkdown(text, { maxChars: sink.room }));
   } else {
     sink.write(text);
   }
   return undefined;
 }
 
-async function readArchive(
-  bytes: Buffer,
-  options: ReadOptions,
-  sink: TextSink,
-): Promise<number | undefined> {
+async function readArchive(bytes: Buffer, sink: TextSink): Promise<number | undefined> {
   const zip = new ZipArchive(bytes);
-  const part = officePart(zip);
-  if (part?.startsWith('word/') === true) {
-    await readDocx(zip, sink, options.maxChars);
+  const part = officePart(zip) ?? '';
+  if (part.startsWith('word/')) {
+    await readDocx(zip, sink);
     return undefined;
   }
-  if (part?.startsWith('ppt/') === true) return readPptx(zip, part, sink);
-  if (part?.endsWith('.bin') === true) {
+  if (part.startsWith('ppt/')) return readPptx(zip, part, sink);
+  if (part.endsWith('.bin')) {
     throw new ReaderError('is a binary workbook (.xlsb), which is not read; save it as .xlsx');
   }
-  if (part?.startsWith('xl/') === true) return readXlsx(zip, part, sink);
-  if (zip.has('META-INF/container.xml')) return readEpub(zip, sink, options.maxChars);
+  if (part.startsWith('xl/')) return readXlsx(zip, part, sink);
+  if (zip.has('META-INF/container.xml')) return readEpub(zip, sink);
   if (zip.has('content.xml')) {
     throw new ReaderError('is an OpenDocument file, which is not read; save it as DOCX or PDF');
   }
@@ -95,8 +90,4 @@ function oldOffice(bytes: Buffer): ReaderError {
   return new ReaderError(
     'is in the old Stores format (.xls, .doc, .ppt), which is not read; save it as .xlsx, .docx or .pptx',
   );
-}
-
-function isHtml({ filename, mediaType }: ReadOptions): boolean {
-  return /\.x?html?$/i.test(filename) || /^(?:text\/html|application\/xhtml\+xml)/i.test(mediaType);
 }

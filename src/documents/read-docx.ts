@@ -10,7 +10,7 @@ import type { TextSink } from './text-sink.ts';
 import type { ZipArchive } from './zip.ts';
 
 /** Writes the document to `sink`. */
-export async function readDocx(zip: ZipArchive, sink: TextSink, maxChars: number): Promise<void> {
+export async function readDocx(zip: ZipArchive, sink: TextSink): Promise<void> {
   const parts: Record<string, Uint8Array> = {};
   for (const name of zip.names) {
     if (!/\.(xml|rels)$/i.test(name)) continue;
@@ -23,7 +23,5 @@ export async function readDocx(zip: ZipArchive, sink: TextSink, maxChars: number
   }
   const buffer = Buffer.from(zipSync(parts, { level: 0 }));
   const result = await mammoth.convertToHtml({ buffer }, { externalFileAccess: false });
-  const markdown = htmlToMarkdown(result.value, { maxChars });
-  sink.write(markdown.text);
-  if (markdown.isTruncated) sink.markTruncated();
+  sink.writeMarkdown(htmlToMarkdown(result.value, { maxChars: sink.room }));
 }

@@ -3,11 +3,11 @@ import { htmlToMarkdown } from './html-markdown.ts';
 import { resolvePath } from './ooxml.ts';
 import { ReaderError } from './reader-error.ts';
 import type { TextSink } from './text-sink.ts';
-import { scanXml } from './xml.ts';
+import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
 /** Writes every chapter to `sink` and returns the number of chapters. */
-export function readEpub(zip: ZipArchive, sink: TextSink, maxChars: number): number {
+export function readEpub(zip: ZipArchive, sink: TextSink): number {
   const packagePath = findPackage(zip);
   const folder = packagePath.slice(0, packagePath.lastIndexOf('/') + 1);
   const items = new Map<string, string>();
@@ -29,14 +29,10 @@ export function readEpub(zip: ZipArchive, sink: TextSink, maxChars: number): num
   });
   if (title.trim() !== '') sink.write(`# ${title.trim()}\n\n`);
   for (const id of spine) {
-    if (sink.isFull) {
-      sink.markTruncated();
-      break;
-    }
+    if (sink.isTruncated) break;
     const html = chapter(zip, folder, items.get(id));
-    const markdown = htmlToMarkdown(html, { maxChars: maxChars - sink.chars });
-    if (markdown.isTruncated) sink.markTruncated();
-    if (markdown.text !== '') sink.write(`${markdown.text}\n\n`);
+    const { text, isTruncated } = htmlToMarkdown(html, { maxChars: sink.room });
+    sink.writeMarkdown({ text: text && `${text}\n\n`, isTruncated });
   }
   return spine.length;
 }

@@ -46,14 +46,12 @@ export async function readPng(bytes: Buffer): Promise<PngFacts> {
   const [first, ...chunks] = chunksOf(bytes);
   if (first?.type !== 'IHDR') throw damaged('it does not begin with its header');
   const header = readHeader(first.data);
-  const palette = chunks.find(({ type }) => type === 'PLTE');
-  if (header.colour === PALETTE && palette === undefined) throw damaged('it has no palette');
-  const transparency = chunks.find(({ type }) => type === 'tRNS')?.data;
-  const alphas = new AlphaCounter(header, transparency);
-  const rows = new Rows(header, alphas);
-  const pixels = chunks.flatMap(({ type, data }) => (type === 'IDAT' ? [data] : []));
+  const dataOf = (wanted: string): Buffer[] =>
+    chunks.flatMap(({ type, data }) => (type === wanted ? [data] : []));
+  if (header.colour === PALETTE && dataOf('PLTE').length === 0) throw damaged('it has no palette');
+  const rows = new Rows(header, dataOf('tRNS')[0]);
   const inflate = createInflate({ chunkSize: INFLATE_CHUNK_BYTES });
-  for (const data of pixels) inflate.write(data);
+  for (const data of dataOf('IDAT')) inflate.write(data);
   inflate.end();
   try {
     for await (const chunk of inflate as AsyncIterable<Buffer>) rows.push(chunk); // no encoding was set
@@ -62,7 +60,7 @@ export async function readPng(bytes: Buffer): Promise<PngFacts> {
   }
   if (!rows.isComplete) throw damaged('it lacks pixels');
   const { width, height } = header;
-  return { width, height, alpha: alphas.shares(width * height) };
+  return { width, height, alpha: rows.alpha };
 }
 
 /** All chunks up to the end; throws when one is cut, wrong, or something follows the last. */
@@ -87,19 +85,12 @@ function chunksOf(bytes: Buffer): Chunk[] {
 
 const [GREY, COLOUR, PALETTE, GREY_ALPHA, COLOUR_ALPHA] = [0, 2, 3, 4, 6] as const;
 /** PNG §11.2.2: the channels of each colour type, and the depths that it may have. */
-const CHANNELS: Readonly<Record<number, number>> = {
-  [GREY]: 1,
-  [COLOUR]: 3,
-  [PALETTE]: 1,
-  [GREY_ALPHA]: 2,
-  [COLOUR_ALPHA]: 4,
-};
-const DEPTHS: Readonly<Record<number, readonly number[]>> = {
-  [GREY]: [1, 2, 4, 8, 16],
-  [COLOUR]: [8, 16],
-  [PALETTE]: [1, 2, 4, 8],
-  [GREY_ALPHA]: [8, 16],
-  [COLOUR_ALPHA]: [8, 16],
+const FORMATS: Readonly<Record<number, { channels: number; depths: readonly number[] }>> = {
+  [GREY]: { channels: 1, depths: [1, 2, 4, 8, 16] },
+  [COLOUR]: { channels: 3, depths: [8, 16] },
+  [PALETTE]: { channels: 1, depths: [1, 2, 4, 8] },
+  [GREY_ALPHA]: { channels: 2, depths: [8, 16] },
+  [COLOUR_ALPHA]: { channels: 4, depths: [8, 16] },
 };
 /** x and y of the first pixel of a pass, and the steps to the next ones (PNG §8.2). */
 const ADAM7 = [
@@ -129,9 +120,9 @@ function readHeader(data: Buffer): Header {
   if (data.length !== HEADER_BYTES) throw damaged('its header is wrong');
   const [width, height] = [data.readUInt32BE(0), data.readUInt32BE(4)];
   const [depth = 0, colour = 0, compression, filter, interlace = 0] = data.subarray(8);
-  const channels = CHANNELS[colour];
-  const isKnown = channels !== undefined && DEPTHS[colour]?.includes(depth) === true;
-  if (!isKnown || compression !== 0 || filter !== 0 || interlace > 1 || width * height === 0) {
+  const format = FORMATS[colour];
+  const isMethodKnown = compression === 0 && filter === 0 && interlace <= 1;
+  if (format?.depths.includes(depth) !== true || !isMethodKnown || width * height === 0) {
     throw damaged('its header is wrong');
   }
   const passes =
@@ -141,27 +132,46 @@ function readHeader(data: Buffer): Header {
           width: Math.ceil((width - x) / across),
           height: Math.ceil((height - y) / down),
         })).filter((pass) => pass.width > 0 && pass.height > 0);
-  return { width, height, depth, colour, bitsPerPixel: depth * channels, passes };
+  return { width, height, depth, colour, bitsPerPixel: depth * format.channels, passes };
 }
 
-/** Puts the unpacked bytes together to rows. */
+/** Puts the unpacked bytes together to rows, and counts their alpha. */
 class Rows {
   readonly #header: Header;
-  readonly #alphas: AlphaCounter;
+  /** Of each palette entry. */
+  readonly #transparency: Buffer | undefined;
+  readonly #hasAlpha: boolean;
+  /** Where in a pixel the high byte of its alpha is, and how far the next pixel. */
+  readonly #lane: number;
+  readonly #stride: number;
   #pass = 0;
   /** Rows of this pass that are done. */
   #done = 0;
   #row: Buffer = Buffer.alloc(0);
   #filled = 0;
+  #above: Uint8Array = new Uint8Array();
+  #here: Uint8Array = new Uint8Array();
+  #seen = 0;
+  #clear = 0;
 
-  constructor(header: Header, alphas: AlphaCounter) {
+  constructor(header: Header, transparency: Buffer | undefined) {
+    const { colour, depth, bitsPerPixel } = header;
     this.#header = header;
-    this.#alphas = alphas;
+    this.#transparency = colour === PALETTE ? transparency : undefined;
+    this.#hasAlpha =
+      colour === GREY_ALPHA || colour === COLOUR_ALPHA || this.#transparency !== undefined;
+    this.#stride = Math.max(1, bitsPerPixel / 8);
+    this.#lane = colour === PALETTE ? 0 : this.#stride - depth / 8;
     this.#begin();
   }
 
   get isComplete(): boolean {
     return this.#pass === this.#header.passes.length;
+  }
+
+  get alpha(): AlphaShares | undefined {
+    const pixels = this.#header.width * this.#header.height;
+    return this.#hasAlpha ? { seen: this.#seen / pixels, clear: this.#clear / pixels } : undefined;
   }
 
   push(chunk: Buffer): void {
@@ -179,75 +189,35 @@ class Rows {
   #begin(): void {
     const pass = this.#header.passes[this.#pass];
     if (pass === undefined) return;
+    const { bitsPerPixel, colour } = this.#header;
+    const bytes = Math.ceil((pass.width * bitsPerPixel) / 8);
     // A filter byte stands before each row.
-    this.#row = Buffer.alloc(1 + Math.ceil((pass.width * this.#header.bitsPerPixel) / 8));
+    this.#row = Buffer.alloc(1 + bytes);
     this.#done = 0;
-    this.#alphas.beginPass(pass.width);
+    this.#above = new Uint8Array(colour === PALETTE ? bytes : pass.width);
+    this.#here = new Uint8Array(this.#above.length);
   }
 
   #end(): void {
     this.#filled = 0;
-    this.#alphas.row(this.#row);
+    const filter = this.#row[0] ?? 0;
+    if (filter > 4) throw damaged('a row has an unknown filter');
+    const { width = 0, height = 0 } = this.#header.passes[this.#pass] ?? {};
+    if (this.#hasAlpha) {
+      this.#unfilter(filter);
+      if (this.#transparency === undefined) this.#count(this.#here);
+      else this.#count(this.#alphasOf(width, this.#transparency));
+      [this.#above, this.#here] = [this.#here, this.#above];
+    }
     this.#done += 1;
-    if (this.#done < (this.#header.passes[this.#pass]?.height ?? 0)) return;
+    if (this.#done < height) return;
     this.#pass += 1;
     this.#begin();
   }
-}
-
-/** Counts the alpha of the rows that it is given, in their order. */
-class AlphaCounter {
-  readonly #header: Header;
-  /** Of each palette entry. */
-  readonly #transparency: Buffer | undefined;
-  /** Where in a pixel the high byte of its alpha is, and how far the next pixel. */
-  readonly #lane: number;
-  readonly #stride: number;
-  #width = 0;
-  #above: Uint8Array = new Uint8Array();
-  #here: Uint8Array = new Uint8Array();
-  #seen = 0;
-  #clear = 0;
-
-  constructor(header: Header, transparency: Buffer | undefined) {
-    const { colour, depth, bitsPerPixel } = header;
-    this.#header = header;
-    this.#transparency = colour === PALETTE ? transparency : undefined;
-    this.#stride = Math.max(1, bitsPerPixel / 8);
-    this.#lane = colour === PALETTE ? 0 : this.#stride - depth / 8;
-  }
-
-  get #hasAlpha(): boolean {
-    const { colour } = this.#header;
-    return colour === GREY_ALPHA || colour === COLOUR_ALPHA || this.#transparency !== undefined;
-  }
-
-  beginPass(width: number): void {
-    const { bitsPerPixel, colour } = this.#header;
-    const values = colour === PALETTE ? Math.ceil((width * bitsPerPixel) / 8) : width;
-    this.#width = width;
-    this.#above = new Uint8Array(values);
-    this.#here = new Uint8Array(values);
-  }
-
-  row(row: Buffer): void {
-    const filter = row[0] ?? 0;
-    if (filter > 4) throw damaged('a row has an unknown filter');
-    if (!this.#hasAlpha) return;
-    this.#unfilter(filter, row);
-    if (this.#transparency === undefined) this.#countValues(this.#here);
-    else this.#countIndexes(this.#transparency);
-    [this.#above, this.#here] = [this.#here, this.#above];
-  }
-
-  shares(pixels: number): AlphaShares | undefined {
-    if (!this.#hasAlpha) return undefined;
-    return { seen: this.#seen / pixels, clear: this.#clear / pixels };
-  }
 
   /** PNG §9.2, of the lane alone. */
-  #unfilter(filter: number, row: Buffer): void {
-    const [above, here, stride] = [this.#above, this.#here, this.#stride];
+  #unfilter(filter: number): void {
+    const [row, above, here, stride] = [this.#row, this.#above, this.#here, this.#stride];
     let [left, corner] = [0, 0];
     for (let at = 0, from = 1 + this.#lane; at < here.length; at += 1, from += stride) {
       const up = above[at] ?? 0;
@@ -262,25 +232,22 @@ class AlphaCounter {
     }
   }
 
-  #countValues(values: Uint8Array): void {
+  /** The alpha of each index of a row; entries without a value of their own are opaque. */
+  #alphasOf(width: number, transparency: Buffer): Uint8Array {
+    const { depth } = this.#header;
+    const mask = (1 << depth) - 1;
+    return Uint8Array.from({ length: width }, (_unused, at) => {
+      const bit = at * depth;
+      const index = ((this.#here[bit >> 3] ?? 0) >> (8 - depth - (bit & 7))) & mask;
+      return transparency[index] ?? 0xff;
+    });
+  }
+
+  #count(values: Uint8Array): void {
     for (const value of values) {
       if (value >= SEEN_FROM) this.#seen += 1;
       if (value <= CLEAR_TO) this.#clear += 1;
     }
-  }
-
-  /** Entries without a value of their own are opaque. */
-  #countIndexes(transparency: Buffer): void {
-    const { depth } = this.#header;
-    const values = new Uint8Array(this.#width);
-    const mask = (1 << depth) - 1;
-    for (let at = 0; at < values.length; at += 1) {
-      const bit = at * depth;
-      const byte = this.#here[bit >> 3] ?? 0;
-      const index = (byte >> (8 - depth - (bit & 7))) & mask;
-      values[at] = transparency[index] ?? 0xff;
-    }
-    this.#countValues(values);
   }
 }
 

@@ -5,7 +5,7 @@
 import { relationships } from './ooxml.ts';
 import { ReaderError } from './reader-error.ts';
 import type { TextSink } from './text-sink.ts';
-import { scanXml } from './xml.ts';
+import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
 const MAX_SLIDES = 5_000;
@@ -14,10 +14,7 @@ const MAX_SLIDES = 5_000;
 export function readPptx(zip: ZipArchive, part: string, sink: TextSink): number {
   const slides = slidePaths(zip, part);
   for (const [index, path] of slides.entries()) {
-    if (sink.isFull) {
-      sink.markTruncated();
-      break;
-    }
+    if (sink.isTruncated) break;
     sink.write(`## Slide ${index + 1}\n\n`);
     sink.write(`${readShapes(zip.readText(path) ?? '', sink)}\n`);
     const notes = notesOf(zip, path);

@@ -6,7 +6,7 @@
 import { relationships } from './ooxml.ts';
 import { ReaderError } from './reader-error.ts';
 import { TextSink } from './text-sink.ts';
-import { scanXml } from './xml.ts';
+import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
 /** The format's own bounds: columns A to XFD. */
@@ -35,10 +35,7 @@ export function readXlsx(zip: ZipArchive, part: string, sink: TextSink): number 
     startsIn1904,
   };
   for (const sheet of sheets) {
-    if (sink.isFull) {
-      sink.markTruncated();
-      break;
-    }
+    if (sink.isTruncated) break;
     sink.write(`## Sheet: ${sheet.name.replace(/\s+/g, ' ')}\n\n`);
     const xml = zip.readText(sheet.path);
     if (xml !== undefined) readSheet(xml, book, sink);

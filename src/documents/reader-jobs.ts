@@ -2,42 +2,43 @@
  * The jobs of a `reader` worker: documents and pages to text, pictures to facts, every failure to a
  * reason.
  */
-import type { Job, Reply } from './jobs.ts';
+import type { Job, Reply, ReplyHeader } from './jobs.ts';
 import { readDocument } from './read-document.ts';
 import { readPage } from './read-page.ts';
 import { preparePdf } from './read-pdf.ts';
 import { readPng } from './read-png.ts';
 import { ReaderError } from './reader-error.ts';
 
-const NOTHING = new Uint8Array();
-
 /** Loads what its libraries would load later. */
 export const prepareReader = preparePdf;
 
 export async function runReaderJob(job: Job, payload: Buffer): Promise<Reply> {
   try {
-    if (job.kind === 'extract') {
-      const { text, pages, isTruncated } = await readDocument(payload, job);
-      const header = {
-        ok: true,
-        truncated: isTruncated,
-        ...(pages === undefined ? {} : { pages }),
-      };
-      return { header: { ...header, ok: true }, payload: Buffer.from(text) };
+    switch (job.kind) {
+      case 'extract':
+        return reply(await readDocument(payload, job));
+      case 'page':
+        return reply(readPage(payload, job));
+      case 'png':
+        return reply({ text: '', png: await readPng(payload) });
+      default:
+        throw new ReaderError('is no job of a reader');
     }
-    if (job.kind === 'page') {
-      const { text, title, isTruncated } = readPage(payload, job);
-      const header = { truncated: isTruncated, ...(title === undefined ? {} : { title }) };
-      return { header: { ...header, ok: true }, payload: Buffer.from(text) };
-    }
-    if (job.kind === 'png') {
-      return { header: { ok: true, png: await readPng(payload) }, payload: NOTHING };
-    }
-    return { header: { ok: false, reason: 'is no job of a reader' }, payload: NOTHING };
   } catch (error) {
     // Parsers throw anything at all on hostile input; whatever it is, the file was not readable.
-    return { header: { ok: false, reason: reasonFor(error) }, payload: NOTHING };
+    return { header: { ok: false, reason: reasonFor(error) }, payload: Buffer.alloc(0) };
   }
+}
+
+function reply({
+  text,
+  isTruncated: truncated = false,
+  ...facts
+}: Pick<ReplyHeader & { ok: true }, 'pages' | 'title' | 'png'> & {
+  readonly text: string;
+  readonly isTruncated?: boolean;
+}): Reply {
+  return { header: { ok: true, truncated, ...facts }, payload: Buffer.from(text) };
 }
 
 function reasonFor(error: unknown): string {

@@ -1,6 +1,6 @@
 /**
  * Collects extracted text up to a number of characters; what comes later is dropped and said to
- * be. Readers ask `isFull` to stop early.
+ * be. Readers ask `isFull` to stop a part early, and `isTruncated` before they begin another.
  */
 export class TextSink {
   readonly #parts: string[] = [];
@@ -20,18 +20,30 @@ export class TextSink {
     return this.#truncated;
   }
 
-  get chars(): number {
-    return this.#chars;
+  /** Characters that can still be taken. */
+  get room(): number {
+    return this.#maxChars - this.#chars;
   }
 
   /** Takes as much of `text` as there is room for. */
   write(text: string): void {
-    const room = this.#maxChars - this.#chars;
-    if (text.length > room) this.#truncated = true;
-    const taken = text.length > room ? text.slice(0, room) : text;
+    if (text.length > this.room) this.#truncated = true;
+    const taken = text.slice(0, this.room);
     if (taken === '') return;
     this.#parts.push(taken);
     this.#chars += taken.length;
+  }
+
+  /** Takes what was made of a part, within the room that there was. */
+  writeMarkdown({
+    text,
+    isTruncated,
+  }: {
+    readonly text: string;
+    readonly isTruncated: boolean;
+  }): void {
+    this.write(text);
+    if (isTruncated) this.#truncated = true;
   }
 
   /** Says that something was left out, although there was room. */

@@ -6,6 +6,7 @@
 import * as cl100k from 'gpt-tokenizer/encoding/cl100k_base';
 import * as o200k from 'gpt-tokenizer/encoding/o200k_base';
 import type { Encoding, Job, Reply } from './jobs.ts';
+import { readIds, writeIds } from './tokenizer.ts';
 
 /** Longer runs without a change from space to letter are cut. */
 const MAX_RUN_CHARS = 1_024;
@@ -13,9 +14,8 @@ const MAX_RUN_CHARS = 1_024;
 /** Marks such as `<|endoftext|>` in a caller's text are text. */
 const PLAIN = { disallowedSpecial: new Set<string>() };
 
-const NOTHING = new Uint8Array();
-
 export async function runTokenizerJob(job: Job, payload: Buffer): Promise<Reply> {
+  const nothing = Buffer.alloc(0);
   switch (job.kind) {
     case 'count': {
       const { countTokens } = library(job.encoding);
@@ -24,36 +24,24 @@ export async function runTokenizerJob(job: Job, payload: Buffer): Promise<Reply>
         for (const piece of pieces(text)) tokens += countTokens(piece, PLAIN);
         return tokens;
       });
-      return { header: { ok: true, counts }, payload: NOTHING };
+      return { header: { ok: true, counts }, payload: nothing };
     }
     case 'encode': {
       const { encode } = library(job.encoding);
-      const ids: number[] = [];
-      for (const piece of pieces(payload.toString())) {
-        for (const id of encode(piece, PLAIN)) ids.push(id);
-      }
-      const bytes = Buffer.alloc(ids.length * 4);
-      for (const [index, id] of ids.entries()) bytes.writeUInt32LE(id, index * 4);
-      return { header: { ok: true }, payload: bytes };
+      const ids = pieces(payload.toString()).flatMap((piece) => encode(piece, PLAIN));
+      return { header: { ok: true }, payload: writeIds(ids) };
     }
     case 'decode':
-      return decodeIds(job.encoding, payload);
-    case 'extract':
-    case 'page':
-    case 'png':
-      return { header: { ok: false, reason: 'is no job of a tokenizer' }, payload: NOTHING };
-  }
-}
-
-function decodeIds(encoding: Encoding, payload: Buffer): Reply {
-  const ids: number[] = [];
-  for (let at = 0; at + 4 <= payload.length; at += 4) ids.push(payload.readUInt32LE(at));
-  try {
-    return { header: { ok: true }, payload: Buffer.from(library(encoding).decode(ids)) };
-  } catch {
-    // The library throws for nothing but an id that it does not know.
-    const reason = `holds a token id that ${encoding} does not have`;
-    return { header: { ok: false, reason }, payload: NOTHING };
+      try {
+        const text = library(job.encoding).decode(readIds(payload));
+        return { header: { ok: true }, payload: Buffer.from(text) };
+      } catch {
+        // The library throws for nothing but an id that it does not know.
+        const reason = `holds a token id that ${job.encoding} does not have`;
+        return { header: { ok: false, reason }, payload: nothing };
+      }
+    default:
+      return { header: { ok: false, reason: 'is no job of a tokenizer' }, payload: nothing };
   }
 }
 

@@ -4,7 +4,7 @@ import { afterEach, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
 import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { type LogLine, memoryLog } from '../core/log.ts';
+import { type LogLine, memoryLog } from '../../test/support/memory-log.ts';
 import type { Job } from './jobs.ts';
 import { pdfFile } from '../../test/support/test-files.ts';
 import { WorkerPool } from './worker-pool.ts';

@@ -1,14 +1,14 @@
 /**
- * A small number of worker processes for one role, a bounded queue before them, and a kill timer
+ * A small number of worker processes for one role, a bounded queue before them, and a time limit
  * on each job. A job that hangs, crashes or eats memory costs its process and nothing else; the next
- * job gets a fresh one. Jobs of one caller do not overtake those of others.
+ * job gets a fresh one.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import type { Readable, Writable } from 'node:stream';
+import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
-import { assert } from '../core/assert.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
+import { JobQueue } from '../core/job-queue.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
 import { encodeFrame, type Frame, FrameReader } from './frames.ts';
@@ -39,6 +39,7 @@ const MAX_QUEUED_JOBS = 64;
 const MAX_QUEUED_BYTES = 256_000_000;
 /** A caller may hold this part of the queue. */
 const MAX_QUEUED_JOBS_PER_CALLER = 16;
+const RETRY_AFTER_SECONDS = 5;
 /** The code of a process is fresh again after so many jobs: parsers leak. */
 const MAX_JOBS_PER_PROCESS = 200;
 const IDLE_MS = 120_000;
@@ -49,207 +50,175 @@ const MAX_REPLY_BYTES = 160_000_000;
 /** The heap gets this part of the memory; the rest is for buffers. */
 const HEAP_SHARE = 0.6;
 
-interface Task {
-  readonly job: Job;
-  readonly payload: Uint8Array;
-  readonly options: RunOptions;
-  readonly resolve: (outcome: RunOutcome) => void;
-  readonly reject: (error: unknown) => void;
-  dispose: () => void;
-}
-
-interface Process {
-  readonly child: ChildProcess;
-  readonly stdin: Writable;
-  task: Task | undefined;
-  jobs: number;
-  stopTimer: () => void;
-}
-
 export class WorkerPool {
   readonly #options: WorkerPoolOptions;
-  readonly #processes = new Set<Process>();
-  #queue: Task[] = [];
+  readonly #queue: JobQueue;
+  /** All that live; those without a job are the idle ones. */
+  readonly #processes = new Set<WorkerProcess>();
   #queuedBytes = 0;
   #isClosed = false;
 
   constructor(options: WorkerPoolOptions) {
     this.#options = options;
+    this.#queue = new JobQueue({
+      running: options.size,
+      waiting: MAX_QUEUED_JOBS,
+      waitingOfCaller: MAX_QUEUED_JOBS_PER_CALLER,
+      retryAfterSeconds: RETRY_AFTER_SECONDS,
+    });
   }
 
   /** Runs one job; throws `SERVICE_UNAVAILABLE` when the queue is full, and the abort's reason. */
   async run(job: Job, payload: Uint8Array, options: RunOptions): Promise<RunOutcome> {
-    options.signal?.throwIfAborted();
-    this.#admit(payload, options);
-    return await new Promise<RunOutcome>((resolve, reject) => {
-      const task: Task = { job, payload, options, resolve, reject, dispose: () => undefined };
-      const { signal } = options;
-      if (signal !== undefined) {
-        const abort = (): void => this.#abort(task);
-        signal.addEventListener('abort', abort, { once: true });
-        task.dispose = () => signal.removeEventListener('abort', abort);
-      }
-      this.#queue.push(task);
-      this.#queuedBytes += payload.byteLength;
-      this.#dispatch();
-    });
+    const { signal, caller } = options;
+    signal?.throwIfAborted();
+    let queuedBytes = payload.byteLength;
+    const hasRoom =
+      this.#queuedBytes + queuedBytes <= MAX_QUEUED_BYTES && this.#queue.hasRoom(caller);
+    if (this.#isClosed || !hasRoom) {
+      throw new Fault('SERVICE_UNAVAILABLE', {
+        message: 'Too many documents are being read',
+        retryAfterSeconds: RETRY_AFTER_SECONDS,
+      });
+    }
+    const leaveQueue = (): void => {
+      this.#queuedBytes -= queuedBytes;
+      queuedBytes = 0;
+    };
+    this.#queuedBytes += queuedBytes;
+    const work = async (): Promise<RunOutcome> => {
+      leaveQueue();
+      if (this.#isClosed) return { ok: false, reason: 'crash' };
+      return await this.#idleProcess().run(job, payload, options);
+    };
+    return await this.#queue.run(work, signal, caller).finally(leaveQueue);
   }
 
   /** Kills every process; waiting and running jobs end as crashed. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    for (const task of this.#queue.splice(0)) finish(task, { ok: false, reason: 'crash' });
-    const exits = [...this.#processes].map(async (process) => {
-      if (process.child.exitCode !== null || process.child.signalCode !== null) return;
-      await new Promise<void>((resolve) => {
-        process.child.once('close', () => resolve());
-        process.child.kill('SIGKILL');
-      });
-    });
-    await Promise.all(exits);
+    await Promise.all([...this.#processes].map((process) => process.end('crash')));
   }
 
-  #admit(payload: Uint8Array, { caller }: RunOptions): void {
-    const own = this.#queue.filter((task) => task.options.caller === caller).length;
-    const isFull =
-      this.#isClosed ||
-      this.#queue.length >= MAX_QUEUED_JOBS ||
-      this.#queuedBytes + payload.byteLength > MAX_QUEUED_BYTES ||
-      (caller !== undefined && own >= MAX_QUEUED_JOBS_PER_CALLER);
-    if (isFull) {
-      const message = 'Too many documents are being read';
-      throw new Fault('SERVICE_UNAVAILABLE', { message, retryAfterSeconds: 5 });
-    }
-  }
-
-  #dispatch(): void {
-    while (this.#queue.length > 0 && !this.#isClosed) {
-      const idle = [...this.#processes].find((process) => process.task === undefined);
-      if (idle === undefined && this.#processes.size >= this.#options.size) return;
-      const task = this.#takeTask();
-      if (task === undefined) return;
-      this.#start(idle ?? this.#spawn(), task);
-    }
-  }
-
-  /** The first job of the caller that has the fewest running. */
-  #takeTask(): Task | undefined {
-    const running = [...this.#processes].map((process) => process.task?.options.caller);
-    const load = (task: Task): number =>
-      running.filter((caller) => caller !== undefined && caller === task.options.caller).length;
-    let best = this.#queue[0];
-    for (const task of this.#queue) if (best !== undefined && load(task) < load(best)) best = task;
-    if (best !== undefined) this.#remove(best);
-    return best;
-  }
-
-  #start(process: Process, task: Task): void {
-    const { timeoutMs } = task.options;
-    process.stopTimer();
-    process.task = task;
-    const allowanceMs = process.jobs === 0 ? START_ALLOWANCE_MS : 0;
-    process.jobs += 1;
-    process.stopTimer = this.#options.clock.after(timeoutMs + allowanceMs, () => {
-      this.#end(process, { ok: false, reason: 'timeout' });
-    });
-    const header: JobHeader = { job: task.job, timeoutMs: timeoutMs + allowanceMs };
-    for (const piece of encodeFrame(header, task.payload)) process.stdin.write(piece);
-  }
-
-  #spawn(): Process {
-    const { role, memoryMb } = this.#options;
-    const flags = [
-      `--max-old-space-size=${Math.floor(memoryMb * HEAP_SHARE)}`,
-      '--permission',
-      '--allow-fs-read=*',
-      '--allow-worker',
-      '--no-warnings',
-    ];
-    const entry = fileURLToPath(siblingUrl(import.meta.url, 'worker-process'));
-    const memoryBytes = memoryMb * 1_000_000;
-    const parameters = [role, String(memoryBytes), String(process.pid)];
-    const child = spawn(process.execPath, [...flags, entry, ...parameters], {
-      env: {}, // secrets of the server are none of its business
-      stdio: ['pipe', 'ignore', 'ignore', 'pipe'],
-      windowsHide: true,
-    });
-    const [stdin, , , output] = child.stdio;
-    assert(stdin !== null && output instanceof Object, 'pipes were asked for');
-    const record: Process = { child, stdin, task: undefined, jobs: 0, stopTimer: () => undefined };
-    this.#processes.add(record);
-    this.#listen(record, output as Readable); // descriptor 3 is only written by the child
-    return record;
-  }
-
-  #listen(process: Process, output: Readable): void {
-    const frames = new FrameReader<ReplyHeader>(MAX_REPLY_BYTES);
-    const crash = (error?: unknown): void => {
-      if (process.task !== undefined || error !== undefined) {
-        this.#options.log.warn(
-          { role: this.#options.role, cause: error === undefined ? 'exit' : reasonOf(error) },
-          'A document worker ended',
-        );
-      }
-      this.#end(process, { ok: false, reason: 'crash' });
-    };
-    output.on('data', (chunk: Buffer) => {
-      try {
-        for (const reply of frames.push(chunk)) this.#reply(process, reply);
-      } catch (error) {
-        crash(error); // what does not parse comes from a worker that is not itself any more
-      }
-    });
-    process.child.on('error', crash);
-    process.child.on('close', () => crash());
-    // A pipe of a dying process breaks; its exit says all there is to say.
-    process.stdin.on('error', () => undefined);
-    output.on('error', () => undefined);
-  }
-
-  #reply(process: Process, reply: Frame<ReplyHeader>): void {
-    const { task } = process;
-    if (task === undefined) return;
-    process.task = undefined;
-    process.stopTimer();
-    if (process.jobs >= MAX_JOBS_PER_PROCESS) this.#discard(process);
-    else process.stopTimer = this.#options.clock.after(IDLE_MS, () => this.#discard(process));
-    finish(task, { ok: true, reply });
-    this.#dispatch();
-  }
-
-  /** The process is no use any more: killed, and its job told why. */
-  #end(process: Process, outcome: RunOutcome): void {
-    const { task } = process;
-    process.task = undefined;
-    this.#discard(process);
-    if (task !== undefined) finish(task, outcome);
-    this.#dispatch();
-  }
-
-  #discard(process: Process): void {
-    process.stopTimer();
-    this.#processes.delete(process);
-    process.child.kill('SIGKILL');
-  }
-
-  #abort(task: Task): void {
-    const running = [...this.#processes].find((process) => process.task === task);
-    if (running === undefined) this.#remove(task);
-    else running.task = undefined;
-    task.dispose();
-    task.reject(task.options.signal?.reason);
-    if (running !== undefined) this.#end(running, { ok: false, reason: 'crash' });
-  }
-
-  #remove(task: Task): void {
-    const index = this.#queue.indexOf(task);
-    if (index === -1) return;
-    this.#queue.splice(index, 1);
-    this.#queuedBytes -= task.payload.byteLength;
+  #idleProcess(): WorkerProcess {
+    for (const process of this.#processes) if (process.isIdle) return process;
+    const process = new WorkerProcess(this.#options, () => this.#processes.delete(process));
+    this.#processes.add(process);
+    return process;
   }
 }
 
-function finish(task: Task, outcome: RunOutcome): void {
-  task.dispose();
-  task.resolve(outcome);
+/** One process with at most one job. What ends it, ends its job. */
+class WorkerProcess {
+  readonly #options: WorkerPoolOptions;
+  readonly #onEnd: () => void;
+  readonly #child: ChildProcess;
+  readonly #gone: Promise<void>;
+  #settle: ((outcome: RunOutcome) => void) | undefined;
+  #jobs = 0;
+  #isEnded = false;
+  #stopTimer: () => void = () => undefined;
+
+  /** `onEnd` hears that it takes no job any more. */
+  constructor(options: WorkerPoolOptions, onEnd: () => void) {
+    this.#options = options;
+    this.#onEnd = onEnd;
+    this.#child = spawnWorker(options);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#gone = promise;
+    this.#child.once('error', (error) => {
+      this.#crashed(reasonOf(error));
+      resolve();
+    });
+    this.#child.once('close', () => {
+      if (this.#settle !== undefined) this.#crashed('exit');
+      void this.end('crash');
+      resolve();
+    });
+    const frames = new FrameReader<ReplyHeader>(MAX_REPLY_BYTES);
+    const output = this.#child.stdio[3] as Readable; // descriptor 3 is only written by the child
+    output.on('data', (chunk: Buffer) => {
+      try {
+        for (const reply of frames.push(chunk)) this.#take(reply);
+      } catch (error) {
+        // What does not parse comes from a worker that is not itself any more.
+        this.#crashed(reasonOf(error));
+      }
+    });
+    // A pipe of a dying process breaks; its exit says all there is to say.
+    this.#child.stdin?.on('error', () => undefined);
+    output.on('error', () => undefined);
+  }
+
+  get isIdle(): boolean {
+    return this.#settle === undefined;
+  }
+
+  /** Rejects with the reason of `signal` only; the process then ends. */
+  async run(job: Job, payload: Uint8Array, options: RunOptions): Promise<RunOutcome> {
+    const { signal } = options;
+    const timeoutMs = options.timeoutMs + (this.#jobs === 0 ? START_ALLOWANCE_MS : 0);
+    this.#jobs += 1;
+    this.#stopTimer();
+    this.#stopTimer = this.#options.clock.after(timeoutMs, () => void this.end('timeout'));
+    const abort = (): void => void this.end('crash');
+    signal?.addEventListener('abort', abort, { once: true });
+    const header: JobHeader = { job, timeoutMs };
+    const outcome = await new Promise<RunOutcome>((resolve) => {
+      this.#settle = resolve;
+      for (const piece of encodeFrame(header, payload)) this.#child.stdin?.write(piece);
+    });
+    signal?.removeEventListener('abort', abort);
+    signal?.throwIfAborted();
+    return outcome;
+  }
+
+  /** Kills the process and resolves when it is gone. */
+  async end(reason: 'timeout' | 'crash'): Promise<void> {
+    if (!this.#isEnded) {
+      this.#isEnded = true;
+      this.#stopTimer();
+      this.#child.kill('SIGKILL');
+      this.#onEnd();
+      this.#finish({ ok: false, reason });
+    }
+    await this.#gone;
+  }
+
+  #crashed(cause: string): void {
+    if (this.#isEnded) return;
+    this.#options.log.warn({ role: this.#options.role, cause }, 'A document worker ended');
+    void this.end('crash');
+  }
+
+  #take(reply: Frame<ReplyHeader>): void {
+    if (this.#settle === undefined) return;
+    this.#stopTimer();
+    this.#finish({ ok: true, reply });
+    if (this.#jobs >= MAX_JOBS_PER_PROCESS) void this.end('crash');
+    else this.#stopTimer = this.#options.clock.after(IDLE_MS, () => void this.end('crash'));
+  }
+
+  #finish(outcome: RunOutcome): void {
+    const settle = this.#settle;
+    this.#settle = undefined;
+    settle?.(outcome);
+  }
+}
+
+function spawnWorker({ role, memoryMb }: WorkerPoolOptions): ChildProcess {
+  const flags = [
+    `--max-old-space-size=${Math.floor(memoryMb * HEAP_SHARE)}`,
+    '--permission',
+    '--allow-fs-read=*',
+    '--allow-worker',
+    '--no-warnings',
+  ];
+  const entry = fileURLToPath(siblingUrl(import.meta.url, 'worker-process'));
+  const parameters = [role, String(memoryMb * 1_000_000), String(process.pid)];
+  return spawn(process.execPath, [...flags, entry, ...parameters], {
+    env: {}, // secrets of the server are none of its business
+    stdio: ['pipe', 'ignore', 'ignore', 'pipe'],
+    windowsHide: true,
+  });
 }

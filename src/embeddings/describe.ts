@@ -1,7 +1,7 @@
 /** What `/embeddings` says of itself. */
 import { z } from 'zod';
 import { EmbeddingsBody } from './embeddings-request.ts';
-import { type RouteDescription, jsonContent } from '../http/describe.ts';
+import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
 import { MODEL_REFUSALS } from '../http/openapi/refusals.ts';
 
 const Count = z.int().min(0);
@@ -23,6 +23,13 @@ const Embeddings = z
   })
   .meta({ id: 'Embeddings' });
 
+const EXAMPLE = {
+  object: 'list',
+  data: [{ object: 'embedding', index: 0, embedding: [0.0123, -0.0456, 0.0789] }],
+  model: 'bge-small',
+  usage: { prompt_tokens: 5, total_tokens: 5 },
+};
+
 export const EMBEDDINGS_DESCRIPTION: RouteDescription = {
   tag: 'Embeddings',
   summary: 'Make embeddings',
@@ -31,18 +38,6 @@ export const EMBEDDINGS_DESCRIPTION: RouteDescription = {
     model: 'default',
     input: ['The quick brown fox'],
   }),
-  answers: [
-    {
-      status: 200,
-      about: 'One vector for each input, in order.',
-      headers: ['model'],
-      content: jsonContent(Embeddings, {
-        object: 'list',
-        data: [{ object: 'embedding', index: 0, embedding: [0.0123, -0.0456, 0.0789] }],
-        model: 'bge-small',
-        usage: { prompt_tokens: 5, total_tokens: 5 },
-      }),
-    },
-  ],
+  answers: [jsonAnswer('One vector for each input, in order.', Embeddings, EXAMPLE, 'model')],
   refusals: [...MODEL_REFUSALS, 'TOO_MANY_TOKENS'],
 };

@@ -9,14 +9,13 @@ import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
-import type { Queryable } from '../db/db.ts';
 import type { EmbeddingsRequest } from './embeddings-request.ts';
-import type { Admission, Charge, RateRule } from '../billing/sale.ts';
+import type { AnswerKeeper, RateRule, Sale, Sales, SoldAnswer } from '../billing/sale.ts';
 
 export interface EmbedParts {
   readonly catalog: Catalog;
   readonly engines: Engines;
-  readonly charge: Charge;
+  readonly sales: Sales;
   readonly clock: Clock;
   readonly log: Log;
   readonly tokenizer: Tokenizer;
@@ -30,9 +29,11 @@ export interface EmbedCall {
   readonly signal: AbortSignal;
   /** What is known before the answer, for the headers of a refusal as well. */
   readonly resolved: (model: CatalogModel, deprecation: DeprecationNotice | undefined) => void;
-  readonly admitted: (admission: Admission, rate: RateRule) => void;
-  /** Set when the answer is kept for retries, in the transaction of its charge. */
-  readonly keep: ((tx: Queryable, answer: EmbedAnswer) => Promise<void>) | undefined;
+  readonly admitted: (admission: Sale, rate: RateRule) => void;
+  /** Set when the answer is kept for retries. */
+  readonly keeper: AnswerKeeper | undefined;
+  /** Makes the headers and the bytes of the answer. */
+  readonly answer: (facts: EmbedFacts) => SoldEmbeddings;
 }
 
 /** One admitted request on its way. */
@@ -43,12 +44,12 @@ export interface EmbedRun {
   readonly price: Price;
   readonly rate: RateRule;
   readonly deprecation: DeprecationNotice | undefined;
-  readonly admission: Admission;
+  readonly admission: Sale;
   /** The most tokens that the hold covers. */
   readonly tokensBound: number;
 }
 
-export interface EmbedAnswer extends Omit<EmbedRun, 'parts' | 'call'> {
+export interface EmbedFacts extends Omit<EmbedRun, 'parts' | 'call'> {
   readonly replica: string | undefined;
   readonly attempts: number;
   readonly remainingNano: Nano;
@@ -56,4 +57,8 @@ export interface EmbedAnswer extends Omit<EmbedRun, 'parts' | 'call'> {
   readonly body: readonly Buffer[];
   readonly promptTokens: number;
   readonly costUsd: string;
+}
+
+export interface SoldEmbeddings extends SoldAnswer {
+  readonly body: Buffer;
 }

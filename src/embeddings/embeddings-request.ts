@@ -39,7 +39,6 @@ export const EmbeddingsBody = z.looseObject({
   encoding_format: z.enum(['float', 'base64']).nullish().describe('Default float'),
   user: z.string().nullish().describe('Discarded'),
 });
-export type EmbeddingsBody = z.infer<typeof EmbeddingsBody>;
 
 const BodyBesideInput = EmbeddingsBody.omit({ input: true });
 

@@ -9,16 +9,17 @@
 import { endianness } from 'node:os';
 import { Fault } from '../core/faults.ts';
 import type { EmbeddingEncoding } from './embeddings-request.ts';
+import { childrenOf, isJsonObject } from '../json/json-scan.ts';
 import {
-  isJsonObject,
-  jsonBytes,
+  CLOSE_ARRAY,
+  COMMA,
+  isDense,
+  OPEN_ARRAY,
+  OPEN_OBJECT,
+  QUOTE,
+  skipLooseString,
   skipSpace,
-  skipString,
-  skipValue,
-  visitElements,
-  visitMembers,
-  type JsonBytes,
-} from '../json/json-scan.ts';
+} from '../json/json-skip.ts';
 import type { Cost } from '../engines/usage.ts';
 
 /** One vector as its JSON stands in an engine's answer: a list of numbers or a base64 string. */
@@ -38,14 +39,9 @@ export interface EngineEmbeddings {
   readonly promptTokens: number | undefined;
 }
 
-const QUOTE = 0x22;
-const COMMA = 0x2c;
 const MINUS = 0x2d;
 const PLUS = 0x2b;
 const DOT = 0x2e;
-const OPEN_BRACE = 0x7b;
-const OPEN_BRACKET = 0x5b;
-const CLOSE_BRACKET = 0x5d;
 const FLOAT_BYTES = 4;
 
 function garbage(what: string): Fault {
@@ -64,122 +60,100 @@ export function readEmbeddings(
   count: number,
   dimensions?: number,
 ): EngineEmbeddings {
-  const { json } = jsonBytes(bytes);
-  if (bytes[skipSpace(bytes, 0)] !== OPEN_BRACE) throw garbage('no object');
-  const vectors: (RawVector | undefined)[] = Array.from({ length: count }, () => undefined);
-  let promptTokens: number | undefined;
+  if (bytes[skipSpace(bytes, 0)] !== OPEN_OBJECT) throw garbage('no object');
+  const vectors: RawVector[] = [];
+  let read = 0;
   // One pass: the vectors are read while they are skipped.
-  visitMembers(json, 0, (key, _start, at) => {
-    if (key === 'data' && bytes[at] === OPEN_BRACKET) return readData(json, at, vectors);
-    const end = skipValue(json, at);
-    if (key === 'usage') promptTokens = promptTokensOf(bytes, at, end);
-    return end;
+  const readItem = (_key: string, start: number): number => {
+    if (bytes[start] !== OPEN_OBJECT) throw garbage('an item that is no object');
+    let vector: RawVector | undefined;
+    const item = childrenOf(bytes, start, {
+      read: (key, at) => {
+        if (key !== 'embedding') return undefined;
+        vector = readVector(bytes, at);
+        return vector.end;
+      },
+    });
+    if (vector === undefined) throw garbage('an item without embedding');
+    const given = item.spans.findLast((member) => member.key === 'index');
+    const index =
+      given === undefined ? read : Number(bytes.toString('latin1', given.valueStart, given.end));
+    if (!Number.isSafeInteger(index) || index < 0) throw garbage('an index that is no number');
+    if (index >= count || vectors[index] !== undefined) throw garbage('an index out of range');
+    vectors[index] = vector;
+    read += 1;
+    return item.end;
+  };
+  const { spans } = childrenOf(bytes, 0, {
+    read: (key, at) =>
+      key === 'data' && bytes[at] === OPEN_ARRAY
+        ? childrenOf(bytes, at, { read: readItem }).end
+        : undefined,
   });
-  const complete = vectors.filter((vector) => vector !== undefined);
-  if (complete.length !== count) throw garbage(`${complete.length} vectors for ${count} inputs`);
-  const length = dimensions ?? complete[0]?.length;
-  const odd = complete.find((vector) => vector.length !== length);
+  if (read !== count) throw garbage(`${read} vectors for ${count} inputs`);
+  const length = dimensions ?? vectors[0]?.length;
+  const odd = vectors.find((vector) => vector.length !== length);
   if (odd !== undefined) throw garbage(`a vector of ${odd.length} numbers, not ${length}`);
-  return { vectors: complete, promptTokens };
+  const usage = spans.findLast((member) => member.key === 'usage');
+  return { vectors, promptTokens: usage && promptTokensOf(bytes, usage.valueStart, usage.end) };
 }
 
-/** Puts each item's vector in its place; gives back the offset after the list. */
-function readData(json: JsonBytes, at: number, into: (RawVector | undefined)[]): number {
-  let position = 0;
-  return visitElements(json, at, (start) => {
-    const { index, vector, end } = readItem(json, start, position);
-    if (index >= into.length || into[index] !== undefined) throw garbage('an index out of range');
-    into[index] = vector;
-    position += 1;
-    return end;
-  });
-}
-
-interface Item {
-  readonly index: number;
-  readonly vector: RawVector;
-  readonly end: number;
-}
-
-function readItem(json: JsonBytes, start: number, position: number): Item {
-  const { bytes, latin1 } = json;
-  if (bytes[start] !== OPEN_BRACE) throw garbage('an item that is no object');
-  let index = position;
-  let vector: RawVector | undefined;
-  const end = visitMembers(json, start, (key, _start, at) => {
-    if (key === 'embedding') {
-      vector = readVector(json, at);
-      return vector.end;
-    }
-    const valueEnd = skipValue(json, at);
-    if (key === 'index') index = Number(latin1.slice(at, valueEnd));
-    return valueEnd;
-  });
-  if (vector === undefined) throw garbage('an item without embedding');
-  if (!Number.isSafeInteger(index) || index < 0) throw garbage('an index that is no number');
-  return { index, vector, end };
-}
-
-function readVector(json: JsonBytes, start: number): RawVector {
-  const { bytes } = json;
-  if (bytes[start] === QUOTE) {
-    const end = skipString(json, start);
-    const length = base64Length(json.latin1.slice(start + 1, end - 1));
-    return { bytes, start, end, encoding: 'base64', length };
-  }
-  const { end, length } = skipNumbers(bytes, start);
-  return { bytes, start, end, encoding: 'float', length };
+function readVector(bytes: Buffer, start: number): RawVector {
+  if (bytes[start] !== QUOTE) return readNumbers(bytes, start);
+  const after = skipLooseString(bytes, start);
+  const end = after < 0 ? bytes.length : after;
+  const length = base64Length(bytes.toString('latin1', start + 1, end - 1));
+  return { bytes, start, end, encoding: 'base64', length };
 }
 
 function noVector(): Fault {
   return garbage('an embedding that is no vector');
 }
 
-/** Passes over a list of JSON numbers, which hold for a float32, and counts them. */
-function skipNumbers(bytes: Buffer, start: number): { end: number; length: number } {
-  if (bytes[start] !== OPEN_BRACKET) throw noVector();
-  let length = 0;
-  let at = start;
-  do {
-    at = skipSpace(bytes, skipNumber(bytes, skipSpace(bytes, at + 1)));
-    length += 1;
-  } while (bytes[at] === COMMA);
-  if (bytes[at] !== CLOSE_BRACKET) throw noVector();
-  return { end: at + 1, length };
-}
-
 /** Digits before the point, beyond which a number is looked at: 10^38 is below a float's largest. */
 const SURE_DIGITS = 38;
 const LARGEST_FLOAT = 3.4028234663852886e38;
 
-/** The offset after a JSON number (RFC 8259 §6). */
-function skipNumber(bytes: Buffer, start: number): number {
-  const whole = bytes[start] === MINUS ? start + 1 : start;
-  let at = skipDigits(bytes, whole);
-  const hasLeadingZero = bytes[whole] === 0x30 && at > whole + 1;
-  if (hasLeadingZero) throw noVector();
-  let isSure = at - whole <= SURE_DIGITS;
-  if (bytes[at] === DOT) at = skipDigits(bytes, at + 1);
-  // `E` and `e`.
-  if (((bytes[at] ?? 0) | 0x20) === 0x65) {
-    const sign = bytes[at + 1];
-    isSure &&= sign === MINUS;
-    at = skipDigits(bytes, at + (sign === PLUS || sign === MINUS ? 2 : 1));
-  }
-  if (!isSure && Math.abs(Number(bytes.toString('latin1', start, at))) > LARGEST_FLOAT) {
-    throw noVector();
-  }
-  return at;
-}
-
-function skipDigits(bytes: Buffer, start: number): number {
+/** A list of JSON numbers (RFC 8259 §6) that a float32 can hold; looked at byte by byte, not parsed. */
+function readNumbers(bytes: Buffer, start: number): RawVector {
+  if (bytes[start] !== OPEN_ARRAY) throw noVector();
+  let length = 0;
   let at = start;
-  for (; at < bytes.length; at += 1) {
-    const byte = bytes[at] ?? 0;
-    if (byte < 0x30 || byte > 0x39) break;
-  }
-  if (at === start) throw noVector();
-  return at;
+  do {
+    at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
+    const number = at;
+    if (bytes[at] === MINUS) at += 1;
+    const hasZero = bytes[at] === 0x30;
+    let digits = 0;
+    // Of the part before the point, once that has ended.
+    let whole = -1;
+    let hasExponent = false;
+    let isSure = true;
+    for (; ; at += 1) {
+      const byte = bytes[at] ?? 0;
+      if (byte >= 0x30 && byte <= 0x39) {
+        digits += 1;
+        continue;
+      }
+      const isExponent = (byte | 0x20) === 0x65;
+      if (digits === 0 || hasExponent || !(isExponent || (byte === DOT && whole === -1))) break;
+      if (whole === -1) whole = digits;
+      digits = 0;
+      if (!isExponent) continue;
+      hasExponent = true;
+      isSure = bytes[at + 1] === MINUS;
+      if (isSure || bytes[at + 1] === PLUS) at += 1;
+    }
+    if (whole === -1) whole = digits;
+    if (digits === 0 || (hasZero && whole > 1)) throw noVector();
+    if (!isSure || whole > SURE_DIGITS) {
+      if (Math.abs(Number(bytes.toString('latin1', number, at))) > LARGEST_FLOAT) throw noVector();
+    }
+    length += 1;
+    if (!isDense(bytes[at])) at = skipSpace(bytes, at);
+  } while (bytes[at] === COMMA);
+  if (bytes[at] !== CLOSE_ARRAY) throw noVector();
+  return { bytes, start, end: at + 1, encoding: 'float', length };
 }
 
 const BASE64_TEXT = /^[A-Za-z0-9+/]+={0,2}$/;

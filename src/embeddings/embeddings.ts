@@ -1,9 +1,9 @@
 /** `POST /embeddings`: parses the body, runs the flow, and gives its answer headers. */
-import { type EmbedAnswer, type EmbedParts, embed } from './embed.ts';
+import { type EmbedParts, embed } from './embed.ts';
 import { type EmbeddingsRequest, parseEmbeddingsRequest } from './embeddings-request.ts';
 import { AnswerHeaders, GatheredHeaders } from '../http/answer-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { LARGE_BODY_BYTES } from '../http/json-body.ts';
+import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
 import { EMBEDDINGS_DESCRIPTION } from './describe.ts';
 
@@ -43,11 +43,6 @@ async function handle(
   request: EmbeddingsRequest,
   headers: GatheredHeaders,
 ): Promise<void> {
-  const setHeaders = (answer: EmbedAnswer): void => {
-    headers.answered(answer);
-    context.set('content-type', JSON_TYPE);
-  };
-  const maxBytes = context.keeper?.maxBytes;
   const answer = await embed(parts, {
     requestId: context.requestId,
     caller: context.caller,
@@ -58,19 +53,13 @@ async function handle(
       headers.resolved(model, deprecation);
     },
     admitted: (admission, rate) => headers.admitted(admission, rate),
-    keep:
-      maxBytes === undefined
-        ? undefined
-        : async (tx, done) => {
-            setHeaders(done);
-            const sizeBytes = done.body.reduce((sum, piece) => sum + piece.length, 0);
-            const body = sizeBytes > maxBytes ? undefined : Buffer.concat(done.body);
-            await context.keepAnswer(200, body, tx);
-          },
+    keeper: context.keeper,
+    answer: (facts) => {
+      const { costUsd, promptTokens } = facts;
+      Object.assign(context.notes, { costUsd, promptTokens });
+      headers.answered(facts);
+      return { type: JSON_TYPE, body: Buffer.concat(facts.body) };
+    },
   });
-  if (answer === undefined) return;
-  const { costUsd, promptTokens, body } = answer;
-  Object.assign(context.notes, { costUsd, promptTokens });
-  setHeaders(answer);
-  await context.json(200, Buffer.concat(body));
+  if (answer !== undefined) await context.bytes(200, answer.type, answer.body);
 }

@@ -14,7 +14,7 @@
  * 503 with `Retry-After`, and stops working on a request whose connection closes.
  */
 import type { BreakerState } from '../net/circuit-breaker.ts';
-import type { StreamedBody, TimeLimits } from '../net/exchange.ts';
+import type { StreamedBody, TimeLimits } from '../net/upstream-pool.ts';
 
 export type EngineWork = 'chat' | 'embeddings' | 'transcription' | 'cutout' | 'video';
 
@@ -98,15 +98,6 @@ export interface EngineSink {
   onChunk(chunk: Buffer): boolean;
 }
 
-export interface EngineRun {
-  /** Never rejects, except with an error that the sink itself threw. */
-  readonly outcome: Promise<EngineOutcome>;
-  pause(): void;
-  resume(): void;
-  /** Frees the engine at once; the outcome is `aborted`. Harmless after the end. */
-  abort(): void;
-}
-
 /**
  * - `unreachable`: no replica takes a connection, or all are taken out by their breaker
  * - `timeout`: a time limit of the call
@@ -137,7 +128,6 @@ export interface EngineSuccess {
   readonly attempts: number;
   readonly replica: Replica;
   readonly firstByteMs: number;
-  readonly totalMs: number;
 }
 
 export interface EngineFailure {
@@ -185,22 +175,12 @@ export interface ReplicaStatus {
   readonly inFlight: number;
   readonly calls: number;
   readonly failures: number;
-  /** Moving averages; null until the first answer. */
-  readonly firstByteMs: number | null;
-  readonly totalMs: number | null;
-  readonly lastFailure: {
-    readonly atMs: number;
-    readonly reason: FailureReason;
-    readonly message: string;
-  } | null;
 }
 
 export interface EngineStatus {
   readonly id: string;
-  readonly url: string;
   readonly inFlight: number;
   readonly queued: number;
-  readonly concurrency: number;
   /** Open sockets, and those of them that serve a request or are being opened for one. */
   readonly connections: number;
   readonly busy: number;

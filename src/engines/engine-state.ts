@@ -1,17 +1,17 @@
 /**
- * One configured engine while it lives: its connections, its slots, its bounded queue, and the
- * replicas that were used on it. Replaced as a whole when its settings change; the calls that run
- * on the old one end there.
+ * One configured engine while it lives (its connections, its slots, its bounded queue), and what is
+ * known of each model on it: breaker, load, failures. Replaced as a whole when its
+ * settings change; the calls that run on the old one end there.
  */
-import { UpstreamPool } from '../net/upstream-pool.ts';
-import type { TimeLimits } from '../net/exchange.ts';
 import type { Clock } from '../core/clock.ts';
 import { FairQueue } from '../core/fair-queue.ts';
-import type { EngineSettings, EngineStatus } from './contract.ts';
-import { ReplicaState } from './replica-state.ts';
+import { type BreakerSettings, CircuitBreaker, type Ticket } from '../net/circuit-breaker.ts';
+import { type TimeLimits, UpstreamPool } from '../net/upstream-pool.ts';
+import type { EngineSettings, EngineStatus, ReplicaStatus } from './contract.ts';
+import type { Verdict } from './verdict.ts';
 
 /** Long prompts on slow machines take minutes to the first token; SDKs give up after 10 min. */
-export const DEFAULT_TIME_LIMITS: TimeLimits = {
+const DEFAULT_TIME_LIMITS: TimeLimits = {
   connectMs: 5_000,
   firstByteMs: 300_000,
   idleMs: 120_000,
@@ -33,8 +33,9 @@ export class EngineState {
   readonly settings: EngineSettings;
   readonly pool: UpstreamPool;
   readonly limits: TimeLimits;
-  /** Flat request headers that every call carries. */
+  /** Flat request headers that every call carries, and the same for a body of JSON. */
   readonly headers: readonly string[];
+  readonly jsonHeaders: readonly string[];
   readonly #clock: Clock;
   readonly #concurrency: number;
   readonly #maxQueued: number;
@@ -45,8 +46,9 @@ export class EngineState {
   constructor(settings: EngineSettings, clock: Clock) {
     const maxConnections = settings.maxConnections ?? DEFAULT_MAX_CONNECTIONS;
     this.settings = settings;
-    this.limits = withLimits(DEFAULT_TIME_LIMITS, settings.timeLimits);
+    this.limits = { ...DEFAULT_TIME_LIMITS, ...settings.timeLimits };
     this.headers = headersOf(settings);
+    this.jsonHeaders = [...this.headers, 'content-type', 'application/json'];
     this.#clock = clock;
     this.#concurrency = Math.min(settings.concurrency ?? maxConnections, maxConnections);
     this.#maxQueued = settings.maxQueued ?? DEFAULT_MAX_QUEUED;
@@ -86,15 +88,17 @@ export class EngineState {
   /** Frees a slot and offers it to those who wait, in turns over the callers. */
   freeSlot(): void {
     this.#inFlight -= 1;
-    this.#offer();
+    // At most one round: a waiter that queues again stands behind those that came later.
+    for (let left = this.#waiters.size; left > 0 && this.hasRoom; left -= 1) {
+      this.#waiters.next()?.wake();
+    }
   }
 
   /** False when the queue is full and nobody in it waits for more calls than this caller. */
   enqueue(waiter: Waiter): boolean {
     if (this.queueRoom <= 0) {
-      const last = this.#waiters.lastOfLongest(waiter.caller);
+      const last = this.#waiters.takeLastOfLongest(waiter.caller);
       if (last === undefined) return false;
-      this.dequeue(last);
       last.crowdOut();
     }
     this.#waiters.add(waiter.caller, waiter);
@@ -115,37 +119,148 @@ export class EngineState {
   }
 
   status(): EngineStatus {
-    const { connected, running, queued } = this.pool.stats();
+    const { connected, running, queued } = this.pool.stats;
     return {
       id: this.settings.id,
-      url: this.settings.url,
       inFlight: this.#inFlight,
       queued: this.#waiters.size,
-      concurrency: this.#concurrency,
       connections: connected,
       busy: running + queued,
       replicas: [...this.#replicas.values()].map((replica) => replica.status(this.settings.id)),
     };
   }
+}
 
-  #offer(): void {
-    // At most one round: a waiter that queues again stands behind those that came later.
-    for (let left = this.#waiters.size; left > 0 && this.hasRoom; left -= 1) {
-      this.#waiters.next()?.wake();
+function headersOf({ apiKey = '', headers = {} }: EngineSettings): readonly string[] {
+  const authorization = apiKey === '' ? [] : ['authorization', `Bearer ${apiKey}`];
+  return [...authorization, ...Object.entries(headers).flat()];
+}
+
+/** Half of at least five calls within 10 s: one odd request retried thrice does not open it. */
+const WINDOW_MS = 10_000;
+const BREAKER: BreakerSettings = {
+  openMs: 1_000,
+  maxOpenMs: 30_000,
+  window: { sizeMs: WINDOW_MS, minFailures: 5, failureShare: 0.5 },
+};
+/** Callers whose failures make an opening hold for all; fewer may have caused it themselves. */
+const MIN_CALLERS = 3;
+/** Longest time for which a breaker is open; a certain failure outlasts it. */
+const WITNESS_MS = BREAKER.maxOpenMs + WINDOW_MS;
+/** A replica that says 429 without `Retry-After` is left alone for this long. */
+const REST_MS = 1_000;
+/** A `Retry-After` of an hour must not take a replica away for an hour. */
+const MAX_REST_MS = 30_000;
+
+/** What is known about one model on one engine. */
+export class ReplicaState {
+  readonly #model: string;
+  readonly #clock: Clock;
+  readonly #breaker: CircuitBreaker;
+  #inFlight = 0;
+  #calls = 0;
+  #failures = 0;
+  #restUntilMs = 0;
+  #isAlive = true;
+  /** Whose calls failed last, at most as many as are needed. */
+  #witnesses: { readonly caller: string; atMs: number }[] = [];
+  /** An opening holds for everybody until then: a failure that no request can cause. */
+  #certainUntilMs = 0;
+
+  constructor(model: string, clock: Clock) {
+    this.#model = model;
+    this.#clock = clock;
+    this.#breaker = new CircuitBreaker(clock, BREAKER);
+  }
+
+  /** Whether the breaker lets a caller through and the replica did not ask for a rest. */
+  isReadyFor(caller: string): boolean {
+    if (this.#restUntilMs > 0 && this.#isResting()) return false;
+    return this.#breaker.canAdmit || this.#isOthersFault(caller);
+  }
+
+  /**
+   * Whether a call may go here when no replica is ready: it rests, or its breaker opened on
+   * answers. A caller whose requests make an engine fail must not take the model from everyone.
+   */
+  isLastResortFor(caller: string): boolean {
+    return this.#breaker.canAdmit || this.#isAlive || this.#isOthersFault(caller);
+  }
+
+  /** Whether the breaker opened on failures that only a few others saw. */
+  #isOthersFault(caller: string): boolean {
+    return (
+      this.#witnesses.length > 0 &&
+      this.#witnesses.length < MIN_CALLERS &&
+      this.#certainUntilMs <= this.#clock.monotonicMs() &&
+      !this.#witnesses.some((witness) => witness.caller === caller)
+    );
+  }
+
+  #isResting(): boolean {
+    return this.#clock.monotonicMs() < this.#restUntilMs;
+  }
+
+  /** Milliseconds until the breaker lets a probe through. */
+  get readyInMs(): number {
+    return this.#breaker.opensInMs;
+  }
+
+  /** Takes a call in; give the ticket back by `succeed`, `fail` or `cancel`. */
+  begin(): Ticket {
+    this.#inFlight += 1;
+    this.#calls += 1;
+    return this.#breaker.admit();
+  }
+
+  succeed(ticket: Ticket): void {
+    this.#inFlight -= 1;
+    this.#isAlive = true;
+    this.#restUntilMs = 0;
+    this.#breaker.settle(ticket, 'success');
+  }
+
+  fail(ticket: Ticket, caller: string, verdict: Verdict, retryAfterMs: number | null): void {
+    this.#inFlight -= 1;
+    const nowMs = this.#clock.monotonicMs();
+    const isOverloaded = verdict.reason === 'overloaded';
+    if (verdict.breaker === 'failure') {
+      this.#isAlive = verdict.isAlive;
+      this.#witness(caller, nowMs, verdict.isCertain);
     }
+    if (isOverloaded) this.#restUntilMs = nowMs + Math.min(retryAfterMs ?? REST_MS, MAX_REST_MS);
+    if (isOverloaded || verdict.breaker === 'failure') this.#failures += 1;
+    this.#breaker.settle(ticket, verdict.breaker);
   }
-}
 
-/** `limits` with the given ones in place. */
-export function withLimits(limits: TimeLimits, over: Partial<TimeLimits> | undefined): TimeLimits {
-  return over === undefined ? limits : { ...limits, ...over };
-}
-
-function headersOf(settings: EngineSettings): readonly string[] {
-  const headers: string[] = [];
-  if (settings.apiKey !== undefined && settings.apiKey !== '') {
-    headers.push('authorization', `Bearer ${settings.apiKey}`);
+  /** Gives a ticket back without a result: the connection was stale, nothing was tried. */
+  cancel(ticket: Ticket): void {
+    this.#inFlight -= 1;
+    this.#calls -= 1;
+    this.#breaker.settle(ticket, 'unknown');
   }
-  for (const [name, value] of Object.entries(settings.headers ?? {})) headers.push(name, value);
-  return headers;
+
+  status(engine: string): ReplicaStatus {
+    const breaker = this.#breaker.state;
+    return {
+      engine,
+      model: this.#model,
+      isHealthy: breaker === 'closed' && !this.#isResting(),
+      breaker,
+      inFlight: this.#inFlight,
+      calls: this.#calls,
+      failures: this.#failures,
+    };
+  }
+
+  #witness(caller: string, nowMs: number, isCertain: boolean): void {
+    // A call of our own is nobody's input.
+    if (isCertain || caller === '') this.#certainUntilMs = nowMs + WITNESS_MS;
+    // While the breaker is open its witnesses speak for it.
+    if (this.#breaker.state === 'closed')
+      this.#witnesses = this.#witnesses.filter(({ atMs }) => nowMs - atMs < WINDOW_MS);
+    const known = this.#witnesses.find((witness) => witness.caller === caller);
+    if (known !== undefined) known.atMs = nowMs;
+    else if (this.#witnesses.length < MIN_CALLERS) this.#witnesses.push({ caller, atMs: nowMs });
+  }
 }

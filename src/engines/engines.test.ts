@@ -8,7 +8,7 @@ import type { TestContext } from 'node:test';
 import { Worker } from 'node:worker_threads';
 
 import { systemClock } from '../core/clock.ts';
-import { seededIds } from '../core/ids.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
 import { Engines } from './engines.ts';
 import type {

@@ -1,5 +1,5 @@
 /**
- * The door to everything that runs models: calls with retries, failover, routing and breakers
+ * Everything that runs models: calls with retries, failover, routing and breakers
  * over the configured engines, and what is known about their health.
  *
  * Invariants: nothing is retried once a sink has heard a byte; a change of settings swaps all
@@ -7,21 +7,15 @@
  * It does not know prices, accounts or what a request means.
  */
 import { isDeepStrictEqual } from 'node:util';
-
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { InFlight } from '../core/in-flight.ts';
-import type { Log } from '../core/log.ts';
-import { reasonOf } from '../core/log.ts';
-import { CallRun } from './call-run.ts';
-import type { RunContext } from './call-run.ts';
+import { type Log, reasonOf } from '../core/log.ts';
 import type {
   EngineAnswer,
   EngineCall,
   EngineFailure,
-  EngineHead,
   EngineOutcome,
-  EngineRun,
   EngineSettings,
   EngineSink,
   EngineStatus,
@@ -30,10 +24,10 @@ import type {
   ReplicaStatus,
   WholeCall,
 } from './contract.ts';
+import { EngineRun, type RunContext } from './engine-run.ts';
 import { EngineState } from './engine-state.ts';
 import { probeEngine } from './probe.ts';
-import { hashText } from './routing.ts';
-import type { Target } from './routing.ts';
+import { Router } from './routing.ts';
 
 export type {
   EngineAnswer,
@@ -41,7 +35,6 @@ export type {
   EngineFailure,
   EngineHead,
   EngineOutcome,
-  EngineRun,
   EngineSettings,
   EngineSink,
   EngineStatus,
@@ -53,6 +46,7 @@ export type {
   ReplicaStatus,
   WholeCall,
 } from './contract.ts';
+export type { EngineRun } from './engine-run.ts';
 
 export interface EnginesOptions {
   readonly clock: Clock;
@@ -72,26 +66,20 @@ export interface ObservedCall {
   ended(outcome: EngineOutcome | undefined): void;
 }
 
+const CLOSE_POLL_MS = 20;
+const NO_ENGINES: ReadonlyMap<string, EngineState> = new Map();
+
 export class Engines {
   readonly #options: EnginesOptions;
   readonly #context: RunContext;
-  readonly #runs = new InFlight<CallRun>();
   readonly #retiring = new Set<EngineState>();
-  #engines: ReadonlyMap<string, EngineState> = new Map();
-  /** Dropped as a whole when the engines change. */
-  #routes = new WeakMap<readonly Replica[], readonly Target[]>();
-  #choices = 0;
+  #engines = NO_ENGINES;
   #isClosed = false;
 
   constructor(options: EnginesOptions) {
+    const { clock, ids } = options;
     this.#options = options;
-    this.#context = {
-      clock: options.clock,
-      ids: options.ids,
-      targetsOf: (replicas) => this.#targetsOf(replicas),
-      nextChoice: () => (this.#choices += 1),
-      ended: (run) => this.#runs.delete(run),
-    };
+    this.#context = { clock, ids, running: new InFlight(), router: new Router(NO_ENGINES) };
   }
 
   /**
@@ -100,6 +88,7 @@ export class Engines {
    * there twice.
    */
   update(settings: readonly EngineSettings[]): void {
+    if (this.#isClosed) return;
     const next = new Map<string, EngineState>();
     for (const one of settings) {
       if (next.has(one.id)) throw new RangeError(`The engine "${one.id}" is there twice`);
@@ -109,29 +98,19 @@ export class Engines {
     }
     const before = this.#engines;
     this.#engines = next;
-    this.#routes = new WeakMap();
+    this.#context.router = new Router(next);
     for (const [id, engine] of before) if (next.get(id) !== engine) this.#retire(engine);
   }
 
   /** Starts a streamed call. The sink is never called before `run` has returned. */
   run(call: EngineCall, sink: EngineSink): EngineRun {
-    return this.#start(call, (observed) => new CallRun(this.#context, observed, sink, STREAMED));
+    return this.#start(call, sink);
   }
 
   /** Makes a call and gives its whole answer, at most `maxResponseBytes` of it. */
-  async collect(call: WholeCall): Promise<EngineAnswer | EngineFailure> {
-    const collector = new Collector();
-    const { isUsable } = call;
-    const options = {
-      isReplaceable: true,
-      isUsable: isUsable === undefined ? null : () => isUsable(collector.body()),
-    };
-    const run = this.#start(
-      call,
-      (observed) => new CallRun(this.#context, observed, collector, options),
-    );
-    const outcome = await run.outcome;
-    return outcome.ok ? { ...outcome, head: collector.head(), body: collector.body() } : outcome;
+  collect(call: WholeCall): Promise<EngineAnswer | EngineFailure> {
+    // A run without a sink ends with the answer that it kept.
+    return this.#start(call, null).outcome as Promise<EngineAnswer | EngineFailure>;
   }
 
   /** Health and load of every engine and of every replica that was used since it is configured. */
@@ -141,17 +120,18 @@ export class Engines {
 
   /** Health of the replicas of one model, in their order; unknown engines are left out. */
   replicaStatus(replicas: readonly Replica[]): readonly ReplicaStatus[] {
-    return this.#targetsOf(replicas).map((target) => target.state.status(target.replica.engine));
+    const targets = this.#context.router.targetsOf(replicas);
+    return targets.map(({ state, replica }) => state.status(replica.engine));
   }
 
   /** Whether a call to one of the replicas would be tried now. */
   isReady(replicas: readonly Replica[]): boolean {
-    return this.#targetsOf(replicas).some((target) => target.state.isLastResortFor(''));
+    return this.#context.router.targetsOf(replicas).some(({ state }) => state.isLastResortFor(''));
   }
 
   /** Calls that have no outcome yet. */
   get running(): number {
-    return this.#runs.size;
+    return this.#context.running.size;
   }
 
   /** Asks an engine for its models (`GET /models`). Never throws. */
@@ -164,57 +144,32 @@ export class Engines {
 
   /** Waits up to `graceMs` for running calls, then ends them as `aborted`, and closes all sockets. */
   async close(graceMs = 0): Promise<void> {
+    const { clock, running } = this.#context;
     this.#isClosed = true;
-    this.#routes = new WeakMap();
-    const { clock } = this.#options;
+    this.#context.router = new Router(NO_ENGINES);
     const untilMs = clock.monotonicMs() + graceMs;
-    while (this.#runs.size > 0 && clock.monotonicMs() < untilMs) await clock.sleep(CLOSE_POLL_MS);
-    for (const run of this.#runs.all()) run.abort();
+    while (running.size > 0 && clock.monotonicMs() < untilMs) await clock.sleep(CLOSE_POLL_MS);
+    for (const run of running.all()) run.abort();
     const all = [...this.#engines.values(), ...this.#retiring];
-    this.#engines = new Map();
+    this.#engines = NO_ENGINES;
     await Promise.all(all.map((engine) => engine.pool.destroy()));
   }
 
-  #start(call: EngineCall, make: (call: EngineCall) => CallRun): CallRun {
+  #start(call: EngineCall, sink: EngineSink | null): EngineRun {
     const observed = this.#options.observe?.(call);
-    const run = make(
-      observed === undefined
-        ? call
-        : { ...call, headers: [...(call.headers ?? []), ...observed.headers] },
-    );
-    if (observed !== undefined) {
-      run.outcome.then(
-        (outcome) => observed.ended(outcome),
-        () => observed.ended(undefined), // the flow hears the error itself
-      );
+    if (observed === undefined) {
+      const run = new EngineRun(this.#context, call, sink);
+      run.start();
+      return run;
     }
-    this.#runs.add(run);
+    const headers = [...(call.headers ?? []), ...observed.headers];
+    const run = new EngineRun(this.#context, { ...call, headers }, sink);
+    run.outcome.then(
+      (outcome) => observed.ended(outcome),
+      () => observed.ended(undefined), // the flow hears the error itself
+    );
     run.start();
     return run;
-  }
-
-  #targetsOf(replicas: readonly Replica[]): readonly Target[] {
-    let targets = this.#routes.get(replicas);
-    if (targets === undefined) {
-      targets = this.#isClosed ? [] : replicas.flatMap((replica) => this.#target(replica));
-      this.#routes.set(replicas, targets);
-    }
-    return targets;
-  }
-
-  #target(replica: Replica): Target[] {
-    const engine = this.#engines.get(replica.engine);
-    if (engine === undefined) return [];
-    const target: Target = {
-      replica,
-      engine,
-      state: engine.replica(replica.model),
-      weight: replica.weight ?? 1,
-      order: replica.order ?? 0,
-      hash: hashText(`${replica.engine}\n${replica.model}`),
-      lastChoice: 0,
-    };
-    return [target];
   }
 
   #retire(engine: EngineState): void {
@@ -225,38 +180,5 @@ export class Engines {
         this.#options.log.warn({ reason: reasonOf(error) }, 'An engine did not retire cleanly');
       })
       .finally(() => this.#retiring.delete(engine));
-  }
-}
-
-const CLOSE_POLL_MS = 20;
-
-const STREAMED = { isReplaceable: false, isUsable: null };
-
-/** Takes a whole answer; a further head starts it anew. */
-class Collector implements EngineSink {
-  #head: EngineHead | null = null;
-  #chunks: Buffer[] = [];
-
-  onHead(head: EngineHead): void {
-    this.#head = head;
-    this.#chunks = [];
-  }
-
-  onChunk(chunk: Buffer): boolean {
-    this.#chunks.push(chunk);
-    return true;
-  }
-
-  head(): EngineHead {
-    if (this.#head === null) throw new Error('The answer has no head yet');
-    return this.#head;
-  }
-
-  body(): Buffer {
-    const [first] = this.#chunks;
-    if (first !== undefined && this.#chunks.length === 1) return first;
-    const whole = Buffer.concat(this.#chunks);
-    this.#chunks = [whole];
-    return whole;
   }
 }

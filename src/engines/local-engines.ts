@@ -5,35 +5,24 @@
  *
  * A small open model is fetched only when nothing else serves its kind of work.
  */
-import { availableParallelism } from 'node:os';
 import type { DiscoveredModel } from '../catalog/catalog.ts';
-import type { Config } from '../config/config.ts';
+import { SECOND_MS } from '../core/clock.ts';
+import { reasonOf } from '../core/log.ts';
+import { type FoundEngine, discoverEngines, discoveredModels, probeTargets } from './discovery.ts';
 import type { EngineSettings } from './engines.ts';
+import { LlamaEngine, llamaAvailable } from './llama/llama-engine.ts';
 import {
-  type DiscoveredEngine,
   type LibraryModel,
-  LlamaEngine,
   type LoadedLlamaModel,
   MODEL_LIBRARY,
   demoModels,
-  discoverEngines,
-  downloadFile,
-  hasLibraryFile,
-  libraryPath,
   librarySpec,
-  llamaAvailable,
-} from './llama/llama.ts';
-import { type Clock, SECOND_MS } from '../core/clock.ts';
-import type { Ids } from '../core/ids.ts';
-import { type Log, reasonOf } from '../core/log.ts';
-import { discoveredModels, probeTargets } from './discovered-models.ts';
-import type { DownloadView } from './download-view.ts';
-import { MediaEngines } from './media-engines.ts';
+} from './llama/llama-models.ts';
+import { hasModel, modelFetcher } from './local/model-files.ts';
+import { type LocalEnginesParts, MediaEngines, threadsOf } from './media-engines.ts';
 
 /** Engines beside the configured ones, as the app sees them. */
 export interface LocalEngineSource {
-  /** Why there is no embedded engine, in words for the operator. */
-  readonly problem: string | undefined;
   /** Resolves when the first engines are there or have failed. Never rejects. */
   start(): Promise<void>;
   engines(): EngineSettings[];
@@ -41,42 +30,21 @@ export interface LocalEngineSource {
   stop(): Promise<void>;
 }
 
-export interface LocalEnginesParts {
-  readonly config: Config;
-  readonly clock: Clock;
-  readonly ids: Ids;
-  readonly log: Log;
-  /** Called when engines or models came or went. */
-  readonly onChange: () => void;
-  readonly viewOf?: (title: string) => DownloadView;
-}
-
 const LLAMA_ENGINE = 'embedded';
-const KEY_BYTES = 16;
 const DEMO_DESCRIPTION =
   'A demo: word statistics of a short text. It babbles, and proves that everything works.';
-/** The sizes are known; a server that sends more is not the one that we mean. */
-const DOWNLOAD_SLACK_BYTES = 64 * 1024 * 1024;
 
 export class LocalEngines implements LocalEngineSource {
   readonly #parts: LocalEnginesParts;
-  readonly #apiKey: string;
   readonly #abort = new AbortController();
   readonly #media: MediaEngines;
   #llama: LlamaEngine | undefined;
-  #found: readonly DiscoveredEngine[] = [];
+  #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
-  #problem: string | undefined;
 
   constructor(parts: LocalEnginesParts) {
     this.#parts = parts;
-    this.#apiKey = parts.ids.hex(KEY_BYTES);
     this.#media = new MediaEngines(parts);
-  }
-
-  /** Why there is no embedded engine, in words for the operator. */
-  get problem(): string | undefined {
-    return this.#problem;
   }
 
   /**
@@ -97,19 +65,18 @@ export class LocalEngines implements LocalEngineSource {
   }
 
   engines(): EngineSettings[] {
-    const url = this.#llama?.url;
-    const own: EngineSettings[] =
-      url === undefined
-        ? []
-        : [{ id: LLAMA_ENGINE, protocol: 'openai', url, apiKey: this.#apiKey }];
-    const found = this.#found.map(
-      ({ engine, url: address }) => ({ id: engine, protocol: 'openai', url: address }) as const,
-    );
-    return [...own, ...found, ...this.#media.engines()];
+    const engines: EngineSettings[] = [];
+    const own = this.#llama?.address;
+    if (own !== undefined) {
+      const { url, apiKey } = own;
+      engines.push({ id: LLAMA_ENGINE, protocol: 'openai', url: `${url}/v1`, apiKey });
+    }
+    for (const { engine: id, url } of this.#found) engines.push({ id, protocol: 'openai', url });
+    return [...engines, ...this.#media.engines()];
   }
 
   models(): DiscoveredModel[] {
-    const own = (this.#llama?.models() ?? []).map((model) => embeddedModel(model));
+    const own = (this.#llama?.models() ?? []).map(embeddedModel);
     return [...discoveredModels(this.#found), ...own, ...this.#media.models()];
   }
 
@@ -130,44 +97,50 @@ export class LocalEngines implements LocalEngineSource {
   }
 
   async #startLlama(): Promise<void> {
-    const { embedded } = this.#parts.config;
+    const { config, clock, ids, log, onChange } = this.#parts;
+    const { embedded } = config;
     const available = llamaAvailable();
     if (!available.ok) {
-      this.#problem = available.reason;
-      this.#parts.log.warn({ reason: available.reason }, 'There is no embedded engine');
+      log.warn({ reason: available.reason }, 'There is no embedded engine');
       return;
     }
     const llama = new LlamaEngine({
-      clock: this.#parts.clock,
-      log: this.#parts.log,
-      threads: embedded.threads ?? Math.max(1, availableParallelism() - 1),
+      clock,
+      ids,
+      log,
+      onChange,
+      threads: threadsOf(config),
       models: embedded.demo ? demoModels() : [],
-      apiKey: this.#apiKey,
-      onChange: () => this.#parts.onChange(),
     });
     this.#llama = llama;
     try {
       await llama.start();
     } catch (error) {
       // The engine tries again by itself; the operator hears why it is not there yet.
-      this.#problem = reasonOf(error);
-      this.#parts.log.warn({ reason: this.#problem }, 'The embedded engine did not start');
+      log.warn({ reason: reasonOf(error) }, 'The embedded engine did not start');
     }
   }
 
   /** Loads what was fetched before, and fetches what is missing and wanted. */
   async #fillLibrary(llama: LlamaEngine): Promise<void> {
     const { config, log } = this.#parts;
+    const { dataFolder, embedded } = config;
+    const { signal } = this.#abort;
     for (const model of MODEL_LIBRARY) {
       try {
-        if (!(await hasLibraryFile(config.dataFolder, model))) {
-          if (!config.embedded.download || this.#isServed(model)) continue;
-          await this.#fetch(model);
+        if (!(await hasModel(dataFolder, model.file))) {
+          if (!embedded.download || this.#isServed(model)) continue;
+          log.info(
+            { model: model.id, bytes: model.file.sizeBytes },
+            'Fetching a model in the background',
+          );
+          const parts = { ...this.#parts, dataFolder, mayDownload: true };
+          await modelFetcher(parts, () => model.title)(model.file, () => undefined, signal);
         }
-        await llama.load(librarySpec(config.dataFolder, model));
+        await llama.load(librarySpec(dataFolder, model));
       } catch (error) {
         // Without internet the demo model goes on answering; the next start tries again.
-        if (this.#abort.signal.aborted) return;
+        if (signal.aborted) return;
         log.warn({ model: model.id, reason: reasonOf(error) }, 'A model could not be fetched');
       }
     }
@@ -179,50 +152,22 @@ export class LocalEngines implements LocalEngineSource {
     if (this.#parts.config.models.some((configured) => configured.type === type)) return true;
     return discoveredModels(this.#found).some((found) => found.type === type);
   }
-
-  async #fetch(model: LibraryModel): Promise<void> {
-    const { config, clock, log, viewOf } = this.#parts;
-    log.info({ model: model.id, bytes: model.sizeBytes }, 'Fetching a model in the background');
-    const view = viewOf?.(model.title);
-    try {
-      await downloadFile({
-        url: model.url,
-        path: libraryPath(config.dataFolder, model),
-        sha256: model.sha256,
-        maxBytes: model.sizeBytes + DOWNLOAD_SLACK_BYTES,
-        clock,
-        log,
-        signal: this.#abort.signal,
-        ...(view === undefined ? {} : { onProgress: (progress) => view.update(progress) }),
-      });
-    } finally {
-      view?.end();
-    }
-  }
 }
 
 function embeddedModel(model: LoadedLlamaModel): DiscoveredModel {
-  return {
-    id: model.id,
-    origin: model.isDemo ? 'demo' : 'downloaded',
-    replicas: [{ engine: LLAMA_ENGINE, model: model.id }],
-    context: model.contextTokens,
-    ...(model.isDemo ? { description: DEMO_DESCRIPTION } : {}),
-    ...workOf(model),
-  };
-}
-
-function workOf(
-  model: LoadedLlamaModel,
-): Pick<DiscoveredModel, 'type' | 'capabilities' | 'embedding'> {
+  const { id, isDemo, contextTokens, dimensions } = model;
+  const common = {
+    id,
+    origin: isDemo ? 'demo' : 'downloaded',
+    replicas: [{ engine: LLAMA_ENGINE, model: id }],
+    context: contextTokens,
+    ...(isDemo && { description: DEMO_DESCRIPTION }),
+  } as const;
   if (model.work === 'embeddings') {
-    const { dimensions, contextTokens } = model;
     const embedding = { dimensions, maxInputTokens: contextTokens, customDimensions: true };
-    return { type: 'embedding', embedding };
+    return { ...common, type: 'embedding', embedding };
   }
   const reasoning = model.canReason ? (['reasoning', 'reasoningEffort'] as const) : [];
-  return {
-    type: 'text',
-    capabilities: ['functionCalling', 'responseSchema', 'logProbs', ...reasoning],
-  };
+  const capabilities = ['functionCalling', 'responseSchema', 'logProbs', ...reasoning] as const;
+  return { ...common, type: 'text', capabilities };
 }

@@ -6,24 +6,23 @@
  * All of it happens in the background; an engine that cannot start is told in the log and offers
  * nothing.
  */
-import { stat } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { DiscoveredModel } from '../catalog/catalog.ts';
 import { type Config, type ModelType, VideoModelSettings } from '../config/config.ts';
-import { CutoutEngine } from './cutout/cutout.ts';
-import type { EngineSettings } from './engines.ts';
-import { type DownloadProgress, downloadFile } from './llama/llama.ts';
-import type { FetchModel, LocalAddress, ModelFile } from './local/local.ts';
-import { VideoEngine } from './media/media.ts';
-import { SPEECH_MODEL_FILES, TranscriptionEngine } from './transcription/transcription.ts';
-import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import { type Clock, HOUR_MS, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import type { DownloadView } from './download-view.ts';
+import { cutoutEngine } from './cutout/cutout.ts';
+import type { EngineSettings } from './engines.ts';
+import type { LocalAddress, LocalChild, LocalChildParts } from './local/local-child.ts';
+import { type DownloadView, type FetchModel, hasModel, modelFetcher } from './local/model-files.ts';
+import { videoEngine } from './media/media.ts';
+import { SPEECH_MODEL_FILES, transcriptionEngine } from './transcription/transcription.ts';
 import { type WorkFolder, openWorkFolder } from './work-folder.ts';
 
-export interface MediaEnginesParts {
+/** What the engines of this process are made with. */
+export interface LocalEnginesParts {
   readonly config: Config;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -33,113 +32,99 @@ export interface MediaEnginesParts {
   readonly viewOf?: ((title: string) => DownloadView) | undefined;
 }
 
-/** What the three engines have in common. */
-interface Child {
-  address(): Promise<LocalAddress>;
-  close(): Promise<void>;
-}
-
+/** An engine and what it offers, once it has been up. */
 interface Offer {
   readonly engine: string;
-  readonly child: Child;
+  readonly child: LocalChild;
   /** Appended to the child's address. */
   readonly basePath: string;
   readonly protocol: EngineSettings['protocol'];
   readonly limitMs: number;
   readonly models: readonly DiscoveredModel[];
+  /** The last one that it had: a child that is started again is back before most calls. */
+  address?: LocalAddress;
 }
 
-/** A restarted child may have another port. */
-const LOOK_AGAIN_MS = 10 * SECOND_MS;
 const CUTOUT_LIMIT_MS = 5 * MINUTE_MS;
 /** A piece of ten minutes on a small machine, behind others in the line. */
 const SPEECH_LIMIT_MS = HOUR_MS;
 const VIDEO_LIMIT_MS = 10 * MINUTE_MS;
 
 export class MediaEngines {
-  readonly #parts: MediaEnginesParts;
-  readonly #addresses = new Map<string, LocalAddress>();
+  readonly #parts: LocalEnginesParts;
   #offers: readonly Offer[] = [];
   #work: WorkFolder | undefined;
-  #stopLooking: (() => void) | undefined;
   #isStopped = false;
   #starting: Promise<void> | undefined;
 
-  constructor(parts: MediaEnginesParts) {
+  constructor(parts: LocalEnginesParts) {
     this.#parts = parts;
   }
 
   /** Starts what is wanted in the background, one after the other. */
   start(): void {
-    this.#starting = this.#start();
+    const { enabled, media } = this.#parts.config.embedded;
+    if (enabled && media) this.#starting = this.#start();
   }
 
   async #start(): Promise<void> {
-    const { config, clock, ids, log } = this.#parts;
-    if (!config.embedded.enabled || !config.embedded.media) return;
+    const { config, log } = this.#parts;
     try {
-      this.#work = await openWorkFolder(join(config.dataFolder, 'work'), { ids, clock, log });
+      this.#work = await openWorkFolder(join(config.dataFolder, 'work'), this.#parts);
     } catch (error) {
       // Without a place to work there are no engines; everything else goes on.
       log.warn({ reason: reasonOf(error) }, 'The media engines have no folder to work in');
       return;
     }
-    if (this.#isStopped) return;
     const hasSpeech = await this.#hasSpeech();
-    this.#offers = this.#offersIn(this.#work.path, hasSpeech);
-    for (const offer of this.#offers) await this.#look(offer, true);
     if (this.#isStopped) return;
-    this.#stopLooking = clock.every(LOOK_AGAIN_MS, () => {
-      for (const offer of this.#offers) if (this.#isUp(offer)) void this.#look(offer, false);
-    });
+    this.#offers = this.#offersIn(this.#work.path, hasSpeech);
+    for (const { engine, child } of this.#offers) {
+      try {
+        await child.address();
+      } catch (error) {
+        // The reason names the missing package or program.
+        const fields = { engine, reason: reasonOf(error) };
+        if (!this.#isStopped) log.warn(fields, 'There is no such engine here');
+      }
+    }
   }
 
   engines(): EngineSettings[] {
-    return this.#offers.flatMap((offer) => {
-      const address = this.#addresses.get(offer.engine);
+    return this.#offers.flatMap(({ engine: id, address, basePath, protocol, limitMs }) => {
       if (address === undefined) return [];
-      const { engine: id, protocol, limitMs } = offer;
       const timeLimits = { firstByteMs: limitMs, idleMs: limitMs, totalMs: limitMs };
-      const url = address.url + offer.basePath;
+      const url = address.url + basePath;
       return [{ id, protocol, url, apiKey: address.apiKey, timeLimits, isOwn: true }];
     });
   }
 
   models(): DiscoveredModel[] {
-    return this.#offers.flatMap((offer) => (this.#isUp(offer) ? offer.models : []));
+    return this.#offers.flatMap(({ address, models }) => (address === undefined ? [] : models));
   }
 
   async stop(): Promise<void> {
     this.#isStopped = true;
-    this.#stopLooking?.();
     await Promise.all(this.#offers.map(({ child }) => child.close()));
     await this.#starting;
     await this.#work?.remove();
   }
 
-  #isUp(offer: Offer): boolean {
-    return this.#addresses.has(offer.engine);
-  }
-
-  async #look(offer: Offer, isFirst: boolean): Promise<void> {
-    if (this.#isStopped) return;
-    try {
-      const address = await offer.child.address();
-      if (this.#addresses.get(offer.engine)?.url === address.url) return;
-      this.#addresses.set(offer.engine, address);
-      this.#parts.onChange();
-    } catch (error) {
-      // The reason names the missing package or program; a running server tries again by itself.
-      const fields = { engine: offer.engine, reason: reasonOf(error) };
-      if (isFirst && !this.#isStopped) this.#parts.log.warn(fields, 'There is no such engine here');
-    }
+  /** A restarted child may have another port. */
+  #childChanged(engine: string): void {
+    const offer = this.#offers.find((one) => one.engine === engine);
+    const address = offer?.child.runningAt;
+    if (offer === undefined || address === undefined || this.#isStopped) return;
+    if (offer.address?.url === address.url) return;
+    offer.address = address;
+    this.#parts.onChange();
   }
 
   /** Whether a speech model is there, or may be fetched when it is wanted. */
   async #hasSpeech(): Promise<boolean> {
     const { embedded, media, dataFolder } = this.#parts.config;
     if (embedded.download || media.speechModel !== undefined) return true;
-    const files = SPEECH_MODEL_FILES.map((file) => isWhole(modelPath(dataFolder, file), file));
+    const files = SPEECH_MODEL_FILES.map((file) => hasModel(dataFolder, file));
     return (await Promise.all(files)).every(Boolean);
   }
 
@@ -155,18 +140,17 @@ export class MediaEngines {
   }
 
   #cutout(): Offer {
-    const { config, clock, ids, log } = this.#parts;
+    const { config } = this.#parts;
     const model = config.embedded.download ? config.media.cutoutModel : 'person';
     const engine = 'embedded-cutout';
+    const fetchModel = this.#fetchModel('Background removal model');
     return {
       engine,
-      child: new CutoutEngine({
+      child: cutoutEngine({
         model,
-        threads: this.#threads,
-        fetchModel: this.#fetchModel('Background removal model'),
-        log,
-        clock,
-        ids,
+        threads: threadsOf(config),
+        fetchModel,
+        ...this.#childParts(engine),
       }),
       basePath: '',
       protocol: 'rembg',
@@ -185,13 +169,13 @@ export class MediaEngines {
   }
 
   #video(directory: string): Offer {
-    const { config, clock, ids, log } = this.#parts;
-    const { ffmpeg, ffprobe } = config.media;
-    const { searchPath } = config;
+    const { media, searchPath } = this.#parts.config;
+    const { ffmpeg, ffprobe } = media;
     const engine = 'embedded-video';
+    const parts = this.#childParts(engine);
     return {
       engine,
-      child: new VideoEngine({ directory, ffmpeg, ffprobe, searchPath, log, clock, ids }),
+      child: videoEngine({ directory, ffmpeg, ffprobe, searchPath, ...parts }),
       basePath: '/v1',
       protocol: 'openai',
       limitMs: VIDEO_LIMIT_MS,
@@ -217,24 +201,22 @@ export class MediaEngines {
   }
 
   #transcription(directory: string): Offer {
-    const { config, clock, ids, log } = this.#parts;
-    const { ffmpeg, ffprobe, speechModel, vadModel, maxTranscriptionSeconds } = config.media;
+    const { config } = this.#parts;
+    const { ffmpeg, ffprobe, speechModel: model, vadModel, ...media } = config.media;
     const engine = 'embedded-speech';
     return {
       engine,
-      child: new TranscriptionEngine({
-        model: speechModel,
+      child: transcriptionEngine({
+        model,
         vadPath: vadModel,
-        threads: this.#threads,
-        maxSeconds: maxTranscriptionSeconds,
+        threads: threadsOf(config),
+        maxSeconds: media.maxTranscriptionSeconds,
         directory,
         ffmpeg,
         ffprobe,
         searchPath: config.searchPath,
         fetchModel: this.#fetchModel('Speech model'),
-        log,
-        clock,
-        ids,
+        ...this.#childParts(engine),
       }),
       basePath: '/v1',
       protocol: 'openai',
@@ -245,73 +227,28 @@ export class MediaEngines {
           type: 'asr',
           origin: 'downloaded',
           description: 'Writes down what is said in a video or a sound.',
-          replicas: [{ engine, model: speechModel?.kind ?? 'whisper' }],
+          replicas: [{ engine, model: model?.kind ?? 'whisper' }],
         },
       ],
     };
   }
 
-  get #threads(): number {
-    return this.#parts.config.embedded.threads ?? Math.max(1, availableParallelism() - 1);
+  #childParts(engine: string): LocalChildParts {
+    const { log, clock, ids } = this.#parts;
+    return { log, clock, ids, onChange: () => this.#childChanged(engine) };
   }
 
-  /** Fetches into the data folder, once, with its progress on the terminal and in the log. */
   #fetchModel(title: string): FetchModel {
-    const { config, clock, log, viewOf } = this.#parts;
-    return async (file, onProgress, signal) => {
-      const path = modelPath(config.dataFolder, file);
-      if (await isWhole(path, file)) return path;
-      if (!config.embedded.download) {
-        throw new Error('Fetching models is switched off (embedded.download)');
-      }
-      const view = viewOf?.(`${title} (${file.name})`);
-      const tell = tenths(log, file.name);
-      try {
-        await downloadFile({
-          url: file.url,
-          path,
-          sha256: file.sha256,
-          maxBytes: file.sizeBytes,
-          clock,
-          log,
-          signal,
-          onProgress: (progress) => {
-            onProgress(progress.bytesDone);
-            view?.update(progress);
-            tell(progress);
-          },
-        });
-      } finally {
-        view?.end();
-      }
-      return path;
-    };
+    const { config } = this.#parts;
+    const { dataFolder, embedded } = config;
+    const parts = { ...this.#parts, dataFolder, mayDownload: embedded.download };
+    return modelFetcher(parts, (file) => `${title} (${file.name})`);
   }
 }
 
-function modelPath(dataFolder: string, file: ModelFile): string {
-  return join(dataFolder, 'models', file.name);
-}
-
-/** A file gets its name only after its checksum was right. */
-async function isWhole(path: string, file: ModelFile): Promise<boolean> {
-  try {
-    return (await stat(path)).size === file.sizeBytes;
-  } catch {
-    // Not fetched yet.
-    return false;
-  }
-}
-
-/** Logs each tenth of a download once. */
-function tenths(log: Log, model: string): (progress: DownloadProgress) => void {
-  let told = 0;
-  return ({ fraction, secondsLeft }) => {
-    const tenth = Math.floor(fraction * 10);
-    if (tenth <= told) return;
-    told = tenth;
-    log.info({ model, percent: tenth * 10, secondsLeft }, 'A model is being fetched');
-  };
+/** Of each embedded engine: one core is left to the server. */
+export function threadsOf({ embedded }: Config): number {
+  return embedded.threads ?? Math.max(1, availableParallelism() - 1);
 }
 
 const STILL_TO_VIDEO = VideoModelSettings.parse({

@@ -2,8 +2,9 @@
  * Asks one engine what it offers, past queue and breakers: for `farebox check`, for discovery,
  * and for people who want to know now.
  */
+import { z } from 'zod';
 import type { Clock } from '../core/clock.ts';
-import type { TimeLimits } from '../net/exchange.ts';
+import { fetchWhole, type TimeLimits } from '../net/upstream-pool.ts';
 import type { ProbeResult } from './contract.ts';
 import type { EngineState } from './engine-state.ts';
 import { verdictOfFailure, verdictOfStatus } from './verdict.ts';
@@ -11,6 +12,8 @@ import { verdictOfFailure, verdictOfStatus } from './verdict.ts';
 const LIMITS: TimeLimits = { connectMs: 2_000, firstByteMs: 5_000, idleMs: 5_000, totalMs: 10_000 };
 const MAX_LIST_BYTES = 4 * 1024 * 1024;
 const MAX_MODELS = 10_000;
+const ModelList = z.looseObject({ data: z.array(z.unknown()) });
+const ModelEntry = z.looseObject({ id: z.string() });
 
 /** Never rejects. */
 export async function probeEngine(
@@ -19,35 +22,20 @@ export async function probeEngine(
   signal: AbortSignal | undefined,
 ): Promise<ProbeResult> {
   const startedMs = clock.monotonicMs();
-  const latencyMs = (): number => clock.monotonicMs() - startedMs;
-  return new Promise((resolve) => {
-    const chunks: Buffer[] = [];
-    let status = 0;
-    const exchange = engine.pool.send(
-      {
-        method: 'GET',
-        path: '/models',
-        headers: engine.headers,
-        body: null,
-        limits: LIMITS,
-        maxResponseBytes: MAX_LIST_BYTES,
-      },
-      {
-        onHead: (headStatus) => {
-          status = headStatus;
-        },
-        onData: (chunk) => chunks.push(chunk),
-        onEnd: () => resolve(resultOf(status, Buffer.concat(chunks), latencyMs())),
-        onFailure: ({ kind, message }) => {
-          const { reason } = verdictOfFailure(kind);
-          const known = status === 0 ? null : status;
-          resolve({ ok: false, latencyMs: latencyMs(), reason, status: known, message });
-        },
-        onReleased: () => undefined,
-      },
-    );
-    signal?.addEventListener('abort', () => exchange.abort(), { once: true });
-  });
+  const request = {
+    method: 'GET',
+    path: '/models',
+    headers: engine.headers,
+    body: null,
+    limits: LIMITS,
+    maxResponseBytes: MAX_LIST_BYTES,
+  } as const;
+  const answer = await fetchWhole(engine.pool, request, signal);
+  const latencyMs = clock.monotonicMs() - startedMs;
+  if (answer.ok) return resultOf(answer.status, answer.body, latencyMs);
+  const { reason } = verdictOfFailure(answer.kind);
+  const status = answer.status === 0 ? null : answer.status;
+  return { ok: false, latencyMs, reason, status, message: answer.message };
 }
 
 function resultOf(status: number, body: Buffer, latencyMs: number): ProbeResult {
@@ -63,18 +51,10 @@ function resultOf(status: number, body: Buffer, latencyMs: number): ProbeResult 
 }
 
 function modelsIn(body: Buffer): string[] | null {
-  let list: unknown;
   try {
-    list = JSON.parse(body.toString('utf8'));
+    const { data } = ModelList.parse(JSON.parse(body.toString()));
+    return data.slice(0, MAX_MODELS).flatMap((entry) => ModelEntry.safeParse(entry).data?.id ?? []);
   } catch {
-    return null; // not JSON: the caller says so
+    return null; // not JSON, or no list: the caller says so
   }
-  if (typeof list !== 'object' || list === null) return null;
-  if (!('data' in list) || !Array.isArray(list.data)) return null;
-  const entries: unknown[] = list.data.slice(0, MAX_MODELS);
-  return entries.flatMap((entry) =>
-    typeof entry === 'object' && entry !== null && 'id' in entry && typeof entry.id === 'string'
-      ? [entry.id]
-      : [],
-  );
 }

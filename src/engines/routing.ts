@@ -4,10 +4,10 @@
  * one conversation meets one prompt cache and a lost replica moves only its own keys.
  */
 import type { Replica } from './contract.ts';
-import type { EngineState } from './engine-state.ts';
-import type { ReplicaState } from './replica-state.ts';
+import type { EngineState, ReplicaState } from './engine-state.ts';
 
-export interface Target {
+/** A replica of a list that is called, and where it runs. */
+export class Target {
   readonly replica: Replica;
   readonly engine: EngineState;
   readonly state: ReplicaState;
@@ -16,99 +16,107 @@ export interface Target {
   /** Of engine and model, for rendezvous hashing. */
   readonly hash: number;
   /** Number of the choice that took it last: among equals the longest unused one wins. */
-  lastChoice: number;
+  lastChoice = 0;
+
+  constructor(replica: Replica, engine: EngineState) {
+    this.replica = replica;
+    this.engine = engine;
+    this.state = engine.replica(replica.model);
+    this.weight = replica.weight ?? 1;
+    this.order = replica.order ?? 0;
+    this.hash = hashText(`${replica.engine}\n${replica.model}`);
+  }
+
+  /** With one more call: so a heavier replica is ahead of a lighter one when both are idle. */
+  get load(): number {
+    return (this.engine.inFlight + 1) / this.weight;
+  }
+
+  isBetterThan(other: Target): boolean {
+    if (this.order !== other.order) return this.order < other.order;
+    const difference = this.load - other.load;
+    return difference === 0 ? this.lastChoice < other.lastChoice : difference < 0;
+  }
 }
 
 /** How many calls per unit of weight a keyed replica may be ahead of the least loaded one. */
 const AFFINITY_SLACK = 8;
 
-export type Choice =
-  | { readonly kind: 'target'; readonly target: Target }
-  /** All that could take it are full. */
-  | { readonly kind: 'full'; readonly engine: EngineState }
-  | { readonly kind: 'none' };
-
-const NONE: Choice = { kind: 'none' };
-
-/** Who asks, and for which cache. */
+/** Who asks, for which cache, and what it has tried. */
 export interface Chooser {
   readonly caller: string;
   /** Null without affinity. */
   readonly keyHash: number | null;
+  /** Targets that are left out. */
+  readonly tried: ReadonlySet<Target> | null;
 }
 
-/** Chooses among the targets that `skip` does not hold. */
-export function choose(
-  targets: readonly Target[],
-  skip: ReadonlySet<Target> | null,
-  chooser: Chooser,
-): Choice {
-  const ready = pick(targets, skip, chooser, isReady);
-  return ready.kind === 'none' ? pick(targets, skip, chooser, isLastResort) : ready;
-}
+/** The engines in force, and the routes of the replica lists that were asked for. */
+export class Router {
+  readonly #engines: ReadonlyMap<string, EngineState>;
+  readonly #routes = new WeakMap<readonly Replica[], readonly Target[]>();
+  #choices = 0;
 
-type Usable = (target: Target, caller: string) => boolean;
+  constructor(engines: ReadonlyMap<string, EngineState>) {
+    this.#engines = engines;
+  }
 
-function isReady(target: Target, caller: string): boolean {
-  return target.state.isReadyFor(caller);
-}
+  /** The replicas of engines that are there, in their order. */
+  targetsOf(replicas: readonly Replica[]): readonly Target[] {
+    let targets = this.#routes.get(replicas);
+    if (targets === undefined) {
+      targets = replicas.flatMap((replica) => {
+        const engine = this.#engines.get(replica.engine);
+        return engine === undefined ? [] : new Target(replica, engine);
+      });
+      this.#routes.set(replicas, targets);
+    }
+    return targets;
+  }
 
-function isLastResort(target: Target, caller: string): boolean {
-  return target.state.isLastResortFor(caller);
+  /** A target, or the engine to wait for when all that could take the call are full, or nothing. */
+  choose(targets: readonly Target[], chooser: Chooser): Target | EngineState | null {
+    const chosen = pick(targets, chooser, false) ?? pick(targets, chooser, true);
+    if (chosen instanceof Target) {
+      this.#choices += 1;
+      chosen.lastChoice = this.#choices;
+    }
+    return chosen;
+  }
 }
 
 function pick(
   targets: readonly Target[],
-  skip: ReadonlySet<Target> | null,
   chooser: Chooser,
-  isUsable: Usable,
-): Choice {
+  isLastResort: boolean,
+): Target | EngineState | null {
   let best: Target | null = null;
   let full: EngineState | null = null;
   for (const target of targets) {
-    if (skip?.has(target) === true || !isUsable(target, chooser.caller)) continue;
-    if (!target.engine.hasRoom) {
-      if (full === null || target.engine.queueRoom > full.queueRoom) full = target.engine;
-    } else if (best === null || isBetter(target, best)) best = target;
+    if (!mayTake(target, chooser, isLastResort)) continue;
+    const { engine } = target;
+    if (!engine.hasRoom) {
+      if (full === null || engine.queueRoom > full.queueRoom) full = engine;
+    } else if (best === null || target.isBetterThan(best)) best = target;
   }
-  if (best === null) return full === null ? NONE : { kind: 'full', engine: full };
-  const { keyHash, caller } = chooser;
-  if (keyHash === null) return { kind: 'target', target: best };
-  return { kind: 'target', target: pickByKey(targets, skip, { keyHash, caller }, isUsable, best) };
-}
-
-/** The first in the key's order among those of the same order as `least` that have room. */
-function pickByKey(
-  targets: readonly Target[],
-  skip: ReadonlySet<Target> | null,
-  { keyHash, caller }: Chooser & { readonly keyHash: number },
-  isUsable: Usable,
-  least: Target,
-): Target {
-  const ceiling = loadOf(least) + AFFINITY_SLACK;
-  let best = least;
+  if (best === null || chooser.keyHash === null) return best ?? full;
+  // The first in the key's order among those of the same order as the least loaded.
+  const { order, load } = best;
   let bestScore = -1;
   for (const target of targets) {
-    if (target.order !== least.order || skip?.has(target) === true) continue;
-    if (!target.engine.hasRoom || loadOf(target) > ceiling || !isUsable(target, caller)) continue;
-    const score = rendezvousScore(keyHash, target);
-    if (score > bestScore) {
-      best = target;
-      bestScore = score;
-    }
+    if (target.order !== order || target.load > load + AFFINITY_SLACK) continue;
+    if (!target.engine.hasRoom || !mayTake(target, chooser, isLastResort)) continue;
+    const score = rendezvousScore(chooser.keyHash, target);
+    if (score <= bestScore) continue;
+    best = target;
+    bestScore = score;
   }
   return best;
 }
 
-function isBetter(a: Target, b: Target): boolean {
-  if (a.order !== b.order) return a.order < b.order;
-  const difference = loadOf(a) - loadOf(b);
-  return difference === 0 ? a.lastChoice < b.lastChoice : difference < 0;
-}
-
-/** With one more call: so a heavier replica is ahead of a lighter one when both are idle. */
-function loadOf(target: Target): number {
-  return (target.engine.inFlight + 1) / target.weight;
+function mayTake(target: Target, { caller, tried }: Chooser, isLastResort: boolean): boolean {
+  if (tried?.has(target) === true) return false;
+  return isLastResort ? target.state.isLastResortFor(caller) : target.state.isReadyFor(caller);
 }
 
 /** Weighted rendezvous hashing: -weight / ln(u), u uniform in (0, 1) from key and replica. */

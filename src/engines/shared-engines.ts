@@ -13,7 +13,6 @@ export interface EngineNews {
 }
 
 export class SharedEngines implements LocalEngineSource {
-  readonly problem = undefined;
   readonly #first = Promise.withResolvers<undefined>();
   #news: EngineNews = { engines: [], models: [] };
   #onChange: () => void = () => undefined;

@@ -36,29 +36,27 @@ export interface Cost {
 /** The usage object of an engine; `undefined` when it says nothing usable. */
 export function readUsage(value: unknown): TokenUsage | undefined {
   if (!isJsonObject(value)) return undefined;
-  const promptDetails = details(value, 'prompt_tokens_details', 'input_tokens_details');
-  const completionDetails = details(value, 'completion_tokens_details', 'output_tokens_details');
+  const prompt = count(value, 'prompt_tokens') ?? inputTokens(value);
+  if (prompt === undefined) return undefined;
+  const visible = count(value, 'completion_tokens', 'output_tokens') ?? restOfTotal(value, prompt);
+  if (visible === undefined) return undefined;
+  const ofPrompt = detailsOf(value, 'prompt_tokens_details', 'input_tokens_details');
+  const ofCompletion = detailsOf(value, 'completion_tokens_details', 'output_tokens_details');
   const cached =
-    tokens(promptDetails['cached_tokens']) ??
-    tokens(value['prompt_cache_hit_tokens']) ??
-    tokens(value['cache_read_input_tokens']) ??
-    tokens(value['cached_tokens']) ??
+    count(ofPrompt, 'cached_tokens') ??
+    count(value, 'prompt_cache_hit_tokens', 'cache_read_input_tokens', 'cached_tokens') ??
     0;
   const cacheWrite =
-    tokens(promptDetails['cache_creation_input_tokens']) ??
-    tokens(promptDetails['cache_write_tokens']) ??
-    tokens(value['cache_creation_input_tokens']) ??
+    count(ofPrompt, 'cache_creation_input_tokens', 'cache_write_tokens') ??
+    count(value, 'cache_creation_input_tokens') ??
     0;
-  const prompt = promptTokens(value);
-  const visible = completionTokens(value, prompt);
-  if (prompt === undefined || visible === undefined) return undefined;
   const reasoning =
-    tokens(completionDetails['reasoning_tokens']) ?? tokens(value['reasoning_tokens']) ?? 0;
+    count(ofCompletion, 'reasoning_tokens') ?? count(value, 'reasoning_tokens') ?? 0;
   // Some engines leave reasoning out of the completion; their total gives them away.
   const isBeside = reasoning > 0 && value['total_tokens'] === prompt + visible + reasoning;
   const completion = isBeside ? visible + reasoning : visible;
   const cachedTokens = Math.min(cached, prompt);
-  const sources = tokens(value['num_sources_used']);
+  const sources = count(value, 'num_sources_used');
   return {
     promptTokens: prompt,
     completionTokens: completion,
@@ -83,32 +81,31 @@ export function chatUsage(usage: TokenUsage): JsonObject {
   };
 }
 
-function promptTokens(usage: JsonObject): number | undefined {
-  const prompt = tokens(usage['prompt_tokens']);
-  if (prompt !== undefined) return prompt;
-  const input = tokens(usage['input_tokens']);
+function inputTokens(usage: JsonObject): number | undefined {
+  const input = count(usage, 'input_tokens');
   if (input === undefined) return undefined;
   // Where `input_tokens` comes with these two, it counts only what was neither read nor written.
-  const read = tokens(usage['cache_read_input_tokens']) ?? 0;
-  const written = tokens(usage['cache_creation_input_tokens']) ?? 0;
+  const read = count(usage, 'cache_read_input_tokens') ?? 0;
+  const written = count(usage, 'cache_creation_input_tokens') ?? 0;
   return input + read + written;
 }
 
-function completionTokens(usage: JsonObject, prompt: number | undefined): number | undefined {
-  const given = tokens(usage['completion_tokens']) ?? tokens(usage['output_tokens']);
-  if (given !== undefined || prompt === undefined) return given;
-  const total = tokens(usage['total_tokens']);
+function restOfTotal(usage: JsonObject, prompt: number): number | undefined {
+  const total = count(usage, 'total_tokens');
   return total === undefined || total < prompt ? undefined : total - prompt;
 }
 
-function details(usage: JsonObject, ...names: readonly string[]): JsonObject {
-  for (const name of names) {
-    const value = usage[name];
-    if (isJsonObject(value)) return value;
-  }
-  return {};
+function detailsOf(usage: JsonObject, name: string, other: string): JsonObject | undefined {
+  const value = usage[name] ?? usage[other];
+  return value !== undefined && isJsonObject(value) ? value : undefined;
 }
 
-function tokens(value: unknown): number | undefined {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
+/** The first of the members that is a count. */
+function count(usage: JsonObject | undefined, ...names: readonly string[]): number | undefined {
+  if (usage === undefined) return undefined;
+  for (const name of names) {
+    const given = usage[name];
+    if (typeof given === 'number' && Number.isSafeInteger(given) && given >= 0) return given;
+  }
+  return undefined;
 }

@@ -4,7 +4,7 @@
  */
 import type { CatalogModel, DeprecationNotice } from '../catalog/catalog.ts';
 import type { AnswerFacts } from './answer-facts.ts';
-import { type Admission, type RateRule, addRateHeaders } from '../billing/sale.ts';
+import { type RateRule, type Sale, addRateHeaders } from '../billing/sale.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../core/clock.ts';
 import { type Nano, formatUsd } from '../core/money.ts';
@@ -73,14 +73,14 @@ export class AnswerHeaders {
   }
 
   /** What an answer says of balance and limits once the request is admitted. */
-  admitted(admission: Admission, rate: RateRule): Headers {
+  admitted(admission: Sale, rate: RateRule): Headers {
     const headers: Headers = {};
     this.#addAdmitted(headers, admission, rate);
     return headers;
   }
 
   /** The balances of a request whose limits the answer does not show. */
-  charged(admission: Admission, remainingNano: Nano): Headers {
+  charged(admission: Sale, remainingNano: Nano): Headers {
     const headers: Headers = {};
     this.#addAmounts(headers, admission.hold.before);
     return addRemaining(headers, admission.request.caller, remainingNano);
@@ -93,7 +93,7 @@ export class AnswerHeaders {
     return addRemaining(headers, caller, balances.usdNano);
   }
 
-  #addAdmitted(headers: Headers, { hold, window }: Admission, rate: RateRule): void {
+  #addAdmitted(headers: Headers, { hold, window }: Sale, rate: RateRule): void {
     this.#addAmounts(headers, hold.before);
     addRateHeaders(headers, window, rate, this.#clock.nowMs());
   }
@@ -115,7 +115,7 @@ export class GatheredHeaders {
   #model:
     | { readonly model: CatalogModel; readonly deprecation: DeprecationNotice | undefined }
     | undefined;
-  #admitted: { readonly admission: Admission; readonly rate: RateRule } | undefined;
+  #admitted: { readonly admission: Sale; readonly rate: RateRule } | undefined;
 
   constructor(context: RequestContext, make: AnswerHeaders) {
     this.#context = context;
@@ -126,7 +126,7 @@ export class GatheredHeaders {
     this.#model = { model, deprecation };
   }
 
-  admitted(admission: Admission, rate: RateRule): void {
+  admitted(admission: Sale, rate: RateRule): void {
     this.#admitted = { admission, rate };
   }
 

@@ -88,3 +88,13 @@ export interface RouteDescription {
 export function jsonContent(schema: z.ZodType, example: unknown): ContentDescription[] {
   return [{ type: 'application/json', schema, example }];
 }
+
+/** The answer of status 200 in JSON; `headers` are its groups beside the standard ones. */
+export function jsonAnswer(
+  about: string,
+  schema: z.ZodType,
+  example: unknown,
+  ...headers: readonly HeaderGroup[]
+): AnswerDescription {
+  return { status: 200, about, headers, content: jsonContent(schema, example) };
+}

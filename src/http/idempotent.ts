@@ -6,8 +6,8 @@
  *
  * Only success is kept: after a refusal or a failure the next request with the key runs. A request
  * with a key goes on when its caller leaves, since the retry will ask for its answer; so it is
- * charged once, whatever happens to the connection. A flow that keeps the answer in the
- * transaction of its settle (`AnswerKeeper.keep` with `tx`) is charged once even across a crash.
+ * charged once, whatever happens to the connection, and since the sale keeps the answer in the
+ * transaction of its settle, even across a crash.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -17,9 +17,7 @@ import {
 } from '../billing/idempotency/idempotency.ts';
 import type { Caller } from '../identity/identity.ts';
 import { MINUTE_MS } from '../core/clock.ts';
-import { type Log, reasonOf } from '../core/log.ts';
-import { updateInTurns } from '../core/turn.ts';
-import { AnswerKeeper } from './answer-keeper.ts';
+import { updateInTurns } from '../core/event-loop.ts';
 import type { RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';
 
@@ -35,7 +33,6 @@ export type RunOnce = (
 
 export interface IdempotentParts {
   readonly idempotency: Idempotency;
-  readonly log: Log;
   /** Balance headers of a known caller: a replay shows the balance of now. */
   readonly balanceHeaders: (
     context: RequestContext,
@@ -44,41 +41,27 @@ export interface IdempotentParts {
 }
 
 export function idempotentStage(parts: IdempotentParts): RunOnce {
-  const { idempotency, log } = parts;
   return async (context, route, run) => {
     const isPriced = route.sells !== undefined && route.method === 'POST';
     if (!isPriced || route.ownIdempotency === true) return run();
     const key = parseIdempotencyKey(context.header('idempotency-key'));
     if (key === undefined) return run();
-    const state = await idempotency.acquire({
-      caller: `answers:${context.caller.accountId}`,
-      key,
-      fingerprint: await fingerprintOf(context),
-      signal: context.signal,
-      maxWaitMs: MAX_WAIT_MS,
-    });
-    if (state.state === 'replay') return replay(parts, context, state.answer);
-    const keeper = new AnswerKeeper(idempotency, state.token, {
-      requestId: context.requestId,
-      earlierHeaders: context.headerNames(),
-    });
-    context.keepFor(keeper);
-    try {
-      await run();
-    } finally {
-      if (!keeper.kept) await giveBack(keeper, context, log);
-    }
+    const stored = await parts.idempotency.once(
+      {
+        requestId: context.requestId,
+        caller: `answers:${context.caller.accountId}`,
+        key,
+        fingerprint: await fingerprintOf(context),
+        signal: context.signal,
+        maxWaitMs: MAX_WAIT_MS,
+      },
+      (token) => {
+        context.keepFor(token);
+        return run();
+      },
+    );
+    if (stored !== undefined) await replay(parts, context, stored);
   };
-}
-
-async function giveBack(keeper: AnswerKeeper, context: RequestContext, log: Log): Promise<void> {
-  try {
-    await keeper.abandon();
-  } catch (error) {
-    // The key comes back by itself when its lease runs out; the request has its own answer.
-    const fields = { requestId: context.requestId, reason: reasonOf(error) };
-    log.warn(fields, 'An idempotency key could not be given back');
-  }
 }
 
 async function replay(

@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyInstance } from '@fastify/busboy';
 import { Fault, invalidField } from '../core/faults.ts';
-import { nextTurn } from '../core/turn.ts';
+import { nextTurn } from '../core/event-loop.ts';
 import { ByteWriter } from '../json/byte-writer.ts';
 import type { RequestContext } from './request-context.ts';
 

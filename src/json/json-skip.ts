@@ -159,20 +159,21 @@ export function skipLoose(bytes: Buffer, at: number): number {
 
 /** The end of a string: a quote after an even run of backslashes; its inside is not checked. */
 export function skipLooseString(bytes: Buffer, from: number): number {
-  const nearEnd = Math.min(bytes.length, from + SHORT_STRING_BYTES);
   let at = from + 1;
-  for (; at < nearEnd; at += 1) {
-    const byte = bytes[at];
-    if (byte === QUOTE) return at + 1;
-    if (byte === BACKSLASH) at += 1;
-  }
   for (;;) {
+    const nearEnd = Math.min(bytes.length, at + SHORT_STRING_BYTES);
+    for (; at < nearEnd; at += 1) {
+      const byte = bytes[at];
+      if (byte === QUOTE) return at + 1;
+      if (byte === BACKSLASH) at += 1;
+    }
     const quote = bytes.indexOf(QUOTE, at);
     if (quote < 0) return ~bytes.length;
     // `at` is no escaped byte, so a run of backslashes before the quote begins at or after it.
     let run = quote;
     while (run > at && bytes[run - 1] === BACKSLASH) run -= 1;
     if ((quote - run) % 2 === 0) return quote + 1;
+    // Where one quote is escaped, the next is rarely far.
     at = quote + 1;
   }
 }

@@ -184,3 +184,73 @@ test('the first bytes of a long reply tell result from error', () => {
   const peek = peekReply(bytes);
   assert.equal(bytes.toString('utf8', peek.idStart, peek.idEnd), '"x"');
 });
+
+/** Longer than what the expression of plain members is asked for. */
+const LONG = `{"method":"${'a'.repeat(140_000)}"}`;
+const mutation = fc.record({
+  at: fc.nat(),
+  byte: fc.constantFrom(...Array.from('{}[],:"\\0123eE.+-ntfu \u0001é')),
+});
+
+test('a plain spelling is read as the scanner reads it, whatever breaks in it', () => {
+  const values = {
+    jsonrpc: fc.constant('2.0'),
+    id: fc.oneof(fc.nat(), fc.constantFrom(-1, 1.5, 'a', null, 9_007_199_254_740_991)),
+    method: fc.constantFrom('eth_call', 'a', '', 'a b', 'é'),
+    params: fc.oneof(
+      fc.array(fc.jsonValue()),
+      fc.constantFrom([{ to: '0x1', data: '0x2' }, 'latest'], [[[[1]]]]),
+    ),
+    result: fc.oneof(fc.jsonValue(), fc.constantFrom('0x1', 'é', '', 1.5e-7, 2 ** 64, null)),
+    Method: fc.constant(1),
+  };
+  const names = fc.shuffledSubarray(Object.keys(values), { minLength: 2 });
+  const mutations = fc.oneof(fc.constant([]), fc.array(mutation, { maxLength: 2 }));
+  fc.assert(
+    fc.property(fc.record(values), names, mutations, (members, order, changes) => {
+      const parts = order.map((name) => `"${name}":${JSON.stringify(Reflect.get(members, name))}`);
+      let text = `{${parts.join(',')}}`;
+      for (const { at, byte } of changes) {
+        const position = at % (text.length + 1);
+        text = text.slice(0, position) + byte + text.slice(position + 1);
+      }
+      for (const scan of [(bytes: Buffer) => scanRequest(bytes, 9), scanReply]) {
+        const plain = scan(Buffer.from(`[{},${text}]`));
+        const scanned = scan(Buffer.from(`[${LONG},${text}]`));
+        const shift = LONG.length - 2;
+        if (!plain.ok) {
+          assert.ok(!scanned.ok && scanned.reason === plain.reason, text);
+          assert.equal(scanned.position, plain.position + shift, text);
+          continue;
+        }
+        const item: Record<string, number> = { ...plain.items[1] };
+        const moved = Object.entries(item).map(([name, at]) => [name, at < 0 ? at : at + shift]);
+        assert.deepEqual(scanned.ok && scanned.items[1], Object.fromEntries(moved), text);
+      }
+    }),
+    { numRuns: 3_000 },
+  );
+});
+
+test('what a strict reader refuses has no plain spelling', () => {
+  const refused = [
+    '{"jsonrpc":"2"0","id":7,"method":"a","params":[]}',
+    '{"jsonrpc":"2.0","id":07,"method":"a","params":[]}',
+    '{"jsonrpc":"2.0","id":7,"method":"a","params":[1,]}',
+    '{"jsonrpc":"2.0","id":7,"method":"a","params":[{"a":1,}]}',
+    '{"jsonrpc":"2.0","id":7,"method":"a","params":["\t"]}',
+    '{"jsonrpc":"2.0","id":7,"method":"a","params":[1}',
+    '{"jsonrpc":"2.0","id":7,"method":"a","params":[,]}',
+    '{"jsonrpc":"2.0","id":7,"method":"a","params":[],"id":8}',
+  ];
+  for (const text of refused) assert.equal(scanRequest(Buffer.from(text), 1).ok, false, text);
+});
+
+test('a large item that breaks off is given up, not tried for ever', () => {
+  const parts = ['[', '{"a":', '"x",', '1,', '[1],', '[1,1,1],', '{"a":[1]},', '"', '1', '0.1e5,'];
+  for (const part of parts) {
+    const inside = part.repeat(130_000 / part.length);
+    assert.equal(scanRequest(Buffer.from(`[{"id":1,"params":[${inside}`), 1).ok, false, part);
+    assert.equal(scanReply(Buffer.from(`[{"id":1,"result":${inside}`)).ok, false, part);
+  }
+});

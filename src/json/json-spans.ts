@@ -8,7 +8,6 @@
  * result is the node's affair. It knows nothing of methods or networks.
  */
 import { isUtf8 } from 'node:buffer';
-import { plainReply, plainRequest } from './json-plain.ts';
 import {
   BACKSLASH,
   CLOSE_ARRAY,
@@ -26,7 +25,31 @@ import {
   skipStrict,
   skipStrictString,
 } from './json-skip.ts';
-import type { ReplySpan, RequestSpan } from './json-span.ts';
+
+/** Half-open byte ranges; a start of -1 says that the member is absent. */
+export interface RequestSpan {
+  readonly start: number;
+  readonly end: number;
+  readonly versionStart: number;
+  readonly versionEnd: number;
+  readonly methodStart: number;
+  readonly methodEnd: number;
+  readonly paramsStart: number;
+  readonly paramsEnd: number;
+  readonly idStart: number;
+  readonly idEnd: number;
+}
+
+export interface ReplySpan {
+  readonly start: number;
+  readonly end: number;
+  readonly idStart: number;
+  readonly idEnd: number;
+  readonly resultStart: number;
+  readonly resultEnd: number;
+  readonly errorStart: number;
+  readonly errorEnd: number;
+}
 
 export interface ScanFailure {
   readonly ok: false;
@@ -43,17 +66,12 @@ export interface ScannedBody {
   readonly scanned: RequestScan | ScanFailure;
 }
 
-export interface RequestScan {
+interface Scan<Item> {
   readonly ok: true;
   readonly isBatch: boolean;
-  readonly items: readonly RequestSpan[];
+  readonly items: readonly Item[];
 }
-
-export interface ReplyScan {
-  readonly ok: true;
-  readonly isBatch: boolean;
-  readonly items: readonly ReplySpan[];
-}
+export type RequestScan = Scan<RequestSpan>;
 
 /** What the first bytes of a long reply tell. */
 export interface ReplyPeek {
@@ -63,84 +81,99 @@ export interface ReplyPeek {
   readonly idEnd: number;
 }
 
-const MEMBERS = ['jsonrpc', 'method', 'params', 'id', 'result', 'error'] as const;
-type Member = (typeof MEMBERS)[number];
-const MEMBER_BYTES: Readonly<Record<Member, Buffer>> = {
-  jsonrpc: Buffer.from('jsonrpc'),
-  method: Buffer.from('method'),
-  params: Buffer.from('params'),
-  id: Buffer.from('id'),
-  result: Buffer.from('result'),
-  error: Buffer.from('error'),
+const STRING = String.raw`"[^"\\\x00-\x1f]*"`;
+const NUMBER = String.raw`-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?`;
+const WORD = 'true|false|null';
+/** A number that goes on is the scanner's to judge. */
+const ENDS = '(?=[,}])';
+/** Params of calls, logs and proofs; each level more doubles the expression. */
+const PARAMS_DEPTH = 3;
+
+/** A value of at most `depth` containers; every byte has one meaning, so nothing is tried twice. */
+function valueSource(depth: number): string {
+  const scalar = `${STRING}|${NUMBER}|${WORD}`;
+  if (depth === 0) return `(?:${scalar})`;
+  const inner = valueSource(depth - 1);
+  const items = String.raw`\[(?:${inner}(?:,(?!\])|(?=\])))*\]`;
+  const members = String.raw`\{(?:${STRING}:${inner}(?:,(?!\})|(?=\})))*\}`;
+  return `(?:${scalar}|${items}|${members})`;
+}
+
+/** What is looked for in an item, and how. */
+interface ItemKind {
+  readonly members: readonly string[];
+  /** Their first letters. */
+  readonly initials: string;
+  /**
+   * A member as common clients and nodes write it, asked at `lastIndex`: no space, no escape. It
+   * finds the end of such a member several times as fast as the scanner, which reads all others.
+   */
+  readonly plain: RegExp;
+  readonly skipKey: (bytes: Buffer, at: number) => number;
+  readonly skipValue: (bytes: Buffer, at: number, depth: number) => number;
+}
+
+const REQUEST: ItemKind = {
+  members: ['jsonrpc', 'method', 'params', 'id'],
+  initials: 'jmpi',
+  plain: new RegExp(`"(?:jsonrpc|method|params|id)":${valueSource(PARAMS_DEPTH)}${ENDS}`, 'y'),
+  skipKey: skipStrictString,
+  skipValue: skipStrict,
 };
-const REQUEST_MEMBERS = new Set<string>(['jsonrpc', 'method', 'params', 'id']);
+const REPLY: ItemKind = {
+  members: ['id', 'result', 'error'],
+  initials: 'ire',
+  // A node's strings are not checked inside.
+  plain: new RegExp(
+    String.raw`"(?:jsonrpc|id|result)":(?:"[^"\\]*"|${NUMBER}|${WORD})${ENDS}`,
+    'y',
+  ),
+  skipKey: skipLooseString,
+  skipValue: skipLoose,
+};
+
+/**
+ * Up to these sizes the expressions are asked: what they have to give up at its last byte takes
+ * them several times as long as the scanner, and long strings too.
+ */
+const PLAIN_BATCH_BYTES = 131_072;
+const PLAIN_ITEM_BYTES = 4_096;
 
 /** Finds the items of a request: one object, or an array of at most `maxItems` objects. */
 export function scanRequest(bytes: Buffer, maxItems: number): RequestScan | ScanFailure {
-  if (!isUtf8(bytes)) return failure(0, 'encoding');
-  let at = skipSpace(bytes, 0);
-  const items: RequestSpan[] = [];
-  const isBatch = bytes[at] === OPEN_ARRAY;
-  if (!isBatch) {
-    const item = scanRequestItem(bytes, at);
-    if ('ok' in item) return item;
-    items.push(item);
-    at = item.end;
-  } else {
-    const text = plainText(bytes);
-    at = skipSpace(bytes, at + 1);
-    while (bytes[at] !== CLOSE_ARRAY || items.length > 0) {
-      if (items.length === maxItems) return failure(at, 'count');
-      const item = plainRequest(text, at) ?? scanRequestItem(bytes, at);
-      if ('ok' in item) return item;
-      items.push(item);
-      at = skipSpace(bytes, item.end);
-      if (bytes[at] === CLOSE_ARRAY) break;
-      if (bytes[at] !== COMMA) return failure(at, 'syntax');
-      at = skipSpace(bytes, at + 1);
-    }
-    at += 1;
-  }
-  at = skipSpace(bytes, at);
-  return at === bytes.length ? { ok: true, isBatch, items } : failure(at, 'syntax');
+  return isUtf8(bytes) ? scanItems(bytes, maxItems, requestItem) : failure(0, 'encoding');
 }
 
 /** Finds the items of a reply: one object, or an array of objects. */
-export function scanReply(bytes: Buffer): ReplyScan | ScanFailure {
-  let at = skipSpace(bytes, 0);
-  const items: ReplySpan[] = [];
-  const isBatch = bytes[at] === OPEN_ARRAY;
-  if (!isBatch) {
-    const item = scanReplyItem(bytes, at);
-    if ('ok' in item) return item;
-    items.push(item);
-    at = item.end;
-  } else {
-    const text = plainText(bytes);
-    at = skipSpace(bytes, at + 1);
-    while (bytes[at] !== CLOSE_ARRAY || items.length > 0) {
-      const item = plainReply(text, at) ?? scanReplyItem(bytes, at);
-      if ('ok' in item) return item;
-      items.push(item);
-      at = skipSpace(bytes, item.end);
-      if (bytes[at] === CLOSE_ARRAY) break;
-      if (bytes[at] !== COMMA) return failure(at, 'syntax');
-      at = skipSpace(bytes, at + 1);
-    }
-    at += 1;
-  }
-  at = skipSpace(bytes, at);
-  return at === bytes.length ? { ok: true, isBatch, items } : failure(at, 'syntax');
+export function scanReply(bytes: Buffer): Scan<ReplySpan> | ScanFailure {
+  return scanItems(bytes, Infinity, replyItem);
 }
 
-/**
- * Batches up to this size are offered to the expressions of the plain spellings: what they have to
- * give up at its last byte takes them several times as long as the scanner.
- */
-const PLAIN_BATCH_BYTES = 131_072;
-
-function plainText(bytes: Buffer): string {
-  return bytes.length > PLAIN_BATCH_BYTES ? '' : bytes.toString('latin1');
+function scanItems<Item extends { readonly end: number }>(
+  bytes: Buffer,
+  maxItems: number,
+  scanItem: (bytes: Buffer, text: string, from: number) => Item | ScanFailure,
+): Scan<Item> | ScanFailure {
+  const items: Item[] = [];
+  let at = skipSpace(bytes, 0);
+  const isBatch = bytes[at] === OPEN_ARRAY;
+  // One character for each byte, so that positions in it are those of the bytes.
+  const isPlain = bytes.length <= (isBatch ? PLAIN_BATCH_BYTES : PLAIN_ITEM_BYTES);
+  const text = isPlain ? bytes.toString('latin1') : '';
+  if (isBatch) at = skipSpace(bytes, at + 1);
+  for (;;) {
+    if (isBatch && bytes[at] === CLOSE_ARRAY && items.length === 0) break;
+    if (isBatch && items.length === maxItems) return failure(at, 'count');
+    const item = scanItem(bytes, text, at);
+    if ('ok' in item) return item;
+    items.push(item);
+    at = isDense(bytes[item.end]) ? item.end : skipSpace(bytes, item.end);
+    if (!isBatch || bytes[at] === CLOSE_ARRAY) break;
+    if (bytes[at] !== COMMA) return failure(at, 'syntax');
+    at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
+  }
+  if (isBatch) at = skipSpace(bytes, at + 1);
+  return at === bytes.length ? { ok: true, isBatch, items } : failure(at, 'syntax');
 }
 
 /** Reads the envelope of a reply whose end is not there yet; never throws. */
@@ -153,7 +186,7 @@ export function peekReply(bytes: Buffer): ReplyPeek {
   while (bytes[at] === QUOTE) {
     const keyEnd = skipLooseString(bytes, at);
     if (keyEnd < 0) break;
-    const name = memberName(bytes, at, keyEnd);
+    const name = REPLY.members[memberAt(bytes, at, keyEnd, REPLY.members)];
     at = skipSpace(bytes, keyEnd);
     if (bytes[at] !== COLON) break;
     const start = skipSpace(bytes, at + 1);
@@ -181,57 +214,19 @@ export function spanString(bytes: Buffer, start: number, end: number): string | 
   return JSON.parse(`"${text}"`) as string;
 }
 
-function scanRequestItem(bytes: Buffer, from: number): RequestSpan | ScanFailure {
+function requestItem(bytes: Buffer, text: string, from: number): RequestSpan | ScanFailure {
   if (bytes[from] !== OPEN_OBJECT) {
     const end = skipStrict(bytes, from, 0);
-    return end < 0 ? strictFailure(end) : failure(from, 'item');
+    return end < 0 ? broken(end) : failure(from, 'item');
   }
-  let versionStart = -1;
-  let versionEnd = -1;
-  let methodStart = -1;
-  let methodEnd = -1;
-  let paramsStart = -1;
-  let paramsEnd = -1;
-  let idStart = -1;
-  let idEnd = -1;
-  let at = skipSpace(bytes, from + 1);
-  let isFirst = true;
-  while (bytes[at] !== CLOSE_OBJECT || !isFirst) {
-    const keyStart = at;
-    const keyEnd = bytes[at] === QUOTE ? skipStrictString(bytes, at) : ~at;
-    if (keyEnd < 0) return strictFailure(keyEnd);
-    const colon = bytes[keyEnd] === COLON ? keyEnd : skipSpace(bytes, keyEnd);
-    if (bytes[colon] !== COLON) return failure(colon, 'syntax');
-    const start = isDense(bytes[colon + 1]) ? colon + 1 : skipSpace(bytes, colon + 1);
-    const end = skipStrict(bytes, start, 1);
-    if (end < 0) return strictFailure(end);
-    const name = memberName(bytes, keyStart, keyEnd);
-    if (name === 'jsonrpc' && versionStart < 0) {
-      versionStart = start;
-      versionEnd = end;
-    } else if (name === 'method' && methodStart < 0) {
-      methodStart = start;
-      methodEnd = end;
-    } else if (name === 'params' && paramsStart < 0) {
-      paramsStart = start;
-      paramsEnd = end;
-    } else if (name === 'id' && idStart < 0) {
-      idStart = start;
-      idEnd = end;
-    } else {
-      // Some nodes match member names without regard to case and let the last one win.
-      const folded = foldedMember(bytes, keyStart, keyEnd);
-      if (folded !== undefined) return failure(keyStart, 'member', folded);
-    }
-    isFirst = false;
-    at = isDense(bytes[end]) ? end : skipSpace(bytes, end);
-    if (bytes[at] === CLOSE_OBJECT) break;
-    if (bytes[at] !== COMMA) return failure(at, 'syntax');
-    at = bytes[at + 1] === QUOTE ? at + 1 : skipSpace(bytes, at + 1);
-  }
+  const found = [-1, -1, -1, -1, -1, -1, -1, -1];
+  const end = scanMembers(bytes, text, from, REQUEST, found);
+  if (typeof end === 'object') return end;
+  const [versionStart = -1, versionEnd = -1, methodStart = -1, methodEnd = -1] = found;
+  const [, , , , paramsStart = -1, paramsEnd = -1, idStart = -1, idEnd = -1] = found;
   return {
     start: from,
-    end: at + 1,
+    end,
     versionStart,
     versionEnd,
     methodStart,
@@ -243,46 +238,62 @@ function scanRequestItem(bytes: Buffer, from: number): RequestSpan | ScanFailure
   };
 }
 
-function scanReplyItem(bytes: Buffer, from: number): ReplySpan | ScanFailure {
+function replyItem(bytes: Buffer, text: string, from: number): ReplySpan | ScanFailure {
   if (bytes[from] !== OPEN_OBJECT) return failure(from, 'item');
-  let idStart = -1;
-  let idEnd = -1;
-  let resultStart = -1;
-  let resultEnd = -1;
-  let errorStart = -1;
-  let errorEnd = -1;
-  let at = skipSpace(bytes, from + 1);
-  let isFirst = true;
-  while (bytes[at] !== CLOSE_OBJECT || !isFirst) {
+  const found = [-1, -1, -1, -1, -1, -1];
+  const end = scanMembers(bytes, text, from, REPLY, found);
+  if (typeof end === 'object') return end;
+  const [idStart = -1, idEnd = -1, resultStart = -1, resultEnd = -1] = found;
+  const [, , , , errorStart = -1, errorEnd = -1] = found;
+  return { start: from, end, idStart, idEnd, resultStart, resultEnd, errorStart, errorEnd };
+}
+
+/** Puts start and end of each known member at twice its place; gives the offset after the object. */
+function scanMembers(
+  bytes: Buffer,
+  text: string,
+  from: number,
+  kind: ItemKind,
+  found: number[],
+): number | ScanFailure {
+  const { members, plain } = kind;
+  let at = bytes[from + 1] === QUOTE ? from + 1 : skipSpace(bytes, from + 1);
+  if (bytes[at] === CLOSE_OBJECT) return at + 1;
+  for (;;) {
+    let member: number;
+    let start: number;
+    let end: number;
     const keyStart = at;
-    const keyEnd = bytes[at] === QUOTE ? skipLooseString(bytes, at) : ~at;
-    if (keyEnd < 0) return failure(~keyEnd, 'syntax');
-    const colon = bytes[keyEnd] === COLON ? keyEnd : skipSpace(bytes, keyEnd);
-    if (bytes[colon] !== COLON) return failure(colon, 'syntax');
-    const start = isDense(bytes[colon + 1]) ? colon + 1 : skipSpace(bytes, colon + 1);
-    const end = skipLoose(bytes, start);
-    if (end < 0) return failure(~end, 'syntax');
-    const name = memberName(bytes, keyStart, keyEnd);
-    if (name === 'id') {
-      if (idStart >= 0) return failure(keyStart, 'member', name);
-      idStart = start;
-      idEnd = end;
-    } else if (name === 'result') {
-      if (resultStart >= 0) return failure(keyStart, 'member', name);
-      resultStart = start;
-      resultEnd = end;
-    } else if (name === 'error') {
-      if (errorStart >= 0) return failure(keyStart, 'member', name);
-      errorStart = start;
-      errorEnd = end;
+    plain.lastIndex = at;
+    if (plain.test(text)) {
+      member = kind.initials.indexOf(text.charAt(at + 1));
+      start = at + '"":'.length + (members[member]?.length ?? 0);
+      end = plain.lastIndex;
+    } else {
+      const keyEnd = bytes[at] === QUOTE ? kind.skipKey(bytes, at) : ~at;
+      if (keyEnd < 0) return broken(keyEnd);
+      const colon = skipSpace(bytes, keyEnd);
+      if (bytes[colon] !== COLON) return failure(colon, 'syntax');
+      start = skipSpace(bytes, colon + 1);
+      end = kind.skipValue(bytes, start, 1);
+      if (end < 0) return broken(end);
+      member = memberAt(bytes, at, keyEnd, members);
+      if (member < 0 && kind === REQUEST) {
+        // Some nodes match member names without regard to case and let the last one win.
+        const folded = looseText(bytes, at, keyEnd).toUpperCase().toLowerCase();
+        if (members.includes(folded)) return failure(at, 'member', folded);
+      }
     }
-    isFirst = false;
+    if (member >= 0) {
+      if ((found[2 * member] ?? 0) >= 0) return failure(keyStart, 'member', members[member]);
+      found[2 * member] = start;
+      found[2 * member + 1] = end;
+    }
     at = isDense(bytes[end]) ? end : skipSpace(bytes, end);
-    if (bytes[at] === CLOSE_OBJECT) break;
+    if (bytes[at] === CLOSE_OBJECT) return at + 1;
     if (bytes[at] !== COMMA) return failure(at, 'syntax');
     at = bytes[at + 1] === QUOTE ? at + 1 : skipSpace(bytes, at + 1);
   }
-  return { start: from, end: at + 1, idStart, idEnd, resultStart, resultEnd, errorStart, errorEnd };
 }
 
 function failure(position: number, reason: ScanFailure['reason'], member?: string): ScanFailure {
@@ -291,43 +302,24 @@ function failure(position: number, reason: ScanFailure['reason'], member?: strin
     : { ok: false, position, reason, member };
 }
 
-function strictFailure(code: number): ScanFailure {
+function broken(code: number): ScanFailure {
   return code === DEPTH_EXCEEDED ? failure(0, 'depth') : failure(~code, 'syntax');
 }
 
-/** The JSON-RPC member that a key names, escapes included; `undefined` for any other key. */
-function memberName(bytes: Buffer, start: number, end: number): Member | undefined {
-  const likely = likelyMember(bytes[start + 1], end - start - 2);
-  if (likely !== undefined && isSame(bytes, start + 1, MEMBER_BYTES[likely])) return likely;
+/** The place of the member that a key names, escapes included; -1 for any other key. */
+function memberAt(bytes: Buffer, start: number, end: number, members: readonly string[]): number {
+  const first = bytes[start + 1];
+  for (let member = 0; member < members.length; member += 1) {
+    const name = members[member] ?? '';
+    if (name.length !== end - start - 2 || name.charCodeAt(0) !== first) continue;
+    let same = 1;
+    while (same < name.length && bytes[start + 1 + same] === name.charCodeAt(same)) same += 1;
+    if (same === name.length) return member;
+  }
   for (let at = start + 1; at < end; at += 1) {
-    if (bytes[at] !== BACKSLASH) continue;
-    const decoded = looseText(bytes, start, end);
-    return MEMBERS.find((name) => name === decoded);
+    if (bytes[at] === BACKSLASH) return members.indexOf(looseText(bytes, start, end));
   }
-  return undefined;
-}
-
-/** The only member with this first byte and length. */
-function likelyMember(first: number | undefined, size: number): Member | undefined {
-  if (size === 2) return 'id';
-  if (size === 5) return 'error';
-  if (size === 7) return 'jsonrpc';
-  if (size !== 6) return undefined;
-  if (first === 0x6d) return 'method';
-  return first === 0x70 ? 'params' : 'result';
-}
-
-function isSame(bytes: Buffer, from: number, expected: Buffer): boolean {
-  for (let offset = 0; offset < expected.length; offset += 1) {
-    if (bytes[from + offset] !== expected[offset]) return false;
-  }
-  return true;
-}
-
-/** The request member that a key equals when case is ignored, as Unicode folds it. */
-function foldedMember(bytes: Buffer, start: number, end: number): string | undefined {
-  const folded = looseText(bytes, start, end).toUpperCase().toLowerCase();
-  return REQUEST_MEMBERS.has(folded) ? folded : undefined;
+  return -1;
 }
 
 function looseText(bytes: Buffer, start: number, end: number): string {

@@ -5,20 +5,13 @@
  * Invariant: the result parses to exactly `target`. What changed is told by identity: a value of
  * `target` that is the very value of the parsed document keeps its bytes.
  */
-import { ByteWriter } from './byte-writer.ts';
-import {
-  elementSpans,
-  type JsonBytes,
-  type JsonObject,
-  type MemberSpan,
-  type Span,
-} from './json-scan.ts';
+import { childrenOf, type ChildSpan, type JsonObject, type Span } from './json-scan.ts';
 
-/** Where a document was parsed from: `body` is `JSON.parse(json.bytes)`, `members` its spans. */
+/** Where a document was parsed from: `body` is `JSON.parse(bytes)`, `members` its spans. */
 export interface ParsedObject {
-  readonly json: JsonBytes;
+  readonly bytes: Buffer;
   readonly body: JsonObject;
-  readonly members: readonly MemberSpan[];
+  readonly members: readonly ChildSpan[];
 }
 
 /**
@@ -27,60 +20,69 @@ export interface ParsedObject {
  * whose value is `undefined` is left out. Gives back the source's own bytes when nothing changed.
  */
 export function spliceObject(source: ParsedObject, target: JsonObject): Buffer {
-  const { bytes } = source.json;
-  if (source.members.length !== Object.keys(source.body).length) {
+  const { bytes, body, members } = source;
+  if (members.length !== Object.keys(body).length) {
     // A key is there twice: whoever reads it next may take the other one. Write it once.
     return Buffer.from(JSON.stringify(target));
   }
-  const writer = new SpliceWriter(bytes);
-  let changed = false;
-  for (const member of source.members) {
-    const value = ownValue(target, member.key);
-    if (value === undefined) {
-      changed = true;
-      writer.drop();
-    } else if (value === source.body[member.key]) {
-      writer.keep(member.start, member.end);
+  const pieces: (string | Span)[] = [];
+  let text = '{';
+  let separator = '';
+  let isSame = true;
+  // Between two neighbours that stay are a comma and white space: copied along.
+  let keptStart = -1;
+  let keptEnd = -1;
+  for (const { key, start, valueStart, end } of members) {
+    const value = Object.hasOwn(target, key) ? target[key] : undefined;
+    if (value !== undefined && value === body[key]) {
+      if (keptStart === -1) {
+        keptStart = start;
+        text += separator;
+        separator = ',';
+      }
+      keptEnd = end;
+      continue;
+    }
+    isSame = false;
+    if (keptStart !== -1) {
+      pieces.push(text, { start: keptStart, end: keptEnd });
+      text = '';
+      keptStart = -1;
+    }
+    if (value === undefined) continue;
+    text += `${separator}${JSON.stringify(key)}:`;
+    separator = ',';
+    const before = body[key];
+    if (Array.isArray(before) && Array.isArray(value)) {
+      text = pushList(pieces, text, childrenOf(bytes, valueStart).spans, before, value);
     } else {
-      changed = true;
-      writer.name(member.key);
-      writeValue(writer, source, member, value);
+      text += JSON.stringify(value);
     }
   }
-  for (const key of Object.keys(target)) {
+  if (keptStart !== -1) {
+    pieces.push(text, { start: keptStart, end: keptEnd });
+    text = '';
+  }
+  for (const key in target) {
     const value = target[key];
-    if (value === undefined || Object.hasOwn(source.body, key)) continue;
-    changed = true;
-    writer.name(key);
-    writer.text(JSON.stringify(value));
+    if (value === undefined || Object.hasOwn(body, key)) continue;
+    isSame = false;
+    text += `${separator}${JSON.stringify(key)}:${JSON.stringify(value)}`;
+    separator = ',';
   }
-  return changed ? writer.finish() : bytes;
+  if (isSame) return bytes;
+  pieces.push(`${text}}`);
+  return joined(pieces, bytes);
 }
 
-function ownValue(object: JsonObject, key: string): unknown {
-  return Object.hasOwn(object, key) ? object[key] : undefined;
-}
-
-function writeValue(
-  writer: SpliceWriter,
-  source: ParsedObject,
-  member: MemberSpan,
-  value: unknown,
-): void {
-  const before = source.body[member.key];
-  if (Array.isArray(before) && Array.isArray(value)) {
-    writeArray(writer, elementSpans(source.json, member.valueStart), before, value);
-  } else {
-    writer.text(JSON.stringify(value));
-  }
-}
-
-function writeArray(
-  writer: SpliceWriter,
+/** Adds the pieces of a list whose elements partly stay; gives the text that is still open. */
+function pushList(
+  pieces: (string | Span)[],
+  opening: string,
   spans: readonly Span[],
   before: readonly unknown[],
   after: readonly unknown[],
-): void {
+): string {
   const spanOf = new Map<unknown, Span>();
   for (const [index, element] of before.entries()) {
     const span = spans[index];
@@ -89,78 +91,30 @@ function writeArray(
       spanOf.set(element, span);
     }
   }
-  writer.text('[');
+  let text = `${opening}[`;
   for (const [index, element] of after.entries()) {
-    if (index > 0) writer.text(',');
+    if (index > 0) text += ',';
     const span = spanOf.get(element);
-    if (span === undefined) writer.text(JSON.stringify(element));
-    else writer.span(span.start, span.end);
+    if (span === undefined) {
+      text += JSON.stringify(element);
+    } else {
+      pieces.push(text, span);
+      text = '';
+    }
   }
-  writer.text(']');
+  return `${text}]`;
 }
 
-/** Joins kept spans and new members with commas; neighbouring kept spans become one copy. */
-class SpliceWriter {
-  readonly #bytes: Buffer;
-  readonly #out: ByteWriter;
-  #pending = '{';
-  #isFirst = true;
-  #keptStart = -1;
-  #keptEnd = -1;
-
-  constructor(bytes: Buffer) {
-    this.#bytes = bytes;
-    this.#out = new ByteWriter(bytes.length);
+function joined(pieces: readonly (string | Span)[], bytes: Buffer): Buffer {
+  let size = 0;
+  for (const piece of pieces) {
+    size += typeof piece === 'string' ? Buffer.byteLength(piece) : piece.end - piece.start;
   }
-
-  /** A member of the source stays. */
-  keep(start: number, end: number): void {
-    if (this.#keptStart === -1) {
-      this.#separate();
-      this.#keptStart = start;
-    }
-    // Between two kept neighbours stand a comma and white space: copied along.
-    this.#keptEnd = end;
+  const out = Buffer.allocUnsafe(size);
+  let at = 0;
+  for (const piece of pieces) {
+    if (typeof piece === 'string') at += out.write(piece, at);
+    else at += bytes.copy(out, at, piece.start, piece.end);
   }
-
-  /** A member of the source is left out: what was kept before it ends here. */
-  drop(): void {
-    if (this.#keptStart === -1) return;
-    this.span(this.#keptStart, this.#keptEnd);
-    this.#keptStart = -1;
-  }
-
-  /** A new member begins; its value follows by `text` and `span`. */
-  name(key: string): void {
-    this.drop();
-    this.#separate();
-    this.#pending += `${JSON.stringify(key)}:`;
-  }
-
-  text(text: string): void {
-    this.#pending += text;
-  }
-
-  span(start: number, end: number): void {
-    this.#flush();
-    this.#out.writeSpan(this.#bytes, start, end);
-  }
-
-  finish(): Buffer {
-    this.drop();
-    this.#pending += '}';
-    this.#flush();
-    return this.#out.finish();
-  }
-
-  #separate(): void {
-    if (!this.#isFirst) this.#pending += ',';
-    this.#isFirst = false;
-  }
-
-  #flush(): void {
-    if (this.#pending === '') return;
-    this.#out.writeText(this.#pending);
-    this.#pending = '';
-  }
+  return out;
 }

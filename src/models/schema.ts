@@ -1,17 +1,24 @@
-/** What the lists of models answer, and what they take. */
+/** What the lists of models take and answer, and what they say of themselves. */
 import { z } from 'zod';
-import { LIST_TYPES } from '../catalog/catalog.ts';
-import { MODEL_TYPES, QUANTIZATIONS, REASONING_EFFORTS } from '../config/config.ts';
+import { LIST_TYPES, WIRE_CAPABILITIES } from '../catalog/catalog.ts';
+import {
+  CAPABILITIES,
+  type Capability,
+  MODEL_TYPES,
+  QUANTIZATIONS,
+  REASONING_EFFORTS,
+} from '../config/config.ts';
+import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 
 const ListType = z.enum(LIST_TYPES);
 const Type = z.enum(MODEL_TYPES);
 
-export const ListQuery = z.object({
+const ListQuery = z.object({
   type: ListType.optional().describe(
     '`text` when absent; `all` is everything, `code` the text models that are made for code.',
   ),
 });
-export const TypeQuery = z.object({ type: Type.optional().describe('`text` when absent.') });
+const TypeQuery = z.object({ type: Type.optional().describe('`text` when absent.') });
 
 const Amount = z
   .strictObject({ usd: z.number(), diem: z.number() })
@@ -39,21 +46,13 @@ const Pricing = z
   })
   .describe('Prices of tokens are per million.');
 
+/** A member for each capability. */
+function capabilities<T>(valueOf: (capability: Capability) => T): Record<string, T> {
+  return Object.fromEntries(CAPABILITIES.map((name) => [WIRE_CAPABILITIES[name], valueOf(name)]));
+}
+
 const Capabilities = z.strictObject({
-  optimizedForCode: z.boolean(),
-  supportsFunctionCalling: z.boolean(),
-  supportsAudioInput: z.boolean(),
-  supportsReasoning: z.boolean(),
-  supportsReasoningEffort: z.boolean(),
-  supportsResponseSchema: z.boolean(),
-  supportsMultipleImages: z.boolean(),
-  supportsVision: z.boolean(),
-  supportsVideoInput: z.boolean(),
-  supportsWebSearch: z.boolean(),
-  supportsXSearch: z.boolean(),
-  supportsLogProbs: z.boolean(),
-  supportsTeeAttestation: z.boolean(),
-  supportsE2EE: z.boolean(),
+  ...capabilities(() => z.boolean()),
   quantization: z.enum(QUANTIZATIONS),
   reasoningEffortOptions: z.array(z.enum(REASONING_EFFORTS)).optional(),
   defaultReasoningEffort: z.enum(REASONING_EFFORTS).optional(),
@@ -120,14 +119,87 @@ const Model = z
   })
   .meta({ id: 'Model' });
 
-export const ModelList = z
+const ModelList = z
   .strictObject({ object: z.literal('list'), type: ListType, data: z.array(Model) })
   .meta({ id: 'ModelList' });
 
-export const NameMap = z
+const NameMap = z
   .strictObject({
     object: z.literal('list'),
     type: Type,
     data: z.record(z.string(), z.string()).describe('A name and the id of its model.'),
   })
   .meta({ id: 'NameMap' });
+
+const HELD = new Set<Capability>(['functionCalling', 'reasoning', 'responseSchema', 'webSearch']);
+const MODEL = {
+  id: 'atlas-24b',
+  object: 'model',
+  created: 1795233600,
+  owned_by: 'svc',
+  type: 'text',
+  context_length: 65536,
+  model_spec: {
+    name: 'Atlas 24B',
+    description: 'Writes and reasons.',
+    privacy: 'private',
+    offline: false,
+    beta: false,
+    betaModel: false,
+    uncensored: false,
+    traits: ['default'],
+    modelSource: 'https://example.com/atlas-24b',
+    regionRestrictions: [],
+    pricing: { input: { usd: 0.3, diem: 0.3 }, output: { usd: 1.2, diem: 1.2 } },
+    availableContextTokens: 65536,
+    maxCompletionTokens: 8192,
+    capabilities: {
+      ...capabilities((capability) => HELD.has(capability)),
+      quantization: 'fp8',
+    },
+    constraints: { temperature: { default: 0.7 } },
+  },
+};
+
+export const MODELS_DESCRIPTION: RouteDescription = {
+  tag: 'Models',
+  summary: 'List models',
+  about:
+    'Needs no key. With a key, only what it may use is listed: see its `models` and `modelPrivacy`.',
+  query: ListQuery,
+  answers: [
+    jsonAnswer('The models of one type.', ModelList, {
+      object: 'list',
+      type: 'text',
+      data: [MODEL],
+    }),
+  ],
+};
+
+export const TRAITS_DESCRIPTION: RouteDescription = {
+  tag: 'Models',
+  summary: 'List traits',
+  about: 'A trait is a name for the best model of a kind; requests can use it as `model`.',
+  query: TypeQuery,
+  answers: [
+    jsonAnswer('Traits and their models.', NameMap, {
+      object: 'list',
+      type: 'text',
+      data: { default: 'atlas-24b', fastest: 'atlas-3b' },
+    }),
+  ],
+};
+
+export const MAPPING_DESCRIPTION: RouteDescription = {
+  tag: 'Models',
+  summary: 'List compatibility names',
+  about: 'Names of well-known models that are served by a model of this server.',
+  query: TypeQuery,
+  answers: [
+    jsonAnswer('Names and their models.', NameMap, {
+      object: 'list',
+      type: 'text',
+      data: { 'gpt-4o': 'atlas-24b' },
+    }),
+  ],
+};

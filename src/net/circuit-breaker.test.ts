@@ -8,11 +8,9 @@ import { CircuitBreaker, REFUSED } from './circuit-breaker.ts';
 import type { BreakerSettings } from './circuit-breaker.ts';
 
 const SETTINGS: BreakerSettings = {
-  windowMs: 10_000,
-  minFailures: 3,
-  failureShare: 0.5,
   openMs: 1_000,
   maxOpenMs: 8_000,
+  window: { sizeMs: 10_000, minFailures: 3, failureShare: 0.5 },
 };
 
 function breakerAndClock(settings = SETTINGS): { breaker: CircuitBreaker; clock: TestClock } {

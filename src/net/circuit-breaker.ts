@@ -9,16 +9,19 @@
 import type { Clock } from '../core/clock.ts';
 
 export interface BreakerSettings {
-  /** Length of the sliding window. */
-  readonly windowMs: number;
-  /** Fewest failures in the window that open it. */
-  readonly minFailures: number;
-  /** Smallest share of failures in the window that opens it, in (0, 1]. */
-  readonly failureShare: number;
   /** First open period. */
   readonly openMs: number;
   /** Longest open period. */
   readonly maxOpenMs: number;
+  /** Without one it opens only when it is told to. */
+  readonly window?: {
+    /** Length of the sliding window. */
+    readonly sizeMs: number;
+    /** Fewest failures in the window that open it. */
+    readonly minFailures: number;
+    /** Smallest share of failures in the window that opens it, in (0, 1]. */
+    readonly failureShare: number;
+  };
 }
 
 export type BreakerState = 'closed' | 'open' | 'half-open';
@@ -32,7 +35,6 @@ const BUCKETS = 10;
 export class CircuitBreaker {
   readonly #clock: Clock;
   readonly #settings: BreakerSettings;
-  readonly #bucketMs: number;
   readonly #successes = new Uint32Array(BUCKETS);
   readonly #failures = new Uint32Array(BUCKETS);
   /** Number of the bucket, counted from the clock's start, that was written last. */
@@ -46,7 +48,6 @@ export class CircuitBreaker {
   constructor(clock: Clock, settings: BreakerSettings) {
     this.#clock = clock;
     this.#settings = settings;
-    this.#bucketMs = settings.windowMs / BUCKETS;
   }
 
   /** The state now; an open breaker whose period is over is half-open. */
@@ -59,8 +60,8 @@ export class CircuitBreaker {
 
   /** Whether `admit` would let a call through now. */
   get canAdmit(): boolean {
-    const state = this.state;
-    return state === 'closed' || (state === 'half-open' && !this.#hasProbe);
+    if (this.#state === 'closed') return true;
+    return this.state === 'half-open' && !this.#hasProbe;
   }
 
   /** Milliseconds until an open breaker lets a probe through; 0 in the other states. */
@@ -70,62 +71,58 @@ export class CircuitBreaker {
 
   /** Lets a call through, or refuses. Every ticket must come back by `settle`, once. */
   admit(): Ticket {
+    if (this.#state === 'closed') return this.#ticket;
     if (!this.canAdmit) return REFUSED;
-    if (this.#state === 'half-open') this.#hasProbe = true;
+    this.#hasProbe = true;
     return this.#ticket;
   }
 
   /** Reports how an admitted call went; `unknown` (the caller left) counts neither way. */
   settle(ticket: Ticket, result: 'success' | 'failure' | 'unknown'): void {
     if (ticket !== this.#ticket || ticket === REFUSED) return;
-    if (this.#state === 'half-open') return this.#settleProbe(result);
-    if (result === 'unknown' || this.#state === 'open') return;
-    this.#count(result);
-  }
-
-  #settleProbe(result: 'success' | 'failure' | 'unknown'): void {
-    if (result === 'unknown') this.#hasProbe = false;
-    else if (result === 'failure') this.#open();
-    else {
-      this.#openings = 0;
-      this.#successes.fill(0);
-      this.#failures.fill(0);
-      this.#enter('closed');
+    if (this.#state === 'closed') {
+      if (result !== 'unknown') this.#count(result);
+    } else if (this.#state === 'half-open') {
+      if (result === 'unknown') this.#hasProbe = false;
+      else if (result === 'failure') this.open();
+      else this.close();
     }
   }
 
   #count(result: 'success' | 'failure'): void {
-    const index = this.#turn();
-    if (result === 'success') {
-      this.#successes[index] = (this.#successes[index] ?? 0) + 1;
-      return;
-    }
-    this.#failures[index] = (this.#failures[index] ?? 0) + 1;
-    const failures = sum(this.#failures);
-    const calls = failures + sum(this.#successes);
-    const { minFailures, failureShare } = this.#settings;
-    if (failures >= minFailures && failures >= failureShare * calls) this.#open();
-  }
-
-  /** Empties the buckets that the clock has passed and gives the present one. */
-  #turn(): number {
-    const now = Math.floor(this.#clock.monotonicMs() / this.#bucketMs);
+    const { window } = this.#settings;
+    if (window === undefined) return;
+    const now = Math.floor(this.#clock.monotonicMs() / (window.sizeMs / BUCKETS));
+    // The buckets that the clock has passed are those of the window before.
     const passed = Math.min(now - this.#bucket, BUCKETS);
     for (let back = 0; back < passed; back += 1) {
-      const index = (now - back) % BUCKETS;
-      this.#successes[index] = 0;
-      this.#failures[index] = 0;
+      this.#successes[(now - back) % BUCKETS] = 0;
+      this.#failures[(now - back) % BUCKETS] = 0;
     }
     this.#bucket = now;
-    return now % BUCKETS;
+    const counts = result === 'success' ? this.#successes : this.#failures;
+    counts[now % BUCKETS] = (counts[now % BUCKETS] ?? 0) + 1;
+    if (result === 'success') return;
+    const failures = sum(this.#failures);
+    const calls = failures + sum(this.#successes);
+    if (failures >= window.minFailures && failures >= window.failureShare * calls) this.open();
   }
 
-  #open(): void {
+  /** Opens it for the next period, whatever was counted. */
+  open(): void {
     const { openMs, maxOpenMs } = this.#settings;
     const periodMs = Math.min(maxOpenMs, openMs * 2 ** Math.min(this.#openings, 30));
     this.#openings += 1;
     this.#reopensAtMs = this.#clock.monotonicMs() + periodMs;
     this.#enter('open');
+  }
+
+  /** Closes it and forgets what was counted. */
+  close(): void {
+    this.#openings = 0;
+    this.#successes.fill(0);
+    this.#failures.fill(0);
+    this.#enter('closed');
   }
 
   #enter(state: BreakerState): void {

@@ -6,9 +6,16 @@ import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 
+import type { Dispatcher } from 'undici';
+import { TestClock } from '../../test/support/test-clock.ts';
 import { systemClock } from '../core/clock.ts';
-import type { TimeLimits, UpstreamFailure, UpstreamHandler } from './exchange.ts';
-import { UpstreamPool } from './upstream-pool.ts';
+import {
+  Exchange,
+  type TimeLimits,
+  type UpstreamFailureKind,
+  UpstreamPool,
+  type UpstreamRequest,
+} from './upstream-pool.ts';
 
 const LIMITS: TimeLimits = { connectMs: 1_000, firstByteMs: 1_000, idleMs: 1_000, totalMs: 5_000 };
 
@@ -35,60 +42,62 @@ function poolFor(t: TestContext, url: string, connectMs = 1_000): UpstreamPool {
   return pool;
 }
 
-type Ending = 'end' | UpstreamFailure;
+/** An exchange that keeps what it hears. */
+class Recorder extends Exchange {
+  readonly calls: string[] = [];
+  readonly failures: UpstreamFailureKind[] = [];
+  readonly ending = Promise.withResolvers<'end' | UpstreamFailureKind>();
+  readonly released = Promise.withResolvers<void>();
 
-interface Watched {
-  readonly ending: Promise<Ending>;
-  readonly released: Promise<void>;
-  readonly calls: string[];
-  readonly handler: UpstreamHandler;
+  protected override onHead(status: number): void {
+    this.calls.push(`head ${status}`);
+  }
+
+  protected override onData(): void {
+    this.calls.push('data');
+  }
+
+  protected override onEnd(): void {
+    this.calls.push('end');
+    this.ending.resolve('end');
+  }
+
+  protected override onFailure(kind: UpstreamFailureKind): void {
+    this.calls.push('failure');
+    this.failures.push(kind);
+    this.ending.resolve(kind);
+  }
+
+  protected override onReleased(): void {
+    this.calls.push('released');
+    this.released.resolve();
+  }
 }
 
-function watched(): Watched {
-  const calls: string[] = [];
-  const ending = Promise.withResolvers<Ending>();
-  const released = Promise.withResolvers<void>();
-  const handler: UpstreamHandler = {
-    onHead: (status) => calls.push(`head ${status}`),
-    onData: () => calls.push('data'),
-    onEnd: () => {
-      calls.push('end');
-      ending.resolve('end');
-    },
-    onFailure: (failure) => {
-      calls.push('failure');
-      ending.resolve(failure);
-    },
-    onReleased: () => {
-      calls.push('released');
-      released.resolve();
-    },
-  };
-  return { ending: ending.promise, released: released.promise, calls, handler };
+function send(pool: UpstreamPool, request: Partial<UpstreamRequest>): Recorder {
+  const recorder = new Recorder(pool, {
+    method: 'POST',
+    path: '/x',
+    headers: [],
+    body: Buffer.from('{}'),
+    limits: LIMITS,
+    maxResponseBytes: 1_000,
+    ...request,
+  });
+  pool.dispatch(recorder);
+  return recorder;
 }
 
-function get(pool: UpstreamPool, limits: Partial<TimeLimits> = {}): Watched {
-  const watch = watched();
-  pool.send(
-    {
-      method: 'POST',
-      path: '/x',
-      headers: [],
-      body: Buffer.from('{}'),
-      limits: { ...LIMITS, ...limits },
-      maxResponseBytes: 1_000,
-    },
-    watch.handler,
-  );
-  return watch;
+function get(pool: UpstreamPool, limits: Partial<TimeLimits> = {}): Recorder {
+  return send(pool, { limits: { ...LIMITS, ...limits } });
 }
 
-async function kindOf(watch: Watched): Promise<string> {
-  const ending = await watch.ending;
-  await watch.released;
+async function kindOf(recorder: Recorder): Promise<string> {
+  const kind = await recorder.ending.promise;
+  await recorder.released.promise;
   // A connection takes its next request one turn after its last answer.
   await new Promise((resolve) => setImmediate(resolve));
-  return ending === 'end' ? 'end' : ending.kind;
+  return kind;
 }
 
 const GARBAGE = '220 mail ready\r\n';
@@ -103,7 +112,7 @@ test('a connection is used again', async (t) => {
   const pool = poolFor(t, url);
   for (let count = 0; count < 5; count += 1) assert.equal(await kindOf(get(pool)), 'end');
   assert.equal(connections, 1);
-  assert.equal(pool.running, 0);
+  assert.equal(pool.running.size, 0);
 });
 
 test('a reused connection that dies without a byte is stale, a fresh one is reset', async (t) => {
@@ -195,13 +204,9 @@ test('a queue place that was left is released when the library lets go of it', a
   );
   const pool = poolFor(t, url);
   const first = Array.from({ length: 4 }, () => get(pool));
-  const watch = watched();
-  const exchange = pool.send(
-    { method: 'POST', path: '/x', headers: [], body: null, limits: LIMITS, maxResponseBytes: 10 },
-    watch.handler,
-  );
-  exchange.abort();
-  exchange.abort();
+  const watch = send(pool, { body: null });
+  watch.abort();
+  watch.abort();
   assert.deepEqual(watch.calls, ['failure']);
   assert.equal(await kindOf(watch), 'aborted');
   for (const one of first) assert.equal(await kindOf(one), 'end');
@@ -226,7 +231,7 @@ test('a destroyed pool ends running exchanges as closed', async (t) => {
   const running = get(pool);
   await pool.destroy();
   assert.equal(await kindOf(running), 'closed');
-  assert.equal(pool.running, 0);
+  assert.equal(pool.running.size, 0);
 });
 
 test('a streamed body is read as it is written, and no more of it than the engine takes', async (t) => {
@@ -259,12 +264,8 @@ test('a streamed body is read as it is written, and no more of it than the engin
       }
     },
   };
-  const post = (path: string, limits: Partial<TimeLimits> = {}): Watched => {
-    const watch = watched();
-    const request = { method: 'POST', path, headers: [], maxResponseBytes: 1_000 } as const;
-    pool.send({ ...request, body, limits: { ...LIMITS, ...limits } }, watch.handler);
-    return watch;
-  };
+  const post = (path: string, limits: Partial<TimeLimits> = {}): Recorder =>
+    send(pool, { path, body, limits: { ...LIMITS, ...limits } });
   assert.equal(await kindOf(post('/x')), 'end');
   assert.deepEqual([read, ended], [50, 1]);
   const refused = post('/refused');
@@ -302,9 +303,74 @@ test('an early answer is heard when a short last piece meets the reset', async (
       yield Buffer.alloc(10);
     },
   };
-  const watch = watched();
-  const request = { method: 'POST', path: '/x', headers: [], maxResponseBytes: 1_000 } as const;
-  poolFor(t, url).send({ ...request, body, limits: LIMITS }, watch.handler);
+  const watch = send(poolFor(t, url), { body });
   assert.equal(await kindOf(watch), 'end');
   assert.deepEqual(watch.calls.slice(0, 3), ['head 413', 'data', 'end']);
+});
+
+const HALF_AN_HOUR_MS = 1_800_000;
+
+/** An exchange in its body, and what its sweep says of it at a time of the test. */
+function streaming() {
+  const clock = new TestClock(0);
+  const url = 'http://127.0.0.1:9';
+  const pool = new UpstreamPool({ url, maxConnections: 1, connectMs: 1_000, clock });
+  let isPaused = false;
+  const controller = {
+    get paused() {
+      return isPaused;
+    },
+    pause: () => (isPaused = true),
+    resume: () => (isPaused = false),
+    abort: () => undefined,
+  } as unknown as Dispatcher.DispatchController; // what an exchange uses of it
+  const exchange = new Recorder(pool, {
+    method: 'POST',
+    path: '/',
+    headers: [],
+    body: null,
+    limits: { ...LIMITS, totalMs: 10_000 },
+    maxResponseBytes: 1_000,
+  });
+  exchange.onRequestStart(controller);
+  exchange.onResponseStart(controller, 200, {});
+  const data = (): void => exchange.onResponseData(controller, Buffer.from('x'));
+  data();
+  const at = (ms: number): void => {
+    clock.advance(ms - clock.monotonicMs());
+    exchange.checkLimits(ms);
+  };
+  return { exchange, data, at, failures: exchange.failures };
+}
+
+test('the total time does not run while the reader pauses', () => {
+  const { exchange, data, at, failures } = streaming();
+  at(900);
+  exchange.pause();
+  exchange.pause();
+  at(60_000);
+  exchange.resume();
+  // 900 ms have run; 9,100 are left.
+  for (let ms = 60_900; ms <= 69_000; ms += 900) {
+    data();
+    at(ms);
+  }
+  assert.deepEqual(failures, []);
+  data();
+  at(69_200);
+  assert.deepEqual(failures, ['total-timeout']);
+});
+
+test('pauses have a limit of their own, over all of them', () => {
+  const { exchange, data, at, failures } = streaming();
+  exchange.pause();
+  at(HALF_AN_HOUR_MS - 1_000);
+  exchange.resume();
+  data();
+  at(HALF_AN_HOUR_MS - 500);
+  exchange.pause();
+  at(HALF_AN_HOUR_MS + 400);
+  assert.deepEqual(failures, []);
+  at(HALF_AN_HOUR_MS + 600);
+  assert.deepEqual(failures, ['paused-timeout']);
 });

@@ -5,23 +5,16 @@
  * (connect, first byte, idle, total, bytes) is explicit at the call; an abort closes the
  * connection at once. Time limits are checked by one sweep of all running exchanges, so that a
  * chunk costs one field write and no timer.
- * It does not retry, and it does not know what is fetched. Callers bound how many run at once.
+ * It does not retry, and it does not know what is fetched: it names the way an exchange failed.
+ * Callers bound how many run at once.
  */
+import type { IncomingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
 import { Pool } from 'undici';
 import type { Dispatcher } from 'undici';
-
 import type { Clock } from '../core/clock.ts';
-import { InFlight } from '../core/in-flight.ts';
-import { Connector } from './connector.ts';
-import { BodyPieces, LARGE_REQUEST_BYTES } from './early-answer.ts';
-import { Exchange } from './exchange.ts';
-import type {
-  ExchangeOwner,
-  RunningExchange,
-  UpstreamHandler,
-  UpstreamRequest,
-} from './exchange.ts';
+import { InFlight, type Placed } from '../core/in-flight.ts';
+import { BodyPieces, Connector, LARGE_REQUEST_BYTES } from './connector.ts';
 import { parseUpstreamUrl } from './upstream-url.ts';
 
 /** How often the time limits are looked at: a limit may be overrun by this much. */
@@ -33,6 +26,69 @@ const KEEP_ALIVE_TLS_MS = 30_000;
 /** Ceiling for a keep-alive time that the server itself names. */
 const KEEP_ALIVE_MAX_MS = 600_000;
 const MAX_HEADER_BYTES = 64 * 1024;
+/** What a reader may pause in all, however slowly it reads: a server keeps work in memory for it. */
+const MAX_PAUSED_MS = 1_800_000;
+
+/** Limits in milliseconds, each counted from the event that its name implies. */
+export interface TimeLimits {
+  /** From the call until a connection stands and the request is written to it. */
+  readonly connectMs: number;
+  /** From there until the first byte of the response body. */
+  readonly firstByteMs: number;
+  /** Between two pieces of the body; time in which the reader paused does not count. */
+  readonly idleMs: number;
+  /**
+   * From the call until the last byte. Time in which the reader paused does not count; it has a
+   * limit of its own.
+   */
+  readonly totalMs: number;
+}
+
+/** A body that is read while it is written, so that its size costs no memory. */
+export interface StreamedBody {
+  readonly sizeBytes: number;
+  /** Called once for each try. */
+  open(): AsyncIterable<Buffer>;
+}
+
+export interface UpstreamRequest {
+  readonly method: 'GET' | 'POST' | 'DELETE';
+  /** Appended to the base path of the pool. */
+  readonly path: string;
+  /** Flat: name, value, name, value. */
+  readonly headers: readonly string[];
+  readonly body: Buffer | StreamedBody | null;
+  readonly limits: TimeLimits;
+  readonly maxResponseBytes: number;
+}
+
+/**
+ * - `connect`: no connection (refused, unknown host, TLS, time limit)
+ * - `stale`: the server closed an idle connection as we reused it; it never saw the request
+ * - `reset`: the connection died before the first body byte
+ * - `unread`: the same, before a large request was written: the server may not want all of it
+ * - `first-byte-timeout`, `idle-timeout`, `total-timeout`: a time limit
+ * - `paused-timeout`: the reader paused for too long
+ * - `cut`: the connection died inside the body
+ * - `too-large`: more bytes than allowed
+ * - `garbage`: the answer is not HTTP
+ * - `aborted`: the caller left
+ * - `closed`: the pool is closed
+ */
+export type UpstreamFailureKind =
+  | 'connect'
+  | 'stale'
+  | 'reset'
+  | 'unread'
+  | 'first-byte-timeout'
+  | 'idle-timeout'
+  | 'total-timeout'
+  | 'paused-timeout'
+  | 'cut'
+  | 'too-large'
+  | 'garbage'
+  | 'aborted'
+  | 'closed';
 
 export interface UpstreamPoolOptions {
   /** `http(s)://host[:port][/base]` or `unix:/path/to.sock[:/base]`. */
@@ -46,26 +102,24 @@ export interface UpstreamPoolOptions {
 
 /** The connections to one origin. Close it, or its sockets live until they are idle. */
 export class UpstreamPool {
+  readonly clock: Clock;
+  /** Exchanges that have not ended. */
+  readonly running = new InFlight<Exchange>();
   readonly #pool: Pool;
-  readonly #clock: Clock;
   readonly #basePath: string;
-  readonly #running = new InFlight<Exchange>();
-  readonly #owner: ExchangeOwner;
+  readonly #connector: Connector;
   #stopSweep: (() => void) | undefined;
 
   constructor(options: UpstreamPoolOptions) {
     const target = parseUpstreamUrl(options.url);
     const isTls = target.origin.startsWith('https:');
-    this.#clock = options.clock;
+    this.clock = options.clock;
     this.#basePath = target.basePath;
-    const connector = new Connector({
-      timeoutMs: options.connectMs,
-      socketPath: target.socketPath,
-    });
+    this.#connector = new Connector(options.connectMs, target.socketPath);
     this.#pool = new Pool(target.origin, {
       connections: options.maxConnections,
       pipelining: 1,
-      connect: connector.open,
+      connect: this.#connector.open,
       // The sweep keeps the limits; undici's own timers are coarser and would be a second truth.
       headersTimeout: 0,
       bodyTimeout: 0,
@@ -74,54 +128,41 @@ export class UpstreamPool {
       maxHeaderSize: MAX_HEADER_BYTES,
       allowH2: false,
     });
-    this.#owner = {
-      running: this.#running,
-      isStale: (error) => connector.isStale(error),
-      monotonicMs: () => this.#clock.monotonicMs(),
-    };
-  }
-
-  /** The path of the URL, without a trailing slash: put before each request path. */
-  get basePath(): string {
-    return this.#basePath;
-  }
-
-  /** Exchanges that have not ended. */
-  get running(): number {
-    return this.#running.size;
   }
 
   /** Sockets and requests that the client library holds, for tests and status pages. */
-  stats(): { connected: number; free: number; running: number; queued: number } {
-    const { connected, free, running, queued } = this.#pool.stats;
-    return { connected, free, running, queued };
+  get stats(): Pool['stats'] {
+    return this.#pool.stats;
   }
 
-  /** Starts an exchange; its handler is called later, never before `send` has returned. */
-  send(request: UpstreamRequest, handler: UpstreamHandler): RunningExchange {
-    const { body } = request;
+  /** Starts an exchange. A closed pool fails it at once, all else is heard later. */
+  dispatch(exchange: Exchange): void {
+    const { body, headers, method, path } = exchange.request;
+    this.running.add(exchange);
+    this.#stopSweep ??= this.clock.every(SWEEP_MS, () => this.#sweep());
     const isWhole = body === null || Buffer.isBuffer(body);
-    const isLarge = isWhole && body !== null && body.length >= LARGE_REQUEST_BYTES;
-    const pieces = isLarge ? new BodyPieces(body) : undefined;
+    const { pieces } = exchange;
+    const sent = pieces?.asBody() ?? (isWhole ? body : Readable.from(body.open(), BYTES));
     // What is written in pieces has a length all the same.
-    const sizeBytes = isWhole ? (isLarge ? body.length : undefined) : body.sizeBytes;
-    const exchange = new Exchange(this.#owner, request, handler, pieces);
-    this.#running.add(exchange);
-    this.#stopSweep ??= this.#clock.every(SWEEP_MS, () => this.#sweep());
-    const options: Dispatcher.DispatchOptions = {
-      method: request.method,
-      path: this.#basePath + request.path,
-      // undici reads the flat list and never writes to it.
-      headers:
-        sizeBytes === undefined
-          ? (request.headers as string[])
-          : [...request.headers, 'content-length', String(sizeBytes)],
-      body:
-        pieces?.asBody() ?? (isWhole ? body : Readable.from(body.open(), { objectMode: false })),
-    };
-    this.#pool.dispatch(options, exchange);
-    exchange.dispatched();
-    return exchange;
+    const sizeBytes = pieces?.sizeBytes ?? (isWhole ? undefined : body.sizeBytes);
+    this.#pool.dispatch(
+      {
+        method,
+        path: this.#basePath + path,
+        // undici reads the flat list and never writes to it.
+        headers:
+          sizeBytes === undefined
+            ? (headers as string[])
+            : [...headers, 'content-length', String(sizeBytes)],
+        body: sent,
+      },
+      exchange,
+    );
+  }
+
+  /** Of an error before the first byte of an answer: whether its connection had served another. */
+  isStale(error: Error): boolean {
+    return this.#connector.isStale(error);
   }
 
   /** Ends without cutting: running exchanges finish, idle sockets close. New ones fail. */
@@ -132,19 +173,276 @@ export class UpstreamPool {
 
   /** Ends at once: running exchanges fail as `closed`. */
   async destroy(): Promise<void> {
-    for (const exchange of this.#running.all()) exchange.close();
+    for (const exchange of this.running.all()) exchange.fail('closed', 'The pool was closed');
     await this.#pool.destroy();
     this.#stop();
   }
 
   #sweep(): void {
-    if (this.#running.size === 0) return this.#stop();
-    const nowMs = this.#clock.monotonicMs();
-    for (const exchange of this.#running.all()) exchange.checkLimits(nowMs);
+    if (this.running.size === 0) return this.#stop();
+    const nowMs = this.clock.monotonicMs();
+    for (const exchange of this.running.all()) exchange.checkLimits(nowMs);
   }
 
   #stop(): void {
     this.#stopSweep?.();
     this.#stopSweep = undefined;
   }
+}
+
+const BYTES = { objectMode: false };
+
+/**
+ * One request and its response on a pooled connection. Whoever sends extends it by what it does
+ * with the response. `onEnd` and `onFailure` exclude each other, and each comes at most once.
+ */
+export abstract class Exchange implements Dispatcher.DispatchHandler, Placed {
+  place = -1;
+  readonly request: UpstreamRequest;
+  /** Of a large request. */
+  readonly pieces: BodyPieces | undefined;
+  /** May be replaced while it runs. */
+  limits: TimeLimits;
+  readonly #pool: UpstreamPool;
+  readonly #startedMs: number;
+  #controller: Dispatcher.DispatchController | null = null;
+  #phase: 'waiting' | 'sent' | 'head' | 'body' | 'ended' = 'waiting';
+  #isReleased = false;
+  /** When the phase began; in the body, when the sweep last saw it move. */
+  #markMs: number;
+  #hasMoved = false;
+  /** Since when the reader pauses, and how long it has before. */
+  #pausedAtMs: number | null = null;
+  #pausedMs = 0;
+  /** Whether any byte of a response came, be it half a head. */
+  #hasByte = false;
+  #bytes = 0;
+
+  constructor(pool: UpstreamPool, request: UpstreamRequest) {
+    const { body } = request;
+    const isLarge = Buffer.isBuffer(body) && body.length >= LARGE_REQUEST_BYTES;
+    this.request = request;
+    this.limits = request.limits;
+    this.pieces = isLarge ? new BodyPieces(body) : undefined;
+    this.#pool = pool;
+    this.#startedMs = pool.clock.monotonicMs();
+    this.#markMs = this.#startedMs;
+  }
+
+  protected abstract onHead(status: number, headers: IncomingHttpHeaders): void;
+  protected abstract onData(chunk: Buffer): void;
+  protected abstract onEnd(): void;
+  /** `message` is for the log; it can hold addresses, so it is never shown to a caller. */
+  protected abstract onFailure(kind: UpstreamFailureKind, message: string): void;
+
+  /** Nothing of the exchange is held any more: the connection or the queue place is free. */
+  protected onReleased(): void {
+    // Most have nothing to give back.
+  }
+
+  /** Whether any of the request may have been read. */
+  protected get isSent(): boolean {
+    return this.#controller !== null;
+  }
+
+  pause(): void {
+    this.#pausedAtMs ??= this.#pool.clock.monotonicMs();
+    this.#controller?.pause();
+  }
+
+  resume(): void {
+    this.#hasMoved = true;
+    this.#pausedMs = this.#pausedUntil(this.#pool.clock.monotonicMs());
+    this.#pausedAtMs = null;
+    this.#controller?.resume();
+  }
+
+  #pausedUntil(nowMs: number): number {
+    return this.#pausedMs + (this.#pausedAtMs === null ? 0 : nowMs - this.#pausedAtMs);
+  }
+
+  /** Closes the connection at once; `onFailure` hears `aborted` before this returns. */
+  abort(): void {
+    this.fail('aborted', 'The caller left');
+  }
+
+  checkLimits(nowMs: number): void {
+    const { limits } = this;
+    const pausedMs = this.#pausedUntil(nowMs);
+    if (nowMs - this.#startedMs - pausedMs > limits.totalMs) {
+      return this.fail('total-timeout', `No end within ${limits.totalMs} ms`);
+    }
+    if (pausedMs > MAX_PAUSED_MS) {
+      return this.fail('paused-timeout', `The reader paused for ${MAX_PAUSED_MS} ms`);
+    }
+    if (this.#phase === 'body') return this.#checkIdle(nowMs, limits.idleMs);
+    const waitedMs = nowMs - this.#markMs;
+    if (this.#phase === 'waiting') {
+      if (waitedMs > limits.connectMs) {
+        this.fail('connect', `No connection within ${limits.connectMs} ms`);
+      }
+    } else if (waitedMs > limits.firstByteMs) {
+      this.fail('first-byte-timeout', `No first byte within ${limits.firstByteMs} ms`);
+    }
+  }
+
+  #checkIdle(nowMs: number, idleMs: number): void {
+    if (this.#hasMoved || this.#controller?.paused === true) {
+      this.#hasMoved = false;
+      this.#markMs = nowMs;
+    } else if (nowMs - this.#markMs > idleMs) {
+      this.fail('idle-timeout', `No byte for ${idleMs} ms`);
+    }
+  }
+
+  /** Ends it from our side, unless it has ended. */
+  fail(kind: UpstreamFailureKind, message: string): void {
+    if (this.#phase === 'ended') return;
+    this.#end();
+    this.onFailure(kind, message);
+    // A request that undici still queues is released when undici lets go of it.
+    if (this.#controller === null) return;
+    this.#controller.abort(new Error(message));
+    this.#release();
+  }
+
+  // Called by undici from here on.
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    if (this.#phase === 'ended') {
+      // Thrown, not aborted: an abort would also close the fresh connection.
+      throw new Error('The exchange ended before its request was written');
+    }
+    this.#controller = controller;
+    this.#phase = 'sent';
+    this.#markMs = this.#pool.clock.monotonicMs();
+  }
+
+  onResponseStarted(): void {
+    this.#hasByte = true;
+  }
+
+  onResponseStart(
+    _controller: Dispatcher.DispatchController,
+    status: number,
+    headers: IncomingHttpHeaders,
+  ): void {
+    if (this.#phase === 'ended' || status < 200) return;
+    const declaredBytes = Number(headers['content-length'] ?? 0);
+    if (declaredBytes > this.request.maxResponseBytes) return this.#failTooLarge();
+    this.#phase = 'head';
+    this.onHead(status, headers);
+  }
+
+  onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (this.#phase === 'ended') return;
+    this.#bytes += chunk.length;
+    if (this.#bytes > this.request.maxResponseBytes) return this.#failTooLarge();
+    if (this.#phase !== 'body') {
+      this.#phase = 'body';
+      this.#markMs = this.#pool.clock.monotonicMs();
+    }
+    this.#hasMoved = true;
+    this.onData(chunk);
+  }
+
+  onResponseEnd(): void {
+    if (this.#phase !== 'ended') {
+      this.#end();
+      this.onEnd();
+    }
+    this.#release();
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
+    if (this.#phase !== 'ended') {
+      const kind = this.#kindOf(error);
+      this.#end();
+      this.onFailure(kind, `${codeOf(error)} ${error.message}`.trim());
+    }
+    this.#release();
+  }
+
+  #kindOf(error: Error): UpstreamFailureKind {
+    const code = codeOf(error);
+    if (code === 'UND_ERR_DESTROYED' || code === 'UND_ERR_CLOSED') return 'closed';
+    if (this.#phase === 'waiting') return 'connect';
+    if (this.#phase === 'body') return 'cut';
+    if (error.name === 'HTTPParserError' || code === 'UND_ERR_HEADERS_OVERFLOW') return 'garbage';
+    if (this.#hasByte) return 'reset';
+    // An idle connection may close on a large request as on any other.
+    if (this.#pool.isStale(error)) return 'stale';
+    return this.pieces?.isWritten === false ? 'unread' : 'reset';
+  }
+
+  #failTooLarge(): void {
+    this.fail('too-large', `More than ${this.request.maxResponseBytes} bytes`);
+  }
+
+  #end(): void {
+    this.#phase = 'ended';
+    this.#pool.running.delete(this);
+  }
+
+  #release(): void {
+    if (this.#isReleased) return;
+    this.#isReleased = true;
+    this.#controller = null;
+    this.onReleased();
+  }
+}
+
+/** A whole answer, or why there is none. */
+export type Fetched =
+  | { readonly ok: true; readonly status: number; readonly body: Buffer }
+  | {
+      readonly ok: false;
+      readonly kind: UpstreamFailureKind;
+      /** 0 when not even a head came. */
+      readonly status: number;
+      readonly message: string;
+    };
+
+/** Takes a whole answer of any status. Never rejects. */
+export function fetchWhole(
+  pool: UpstreamPool,
+  request: UpstreamRequest,
+  signal?: AbortSignal,
+): Promise<Fetched> {
+  return new Promise((resolve) => {
+    const exchange = new WholeExchange(pool, request, resolve);
+    signal?.addEventListener('abort', () => exchange.abort(), { once: true });
+    pool.dispatch(exchange);
+  });
+}
+
+class WholeExchange extends Exchange {
+  readonly #resolve: (fetched: Fetched) => void;
+  readonly #chunks: Buffer[] = [];
+  #status = 0;
+
+  constructor(pool: UpstreamPool, request: UpstreamRequest, resolve: (fetched: Fetched) => void) {
+    super(pool, request);
+    this.#resolve = resolve;
+  }
+
+  protected override onHead(status: number): void {
+    this.#status = status;
+  }
+
+  protected override onData(chunk: Buffer): void {
+    this.#chunks.push(chunk);
+  }
+
+  protected override onEnd(): void {
+    this.#resolve({ ok: true, status: this.#status, body: Buffer.concat(this.#chunks) });
+  }
+
+  protected override onFailure(kind: UpstreamFailureKind, message: string): void {
+    this.#resolve({ ok: false, kind, status: this.#status, message });
+  }
+}
+
+function codeOf(error: Error): string {
+  return 'code' in error && typeof error.code === 'string' ? error.code : '';
 }

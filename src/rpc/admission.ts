@@ -1,5 +1,5 @@
 /**
- * The door check of a JSON-RPC body: who may pass, and what it can cost at most.
+ * The admission of a JSON-RPC body: what may go to a node, and what it can cost at most.
  *
  * Invariant: an admitted body is valid JSON of 1 to 100 requests whose methods are all allowed on
  * the network, spelled so that every parser reads the same members. Everything else is one 400
@@ -7,11 +7,16 @@
  */
 import { createHash } from 'node:crypto';
 import { Fault, invalidField } from '../core/faults.ts';
-import { scanRequest, spanString } from '../json/json-spans.ts';
-import type { RequestSpan } from '../json/json-span.ts';
-import type { RequestScan, ScanFailure } from '../json/json-spans.ts';
-import { updateInTurns } from '../core/turn.ts';
-import { tierCredits } from './billing.ts';
+import {
+  type RequestScan,
+  type RequestSpan,
+  type ScanFailure,
+  scanRequest,
+  spanString,
+} from '../json/json-spans.ts';
+import { updateInTurns } from '../core/event-loop.ts';
+import type { AskFault } from './ask.ts';
+import type { ItemAnswer } from './classify.ts';
 import type { Catalogue, Method, Network, RefusalKind } from './catalogue.ts';
 import { isSpan } from './splice.ts';
 
@@ -22,20 +27,29 @@ const MAX_ID_BYTES = 1_024;
 /** Names longer than this are cut in an error text. */
 const MAX_NAME_SHOWN = 100;
 
+/** One call on its way: what admission found, and what came of it. */
 export interface Call {
   readonly span: RequestSpan;
   readonly method: Method;
   /** Credits when it succeeds. */
   readonly credits: number;
+  answer: ItemAnswer | undefined;
+  /** Result bytes of our own: from the cache, or a recognised broadcast. */
+  result: Buffer | undefined;
+  /** How the last node failed that did not answer it. */
+  fault: AskFault | undefined;
+  wasSecondOpinionAsked: boolean;
 }
 
-/** A request that may be sent to a node. */
+/** A request that may be sent to a node; it runs once. */
 export interface Admission {
   readonly network: Network;
   readonly body: Buffer;
   readonly isBatch: boolean;
   readonly calls: readonly Call[];
-  /** The sum of the full tiers: what to hold, and what the credit cap must have room for. */
+  /** Whether any of it changes the chain. */
+  readonly isWrite: boolean;
+  /** The sum of the full tiers: what to reserve, and what the credit cap must have room for. */
   readonly creditsMax: number;
 }
 
@@ -55,20 +69,16 @@ export function admitBody(
       message: `Unsupported RPC network "${shown(slug)}": choose one from GET /crypto/rpc/networks`,
     });
   }
-  if (isBlank(body))
-    throw refusal('The body is empty: send a JSON-RPC request or an array of them');
   const scan = scanned ?? scanRequest(body, MAX_BATCH_ITEMS);
-  if (!scan.ok) throw scanFault(scan);
+  if (!scan.ok) throw scanFault(scan, body);
   if (scan.items.length === 0) throw refusal('The batch is empty: send 1 to 100 requests');
-  for (const [index, span] of scan.items.entries()) {
-    checkItem(network, body, span, scan.isBatch ? index : undefined);
+  const { isBatch, items } = scan;
+  let index = 0;
+  for (const span of items) {
+    checkItem(network, body, span, isBatch ? index : undefined);
+    index += 1;
   }
-  return {
-    network,
-    body,
-    isBatch: scan.isBatch,
-    ...resolveCalls(catalogue, network, body, scan.items),
-  };
+  return { network, body, isBatch, ...resolveCalls(catalogue, network, body, items) };
 }
 
 /** What an idempotency key is bound to: the exact bytes and the network. */
@@ -79,22 +89,19 @@ export async function admissionFingerprint(admission: Admission): Promise<string
 }
 
 /** The id bytes of a call as the caller sent them; a call without an id is answered with null. */
-export function callerId(admission: Admission, call: Call): Buffer {
-  const { idStart, idEnd } = call.span;
-  return idStart < 0 ? NULL_ID : admission.body.subarray(idStart, idEnd);
+export function callerId(body: Buffer, { idStart, idEnd }: RequestSpan): Buffer {
+  return idStart < 0 ? NULL_ID : body.subarray(idStart, idEnd);
 }
 
 const VERSION = Buffer.from('"2.0"');
 const NULL_ID = Buffer.from('null');
 const LETTER_N = 0x6e;
 const QUOTE = 0x22;
+const MINUS = 0x2d;
+const DIGIT_0 = 0x30;
+const DIGIT_9 = 0x39;
 const OPEN_ARRAY = 0x5b;
 const OPEN_OBJECT = 0x7b;
-
-/** Whether the caller sent an id that a node would echo. */
-export function hasOwnId(body: Buffer, span: RequestSpan): boolean {
-  return span.idStart >= 0 && body[span.idStart] !== LETTER_N;
-}
 
 function checkItem(
   network: Network,
@@ -111,11 +118,12 @@ function checkItem(
   if (span.methodStart < 0 || body[span.methodStart] !== QUOTE) {
     throw itemFault(index, 'method', 'must be a string');
   }
-  if (!hasOwnId(body, span)) {
+  const id = span.idStart < 0 ? LETTER_N : (body[span.idStart] ?? 0);
+  if (id === LETTER_N) {
     // Without an id a batch item cannot be correlated with its answer.
     if (index !== undefined)
       throw itemFault(index, 'id', 'is required in a batch: a number or a string');
-  } else if (!isIdByte(body[span.idStart])) {
+  } else if (id !== QUOTE && id !== MINUS && (id < DIGIT_0 || id > DIGIT_9)) {
     throw itemFault(index, 'id', 'must be a number or a string');
   }
   if (span.idEnd - span.idStart > MAX_ID_BYTES) {
@@ -135,41 +143,46 @@ function itemFault(index: number | undefined, field: string, rule: string): Faul
     : invalidField([String(index), field], `The member "${field}" of item ${index} ${rule}`);
 }
 
-/** A JSON value that begins with a quote, a minus sign or a digit is a string or a number. */
-function isIdByte(byte: number | undefined): boolean {
-  return byte === QUOTE || byte === 0x2d || (byte !== undefined && byte >= 0x30 && byte <= 0x39);
-}
-
 function resolveCalls(
   catalogue: Catalogue,
   network: Network,
   body: Buffer,
   spans: readonly RequestSpan[],
-): { calls: readonly Call[]; creditsMax: number } {
+): Pick<Admission, 'calls' | 'creditsMax' | 'isWrite'> {
   const calls: Call[] = [];
   const refused = new Map<string, RefusalKind>();
   let creditsMax = 0;
+  let isWrite = false;
   let before: Call | undefined;
   for (const span of spans) {
+    let method: Method;
     // Most batches repeat one method: its name is then compared, not read.
-    if (before !== undefined && isSameMethod(body, span, before.span)) {
-      creditsMax += before.credits;
-      calls.push({ span, method: before.method, credits: before.credits });
-      continue;
+    if (before !== undefined && isSameMethod(body, span, before.span)) method = before.method;
+    else {
+      const name = spanString(body, span.methodStart, span.methodEnd) ?? '';
+      const resolved = catalogue.resolve(network, name);
+      if (typeof resolved === 'string') {
+        refused.set(name, resolved);
+        continue;
+      }
+      method = resolved;
     }
-    const name = spanString(body, span.methodStart, span.methodEnd) ?? '';
-    const resolution = catalogue.resolve(network, name);
-    if (!resolution.ok) {
-      refused.set(name, resolution.kind);
-      continue;
-    }
-    const credits = tierCredits(network, resolution.method);
+    const credits = network.baseCredits * method.tier;
+    before = {
+      span,
+      method,
+      credits,
+      answer: undefined,
+      result: undefined,
+      fault: undefined,
+      wasSecondOpinionAsked: false,
+    };
     creditsMax += credits;
-    before = { span, method: resolution.method, credits };
+    isWrite ||= method.retry === 'write-dedupe' || method.retry === 'write-no-retry';
     calls.push(before);
   }
   if (refused.size > 0) throw methodFault(network, refused);
-  return { calls, creditsMax };
+  return { calls, creditsMax, isWrite };
 }
 
 function isSameMethod(body: Buffer, one: RequestSpan, other: RequestSpan): boolean {
@@ -216,7 +229,9 @@ function namesOf(refused: ReadonlyMap<string, RefusalKind>, kind: RefusalKind): 
     .join(', ');
 }
 
-function scanFault(scan: ScanFailure): Fault {
+function scanFault(scan: ScanFailure, body: Buffer): Fault {
+  if (isBlank(body))
+    return refusal('The body is empty: send a JSON-RPC request or an array of them');
   switch (scan.reason) {
     case 'count':
       return refusal(`The batch is too long: max ${MAX_BATCH_ITEMS} requests`);

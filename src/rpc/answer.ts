@@ -5,6 +5,7 @@ import { Readable } from 'node:stream';
 import { Fault } from '../core/faults.ts';
 import type { Admission } from './admission.ts';
 import type { AskFault } from './ask.ts';
+import type { UpstreamFault } from './classify.ts';
 
 export interface RpcAnswer {
   /** `abandoned`: the caller left while a node worked; the full price is due, nobody reads. */
@@ -19,14 +20,41 @@ export interface RpcAnswer {
   readonly retries: number;
 }
 
-export const INTERNAL_ERROR_CODE = -32603;
-export const INVALID_REQUEST_CODE = -32600;
-export const UNANSWERED_MESSAGE = 'No node answered this item; it was not billed';
-export const TOO_LARGE_MESSAGE =
-  'The answer is larger than the limit of this service; ask for less; it was not billed';
-export const REFUSED_MESSAGE = 'The node refused this request';
-export const REQUEST_TOO_LARGE_MESSAGE =
-  'No node takes a request of this size; send smaller parameters; it was not billed';
+const INTERNAL_ERROR_CODE = -32603;
+const INVALID_REQUEST_CODE = -32600;
+
+/** Code and message of an item that no node answered. */
+export function errorOf(fault: UpstreamFault | undefined): readonly [code: number, text: string] {
+  switch (fault) {
+    case 'refused':
+      return [INVALID_REQUEST_CODE, 'The node refused this request'];
+    case 'request-too-large':
+      return [
+        INVALID_REQUEST_CODE,
+        'No node takes a request of this size; send smaller parameters; it was not billed',
+      ];
+    case 'too-large':
+      return [
+        INTERNAL_ERROR_CODE,
+        'The answer is larger than the limit of this service; ask for less; it was not billed',
+      ];
+    default:
+      return [INTERNAL_ERROR_CODE, 'No node answered this item; it was not billed'];
+  }
+}
+
+/** Billing rule 1: an item with an error, and a success whose id matches no request. */
+const ERROR_ITEM_CREDITS = 5;
+
+/** Credits that an item costs after it ended; `unknown-id` is a success for another request. */
+export function itemCredits(
+  outcome: 'success' | 'error' | 'unknown-id' | 'unanswered',
+  fullCredits: number,
+): number {
+  if (outcome === 'success') return fullCredits;
+  // A success is never cheaper than an error: the smallest tier is 20 credits.
+  return outcome === 'unanswered' ? 0 : ERROR_ITEM_CREDITS;
+}
 
 /** Every node takes less than what was sent; `limitBytes` is the most that one is known to take. */
 export function requestTooLarge(admission: Admission, limitBytes: number | undefined): Fault {

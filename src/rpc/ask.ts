@@ -7,43 +7,49 @@
  */
 import type { Readable } from 'node:stream';
 import type { Clock } from '../core/clock.ts';
-import { peekReply, scanReply, spanString } from '../json/json-spans.ts';
-import type { ReplySpan } from '../json/json-span.ts';
+import { peekReply, type ReplySpan, scanReply, spanString } from '../json/json-spans.ts';
 import type { Network } from './catalogue.ts';
-import { faultOfStatus, judgeItem } from './classify.ts';
-import type { NodeError, UpstreamFault } from './classify.ts';
+import { faultOfStatus, type ItemAnswer, judgeItem, type UpstreamFault } from './classify.ts';
+import type { ByteBudget, NodeReply } from './node-client.ts';
 import { isSpan, plainId } from './splice.ts';
-import { TransportError } from './transport.ts';
-import type { ByteBudget, PostReply, TransportProblem } from './transport.ts';
-import { MIN_LIMIT_BYTES } from './upstream.ts';
-import type { Upstream } from './upstream.ts';
+import { MIN_LIMIT_BYTES, type Upstream } from './upstream.ts';
 
-/** Everything that one run of a request carries from node to node. */
-export interface RunContext {
+/** What all runs share. */
+export interface RunSettings {
+  readonly clock: Clock;
+  readonly budget: ByteBudget;
+  readonly maxReplyBytes: number;
+  readonly maxBatchReplyBytes: number;
+  /** Longest time that a request may take over all nodes that it is sent to. */
+  readonly totalTimeoutMs: number;
+}
+
+/** What one run of a request carries from node to node. */
+export class RunContext {
+  readonly settings: RunSettings;
   readonly network: Network;
   /** Whose request it is: the share of nodes and memory that it may take, and who saw a fault. */
   readonly caller: string;
-  readonly clock: Clock;
-  readonly budget: ByteBudget;
-  readonly headBytes: number;
-  readonly maxReplyBytes: number;
-  readonly maxBatchReplyBytes: number;
+  readonly signal: AbortSignal | undefined;
   /** Monotonic time at which the run ends whatever is missing. */
   readonly deadlineMs: number;
-  readonly signal: AbortSignal | undefined;
   /** What of the budget the replies of this run hold; given back when the run ends. */
-  heldBytes: number;
+  heldBytes = 0;
   /** Exchanges with nodes, probes not counted. */
-  attempts: number;
-}
+  attempts = 0;
 
-/** The answer of a node to one call. */
-export interface ItemAnswer {
-  readonly outcome: 'success' | 'error' | 'unknown-id';
-  readonly bytes: Buffer;
-  readonly span: ReplySpan;
-  readonly isNull: boolean;
-  readonly error: NodeError | undefined;
+  constructor(
+    settings: RunSettings,
+    network: Network,
+    caller: string,
+    signal: AbortSignal | undefined,
+  ) {
+    this.settings = settings;
+    this.network = network;
+    this.caller = caller;
+    this.signal = signal;
+    this.deadlineMs = settings.clock.monotonicMs() + settings.totalTimeoutMs;
+  }
 }
 
 export interface StreamAnswer {
@@ -63,10 +69,7 @@ export interface AskFault {
   readonly isAborted: boolean;
 }
 
-export type OneReply =
-  | { readonly kind: 'answer'; readonly answer: ItemAnswer }
-  | StreamAnswer
-  | AskFault;
+export type OneReply = ItemAnswer | StreamAnswer | AskFault;
 
 export type ManyReply =
   | {
@@ -85,17 +88,14 @@ export interface AskOptions {
   /** Whether the node may get it twice, when its connection dies before an answer begins. */
   readonly mayRepeat: boolean;
   /** Upper bound of this exchange, besides the node's own. */
-  readonly timeoutMs?: number;
+  readonly timeoutMs: number;
   /** Wait for a place at the node instead of giving up: there is no other node. */
   readonly mayWait: boolean;
+  /** Several callers want the answer: it does not end when one of them leaves. */
+  readonly isShared: boolean;
 }
 
 const LETTER_N = 0x6e;
-/**
- * A caller that left, our own memory limit, and a large request that the node closed on say nothing
- * about the node.
- */
-const BLAMELESS: ReadonlySet<TransportProblem> = new Set(['aborted', 'memory', 'unread']);
 
 /** Asks one call; `expectedId` is the id that the node should echo. */
 export async function askOne(
@@ -105,21 +105,19 @@ export async function askOne(
   expectedId: Buffer,
   options: AskOptions,
 ): Promise<OneReply> {
-  const startedMs = run.clock.monotonicMs();
-  const reply = await exchange(run, upstream, body, 1, run.maxReplyBytes, options);
+  const startedMs = run.settings.clock.monotonicMs();
+  const reply = await exchange(run, upstream, body, 1, options);
   if ('kind' in reply) return reply;
   if (reply.rest !== undefined) return judgeStream(run, upstream, reply, reply.rest, startedMs);
   const scan = scanReply(reply.body);
   const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
   if (isSizeRefusal(reply, item, body)) return refuseSize(upstream, body);
   if (item === undefined) return fail(run, upstream, statusFault(reply));
-  const verdict = judgeItem(reply.body, item, reply.status, run.network.family);
-  if (verdict.kind === 'fault') return fail(run, upstream, verdict.fault);
-  upstream.noteAnswer(startedMs);
-  return {
-    kind: 'answer',
-    answer: toAnswer(reply.body, item, verdict, isSameId(reply.body, item, expectedId)),
-  };
+  const isKnownId = isSameId(reply.body, item, expectedId);
+  const answer = judgeItem(reply.body, item, reply.status, run.network.family, isKnownId);
+  if (typeof answer === 'string') return fail(run, upstream, answer);
+  upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
+  return answer;
 }
 
 /** Asks a batch whose items carry `expectedIds`, distinct integers in their plain spelling. */
@@ -130,51 +128,40 @@ export async function askMany(
   expectedIds: readonly number[],
   options: AskOptions,
 ): Promise<ManyReply> {
-  const startedMs = run.clock.monotonicMs();
-  const reply = await exchange(
-    run,
-    upstream,
-    body,
-    expectedIds.length,
-    run.maxBatchReplyBytes,
-    options,
-  );
+  const startedMs = run.settings.clock.monotonicMs();
+  const reply = await exchange(run, upstream, body, expectedIds.length, options);
   if ('kind' in reply) return reply;
   const scan = scanReply(reply.body);
   const first = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
   if (isSizeRefusal(reply, first, body)) return refuseSize(upstream, body);
   if (!scan.ok) return fail(run, upstream, statusFault(reply));
-  if (!scan.isBatch) {
-    // One object for a batch: the trouble of the node, or a node that takes no batches.
-    const verdict = first && judgeItem(reply.body, first, reply.status, run.network.family);
-    if (verdict?.kind === 'fault') return fail(run, upstream, verdict.fault);
-    upstream.noteAnswer(startedMs);
-    return {
-      kind: 'items',
-      answers: expectedIds.map(() => undefined),
-      isIrregular: true,
-      whole: undefined,
-    };
-  }
-  return matchItems(run, upstream, reply, scan.items, expectedIds, startedMs);
+  if (scan.isBatch) return matchItems(run, upstream, reply, scan.items, expectedIds, startedMs);
+  // One object for a batch: the trouble of the node, or a node that takes no batches.
+  const { family } = run.network;
+  const verdict = first && judgeItem(reply.body, first, reply.status, family, false);
+  if (typeof verdict === 'string') return fail(run, upstream, verdict);
+  upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
+  return { kind: 'items', answers: [], isIrregular: true, whole: undefined };
 }
 
 function matchItems(
   run: RunContext,
   upstream: Upstream,
-  reply: PostReply,
+  { body, status }: NodeReply,
   items: readonly ReplySpan[],
   expectedIds: readonly number[],
   startedMs: number,
 ): ManyReply {
-  const { body } = reply;
-  const answers: (ItemAnswer | undefined)[] = expectedIds.map(() => undefined);
+  const { family } = run.network;
+  const answers = Array.from<ItemAnswer | undefined>({ length: expectedIds.length });
   const seen = new Uint8Array(expectedIds.length);
   let positions: Map<number, number> | undefined;
   let isIrregular = items.length !== expectedIds.length;
   let isInOrder = !isIrregular;
   let fault: UpstreamFault | undefined;
-  for (const [index, item] of items.entries()) {
+  let index = -1;
+  for (const item of items) {
+    index += 1;
     const id = plainId(body, item.idStart, item.idEnd);
     let position: number | undefined = index;
     if (id < 0 || id !== expectedIds[index]) {
@@ -189,11 +176,11 @@ function matchItems(
       continue;
     }
     seen[position] = 1;
-    const verdict = judgeItem(body, item, reply.status, run.network.family);
-    if (verdict.kind === 'fault') fault = verdict.fault;
-    else answers[position] = toAnswer(body, item, verdict, true);
+    const answer = judgeItem(body, item, status, family, true);
+    if (typeof answer === 'string') fault = answer;
+    else answers[position] = answer;
   }
-  if (fault === undefined) upstream.noteAnswer(startedMs);
+  if (fault === undefined) upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
   else upstream.noteFault(fault, run.caller);
   if (fault !== undefined && answers.every((one) => one === undefined)) {
     return { kind: 'fault', fault, isSent: true, isAborted: false };
@@ -207,67 +194,59 @@ async function exchange(
   upstream: Upstream,
   body: Buffer,
   calls: number,
-  maxBytes: number,
   options: AskOptions,
-): Promise<PostReply | AskFault> {
+): Promise<NodeReply | AskFault> {
   // What is learnt spares a node where there is another; it refuses nobody by itself.
   const isRefused = options.mayWait
     ? upstream.refusesBytes(body.length)
     : !upstream.takesBytes(body.length);
   if (isRefused) return unsent('request-too-large');
   if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
+  const { caller, deadlineMs, settings } = run;
   const { share } = upstream;
-  if (!share.take(run.caller, calls)) {
+  const signal = options.isShared ? undefined : run.signal;
+  let holder = share.take(caller, calls);
+  if (holder === undefined) {
     if (!options.mayWait) return unsent('quota');
-    const timeoutMs = Math.max(0, run.deadlineMs - run.clock.monotonicMs());
-    const { caller, signal } = run;
-    if (!(await share.wait(caller, calls, { timeoutMs, signal })))
-      return { ...unsent('quota'), isAborted: signal?.aborted === true };
+    const waitMs = Math.max(0, deadlineMs - settings.clock.monotonicMs());
+    holder = await share.wait(caller, calls, waitMs, signal);
+    if (holder === undefined) return { ...unsent('quota'), isAborted: signal?.aborted === true };
   }
-  const leftMs = run.deadlineMs - run.clock.monotonicMs();
+  const leftMs = deadlineMs - settings.clock.monotonicMs();
   if (leftMs <= 0) {
-    share.give(run.caller);
+    share.give(holder);
     return unsent('quota');
   }
   run.attempts += 1;
-  try {
-    const reply = await upstream.post(body, {
-      timeoutMs: Math.ceil(
-        Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs ?? leftMs),
-      ),
-      headBytes: run.headBytes,
-      maxBytes,
-      canStream: options.canStream,
-      mayRepeat: options.mayRepeat,
-      budget: run.budget,
-      caller: run.caller,
-      signal: run.signal,
-    });
-    run.heldBytes += reply.heldBytes;
-    if (reply.status < 300 && body.length >= MIN_LIMIT_BYTES) upstream.noteTaken(body.length);
-    if (reply.rest === undefined) share.give(run.caller);
-    else reply.rest.once('close', () => share.give(run.caller));
-    return reply;
-  } catch (error) {
-    share.give(run.caller);
-    // Every failure of an exchange is an outcome; the next line decides whom it speaks against.
-    return transportFault(run, upstream, error);
+  const reply = await upstream.client.post({
+    body,
+    timeoutMs: Math.ceil(Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs)),
+    maxBytes: calls === 1 ? settings.maxReplyBytes : settings.maxBatchReplyBytes,
+    canStream: options.canStream,
+    mayRepeat: options.mayRepeat,
+    budget: settings.budget,
+    caller,
+    signal,
+  });
+  if (reply.ok && reply.rest !== undefined) {
+    const held = holder;
+    reply.rest.once('close', () => share.give(held));
+  } else share.give(holder);
+  if (!reply.ok) {
+    const { fault, isSent, isAborted } = reply;
+    if (!reply.isBlameless) upstream.noteFault(fault, caller);
+    return { kind: 'fault', fault, isSent, isAborted };
   }
-}
-
-function transportFault(run: RunContext, upstream: Upstream, error: unknown): AskFault {
-  if (!(error instanceof TransportError)) throw error;
-  const isAborted = error.problem === 'aborted';
-  const fault: UpstreamFault = error.problem === 'too-large' ? 'too-large' : 'transport';
-  if (!BLAMELESS.has(error.problem)) upstream.noteFault(fault, run.caller);
-  return { kind: 'fault', fault, isSent: error.isSent, isAborted };
+  run.heldBytes += reply.heldBytes;
+  if (reply.status < 300 && body.length >= MIN_LIMIT_BYTES) upstream.noteTaken(body.length);
+  return reply;
 }
 
 /**
  * Whether a node refused a request for its size before it read it. An object with the caller's id
  * is an answer to the call: QuickNode says that a range of blocks is too large in that way.
  */
-function isSizeRefusal(reply: PostReply, item: ReplySpan | undefined, body: Buffer): boolean {
+function isSizeRefusal(reply: NodeReply, item: ReplySpan | undefined, body: Buffer): boolean {
   if (reply.status !== 413 || body.length < MIN_LIMIT_BYTES) return false;
   return item === undefined || item.idStart < 0 || reply.body[item.idStart] === LETTER_N;
 }
@@ -281,43 +260,18 @@ function refuseSize(upstream: Upstream, body: Buffer): AskFault {
 function judgeStream(
   run: RunContext,
   upstream: Upstream,
-  reply: PostReply,
+  reply: NodeReply,
   rest: Readable,
   startedMs: number,
 ): OneReply {
-  const peek = peekReply(reply.body);
-  if (peek.first === 'none') {
+  const { first, idStart, idEnd } = peekReply(reply.body);
+  if (first === 'none') {
     rest.destroy();
     return fail(run, upstream, statusFault(reply));
   }
-  upstream.noteAnswer(startedMs);
-  return {
-    kind: 'stream',
-    outcome: peek.first === 'result' ? 'success' : 'error',
-    head: reply.body,
-    idStart: peek.idStart,
-    idEnd: peek.idEnd,
-    rest,
-  };
-}
-
-function toAnswer(
-  bytes: Buffer,
-  span: ReplySpan,
-  verdict:
-    | { readonly kind: 'result'; readonly isNull: boolean }
-    | { readonly kind: 'error'; readonly error: NodeError },
-  isKnownId: boolean,
-): ItemAnswer {
-  if (verdict.kind === 'error')
-    return { outcome: 'error', bytes, span, isNull: false, error: verdict.error };
-  return {
-    outcome: isKnownId ? 'success' : 'unknown-id',
-    bytes,
-    span,
-    isNull: verdict.isNull,
-    error: undefined,
-  };
+  upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
+  const outcome = first === 'result' ? 'success' : 'error';
+  return { kind: 'stream', outcome, head: reply.body, idStart, idEnd, rest };
 }
 
 /** The same id, be it spelled otherwise or rounded to a double on its way through the node. */
@@ -330,9 +284,9 @@ function isSameId(bytes: Buffer, span: ReplySpan, expected: Buffer): boolean {
   return given === Number(expected.toString('latin1'));
 }
 
-function statusFault(reply: PostReply): UpstreamFault {
+function statusFault({ status }: NodeReply): UpstreamFault {
   // A body that is no JSON-RPC reply under a status of success is a broken node.
-  return reply.status >= 200 && reply.status < 300 ? 'broken' : faultOfStatus(reply.status);
+  return status >= 200 && status < 300 ? 'broken' : faultOfStatus(status);
 }
 
 function fail(run: RunContext, upstream: Upstream, fault: UpstreamFault): AskFault {

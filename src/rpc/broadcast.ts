@@ -3,10 +3,10 @@
  * known" confirms it, and one that says "nonce too low" is asked whether the very same transaction
  * is on the chain. The hash comes from the signed bytes, so no answer of a node is believed.
  */
-import type { Admission, Call } from './admission.ts';
-import type { ItemAnswer } from './ask.ts';
+import type { Call } from './admission.ts';
+import { RAW_BROADCAST } from './catalogue.ts';
+import type { NodeError } from './classify.ts';
 
-const METHOD = 'eth_sendRawTransaction';
 const ALREADY_KNOWN =
   /already known|already imported|known transaction|already exists|alreadyknown|already in (the )?(mem)?pool/i;
 const NONCE_USED = /nonce (is )?too low|old ?nonce|nonce has already been used|invalid nonce/i;
@@ -19,41 +19,19 @@ const LAST_PLAIN_TYPE = 0x04;
 const RLP_LIST = 0xc0;
 const RLP_LONG_LIST = 0xf7;
 
-export type BroadcastVerdict = 'known' | 'ask' | 'no';
-
 /** What the error of a node means for a raw transaction. */
-export function broadcastVerdict(call: Call, answer: ItemAnswer): BroadcastVerdict {
-  if (call.method.name !== METHOD || answer.error === undefined) return 'no';
-  if (ALREADY_KNOWN.test(answer.error.message)) return 'known';
-  return NONCE_USED.test(answer.error.message) ? 'ask' : 'no';
-}
-
-/** Whether a call may go to another node although its bytes may have arrived at one. */
-export function mayRepeat(call: Call): boolean {
-  switch (call.method.retry) {
-    case 'safe':
-    case 'safe-notnull':
-      return true;
-    case 'write-dedupe':
-      // Only the plain broadcast can be recognised by its hash on the second node.
-      return call.method.name === METHOD;
-    case 'write-no-retry':
-      return false;
-  }
+export function broadcastVerdict(call: Call, error: NodeError): 'known' | 'ask' | 'no' {
+  if (call.method.name !== RAW_BROADCAST) return 'no';
+  if (ALREADY_KNOWN.test(error.message)) return 'known';
+  return NONCE_USED.test(error.message) ? 'ask' : 'no';
 }
 
 /** The hash of the transaction in the params of a call, or undefined when it has another form. */
-export async function transactionHash(
-  admission: Admission,
-  call: Call,
-): Promise<string | undefined> {
+export async function transactionHash(body: Buffer, call: Call): Promise<string | undefined> {
   const { paramsStart, paramsEnd } = call.span;
   if (paramsStart < 0) return undefined;
   // Admission checked that the span is a JSON array.
-  const params = JSON.parse(
-    admission.body.toString('utf8', paramsStart, paramsEnd),
-  ) as readonly unknown[];
-  const [raw] = params;
+  const [raw] = JSON.parse(body.toString('utf8', paramsStart, paramsEnd)) as readonly unknown[];
   if (typeof raw !== 'string' || !RAW_TRANSACTION.test(raw)) return undefined;
   const hashed = hashedBytes(Buffer.from(raw.slice(2), 'hex'));
   if (hashed === undefined) return undefined;

@@ -1,13 +1,19 @@
 /** Every listed method on every network, and the refusals of a body. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
+import { systemIds } from '../core/ids.ts';
+import { silentLog } from '../core/log.ts';
 import { admitBody, callerId } from './admission.ts';
-import { creditsToNano, formatRpcCost, itemCredits, tierCredits } from './billing.ts';
-import { createCatalogue, optionalMethods } from './catalogue.ts';
+import { makeRpc } from '../../test/rpc/bench.ts';
+import { itemCredits } from './answer.ts';
+import { Catalogue } from './catalogue.ts';
+import { formatRpcCost } from './rpc.ts';
 import methodData from './methods.json' with { type: 'json' };
+import networkData from './networks.json' with { type: 'json' };
 
-const catalogue = createCatalogue();
+const catalogue = new Catalogue();
 const PREFIXES = methodData.prefixRules;
 
 function admit(network: string, body: unknown): ReturnType<typeof admitBody> {
@@ -54,9 +60,9 @@ describe('method table', () => {
         );
         const isAllowed = row.family === network.family && (row.optional !== true || byPrefix);
         const resolution = catalogue.resolve(network, row.name);
-        assert.equal(resolution.ok, isAllowed, `${slug} ${row.name}`);
-        if (resolution.ok) {
-          assert.equal(tierCredits(network, resolution.method), network.baseCredits * row.tier);
+        assert.equal(typeof resolution === 'object', isAllowed, `${slug} ${row.name}`);
+        if (typeof resolution === 'object') {
+          assert.equal(network.baseCredits * resolution.tier, network.baseCredits * row.tier);
           assert.equal(admit(slug, call(row.name)).creditsMax, network.baseCredits * row.tier);
         } else assert.match(refusal(slug, call(row.name)).message, new RegExp(row.name));
         checked += 1;
@@ -71,7 +77,7 @@ describe('method table', () => {
         for (const pattern of group.names) {
           const name = pattern.replace('*', 'anything');
           assert.equal(
-            catalogue.resolve(catalogue.network(slug)!, name).ok,
+            typeof catalogue.resolve(catalogue.network(slug)!, name) === 'object',
             false,
             `${slug} ${name}`,
           );
@@ -85,7 +91,7 @@ describe('method table', () => {
     const starknet = catalogue.network('starknet-mainnet')!;
     const tierOf = (name: string): number | undefined => {
       const resolution = catalogue.resolve(ethereum, name);
-      return resolution.ok ? resolution.method.tier : undefined;
+      return typeof resolution === 'object' ? resolution.tier : undefined;
     };
     assert.equal(tierOf('arbtrace_replayAnything'), 4);
     assert.equal(tierOf('arbtrace_anything'), 2);
@@ -96,20 +102,39 @@ describe('method table', () => {
     assert.equal(tierOf('starknet_anything'), undefined);
     assert.equal(tierOf('ETH_CALL'), undefined);
     assert.equal(tierOf('zks_ bad name'), undefined);
-    assert.equal(catalogue.resolve(starknet, 'starknet_anything').ok, true);
-    assert.equal(catalogue.resolve(starknet, 'zks_anything').ok, false);
-    assert.equal(catalogue.resolve(starknet, 'starknet_subscribeNewThings').ok, false);
-    assert.equal(catalogue.resolve(starknet, 'constructor').ok, false);
+    assert.equal(typeof catalogue.resolve(starknet, 'starknet_anything'), 'object');
+    assert.equal(typeof catalogue.resolve(starknet, 'zks_anything'), 'string');
+    assert.equal(typeof catalogue.resolve(starknet, 'starknet_subscribeNewThings'), 'string');
+    assert.equal(typeof catalogue.resolve(starknet, 'constructor'), 'string');
     assert.equal(catalogue.network('constructor'), undefined);
   });
 
   test('optional methods are allowed when the operator names them', () => {
     const solana = catalogue.network('solana-mainnet')!;
-    assert.ok(optionalMethods().includes('getAsset'));
-    assert.equal(catalogue.resolve(solana, 'getAsset').ok, false);
-    const resolution = createCatalogue(['getAsset']).resolve(solana, 'getAsset');
-    assert.ok(resolution.ok && tierCredits(solana, resolution.method) === 60);
+    const row = methodData.methods.find(({ name }) => name === 'getAsset');
+    assert.ok(row !== undefined && 'optional' in row);
+    assert.equal(typeof catalogue.resolve(solana, 'getAsset'), 'string');
+    const resolution = new Catalogue(['getAsset']).resolve(solana, 'getAsset');
+    assert.ok(typeof resolution === 'object' && solana.baseCredits * resolution.tier === 60);
   });
+});
+
+test('the data files hold the words that the code knows, and no others', () => {
+  const families = ['evm', 'starknet', 'solana'];
+  for (const row of methodData.methods) {
+    assert.ok(families.includes(row.family), row.name);
+    assert.ok([1, 2, 4].includes(row.tier), row.name);
+    assert.ok(['safe', 'safe-notnull', 'write-dedupe', 'write-no-retry'].includes(row.retry));
+    assert.ok(['static', 'head', 'by-block', 'finalized', 'never'].includes(row.cache), row.name);
+    assert.ok(!('node' in row) || ['node', 'bundler'].includes(row.node), row.name);
+  }
+  for (const { family, tier } of methodData.prefixRules) {
+    assert.ok(families.includes(family) && [1, 2, 4].includes(tier));
+  }
+  for (const { kind } of methodData.refused) {
+    assert.ok(['websocket', 'filter', 'key', 'admin', 'removed'].includes(kind), kind);
+  }
+  for (const { family } of Object.values(networkData)) assert.ok(families.includes(family));
 });
 
 describe('admission', () => {
@@ -171,10 +196,10 @@ describe('admission', () => {
         'base-mainnet',
         `{"id":${id},"jsonrpc":"2.0","method":"eth_blockNumber"}`,
       );
-      assert.equal(callerId(admission, admission.calls[0]!).toString(), id);
+      assert.equal(callerId(admission.body, admission.calls[0]!.span).toString(), id);
     }
     const bare = admit('base-mainnet', '{"jsonrpc":"2.0","method":"eth_blockNumber"}');
-    assert.equal(callerId(bare, bare.calls[0]!).toString(), 'null');
+    assert.equal(callerId(bare.body, bare.calls[0]!.span).toString(), 'null');
   });
 
   test('params by name are a matter of Starknet alone', () => {
@@ -219,7 +244,11 @@ describe('admission', () => {
 
 describe('billing', () => {
   test('the examples of the specification hold to the last digit', () => {
-    const shown = (credits: number): string => formatRpcCost(creditsToNano(credits));
+    const rpc = makeRpc(
+      { networks: {} },
+      { clock: systemClock(), ids: systemIds(), log: silentLog },
+    );
+    const shown = (credits: number): string => formatRpcCost(rpc.cost(credits));
     assert.equal(shown(20), '0.00001250');
     assert.equal(shown(40), '0.00002500');
     assert.equal(shown(80), '0.00005000');
@@ -228,7 +257,7 @@ describe('billing', () => {
     assert.equal(shown(5), '0.00000313');
     assert.equal(shown(25), '0.00001563');
     assert.equal(shown(0), '0.00000000');
-    assert.equal(creditsToNano(10_000_000), 6_250_000_000n);
+    assert.equal(rpc.cost(10_000_000), 6_250_000_000n);
   });
 
   test('items cost by how they ended', () => {

@@ -7,7 +7,7 @@
  * read only beside the one code that a provider is known to send them with: a message by itself
  * may be a revert reason or an echo of the request, both of which the caller chooses.
  */
-import type { ReplySpan } from '../json/json-span.ts';
+import type { ReplySpan } from '../json/json-spans.ts';
 import type { Family } from './catalogue.ts';
 
 /**
@@ -23,10 +23,15 @@ export type UpstreamFault =
   | 'too-large'
   | 'request-too-large';
 
-export type ItemVerdict =
-  | { readonly kind: 'result'; readonly isNull: boolean }
-  | { readonly kind: 'error'; readonly error: NodeError }
-  | { readonly kind: 'fault'; readonly fault: UpstreamFault };
+/** The answer of a node to one call. */
+export interface ItemAnswer {
+  readonly kind: 'answer';
+  readonly outcome: 'success' | 'error' | 'unknown-id';
+  readonly bytes: Buffer;
+  readonly span: ReplySpan;
+  readonly isNull: boolean;
+  readonly error: NodeError | undefined;
+}
 
 /** The parts of an error object that classification reads; never logged, never shown. */
 export interface NodeError {
@@ -71,26 +76,25 @@ const PROVIDER_FAULTS: ReadonlyMap<number, readonly [RegExp, UpstreamFault]> = n
   [19, [/^temporary internal error/i, 'broken']],
 ]);
 
-const RESULT = { kind: 'result', isNull: false } as const;
-const NULL_RESULT = { kind: 'result', isNull: true } as const;
-
 /** Judges one item; `status` is that of the HTTP reply that carried it. */
 export function judgeItem(
   bytes: Buffer,
-  item: ReplySpan,
+  span: ReplySpan,
   status: number,
   family: Family,
-): ItemVerdict {
-  const hasError = item.errorStart >= 0 && bytes[item.errorStart] !== LETTER_N;
-  if (!hasError) {
-    if (item.resultStart < 0) return { kind: 'fault', fault: 'broken' };
-    return bytes[item.resultStart] === LETTER_N ? NULL_RESULT : RESULT;
+  isKnownId: boolean,
+): ItemAnswer | UpstreamFault {
+  if (span.errorStart < 0 || bytes[span.errorStart] === LETTER_N) {
+    if (span.resultStart < 0) return 'broken';
+    const isNull = bytes[span.resultStart] === LETTER_N;
+    const outcome = isKnownId ? 'success' : 'unknown-id';
+    return { kind: 'answer', outcome, bytes, span, isNull, error: undefined };
   }
-  const error = readError(bytes, item.errorStart, item.errorEnd);
+  const error = readError(bytes, span.errorStart, span.errorEnd);
   // A gateway's own words in place of an error object.
-  if (error === undefined) return { kind: 'fault', fault: faultOfStatus(status) };
+  if (error === undefined) return faultOfStatus(status);
   const fault = faultOfError(error, status, family);
-  return fault === undefined ? { kind: 'error', error } : { kind: 'fault', fault };
+  return fault ?? { kind: 'answer', outcome: 'error', bytes, span, isNull: false, error };
 }
 
 /** Judges a reply whose body is no JSON-RPC reply at all. */

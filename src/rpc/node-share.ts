@@ -14,20 +14,15 @@ const MAX_WAITING = 4_096;
 const MAX_HOLDERS = 10_000;
 const SECOND_MS = 1_000;
 
-interface Holder {
+/** A caller, and how many connections it holds. */
+export interface Holder {
   held: number;
 }
 
 interface Waiter {
-  readonly caller: string;
   readonly holder: Holder;
   readonly calls: number;
   go(isAdmitted: boolean): void;
-}
-
-export interface WaitOptions {
-  readonly timeoutMs: number;
-  readonly signal?: AbortSignal | undefined;
 }
 
 export class NodeShare {
@@ -52,33 +47,41 @@ export class NodeShare {
   }
 
   /** Takes a connection and `calls` of this second when there is room now. Give it back once. */
-  take(caller: string, calls: number): boolean {
+  take(caller: string, calls: number): Holder | undefined {
     const holder = this.#holder(caller);
-    if (holder.held >= this.#free) return false;
-    if (this.#ratePerSecond > 0 && (this.#queue.size > 0 || !this.#hasToken())) return false;
+    if (holder.held >= this.#free) return undefined;
+    if (this.#ratePerSecond > 0 && (this.#queue.size > 0 || !this.#hasToken())) return undefined;
     this.#admit(holder, calls);
-    return true;
+    return holder;
   }
 
-  /** The same, waiting for it. False: the time is over, the caller left, or too many wait. */
-  wait(caller: string, calls: number, options: WaitOptions): Promise<boolean> {
-    const { signal } = options;
-    if (signal?.aborted === true) return Promise.resolve(false);
-    if (this.#queue.size >= MAX_WAITING && !this.#crowdOut(caller)) return Promise.resolve(false);
+  /** The same, waiting for it. Undefined: the time is over, the caller left, or too many wait. */
+  async wait(
+    caller: string,
+    calls: number,
+    timeoutMs: number,
+    signal: AbortSignal | undefined,
+  ): Promise<Holder | undefined> {
+    if (signal?.aborted === true) return undefined;
+    if (this.#queue.size >= MAX_WAITING) {
+      const last = this.#queue.takeLastOfLongest(caller);
+      if (last === undefined) return undefined;
+      last.go(false);
+    }
+    const holder = this.#holder(caller);
     return new Promise((resolve) => {
       const leave = (): void => {
         this.#queue.remove(caller, waiter);
         waiter.go(false);
       };
-      const cancel = this.#clock.after(options.timeoutMs, leave);
+      const cancel = this.#clock.after(timeoutMs, leave);
       const waiter: Waiter = {
-        caller,
-        holder: this.#holder(caller),
+        holder,
         calls,
         go: (isAdmitted) => {
           cancel();
           signal?.removeEventListener('abort', leave);
-          resolve(isAdmitted);
+          resolve(isAdmitted ? holder : undefined);
         },
       };
       signal?.addEventListener('abort', leave, { once: true });
@@ -88,8 +91,8 @@ export class NodeShare {
   }
 
   /** Gives a connection back. */
-  give(caller: string): void {
-    this.#holder(caller).held -= 1;
+  give(holder: Holder): void {
+    holder.held -= 1;
     this.#free += 1;
     if (this.#queue.size > 0) this.#serve();
   }
@@ -100,14 +103,6 @@ export class NodeShare {
     this.#cancelTimer = undefined;
     for (let next = this.#queue.next(); next !== undefined; next = this.#queue.next())
       next.go(false);
-  }
-
-  #crowdOut(caller: string): boolean {
-    const last = this.#queue.lastOfLongest(caller);
-    if (last === undefined) return false;
-    this.#queue.remove(last.caller, last);
-    last.go(false);
-    return true;
   }
 
   #serve(): void {

@@ -1,8 +1,10 @@
 /** The JSON-RPC flow with a real ledger, real limits and a real node: who pays what, exactly. */
 import assert from 'node:assert/strict';
+import { finished } from 'node:stream/promises';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { onEachStore } from '../../test/databases/stores.ts';
+import { makeRpc } from '../../test/rpc/bench.ts';
 import { plainly, sendJson, startNode } from '../../test/rpc/node.ts';
 import type { NodeAnswer, TestNode } from '../../test/rpc/node.ts';
 import { Idempotency, IDEMPOTENCY_MIGRATIONS } from '../billing/idempotency/idempotency.ts';
@@ -15,8 +17,8 @@ import { silentLog } from '../core/log.ts';
 import { nano, usdToNano, ZERO } from '../core/money.ts';
 import { Ledger, LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
 import { LimitLog, LIMITS_MIGRATIONS, MemoryWindows } from '../billing/limits/limits.ts';
-import { CreditCap, Rpc, RPC_MIGRATIONS } from './rpc.ts';
-import { Charge } from '../billing/sale.ts';
+import { CreditCap, RPC_MIGRATIONS } from './rpc.ts';
+import { Sales } from '../billing/sale.ts';
 import { proxyRpc } from './proxy-rpc.ts';
 import type { ProxyRpcAnswer, ProxyRpcLimits } from './proxy-rpc.ts';
 
@@ -64,14 +66,14 @@ onEachStore('proxy rpc', (fixture) => {
       }),
     );
     const node = await startNode('0x1', answer);
-    const rpc = new Rpc({ networks: { [NETWORK]: { upstreams: [{ url: node.url }] } } }, parts);
-    const windows = new MemoryWindows();
+    const rpc = makeRpc({ networks: { [NETWORK]: { upstreams: [{ url: node.url }] } } }, parts);
     const limitLog = new LimitLog(parts);
     const idempotency = new Idempotency(parts);
     const cap = new CreditCap(store, parts.clock);
-    const charge = new Charge({
+    const sales = new Sales({
       ledger,
-      windows,
+      windows: new MemoryWindows(),
+      idempotency,
       limitLog,
       clock: parts.clock,
       log: silentLog,
@@ -97,8 +99,7 @@ onEachStore('proxy rpc', (fixture) => {
       rpc,
       creditCap: cap,
       idempotency,
-      charge,
-      windows,
+      sales,
       limitLog,
       limits: () => settings,
     };
@@ -107,13 +108,19 @@ onEachStore('proxy rpc', (fixture) => {
       cap,
       usdNano: async () => (await ledger.balances(ALICE.accountId)).usdNano,
       ask: async (body, options = {}) =>
-        proxyRpc(flow, {
-          requestId: parts.ids.hex(16),
-          caller: options.caller ?? ALICE,
-          network: NETWORK,
-          body: Buffer.from(JSON.stringify(body)),
-          idempotencyKey: options.key,
-          signal: options.signal ?? new AbortController().signal,
+        new Promise((resolve, reject) => {
+          proxyRpc(flow, {
+            requestId: parts.ids.hex(16),
+            caller: options.caller ?? ALICE,
+            network: NETWORK,
+            body: Buffer.from(JSON.stringify(body)),
+            idempotencyKey: options.key,
+            signal: options.signal ?? new AbortController().signal,
+            send: async (answer) => {
+              resolve(answer);
+              if (answer.rest !== undefined) await finished(answer.rest);
+            },
+          }).catch(reject);
         }),
     };
   }

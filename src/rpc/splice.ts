@@ -2,13 +2,24 @@
  * Bytes out of bytes: requests with another id, answers with the caller's id, and the items that
  * Farebox itself has to answer. Nothing is parsed; everything but the id span is copied as it is.
  */
-import type { ReplySpan, RequestSpan } from '../json/json-span.ts';
 
 /** Pieces up to this size are copied in a loop: cheaper than a native call for a few bytes. */
 const LOOP_COPY_BYTES = 40;
-const COMMA = 0x2c;
-const OPEN_ARRAY = 0x5b;
-const CLOSE_ARRAY = 0x5d;
+const COMMA = Buffer.from(',');
+const OPEN_BATCH = Buffer.from('[');
+const CLOSE_BATCH = Buffer.from(']');
+const ID_MEMBER = Buffer.from('"id":');
+const ITEM_HEAD = Buffer.from('{"jsonrpc":"2.0","id":');
+const RESULT_HEAD = Buffer.from(',"result":');
+const ITEM_END = Buffer.from('}');
+
+/** Of a request or a reply; an `idStart` of -1 says that it has no id. */
+interface IdSpan {
+  readonly start: number;
+  readonly end: number;
+  readonly idStart: number;
+  readonly idEnd: number;
+}
 
 /** A growing list of slices, joined once. */
 export class Slices {
@@ -20,6 +31,38 @@ export class Slices {
     this.#sources.push(source);
     this.#bounds.push(start, end);
     this.#sizeBytes += end - start;
+  }
+
+  /** Adds a request or a reply with `id` in place of its own; one without an id gets it. */
+  addWithId(bytes: Buffer, span: IdSpan, id: Buffer): void {
+    if (span.idStart < 0) {
+      // After the opening brace; a request and a judged reply have at least one member more.
+      this.add(bytes, span.start, span.start + 1);
+      this.add(ID_MEMBER);
+      this.add(id);
+      this.add(COMMA);
+      this.add(bytes, span.start + 1, span.end);
+      return;
+    }
+    this.add(bytes, span.start, span.idStart);
+    this.add(id);
+    this.add(bytes, span.idEnd, span.end);
+  }
+
+  /** Adds a success with the given result bytes. */
+  addResult(id: Buffer, result: Buffer): void {
+    this.add(ITEM_HEAD);
+    this.add(id);
+    this.add(RESULT_HEAD);
+    this.add(result);
+    this.add(ITEM_END);
+  }
+
+  /** Adds an error object of our own. */
+  addError(id: Buffer, code: number, message: string): void {
+    this.add(ITEM_HEAD);
+    this.add(id);
+    this.add(Buffer.from(`,"error":${JSON.stringify({ code, message })}}`));
   }
 
   join(): Buffer {
@@ -38,54 +81,26 @@ export class Slices {
   }
 }
 
-const OPEN_BATCH = Buffer.of(OPEN_ARRAY);
-const CLOSE_BATCH = Buffer.of(CLOSE_ARRAY);
-const BETWEEN_ITEMS = Buffer.of(COMMA);
-
-/** A batch of parts: `write` adds each part, this adds what stands around them. */
-export function joinBatch(count: number, write: (slices: Slices, index: number) => void): Buffer {
+/** What `write` adds, joined. */
+export function joined(write: (slices: Slices) => void): Buffer {
   const slices = new Slices();
-  slices.add(OPEN_BATCH);
-  for (let index = 0; index < count; index += 1) {
-    if (index > 0) slices.add(BETWEEN_ITEMS);
-    write(slices, index);
-  }
-  slices.add(CLOSE_BATCH);
+  write(slices);
   return slices.join();
 }
 
-/** Adds a request with `id` in place of its own; a request without an id gets one. */
-export function addRequest(slices: Slices, body: Buffer, span: RequestSpan, id: Buffer): void {
-  addWithId(slices, body, span, id);
-}
-
-/** Adds an answer under the caller's id, whatever id the node gave it. */
-export function addReply(slices: Slices, bytes: Buffer, span: ReplySpan, id: Buffer): void {
-  addWithId(slices, bytes, span, id);
-}
-
-const ID_MEMBER = Buffer.from('"id":');
-
-interface IdSpan {
-  readonly start: number;
-  readonly end: number;
-  readonly idStart: number;
-  readonly idEnd: number;
-}
-
-function addWithId(slices: Slices, bytes: Buffer, span: IdSpan, id: Buffer): void {
-  if (span.idStart < 0) {
-    // After the opening brace; a request and a judged reply have at least one member more.
-    slices.add(bytes, span.start, span.start + 1);
-    slices.add(ID_MEMBER);
-    slices.add(id);
-    slices.add(BETWEEN_ITEMS);
-    slices.add(bytes, span.start + 1, span.end);
-    return;
-  }
-  slices.add(bytes, span.start, span.idStart);
-  slices.add(id);
-  slices.add(bytes, span.idEnd, span.end);
+/** A batch of items: `write` adds each, this adds what stands around them. */
+export function joinBatch<T>(
+  items: readonly T[],
+  write: (slices: Slices, item: T, index: number) => void,
+): Buffer {
+  return joined((slices) => {
+    slices.add(OPEN_BATCH);
+    for (const [index, item] of items.entries()) {
+      if (index > 0) slices.add(COMMA);
+      write(slices, item, index);
+    }
+    slices.add(CLOSE_BATCH);
+  });
 }
 
 /** Whether the bytes of a span are exactly `expected`. */
@@ -110,24 +125,4 @@ export function plainId(bytes: Buffer, start: number, end: number): number {
     value = value * 10 + digit;
   }
   return value;
-}
-
-const ITEM_HEAD = Buffer.from('{"jsonrpc":"2.0","id":');
-const RESULT_HEAD = Buffer.from(',"result":');
-const ITEM_END = Buffer.from('}');
-
-/** Adds a success with the given result bytes. */
-export function addResult(slices: Slices, id: Buffer, result: Buffer): void {
-  slices.add(ITEM_HEAD);
-  slices.add(id);
-  slices.add(RESULT_HEAD);
-  slices.add(result);
-  slices.add(ITEM_END);
-}
-
-/** Adds an error object of our own. */
-export function addError(slices: Slices, id: Buffer, code: number, message: string): void {
-  slices.add(ITEM_HEAD);
-  slices.add(id);
-  slices.add(Buffer.from(`,"error":${JSON.stringify({ code, message })}}`));
 }

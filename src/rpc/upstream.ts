@@ -1,43 +1,42 @@
 /**
- * One node: its pool, its identity, its health, and what of it each caller may take.
+ * One node: its identity, its health, the sizes that it takes, and what of it each caller may take.
  *
  * Invariant: no caller's byte reaches a node whose chain id was not checked; a node of another
  * chain is refused for a while and said so in the log by its name, never by its address.
+ *
+ * Five faults in a row or twenty of the last eighty exchanges are too many. When several callers saw
+ * them the node is asked last for a while; its breaker opens only when a question of our own is
+ * among them, since callers may cause what they see. It stays open for two seconds at first and up
+ * to thirty while the node stays dead; then a question of our own closes or reopens it.
  */
+import type { RpcSection } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { scanReply } from '../json/json-spans.ts';
-import type { Family, Network, NodeKind } from './catalogue.ts';
-import { faultOfStatus, judgeItem } from './classify.ts';
-import type { UpstreamFault } from './classify.ts';
+import { CircuitBreaker } from '../net/circuit-breaker.ts';
+import type { Family, Network } from './catalogue.ts';
+import { faultOfStatus, judgeItem, type UpstreamFault } from './classify.ts';
+import { ByteBudget, type NodeClient } from './node-client.ts';
 import { NodeShare } from './node-share.ts';
-import { OWN_QUESTION, UpstreamHealth } from './upstream-health.ts';
-import { ByteBudget, TransportError } from './transport.ts';
-import type { PostOptions, PostReply, RpcTransport } from './transport.ts';
 
-export interface UpstreamSettings {
+type Configured = RpcSection['networks'][string]['upstreams'][number];
+
+export interface UpstreamSettings extends Omit<Configured, 'headers' | 'url'> {
   /** Stands in logs and metrics in place of the address. */
   readonly name: string;
-  readonly kind: NodeKind;
-  readonly weight: number;
-  /** Most items in one batch to this node; 1 sends every call alone. */
-  readonly maxBatch: number;
-  /** Calls per second, items of a batch counted; 0 is unlimited. */
-  readonly ratePerSecond: number;
-  readonly timeoutMs: number;
   /** Calls on their way at once; one caller has at most as many as it leaves free. */
   readonly connections: number;
-  /** Largest request that it takes; 0 is unknown, and then learnt from its refusals. */
-  readonly maxRequestBytes: number;
 }
 
 export interface UpstreamDependencies {
   readonly network: Network;
-  readonly transport: RpcTransport;
+  readonly client: NodeClient;
   readonly clock: Clock;
   readonly log: Log;
 }
 
+/** In place of a caller: a question of our own. */
+const OWN_QUESTION = '';
 /** Longest wait for the answer to an identity or head question. */
 const PROBE_TIMEOUT_MS = 10_000;
 /** Replies to probes are tiny; a larger one is not an answer to them. */
@@ -51,6 +50,19 @@ const SIZE_KNOWN_MS = 600_000;
 /** Between two questions of our own that ask whose fault it was. */
 const SUSPICION_MS = 1_000;
 
+const WINDOW_EXCHANGES = 80;
+const MAX_FAULTS_IN_WINDOW = 20;
+const MAX_FAULTS_IN_A_ROW = 5;
+/** Callers that must have seen faults before the node is asked last for them. */
+const MIN_CALLERS = 3;
+const BREAKER = { openMs: 2_000, maxOpenMs: 30_000 };
+/** How long a node with a problem of quota, callers or account is asked last. */
+const QUOTA_REST_MS = 2_000;
+const FAULT_REST_MS = 10_000;
+const AUTH_REST_MS = 60_000;
+/** Weight of a new latency in the moving average. */
+const LATENCY_ALPHA = 0.2;
+
 const IDENTITY_METHOD: Readonly<Record<Family, string>> = {
   evm: 'eth_chainId',
   starknet: 'starknet_chainId',
@@ -62,47 +74,58 @@ const HEAD_METHOD: Readonly<Record<Family, string>> = {
   solana: 'getSlot',
 };
 
-type Identity = 'unknown' | 'verified' | 'refused';
-
 export class Upstream {
   readonly settings: UpstreamSettings;
-  readonly health: UpstreamHealth;
+  readonly client: NodeClient;
   readonly share: NodeShare;
   readonly #network: Network;
-  readonly #transport: RpcTransport;
   readonly #clock: Clock;
   readonly #log: Log;
-  #identity: Identity = 'unknown';
+  #isVerified = false;
   #refusedUntilMs = 0;
   #verifying: Promise<boolean> | undefined;
   #suspectAgainMs = 0;
   #refusedBytes = 0;
   #refusedBytesUntilMs = 0;
+  #head: number | undefined;
+  readonly #breaker: CircuitBreaker;
+  /** Who saw the fault of each of the last exchanges; undefined for a success. */
+  readonly #window: (string | undefined)[] = Array.from({ length: WINDOW_EXCHANGES });
+  #position = 0;
+  #faults = 0;
+  #faultsInARow = 0;
+  #restUntilMs = 0;
+  #latencyMs: number | undefined;
 
   constructor(settings: UpstreamSettings, dependencies: UpstreamDependencies) {
+    const { clock } = dependencies;
     this.settings = settings;
+    this.client = dependencies.client;
     this.#network = dependencies.network;
-    this.#transport = dependencies.transport;
-    this.#clock = dependencies.clock;
+    this.#clock = clock;
     this.#log = dependencies.log;
-    this.health = new UpstreamHealth(dependencies.clock);
-    this.share = new NodeShare(settings.connections, settings.ratePerSecond, dependencies.clock);
+    this.#breaker = new CircuitBreaker(clock, BREAKER);
+    this.share = new NodeShare(settings.connections, settings.ratePerSecond, clock);
   }
 
   /** Whether it may be asked now: neither of a wrong chain nor cut off by its breaker. */
   isOpen(): boolean {
-    if (this.#identity === 'refused' && this.#clock.monotonicMs() < this.#refusedUntilMs)
-      return false;
-    return this.health.isAdmitting();
+    if (this.#refusedUntilMs > 0 && this.#clock.monotonicMs() < this.#refusedUntilMs) return false;
+    return this.#breaker.canAdmit;
   }
 
   get isVerified(): boolean {
-    return this.#identity === 'verified';
+    return this.#isVerified;
+  }
+
+  /** Number of the newest block that this node has told, if it was asked. */
+  get head(): number | undefined {
+    return this.#head;
   }
 
   /** Checks the chain id once, before the first use. False: this node cannot be used now. */
   async verify(): Promise<boolean> {
-    if (this.#identity === 'verified') return true;
+    if (this.#isVerified) return true;
     this.#verifying ??= this.#checkIdentity().finally(() => {
       this.#verifying = undefined;
     });
@@ -112,9 +135,9 @@ export class Upstream {
   /** Largest request that it is known to take, in bytes; undefined when nothing is known. */
   get requestLimitBytes(): number | undefined {
     const isKnown = this.#refusedBytes > 0 && this.#clock.monotonicMs() < this.#refusedBytesUntilMs;
-    const set = this.settings.maxRequestBytes;
-    if (!isKnown) return set === 0 ? undefined : set;
-    return set === 0 ? this.#refusedBytes - 1 : Math.min(set, this.#refusedBytes - 1);
+    const { maxRequestBytes } = this.settings;
+    if (!isKnown) return maxRequestBytes;
+    return Math.min(maxRequestBytes ?? Infinity, this.#refusedBytes - 1);
   }
 
   /** Whether a request of this size may go here; false also where one like it was refused. */
@@ -124,8 +147,7 @@ export class Upstream {
 
   /** Whether the operator says that it takes none of this size. */
   refusesBytes(sizeBytes: number): boolean {
-    const { maxRequestBytes } = this.settings;
-    return maxRequestBytes > 0 && sizeBytes > maxRequestBytes;
+    return sizeBytes > (this.settings.maxRequestBytes ?? Infinity);
   }
 
   /** Keeps that the node has read a request of this size. */
@@ -141,25 +163,97 @@ export class Upstream {
     this.#refusedBytesUntilMs = nowMs + SIZE_KNOWN_MS;
   }
 
-  post(body: Buffer, options: PostOptions): Promise<PostReply> {
-    return this.#transport.post(body, options);
+  /** Whether its breaker has opened and no question of our own has closed it yet. */
+  get isOut(): boolean {
+    return this.#breaker.state !== 'closed';
   }
 
-  /** Keeps what a finished exchange says about the node. */
-  noteAnswer(startedMs: number): void {
-    this.health.noteSuccess(this.#clock.monotonicMs() - startedMs);
+  get isResting(): boolean {
+    return this.#restUntilMs > 0 && this.#clock.monotonicMs() < this.#restUntilMs;
+  }
+
+  get latencyMs(): number | undefined {
+    return this.#latencyMs;
+  }
+
+  /** Share of faults in the last exchanges, 0 to 1. */
+  get faultShare(): number {
+    return this.#faults / WINDOW_EXCHANGES;
+  }
+
+  /** Keeps that an exchange brought an answer. */
+  noteAnswer(latencyMs: number): void {
+    if (this.isOut) this.#forgive();
+    this.#keep(undefined);
+    this.#faultsInARow = 0;
+    this.#latencyMs ??= latencyMs;
+    this.#latencyMs += LATENCY_ALPHA * (latencyMs - this.#latencyMs);
   }
 
   /** Keeps a fault that `caller` saw. */
   noteFault(fault: UpstreamFault, caller: string): void {
-    const effect = this.health.noteFault(fault, caller);
+    if (fault === 'refused' || fault === 'too-large' || fault === 'request-too-large') return;
+    // The node lives and says so; it is asked last for a while, and still asked.
+    if (fault === 'quota') return this.#rest(QUOTA_REST_MS);
+    const isOwn = caller === OWN_QUESTION;
+    if (fault === 'auth' && isOwn) this.#rest(AUTH_REST_MS);
+    this.#keep(caller);
+    this.#faultsInARow += 1;
+    if (this.isOut) {
+      // Exchanges that began before the opening do not lengthen it.
+      if (isOwn) this.#breaker.open();
+      return;
+    }
+    const witnesses = this.#witnesses();
+    if (witnesses.size === 0) {
+      if (fault === 'auth' && !isOwn) void this.#askWhose();
+      return;
+    }
     const told = { network: this.#network.slug, upstream: this.settings.name, fault };
-    if (effect === 'suspect' || effect === 'rested') void this.#askWhose();
-    if (effect === 'rested') this.#log.warn(told, 'RPC upstream asked last');
-    if (effect !== 'opened') return;
-    // It comes back as it came: after a question of our own.
-    if (this.#identity === 'verified') this.#identity = 'unknown';
-    this.#log.warn(told, 'RPC upstream taken out');
+    if (witnesses.has(OWN_QUESTION)) {
+      this.#breaker.open();
+      // It comes back as it came: after a question of our own.
+      this.#isVerified = false;
+      this.#log.warn(told, 'RPC upstream taken out');
+      return;
+    }
+    if (witnesses.size >= MIN_CALLERS && !this.isResting) {
+      this.#rest(FAULT_REST_MS);
+      this.#log.warn(told, 'RPC upstream asked last');
+    }
+    void this.#askWhose();
+  }
+
+  #rest(restMs: number): void {
+    this.#restUntilMs = Math.max(this.#restUntilMs, this.#clock.monotonicMs() + restMs);
+  }
+
+  /** Who saw the last faults; nobody while there are not too many. */
+  #witnesses(): ReadonlySet<string> {
+    let depth = this.#faults >= MAX_FAULTS_IN_WINDOW ? WINDOW_EXCHANGES : 0;
+    if (this.#faultsInARow >= MAX_FAULTS_IN_A_ROW)
+      depth = Math.min(WINDOW_EXCHANGES, this.#faultsInARow);
+    const callers = new Set<string>();
+    for (let back = 1; back <= depth; back += 1) {
+      const caller = this.#window[(this.#position - back + WINDOW_EXCHANGES) % WINDOW_EXCHANGES];
+      if (caller !== undefined) callers.add(caller);
+    }
+    return callers;
+  }
+
+  #keep(caller: string | undefined): void {
+    if (this.#window[this.#position] !== undefined) this.#faults -= 1;
+    if (caller !== undefined) this.#faults += 1;
+    this.#window[this.#position] = caller;
+    this.#position = (this.#position + 1) % WINDOW_EXCHANGES;
+  }
+
+  /** The node has answered a question of our own: what one caller saw was its own doing. */
+  #forgive(): void {
+    this.#breaker.close();
+    this.#window.fill(undefined);
+    this.#faults = 0;
+    this.#faultsInARow = 0;
   }
 
   /** After faults that callers saw: a question of our own fails too, or they are forgotten. */
@@ -167,7 +261,7 @@ export class Upstream {
     const nowMs = this.#clock.monotonicMs();
     if (nowMs < this.#suspectAgainMs) return;
     this.#suspectAgainMs = nowMs + SUSPICION_MS;
-    if (await this.#checkIdentity()) this.health.forgive();
+    if (await this.#checkIdentity()) this.#forgive();
   }
 
   /** Asks for the number of the newest block and keeps it; never throws. */
@@ -175,60 +269,57 @@ export class Upstream {
     const value = await this.#probe(HEAD_METHOD[this.#network.family]);
     const head =
       typeof value === 'number' || typeof value === 'string' ? Number(value) : Number.NaN;
-    if (Number.isSafeInteger(head)) this.health.noteHead(head);
+    if (Number.isSafeInteger(head)) this.#head = head;
   }
 
   async close(): Promise<void> {
     this.share.close();
-    await this.#transport.close();
+    await this.client.close();
   }
 
   async #checkIdentity(): Promise<boolean> {
     const value = await this.#probe(IDENTITY_METHOD[this.#network.family]);
     if (value === undefined) return false;
-    if (isSameChain(this.#network, value)) {
-      this.#identity = 'verified';
-      return true;
+    this.#isVerified = isSameChain(this.#network, value);
+    this.#refusedUntilMs = this.#isVerified ? 0 : this.#clock.monotonicMs() + REFUSED_MS;
+    if (!this.#isVerified) {
+      this.#log.error(
+        { network: this.#network.slug, upstream: this.settings.name },
+        'RPC upstream refused: it serves another chain',
+      );
     }
-    this.#identity = 'refused';
-    this.#refusedUntilMs = this.#clock.monotonicMs() + REFUSED_MS;
-    this.#log.error(
-      { network: this.#network.slug, upstream: this.settings.name },
-      'RPC upstream refused: it serves another chain',
-    );
-    return false;
+    return this.#isVerified;
   }
 
   /** The result of a question of our own, or undefined after noting the fault. */
   async #probe(method: string): Promise<unknown> {
     const startedMs = this.#clock.monotonicMs();
-    const body = Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"${method}","params":[]}`);
+    const reply = await this.client.post({
+      body: Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"${method}","params":[]}`),
+      timeoutMs: Math.min(PROBE_TIMEOUT_MS, this.settings.timeoutMs),
+      maxBytes: PROBE_MAX_BYTES,
+      canStream: false,
+      mayRepeat: true,
+      budget: new ByteBudget(PROBE_MAX_BYTES),
+      caller: OWN_QUESTION,
+      signal: undefined,
+    });
+    if (!reply.ok) return this.noteFault('transport', OWN_QUESTION);
+    const scan = scanReply(reply.body);
+    const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
+    const { family } = this.#network;
+    const verdict = item && judgeItem(reply.body, item, reply.status, family, true);
+    if (item === undefined || typeof verdict === 'string' || verdict?.outcome !== 'success') {
+      const fault = typeof verdict === 'string' ? verdict : faultOfStatus(reply.status);
+      // A node that refuses to say who it is is of no use.
+      return this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_QUESTION);
+    }
+    this.noteAnswer(this.#clock.monotonicMs() - startedMs);
     try {
-      const reply = await this.#transport.post(body, {
-        timeoutMs: Math.min(PROBE_TIMEOUT_MS, this.settings.timeoutMs),
-        headBytes: PROBE_MAX_BYTES,
-        maxBytes: PROBE_MAX_BYTES,
-        canStream: false,
-        mayRepeat: true,
-        budget: new ByteBudget(PROBE_MAX_BYTES),
-        caller: OWN_QUESTION,
-      });
-      const scan = scanReply(reply.body);
-      const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
-      const verdict = item && judgeItem(reply.body, item, reply.status, this.#network.family);
-      if (item === undefined || verdict?.kind !== 'result') {
-        const isTold = verdict?.kind === 'fault';
-        const fault = isTold ? verdict.fault : faultOfStatus(reply.status);
-        // A node that refuses to say who it is is of no use.
-        this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_QUESTION);
-        return undefined;
-      }
-      this.noteAnswer(startedMs);
       return JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd));
-    } catch (error) {
-      // A node that cannot be asked, or whose answer is not JSON inside, is simply not usable now.
-      this.noteFault(error instanceof TransportError ? 'transport' : 'broken', OWN_QUESTION);
-      return undefined;
+    } catch {
+      // An answer that is not JSON inside: the node is simply not usable now.
+      return this.noteFault('broken', OWN_QUESTION);
     }
   }
 }

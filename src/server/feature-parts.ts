@@ -2,7 +2,7 @@
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
 import type { Engines } from '../engines/engines.ts';
-import type { Charge } from '../billing/sale.ts';
+import type { Sales } from '../billing/sale.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -17,7 +17,7 @@ export interface FeatureParts {
   readonly stores: Stores;
   readonly catalog: Catalog;
   readonly engines: Engines;
-  readonly charge: Charge;
+  readonly sales: Sales;
   readonly windows: Windows;
   readonly limitLog: LimitLog;
   /** The only way to fetch what a caller names by URL. */

@@ -1,76 +1,52 @@
 /** Worker thread of `large-bodies.ts`: reads one body after the other, or says why it is refused. */
 import { parentPort } from 'node:worker_threads';
+import { type ChatRequestOptions, parseChatRequest } from '../chat/wire/chat-request.ts';
 import { Fault, type FaultCode, type FaultOptions } from '../core/faults.ts';
-import { type RequestScan, type ScanFailure, scanRequest } from '../json/json-spans.ts';
-import {
-  type ChatRequest,
-  type ChatRequestOptions,
-  parseChatRequest,
-} from '../chat/wire/chat-request.ts';
-import {
-  type EmbeddingsRequest,
-  parseEmbeddingsRequest,
-} from '../embeddings/embeddings-request.ts';
+import { parseEmbeddingsRequest } from '../embeddings/embeddings-request.ts';
+import { scanRequest } from '../json/json-spans.ts';
 import type { ParsedObject } from '../json/json-splice.ts';
-import { parseJsonBody } from '../json/json-value.ts';
+import { parseJsonBody } from '../json/validation.ts';
 
-export type LargeBody =
-  | { readonly kind: 'chat'; readonly bytes: ArrayBuffer; readonly options: ChatRequestOptions }
-  | { readonly kind: 'embeddings'; readonly bytes: ArrayBuffer }
-  | { readonly kind: 'rpc'; readonly bytes: ArrayBuffer; readonly maxItems: number }
-  | { readonly kind: 'json'; readonly bytes: ArrayBuffer };
-
-/** A request as it travels: its bytes go beside it. */
-export type WithoutBytes<T extends { readonly source: ParsedObject }> = Omit<T, 'source'> & {
-  readonly source: Omit<ParsedObject, 'json'>;
+/** The readers of bodies; what they give is cloned, and the bytes travel beside it. */
+const READERS = {
+  chat: (body: Buffer, options: ChatRequestOptions) =>
+    withoutBytes(parseChatRequest(body, options)),
+  embeddings: (body: Buffer, _none: undefined) => withoutBytes(parseEmbeddingsRequest(body)),
+  rpc: (body: Buffer, maxItems: number) => scanRequest(body, maxItems),
+  json: (body: Buffer, _none: undefined) => parseJsonBody(body),
 };
 
-export type ReadBody =
-  | {
-      readonly kind: 'chat';
-      readonly request: WithoutBytes<ChatRequest>;
-      readonly bytes: ArrayBuffer;
-    }
-  | {
-      readonly kind: 'embeddings';
-      readonly request: WithoutBytes<EmbeddingsRequest>;
-      readonly bytes: ArrayBuffer;
-    }
-  | {
-      readonly kind: 'rpc';
-      readonly scan: RequestScan | ScanFailure;
-      readonly bytes: ArrayBuffer;
-    }
-  | { readonly kind: 'json'; readonly value: unknown }
-  | { readonly kind: 'refused'; readonly code: FaultCode; readonly options: FaultOptions };
+export type Readers = typeof READERS;
 
-parentPort?.on('message', ({ turn, body }: { turn: number; body: LargeBody }) => {
-  const read = readBody(body);
-  parentPort?.postMessage({ turn, read }, 'bytes' in read ? [read.bytes] : []);
-});
+/** One body; its bytes move to the thread. */
+export interface LargeBody {
+  readonly id: number;
+  readonly kind: keyof Readers;
+  readonly bytes: ArrayBuffer;
+  readonly options: unknown;
+}
 
-function readBody(body: LargeBody): ReadBody {
-  const { kind, bytes } = body;
-  const buffer = Buffer.from(bytes);
+/** What was read; the bytes move back. */
+export type LargeBodyRead =
+  | { readonly id: number; readonly value: unknown; readonly bytes: ArrayBuffer }
+  | {
+      readonly id: number;
+      readonly refusal: { readonly code: FaultCode; readonly options: FaultOptions };
+    };
+
+parentPort?.on('message', ({ id, kind, bytes, options }: LargeBody) => {
+  const read: (body: Buffer, options: never) => unknown = READERS[kind];
+  let answer: LargeBodyRead;
   try {
-    switch (kind) {
-      case 'chat':
-        return { kind, bytes, request: withoutBytes(parseChatRequest(buffer, body.options)) };
-      case 'embeddings':
-        return { kind, bytes, request: withoutBytes(parseEmbeddingsRequest(buffer)) };
-      case 'rpc':
-        return { kind, bytes, scan: scanRequest(buffer, body.maxItems) };
-      case 'json':
-        return { kind, value: parseJsonBody(buffer) };
-    }
+    answer = { id, value: read(Buffer.from(bytes), options as never), bytes }; // as `#read` pairs them
   } catch (error) {
     // A refusal travels as its parts; anything else is a bug and ends the thread.
     if (!(error instanceof Fault)) throw error;
-    return { kind: 'refused', code: error.code, options: error.options };
+    answer = { id, refusal: { code: error.code, options: error.options } };
   }
-}
+  parentPort?.postMessage(answer, 'bytes' in answer ? [answer.bytes] : []);
+});
 
-function withoutBytes<T extends { readonly source: ParsedObject }>(request: T): WithoutBytes<T> {
-  const { source, ...rest } = request;
+function withoutBytes<T extends { readonly source: ParsedObject }>({ source, ...rest }: T) {
   return { ...rest, source: { body: source.body, members: source.members } };
 }

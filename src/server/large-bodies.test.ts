@@ -6,7 +6,7 @@ import { scanRequest } from '../json/json-spans.ts';
 import { parseChatRequest } from '../chat/wire/chat-request.ts';
 import { parseEmbeddingsRequest } from '../embeddings/embeddings-request.ts';
 import { engineDialect, engineRequest } from '../chat/wire/engine-request.ts';
-import { LARGE_BODY_BYTES } from '../http/json-body.ts';
+import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import { LargeBodies } from './large-bodies.ts';
 
 const OPTIONS = { serviceName: 'svc' };
@@ -38,11 +38,11 @@ test('a large chat is read as a small one is, and its engine gets the same bytes
   const there = await bodies.chat(Buffer.from(bytes), OPTIONS);
   assert.deepEqual({ ...there, source: 0 }, { ...here, source: 0 });
   assert.deepEqual(there.source.members, here.source.members);
-  assert.equal(there.source.json.latin1, here.source.json.latin1);
+  assert.ok(there.source.bytes.equals(here.source.bytes));
   const target = {
     model: 'engine-model',
     dialect: engineDialect('127.0.0.1'),
-    abilities: { reasoning: false, reasoningEffort: false },
+    abilities: { capabilities: new Set<never>() },
     maxOutputTokens: 7,
     systemPrompt: 'First of all',
   };
@@ -56,11 +56,11 @@ test('the bytes move, unless other bytes stand beside them', async (t) => {
   const expected = Buffer.from(alone);
   const moved = await bodies.chat(alone, OPTIONS);
   assert.equal(alone.length, 0);
-  assert.ok(moved.source.json.bytes.equals(expected));
+  assert.ok(moved.source.bytes.equals(expected));
   const neighbours = Buffer.concat([expected, Buffer.from('!')]);
   const copied = await bodies.chat(neighbours.subarray(0, -1), OPTIONS);
   assert.equal(neighbours.at(-1), 0x21);
-  assert.ok(copied.source.json.bytes.equals(expected));
+  assert.ok(copied.source.bytes.equals(expected));
 });
 
 test('large embeddings are read as small ones are', async (t) => {

@@ -9,61 +9,48 @@
  * The thread starts with the first large body and ends after a minute without one.
  */
 import { Worker } from 'node:worker_threads';
-import { Fault } from '../core/faults.ts';
-import type { ScannedBody } from '../json/json-spans.ts';
-import { siblingUrl } from '../core/sibling.ts';
-import { nextTurn } from '../core/turn.ts';
 import type { ChatRequest, ChatRequestOptions } from '../chat/wire/chat-request.ts';
+import { Fault } from '../core/faults.ts';
+import { siblingUrl } from '../core/sibling.ts';
+import { nextTurn } from '../core/event-loop.ts';
 import type { EmbeddingsRequest } from '../embeddings/embeddings-request.ts';
-import type { JsonBytes } from '../json/json-scan.ts';
-import type { LargeBody, ReadBody, WithoutBytes } from './large-bodies-worker.ts';
+import type { ScannedBody } from '../json/json-spans.ts';
+import type { ParsedObject } from '../json/json-splice.ts';
+import type { LargeBody, LargeBodyRead, Readers } from './large-bodies-worker.ts';
 
 const ENDED = 'The thread of large bodies ended';
 
-interface Waiting {
-  readonly resolve: (read: ReadBody) => void;
-  readonly reject: (error: Error) => void;
-}
-
 export class LargeBodies {
   #worker: Worker | undefined;
-  /** By the number of their turn, in the order in which the thread answers. */
-  readonly #waiting = new Map<number, Waiting>();
-  #turns = 0;
-  #turnsAtRest = 0;
+  readonly #waiting = new Map<number, PromiseWithResolvers<LargeBodyRead>>();
+  #bodies = 0;
+  #bodiesAtRest = 0;
 
   /** As `parseChatRequest`. */
   async chat(bytes: Buffer, options: ChatRequestOptions): Promise<ChatRequest> {
-    const read = await this.#read({ kind: 'chat', bytes: movable(bytes), options });
-    if (read.kind !== 'chat') throw new Error('The thread answered another question');
-    return withBytes(read.request, read.bytes);
+    return withBytes(await this.#read('chat', bytes, options));
   }
 
   /** As `parseEmbeddingsRequest`. */
   async embeddings(bytes: Buffer): Promise<EmbeddingsRequest> {
-    const read = await this.#read({ kind: 'embeddings', bytes: movable(bytes) });
-    if (read.kind !== 'embeddings') throw new Error('The thread answered another question');
-    return withBytes(read.request, read.bytes);
+    return withBytes(await this.#read('embeddings', bytes, undefined));
   }
 
   /** As `scanRequest`. */
   async rpc(bytes: Buffer, maxItems: number): Promise<ScannedBody> {
-    const read = await this.#read({ kind: 'rpc', bytes: movable(bytes), maxItems });
-    if (read.kind !== 'rpc') throw new Error('The thread answered another question');
-    return { body: Buffer.from(read.bytes), scanned: read.scan };
+    const { body, value: scanned } = await this.#read('rpc', bytes, maxItems);
+    return { body, scanned };
   }
 
   /** As `parseJsonBody`. */
   async json(bytes: Buffer): Promise<unknown> {
-    const read = await this.#read({ kind: 'json', bytes: movable(bytes) });
-    if (read.kind !== 'json') throw new Error('The thread answered another question');
-    return read.value;
+    return (await this.#read('json', bytes, undefined)).value;
   }
 
   /** Called once a minute: ends a thread that had nothing to do since the last call. */
   async rest(): Promise<void> {
-    const isIdle = this.#turns === this.#turnsAtRest && this.#waiting.size === 0;
-    this.#turnsAtRest = this.#turns;
+    const isIdle = this.#bodies === this.#bodiesAtRest && this.#waiting.size === 0;
+    this.#bodiesAtRest = this.#bodies;
     if (isIdle) await this.close();
   }
 
@@ -76,25 +63,31 @@ export class LargeBodies {
     await worker.terminate();
   }
 
-  async #read(body: LargeBody): Promise<ReadBody> {
+  async #read<Kind extends keyof Readers>(
+    kind: Kind,
+    given: Buffer,
+    options: Parameters<Readers[Kind]>[1],
+  ): Promise<{ readonly body: Buffer; readonly value: ReturnType<Readers[Kind]> }> {
     const worker = (this.#worker ??= this.#start());
-    const turn = (this.#turns += 1);
-    const read = await new Promise<ReadBody>((resolve, reject) => {
-      this.#waiting.set(turn, { resolve, reject });
-      worker.postMessage({ turn, body }, [body.bytes]);
-    });
+    const id = (this.#bodies += 1);
+    const waiting = Promise.withResolvers<LargeBodyRead>();
+    this.#waiting.set(id, waiting);
+    const bytes = movable(given);
+    worker.postMessage({ id, kind, bytes, options } satisfies LargeBody, [bytes]);
+    const read = await waiting.promise;
     // Taking the answer over was a piece of work, and what the request asks for is another.
     await nextTurn();
-    if (read.kind === 'refused') throw new Fault(read.code, read.options);
-    return read;
+    if ('refusal' in read) throw new Fault(read.refusal.code, read.refusal.options);
+    const value = read.value as ReturnType<Readers[Kind]>; // by the same reader, on the thread
+    return { body: Buffer.from(read.bytes), value };
   }
 
   #start(): Worker {
     const worker = new Worker(siblingUrl(import.meta.url, 'large-bodies-worker'));
     worker.unref();
-    worker.on('message', ({ turn, read }: { turn: number; read: ReadBody }) => {
-      this.#waiting.get(turn)?.resolve(read);
-      this.#waiting.delete(turn);
+    worker.on('message', (read: LargeBodyRead) => {
+      this.#waiting.get(read.id)?.resolve(read);
+      this.#waiting.delete(read.id);
     });
     worker.on('error', (error: Error) => this.#ended(worker, error));
     worker.on('exit', () => this.#ended(worker, new Error(ENDED)));
@@ -109,10 +102,10 @@ export class LargeBodies {
   }
 }
 
-type Read = WithoutBytes<ChatRequest> | WithoutBytes<EmbeddingsRequest>;
+type WithoutBytes = { readonly source: Omit<ParsedObject, 'bytes'> };
 
-function withBytes<T extends Read>(read: T, bytes: ArrayBuffer) {
-  return { ...read, source: { ...read.source, json: new LargeJson(Buffer.from(bytes)) } };
+function withBytes<T extends WithoutBytes>({ body, value }: { body: Buffer; value: T }) {
+  return { ...value, source: { ...value.source, bytes: body } };
 }
 
 /** The memory of a buffer when nothing else is in it, or a copy. */
@@ -120,19 +113,4 @@ function movable(bytes: Buffer): ArrayBuffer {
   const { buffer } = bytes;
   const isAlone = buffer instanceof ArrayBuffer && buffer.byteLength === bytes.length;
   return isAlone ? buffer : new Uint8Array(bytes).buffer;
-}
-
-/** Most large bodies reach the engine without another search in them. */
-class LargeJson implements JsonBytes {
-  readonly bytes: Buffer;
-  #latin1: string | undefined;
-
-  constructor(bytes: Buffer) {
-    this.bytes = bytes;
-  }
-
-  get latin1(): string {
-    this.#latin1 ??= this.bytes.toString('latin1');
-    return this.#latin1;
-  }
 }

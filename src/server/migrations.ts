@@ -6,7 +6,7 @@ import { LIMITS_MIGRATIONS } from '../billing/limits/limits.ts';
 import { PAYMENTS_MIGRATIONS } from '../payments/payments.ts';
 import { type Migration, STORE_MIGRATIONS } from '../db/db.ts';
 import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
-import { VIDEO_MIGRATIONS } from '../video/video.ts';
+import { VIDEO_MIGRATIONS } from '../video/migrations.ts';
 
 export const MIGRATIONS: readonly Migration[] = [
   ...STORE_MIGRATIONS,

@@ -1,46 +1,68 @@
-/** Where requests are paid, wired: rate windows, admission, the hold and its settle. */
+/**
+ * Where requests are paid, wired: rate windows, admission, the sale, and the answers that it keeps.
+ * Windows are in memory for one process on a file, in the database for all that share one.
+ */
 import type { Config } from '../config/config.ts';
-import { Charge } from '../billing/sale.ts';
+import { JoinedAdmissions } from '../billing/admissions.ts';
+import { Idempotency } from '../billing/idempotency/idempotency.ts';
+import { Sales, type SalesParts } from '../billing/sale.ts';
 import type { Clock } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
-import type { LimitLog, Windows } from '../billing/limits/limits.ts';
+import {
+  type LimitLog,
+  MemoryWindows,
+  StoredWindows,
+  type Windows,
+} from '../billing/limits/limits.ts';
 import type { Stores } from './stores.ts';
 import { perConfig } from '../config/per-config.ts';
-import { sharedLimits } from './shared-limits.ts';
 import type { Wallets } from '../wallet/wallet.ts';
-import type { Observers } from './observers.ts';
+
+export type OnSettle = NonNullable<SalesParts['settled']>;
 
 export interface SaleSetup {
   readonly config: () => Config;
   readonly stores: Stores;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
+  readonly ids: Ids;
   readonly log: Log;
   readonly wallets: Wallets;
   /** Told of every settle. */
-  readonly observers: Observers;
+  readonly settled: OnSettle;
 }
 
 export interface SaleParts {
-  readonly charge: Charge;
+  readonly sales: Sales;
+  readonly idempotency: Idempotency;
   readonly windows: Windows;
   readonly limitLog: LimitLog;
 }
 
-export function openSale(parts: SaleSetup): SaleParts {
-  const { config, stores, limitLog, clock, log, wallets, observers } = parts;
-  const { windows, admissions } = sharedLimits(stores, clock);
-  const charge = new Charge({
+export function openSale(setup: SaleSetup): SaleParts {
+  const { config, stores, limitLog, clock, ids, log, wallets, settled } = setup;
+  const { windows, joined } = admissionOn(stores, clock);
+  const idempotency = new Idempotency({ store: stores.store, clock, ids, log });
+  const sales = new Sales({
     ledger: stores.ledger,
     windows,
-    admissions,
+    joined,
+    idempotency,
     limitLog,
     clock,
     log,
     minimumCreditNano: perConfig(config, ({ limits }) => usdToNano(limits.minimumCreditUsd)),
     walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
-    settled: (...of) => observers.settled(...of),
+    settled,
   });
-  return { charge, windows, limitLog };
+  return { sales, idempotency, windows, limitLog };
+}
+
+function admissionOn({ store, ledger }: Stores, clock: Clock) {
+  const holds = ledger.storedHolds;
+  if (holds === undefined) return { windows: new MemoryWindows(), joined: undefined };
+  const windows = new StoredWindows(store);
+  return { windows, joined: new JoinedAdmissions({ store, windows, holds, clock }) };
 }

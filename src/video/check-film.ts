@@ -9,12 +9,26 @@
 import type { Catalog } from '../catalog/catalog.ts';
 import type { CheckedFilm, Media } from '../engines/media/media.ts';
 import { Fault } from '../core/faults.ts';
-import type { CheckFilm, FilmVerdict, VideoJob } from './video.ts';
+import type { VideoJob } from './job.ts';
 
-export interface CheckFilmParts {
-  readonly catalog: Catalog;
-  readonly media: () => Promise<Media>;
-}
+/**
+ * - `unfit`: the file is no film, or not the one that was ordered
+ * - `unchecked`: this machine has nothing to look at films with
+ *
+ * The reason is for the log: it speaks of the engine.
+ */
+export type FilmVerdict =
+  | { readonly kind: 'fit'; readonly mimeType: string }
+  | { readonly kind: 'unfit' | 'unchecked'; readonly reason: string };
+
+/**
+ * Looks at the file at `path` before it is sold. `sourcePath` is the video that the job starts from,
+ * if any. Throws for an abort, and for a bug.
+ */
+export type CheckFilm = (
+  film: { readonly job: VideoJob; readonly path: string; readonly sourcePath: string | undefined },
+  signal: AbortSignal,
+) => Promise<FilmVerdict>;
 
 /** Models make whole frames and groups of them: eight seconds are 7.9 or 8.1, five may be 5.06. */
 const MIN_LENGTH_SHARE = 0.8;
@@ -46,13 +60,13 @@ interface Order {
 }
 
 /** The check as the video jobs want it. */
-export function filmCheck(parts: CheckFilmParts): CheckFilm {
-  return async ({ job, path, sourcePath }, signal): Promise<FilmVerdict> => {
-    const media = await parts.media();
+export function filmCheck(catalog: Catalog, openMedia: () => Promise<Media>): CheckFilm {
+  return async ({ job, path, sourcePath }, signal) => {
+    const media = await openMedia();
     try {
       const order =
         job.request['upscale_factor'] === undefined || sourcePath === undefined
-          ? orderOf(job, parts.catalog.get(job.modelId)?.video?.audio ?? false)
+          ? orderOf(job, catalog.get(job.modelId)?.video?.audio ?? false)
           : await upscaleOrder(media, job, sourcePath, signal);
       const longest = Number.isFinite(order.maxSeconds) ? order.maxSeconds : LONGEST_SECONDS;
       const film = await media.checkFilm(path, longest, { signal });

@@ -1,34 +1,26 @@
 /**
  * The only place that reads and writes `video_job`. Every change of state is one conditional
- * UPDATE: it names the state that it leaves and, for a worker, the lease that it holds, so that of
+ * UPDATE: it names the state that it leaves and, for a worker, the lease of its process, so that of
  * several processes exactly one moves a job and a late one moves nothing.
  */
-import type { Queryable, Row, Store } from '../db/db.ts';
-import type { JobFailure, JobInput, JobState, VideoJob } from './job.ts';
-import { OPEN_STATES, jobOf } from './job.ts';
+import type { Queryable, Store } from '../db/db.ts';
+import type { EnginePlace, EngineRef } from '../engines/media/media.ts';
+import {
+  JOB_COLUMNS,
+  type JobFailure,
+  type JobState,
+  type NewJob,
+  type VideoJob,
+  jobOf,
+} from './job.ts';
 
 const PPM = 1e6;
-const OPEN_LIST = OPEN_STATES.map((state) => `'${state}'`).join(', ');
-
-export interface NewJob {
-  readonly id: string;
-  readonly accountId: string;
-  readonly keyId: string;
-  readonly modelId: string;
-  readonly quoteNano: bigint;
-  readonly request: Readonly<Record<string, unknown>>;
-  readonly inputs: readonly JobInput[];
-  readonly inputBytes: number;
-  readonly createdMs: number;
-  readonly downloadHash: string | null;
-  readonly webhookUrl: string;
-}
-
-/** A worker's right to move one job: it ends with the lease. */
-export interface Lease {
-  readonly jobId: string;
-  readonly owner: string;
-}
+/** Jobs that one sweep of a kind looks at. */
+const BATCH = 100;
+/** The states in which an engine or this server has work to do. */
+const OPEN = `state IN ('queued', 'submitted', 'running', 'storing')`;
+const AT_ENGINE = `state IN ('submitted', 'running')`;
+const FREE = `lease_owner = '', lease_until_ms = 0`;
 
 export interface StoredMedia {
   readonly sizeBytes: number;
@@ -42,25 +34,14 @@ export interface JobTrace {
   readonly hasMedia: boolean;
 }
 
-async function first(query: Promise<readonly Row[]>): Promise<VideoJob | undefined> {
-  const [row] = await query;
-  return row === undefined ? undefined : jobOf(row);
-}
-
-/** Ends job $1 at $2 for the reason $3. */
-function failSql(condition: string): string {
-  return `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]',
-      request = '{}', execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $2 - started_ms END,
-      lease_owner = '', lease_until_ms = 0,
-      webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $2 END
-    WHERE id = $1 AND ${condition} RETURNING *`;
-}
-
 export class JobTable {
   readonly #store: Store;
+  /** Unique among all processes: who holds the leases of this one. */
+  readonly owner: string;
 
-  constructor(store: Store) {
+  constructor(store: Store, owner: string) {
     this.#store = store;
+    this.owner = owner;
   }
 
   async insert(job: NewJob): Promise<void> {
@@ -103,23 +84,18 @@ export class JobTable {
     await this.#store.query(`DELETE FROM video_job WHERE id = $1 AND state = 'admitting'`, [id]);
   }
 
-  async find(id: string): Promise<VideoJob | undefined> {
-    return await first(this.#store.query('SELECT * FROM video_job WHERE id = $1', [id]));
-  }
-
-  async findByDownload(hash: string): Promise<VideoJob | undefined> {
-    const sql = 'SELECT * FROM video_job WHERE download_hash = $1';
-    return await first(this.#store.query(sql, [hash]));
+  async find(by: 'id' | 'download_hash', value: string): Promise<VideoJob | undefined> {
+    const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE ${by} = $1`;
+    return (await this.#jobs(sql, [value]))[0];
   }
 
   /** A caller's jobs, newest first, from before `beforeMs`. */
   async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
-    const rows = await this.#store.query(
-      `SELECT * FROM video_job WHERE account_id = $1 AND created_ms < $2 AND state <> 'admitting'
+    return await this.#jobs(
+      `SELECT ${JOB_COLUMNS} FROM video_job WHERE account_id = $1 AND created_ms < $2 AND state <> 'admitting'
        ORDER BY created_ms DESC, id LIMIT $3`,
       [accountId, beforeMs, limit],
     );
-    return rows.map(jobOf);
   }
 
   async countOpen(accountId: string): Promise<number> {
@@ -144,7 +120,7 @@ export class JobTable {
     const [row] = await this.#store.query<{ of_caller: bigint; of_all: bigint }>(
       `SELECT ${sum('account_id = $1')} AS of_caller, ${sum('1 = 1')} AS of_all FROM (
          SELECT account_id, input_bytes + $2 AS bytes FROM video_job
-         WHERE state IN ('admitting', ${OPEN_LIST})
+         WHERE state = 'admitting' OR ${OPEN}
          UNION ALL
          SELECT account_id, media_bytes AS bytes FROM video_job WHERE has_media = 1
        ) AS held`,
@@ -154,221 +130,167 @@ export class JobTable {
   }
 
   /** Takes up to `limit` jobs that want attention and that nobody has. */
-  async claim(owner: string, nowMs: number, leaseMs: number, limit: number): Promise<VideoJob[]> {
-    const rows = await this.#store.query(
+  async claim(nowMs: number, leaseMs: number, limit: number): Promise<VideoJob[]> {
+    return await this.#jobs(
       `UPDATE video_job SET lease_owner = $1, lease_until_ms = $2
-       WHERE lease_until_ms <= $3 AND state IN (${OPEN_LIST}) AND id IN (
+       WHERE lease_until_ms <= $3 AND ${OPEN} AND id IN (
          SELECT id FROM video_job
-         WHERE state IN (${OPEN_LIST}) AND due_ms <= $3 AND lease_until_ms <= $3
+         WHERE ${OPEN} AND due_ms <= $3 AND lease_until_ms <= $3
          ORDER BY due_ms LIMIT $4)
-       RETURNING *`,
-      [owner, nowMs + leaseMs, nowMs, limit],
+       RETURNING ${JOB_COLUMNS}`,
+      [this.owner, nowMs + leaseMs, nowMs, limit],
     );
-    return rows.map(jobOf);
   }
 
   /** Ends every lease: this process is the only one, so that their owners are dead. */
   async freeAll(): Promise<void> {
-    const sql = `UPDATE video_job SET lease_owner = '', lease_until_ms = 0 WHERE lease_owner <> ''`;
-    await this.#store.query(sql);
+    await this.#store.query(`UPDATE video_job SET ${FREE} WHERE lease_owner <> ''`);
   }
 
-  /** Keeps a lease; `false` when it is lost. */
-  async renew(lease: Lease, untilMs: number): Promise<boolean> {
-    const rows = await this.#store.query(
-      `UPDATE video_job SET lease_until_ms = $3 WHERE id = $1 AND lease_owner = $2 RETURNING id`,
-      [lease.jobId, lease.owner, untilMs],
-    );
-    return rows.length === 1;
+  async renew(id: string, untilMs: number): Promise<void> {
+    await this.#step(id, 'lease_until_ms = $3', '', untilMs);
   }
 
   /** Gives a job back until `dueMs`. */
-  async rest(lease: Lease, dueMs: number): Promise<void> {
-    await this.#store.query(
-      `UPDATE video_job SET due_ms = $3, lease_owner = '', lease_until_ms = 0
-       WHERE id = $1 AND lease_owner = $2`,
-      [lease.jobId, lease.owner, dueMs],
-    );
+  async rest(id: string, dueMs: number): Promise<void> {
+    await this.#step(id, `due_ms = $3, ${FREE}`, '', dueMs);
   }
 
   /** Notes since when the engine of a job does not answer; 0 when it does. */
-  async silentSince(lease: Lease, sinceMs: number): Promise<void> {
-    await this.#store.query(
-      'UPDATE video_job SET silent_since_ms = $3 WHERE id = $1 AND lease_owner = $2',
-      [lease.jobId, lease.owner, sinceMs],
-    );
+  async silentSince(id: string, sinceMs: number): Promise<void> {
+    await this.#step(id, 'silent_since_ms = $3', '', sinceMs);
   }
 
   /**
    * Notes where an order goes before it goes there, `added` to those whose answer nobody has: a
    * process that dies in between leaves it to be looked for.
    */
-  async ordering(
-    lease: Lease,
-    at: { engine: string; engineModel: string },
-    added: number,
-  ): Promise<boolean> {
-    const rows = await this.#store.query(
-      `UPDATE video_job SET engine = $3, engine_model = $4, unclear = unclear + $5
-       WHERE id = $1 AND lease_owner = $2 AND state = 'queued' RETURNING id`,
-      [lease.jobId, lease.owner, at.engine, at.engineModel, added],
-    );
-    return rows.length === 1;
+  async ordering(id: string, at: EnginePlace, added: number): Promise<boolean> {
+    const set = 'engine = $3, engine_model = $4, unclear = unclear + $5';
+    return await this.#step(id, set, `state = 'queued'`, at.engine, at.engineModel, added);
   }
 
   /** Takes one such note back: the engine has ordered nothing. */
-  async notOrdered(lease: Lease): Promise<void> {
-    await this.#store.query(
-      `UPDATE video_job SET unclear = unclear - 1,
-         engine = CASE WHEN unclear = 1 THEN '' ELSE engine END,
-         engine_model = CASE WHEN unclear = 1 THEN '' ELSE engine_model END
-       WHERE id = $1 AND lease_owner = $2 AND state = 'queued' AND unclear > 0`,
-      [lease.jobId, lease.owner],
-    );
+  async notOrdered(id: string): Promise<void> {
+    const set = `unclear = unclear - 1,
+      engine = CASE WHEN unclear = 1 THEN '' ELSE engine END,
+      engine_model = CASE WHEN unclear = 1 THEN '' ELSE engine_model END`;
+    await this.#step(id, set, `state = 'queued' AND unclear > 0`);
   }
 
   /** queued → submitted. */
-  async submitted(
-    lease: Lease,
-    at: { engine: string; engineModel: string; engineJobId: string },
-    nowMs: number,
-  ): Promise<boolean> {
-    const rows = await this.#store.query(
-      `UPDATE video_job SET state = 'submitted', engine = $3, engine_model = $4,
-         engine_job_id = $5, attempts = attempts + 1, unclear = 0, silent_since_ms = 0,
-         started_ms = CASE WHEN started_ms = 0 THEN $6 ELSE started_ms END
-       WHERE id = $1 AND lease_owner = $2 AND state = 'queued' RETURNING id`,
-      [lease.jobId, lease.owner, at.engine, at.engineModel, at.engineJobId, nowMs],
-    );
-    return rows.length === 1;
+  async submitted(id: string, at: EngineRef, nowMs: number): Promise<boolean> {
+    const set = `state = 'submitted', engine = $3, engine_model = $4, engine_job_id = $5,
+      attempts = attempts + 1, unclear = 0, silent_since_ms = 0,
+      started_ms = CASE WHEN started_ms = 0 THEN $6 ELSE started_ms END`;
+    const { engine, engineModel, engineJobId } = at;
+    return await this.#step(id, set, `state = 'queued'`, engine, engineModel, engineJobId, nowMs);
   }
 
   /** submitted → running, or running on; progress never goes back. */
-  async progressed(lease: Lease, fraction: number): Promise<void> {
-    await this.#store.query(
-      `UPDATE video_job SET state = 'running', silent_since_ms = 0,
-         progress_ppm = CASE WHEN progress_ppm > $3 THEN progress_ppm ELSE $3 END
-       WHERE id = $1 AND lease_owner = $2 AND state IN ('submitted', 'running')`,
-      [lease.jobId, lease.owner, Math.round(fraction * PPM)],
-    );
+  async progressed(id: string, fraction: number): Promise<void> {
+    const set = `state = 'running', silent_since_ms = 0,
+      progress_ppm = CASE WHEN progress_ppm > $3 THEN progress_ppm ELSE $3 END`;
+    await this.#step(id, set, AT_ENGINE, Math.round(fraction * PPM));
   }
 
   /** submitted or running → storing: the engine is done. */
-  async storing(lease: Lease): Promise<boolean> {
-    const rows = await this.#store.query(
-      `UPDATE video_job SET state = 'storing', silent_since_ms = 0
-       WHERE id = $1 AND lease_owner = $2 AND state IN ('submitted', 'running') RETURNING id`,
-      [lease.jobId, lease.owner],
-    );
-    return rows.length === 1;
+  async storing(id: string): Promise<boolean> {
+    return await this.#step(id, `state = 'storing', silent_since_ms = 0`, AT_ENGINE);
   }
 
   /** Back to queued: the engine lost the job. */
-  async requeued(lease: Lease, dueMs: number): Promise<void> {
-    await this.#store.query(
-      `UPDATE video_job SET state = 'queued', engine = '', engine_model = '', engine_job_id = '',
-         due_ms = $3, lease_owner = '', lease_until_ms = 0, silent_since_ms = 0
-       WHERE id = $1 AND lease_owner = $2 AND state IN ('submitted', 'running', 'storing')`,
-      [lease.jobId, lease.owner, dueMs],
-    );
+  async requeued(id: string, dueMs: number): Promise<void> {
+    const set = `state = 'queued', engine = '', engine_model = '', engine_job_id = '',
+      due_ms = $3, ${FREE}, silent_since_ms = 0`;
+    await this.#step(id, set, `(${AT_ENGINE} OR state = 'storing')`, dueMs);
   }
 
   /** storing → completed. The job, when this call is the one that did it. */
   async completed(
     tx: Queryable,
-    lease: Lease,
+    id: string,
     media: StoredMedia,
     nowMs: number,
   ): Promise<VideoJob | undefined> {
-    return await first(
-      tx.query(
-        `UPDATE video_job SET state = 'completed', progress_ppm = 1000000, finished_ms = $3,
-           execution_ms = $3 - started_ms, media_bytes = $4, media_type = $5, media_until_ms = $6,
-           has_media = 1, inputs = '[]', lease_owner = '', lease_until_ms = 0,
-           webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
-         WHERE id = $1 AND lease_owner = $2 AND state = 'storing' RETURNING *`,
-        [lease.jobId, lease.owner, nowMs, media.sizeBytes, media.mimeType, media.untilMs],
-      ),
+    const rows = await tx.query(
+      `UPDATE video_job SET state = 'completed', progress_ppm = 1000000, finished_ms = $3,
+         execution_ms = $3 - started_ms, media_bytes = $4, media_type = $5, media_until_ms = $6,
+         has_media = 1, inputs = '[]', ${FREE},
+         webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
+       WHERE id = $1 AND lease_owner = $2 AND state = 'storing' RETURNING ${JOB_COLUMNS}`,
+      [id, this.owner, nowMs, media.sizeBytes, media.mimeType, media.untilMs],
     );
-  }
-
-  /** Any open state → failed. The job, when this call is the one that did it. */
-  async failed(
-    tx: Queryable,
-    lease: Lease,
-    failure: JobFailure,
-    nowMs: number,
-  ): Promise<VideoJob | undefined> {
-    const sql = failSql(`lease_owner = $4 AND state IN (${OPEN_LIST})`);
-    return await first(tx.query(sql, [lease.jobId, nowMs, JSON.stringify(failure), lease.owner]));
+    return rows.map(jobOf)[0];
   }
 
   /**
-   * Any state before the engine is done → failed, whoever has the job. The job, when this call is
-   * the one that did it.
+   * Ends a job without a video; gives it when this call is the one that did it.
+   * - `worker`: any open state, of a job that this process has
+   * - `caller`: any state before the engine is done, whoever has the job
+   * - `nobody`: one that a dead process left while it held the money; no webhook knows of it
    */
-  async cancelled(
+  async failed(
     tx: Queryable,
     id: string,
+    by: 'worker' | 'caller' | 'nobody',
     failure: JobFailure,
     nowMs: number,
   ): Promise<VideoJob | undefined> {
-    const sql = failSql(`state IN ('queued', 'submitted', 'running')`);
-    return await first(tx.query(sql, [id, nowMs, JSON.stringify(failure)]));
+    const condition = {
+      worker: `lease_owner = $4 AND ${OPEN}`,
+      caller: `(state = 'queued' OR ${AT_ENGINE})`,
+      nobody: `state = 'admitting'`,
+    }[by];
+    const tells = by === 'nobody' ? '0' : `CASE WHEN webhook_url = '' THEN 0 ELSE $2 END`;
+    const rows = await tx.query(
+      `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]',
+         request = '{}', execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $2 - started_ms END,
+         ${FREE}, webhook_due_ms = ${tells}
+       WHERE id = $1 AND ${condition} RETURNING ${JOB_COLUMNS}`,
+      [id, nowMs, JSON.stringify(failure), ...(by === 'worker' ? [this.owner] : [])],
+    );
+    return rows.map(jobOf)[0];
   }
 
   /** Jobs that a dead process left while it held their money. */
   async abandoned(beforeMs: number): Promise<VideoJob[]> {
-    const sql = `SELECT * FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT 100`;
-    return (await this.#store.query(sql, [beforeMs])).map(jobOf);
+    const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT ${BATCH}`;
+    return await this.#jobs(sql, [beforeMs]);
   }
 
-  /** admitting → failed. The job, when this call is the one that did it. */
-  async discarded(
-    tx: Queryable,
-    id: string,
-    failure: JobFailure,
-    nowMs: number,
-  ): Promise<VideoJob | undefined> {
-    return await first(
-      tx.query(
-        `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]'
-         WHERE id = $1 AND state = 'admitting' RETURNING *`,
-        [id, nowMs, JSON.stringify(failure)],
-      ),
-    );
-  }
-
-  /** Says that the media is gone, and forgets the prompt with it. `true` for the one call that finds it there. */
+  /** Says that the media of a job is gone, and forgets its prompt. `true` when it was there. */
   async mediaGone(id: string): Promise<boolean> {
-    const rows = await this.#store.query(
+    return (await this.#mediaGone('id = $1', id)).length === 1;
+  }
+
+  /** The same for media that is kept no longer. */
+  async expireMedia(nowMs: number): Promise<string[]> {
+    const ids = `SELECT id FROM video_job WHERE has_media = 1 AND media_until_ms <= $1 LIMIT ${BATCH}`;
+    return await this.#mediaGone(`id IN (${ids})`, nowMs);
+  }
+
+  async #mediaGone(condition: string, value: string | number): Promise<string[]> {
+    const rows = await this.#store.query<{ id: string }>(
       `UPDATE video_job SET has_media = 0, download_hash = NULL, request = '{}'
-       WHERE id = $1 AND has_media = 1 RETURNING id`,
-      [id],
+       WHERE has_media = 1 AND ${condition} RETURNING id`,
+      [value],
     );
-    return rows.length === 1;
+    return rows.map(({ id }) => id);
   }
 
   async revokeDownload(id: string): Promise<void> {
     await this.#store.query('UPDATE video_job SET download_hash = NULL WHERE id = $1', [id]);
   }
 
-  async expiredMedia(nowMs: number, limit: number): Promise<string[]> {
-    const rows = await this.#store.query<{ id: string }>(
-      'SELECT id FROM video_job WHERE has_media = 1 AND media_until_ms <= $1 LIMIT $2',
-      [nowMs, limit],
-    );
-    return rows.map(({ id }) => id);
-  }
-
   /** Forgets jobs that ended before `beforeMs` and whose media is gone. */
-  async forget(beforeMs: number, limit: number): Promise<void> {
+  async forget(beforeMs: number): Promise<void> {
     await this.#store.query(
       `DELETE FROM video_job WHERE id IN (
          SELECT id FROM video_job
          WHERE finished_ms > 0 AND finished_ms < $1 AND has_media = 0 AND webhook_due_ms = 0
-         LIMIT $2)`,
-      [beforeMs, limit],
+         LIMIT ${BATCH})`,
+      [beforeMs],
     );
   }
 
@@ -384,14 +306,13 @@ export class JobTable {
 
   /** Takes webhooks that are due; each is pushed `laterMs` away, so that a crash repeats it then. */
   async claimWebhooks(nowMs: number, laterMs: number, limit: number): Promise<VideoJob[]> {
-    const rows = await this.#store.query(
+    return await this.#jobs(
       `UPDATE video_job SET webhook_attempts = webhook_attempts + 1, webhook_due_ms = $2
        WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 AND id IN (
          SELECT id FROM video_job WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 LIMIT $3)
-       RETURNING *`,
+       RETURNING ${JOB_COLUMNS}`,
       [nowMs, nowMs + laterMs, limit],
     );
-    return rows.map(jobOf);
   }
 
   /** The next try of a webhook; 0 ends it. */
@@ -410,5 +331,24 @@ export class JobTable {
     return new Map(
       rows.map((row) => [row.id, { state: row.state, hasMedia: row.has_media === 1n }]),
     );
+  }
+
+  async #jobs(sql: string, values: Parameters<Store['query']>[1]): Promise<VideoJob[]> {
+    return (await this.#store.query(sql, values)).map(jobOf);
+  }
+
+  /** Changes a job that this process has, in one of the states that `from` names; `false` otherwise. */
+  async #step(
+    id: string,
+    set: string,
+    from: string,
+    ...values: (string | number)[]
+  ): Promise<boolean> {
+    const rows = await this.#store.query(
+      `UPDATE video_job SET ${set}
+       WHERE id = $1 AND lease_owner = $2 ${from && `AND ${from}`} RETURNING id`,
+      [id, this.owner, ...values],
+    );
+    return rows.length === 1;
   }
 }

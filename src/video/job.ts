@@ -8,12 +8,11 @@
  * are final; the step into them carries the money with it. A caller's cancel is a way to `failed`.
  */
 import { z } from 'zod';
-import { assert } from '../core/assert.ts';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
-import { type Nano, nano } from '../core/money.ts';
+import { nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
 
-const JOB_STATES = [
+const JobState = z.enum([
   'admitting',
   'queued',
   'submitted',
@@ -21,28 +20,29 @@ const JOB_STATES = [
   'storing',
   'completed',
   'failed',
-] as const;
-export type JobState = (typeof JOB_STATES)[number];
-
-/** The states in which an engine or this server has work to do. */
-export const OPEN_STATES = ['queued', 'submitted', 'running', 'storing'] as const;
+]);
+export type JobState = z.infer<typeof JobState>;
 
 /** Media that a caller gave, stored beside the job until it ends. */
-export interface JobInput {
+const JobInput = z.object({
   /** The field that it came in, such as `image_url` or `elements.0.video_url`. */
-  readonly role: string;
+  role: z.string(),
   /** Relative to the folder of inputs. */
-  readonly file: string;
-  readonly mimeType: string;
-}
+  file: z.string(),
+  mimeType: z.string(),
+});
+export type JobInput = Readonly<z.infer<typeof JobInput>>;
 
 /** Why a job failed, as retrieve and the webhook tell it: never in the words of an engine. */
-export interface JobFailure {
-  readonly code: FaultCode;
-  readonly message: string;
+const JobFailure = z.object({
+  code: z
+    .custom<FaultCode>((code) => Object.hasOwn(FAULTS, String(code)))
+    .catch('INFERENCE_FAILED'),
+  message: z.string(),
   /** The engine called the content unfit. */
-  readonly isPolicy: boolean;
-}
+  isPolicy: z.boolean(),
+});
+export type JobFailure = Readonly<z.infer<typeof JobFailure>>;
 
 function failure(code: FaultCode, message: string): JobFailure {
   const isPolicy = code === 'CONTENT_POLICY_VIOLATION';
@@ -71,107 +71,89 @@ export const FAILURES = {
   cancelled: failure('VIDEO_CANCELLED', 'The video was cancelled'),
 } as const satisfies Record<string, JobFailure>;
 
-export interface VideoJob {
+const Count = z.bigint().transform(Number);
+const json = <T extends z.ZodType>(schema: T) =>
+  z
+    .string()
+    .transform((text): unknown => JSON.parse(text))
+    .pipe(schema);
+
+/** The columns of `video_job` that make a job, in our spelling. */
+const Columns = z.object({
   /** The `queue_id` of the wire. */
-  readonly id: string;
-  readonly accountId: string;
+  id: z.string(),
+  accountId: z.string(),
   /** Empty for a wallet. */
-  readonly keyId: string;
-  readonly modelId: string;
-  readonly state: JobState;
-  readonly quoteNano: Nano;
+  keyId: z.string(),
+  modelId: z.string(),
+  state: JobState,
+  quoteNano: z.bigint().transform(nano),
   /** The request without its media. */
-  readonly request: Readonly<Record<string, unknown>>;
-  readonly inputs: readonly JobInput[];
-  readonly engine: string;
-  readonly engineModel: string;
-  readonly engineJobId: string;
+  request: json(z.record(z.string(), z.unknown())),
+  inputs: json(z.array(JobInput)),
+  /** Where it was ordered, and as what; empty before. */
+  engine: z.string(),
+  engineModel: z.string(),
+  engineJobId: z.string(),
   /** Orders that an engine took. */
-  readonly attempts: number;
+  attempts: Count,
   /** Orders that may have reached an engine and whose answer is lost. */
-  readonly unclear: number;
+  unclear: Count,
   /** When the engine fell silent; 0 while it answers. */
-  readonly silentSinceMs: number;
-  /** From 0 to 1. */
-  readonly fraction: number;
-  readonly createdMs: number;
+  silentSinceMs: Count,
+  progressPpm: Count,
+  createdMs: Count,
   /** When the engine took it; 0 before. */
-  readonly startedMs: number;
-  readonly finishedMs: number;
-  readonly executionMs: number;
-  readonly failure: JobFailure | null;
-  readonly mediaBytes: number;
-  readonly mediaType: string;
-  readonly mediaUntilMs: number;
-  readonly hasMedia: boolean;
-  readonly hasDownload: boolean;
-  readonly webhookUrl: string;
-  readonly webhookAttempts: number;
+  startedMs: Count,
+  finishedMs: Count,
+  executionMs: Count,
+  failure: z
+    .literal('')
+    .transform(() => null)
+    .or(json(JobFailure)),
+  mediaBytes: Count,
+  mediaType: z.string(),
+  mediaUntilMs: Count,
+  hasMedia: z.bigint().transform((value) => value === 1n),
+  downloadHash: z.string().nullable(),
+  webhookUrl: z.string(),
+  webhookAttempts: Count,
+});
+
+/** What a query gives for `jobOf`. */
+export const JOB_COLUMNS = Object.keys(Columns.shape)
+  .map(
+    (name) => `${name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)} AS "${name}"`,
+  )
+  .join(', ');
+
+export type VideoJob = Readonly<ReturnType<typeof jobOf>>;
+
+/** Builds a job from a row of `JOB_COLUMNS`. */
+export function jobOf(row: Row) {
+  const { progressPpm, downloadHash, ...job } = Columns.parse(row);
+  // The fraction is from 0 to 1.
+  return { ...job, fraction: progressPpm / 1e6, hasDownload: downloadHash !== null };
 }
 
-const Inputs = z.array(z.object({ role: z.string(), file: z.string(), mimeType: z.string() }));
-const Request = z.record(z.string(), z.unknown());
-const Failure = z.object({ code: z.string(), message: z.string(), isPolicy: z.boolean() });
-
-function isFaultCode(code: string): code is FaultCode {
-  return Object.hasOwn(FAULTS, code);
+/** A job as it is first written; everything else begins at nothing. */
+export interface NewJob extends Pick<
+  VideoJob,
+  'id' | 'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request' | 'createdMs' | 'webhookUrl'
+> {
+  readonly inputs: readonly JobInput[];
+  readonly inputBytes: number;
+  readonly downloadHash: string | null;
 }
 
-function readFailure(text: string): JobFailure | null {
-  if (text === '') return null;
-  const { code, ...rest } = Failure.parse(JSON.parse(text));
-  return { ...rest, code: isFaultCode(code) ? code : 'INFERENCE_FAILED' };
-}
-
-/** Builds a job from a row of `video_job`. */
-export function jobOf(row: Row): VideoJob {
-  const text = (name: string): string => {
-    const value = row[name];
-    assert(typeof value === 'string', `video_job.${name} is text`);
-    return value;
-  };
-  const big = (name: string): bigint => {
-    const value = row[name];
-    assert(typeof value === 'bigint', `video_job.${name} is a number`);
-    return value;
-  };
-  const number = (name: string): number => Number(big(name));
-  const state = JOB_STATES.find((one) => one === text('state'));
-  assert(state !== undefined, 'video_job.state is a known state');
-  return {
-    id: text('id'),
-    accountId: text('account_id'),
-    keyId: text('key_id'),
-    modelId: text('model_id'),
-    state,
-    quoteNano: nano(big('quote_nano')),
-    request: Request.parse(JSON.parse(text('request'))),
-    inputs: Inputs.parse(JSON.parse(text('inputs'))),
-    engine: text('engine'),
-    engineModel: text('engine_model'),
-    engineJobId: text('engine_job_id'),
-    attempts: number('attempts'),
-    unclear: number('unclear'),
-    silentSinceMs: number('silent_since_ms'),
-    fraction: number('progress_ppm') / 1e6,
-    createdMs: number('created_ms'),
-    startedMs: number('started_ms'),
-    finishedMs: number('finished_ms'),
-    executionMs: number('execution_ms'),
-    failure: readFailure(text('failure')),
-    mediaBytes: number('media_bytes'),
-    mediaType: text('media_type'),
-    mediaUntilMs: number('media_until_ms'),
-    hasMedia: number('has_media') === 1,
-    hasDownload: row['download_hash'] !== null,
-    webhookUrl: text('webhook_url'),
-    webhookAttempts: number('webhook_attempts'),
-  };
-}
-
-/** Whether its caller ended it. */
-export function wasCancelled({ failure: why }: VideoJob): boolean {
-  return why?.code === FAILURES.cancelled.code;
+/** The words of retrieve and webhooks, and those that retrieve says with its status. */
+export function statusOf({
+  state,
+  failure: why,
+}: VideoJob): 'PROCESSING' | 'COMPLETED' | 'FAILED' | 'CANCELLED' {
+  if (state === 'completed') return 'COMPLETED';
+  if (why?.code === FAILURES.cancelled.code) return 'CANCELLED';
+  return state === 'failed' ? 'FAILED' : 'PROCESSING';
 }
 
 /** The Fault that retrieve throws for a failed job; the money is back already. */

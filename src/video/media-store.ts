@@ -59,16 +59,16 @@ export class MediaStore {
     return join(this.#folder, 'results', jobId);
   }
 
-  /** Lets `write` fill a file of its own, then makes it the result in one step. */
+  /** Lets `write` fill a file of its own, which becomes the result in one step when it says so. */
   async storeResult(
     jobId: string,
     owner: string,
-    write: (path: string) => Promise<void>,
+    write: (path: string) => Promise<boolean>,
   ): Promise<number> {
     await mkdir(join(this.#folder, 'results'), { recursive: true });
     const part = `${this.resultPath(jobId)}.${owner}.part`;
     try {
-      await write(part);
+      if (!(await write(part))) return 0;
       const { size } = await stat(part);
       await rename(part, this.resultPath(jobId));
       return size;

@@ -2,146 +2,131 @@
  * What one model allows of a request, and which fields its kind of pricing needs. All objections
  * are collected, so that a caller corrects a request once.
  */
-import { z } from 'zod';
 import type { VideoModelSettings } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
+import { type FlatIssue, refuseIssues } from '../json/validation.ts';
 import { DEFAULT_FACTOR, type Measured, frameSize, outputMs } from './quote.ts';
-import { type VideoQueueRequest, type VideoQuoteRequest, mediaUrlsOf } from './video-requests.ts';
+import {
+  type PricedRequest,
+  type VideoQueueRequest,
+  type VideoQuoteRequest,
+  mediaUrlsOf,
+} from './video-requests.ts';
 
-/** What the checks of quote and queue read. */
-type Checked = Pick<
-  VideoQuoteRequest,
-  'duration' | 'aspect_ratio' | 'resolution' | 'upscale_factor' | 'audio' | 'video_url'
->;
+/** The settings that a model of type video always has; without them it is not sold. */
+export function requireVideoSettings(model: {
+  readonly id: string;
+  readonly video?: VideoModelSettings | undefined;
+}): VideoModelSettings {
+  if (model.video !== undefined) return model.video;
+  throw new Fault('MODEL_OFFLINE', {
+    message: `The model "${model.id}" has no video settings and is not sold`,
+    canRetry: false,
+  });
+}
 
-class Objections {
-  readonly #issues: { path: string[]; message: string }[] = [];
+type Objecting = (field: string, message: string) => void;
 
-  add(field: string, message: string): void {
-    this.#issues.push({ path: [field], message });
+/** Faults: INVALID_REQUEST with all that this model does not take as it is. */
+function refuseAll(
+  model: VideoModelSettings,
+  request: PricedRequest,
+  check: (object: Objecting) => void,
+): void {
+  const issues: FlatIssue[] = [];
+  const object: Objecting = (field, message) => {
+    issues.push({ code: 'custom', path: [field], message });
+  };
+  if (model.task === 'upscale') checkUpscale(request, object);
+  else {
+    checkGeneration(model, request, object);
+    check(object);
   }
-
-  /** Throws 400 with the tree of all objections, when there are any. */
-  raise(): void {
-    const [first] = this.#issues;
-    if (first === undefined) return;
-    const issues = this.#issues.map((issue) => ({
-      code: 'custom' as const,
-      input: undefined,
-      ...issue,
-    }));
-    throw new Fault('INVALID_REQUEST', {
-      message: `${first.path[0]}: ${first.message}`,
-      details: z.formatError(new z.ZodError(issues)),
-      fields: { issues: issues.map(({ code, path, message }) => ({ code, path, message })) },
-    });
-  }
+  if (issues.length > 0) throw refuseIssues(issues);
 }
 
 function oneOf(values: readonly string[]): string {
   return `This model takes ${values.join(', ')}`;
 }
 
-function checkUpscale(request: Checked, objections: Objections): void {
+function checkUpscale(request: PricedRequest, object: Objecting): void {
   if (request.resolution !== undefined) {
-    objections.add('resolution', 'Upscale models take upscale_factor (1, 2 or 4), not resolution');
+    object('resolution', 'Upscale models take upscale_factor (1, 2 or 4), not resolution');
   }
   if (request.video_url === undefined) {
-    objections.add('video_url', 'Required: the video to upscale');
+    object('video_url', 'Required: the video to upscale');
   }
 }
 
-function checkGeneration(
-  model: VideoModelSettings,
-  request: Checked,
-  objections: Objections,
-): void {
+function checkGeneration(model: VideoModelSettings, request: PricedRequest, object: Objecting) {
   const { duration, resolution, aspect_ratio: ratio } = request;
-  if (duration === undefined) objections.add('duration', `Required. ${oneOf(model.durations)}`);
-  else if (!model.durations.includes(duration)) objections.add('duration', oneOf(model.durations));
+  if (duration === undefined) object('duration', `Required. ${oneOf(model.durations)}`);
+  else if (!model.durations.includes(duration)) object('duration', oneOf(model.durations));
   if (resolution !== undefined && !model.resolutions.includes(resolution)) {
-    objections.add('resolution', oneOf(model.resolutions));
+    object('resolution', oneOf(model.resolutions));
   }
   if (ratio !== undefined && !model.aspectRatios.includes(ratio)) {
-    objections.add('aspect_ratio', oneOf(model.aspectRatios));
+    object('aspect_ratio', oneOf(model.aspectRatios));
   }
   if (request.upscale_factor !== undefined) {
-    objections.add('upscale_factor', 'Only upscale models take it');
+    object('upscale_factor', 'Only upscale models take it');
   }
   if (request.audio === false && model.audio && !model.audioConfigurable) {
-    objections.add('audio', 'This model always makes sound');
+    object('audio', 'This model always makes sound');
   }
   const { kind } = model.pricing;
   if (kind === 'duration-resolution' && resolution === undefined) {
-    objections.add('resolution', `Required: the price depends on it. ${oneOf(model.resolutions)}`);
+    object('resolution', `Required: the price depends on it. ${oneOf(model.resolutions)}`);
   }
   if ((kind === 'megapixel' || kind === 'tokens') && ratio === undefined) {
-    objections.add(
-      'aspect_ratio',
-      `Required: the price depends on it. ${oneOf(model.aspectRatios)}`,
-    );
+    object('aspect_ratio', `Required: the price depends on it. ${oneOf(model.aspectRatios)}`);
   }
 }
 
-/** A shape that follows the source needs one. */
-function checkAdaptive(request: Checked, hasReference: boolean, objections: Objections): void {
-  const { aspect_ratio: ratio } = request;
-  if ((ratio === 'adaptive' || ratio === 'auto') && !hasReference) {
-    objections.add('aspect_ratio', `${ratio} follows a reference video, and none is given`);
+/** Reference videos, that `field` speaks of: a shape that follows the source needs one. */
+function checkReferences(
+  model: VideoModelSettings,
+  { aspect_ratio: ratio }: PricedRequest,
+  [field, isGiven]: readonly ['reference_video_total_duration' | 'reference_video_urls', boolean],
+  object: Objecting,
+): void {
+  if (model.task !== 'reference-to-video') {
+    const they = field === 'reference_video_urls' ? 'them' : 'it';
+    if (isGiven) object(field, `Only reference-to-video models take ${they}`);
+  } else if ((ratio === 'adaptive' || ratio === 'auto') && !isGiven) {
+    object('aspect_ratio', `${ratio} follows a reference video, and none is given`);
   }
 }
 
-/** Faults: INVALID_REQUEST with every field that this model does not take as it is. */
 export function checkQuote(model: VideoModelSettings, request: VideoQuoteRequest): void {
-  const objections = new Objections();
-  const reference = request.reference_video_total_duration;
-  if (model.task === 'upscale') checkUpscale(request, objections);
-  else {
-    checkGeneration(model, request, objections);
-    if (model.task === 'reference-to-video') {
-      checkAdaptive(request, reference !== undefined, objections);
-    } else if (reference !== undefined) {
-      objections.add('reference_video_total_duration', 'Only reference-to-video models take it');
-    }
-    if (reference !== undefined && reference > model.maxReferenceSeconds) {
-      const message = `This model takes ${model.maxReferenceSeconds} seconds of reference videos`;
-      objections.add('reference_video_total_duration', message);
-    }
-  }
-  objections.raise();
+  const seconds = request.reference_video_total_duration;
+  const field = 'reference_video_total_duration';
+  refuseAll(model, request, (object) => {
+    checkReferences(model, request, [field, seconds !== undefined], object);
+    if (seconds === undefined || seconds <= model.maxReferenceSeconds) return;
+    object(field, `This model takes ${model.maxReferenceSeconds} seconds of reference videos`);
+  });
 }
 
 /** The same for a queue call, with its prompt and its media. */
 export function checkQueue(model: VideoModelSettings, request: VideoQueueRequest): void {
-  const objections = new Objections();
-  if (model.task === 'upscale') checkUpscale(request, objections);
-  else {
-    checkGeneration(model, request, objections);
-    checkPrompt(model, request, objections);
+  refuseAll(model, request, (object) => {
+    checkPrompt(model, request, object);
     if (model.task === 'image-to-video' && request.image_url === undefined) {
-      objections.add('image_url', 'Required: this model makes a video of an image');
+      object('image_url', 'Required: this model makes a video of an image');
     }
-    const references = (request.reference_video_urls ?? []).length;
-    if (model.task === 'reference-to-video') {
-      checkAdaptive(request, references > 0, objections);
-    } else if (references > 0) {
-      objections.add('reference_video_urls', 'Only reference-to-video models take them');
-    }
-  }
-  objections.raise();
+    const hasReferences = (request.reference_video_urls ?? []).length > 0;
+    checkReferences(model, request, ['reference_video_urls', hasReferences], object);
+  });
 }
 
-function checkPrompt(
-  model: VideoModelSettings,
-  request: VideoQueueRequest,
-  objections: Objections,
-): void {
+function checkPrompt(model: VideoModelSettings, request: VideoQueueRequest, object: Objecting) {
   const { prompt = '', negative_prompt: negative = '' } = request;
   const most = model.promptCharacterLimit;
-  if (prompt.length === 0) objections.add('prompt', `Required: 1 to ${most} characters`);
-  if (prompt.length > most) objections.add('prompt', `Must have at most ${most} characters`);
+  if (prompt.length === 0) object('prompt', `Required: 1 to ${most} characters`);
+  if (prompt.length > most) object('prompt', `Must have at most ${most} characters`);
   if (negative.length > most) {
-    objections.add('negative_prompt', `Must have at most ${most} characters`);
+    object('negative_prompt', `Must have at most ${most} characters`);
   }
 }
 

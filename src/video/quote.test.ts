@@ -3,14 +3,8 @@ import { describe, test } from 'node:test';
 import { VideoModelSettings } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
 import { checkQueue, checkQuote, videoConstraints } from './model-checks.ts';
-import {
-  type Measured,
-  type PricedRequest,
-  frameSize,
-  quoteVideo,
-  statedReference,
-} from './quote.ts';
-import { VideoQueueRequest, VideoQuoteRequest } from './video-requests.ts';
+import { type Measured, frameSize, quoteVideo } from './quote.ts';
+import { type PricedRequest, VideoQueueRequest, VideoQuoteRequest } from './video-requests.ts';
 
 const RATIOS = ['16:9', '9:16', '1:1', '21:9', '4:5', 'adaptive'];
 
@@ -82,7 +76,7 @@ function source(seconds: number, height: number, framesPerSecond = 25): Measured
   return { source: { durationMs: seconds * 1_000, height, framesPerSecond } };
 }
 
-const reference = statedReference;
+const reference = (seconds: number) => ({ referenceMs: Math.round(seconds * 1_000) });
 
 /** Name, model, request, what was measured, and nano-USD worked out by hand. */
 const TABLE: [string, VideoModelSettings, PricedRequest, Measured, bigint][] = [

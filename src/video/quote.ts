@@ -6,7 +6,6 @@
  * in. Requests were checked against the model before.
  */
 import type {
-  VideoAspectRatio,
   VideoModelSettings,
   VideoPricing,
   VideoRate,
@@ -15,21 +14,13 @@ import type {
 import { assert, unreachable } from '../core/assert.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, divideHalfUp, nano, usdToNano } from '../core/money.ts';
+import type { PricedRequest } from './video-requests.ts';
 
 /** What was measured of the video that an upscale starts from. */
 export interface SourceFacts {
   readonly durationMs: number;
   readonly height: number;
   readonly framesPerSecond: number;
-}
-
-/** The fields of a quote or queue request that its price depends on. */
-export interface PricedRequest {
-  readonly duration?: string | undefined;
-  readonly aspect_ratio?: VideoAspectRatio | undefined;
-  readonly resolution?: VideoResolution | undefined;
-  readonly upscale_factor?: 1 | 2 | 4 | undefined;
-  readonly audio?: boolean | undefined;
 }
 
 export interface Measured {
@@ -67,6 +58,10 @@ export interface FrameSize {
   readonly height: number;
 }
 
+function resolutionOf(model: VideoModelSettings, request: PricedRequest) {
+  return request.resolution ?? model.defaultResolution ?? model.resolutions[0];
+}
+
 function sizeOf(resolution: VideoResolution, ratio: string): FrameSize | undefined {
   const [across = 0, along = 0] = ratio.split(':').map(Number);
   if (resolution === '2x' || resolution === '4x' || !(across > 0 && along > 0)) return undefined;
@@ -86,7 +81,7 @@ export function frameSize(
   model: VideoModelSettings,
   request: PricedRequest,
 ): FrameSize | undefined {
-  const resolution = request.resolution ?? model.defaultResolution ?? model.resolutions[0];
+  const resolution = resolutionOf(model, request);
   if (resolution === undefined) return undefined;
   const fixed = sizeOf(resolution, request.aspect_ratio ?? '');
   if (fixed !== undefined) return fixed;
@@ -100,15 +95,7 @@ export function frameSize(
 
 function badField(field: string, message: string): Fault {
   const details = { _errors: [], [field]: { _errors: [message] } };
-  return new Fault('INVALID_REQUEST', {
-    message: `${field}: ${message}`,
-    details,
-  });
-}
-
-/** What a quote request itself says about length, for `quoteVideo`. */
-export function statedReference(totalSeconds: number | undefined): Pick<Measured, 'referenceMs'> {
-  return { referenceMs: totalSeconds === undefined ? undefined : Math.round(totalSeconds * 1_000) };
+  return new Fault('INVALID_REQUEST', { message: `${field}: ${message}`, details });
 }
 
 /** Milliseconds of the result. Faults: 400 when a matched length has no source, or a wrong one. */
@@ -129,20 +116,9 @@ export function outputMs(request: PricedRequest, measured: Measured): number {
   return sourceMs;
 }
 
-function rateNano(rate: VideoRate, hasSound: boolean): bigint {
-  if (typeof rate === 'string') return usdToNano(rate);
-  return usdToNano(hasSound ? rate.sound : rate.silent);
-}
-
-function pixelsOf(model: VideoModelSettings, request: PricedRequest): bigint {
-  const size = frameSize(model, request);
-  assert(size !== undefined, 'a model priced by pixels has resolutions');
-  return BigInt(size.width) * BigInt(size.height);
-}
-
-/** Rate (nano-USD) × amount ÷ unit, rounded once. */
-function priceOf(rate: bigint, amount: bigint, unit: bigint): Nano {
-  return nano(divideHalfUp(rate * amount, unit));
+/** Rate (USD) × amount ÷ unit, rounded once. */
+function priceOf(usd: string, amount: bigint, unit: bigint): Nano {
+  return nano(divideHalfUp(usdToNano(usd) * amount, unit));
 }
 
 const MS_PER_SECOND = 1_000n;
@@ -156,54 +132,52 @@ export function quoteVideo(
   measured: Measured = {},
 ): Nano {
   const { pricing } = model;
+  if (pricing.kind === 'upscale') return upscalePrice(pricing, request, measured.source);
   const hasSound = (request.audio ?? true) && model.audio;
-  const hasReference = measured.referenceMs !== undefined;
-  const paidMs = (): bigint => BigInt(outputMs(request, measured) + (measured.referenceMs ?? 0));
+  const price = (rate: VideoRate, amount: bigint, unit: bigint): Nano => {
+    const bySound = typeof rate === 'string' ? rate : hasSound ? rate.sound : rate.silent;
+    return priceOf(bySound, amount, unit);
+  };
+  if (pricing.kind === 'generation') return price(pricing.perGeneration, 1n, 1n);
+  const { referenceMs } = measured;
+  const rateOf = <Rate>(usual: Rate, withReference: Rate | undefined): Rate =>
+    referenceMs === undefined ? usual : (withReference ?? usual);
+  const paidMs = BigInt(outputMs(request, measured) + (referenceMs ?? 0));
   switch (pricing.kind) {
-    case 'upscale':
-      return upscalePrice(pricing, request, measured.source);
-    case 'generation':
-      return priceOf(rateNano(pricing.perGeneration, hasSound), 1n, 1n);
-    case 'second': {
-      const rate = (hasReference ? pricing.perSecondWithReference : undefined) ?? pricing.perSecond;
-      return priceOf(rateNano(rate, hasSound), paidMs(), MS_PER_SECOND);
-    }
+    case 'second':
+      return price(
+        rateOf(pricing.perSecond, pricing.perSecondWithReference),
+        paidMs,
+        MS_PER_SECOND,
+      );
     case 'duration-resolution': {
-      const rate = resolutionRate(pricing, model, request, hasReference);
-      return priceOf(rateNano(rate, hasSound), paidMs(), MS_PER_SECOND);
+      const resolution = resolutionOf(model, request);
+      assert(resolution !== undefined, 'a model priced by resolution has resolutions');
+      const rate = rateOf(pricing.rates[resolution], pricing.ratesWithReference?.[resolution]);
+      assert(rate !== undefined, 'every resolution on offer has a rate');
+      return price(rate, paidMs, MS_PER_SECOND);
     }
-    case 'megapixel': {
-      const rate =
-        (hasReference ? pricing.perMegapixelSecondWithReference : undefined) ??
-        pricing.perMegapixelSecond;
-      const amount = pixelsOf(model, request) * paidMs();
-      return priceOf(rateNano(rate, hasSound), amount, PIXELS_PER_MEGAPIXEL * MS_PER_SECOND);
-    }
-    case 'tokens': {
-      const rate =
-        (hasReference ? pricing.perMillionTokensWithReference : undefined) ??
-        pricing.perMillionTokens;
-      const amount = pixelsOf(model, request) * BigInt(pricing.framesPerSecond) * paidMs();
-      const unit = BigInt(pricing.pixelsPerToken) * TOKENS_PER_RATE * MS_PER_SECOND;
-      return priceOf(rateNano(rate, hasSound), amount, unit);
-    }
+    case 'megapixel':
+      return price(
+        rateOf(pricing.perMegapixelSecond, pricing.perMegapixelSecondWithReference),
+        pixelsOf(model, request) * paidMs,
+        PIXELS_PER_MEGAPIXEL * MS_PER_SECOND,
+      );
+    case 'tokens':
+      return price(
+        rateOf(pricing.perMillionTokens, pricing.perMillionTokensWithReference),
+        pixelsOf(model, request) * BigInt(pricing.framesPerSecond) * paidMs,
+        BigInt(pricing.pixelsPerToken) * TOKENS_PER_RATE * MS_PER_SECOND,
+      );
     default:
       return unreachable(pricing);
   }
 }
 
-function resolutionRate(
-  pricing: VideoPricing & { kind: 'duration-resolution' },
-  model: VideoModelSettings,
-  request: PricedRequest,
-  hasReference: boolean,
-): VideoRate {
-  const resolution = request.resolution ?? model.defaultResolution ?? model.resolutions[0];
-  assert(resolution !== undefined, 'a model priced by resolution has resolutions');
-  const tier = hasReference ? pricing.ratesWithReference?.[resolution] : undefined;
-  const rate = tier ?? pricing.rates[resolution];
-  assert(rate !== undefined, 'every resolution on offer has a rate');
-  return rate;
+function pixelsOf(model: VideoModelSettings, request: PricedRequest): bigint {
+  const size = frameSize(model, request);
+  assert(size !== undefined, 'a model priced by pixels has resolutions');
+  return BigInt(size.width) * BigInt(size.height);
 }
 
 function upscalePrice(
@@ -230,5 +204,5 @@ function upscalePrice(
   }
   const speed = source.framesPerSecond > pricing.fastAbove ? BigInt(pricing.fastFactor) : 1n;
   const amount = BigInt(Math.round(source.durationMs)) * speed;
-  return priceOf(usdToNano(tier.perSecond), amount, MS_PER_SECOND);
+  return priceOf(tier.perSecond, amount, MS_PER_SECOND);
 }

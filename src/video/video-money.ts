@@ -8,22 +8,26 @@
  */
 import { type Nano, ZERO, formatUsd } from '../core/money.ts';
 import { NO_TOKENS, type UsageRecord, type UsageStatus } from '../billing/ledger/ledger.ts';
-import type { VideoJob, VideoMoney } from './video.ts';
-import type { Charge } from '../billing/sale.ts';
+import type { Queryable } from '../db/db.ts';
+import type { VideoJob } from './job.ts';
+import type { Sales } from '../billing/sale.ts';
 
-export function videoMoney(charge: Charge): VideoMoney {
+/** Both run inside the transaction that makes the job final: exactly one of them counts, once. */
+export interface VideoMoney {
+  settle(tx: Queryable, job: VideoJob): Promise<void>;
+  refund(tx: Queryable, job: VideoJob): Promise<void>;
+}
+
+export function videoMoney(sales: Sales): VideoMoney {
   return {
-    hold: async () => {
-      throw new Error('A video is queued with the hold of its caller');
-    },
     settle: async (tx, job) => {
-      await charge.settleJob(tx, {
+      await sales.settleJob(tx, {
         costNano: job.quoteNano,
         usage: receipt(job, 'completed', ZERO),
       });
     },
     refund: async (tx, job) => {
-      await charge.settleJob(tx, { costNano: ZERO, usage: receipt(job, 'failed', job.quoteNano) });
+      await sales.settleJob(tx, { costNano: ZERO, usage: receipt(job, 'failed', job.quoteNano) });
     },
   };
 }

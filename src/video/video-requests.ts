@@ -64,6 +64,9 @@ export const VideoQuoteRequest = z.preprocess(
   }),
 );
 
+/** What the price and the checks of a model depend on, the same in a quote and in a queue call. */
+export type PricedRequest = Pick<VideoQuoteRequest, 'duration' | keyof typeof PRICED>;
+
 const Element = z.preprocess(
   dropNulls,
   z.looseObject({
@@ -75,109 +78,84 @@ const Element = z.preprocess(
 
 const Keyframe = z.looseObject({ image_url: MediaUrl, frame_index: z.int().min(0) });
 
-interface QueueFields {
-  readonly duration?: string | undefined;
-  readonly keyframes?: readonly { readonly frame_index: number }[] | undefined;
-  readonly reference_image_urls?: readonly string[] | undefined;
-  readonly reference_video_urls?: readonly string[] | undefined;
-  readonly reference_audio_urls?: readonly string[] | undefined;
-}
-
-function checkKeyframes(request: QueueFields, context: z.RefinementCtx): void {
+function checkKeyframes(request: Fields, context: z.RefinementCtx): void {
   const seen = new Set<number>();
   const seconds = /^(\d+)s$/.exec(request.duration ?? '')?.[1];
   const frames = seconds === undefined ? Infinity : Number(seconds) * KEYFRAMES_PER_SECOND;
   for (const [index, { frame_index: frame }] of (request.keyframes ?? []).entries()) {
-    const path = ['keyframes', index, 'frame_index'];
-    if (seen.has(frame)) {
-      context.addIssue({
-        code: 'custom',
-        path,
-        message: 'Two keyframes have the same frame_index',
-      });
-    }
+    const object = (message: string): void => {
+      context.addIssue({ code: 'custom', path: ['keyframes', index, 'frame_index'], message });
+    };
+    if (seen.has(frame)) object('Two keyframes have the same frame_index');
     if (frame > frames) {
-      context.addIssue({
-        code: 'custom',
-        path,
-        message: `Must be at most ${frames}: the duration times ${KEYFRAMES_PER_SECOND}`,
-      });
+      object(`Must be at most ${frames}: the duration times ${KEYFRAMES_PER_SECOND}`);
     }
     seen.add(frame);
   }
 }
 
-function checkReferenceAudio(request: QueueFields, context: z.RefinementCtx): void {
+function checkReferenceAudio(request: Fields, context: z.RefinementCtx): void {
   if ((request.reference_audio_urls ?? []).length === 0) return;
   const others = [request.reference_image_urls, request.reference_video_urls];
   if (others.some((urls) => (urls ?? []).length > 0)) return;
-  context.addIssue({
-    code: 'custom',
-    path: ['reference_audio_urls'],
-    message: 'Needs a reference image or a reference video beside it',
-  });
+  const message = 'Needs a reference image or a reference video beside it';
+  context.addIssue({ code: 'custom', path: ['reference_audio_urls'], message });
 }
+
+type Fields = z.infer<typeof QueueFields>;
+const QueueFields = z.looseObject({
+  model: z.string().min(1),
+  // Needed by every model but upscalers; `checkQueue` says so.
+  prompt: z.string().max(MAX_PROMPT_CHARACTERS).optional(),
+  duration: Duration.optional(),
+  ...PRICED,
+  negative_prompt: z.string().max(MAX_PROMPT_CHARACTERS).optional(),
+  image_url: MediaUrl.optional(),
+  end_image_url: MediaUrl.optional(),
+  audio_url: MediaUrl.optional(),
+  reference_image_urls: z.array(MediaUrl).max(MAX_REFERENCE_IMAGES).optional(),
+  reference_video_urls: z.array(MediaUrl).max(MAX_REFERENCE_VIDEOS).optional(),
+  reference_audio_urls: z.array(MediaUrl).max(MAX_REFERENCE_AUDIOS).optional(),
+  reference_document_urls: z.array(MediaUrl).max(MAX_DOCUMENTS).optional(),
+  elements: z.array(Element).max(MAX_ELEMENTS).optional(),
+  scene_image_urls: z.array(MediaUrl).max(MAX_SCENE_IMAGES).optional(),
+  keyframes: z.array(Keyframe).max(MAX_KEYFRAMES).optional(),
+  omni_reference_task_type: z.enum(['auto', 'reference', 'edit', 'extend']).optional(),
+  consents: z.record(z.string(), z.unknown()).optional(),
+  webhook_url: z
+    .string()
+    .max(MAX_WEBHOOK_CHARACTERS)
+    .refine((text) => URL.parse(text)?.protocol === 'https:', 'Must be an https URL')
+    .optional(),
+});
 
 export type VideoQueueRequest = z.infer<typeof VideoQueueRequest>;
 export const VideoQueueRequest = z.preprocess(
   dropNulls,
-  z
-    .looseObject({
-      model: z.string().min(1),
-      // Needed by every model but upscalers; `checkQueue` says so.
-      prompt: z.string().max(MAX_PROMPT_CHARACTERS).optional(),
-      duration: Duration.optional(),
-      ...PRICED,
-      negative_prompt: z.string().max(MAX_PROMPT_CHARACTERS).optional(),
-      image_url: MediaUrl.optional(),
-      end_image_url: MediaUrl.optional(),
-      audio_url: MediaUrl.optional(),
-      reference_image_urls: z.array(MediaUrl).max(MAX_REFERENCE_IMAGES).optional(),
-      reference_video_urls: z.array(MediaUrl).max(MAX_REFERENCE_VIDEOS).optional(),
-      reference_audio_urls: z.array(MediaUrl).max(MAX_REFERENCE_AUDIOS).optional(),
-      reference_document_urls: z.array(MediaUrl).max(MAX_DOCUMENTS).optional(),
-      elements: z.array(Element).max(MAX_ELEMENTS).optional(),
-      scene_image_urls: z.array(MediaUrl).max(MAX_SCENE_IMAGES).optional(),
-      keyframes: z.array(Keyframe).max(MAX_KEYFRAMES).optional(),
-      omni_reference_task_type: z.enum(['auto', 'reference', 'edit', 'extend']).optional(),
-      consents: z.record(z.string(), z.unknown()).optional(),
-      webhook_url: z
-        .string()
-        .max(MAX_WEBHOOK_CHARACTERS)
-        .refine((text) => URL.parse(text)?.protocol === 'https:', 'Must be an https URL')
-        .optional(),
-    })
-    .superRefine((request, context) => {
-      checkKeyframes(request, context);
-      checkReferenceAudio(request, context);
-    }),
+  QueueFields.superRefine((request, context) => {
+    checkKeyframes(request, context);
+    checkReferenceAudio(request, context);
+  }),
 );
+
+const QueueId = z.string().min(1).max(100);
+// Real clients send only the id.
+const Lookup = z.strictObject({ model: z.string().min(1).optional(), queue_id: QueueId });
 
 export type VideoRetrieveRequest = z.infer<typeof VideoRetrieveRequest>;
 export const VideoRetrieveRequest = z.preprocess(
   dropNulls,
-  z.strictObject({
-    // Real clients send only the id.
-    model: z.string().min(1).optional(),
-    queue_id: z.string().min(1).max(100),
-    delete_media_on_completion: z.boolean().default(false),
-  }),
+  Lookup.extend({ delete_media_on_completion: z.boolean().default(false) }),
 );
 
 export type VideoCompleteRequest = z.infer<typeof VideoCompleteRequest>;
 export const VideoCompleteRequest = z.strictObject({
   model: z.string().min(1),
-  queue_id: z.string().min(1).max(100),
+  queue_id: QueueId,
 });
 
 export type VideoCancelRequest = z.infer<typeof VideoCancelRequest>;
-export const VideoCancelRequest = z.preprocess(
-  dropNulls,
-  z.strictObject({
-    model: z.string().min(1).optional(),
-    queue_id: z.string().min(1).max(100),
-  }),
-);
+export const VideoCancelRequest = z.preprocess(dropNulls, Lookup);
 
 /** Every media field of a queue call with its place, such as `elements.0.video_url`. */
 export function mediaUrlsOf(request: VideoQueueRequest): { role: string; url: string }[] {

@@ -4,84 +4,21 @@
  * A job belongs to the account that queued it; every lookup names the account, and somebody else's
  * job is not found. Money moves only inside the steps that make a job final (`worker.ts`).
  */
-import { type Clock, HOUR_MS, MINUTE_MS } from '../core/clock.ts';
+import { HOUR_MS, MINUTE_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { type Ids, sha256Hex } from '../core/ids.ts';
-import type { Log } from '../core/log.ts';
-import type { Nano } from '../core/money.ts';
-import type { Queryable, Store } from '../db/db.ts';
+import { sha256Hex } from '../core/ids.ts';
+import type { Queryable } from '../db/db.ts';
 import { JobTable } from './job-table.ts';
-import { type VideoJob, failureFault } from './job.ts';
+import { type NewJob, type VideoJob, failureFault } from './job.ts';
 import { type GivenInput, MediaStore } from './media-store.ts';
-import type { CheckFilm, PostWebhook, VideoEngines, VideoMoney } from './ports.ts';
-import { Webhooks, webhookSecretOf } from './webhooks.ts';
-import { Worker } from './worker.ts';
+import { webhookSecretOf } from './webhooks.ts';
+import { type VideoParts, Worker } from './worker.ts';
 
-export { VIDEO_MIGRATIONS } from './migrations.ts';
-export { type JobFailure, type JobState, type VideoJob, wasCancelled } from './job.ts';
-export type { GivenInput } from './media-store.ts';
-export {
-  checkQueue,
-  checkQuote,
-  checkReferenceLength,
-  engineRequest,
-  videoConstraints,
-} from './model-checks.ts';
-export type {
-  CheckFilm,
-  CreateAnswer,
-  DownloadAnswer,
-  EngineOrder,
-  EnginePlace,
-  EngineRef,
-  FilmVerdict,
-  FindAnswer,
-  PollAnswer,
-  PostWebhook,
-  VideoEngines,
-  VideoMoney,
-} from './ports.ts';
-export { type Measured, type SourceFacts, quoteVideo, statedReference } from './quote.ts';
-export {
-  VideoCancelRequest,
-  VideoCompleteRequest,
-  VideoQueueRequest,
-  VideoQuoteRequest,
-  VideoRetrieveRequest,
-  mediaUrlsOf,
-} from './video-requests.ts';
-export { webhookSignature } from './webhooks.ts';
-
-export interface VideoParts {
-  readonly store: Store;
-  readonly engines: VideoEngines;
-  readonly checkFilm: CheckFilm;
-  readonly money: VideoMoney;
-  /** Where media lies; several processes share the work only when they share this folder. */
-  readonly folder: string;
-  readonly keepHours: number;
-  readonly maxJobHours: number;
-  readonly maxSilenceMinutes: number;
-  readonly maxOpenJobs: number;
-  /** `undefined` sends no webhooks. */
-  readonly webhooks: { readonly masterSecret: string; readonly post: PostWebhook } | undefined;
-  /** The service's word in header names, for example `svc`. */
-  readonly serviceName: string;
-  /** `expectedSeconds` of a model, told until there is experience. */
-  readonly expectedSeconds: (modelId: string) => number;
-  readonly clock: Clock;
-  readonly ids: Ids;
-  readonly log: Log;
-}
-
-export interface QueueJob {
-  readonly accountId: string;
-  /** Empty for a wallet. */
-  readonly keyId: string;
-  readonly modelId: string;
-  readonly quoteNano: Nano;
-  /** The request for the engine, without media. */
-  readonly request: Readonly<Record<string, unknown>>;
+/** What is asked for. An empty `keyId` is a wallet's; `request` is for the engine, without media. */
+export interface QueueJob extends Pick<
+  NewJob,
+  'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request'
+> {
   /** Media files; they are moved away from where they lie. */
   readonly inputs: readonly GivenInput[];
   readonly webhookUrl?: string | undefined;
@@ -97,10 +34,9 @@ export interface QueuedJob {
   readonly webhookSecret: string | undefined;
 }
 
-/** What the caller's flow adds to the steps of queueing. */
 export interface QueueSteps {
-  /** Stands in for `money.hold` where the flow knows more of who pays. */
-  readonly hold?: VideoMoney['hold'];
+  /** Sets the quote aside so that it outlives the process; throws when there is not enough. */
+  readonly hold: (job: VideoJob) => Promise<void>;
   /**
    * Runs in the transaction that makes the job real, maybe twice: what it writes through `tx` exists
    * exactly when the job does, and when it throws there is no job.
@@ -114,23 +50,26 @@ interface Times {
   readonly executionMs: number;
 }
 
+interface Processing {
+  readonly kind: 'processing';
+  /** From 0 to 1. */
+  readonly fraction: number;
+  readonly remainingMs: number;
+}
+
 export interface MediaFile {
   readonly path: string;
   readonly sizeBytes: number;
   readonly mimeType: string;
 }
 
-export type Retrieval =
-  | ({
-      readonly kind: 'processing';
-      /** From 0 to 1. */
-      readonly fraction: number;
-      readonly remainingMs: number;
-    } & Times)
-  /** The bytes are the answer. */
-  | ({ readonly kind: 'media'; readonly media: MediaFile } & Times)
-  /** The caller has a download address. */
-  | ({ readonly kind: 'download' } & Times);
+/** `media`: the bytes are the answer; `download`: the caller has an address for them. */
+export type Retrieval = Times &
+  (
+    | Processing
+    | { readonly kind: 'download' }
+    | { readonly kind: 'media'; readonly media: MediaFile }
+  );
 
 export interface Lookup {
   readonly accountId: string;
@@ -158,26 +97,10 @@ export class Video {
   readonly #experience = new Map<string, { averageMs: number; untilMs: number }>();
 
   constructor(parts: VideoParts) {
-    const { store, clock, log, webhooks, serviceName } = parts;
     this.#parts = parts;
-    this.#table = new JobTable(store);
+    this.#table = new JobTable(parts.store, parts.ids.uuid());
     this.#files = new MediaStore(parts.folder);
-    const table = this.#table;
-    this.#worker = new Worker({
-      store,
-      table,
-      files: this.#files,
-      engines: parts.engines,
-      checkFilm: parts.checkFilm,
-      money: parts.money,
-      webhooks: webhooks && new Webhooks({ table, serviceName, clock, log, ...webhooks }),
-      owner: parts.ids.uuid(),
-      keepMs: parts.keepHours * HOUR_MS,
-      maxJobMs: parts.maxJobHours * HOUR_MS,
-      maxSilenceMs: parts.maxSilenceMinutes * MINUTE_MS,
-      clock,
-      log,
-    });
+    this.#worker = new Worker(parts, this.#table, this.#files);
   }
 
   /**
@@ -197,39 +120,28 @@ export class Video {
    * Holds the quote and queues the job. Faults: 402 of the hold, 429 for too many open jobs, those
    * of the steps.
    */
-  async queue(wish: QueueJob, steps: QueueSteps = {}): Promise<QueuedJob> {
+  async queue(wanted: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
     const { ids, clock, maxOpenJobs, webhooks } = this.#parts;
-    if ((await this.#table.countOpen(wish.accountId)) >= maxOpenJobs) {
+    const { inputs: given, webhookUrl, withDownload, ...job } = wanted;
+    if ((await this.#table.countOpen(job.accountId)) >= maxOpenJobs) {
       const message = `At most ${maxOpenJobs} videos of one caller wait or run at once`;
       throw new Fault('RATE_LIMIT_EXCEEDED', { message, retryAfterSeconds: 30 });
     }
     const id = ids.uuid();
-    const token = wish.withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
-    const { inputs, sizeBytes } = await this.#files.adopt(id, wish.inputs);
-    const insert = this.#table.insert({
-      id,
-      accountId: wish.accountId,
-      keyId: wish.keyId,
-      modelId: wish.modelId,
-      quoteNano: wish.quoteNano,
-      request: wish.request,
-      inputs,
-      inputBytes: sizeBytes,
-      createdMs: clock.nowMs(),
-      downloadHash: token === undefined ? null : sha256Hex(token),
-      webhookUrl: webhooks === undefined ? '' : (wish.webhookUrl ?? ''),
-    });
-    await insert.catch(async (error: unknown) => {
+    const downloadToken = withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
+    const { inputs, sizeBytes: inputBytes } = await this.#files.adopt(id, given);
+    const downloadHash = downloadToken === undefined ? null : sha256Hex(downloadToken);
+    const told = webhooks && webhookUrl !== undefined ? { webhookUrl, ...webhooks } : undefined;
+    try {
+      const isNew = { id, inputs, inputBytes, createdMs: clock.nowMs(), downloadHash };
+      await this.#table.insert({ ...job, ...isNew, webhookUrl: told?.webhookUrl ?? '' });
+    } catch (error) {
       // A job that is not written has no files. When it was written after all, nothing is held yet.
       await this.#files.removeInputs(id);
       throw error;
-    });
-    const isTold = webhooks !== undefined && wish.webhookUrl !== undefined;
-    const queued: QueuedJob = {
-      id,
-      downloadToken: token,
-      webhookSecret: isTold ? webhookSecretOf(webhooks.masterSecret, wish.accountId) : undefined,
-    };
+    }
+    const webhookSecret = told && webhookSecretOf(told.masterSecret, job.accountId);
+    const queued = { id, downloadToken, webhookSecret };
     await this.#hold(id, steps);
     await this.#admit(queued, steps);
     this.#worker.nudge();
@@ -237,10 +149,10 @@ export class Video {
   }
 
   async #hold(id: string, { hold }: QueueSteps): Promise<void> {
-    const job = await this.#table.find(id);
+    const job = await this.#table.find('id', id);
     if (job === undefined) throw new Error('A video job is gone right after its insert');
     try {
-      await (hold === undefined ? this.#parts.money.hold(job) : hold(job));
+      await hold(job);
     } catch (error) {
       // A refusal held nothing. Anything else may have: the sweep gives it back.
       if (error instanceof Fault && error.status < 500) {
@@ -291,8 +203,7 @@ export class Video {
 
   /**
    * Ends a job that is not done and gives its money back; again is fine. The job as it is then.
-   * Faults: MEDIA_NOT_FOUND for
-   * an unknown or foreign job, INVALID_REQUEST when the video is made already.
+   * Faults: MEDIA_NOT_FOUND for an unknown or foreign job, INVALID_REQUEST when the video is made.
    */
   async cancel(lookup: Lookup): Promise<VideoJob> {
     const job = await this.#find(lookup);
@@ -321,7 +232,7 @@ export class Video {
 
   /** The media behind a download token. Faults: MEDIA_NOT_FOUND when revoked, expired or not ready. */
   async openDownload(token: string): Promise<MediaFile> {
-    const job = await this.#table.findByDownload(sha256Hex(token));
+    const job = await this.#table.find('download_hash', sha256Hex(token));
     const untilMs = (job?.finishedMs ?? 0) + DOWNLOAD_HOURS * HOUR_MS;
     if (job?.state !== 'completed' || this.#parts.clock.nowMs() > untilMs) {
       throw new Fault('MEDIA_NOT_FOUND');
@@ -331,14 +242,14 @@ export class Video {
 
   /** Ends a download token and deletes its media. Faults: MEDIA_NOT_FOUND for an unknown one. */
   async revokeDownload(token: string): Promise<void> {
-    const job = await this.#table.findByDownload(sha256Hex(token));
+    const job = await this.#table.find('download_hash', sha256Hex(token));
     if (job === undefined) throw new Fault('MEDIA_NOT_FOUND');
     await this.#table.revokeDownload(job.id);
     await this.removeMedia(job.id);
   }
 
   async #find({ accountId, queueId, modelIds }: Lookup): Promise<VideoJob> {
-    const job = await this.#table.find(queueId);
+    const job = await this.#table.find('id', queueId);
     const isTheirs = job?.accountId === accountId && job.state !== 'admitting';
     if (!isTheirs || modelIds?.includes(job.modelId) === false) {
       throw new Fault('MEDIA_NOT_FOUND', { message: 'There is no such video of yours' });

@@ -9,8 +9,7 @@ import { createHmac } from 'node:crypto';
 import { type Clock, MINUTE_MS, SECOND_MS, isoTime } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { JobTable } from './job-table.ts';
-import { type VideoJob, wasCancelled } from './job.ts';
-import type { PostWebhook } from './ports.ts';
+import { type VideoJob, statusOf } from './job.ts';
 
 const MAX_ATTEMPTS = 6;
 const FIRST_PAUSE_MS = 10 * SECOND_MS;
@@ -33,8 +32,7 @@ export function webhookSignature(secret: string, unixSeconds: number, body: stri
 
 /** What a webhook says. */
 export function webhookBody(job: VideoJob): string {
-  const status =
-    job.state === 'completed' ? 'COMPLETED' : wasCancelled(job) ? 'CANCELLED' : 'FAILED';
+  const status = statusOf(job);
   return JSON.stringify({
     event: `video.${status.toLowerCase()}`,
     queue_id: job.id,
@@ -47,7 +45,15 @@ export function webhookBody(job: VideoJob): string {
   });
 }
 
-export interface WebhookParts {
+/** Posts to a public address only; resolves to the status, rejects when there is no answer. */
+export type PostWebhook = (
+  url: string,
+  body: string,
+  headers: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+) => Promise<number>;
+
+interface WebhookParts {
   readonly table: JobTable;
   readonly post: PostWebhook;
   readonly masterSecret: string;
@@ -57,57 +63,45 @@ export interface WebhookParts {
   readonly log: Log;
 }
 
-export class Webhooks {
-  readonly #parts: WebhookParts;
+/** Sends what is due. */
+export async function sendWebhooks(parts: WebhookParts, signal: AbortSignal): Promise<void> {
+  const { table, clock } = parts;
+  const jobs = await table.claimWebhooks(clock.nowMs(), RETAKE_MS, BATCH);
+  await Promise.all(jobs.map((job) => sendOne(parts, job, signal)));
+}
 
-  constructor(parts: WebhookParts) {
-    this.#parts = parts;
+async function sendOne(parts: WebhookParts, job: VideoJob, signal: AbortSignal): Promise<void> {
+  const { table, clock, log } = parts;
+  const isTaken = await post(parts, job, signal).catch((error: unknown) => {
+    // No answer counts like a refusal: it is tried again.
+    log.debug({ job: job.id, reason: reasonOf(error) }, 'A webhook got no answer');
+    return false;
+  });
+  if (isTaken || job.webhookAttempts >= MAX_ATTEMPTS) {
+    if (!isTaken) log.info({ job: job.id }, 'A webhook was given up');
+    return await table.webhookDue(job.id, 0);
   }
+  const pauseMs = FIRST_PAUSE_MS * PAUSE_FACTOR ** (job.webhookAttempts - 1);
+  await table.webhookDue(job.id, clock.nowMs() + pauseMs);
+}
 
-  /** Sends what is due. */
-  async send(signal: AbortSignal): Promise<void> {
-    const { table, clock } = this.#parts;
-    const jobs = await table.claimWebhooks(clock.nowMs(), RETAKE_MS, BATCH);
-    await Promise.all(jobs.map((job) => this.#sendOne(job, signal)));
-  }
-
-  async #sendOne(job: VideoJob, signal: AbortSignal): Promise<void> {
-    const { table, clock, log } = this.#parts;
-    const isTaken = await this.#post(job, signal).catch((error: unknown) => {
-      // No answer counts like a refusal: it is tried again.
-      log.debug({ job: job.id, reason: reasonOf(error) }, 'A webhook got no answer');
-      return false;
-    });
-    if (isTaken || job.webhookAttempts >= MAX_ATTEMPTS) {
-      if (!isTaken) log.info({ job: job.id }, 'A webhook was given up');
-      return await table.webhookDue(job.id, 0);
-    }
-    const pauseMs = FIRST_PAUSE_MS * PAUSE_FACTOR ** (job.webhookAttempts - 1);
-    await table.webhookDue(job.id, clock.nowMs() + pauseMs);
-  }
-
-  async #post(job: VideoJob, signal: AbortSignal): Promise<boolean> {
-    const { post, masterSecret, serviceName, clock } = this.#parts;
-    const body = webhookBody(job);
-    const secret = webhookSecretOf(masterSecret, job.accountId);
-    const signature = webhookSignature(secret, Math.floor(clock.nowMs() / SECOND_MS), body);
-    const headers = {
-      'content-type': 'application/json',
-      [`x-${serviceName}-signature`]: signature,
-      [`x-${serviceName}-event-id`]: job.id,
-    };
-    const aborter = new AbortController();
-    const cancel = clock.after(TIMEOUT_MS, () => aborter.abort());
-    try {
-      const status = await post(
-        job.webhookUrl,
-        body,
-        headers,
-        AbortSignal.any([signal, aborter.signal]),
-      );
-      return status >= 200 && status < 300;
-    } finally {
-      cancel();
-    }
+async function post(parts: WebhookParts, job: VideoJob, signal: AbortSignal): Promise<boolean> {
+  const { masterSecret, serviceName, clock } = parts;
+  const body = webhookBody(job);
+  const secret = webhookSecretOf(masterSecret, job.accountId);
+  const signature = webhookSignature(secret, Math.floor(clock.nowMs() / SECOND_MS), body);
+  const headers = {
+    'content-type': 'application/json',
+    [`x-${serviceName}-signature`]: signature,
+    [`x-${serviceName}-event-id`]: job.id,
+  };
+  const aborter = new AbortController();
+  const cancel = clock.after(TIMEOUT_MS, () => aborter.abort());
+  try {
+    const ended = AbortSignal.any([signal, aborter.signal]);
+    const status = await parts.post(job.webhookUrl, body, headers, ended);
+    return status >= 200 && status < 300;
+  } finally {
+    cancel();
   }
 }

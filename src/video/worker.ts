@@ -4,20 +4,45 @@
  * conditional update, so that a job whose owner died goes on where it was and ends once.
  */
 import { type Clock, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import type { Store } from '../db/db.ts';
-import type { JobTable, JobTrace, Lease } from './job-table.ts';
-import { FAILURES, type JobFailure, type VideoJob } from './job.ts';
-import type { MediaStore, StoredFile } from './media-store.ts';
 import type {
-  CheckFilm,
+  DownloadAnswer,
+  EngineDelay,
   EnginePlace,
   EngineRef,
-  FilmVerdict,
   VideoEngines,
-  VideoMoney,
-} from './ports.ts';
-import type { Webhooks } from './webhooks.ts';
+} from '../engines/media/media.ts';
+import type { CheckFilm, FilmVerdict } from './check-film.ts';
+import type { JobTable, JobTrace } from './job-table.ts';
+import { FAILURES, type JobFailure, type VideoJob } from './job.ts';
+import type { MediaStore, StoredFile } from './media-store.ts';
+import type { VideoMoney } from './video-money.ts';
+import { type PostWebhook, sendWebhooks } from './webhooks.ts';
+
+export interface VideoParts {
+  readonly store: Store;
+  readonly engines: VideoEngines;
+  readonly checkFilm: CheckFilm;
+  readonly money: VideoMoney;
+  /** Where media lies; several processes share the work only when they share this folder. */
+  readonly folder: string;
+  readonly keepHours: number;
+  readonly maxJobHours: number;
+  /** For so long a job waits for an engine that does not answer. */
+  readonly maxSilenceMinutes: number;
+  readonly maxOpenJobs: number;
+  /** `undefined` sends no webhooks. */
+  readonly webhooks: { readonly masterSecret: string; readonly post: PostWebhook } | undefined;
+  /** The service's word in header names, for example `svc`. */
+  readonly serviceName: string;
+  /** `expectedSeconds` of a model, told until there is experience. */
+  readonly expectedSeconds: (modelId: string) => number;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
 
 const TICK_MS = SECOND_MS;
 const LEASE_MS = 30 * SECOND_MS;
@@ -40,26 +65,10 @@ const ORPHAN_AGE_MS = HOUR_MS;
 /** Jobs are listed this long after they ended. */
 const REMEMBERED_MS = 30 * DAY_MS;
 
-export interface WorkerParts {
-  readonly store: Store;
-  readonly table: JobTable;
-  readonly files: MediaStore;
-  readonly engines: VideoEngines;
-  readonly checkFilm: CheckFilm;
-  readonly money: VideoMoney;
-  readonly webhooks: Webhooks | undefined;
-  /** Unique among all processes. */
-  readonly owner: string;
-  readonly keepMs: number;
-  readonly maxJobMs: number;
-  /** For so long a job waits for an engine that does not answer. */
-  readonly maxSilenceMs: number;
-  readonly clock: Clock;
-  readonly log: Log;
-}
-
 export class Worker {
-  readonly #parts: WorkerParts;
+  readonly #parts: VideoParts;
+  readonly #table: JobTable;
+  readonly #files: MediaStore;
   readonly #aborter = new AbortController();
   readonly #running = new Map<string, Promise<void>>();
   #ticking: Promise<void> | undefined;
@@ -72,33 +81,29 @@ export class Worker {
   #isAlone = false;
   #stops: (() => void)[] = [];
 
-  constructor(parts: WorkerParts) {
+  constructor(parts: VideoParts, table: JobTable, files: MediaStore) {
     this.#parts = parts;
+    this.#table = table;
+    this.#files = files;
     this.#bornMs = parts.clock.nowMs();
-    this.#inherited = parts.files.namesNow();
+    this.#inherited = files.namesNow();
   }
 
   /** `alone` says that no other process can work on these jobs. */
   start(alone: boolean): void {
-    const { clock, table, log } = this.#parts;
+    const { clock, log } = this.#parts;
     this.#isAlone = alone;
-    if (alone) {
-      this.#ticking = table
-        .freeAll()
-        .catch((error: unknown) => {
-          // The leases run out by themselves.
-          log.warn({ reason: reasonOf(error) }, 'Leases of dead workers could not be ended');
-        })
-        .finally(() => {
-          this.#ticking = undefined;
-          this.nudge();
-        });
-    }
     this.#stops = [
       clock.every(TICK_MS, () => this.nudge()),
-      clock.every(SWEEP_MS, () => void this.sweep()),
+      clock.every(SWEEP_MS, () => void this.#sweep()),
     ];
-    void this.sweep();
+    if (alone) {
+      this.#tickWith(this.#table.freeAll(), (reason) => {
+        // The leases run out by themselves.
+        log.warn({ reason }, 'Leases of dead workers could not be ended');
+      });
+    }
+    void this.#sweep();
     this.nudge();
   }
 
@@ -117,47 +122,51 @@ export class Worker {
       this.#again = true;
       return;
     }
-    this.#ticking = this.#tick()
-      .catch((error: unknown) => {
-        // The next tick tries again; the jobs are in the table.
-        this.#parts.log.warn({ reason: reasonOf(error) }, 'Video jobs could not be read');
-      })
+    this.#tickWith(this.#tick(), (reason) => {
+      // The next tick tries again; the jobs are in the table.
+      this.#parts.log.warn({ reason }, 'Video jobs could not be read');
+    });
+  }
+
+  #tickWith(work: Promise<void>, onFailure: (reason: string) => void): void {
+    this.#ticking = work
+      .catch((error: unknown) => onFailure(reasonOf(error)))
       .finally(() => {
         this.#ticking = undefined;
-        if (this.#again) {
-          this.#again = false;
-          this.nudge();
-        }
+        if (!this.#again) return;
+        this.#again = false;
+        this.nudge();
       });
   }
 
   async #tick(): Promise<void> {
-    const { table, clock, owner, webhooks } = this.#parts;
+    const { clock, webhooks, serviceName, log } = this.#parts;
     const room = MAX_RUNNING - this.#running.size;
     if (room > 0) {
-      const jobs = await table.claim(owner, clock.nowMs(), LEASE_MS, room);
-      for (const job of jobs) this.#take(job);
+      const jobs = await this.#table.claim(clock.nowMs(), LEASE_MS, room);
+      // A database that stood still let a lease of our own run out: its step is still going on.
+      for (const job of jobs) if (!this.#running.has(job.id)) this.#take(job);
     }
-    await webhooks?.send(this.#aborter.signal);
+    if (webhooks === undefined) return;
+    const sending = { ...webhooks, table: this.#table, serviceName, clock, log };
+    await sendWebhooks(sending, this.#aborter.signal);
   }
 
   #take(job: VideoJob): void {
-    const { clock, table, owner, log } = this.#parts;
-    const lease: Lease = { jobId: job.id, owner };
-    const renew = (): void => {
-      table.renew(lease, clock.nowMs() + LEASE_MS).catch((error: unknown) => {
+    const { clock, log } = this.#parts;
+    const stopRenewing = clock.every(RENEW_MS, () => {
+      this.#table.renew(job.id, clock.nowMs() + LEASE_MS).catch((error: unknown) => {
         // The lease runs out, and another worker goes on.
         log.debug({ job: job.id, reason: reasonOf(error) }, 'A video lease was not renewed');
       });
-    };
-    const stopRenewing = clock.every(RENEW_MS, renew);
-    const work = this.#step(job, lease)
+    });
+    const work = this.#step(job)
       .catch(async (error: unknown) => {
         // An abort, a full disk, a database away: the job rests and is taken up again.
         if (!this.#aborter.signal.aborted) {
           log.warn({ job: job.id, reason: reasonOf(error) }, 'A step of a video job failed');
         }
-        await table.rest(lease, clock.nowMs() + LATER_MS).catch(() => undefined);
+        await this.#rest(job, LATER_MS).catch(() => undefined);
       })
       .finally(() => {
         stopRenewing();
@@ -166,18 +175,23 @@ export class Worker {
     this.#running.set(job.id, work);
   }
 
-  async #step(job: VideoJob, lease: Lease): Promise<void> {
-    const { clock, maxJobMs } = this.#parts;
-    if (clock.nowMs() - job.createdMs > maxJobMs)
-      return await this.#fail(job, lease, FAILURES.tooLong);
+  async #rest(job: VideoJob, pauseMs: number): Promise<void> {
+    await this.#table.rest(job.id, this.#parts.clock.nowMs() + pauseMs);
+  }
+
+  async #step(job: VideoJob): Promise<void> {
+    const { clock, maxJobHours } = this.#parts;
+    if (clock.nowMs() - job.createdMs > maxJobHours * HOUR_MS) {
+      return await this.#fail(job, FAILURES.tooLong);
+    }
     switch (job.state) {
       case 'queued':
-        return await this.#submit(job, lease);
+        return await this.#submit(job);
       case 'submitted':
       case 'running':
-        return await this.#poll(job, lease);
+        return await this.#poll(job);
       case 'storing':
-        return await this.#store(job, lease);
+        return await this.#store(job);
       case 'admitting':
       case 'completed':
       case 'failed':
@@ -186,80 +200,77 @@ export class Worker {
     }
   }
 
-  async #submit(job: VideoJob, lease: Lease): Promise<void> {
-    const { engines } = this.#parts;
-    if (job.unclear === 0) return await this.#order(job, lease);
-    const found = await engines.find(job, this.#aborter.signal);
+  async #submit(job: VideoJob): Promise<void> {
+    if (job.unclear === 0) return await this.#order(job);
+    const found = await this.#parts.engines.find(job, this.#aborter.signal);
     switch (found.kind) {
       case 'created':
-        return await this.#submitted(lease, found);
+        return await this.#submitted(job, found);
       case 'unknown':
-        if (job.unclear >= MAX_UNCLEAR) return await this.#fail(job, lease, FAILURES.unclear);
-        return await this.#order(job, lease);
+        if (job.unclear >= MAX_UNCLEAR) return await this.#fail(job, FAILURES.unclear);
+        return await this.#order(job);
       case 'away':
-        return await this.#away(job, lease, found);
+        return await this.#delayed(job, found);
     }
   }
 
-  async #order(job: VideoJob, lease: Lease): Promise<void> {
-    const { engines, files, table, clock, log } = this.#parts;
+  async #order(job: VideoJob): Promise<void> {
     const inputs = job.inputs.map(({ role, file, mimeType }) => {
-      return { role, path: files.inputPath(file), mimeType };
+      return { role, path: this.#files.inputPath(file), mimeType };
     });
     let added = 1;
     const beforeOrder = async (place: EnginePlace): Promise<boolean> => {
-      const isOurs = await table.ordering(lease, place, added);
+      const isOurs = await this.#table.ordering(job.id, place, added);
       // At another replica it is still the same order.
       added = 0;
       return isOurs;
     };
-    const answer = await engines.create({ job, inputs, beforeOrder }, this.#aborter.signal);
+    const order = { job, inputs, beforeOrder };
+    const answer = await this.#parts.engines.create(order, this.#aborter.signal);
     switch (answer.kind) {
       case 'created':
-        return await this.#submitted(lease, answer);
+        return await this.#submitted(job, answer);
       case 'not-ours':
         return;
       case 'refused':
-        return await this.#fail(job, lease, FAILURES[answer.objection], answer.detail);
+        return await this.#fail(job, FAILURES[answer.objection], answer.detail);
       case 'unclear':
-        log.warn({ job: job.id, reason: answer.detail }, 'A video engine gave no clear answer');
-        return await table.rest(lease, clock.nowMs() + LATER_MS);
+        this.#parts.log.warn(
+          { job: job.id, reason: answer.detail },
+          'A video engine gave no clear answer',
+        );
+        return await this.#rest(job, LATER_MS);
       case 'busy':
-        await table.notOrdered(lease);
-        return await this.#busy(lease, answer);
       case 'away':
-        await table.notOrdered(lease);
-        return await this.#away(job, lease, answer);
+        await this.#table.notOrdered(job.id);
+        return await this.#delayed(job, answer);
     }
   }
 
-  async #submitted(lease: Lease, ref: EngineRef): Promise<void> {
-    const { engines, table, clock } = this.#parts;
-    const isOurs = await table.submitted(lease, ref, clock.nowMs());
+  async #submitted(job: VideoJob, ref: EngineRef): Promise<void> {
+    const isOurs = await this.#table.submitted(job.id, ref, this.#parts.clock.nowMs());
     // Cancelled meanwhile, or the lease was lost and another worker submits its own.
-    if (!isOurs) return await engines.remove(ref);
-    await table.rest(lease, clock.nowMs() + POLL_MS);
+    if (!isOurs) return await this.#parts.engines.remove(ref);
+    await this.#rest(job, POLL_MS);
   }
 
-  async #poll(job: VideoJob, lease: Lease): Promise<void> {
-    const { engines, table, clock } = this.#parts;
-    const answer = await engines.poll(job, this.#aborter.signal);
+  async #poll(job: VideoJob): Promise<void> {
+    const answer = await this.#parts.engines.poll(job, this.#aborter.signal);
     switch (answer.kind) {
       case 'running':
-        await table.progressed(lease, answer.fraction);
+        await this.#table.progressed(job.id, answer.fraction);
         this.#tell(job, answer.fraction);
-        return await table.rest(lease, clock.nowMs() + POLL_MS);
+        return await this.#rest(job, POLL_MS);
       case 'done':
-        if (await table.storing(lease)) await this.#store(job, lease);
+        if (await this.#table.storing(job.id)) await this.#store(job);
         return;
       case 'failed':
-        return await this.#fail(job, lease, FAILURES[answer.objection], answer.detail);
+        return await this.#fail(job, FAILURES[answer.objection], answer.detail);
       case 'lost':
-        return await this.#lost(job, lease);
+        return await this.#lost(job);
       case 'busy':
-        return await this.#busy(lease, answer);
       case 'away':
-        return await this.#away(job, lease, answer);
+        return await this.#delayed(job, answer);
     }
   }
 
@@ -274,55 +285,41 @@ export class Worker {
     log.info(fields, 'A video is being made');
   }
 
-  async #store(job: VideoJob, lease: Lease): Promise<void> {
-    const { engines, files, owner } = this.#parts;
-    let answer: Awaited<ReturnType<VideoEngines['download']>> | undefined;
+  async #store(job: VideoJob): Promise<void> {
+    const { signal } = this.#aborter;
+    let answer: DownloadAnswer | undefined;
     let verdict: FilmVerdict | undefined;
-    const sizeBytes = await files
-      .storeResult(job.id, owner, async (path) => {
-        answer = await engines.download(job, path, this.#aborter.signal);
-        if (answer.kind !== 'done') throw new NoResult();
-        verdict = await this.#check(job, path);
-        if (verdict.kind !== 'fit') throw new NoResult();
-      })
-      .catch((error: unknown) => {
-        if (error instanceof NoResult) return 0;
-        throw error;
-      });
-    if (answer?.kind === 'lost') return await this.#missing(job, lease);
-    if (answer?.kind === 'busy') return await this.#busy(lease, answer);
-    if (answer?.kind === 'away') return await this.#away(job, lease, answer);
+    const sizeBytes = await this.#files.storeResult(job.id, this.#table.owner, async (path) => {
+      answer = await this.#parts.engines.download(job, path, signal);
+      if (answer.kind === 'done') verdict = await this.#check(job, path);
+      return verdict?.kind === 'fit';
+    });
+    if (answer?.kind === 'lost') return await this.#missing(job);
+    if (answer?.kind === 'busy' || answer?.kind === 'away') return await this.#delayed(job, answer);
     // The engine's work is done and maybe billed: another order would be a second one.
-    if (verdict?.kind !== 'fit') {
-      return await this.#fail(job, lease, FAILURES[verdict?.kind ?? 'unfit']);
-    }
-    await this.#complete(job, lease, { sizeBytes, mimeType: verdict.mimeType });
+    if (verdict?.kind !== 'fit') return await this.#fail(job, FAILURES[verdict?.kind ?? 'unfit']);
+    await this.#complete(job, sizeBytes, verdict.mimeType);
   }
 
   /** Looks at what an engine gave; the operator hears why it is not sold. */
   async #check(job: VideoJob, path: string): Promise<FilmVerdict> {
-    const { checkFilm, files, log } = this.#parts;
     const source = job.inputs.find(({ role }) => role === 'video_url');
-    const sourcePath = source && files.inputPath(source.file);
-    const verdict = await checkFilm({ job, path, sourcePath }, this.#aborter.signal);
+    const sourcePath = source && this.#files.inputPath(source.file);
+    const verdict = await this.#parts.checkFilm({ job, path, sourcePath }, this.#aborter.signal);
     if (verdict.kind !== 'fit') {
       const fields = { job: job.id, model: job.modelId, engine: job.engine };
-      log.warn({ ...fields, reason: verdict.reason }, 'A video is not sold');
+      this.#parts.log.warn({ ...fields, reason: verdict.reason }, 'A video is not sold');
     }
     return verdict;
   }
 
   /** The one step that charges: the job is final and paid, or neither. */
-  async #complete(
-    job: VideoJob,
-    lease: Lease,
-    media: { sizeBytes: number; mimeType: string },
-  ): Promise<void> {
-    const { store, table, money, clock, keepMs, log } = this.#parts;
+  async #complete(job: VideoJob, sizeBytes: number, mimeType: string): Promise<void> {
+    const { store, money, clock, keepHours, log } = this.#parts;
     const nowMs = clock.nowMs();
+    const media = { sizeBytes, mimeType, untilMs: nowMs + keepHours * HOUR_MS };
     const done = await store.transaction(async (tx) => {
-      const stored = { ...media, untilMs: nowMs + keepMs };
-      const completed = await table.completed(tx, lease, stored, nowMs);
+      const completed = await this.#table.completed(tx, job.id, media, nowMs);
       if (completed !== undefined) await money.settle(tx, completed);
       return completed;
     });
@@ -332,16 +329,11 @@ export class Worker {
   }
 
   /** Gives the money back. `detail` is what the engine said: for the log only. */
-  async #fail(job: VideoJob, lease: Lease, failure: JobFailure, detail = ''): Promise<void> {
-    const { store, table, money, clock, log } = this.#parts;
-    const done = await store.transaction(async (tx) => {
-      const failed = await table.failed(tx, lease, failure, clock.nowMs());
-      if (failed !== undefined) await money.refund(tx, failed);
-      return failed;
-    });
-    if (done === undefined) return;
+  async #fail(job: VideoJob, failure: JobFailure, detail = ''): Promise<void> {
+    const failed = await this.#refund(job.id, 'worker', failure);
+    if (failed === undefined) return;
     const fields = { job: job.id, model: job.modelId, reason: failure.message, detail };
-    log.info(fields, 'A video job failed');
+    this.#parts.log.info(fields, 'A video job failed');
     await this.#clean(job);
   }
 
@@ -350,111 +342,100 @@ export class Worker {
    * it has ended, or its engine is done: then there is a video to pay for.
    */
   async cancel(id: string): Promise<VideoJob | undefined> {
-    const { store, table, money, clock, log } = this.#parts;
-    const done = await store.transaction(async (tx) => {
-      const cancelled = await table.cancelled(tx, id, FAILURES.cancelled, clock.nowMs());
-      if (cancelled !== undefined) await money.refund(tx, cancelled);
-      return cancelled;
-    });
-    if (done === undefined) return undefined;
-    log.info({ job: id, model: done.modelId }, 'A video job was cancelled');
-    await this.#clean(done);
-    return done;
+    const cancelled = await this.#refund(id, 'caller', FAILURES.cancelled);
+    if (cancelled === undefined) return undefined;
+    this.#parts.log.info({ job: id, model: cancelled.modelId }, 'A video job was cancelled');
+    await this.#clean(cancelled);
+    return cancelled;
   }
 
-  async #lost(job: VideoJob, lease: Lease): Promise<void> {
-    const { table, clock } = this.#parts;
-    if (job.attempts >= MAX_ATTEMPTS) return await this.#fail(job, lease, FAILURES.lost);
-    await table.requeued(lease, clock.nowMs());
+  /** The one step that gives money back: the job is final and free, or neither. */
+  async #refund(
+    id: string,
+    by: Parameters<JobTable['failed']>[2],
+    failure: JobFailure,
+  ): Promise<VideoJob | undefined> {
+    const { store, money, clock } = this.#parts;
+    return await store.transaction(async (tx) => {
+      const failed = await this.#table.failed(tx, id, by, failure, clock.nowMs());
+      if (failed !== undefined) await money.refund(tx, failed);
+      return failed;
+    });
+  }
+
+  async #lost(job: VideoJob): Promise<void> {
+    if (job.attempts >= MAX_ATTEMPTS) return await this.#fail(job, FAILURES.lost);
+    await this.#table.requeued(job.id, this.#parts.clock.nowMs());
   }
 
   /** A video that is done and whose content is not there: unless the job is gone too, it may come. */
-  async #missing(job: VideoJob, lease: Lease): Promise<void> {
+  async #missing(job: VideoJob): Promise<void> {
     const answer = await this.#parts.engines.poll(job, this.#aborter.signal);
-    if (answer.kind === 'lost') return await this.#lost(job, lease);
-    await this.#away(job, lease, { detail: 'the video is done and has no content' });
+    if (answer.kind === 'lost') return await this.#lost(job);
+    await this.#delayed(job, { kind: 'away', detail: 'the video is done and has no content' });
   }
 
-  /** It answers: it may take as long as a job may take. */
-  async #busy(
-    lease: Lease,
-    answer: { readonly retryAfterMs: number | undefined; readonly detail: string },
-  ): Promise<void> {
-    const { table, clock, log } = this.#parts;
-    log.debug({ job: lease.jobId, reason: answer.detail }, 'A video engine is busy');
-    await table.silentSince(lease, 0);
-    const pauseMs = Math.min(answer.retryAfterMs ?? LATER_MS, MAX_LATER_MS);
-    await table.rest(lease, clock.nowMs() + pauseMs);
-  }
-
-  /** It does not answer: nobody's money waits long for it. */
-  async #away(job: VideoJob, lease: Lease, { detail }: { readonly detail: string }): Promise<void> {
-    const { table, clock, log, maxSilenceMs } = this.#parts;
-    const nowMs = clock.nowMs();
+  /**
+   * An engine that is busy answers: it may take as long as a job may take. For one that does not
+   * answer nobody's money waits long.
+   */
+  async #delayed(job: VideoJob, delay: EngineDelay): Promise<void> {
+    const { clock, log, maxSilenceMinutes } = this.#parts;
+    const fields = { job: job.id, reason: delay.detail };
+    if (delay.kind === 'busy') {
+      log.debug(fields, 'A video engine is busy');
+      await this.#table.silentSince(job.id, 0);
+      return await this.#rest(job, Math.min(delay.retryAfterMs ?? LATER_MS, MAX_LATER_MS));
+    }
     // Ended by our own stop: it was not silent.
-    if (this.#aborter.signal.aborted) return await table.rest(lease, nowMs);
+    if (this.#aborter.signal.aborted) return await this.#rest(job, 0);
+    const nowMs = clock.nowMs();
     // While no process asked, it was not silent either.
     const sinceMs = job.silentSinceMs === 0 ? nowMs : Math.max(job.silentSinceMs, this.#bornMs);
-    if (nowMs - sinceMs >= maxSilenceMs) return await this.#fail(job, lease, FAILURES.away, detail);
-    log.debug({ job: job.id, reason: detail }, 'A video engine does not answer');
-    await table.silentSince(lease, sinceMs);
-    await table.rest(lease, nowMs + LATER_MS);
+    if (nowMs - sinceMs >= maxSilenceMinutes * MINUTE_MS) {
+      return await this.#fail(job, FAILURES.away, delay.detail);
+    }
+    log.debug(fields, 'A video engine does not answer');
+    await this.#table.silentSince(job.id, sinceMs);
+    await this.#rest(job, LATER_MS);
   }
 
   async #clean(job: VideoJob): Promise<void> {
-    const { files, engines } = this.#parts;
-    await files.removeInputs(job.id);
-    const ref: EngineRef = job;
-    if (ref.engineJobId !== '') await engines.remove(ref);
+    await this.#files.removeInputs(job.id);
+    if (job.engineJobId !== '') await this.#parts.engines.remove(job);
   }
 
   /** Deletes what has expired and what nobody claims; gives back what a dead process held. */
-  async sweep(): Promise<void> {
+  async #sweep(): Promise<void> {
     // A slow database must not gather sweeps.
     if (this.#isSweeping) return;
     this.#isSweeping = true;
-    const { log } = this.#parts;
     try {
-      await this.#expire();
-      await this.#parts.table.forget(this.#parts.clock.nowMs() - REMEMBERED_MS, SWEEP_BATCH);
-      await this.#discardAbandoned();
+      const nowMs = this.#parts.clock.nowMs();
+      for (const id of await this.#table.expireMedia(nowMs)) await this.#files.removeResult(id);
+      await this.#table.forget(nowMs - REMEMBERED_MS);
+      const deadMs = Math.max(this.#isAlone ? this.#bornMs : 0, nowMs - ABANDONED_MS);
+      for (const { id } of await this.#table.abandoned(deadMs)) {
+        await this.#refund(id, 'nobody', FAILURES.abandoned);
+        await this.#files.removeInputs(id);
+      }
       await this.#removeOrphans();
     } catch (error) {
       // The next sweep tries again.
-      log.warn({ reason: reasonOf(error) }, 'Video media could not be swept');
+      this.#parts.log.warn({ reason: reasonOf(error) }, 'Video media could not be swept');
     } finally {
       this.#isSweeping = false;
     }
   }
 
-  async #expire(): Promise<void> {
-    const { table, files, clock } = this.#parts;
-    for (const id of await table.expiredMedia(clock.nowMs(), SWEEP_BATCH)) {
-      if (await table.mediaGone(id)) await files.removeResult(id);
-    }
-  }
-
-  async #discardAbandoned(): Promise<void> {
-    const { store, table, files, money, clock } = this.#parts;
-    const deadMs = this.#isAlone ? this.#bornMs : 0;
-    for (const { id } of await table.abandoned(Math.max(deadMs, clock.nowMs() - ABANDONED_MS))) {
-      await store.transaction(async (tx) => {
-        const job = await table.discarded(tx, id, FAILURES.abandoned, clock.nowMs());
-        if (job !== undefined) await money.refund(tx, job);
-      });
-      await files.removeInputs(id);
-    }
-  }
-
   async #removeOrphans(): Promise<void> {
-    const { table, files } = this.#parts;
-    const all = await files.files();
+    const all = await this.#files.files();
     const idOf = ({ name }: StoredFile): string => name.split('.')[0] ?? name;
     for (let at = 0; at < all.length; at += SWEEP_BATCH) {
       const some = all.slice(at, at + SWEEP_BATCH);
-      const known = await table.states(some.map(idOf));
+      const known = await this.#table.states(some.map(idOf));
       for (const file of some) {
-        if (await this.#isOrphan(file, known.get(idOf(file)))) await files.remove(file);
+        if (await this.#isOrphan(file, known.get(idOf(file)))) await this.#files.remove(file);
       }
     }
   }
@@ -467,10 +448,6 @@ export class Worker {
     if (!isPart && job !== undefined) return true;
     // Its job may be about to be written, or a download on its way: by this process, or by another.
     if (this.#isAlone && this.#inherited.has(file.name)) return true;
-    const { files, clock } = this.#parts;
-    return await files.isLeft(file, clock.nowMs() - ORPHAN_AGE_MS);
+    return await this.#files.isLeft(file, this.#parts.clock.nowMs() - ORPHAN_AGE_MS);
   }
 }
-
-/** Leaves `storeResult` without a result. */
-class NoResult extends Error {}

@@ -5,17 +5,16 @@
  */
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { Windows } from '../billing/limits/limits.ts';
-import { type Config, serviceWords } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Feature, Route } from '../http/route.ts';
 import { retryProof } from '../http/identify.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import type { Route } from '../http/route.ts';
 import { type Caller, walletCaller, walletOfAccount } from '../identity/identity.ts';
 import { type Payments, type Resource, authOptions, openPayments } from '../payments/payments.ts';
 import { StakedCredit } from './staked-credit.ts';
@@ -79,7 +78,7 @@ export async function openWalletPayments(options: WalletOptions): Promise<Paymen
     publicUrl: config.publicUrl,
     basePath,
     serviceName: config.service.title,
-    tokenPrefix: `${serviceWords(config.service.name).name}_wallet_`,
+    tokenPrefix: `${config.service.name}_wallet_`,
     docsUrl,
     keysUrl: docsUrl,
     ...walletPostings(stores.ledger),

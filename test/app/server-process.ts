@@ -4,6 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { processAnswers } from './process-answers.ts';
+import { childEnvironment } from '../support/child-environment.ts';
 
 const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
@@ -32,7 +33,7 @@ ${yaml}`,
   const answers = processAnswers();
   const child = spawn(process.execPath, [BINARY, 'serve'], {
     cwd: folder,
-    env: { PATH: process.env['PATH'], ...answers.env },
+    env: childEnvironment(answers.env),
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const gone = new Promise<void>((resolve) => {

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { processAnswers } from '../app/process-answers.ts';
+import { childEnvironment } from '../support/child-environment.ts';
 
 const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
@@ -46,7 +47,7 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
   const nodeOptions = added === '' ? {} : { NODE_OPTIONS: added };
   const child = spawn(process.execPath, [BINARY, 'serve', ...(options.args ?? [])], {
     cwd: folder,
-    env: { PATH: process.env['PATH'], ...answers?.env, ...nodeOptions },
+    env: childEnvironment({ ...answers?.env, ...nodeOptions }),
     stdio: ['ignore', 'pipe', options.quiet === true ? 'ignore' : 'pipe'],
   });
   let text = '';

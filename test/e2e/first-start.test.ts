@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { startFarebox } from './farebox-process.ts';
+import { childEnvironment } from '../support/child-environment.ts';
 
 const YAML = 'listen: { port: 0 }\ndiscovery: { enabled: false }\nembedded: { enabled: false }\n';
 const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
@@ -37,7 +38,7 @@ for (const [name, folder, says] of [
     writeFileSync(join(cwd, 'taken'), '');
     const child = spawn(process.execPath, [BINARY, 'serve'], {
       cwd,
-      env: { PATH: process.env['PATH'], FAREBOX_DATA: folder },
+      env: childEnvironment({ FAREBOX_DATA: folder }),
       timeout: 20_000,
     });
     let said = '';

@@ -12,7 +12,8 @@ import { TestUpstream } from '../support/test-upstream.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { Ledger } from '../../src/billing/ledger/ledger.ts';
 import { systemClock } from '../../src/core/clock.ts';
-import { seededIds, systemIds } from '../../src/core/ids.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { seededIds } from '../support/seeded-ids.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { startFarebox } from './farebox-process.ts';
 

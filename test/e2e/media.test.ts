@@ -15,7 +15,7 @@ import { portraitMaskSvg, portraitSvg } from '../../scripts/draw-portrait.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { receiptOf, transactionsOf } from '../../src/billing/ledger/ledger.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
-import { webhookSignature } from '../../src/video/video.ts';
+import { webhookSignature } from '../../src/video/webhooks.ts';
 import { makeClip, openMedia, portraitJpeg, toySpeech } from '../media/clips.ts';
 import { type Site, endless, openSite } from '../media/site.ts';
 

@@ -8,7 +8,7 @@ import sharp from 'sharp';
 import { type PrivateKeyAccount, generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { systemIds } from '../../src/core/ids.ts';
-import { type LogLine, memoryLog } from '../../src/core/log.ts';
+import { type LogLine, memoryLog } from '../support/memory-log.ts';
 import { STAKING, startAnvil } from '../chains/anvil.ts';
 import { startSolana } from '../chains/solana.ts';
 import { type Called, type CallOptions, call } from '../app/call.ts';

@@ -1,12 +1,14 @@
 /** Starts the demo model in a real child process, for the tests of other parts. One thread. */
 import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { demoModels } from '../../src/engines/llama/demo-model.ts';
 import { LlamaEngine } from '../../src/engines/llama/llama-engine.ts';
+import { demoModels } from '../../src/engines/llama/llama-models.ts';
 
 export interface TestLlama {
   /** The base URL of the OpenAI protocol, with `/v1`. */
   readonly url: string;
+  readonly apiKey: string;
   readonly engine: LlamaEngine;
   stop(): Promise<void>;
 }
@@ -15,12 +17,11 @@ export interface TestLlama {
 export async function startTestLlama(): Promise<TestLlama> {
   const engine = new LlamaEngine({
     clock: systemClock(),
+    ids: systemIds(),
     log: silentLog,
     threads: 1,
     models: demoModels(),
   });
-  await engine.start();
-  const { url } = engine;
-  if (url === undefined) throw new Error('The test engine has no address');
-  return { url, engine, stop: async () => engine.stop() };
+  const { url, apiKey } = await engine.start();
+  return { url: `${url}/v1`, apiKey, engine, stop: async () => engine.stop() };
 }

@@ -5,17 +5,17 @@
  */
 import { writeFile } from 'node:fs/promises';
 import type { Migration, Queryable, Store } from '../../src/db/db.ts';
-import type { VideoJob } from '../../src/video/job.ts';
 import type {
-  CheckFilm,
   CreateAnswer,
   DownloadAnswer,
   EngineOrder,
   FindAnswer,
   PollAnswer,
   VideoEngines,
-  VideoMoney,
-} from '../../src/video/ports.ts';
+} from '../../src/engines/media/media.ts';
+import type { CheckFilm } from '../../src/video/check-film.ts';
+import type { VideoJob } from '../../src/video/job.ts';
+import type { VideoMoney } from '../../src/video/video-money.ts';
 
 export const TEST_MONEY_MIGRATIONS: readonly Migration[] = [
   {
@@ -87,7 +87,7 @@ export class TestEngines implements VideoEngines {
     return this.createAnswer ?? { kind: 'created', engine: 'e', engineModel: 'm', engineJobId };
   }
 
-  async find({ id }: VideoJob): Promise<FindAnswer> {
+  async find({ id }: { id: string }): Promise<FindAnswer> {
     this.sought.push(id);
     return this.findAnswer;
   }

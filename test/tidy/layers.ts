@@ -34,7 +34,6 @@ const COMPOSING_FOLDERS = new Set(['server', 'cli', 'main']);
 const PUBLIC_FILES = new Set([
   'src/billing/sale.ts',
   'src/catalog/model-access.ts',
-  'src/catalog/sold-model.ts',
   'src/documents/media-files.ts',
   'src/engines/engine-refusal.ts',
   'src/engines/media-engine-fault.ts',

@@ -18,6 +18,7 @@ import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { makeClip } from '../media/clips.ts';
 import type { DyingServerGreeting, DyingServerOrder } from './dying-server.ts';
+import { childEnvironment } from '../support/child-environment.ts';
 
 /** More than the lease of an idempotency key, which a dead process does not give back. */
 const LATER_MS = 61_000;
@@ -93,7 +94,7 @@ interface Mortal extends DyingServerGreeting {
 async function startMortal(order: DyingServerOrder): Promise<Mortal> {
   const child = fork(new URL('./dying-server.ts', import.meta.url), [], {
     // Not a part of the test run that starts it.
-    env: { PATH: process.env['PATH'] },
+    env: childEnvironment(),
     execArgv: [],
   });
   children.add(child);

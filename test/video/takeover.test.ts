@@ -8,7 +8,7 @@ import { after, test } from 'node:test';
 import sharp from 'sharp';
 import { portraitSvg } from '../../scripts/draw-portrait.ts';
 import { Media } from '../../src/engines/media/media.ts';
-import { VideoEngine } from '../../src/engines/media/video-engine.ts';
+import { videoEngine } from '../../src/engines/media/video-engine.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -19,7 +19,7 @@ const folder = mkdtempSync(join(tmpdir(), 'takeover-'));
 const clock = systemClock();
 /** Leases of a dead process have run out for whoever lives a minute later. */
 const later: Clock = { ...clock, nowMs: () => clock.nowMs() + 60_000 };
-const engine = new VideoEngine({
+const engine = videoEngine({
   directory: join(folder, 'engine'),
   searchPath: '',
   log: silentLog,

@@ -5,7 +5,7 @@ import { onEachStore } from '../../../test/databases/stores.ts';
 import { DAY_MS, systemClock } from '../../core/clock.ts';
 import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
-import { seededIds } from '../../core/ids.ts';
+import { seededIds } from '../../../test/support/seeded-ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import type { Store } from '../../db/db.ts';

@@ -22,6 +22,8 @@ export interface IdempotencyToken {
   readonly caller: string;
   readonly key: string;
   readonly token: string;
+  /** Set when its answer is kept: no other request runs under the key. */
+  isSpent: boolean;
 }
 
 export interface StoredAnswer {
@@ -121,7 +123,7 @@ export class Idempotency {
          RETURNING token`,
         [caller, key, fingerprint, token, nowMs + LEASE_MS, nowMs],
       );
-      if (taken.length > 0) return { state: 'new', token: { caller, key, token } };
+      if (taken.length > 0) return { state: 'new', token: { caller, key, token, isSpent: false } };
       const [row] = await tx.query<EntryRow>(
         'SELECT fingerprint, state, status, headers, body FROM idempotency_entry WHERE caller = $1 AND entry_key = $2',
         [caller, key],
@@ -163,6 +165,36 @@ export class Idempotency {
   }
 
   /**
+   * Runs the request of a key, or gives the answer that is stored for it. A request that has not
+   * spent its key when it ends gives it back.
+   */
+  async once(
+    options: AcquireOptions & { readonly requestId: string },
+    run: (token: IdempotencyToken) => Promise<void>,
+  ): Promise<StoredAnswer | undefined> {
+    const state = await this.acquire(options);
+    if (state.state === 'replay') return state.answer;
+    const { token } = state;
+    try {
+      await run(token);
+    } finally {
+      if (token.isSpent) this.#end(token);
+      else await this.#giveBack(token, options.requestId);
+    }
+    return undefined;
+  }
+
+  async #giveBack(token: IdempotencyToken, requestId: string): Promise<void> {
+    try {
+      await this.abandon(token);
+    } catch (error) {
+      // The key comes back by itself when its lease runs out; the request has its own answer.
+      const fields = { requestId, reason: reasonOf(error) };
+      this.#log.warn(fields, 'An idempotency key could not be given back');
+    }
+  }
+
+  /**
    * Stores the answer for 24 hours, or that there was one too large to be stored. Give the
    * transaction of the settle, so that a crash cannot come between charge and answer. False when
    * the lease was lost.
@@ -188,7 +220,6 @@ export class Idempotency {
         isTooLarge ? 'too-large' : 'done',
       ],
     );
-    this.#end(token);
     return rows.length > 0;
   }
 

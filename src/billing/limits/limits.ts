@@ -7,10 +7,13 @@ export { StoredWindows, type TakeTogether } from './stored-windows.ts';
 export {
   type Counters,
   MemoryWindows,
+  type RateRule,
   type Reservation,
   type WindowAnswer,
   type WindowState,
   type WindowTake,
   type Windows,
+  addRateHeaders,
+  rateHeaders,
   stateOf,
 } from './window.ts';

@@ -50,6 +50,14 @@ export interface Windows {
   prune(nowMs: number): Promise<void>;
 }
 
+/** The limits of one caller for one model; 0 is none. */
+export interface RateRule {
+  readonly requestsPerMinute: number;
+  readonly tokensPerMinute: number;
+  /** Whose limit it is, for `x-ratelimit-type`. */
+  readonly type: 'user' | 'api_key' | 'global';
+}
+
 /** What has been counted in a window. */
 export interface Counters {
   minute: number;
@@ -129,4 +137,37 @@ export class MemoryWindows implements Windows {
       if (counters.minute < minute) this.#counters.delete(bucket);
     }
   }
+}
+
+/** Adds the rate-limit headers in their units: requests reset at a Unix time, tokens in seconds. */
+export function addRateHeaders(
+  headers: Record<string, string>,
+  state: WindowState,
+  rate: RateRule,
+  nowMs: number,
+): void {
+  if (state.requestLimit > 0) {
+    headers['x-ratelimit-limit-requests'] = String(state.requestLimit);
+    headers['x-ratelimit-remaining-requests'] = String(state.requestsLeft);
+    headers['x-ratelimit-reset-requests'] = String(Math.ceil(state.resetsAtMs / 1_000));
+  }
+  if (state.tokenLimit > 0) {
+    headers['x-ratelimit-limit-tokens'] = String(state.tokenLimit);
+    headers['x-ratelimit-remaining-tokens'] = String(state.tokensLeft);
+    headers['x-ratelimit-reset-tokens'] = String(
+      Math.max(0, Math.ceil((state.resetsAtMs - nowMs) / 1_000)),
+    );
+  }
+  if (state.requestLimit > 0 || state.tokenLimit > 0) headers['x-ratelimit-type'] = rate.type;
+}
+
+/** The same, for an answer that has no others. */
+export function rateHeaders(
+  state: WindowState,
+  rate: RateRule,
+  nowMs: number,
+): Record<string, string> {
+  const headers: Record<string, string> = {};
+  addRateHeaders(headers, state, rate, nowMs);
+  return headers;
 }

@@ -4,7 +4,7 @@ import { CHARACTER_SORTS } from '../personas/personas.ts';
 import {
   type ParameterDescription,
   type RouteDescription,
-  jsonContent,
+  jsonAnswer,
 } from '../../http/describe.ts';
 
 const Character = z
@@ -74,14 +74,11 @@ export const CHARACTERS_DESCRIPTION: RouteDescription = {
     query('offset', 'How many to leave out.', z.int().min(0).max(1_000_000)),
   ],
   answers: [
-    {
-      status: 200,
-      about: 'Characters, without their prompts.',
-      content: jsonContent(
-        z.strictObject({ object: z.literal('list'), data: z.array(Character) }),
-        { object: 'list', data: [CHARACTER] },
-      ),
-    },
+    jsonAnswer(
+      'Characters, without their prompts.',
+      z.strictObject({ object: z.literal('list'), data: z.array(Character) }),
+      { object: 'list', data: [CHARACTER] },
+    ),
   ],
 };
 
@@ -90,14 +87,11 @@ export const CHARACTER_DESCRIPTION: RouteDescription = {
   summary: 'Get a character',
   parameters: [{ name: 'slug', in: 'path', about: 'Its public id.', example: 'harbour-pilot' }],
   answers: [
-    {
-      status: 200,
-      about: 'The character, without its prompt.',
-      content: jsonContent(z.strictObject({ object: z.literal('character'), data: Character }), {
-        object: 'character',
-        data: CHARACTER,
-      }),
-    },
+    jsonAnswer(
+      'The character, without its prompt.',
+      z.strictObject({ object: z.literal('character'), data: Character }),
+      { object: 'character', data: CHARACTER },
+    ),
   ],
   refusals: ['CHARACTER_NOT_FOUND'],
 };

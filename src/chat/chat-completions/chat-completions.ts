@@ -1,20 +1,26 @@
 /** `POST /chat/completions`: parses the body, runs the chat flow, and gives its answer headers. */
 import type { CatalogModel, DeprecationNotice } from '../../catalog/catalog.ts';
 import type { AnswerFacts } from '../../http/answer-facts.ts';
-import type { Admission, RateRule } from '../../billing/sale.ts';
-import { type ChatNotes, type ChatParts, type ChatReceiver, runChat } from '../chat.ts';
+import { MAX_STORED_BYTES } from '../../billing/idempotency/idempotency.ts';
+import type { AnswerKeeper, RateRule, Sale, SoldAnswer } from '../../billing/sale.ts';
+import {
+  type ChatNotes,
+  type ChatParts,
+  type ChatReceiver,
+  type WholeAnswer,
+  runChat,
+} from '../chat.ts';
 import {
   type ChatRequest,
   type ChatRequestOptions,
   parseChatRequest,
 } from '../wire/chat-request.ts';
-import type { Queryable } from '../../db/db.ts';
 import { AnswerHeaders, GatheredHeaders } from '../../http/answer-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { LARGE_BODY_BYTES } from '../../http/json-body.ts';
+import { LARGE_BODY_BYTES } from '../../http/read-request.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import type { StreamWriter } from '../../http/stream-writer.ts';
-import { CHAT_DESCRIPTION } from './describe.ts';
+import { CHAT_DESCRIPTION } from './schema.ts';
 
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 const JSON_TYPE = 'application/json; charset=utf-8';
@@ -55,6 +61,7 @@ export function chatCompletionsRoute(parts: ChatParts, readLarge: ReadLargeChat)
 
 /** Gives the answer of one chat to its context. */
 class ExchangeReceiver implements ChatReceiver {
+  readonly keeper: AnswerKeeper | undefined;
   readonly #context: RequestContext;
   readonly #headers: GatheredHeaders;
   #copy: StreamCopy | undefined;
@@ -63,27 +70,20 @@ class ExchangeReceiver implements ChatReceiver {
   constructor(context: RequestContext, headers: GatheredHeaders) {
     this.#context = context;
     this.#headers = headers;
-    if (context.keeper !== undefined) this.#copy = new StreamCopy(context.keeper.maxBytes);
-  }
-
-  get isKept(): boolean {
-    return this.#copy !== undefined;
+    this.keeper = context.keeper;
+    if (this.keeper !== undefined) this.#copy = new StreamCopy();
   }
 
   resolved(model: CatalogModel, deprecation: DeprecationNotice | undefined): void {
     this.#headers.resolved(model, deprecation);
   }
 
-  admitted(admission: Admission, rate: RateRule): void {
+  admitted(admission: Sale, rate: RateRule): void {
     this.#headers.admitted(admission, rate);
   }
 
-  async keep(tx: Queryable, facts: AnswerFacts, rest: Buffer): Promise<void> {
-    const context = this.#context;
-    const isStream = this.#writer !== undefined;
-    if (!isStream) this.#headers.answered(facts);
-    context.set('content-type', isStream ? EVENT_STREAM : JSON_TYPE);
-    await context.keepAnswer(200, this.#copy?.with(rest), tx);
+  sent(lastChunk: Buffer): SoldAnswer {
+    return { type: EVENT_STREAM, body: this.#copy?.with(lastChunk) };
   }
 
   begin(facts: AnswerFacts): void {
@@ -108,9 +108,13 @@ class ExchangeReceiver implements ChatReceiver {
     this.#stream.end(last);
   }
 
-  whole(facts: AnswerFacts, body: Buffer): Promise<void> {
+  answered(facts: AnswerFacts, body: Buffer): WholeAnswer {
     this.#headers.answered(facts);
-    return this.#context.json(200, body);
+    return { type: JSON_TYPE, body };
+  }
+
+  whole({ type, body }: WholeAnswer): Promise<void> {
+    return this.#context.bytes(200, type, body);
   }
 
   get #stream(): StreamWriter {
@@ -119,25 +123,20 @@ class ExchangeReceiver implements ChatReceiver {
   }
 }
 
-/** What a stream has sent, for the retries of its request; given up above `maxBytes`. */
+/** What a stream has sent, for the retries of its request; given up above what is kept. */
 class StreamCopy {
-  readonly #maxBytes: number;
   #chunks: Buffer[] = [];
   #sizeBytes = 0;
 
-  constructor(maxBytes: number) {
-    this.#maxBytes = maxBytes;
-  }
-
   add(chunk: Buffer): void {
     this.#sizeBytes += chunk.length;
-    if (this.#sizeBytes <= this.#maxBytes) this.#chunks.push(chunk);
+    if (this.#sizeBytes <= MAX_STORED_BYTES) this.#chunks.push(chunk);
     else this.#chunks = [];
   }
 
   /** Everything with its end, or `undefined` when it is too much to keep. */
   with(last: Buffer): Buffer | undefined {
-    if (this.#sizeBytes + last.length > this.#maxBytes) return undefined;
+    if (this.#sizeBytes + last.length > MAX_STORED_BYTES) return undefined;
     return Buffer.concat([...this.#chunks, last]);
   }
 }

@@ -1,8 +1,12 @@
 /**
- * What `/chat/completions` answers. Engines may add members, so the shapes are open; what is named
- * here is always as it says.
+ * What `/chat/completions` answers, and what it says of itself. Engines may add members, so the
+ * shapes are open; what is named here is always as it says.
  */
 import { z } from 'zod';
+import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
+import { ChatBody } from '../wire/chat-schema.ts';
+import { SVC_PARAMETER_DEFAULTS } from '../wire/svc-parameters.ts';
 
 const Count = z.int().min(0);
 
@@ -69,7 +73,7 @@ const Echo = z
   .describe('The parameters that were in force.')
   .meta({ id: 'EffectiveParameters' });
 
-export const ChatCompletion = z
+const ChatCompletion = z
   .looseObject({
     id: z.string().regex(/^chatcmpl-[0-9a-f]{32}$/),
     object: z.literal('chat.completion'),
@@ -110,7 +114,7 @@ const Delta = z.looseObject({
     .describe('Parts of calls; the texts of one `index` belong together.'),
 });
 
-export const ChatCompletionEvent = z
+const ChatCompletionEvent = z
   .looseObject({
     id: z.string().optional(),
     object: z.literal('chat.completion.chunk').optional(),
@@ -140,3 +144,88 @@ export const ChatCompletionEvent = z
       ),
   })
   .meta({ id: 'ChatCompletionEvent' });
+
+const ID = 'chatcmpl-019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
+
+const ECHO = { ...SVC_PARAMETER_DEFAULTS, web_search_citations: [] };
+
+const ANSWER = {
+  id: ID,
+  object: 'chat.completion',
+  created: 1795233600,
+  model: 'atlas-24b',
+  choices: [
+    {
+      index: 0,
+      finish_reason: 'stop',
+      logprobs: null,
+      stop_reason: null,
+      message: {
+        role: 'assistant',
+        content: 'Hello! How can I help?',
+        reasoning_content: null,
+        tool_calls: [],
+      },
+    },
+  ],
+  usage: {
+    prompt_tokens: 9,
+    completion_tokens: 7,
+    total_tokens: 16,
+    prompt_tokens_details: null,
+    completion_tokens_details: null,
+  },
+  cost: { usd: 0.0000111, diem: 0 },
+  prompt_logprobs: null,
+  svc_parameters: ECHO,
+};
+
+const STREAM = `data: {"id":"${ID}","object":"chat.completion.chunk","created":1795233600,"model":"atlas-24b","choices":[{"index":0,"delta":{"role":"assistant","content":"Hello"},"finish_reason":null}]}
+
+data: {"id":"${ID}","object":"chat.completion.chunk","created":1795233600,"model":"atlas-24b","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
+
+data: [DONE]
+
+`;
+
+export const CHAT_DESCRIPTION: RouteDescription = {
+  tag: 'Chat',
+  summary: 'Answer a conversation',
+  about: `Works with every OpenAI client: set its base URL to this server. \`model\` takes an id, a trait such as \`default\`, or a compatibility name; suffixes set parameters: \`atlas-24b:enable_web_search=on\`.
+
+With \`stream: true\` the answer is a stream of events. The last chunk before \`[DONE]\` carries \`usage\` and \`cost\`, asked for or not. An error after the first byte is an event with \`error\`; text that had come before it is paid for, and a chunk with \`usage\` and \`cost\` before the error says so.
+
+The worst case of the request is set aside before it runs and the true cost is taken when it ends. A caller who leaves pays for what was produced until then.`,
+  request: jsonContent(ChatBody.meta({ id: 'ChatCompletionRequest' }), {
+    model: 'default',
+    messages: [{ role: 'user', content: 'Hello' }],
+  }),
+  answers: [
+    {
+      status: 200,
+      about: 'The answer, whole or as a stream.',
+      headers: ['model', 'stream'],
+      content: [
+        ...jsonContent(ChatCompletion, ANSWER),
+        {
+          type: 'text/event-stream',
+          schema: { type: 'string' },
+          example: STREAM,
+          events: ChatCompletionEvent,
+        },
+      ],
+    },
+  ],
+  refusals: [
+    ...MODEL_REFUSALS,
+    'CONTEXT_LENGTH_EXCEEDED',
+    'UNSAFE_URL',
+    'FETCH_FAILED',
+    'CORRUPTED_IMAGE',
+    'IMAGE_TOO_SMALL',
+    'IMAGE_TOO_LARGE',
+    'INVALID_AUDIO_FORMAT',
+    'INVALID_VIDEO_FORMAT',
+    'CHARACTER_NOT_FOUND',
+  ],
+};

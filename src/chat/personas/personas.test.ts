@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { PersonaSection } from '../../config/config.ts';
-import { type LogLine, memoryLog } from '../../core/log.ts';
+import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { type CharacterQuery, openPersonas, type Personas } from './personas.ts';
 
 const STARTED_AT = '2026-11-21T12:00:00.000Z';

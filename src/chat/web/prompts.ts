@@ -1,8 +1,12 @@
 /**
- * What the model is told: search results and pages as fenced data, how to cite, and the tool by
+ * What the model is told: search results and pages as delimited data, how to cite, and the tool by
  * which it may ask for a search itself. Pure text; the chat flow decides where it goes.
  */
-import { fence, FENCE_RULE, quietLabel } from '../../core/fence.ts';
+import {
+  delimitUntrusted,
+  UNTRUSTED_TEXT_RULE,
+  singleLineLabel,
+} from '../../core/untrusted-text.ts';
 import type { ScrapedPage } from './scrape.ts';
 import type { SearchOutcome } from './search.ts';
 import { RESULT_BYTES, type SearchResult } from './search-results.ts';
@@ -30,7 +34,7 @@ export function searchPrompt(
   const head = `Today is ${today}. A web search was made for the user's message.`;
   if (results.length === 0) return `${head} It found nothing.`;
   const sources = results.map((result, index) => sourceText(result, index));
-  const rules = [head, FENCE_RULE, ...(citations ? [CITE] : [])].join(' ');
+  const rules = [head, UNTRUSTED_TEXT_RULE, ...(citations ? [CITE] : [])].join(' ');
   return [rules, ...sources].join('\n\n');
 }
 
@@ -38,22 +42,24 @@ export function searchPrompt(
 export function pagesPrompt(pages: readonly ScrapedPage[]): string {
   const parts = pages.map((page) => {
     if (!page.ok) {
-      return `The page ${quietLabel(page.url)} could not be read: ${quietLabel(page.reason)}.`;
+      return `The page ${singleLineLabel(page.url)} could not be read: ${singleLineLabel(page.reason)}.`;
     }
     const note = page.truncated ? '\n[The rest of the page was left out: it is too long]' : '';
     const content = `Title: ${page.title}\n\n${page.markdown}`;
-    return `${fence(content, `page ${page.url}`)}${note}`;
+    return `${delimitUntrusted(content, `page ${page.url}`)}${note}`;
   });
-  return [`These pages are named in the user's message. ${FENCE_RULE}`, ...parts].join('\n\n');
+  return [`These pages are named in the user's message. ${UNTRUSTED_TEXT_RULE}`, ...parts].join(
+    '\n\n',
+  );
 }
 
 function sourceText({ title, url, content, date }: SearchResult, index: number): string {
   const dated = date === undefined ? '' : `\nDate: ${date}`;
   const text = `Title: ${title}\nURL: ${url}${dated}\n\n${content}`;
-  return `Source ${index}:\n${fence(text, `search result ${index}`)}`;
+  return `Source ${index}:\n${delimitUntrusted(text, `search result ${index}`)}`;
 }
 
-/** Rules before the fences, and fence, label and notes around each item, with room to spare. */
+/** Rules before the texts, and delimiters, label and notes around each item, with room to spare. */
 const RULES_BYTES = 4_096;
 const FRAME_BYTES = 4_096;
 
@@ -144,7 +150,7 @@ function foundText(
   { citations, today, firstSource }: SearchPromptOptions & { readonly firstSource: number },
 ): string {
   if (results.length === 0) return 'The search found nothing.';
-  const rules = [`Today is ${today}.`, FENCE_RULE, ...(citations ? [CITE] : [])].join(' ');
+  const rules = [`Today is ${today}.`, UNTRUSTED_TEXT_RULE, ...(citations ? [CITE] : [])].join(' ');
   return [rules, ...results.map((result, index) => sourceText(result, firstSource + index))].join(
     '\n\n',
   );

@@ -4,140 +4,137 @@
  *
  * The order of the reasons is the order of the checks below; all that apply are named.
  */
+import type { CatalogModel } from '../../catalog/catalog.ts';
 import type { ChatRequest } from './chat-request.ts';
 import type { ChatMessage } from './chat-schema.ts';
 import { measurePrompt } from './prompt-facts.ts';
 import { refuseIssues, type FlatIssue } from '../../json/validation.ts';
 
 /** What a chat model can do, as far as a request can ask for it. */
-export interface ChatAbilities {
-  readonly vision: boolean;
-  readonly multipleImages: boolean;
-  /** Per request; absent means no bound of the model's own. */
-  readonly maxImages?: number;
-  readonly audioInput: boolean;
-  readonly videoInput: boolean;
-  readonly maxVideos?: number;
-  readonly functionCalling: boolean;
-  readonly responseSchema: boolean;
-  readonly logProbs: boolean;
-  readonly reasoning: boolean;
-  readonly reasoningEffort: boolean;
-  /** The efforts that the engine knows; absent means that every effort is passed on. */
-  readonly reasoningEffortOptions?: readonly string[];
-  readonly webSearch: boolean;
-  readonly xSearch: boolean;
-  readonly maxCompletionTokens: number;
-}
+export type ModelAbilities = Pick<
+  CatalogModel,
+  'id' | 'capabilities' | 'maxCompletionTokens' | 'maxImages' | 'maxVideos'
+>;
 
 /** Videos of one request: decisions, section 7. */
 export const MAX_VIDEOS_PER_REQUEST = 3;
 
 /**
  * Refuses what the model cannot do (400 `INVALID_REQUEST`), and gives back the request as the
- * model takes it: the same object unless images of earlier messages had to go.
+ * model takes it: the same object unless images of earlier messages had to go. `canSearch`: whether
+ * this server can search the web.
  */
-export function applyAbilities(
+export function fitToModel(
   request: ChatRequest,
-  modelId: string,
-  abilities: ChatAbilities,
+  model: ModelAbilities,
+  canSearch: boolean,
 ): ChatRequest {
-  const fitted = abilities.vision && !abilities.multipleImages ? keepLastImages(request) : request;
+  const most = model.maxCompletionTokens;
+  const asked = request.maxOutputTokens ?? 0;
+  const isAbove = most > 0 && asked > most;
+  if (request.isPlain && !isAbove) return request;
+  const can = model.capabilities;
+  const fitted =
+    can.has('vision') && !can.has('multipleImages') ? keepLastImages(request) : request;
   const issues = [
-    ...mediaIssues(fitted, modelId, abilities),
-    ...featureIssues(fitted, modelId, abilities),
-    ...searchIssues(fitted, modelId, abilities),
-    ...capIssues(fitted, modelId, abilities),
+    ...mediaIssues(fitted, model),
+    ...featureIssues(fitted, model),
+    ...searchIssues(fitted, model, canSearch),
   ];
+  if (isAbove) {
+    const field = Object.hasOwn(request.fields, 'max_completion_tokens')
+      ? 'max_completion_tokens'
+      : 'max_tokens';
+    const message = `${asked} is above the ${most} output tokens of ${model.id}`;
+    issues.push({ code: 'too_big', path: [field], message });
+  }
   if (issues.length > 0) throw refuseIssues(issues);
   return fitted;
 }
 
-const UNSUPPORTED = 'unsupported_feature';
-
-function unsupported(path: readonly string[], modelId: string, what: string): FlatIssue {
-  return { code: UNSUPPORTED, path, message: `The model ${modelId} does not take ${what}` };
+function unsupported(path: readonly string[], model: ModelAbilities, what: string): FlatIssue {
+  const message = `The model ${model.id} does not take ${what}`;
+  return { code: 'unsupported_feature', path, message };
 }
 
-function tooMany(modelId: string, what: string, cap: number, count: number): FlatIssue {
-  const message = `The model ${modelId} takes at most ${cap} ${what} per request, got ${count}`;
-  return { code: 'too_big', path: ['messages'], message };
-}
-
-function mediaIssues(request: ChatRequest, modelId: string, can: ChatAbilities): FlatIssue[] {
+function mediaIssues({ facts }: ChatRequest, model: ModelAbilities): FlatIssue[] {
+  const can = model.capabilities;
+  const most = model.maxVideos ?? MAX_VIDEOS_PER_REQUEST;
+  const media = [
+    {
+      count: facts.imageCount,
+      capability: 'vision',
+      name: 'images',
+      cap: model.maxImages ?? (can.has('multipleImages') ? Infinity : 1),
+    },
+    { count: facts.audioCount, capability: 'audioInput', name: 'audio input', cap: Infinity },
+    {
+      count: facts.videoCount,
+      capability: 'videoInput',
+      name: 'video input',
+      many: 'videos',
+      cap: Math.min(most, MAX_VIDEOS_PER_REQUEST),
+    },
+  ] as const;
   const issues: FlatIssue[] = [];
-  const { imageCount, audioCount, videoCount } = request.facts;
-  if (imageCount > 0) {
-    const cap = can.maxImages ?? (can.multipleImages ? Infinity : 1);
-    if (!can.vision) issues.push(unsupported(['messages'], modelId, 'images'));
-    else if (imageCount > cap) issues.push(tooMany(modelId, 'images', cap, imageCount));
-  }
-  if (audioCount > 0 && !can.audioInput) {
-    issues.push(unsupported(['messages'], modelId, 'audio input'));
-  }
-  if (videoCount > 0) {
-    const cap = Math.min(can.maxVideos ?? MAX_VIDEOS_PER_REQUEST, MAX_VIDEOS_PER_REQUEST);
-    if (!can.videoInput) issues.push(unsupported(['messages'], modelId, 'video input'));
-    else if (videoCount > cap) issues.push(tooMany(modelId, 'videos', cap, videoCount));
+  for (const medium of media) {
+    const { count, capability, name, cap } = medium;
+    if (count === 0) continue;
+    if (!can.has(capability)) {
+      issues.push(unsupported(['messages'], model, name));
+    } else if (count > cap) {
+      const many = 'many' in medium ? medium.many : name;
+      const message = `The model ${model.id} takes at most ${cap} ${many} per request, got ${count}`;
+      issues.push({ code: 'too_big', path: ['messages'], message });
+    }
   }
   return issues;
 }
 
-function featureIssues(request: ChatRequest, modelId: string, can: ChatAbilities): FlatIssue[] {
+function featureIssues(request: ChatRequest, model: ModelAbilities): FlatIssue[] {
+  const can = model.capabilities;
   const issues: FlatIssue[] = [];
-  if (request.tools.length > 0 && !can.functionCalling) {
-    issues.push(unsupported(['tools'], modelId, 'tools'));
+  if (request.tools.length > 0 && !can.has('functionCalling')) {
+    issues.push(unsupported(['tools'], model, 'tools'));
   }
   const format = request.responseFormat?.type ?? 'text';
-  if (format !== 'text' && !can.responseSchema) {
-    issues.push(unsupported(['response_format'], modelId, `the response format ${format}`));
+  if (format !== 'text' && !can.has('responseSchema')) {
+    issues.push(unsupported(['response_format'], model, `the response format ${format}`));
   }
-  if (request.logprobs && !can.logProbs) {
-    issues.push(unsupported(['logprobs'], modelId, 'logprobs'));
+  if (request.logprobs && !can.has('logProbs')) {
+    issues.push(unsupported(['logprobs'], model, 'logprobs'));
   }
   return issues;
 }
 
 /** `auto` leaves the search to our discretion, so only an outright `on` is refused. */
-function searchIssues(request: ChatRequest, modelId: string, can: ChatAbilities): FlatIssue[] {
+function searchIssues(
+  { parameters }: ChatRequest,
+  model: ModelAbilities,
+  canSearch: boolean,
+): FlatIssue[] {
   const issues: FlatIssue[] = [];
-  const { enable_web_search: search, enable_x_search: social } = request.parameters;
-  if (search === 'on' && !can.webSearch) {
-    issues.push(
-      unsupported(['svc_parameters', 'enable_web_search'], modelId, 'web search; use off or auto'),
-    );
+  if (parameters.enable_web_search === 'on' && !canSearch) {
+    const path = ['svc_parameters', 'enable_web_search'];
+    issues.push(unsupported(path, model, 'web search; use off or auto'));
   }
-  if (social && !can.xSearch) {
-    issues.push(unsupported(['svc_parameters', 'enable_x_search'], modelId, 'social search'));
+  if (parameters.enable_x_search && !model.capabilities.has('xSearch')) {
+    issues.push(unsupported(['svc_parameters', 'enable_x_search'], model, 'social search'));
   }
   return issues;
-}
-
-function capIssues(request: ChatRequest, modelId: string, can: ChatAbilities): FlatIssue[] {
-  const asked = request.maxOutputTokens;
-  if (asked === undefined || asked <= can.maxCompletionTokens) return [];
-  const field = Object.hasOwn(request.fields, 'max_completion_tokens')
-    ? 'max_completion_tokens'
-    : 'max_tokens';
-  const message = `${asked} is above the ${can.maxCompletionTokens} output tokens of ${modelId}`;
-  return [{ code: 'too_big', path: [field], message }];
 }
 
 /** Images of every message but the last that bears one give way to a short note. */
 function keepLastImages(request: ChatRequest): ChatRequest {
   if (request.facts.imageMessageCount < 2) return request;
-  const last = request.messages.findLastIndex(bearsImage);
+  const last = request.messages.findLastIndex(
+    ({ content }) => Array.isArray(content) && content.some((part) => part.type === 'image_url'),
+  );
   const messages = request.messages.map((message, index) =>
     index === last ? message : withoutImages(message),
   );
   const fields = { ...request.fields, messages };
-  const facts = measurePrompt(messages, fields);
-  return { ...request, messages, facts, fields, changed: true };
-}
-
-function bearsImage(message: ChatMessage): boolean {
-  const { content } = message;
-  return Array.isArray(content) && content.some((part) => part.type === 'image_url');
+  return { ...request, messages, facts: measurePrompt(messages, fields), fields };
 }
 
 function withoutImages(message: ChatMessage): ChatMessage {

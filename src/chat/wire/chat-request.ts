@@ -7,7 +7,9 @@
  */
 import {
   ChatBody,
+  MAX_CHOICES,
   MAX_MESSAGES,
+  MAX_MODEL_CHARACTERS,
   MAX_TOOLS,
   type ChatMessage,
   type ChatTool,
@@ -16,14 +18,22 @@ import {
 } from './chat-schema.ts';
 import { canonicalFields } from './foreign-fields.ts';
 import { isEmptyAssistant } from './foreign-messages.ts';
-import type { JsonObject } from '../../json/json-scan.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import type { ParsedObject } from '../../json/json-splice.ts';
-import { isPlainChat } from './plain-chat.ts';
 import { measurePrompt, type PromptFacts } from './prompt-facts.ts';
-import { effectiveParameters, type SvcParameters } from './svc-parameters.ts';
+import {
+  effectiveParameters,
+  SVC_PARAMETER_DEFAULTS,
+  type SvcParameters,
+} from './svc-parameters.ts';
 import { invalidRequest, parseJsonObject, refuseIssues } from '../../json/validation.ts';
 
 export interface ChatRequest {
+  /**
+   * Messages of text and no more than sampling controls, as most callers send them: no tools, no
+   * media, no role but the usual three, nothing asked of the service.
+   */
+  readonly isPlain: boolean;
   /** The model's name as asked for, without suffixes; not resolved. */
   readonly model: string;
   readonly messages: readonly ChatMessage[];
@@ -42,15 +52,12 @@ export interface ChatRequest {
   readonly verbosity: 'low' | 'medium' | 'high' | undefined;
   readonly promptCacheKey: string | undefined;
   readonly isCacheExtended: boolean;
-  readonly metadata: JsonObject | undefined;
   /** The effective service parameters, defaults filled in. */
   readonly parameters: SvcParameters;
   readonly facts: PromptFacts;
   /** The canonical body, see the header. Never holds `svc_parameters`, `user`, `store`. */
   readonly fields: JsonObject;
   readonly source: ParsedObject;
-  /** Whether a member of the caller's body was rewritten or removed. */
-  readonly changed: boolean;
 }
 
 export interface ChatRequestOptions {
@@ -58,39 +65,155 @@ export interface ChatRequestOptions {
   readonly serviceName: string;
 }
 
-/** Members that are for us alone: never sent to an engine. */
-const OWN_MEMBERS = ['svc_parameters', 'user', 'store'] as const;
-
 /** Parses and validates a chat body. Throws the 400 (`INVALID_JSON`, `INVALID_REQUEST`). */
 export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): ChatRequest {
   const source = parseJsonObject(bytes);
-  const fields = canonicalFields(source.body, options.serviceName);
-  const body = validated(fields);
-  const messages = withoutEmptyAssistants(body.messages);
-  const parameters = effectiveParameters(body.svc_parameters ?? undefined);
-  for (const key of OWN_MEMBERS) if (Object.hasOwn(fields, key)) delete fields[key];
-  fields['messages'] = messages;
+  return plainRequest(source) ?? anyRequest(source, options);
+}
+
+/**
+ * The request of a plain body, which needs no further look; `undefined` for any other. What is read
+ * here `anyRequest` reads in the same way, which a test proves.
+ */
+export function plainRequest(source: ParsedObject): ChatRequest | undefined {
+  const { body } = source;
+  const textBytes = plainTextBytes(body['messages']);
+  if (textBytes === undefined) return undefined;
+  const { model, n, max_tokens, max_completion_tokens, stream } = body;
+  if (typeof model !== 'string' || model === '' || model.length > MAX_MODEL_CHARACTERS) {
+    return undefined;
+  }
+  // Suffixes of the model are parameters.
+  if (model.includes('=')) return undefined;
+  for (const key in body) if (!isPlainMember(key, body[key])) return undefined;
+  // A member that is there has the type that was looked for.
+  const given = body as ChatBody & { readonly messages: readonly ChatMessage[] };
+  const { user: _discarded, ...fields } = given;
   return {
-    ...readControls(body, parameters),
+    isPlain: true,
+    model,
+    messages: given.messages,
+    stream: stream === true,
+    choiceCount: typeof n === 'number' ? n : 1,
+    maxOutputTokens: (max_completion_tokens ?? max_tokens) as number | undefined,
+    tools: NO_TOOLS,
+    toolChoice: undefined,
+    responseFormat: undefined,
+    logprobs: false,
+    reasoningEffort: undefined,
+    isThinkingOff: false,
+    verbosity: undefined,
+    promptCacheKey: undefined,
+    isCacheExtended: false,
+    parameters: SVC_PARAMETER_DEFAULTS,
+    facts: {
+      messageCount: given.messages.length,
+      textBytes,
+      imageCount: 0,
+      imageMessageCount: 0,
+      audioCount: 0,
+      videoCount: 0,
+      fileCount: 0,
+    },
+    fields,
+    source,
+  };
+}
+
+const NO_TOOLS: readonly ChatTool[] = [];
+
+/** UTF-8 bytes of messages that are all plain; `undefined` when one is not. */
+function plainTextBytes(messages: unknown): number | undefined {
+  if (!Array.isArray(messages) || messages.length === 0 || messages.length > MAX_MESSAGES) {
+    return undefined;
+  }
+  let textBytes = 0;
+  for (const message of messages as readonly unknown[]) {
+    if (typeof message !== 'object' || message === null) return undefined;
+    for (const key in message) if (key !== 'role' && key !== 'content') return undefined;
+    const { role, content } = message as JsonObject; // members of any object can be read
+    if (typeof content !== 'string') return undefined;
+    if (role !== 'user' && role !== 'system' && !(role === 'assistant' && content !== '')) {
+      return undefined;
+    }
+    textBytes += Buffer.byteLength(content);
+  }
+  return textBytes;
+}
+
+function isPlainMember(key: string, value: unknown): boolean {
+  switch (key) {
+    case 'model':
+    case 'messages':
+      return true;
+    case 'stream':
+      return typeof value === 'boolean';
+    case 'stream_options':
+      return isJsonObject(value) && typeof value['include_usage'] === 'boolean';
+    case 'max_tokens':
+    case 'max_completion_tokens':
+      return Number.isSafeInteger(value) && isWithin(value, 1, Infinity);
+    case 'temperature':
+      return isWithin(value, 0, 2);
+    case 'top_p':
+      return isWithin(value, 0, 1);
+    case 'frequency_penalty':
+    case 'presence_penalty':
+      return isWithin(value, -2, 2);
+    case 'n':
+      return Number.isSafeInteger(value) && isWithin(value, 1, MAX_CHOICES);
+    case 'seed':
+      return Number.isSafeInteger(value) && isWithin(value, 1, Infinity);
+    case 'stop':
+    case 'user':
+      return typeof value === 'string';
+    default:
+      return false;
+  }
+}
+
+function isWithin(value: unknown, least: number, most: number): boolean {
+  return typeof value === 'number' && value >= least && value <= most;
+}
+
+/** The request of any body, judged by the schema. */
+export function anyRequest(source: ParsedObject, options: ChatRequestOptions): ChatRequest {
+  const given = canonicalFields(source.body, options.serviceName);
+  refuseLonger(given, 'messages', MAX_MESSAGES);
+  refuseLonger(given, 'tools', MAX_TOOLS);
+  const result = ChatBody.safeParse(given);
+  if (!result.success) throw invalidRequest(result.error);
+  // The schema transforms nothing but unknown parameters, so the validated input stays the value:
+  // its identity is what lets the engine's body be spliced. Only the parameters are the copy.
+  const body = given as ChatBody;
+  const parameters = effectiveParameters(result.data.svc_parameters ?? undefined);
+  const messages = withoutEmptyAssistants(body.messages);
+  const { svc_parameters: _ours, user: _discarded, store: _unused, ...rest } = body;
+  const fields = { ...rest, messages };
+  const effort = body.reasoning_effort ?? body.reasoning?.effort ?? undefined;
+  const verbosity = body.verbosity ?? body.text?.verbosity ?? 'auto';
+  const isSwitchedOff = effort === undefined && body.reasoning?.enabled === false;
+  return {
+    isPlain: false,
     model: body.model,
     messages,
+    stream: body.stream ?? false,
+    choiceCount: body.n ?? 1,
+    maxOutputTokens: body.max_completion_tokens ?? body.max_tokens ?? undefined,
+    tools: body.tools ?? NO_TOOLS,
+    toolChoice: body.tool_choice,
+    responseFormat: body.response_format ?? undefined,
+    logprobs: body.logprobs ?? false,
+    reasoningEffort: effort,
+    isThinkingOff: parameters.disable_thinking || effort === 'none' || isSwitchedOff,
+    verbosity: verbosity === 'auto' ? undefined : verbosity,
+    promptCacheKey: body.prompt_cache_key ?? undefined,
+    isCacheExtended: (body.prompt_cache_retention ?? 'default') !== 'default',
     parameters,
     facts: measurePrompt(messages, fields),
     fields,
     source,
-    changed: differs(source.body, fields),
   };
-}
-
-function validated(fields: Record<string, unknown>): ChatBody {
-  refuseLonger(fields, 'messages', MAX_MESSAGES);
-  refuseLonger(fields, 'tools', MAX_TOOLS);
-  if (isPlainChat(fields)) return fields;
-  const result = ChatBody.safeParse(fields);
-  if (!result.success) throw invalidRequest(result.error);
-  // The schema transforms nothing but unknown parameters, so the validated input stays the value:
-  // its identity is what lets the engine's body be spliced. Only the parameters are the copy.
-  return { ...(fields as ChatBody), svc_parameters: result.data.svc_parameters };
 }
 
 /** Before the schema, which would look at every element of a list that is refused anyway. */
@@ -107,37 +230,4 @@ function withoutEmptyAssistants(messages: ChatMessage[]): ChatMessage[] {
   if (kept.length > 0) return kept;
   const message = 'At least one message with content is needed';
   throw refuseIssues([{ code: 'too_small', path: ['messages'], message }]);
-}
-
-type Controls = Omit<
-  ChatRequest,
-  'model' | 'messages' | 'parameters' | 'facts' | 'fields' | 'source' | 'changed'
->;
-
-function readControls(body: ChatBody, parameters: SvcParameters): Controls {
-  const effort = body.reasoning_effort ?? body.reasoning?.effort ?? undefined;
-  const verbosity = body.verbosity ?? body.text?.verbosity ?? 'auto';
-  const retention = body.prompt_cache_retention ?? 'default';
-  const isSwitchedOff = effort === undefined && body.reasoning?.enabled === false;
-  return {
-    stream: body.stream ?? false,
-    choiceCount: body.n ?? 1,
-    maxOutputTokens: body.max_completion_tokens ?? body.max_tokens ?? undefined,
-    tools: body.tools ?? [],
-    toolChoice: body.tool_choice,
-    responseFormat: body.response_format ?? undefined,
-    logprobs: body.logprobs ?? false,
-    reasoningEffort: effort,
-    isThinkingOff: parameters.disable_thinking || effort === 'none' || isSwitchedOff,
-    verbosity: verbosity === 'auto' ? undefined : verbosity,
-    promptCacheKey: body.prompt_cache_key ?? undefined,
-    isCacheExtended: retention !== 'default',
-    metadata: body.metadata ?? undefined,
-  };
-}
-
-function differs(body: JsonObject, fields: JsonObject): boolean {
-  const keys = Object.keys(body);
-  if (keys.length !== Object.keys(fields).length) return true;
-  return keys.some((key) => body[key] !== fields[key]);
 }

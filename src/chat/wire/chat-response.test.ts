@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { seededIds } from '../../core/ids.ts';
+import { seededIds } from '../../../test/support/seeded-ids.ts';
 import {
   chatCompletionId,
   readChatAnswer,
@@ -10,7 +10,7 @@ import {
   type AnswerFrame,
 } from './chat-response.ts';
 import { stripThinkTags, ThinkStripper } from './think-tags.ts';
-import { echoParameters, SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
+import { SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
 import { chatUsage, readUsage } from '../../engines/usage.ts';
 
 const KEEP = {
@@ -33,7 +33,8 @@ const FRAME: AnswerFrame = {
   usage: USAGE,
   cost: { usd: 0.5, diem: 0.25 },
   serviceName: 'svc',
-  parameters: echoParameters(SVC_PARAMETER_DEFAULTS),
+  parameters: SVC_PARAMETER_DEFAULTS,
+  citations: [],
 };
 
 function answer(message: object, finish: unknown = 'stop', more: object = {}): Buffer {

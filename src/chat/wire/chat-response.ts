@@ -7,26 +7,23 @@
  */
 import { Fault } from '../../core/faults.ts';
 import {
-  argumentsText,
-  finishReason,
-  reasoningOf,
-  toolCallsOf,
-  withReasoningName,
-} from './chat-choice.ts';
-import { isJsonObject, jsonBytes, memberSpans, type JsonObject } from '../../json/json-scan.ts';
-import {
   addTally,
+  argumentsText,
   cutMessage,
+  finishReason,
+  madeBy,
   mostBytes,
   noOutput,
   outputBytes,
   type OutputTally,
+  reasoningOf,
   tallyOf,
-} from './output-tally.ts';
-import { spliceObject } from '../../json/json-splice.ts';
-import type { ParsedObject } from '../../json/json-splice.ts';
-import { documentsCall, type SearchDocument } from './search-documents.ts';
-import { parametersKey } from './svc-parameters.ts';
+  toolCallsOf,
+  withReasoningName,
+} from './chat-choice.ts';
+import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { type ParsedObject, spliceObject } from '../../json/json-splice.ts';
+import type { SvcParameters } from './svc-parameters.ts';
 import { stripThinkTags } from './think-tags.ts';
 import {
   chatUsage,
@@ -35,6 +32,7 @@ import {
   type ReportedUsage,
   type TokenUsage,
 } from '../../engines/usage.ts';
+import type { FoundDocument, SearchResult } from '../web/web.ts';
 
 export interface ChatAnswer {
   readonly source: ParsedObject;
@@ -56,24 +54,51 @@ export interface AnswerOptions {
   readonly dropReasoning: boolean;
 }
 
-export interface AnswerFrame {
+/** What we say of an answer once it is charged, whole or at the end of a stream. */
+export interface AnswerEnd {
+  readonly usage: TokenUsage;
+  readonly cost: Cost;
+  /** For the echo, with the citations in it: none when no search ran. */
+  readonly parameters: SvcParameters;
+  readonly citations: readonly SearchResult[];
+}
+
+export interface AnswerFrame extends AnswerEnd {
   /** `chatcmpl-` and 32 hex. */
   readonly id: string;
   /** The resolved model id. */
   readonly model: string;
   /** Unix seconds; used when the engine names none. */
   readonly createdS: number;
-  readonly usage: TokenUsage;
-  readonly cost: Cost;
   readonly serviceName: string;
-  /** The echo, from `echoParameters`. */
-  readonly parameters: JsonObject;
-  readonly documents?: readonly SearchDocument[];
+  readonly documents?: readonly FoundDocument[] | undefined;
 }
 
 /** `chatcmpl-` and the 32 digits of the request id: the receipt is found by either. */
 export function chatCompletionId(requestId: string): string {
   return `chatcmpl-${requestId}`;
+}
+
+/** The members that a service of this name adds to an answer that is charged. */
+export function endMembers(
+  serviceName: string,
+  { usage, cost, parameters, citations }: AnswerEnd,
+): JsonObject {
+  const echo = { ...parameters, web_search_citations: citations };
+  return { usage: chatUsage(usage), cost, [`${serviceName}_parameters`]: echo };
+}
+
+/**
+ * Search results as a tool call (`return_search_results_as_documents`), as it stands in
+ * `tool_calls`: the name carries the service's, the id is fixed, the arguments hold the documents.
+ */
+export function documentsCall(
+  serviceName: string,
+  documents: readonly FoundDocument[],
+): JsonObject {
+  const name = `${serviceName}_web_search_documents`;
+  const made = { name, arguments: JSON.stringify({ documents }) };
+  return { id: 'web_search_call', type: 'function', function: made };
 }
 
 function garbage(cause: unknown): Fault {
@@ -85,10 +110,9 @@ function garbage(cause: unknown): Fault {
 
 /** Reads an engine's answer. Throws `INFERENCE_FAILED` when it is no chat completion. */
 export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswer {
-  const { json, text } = jsonBytes(bytes);
   let body: unknown;
   try {
-    body = JSON.parse(text);
+    body = JSON.parse(bytes.toString());
   } catch (cause) {
     // Whatever the engine sent, the caller learns only that it was unusable.
     throw garbage(cause);
@@ -102,7 +126,7 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
     .map((choice: unknown, index) => readChoice(choice, index, options, tally));
   const usage = readUsage(body['usage']);
   return {
-    source: { json, body, members: memberSpans(json) },
+    source: { bytes, body, members: childrenOf(bytes).spans },
     choices,
     reported: usage === undefined ? undefined : { usage, atBytes: outputBytes(tally) },
     tally,
@@ -115,10 +139,10 @@ function readChoice(
   options: AnswerOptions,
   tally: OutputTally,
 ): JsonObject {
-  const given = isJsonObject(choice) && isJsonObject(choice['message']) ? choice : undefined;
-  if (given === undefined) throw garbage('a choice without a message');
-  // Checked on the line above.
-  const original = given['message'] as JsonObject;
+  if (!isJsonObject(choice) || !isJsonObject(choice['message'])) {
+    throw garbage('a choice without a message');
+  }
+  const original = choice['message'];
   const whole = withReasoningName(original);
   const size = tallyOf(whole);
   const roomBytes = mostBytes(options.maxOutputTokens, 0);
@@ -126,50 +150,52 @@ function readChoice(
   const granted = isCut ? cutMessage(whole, roomBytes) : whole;
   addTally(tally, isCut ? tallyOf(granted) : size);
   const message = safeMessage(granted, options);
-  const ended = isCut ? 'length' : given['finish_reason'];
-  const reason = finishReason(ended, toolCallsOf(message).length > 0);
+  const given = choice['finish_reason'];
+  const reason = finishReason(isCut ? 'length' : given, toolCallsOf(message).length > 0);
   const isSame =
     message === original &&
-    reason === given['finish_reason'] &&
-    given['index'] === index &&
-    given['logprobs'] !== undefined &&
-    given['stop_reason'] !== undefined;
-  if (isSame) return given;
-  const filled = { logprobs: null, stop_reason: null, ...given, ...(isCut ? NO_LOGPROBS : {}) };
+    reason === given &&
+    choice['index'] === index &&
+    choice['logprobs'] !== undefined &&
+    choice['stop_reason'] !== undefined;
+  if (isSame) return choice;
+  const filled: Record<string, unknown> = { logprobs: null, stop_reason: null, ...choice };
+  // They would be longer than the text that is left.
+  if (isCut) filled['logprobs'] = null;
   return { ...filled, index, message, finish_reason: reason };
 }
 
-/** They would be longer than the text that is left. */
-const NO_LOGPROBS = { logprobs: null };
-
 /** The message with every member that the SDKs read; the same object when all are there. */
 function safeMessage(message: JsonObject, options: AnswerOptions): JsonObject {
-  const changes: Record<string, unknown> = {};
-  if (message['role'] !== 'assistant') changes['role'] = 'assistant';
-  const content = shownContent(message['content'], options);
-  if (content !== message['content']) changes['content'] = content;
-  const reasoning = options.dropReasoning ? null : (reasoningOf(message) ?? null);
-  if (message['reasoning_content'] !== reasoning) changes['reasoning_content'] = reasoning;
-  const calls = safeCalls(message);
-  if (calls !== message['tool_calls']) changes['tool_calls'] = calls;
-  return Object.keys(changes).length === 0 ? message : { ...message, ...changes };
-}
-
-function shownContent(content: unknown, options: AnswerOptions): unknown {
-  if (typeof content !== 'string') return content ?? null;
-  return options.stripThinkTags ? stripThinkTags(content) : content;
+  const given = message['content'] ?? null;
+  const isStripped = options.stripThinkTags && typeof given === 'string';
+  const content = isStripped ? stripThinkTags(given) : given;
+  const reasoning_content = options.dropReasoning ? null : (reasoningOf(message) ?? null);
+  const tool_calls = safeCalls(message);
+  const isSame =
+    message['role'] === 'assistant' &&
+    message['content'] === content &&
+    message['reasoning_content'] === reasoning_content &&
+    message['tool_calls'] === tool_calls;
+  if (isSame) return message;
+  const safe: Record<string, unknown> = { ...message };
+  // What is missing is added in this order; what is there stays in its place.
+  safe['role'] = 'assistant';
+  safe['content'] = content;
+  safe['reasoning_content'] = reasoning_content;
+  safe['tool_calls'] = tool_calls;
+  return safe;
 }
 
 function safeCalls(message: JsonObject): unknown {
   const calls = toolCallsOf(message);
-  const safe = calls.map(safeCall);
-  const isSame =
-    Array.isArray(message['tool_calls']) && safe.every((call, at) => call === calls[at]);
-  return isSame ? message['tool_calls'] : safe;
+  const safe = calls.length === 0 ? calls : calls.map(safeCall);
+  const given = message['tool_calls'];
+  return Array.isArray(given) && safe.every((call, at) => call === calls[at]) ? given : safe;
 }
 
 function safeCall(call: JsonObject, index: number): JsonObject {
-  const made = isJsonObject(call['function']) ? call['function'] : {};
+  const made = madeBy(call);
   const isSafe =
     typeof call['id'] === 'string' &&
     call['type'] === 'function' &&
@@ -181,32 +207,28 @@ function safeCall(call: JsonObject, index: number): JsonObject {
 }
 
 /** The caller's bytes: the engine's answer under our id, with usage, cost and the echo. */
-export function writeChatAnswer(answer: ChatAnswer, frame: AnswerFrame): Buffer {
-  const { body } = answer.source;
-  const choices = withDocuments(answer.choices, frame);
+export function writeChatAnswer({ source, choices }: ChatAnswer, frame: AnswerFrame): Buffer {
+  const { body } = source;
+  const shown = withDocuments(choices, frame);
+  const given = body['choices'];
   const isSame =
-    Array.isArray(body['choices']) &&
-    body['choices'].length === choices.length &&
-    choices.every((c, at) => c === itemAt(body, at));
+    Array.isArray(given) &&
+    given.length === shown.length &&
+    shown.every((choice, at) => choice === given[at]);
   const created = body['created'];
-  const target: Record<string, unknown> = {
+  const { usage, cost, ...echo } = endMembers(frame.serviceName, frame);
+  return spliceObject(source, {
     ...body,
     id: frame.id,
     object: 'chat.completion',
     created: Number.isSafeInteger(created) ? created : frame.createdS,
     model: frame.model,
-    choices: isSame ? body['choices'] : choices,
-    usage: chatUsage(frame.usage),
-    cost: frame.cost,
+    choices: isSame ? given : shown,
+    usage,
+    cost,
     prompt_logprobs: body['prompt_logprobs'] ?? null,
-  };
-  target[parametersKey(frame.serviceName)] = frame.parameters;
-  return spliceObject(answer.source, target);
-}
-
-function itemAt(body: JsonObject, index: number): unknown {
-  const choices = body['choices'];
-  return Array.isArray(choices) ? choices[index] : undefined;
+    ...echo,
+  });
 }
 
 /** Search results as a tool call stand in the first choice. */

@@ -3,9 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
-import { ChatStream, type ChatStreamOptions } from './chat-stream.ts';
-import { streamErrorEvents } from './stream-frames.ts';
-import { echoParameters, SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
+import { ChatStream, type ChatStreamOptions, streamErrorEvents } from './chat-stream.ts';
+import { SVC_PARAMETER_DEFAULTS } from './svc-parameters.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 
 const OPTIONS: ChatStreamOptions = {
@@ -29,7 +28,8 @@ const USAGE = {
 const CLOSING = {
   usage: USAGE,
   cost: { usd: 0.001, diem: 0 },
-  parameters: echoParameters(SVC_PARAMETER_DEFAULTS),
+  parameters: SVC_PARAMETER_DEFAULTS,
+  citations: [],
 };
 
 interface Chunk extends JsonObject {
@@ -391,7 +391,7 @@ test('search documents come as the first tool call, the engine`s calls after it'
 });
 
 test('citations can be the first chunk', () => {
-  const citations = [{ title: 'T', url: 'https://e.com' }];
+  const citations = [{ title: 'T', url: 'https://e.com', content: 'C' }];
   const chunk = JSON.parse(new ChatStream(OPTIONS).citationsChunk(citations).toString().slice(6));
   assert.deepEqual(chunk.choices, []);
   assert.deepEqual(chunk.svc_parameters, { web_search_citations: citations });

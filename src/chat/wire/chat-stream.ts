@@ -8,31 +8,16 @@
  * ends a choice that goes beyond its grant.
  * Does no I/O and knows no time: the route reads, waits, settles and writes.
  */
-import {
-  addedBytes,
-  decodedBytes,
-  learnTemplate,
-  textEnd,
-  textOnlyKind,
-  writeShown,
-  type ChunkTemplate,
-} from './chunk-template.ts';
+import { CHUNK_OBJECT, type ChunkTemplate, learnTemplate, textOnlyKind } from './chunk-template.ts';
 import type { HeldRound } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { addTally, noOutput, outputBytes, type OutputTally, tallyOf } from './output-tally.ts';
-import { documentsCall, type SearchDocument } from './search-documents.ts';
+import { addTally, noOutput, outputBytes, type OutputTally, tallyOf } from './chat-choice.ts';
+import { type AnswerEnd, documentsCall, endMembers } from './chat-response.ts';
+import type { FoundDocument, SearchResult } from '../web/web.ts';
 import { SseEvents, type SseData } from './sse-events.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
-import { CHUNK_OBJECT, DONE, DONE_EVENT, eventText } from './stream-frames.ts';
-import { ByteWriter } from '../../json/byte-writer.ts';
-import { parametersKey, type WebSearchCitation } from './svc-parameters.ts';
-import {
-  chatUsage,
-  readUsage,
-  type Cost,
-  type ReportedUsage,
-  type TokenUsage,
-} from '../../engines/usage.ts';
+import type { Fault } from '../../core/faults.ts';
+import { readUsage, type ReportedUsage } from '../../engines/usage.ts';
 
 export interface ChatStreamOptions extends StreamChoiceOptions {
   /** `chatcmpl-` and 32 hex. */
@@ -42,17 +27,8 @@ export interface ChatStreamOptions extends StreamChoiceOptions {
   /** Unix seconds, for the chunks that we write ourselves. */
   readonly createdS: number;
   readonly serviceName: string;
-  /** An id for a tool call that the engine gave none, for example `call_…`. */
-  readonly newCallId: () => string;
   /** Shown as a tool call after the role chunk. */
-  readonly documents?: readonly SearchDocument[];
-}
-
-export interface StreamClosing {
-  readonly usage: TokenUsage;
-  readonly cost: Cost;
-  /** The echo, from `echoParameters`. */
-  readonly parameters: JsonObject;
+  readonly documents?: readonly FoundDocument[] | undefined;
 }
 
 /** An error that the engine sent inside its stream, or `broken_stream`: for the log, not the caller. */
@@ -61,6 +37,13 @@ export interface EngineFailure {
   readonly type: string | undefined;
   readonly code: string | undefined;
 }
+
+const DONE = '[DONE]';
+const DONE_EVENT = Buffer.from(`data: ${DONE}\n\n`);
+const EMPTY = Buffer.alloc(0);
+
+/** Sent while the engine thinks, so that nothing between closes the connection. */
+export const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 
 /** More layouts than this are not worth comparing with; the oldest gives way. */
 const MAX_TEMPLATES = 8;
@@ -74,22 +57,21 @@ export class ChatStream {
   #templates: ChunkTemplate[] = [];
   /** Rewritten text has no constant layout. */
   readonly #canLearn: boolean;
-  #reported: ReportedUsage | undefined;
-  #failure: EngineFailure | undefined;
   #isDone = false;
-  #isCutOff = false;
-  #hasShownText = false;
   #areDocumentsShown = false;
+  /** What the engine said last of its usage, maybe before its end. */
+  reported: ReportedUsage | undefined;
+  /** Whether the caller was given any text, in this round or before. */
+  hasShownText = false;
+  /** Whether every choice has ended, one of them where its grant did: the engine may stop. */
+  isCutOff = false;
+  /** The engine's error; nothing that comes after it is shown. */
+  failure: EngineFailure | undefined;
 
   constructor(options: ChatStreamOptions) {
     this.#options = options;
     this.#canLearn =
       !options.stripThinkTags && !options.dropReasoning && options.heldTool === undefined;
-  }
-
-  /** What the engine said last of its usage, maybe before its end. */
-  get reported(): ReportedUsage | undefined {
-    return this.#reported;
   }
 
   /** What was produced so far in this round. */
@@ -99,34 +81,20 @@ export class ChatStream {
     return tally;
   }
 
-  /** Whether the caller was given any text, in this round or before. */
-  get hasShownText(): boolean {
-    return this.#hasShownText;
-  }
-
-  /** Whether every choice has ended, one of them where its grant did: the engine may stop. */
-  get isCutOff(): boolean {
-    return this.#isCutOff;
-  }
-
-  /** The engine's error; nothing that comes after it is shown. */
-  get failure(): EngineFailure | undefined {
-    return this.#failure;
-  }
-
   /**
    * Whether the answer is whole: `[DONE]`, an end to each choice that began, or the end of the
    * grant. A stream that ends before was broken off, and one without any choice is no answer.
    */
   get isComplete(): boolean {
-    if (this.#failure !== undefined || this.#choices.size === 0) return false;
-    if (this.#isDone || this.#isCutOff) return true;
-    return [...this.#choices.values()].every((choice) => choice.isFinished);
+    if (this.failure !== undefined || this.#choices.size === 0) return false;
+    if (this.#isDone || this.isCutOff) return true;
+    for (const choice of this.#choices.values()) if (!choice.isFinished) return false;
+    return true;
   }
 
   /** Whether `[DONE]`, an error or the end of the grant has come: the rest needs no reading. */
   get isOver(): boolean {
-    return this.#isDone || this.#isCutOff || this.#failure !== undefined;
+    return this.#isDone || this.isCutOff || this.failure !== undefined;
   }
 
   /**
@@ -135,35 +103,52 @@ export class ChatStream {
    */
   push(chunk: Buffer): Buffer {
     if (this.isOver) return EMPTY;
-    const [newest] = this.#templates;
-    const slackBytes = newest === undefined ? undefined : addedBytes(newest, chunk);
-    const writer = new ByteWriter(chunk.length, slackBytes);
-    const copied = this.#isBetween ? this.#copyEvents(chunk, writer) : 0;
-    if (copied < chunk.length) this.#readEvents(chunk.subarray(copied), writer);
-    return writer.finish();
+    let out = EMPTY;
+    let length = 0;
+    let copied = 0;
+    if (this.#isBetween) {
+      // Events of a known layout, up to the first that is none.
+      while (copied < chunk.length) {
+        const template = this.#templateOf(chunk, copied);
+        if (template === undefined) break;
+        if (length + template.end - copied + template.addedBytes > out.length) {
+          const larger = Buffer.allocUnsafe(length + template.mostBytes(chunk.length - copied));
+          out.copy(larger, 0, 0, length);
+          out = larger;
+        }
+        length = template.write(chunk, out, length);
+        copied = template.end;
+      }
+    }
+    if (length < out.length) out = out.subarray(0, length);
+    if (copied === chunk.length) return out;
+    const shown = [out];
+    if (!this.#events.push(chunk.subarray(copied))) this.failure = BROKEN;
+    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
+      this.#take(data, shown);
+      if (this.isOver) break;
+    }
+    this.#isBetween = this.#events.isBetween;
+    return Buffer.concat(shown);
   }
 
   /** The bytes of an event that the engine did not end with a blank line. Call at its end. */
   flush(): Buffer {
-    if (this.isOver) return EMPTY;
-    const writer = new ByteWriter(0);
-    const data = this.#events.finish();
-    if (data !== undefined && isWhole(data)) this.#take(data, writer);
-    return writer.finish();
+    const shown: Buffer[] = [];
+    const data = this.isOver ? undefined : this.#events.finish();
+    if (data !== undefined && isWhole(data)) this.#take(data, shown);
+    return Buffer.concat(shown);
   }
 
   /** The first chunk of `include_search_results_in_stream`. */
-  citationsChunk(citations: readonly WebSearchCitation[]): Buffer {
+  citationsChunk(citations: readonly SearchResult[]): Buffer {
     const parameters = { web_search_citations: citations };
-    return this.#ownChunk([], { [parametersKey(this.#options.serviceName)]: parameters });
+    return this.#ownChunk([], { [`${this.#options.serviceName}_parameters`]: parameters });
   }
 
   /** What the engine said when it ended with nothing but calls of the held tool. */
   get heldRound(): HeldRound | undefined {
-    const { heldTool } = this.#options;
-    const first = this.#choices.get(0);
-    if (heldTool === undefined || first?.isAsking !== true) return undefined;
-    return first.heldRound(heldTool);
+    return this.#choices.get(0)?.heldRound;
   }
 
   /** Makes ready for another answer of an engine, which continues what was shown. */
@@ -172,85 +157,61 @@ export class ChatStream {
     this.#events = new SseEvents();
     this.#isBetween = true;
     this.#templates = [];
-    this.#reported = undefined;
+    this.reported = undefined;
     this.#isDone = false;
-    this.#isCutOff = false;
+    this.isCutOff = false;
   }
 
-  /** Documents that were found between the rounds of an answer; call it before `closing`. */
-  foundDocuments(documents: readonly SearchDocument[]): Buffer {
-    const first = this.#choice(0);
-    const writer = new ByteWriter(0);
-    this.#startChoice(first, writer);
-    writer.write(this.#documentsChunk(documents, first.addCall()));
-    return writer.finish();
-  }
-
-  /** The end of a complete stream: open choices, then usage and cost, then `[DONE]`. */
-  closing(closing: StreamClosing): Buffer {
-    const writer = new ByteWriter(0);
-    if (this.#choices.size === 0) this.#choice(0);
+  /**
+   * The end of a complete stream: documents that were found between its rounds, open choices, then
+   * usage and cost, then `[DONE]`.
+   */
+  closing(end: AnswerEnd, found?: readonly FoundDocument[]): Buffer {
+    const shown: Buffer[] = [];
+    if (found !== undefined || this.#choices.size === 0) {
+      const first = this.#choice(0);
+      if (found !== undefined) {
+        this.#startChoice(first, shown);
+        shown.push(this.#documentsChunk(found, first.addCall()));
+      }
+    }
     for (const choice of this.#choices.values()) {
       if (choice.isFinished && !choice.isHeld) continue;
-      this.#startChoice(choice, writer);
-      writer.write(this.#ownChunk([choice.close(this.#isCutOff ? 'length' : 'stop')]));
+      this.#startChoice(choice, shown);
+      shown.push(this.#ownChunk([choice.close(this.isCutOff ? 'length' : 'stop')]));
     }
-    writer.write(this.usageChunk(closing));
-    writer.write(DONE_EVENT);
-    return writer.finish();
+    shown.push(this.usageChunk(end), DONE_EVENT);
+    return Buffer.concat(shown);
   }
 
   /** The chunk of usage and cost: the last of a complete stream, before the error of another. */
-  usageChunk({ usage, cost, parameters }: StreamClosing): Buffer {
-    const key = parametersKey(this.#options.serviceName);
-    return this.#ownChunk([], { usage: chatUsage(usage), cost, [key]: parameters });
+  usageChunk(end: AnswerEnd): Buffer {
+    return this.#ownChunk([], endMembers(this.#options.serviceName, end));
   }
 
-  /** Copies events of a known layout, up to the first that is none; gives where that begins. */
-  #copyEvents(bytes: Buffer, writer: ByteWriter): number {
-    let at = 0;
-    while (at < bytes.length) {
-      const end = this.#copyEvent(bytes, at, writer);
-      if (end === -1) break;
-      at = end;
-    }
-    return at;
-  }
-
-  /** Gives where the event ends; -1 when its layout is not known, or it is not all there. */
-  #copyEvent(bytes: Buffer, start: number, writer: ByteWriter): number {
+  /** The layout of the event that is there whole from `start` on, its text counted. */
+  #templateOf(bytes: Buffer, start: number): ChunkTemplate | undefined {
     for (const template of this.#templates) {
-      const end = textEnd(template, bytes, start);
-      if (end === -1) continue;
-      const textStart = start + template.headEnd;
-      if (end > textStart) {
-        const sizeBytes = decodedBytes(bytes, textStart, end);
-        // Where the grant ends the text is cut, which takes parsing.
-        if (!template.counter.count(template.kind, sizeBytes)) return -1;
-        this.#hasShownText = true;
-      }
-      writeShown(template, { bytes, start: textStart, end }, writer);
-      return end + template.tailEnd - template.headEnd;
+      if (!template.matches(bytes, start)) continue;
+      if (template.textEnd === template.textStart) return template;
+      // Where the grant ends the text is cut, which takes parsing.
+      if (!template.counter.count(template.kind, template.textBytes)) return undefined;
+      this.hasShownText = true;
+      return template;
     }
-    return -1;
+    return undefined;
   }
 
-  #readEvents(bytes: Buffer, writer: ByteWriter): void {
-    if (!this.#events.push(bytes)) this.#failure = BROKEN;
-    for (let data = this.#events.next(); data !== undefined; data = this.#events.next()) {
-      this.#take(data, writer);
-      if (this.isOver) break;
-    }
-    this.#isBetween = this.#events.isBetween;
-  }
-
-  #take(data: SseData, writer: ByteWriter): void {
+  #take(data: SseData, shown: Buffer[]): void {
     const { event } = data;
-    if (event !== undefined && this.#copyEvent(data.bytes, event.start, writer) !== -1) return;
-    this.#parse(data, writer);
-  }
-
-  #parse(data: SseData, writer: ByteWriter): void {
+    if (event !== undefined) {
+      const template = this.#templateOf(data.bytes, event.start);
+      if (template !== undefined) {
+        const out = Buffer.allocUnsafe(template.mostBytes(event.end - event.start));
+        shown.push(out.subarray(0, template.write(data.bytes, out, 0)));
+        return;
+      }
+    }
     const text = data.bytes.toString('utf8', data.start, data.end).trim();
     if (text === '') return;
     if (text === DONE) {
@@ -259,26 +220,30 @@ export class ChatStream {
     }
     const chunk = parseChunk(text);
     if (chunk === undefined) {
-      this.#failure = BROKEN;
+      this.failure = BROKEN;
       return;
     }
     if (chunk['error'] !== undefined && chunk['error'] !== null) {
-      this.#failure = engineFailure(chunk['error']);
+      this.failure = engineFailure(chunk['error']);
       return;
     }
     const { choices } = chunk;
-    const shown = Array.isArray(choices) ? this.#showChoices(choices, writer) : [];
+    const given = Array.isArray(choices) ? this.#showChoices(choices, shown) : [];
     // The usage beside a text includes it.
     const usage = readUsage(chunk['usage']);
-    if (usage !== undefined) this.#reported = { usage, atBytes: outputBytes(this.tally) };
-    if (shown.length === 0) return;
-    this.#hasShownText ||= shown.some(hasText);
-    writer.writeText(eventText(this.#framed(chunk, shown)));
+    if (usage !== undefined) this.reported = { usage, atBytes: outputBytes(this.tally) };
+    if (given.length === 0) return;
+    this.hasShownText ||= given.some(hasText);
+    const { id, model, createdS } = this.#options;
+    const { usage: _taken, ...others } = chunk;
+    const created = Number.isSafeInteger(chunk['created']) ? chunk['created'] : createdS;
+    const framed = { ...others, id, object: CHUNK_OBJECT, created, model, choices: given };
+    shown.push(eventBytes(framed));
     this.#learn(chunk, data);
-    if (shown.some((choice) => choice['index'] === 0)) this.#showDocuments(writer);
+    if (given.some((choice) => choice['index'] === 0)) this.#showDocuments(shown);
   }
 
-  #showChoices(choices: readonly unknown[], writer: ByteWriter): JsonObject[] {
+  #showChoices(choices: readonly unknown[], before: Buffer[]): JsonObject[] {
     const shown: JsonObject[] = [];
     for (const [position, given] of choices.entries()) {
       if (!isJsonObject(given)) continue;
@@ -288,7 +253,7 @@ export class ChatStream {
       const one = choice.show(given);
       if (choice.isCut) this.#endWhereCut(choice);
       if (one === undefined) continue;
-      this.#startChoice(choice, writer);
+      this.#startChoice(choice, before);
       shown.push(one);
     }
     return shown;
@@ -298,52 +263,45 @@ export class ChatStream {
     const choices = [...this.#choices.values()];
     const haveEnded =
       choices.length === this.#options.choiceCount && choices.every((choice) => choice.isFinished);
-    this.#isCutOff = haveEnded || isEndless;
+    this.isCutOff = haveEnded || isEndless;
   }
 
   #choice(index: number): StreamChoice {
     const known = this.#choices.get(index);
     if (known !== undefined) return known;
     const firstCall = index === 0 && this.#options.documents !== undefined ? 1 : 0;
-    const made = new StreamChoice(index, this.#options, firstCall, this.#options.newCallId);
+    const made = new StreamChoice(index, this.#options, firstCall);
     this.#choices.set(index, made);
     return made;
   }
 
   /** The role chunk, for engines that leave it out. */
-  #startChoice(choice: StreamChoice, writer: ByteWriter): void {
+  #startChoice(choice: StreamChoice, shown: Buffer[]): void {
     if (choice.hasRole) return;
     choice.hasRole = true;
     const delta = { role: 'assistant', content: '' };
     const { index } = choice;
-    writer.write(this.#ownChunk([{ index, delta, logprobs: null, finish_reason: null }]));
-    if (index === 0) this.#showDocuments(writer);
+    shown.push(this.#ownChunk([{ index, delta, logprobs: null, finish_reason: null }]));
+    if (index === 0) this.#showDocuments(shown);
   }
 
-  #showDocuments(writer: ByteWriter): void {
+  #showDocuments(shown: Buffer[]): void {
     const { documents } = this.#options;
     if (documents === undefined || this.#areDocumentsShown) return;
     this.#areDocumentsShown = true;
-    writer.write(this.#documentsChunk(documents, 0));
+    shown.push(this.#documentsChunk(documents, 0));
   }
 
-  #documentsChunk(documents: readonly SearchDocument[], index: number): Buffer {
+  #documentsChunk(documents: readonly FoundDocument[], index: number): Buffer {
     const call = documentsCall(this.#options.serviceName, documents);
     const delta = { tool_calls: [{ index, ...call }] };
     return this.#ownChunk([{ index: 0, delta, logprobs: null, finish_reason: null }]);
   }
 
-  #framed(chunk: JsonObject, choices: readonly JsonObject[]): JsonObject {
-    const { id, model, createdS } = this.#options;
-    const { usage: _taken, ...rest } = chunk;
-    const created = Number.isSafeInteger(chunk['created']) ? chunk['created'] : createdS;
-    return { ...rest, id, object: CHUNK_OBJECT, created, model, choices };
-  }
-
   #ownChunk(choices: readonly JsonObject[], more: JsonObject = {}): Buffer {
     const { id, model, createdS } = this.#options;
     const head = { id, object: CHUNK_OBJECT, created: createdS, model };
-    return Buffer.from(eventText({ ...head, choices, ...more }));
+    return eventBytes({ ...head, choices, ...more });
   }
 
   #learn(chunk: JsonObject, data: SseData): void {
@@ -358,7 +316,10 @@ export class ChatStream {
   }
 }
 
-const EMPTY = Buffer.alloc(0);
+/** One event with JSON data. */
+function eventBytes(value: unknown): Buffer {
+  return Buffer.from(`data: ${JSON.stringify(value)}\n\n`);
+}
 
 function hasText(choice: JsonObject): boolean {
   return isJsonObject(choice['delta']) && outputBytes(tallyOf(choice['delta'])) > 0;
@@ -396,4 +357,28 @@ function engineFailure(error: unknown): EngineFailure {
     type: text(error['type']),
     code: text(error['code']),
   };
+}
+
+/** The events that end a failed stream: the error, then `[DONE]`. */
+export function streamErrorEvents(fault: Fault): Buffer {
+  const { type, code } = errorNames(fault);
+  const retryAfter = fault.options.retryAfterSeconds;
+  const error = {
+    message: fault.message,
+    type,
+    code,
+    param: null,
+    ...(retryAfter === undefined ? {} : { retry_after: retryAfter }),
+  };
+  return Buffer.concat([eventBytes({ error }), DONE_EVENT]);
+}
+
+function errorNames(fault: Fault): { readonly type: string; readonly code: string } {
+  if (fault.code === 'INFERENCE_FAILED') return { type: 'api_error', code: 'upstream_error' };
+  if (fault.code === 'CONTENT_POLICY_VIOLATION') {
+    return { type: 'content_filter_error', code: 'content_blocked_by_provider' };
+  }
+  const isCallers = fault.status < 500 && fault.status !== 429;
+  const type = isCallers ? 'invalid_request_error' : 'server_error';
+  return { type, code: fault.code.toLowerCase() };
 }

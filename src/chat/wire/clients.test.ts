@@ -20,7 +20,6 @@ import {
   readEmbeddings,
   writeEmbeddings,
 } from '../../embeddings/embeddings-response.ts';
-import { echoParameters } from './svc-parameters.ts';
 
 const USAGE = {
   promptTokens: 9,
@@ -80,7 +79,8 @@ function whole(request: ChatRequest, { content, call }: ReturnType<Reply>): Buff
     usage: USAGE,
     cost: COST,
     serviceName: 'svc',
-    parameters: echoParameters(request.parameters),
+    parameters: request.parameters,
+    citations: [],
   });
 }
 
@@ -119,7 +119,8 @@ function streamed(request: ChatRequest, { content, call }: ReturnType<Reply>): B
   const closing = stream.closing({
     usage: USAGE,
     cost: COST,
-    parameters: echoParameters(request.parameters),
+    parameters: request.parameters,
+    citations: [],
   });
   return Buffer.concat([shown, closing]);
 }

@@ -3,38 +3,27 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
-import { applyAbilities, type ChatAbilities } from './capability-gates.ts';
+import { fitToModel, type ModelAbilities } from './capability-gates.ts';
 import { parseChatRequest, type ChatRequest } from './chat-request.ts';
 import { engineDialect, engineFields, engineRequest, type EngineTarget } from './engine-request.ts';
 
-const ALL: ChatAbilities = {
-  vision: true,
-  multipleImages: true,
-  audioInput: true,
-  videoInput: true,
-  functionCalling: true,
-  responseSchema: true,
-  logProbs: true,
-  reasoning: true,
-  reasoningEffort: true,
-  webSearch: true,
-  xSearch: true,
+const ALL: ModelAbilities = {
+  id: 'm',
+  capabilities: new Set([
+    'vision',
+    'multipleImages',
+    'audioInput',
+    'videoInput',
+    'functionCalling',
+    'responseSchema',
+    'logProbs',
+    'reasoning',
+    'reasoningEffort',
+    'xSearch',
+  ]),
   maxCompletionTokens: 100,
 };
-const NONE: ChatAbilities = {
-  vision: false,
-  multipleImages: false,
-  audioInput: false,
-  videoInput: false,
-  functionCalling: false,
-  responseSchema: false,
-  logProbs: false,
-  reasoning: false,
-  reasoningEffort: false,
-  webSearch: false,
-  xSearch: false,
-  maxCompletionTokens: 100,
-};
+const NONE: ModelAbilities = { ...ALL, capabilities: new Set() };
 const USER = { role: 'user', content: 'Hi' };
 const TARGET: EngineTarget = {
   model: 'engine-m',
@@ -52,9 +41,9 @@ function sent(fields: object, target: Partial<EngineTarget> = {}): Record<string
   return JSON.parse(engineRequest(parse(fields), { ...TARGET, ...target }).toString());
 }
 
-function reasons(fields: object, abilities: ChatAbilities): string[] {
+function reasons(fields: object, abilities: ModelAbilities): string[] {
   try {
-    applyAbilities(parse(fields), 'm', abilities);
+    fitToModel(parse(fields), abilities, abilities.capabilities.size > 0);
   } catch (error) {
     assert.ok(error instanceof Fault);
     assert.equal(error.code, 'INVALID_REQUEST');
@@ -106,7 +95,10 @@ test('response_format text and search auto ask nothing of the model', () => {
 });
 
 test('a single-image model keeps the last message that bears one', () => {
-  const single = { ...ALL, multipleImages: false };
+  const single = {
+    ...ALL,
+    capabilities: ALL.capabilities.difference(new Set(['multipleImages'])),
+  };
   const mixed = {
     role: 'user',
     content: [
@@ -114,12 +106,12 @@ test('a single-image model keeps the last message that bears one', () => {
       { type: 'image_url', image_url: { url: 'https://e.com/1' } },
     ],
   };
-  const fitted = applyAbilities(
+  const fitted = fitToModel(
     parse({
       messages: [mixed, imageMessage('https://e.com/2'), imageMessage('https://e.com/3'), USER],
     }),
-    'm',
     single,
+    true,
   );
   assert.deepEqual(fitted.messages, [
     { role: 'user', content: [{ type: 'text', text: 'old' }] },
@@ -135,7 +127,7 @@ test('a single-image model keeps the last message that bears one', () => {
   const many = parse({
     messages: [imageMessage('https://e.com/1'), imageMessage('https://e.com/2')],
   });
-  assert.equal(applyAbilities(many, 'm', ALL), many);
+  assert.equal(fitToModel(many, ALL, true), many);
 });
 
 test('the engine gets its own model name, the clamped cap, and never our members', () => {
@@ -218,7 +210,10 @@ test('thinking is turned off where the model can think', () => {
 });
 
 test('an effort that the engine does not know becomes the nearest one', () => {
-  const abilities = { ...ALL, reasoningEffortOptions: ['low', 'medium', 'high'] };
+  const abilities: EngineTarget['abilities'] = {
+    ...ALL,
+    reasoningEfforts: ['low', 'medium', 'high'],
+  };
   assert.equal(sent({ reasoning_effort: 'max' }, { abilities })['reasoning_effort'], 'high');
   assert.equal(
     sent({ reasoning: { effort: 'minimal' } }, { abilities })['reasoning_effort'],

@@ -7,7 +7,7 @@
  * Never sent: service parameters, `user`, `store`, `metadata` (it is ours, and hosted engines
  * refuse it without storage), and what the dialect does not know.
  */
-import type { ChatAbilities } from './capability-gates.ts';
+import type { CatalogModel } from '../../catalog/catalog.ts';
 import type { ChatRequest } from './chat-request.ts';
 import {
   REASONING_EFFORTS,
@@ -65,42 +65,43 @@ export function engineDialect(hostname: string): EngineDialect {
   return isOpenAi ? OPENAI : SELF_HOSTED;
 }
 
+/** One call of an engine for a chat: how it differs from what the caller sent. */
 export interface EngineTarget {
   /** The engine's own name of the model. */
   readonly model: string;
   readonly dialect: EngineDialect;
-  readonly abilities: Pick<
-    ChatAbilities,
-    'reasoning' | 'reasoningEffort' | 'reasoningEffortOptions'
-  >;
+  /** What the model can do. */
+  readonly abilities: Pick<CatalogModel, 'capabilities' | 'reasoningEfforts'>;
   /** The clamped cap: what the hold was computed with. Always sent. */
   readonly maxOutputTokens: number;
-  /** Put before the caller's prompts, already joined. */
+  /** Put before the caller's prompts, already joined; empty for none. */
   readonly systemPrompt?: string;
   /** Replaces the messages (extracted files, search results); keep unchanged ones identical. */
-  readonly messages?: readonly ChatMessage[];
+  readonly messages?: readonly ChatMessage[] | undefined;
   /** Added to the caller's tools. */
-  readonly extraTools?: readonly ChatTool[];
+  readonly extraTool?: ChatTool | undefined;
   /** Further members, over the caller's: what the engine's own search wants. */
-  readonly extraMembers?: JsonObject;
+  readonly extraMembers?: JsonObject | undefined;
 }
 
-/**
- * Names by which some engines let a request go round its output cap, multiply its work, or reach
- * into the state of others: the hold does not cover that. Every other unknown member passes.
- */
-const NEVER_PASSED = [
-  'best_of',
-  'chat_template',
-  'id_slot',
-  'kv_transfer_params',
-  'max_length',
-  'max_new_tokens',
-  'n_cmpl',
-  'n_predict',
-  'num_predict',
-  'use_beam_search',
-] as const;
+/** Members of the caller that never pass. */
+const LEFT_OUT = {
+  // By these names some engines let a request go round its output cap, multiply its work, or reach
+  // into the state of others: the hold does not cover that. Every other unknown member passes.
+  best_of: undefined,
+  chat_template: undefined,
+  id_slot: undefined,
+  kv_transfer_params: undefined,
+  max_length: undefined,
+  max_new_tokens: undefined,
+  n_cmpl: undefined,
+  n_predict: undefined,
+  num_predict: undefined,
+  use_beam_search: undefined,
+  metadata: undefined,
+  text: undefined,
+  reasoning: undefined,
+};
 
 /** The engine's body. Gives back the caller's own bytes when they happen to be right. */
 export function engineRequest(request: ChatRequest, target: EngineTarget): Buffer {
@@ -109,63 +110,57 @@ export function engineRequest(request: ChatRequest, target: EngineTarget): Buffe
 
 /** The engine's body as an object, members to leave out being `undefined`: for `engineRequest`. */
 export function engineFields(request: ChatRequest, target: EngineTarget): JsonObject {
-  const fields: Record<string, unknown> = { ...request.fields };
-  fields['model'] = target.model;
-  fields['messages'] = engineMessages(request, target);
-  setOutputCap(fields, target);
-  setStreamOptions(fields, request, target.dialect);
-  setThinking(fields, request, target);
-  setCaching(fields, request, target.dialect);
-  leaveOut(fields, NEVER_PASSED);
-  leaveOut(fields, ['metadata', 'text', 'verbosity']);
-  if (request.verbosity !== undefined) fields['verbosity'] = request.verbosity;
-  if (!target.dialect.fallbacks) leaveOut(fields, ['fallbacks']);
-  if (target.extraTools !== undefined && target.extraTools.length > 0) {
-    fields['tools'] = [...request.tools, ...target.extraTools];
+  const { dialect, maxOutputTokens, systemPrompt = '' } = target;
+  const { outputCap } = dialect;
+  const fields: Record<string, unknown> = {
+    ...request.fields,
+    ...(request.isPlain ? undefined : LEFT_OUT),
+    model: target.model,
+    max_tokens: outputCap === 'max_completion_tokens' ? undefined : maxOutputTokens,
+    max_completion_tokens: outputCap === 'max_tokens' ? undefined : maxOutputTokens,
+    stream_options: request.stream
+      ? streamOptions(request.fields['stream_options'], dialect)
+      : undefined,
+  };
+  let messages = target.messages ?? request.messages;
+  if (!request.isPlain && !dialect.developerRole) messages = withoutDeveloperRole(messages);
+  if (systemPrompt !== '') messages = withSystemPrompt(messages, systemPrompt);
+  fields['messages'] = messages;
+  if (!request.isPlain) {
+    setThinking(fields, request, target);
+    const isExtended = dialect.cacheRetention && request.isCacheExtended;
+    fields['prompt_cache_retention'] = isExtended ? '24h' : undefined;
+    fields['verbosity'] = request.verbosity;
+    if (!dialect.fallbacks) fields['fallbacks'] = undefined;
   }
-  Object.assign(fields, target.extraMembers);
-  return fields;
-}
-
-function leaveOut(fields: Record<string, unknown>, names: readonly string[]): void {
-  for (const name of names) if (Object.hasOwn(fields, name)) fields[name] = undefined;
-}
-
-function setOutputCap(fields: Record<string, unknown>, target: EngineTarget): void {
-  const { outputCap } = target.dialect;
-  leaveOut(fields, ['max_tokens', 'max_completion_tokens']);
-  if (outputCap !== 'max_completion_tokens') fields['max_tokens'] = target.maxOutputTokens;
-  if (outputCap !== 'max_tokens') fields['max_completion_tokens'] = target.maxOutputTokens;
+  if (target.extraTool !== undefined) fields['tools'] = [...request.tools, target.extraTool];
+  return target.extraMembers === undefined ? fields : Object.assign(fields, target.extraMembers);
 }
 
 /** The usage is always asked for: billing needs it, whether the caller does or not. */
-function setStreamOptions(
-  fields: Record<string, unknown>,
-  request: ChatRequest,
-  dialect: EngineDialect,
-): void {
-  if (!request.stream) return leaveOut(fields, ['stream_options']);
-  const given = isJsonObject(fields['stream_options']) ? fields['stream_options'] : {};
-  const padding = dialect.obfuscates ? { include_obfuscation: false } : {};
-  const continuous = dialect.continuousUsage ? { continuous_usage_stats: true } : {};
-  const wanted = { ...given, include_usage: true, ...padding, ...continuous };
-  const same = Object.entries(wanted).every(([key, value]) => given[key] === value);
-  fields['stream_options'] = same ? given : wanted;
+function streamOptions(options: unknown, dialect: EngineDialect): unknown {
+  const given = isJsonObject(options) ? options : {};
+  const { obfuscates, continuousUsage } = dialect;
+  if (given['include_usage'] === true && !obfuscates && !continuousUsage) return given;
+  const padding = obfuscates ? { include_obfuscation: false } : {};
+  const continuous = continuousUsage ? { continuous_usage_stats: true } : {};
+  const wanted: JsonObject = { ...given, include_usage: true, ...padding, ...continuous };
+  return Object.keys(wanted).every((key) => given[key] === wanted[key]) ? given : wanted;
 }
 
 function setThinking(
   fields: Record<string, unknown>,
   request: ChatRequest,
-  target: EngineTarget,
+  { abilities, dialect }: EngineTarget,
 ): void {
-  const { reasoning, reasoningEffort } = target.abilities;
-  leaveOut(fields, ['reasoning', 'reasoning_effort']);
-  if (!reasoning) return;
+  const { capabilities, reasoningEfforts } = abilities;
+  fields['reasoning_effort'] = undefined;
+  if (!capabilities.has('reasoning')) return;
   const effort = request.isThinkingOff ? 'none' : request.reasoningEffort;
-  if (effort !== undefined && reasoningEffort) {
-    fields['reasoning_effort'] = nearestEffort(effort, target.abilities.reasoningEffortOptions);
+  if (effort !== undefined && capabilities.has('reasoningEffort')) {
+    fields['reasoning_effort'] = nearestEffort(effort, reasoningEfforts);
   }
-  if (request.isThinkingOff && target.dialect.templateKwargs) {
+  if (request.isThinkingOff && dialect.templateKwargs) {
     const given = fields['chat_template_kwargs'];
     const kwargs = isJsonObject(given) ? given : {};
     fields['chat_template_kwargs'] = { ...kwargs, enable_thinking: false };
@@ -185,23 +180,6 @@ function nearestEffort(effort: ReasoningEffort, options?: readonly string[]): st
     bestDistance = distance;
   }
   return best;
-}
-
-function setCaching(
-  fields: Record<string, unknown>,
-  request: ChatRequest,
-  dialect: EngineDialect,
-): void {
-  leaveOut(fields, ['prompt_cache_retention']);
-  if (dialect.cacheRetention && request.isCacheExtended) fields['prompt_cache_retention'] = '24h';
-}
-
-function engineMessages(request: ChatRequest, target: EngineTarget): readonly ChatMessage[] {
-  const given = target.messages ?? request.messages;
-  const messages = target.dialect.developerRole ? given : withoutDeveloperRole(given);
-  const { systemPrompt } = target;
-  if (systemPrompt === undefined || systemPrompt === '') return messages;
-  return withSystemPrompt(messages, systemPrompt);
 }
 
 function withoutDeveloperRole(messages: readonly ChatMessage[]): readonly ChatMessage[] {

@@ -9,7 +9,6 @@ import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import {
   isParameterName,
   normaliseParameters,
-  parametersKey,
   splitModelSuffixes,
   webSearchMode,
 } from './svc-parameters.ts';
@@ -158,7 +157,7 @@ function rewriteParameters(fields: Fields, serviceName: string, search: ToolSear
     delete fields[key];
   }
   let refused: unknown;
-  for (const key of ['svc_parameters', parametersKey(serviceName)]) {
+  for (const key of ['svc_parameters', `${serviceName}_parameters`]) {
     // For a service called `svc` the second is the first, which is gone by then.
     if (!Object.hasOwn(fields, key)) continue;
     const given = normaliseParameters(fields[key]);

@@ -3,7 +3,7 @@
  * whose every call is held is not an answer yet; beside calls of the caller's own tools they are
  * left out.
  */
-import { argumentsText, finishReason, toolCallsOf } from './chat-choice.ts';
+import { argumentsText, finishReason, madeBy, nameOf, toolCallsOf } from './chat-choice.ts';
 import type { ChatAnswer } from './chat-response.ts';
 import type { ChatMessage } from './chat-schema.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -99,16 +99,8 @@ function firstMessage(answer: ChatAnswer): JsonObject {
 }
 
 function heldCall(call: JsonObject, at: number, name: string): HeldCall {
-  const made = isJsonObject(call['function']) ? call['function'] : {};
   const id = typeof call['id'] === 'string' && call['id'] !== '' ? call['id'] : `call_${at}`;
-  return { id, name, arguments: argumentsText(made['arguments']) };
-}
-
-/** The name of the called function; engines send it in the first piece of a call. */
-export function nameOf(call: JsonObject): string | undefined {
-  const made = call['function'];
-  const name = isJsonObject(made) ? made['name'] : undefined;
-  return typeof name === 'string' ? name : undefined;
+  return { id, name, arguments: argumentsText(madeBy(call)['arguments']) };
 }
 
 function textOf(value: unknown): string {

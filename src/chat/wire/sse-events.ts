@@ -5,19 +5,13 @@
  * bound; nothing is decoded. Comments, `event:`, `id:` and `retry:` lines are passed over: the
  * protocols spoken here carry everything in `data:`.
  */
+import type { Span } from '../../json/json-scan.ts';
 
 /** The data of one event: bytes `start` to `end` of `bytes`. */
-export interface SseData {
+export interface SseData extends Span {
   readonly bytes: Buffer;
-  readonly start: number;
-  readonly end: number;
   /** The whole event in the same bytes, blank line included; none when its data was joined. */
   readonly event: Span | undefined;
-}
-
-interface Span {
-  readonly start: number;
-  readonly end: number;
 }
 
 /** A whole tool call or image can come as one event; more than this is not a chat stream. */
@@ -43,11 +37,7 @@ export class SseEvents {
 
   /** Whether no event has begun: the next bytes are the first of one. */
   get isBetween(): boolean {
-    return this.#keptBytes === 0;
-  }
-
-  get #keptBytes(): number {
-    return this.#bytes.length - this.#at + this.#waitingBytes;
+    return this.#bytes.length - this.#at + this.#waitingBytes === 0;
   }
 
   /**
@@ -55,7 +45,7 @@ export class SseEvents {
    * longer than the bound: the stream is of no use any more.
    */
   push(chunk: Buffer): boolean {
-    const keptBytes = this.#keptBytes;
+    const keptBytes = this.#bytes.length - this.#at + this.#waitingBytes;
     if (keptBytes > MAX_EVENT_BYTES) return false;
     if (keptBytes > 0 && !chunk.includes(LF)) {
       this.#waiting.push(chunk);
@@ -73,57 +63,44 @@ export class SseEvents {
 
   /** The data of the next complete event; `undefined` when more bytes are needed. */
   next(): SseData | undefined {
+    const bytes = this.#bytes;
     for (;;) {
-      const lineFeed = this.#bytes.indexOf(LF, this.#line);
-      if (lineFeed === -1) {
-        this.#letGo();
-        return undefined;
-      }
       const start = this.#line;
-      const end = this.#bytes[lineFeed - 1] === CR && lineFeed > start ? lineFeed - 1 : lineFeed;
+      const lineFeed = bytes.indexOf(LF, start);
+      if (lineFeed === -1) break;
       this.#line = lineFeed + 1;
+      const end = bytes[lineFeed - 1] === CR && lineFeed > start ? lineFeed - 1 : lineFeed;
+      const event = { start: this.#at, end: this.#line };
       if (end > start) {
-        this.#field(start, end);
+        const from = start + DATA_FIELD.length;
+        if (end < from || bytes.compare(DATA_FIELD, 0, DATA_FIELD.length, start, from) !== 0) {
+          continue;
+        }
+        const valueStart = bytes[from] === SPACE ? from + 1 : from;
+        this.#data.push({ start: valueStart - event.start, end: end - event.start });
         continue;
       }
-      const data = this.#dispatch();
       this.#at = this.#line;
-      if (data !== undefined) return data;
+      const lines = this.#data;
+      const [only] = lines;
+      if (only === undefined) continue;
+      this.#data = [];
+      if (lines.length > 1) return joinLines(bytes.subarray(event.start), lines);
+      return { bytes, start: event.start + only.start, end: event.start + only.end, event };
     }
+    // A stream that waits between two events holds no bytes.
+    if (this.isBetween) {
+      this.#bytes = EMPTY;
+      this.#at = 0;
+      this.#line = 0;
+    }
+    return undefined;
   }
 
   /** The event that the stream ended in without its blank line, if it has data. */
   finish(): SseData | undefined {
     this.push(Buffer.from('\n\n'));
     return this.next();
-  }
-
-  /** A stream that waits between two events holds no bytes. */
-  #letGo(): void {
-    if (!this.isBetween) return;
-    this.#bytes = EMPTY;
-    this.#at = 0;
-    this.#line = 0;
-  }
-
-  #field(start: number, end: number): void {
-    const bytes = this.#bytes;
-    const from = start + DATA_FIELD.length;
-    if (end < from || bytes.compare(DATA_FIELD, 0, DATA_FIELD.length, start, from) !== 0) return;
-    const valueStart = bytes[from] === SPACE ? from + 1 : from;
-    this.#data.push({ start: valueStart - this.#at, end: end - this.#at });
-  }
-
-  #dispatch(): SseData | undefined {
-    const lines = this.#data;
-    const [only] = lines;
-    if (only === undefined) return undefined;
-    this.#data = [];
-    const bytes = this.#bytes;
-    const at = this.#at;
-    if (lines.length > 1) return joinLines(bytes.subarray(at), lines);
-    const event = { start: at, end: this.#line };
-    return { bytes, start: at + only.start, end: at + only.end, event };
   }
 }
 

@@ -54,27 +54,6 @@ export const SVC_PARAMETER_DEFAULTS: SvcParameters = {
   disable_thinking: false,
 };
 
-/** One result of a web search, as it is shown to the caller. */
-export interface WebSearchCitation {
-  readonly title: string;
-  readonly url: string;
-  readonly content?: string;
-  readonly date?: string;
-}
-
-const keyOfService = new Map<string, string>();
-
-/** `svc_parameters` for a service called `svc`: the key of the body and of the echo. */
-export function parametersKey(serviceName: string): string {
-  // One text for all requests: a new one would have to be hashed for each.
-  let key = keyOfService.get(serviceName);
-  if (key === undefined) {
-    key = `${serviceName}_parameters`;
-    keyOfService.set(serviceName, key);
-  }
-  return key;
-}
-
 /** Fills a validated input with the defaults; gives these back when nothing else is asked for. */
 export function effectiveParameters(input: SvcParametersInput | undefined): SvcParameters {
   if (input === undefined) return SVC_PARAMETER_DEFAULTS;
@@ -82,14 +61,6 @@ export function effectiveParameters(input: SvcParametersInput | undefined): SvcP
   if (given.length === 0) return SVC_PARAMETER_DEFAULTS;
   // The schema has checked every given value; what is missing comes from the defaults.
   return { ...SVC_PARAMETER_DEFAULTS, ...Object.fromEntries(given) };
-}
-
-/** The echo: the effective set plus the citations (an empty array when no search ran). */
-export function echoParameters(
-  parameters: SvcParameters,
-  citations: readonly WebSearchCitation[] = [],
-): JsonObject {
-  return { ...parameters, web_search_citations: citations };
 }
 
 /** A model name without its suffixes, and the parameters that these set. */

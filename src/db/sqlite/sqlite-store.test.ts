@@ -4,10 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { type LogLine, memoryLog, silentLog } from '../../core/log.ts';
+import { silentLog } from '../../core/log.ts';
+import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { StoreUnavailable } from '../failures.ts';
-import { flushFile } from './flusher.ts';
-import { type SqliteOptions, SqliteStore } from './sqlite-store.ts';
+import { type SqliteOptions, SqliteStore, flushFile } from './sqlite-store.ts';
 
 async function withStore(
   options: Partial<SqliteOptions>,

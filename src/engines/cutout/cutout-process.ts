@@ -1,5 +1,97 @@
-/** Entry file of the background removal child: nothing but the start of its server. */
-import { serveLocal } from '../local/local-server.ts';
-import { createCutoutService } from './cutout-service.ts';
+/**
+ * Entry file of the background removal child. It speaks as rembg does: `POST /api/remove` takes an
+ * image (multipart field `file`, or the bytes as the body) and answers a PNG of the same size with
+ * alpha.
+ *
+ * The person model of the box answers until the parent hands in the path of a general model, which
+ * then takes over without a pause. Images are worked on one at a time: each may need half a
+ * gigabyte while it is in the works.
+ */
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import { Fault } from '../../core/faults.ts';
+import { JobQueue } from '../../core/job-queue.ts';
+import { reasonOf } from '../../core/log.ts';
+import { type LocalRequest, answerBytes, serveLocal } from '../local/local-server.ts';
+import { optionalPackage } from '../local/optional-package.ts';
+import { isMultipart, readBody, readUpload } from '../local/upload.ts';
+import { applyMatte } from './matte.ts';
+import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
+import { type Onnx, RECIPES, Segmenter } from './segmenter.ts';
 
-serveLocal(createCutoutService);
+/** The model file that is part of the package. */
+const PERSON_MODEL = new URL('../../../assets/person-segmentation.onnx', import.meta.url);
+const MAX_WAITING = 16;
+const RETRY_AFTER_SECONDS = 5;
+
+const GeneralModel = z.object({ path: z.string(), recipe: z.enum(['u2net', 'isnet']) });
+const CutoutSettings = z.object({
+  threads: z.int().min(1),
+  /** The general model, when it is already there. */
+  general: GeneralModel.optional(),
+});
+const ModelMessage = z.object({ type: z.literal('model'), general: GeneralModel });
+
+serveLocal(async (given, report) => {
+  const { threads, general } = CutoutSettings.parse(given);
+  const need = 'Background removal';
+  const sharp = (await optionalPackage<{ default: Sharp }>('sharp', need)).default;
+  const ort = await optionalPackage<Onnx>('onnxruntime-node', need);
+  const editor = new PhotoEditor(sharp, threads);
+  const load = async (path: string, recipe: keyof typeof RECIPES): Promise<Segmenter> =>
+    await Segmenter.load(ort, { path, recipe, threads });
+  let segmenter = general
+    ? await load(general.path, general.recipe)
+    : await load(fileURLToPath(PERSON_MODEL), 'person');
+  const queue = new JobQueue({
+    running: 1,
+    waiting: MAX_WAITING,
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+  });
+
+  async function remove(bytes: Buffer): Promise<{ png: Buffer; model: string }> {
+    const image = await editor.decode(bytes);
+    const guide = await editor.guideCopy(image);
+    const copy = await editor.squareCopy(image, segmenter.side);
+    applyMatte(image, guide, await segmenter.segment(copy));
+    return { png: await editor.encodePng(image), model: segmenter.name };
+  }
+
+  async function takeOver({ path, recipe }: z.infer<typeof GeneralModel>): Promise<void> {
+    const next = await load(path, recipe);
+    // A job of its own: no image is in the works while the old model goes.
+    await queue.run(async () => {
+      const old = segmenter;
+      segmenter = next;
+      await old.close();
+    });
+  }
+
+  return {
+    async handle(request, response) {
+      if (request.path !== '/api/remove') throw new Fault('NOT_FOUND');
+      if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
+      const bytes = await readImage(request);
+      // The first use is when the better model is fetched.
+      report({ type: 'used' });
+      const { png, model } = await queue.run(() => remove(bytes), request.signal);
+      response.setHeader('x-model', model);
+      answerBytes(response, 200, 'image/png', png);
+    },
+    onMessage(message) {
+      const parsed = ModelMessage.safeParse(message);
+      if (!parsed.success) return;
+      takeOver(parsed.data.general).catch((error: unknown) => {
+        report({ type: 'model-failed', error: reasonOf(error) });
+      });
+    },
+  };
+});
+
+async function readImage({ raw }: LocalRequest): Promise<Buffer> {
+  if (!isMultipart(raw)) return await readBody(raw, MAX_IMAGE_BYTES);
+  const { files } = await readUpload(raw, { maxFileBytes: MAX_IMAGE_BYTES });
+  const file = files.get('file');
+  if (file !== undefined) return file.data;
+  throw new Fault('INVALID_REQUEST', { message: 'The multipart body has no field "file"' });
+}

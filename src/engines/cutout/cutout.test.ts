@@ -11,14 +11,15 @@ import { portraitMaskSvg, portraitSvg } from '../../../scripts/draw-portrait.ts'
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
-import type { FetchModel } from '../local/model-fetch.ts';
-import { CutoutEngine } from './cutout.ts';
+import type { LocalChild } from '../local/local-child.ts';
+import type { FetchModel } from '../local/model-files.ts';
+import { cutoutEngine } from './cutout.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'cutout-'));
 
-function engineWith(model: 'person' | 'u2netp', fetchModel: FetchModel): CutoutEngine {
+function engineWith(model: 'person' | 'u2netp', fetchModel: FetchModel): LocalChild {
   const log = silentLog;
-  return new CutoutEngine({
+  return cutoutEngine({
     model,
     threads: 1,
     fetchModel,

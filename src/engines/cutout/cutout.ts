@@ -2,24 +2,9 @@
  * The embedded background removal engine, as the parent sees it: one child process that speaks
  * rembg's protocol, and the general model that is fetched on first use and then takes over.
  */
-import type { Clock } from '../../core/clock.ts';
-import type { Ids } from '../../core/ids.ts';
-import type { Log } from '../../core/log.ts';
-import { type LocalAddress, LocalChild, entryBeside } from '../local/local-child.ts';
-import {
-  type FetchModel,
-  ModelFetch,
-  type ModelFile,
-  type ModelProgress,
-} from '../local/model-fetch.ts';
-
-export { imageFormat } from './image-format.ts';
-export { imageSize } from './image-size.ts';
-
-interface GeneralModel {
-  readonly recipe: 'u2net' | 'isnet';
-  readonly file: ModelFile;
-}
+import { siblingUrl } from '../../core/sibling.ts';
+import { LocalChild, type LocalChildParts } from '../local/local-child.ts';
+import type { FetchModel } from '../local/model-files.ts';
 
 const RELEASE = 'https://github.com/danielgatis/rembg/releases/download/v0.0.0';
 
@@ -45,85 +30,28 @@ const GENERAL_MODELS = {
       license: 'Apache-2.0',
     },
   },
-} as const satisfies Record<string, GeneralModel>;
+} as const;
 
-export interface CutoutOptions {
+export interface CutoutOptions extends LocalChildParts {
   /** `person` stays with the model of the box and never fetches anything. */
   readonly model: 'person' | keyof typeof GENERAL_MODELS;
   /** Of the model and of the image library, each. */
   readonly threads: number;
   readonly fetchModel: FetchModel;
-  readonly log: Log;
-  readonly clock: Clock;
-  readonly ids: Ids;
 }
 
-export class CutoutEngine {
-  readonly #child: LocalChild;
-  readonly #fetch: ModelFetch | undefined;
-  /** Set once the general model is on this disk; a restarted child starts with it. */
-  #general: { path: string; recipe: 'u2net' | 'isnet' } | undefined;
-
-  constructor(options: CutoutOptions) {
-    const { log, clock, ids, threads, fetchModel } = options;
-    this.#child = new LocalChild({
-      name: 'cutout',
-      entry: entryBeside(import.meta.url, 'cutout-process'),
-      settings: () => ({ threads, ...(this.#general && { general: this.#general }) }),
-      onMessage: (message) => this.#onMessage(message, log),
-      log,
-      clock,
-      ids,
-    });
-    if (options.model === 'person') return;
-    const { recipe, file } = GENERAL_MODELS[options.model];
-    const onReady = ([path = '']: readonly string[]): void => {
-      this.#general = { path, recipe };
-      this.#child.send({ type: 'model', general: this.#general });
-    };
-    this.#fetch = new ModelFetch({
-      name: file.name,
-      files: [file],
+export function cutoutEngine({ model, threads, fetchModel, ...parts }: CutoutOptions): LocalChild {
+  const general = model === 'person' ? undefined : GENERAL_MODELS[model];
+  return new LocalChild({
+    ...parts,
+    name: 'cutout',
+    entry: siblingUrl(import.meta.url, 'cutout-process'),
+    settings: () => ({ threads }),
+    model: general && {
+      name: general.file.name,
+      files: [general.file],
       fetchModel,
-      onReady,
-      log,
-      clock,
-    });
-  }
-
-  /** Starts the child when it does not run. Faults: SERVICE_UNAVAILABLE. */
-  async address(): Promise<LocalAddress> {
-    return await this.#child.address();
-  }
-
-  /** The child's process id, `undefined` while it does not run. */
-  get pid(): number | undefined {
-    return this.#child.pid;
-  }
-
-  /** How far the general model is; `undefined` when none is wanted. */
-  progress(): ModelProgress | undefined {
-    return this.#fetch?.progress();
-  }
-
-  /** Starts the fetch of the general model before the first use asks for it. */
-  prefetch(): void {
-    this.#fetch?.want();
-  }
-
-  async close(): Promise<void> {
-    this.#fetch?.close();
-    await this.#child.close();
-  }
-
-  #onMessage(message: unknown, log: Log): void {
-    const { type, error, name } = message as { type?: string; error?: string; name?: string }; // from our own child
-    if (type === 'used') this.#fetch?.want();
-    if (type === 'model-loaded') log.info({ model: name }, 'A better cutout model took over');
-    if (type === 'model-failed') {
-      // A model that does not load is not tried again at the next start of the child.
-      this.#general = undefined;
-      log.warn({ reason: error }, 'The general cutout model does not load');
-    }
-  }
+      settings: ([path]) => ({ general: { path, recipe: general.recipe } }),
+    },
+  });
 }

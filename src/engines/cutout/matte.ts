@@ -69,13 +69,27 @@ function slide(
 export function resizePlane(plane: Plane, width: number, height: number): Plane {
   const values = new Float32Array(width * height);
   const line = new Float32Array(plane.width);
+  const { left, share } = columns(plane.width, width);
   for (let y = 0; y < height; y += 1) {
     blendRows(plane, ((y + 0.5) * plane.height) / height - 0.5, line);
     for (let x = 0; x < width; x += 1) {
-      values[y * width + x] = lineAt(line, ((x + 0.5) * plane.width) / width - 0.5);
+      values[y * width + x] = between(line, left[x] ?? 0, share[x] ?? 0);
     }
   }
   return { width, height, values };
+}
+
+/** For each of `width` columns, the one of `from` columns left of its centre, and how far past it. */
+function columns(from: number, width: number): { left: Int32Array; share: Float64Array } {
+  const left = new Int32Array(width);
+  const share = new Float64Array(width);
+  for (let x = 0; x < width; x += 1) {
+    const source = Math.max(0, ((x + 0.5) * from) / width - 0.5);
+    const column = Math.min(Math.floor(source), Math.max(0, from - 2));
+    left[x] = column;
+    share[x] = Math.min(source - column, 1);
+  }
+  return { left, share };
 }
 
 /** Writes the row at the fractional height `y` of `plane` into `line`. */
@@ -90,94 +104,66 @@ function blendRows(plane: Plane, y: number, line: Float32Array): void {
   }
 }
 
-function lineAt(line: Float32Array, x: number): number {
-  const left = Math.max(0, Math.min(Math.floor(x), line.length - 1));
-  return between(line, left, Math.max(0, Math.min(x - left, 1)));
+function between(line: Float32Array, left: number, share: number): number {
+  const a = line[left] ?? 0;
+  return a + ((line[left + 1] ?? a) - a) * share;
 }
 
-/** The three colour planes of an image, from 0 to 1. */
-function colours(image: Rgba): [Float32Array, Float32Array, Float32Array] {
-  const count = image.width * image.height;
-  const red = new Float32Array(count);
-  const green = new Float32Array(count);
-  const blue = new Float32Array(count);
-  for (let i = 0; i < count; i += 1) {
-    red[i] = (image.data[i * 4] ?? 0) / 255;
-    green[i] = (image.data[i * 4 + 1] ?? 0) / 255;
-    blue[i] = (image.data[i * 4 + 2] ?? 0) / 255;
-  }
-  return [red, green, blue];
+/** One of the colour planes of an image, from 0 to 1. */
+function colour({ width, height, data }: Rgba, channel: 0 | 1 | 2): Float32Array {
+  return new Float32Array(width * height).map((_, i) => (data[i * 4 + channel] ?? 0) / 255);
 }
 
-function product(a: Float32Array, b: Float32Array): Float32Array {
-  return a.map((value, index) => value * (b[index] ?? 0));
-}
-
-/** Four planes: alpha = red * a[0] + green * a[1] + blue * a[2] + a[3]. */
-function coefficients(guide: Rgba, mask: Plane): Plane[] {
+/**
+ * Four planes: alpha = red * a[0] + green * a[1] + blue * a[2] + a[3]. In each window they are the
+ * linear regression of the mask on the colours, regularised by `EPSILON`.
+ */
+function coefficients(guide: Rgba, mask: Plane): readonly [Plane, Plane, Plane, Plane] {
   const { width, height } = guide;
   const radius = Math.max(2, Math.round(Math.max(width, height) * RADIUS_SHARE));
   const mean = (values: Float32Array): Float32Array => boxMean(values, width, height, radius);
-  const rgb = colours(guide);
-  const [red, green, blue] = rgb;
-  const means = rgb.map(mean);
-  const meanMask = mean(mask.values);
-  const cross = rgb.map((colour) => mean(product(colour, mask.values)));
-  const squares = [
-    [red, red],
-    [red, green],
-    [red, blue],
-    [green, green],
-    [green, blue],
-    [blue, blue],
-  ].map(([a = red, b = red]) => mean(product(a, b)));
-  const out = [0, 1, 2, 3].map(() => new Float32Array(width * height));
+  const meanOfProduct = (a: Float32Array, b: Float32Array): Float32Array =>
+    mean(a.map((value, index) => value * (b[index] ?? 0)));
+  const [red, green, blue] = [colour(guide, 0), colour(guide, 1), colour(guide, 2)];
+  const [meanR, meanG, meanB, meanP] = [mean(red), mean(green), mean(blue), mean(mask.values)];
+  const crossR = meanOfProduct(red, mask.values);
+  const crossG = meanOfProduct(green, mask.values);
+  const crossB = meanOfProduct(blue, mask.values);
+  const [meanRR, meanRG] = [meanOfProduct(red, red), meanOfProduct(red, green)];
+  const [meanRB, meanGG] = [meanOfProduct(red, blue), meanOfProduct(green, green)];
+  const [meanGB, meanBB] = [meanOfProduct(green, blue), meanOfProduct(blue, blue)];
+  const plane = (): Float32Array => new Float32Array(width * height);
+  const [outR, outG, outB, outP] = [plane(), plane(), plane(), plane()];
   for (let i = 0; i < width * height; i += 1) {
-    solvePixel(i, means, meanMask, cross, squares, out);
+    const [r, g] = [meanR[i] ?? 0, meanG[i] ?? 0];
+    const [b, p] = [meanB[i] ?? 0, meanP[i] ?? 0];
+    const rr = (meanRR[i] ?? 0) - r * r + EPSILON;
+    const rg = (meanRG[i] ?? 0) - r * g;
+    const rb = (meanRB[i] ?? 0) - r * b;
+    const gg = (meanGG[i] ?? 0) - g * g + EPSILON;
+    const gb = (meanGB[i] ?? 0) - g * b;
+    const bb = (meanBB[i] ?? 0) - b * b + EPSILON;
+    const cr = (crossR[i] ?? 0) - r * p;
+    const cg = (crossG[i] ?? 0) - g * p;
+    const cb = (crossB[i] ?? 0) - b * p;
+    // Inverse of the symmetric 3x3 covariance by cofactors; EPSILON keeps it positive definite.
+    const i11 = gg * bb - gb * gb;
+    const i12 = rb * gb - rg * bb;
+    const i13 = rg * gb - rb * gg;
+    const i22 = rr * bb - rb * rb;
+    const i23 = rg * rb - rr * gb;
+    const i33 = rr * gg - rg * rg;
+    const determinant = rr * i11 + rg * i12 + rb * i13;
+    const ar = (i11 * cr + i12 * cg + i13 * cb) / determinant;
+    const ag = (i12 * cr + i22 * cg + i23 * cb) / determinant;
+    const ab = (i13 * cr + i23 * cg + i33 * cb) / determinant;
+    outR[i] = ar;
+    outG[i] = ag;
+    outB[i] = ab;
+    outP[i] = p - ar * r - ag * g - ab * b;
   }
-  return out.map((values) => ({ width, height, values: mean(values) }));
-}
-
-/** Linear regression of the mask on the colours in one window, regularised by `EPSILON`. */
-function solvePixel(
-  i: number,
-  means: readonly Float32Array[],
-  meanMask: Float32Array,
-  cross: readonly Float32Array[],
-  squares: readonly Float32Array[],
-  out: readonly Float32Array[],
-): void {
-  const at = (planes: readonly Float32Array[], index: number): number => planes[index]?.[i] ?? 0;
-  const r = at(means, 0);
-  const g = at(means, 1);
-  const b = at(means, 2);
-  const p = meanMask[i] ?? 0;
-  const rr = at(squares, 0) - r * r + EPSILON;
-  const rg = at(squares, 1) - r * g;
-  const rb = at(squares, 2) - r * b;
-  const gg = at(squares, 3) - g * g + EPSILON;
-  const gb = at(squares, 4) - g * b;
-  const bb = at(squares, 5) - b * b + EPSILON;
-  const cr = at(cross, 0) - r * p;
-  const cg = at(cross, 1) - g * p;
-  const cb = at(cross, 2) - b * p;
-  // Inverse of the symmetric 3x3 covariance by cofactors; EPSILON keeps it positive definite.
-  const i11 = gg * bb - gb * gb;
-  const i12 = rb * gb - rg * bb;
-  const i13 = rg * gb - rb * gg;
-  const i22 = rr * bb - rb * rb;
-  const i23 = rg * rb - rr * gb;
-  const i33 = rr * gg - rg * rg;
-  const determinant = rr * i11 + rg * i12 + rb * i13;
-  const ar = (i11 * cr + i12 * cg + i13 * cb) / determinant;
-  const ag = (i12 * cr + i22 * cg + i23 * cb) / determinant;
-  const ab = (i13 * cr + i23 * cg + i33 * cb) / determinant;
-  const [outR, outG, outB, outP] = out;
-  if (outR === undefined || outG === undefined || outB === undefined || outP === undefined) return;
-  outR[i] = ar;
-  outG[i] = ag;
-  outB[i] = ab;
-  outP[i] = p - ar * r - ag * g - ab * b;
+  const smooth = (values: Float32Array): Plane => ({ width, height, values: mean(values) });
+  return [smooth(outR), smooth(outG), smooth(outB), smooth(outP)];
 }
 
 /**
@@ -186,21 +172,16 @@ function solvePixel(
  */
 export function applyMatte(image: Rgba, guide: Rgba, mask: Plane): void {
   const planes = coefficients(guide, resizePlane(mask, guide.width, guide.height));
-  const lines = planes.map((plane) => new Float32Array(plane.width));
-  const [lineR, lineG, lineB, lineP] = lines;
-  if (lineR === undefined || lineG === undefined || lineB === undefined || lineP === undefined)
-    return;
+  const line = (): Float32Array => new Float32Array(guide.width);
+  const [lineR, lineG, lineB, lineP] = [line(), line(), line(), line()];
   const { data, width, height } = image;
-  const left = new Int32Array(width);
-  const share = new Float32Array(width);
-  for (let x = 0; x < width; x += 1) {
-    const sourceX = Math.max(0, ((x + 0.5) * guide.width) / width - 0.5);
-    left[x] = Math.min(Math.floor(sourceX), Math.max(0, guide.width - 2));
-    share[x] = Math.min(sourceX - (left[x] ?? 0), 1);
-  }
+  const { left, share } = columns(guide.width, width);
   for (let y = 0; y < height; y += 1) {
     const sourceY = ((y + 0.5) * guide.height) / height - 0.5;
-    planes.forEach((plane, index) => blendRows(plane, sourceY, lines[index] ?? lineR));
+    blendRows(planes[0], sourceY, lineR);
+    blendRows(planes[1], sourceY, lineG);
+    blendRows(planes[2], sourceY, lineB);
+    blendRows(planes[3], sourceY, lineP);
     for (let x = 0; x < width; x += 1) {
       const l = left[x] ?? 0;
       const s = share[x] ?? 0;
@@ -215,9 +196,4 @@ export function applyMatte(image: Rgba, guide: Rgba, mask: Plane): void {
       data[at + 3] = Math.round((data[at + 3] ?? 0) * clear);
     }
   }
-}
-
-function between(line: Float32Array, left: number, share: number): number {
-  const a = line[left] ?? 0;
-  return a + ((line[left + 1] ?? a) - a) * share;
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { buildPersonModel } from '../../../scripts/build-person-model.ts';
-import { ISNET_RECIPE, PERSON_RECIPE, U2NET_RECIPE, modelInput, modelMask } from './segmenter.ts';
+import { RECIPES, modelInput, modelMask } from './segmenter.ts';
 
 test('the committed person model is what its script writes', () => {
   const committed = readFileSync(
@@ -14,7 +14,7 @@ test('the committed person model is what its script writes', () => {
 test('modelInput() divides by the brightest value, then takes the ImageNet mean and deviation', () => {
   const rgb = Buffer.alloc(320 * 320 * 3);
   rgb.set([100, 50, 200]);
-  const input = modelInput(rgb, U2NET_RECIPE);
+  const input = modelInput(rgb, RECIPES.u2net);
   const plane = 320 * 320;
   assert.ok(Math.abs(input[0]! - (0.5 - 0.485) / 0.229) < 1e-6);
   assert.ok(Math.abs(input[plane]! - (0.25 - 0.456) / 0.224) < 1e-6);
@@ -23,18 +23,18 @@ test('modelInput() divides by the brightest value, then takes the ImageNet mean 
 });
 
 test('modelInput() gives the person model plain values from 0 to 1', () => {
-  const input = modelInput(Buffer.alloc(256 * 256 * 3, 51), PERSON_RECIPE);
+  const input = modelInput(Buffer.alloc(256 * 256 * 3, 51), RECIPES.person);
   assert.ok(Math.abs(input[0]! - 0.2) < 1e-6);
 });
 
 test('modelInput() survives a black image of the largest model', () => {
-  const input = modelInput(Buffer.alloc(1024 * 1024 * 3), ISNET_RECIPE);
+  const input = modelInput(Buffer.alloc(1024 * 1024 * 3), RECIPES.isnet);
   assert.equal(input[0], -0.5);
 });
 
 test('modelMask() stretches to 0..1, and a flat answer keeps nothing', () => {
-  const stretched = modelMask(new Float32Array([-2, 0, 2]), U2NET_RECIPE);
+  const stretched = modelMask(new Float32Array([-2, 0, 2]), RECIPES.u2net);
   assert.deepEqual([...stretched], [0, 0.5, 1]);
-  assert.deepEqual([...modelMask(new Float32Array([3, 3]), U2NET_RECIPE)], [0, 0]);
-  assert.deepEqual([...modelMask(new Float32Array([0.25]), PERSON_RECIPE)], [0.25]);
+  assert.deepEqual([...modelMask(new Float32Array([3, 3]), RECIPES.u2net)], [0, 0]);
+  assert.deepEqual([...modelMask(new Float32Array([0.25]), RECIPES.person)], [0.25]);
 });

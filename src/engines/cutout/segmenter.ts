@@ -21,32 +21,33 @@ export interface ModelRecipe {
   readonly output: 'probability' | 'stretch';
 }
 
-/** MediaPipe selfie segmentation, as `scripts/build-person-model.ts` converts it. */
-export const PERSON_RECIPE: ModelRecipe = {
-  side: 256,
-  mean: [0, 0, 0],
-  deviation: [1, 1, 1],
-  scale: 'unit',
-  output: 'probability',
-};
-
-/** U-2-Net and its small form: the ImageNet normalisation of their authors. */
-export const U2NET_RECIPE: ModelRecipe = {
-  side: 320,
-  mean: [0.485, 0.456, 0.406],
-  deviation: [0.229, 0.224, 0.225],
-  scale: 'brightest',
-  output: 'stretch',
-};
-
-/** ISNet (general use). */
-export const ISNET_RECIPE: ModelRecipe = {
-  side: 1024,
-  mean: [0.5, 0.5, 0.5],
-  deviation: [1, 1, 1],
-  scale: 'brightest',
-  output: 'stretch',
-};
+/** By the name of the model in the settings and messages of the parent. */
+export const RECIPES = {
+  /** MediaPipe selfie segmentation, as `scripts/build-person-model.ts` converts it. */
+  person: {
+    side: 256,
+    mean: [0, 0, 0],
+    deviation: [1, 1, 1],
+    scale: 'unit',
+    output: 'probability',
+  },
+  /** U-2-Net and its small form: the ImageNet normalisation of their authors. */
+  u2net: {
+    side: 320,
+    mean: [0.485, 0.456, 0.406],
+    deviation: [0.229, 0.224, 0.225],
+    scale: 'brightest',
+    output: 'stretch',
+  },
+  /** ISNet (general use). */
+  isnet: {
+    side: 1024,
+    mean: [0.5, 0.5, 0.5],
+    deviation: [1, 1, 1],
+    scale: 'brightest',
+    output: 'stretch',
+  },
+} as const satisfies Record<string, ModelRecipe>;
 
 /** Planar, normalised input of a model from 8-bit RGB of `side * side` pixels. */
 export function modelInput(rgb: Buffer, recipe: ModelRecipe): Float32Array {
@@ -82,56 +83,53 @@ export function modelMask(output: Float32Array, recipe: ModelRecipe): Float32Arr
 }
 
 export class Segmenter {
-  readonly recipe: ModelRecipe;
-  readonly name: string;
+  readonly name: keyof typeof RECIPES;
+  readonly #recipe: ModelRecipe;
   readonly #session: onnx.InferenceSession;
   readonly #ort: Onnx;
 
-  private constructor(
-    ort: Onnx,
-    name: string,
-    recipe: ModelRecipe,
-    session: onnx.InferenceSession,
-  ) {
+  private constructor(ort: Onnx, name: keyof typeof RECIPES, session: onnx.InferenceSession) {
     this.#ort = ort;
     this.name = name;
-    this.recipe = recipe;
+    this.#recipe = RECIPES[name];
     this.#session = session;
   }
 
   /** Loads a model file; rejects when it is not an ONNX model. */
   static async load(
     ort: Onnx,
-    model: { name: string; path: string; recipe: ModelRecipe },
-    threads: number,
+    model: { path: string; recipe: keyof typeof RECIPES; threads: number },
   ): Promise<Segmenter> {
     const session = await ort.InferenceSession.create(model.path, {
       // The arena keeps a peak of gigabytes for good; without it the speed is the same.
       enableCpuMemArena: false,
-      intraOpNumThreads: threads,
+      intraOpNumThreads: model.threads,
       interOpNumThreads: 1,
       executionMode: 'sequential',
       logSeverityLevel: 3,
     });
-    return new Segmenter(ort, model.name, model.recipe, session);
+    return new Segmenter(ort, model.recipe, session);
   }
 
-  /** The mask of a square copy (8-bit RGB, `recipe.side` on both sides). */
+  /** What it looks at has so many pixels on both sides. */
+  get side(): number {
+    return this.#recipe.side;
+  }
+
+  /** The mask of a square copy in 8-bit RGB. */
   async segment(rgb: Buffer): Promise<Plane> {
-    const { side } = this.recipe;
+    const { side } = this;
     const [inputName] = this.#session.inputNames;
     const [outputName] = this.#session.outputNames;
-    assert(
-      inputName !== undefined && outputName !== undefined,
-      'a model has an input and an output',
-    );
-    const input = new this.#ort.Tensor('float32', modelInput(rgb, this.recipe), [1, 3, side, side]);
+    assert(inputName !== undefined && outputName !== undefined, 'a model has input and output');
+    const values = modelInput(rgb, this.#recipe);
+    const input = new this.#ort.Tensor('float32', values, [1, 3, side, side]);
     // U-2-Net has seven outputs and ISNet twelve; the first is the fused one, the rest cost memory.
     const result = await this.#session.run({ [inputName]: input }, [outputName]);
     const data = result[outputName]?.data;
     assert(data instanceof Float32Array, 'the model answers with 32-bit floats');
     assert(data.length === side * side, 'the mask has the size of the input');
-    return { width: side, height: side, values: modelMask(data, this.recipe) };
+    return { width: side, height: side, values: modelMask(data, this.#recipe) };
   }
 
   async close(): Promise<void> {

@@ -6,8 +6,8 @@ import { type AnswerPiece, AnswerSplitter, type SplitterOptions } from './answer
 function split(text: string, size: number, options: Partial<SplitterOptions> = {}) {
   const splitter = new AnswerSplitter({
     start: 'content',
-    watchThoughts: false,
-    watchCalls: false,
+    mayThink: false,
+    mayCall: false,
     stops: [],
     ...options,
   });
@@ -40,7 +40,7 @@ suite('AnswerSplitter', () => {
   test('plain text passes whole, also with half a mark in it', () => {
     for (const size of SIZES) {
       const text = 'a < b, <thin>, <tool';
-      assert.equal(split(text, size, { watchCalls: true, watchThoughts: true }).content, text);
+      assert.equal(split(text, size, { mayCall: true, mayThink: true }).content, text);
     }
   });
 
@@ -56,7 +56,7 @@ suite('AnswerSplitter', () => {
     for (const size of SIZES) {
       const { content, reasoning } = split('a STOP b</think>\n\nhello STOP', size, {
         start: 'thought',
-        watchThoughts: true,
+        mayThink: true,
         stops: ['STOP'],
       });
       assert.deepEqual([reasoning, content], ['a STOP b', 'hello ']);
@@ -65,7 +65,7 @@ suite('AnswerSplitter', () => {
 
   test('a thought that the model opens itself is told apart', () => {
     for (const size of SIZES) {
-      const { content, reasoning } = split('<think>hm</think>\nyes', size, { watchThoughts: true });
+      const { content, reasoning } = split('<think>hm</think>\nyes', size, { mayThink: true });
       assert.deepEqual([reasoning, content], ['hm', 'yes']);
     }
   });
@@ -76,7 +76,7 @@ suite('AnswerSplitter', () => {
       `Well.\n<tool_call>\n{"name": "f", "arguments": ${one}}\n</tool_call>\n` +
       `<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>`;
     for (const size of SIZES) {
-      const { content, calls, splitter } = split(text, size, { watchCalls: true });
+      const { content, calls, splitter } = split(text, size, { mayCall: true });
       assert.equal(content.trim(), 'Well.');
       assert.deepEqual(calls, [`f ${one}`, 'g {}']);
       assert.equal(splitter.calls, 2);

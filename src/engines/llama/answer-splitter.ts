@@ -13,8 +13,8 @@ export type AnswerPiece =
 
 export interface SplitterOptions {
   readonly start: 'thought' | 'content' | 'call';
-  readonly watchThoughts: boolean;
-  readonly watchCalls: boolean;
+  readonly mayThink: boolean;
+  readonly mayCall: boolean;
   readonly stops: readonly string[];
 }
 
@@ -27,7 +27,6 @@ export class AnswerSplitter {
   #stopped = false;
   #hasContent = false;
   #calls = 0;
-  #callText = '';
   #call: ArgumentsScanner | undefined;
 
   constructor(options: SplitterOptions) {
@@ -81,18 +80,18 @@ export class AnswerSplitter {
     this.#emit(pieces, this.#held.slice(0, found.at));
     this.#held = this.#held.slice(found.at + found.mark.length);
     if (found.mark === THINK_CLOSE && this.#state === 'thought') this.#state = 'content';
-    else if (found.mark === THINK_OPEN && this.#options.watchThoughts) this.#state = 'thought';
-    else if (found.mark === TOOL_OPEN && this.#options.watchCalls) this.#state = 'call';
+    else if (found.mark === THINK_OPEN && this.#options.mayThink) this.#state = 'thought';
+    else if (found.mark === TOOL_OPEN && this.#options.mayCall) this.#state = 'call';
     else this.#stopped = true;
     return true;
   }
 
   #marks(): readonly string[] {
     if (this.#state === 'thought') return [THINK_CLOSE];
-    const opensThought = this.#options.watchThoughts && !this.#hasContent;
+    const opensThought = this.#options.mayThink && !this.#hasContent;
     return [
       ...this.#options.stops,
-      ...(this.#options.watchCalls ? [TOOL_OPEN] : []),
+      ...(this.#options.mayCall ? [TOOL_OPEN] : []),
       ...(opensThought ? [THINK_OPEN] : []),
     ];
   }
@@ -103,7 +102,7 @@ export class AnswerSplitter {
       return;
     }
     // Blank lines around thoughts and calls belong to the format, not to the answer.
-    const isFormat = this.#options.watchThoughts || this.#calls > 0;
+    const isFormat = this.#options.mayThink || this.#calls > 0;
     const shown = !this.#hasContent && isFormat ? text.trimStart() : text;
     if (shown === '') return;
     this.#hasContent = true;
@@ -112,13 +111,10 @@ export class AnswerSplitter {
 
   #stepCall(pieces: AnswerPiece[]): boolean {
     if (this.#call === undefined) {
-      this.#callText += this.#held;
-      this.#held = '';
-      const at = this.#callText.indexOf(ARGUMENTS_KEY);
+      const at = this.#held.indexOf(ARGUMENTS_KEY);
       if (at < 0) return false;
-      const name = nameOf(this.#callText.slice(0, at));
-      this.#held = this.#callText.slice(at + ARGUMENTS_KEY.length);
-      this.#callText = '';
+      const name = nameOf(this.#held.slice(0, at));
+      this.#held = this.#held.slice(at + ARGUMENTS_KEY.length);
       this.#call = new ArgumentsScanner();
       pieces.push({ type: 'call-start', index: this.#calls, name });
       return true;

@@ -3,18 +3,11 @@
  * server-sent events (role, reasoning, content or tool calls, finish, usage, `[DONE]`).
  */
 import { randomBytes } from 'node:crypto';
-
 import type { AnswerPiece } from './answer-splitter.ts';
+import type { ChoiceEnd, TokenLogprob } from './chat-choice.ts';
 import type { ChatListener, ChatUsage } from './chat-model.ts';
-import type { TokenLogprob } from './logprob-track.ts';
 
-type FinishReason = Parameters<ChatListener['onEnd']>[1];
-
-interface WireCall {
-  readonly id: string;
-  readonly type: 'function';
-  readonly function: { readonly name: string; arguments: string };
-}
+type FinishReason = ChoiceEnd['finishReason'];
 
 /** Fields that every body and chunk of one answer share. */
 export interface AnswerHead {
@@ -29,12 +22,13 @@ export function newHead(model: string, nowMs: number): AnswerHead {
   return { id, created: Math.floor(nowMs / 1_000), model };
 }
 
-function newCallId(): string {
-  return `call_${randomBytes(12).toString('hex')}`;
+/** A tool call as the protocol shows it; its arguments follow. */
+function newCall(name: string) {
+  const id = `call_${randomBytes(12).toString('hex')}`;
+  return { id, type: 'function', function: { name, arguments: '' } };
 }
 
-/** The usage object of the OpenAI protocol. */
-export function usageOnWire(usage: ChatUsage): Record<string, unknown> {
+function usageOnWire(usage: ChatUsage): object {
   return {
     prompt_tokens: usage.promptTokens,
     completion_tokens: usage.completionTokens,
@@ -44,168 +38,111 @@ export function usageOnWire(usage: ChatUsage): Record<string, unknown> {
   };
 }
 
-interface CollectedChoice {
-  content: string;
-  reasoning: string;
-  readonly calls: WireCall[];
-  readonly logprobs: TokenLogprob[];
-  finishReason: FinishReason;
-}
-
 /** Collects all choices into one body. */
-export class CollectedAnswer implements ChatListener {
-  readonly #choices: CollectedChoice[];
-  readonly #withLogprobs: boolean;
-
-  constructor(choices: number, withLogprobs: boolean) {
-    this.#withLogprobs = withLogprobs;
-    this.#choices = Array.from({ length: choices }, () => ({
-      content: '',
-      reasoning: '',
-      calls: [],
-      logprobs: [],
-      finishReason: 'stop' as const,
-    }));
-  }
-
-  onStart(): void {
+export function collectedAnswer(choices: number, withLogprobs: boolean) {
+  const collected = Array.from({ length: choices }, () => ({
+    content: '',
+    reasoning: '',
+    calls: [] as ReturnType<typeof newCall>[],
+    logprobs: [] as TokenLogprob[],
+    finishReason: 'stop' as FinishReason,
+  }));
+  const listener: ChatListener = {
     // A collected answer begins with its end.
-  }
-
-  onPieces(index: number, pieces: readonly AnswerPiece[], logprobs: readonly TokenLogprob[]): void {
-    const choice = this.#choices[index];
-    if (choice === undefined) return;
-    choice.logprobs.push(...logprobs);
-    for (const piece of pieces) collect(choice, piece);
-  }
-
-  onEnd(index: number, finishReason: FinishReason): void {
-    const choice = this.#choices[index];
-    if (choice !== undefined) choice.finishReason = finishReason;
-  }
-
-  body(head: AnswerHead, usage: ChatUsage): Record<string, unknown> {
-    return {
-      id: head.id,
-      object: 'chat.completion',
-      created: head.created,
-      model: head.model,
-      choices: this.#choices.map((choice, index) => ({
-        index,
-        message: {
-          role: 'assistant',
-          content: choice.content === '' && choice.calls.length > 0 ? null : choice.content,
-          refusal: null,
-          ...(choice.reasoning === '' ? {} : { reasoning_content: choice.reasoning }),
-          ...(choice.calls.length === 0 ? {} : { tool_calls: choice.calls }),
-        },
-        logprobs: this.#withLogprobs ? { content: choice.logprobs, refusal: null } : null,
-        finish_reason: choice.finishReason,
-      })),
-      usage: usageOnWire(usage),
-    };
-  }
-}
-
-function collect(choice: CollectedChoice, piece: AnswerPiece): void {
-  switch (piece.type) {
-    case 'content':
-      choice.content += piece.text;
-      return;
-    case 'reasoning':
-      choice.reasoning += piece.text;
-      return;
-    case 'call-start':
-      choice.calls.push({
-        id: newCallId(),
-        type: 'function',
-        function: { name: piece.name, arguments: '' },
-      });
-      return;
-    case 'call-arguments': {
-      const call = choice.calls[piece.index];
-      if (call !== undefined) call.function.arguments += piece.text;
-    }
-  }
+    onStart: () => undefined,
+    onPieces(index, pieces, logprobs) {
+      const choice = collected[index];
+      if (choice === undefined) return;
+      choice.logprobs.push(...logprobs);
+      for (const piece of pieces) {
+        if (piece.type === 'content') choice.content += piece.text;
+        else if (piece.type === 'reasoning') choice.reasoning += piece.text;
+        else if (piece.type === 'call-start') choice.calls.push(newCall(piece.name));
+        else {
+          const call = choice.calls[piece.index];
+          if (call !== undefined) call.function.arguments += piece.text;
+        }
+      }
+    },
+    onEnd(index, finishReason) {
+      const choice = collected[index];
+      if (choice !== undefined) choice.finishReason = finishReason;
+    },
+  };
+  const body = ({ id, created, model }: AnswerHead, usage: ChatUsage): object => ({
+    id,
+    object: 'chat.completion',
+    created,
+    model,
+    choices: collected.map(({ content, reasoning, calls, logprobs, finishReason }, index) => ({
+      index,
+      message: {
+        role: 'assistant',
+        content: content === '' && calls.length > 0 ? null : content,
+        refusal: null,
+        ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+        ...(calls.length === 0 ? {} : { tool_calls: calls }),
+      },
+      logprobs: withLogprobs ? { content: logprobs, refusal: null } : null,
+      finish_reason: finishReason,
+    })),
+    usage: usageOnWire(usage),
+  });
+  return { listener, body };
 }
 
 /** Writes each piece as an event at once. */
-export class StreamedAnswer implements ChatListener {
-  readonly #head: AnswerHead;
-  readonly #choices: number;
-  readonly #withLogprobs: boolean;
-  readonly #write: (text: string) => void;
-
-  constructor(
-    head: AnswerHead,
-    options: { readonly choices: number; readonly withLogprobs: boolean },
-    write: (text: string) => void,
-  ) {
-    this.#head = head;
-    this.#choices = options.choices;
-    this.#withLogprobs = options.withLogprobs;
-    this.#write = write;
-  }
-
-  onStart(): void {
-    for (let index = 0; index < this.#choices; index += 1) {
-      this.#choice(index, { role: 'assistant', content: '' }, null);
-    }
-  }
-
-  onPieces(index: number, pieces: readonly AnswerPiece[], logprobs: readonly TokenLogprob[]): void {
-    let scores = logprobs;
-    for (const piece of pieces) {
-      const isContent = piece.type === 'content';
-      this.#choice(index, deltaOf(piece), null, isContent ? scores : []);
-      if (isContent) scores = [];
-    }
-  }
-
-  onEnd(index: number, finishReason: FinishReason): void {
-    this.#choice(index, {}, finishReason);
-  }
-
-  /** The usage chunk, when asked for, and the end mark. */
-  finish(usage: ChatUsage | undefined): void {
-    if (usage !== undefined) this.#event({ choices: [], usage: usageOnWire(usage) });
-    this.#write('data: [DONE]\n\n');
-  }
-
-  /** An error after the stream has begun. */
-  fail(body: unknown): void {
-    this.#write(`data: ${JSON.stringify(body)}\n\ndata: [DONE]\n\n`);
-  }
-
-  #choice(
-    index: number,
-    delta: unknown,
-    finishReason: FinishReason | null,
-    logprobs: readonly TokenLogprob[] = [],
-  ): void {
-    const scores =
-      this.#withLogprobs && logprobs.length > 0 ? { content: logprobs, refusal: null } : null;
-    this.#event({ choices: [{ index, delta, logprobs: scores, finish_reason: finishReason }] });
-  }
-
-  #event(fields: Record<string, unknown>): void {
-    const { id, created, model } = this.#head;
+export function streamedAnswer(head: AnswerHead, choices: number, write: (text: string) => void) {
+  const { id, created, model } = head;
+  const event = (fields: object): void => {
     const chunk = { id, object: 'chat.completion.chunk', created, model, ...fields };
-    this.#write(`data: ${JSON.stringify(chunk)}\n\n`);
-  }
+    write(`data: ${JSON.stringify(chunk)}\n\n`);
+  };
+  const choice = (
+    index: number,
+    delta: object,
+    finish_reason: FinishReason | null,
+    scores: readonly TokenLogprob[] = [],
+  ): void => {
+    const logprobs = scores.length > 0 ? { content: scores, refusal: null } : null;
+    event({ choices: [{ index, delta, logprobs, finish_reason }] });
+  };
+  const listener: ChatListener = {
+    onStart() {
+      for (let index = 0; index < choices; index += 1) {
+        choice(index, { role: 'assistant', content: '' }, null);
+      }
+    },
+    onPieces(index, pieces, logprobs) {
+      let scores = logprobs;
+      for (const piece of pieces) {
+        const isContent = piece.type === 'content';
+        choice(index, deltaOf(piece), null, isContent ? scores : []);
+        if (isContent) scores = [];
+      }
+    },
+    onEnd: (index, finishReason) => choice(index, {}, finishReason),
+  };
+  /** The usage chunk, when asked for, and the end mark. */
+  const finish = (usage: ChatUsage | undefined): void => {
+    if (usage !== undefined) event({ choices: [], usage: usageOnWire(usage) });
+    write('data: [DONE]\n\n');
+  };
+  /** An error after the stream has begun. */
+  const fail = (body: unknown): void => {
+    write(`data: ${JSON.stringify(body)}\n\ndata: [DONE]\n\n`);
+  };
+  return { listener, finish, fail };
 }
 
-function deltaOf(piece: AnswerPiece): Record<string, unknown> {
+function deltaOf(piece: AnswerPiece): object {
   switch (piece.type) {
     case 'content':
       return { content: piece.text };
     case 'reasoning':
       return { reasoning_content: piece.text };
-    case 'call-start': {
-      const named = { name: piece.name, arguments: '' };
-      const call = { index: piece.index, id: newCallId(), type: 'function', function: named };
-      return { tool_calls: [call] };
-    }
+    case 'call-start':
+      return { tool_calls: [{ index: piece.index, ...newCall(piece.name) }] };
     case 'call-arguments':
       return { tool_calls: [{ index: piece.index, function: { arguments: piece.text } }] };
   }

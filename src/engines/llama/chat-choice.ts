@@ -12,26 +12,39 @@ import {
   type Token,
   TokenBias,
 } from 'node-llama-cpp';
-
 import { type AnswerPiece, AnswerSplitter } from './answer-splitter.ts';
 import type { ChatRequest } from './chat-request.ts';
-import type { SamplingDefaults } from './llama-wire.ts';
-import { LogprobTrack, type TokenLogprob } from './logprob-track.ts';
-import { TokenText } from './token-text.ts';
+import type { SamplingDefaults } from './llama-models.ts';
 
 /** Small, so that a long prompt lets others in between and a leaving caller is noticed at once. */
 const PROMPT_SLICE_TOKENS = 64;
 /** How far back repetition is looked for. */
 const PENALTY_WINDOW_TOKENS = 1_024;
+/** UTF-8 characters have up to four bytes, a token at least one. */
+const MAX_PENDING = 4;
+/** Tokens before, for tokenizers whose spacing depends on them. */
+const LOOK_BACK = 4;
+const REPLACEMENT = '\uFFFD';
+/** OpenAI's floor for what has no chance at all: JSON knows no infinity. */
+const LOWEST = -9999;
+
+export interface ScoredText {
+  readonly token: string;
+  readonly logprob: number;
+  readonly bytes: number[];
+}
+
+export interface TokenLogprob extends ScoredText {
+  readonly top_logprobs: ScoredText[];
+}
 
 export interface ChoiceTask {
-  readonly model: LlamaModel;
   readonly markTexts: ReadonlyMap<Token, string>;
   readonly request: ChatRequest;
   readonly defaults: SamplingDefaults;
   readonly prompt: Token[];
   readonly start: 'thought' | 'content' | 'call';
-  readonly watchThoughts: boolean;
+  readonly canReason: boolean;
   readonly seed: number;
   readonly maxTokens: number;
   /** For content in a format; applies once the thought is over. */
@@ -55,10 +68,11 @@ export async function generateChoice(
   task: ChoiceTask,
 ): Promise<ChoiceEnd> {
   const cachedTokens = await readPrompt(sequence, task);
-  const run = new ChoiceRun(task);
+  const run = new ChoiceRun(sequence.model, task);
+  const { logprobs, topLogprobs } = task.request;
+  const metadata = { confidence: logprobs, probabilities: logprobs && topLogprobs > 0 };
   const last = task.prompt.slice(-1);
-  const tokens = sequence.evaluateWithMetadata(last, run.metadata, run.samplerOptions());
-  for await (const output of tokens) {
+  for await (const output of sequence.evaluateWithMetadata(last, metadata, run.samplerOptions())) {
     task.signal.throwIfAborted();
     if (!run.take(output)) break;
   }
@@ -85,7 +99,7 @@ interface TokenOutput {
 }
 
 class ChoiceRun {
-  readonly metadata: { readonly confidence: boolean; readonly probabilities: boolean };
+  readonly #model: LlamaModel;
   readonly #task: ChoiceTask;
   readonly #text: TokenText;
   readonly #splitter: AnswerSplitter;
@@ -97,23 +111,15 @@ class ChoiceRun {
     | { readonly key: 'content' | number; readonly state: LlamaGrammarEvaluationState }
     | undefined;
 
-  constructor(task: ChoiceTask) {
+  constructor(model: LlamaModel, task: ChoiceTask) {
+    this.#model = model;
     this.#task = task;
-    const { request } = task;
-    this.metadata = {
-      confidence: request.logprobs,
-      probabilities: request.logprobs && request.topLogprobs > 0,
-    };
-    this.#text = new TokenText(task.model, task.markTexts, task.prompt);
-    this.#splitter = new AnswerSplitter({
-      start: task.start,
-      watchThoughts: task.watchThoughts,
-      watchCalls: task.callGrammar !== undefined,
-      stops: request.stops,
-    });
-    this.#logprobs = request.logprobs
-      ? new LogprobTrack(task.model, request.topLogprobs)
-      : undefined;
+    const { request, markTexts, prompt, start, canReason, callGrammar } = task;
+    this.#text = new TokenText(model, markTexts, prompt);
+    const mayCall = callGrammar !== undefined;
+    const { stops, logprobs, topLogprobs } = request;
+    this.#splitter = new AnswerSplitter({ start, mayThink: canReason, mayCall, stops });
+    if (logprobs) this.#logprobs = new LogprobTrack(model, topLogprobs);
   }
 
   /** Takes one sampled token; false ends the choice. */
@@ -127,7 +133,8 @@ class ChoiceRun {
     if (before === 'content') this.#logprobs?.add(output, text);
     this.#hand(this.#splitter.push(text));
     if (this.#splitter.isStopped) return false;
-    if (this.#splitter.calls > 0 && this.#isOneCallEnough()) return false;
+    const isOneCallEnough = request.toolChoice === 'one' || !request.parallelToolCalls;
+    if (this.#splitter.calls > 0 && isOneCallEnough) return false;
     this.#isCut = this.#generated.length >= this.#task.maxTokens;
     return !this.#isCut;
   }
@@ -146,46 +153,38 @@ class ChoiceRun {
   }
 
   samplerOptions(): SequenceEvaluateOptions {
-    const { request, defaults, model } = this.#task;
+    const { request, defaults, contentGrammar, callGrammar, seed } = this.#task;
     const { sampling } = request;
-    const bias = new TokenBias(model.tokenizer);
+    const { repetitionPenalty: penalty, frequencyPenalty, presencePenalty } = sampling;
+    const counts = frequencyPenalty !== 0 || presencePenalty !== 0;
+    const repeatPenalty = {
+      punishTokens: () => this.#punishable(counts),
+      maxPunishTokens: PENALTY_WINDOW_TOKENS,
+      penalty,
+      frequencyPenalty,
+      presencePenalty,
+    };
+    const tokenBias = new TokenBias(this.#model.tokenizer);
     // Token ids come as plain numbers; the library brands them.
-    for (const [token, logit] of sampling.logitBias) bias.set(token as Token, { logit });
-    const isPenalised =
-      sampling.repetitionPenalty !== 1 ||
-      sampling.frequencyPenalty !== 0 ||
-      sampling.presencePenalty !== 0;
-    const hasGrammar =
-      this.#task.contentGrammar !== undefined || this.#task.callGrammar !== undefined;
+    for (const [token, logit] of sampling.logitBias) tokenBias.set(token as Token, { logit });
+    const grammarEvaluationState = (): LlamaGrammarEvaluationState | undefined =>
+      this.#grammarState();
     return {
       temperature: sampling.temperature ?? defaults.temperature,
       topP: sampling.topP ?? defaults.topP,
       topK: sampling.topK ?? defaults.topK,
       minP: sampling.minP ?? defaults.minP,
-      seed: this.#task.seed,
-      ...(isPenalised ? { repeatPenalty: this.#penalties() } : {}),
-      ...(sampling.logitBias.size > 0 ? { tokenBias: bias } : {}),
-      ...(hasGrammar ? { grammarEvaluationState: () => this.#grammarState() } : {}),
-    };
-  }
-
-  #penalties(): NonNullable<SequenceEvaluateOptions['repeatPenalty']> {
-    const { sampling } = this.#task.request;
-    return {
-      punishTokens: () => this.#punishable(),
-      maxPunishTokens: PENALTY_WINDOW_TOKENS,
-      penalty: sampling.repetitionPenalty,
-      frequencyPenalty: sampling.frequencyPenalty,
-      presencePenalty: sampling.presencePenalty,
+      seed,
+      ...((counts || penalty !== 1) && { repeatPenalty }),
+      ...(sampling.logitBias.size > 0 && { tokenBias }),
+      ...((contentGrammar ?? callGrammar) && { grammarEvaluationState }),
     };
   }
 
   /** Counting penalties look at the answer; the repetition penalty alone also at the prompt. */
-  #punishable(): Token[] {
-    const { sampling } = this.#task.request;
-    const counts = sampling.frequencyPenalty !== 0 || sampling.presencePenalty !== 0;
-    if (counts) return this.#generated.slice(-PENALTY_WINDOW_TOKENS);
-    return [...this.#task.prompt, ...this.#generated].slice(-PENALTY_WINDOW_TOKENS);
+  #punishable(counts: boolean): Token[] {
+    const tokens = counts ? this.#generated : [...this.#task.prompt, ...this.#generated];
+    return tokens.slice(-PENALTY_WINDOW_TOKENS);
   }
 
   /** The grammar of the part that is being written: none in a thought, a fresh one per call. */
@@ -196,14 +195,10 @@ class ChoiceRun {
     if (grammar === undefined) return undefined;
     const key = state === 'call' ? this.#splitter.calls : 'content';
     if (this.#grammar?.key !== key) {
-      const { model } = this.#task;
-      this.#grammar = { key, state: new LlamaGrammarEvaluationState({ model, grammar }) };
+      const state = new LlamaGrammarEvaluationState({ model: this.#model, grammar });
+      this.#grammar = { key, state };
     }
     return this.#grammar.state;
-  }
-
-  #isOneCallEnough(): boolean {
-    return this.#task.request.toolChoice === 'one' || !this.#task.request.parallelToolCalls;
   }
 
   #hand(pieces: readonly AnswerPiece[]): void {
@@ -211,5 +206,96 @@ class ChoiceRun {
     let shown = 0;
     for (const piece of pieces) if (piece.type === 'content') shown += piece.text.length;
     this.#task.onPieces(pieces, this.#logprobs?.release(shown, this.#splitter.isStopped) ?? []);
+  }
+}
+
+/**
+ * Turns tokens into text one by one. A token can end in the middle of a character: its text waits
+ * for the next token, so that no replacement character is ever handed out for a whole one.
+ */
+class TokenText {
+  readonly #model: LlamaModel;
+  readonly #markTexts: ReadonlyMap<Token, string>;
+  #before: Token[];
+  #pending: Token[] = [];
+
+  constructor(model: LlamaModel, markTexts: ReadonlyMap<Token, string>, prompt: readonly Token[]) {
+    this.#model = model;
+    this.#markTexts = markTexts;
+    this.#before = prompt.slice(-LOOK_BACK);
+  }
+
+  /** The text that is complete with this token. */
+  push(token: Token): string {
+    const mark = this.#markTexts.get(token);
+    if (mark !== undefined) return this.end() + this.#advance([token], mark);
+    this.#pending.push(token);
+    const text = this.#model.detokenize(this.#pending, false, this.#before);
+    if (text.endsWith(REPLACEMENT) && this.#pending.length < MAX_PENDING) return '';
+    return this.#flush(text);
+  }
+
+  /** What is left when no token follows. */
+  end(): string {
+    if (this.#pending.length === 0) return '';
+    return this.#flush(this.#model.detokenize(this.#pending, false, this.#before));
+  }
+
+  #flush(text: string): string {
+    const tokens = this.#pending;
+    this.#pending = [];
+    return this.#advance(tokens, text);
+  }
+
+  #advance(tokens: readonly Token[], text: string): string {
+    this.#before = [...this.#before, ...tokens].slice(-LOOK_BACK);
+    return text;
+  }
+}
+
+/**
+ * Log probabilities of the content tokens in the OpenAI shape. Text can be held back behind the
+ * tokens that made it, so that each entry waits until its text is shown; entries of text that is
+ * never shown (a stop text) are dropped.
+ */
+class LogprobTrack {
+  readonly #model: LlamaModel;
+  readonly #top: number;
+  #waiting: { readonly entry: TokenLogprob; readonly start: number; readonly end: number }[] = [];
+  #written = 0;
+  #shown = 0;
+
+  constructor(model: LlamaModel, top: number) {
+    this.#model = model;
+    this.#top = top;
+  }
+
+  /** Notes a sampled token and the text that became complete with it. */
+  add(output: TokenOutput, text: string): void {
+    const start = this.#written;
+    this.#written += text.length;
+    const best: ScoredText[] = [];
+    for (const [token, chance] of output.probabilities ?? []) {
+      if (best.length >= this.#top || chance <= 0) break;
+      best.push(this.#score(token, chance));
+    }
+    const entry = { ...this.#score(output.token, output.confidence ?? 0), top_logprobs: best };
+    this.#waiting.push({ entry, start, end: this.#written });
+  }
+
+  /** The entries whose text is now shown; `isCut` also lets go of one that is shown in part. */
+  release(length: number, isCut: boolean): TokenLogprob[] {
+    this.#shown += length;
+    const isDue = (wait: { start: number; end: number }): boolean =>
+      isCut ? wait.start < this.#shown : wait.end <= this.#shown;
+    const due = this.#waiting.filter(isDue);
+    this.#waiting = this.#waiting.filter((wait) => !isDue(wait));
+    return due.map((wait) => wait.entry);
+  }
+
+  #score(token: Token, chance: number): ScoredText {
+    const text = this.#model.detokenize([token], true);
+    const logprob = chance > 0 ? Math.log(chance) : LOWEST;
+    return { token: text, logprob, bytes: [...Buffer.from(text, 'utf8')] };
   }
 }

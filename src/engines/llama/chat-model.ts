@@ -3,17 +3,18 @@
  * or more choices. All choices of all requests share the decode batches of one context.
  */
 import { randomInt } from 'node:crypto';
-
 import {
-  type Llama,
   type LlamaContext,
+  type LlamaContextSequence,
   LlamaGrammar,
   type LlamaModel,
   type Token,
 } from 'node-llama-cpp';
-
+import { assert } from '../../core/assert.ts';
+import { JobQueue } from '../../core/job-queue.ts';
+import { reasonOf } from '../../core/log.ts';
 import type { AnswerPiece } from './answer-splitter.ts';
-import { type ChoiceEnd, generateChoice } from './chat-choice.ts';
+import { type ChoiceEnd, generateChoice, type TokenLogprob } from './chat-choice.ts';
 import type { ChatRequest } from './chat-request.ts';
 import {
   type ChatTemplate,
@@ -23,22 +24,21 @@ import {
   TOOL_CLOSE,
   TOOL_OPEN,
 } from './chat-template.ts';
-import { EngineRefusal } from './engine-refusal.ts';
 import {
-  grammarForJson,
   grammarForSchema,
   grammarForToolCall,
   OPEN_LIMITS,
   SHORT_LIMITS,
 } from './json-schema-grammar.ts';
-import type { LlamaModelSpec, LoadedLlamaModel, SamplingDefaults } from './llama-wire.ts';
-import type { TokenLogprob } from './logprob-track.ts';
-import { SequencePool } from './sequence-pool.ts';
+import type { LlamaModelSpec, LoadedLlamaModel, SamplingDefaults } from './llama-models.ts';
+import { overloaded, refusal } from './refusal.ts';
 
 /** The defaults of the OpenAI protocol, for files that say nothing. */
 const NEUTRAL_SAMPLING: SamplingDefaults = { temperature: 1, topP: 1, topK: 0, minP: 0 };
 const KEPT_GRAMMARS = 32;
 const MAX_SEED = 2 ** 31;
+/** Choices that may wait for a free sequence; more are refused with 429. */
+const MAX_WAITING = 64;
 
 export interface ChatListener {
   /** The prompt fits and a sequence is taken: the answer begins. */
@@ -55,8 +55,7 @@ export interface ChatUsage {
 }
 
 export class ChatModel {
-  readonly spec: LlamaModelSpec;
-  readonly #llama: Llama;
+  readonly #spec: LlamaModelSpec;
   readonly #model: LlamaModel;
   readonly #context: LlamaContext;
   readonly #pool: SequencePool;
@@ -64,19 +63,13 @@ export class ChatModel {
   readonly #markTexts: ReadonlyMap<Token, string>;
   readonly #grammars = new Map<string, LlamaGrammar>();
 
-  private constructor(
-    spec: LlamaModelSpec,
-    llama: Llama,
-    model: LlamaModel,
-    context: LlamaContext,
-    maxWaiting: number,
-  ) {
-    this.spec = spec;
-    this.#llama = llama;
+  private constructor(spec: LlamaModelSpec, context: LlamaContext) {
+    const { model } = context;
+    this.#spec = spec;
     this.#model = model;
     this.#context = context;
     const sequences = Array.from({ length: spec.sequences }, () => context.getSequence());
-    this.#pool = new SequencePool(sequences, maxWaiting);
+    this.#pool = new SequencePool(sequences);
     this.#template = compileTemplate(model.fileInfo.metadata.tokenizer?.chat_template, {
       bos: model.tokens.bosString ?? '',
       eos: model.tokens.eosString ?? '',
@@ -87,25 +80,24 @@ export class ChatModel {
   /** Makes the context for a loaded file; throws when memory does not suffice. */
   static async create(
     spec: LlamaModelSpec,
-    llama: Llama,
     model: LlamaModel,
-    options: { readonly threads: number; readonly maxWaiting: number },
+    threads: number,
   ): Promise<ChatModel> {
     const context = await model.createContext({
       sequences: spec.sequences,
       contextSize: Math.min(spec.contextTokens, model.trainContextSize),
-      threads: options.threads,
+      threads,
     });
-    return new ChatModel(spec, llama, model, context, options.maxWaiting);
+    return new ChatModel(spec, context);
   }
 
   info(): LoadedLlamaModel {
     return {
-      id: this.spec.id,
+      id: this.#spec.id,
       work: 'chat',
       contextTokens: this.#context.contextSize,
-      sequences: this.spec.sequences,
-      isDemo: this.spec.isDemo,
+      sequences: this.#spec.sequences,
+      isDemo: this.#spec.isDemo,
       canReason: this.#template.canReason,
       dimensions: 0,
     };
@@ -127,15 +119,14 @@ export class ChatModel {
       const end = await this.#pool.use(prompt.tokens, signal, async (sequence) =>
         generateChoice(sequence, {
           ...grammars,
-          model: this.#model,
           markTexts: this.#markTexts,
           request,
-          defaults: this.spec.sampling ?? NEUTRAL_SAMPLING,
+          defaults: this.#spec.sampling ?? NEUTRAL_SAMPLING,
           prompt: prompt.tokens,
           start: prompt.start,
-          watchThoughts: this.#template.canReason,
+          canReason: this.#template.canReason,
           seed: seed + index,
-          maxTokens: Math.min(request.maxTokens ?? room, room),
+          maxTokens: Math.min(request.maxTokens, room),
           signal,
           onPieces: (pieces, logprobs) => listener.onPieces(index, pieces, logprobs),
         }),
@@ -144,10 +135,6 @@ export class ChatModel {
       return end;
     });
     return sumUsage(prompt.tokens.length, await allOrFirstError(choices));
-  }
-
-  async dispose(): Promise<void> {
-    await this.#context.dispose();
   }
 
   /** Tokens of prompt and answer together. The last place is kept free: filling it would shift. */
@@ -168,8 +155,8 @@ export class ChatModel {
     const { bos, shouldPrependBosToken } = this.#model.tokens;
     if (shouldPrependBosToken && bos !== null && tokens[0] !== bos) tokens.unshift(bos);
     if (tokens.length >= this.#room) {
-      const message = `The prompt has ${tokens.length} tokens, the context of ${this.spec.id} holds ${this.#context.contextSize}`;
-      throw new EngineRefusal('context_length_exceeded', message, 'messages');
+      const message = `The prompt has ${tokens.length} tokens, the context of ${this.#spec.id} holds ${this.#context.contextSize}`;
+      throw refusal('context_length_exceeded', message, 'messages');
     }
     if (isForced) return { tokens, start: 'call' };
     return { tokens, start: prompt.startsThinking ? 'thought' : 'content' };
@@ -179,16 +166,10 @@ export class ChatModel {
     contentGrammar: LlamaGrammar | undefined;
     callGrammar: LlamaGrammar | undefined;
   } {
-    const limits = this.spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
-    const { format } = request;
-    const content =
-      format.type === 'json'
-        ? grammarForJson(limits)
-        : format.type === 'schema'
-          ? grammarForSchema(format.schema, limits)
-          : undefined;
-    const call =
-      request.tools.length > 0 ? grammarForToolCall(request.tools, TOOL_CLOSE, limits) : undefined;
+    const limits = this.#spec.isDemo ? SHORT_LIMITS : OPEN_LIMITS;
+    const { schema, tools } = request;
+    const content = schema === undefined ? undefined : grammarForSchema(schema, limits);
+    const call = tools.length > 0 ? grammarForToolCall(tools, TOOL_CLOSE, limits) : undefined;
     return { contentGrammar: this.#grammar(content), callGrammar: this.#grammar(call) };
   }
 
@@ -196,7 +177,7 @@ export class ChatModel {
     if (text === undefined) return undefined;
     const known = this.#grammars.get(text);
     this.#grammars.delete(text);
-    const grammar = known ?? compileGrammar(this.#llama, text);
+    const grammar = known ?? this.#compile(text);
     this.#grammars.set(text, grammar);
     for (const oldest of this.#grammars.keys()) {
       if (this.#grammars.size <= KEPT_GRAMMARS) break;
@@ -204,16 +185,70 @@ export class ChatModel {
     }
     return grammar;
   }
+
+  #compile(grammar: string): LlamaGrammar {
+    try {
+      return new LlamaGrammar(this.#model.llama, { grammar });
+    } catch (error) {
+      // The native parser has its own bounds; a schema beyond them is the caller's to simplify.
+      const message = `The JSON schema cannot be enforced: ${reasonOf(error)}`;
+      throw refusal('invalid_request', message, 'schema');
+    }
+  }
 }
 
-function compileGrammar(llama: Llama, grammar: string): LlamaGrammar {
-  try {
-    return new LlamaGrammar(llama, { grammar });
-  } catch (error) {
-    // The native parser has its own bounds; a schema beyond them is the caller's to simplify.
-    const reason = error instanceof Error ? error.message : String(error);
-    const message = `The JSON schema cannot be enforced: ${reason}`;
-    throw new EngineRefusal('invalid_request', message, 'schema');
+/**
+ * The sequences of one context: each holds the state of one conversation and runs in the same
+ * decode batches as the others. A free sequence that already holds the beginning of the prompt is
+ * preferred, so that a conversation goes on without reading it all again.
+ */
+class SequencePool {
+  readonly #free: LlamaContextSequence[];
+  readonly #queue: JobQueue;
+
+  constructor(sequences: readonly LlamaContextSequence[]) {
+    this.#free = [...sequences];
+    this.#queue = new JobQueue({
+      running: sequences.length,
+      waiting: MAX_WAITING,
+      retryAfterSeconds: 0,
+    });
+  }
+
+  /** Refuses when `count` further choices would not fit into the queue. */
+  admit(count: number): void {
+    if (!this.#queue.hasRoom('', count)) throw overloaded();
+  }
+
+  /** Runs `work` with a sequence; gives it back afterwards. Rejects when `signal` aborts before. */
+  async use<Result>(
+    tokens: Token[],
+    signal: AbortSignal,
+    work: (sequence: LlamaContextSequence) => Promise<Result>,
+  ): Promise<Result> {
+    return await this.#queue.run(async () => {
+      const sequence = this.#takeBest(tokens);
+      try {
+        return await work(sequence);
+      } finally {
+        this.#free.push(sequence);
+      }
+    }, signal);
+  }
+
+  #takeBest(tokens: Token[]): LlamaContextSequence {
+    let best = 0;
+    let bestWorth = -1;
+    for (const [index, sequence] of this.#free.entries()) {
+      const held = sequence.nextTokenIndex;
+      const shared = held === 0 ? 0 : sequence.compareContextTokens(tokens).firstDifferentIndex;
+      // Among sequences that share nothing, an empty one: a full one may still serve its caller.
+      const worth = shared > 0 ? shared + 1 : Number(held === 0);
+      if (worth > bestWorth) [best, bestWorth] = [index, worth];
+    }
+    const [sequence] = this.#free.splice(best, 1);
+    assert(sequence !== undefined, 'as many jobs run as there are sequences');
+    return sequence;
   }
 }
 

@@ -4,8 +4,8 @@
  * is refused in words.
  */
 import { z } from 'zod';
-
-import { EngineRefusal } from './engine-refusal.ts';
+import type { Fault } from '../../core/faults.ts';
+import { refusal } from './refusal.ts';
 
 /** `n` of the OpenAI protocol goes to 128; a CPU engine stops earlier. */
 const MAX_CHOICES = 16;
@@ -72,6 +72,7 @@ const body = z.looseObject({
   reasoning_effort: z.string().nullish(),
   chat_template_kwargs: schemaObject.nullish(),
 });
+type Body = z.infer<typeof body>;
 
 export interface ChatMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool';
@@ -87,50 +88,12 @@ export interface OfferedTool {
   readonly parameters: Readonly<Record<string, unknown>> | undefined;
 }
 
-export type AnswerFormat =
-  | { readonly type: 'text' }
-  | { readonly type: 'json' }
-  | { readonly type: 'schema'; readonly schema: unknown };
+export type ChatRequest = ReturnType<typeof parseChatRequest>;
 
-export interface ChatRequest {
-  readonly model: string;
-  readonly messages: readonly ChatMessage[];
-  readonly stream: boolean;
-  readonly includeUsage: boolean;
-  readonly choices: number;
-  readonly sampling: {
-    readonly temperature: number | undefined;
-    readonly topP: number | undefined;
-    readonly topK: number | undefined;
-    readonly minP: number | undefined;
-    readonly repetitionPenalty: number;
-    readonly frequencyPenalty: number;
-    readonly presencePenalty: number;
-    readonly logitBias: ReadonlyMap<number, number>;
-  };
-  /** Undefined: until the model ends or the context is full. */
-  readonly maxTokens: number | undefined;
-  readonly stops: readonly string[];
-  readonly stopTokens: ReadonlySet<number>;
-  readonly seed: number | undefined;
-  readonly logprobs: boolean;
-  readonly topLogprobs: number;
-  readonly format: AnswerFormat;
-  readonly tools: readonly OfferedTool[];
-  /** `one` forces a call of one of `tools`. */
-  readonly toolChoice: 'none' | 'auto' | 'one';
-  readonly parallelToolCalls: boolean;
-  readonly thinking: boolean;
-  /** Further variables for the chat template. */
-  readonly templateVariables: Readonly<Record<string, unknown>>;
-}
-
-/** Parses an OpenAI chat body; throws an `EngineRefusal` that names the wrong field. */
-export function parseChatRequest(input: unknown): ChatRequest {
-  const parsed = body.safeParse(input);
-  if (!parsed.success) throw refusalOf(parsed.error);
-  const request = parsed.data;
-  const limit = request.max_completion_tokens ?? request.max_tokens ?? undefined;
+/** Parses an OpenAI chat body; throws a refusal that names the wrong field. */
+export function parseChatRequest(input: unknown) {
+  const request = parsed(body, input);
+  const limit = request.max_completion_tokens ?? request.max_tokens ?? 0;
   return {
     model: request.model,
     messages: request.messages.map(messageOf),
@@ -138,71 +101,70 @@ export function parseChatRequest(input: unknown): ChatRequest {
     includeUsage: request.stream_options?.include_usage ?? false,
     choices: request.n ?? 1,
     sampling: samplingOf(request),
-    maxTokens: limit === undefined || limit <= 0 ? undefined : limit,
-    stops: stopsOf(request.stop),
+    /** Infinite: until the model ends or the context is full. */
+    maxTokens: limit > 0 ? limit : Infinity,
+    stops: [request.stop ?? []].flat().filter((text) => text !== ''),
     stopTokens: new Set(request.stop_token_ids),
-    seed: request.seed ?? undefined,
+    seed: request.seed,
     logprobs: request.logprobs ?? false,
     topLogprobs: request.top_logprobs ?? 0,
-    format: formatOf(request.response_format),
+    /** What the content must be; undefined leaves it open. */
+    schema: schemaOf(request.response_format),
     ...toolsOf(request),
     parallelToolCalls: request.parallel_tool_calls ?? true,
-    thinking: thinkingOf(request),
+    thinking:
+      request.reasoning_effort !== 'none' &&
+      request.chat_template_kwargs?.['enable_thinking'] !== false,
+    /** Further variables for the chat template. */
     templateVariables: request.chat_template_kwargs ?? {},
   };
 }
 
-type Body = z.infer<typeof body>;
-
-/** The first complaint of zod as one sentence with its field. */
-export function refusalOf(error: z.ZodError): EngineRefusal {
-  const issue = error.issues[0];
+/** The body in its schema; throws the first complaint of zod as one sentence with its field. */
+export function parsed<Schema extends z.ZodType>(schema: Schema, input: unknown): z.infer<Schema> {
+  const result = schema.safeParse(input);
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
   const path = issue?.path.join('.') ?? '';
-  return new EngineRefusal(
-    'invalid_request',
-    path === '' ? (issue?.message ?? 'The body is not valid') : `${path}: ${issue?.message}`,
-    path === '' ? null : path,
-  );
+  const complaint = issue?.message ?? 'The body is not valid';
+  throw path === ''
+    ? refusal('invalid_request', complaint)
+    : refusal('invalid_request', `${path}: ${complaint}`, path);
 }
 
 function messageOf(from: z.infer<typeof message>): ChatMessage {
   const role = from.role === 'developer' ? 'system' : from.role;
+  const toolCalls = from.tool_calls?.map((call) => call.function);
   return {
     role: role === 'function' ? 'tool' : role,
     content: textOf(from.content),
-    ...(from.name ? { name: from.name } : {}),
-    ...(from.reasoning_content ? { reasoning: from.reasoning_content } : {}),
-    ...(from.tool_calls?.length
-      ? {
-          toolCalls: from.tool_calls.map((call) => ({
-            name: call.function.name,
-            arguments: call.function.arguments,
-          })),
-        }
-      : {}),
+    ...(from.name && { name: from.name }),
+    ...(from.reasoning_content && { reasoning: from.reasoning_content }),
+    ...(toolCalls?.length && { toolCalls }),
   };
 }
 
 function textOf(from: z.infer<typeof content>): string {
-  if (from === null || from === undefined) return '';
   if (typeof from === 'string') return from;
-  return from
-    .map((piece) => {
-      if (piece.type === 'text' && piece.text !== undefined) return piece.text;
-      const message = `Content of type ${piece.type} is not supported by this model, send text`;
-      throw new EngineRefusal('invalid_request', message, 'messages');
-    })
-    .join('\n');
+  const texts = (from ?? []).map((piece) => {
+    if (piece.type === 'text' && piece.text !== undefined) return piece.text;
+    throw wrong(`Content of type ${piece.type} is not supported by this model, send text`);
+  });
+  return texts.join('\n');
 }
 
-function samplingOf(request: Body): ChatRequest['sampling'] {
+function wrong(message: string, param = 'messages'): Fault {
+  return refusal('invalid_request', message, param);
+}
+
+function samplingOf(request: Body) {
   const bias = Object.entries(request.logit_bias ?? {});
   return {
-    temperature: request.temperature ?? undefined,
-    topP: request.top_p ?? undefined,
+    temperature: request.temperature,
+    topP: request.top_p,
     // -1 is how vLLM spells "off"
-    topK: request.top_k === -1 ? 0 : (request.top_k ?? undefined),
-    minP: request.min_p ?? undefined,
+    topK: request.top_k === -1 ? 0 : request.top_k,
+    minP: request.min_p,
     repetitionPenalty: request.repetition_penalty ?? 1,
     frequencyPenalty: request.frequency_penalty ?? 0,
     presencePenalty: request.presence_penalty ?? 0,
@@ -210,20 +172,16 @@ function samplingOf(request: Body): ChatRequest['sampling'] {
   };
 }
 
-function stopsOf(stop: Body['stop']): string[] {
-  const stops = typeof stop === 'string' ? [stop] : (stop ?? []);
-  return stops.filter((text) => text !== '');
-}
-
-function formatOf(format: Body['response_format']): AnswerFormat {
-  if (format?.type === 'json_object') return { type: 'json' };
-  if (format?.type !== 'json_schema') return { type: 'text' };
+function schemaOf(format: Body['response_format']): unknown {
+  if (format?.type === 'json_object') return { type: 'object' };
+  if (format?.type !== 'json_schema') return undefined;
   const described = format.json_schema ?? {};
   // Both `{name, schema}` and the bare schema are sent by clients.
-  return { type: 'schema', schema: 'schema' in described ? described['schema'] : described };
+  return 'schema' in described ? described['schema'] : described;
 }
 
-function toolsOf(request: Body): Pick<ChatRequest, 'tools' | 'toolChoice'> {
+/** `one` forces a call of one of `tools`. */
+function toolsOf(request: Body): { tools: OfferedTool[]; toolChoice: 'none' | 'auto' | 'one' } {
   const tools = (request.tools ?? []).map(({ function: offered }) => ({
     name: offered.name,
     description: offered.description ?? undefined,
@@ -233,17 +191,8 @@ function toolsOf(request: Body): Pick<ChatRequest, 'tools' | 'toolChoice'> {
   if (tools.length === 0 || choice === 'none') return { tools: [], toolChoice: 'none' };
   if (choice === 'auto') return { tools, toolChoice: 'auto' };
   if (choice === 'required') return { tools, toolChoice: 'one' };
-  const wanted = tools.filter((tool) => tool.name === choice.function.name);
-  if (wanted.length === 0) {
-    const message = `tool_choice names ${choice.function.name}, which is not among the tools`;
-    throw new EngineRefusal('invalid_request', message, 'tool_choice');
-  }
-  return { tools: wanted, toolChoice: 'one' };
-}
-
-function thinkingOf(request: Body): boolean {
-  return (
-    request.reasoning_effort !== 'none' &&
-    request.chat_template_kwargs?.['enable_thinking'] !== false
-  );
+  const { name } = choice.function;
+  const wanted = tools.filter((tool) => tool.name === name);
+  if (wanted.length > 0) return { tools: wanted, toolChoice: 'one' };
+  throw wrong(`tool_choice names ${name}, which is not among the tools`, 'tool_choice');
 }

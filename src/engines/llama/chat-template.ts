@@ -8,11 +8,11 @@
  */
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
-
 import { z } from 'zod';
-
 import type { ChatMessage, OfferedTool } from './chat-request.ts';
-import { EngineRefusal } from './engine-refusal.ts';
+import type { Fault } from '../../core/faults.ts';
+import { reasonOf } from '../../core/log.ts';
+import { refusal } from './refusal.ts';
 
 export const TOOL_OPEN = '<tool_call>';
 export const TOOL_CLOSE = '</tool_call>';
@@ -51,7 +51,7 @@ export function compileTemplate(
   special: { readonly bos: string; readonly eos: string },
 ): ChatTemplate {
   const text = source ?? CHATML;
-  const render = loadInterpreter()(text);
+  const render = interpreted(text);
   const knowsTools = text.includes(TOOL_OPEN) && text.includes('tools');
   const canReason = text.includes(THINK_CLOSE);
   return {
@@ -73,17 +73,12 @@ export function compileTemplate(
 
 /** Begins or closes the thought in the prompt itself, so that the output has one known start. */
 function openThought(rendered: string, canReason: boolean, thinking: boolean): Prompt {
-  if (!canReason) return { text: rendered, startsThinking: false };
   const end = rendered.trimEnd();
   const isOpen = end.endsWith(THINK_OPEN);
-  const isClosed = end.endsWith(THINK_CLOSE);
-  if (thinking) {
-    if (isOpen || isClosed) return { text: rendered, startsThinking: isOpen };
-    return { text: `${rendered}${THINK_OPEN}\n`, startsThinking: true };
-  }
-  if (isClosed) return { text: rendered, startsThinking: false };
-  const opening = isOpen ? rendered : `${rendered}${THINK_OPEN}\n`;
-  return { text: `${opening}\n${THINK_CLOSE}\n\n`, startsThinking: false };
+  if (!canReason || end.endsWith(THINK_CLOSE)) return { text: rendered, startsThinking: false };
+  const opened = isOpen ? rendered : `${rendered}${THINK_OPEN}\n`;
+  if (thinking) return { text: opened, startsThinking: true };
+  return { text: `${opened}\n${THINK_CLOSE}\n\n`, startsThinking: false };
 }
 
 function renderMessages(
@@ -91,15 +86,16 @@ function renderMessages(
   messages: readonly ChatMessage[],
   variables: Record<string, unknown>,
 ): string {
+  const attempt = (shown: readonly ChatMessage[]): string =>
+    render({ ...variables, messages: shown.map(messageForTemplate) });
   try {
-    return render({ ...variables, messages: messages.map(messageForTemplate) });
+    return attempt(messages);
   } catch (error) {
-    // Some templates refuse a system message: it then opens the first turn of the user.
+    // Some templates refuse a system message: it then opens the first message of the user.
     const [first, second, ...rest] = messages;
     if (first?.role !== 'system' || second === undefined) throw refusedByTemplate(error);
-    const joined = { ...second, content: `${first.content}\n\n${second.content}` };
     try {
-      return render({ ...variables, messages: [joined, ...rest].map(messageForTemplate) });
+      return attempt([{ ...second, content: `${first.content}\n\n${second.content}` }, ...rest]);
     } catch (again) {
       // The order of the messages is not one that the model knows: the caller can change it.
       throw refusedByTemplate(again);
@@ -107,26 +103,23 @@ function renderMessages(
   }
 }
 
-function refusedByTemplate(error: unknown): EngineRefusal {
-  const reason = error instanceof Error ? error.message : String(error);
-  const message = `The chat template of the model refuses these messages: ${reason}`;
-  return new EngineRefusal('invalid_request', message, 'messages');
+function refusedByTemplate(error: unknown): Fault {
+  const message = `The chat template of the model refuses these messages: ${reasonOf(error)}`;
+  return refusal('invalid_request', message, 'messages');
 }
 
 function messageForTemplate(message: ChatMessage): Record<string, unknown> {
+  const { role, content, name, reasoning, toolCalls } = message;
+  const calls = toolCalls?.map((call) => ({
+    type: 'function',
+    function: { name: call.name, arguments: parseArguments(call.arguments) },
+  }));
   return {
-    role: message.role,
-    content: message.content,
-    ...(message.name === undefined ? {} : { name: message.name }),
-    ...(message.reasoning === undefined ? {} : { reasoning_content: message.reasoning }),
-    ...(message.toolCalls === undefined
-      ? {}
-      : {
-          tool_calls: message.toolCalls.map((call) => ({
-            type: 'function',
-            function: { name: call.name, arguments: parseArguments(call.arguments) },
-          })),
-        }),
+    role,
+    content,
+    ...(name !== undefined && { name }),
+    ...(reasoning !== undefined && { reasoning_content: reasoning }),
+    ...(calls !== undefined && { tool_calls: calls }),
   };
 }
 
@@ -180,11 +173,10 @@ const Interpreter = z.object({
   Template: z.custom<new (source: string) => { render: Render }>((v) => typeof v === 'function'),
 });
 
-function loadInterpreter(): (source: string) => Render {
+/** Compiles a Jinja template. */
+function interpreted(source: string): Render {
   const require = createRequire(fileURLToPath(import.meta.resolve('node-llama-cpp')));
   const { Template } = Interpreter.parse(require('@huggingface/jinja'));
-  return (source) => {
-    const template = new Template(source);
-    return (variables) => template.render(variables);
-  };
+  const template = new Template(source);
+  return (variables) => template.render(variables);
 }

@@ -4,15 +4,16 @@
  */
 import type { LlamaEmbeddingContext, LlamaModel, Token } from 'node-llama-cpp';
 import { z } from 'zod';
-
-import { refusalOf } from './chat-request.ts';
-import { EngineRefusal } from './engine-refusal.ts';
-import type { LlamaModelSpec, LoadedLlamaModel } from './llama-wire.ts';
+import { parsed } from './chat-request.ts';
+import type { LlamaModelSpec, LoadedLlamaModel } from './llama-models.ts';
+import { overloaded, refusal } from './refusal.ts';
 
 /** OpenAI's bound for one request. */
 const MAX_INPUTS = 2_048;
 /** Room for the begin and end tokens that the model wants around each window. */
 const FRAME_TOKENS = 2;
+/** Requests at once, waiting ones included; more are refused with 429. */
+const MAX_REQUESTS = 64;
 
 const tokenIds = z.array(z.number().int().min(0)).min(1);
 const body = z.looseObject({
@@ -27,18 +28,11 @@ const body = z.looseObject({
   encoding_format: z.enum(['float', 'base64']).nullish(),
 });
 
-export interface EmbeddingRequest {
-  readonly model: string;
-  readonly inputs: readonly (string | readonly number[])[];
-  readonly dimensions: number | undefined;
-  readonly format: 'float' | 'base64';
-}
+export type EmbeddingRequest = ReturnType<typeof parseEmbeddingRequest>;
 
-/** Parses an OpenAI embeddings body; throws an `EngineRefusal` that names the wrong field. */
-export function parseEmbeddingRequest(input: unknown): EmbeddingRequest {
-  const parsed = body.safeParse(input);
-  if (!parsed.success) throw refusalOf(parsed.error);
-  const request = parsed.data;
+/** Parses an OpenAI embeddings body; throws a refusal that names the wrong field. */
+export function parseEmbeddingRequest(input: unknown) {
+  const request = parsed(body, input);
   return {
     model: request.model,
     inputs: listOf(request.input),
@@ -47,58 +41,53 @@ export function parseEmbeddingRequest(input: unknown): EmbeddingRequest {
   };
 }
 
-type Input = z.infer<typeof body>['input'];
-
-function listOf(input: Input): (string | number[])[] {
+function listOf(input: z.infer<typeof body>['input']): (string | number[])[] {
   if (typeof input === 'string') return [input];
   if (input.every((item) => typeof item === 'number')) return [input];
   return input.filter((item) => typeof item !== 'number');
 }
 
 export class EmbeddingModel {
-  readonly spec: LlamaModelSpec;
+  readonly #spec: LlamaModelSpec;
   readonly #model: LlamaModel;
   readonly #context: LlamaEmbeddingContext;
   readonly #windowTokens: number;
-  readonly #maxWaiting: number;
-  #waiting = 0;
+  #requests = 0;
 
   private constructor(
     spec: LlamaModelSpec,
     model: LlamaModel,
     context: LlamaEmbeddingContext,
-    limits: { readonly windowTokens: number; readonly maxWaiting: number },
+    windowTokens: number,
   ) {
-    this.spec = spec;
+    this.#spec = spec;
     this.#model = model;
     this.#context = context;
-    this.#windowTokens = limits.windowTokens;
-    this.#maxWaiting = limits.maxWaiting;
+    this.#windowTokens = windowTokens;
   }
 
   static async create(
     spec: LlamaModelSpec,
     model: LlamaModel,
-    options: { readonly threads: number; readonly maxWaiting: number },
+    threads: number,
   ): Promise<EmbeddingModel> {
     const windowTokens = Math.min(spec.contextTokens, model.trainContextSize);
     const context = await model.createEmbeddingContext({
       contextSize: windowTokens,
       // A model that looks both ways must see the whole window in one batch.
       batchSize: windowTokens,
-      threads: options.threads,
+      threads,
     });
-    const limits = { windowTokens, maxWaiting: options.maxWaiting };
-    return new EmbeddingModel(spec, model, context, limits);
+    return new EmbeddingModel(spec, model, context, windowTokens);
   }
 
   info(): LoadedLlamaModel {
     return {
-      id: this.spec.id,
+      id: this.#spec.id,
       work: 'embeddings',
       contextTokens: this.#windowTokens,
       sequences: 1,
-      isDemo: this.spec.isDemo,
+      isDemo: this.#spec.isDemo,
       canReason: false,
       dimensions: this.#model.embeddingVectorSize,
     };
@@ -112,28 +101,19 @@ export class EmbeddingModel {
     const size = this.#model.embeddingVectorSize;
     const dimensions = request.dimensions ?? size;
     if (dimensions > size) {
-      const message = `dimensions is ${dimensions}, vectors of ${this.spec.id} have ${size}`;
-      throw new EngineRefusal('invalid_request', message, 'dimensions');
+      const message = `dimensions is ${dimensions}, vectors of ${this.#spec.id} have ${size}`;
+      throw refusal('invalid_request', message, 'dimensions');
     }
-    if (this.#waiting >= this.#maxWaiting) {
-      throw new EngineRefusal(
-        'overloaded',
-        'Too many requests wait for this model, try again soon',
-      );
-    }
-    this.#waiting += 1;
+    if (this.#requests >= MAX_REQUESTS) throw overloaded();
+    this.#requests += 1;
     try {
       const inputs = request.inputs.map((input) => this.#tokensOf(input));
       const vectors: Float32Array[] = [];
       for (const tokens of inputs) vectors.push(await this.#vector(tokens, dimensions, signal));
       return { vectors, tokens: inputs.reduce((sum, tokens) => sum + tokens.length, 0) };
     } finally {
-      this.#waiting -= 1;
+      this.#requests -= 1;
     }
-  }
-
-  async dispose(): Promise<void> {
-    await this.#context.dispose();
   }
 
   #tokensOf(input: string | readonly number[]): Token[] {
@@ -141,8 +121,8 @@ export class EmbeddingModel {
     const known = this.#model.fileInfo.metadata.tokenizer.ggml.tokens.length;
     const strange = input.find((token) => token >= known);
     if (strange !== undefined) {
-      const message = `Token ${strange} is not in the vocabulary of ${this.spec.id}, send text`;
-      throw new EngineRefusal('invalid_request', message, 'input');
+      const message = `Token ${strange} is not in the vocabulary of ${this.#spec.id}, send text`;
+      throw refusal('invalid_request', message, 'input');
     }
     // The library brands token ids; these were just checked against the vocabulary.
     return [...input] as Token[];

@@ -8,9 +8,10 @@ import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 
 import { systemClock } from '../../core/clock.ts';
-import { type LogLine, memoryLog } from '../../core/log.ts';
-import { demoModels } from './demo-model.ts';
+import { systemIds } from '../../core/ids.ts';
+import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { LlamaEngine, llamaAvailable } from './llama-engine.ts';
+import { demoModels } from './llama-models.ts';
 import { startTestLlama, type TestLlama } from '../../../test/support/test-llama.ts';
 
 const CHAT = 'farebox-demo';
@@ -35,7 +36,7 @@ suite('the embedded engine', () => {
 
   before(async () => {
     llama = await startTestLlama();
-    client = new OpenAI({ baseURL: llama.url, apiKey: 'unused', maxRetries: 0 });
+    client = new OpenAI({ baseURL: llama.url, apiKey: llama.apiKey, maxRetries: 0 });
   });
 
   after(async () => {
@@ -403,10 +404,11 @@ suite('the embedded engine', () => {
     });
 
     test('bad JSON and unknown paths have their status', async () => {
-      const bad = await fetch(`${llama.url}/chat/completions`, { method: 'POST', body: '{' });
-      assert.equal(bad.status, 400);
-      assert.equal((await fetch(`${llama.url}/nothing`)).status, 404);
-      assert.equal((await fetch(new URL('/health', llama.url))).status, 200);
+      const headers = { authorization: `Bearer ${llama.apiKey}` };
+      const chats = `${llama.url}/chat/completions`;
+      assert.equal((await fetch(chats, { method: 'POST', body: '{', headers })).status, 400);
+      assert.equal((await fetch(`${llama.url}/nothing`, { headers })).status, 404);
+      assert.equal((await fetch(new URL('/health', llama.url), { headers })).status, 200);
     });
   });
 
@@ -514,16 +516,16 @@ suite('the embedded engine', () => {
       const changes: (() => void)[] = [];
       const engine = new LlamaEngine({
         clock: systemClock(),
+        ids: systemIds(),
         log: memoryLog(lines),
         threads: 1,
         models: demoModels().slice(0, 1),
-        apiKey: 'secret',
         onChange: () => changes.forEach((check) => check()),
       });
       try {
-        await engine.start();
-        const { url } = engine;
-        assert.equal((await fetch(`${url}/models`)).status, 401);
+        const address = await engine.start();
+        const models = `${address.url}/v1/models`;
+        assert.equal((await fetch(models)).status, 401);
         const added = await engine.load({ ...demoModels()[1]!, id: 'later' });
         assert.equal(added.dimensions, 416);
         await assert.rejects(
@@ -532,33 +534,25 @@ suite('the embedded engine', () => {
         );
         const restarted = new Promise<void>((resolve) => {
           changes.push(() => {
-            if (engine.state === 'running' && engine.pid !== before) resolve();
+            if (engine.address !== undefined && engine.pid !== before) resolve();
           });
         });
         const before = engine.pid!;
         process.kill(before, 'SIGKILL');
         await restarted;
-        assert.equal(engine.url, url);
+        assert.deepEqual(engine.address, address);
         assert.deepEqual(
           engine.models().map((model) => model.id),
           [CHAT, 'later'],
         );
-        const answer = await fetch(`${url}/models`, {
-          headers: { authorization: 'Bearer secret' },
-        });
-        assert.equal(answer.status, 200);
+        const headers = { authorization: `Bearer ${address.apiKey}` };
+        assert.equal((await fetch(models, { headers })).status, 200);
         assert.ok(lines.some((line) => line.message.includes('started again')));
-        engine.unload('later');
-        await new Promise<void>((resolve) => {
-          changes.push(() => {
-            if (engine.models().length === 1) resolve();
-          });
-        });
       } finally {
         await engine.stop();
       }
-      assert.equal(engine.state, 'stopped');
-      assert.equal(engine.url, undefined);
+      assert.equal(engine.address, undefined);
+      await assert.rejects(engine.start(), { code: 'SHUTTING_DOWN' });
     });
 
     test('a missing package is told with the way to add it', () => {

@@ -1,43 +1,38 @@
 /**
- * The models that the child has in memory. A file is read once, even when one file serves two
- * kinds of work. Loading goes one by one, so that two large files never compete for memory.
+ * The models that the child has in memory, until it ends. A file is read once, even when one file
+ * serves two kinds of work. Loading goes one by one, so that two large files never compete for
+ * memory.
  */
 import { getLlama, type Llama, LlamaLogLevel, type LlamaModel } from 'node-llama-cpp';
-
 import { ChatModel } from './chat-model.ts';
 import { EmbeddingModel } from './embedding-model.ts';
-import { EngineRefusal } from './engine-refusal.ts';
-import type { LlamaModelSpec, LoadedLlamaModel } from './llama-wire.ts';
-
-interface OpenFile {
-  readonly model: LlamaModel;
-  users: number;
-}
+import type { LlamaModelSpec, LoadedLlamaModel } from './llama-models.ts';
+import { refusal } from './refusal.ts';
 
 export class LoadedModels {
   readonly #llama: Llama;
-  readonly #options: { readonly threads: number; readonly maxWaiting: number };
+  readonly #threads: number;
   readonly #models = new Map<string, ChatModel | EmbeddingModel>();
-  readonly #files = new Map<string, OpenFile>();
+  readonly #files = new Map<string, LlamaModel>();
   #queue: Promise<unknown> = Promise.resolve();
 
-  private constructor(llama: Llama, options: { threads: number; maxWaiting: number }) {
+  private constructor(llama: Llama, threads: number) {
     this.#llama = llama;
-    this.#options = options;
+    this.#threads = threads;
   }
 
-  /** Starts the native library; it uses at most `threads` threads and never builds anything. */
-  static async open(options: { threads: number; maxWaiting: number }): Promise<LoadedModels> {
+  /** Starts the native library; it uses so many threads, at least one, and never builds anything. */
+  static async open(threads: number): Promise<LoadedModels> {
     const llama = await getLlama({
       gpu: 'auto',
       build: 'never',
       skipDownload: true,
       progressLogs: false,
       // Zero would mean "all": ggml spins, and neighbours on the same core starve.
-      maxThreads: Math.max(1, options.threads),
+      maxThreads: threads,
       logLevel: LlamaLogLevel.error,
     });
-    return new LoadedModels(llama, options);
+    return new LoadedModels(llama, threads);
   }
 
   list(): LoadedLlamaModel[] {
@@ -46,19 +41,25 @@ export class LoadedModels {
 
   /** Throws `model_not_found` when no such chat model is loaded. */
   chat(id: string): ChatModel {
-    const model = this.#models.get(id);
+    const model = this.#known(id);
     if (model instanceof ChatModel) return model;
-    throw notLoaded(id, model === undefined ? 'is not loaded' : 'is not a chat model');
+    throw refusal('model_not_found', `The model ${id} is not a chat model`, 'model');
   }
 
   /** Throws `model_not_found` when no such embedding model is loaded. */
   embeddings(id: string): EmbeddingModel {
-    const model = this.#models.get(id);
+    const model = this.#known(id);
     if (model instanceof EmbeddingModel) return model;
-    throw notLoaded(id, model === undefined ? 'is not loaded' : 'is not an embedding model');
+    throw refusal('model_not_found', `The model ${id} is not an embedding model`, 'model');
   }
 
-  /** Loads a model, or replaces the one with the same id once the new one is ready. */
+  #known(id: string): ChatModel | EmbeddingModel {
+    const model = this.#models.get(id);
+    if (model !== undefined) return model;
+    throw refusal('model_not_found', `The model ${id} is not loaded`, 'model');
+  }
+
+  /** Loads a model; one of a known id is there already. */
   async load(spec: LlamaModelSpec): Promise<LoadedLlamaModel> {
     const work = this.#queue.then(async () => this.#loadNow(spec));
     // The next in line waits for the end of this one, not for its success.
@@ -66,54 +67,23 @@ export class LoadedModels {
     return await work;
   }
 
-  async unload(id: string): Promise<void> {
-    const model = this.#models.get(id);
-    if (model === undefined) return;
-    this.#models.delete(id);
-    await this.#close(model);
-  }
-
   async #loadNow(spec: LlamaModelSpec): Promise<LoadedLlamaModel> {
-    const file = await this.#openFile(spec.path);
+    const known = this.#models.get(spec.id);
+    if (known !== undefined) return known.info();
+    const open = this.#files.get(spec.path);
+    const file = open ?? (await this.#llama.loadModel({ modelPath: spec.path }));
     try {
       const model =
         spec.work === 'chat'
-          ? await ChatModel.create(spec, this.#llama, file.model, this.#options)
-          : await EmbeddingModel.create(spec, file.model, this.#options);
-      const before = this.#models.get(spec.id);
+          ? await ChatModel.create(spec, file, this.#threads)
+          : await EmbeddingModel.create(spec, file, this.#threads);
       this.#models.set(spec.id, model);
-      if (before !== undefined) await this.#close(before);
+      this.#files.set(spec.path, file);
       return model.info();
     } catch (error) {
-      // The file may have been opened for this model alone.
-      await this.#closeFile(spec.path);
+      // The file was opened for this model alone.
+      if (open === undefined) await file.dispose();
       throw error;
     }
   }
-
-  async #openFile(path: string): Promise<OpenFile> {
-    const known = this.#files.get(path);
-    const file = known ?? { model: await this.#llama.loadModel({ modelPath: path }), users: 0 };
-    file.users += 1;
-    this.#files.set(path, file);
-    return file;
-  }
-
-  async #close(model: ChatModel | EmbeddingModel): Promise<void> {
-    await model.dispose();
-    await this.#closeFile(model.spec.path);
-  }
-
-  async #closeFile(path: string): Promise<void> {
-    const file = this.#files.get(path);
-    if (file === undefined) return;
-    file.users -= 1;
-    if (file.users > 0) return;
-    this.#files.delete(path);
-    await file.model.dispose();
-  }
-}
-
-function notLoaded(id: string, why: string): EngineRefusal {
-  return new EngineRefusal('model_not_found', `The model ${id} ${why}`, 'model');
 }

@@ -12,6 +12,7 @@ import OpenAI from 'openai';
 
 import { buildDemoModel } from '../../../scripts/build-demo-model.ts';
 import { systemClock } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { LlamaEngine } from './llama-engine.ts';
 
@@ -57,9 +58,10 @@ suite('thinking and calling', () => {
       isDemo: true,
       sampling: { temperature: 0, topP: 1, topK: 0, minP: 0 },
     }));
-    engine = new LlamaEngine({ clock: systemClock(), log: silentLog, threads: 1, models });
-    await engine.start();
-    client = new OpenAI({ baseURL: engine.url, apiKey: 'unused', maxRetries: 0 });
+    const parts = { clock: systemClock(), ids: systemIds(), log: silentLog };
+    engine = new LlamaEngine({ ...parts, threads: 1, models });
+    const { url, apiKey } = await engine.start();
+    client = new OpenAI({ baseURL: `${url}/v1`, apiKey, maxRetries: 0 });
   });
 
   after(async () => {

@@ -1,18 +1,20 @@
 /**
  * The parent's side of an embedded engine: a child process that speaks the field's HTTP protocol on
- * a loopback port. It owns starting, restarting and stopping of one child.
+ * a loopback port. It owns starting, restarting and stopping of one child, and the fetch of the
+ * model that the child works with.
  *
- * - The child gets its settings and a fresh secret by message, never by argv or environment, and
- *   inherits no environment: nothing that the parent knows leaks into code that reads foreign data.
+ * - The child gets its settings and a secret by message, never by argv or environment, and inherits
+ *   no environment: nothing that the parent knows leaks into code that reads foreign data.
  * - A crash costs one child. It is started again with the same secret and, when it is free, on the
  *   same port, so that an address stays good; after repeated crashes only after a pause. A child
- *   that says itself why it cannot start is left alone until somebody asks for it.
+ *   that says itself that it can never start is left alone until somebody asks for it.
  */
 import { type ChildProcess, fork } from 'node:child_process';
-import type { Clock } from '../../core/clock.ts';
+import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
+import { type FetchModel, ModelFetch, type ModelFile, type ModelProgress } from './model-files.ts';
 
 /** Where a running child answers, and the Bearer token that it asks for. */
 export interface LocalAddress {
@@ -21,22 +23,39 @@ export interface LocalAddress {
   readonly apiKey: string;
 }
 
-export interface LocalChildOptions {
+/** What every child gets from whoever composes the engines. */
+export interface LocalChildParts {
+  /** Called when the child serves and when it has ended. */
+  readonly onChange?: (() => void) | undefined;
+  readonly log: Log;
+  readonly clock: Clock;
+  readonly ids: Ids;
+}
+
+export interface LocalChildOptions extends LocalChildParts {
   /** For the log and for error messages, for example `cutout`. */
   readonly name: string;
   /** The child's entry file; it calls `serveLocal`. */
   readonly entry: URL;
   /** What the child is sent at each start; JSON. */
-  readonly settings: () => unknown;
+  readonly settings: () => object;
+  /** A model that is fetched when the child first reports that it was used. */
+  readonly model?: LocalModel | undefined;
   /** Upper bound of the child's JavaScript heap. */
   readonly heapMb?: number;
   readonly startTimeoutMs?: number;
+  /** The child's whole environment. */
+  readonly environment?: Readonly<Record<string, string>>;
   /** Gets every message of the child that is not part of the start. */
   readonly onMessage?: (message: unknown) => void;
-  readonly onExit?: () => void;
-  readonly log: Log;
-  readonly clock: Clock;
-  readonly ids: Ids;
+}
+
+export interface LocalModel {
+  readonly name: string;
+  readonly files: readonly ModelFile[];
+  readonly fetchModel: FetchModel;
+  /** Added to the settings, and sent at once, when the files are there; in their order. */
+  readonly settings: (paths: readonly string[]) => object;
 }
 
 const DEFAULT_START_TIMEOUT_MS = 30_000;
@@ -48,35 +67,56 @@ const LONGEST_PAUSE_MS = 60_000;
 /** Between a crash and the start of the next child. */
 const RESTART_MS = 100;
 const CLOSE_GRACE_MS = 2_000;
-/** Of the child's own output, per chunk. */
-const LOGGED_CHARACTERS = 500;
+/** The last words of a child that ended. */
+const KEPT_OUTPUT_CHARACTERS = 2_000;
 
-/** The entry file beside a module: `.ts` in the source tree, `.js` in a build. */
-export function entryBeside(moduleUrl: string, name: string): URL {
-  return new URL(`./${name}${moduleUrl.endsWith('.ts') ? '.ts' : '.js'}`, moduleUrl);
+/** From our own child; `serveLocal` and its services write it. */
+interface ChildMessage {
+  readonly type?: unknown;
+  readonly port?: unknown;
+  readonly error?: unknown;
+  readonly canRetry?: unknown;
 }
 
 interface Running {
   readonly child: ChildProcess;
-  readonly address: Promise<LocalAddress>;
-  readonly exited: Promise<void>;
+  readonly started: PromiseWithResolvers<LocalAddress>;
+  readonly exited: PromiseWithResolvers<void>;
   readonly startedMs: number;
+  output: string;
+  isReady: boolean;
 }
 
 export class LocalChild {
   readonly #options: LocalChildOptions;
+  readonly #apiKey: string;
+  readonly #fetch: ModelFetch | undefined;
+  #modelSettings: object | undefined;
   #running: Running | undefined;
   #port = 0;
   #crashes = 0;
   #notBeforeMs = 0;
-  #closed = false;
-  readonly #apiKey: string;
+  #isClosed = false;
   #isHopeless = false;
   #cancelRestart: (() => void) | undefined;
+  #stopTelling: (() => void) | undefined;
 
   constructor(options: LocalChildOptions) {
     this.#options = options;
-    this.#apiKey = options.ids.hex(32);
+    const { model, log, clock, ids } = options;
+    this.#apiKey = ids.hex(32);
+    if (model === undefined) return;
+    this.#fetch = new ModelFetch({
+      ...model,
+      log,
+      clock,
+      onReady: (paths) => {
+        this.#stopTelling?.();
+        this.#modelSettings = model.settings(paths);
+        this.send({ type: 'model', ...this.#modelSettings });
+      },
+    });
+    this.#stopTelling = clock.every(SECOND_MS, () => this.#tellProgress());
   }
 
   /** The child's process id, `undefined` while it does not run. */
@@ -84,9 +124,14 @@ export class LocalChild {
     return this.#running?.child.pid;
   }
 
+  /** Where it answers now; `undefined` while it does not. */
+  get runningAt(): LocalAddress | undefined {
+    return this.#running?.isReady === true ? this.#address : undefined;
+  }
+
   /** Starts the child when it does not run. Faults: SERVICE_UNAVAILABLE when it cannot start. */
   async address(): Promise<LocalAddress> {
-    if (this.#closed) throw new Fault('SHUTTING_DOWN');
+    if (this.#isClosed) throw new Fault('SHUTTING_DOWN');
     if (this.#running === undefined) {
       const waitMs = this.#notBeforeMs - this.#options.clock.monotonicMs();
       if (waitMs > 0) throw this.#unavailable(waitMs, 'it crashed repeatedly');
@@ -94,100 +139,148 @@ export class LocalChild {
       this.#isHopeless = false;
       this.#running = this.#start();
     }
-    return await this.#running.address;
+    return await this.#running.started.promise;
+  }
+
+  /** How far the model is; `undefined` when none is fetched. */
+  progress(): ModelProgress | undefined {
+    return this.#fetch?.progress();
   }
 
   /** Sends a message when the child runs; a child that does not run gets none. */
   send(message: object): void {
     const child = this.#running?.child;
-    if (child?.connected === true) child.send(message);
+    // A child that has just died cannot be told anything; its end is handled on its own.
+    if (child?.connected === true) child.send(message, () => undefined);
   }
 
   /** Ends the child and resolves when it is gone. */
   async close(): Promise<void> {
-    this.#closed = true;
+    this.#isClosed = true;
     this.#cancelRestart?.();
+    this.#stopTelling?.();
+    this.#fetch?.close();
     const running = this.#running;
     if (running === undefined) return;
     // The child exits by itself when the channel closes; the timer is for one that hangs.
     if (running.child.connected) running.child.disconnect();
     const cancel = this.#options.clock.after(CLOSE_GRACE_MS, () => running.child.kill('SIGKILL'));
-    await running.exited;
+    await running.exited.promise;
     cancel();
   }
 
+  get #address(): LocalAddress {
+    return { url: `http://127.0.0.1:${this.#port}`, apiKey: this.#apiKey };
+  }
+
   #start(): Running {
-    const { name, entry, log, clock } = this.#options;
+    const { name, entry, settings, environment = {}, log, clock } = this.#options;
     const child = fork(entry, [], {
-      env: {},
+      env: environment,
       execArgv: [`--max-old-space-size=${this.#options.heapMb ?? DEFAULT_HEAP_MB}`],
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
       serialization: 'json',
     });
+    const running: Running = {
+      child,
+      started: Promise.withResolvers(),
+      exited: Promise.withResolvers(),
+      startedMs: clock.monotonicMs(),
+      output: '',
+      isReady: false,
+    };
     for (const stream of [child.stdout, child.stderr]) {
       stream?.setEncoding('utf8').on('data', (text: string) => {
-        log.debug({ engine: name, output: text.slice(0, LOGGED_CHARACTERS) }, 'Engine output');
+        running.output = (running.output + text).slice(-KEPT_OUTPUT_CHARACTERS);
+        log.debug({ engine: name, output: text.slice(0, KEPT_OUTPUT_CHARACTERS) }, 'Engine output');
       });
     }
-    const exited = new Promise<void>((resolve) => {
-      child.once('exit', (code, signal) => {
-        this.#exited(child, code, signal);
-        resolve();
-      });
+    const fail = (reason: string): void => {
+      running.started.reject(this.#unavailable(FIRST_PAUSE_MS, reason));
+    };
+    const cancel = clock.after(this.#options.startTimeoutMs ?? DEFAULT_START_TIMEOUT_MS, () => {
+      fail('it did not start in time');
+      child.kill('SIGKILL');
     });
-    const address = this.#ready(child);
     // Whoever waits for the address sees the failure; without a waiter it is in the log.
-    address.catch(() => undefined);
-    return { child, address, exited, startedMs: clock.monotonicMs() };
-  }
-
-  async #ready(child: ChildProcess): Promise<LocalAddress> {
-    const { clock, settings } = this.#options;
-    const apiKey = this.#apiKey;
-    return await new Promise<LocalAddress>((resolve, reject) => {
-      const cancel = clock.after(this.#options.startTimeoutMs ?? DEFAULT_START_TIMEOUT_MS, () => {
-        child.kill('SIGKILL');
-        reject(this.#unavailable(FIRST_PAUSE_MS, 'it did not start in time'));
-      });
-      const fail = (reason: string): void => {
-        cancel();
-        reject(this.#unavailable(FIRST_PAUSE_MS, reason));
-      };
-      child.once('error', (error) => fail(error.message));
-      child.once('exit', () => fail('it ended while it started'));
-      child.on('message', (message: unknown) => {
-        const start = message as { type?: unknown; port?: unknown; error?: unknown }; // checked below
-        if (start.type === 'ready' && typeof start.port === 'number') {
-          cancel();
-          this.#port = start.port;
-          resolve({ url: `http://127.0.0.1:${start.port}`, apiKey });
-        } else if (start.type === 'failed') {
-          this.#isHopeless = true;
-          fail(String(start.error));
-        } else this.#options.onMessage?.(message);
-      });
-      child.send({ type: 'start', settings: settings(), apiKey, port: this.#port });
+    running.started.promise.then(cancel, cancel);
+    child.on('message', (message: unknown) => this.#hear(running, message, fail));
+    const end = (how: string | number | null, reason: string): void => {
+      fail(reason);
+      this.#exited(running, how);
+      running.exited.resolve();
+    };
+    child.once('exit', (code, signal) => end(signal ?? code, 'it ended while it started'));
+    child.on('error', (error) => {
+      // A process that was never made has no exit.
+      if (child.pid === undefined) end(error.message, error.message);
+      else log.debug({ engine: name, reason: error.message }, 'Engine channel failed');
     });
+    const { apiKey } = this.#address;
+    const all = { ...settings(), ...this.#modelSettings };
+    child.send({ type: 'start', settings: all, apiKey, port: this.#port }, () => undefined);
+    return running;
   }
 
-  #exited(child: ChildProcess, code: number | null, signal: string | null): void {
-    const running = this.#running;
-    if (running?.child !== child) return;
+  #hear(running: Running, message: unknown, fail: (reason: string) => void): void {
+    const { name, log, onChange, onMessage } = this.#options;
+    const said = (message ?? {}) as ChildMessage;
+    switch (said.type) {
+      case 'ready':
+        this.#port = Number(said.port);
+        running.isReady = true;
+        running.started.resolve(this.#address);
+        onChange?.();
+        return;
+      case 'failed':
+        this.#isHopeless = said.canRetry === false;
+        fail(String(said.error));
+        return;
+      case 'used':
+        this.#fetch?.start();
+        return;
+      case 'model-failed':
+        // A model that does not load is not tried again at the next start of the child.
+        this.#modelSettings = undefined;
+        log.warn({ engine: name, reason: said.error }, 'The model of an engine does not load');
+        return;
+      default:
+        onMessage?.(message);
+    }
+  }
+
+  #exited(running: Running, how: string | number | null): void {
+    if (this.#running !== running) return;
     this.#running = undefined;
-    this.#options.onExit?.();
-    if (this.#closed) return;
-    const nowMs = this.#options.clock.monotonicMs();
+    if (!this.#isClosed) this.#planRestart(running, how);
+    this.#options.onChange?.();
+  }
+
+  #planRestart(running: Running, how: string | number | null): void {
+    const { name, clock, log } = this.#options;
+    const nowMs = clock.monotonicMs();
     this.#crashes = nowMs - running.startedMs < SHORT_LIFE_MS ? this.#crashes + 1 : 1;
     const growth = 2 ** (this.#crashes - 2);
     const pauseMs = this.#crashes > 1 ? Math.min(FIRST_PAUSE_MS * growth, LONGEST_PAUSE_MS) : 0;
     this.#notBeforeMs = nowMs + pauseMs;
-    if (!this.#isHopeless) {
-      this.#cancelRestart = this.#options.clock.after(pauseMs + RESTART_MS, () => {
-        // A start that fails again plans the next one, or says in the log that it is hopeless.
-        this.address().catch(() => undefined);
-      });
+    const fields = { engine: name, how, output: running.output.trim() };
+    if (this.#isHopeless) {
+      log.warn(fields, 'An engine process cannot start');
+      return;
     }
-    this.#options.log.warn({ engine: this.#options.name, code, signal }, 'An engine process ended');
+    this.#cancelRestart = clock.after(pauseMs + RESTART_MS, () => {
+      // A start that fails again plans the next one, or says in the log that it cannot.
+      this.address().catch(() => undefined);
+    });
+    log.warn(fields, 'An engine process ended, it is started again');
+  }
+
+  /** The child tells waiting callers how far the fetch is. */
+  #tellProgress(): void {
+    const progress = this.#fetch?.progress();
+    if (progress?.state !== 'fetching') return;
+    const { fraction, remainingMs = null } = progress;
+    this.send({ type: 'progress', fraction, remainingMs });
   }
 
   #unavailable(waitMs: number, reason: string): Fault {

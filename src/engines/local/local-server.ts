@@ -2,10 +2,13 @@
  * The child's side of an embedded engine: an HTTP server on a loopback port that asks for the
  * secret which its parent gave it, and that ends when the parent goes away.
  *
- * It turns Faults into `{error, code}` bodies; what the paths do is the engine's own matter.
+ * It turns Faults into `{error, code}` bodies, or into those that they bring; what the paths do is
+ * the engine's own matter.
  */
 import { timingSafeEqual } from 'node:crypto';
+import { once } from 'node:events';
 import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { Fault } from '../../core/faults.ts';
 import { type Log, type LogFields, reasonOf } from '../../core/log.ts';
 
@@ -13,7 +16,6 @@ export interface LocalRequest {
   readonly method: string;
   /** Path without the query. */
   readonly path: string;
-  readonly query: URLSearchParams;
   readonly raw: IncomingMessage;
   /** Aborts when the caller leaves. */
   readonly signal: AbortSignal;
@@ -36,6 +38,26 @@ export type CreateService = (
 const HEADERS_TIMEOUT_MS = 10_000;
 /** No bound on the whole request: a long job is bounded by its own rules. */
 const REQUEST_TIMEOUT_MS = 0;
+const KEEP_ALIVE_MS = 120_000;
+
+/** Serves until the parent disconnects. Call it once, from a child process entry file. */
+export function serveLocal(create: CreateService): void {
+  let service: Promise<LocalService> | undefined;
+  process.once('disconnect', () => process.exit(0));
+  // A terminal's Ctrl-C reaches the whole group; the parent decides when its children end.
+  process.on('SIGINT', () => undefined);
+  process.on('message', (message: unknown) => {
+    // The first message of `LocalChild` starts the service; what comes meanwhile waits for it.
+    if (service === undefined) {
+      service = start(create, message as Start);
+      service.catch(fail);
+    } else
+      void service.then(
+        (started) => started.onMessage?.(message),
+        () => undefined,
+      );
+  });
+}
 
 interface Start {
   readonly settings: unknown;
@@ -43,62 +65,44 @@ interface Start {
   readonly port: number;
 }
 
-/** Serves until the parent disconnects. Call it once, from a child process entry file. */
-export function serveLocal(create: CreateService): void {
-  let service: LocalService | undefined;
-  process.once('disconnect', () => process.exit(0));
-  // A terminal's Ctrl-C reaches the whole group; the parent decides when its children end.
-  process.on('SIGINT', () => undefined);
-  process.on('message', (message: unknown) => {
-    if (service !== undefined) {
-      service.onMessage?.(message);
-      return;
-    }
-    const start = message as Start; // the first message of `LocalChild`
-    const report = (text: object): void => {
-      if (process.connected) process.send?.(text);
-    };
-    create(start.settings, report)
-      .then(async (created) => {
-        service = created;
-        report({ type: 'ready', port: await listen(created, start) });
-      })
-      .catch((error: unknown) => {
-        // The parent turns it into the message that the caller and the operator see.
-        report({ type: 'failed', error: reasonOf(error) });
-        process.exitCode = 1;
-        process.disconnect?.();
-      });
-  });
+async function start(create: CreateService, { settings, apiKey, port }: Start) {
+  const service = await create(settings, report);
+  report({ type: 'ready', port: await listen(createLocalServer(service, apiKey), port) });
+  return service;
 }
 
-async function listen(service: LocalService, start: Start): Promise<number> {
-  const server = localServer(service, start.apiKey);
-  const bind = (port: number): Promise<number> =>
-    new Promise((resolve, reject) => {
-      server.once('error', reject);
-      server.listen(port, '127.0.0.1', () => {
-        const address = server.address();
-        resolve(typeof address === 'object' && address !== null ? address.port : port);
-      });
-    });
+function report(message: object): void {
+  if (process.connected) process.send?.(message);
+}
+
+/** Tells the parent, which turns it into the message that caller and operator see, and ends. */
+function fail(error: unknown): void {
+  const canRetry = !(error instanceof Fault && error.options.canRetry === false);
+  report({ type: 'failed', error: reasonOf(error), canRetry });
+  process.exitCode = 1;
+  process.disconnect?.();
+}
+
+async function listen(server: Server, port: number): Promise<number> {
+  const bind = async (wanted: number): Promise<void> => {
+    await once(server.listen(wanted, '127.0.0.1'), 'listening');
+  };
   // After a crash the old port keeps the address stable; if someone took it, any other will do.
-  return await bind(start.port).catch(() => bind(0));
+  await bind(port).catch(() => bind(0));
+  return (server.address() as AddressInfo).port; // of a TCP server
 }
 
-/** An HTTP server for `service` that admits only bearers of `apiKey`; tests use it in-process. */
-export function localServer(service: LocalService, apiKey: string): Server {
+/** An HTTP server for `service` that admits only bearers of `apiKey`. */
+function createLocalServer(service: LocalService, apiKey: string): Server {
   const expected = Buffer.from(`Bearer ${apiKey}`);
   const server = createServer((raw, response) => {
     const given = Buffer.from(raw.headers.authorization ?? '');
     const isAdmitted = given.length === expected.length && timingSafeEqual(given, expected);
     const aborter = new AbortController();
     response.once('close', () => aborter.abort());
-    const url = new URL(raw.url ?? '/', 'http://127.0.0.1');
     const request: LocalRequest = {
       method: raw.method ?? 'GET',
-      path: url.pathname,
-      query: url.searchParams,
+      path: raw.url?.split('?', 1)[0] ?? '/',
       raw,
       signal: aborter.signal,
     };
@@ -109,6 +113,7 @@ export function localServer(service: LocalService, apiKey: string): Server {
   });
   server.headersTimeout = HEADERS_TIMEOUT_MS;
   server.requestTimeout = REQUEST_TIMEOUT_MS;
+  server.keepAliveTimeout = KEEP_ALIVE_MS;
   return server;
 }
 
@@ -122,7 +127,6 @@ export function childLog(bound: LogFields = {}): Log {
     info: write,
     warn: write,
     error: write,
-    child: (fields) => childLog({ ...bound, ...fields }),
   };
 }
 
@@ -154,5 +158,6 @@ function answerError(raw: IncomingMessage, response: ServerResponse, error: unkn
   // The parent is still sending a refused body: read it to the end, or it sees a reset connection
   // instead of the answer.
   if (!raw.complete) raw.resume();
-  answerJson(response, fault.status, { error: fault.message, code: fault.code });
+  const body = fault.options.body ?? { error: fault.message, code: fault.code };
+  answerJson(response, fault.status, body);
 }

@@ -4,29 +4,33 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { seededIds, systemIds } from '../../core/ids.ts';
+import { systemIds } from '../../core/ids.ts';
+import { seededIds } from '../../../test/support/seeded-ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { LocalChild } from './local-child.ts';
-import { ModelFetch, type ModelFile } from './model-fetch.ts';
+import { ModelFetch, type ModelFile } from './model-files.ts';
 import { optionalPackage } from './optional-package.ts';
-import { refusalFault } from './refusal.ts';
-import { Turns } from './turns.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'local-'));
 after(() => rmSync(folder, { recursive: true }));
 let entries = 0;
 
 /** A child whose whole program is `code`. */
-function childOf(code: string, clock: Clock = systemClock()): LocalChild {
+function childOf(
+  code: string,
+  clock: Clock = systemClock(),
+  onMessage: (message: unknown) => void = () => undefined,
+): LocalChild {
   const path = join(folder, `entry-${(entries += 1)}.mjs`);
   writeFileSync(path, code);
   return new LocalChild({
     name: 'sample',
     entry: pathToFileURL(path),
     settings: () => ({ greeting: 'hello' }),
+    onMessage,
     log: silentLog,
     clock,
     ids: systemIds(),
@@ -91,6 +95,24 @@ describe('LocalChild', () => {
     assert.throws(() => process.kill(pid!, 0), { code: 'ESRCH' });
   });
 
+  test('what the parent says while a child starts reaches it when it serves', async () => {
+    const heard = Promise.withResolvers<unknown>();
+    const child = childOf(
+      `import { serveLocal } from '${SERVER}';
+       serveLocal(async (settings, report) => {
+         await new Promise((resolve) => setTimeout(resolve, 50));
+         return { handle: async () => {}, onMessage: (message) => report({ type: 'echo', message }) };
+       });`,
+      systemClock(),
+      (message) => heard.resolve(message),
+    );
+    const address = child.address();
+    child.send({ type: 'early' });
+    await address;
+    assert.deepEqual(await heard.promise, { type: 'echo', message: { type: 'early' } });
+    await child.close();
+  });
+
   test('pauses after repeated crashes, longer each time', async () => {
     const clock = new TestClock();
     const child = childOf('', clock);
@@ -109,70 +131,6 @@ describe('LocalChild', () => {
     clock.advance(400);
     assert.match(await message(), /it crashed repeatedly/);
     await child.close();
-  });
-});
-
-describe('Turns', () => {
-  const limits = { running: 1, waiting: 1, retryAfterSeconds: 3 };
-  const calm = new AbortController().signal;
-
-  test('work runs one after the other, and beyond the line it is refused', async () => {
-    const turns = new Turns(limits);
-    const gate = Promise.withResolvers<string>();
-    const first = turns.run(() => gate.promise, calm);
-    const second = turns.run(async () => 'second', calm);
-    await assert.rejects(
-      turns.run(async () => 'third', calm),
-      { code: 'MODEL_AT_CAPACITY' },
-    );
-    gate.resolve('first');
-    assert.deepEqual(await Promise.all([first, second]), ['first', 'second']);
-    assert.equal(await turns.run(async () => 'later', calm), 'later');
-  });
-
-  test('whoever leaves the line gives its place back', async () => {
-    const turns = new Turns(limits);
-    const gate = Promise.withResolvers<void>();
-    const first = turns.run(() => gate.promise, calm);
-    const aborter = new AbortController();
-    const left = turns.run(async () => 'never', aborter.signal);
-    aborter.abort();
-    await assert.rejects(left, { name: 'AbortError' });
-    const next = turns.run(async () => 'next', calm);
-    gate.resolve();
-    await first;
-    assert.equal(await next, 'next');
-  });
-
-  test('the long line of one holder holds nobody else up, and is bounded by itself', async () => {
-    const turns = new Turns({ running: 2, waiting: 10, waitingOfHolder: 4, retryAfterSeconds: 3 });
-    const order: string[] = [];
-    const gate = Promise.withResolvers<void>();
-    const work = (name: string, holder: string): Promise<void> =>
-      turns.run(
-        async () => {
-          order.push(name);
-          await gate.promise;
-        },
-        calm,
-        holder,
-      );
-    const all = [1, 2, 3, 4, 5, 6].map((index) => work(`greedy ${index}`, 'greedy'));
-    await assert.rejects(work('greedy 7', 'greedy'), { code: 'MODEL_AT_CAPACITY' });
-    all.push(work('other 1', 'other'), work('other 2', 'other'));
-    gate.resolve();
-    await Promise.all(all);
-    assert.deepEqual(order.slice(0, 4), ['greedy 1', 'greedy 2', 'other 1', 'greedy 3']);
-    assert.equal(order.length, 8);
-  });
-
-  test('work that throws passes the turn on', async () => {
-    const turns = new Turns(limits);
-    await assert.rejects(
-      turns.run(() => Promise.reject(new Error('no')), calm),
-      /no/,
-    );
-    assert.equal(await turns.run(async () => 1, calm), 1);
   });
 });
 
@@ -200,9 +158,9 @@ describe('ModelFetch', () => {
       remainingMs: undefined,
       error: undefined,
     });
-    fetch.want();
-    fetch.want();
-    assert.equal(steps.length, 1, 'a second wish starts nothing');
+    fetch.start();
+    fetch.start();
+    assert.equal(steps.length, 1, 'a second use starts nothing');
     // Half of it was here from an earlier try: it does not count for the pace.
     steps[0]!(50);
     clock.advance(1_000);
@@ -217,7 +175,7 @@ describe('ModelFetch', () => {
     assert.deepEqual([fetch.progress().state, fetch.progress().fraction], ['ready', 1]);
   });
 
-  test('a failed fetch is told and tried again at a wish ten minutes later', async () => {
+  test('a failed fetch is told and tried again at a use ten minutes later', async () => {
     const clock = new TestClock();
     let tries = 0;
     const fetch = new ModelFetch({
@@ -228,15 +186,15 @@ describe('ModelFetch', () => {
       log: silentLog,
       clock,
     });
-    fetch.want();
+    fetch.start();
     await new Promise(setImmediate);
     assert.deepEqual([fetch.progress().state, fetch.progress().error], ['failed', 'no network 1']);
-    fetch.want();
+    fetch.start();
     clock.advance(599_999);
-    fetch.want();
+    fetch.start();
     assert.equal(tries, 1);
     clock.advance(1);
-    fetch.want();
+    fetch.start();
     assert.equal(tries, 2);
   });
 });
@@ -246,35 +204,5 @@ test('optionalPackage() says how to add a package that is missing', async () => 
   await assert.rejects(optionalPackage(name, 'Background removal'), {
     code: 'SERVICE_UNAVAILABLE',
     message: `Background removal needs the optional package "${name}": run \`npm install ${name}\` beside Farebox and start again`,
-  });
-});
-
-describe('refusalFault()', () => {
-  const byStatus = { 422: 'CORRUPTED_IMAGE' } as const;
-  const fault = (status: number, body: string, isOwn = true): string[] => {
-    const { code, message } = refusalFault(
-      { status, body: Buffer.from(body), isOwn },
-      byStatus,
-      'INFERENCE_FAILED',
-    );
-    return [code, message];
-  };
-
-  test('takes the code and the words of our own engines', () => {
-    assert.deepEqual(fault(400, '{"error":"Too small","code":"IMAGE_TOO_SMALL"}'), [
-      'IMAGE_TOO_SMALL',
-      'Too small',
-    ]);
-  });
-
-  test('goes by the status for engines of others, and never takes a code of another status', () => {
-    const said = '{"error":{"message":"cuda out of memory at 0x7f"},"code":"IMAGE_TOO_SMALL"}';
-    for (const status of [400, 422]) {
-      const [code, message] = fault(status, said, false);
-      assert.equal(code, status === 422 ? 'CORRUPTED_IMAGE' : 'INFERENCE_FAILED');
-      assert.doesNotMatch(message!, /cuda/);
-    }
-    assert.equal(fault(422, '{"error":"x","code":"INSUFFICIENT_BALANCE"}')[0], 'CORRUPTED_IMAGE');
-    assert.equal(fault(418, '<html>')[0], 'INFERENCE_FAILED');
   });
 });

@@ -3,11 +3,11 @@
  * is bounded; large files go to disk when the engine names a folder.
  */
 import { createWriteStream } from 'node:fs';
-import { join } from 'node:path';
-import { pipeline } from 'node:stream/promises';
-import { Readable } from 'node:stream';
 import type { IncomingMessage } from 'node:http';
-import { Busboy, type BusboyInstance } from '@fastify/busboy';
+import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { pipeline } from 'node:stream/promises';
+import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/busboy';
 import { Fault } from '../../core/faults.ts';
 
 export interface UploadLimits {
@@ -17,8 +17,6 @@ export interface UploadLimits {
 }
 
 export interface UploadedFile {
-  readonly filename: string;
-  readonly mimeType: string;
   /** Empty when the file went to `path`. */
   readonly data: Buffer;
   readonly path: string | undefined;
@@ -47,9 +45,7 @@ export async function readBody(request: IncomingMessage, maxBytes: number): Prom
 }
 
 function tooLarge(maxBytes: number): Fault {
-  return new Fault('PAYLOAD_TOO_LARGE', {
-    message: `The body is larger than ${maxBytes} bytes`,
-  });
+  return new Fault('PAYLOAD_TOO_LARGE', { message: `The body is larger than ${maxBytes} bytes` });
 }
 
 /** Whether the request says that its body is multipart. */
@@ -63,65 +59,52 @@ export async function readUpload(request: IncomingMessage, limits: UploadLimits)
   const files = new Map<string, UploadedFile>();
   const writes: Promise<void>[] = [];
   const parser = createParser(request, limits);
-  let count = 0;
   parser.on('field', (name: string, value: string) => void fields.set(name, value));
-  parser.on(
-    'file',
-    (name: string, stream: Readable, filename: string, _encoding: string, mimeType: string) => {
-      count += 1;
-      const write = takeFile(stream, limits, count).then((taken) => {
-        files.set(name, { filename, mimeType, ...taken });
-      });
-      // When the body itself is broken, that is the fault to tell, and nobody awaits the write.
-      write.catch(() => undefined);
-      writes.push(write);
-    },
-  );
-  await pipeline(request, parser).catch((error: unknown) => {
-    throw new Fault('INVALID_REQUEST', {
-      message: 'The multipart body is not valid',
-      cause: error,
+  parser.on('file', (name: string, stream: BusboyFileStream) => {
+    const write = takeFile(stream, limits, writes.length + 1).then((taken) => {
+      files.set(name, taken);
     });
+    // When the body itself is broken, that is the fault to tell, and nobody awaits the write.
+    write.catch(() => undefined);
+    writes.push(write);
+  });
+  await pipeline(request, parser).catch((cause: unknown) => {
+    throw new Fault('INVALID_REQUEST', { message: 'The multipart body is not valid', cause });
   });
   await Promise.all(writes);
   return { fields, files };
 }
 
-function createParser(request: IncomingMessage, limits: UploadLimits): BusboyInstance {
+function createParser(
+  { headers }: IncomingMessage,
+  { maxFileBytes }: UploadLimits,
+): BusboyInstance {
   try {
     return new Busboy({
       // The multipart check of the caller made sure that the header is there.
-      headers: { ...request.headers, 'content-type': request.headers['content-type'] ?? '' },
+      headers: { ...headers, 'content-type': headers['content-type'] ?? '' },
       limits: {
-        fileSize: limits.maxFileBytes,
+        fileSize: maxFileBytes,
         files: MAX_FILES,
         fields: MAX_FIELDS,
         fieldSize: MAX_FIELD_BYTES,
       },
     });
-  } catch (error) {
+  } catch (cause) {
     // Busboy throws for a header without a boundary.
-    throw new Fault('INVALID_REQUEST', {
-      message: 'The multipart header is not valid',
-      cause: error,
-    });
+    throw new Fault('INVALID_REQUEST', { message: 'The multipart header is not valid', cause });
   }
 }
 
 async function takeFile(
-  stream: Readable,
-  limits: UploadLimits,
+  stream: BusboyFileStream,
+  { maxFileBytes, directory }: UploadLimits,
   index: number,
-): Promise<{ data: Buffer; path: string | undefined }> {
-  const isCut = (): boolean => 'truncated' in stream && stream.truncated === true;
-  if (limits.directory !== undefined) {
-    const path = join(limits.directory, `upload-${index}`);
-    await pipeline(stream, createWriteStream(path));
-    if (isCut()) throw tooLarge(limits.maxFileBytes);
-    return { data: Buffer.alloc(0), path };
-  }
-  const chunks: Buffer[] = [];
-  for await (const chunk of stream as AsyncIterable<Buffer>) chunks.push(chunk);
-  if (isCut()) throw tooLarge(limits.maxFileBytes);
-  return { data: Buffer.concat(chunks), path: undefined };
+): Promise<UploadedFile> {
+  const path = directory === undefined ? undefined : join(directory, `upload-${index}`);
+  let data = Buffer.alloc(0);
+  if (path === undefined) data = await buffer(stream);
+  else await pipeline(stream, createWriteStream(path));
+  if (stream.truncated) throw tooLarge(maxFileBytes);
+  return { data, path };
 }

@@ -8,25 +8,27 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { Fault } from '../../core/faults.ts';
 
-/** Names as FFmpeg's demuxers have them. */
-export type ContainerFormat =
-  | 'mov'
-  | 'matroska'
-  | 'avi'
-  | 'wav'
-  | 'ogg'
-  | 'flac'
-  | 'aac'
-  | 'mp3'
-  | 'flv'
-  | 'mpegts'
-  | 'mpeg'
-  | 'amr'
-  | 'aiff'
-  | 'asf'
-  | 'jpeg_pipe'
-  | 'png_pipe'
-  | 'webp_pipe';
+/** Containers by the names that FFmpeg's demuxers have, and their media types. */
+export const CONTAINER_TYPES = {
+  mov: 'video/mp4',
+  matroska: 'video/webm',
+  avi: 'video/x-msvideo',
+  wav: 'audio/wav',
+  ogg: 'audio/ogg',
+  flac: 'audio/flac',
+  aac: 'audio/aac',
+  mp3: 'audio/mpeg',
+  flv: 'video/x-flv',
+  mpegts: 'video/mp2t',
+  mpeg: 'video/mpeg',
+  amr: 'audio/amr',
+  aiff: 'audio/aiff',
+  asf: 'video/x-ms-wmv',
+  jpeg_pipe: 'image/jpeg',
+  png_pipe: 'image/png',
+  webp_pipe: 'image/webp',
+} as const;
+type ContainerFormat = keyof typeof CONTAINER_TYPES;
 
 /** A file of foreign media, with the only format that it may be read as. */
 export interface MediaInput {
@@ -87,14 +89,11 @@ function containerOf(head: Buffer): ContainerFormat | undefined {
 const PLAYLIST =
   /^\uFEFF?\s*(#EXTM3U|ffconcat|\[playlist\]|<\?xml|<MPD|<smil|v=0|#EXT|\[Reference\])/i;
 
-function isImage(format: ContainerFormat): boolean {
-  return format.endsWith('_pipe');
-}
-
-async function readHead(path: string, head: Buffer): Promise<number> {
+async function readHead(path: string): Promise<Buffer> {
   const file = await open(path, 'r');
   try {
-    return (await file.read(head, 0, head.length, 0)).bytesRead;
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(HEAD_BYTES), 0, HEAD_BYTES, 0);
+    return buffer.subarray(0, bytesRead);
   } finally {
     await file.close();
   }
@@ -102,18 +101,15 @@ async function readHead(path: string, head: Buffer): Promise<number> {
 
 /** Looks at a file. Faults: INVALID_VIDEO_FORMAT for what is no media of the wanted kind. */
 export async function inspectMedia(path: string, want: 'av' | 'image'): Promise<MediaInput> {
-  const head = Buffer.alloc(HEAD_BYTES);
-  const bytesRead = await readHead(path, head);
-  const format = containerOf(head.subarray(0, bytesRead));
-  if (format !== undefined && isImage(format) === (want === 'image')) return { path, format };
-  if (PLAYLIST.test(head.toString('utf8', 0, Math.min(bytesRead, 64)))) {
-    throw new Fault('INVALID_VIDEO_FORMAT', {
-      message: 'The file is a playlist or a description: send the media itself',
-    });
-  }
+  const head = await readHead(path);
+  const format = containerOf(head);
+  if (format?.endsWith('_pipe') === (want === 'image')) return { path, format };
   const known =
     want === 'image' ? 'a JPEG, PNG or WebP image' : 'MP4, MOV, WebM, MKV, AVI or audio';
-  throw new Fault('INVALID_VIDEO_FORMAT', { message: `The file is not ${known}` });
+  const message = PLAYLIST.test(head.toString('utf8', 0, 64))
+    ? 'The file is a playlist or a description: send the media itself'
+    : `The file is not ${known}`;
+  throw new Fault('INVALID_VIDEO_FORMAT', { message });
 }
 
 /** The types in which films are sold. */
@@ -121,8 +117,7 @@ export type FilmType = 'video/mp4' | 'video/quicktime' | 'video/webm';
 
 /** What kind of film a file is, by its first bytes; `undefined` for everything else. */
 export async function filmTypeOf(path: string): Promise<FilmType | undefined> {
-  const head = Buffer.alloc(HEAD_BYTES);
-  const start = head.subarray(0, await readHead(path, head));
+  const start = await readHead(path);
   const format = containerOf(start);
   if (format === 'mov') {
     const isMp4 = start.toString('latin1', 4, 8) === 'ftyp' && start[8] !== QUICKTIME_BRAND;

@@ -3,7 +3,9 @@
  * the ffmpeg program and for the library.
  */
 import { z } from 'zod';
+import type { Clock } from '../../core/clock.ts';
 import type { MediaInput } from './container.ts';
+import type { SandboxLimits, SandboxOutcome } from './sandbox.ts';
 
 /** The rate of extracted audio: what every speech model takes. */
 export const SPEECH_RATE = 16_000;
@@ -12,14 +14,9 @@ export const SPEECH_BYTES_PER_SECOND = SPEECH_RATE * 2;
 /** A frame larger than this is a bomb: 8K, as for images. */
 export const MAX_FRAME_PIXELS = 33_177_600;
 
-export interface ProbeTask {
-  readonly kind: 'probe';
-  readonly input: MediaInput;
-}
-
-/** Decodes the first video and the first sound to their ends; any error of either ends it. */
-export interface CheckTask {
-  readonly kind: 'check';
+/** `check` decodes the first video and the first sound to their ends; any error of either ends it. */
+export interface LookTask {
+  readonly kind: 'probe' | 'check';
   readonly input: MediaInput;
 }
 
@@ -43,8 +40,6 @@ export interface ScaleTask {
   readonly rotation: 0 | 90 | 180 | 270;
   readonly hasAudio: boolean;
   readonly maxSeconds: number;
-  /** For the progress fraction. */
-  readonly expectedSeconds: number;
 }
 
 /** Moves and zooms over an image and writes MP4. */
@@ -60,23 +55,24 @@ export interface StillTask {
   readonly move: StillMove;
 }
 
-export type MediaTask = ProbeTask | CheckTask | AudioTask | ScaleTask | StillTask;
+export type MediaTask = LookTask | AudioTask | ScaleTask | StillTask;
 
 export type StillMove = 'in' | 'out' | 'left' | 'right' | 'up' | 'down';
+
+const VideoFacts = z.object({
+  codec: z.string(),
+  /** As shown, after rotation. */
+  width: z.int().min(1),
+  height: z.int().min(1),
+  framesPerSecond: z.number().min(0),
+  rotation: z.literal([0, 90, 180, 270]),
+});
+type VideoFacts = z.infer<typeof VideoFacts>;
 
 export const MediaFacts = z.object({
   /** The longest of what the header says and what the packets say, in seconds. */
   durationSeconds: z.number().min(0),
-  video: z
-    .object({
-      codec: z.string(),
-      /** As shown, after rotation. */
-      width: z.int().min(1),
-      height: z.int().min(1),
-      framesPerSecond: z.number().min(0),
-      rotation: z.literal([0, 90, 180, 270]),
-    })
-    .nullable(),
+  video: VideoFacts.nullable(),
   audio: z
     .object({ codec: z.string(), sampleRate: z.int().min(0), channels: z.int().min(0) })
     .nullable(),
@@ -85,24 +81,71 @@ export const MediaFacts = z.object({
 });
 export type MediaFacts = z.infer<typeof MediaFacts>;
 
+/** What happens around one task. */
+export interface TaskContext {
+  readonly limits: SandboxLimits;
+  readonly signal: AbortSignal;
+  readonly clock: Clock;
+  /** Gets the seconds of media that are done. */
+  readonly onSeconds: (seconds: number) => void;
+}
+
+/** A way to do the work: the programs, or the library in a process of ours. */
+export interface MediaTool {
+  readonly name: 'ffmpeg' | 'node-av';
+  /** The facts of a look, `null` of other tasks. Throws `ToolFailure`, and the reason of an abort. */
+  run(task: MediaTask, context: TaskContext): Promise<MediaFacts | null>;
+}
+
+/** `unusable` and `too-much` are the media's fault; `missing` the machine's. */
+export class ToolFailure extends Error {
+  readonly reason: 'unusable' | 'too-much' | 'missing';
+
+  constructor(reason: ToolFailure['reason'], detail: string) {
+    super(detail);
+    this.reason = reason;
+  }
+}
+
+/** What a process that did not do its work died of. */
+export function toolFailure(outcome: SandboxOutcome): ToolFailure {
+  if (outcome.ended === 'missing') return new ToolFailure('missing', 'not found');
+  if (outcome.ended === 'time' || outcome.ended === 'memory') {
+    return new ToolFailure('too-much', `ended by its ${outcome.ended} bound`);
+  }
+  // A decoder that crashes on foreign bytes did so because of them.
+  return new ToolFailure('unusable', outcome.errorText.trim());
+}
+
+/** What a walk through the packets, or through the frames, of a video found. */
+export interface Measured {
+  readonly seconds: number;
+  readonly frames: number;
+}
+
 /** A count of frames that is off by this share says that the header does not tell the truth. */
 const RATE_TOLERANCE = 1.1;
 
-/** The rate of a header, unless the frames that are there say that it is higher. */
-export function trueRate(headerRate: number, frames: number, seconds: number): number {
-  const counted = seconds > 0 ? frames / seconds : 0;
-  return counted > headerRate * RATE_TOLERANCE ? counted : headerRate;
-}
-
-/** The quarter turn nearest to an angle in degrees, clockwise. */
-export function quarterTurn(degrees: number): 0 | 90 | 180 | 270 {
+/**
+ * A stored video as it is shown: turned by `degrees`, clockwise, at the rate of its header unless
+ * the frames that are there say that it is higher. `null` for one without pixels.
+ */
+export function shownVideo(
+  stored: { codec: string; width: number; height: number; rate: number; degrees: number },
+  counted: Measured,
+): MediaFacts['video'] {
+  const { codec, width, height, rate, degrees } = stored;
+  if (width < 1 || height < 1) return null;
   const turns = ((Math.round(degrees / 90) % 4) + 4) % 4;
-  return ([0, 90, 180, 270] as const)[turns] ?? 0;
-}
-
-/** The filter that turns frames upright, with a trailing comma. */
-export function rotationFilter(rotation: 0 | 90 | 180 | 270): string {
-  return { 0: '', 90: 'transpose=clock,', 180: 'hflip,vflip,', 270: 'transpose=cclock,' }[rotation];
+  const isUpright = turns % 2 === 0;
+  const countedRate = counted.seconds > 0 ? counted.frames / counted.seconds : 0;
+  return {
+    codec,
+    width: isUpright ? width : height,
+    height: isUpright ? height : width,
+    framesPerSecond: countedRate > rate * RATE_TOLERANCE ? countedRate : rate,
+    rotation: ([0, 90, 180, 270] as const)[turns] ?? 0,
+  };
 }
 
 /** How far a move zooms in. */
@@ -135,6 +178,6 @@ export function stillFilter(task: StillTask): string {
 }
 
 /** The filter chain of an upscale. */
-export function scaleFilter(task: ScaleTask, rotation: string): string {
-  return `${rotation}scale=${task.width}:${task.height}:flags=lanczos,setsar=1,format=yuv420p`;
+export function scaleFilter({ width, height }: ScaleTask): string {
+  return `scale=${width}:${height}:flags=lanczos,setsar=1,format=yuv420p`;
 }

@@ -10,21 +10,20 @@ import type * as lib from 'node-av/lib';
 import type { MediaInput } from './container.ts';
 import {
   type AudioTask,
-  type CheckTask,
+  type LookTask,
   MAX_FRAME_PIXELS,
+  type Measured,
   type MediaFacts,
   type MediaTask,
-  type ProbeTask,
   SPEECH_BYTES_PER_SECOND,
   SPEECH_RATE,
   type ScaleTask,
   type StillTask,
-  quarterTurn,
-  rotationFilter,
   scaleFilter,
+  shownVideo,
   stillFilter,
-  trueRate,
 } from './media-task.ts';
+import type { WorkerLine } from './node-av.ts';
 
 type Av = typeof api & { readonly lib: typeof lib; readonly constants: typeof constants };
 
@@ -32,12 +31,17 @@ type Av = typeof api & { readonly lib: typeof lib; readonly constants: typeof co
 const DISPLAY_MATRIX_BYTES = 36;
 /** Like ffmpeg's own bound against packets that go on without time going on. */
 const MAX_PACKETS = 5_000_000;
+/** Of a packet or a frame that does not say when it is shown: less than any time. */
+const NO_TIME = -(2n ** 62n);
 /** Of each decoder of a check. */
 const CHECK_THREADS = 2;
 
-function print(message: object): void {
+/** Turns a frame upright; the library does not do it by itself. */
+const ROTATIONS = { 0: '', 90: 'transpose=clock,', 180: 'hflip,vflip,', 270: 'transpose=cclock,' };
+
+function print(line: WorkerLine): void {
   // Synchronous: the process may end right after.
-  writeSync(1, `${JSON.stringify(message)}\n`);
+  writeSync(1, `${JSON.stringify(line)}\n`);
 }
 
 async function loadAv(): Promise<Av> {
@@ -57,40 +61,43 @@ async function openInput(av: Av, input: MediaInput): Promise<api.Demuxer> {
   });
 }
 
-function rotationOf(av: Av, stream: lib.Stream): 0 | 90 | 180 | 270 {
+/** How far a player turns the frames of a stream, clockwise. */
+function degreesOf(av: Av, stream: lib.Stream): number {
   const matrix = stream.codecpar.getCodedSideData(av.constants.AV_PKT_DATA_DISPLAYMATRIX);
   if (matrix === null || matrix.length < DISPLAY_MATRIX_BYTES) return 0;
-  return quarterTurn((Math.atan2(matrix.readInt32LE(4), matrix.readInt32LE(0)) * 180) / Math.PI);
+  return (Math.atan2(matrix.readInt32LE(4), matrix.readInt32LE(0)) * 180) / Math.PI;
 }
 
-/** The first real video stream: a cover picture is none. */
-function videoStream(input: api.Demuxer): lib.Stream | undefined {
+/** The first real video stream: a cover picture is none. A frame of it is not too large. */
+function findVideo(input: api.Demuxer): lib.Stream | undefined {
   for (let index = 0; ; index += 1) {
     const stream = input.video(index);
-    if (stream === undefined || stream.attachedPic === null) return stream;
+    if (stream === undefined) return undefined;
+    if (stream.attachedPic !== null) continue;
+    const { width, height } = stream.codecpar;
+    if (width * height > MAX_FRAME_PIXELS) throw new Error(`A frame has ${width}x${height} pixels`);
+    return stream;
   }
+}
+
+function videoOf(input: api.Demuxer): lib.Stream {
+  const stream = findVideo(input);
+  if (stream === undefined) throw new Error('The file has no video track');
+  return stream;
+}
+
+function audioOf(input: api.Demuxer): lib.Stream {
+  const stream = input.audio();
+  if (stream === undefined) throw new Error('The file has no audio track');
+  return stream;
 }
 
 function videoFacts(av: Av, stream: lib.Stream, counted: Measured): MediaFacts['video'] {
   const { width, height, codecId } = stream.codecpar;
-  if (width < 1 || height < 1) return null;
-  if (width * height > MAX_FRAME_PIXELS) throw new Error(`A frame has ${width}x${height} pixels`);
-  const rotation = rotationOf(av, stream);
-  const isUpright = rotation % 180 === 0;
   const { num, den } = stream.avgFrameRate;
-  return {
-    codec: av.lib.avGetCodecName(codecId) ?? 'unknown',
-    width: isUpright ? width : height,
-    height: isUpright ? height : width,
-    framesPerSecond: trueRate(den > 0 ? num / den : 0, counted.frames, counted.seconds),
-    rotation,
-  };
-}
-
-interface Measured {
-  readonly seconds: number;
-  /** Packets of the video stream. */
-  readonly frames: number;
+  const codec = av.lib.avGetCodecName(codecId) ?? 'unknown';
+  const rate = den > 0 ? num / den : 0;
+  return shownVideo({ codec, width, height, rate, degrees: degreesOf(av, stream) }, counted);
 }
 
 /** Walks through all packets: what the header says about length and rate is only a claim. */
@@ -104,13 +111,12 @@ async function measure(input: api.Demuxer, videoIndex: number | undefined): Prom
     packets += 1;
     if (packet.streamIndex === videoIndex) frames += 1;
     if (packets > MAX_PACKETS) throw new Error('The file has too many packets');
-    if (stream !== undefined && packet.pts > -(2n ** 62n)) {
+    if (stream !== undefined && packet.pts > NO_TIME) {
       const unit = stream.timeBase.num / stream.timeBase.den;
       const at = Number(packet.pts) * unit;
-      const span = spans.get(packet.streamIndex) ?? { low: at, high: at };
-      span.low = Math.min(span.low, at);
-      span.high = Math.max(span.high, at + Number(packet.duration) * unit);
-      spans.set(packet.streamIndex, span);
+      const { low, high } = spans.get(packet.streamIndex) ?? { low: at, high: at };
+      const end = at + Number(packet.duration) * unit;
+      spans.set(packet.streamIndex, { low: Math.min(low, at), high: Math.max(high, end) });
     }
     packet.free();
   }
@@ -124,70 +130,58 @@ function audioFacts(av: Av, stream: lib.Stream | undefined): MediaFacts['audio']
   return { codec: av.lib.avGetCodecName(codecId) ?? 'unknown', sampleRate, channels };
 }
 
-async function probe(av: Av, task: ProbeTask): Promise<MediaFacts> {
+async function probe(av: Av, task: LookTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
-  const video = videoStream(input);
+  const video = findVideo(input);
   const counted = await measure(input, video?.index);
-  const facts = {
+  return {
+    durationSeconds: Math.max(headerSeconds(input), counted.seconds),
     video: video === undefined ? null : videoFacts(av, video, counted),
     audio: audioFacts(av, input.audio()),
   };
-  const header = Number.isFinite(input.duration) ? input.duration : 0;
-  const durationSeconds = Math.max(header, counted.seconds, 0);
-  await input.close();
-  return { durationSeconds, ...facts };
+}
+
+function headerSeconds({ duration }: api.Demuxer): number {
+  return Number.isFinite(duration) ? Math.max(duration, 0) : 0;
+}
+
+interface StrictDecoder {
+  /** `null` after the last packet. */
+  readonly take: (packet: lib.Packet | null) => Promise<void>;
+  readonly measured: () => Measured;
 }
 
 /** Decodes the packets of one stream; throws at the first frame that is not as it was written. */
-class StrictDecoder {
-  readonly #av: Av;
-  readonly #decoder: api.Decoder;
-  readonly #size: { readonly width: number; readonly height: number };
-  #low = Infinity;
-  #high = -Infinity;
-  #frames = 0;
-
-  private constructor(av: Av, decoder: api.Decoder, stream: lib.Stream) {
-    this.#av = av;
-    this.#decoder = decoder;
-    this.#size = stream.codecpar;
-  }
-
-  static async open(av: Av, stream: lib.Stream): Promise<StrictDecoder> {
-    const decoder = await av.Decoder.create(stream, {
-      threadCount: CHECK_THREADS,
-      exitOnError: true,
-      options: { err_detect: 'explode' },
-    });
-    return new StrictDecoder(av, decoder, stream);
-  }
-
-  get measured(): Measured {
-    return { seconds: Math.max(0, this.#high - this.#low) || 0, frames: this.#frames };
-  }
-
-  /** `null` after the last packet. */
-  async take(packet: lib.Packet | null): Promise<void> {
-    for (const frame of await this.#decoder.decodeAll(packet)) {
-      this.#look(frame);
-      frame.free();
-    }
-  }
-
-  #look(frame: lib.Frame): void {
-    this.#frames += 1;
-    const isDamaged =
-      frame.decodeErrorFlags !== 0 || frame.hasFlags(this.#av.constants.AV_FRAME_FLAG_CORRUPT);
-    if (isDamaged) throw new Error(`Frame ${this.#frames} is damaged`);
-    if (frame.width !== this.#size.width || frame.height !== this.#size.height) {
-      throw new Error(`Frame ${this.#frames} has another size than its track`);
+async function strictDecoder(av: Av, stream: lib.Stream): Promise<StrictDecoder> {
+  const decoder = await av.Decoder.create(stream, {
+    threadCount: CHECK_THREADS,
+    exitOnError: true,
+    options: { err_detect: 'explode' },
+  });
+  const { width, height } = stream.codecpar;
+  let [low, high, frames] = [Infinity, -Infinity, 0];
+  const look = (frame: lib.Frame): void => {
+    frames += 1;
+    const isMarked = frame.hasFlags(av.constants.AV_FRAME_FLAG_CORRUPT);
+    if (isMarked || frame.decodeErrorFlags !== 0) throw new Error(`Frame ${frames} is damaged`);
+    if (frame.width !== width || frame.height !== height) {
+      throw new Error(`Frame ${frames} has another size than its track`);
     }
     const { pts, duration, timeBase } = frame;
-    if (pts <= -(2n ** 62n)) return;
+    if (pts <= NO_TIME) return;
     const unit = timeBase.num / timeBase.den;
-    this.#low = Math.min(this.#low, Number(pts) * unit);
-    this.#high = Math.max(this.#high, (Number(pts) + Number(duration)) * unit);
-  }
+    low = Math.min(low, Number(pts) * unit);
+    high = Math.max(high, (Number(pts) + Number(duration)) * unit);
+  };
+  return {
+    take: async (packet) => {
+      for (const frame of await decoder.decodeAll(packet)) {
+        look(frame);
+        frame.free();
+      }
+    },
+    measured: () => ({ seconds: Math.max(0, high - low) || 0, frames }),
+  };
 }
 
 /** Hands every packet to its decoder. The library's own reader takes a damaged file for its end. */
@@ -209,32 +203,27 @@ async function decodeWhole(
   for (const decoder of decoders.values()) await decoder.take(null);
 }
 
-async function check(av: Av, task: CheckTask): Promise<MediaFacts> {
+async function check(av: Av, task: LookTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
-  const [video, audio] = [videoStream(input), input.audio()];
-  if (video === undefined) throw new Error('The file has no video track');
-  const { width, height } = video.codecpar;
-  if (width * height > MAX_FRAME_PIXELS) throw new Error(`A frame has ${width}x${height} pixels`);
+  const [video, audio] = [videoOf(input), input.audio()];
   const decoders = new Map<number, StrictDecoder>();
   for (const stream of audio === undefined ? [video] : [video, audio]) {
-    decoders.set(stream.index, await StrictDecoder.open(av, stream));
+    decoders.set(stream.index, await strictDecoder(av, stream));
   }
   await decodeWhole(av, input, decoders);
-  const all = [...decoders.values()].map(({ measured }) => measured);
+  const all = [...decoders.values()].map(({ measured }) => measured());
   const [decoded = { seconds: 0, frames: 0 }] = all;
-  const header = Number.isFinite(input.duration) ? input.duration : 0;
   return {
-    durationSeconds: Math.max(header, ...all.map(({ seconds }) => seconds)),
+    durationSeconds: Math.max(headerSeconds(input), ...all.map(({ seconds }) => seconds)),
     video: videoFacts(av, video, decoded),
     audio: audioFacts(av, audio),
     decoded,
   };
 }
 
-async function extractAudio(av: Av, task: AudioTask): Promise<{ durationSeconds: number }> {
+async function extractAudio(av: Av, task: AudioTask): Promise<void> {
   const input = await openInput(av, task.input);
-  const stream = input.audio();
-  if (stream === undefined) throw new Error('The file has no audio track');
+  const stream = audioOf(input);
   const decoder = await av.Decoder.create(stream, { threadCount: 1, exitOnError: false });
   const shape = `aresample=${SPEECH_RATE},aformat=sample_fmts=s16:channel_layouts=mono`;
   const filter = av.FilterAPI.create(shape, { threads: 1 });
@@ -250,7 +239,6 @@ async function extractAudio(av: Av, task: AudioTask): Promise<{ durationSeconds:
     if (written >= maxBytes) break;
   }
   closeSync(file);
-  return { durationSeconds: written / SPEECH_BYTES_PER_SECOND };
 }
 
 function videoEncoder(
@@ -272,9 +260,7 @@ async function audioStages(
   input: api.Demuxer,
   seconds: number,
 ): Promise<[api.Decoder, api.FilterAPI, api.Encoder]> {
-  const stream = input.audio();
-  if (stream === undefined) throw new Error('The file has no audio track');
-  const decoder = await av.Decoder.create(stream, { threadCount: 1 });
+  const decoder = await av.Decoder.create(audioOf(input), { threadCount: 1 });
   const shape = `atrim=0:${seconds},aformat=sample_fmts=fltp:sample_rates=48000:channel_layouts=stereo`;
   const filter = av.FilterAPI.create(shape, { threads: 1 });
   const encoder = await av.Encoder.create(av.constants.FF_ENCODER_AAC, {
@@ -285,53 +271,48 @@ async function audioStages(
   return [decoder, filter, encoder];
 }
 
+/** Writes the video of `input` through `chain`, with the sound of `audio`, as MP4. */
 async function encode(
   av: Av,
-  task: ScaleTask | StillTask,
+  output: string,
   parts: { input: api.Demuxer; audio: api.Demuxer | undefined; chain: string; seconds: number },
-): Promise<{ durationSeconds: number }> {
-  const stream = videoStream(parts.input);
-  if (stream === undefined) throw new Error('The file has no video track');
-  const { width, height } = stream.codecpar;
-  if (width * height > MAX_FRAME_PIXELS) throw new Error(`A frame has ${width}x${height} pixels`);
-  const decoder = await av.Decoder.create(stream, { threadCount: 1 });
-  const filter = av.FilterAPI.create(parts.chain, { threads: 1 });
+): Promise<void> {
+  const { input, audio, chain, seconds } = parts;
+  const decoder = await av.Decoder.create(videoOf(input), { threadCount: 1 });
+  const filter = av.FilterAPI.create(chain, { threads: 1 });
   const encoder = await videoEncoder(av, { decoder, filter });
-  const output = await av.Muxer.open(task.output, {
-    format: 'mp4',
-    options: { movflags: 'faststart' },
-  });
+  const muxer = await av.Muxer.open(output, { format: 'mp4', options: { movflags: 'faststart' } });
   const onProgress = ({ time }: api.PipelineProgress): void =>
     print({ type: 'progress', seconds: time });
   const video = [decoder, filter, encoder];
   const run =
-    parts.audio === undefined
-      ? av.pipeline({ video: parts.input }, { video }, output, { onProgress })
+    audio === undefined
+      ? av.pipeline({ video: input }, { video }, muxer, { onProgress })
       : av.pipeline(
-          { video: parts.input, audio: parts.audio },
-          { video, audio: await audioStages(av, parts.audio, parts.seconds) },
-          output,
+          { video: input, audio },
+          { video, audio: await audioStages(av, audio, seconds) },
+          muxer,
           { onProgress },
         );
   await run.completion;
-  await output.close();
-  return { durationSeconds: run.progress.time };
+  await muxer.close();
 }
 
-async function scale(av: Av, task: ScaleTask): Promise<{ durationSeconds: number }> {
+async function scale(av: Av, task: ScaleTask): Promise<void> {
   const input = await openInput(av, task.input);
-  const chain = `trim=end=${task.maxSeconds},${scaleFilter(task, rotationFilter(task.rotation))}`;
   const audio = task.hasAudio ? input : undefined;
-  return await encode(av, task, { input, audio, chain, seconds: task.maxSeconds });
+  const chain = `trim=end=${task.maxSeconds},${ROTATIONS[task.rotation]}${scaleFilter(task)}`;
+  await encode(av, task.output, { input, audio, chain, seconds: task.maxSeconds });
 }
 
-async function still(av: Av, task: StillTask): Promise<{ durationSeconds: number }> {
+async function still(av: Av, task: StillTask): Promise<void> {
   const input = await openInput(av, task.input);
   const audio = task.audio === null ? undefined : await openInput(av, task.audio);
-  return await encode(av, task, { input, audio, chain: stillFilter(task), seconds: task.seconds });
+  const chain = stillFilter(task);
+  await encode(av, task.output, { input, audio, chain, seconds: task.seconds });
 }
 
-async function run(av: Av, task: MediaTask): Promise<object> {
+async function run(av: Av, task: MediaTask): Promise<MediaFacts | void> {
   switch (task.kind) {
     case 'probe':
       return await probe(av, task);
@@ -349,7 +330,7 @@ async function run(av: Av, task: MediaTask): Promise<object> {
 async function main(): Promise<void> {
   // Written by the parent, which is of the same version.
   const task = JSON.parse(process.argv[2] ?? '') as MediaTask;
-  print({ type: 'result', result: await run(await loadAv(), task) });
+  print({ type: 'result', result: (await run(await loadAv(), task)) ?? null });
 }
 
 main().then(

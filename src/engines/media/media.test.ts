@@ -17,7 +17,8 @@ import { portraitSvg } from '../../../scripts/draw-portrait.ts';
 import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { silentLog } from '../../core/log.ts';
-import { Media, type MediaLimits } from './media.ts';
+import { ToolFailure } from './media-task.ts';
+import { Media, type MediaLimits, toolFault } from './media.ts';
 import { wavHeader } from './wav.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'media-'));
@@ -285,8 +286,7 @@ describe('hostile media', () => {
   });
 
   test('a machine without any tool is told what to add', async () => {
-    const { toolFault } = await import('./media-tool.ts');
-    const fault = toolFault({ ok: false, reason: 'missing', detail: '' }, 'file');
+    const fault = toolFault(new ToolFailure('missing', ''), 'file');
     assert.equal(fault.status, 503);
     assert.match(fault.message, /install it|node-av/);
     const missing = openMedia({}, '/nowhere');

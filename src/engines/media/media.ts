@@ -8,21 +8,35 @@ import { delimiter, isAbsolute, join } from 'node:path';
 import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
-import { Turns } from '../local/turns.ts';
+import { JobQueue } from '../../core/job-queue.ts';
 import { type FilmType, endsWhole, filmTypeOf, inspectMedia } from './container.ts';
+import { type VideoEncoder, ffmpegTool } from './ffmpeg.ts';
 import {
   type MediaFacts,
   type MediaTask,
+  type MediaTool,
   SPEECH_BYTES_PER_SECOND,
-  type StillMove,
+  type StillTask,
+  ToolFailure,
 } from './media-task.ts';
-import { type MediaTool, ffmpegTool, nodeAvTool, toolFault } from './media-tool.ts';
-import { type SandboxLimits, runSandboxed } from './sandbox.ts';
+import { nodeAvTool } from './node-av.ts';
+import { runSandboxed } from './sandbox.ts';
 
-export { type ContainerFormat, type FilmType, inspectMedia, type MediaInput } from './container.ts';
+export { CONTAINER_TYPES, inspectMedia } from './container.ts';
 export { type MediaFacts, SPEECH_BYTES_PER_SECOND } from './media-task.ts';
-export { VideoEngine } from './video-engine.ts';
-export { VideosClient } from './videos-client.ts';
+export { videoEngine } from './video-engine.ts';
+export {
+  type CreateAnswer,
+  type DownloadAnswer,
+  type EngineDelay,
+  type EngineOrder,
+  type EnginePlace,
+  type EngineRef,
+  type FindAnswer,
+  type PollAnswer,
+  type VideoEngines,
+  VideosClient,
+} from './videos-client.ts';
 export { type AudioPiece, audioPieces } from './wav.ts';
 
 export interface MediaOptions {
@@ -47,6 +61,7 @@ export interface MediaLimits {
   readonly fileBytes: number;
 }
 
+/** Of the embedded engine; a server has its own. */
 const DEFAULT_LIMITS: MediaLimits = {
   readTimeoutMs: 120_000,
   writeTimeoutMs: 3_600_000,
@@ -78,15 +93,10 @@ export interface MediaCall {
   readonly onProgress?: (fraction: number) => void;
 }
 
-export interface StillRequest {
+export interface StillRequest extends Omit<StillTask, 'kind' | 'input' | 'audio' | 'output'> {
   readonly imagePath: string;
   readonly audioPath: string | undefined;
   readonly outputPath: string;
-  readonly width: number;
-  readonly height: number;
-  readonly seconds: number;
-  readonly framesPerSecond: number;
-  readonly move: StillMove;
 }
 
 /** A film that decodes to its end. */
@@ -105,17 +115,17 @@ export interface CheckedFilm {
 
 export class Media {
   readonly #tool: MediaTool;
-  readonly #checks = new Turns({
+  readonly #checks = new JobQueue({
     running: CHECKS_AT_ONCE,
     waiting: CHECKS_WAITING,
     retryAfterSeconds: CHECK_RETRY_SECONDS,
   });
   readonly #limits: MediaLimits;
   readonly #options: MediaOptions;
-  readonly #turns = new Turns({
+  readonly #turns = new JobQueue({
     running: MAX_PROCESSES,
     waiting: MAX_WAITING,
-    waitingOfHolder: MAX_WAITING_OF_HOLDER,
+    waitingOfCaller: MAX_WAITING_OF_HOLDER,
     retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
 
@@ -151,8 +161,8 @@ export class Media {
    */
   async checkFilm(path: string, expectedSeconds: number, call: MediaCall): Promise<CheckedFilm> {
     const type = await filmTypeOf(path);
-    if (type === undefined) throw unsold('The file is not MP4, MOV or WebM');
-    if (!(await endsWhole(path, type))) throw unsold('The file is cut off or damaged');
+    if (type === undefined) throw unusable('The file is not MP4, MOV or WebM');
+    if (!(await endsWhole(path, type))) throw unusable('The file is cut off or damaged');
     const input = await inspectMedia(path, 'av');
     const timeoutMs = this.#limits.readTimeoutMs + expectedSeconds * CHECK_MS_PER_SECOND;
     const facts = await this.#checks.run(
@@ -160,7 +170,7 @@ export class Media {
       call.signal,
     );
     const { video, decoded } = facts ?? {};
-    if (!facts || !video || !decoded) throw unsold('The file has no video');
+    if (!facts || !video || !decoded) throw unusable('The file has no video');
     const { width, height } = video;
     const { durationSeconds: claimedSeconds, audio } = facts;
     return { type, claimedSeconds, ...decoded, width, height, hasSound: audio !== null };
@@ -180,11 +190,7 @@ export class Media {
     const task = { kind: 'audio', input, output: outputPath, maxSeconds } as const;
     await this.#run(task, call, maxSeconds, 'sound of the file');
     const { size } = await stat(outputPath);
-    if (size === 0) {
-      throw new Fault('INVALID_VIDEO_FORMAT', {
-        message: 'The file has no sound',
-      });
-    }
+    if (size === 0) throw unusable('The file has no sound');
     return { durationMs: Math.round((size / SPEECH_BYTES_PER_SECOND) * 1000) };
   }
 
@@ -197,11 +203,7 @@ export class Media {
     call: MediaCall,
   ): Promise<void> {
     const { facts, factor, outputPath } = request;
-    if (facts.video === null) {
-      throw new Fault('INVALID_VIDEO_FORMAT', {
-        message: 'The file has no video',
-      });
-    }
+    if (facts.video === null) throw unusable('The file has no video');
     const even = (pixels: number): number => Math.max(2, Math.round((pixels * factor) / 2) * 2);
     const task: MediaTask = {
       kind: 'scale',
@@ -212,7 +214,6 @@ export class Media {
       rotation: facts.video.rotation,
       hasAudio: facts.audio !== null,
       maxSeconds: facts.durationSeconds,
-      expectedSeconds: facts.durationSeconds,
     };
     await this.#run(task, call, facts.durationSeconds, 'video');
   }
@@ -239,28 +240,35 @@ export class Media {
   ): Promise<MediaFacts | null> {
     const { clock, log } = this.#options;
     const { memoryBytes, fileBytes } = this.#limits;
-    const limits: SandboxLimits = {
-      timeoutMs,
-      cpuSeconds: (timeoutMs / 1000) * CPU_FACTOR,
-      memoryBytes,
-      fileBytes,
-    };
+    const cpuSeconds = (timeoutMs / 1000) * CPU_FACTOR;
+    const limits = { timeoutMs, cpuSeconds, memoryBytes, fileBytes };
     const onSeconds = (done: number): void => {
       if (seconds > 0) call.onProgress?.(Math.max(0, Math.min(done / seconds, 1)));
     };
     const { signal, holder } = call;
-    const outcome = await this.#turns.run(
-      () => this.#tool.run(task, { limits, signal, clock, onSeconds }),
-      signal,
-      holder,
-    );
-    if (outcome.ok) return outcome.facts;
-    log.info(
-      { task: task.kind, reason: outcome.reason, detail: outcome.detail },
-      'Media work failed',
-    );
-    throw toolFault(outcome, what);
+    const context = { limits, signal, clock, onSeconds };
+    try {
+      return await this.#turns.run(() => this.#tool.run(task, context), signal, holder);
+    } catch (error) {
+      if (!(error instanceof ToolFailure)) throw error;
+      const { reason, message: detail } = error;
+      log.info({ task: task.kind, reason, detail }, 'Media work failed');
+      throw toolFault(error, what);
+    }
   }
+}
+
+/** 400 for the media, 503 for the machine. */
+export function toolFault(cause: ToolFailure, what: string): Fault {
+  const message = {
+    unusable: `The ${what} cannot be decoded: it is damaged or of a kind that is not supported`,
+    'too-much': `The ${what} takes too much time or memory to decode: send a smaller one`,
+    missing:
+      'Media work needs ffmpeg: install it, name it in the configuration as media.ffmpeg, or add the package node-av beside Farebox',
+  }[cause.reason];
+  return cause.reason === 'missing'
+    ? new Fault('SERVICE_UNAVAILABLE', { message, cause, canRetry: false })
+    : new Fault('INVALID_VIDEO_FORMAT', { message, cause });
 }
 
 function timeoutOf(task: MediaTask, limits: MediaLimits): number {
@@ -268,7 +276,7 @@ function timeoutOf(task: MediaTask, limits: MediaLimits): number {
   return isWriting ? limits.writeTimeoutMs : limits.readTimeoutMs;
 }
 
-function unsold(message: string): Fault {
+function unusable(message: string): Fault {
   return new Fault('INVALID_VIDEO_FORMAT', { message });
 }
 
@@ -279,14 +287,12 @@ async function isProgram(path: string): Promise<boolean> {
   );
 }
 
+const SUFFIX = process.platform === 'win32' ? '.exe' : '';
+
 async function findProgram(name: string, searchPath: string): Promise<string | undefined> {
-  const suffixes = process.platform === 'win32' ? ['.exe'] : [''];
   for (const folder of searchPath.split(delimiter)) {
-    if (!isAbsolute(folder)) continue;
-    for (const suffix of suffixes) {
-      const path = join(folder, name + suffix);
-      if (await isProgram(path)) return path;
-    }
+    const path = join(folder, name + SUFFIX);
+    if (isAbsolute(folder) && (await isProgram(path))) return path;
   }
   return undefined;
 }
@@ -295,8 +301,7 @@ async function findProgram(name: string, searchPath: string): Promise<string | u
 async function findPrograms(options: MediaOptions): Promise<MediaTool | undefined> {
   const ffmpeg = options.ffmpeg ?? (await findProgram('ffmpeg', options.searchPath));
   if (ffmpeg === undefined) return undefined;
-  const ffprobe =
-    options.ffprobe ?? join(ffmpeg, '..', process.platform === 'win32' ? 'ffprobe.exe' : 'ffprobe');
+  const ffprobe = options.ffprobe ?? join(ffmpeg, '..', `ffprobe${SUFFIX}`);
   for (const path of [ffmpeg, ffprobe]) {
     if (await isProgram(path)) continue;
     if (options.ffmpeg === undefined && options.ffprobe === undefined) return undefined;
@@ -305,7 +310,7 @@ async function findPrograms(options: MediaOptions): Promise<MediaTool | undefine
   return ffmpegTool({ ffmpeg, ffprobe }, await bestEncoder(ffmpeg, options));
 }
 
-async function bestEncoder(ffmpeg: string, options: MediaOptions): Promise<'libx264' | 'mpeg4'> {
+async function bestEncoder(ffmpeg: string, options: MediaOptions): Promise<VideoEncoder> {
   let hasH264 = false;
   await runSandboxed({
     command: ffmpeg,

@@ -9,12 +9,12 @@ import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { Media } from './media.ts';
-import { VideoEngine } from './video-engine.ts';
+import { videoEngine } from './video-engine.ts';
 import { moveOf } from './video-service.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'video-'));
 const clock = systemClock();
-const engine = new VideoEngine({
+const engine = videoEngine({
   directory: join(folder, 'jobs'),
   searchPath: '',
   log: silentLog,

@@ -10,21 +10,21 @@ import { once } from 'node:events';
 import { stat } from 'node:fs/promises';
 import { z } from 'zod';
 import { type FormPart, multipartBody } from '../../net/multipart-body.ts';
-import type { EngineAnswer, EngineFailure, EngineRun, Engines, Replica } from '../engines.ts';
+import type { EngineFailure, EngineRun, Engines, Replica } from '../engines.ts';
 
 /** Where a job is ordered: an engine, and the name that it gives the model. */
-export interface VideoPlace {
+export interface EnginePlace {
   readonly engine: string;
   readonly engineModel: string;
 }
 
-/** An engine's job, enough to find it again. */
-export interface VideoRef extends VideoPlace {
+/** A job of an engine: enough to find it again after a restart. */
+export interface EngineRef extends EnginePlace {
   readonly engineJobId: string;
 }
 
-/** A job as the service keeps it. */
-export interface OrderedJob extends VideoPlace {
+/** A job as the service keeps it. Its `engine` is empty unless an order of it may have arrived. */
+export interface OrderedJob extends EnginePlace {
   /** A UUID. */
   readonly id: string;
   readonly modelId: string;
@@ -32,45 +32,70 @@ export interface OrderedJob extends VideoPlace {
   readonly request: Readonly<Record<string, unknown>>;
 }
 
-/** What is known of a job when an engine is asked to make its video. */
-export interface VideoOrder {
-  /** Its `engine` is empty unless an earlier order of it may have arrived there. */
+export interface EngineOrder {
   readonly job: OrderedJob;
+  /** The media, by the field that it came in. */
   readonly inputs: readonly {
     readonly role: string;
     readonly path: string;
     readonly mimeType: string;
   }[];
-  /** Called before anything is sent; `false` sends nothing. */
-  readonly beforeOrder: (place: VideoPlace) => Promise<boolean>;
+  /**
+   * Called before anything goes to an engine, with the place it will go to. `false`: the job is
+   * somebody else's by now, and nothing may be sent.
+   */
+  readonly beforeOrder: (place: EnginePlace) => Promise<boolean>;
 }
 
+/**
+ * - `policy`: it calls the content unfit
+ * - `request`: it does not take the prompt or the options
+ * - `media`: it cannot read what was given
+ * - `engine`: it cannot make videos, whatever is asked of it
+ */
 type Objection = 'policy' | 'request' | 'media' | 'engine';
 
-interface Busy {
-  readonly kind: 'busy';
-  readonly retryAfterMs: number | undefined;
+/** An answer of which `detail` is for the log only: it holds the words of an engine. */
+type Told<Kind extends string, More = object> = {
+  readonly kind: Kind;
   readonly detail: string;
-}
+} & Readonly<More>;
 
-interface Away {
-  readonly kind: 'away';
-  readonly detail: string;
-}
+/** It answers that it has no time now. */
+type Busy = Told<'busy', { retryAfterMs: number | undefined }>;
+/** It does not answer, or not in its protocol. */
+type Away = Told<'away'>;
+export type EngineDelay = Busy | Away;
 
-interface Refused {
-  readonly kind: 'refused';
-  readonly objection: Objection;
-  readonly detail: string;
-}
+type Created = { readonly kind: 'created' } & EngineRef;
+/** Nothing is being made, and asking again does not help. */
+type Refused = Told<'refused', { objection: Objection }>;
 
-interface Unclear {
-  readonly kind: 'unclear';
-  readonly detail: string;
-}
+/**
+ * - `unclear`: it may be making the video, and the answer is lost
+ * - `not-ours`: `beforeOrder` said no
+ */
+export type CreateAnswer =
+  | Created
+  | Refused
+  | Told<'unclear'>
+  | { readonly kind: 'not-ours' }
+  | EngineDelay;
 
-type Created = { readonly kind: 'created' } & VideoRef;
-type OrderAnswer = Created | Refused | Unclear | Busy | Away;
+/** `unknown`: no engine shows it; those that keep no list say so too. */
+export type FindAnswer = Created | { readonly kind: 'unknown' } | Away;
+
+/** `lost`: the engine does not know the job (any more). */
+export type PollAnswer =
+  | { readonly kind: 'running'; readonly fraction: number }
+  | { readonly kind: 'done' | 'lost' }
+  | Told<'failed', { objection: Objection }>
+  | EngineDelay;
+
+export type DownloadAnswer = { readonly kind: 'done' | 'lost' } | EngineDelay;
+
+/** What makes videos. None of these throws for what an engine does; a throw is a bug or an abort. */
+export type VideoEngines = Pick<VideosClient, 'create' | 'find' | 'poll' | 'download' | 'remove'>;
 
 const CreatedBody = z.object({ id: z.string().min(1).max(500) });
 const ErrorWords = z.object({
@@ -127,15 +152,11 @@ function detailOf(failure: EngineFailure): string {
   return `${failure.reason}: ${failure.message}${words}`.slice(0, MAX_DETAIL_CHARACTERS);
 }
 
-/** A full queue, or an engine that says when to come back. A 503 without that is a dead one's too. */
-function isBusy(failure: EngineFailure): boolean {
-  if (failure.reason !== 'overloaded') return false;
-  return failure.status !== 503 || failure.retryAfterSeconds !== null;
-}
-
-function notNow(failure: EngineFailure): Busy | Away {
-  if (!isBusy(failure)) return away(detailOf(failure));
-  const seconds = failure.retryAfterSeconds;
+/** Busy is a full queue, or who says when to come back. A 503 without that is a dead one's too. */
+function notNow(failure: EngineFailure): EngineDelay {
+  const { reason, status, retryAfterSeconds: seconds } = failure;
+  const isBusy = reason === 'overloaded' && (status !== 503 || seconds !== null);
+  if (!isBusy) return away(detailOf(failure));
   const retryAfterMs = seconds === null ? undefined : seconds * 1_000;
   return { kind: 'busy', retryAfterMs, detail: detailOf(failure) };
 }
@@ -145,7 +166,7 @@ function isLost(failure: EngineFailure): boolean {
 }
 
 /** What became of an order that has no good answer. */
-function failedOrder(failure: EngineFailure): Refused | Unclear | Busy | Away {
+function failedOrder(failure: EngineFailure): CreateAnswer {
   const detail = detailOf(failure);
   if (!failure.wasSent || failure.reason === 'overloaded') return notNow(failure);
   // The engine did not wait for the whole request.
@@ -158,14 +179,11 @@ function failedOrder(failure: EngineFailure): Refused | Unclear | Busy | Away {
   return { kind: 'unclear', detail };
 }
 
+/** Empty for a body that is no error that we know: the status says enough. */
 function codesOf(body: Buffer | null): string {
-  try {
-    const { error, code } = ErrorBody.parse(JSON.parse(String(body)));
-    return typeof error === 'string' ? (code ?? '') : `${error.code ?? ''} ${error.type ?? ''}`;
-  } catch {
-    // The body is not an error that we know: the status says enough.
-    return '';
-  }
+  const { error, code } = ErrorBody.safeParse(parseJson(body)).data ?? {};
+  if (error === undefined || typeof error === 'string') return code ?? '';
+  return `${error.code ?? ''} ${error.type ?? ''}`;
 }
 
 function objectionOf(codes: string, otherwise: Objection): Objection {
@@ -183,7 +201,7 @@ function fieldText(value: unknown): string {
   return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
-async function formParts(model: string, { job, inputs }: VideoOrder): Promise<FormPart[]> {
+async function formParts(model: string, { job, inputs }: EngineOrder): Promise<FormPart[]> {
   const files = inputs.map(async ({ role, path, mimeType }) => {
     const name = FILE_FIELDS[role] ?? role;
     const { size: sizeBytes } = await stat(path);
@@ -206,50 +224,39 @@ export class VideosClient {
   }
 
   /**
-   * Hands a job to one of the model's replicas. Another one is asked only when it is certain that
-   * the one before it has ordered nothing.
+   * Orders a video at one of the model's replicas. Another one is asked only when it is certain
+   * that the one before it has ordered nothing.
    */
-  async create(
-    order: VideoOrder,
-    signal: AbortSignal,
-  ): Promise<OrderAnswer | { kind: 'not-ours' }> {
-    let last: Refused | Busy | Away | undefined;
+  async create(order: EngineOrder, signal: AbortSignal): Promise<CreateAnswer> {
+    let best: CreateAnswer | undefined;
     for (const replica of this.#placesOf(order.job)) {
       const place = { engine: replica.engine, engineModel: replica.model };
       if (!(await order.beforeOrder(place))) return { kind: 'not-ours' };
       const answer = await this.#order(order, replica, signal);
       if (answer.kind === 'created' || answer.kind === 'unclear') return answer;
       if (answer.kind === 'refused' && answer.objection !== 'engine') return answer;
-      last = last === undefined ? answer : worthier(last, answer);
+      if (best === undefined || worthOf(answer) >= worthOf(best)) best = answer;
       if (signal.aborted) break;
     }
-    return last ?? away('The model has no engine');
+    return best ?? away('The model has no engine');
   }
 
-  async #order(order: VideoOrder, replica: Replica, signal: AbortSignal): Promise<OrderAnswer> {
+  async #order(order: EngineOrder, replica: Replica, signal: AbortSignal): Promise<CreateAnswer> {
     // Nobody who wrote a part knew the id of the job.
     const boundary = `farebox-${order.job.id}`;
     const body = multipartBody(boundary, await formParts(replica.model, order));
     const answer = await this.#engines.collect({
-      work: 'video',
-      replicas: [replica],
-      method: 'POST',
-      path: '/videos',
+      ...callOf('POST', replica, '/videos', signal),
       contentType: `multipart/form-data; boundary=${boundary}`,
       buildBody: () => body,
       headers: ['idempotency-key', keyOf(order.job)],
-      maxResponseBytes: MAX_ANSWER_BYTES,
       // A second try could make a second video; the job itself asks again.
       maxAttempts: 1,
-      signal,
     });
     if (!answer.ok) return failedOrder(answer);
-    const said = parseJson(answer);
+    const said = parseJson(answer.body);
     const created = CreatedBody.safeParse(said);
-    if (created.success) {
-      const { engine, model } = answer.replica;
-      return { kind: 'created', engine, engineModel: model, engineJobId: created.data.id };
-    }
+    if (created.success) return createdAt(answer.replica, created.data.id);
     if (typeof said === 'object' && said !== null) {
       return { kind: 'unclear', detail: 'no id in the answer' };
     }
@@ -257,31 +264,20 @@ export class VideosClient {
   }
 
   /** Looks for an order whose answer was lost, where it went or at every replica. */
-  async find(
-    job: OrderedJob,
-    signal: AbortSignal,
-  ): Promise<Created | { readonly kind: 'unknown' } | Away> {
+  async find(job: OrderedJob, signal: AbortSignal): Promise<FindAnswer> {
     let silent: Away | undefined;
     for (const replica of this.#placesOf(job)) {
-      const answer = await this.#engines.collect({
-        work: 'video',
-        replicas: [replica],
-        method: 'GET',
-        path: `/videos?limit=${LISTED}&order=desc`,
-        maxResponseBytes: MAX_LIST_BYTES,
-        signal,
-      });
+      const call = callOf('GET', replica, `/videos?limit=${LISTED}&order=desc`, signal);
+      const answer = await this.#engines.collect({ ...call, maxResponseBytes: MAX_LIST_BYTES });
       // Any answer but a list: it keeps none, or does not show it.
       if (!answer.ok && answer.status === null) silent = away(detailOf(answer));
       if (!answer.ok) continue;
       const key = keyOf(job);
-      const listed = Listed.safeParse(parseJson(answer)).data?.data ?? [];
+      const listed = Listed.safeParse(parseJson(answer.body)).data?.data ?? [];
       const found = listed.find(
         (one) => one.idempotency_key === key || one.metadata?.idempotency_key === key,
       );
-      if (found === undefined) continue;
-      const { engine, model } = replica;
-      return { kind: 'created', engine, engineModel: model, engineJobId: found.id };
+      if (found !== undefined) return createdAt(replica, found.id);
     }
     return silent ?? { kind: 'unknown' };
   }
@@ -291,34 +287,24 @@ export class VideosClient {
     if (engine !== '') return [{ engine, model: engineModel }];
     const replicas = this.#replicasOf(modelId);
     const states = this.#engines.replicaStatus(replicas);
-    const loadOf = (replica: Replica): number => {
-      const state = states.find(
-        (one) => one.engine === replica.engine && one.model === replica.model,
-      );
-      if (state?.isHealthy !== true) return Infinity;
-      return (state.inFlight + 1) / (replica.weight ?? 1);
-    };
-    const ranked = replicas.map((replica) => ({ replica, load: loadOf(replica) }));
+    const ranked = replicas.map((replica) => {
+      const { engine: id, model, weight = 1 } = replica;
+      const state = states.find((one) => one.engine === id && one.model === model);
+      return {
+        replica,
+        load: state?.isHealthy === true ? (state.inFlight + 1) / weight : Infinity,
+      };
+    });
     return ranked
       .toSorted((a, b) => (a.replica.order ?? 0) - (b.replica.order ?? 0) || byLoad(a.load, b.load))
       .map(({ replica }) => replica);
   }
 
   /** How far a job is. */
-  async poll(
-    ref: VideoRef,
-    signal: AbortSignal,
-  ): Promise<
-    | { kind: 'running'; fraction: number }
-    | { kind: 'done' }
-    | { kind: 'lost' }
-    | { kind: 'failed'; objection: Objection; detail: string }
-    | Busy
-    | Away
-  > {
-    const answer = await this.#ask('GET', ref, '', signal);
+  async poll(ref: EngineRef, signal: AbortSignal): Promise<PollAnswer> {
+    const answer = await this.#engines.collect(callOf('GET', ...placeOf(ref), signal));
     if (!answer.ok) return isLost(answer) ? { kind: 'lost' } : notNow(answer);
-    const polled = Polled.safeParse(parseJson(answer));
+    const polled = Polled.safeParse(parseJson(answer.body));
     if (!polled.success) return away('no status in the answer');
     const { status, progress, error } = polled.data;
     if (DONE.has(status)) return { kind: 'done' };
@@ -331,11 +317,7 @@ export class VideosClient {
   }
 
   /** Writes the video to `path`. */
-  async download(
-    ref: VideoRef,
-    path: string,
-    signal: AbortSignal,
-  ): Promise<{ kind: 'done' } | { kind: 'lost' } | Busy | Away> {
+  async download(ref: EngineRef, path: string, signal: AbortSignal): Promise<DownloadAnswer> {
     const file = createWriteStream(path);
     const opened = once(file, 'open');
     let run: EngineRun | undefined;
@@ -343,7 +325,7 @@ export class VideosClient {
     await opened;
     run = this.#engines.run(
       {
-        ...this.#callOf('GET', ref, '/content', signal),
+        ...callOf('GET', ...placeOf(ref, '/content'), signal),
         maxResponseBytes: MAX_VIDEO_BYTES,
       },
       {
@@ -363,40 +345,38 @@ export class VideosClient {
   }
 
   /** Lets the engine forget a job; that it does not answer is no matter. */
-  async remove(ref: VideoRef): Promise<void> {
-    await this.#ask('DELETE', ref, '', undefined);
-  }
-
-  async #ask(
-    method: 'GET' | 'DELETE',
-    ref: VideoRef,
-    suffix: string,
-    signal: AbortSignal | undefined,
-  ): Promise<EngineAnswer | EngineFailure> {
-    const call = this.#callOf(method, ref, suffix, signal);
-    return await this.#engines.collect({ ...call, maxResponseBytes: MAX_ANSWER_BYTES });
-  }
-
-  #callOf(
-    method: 'GET' | 'DELETE',
-    ref: VideoRef,
-    suffix: string,
-    signal: AbortSignal | undefined,
-  ) {
-    return {
-      work: 'video' as const,
-      replicas: [{ engine: ref.engine, model: ref.engineModel }],
-      method,
-      path: `/videos/${encodeURIComponent(ref.engineJobId)}${suffix}`,
-      signal,
-    };
+  async remove(ref: EngineRef): Promise<void> {
+    await this.#engines.collect(callOf('DELETE', ...placeOf(ref), undefined));
   }
 }
 
+function callOf(
+  method: 'POST' | 'GET' | 'DELETE',
+  replica: Replica,
+  path: string,
+  signal: AbortSignal | undefined,
+) {
+  const maxResponseBytes = MAX_ANSWER_BYTES;
+  return { work: 'video' as const, replicas: [replica], method, path, maxResponseBytes, signal };
+}
+
+/** Where a job is asked for. */
+function placeOf(
+  { engine, engineModel: model, engineJobId }: EngineRef,
+  suffix = '',
+): readonly [Replica, string] {
+  return [{ engine, model }, `/videos/${encodeURIComponent(engineJobId)}${suffix}`];
+}
+
+function createdAt({ engine, model }: Replica, engineJobId: string): CreateAnswer & FindAnswer {
+  return { kind: 'created', engine, engineModel: model, engineJobId };
+}
+
 /** One that may take it later says more than one that never will. */
-function worthier(a: Refused | Busy | Away, b: Refused | Busy | Away): Refused | Busy | Away {
-  const worth = { refused: 0, away: 1, busy: 2 };
-  return worth[b.kind] >= worth[a.kind] ? b : a;
+const WORTH: Readonly<Record<string, number>> = { refused: 0, away: 1, busy: 2 };
+
+function worthOf(answer: CreateAnswer): number {
+  return WORTH[answer.kind] ?? 0;
 }
 
 /** `Infinity - Infinity` is no order. */
@@ -404,11 +384,11 @@ function byLoad(a: number, b: number): number {
   return a === b ? 0 : a - b;
 }
 
-function parseJson(answer: EngineAnswer): unknown {
+/** `undefined` for what is not JSON: schemas refuse it. */
+function parseJson(body: Buffer | null): unknown {
   try {
-    return JSON.parse(answer.body.toString());
+    return JSON.parse(String(body));
   } catch {
-    // Not JSON: the schema refuses `undefined`.
     return undefined;
   }
 }

@@ -50,10 +50,21 @@ const VAD_BUFFER_SECONDS = 60;
 
 const DecodeResult = z.object({ text: z.string(), lang: z.string().default('') });
 
-export interface RangeText {
+/** What was said in one range, in seconds from the start. */
+export interface Segment {
+  readonly id: number;
+  readonly start: number;
+  readonly end: number;
   readonly text: string;
   /** ISO 639-1, empty when the model does not tell. */
   readonly language: string;
+}
+
+interface RecognizerSettings {
+  readonly model: SpeechModel;
+  readonly threads: number;
+  /** Silero; without it speech is found by its loudness. */
+  readonly vadPath: string | undefined;
 }
 
 /** The recognizer's configuration; `language` empty lets the model find out. */
@@ -78,42 +89,48 @@ function recognizerConfig(model: SpeechModel, threads: number, language: string)
 export class Recognizer {
   readonly #sherpa: Sherpa;
   readonly #native: NativeRecognizer;
-  readonly #model: SpeechModel;
-  readonly #threads: number;
-  readonly #vadPath: string | undefined;
+  readonly #settings: RecognizerSettings;
   #language = '';
 
-  private constructor(
-    sherpa: Sherpa,
-    native: NativeRecognizer,
-    settings: { model: SpeechModel; threads: number; vadPath: string | undefined },
-  ) {
+  private constructor(sherpa: Sherpa, native: NativeRecognizer, settings: RecognizerSettings) {
     this.#sherpa = sherpa;
     this.#native = native;
-    this.#model = settings.model;
-    this.#threads = settings.threads;
-    this.#vadPath = settings.vadPath;
+    this.#settings = settings;
   }
 
   /** Loads the model; rejects when its files are not what they should be. */
-  static async load(
-    sherpa: Sherpa,
-    settings: { model: SpeechModel; threads: number; vadPath: string | undefined },
-  ): Promise<Recognizer> {
+  static async load(sherpa: Sherpa, settings: RecognizerSettings): Promise<Recognizer> {
     const config = recognizerConfig(settings.model, settings.threads, '');
     return new Recognizer(sherpa, await sherpa.OfflineRecognizer.createAsync(config), settings);
   }
 
-  /** Ranges of speech, by Silero or by loudness. */
-  async ranges(file: FileHandle, samples: number, signal: AbortSignal): Promise<SpeechRange[]> {
-    if (this.#vadPath === undefined) return await speechRanges(file, samples, MAX_RANGE_SECONDS);
-    return await this.#sileroRanges(file, samples, this.#vadPath, signal);
+  /** What is said in a file of raw samples. `language` empty lets the model find out. Not reentrant. */
+  async recognizeFile(file: FileHandle, language: string, signal: AbortSignal): Promise<Segment[]> {
+    const samples = Math.floor((await file.stat()).size / 2);
+    const { vadPath } = this.#settings;
+    const ranges =
+      vadPath === undefined
+        ? await speechRanges(file, samples, MAX_RANGE_SECONDS)
+        : await this.#sileroRanges(file, samples, vadPath, signal);
+    const segments: Segment[] = [];
+    for (const range of ranges) {
+      // Between pieces is where a caller that left is noticed.
+      signal.throwIfAborted();
+      const heard = await this.#recognize(await readSamples(file, range), language);
+      if (heard.text === '') continue;
+      const [start, end] = [range.start / SPEECH_RATE, range.end / SPEECH_RATE];
+      segments.push({ id: segments.length, start, end, ...heard });
+    }
+    return segments;
   }
 
-  /** The words in one range. `language` empty lets the model find out. Not reentrant. */
-  async recognize(samples: Float32Array, language: string): Promise<RangeText> {
+  async #recognize(
+    samples: Float32Array,
+    language: string,
+  ): Promise<Pick<Segment, 'text' | 'language'>> {
     if (language !== this.#language) {
-      this.#native.setConfig(recognizerConfig(this.#model, this.#threads, language));
+      const { model, threads } = this.#settings;
+      this.#native.setConfig(recognizerConfig(model, threads, language));
       this.#language = language;
     }
     const stream = this.#native.createStream();

@@ -1,38 +1,181 @@
-/** Entry file of the transcription child: loads the native package and starts the server. */
-import { rm } from 'node:fs/promises';
+/**
+ * Entry file of the transcription child. It speaks as OpenAI does: `POST /v1/audio/transcriptions`
+ * with multipart `file`, `model`, `language`, `response_format` (json, text, verbose_json).
+ *
+ * Any media goes in: its sound is extracted in the sandbox, speech is found, and each piece is
+ * recognised by itself, so that length costs time and not memory.
+ */
+import { mkdir, mkdtemp, open, rm } from 'node:fs/promises';
+import type { ServerResponse } from 'node:http';
+import { join } from 'node:path';
 import { z } from 'zod';
 import { systemClock } from '../../core/clock.ts';
-import { childLog, serveLocal } from '../local/local-server.ts';
+import { Fault } from '../../core/faults.ts';
+import { JobQueue } from '../../core/job-queue.ts';
+import { reasonOf } from '../../core/log.ts';
+import {
+  type LocalRequest,
+  answerBytes,
+  answerJson,
+  childLog,
+  serveLocal,
+} from '../local/local-server.ts';
 import { optionalPackage } from '../local/optional-package.ts';
+import { type Upload, isMultipart, readUpload } from '../local/upload.ts';
 import { Media } from '../media/media.ts';
-import { type Sherpa, SpeechModel } from './recognizer.ts';
-import { TranscriptionService } from './transcription-service.ts';
+import { Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
 
-const TranscriptionSettings = z.object({
+const MAX_UPLOAD_BYTES = 500_000_000;
+const MAX_WAITING = 16;
+const RETRY_AFTER_SECONDS = 10;
+const PERCENT = 100;
+
+const ReadyModel = z.object({ model: SpeechModel, vadPath: z.string().optional() });
+const Settings = ReadyModel.partial().extend({
   directory: z.string(),
   threads: z.int().min(1),
   maxSeconds: z.number().min(1),
   ffmpeg: z.string().optional(),
   ffprobe: z.string().optional(),
   searchPath: z.string(),
-  model: SpeechModel.optional(),
-  vadPath: z.string().optional(),
+});
+const Message = z.discriminatedUnion('type', [
+  ReadyModel.extend({ type: z.literal('model') }),
+  z.object({
+    type: z.literal('progress'),
+    fraction: z.number(),
+    remainingMs: z.number().nullable(),
+  }),
+]);
+const Fields = z.object({
+  language: z
+    .string()
+    .regex(/^[a-z]{2,3}$/, 'Must be a language code such as en')
+    .or(z.literal(''))
+    .default(''),
+  response_format: z.enum(['json', 'text', 'verbose_json']).default('json'),
 });
 
 serveLocal(async (given, report) => {
-  const settings = TranscriptionSettings.parse(given);
-  const { directory, threads, maxSeconds, model, vadPath, ...programs } = settings;
+  const settings = Settings.parse(given);
+  const { directory: root, threads, maxSeconds, ffmpeg, ffprobe, searchPath } = settings;
   const loaded = await optionalPackage<{ default: Sherpa }>('sherpa-onnx-node', 'Transcription');
-  await rm(directory, { recursive: true, force: true });
+  await rm(root, { recursive: true, force: true });
+  const programs = { ffmpeg, ffprobe, searchPath };
   const media = await Media.open({ ...programs, log: childLog(), clock: systemClock() });
-  const service = new TranscriptionService({
-    sherpa: loaded.default,
-    media,
-    directory,
-    threads,
-    maxSeconds,
-    report,
+  const queue = new JobQueue({
+    running: 1,
+    waiting: MAX_WAITING,
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
   });
-  if (model !== undefined) await service.load(model, vadPath);
-  return service;
+  let recognizer: Recognizer | undefined;
+  let fetching: { fraction: number; remainingMs: number | null } | undefined;
+
+  /** Takes a model into use; requests that run keep theirs. */
+  async function load({ model, vadPath }: z.infer<typeof ReadyModel>): Promise<void> {
+    recognizer = await Recognizer.load(loaded.default, { model, threads, vadPath });
+  }
+  const { model, vadPath } = settings;
+  if (model !== undefined) await load({ model, vadPath });
+
+  async function transcribe(
+    recognizer: Recognizer,
+    directory: string,
+    { raw, signal }: LocalRequest,
+    response: ServerResponse,
+  ): Promise<void> {
+    const upload = await readUpload(raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
+    const path = upload.files.get('file')?.path;
+    if (path === undefined) {
+      throw new Fault('INVALID_REQUEST', { message: 'The field "file" is missing' });
+    }
+    const { language, response_format: format } = fieldsOf(upload);
+    const pcm = join(directory, 'speech.pcm');
+    const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, { signal });
+    const file = await open(pcm, 'r');
+    try {
+      const work = (): Promise<Segment[]> => recognizer.recognizeFile(file, language, signal);
+      answer(response, format, durationMs, await queue.run(work, signal));
+    } finally {
+      await file.close();
+    }
+  }
+
+  return {
+    async handle(request, response) {
+      if (request.path === '/v1/models' && request.method === 'GET') {
+        const data = [{ id: 'whisper', object: 'model', owned_by: 'farebox' }];
+        return answerJson(response, 200, { object: 'list', data });
+      }
+      if (request.path !== '/v1/audio/transcriptions') throw new Fault('NOT_FOUND');
+      if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
+      if (recognizer === undefined) {
+        report({ type: 'used' });
+        throw notThere(fetching?.fraction, fetching?.remainingMs);
+      }
+      if (!isMultipart(request.raw)) {
+        const message = 'Send multipart/form-data with a file';
+        throw new Fault('INVALID_CONTENT_TYPE', { message });
+      }
+      await mkdir(root, { recursive: true });
+      const directory = await mkdtemp(join(root, 'audio-'));
+      try {
+        await transcribe(recognizer, directory, request, response);
+      } finally {
+        await rm(directory, { recursive: true, force: true });
+      }
+    },
+    onMessage(given) {
+      const message = Message.safeParse(given).data;
+      if (message?.type === 'progress') fetching = message;
+      if (message?.type !== 'model') return;
+      load(message).catch((error: unknown) => {
+        report({ type: 'model-failed', error: reasonOf(error) });
+      });
+    },
+  };
 });
+
+function notThere(fraction = 0, remainingMs: number | null = null): Fault {
+  const left = remainingMs === null ? '' : `, about ${Math.ceil(remainingMs / 1000)} s left`;
+  return new Fault('MODEL_OFFLINE', {
+    message: `The speech model is being fetched: ${Math.floor(fraction * PERCENT)} %${left}`,
+    retryAfterSeconds: Math.max(RETRY_AFTER_SECONDS, Math.ceil((remainingMs ?? 0) / 1000)),
+  });
+}
+
+function fieldsOf({ fields }: Upload): z.infer<typeof Fields> {
+  const parsed = Fields.safeParse(Object.fromEntries(fields));
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw new Fault('INVALID_REQUEST', {
+    message: `Field "${issue?.path.join('.')}": ${issue?.message}`,
+  });
+}
+
+/** The language of most of the speech; empty when no piece has one. */
+function mainLanguage(segments: readonly Segment[]): string {
+  const seconds = new Map<string, number>();
+  for (const { language, start, end } of segments) {
+    if (language !== '') seconds.set(language, (seconds.get(language) ?? 0) + end - start);
+  }
+  const [best] = [...seconds].sort((a, b) => b[1] - a[1]);
+  return best?.[0] ?? '';
+}
+
+function answer(
+  response: ServerResponse,
+  format: z.infer<typeof Fields>['response_format'],
+  durationMs: number,
+  segments: readonly Segment[],
+): void {
+  const text = segments.map((segment) => segment.text).join(' ');
+  if (format === 'text') {
+    return answerBytes(response, 200, 'text/plain; charset=utf-8', Buffer.from(text));
+  }
+  const language = mainLanguage(segments);
+  if (format === 'json') return answerJson(response, 200, { text, language });
+  const shown = segments.map(({ id, start, end, text }) => ({ id, start, end, text }));
+  const duration = durationMs / 1000;
+  answerJson(response, 200, { task: 'transcribe', language, duration, text, segments: shown });
+}

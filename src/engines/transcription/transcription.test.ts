@@ -14,11 +14,12 @@ import { portraitSvg } from '../../../scripts/draw-portrait.ts';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
-import type { FetchModel } from '../local/model-fetch.ts';
+import type { LocalChild } from '../local/local-child.ts';
+import type { FetchModel } from '../local/model-files.ts';
 import { Media } from '../media/media.ts';
 import { wavHeader } from '../media/wav.ts';
 import { readSamples, speechRanges } from './speech-ranges.ts';
-import { TranscriptionEngine, type TranscriptionOptions } from './transcription.ts';
+import { type TranscriptionOptions, transcriptionEngine } from './transcription.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'speech-'));
 const at = (name: string): string => join(folder, name);
@@ -28,8 +29,8 @@ const toy = { kind: 'zipformer-ctc', model: at('toy.onnx'), tokens: at('toy.txt'
 
 const noFetch: FetchModel = () => Promise.reject(new Error('no network here'));
 
-function engineWith(options: Partial<TranscriptionOptions>): TranscriptionEngine {
-  return new TranscriptionEngine({
+function engineWith(options: Partial<TranscriptionOptions>): LocalChild {
+  return transcriptionEngine({
     threads: 1,
     maxSeconds: 7_200,
     directory: at(`work-${Object.keys(options).join('-')}`),

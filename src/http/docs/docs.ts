@@ -15,28 +15,21 @@ export interface DocsPage {
   readonly script: string;
 }
 
-interface Known {
-  readonly info: { readonly title: string; readonly version: string; readonly description: string };
-  readonly servers: readonly { readonly url: string }[];
-  readonly tags: readonly { readonly name: string; readonly description: string }[];
-}
-
 const METHODS = ['get', 'post', 'put', 'patch', 'delete'] as const;
 
 export function docsPage(document: OpenApiDocument): DocsPage {
-  // Made by `openApiDocument`, which always puts these in.
-  const known = document as unknown as Known;
-  const base = known.servers[0]?.url ?? '';
+  const base = document.servers[0]?.url ?? '';
   const operations = operationsOf(document, base);
-  const groups = known.tags.map((tag) => ({
+  const groups = document.tags.map((tag) => ({
     ...tag,
     id: idOf(tag.name),
     operations: operations.filter(({ operation }) => operation.tags[0] === tag.name),
   }));
-  const { title, version, description } = known.info;
+  const { title, version, description } = document.info;
+  const start = startBlocks(base, title);
   const body = html`<a class="skip" href="#content">Skip to the content</a>
     <div class="page">
-      ${navigation(known.info, groups)}
+      ${navigation(title, start, groups)}
       <main id="content">
         <header class="top">
           <h1>${title}</h1>
@@ -47,7 +40,7 @@ export function docsPage(document: OpenApiDocument): DocsPage {
             <li><a href="${base}/openapi.json">OpenAPI 3.1</a></li>
           </ul>
         </header>
-        ${startSection(base, known.info.title)}
+        ${startSection(start)}
         ${groups.map(
           (group) =>
             html`<section>
@@ -87,17 +80,7 @@ interface Group {
   readonly operations: readonly PageOperation[];
 }
 
-const START_LINKS = [
-  ['start', 'First request'],
-  ['sdk', 'OpenAI SDKs'],
-  ['wallets', 'Wallets'],
-  ['streaming', 'Streaming'],
-  ['retries', 'Retries and idempotency'],
-  ['limits', 'Limits'],
-  ['money', 'What it costs'],
-] as const;
-
-function navigation(info: Known['info'], groups: readonly Group[]): Html {
+function navigation(title: string, start: readonly Block[], groups: readonly Group[]): Html {
   const routes = groups.map(
     (group) =>
       html`<h2>${group.name}</h2>
@@ -112,13 +95,13 @@ function navigation(info: Known['info'], groups: readonly Group[]): Html {
           )}
         </ul>`,
   );
-  const start = START_LINKS.map(([id, words]) => html`<li><a href="#${id}">${words}</a></li>`);
+  const links = start.map(([id, words]) => html`<li><a href="#${id}">${words}</a></li>`);
   return html`<nav aria-label="Contents">
     <details open>
-      <summary><span class="brand">${info.title}</span></summary>
+      <summary><span class="brand">${title}</span></summary>
       <h2>Start</h2>
       <ul>
-        ${start}
+        ${links}
       </ul>
       ${routes}
       <h2>Reference</h2>
@@ -137,13 +120,16 @@ function idOf(name: string): string {
   return `tag-${name.toLowerCase().replaceAll(/[^a-z]+/g, '-')}`;
 }
 
-function startSection(base: string, title: string): Html {
+/** One part of the start: its id, title, text and samples. */
+type Block = readonly [id: string, title: string, text: string, samples: readonly Html[]];
+
+function startBlocks(base: string, title: string): readonly Block[] {
   const request =
     '{\n    "model": "default",\n    "messages": [{ "role": "user", "content": "Hello" }]\n  }';
   const curl = `export API_KEY=…\ncurl '${base}/chat/completions' \\\n  -H "Authorization: Bearer $API_KEY" \\\n  -H 'Content-Type: application/json' \\\n  -d '${request}'`;
   const python = `from openai import OpenAI\n\nclient = OpenAI(\n    base_url="${base}",\n    api_key="…",\n)\nanswer = client.chat.completions.create(\n    model="default",\n    messages=[{"role": "user", "content": "Hello"}],\n)\nprint(answer.choices[0].message.content)`;
   const node = `import OpenAI from 'openai';\n\nconst client = new OpenAI({\n  baseURL: '${base}',\n  apiKey: '…',\n});\nconst answer = await client.chat.completions.create({\n  model: 'default',\n  messages: [{ role: 'user', content: 'Hello' }],\n});\nconsole.log(answer.choices[0].message.content);`;
-  const blocks: readonly [id: string, title: string, text: string, samples: Html[]][] = [
+  return [
     [
       'start',
       'First request',
@@ -187,6 +173,9 @@ function startSection(base: string, title: string): Html {
       [],
     ],
   ];
+}
+
+function startSection(blocks: readonly Block[]): Html {
   return html`<section>
     <h2 id="tag-start">Start</h2>
     ${blocks.map(

@@ -6,41 +6,61 @@ import { type Html, html, prose } from './html.ts';
 const MAX_DEPTH = 4;
 const MAX_SHOWN_VALUES = 24;
 
+/** The components that schemas refer to. */
 export interface SchemaSource {
   readonly schemas: Readonly<Record<string, JsonSchema>>;
 }
 
-export function fieldsOf(schema: JsonSchema, source: SchemaSource): Html | undefined {
-  return fields(schema, source, 0);
+/** What is read of a schema, by JSON Schema. */
+interface Schema {
+  readonly $ref?: string;
+  readonly description?: string;
+  readonly type?: string | readonly string[];
+  readonly const?: unknown;
+  readonly enum?: readonly unknown[];
+  readonly default?: unknown;
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly required?: readonly string[];
+  readonly items?: Schema;
+  readonly anyOf?: readonly Schema[];
+  readonly oneOf?: readonly Schema[];
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly minItems?: number;
+  readonly maxItems?: number;
 }
 
-function fields(given: JsonSchema, source: SchemaSource, depth: number): Html | undefined {
-  const holder = objectOf(given, source);
-  if (holder === undefined) return undefined;
-  const required = new Set(listOf(holder['required']));
-  const rows = Object.entries(childrenOf(holder)).map(([name, child]) =>
-    field(name, child, required.has(name), source, depth),
+export function fieldsOf(schema: Schema, source: SchemaSource, depth = 0): Html | undefined {
+  const holder = [resolve(schema, source), ...branchesOf(schema, source)].find(
+    ({ properties }) => properties !== undefined,
+  );
+  const rows = Object.entries(holder?.properties ?? {}).map(([name, child]) =>
+    field(name, child, holder?.required?.includes(name) === true, source, depth),
   );
   return rows.length === 0 ? undefined : html`<dl class="fields">${rows}</dl>`;
 }
 
 function field(
   name: string,
-  given: JsonSchema,
+  given: Schema,
   isRequired: boolean,
   source: SchemaSource,
   depth: number,
 ): Html {
   const schema = resolve(given, source);
-  const description = given['description'] ?? schema['description'];
+  const description = given.description ?? schema.description;
   const inner = depth < MAX_DEPTH ? innerFields(schema, source, depth + 1) : undefined;
+  // What is optional may also be null, which goes without saying.
+  const kind = kindOf(schema, source).replace(isRequired ? /$/ : / or null$/, '');
   return html`<div class="field">
     <dt>
       <code>${name}</code
-      ><span class="kind">${shownKind(schema, source, isRequired)}${limitsOf(schema)}</span
+      ><span class="kind">${kind}${limitsOf(schema)}</span
       >${isRequired && html`<span class="must">required</span>`}
     </dt>
-    ${typeof description === 'string' && html`<dd>${prose(description)}</dd>`}${
+    ${description !== undefined && html`<dd>${prose(description)}</dd>`}${
       inner !== undefined &&
       html`<dd>
         <details>
@@ -53,81 +73,43 @@ function field(
 }
 
 /** Members of an object, or of the items of a list, or of the branches of a choice. */
-function innerFields(schema: JsonSchema, source: SchemaSource, depth: number): Html | undefined {
-  const items = schemaAt(schema, 'items');
-  if (items !== undefined) return innerFields(resolve(items, source), source, depth);
-  const branches = branchesOf(schema, source).filter((branch) => branch['type'] !== 'null');
+function innerFields(schema: Schema, source: SchemaSource, depth: number): Html | undefined {
+  if (schema.items !== undefined) return innerFields(resolve(schema.items, source), source, depth);
+  const branches = branchesOf(schema, source).filter((branch) => branch.type !== 'null');
   if (branches.length > 1) {
     const shown = branches.flatMap((branch) => innerFields(branch, source, depth) ?? []);
     return shown.length === 0 ? undefined : html`${shown}`;
   }
   const [only] = branches;
-  return only === undefined ? fields(schema, source, depth) : innerFields(only, source, depth);
+  return only === undefined ? fieldsOf(schema, source, depth) : innerFields(only, source, depth);
 }
 
-/** The one object among the branches of a schema, itself included. */
-function objectOf(given: JsonSchema, source: SchemaSource): JsonSchema | undefined {
-  const schema = resolve(given, source);
-  if (schema['properties'] !== undefined) return schema;
-  return branchesOf(schema, source).find((branch) => branch['properties'] !== undefined);
-}
-
-function branchesOf(schema: JsonSchema, source: SchemaSource): JsonSchema[] {
-  const given = schema['anyOf'] ?? schema['oneOf'];
-  // Branches of a choice are schemas.
-  return Array.isArray(given) ? given.map((branch) => resolve(branch as JsonSchema, source)) : [];
-}
-
-function childrenOf(schema: JsonSchema): Readonly<Record<string, JsonSchema>> {
-  return (schema['properties'] ?? {}) as Readonly<Record<string, JsonSchema>>; // by JSON Schema
-}
-
-function schemaAt(schema: JsonSchema, key: string): JsonSchema | undefined {
-  const value = schema[key];
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? (value as JsonSchema) // by JSON Schema
-    : undefined;
-}
-
-function listOf(value: unknown): string[] {
-  return Array.isArray(value) ? value.map(String) : [];
+function branchesOf(schema: Schema, source: SchemaSource): Schema[] {
+  const { anyOf, oneOf } = resolve(schema, source);
+  return (anyOf ?? oneOf ?? []).map((branch) => resolve(branch, source));
 }
 
 const COMPONENT = '#/components/schemas/';
 
 /** Follows references; a circle cannot arise, since zod's schemas here are trees. */
-function resolve(schema: JsonSchema, source: SchemaSource): JsonSchema {
-  const reference = schema['$ref'];
-  if (typeof reference !== 'string') return schema;
-  const found = source.schemas[reference.slice(COMPONENT.length)];
-  return found === undefined ? {} : resolve(found, source);
+function resolve(schema: Schema, source: SchemaSource): Schema {
+  if (schema.$ref === undefined) return schema;
+  return resolve(source.schemas[schema.$ref.slice(COMPONENT.length)] ?? {}, source);
 }
 
 /** `string`, `list of integer`, `"a" | "b"`. */
-export function kindOf(given: JsonSchema, source: SchemaSource): string {
+export function kindOf(given: Schema, source: SchemaSource): string {
   const schema = resolve(given, source);
-  if (schema['const'] !== undefined) return JSON.stringify(schema['const']);
-  const values = schema['enum'];
-  if (Array.isArray(values)) {
-    const shown = values.slice(0, MAX_SHOWN_VALUES).map((value) => JSON.stringify(value));
-    return shown.join(' | ') + (values.length > MAX_SHOWN_VALUES ? ' | …' : '');
+  if (schema.const !== undefined) return JSON.stringify(schema.const);
+  if (schema.enum !== undefined) {
+    const shown = schema.enum.slice(0, MAX_SHOWN_VALUES).map((value) => JSON.stringify(value));
+    return shown.join(' | ') + (schema.enum.length > MAX_SHOWN_VALUES ? ' | …' : '');
   }
-  const branches = branchesOf(schema, source);
-  if (branches.length > 0) {
-    return [...new Set(branches.map((branch) => kindOf(branch, source)))].join(' or ');
-  }
-  const { type } = schema as { type?: string | string[] }; // by JSON Schema
-  if (type === 'array') {
-    const items = schemaAt(schema, 'items');
-    return `list of ${items === undefined ? 'any' : kindOf(items, source)}`;
-  }
-  return Array.isArray(type) ? type.join(' or ') : (type ?? 'any');
-}
-
-/** What is optional may also be null, which goes without saying. */
-function shownKind(schema: JsonSchema, source: SchemaSource, isRequired: boolean): string {
-  const kind = kindOf(schema, source);
-  return isRequired ? kind : kind.replace(/ or null$/, '');
+  const branches = branchesOf(schema, source).map((branch) => kindOf(branch, source));
+  if (branches.length > 0) return [...new Set(branches)].join(' or ');
+  const { type = 'any', items } = schema;
+  if (type === 'array') return `list of ${items === undefined ? 'any' : kindOf(items, source)}`;
+  return [type].flat().join(' or ');
 }
 
 const RANGES = [
@@ -136,22 +118,19 @@ const RANGES = [
   ['minItems', 'maxItems', ' items'],
 ] as const;
 
-function limitsOf(given: JsonSchema): string {
-  const branches = given['anyOf'];
-  const first = Array.isArray(branches) && branches.length === 2 ? branches[0] : given;
-  const schema = first as JsonSchema; // by JSON Schema
+function limitsOf(given: Schema): string {
+  const schema = (given.anyOf?.length === 2 ? given.anyOf[0] : undefined) ?? given;
   const parts = RANGES.flatMap(([low, high, unit]) => {
     const range = rangeText(bound(schema[low]), bound(schema[high]));
     return range === undefined ? [] : [range + unit];
   });
-  const usual = schema['default'];
-  if (usual !== undefined) parts.push(`default ${JSON.stringify(usual)}`);
+  if (schema.default !== undefined) parts.push(`default ${JSON.stringify(schema.default)}`);
   return parts.length === 0 ? '' : `, ${parts.join(', ')}`;
 }
 
 /** zod bounds every whole number by what JavaScript can hold, which says nothing. */
-function bound(value: unknown): number | undefined {
-  return typeof value === 'number' && Math.abs(value) < Number.MAX_SAFE_INTEGER ? value : undefined;
+function bound(value: number | undefined): number | undefined {
+  return Math.abs(value ?? Infinity) < Number.MAX_SAFE_INTEGER ? value : undefined;
 }
 
 function rangeText(low: number | undefined, high: number | undefined): string | undefined {

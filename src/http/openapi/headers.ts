@@ -12,278 +12,168 @@ export interface HeaderInfo {
   readonly always?: true;
 }
 
+/** A header that every answer of its group has. */
+function always(name: string, about: string, example: string): HeaderInfo {
+  return { name, about, example, always: true };
+}
+
+/** A header that some answers of its group have. */
+function some(name: string, about: string, example: string): HeaderInfo {
+  return { name, about, example };
+}
+
+const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
+
 type Group = HeaderGroup | 'standard' | 'error' | 'allow' | 'authenticate';
 
 export const HEADER_GROUPS: Readonly<Record<Group, readonly HeaderInfo[]>> = {
   standard: [
-    {
-      name: 'x-request-id',
-      about: 'Id of the request, 32 characters; the receipt is found by it.',
-      example: '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',
-      always: true,
-    },
-    {
-      name: 'CF-RAY',
-      about: 'Id for support: the one that a proxy in front gave, else the request id.',
-      example: '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',
-      always: true,
-    },
-    {
-      name: 'x-svc-version',
-      about: 'Revision of the server, the same as `info.version` of this document.',
-      example: '20261121.000000',
-      always: true,
-    },
-    {
-      name: 'x-content-type-options',
-      about: 'The content type is meant as it stands.',
-      example: 'nosniff',
-      always: true,
-    },
-    {
-      name: 'x-svc-timestamp',
-      about: 'Time of the server, when the operator turned it on.',
-      example: '2026-11-21T04:00:00.000Z',
-    },
-    {
-      name: 'x-svc-request-timestamp-ms',
-      about: 'The time that the client sent under this name.',
-      example: '1795233600000',
-    },
-    {
-      name: 'x-svc-middleface-version',
-      about: 'The version that the client sent under this name.',
-      example: '1.0.0',
-    },
-    {
-      name: 'x-svc-mobile-version',
-      about: 'The version that the client sent under this name.',
-      example: '1.0.0',
-    },
-    { name: 'vary', about: 'What the answer depends on.', example: 'Accept-Encoding' },
-    {
-      name: 'access-control-allow-origin',
-      about: 'For browsers: the origin that may read the answer.',
-      example: '*',
-    },
-    {
-      name: 'access-control-expose-headers',
-      about: 'For browsers: the headers that a page may read.',
-      example: 'x-request-id',
-    },
+    always(
+      'x-request-id',
+      'Id of the request, 32 characters; the receipt is found by it.',
+      REQUEST_ID,
+    ),
+    always(
+      'CF-RAY',
+      'Id for support: the one that a proxy in front gave, else the request id.',
+      REQUEST_ID,
+    ),
+    always(
+      'x-svc-version',
+      'Revision of the server, the same as `info.version` of this document.',
+      '20261121.000000',
+    ),
+    always('x-content-type-options', 'The content type is meant as it stands.', 'nosniff'),
+    some(
+      'x-svc-timestamp',
+      'Time of the server, when the operator turned it on.',
+      '2026-11-21T04:00:00.000Z',
+    ),
+    some(
+      'x-svc-request-timestamp-ms',
+      'The time that the client sent under this name.',
+      '1795233600000',
+    ),
+    some('x-svc-middleface-version', 'The version that the client sent under this name.', '1.0.0'),
+    some('x-svc-mobile-version', 'The version that the client sent under this name.', '1.0.0'),
+    some('vary', 'What the answer depends on.', 'Accept-Encoding'),
+    some('access-control-allow-origin', 'For browsers: the origin that may read the answer.', '*'),
+    some(
+      'access-control-expose-headers',
+      'For browsers: the headers that a page may read.',
+      'x-request-id',
+    ),
   ],
   error: [
-    {
-      name: 'x-svc-host-name',
-      about: 'The host that refused, for support.',
-      example: 'api-1',
-      always: true,
-    },
-    { name: 'retry-after', about: 'Seconds to wait before another try.', example: '30' },
-    {
-      name: 'x-should-retry',
-      about: '`false` when the same request cannot succeed.',
-      example: 'false',
-    },
-    { name: 'x-retry-count', about: 'Further engines that were asked.', example: '1' },
-    {
-      name: 'x-ratelimit-limit',
-      about: 'Blockchain RPC, with a 429: most requests a minute.',
-      example: '100',
-    },
-    {
-      name: 'x-ratelimit-remaining',
-      about: 'Blockchain RPC, with a 429: requests that are left.',
-      example: '0',
-    },
-    {
-      name: 'x-ratelimit-reset',
-      about: 'Blockchain RPC, with a 429: Unix time of the next minute.',
-      example: '1795233660',
-    },
+    always('x-svc-host-name', 'The host that refused, for support.', 'api-1'),
+    some('retry-after', 'Seconds to wait before another try.', '30'),
+    some('x-should-retry', '`false` when the same request cannot succeed.', 'false'),
+    some('x-retry-count', 'Further engines that were asked.', '1'),
+    some('x-ratelimit-limit', 'Blockchain RPC, with a 429: most requests a minute.', '100'),
+    some('x-ratelimit-remaining', 'Blockchain RPC, with a 429: requests that are left.', '0'),
+    some(
+      'x-ratelimit-reset',
+      'Blockchain RPC, with a 429: Unix time of the next minute.',
+      '1795233660',
+    ),
   ],
-  allow: [{ name: 'allow', about: 'Methods of the path.', example: 'GET, POST', always: true }],
-  authenticate: [
-    { name: 'www-authenticate', about: 'How to send credentials.', example: 'Bearer' },
-  ],
+  allow: [always('allow', 'Methods of the path.', 'GET, POST')],
+  authenticate: [some('www-authenticate', 'How to send credentials.', 'Bearer')],
   model: [
-    {
-      name: 'x-svc-model-id',
-      about: 'The model that answered.',
-      example: 'atlas-24b',
-      always: true,
-    },
-    {
-      name: 'x-svc-model-name',
-      about: 'Its name for people.',
-      example: 'Atlas 24B',
-      always: true,
-    },
-    { name: 'x-svc-model-router', about: 'The engine that ran it.', example: 'rack1' },
-    {
-      name: 'x-svc-model-deprecation-warning',
-      about: 'With a deprecated model: what will happen.',
-      example: 'The model is retired on 2027-01-31',
-    },
-    {
-      name: 'x-svc-model-deprecation-date',
-      about: 'With a deprecated model: when.',
-      example: '2027-01-31',
-    },
-    { name: 'x-retry-count', about: 'Further engines that were asked.', example: '1' },
-    { name: 'x-svc-is-blurred', about: 'The engine blurred the image.', example: 'false' },
-    {
-      name: 'x-svc-is-content-violation',
-      about: 'The engine says that the content violates its policy.',
-      example: 'false',
-    },
-    {
-      name: 'x-svc-is-adult-model-content-violation',
-      about: 'The engine says that the content violates the policy of adult models.',
-      example: 'false',
-    },
-    {
-      name: 'x-svc-contains-minor',
-      about: 'The engine says that the image shows a minor.',
-      example: 'false',
-    },
-    {
-      name: 'x-svc-control-instance',
-      about: 'The control instance that the engine names.',
-      example: 'c1',
-    },
-    {
-      name: 'x-auth-refreshed',
-      about: 'A credential was refreshed during the request.',
-      example: 'true',
-    },
+    always('x-svc-model-id', 'The model that answered.', 'atlas-24b'),
+    always('x-svc-model-name', 'Its name for people.', 'Atlas 24B'),
+    some('x-svc-model-router', 'The engine that ran it.', 'rack1'),
+    some(
+      'x-svc-model-deprecation-warning',
+      'With a deprecated model: what will happen.',
+      'The model is retired on 2027-01-31',
+    ),
+    some('x-svc-model-deprecation-date', 'With a deprecated model: when.', '2027-01-31'),
+    some('x-retry-count', 'Further engines that were asked.', '1'),
+    some('x-svc-is-blurred', 'The engine blurred the image.', 'false'),
+    some(
+      'x-svc-is-content-violation',
+      'The engine says that the content violates its policy.',
+      'false',
+    ),
+    some(
+      'x-svc-is-adult-model-content-violation',
+      'The engine says that the content violates the policy of adult models.',
+      'false',
+    ),
+    some('x-svc-contains-minor', 'The engine says that the image shows a minor.', 'false'),
+    some('x-svc-control-instance', 'The control instance that the engine names.', 'c1'),
+    some('x-auth-refreshed', 'A credential was refreshed during the request.', 'true'),
   ],
   rate: [
-    {
-      name: 'x-ratelimit-limit-requests',
-      about: 'Most requests in the window.',
-      example: '75',
-    },
-    {
-      name: 'x-ratelimit-remaining-requests',
-      about: 'Requests that are left in the window.',
-      example: '74',
-    },
-    {
-      name: 'x-ratelimit-reset-requests',
-      about: 'Unix time in seconds at which the window ends.',
-      example: '1795233660',
-    },
-    { name: 'x-ratelimit-limit-tokens', about: 'Most tokens a minute.', example: '750000' },
-    {
-      name: 'x-ratelimit-remaining-tokens',
-      about: 'Tokens that are left in the minute.',
-      example: '748211',
-    },
-    {
-      name: 'x-ratelimit-reset-tokens',
-      about: 'Seconds until the tokens are full again.',
-      example: '42',
-    },
-    {
-      name: 'x-ratelimit-type',
-      about: 'Whose limit it is: `user`, `api_key` or `global`.',
-      example: 'user',
-    },
+    some('x-ratelimit-limit-requests', 'Most requests in the window.', '75'),
+    some('x-ratelimit-remaining-requests', 'Requests that are left in the window.', '74'),
+    some(
+      'x-ratelimit-reset-requests',
+      'Unix time in seconds at which the window ends.',
+      '1795233660',
+    ),
+    some('x-ratelimit-limit-tokens', 'Most tokens a minute.', '750000'),
+    some('x-ratelimit-remaining-tokens', 'Tokens that are left in the minute.', '748211'),
+    some('x-ratelimit-reset-tokens', 'Seconds until the tokens are full again.', '42'),
+    some('x-ratelimit-type', 'Whose limit it is: `user`, `api_key` or `global`.', 'user'),
   ],
   balance: [
-    {
-      name: 'x-svc-balance-usd',
-      about: 'USD credit before the request; not sent when zero.',
-      example: '12.345678',
-    },
-    {
-      name: 'x-svc-balance-diem',
-      about: 'Daily credit before the request; not sent when zero.',
-      example: '3.000000',
-    },
-    {
-      name: 'x-balance-remaining',
-      about: 'Wallets: USD credit after the request.',
-      example: '12.340000',
-    },
+    some('x-svc-balance-usd', 'USD credit before the request; not sent when zero.', '12.345678'),
+    some('x-svc-balance-diem', 'Daily credit before the request; not sent when zero.', '3.000000'),
+    some('x-balance-remaining', 'Wallets: USD credit after the request.', '12.340000'),
   ],
   rpc: [
-    { name: 'x-svc-rpc-credits', about: 'Credits charged.', example: '20', always: true },
-    {
-      name: 'x-svc-rpc-cost-usd',
-      about: 'What the credits cost.',
-      example: '0.00001250',
-      always: true,
-    },
-    { name: 'x-retry-count', about: 'Further nodes that were asked.', example: '1' },
+    always('x-svc-rpc-credits', 'Credits charged.', '20'),
+    always('x-svc-rpc-cost-usd', 'What the credits cost.', '0.00001250'),
+    some('x-retry-count', 'Further nodes that were asked.', '1'),
   ],
   page: [
-    { name: 'x-pagination-limit', about: 'Items a page.', example: '50', always: true },
-    { name: 'x-pagination-page', about: 'Page, from 1.', example: '1', always: true },
-    { name: 'x-pagination-total', about: 'Items in all.', example: '120', always: true },
-    { name: 'x-pagination-total-pages', about: 'Pages in all.', example: '3', always: true },
+    always('x-pagination-limit', 'Items a page.', '50'),
+    always('x-pagination-page', 'Page, from 1.', '1'),
+    always('x-pagination-total', 'Items in all.', '120'),
+    always('x-pagination-total-pages', 'Pages in all.', '3'),
   ],
   download: [
-    {
-      name: 'content-disposition',
-      about: 'The name of the file, on downloads.',
-      example: 'attachment; filename="usage.csv"',
-    },
+    some(
+      'content-disposition',
+      'The name of the file, on downloads.',
+      'attachment; filename="usage.csv"',
+    ),
   ],
-  'no-store': [
-    { name: 'cache-control', about: 'Whether the answer may be kept.', example: 'no-store' },
-  ],
+  'no-store': [some('cache-control', 'Whether the answer may be kept.', 'no-store')],
   'page-security': [
-    {
-      name: 'content-security-policy',
-      about: 'What a browser may run and load.',
-      example: "default-src 'none'",
-      always: true,
-    },
-    {
-      name: 'referrer-policy',
-      about: 'Links tell nobody where they were.',
-      example: 'no-referrer',
-      always: true,
-    },
+    always('content-security-policy', 'What a browser may run and load.', "default-src 'none'"),
+    always('referrer-policy', 'Links tell nobody where they were.', 'no-referrer'),
   ],
   stream: [
-    { name: 'cache-control', about: 'On streams.', example: 'no-cache' },
-    {
-      name: 'x-accel-buffering',
-      about: 'On streams: tells proxies not to gather it.',
-      example: 'no',
-    },
+    some('cache-control', 'On streams.', 'no-cache'),
+    some('x-accel-buffering', 'On streams: tells proxies not to gather it.', 'no'),
   ],
   payment: [
-    {
-      name: 'PAYMENT-REQUIRED',
-      about: 'base64 JSON of what can be paid, for x402 clients.',
-      example: 'eyJ4NDAyVmVyc2lvbiI6Mn0=',
-    },
-    {
-      name: 'PAYMENT-RESPONSE',
-      about: 'base64 JSON of the settlement of a payment.',
-      example: 'eyJzdWNjZXNzIjp0cnVlfQ==',
-    },
-    {
-      name: 'X-PAYMENT-RESPONSE',
-      about: 'The same under its older name.',
-      example: 'eyJzdWNjZXNzIjp0cnVlfQ==',
-    },
-    {
-      name: 'PAYMENT-CLAIM',
-      about: 'Beside a payment under way: a secret that marks the retry of this request.',
-      example: 'q3Jz0hXw7cM5b1uYk9eTnVfR2sAoLdP6iGxZ8mKtWQE',
-    },
+    some(
+      'PAYMENT-REQUIRED',
+      'base64 JSON of what can be paid, for x402 clients.',
+      'eyJ4NDAyVmVyc2lvbiI6Mn0=',
+    ),
+    some(
+      'PAYMENT-RESPONSE',
+      'base64 JSON of the settlement of a payment.',
+      'eyJzdWNjZXNzIjp0cnVlfQ==',
+    ),
+    some('X-PAYMENT-RESPONSE', 'The same under its older name.', 'eyJzdWNjZXNzIjp0cnVlfQ=='),
+    some(
+      'PAYMENT-CLAIM',
+      'Beside a payment under way: a secret that marks the retry of this request.',
+      'q3Jz0hXw7cM5b1uYk9eTnVfR2sAoLdP6iGxZ8mKtWQE',
+    ),
   ],
   replay: [
-    {
-      name: 'idempotent-replayed',
-      about: '`true` when an earlier answer with the same `Idempotency-Key` is repeated, free.',
-      example: 'true',
-    },
+    some(
+      'idempotent-replayed',
+      '`true` when an earlier answer with the same `Idempotency-Key` is repeated, free.',
+      'true',
+    ),
   ],
 };
 

@@ -15,7 +15,7 @@ import type {
   RouteDescription,
 } from '../describe.ts';
 import { TAGS } from '../describe.ts';
-import type { Route } from '../route.ts';
+import type { Route, RouteAuth } from '../route.ts';
 import { HEADER_GROUPS } from './headers.ts';
 import {
   ERROR_SCHEMAS,
@@ -40,20 +40,7 @@ export interface OpenApiOptions {
 }
 
 /** An OpenAPI document; its shape is checked by the test. */
-export type OpenApiDocument = Readonly<Record<string, unknown>> & {
-  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
-  readonly components: {
-    readonly schemas: Readonly<Record<string, JsonSchema>>;
-    readonly headers: Readonly<Record<string, HeaderComponent>>;
-  };
-};
-
-export interface HeaderComponent {
-  readonly description: string;
-  readonly required?: true;
-  readonly schema: JsonSchema;
-  readonly example: string;
-}
+export type OpenApiDocument = ReturnType<typeof openApiDocument>;
 
 export interface Operation {
   readonly operationId: string;
@@ -66,14 +53,7 @@ export interface Operation {
   readonly responses: Readonly<Record<string, OperationResponse>>;
 }
 
-export interface OperationParameter {
-  readonly name: string;
-  readonly in: string;
-  readonly required: boolean;
-  readonly description: string;
-  readonly schema: JsonSchema;
-  readonly example?: string;
-}
+export type OperationParameter = ReturnType<typeof parameterOf>;
 
 export interface OperationResponse {
   readonly description: string;
@@ -95,10 +75,7 @@ export type OperationContent = Readonly<
 >;
 
 /** The whole document. Throws when a route does not describe itself. */
-export function openApiDocument(
-  routes: readonly Route[],
-  options: OpenApiOptions,
-): OpenApiDocument {
+export function openApiDocument(routes: readonly Route[], options: OpenApiOptions) {
   const components = new Components();
   for (const [name, schema] of Object.entries(ERROR_SCHEMAS)) components.define(name, schema);
   const paths: Record<string, Record<string, Operation>> = {};
@@ -151,10 +128,10 @@ Requests that meet no operation are refused too, with the body \`Error\`: ${NO_O
 }
 
 function tagsOf(routes: readonly Route[]) {
-  const used = new Set(routes.map((route) => descriptionOf(route).tag));
-  return Object.entries(TAGS).flatMap(([name, description]) =>
-    [...used].some((tag) => tag === name) ? [{ name, description }] : [],
-  );
+  const used = new Set<string>(routes.map((route) => descriptionOf(route).tag));
+  return Object.entries(TAGS)
+    .filter(([name]) => used.has(name))
+    .map(([name, description]) => ({ name, description }));
 }
 
 const SECURITY_SCHEMES = {
@@ -189,15 +166,12 @@ function operationOf(route: Route, components: Components): Operation {
     tags: [about.tag],
     summary: about.summary,
     ...(about.about === undefined ? {} : { description: about.about }),
-    security: securityOf(route),
+    security: SECURITY[route.auth],
     ...(parameters.length === 0 ? {} : { parameters }),
     ...(about.request === undefined
       ? {}
       : {
-          requestBody: {
-            required: true,
-            content: contentOf(about.request, 'input', components),
-          },
+          requestBody: { required: true, content: contentOf(about.request, 'input', components) },
         }),
     responses: responsesOf(route, about, components),
   };
@@ -210,22 +184,14 @@ function operationId(route: Route): string {
   return route.method.toLowerCase() + tail;
 }
 
-function securityOf(route: Route): Readonly<Record<string, readonly string[]>>[] {
-  switch (route.auth) {
-    case 'public':
-      return [{}];
-    case 'key':
-      return [{ apiKey: [] }];
-    case 'key-or-wallet':
-      return [{ apiKey: [] }, { wallet: [] }];
-    case 'admin':
-      return [{ adminKey: [] }];
-    case 'admin-or-wallet':
-      return [{ adminKey: [] }, { wallet: [] }];
-    case 'wallet':
-      return [{ wallet: [] }];
-  }
-}
+const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> = {
+  public: [{}],
+  key: [{ apiKey: [] }],
+  'key-or-wallet': [{ apiKey: [] }, { wallet: [] }],
+  admin: [{ adminKey: [] }],
+  'admin-or-wallet': [{ adminKey: [] }, { wallet: [] }],
+  wallet: [{ wallet: [] }],
+};
 
 const IDEMPOTENCY_KEY: ParameterDescription = {
   name: 'Idempotency-Key',
@@ -255,7 +221,7 @@ function parametersOf(
   ];
 }
 
-function parameterOf(one: ParameterDescription, components: Components): OperationParameter {
+function parameterOf(one: ParameterDescription, components: Components) {
   return {
     name: one.name,
     in: one.in,
@@ -356,25 +322,22 @@ function refusalOf(route: Route, status: number, codes: readonly FaultCode[]): O
 }
 
 function refusalHeaders(route: Route, status: number): Record<string, HeaderReference> {
-  // A request is refused before its model is known, or after.
-  const sold: HeaderGroup[] = route.sells === undefined ? [] : ['model', 'rpc'];
-  // A limit that is reached says when to come back, whatever the route sells.
-  const limited: HeaderGroup[] = status === 429 && route.sells === undefined ? ['rate'] : [];
-  // How to pay is told to whoever came without credentials, wherever it asked.
-  const paid: HeaderGroup[] = status === 402 ? ['payment'] : [];
-  // A payment that is under way (202) is refused without having failed.
-  const failed = status >= 400 ? (['error'] as const) : [];
+  const isSold = route.sells !== undefined;
   return {
-    ...headerReferences([...sold, 'error'], 'sometimes'),
+    // A request is refused before its model is known, or after.
+    ...headerReferences([...(isSold ? (['model', 'rpc'] as const) : []), 'error'], 'sometimes'),
     ...headerReferences([
       'standard',
-      ...failed,
+      // A payment that is under way (202) is refused without having failed.
+      ...(status >= 400 ? (['error'] as const) : []),
       ...callerGroups(route),
-      ...limited,
-      ...paid,
+      // A limit that is reached says when to come back, whatever the route sells.
+      ...(status === 429 && !isSold ? (['rate'] as const) : []),
+      // How to pay is told to whoever came without credentials, wherever it asked.
+      ...(status === 402 ? (['payment'] as const) : []),
       'no-store',
+      ...(status === 401 ? (['authenticate'] as const) : []),
     ]),
-    ...(status === 401 ? headerReferences(['authenticate']) : {}),
   };
 }
 
@@ -407,10 +370,17 @@ function headerReferences(
   );
 }
 
+interface HeaderComponent {
+  readonly description: string;
+  readonly required?: true;
+  readonly schema: JsonSchema;
+  readonly example: string;
+}
+
 /** Marks the component of a header that is always there, for answers that may lack it. */
 const SOMETIMES = '.sometimes';
 
-function headerComponents(): Record<string, HeaderComponent> {
+function headerComponents() {
   const components: Record<string, HeaderComponent> = {};
   for (const { name, about, example, always } of Object.values(HEADER_GROUPS).flat()) {
     const component = { description: about, schema: { type: 'string' }, example };

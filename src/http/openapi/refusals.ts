@@ -103,8 +103,38 @@ export function byStatus(codes: readonly FaultCode[]): [number, FaultCode[]][] {
   return [...groups].sort(([a], [b]) => a - b);
 }
 
-const ERROR_TREE = { $ref: '#/components/schemas/ErrorTree' } as const;
-const OPTIONAL_TEXT = { type: ['string', 'null'] } as const;
+/** An object of these members, all of them required unless some are named, and no others. */
+function object(
+  properties: Readonly<Record<string, JsonSchema>>,
+  given: { readonly description?: string; readonly required?: readonly string[] } = {},
+) {
+  const { required = Object.keys(properties), ...description } = given;
+  return { type: 'object', ...description, required, additionalProperties: false, properties };
+}
+
+/** An object of these texts. */
+function texts(...names: readonly string[]) {
+  return object(Object.fromEntries(names.map((name) => [name, TEXT])));
+}
+
+function text(description: string) {
+  return { type: 'string', description };
+}
+
+function list(items: JsonSchema) {
+  return { type: 'array', items };
+}
+
+function reference(name: string) {
+  return { $ref: `#/components/schemas/${name}` };
+}
+
+const TEXT = { type: 'string' };
+const NUMBER = { type: 'number' };
+const INTEGER = { type: 'integer' };
+const OPTIONAL_TEXT = { type: ['string', 'null'] };
+const PIXELS = { type: 'integer', description: 'Pixels of the refused image.' };
+const ERROR_TREE = { $ref: '#/components/schemas/ErrorTree' };
 
 /** What a refusal can say beside its sentence and its code, each for some codes only. */
 const FURTHER_FIELDS = {
@@ -112,271 +142,168 @@ const FURTHER_FIELDS = {
   issues: {
     type: 'array',
     description: 'The same as a flat list.',
-    items: {
-      type: 'object',
-      required: ['code', 'path', 'message'],
-      additionalProperties: false,
-      properties: {
-        code: { type: 'string' },
-        path: { type: 'array', items: { type: ['string', 'integer'] } },
-        message: { type: 'string' },
-      },
-    },
+    items: object({ code: TEXT, path: list({ type: ['string', 'integer'] }), message: TEXT }),
   },
-  limit: {
-    type: 'object',
-    description: 'The spend limit of the key that is reached.',
-    required: ['currency', 'amount', 'spent', 'resetsAt'],
-    additionalProperties: false,
-    properties: {
+  limit: object(
+    {
       currency: { enum: ['USD', 'DIEM'] },
-      amount: { type: 'string' },
-      spent: { type: 'string' },
+      amount: TEXT,
+      spent: TEXT,
       resetsAt: { ...OPTIONAL_TEXT, description: 'ISO 8601; null when it never does.' },
     },
-  },
-  customMessage: { type: 'string', description: 'Blockchain RPC: the limit in figures.' },
-  width: { type: 'integer', description: 'Pixels of the refused image.' },
-  height: { type: 'integer', description: 'Pixels of the refused image.' },
+    { description: 'The spend limit of the key that is reached.' },
+  ),
+  customMessage: text('Blockchain RPC: the limit in figures.'),
+  width: PIXELS,
+  height: PIXELS,
   credits_refunded: { const: true, description: 'A failed video: what was set aside is back.' },
-} as const satisfies Record<string, JsonSchema>;
-
-const RESOURCE = {
-  type: 'object',
-  required: ['url', 'description', 'mimeType'],
-  additionalProperties: false,
-  properties: {
-    url: { type: 'string' },
-    description: { type: 'string' },
-    mimeType: { type: 'string' },
-  },
-} as const satisfies JsonSchema;
-
-const AUTH_OPTIONS = {
-  type: 'object',
-  required: ['apiKey', 'x402Wallet'],
-  additionalProperties: false,
-  properties: {
-    apiKey: texts(['header', 'getKey', 'docs']),
-    x402Wallet: texts(['header', 'legacyHeader', 'topUp', 'docs']),
-  },
-} as const satisfies JsonSchema;
+};
 
 const PAYMENT_REQUIRED = {
   x402Version: { const: 2 },
-  error: { type: 'string' },
-  resource: RESOURCE,
+  error: TEXT,
+  resource: texts('url', 'description', 'mimeType'),
   accepts: {
     type: 'array',
     description: 'Payment options of a wallet; sign exactly one. Empty where only keys pay.',
-    items: { $ref: '#/components/schemas/PaymentOption' },
+    items: reference('PaymentOption'),
   },
   extensions: {
     type: 'object',
     additionalProperties: false,
     properties: {
-      'sign-in-with-x': { $ref: '#/components/schemas/SignInChallenge' },
-      'payment-identifier': {
-        type: 'object',
-        description: 'What an id that a client adds to its payment looks like.',
-        required: ['info', 'schema'],
-        additionalProperties: false,
-        properties: { info: { type: 'object' }, schema: { type: 'object' } },
-      },
+      'sign-in-with-x': reference('SignInChallenge'),
+      'payment-identifier': object(
+        { info: { type: 'object' }, schema: { type: 'object' } },
+        { description: 'What an id that a client adds to its payment looks like.' },
+      ),
     },
   },
-  authOptions: AUTH_OPTIONS,
-} as const satisfies Record<string, JsonSchema>;
+  authOptions: object({
+    apiKey: texts('header', 'getKey', 'docs'),
+    x402Wallet: texts('header', 'legacyHeader', 'topUp', 'docs'),
+  }),
+};
 
 const INSUFFICIENT_CREDIT = {
   error: { const: 'Payment required' },
   code: { const: 'PAYMENT_REQUIRED' },
   reason: { const: 'insufficient_balance' },
-  message: { type: 'string' },
-  currentBalanceUsd: { type: 'number' },
+  message: TEXT,
+  currentBalanceUsd: NUMBER,
   minimumBalanceUsd: { type: 'number', description: 'What this request needs.' },
-  description: { type: 'string' },
-  suggestedTopUpUsd: { type: 'number' },
-  minimumTopUpUsd: { type: 'number' },
-  supportedTokens: { type: 'array', items: { type: 'string' } },
-  supportedChains: { type: 'array', items: { type: 'string' } },
-  topUpInstructions: {
-    type: 'object',
-    required: ['step1', 'step2', 'step3', 'receiverWallet', 'tokenAddress', 'network'],
-    additionalProperties: false,
-    properties: {
-      step1: { type: 'string' },
-      step2: { type: 'string' },
-      step3: { type: 'string' },
-      receiverWallet: { type: 'string' },
-      tokenAddress: { type: 'string' },
-      tokenDecimals: { type: 'integer' },
-      network: { type: 'string' },
-      minimumAmountUsd: { type: 'number' },
+  description: TEXT,
+  suggestedTopUpUsd: NUMBER,
+  minimumTopUpUsd: NUMBER,
+  supportedTokens: list(TEXT),
+  supportedChains: list(TEXT),
+  topUpInstructions: object(
+    {
+      step1: TEXT,
+      step2: TEXT,
+      step3: TEXT,
+      receiverWallet: TEXT,
+      tokenAddress: TEXT,
+      tokenDecimals: INTEGER,
+      network: TEXT,
+      minimumAmountUsd: NUMBER,
     },
-  },
-  siwxChallenge: { $ref: '#/components/schemas/SignInChallenge' },
-} as const satisfies Record<string, JsonSchema>;
+    { required: ['step1', 'step2', 'step3', 'receiverWallet', 'tokenAddress', 'network'] },
+  ),
+  siwxChallenge: reference('SignInChallenge'),
+};
 
-const PAYMENT_REASON = {
-  type: 'object',
-  required: ['reason'],
-  additionalProperties: false,
-  properties: { reason: { type: 'string', description: 'A word of the x402 protocol.' } },
-} as const satisfies JsonSchema;
+const PAYMENT_REASON = object({ reason: text('A word of the x402 protocol.') });
+const ERROR_CODE = text('A word for programs, from the error catalogue.');
+const EXTRA = { type: 'object', description: 'What signing needs on this network.' };
+const BASE_UNITS = text('Base units; USDC has 6 decimals.');
 
 /** The shapes of error bodies, as components. */
-export const ERROR_SCHEMAS = {
+export const ERROR_SCHEMAS: Readonly<Record<string, JsonSchema>> = {
   ErrorTree: {
     type: 'object',
     description: '`_errors` on every level and one key for each invalid field or item.',
     required: ['_errors'],
-    properties: { _errors: { type: 'array', items: { type: 'string' } } },
+    properties: { _errors: list(TEXT) },
     additionalProperties: ERROR_TREE,
   },
-  Error: {
-    type: 'object',
-    description: 'What was wrong and what would be right.',
-    required: ['error', 'code'],
-    additionalProperties: false,
-    properties: {
-      error: { type: 'string', description: 'A sentence for people.' },
-      code: { type: 'string', description: 'A word for programs, from the error catalogue.' },
-      ...FURTHER_FIELDS,
-    },
-  },
-  OpenAiError: {
-    type: 'object',
-    description:
-      "OpenAI's shape: with the header `x-svc-error-format: openai`. What a refusal of a payment says else stands beside `error`.",
-    required: ['error'],
-    additionalProperties: false,
-    properties: {
+  Error: object(
+    { error: text('A sentence for people.'), code: ERROR_CODE, ...FURTHER_FIELDS },
+    { description: 'What was wrong and what would be right.', required: ['error', 'code'] },
+  ),
+  OpenAiError: object(
+    {
       ...INSUFFICIENT_CREDIT,
       ...PAYMENT_REQUIRED,
       x402Version: { enum: [1, 2] },
-      accepts: {
-        type: 'array',
-        items: {
-          anyOf: [
-            { $ref: '#/components/schemas/PaymentOption' },
-            { $ref: '#/components/schemas/PaymentOptionV1' },
-          ],
-        },
-      },
+      accepts: list({ anyOf: [reference('PaymentOption'), reference('PaymentOptionV1')] }),
       details: PAYMENT_REASON,
-      error: {
-        type: 'object',
-        required: ['message', 'type', 'param', 'code'],
-        additionalProperties: false,
-        properties: {
-          message: { type: 'string' },
-          type: { type: 'string' },
-          param: OPTIONAL_TEXT,
-          code: OPTIONAL_TEXT,
-          ...FURTHER_FIELDS,
-        },
-      },
+      error: object(
+        { message: TEXT, type: TEXT, param: OPTIONAL_TEXT, code: OPTIONAL_TEXT, ...FURTHER_FIELDS },
+        { required: ['message', 'type', 'param', 'code'] },
+      ),
     },
-  },
-  PaymentRefused: {
-    type: 'object',
-    description: 'Why a payment was not taken; `message` says whether money has moved.',
-    required: ['error', 'message'],
-    additionalProperties: false,
-    properties: {
-      error: { type: 'string', description: 'A word for programs, from the error catalogue.' },
-      message: { type: 'string', description: 'A sentence for people.' },
-      details: PAYMENT_REASON,
+    {
+      description:
+        "OpenAI's shape: with the header `x-svc-error-format: openai`. What a refusal of a payment says else stands beside `error`.",
+      required: ['error'],
     },
-  },
-  PaymentRequired: {
-    type: 'object',
+  ),
+  PaymentRefused: object(
+    { error: ERROR_CODE, message: text('A sentence for people.'), details: PAYMENT_REASON },
+    {
+      description: 'Why a payment was not taken; `message` says whether money has moved.',
+      required: ['error', 'message'],
+    },
+  ),
+  PaymentRequired: object(PAYMENT_REQUIRED, {
     description: 'How to get access: sent when a request has no credentials.',
     required: ['x402Version', 'error', 'resource', 'accepts', 'extensions'],
-    additionalProperties: false,
-    properties: PAYMENT_REQUIRED,
-  },
-  PaymentRequiredV1: {
-    type: 'object',
-    description: 'The same for clients of version 1, with `?x402Version=1`.',
-    required: ['x402Version', 'error', 'accepts'],
-    additionalProperties: false,
-    properties: {
-      x402Version: { const: 1 },
-      error: { type: 'string' },
-      accepts: { type: 'array', items: { $ref: '#/components/schemas/PaymentOptionV1' } },
-    },
-  },
-  PaymentOption: {
-    type: 'object',
-    required: ['scheme', 'network', 'asset', 'amount', 'payTo', 'maxTimeoutSeconds', 'extra'],
-    additionalProperties: false,
-    properties: {
+  }),
+  PaymentRequiredV1: object(
+    { x402Version: { const: 1 }, error: TEXT, accepts: list(reference('PaymentOptionV1')) },
+    { description: 'The same for clients of version 1, with `?x402Version=1`.' },
+  ),
+  PaymentOption: object({
+    scheme: { const: 'exact' },
+    network: text('CAIP-2, such as `eip155:8453`.'),
+    asset: TEXT,
+    amount: BASE_UNITS,
+    payTo: TEXT,
+    maxTimeoutSeconds: NUMBER,
+    extra: EXTRA,
+  }),
+  PaymentOptionV1: object(
+    {
       scheme: { const: 'exact' },
-      network: { type: 'string', description: 'CAIP-2, such as `eip155:8453`.' },
-      asset: { type: 'string' },
-      amount: { type: 'string', description: 'Base units; USDC has 6 decimals.' },
-      payTo: { type: 'string' },
-      maxTimeoutSeconds: { type: 'number' },
-      extra: { type: 'object', description: 'What signing needs on this network.' },
+      network: text('A name, such as `base`.'),
+      maxAmountRequired: BASE_UNITS,
+      resource: TEXT,
+      description: TEXT,
+      mimeType: TEXT,
+      payTo: TEXT,
+      maxTimeoutSeconds: NUMBER,
+      asset: TEXT,
+      extra: EXTRA,
     },
-  },
-  PaymentOptionV1: {
-    type: 'object',
-    required: ['scheme', 'network', 'maxAmountRequired', 'resource', 'payTo', 'asset', 'extra'],
-    additionalProperties: false,
-    properties: {
-      scheme: { const: 'exact' },
-      network: { type: 'string', description: 'A name, such as `base`.' },
-      maxAmountRequired: { type: 'string', description: 'Base units; USDC has 6 decimals.' },
-      resource: { type: 'string' },
-      description: { type: 'string' },
-      mimeType: { type: 'string' },
-      payTo: { type: 'string' },
-      maxTimeoutSeconds: { type: 'number' },
-      asset: { type: 'string' },
-      extra: { type: 'object', description: 'What signing needs on this network.' },
+    { required: ['scheme', 'network', 'maxAmountRequired', 'resource', 'payTo', 'asset', 'extra'] },
+  ),
+  SignInChallenge: object(
+    {
+      info: texts('domain', 'uri', 'version', 'nonce', 'issuedAt', 'expirationTime', 'statement'),
+      supportedChains: list(texts('chainId', 'type')),
     },
-  },
-  SignInChallenge: {
-    type: 'object',
-    description: 'What a wallet signs to sign in.',
-    required: ['info', 'supportedChains'],
-    additionalProperties: false,
-    properties: {
-      info: texts(['domain', 'uri', 'version', 'nonce', 'issuedAt', 'expirationTime', 'statement']),
-      supportedChains: { type: 'array', items: texts(['chainId', 'type']) },
-    },
-  },
-  InsufficientCredit: {
-    type: 'object',
+    { description: 'What a wallet signs to sign in.' },
+  ),
+  InsufficientCredit: object(INSUFFICIENT_CREDIT, {
     description: 'A wallet is known and its credit is too low.',
-    required: Object.keys(INSUFFICIENT_CREDIT),
-    additionalProperties: false,
-    properties: INSUFFICIENT_CREDIT,
-  },
-} as const satisfies Record<string, JsonSchema>;
-
-/** An object of these texts, all of them there. */
-function texts(names: readonly string[]) {
-  return {
-    type: 'object',
-    required: names,
-    additionalProperties: false,
-    properties: Object.fromEntries(names.map((name) => [name, { type: 'string' }])),
-  } as const;
-}
-
-const reference = (name: keyof typeof ERROR_SCHEMAS): JsonSchema => ({
-  $ref: `#/components/schemas/${name}`,
-});
+  }),
+};
 
 /** The body of a refusal of `route` with one of `codes`; other codes do not fit. */
 export function errorSchema(route: Route, codes: readonly FaultCode[]): JsonSchema {
-  const standard = narrowed('Error', 'code', codes);
-  const ofPayments = paysHere(route) ? codes.filter((code) => isOfPayment(code)) : [];
-  const shapes = [standard, reference('OpenAiError')];
+  const shapes = [narrowed('Error', 'code', codes), reference('OpenAiError')];
+  const ofPayments = paysHere(route) ? codes.filter(isOfPayment) : [];
   if (ofPayments.length > 0) shapes.push(narrowed('PaymentRefused', 'error', ofPayments));
   if (codes.includes('PAYMENT_REQUIRED')) {
     shapes.push(reference('PaymentRequired'), reference('PaymentRequiredV1'));
@@ -385,11 +312,7 @@ export function errorSchema(route: Route, codes: readonly FaultCode[]): JsonSche
   return { anyOf: shapes };
 }
 
-function narrowed(
-  name: keyof typeof ERROR_SCHEMAS,
-  member: string,
-  codes: readonly FaultCode[],
-): JsonSchema {
+function narrowed(name: string, member: string, codes: readonly FaultCode[]): JsonSchema {
   return { allOf: [reference(name), { properties: { [member]: { enum: [...codes] } } }] };
 }
 

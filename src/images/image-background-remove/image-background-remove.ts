@@ -1,33 +1,73 @@
-/** `POST /image/background-remove`: a picture in by file, base64 or URL; a PNG with alpha out. */
-import {
-  type CutOut,
-  MAX_IMAGE_BYTES,
-  type RemoveBackgroundCall,
-  type RemoveBackgroundParts,
-  removeBackground,
-} from '../remove-background.ts';
-import { decodeBase64 } from '../../core/base64.ts';
+/**
+ * `POST /image/background-remove`: a picture in by file, base64 or URL; a PNG with alpha out.
+ *
+ * The image is checked by its header, the price of one image is set aside, an engine cuts it out, the
+ * PNG is read to its end, and leaves when the charge is on disk. Whatever goes wrong costs nothing,
+ * and so does a cutout that shows everything or nothing.
+ */
+import { type RateRule, type Sales } from '../../billing/sale.ts';
+import { type Catalog, type CatalogModel, chargeFor, requireModel } from '../../catalog/catalog.ts';
+import { requireSold } from '../../catalog/model-access.ts';
+import { decodeBase64 } from '../../core/event-loop.ts';
 import type { Clock } from '../../core/clock.ts';
-import { invalidField } from '../../core/faults.ts';
-import type { Queryable } from '../../db/db.ts';
+import { Fault, invalidField } from '../../core/faults.ts';
+import type { Log } from '../../core/log.ts';
+import { imageSize, imageType } from '../../core/media-type.ts';
+import { formatUsd } from '../../core/money.ts';
+import type { AlphaShares, Documents, PngFacts } from '../../documents/documents.ts';
+import { dataUrlBytes } from '../../documents/media-files.ts';
+import type { EngineAnswer, Engines } from '../../engines/engines.ts';
+import { type RefusalCodes, mediaEngineFault } from '../../engines/media-engine-fault.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
-import type { RequestContext } from '../../http/request-context.ts';
-import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
+import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import { isMultipart, readFile } from '../../http/multipart.ts';
+import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
+import type { Caller } from '../../identity/identity.ts';
+import type { Guard } from '../../net/guard.ts';
+import { multipartBody } from '../../net/multipart-body.ts';
 import { BACKGROUND_REMOVE } from './describe.ts';
 import { BackgroundRemoveRequest } from './schema.ts';
 
-const PNG_TYPE = 'image/png';
-
-export interface BackgroundRemoveParts extends RemoveBackgroundParts {
-  readonly serviceName: string;
+export interface BackgroundRemoveParts {
+  readonly catalog: Catalog;
+  readonly engines: Engines;
+  readonly sales: Sales;
+  readonly guard: Guard;
+  readonly documents: Documents;
   readonly clock: Clock;
+  readonly log: Log;
+  readonly serviceName: string;
   readonly readLargeJson: ReadLargeJson;
+  readonly fetchTimeoutMs: number;
+  readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
+// decisions.md 9 and 11.
+const MAX_IMAGE_BYTES = 25_000_000;
+const MIN_PIXELS = 65_536;
+const MAX_PIXELS = 33_177_600;
+/** Four bytes a pixel, should nothing of it compress. */
+const MAX_PNG_BYTES = MAX_PIXELS * 4 + 1_000_000;
+const MAX_REDIRECTS = 5;
+/**
+ * Of all pixels, the least that a cutout shows and the least that it clears: a disc of 24 pixels in
+ * one megapixel.
+ */
+const MIN_SHARE = 0.000_5;
+const PNG_TYPE = 'image/png';
+const PERSON_ABILITY = 'Cuts out people in photographs, and nothing else';
+const REFUSALS: RefusalCodes = {
+  byStatus: {
+    413: 'PAYLOAD_TOO_LARGE',
+    415: 'INVALID_CONTENT_TYPE',
+    422: 'IMAGE_TOO_LARGE',
+  },
+  refused: 'CORRUPTED_IMAGE',
+  failed: 'INFERENCE_FAILED',
+};
+
 export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route {
-  const headers = new AnswerHeaders(parts);
   return {
     method: 'POST',
     path: '/image/background-remove',
@@ -36,44 +76,74 @@ export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route 
     body: { ...JSON_BODY, types: ['multipart/form-data', ...JSON_BODY.types] },
     sells: 'cutout',
     describe: BACKGROUND_REMOVE,
-    handle: async (context) => {
-      const { image, model } = await imageOf(parts, context);
-      const setHeaders = (cut: CutOut): void => {
-        context.setAll(headers.answered(cut));
-        context.set('content-disposition', 'inline; filename="cutout.png"');
-      };
-      const keep = async (tx: Queryable, cut: CutOut): Promise<void> => {
-        setHeaders(cut);
-        context.set('content-type', PNG_TYPE);
-        await context.keepAnswer(200, cut.png, tx);
-      };
-      const cut = await removeBackground(parts, {
-        requestId: context.requestId,
-        caller: context.caller,
-        model,
-        image,
-        signal: context.workSignal,
-        note: (notes) => Object.assign(context.notes, notes),
-        ...(context.keeper && { keep }),
-      });
-      setHeaders(cut);
-      await context.bytes(200, PNG_TYPE, cut.png);
-    },
+    handle: (context) => removeBackground(parts, context),
   };
 }
 
-async function imageOf(
+async function removeBackground(
   parts: BackgroundRemoveParts,
   context: RequestContext,
-): Promise<Pick<RemoveBackgroundCall, 'image' | 'model'>> {
+): Promise<void> {
+  const { sales } = parts;
+  const { caller, requestId, notes, keeper, workSignal: signal } = context;
+  const given = await imageOf(parts, context);
+  const wanted = { name: given.model, work: 'background removal' };
+  const { model, deprecation } = requireModel(parts.catalog, 'inpaint', wanted);
+  notes.model = model.id;
+  const price = requireSold(model, caller);
+  const costNano = chargeFor({ images: 1 }, price);
+  const inline = 'bytes' in given ? given.bytes : await dataUrlBytes(given.url);
+  if (inline !== undefined) checkImage(inline);
+  const rate = parts.rateOf(caller, model);
+  const sold = {
+    requestId,
+    caller,
+    kind: 'cutout',
+    modelId: model.id,
+    tier: model.tier,
+    rate,
+    tokensEstimate: 0,
+    priceVersion: price.version,
+    signal,
+    keeper,
+  };
+  const cut = await sales.sell(sold, async (admission) => {
+    // Fetched for those who can pay: the price is known, the image is not here yet.
+    if (inline === undefined && costNano > 0n) await sales.requireCredit(caller);
+    const image = inline ?? (await fetchImage(parts, 'url' in given ? given.url : '', signal));
+    await admission.reserve({ minNano: costNano, maxNano: costNano });
+    const { body, replica, attempts } = await cutOut(parts, context, model, image);
+    const outcome = { costNano, status: 'completed', attempts, replica: replica.engine } as const;
+    const answer = await admission.answer({ ...outcome, extras: { images: 1 } }, ({ after }) => {
+      const facts = { model, deprecation, rate, admission, ...outcome };
+      const headers = new AnswerHeaders(parts);
+      context.setAll(headers.answered({ ...facts, remainingNano: after.usdNano }));
+      context.set('content-disposition', 'inline; filename="cutout.png"');
+      return { type: PNG_TYPE, body };
+    });
+    Object.assign(notes, { replica: replica.engine, costUsd: formatUsd(costNano) });
+    return answer;
+  });
+  if (cut !== undefined) await context.bytes(200, cut.type, cut.body);
+}
+
+type GivenImage = { readonly model: string | undefined } & (
+  | { readonly bytes: Buffer }
+  | { readonly url: string }
+);
+
+async function imageOf(
+  { readLargeJson }: BackgroundRemoveParts,
+  context: RequestContext,
+): Promise<GivenImage> {
   if (isMultipart(context)) {
     const { bytes, fields } = await readFile(context, 'image', MAX_IMAGE_BYTES - 1);
-    return { image: { bytes }, model: fields.get('model') };
+    return { bytes, model: fields.get('model') };
   }
-  const request = await readJson(context, BackgroundRemoveRequest, parts.readLargeJson);
+  const request = await readJson(context, BackgroundRemoveRequest, readLargeJson);
   const model = request.model ?? undefined;
-  if (typeof request.image_url === 'string') return { image: { url: request.image_url }, model };
-  return { image: { bytes: await bytesOf(request.image ?? '') }, model };
+  if (typeof request.image_url === 'string') return { url: request.image_url, model };
+  return { bytes: await bytesOf(request.image ?? ''), model };
 }
 
 const DATA_URL = /^data:[^,]{0,200};base64,/i;
@@ -89,4 +159,100 @@ async function bytesOf(text: string): Promise<Buffer> {
     throw invalidField(['image'], 'image: Must be the base64 of an image');
   }
   return await decodeBase64(payload);
+}
+
+async function fetchImage(
+  { guard, fetchTimeoutMs: timeoutMs }: BackgroundRemoveParts,
+  url: string,
+  signal: AbortSignal,
+): Promise<Buffer> {
+  const bounds = { maxBytes: MAX_IMAGE_BYTES - 1, timeoutMs, maxRedirects: MAX_REDIRECTS };
+  const { bytes } = await guard.fetch(url, { ...bounds, signal });
+  checkImage(bytes);
+  return bytes;
+}
+
+/** Size and format by the header. Faults: 400, 413, 415, 422 as decisions.md 9 has them. */
+function checkImage(bytes: Buffer): void {
+  if (bytes.length === 0) {
+    throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty' });
+  }
+  if (bytes.length >= MAX_IMAGE_BYTES) {
+    throw new Fault('PAYLOAD_TOO_LARGE', {
+      message: 'The image must have less than 25 MB',
+    });
+  }
+  if (imageType(bytes) === undefined) {
+    throw new Fault('INVALID_CONTENT_TYPE', {
+      message: 'The file is not a JPEG, PNG, WebP, AVIF, TIFF or GIF image',
+    });
+  }
+  const size = imageSize(bytes);
+  if (size === undefined) return;
+  const { width, height } = size;
+  const pixels = width * height;
+  const message = `The image has ${width}x${height} pixels: send ${MIN_PIXELS} to ${MAX_PIXELS} pixels`;
+  const options = { message, fields: { width, height }, canRetry: false };
+  if (pixels < MIN_PIXELS) throw new Fault('IMAGE_TOO_SMALL', options);
+  if (pixels > MAX_PIXELS) throw new Fault('IMAGE_TOO_LARGE', options);
+}
+
+/** What an engine makes of the image: a whole PNG of its size, and of use. */
+async function cutOut(
+  { engines, documents, log }: BackgroundRemoveParts,
+  { requestId, caller: { accountId: caller }, workSignal: signal }: RequestContext,
+  model: CatalogModel,
+  image: Buffer,
+) {
+  const boundary = `farebox-${requestId}`;
+  const file = { filename: 'image', contentType: 'application/octet-stream' };
+  const body = multipartBody(boundary, [{ name: 'file', file, data: image }]);
+  let png: PngFacts | undefined;
+  const answer = await engines.collect({
+    work: 'cutout',
+    replicas: model.replicas,
+    method: 'POST',
+    path: '/api/remove',
+    contentType: `multipart/form-data; boundary=${boundary}`,
+    buildBody: () => body,
+    maxResponseBytes: MAX_PNG_BYTES,
+    isUsable: async (bytes) => {
+      const reading = await documents.readPng({ bytes, signal, caller });
+      png = reading.ok ? reading.png : undefined;
+      if (!reading.ok) {
+        log.warn({ requestId, reason: `It ${reading.reason}` }, 'A cutout is not sold');
+      }
+      return png?.alpha !== undefined && isOfSize(png, image);
+    },
+    caller,
+    signal,
+  });
+  if (!answer.ok) throw mediaEngineFault(answer, model.id, REFUSALS);
+  const problem = png?.alpha && uselessness(png.alpha);
+  if (problem !== undefined) throw nothingToCutOut(model, answer, problem);
+  return answer;
+}
+
+/** Whether it has the size of the image; an orientation tag may have turned it. */
+function isOfSize(got: PngFacts, image: Buffer): boolean {
+  const given = imageSize(image);
+  if (given === undefined) return true;
+  const isSame = got.width === given.width && got.height === given.height;
+  return isSame || (got.width === given.height && got.height === given.width);
+}
+
+/** What is wrong with a cutout that is whole; `undefined` for one that can be used. */
+function uselessness({ seen, clear }: AlphaShares): string | undefined {
+  if (seen < MIN_SHARE) return 'kept nothing of this image';
+  return clear < MIN_SHARE ? 'removed nothing from this image' : undefined;
+}
+
+/** A mask without a subject is the model's honest answer, and of no use to the caller. */
+function nothingToCutOut(model: CatalogModel, { head }: EngineAnswer, problem: string): Fault {
+  // The embedded engine tells which of its models has worked.
+  const isForPeople = head.headers['x-model'] === 'person';
+  const ability = isForPeople ? PERSON_ABILITY : (model.description ?? '').replace(/\.$/, '');
+  const told = ability === '' ? '' : `. What it does: ${ability}`;
+  const message = `The model ${model.id} ${problem}${told}`;
+  return new Fault('SUBJECT_NOT_FOUND', { message });
 }

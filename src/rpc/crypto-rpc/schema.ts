@@ -1,5 +1,9 @@
-/** What the JSON-RPC proxy takes and answers. Answers are the node's own bytes. */
+/**
+ * What the JSON-RPC routes take and answer, and what they say of themselves. Answers are the node's
+ * own bytes.
+ */
 import { z } from 'zod';
+import { type RouteDescription, jsonAnswer, jsonContent } from '../../http/describe.ts';
 import { MAX_BATCH_ITEMS } from '../rpc.ts';
 
 const Id = z.union([z.number(), z.string(), z.null()]);
@@ -13,7 +17,7 @@ const Request = z
   })
   .meta({ id: 'JsonRpcRequest' });
 
-export const RpcBody = z.union([Request, z.array(Request).min(1).max(MAX_BATCH_ITEMS)]);
+const RpcBody = z.union([Request, z.array(Request).min(1).max(MAX_BATCH_ITEMS)]);
 
 const Answer = z
   .looseObject({
@@ -23,6 +27,48 @@ const Answer = z
   })
   .meta({ id: 'JsonRpcAnswer' });
 
-export const RpcAnswers = z.union([Answer, z.array(Answer)]);
+const RpcAnswers = z.union([Answer, z.array(Answer)]);
 
-export const Networks = z.strictObject({ networks: z.array(z.string()) });
+const Networks = z.strictObject({ networks: z.array(z.string()) });
+
+export const NETWORKS_DESCRIPTION: RouteDescription = {
+  tag: 'Blockchain RPC',
+  summary: 'List networks',
+  answers: [
+    jsonAnswer('Networks that can be asked, in order.', Networks, {
+      networks: ['base-mainnet', 'ethereum-mainnet'],
+    }),
+  ],
+};
+
+export const RPC_DESCRIPTION: RouteDescription = {
+  tag: 'Blockchain RPC',
+  summary: 'Call a node',
+  about: `One JSON-RPC request or up to 100 in an array. Credits are those of the network times the tier of the method; an item that the node answers with an error costs 5 credits. Methods that are not on the list are a 400 that names them, before anything is charged.
+
+viem, ethers and web3 work unmodified with this URL and the header of the key.`,
+  parameters: [
+    {
+      name: 'network',
+      in: 'path',
+      about: 'A network of `GET /crypto/rpc/networks`.',
+      example: 'ethereum-mainnet',
+    },
+  ],
+  request: jsonContent(RpcBody, { jsonrpc: '2.0', id: 1, method: 'eth_blockNumber', params: [] }),
+  answers: [
+    jsonAnswer(
+      'What the node answered.',
+      RpcAnswers,
+      { jsonrpc: '2.0', id: 1, result: '0x15f9a3c' },
+      'rpc',
+    ),
+  ],
+  refusals: [
+    'UNSUPPORTED_METHOD',
+    'UNSUPPORTED_RPC_NETWORK',
+    'PAYLOAD_TOO_LARGE',
+    'RPC_UPSTREAM_FAILED',
+    'RPC_NETWORK_UNAVAILABLE',
+  ],
+};

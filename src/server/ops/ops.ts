@@ -1,59 +1,72 @@
-/** `GET /livez`, `GET /readyz`, `GET /metrics`: for load balancers and Prometheus. */
+/**
+ * `GET /livez`, `GET /readyz`, `GET /metrics`, for load balancers and Prometheus, and the
+ * documentation of all routes.
+ *
+ * Alive says that the process turns. Ready says that a request would be served now: not draining,
+ * the database answers, and a model has an engine. Both name parts and figures, never addresses.
+ */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { Fault } from '../../core/faults.ts';
-import { METRICS_CONTENT_TYPE } from '../../observability/metrics.ts';
+import type { Feature, Route } from '../../http/route.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import type { Route } from '../../http/route.ts';
-import { LIVE_DESCRIPTION, METRICS_DESCRIPTION, READY_DESCRIPTION } from './describe.ts';
-import type { ReadinessBody, ReadinessParts } from './schema.ts';
+import { METRICS_CONTENT_TYPE } from '../../observability/metrics.ts';
+import type { Payments } from '../../payments/payments.ts';
+import type { FeatureParts } from '../feature-parts.ts';
+import { type ServerMetrics, withPatience } from '../metrics.ts';
+import type { HttpServer } from '../../http/http.ts';
+import { type OwnDocument, documentationRoutes } from './documentation.ts';
+import {
+  LIVE_DESCRIPTION,
+  METRICS_DESCRIPTION,
+  READY_DESCRIPTION,
+  type ReadinessBody,
+  type ReadinessParts,
+} from './ops-schema.ts';
 
-export interface OpsParts {
-  /** `undefined` when the page is turned off. */
-  readonly metrics: () => { readonly token: string | undefined } | undefined;
-  readonly metricsPage: () => Promise<string>;
-  readonly readiness: () => Promise<ReadinessParts>;
-  readonly isDraining: () => boolean;
+interface OpsParts {
+  readonly server: HttpServer;
+  readonly metrics: ServerMetrics;
+  readonly payments: Payments | undefined;
 }
 
-export function opsRoutes(parts: OpsParts): Route[] {
-  return [
+export function opsFeature(shared: FeatureParts, document: OwnDocument, parts: OpsParts): Feature {
+  const { server, metrics } = parts;
+  const operational = { method: 'GET', root: true, operational: true, auth: 'public' } as const;
+  const routes: Route[] = [
     {
-      method: 'GET',
+      ...operational,
       path: '/livez',
-      root: true,
-      operational: true,
-      auth: 'public',
       describe: LIVE_DESCRIPTION,
       handle: (context) => answer(context, 200, { status: 'alive' }),
     },
     {
-      method: 'GET',
+      ...operational,
       path: '/readyz',
-      root: true,
-      operational: true,
-      auth: 'public',
       describe: READY_DESCRIPTION,
       handle: async (context) => {
-        const state = await parts.readiness();
+        const state = await readiness(shared, parts);
         const isReady = Object.values(state).every((part) => part === undefined || part.ok);
-        const body: ReadinessBody = { status: statusWord(parts, isReady), parts: state };
-        await answer(context, isReady ? 200 : 503, body);
+        const word = isReady ? 'ready' : 'not ready';
+        const status = server.isClosing ? 'draining' : word;
+        await answer(context, isReady ? 200 : 503, {
+          status,
+          parts: state,
+        } satisfies ReadinessBody);
       },
     },
     {
-      method: 'GET',
+      ...operational,
       path: '/metrics',
-      root: true,
-      operational: true,
-      auth: 'public',
       describe: METRICS_DESCRIPTION,
       handle: async (context) => {
-        requireToken(parts, context);
+        requireToken(shared, context);
+        const page = Buffer.from(await metrics.page(server));
         context.set('cache-control', 'no-store');
-        await context.bytes(200, METRICS_CONTENT_TYPE, Buffer.from(await parts.metricsPage()));
+        await context.bytes(200, METRICS_CONTENT_TYPE, page);
       },
     },
   ];
+  return { routes: [...routes, ...documentationRoutes(document)] };
 }
 
 function answer(context: RequestContext, status: number, body: unknown): Promise<void> {
@@ -61,17 +74,39 @@ function answer(context: RequestContext, status: number, body: unknown): Promise
   return context.json(status, body);
 }
 
-function statusWord(parts: OpsParts, isReady: boolean): ReadinessBody['status'] {
-  if (parts.isDraining()) return 'draining';
-  return isReady ? 'ready' : 'not ready';
+async function readiness(shared: FeatureParts, parts: OpsParts): Promise<ReadinessParts> {
+  const { stores, clock, catalog, engines } = shared;
+  const { server, metrics, payments } = parts;
+  const unavailable = stores.store.unavailable() !== undefined;
+  const answered = unavailable
+    ? undefined
+    : await withPatience(clock, stores.store.query('SELECT 1'));
+  const models = catalog.models();
+  const ready = models.filter((model) => engines.isReady(model.replicas)).length;
+  // A server that sells JSON-RPC alone has no models, and waits for none.
+  const sellsNoModels = models.length === 0 && !shared.config().embedded.enabled;
+  const credits =
+    payments === undefined ? undefined : await withPatience(clock, payments.creditCounts());
+  return {
+    server: {
+      ok: !server.isClosing,
+      openRequests: server.open,
+      unhandledRejections: metrics.unhandledRejections,
+    },
+    database: { ok: answered !== undefined },
+    journal: { ok: true, waitingSettles: stores.ledger.holds.journaled },
+    engines: { ok: ready > 0 || sellsNoModels, models: models.length, modelsReady: ready },
+    // A chain that took money back stops no request; a person has to know of it.
+    ...(credits === undefined ? {} : { payments: { ok: true, ...credits } }),
+  };
 }
 
-function requireToken(parts: OpsParts, context: RequestContext): void {
-  const settings = parts.metrics();
-  if (settings === undefined) throw new Fault('NOT_FOUND');
-  if (settings.token === undefined) return;
+function requireToken(shared: FeatureParts, context: RequestContext): void {
+  const { enabled, token } = shared.config().metrics;
+  if (!enabled) throw new Fault('NOT_FOUND');
+  if (token === undefined) return;
   const given = /^Bearer (.+)$/i.exec(context.header('authorization') ?? '')?.[1] ?? '';
-  if (timingSafeEqual(digest(given), digest(settings.token))) return;
+  if (timingSafeEqual(digest(given), digest(token))) return;
   throw new Fault('AUTHENTICATION_FAILED', {
     message: 'The metrics need the token of the configuration as "Authorization: Bearer <token>"',
     headers: { 'www-authenticate': 'Bearer' },

@@ -4,100 +4,82 @@
  */
 import { createReadStream } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
-import { cancelVideo } from '../cancel-video.ts';
-import { completeVideo } from '../complete-video.ts';
-import { type QueueVideoParts, type QueuedVideo, queueVideo } from '../queue-video.ts';
+import { z } from 'zod';
+import { type RateRule, rateHeaders } from '../../billing/sale.ts';
+import type { LimitsSection } from '../../config/config.ts';
+import { isoTime } from '../../core/clock.ts';
+import { toUsdNumber } from '../../core/money.ts';
+import { readJson } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { JSON_BODY, type Route } from '../../http/route.ts';
+import type { Caller } from '../../identity/identity.ts';
+import { invalidRequest } from '../../json/validation.ts';
+import { type VideoJob, statusOf } from '../job.ts';
+import { type QueueVideoParts, queue, showBalance } from '../queue-video.ts';
 import type { VideoQuotes } from '../quote-video.ts';
-import { type RetrieveVideoParts, retrieveVideo } from '../retrieve-video.ts';
-import { rateHeaders } from '../../billing/sale.ts';
-import type { Clock } from '../../core/clock.ts';
-import { Fault } from '../../core/faults.ts';
-import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../../core/money.ts';
-import type { Queryable } from '../../db/db.ts';
 import {
-  type Retrieval,
   VideoCancelRequest,
   VideoCompleteRequest,
-  VideoQueueRequest,
-  VideoQuoteRequest,
   VideoRetrieveRequest,
-} from '../video.ts';
-import type { AnswerKeeper } from '../../http/answer-keeper.ts';
-import { AnswerHeaders } from '../../http/answer-headers.ts';
-import type { RequestContext } from '../../http/request-context.ts';
-import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
-import { JSON_BODY, type Route } from '../../http/route.ts';
-import {
-  VIDEO_CANCEL,
-  VIDEO_COMPLETE,
-  VIDEO_JOBS,
-  VIDEO_QUEUE,
-  VIDEO_QUOTE,
-  VIDEO_RETRIEVE,
-} from './describe.ts';
-import { listJobs, statusOf } from './job-list.ts';
+} from '../video-requests.ts';
+import type { Lookup, MediaFile, Retrieval } from '../video.ts';
+import * as DESCRIPTIONS from './describe.ts';
 
-export interface VideoRouteParts extends QueueVideoParts, RetrieveVideoParts {
+export interface VideoRouteParts extends QueueVideoParts {
   readonly quotes: VideoQuotes;
-  readonly serviceName: string;
-  /** `https://host/api/v1`. */
-  readonly publicBase: () => string;
-  readonly readLargeJson: ReadLargeJson;
-  readonly clock: Clock;
+  readonly limits: () => LimitsSection;
 }
 
-const WALLET_DECIMALS = 6;
-const JSON_TYPE = 'application/json; charset=utf-8';
+/** Looking is free; it has a rate limit of its own beside that of queueing. */
+const RETRIEVE_BUCKET = 'video-retrieve';
+
+const JobsQuery = z.object({
+  limit: z.coerce.number().int().min(1).max(100).default(20),
+  before: z.iso.datetime({ offset: true }).optional(),
+});
 
 export function videoRoutes(parts: VideoRouteParts): Route[] {
+  const post = { method: 'POST', auth: 'key-or-wallet', body: JSON_BODY } as const;
   return [
     {
-      method: 'POST',
+      ...post,
       path: '/video/quote',
       auth: 'public',
-      describe: VIDEO_QUOTE,
-      body: JSON_BODY,
-      handle: (context) => quote(parts, context),
+      describe: DESCRIPTIONS.VIDEO_QUOTE,
+      handle: (context) => parts.quotes.answer(context),
     },
     {
-      method: 'POST',
+      ...post,
       path: '/video/queue',
-      auth: 'key-or-wallet',
-      describe: VIDEO_QUEUE,
-      body: JSON_BODY,
+      describe: DESCRIPTIONS.VIDEO_QUEUE,
       sells: 'video',
       handle: (context) => queue(parts, context),
     },
     {
-      method: 'POST',
+      ...post,
       path: '/video/retrieve',
-      auth: 'key-or-wallet',
-      describe: VIDEO_RETRIEVE,
-      body: JSON_BODY,
+      describe: DESCRIPTIONS.VIDEO_RETRIEVE,
       handle: (context) => retrieve(parts, context),
     },
     {
-      method: 'POST',
+      ...post,
       path: '/video/complete',
-      auth: 'key-or-wallet',
-      describe: VIDEO_COMPLETE,
-      body: JSON_BODY,
+      describe: DESCRIPTIONS.VIDEO_COMPLETE,
       handle: async (context) => {
         const request = await readJson(context, VideoCompleteRequest, parts.readLargeJson);
-        setBalance(context, await completeVideo(parts, context.caller, request));
+        await parts.video.complete(lookup(parts, context.caller, request));
+        await setBalance(parts, context);
         await context.json(200, { success: true });
       },
     },
     {
-      method: 'POST',
+      ...post,
       path: '/video/cancel',
-      auth: 'key-or-wallet',
-      describe: VIDEO_CANCEL,
-      body: JSON_BODY,
+      describe: DESCRIPTIONS.VIDEO_CANCEL,
       handle: async (context) => {
         const request = await readJson(context, VideoCancelRequest, parts.readLargeJson);
-        const { job, balanceNano } = await cancelVideo(parts, context.caller, request);
-        setBalance(context, balanceNano);
+        const job = await parts.video.cancel(lookup(parts, context.caller, request));
+        await setBalance(parts, context);
         const status = statusOf(job);
         await context.json(200, { queue_id: job.id, status, credits_refunded: true });
       },
@@ -106,97 +88,51 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
       method: 'GET',
       path: '/video/jobs',
       auth: 'key-or-wallet',
-      describe: VIDEO_JOBS,
-      handle: (context) => listJobs(parts.video, context),
+      describe: DESCRIPTIONS.VIDEO_JOBS,
+      handle: (context) => listJobs(parts, context),
     },
   ];
 }
 
-async function quote(parts: VideoRouteParts, context: RequestContext): Promise<void> {
-  const request = await readJson(context, VideoQuoteRequest, parts.readLargeJson);
-  const caller = context.callerIfKnown;
-  const quoteNano = await parts.quotes.quote({
-    request,
-    asker: caller?.accountId ?? `address:${context.address}`,
-    signal: context.signal,
-  });
-  await context.json(200, { quote: toUsdNumber(quoteNano) });
+/**
+ * A job of the caller. With a model, under the ids under which it may have been queued: the one that
+ * serves the name now, and the name itself, since a replaced model or one that is gone still has its
+ * jobs.
+ */
+function lookup(
+  { catalog }: VideoRouteParts,
+  { accountId }: Caller,
+  { model: name, queue_id: queueId }: VideoCancelRequest,
+): Lookup {
+  if (name === undefined) return { accountId, queueId };
+  const found = catalog.resolve(name, 'video');
+  return { accountId, queueId, modelIds: found.ok ? [found.model.id, name] : [name] };
 }
 
-async function queue(parts: VideoRouteParts, context: RequestContext): Promise<void> {
-  const request = await readJson(context, VideoQueueRequest, parts.readLargeJson);
-  const { keeper } = context;
-  const queued = await queueVideo(parts, {
-    caller: context.caller,
-    request,
-    signal: context.workSignal,
-    note: (notes) => Object.assign(context.notes, notes),
-    ...(keeper && { keep: (tx, job) => keepQueued(parts, context, keeper, { tx, job }) }),
-  });
-  setQueuedHeaders(parts, context, queued);
-  await context.json(200, queueAnswer(parts, queued));
-}
-
-/** The answer and the job are there together. Throws 409 when another request has the key by now. */
-async function keepQueued(
-  parts: VideoRouteParts,
-  context: RequestContext,
-  keeper: AnswerKeeper,
-  { tx, job }: { readonly tx: Queryable; readonly job: QueuedVideo },
-): Promise<void> {
-  setQueuedHeaders(parts, context, job);
-  context.set('content-type', JSON_TYPE);
-  await context.keepAnswer(200, Buffer.from(JSON.stringify(queueAnswer(parts, job))), tx);
-  if (!keeper.kept) throw new Fault('REQUEST_IN_PROGRESS');
-}
-
-function setQueuedHeaders(
-  parts: VideoRouteParts,
-  context: RequestContext,
-  queued: QueuedVideo,
-): void {
-  const { model, deprecation, hold, rate, counted } = queued;
-  const make = new AnswerHeaders(parts);
-  context.setAll(make.model(model, deprecation));
-  context.setAll(make.balanceHeaders(hold.before, context.caller));
-  context.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
-  if (context.caller.kind === 'wallet') setBalance(context, leftAfter(hold));
-}
-
-function queueAnswer(parts: VideoRouteParts, queued: QueuedVideo): object {
-  const { model, id, downloadToken, webhookSecret, quoteNano } = queued;
-  const download = `${parts.publicBase()}/video/download/${downloadToken}`;
-  return {
-    model: model.id,
-    queue_id: id,
-    ...(downloadToken === undefined ? {} : { download_url: download }),
-    ...(webhookSecret === undefined ? {} : { webhook_secret: webhookSecret }),
-    quote: toUsdNumber(quoteNano),
-  };
-}
-
-/** What is left once the hold is taken: daily credit pays first. */
-function leftAfter(hold: QueuedVideo['hold']): Nano {
-  const { usdNano, diemNano } = hold.before;
-  const fromUsd = maxNano(nano(0n), nano(hold.grantedNano - diemNano));
-  return maxNano(nano(0n), nano(usdNano - fromUsd));
-}
-
+/** How far a caller's video is, or the video. */
 async function retrieve(parts: VideoRouteParts, context: RequestContext): Promise<void> {
-  const request = await readJson(context, VideoRetrieveRequest, parts.readLargeJson);
-  const { retrieval, rate, counted, balanceNano } = await retrieveVideo(
-    parts,
-    context.caller,
-    request,
-  );
-  context.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
-  setBalance(context, balanceNano);
+  const { sales, video, clock, limits, readLargeJson } = parts;
+  const request = await readJson(context, VideoRetrieveRequest, readLargeJson);
+  const { caller } = context;
+  const rate = retrieveRate(limits(), caller);
+  const counted = await sales.count({ caller, modelId: RETRIEVE_BUCKET, rate, tokensEstimate: 0 });
+  const retrieval = await video.retrieve(lookup(parts, caller, request));
+  context.setAll(rateHeaders(counted.window, rate, clock.nowMs()));
+  await setBalance(parts, context);
   if (retrieval.kind !== 'media') return context.json(200, retrieveAnswer(retrieval));
   await sendMedia(context, retrieval.media);
   // Not before the caller has all of it.
   if (request.delete_media_on_completion && !context.signal.aborted) {
-    await parts.video.removeMedia(request.queue_id);
+    await video.removeMedia(request.queue_id);
   }
+}
+
+function retrieveRate(limits: LimitsSection, caller: Caller): RateRule {
+  const ofPlan = limits.plans[caller.plan].videoRetrieve;
+  const ofKey = caller.keyLimits.requestsPerMinute;
+  if (ofKey !== undefined) return { requestsPerMinute: ofKey, tokensPerMinute: 0, type: 'api_key' };
+  const requestsPerMinute = caller.accountLimits.requestsPerMinute ?? ofPlan;
+  return { requestsPerMinute, tokensPerMinute: 0, type: 'user' };
 }
 
 function retrieveAnswer(retrieval: Exclude<Retrieval, { kind: 'media' }>): object {
@@ -214,10 +150,7 @@ function retrieveAnswer(retrieval: Exclude<Retrieval, { kind: 'media' }>): objec
 }
 
 /** Streams a stored video; a caller who leaves in the middle is not an error. */
-export async function sendMedia(
-  context: RequestContext,
-  media: { readonly path: string; readonly sizeBytes: number; readonly mimeType: string },
-): Promise<void> {
+export async function sendMedia(context: RequestContext, media: MediaFile): Promise<void> {
   context.set('content-length', media.sizeBytes);
   context.set('cache-control', 'private, no-store');
   const writable = context.pipe(200, media.mimeType);
@@ -228,7 +161,35 @@ export async function sendMedia(
   }
 }
 
-function setBalance(context: RequestContext, balanceNano: Nano | undefined): void {
-  if (balanceNano === undefined) return;
-  context.set('x-balance-remaining', formatUsd(balanceNano, WALLET_DECIMALS));
+/** Wallets see what they have; keys do not. */
+async function setBalance({ sales }: VideoRouteParts, context: RequestContext): Promise<void> {
+  const { caller } = context;
+  if (caller.kind === 'wallet') showBalance(context, await sales.balanceOf(caller));
+}
+
+/** A caller's own videos, newest first, with what became of each. */
+async function listJobs({ video }: VideoRouteParts, context: RequestContext): Promise<void> {
+  const parsed = JobsQuery.safeParse(Object.fromEntries(context.query));
+  if (!parsed.success) throw invalidRequest(parsed.error);
+  const { limit, before } = parsed.data;
+  const beforeMs = before === undefined ? Number.MAX_SAFE_INTEGER : Date.parse(before);
+  const jobs = await video.list(context.caller.accountId, beforeMs, limit + 1);
+  const data = jobs.slice(0, limit).map(jobItem);
+  await context.json(200, { object: 'list', data, has_more: jobs.length > limit });
+}
+
+function jobItem(job: VideoJob): object {
+  const isDone = job.state === 'completed';
+  return {
+    queue_id: job.id,
+    model: job.modelId,
+    status: statusOf(job),
+    progress: isDone ? 1 : job.fraction,
+    quote: toUsdNumber(job.quoteNano),
+    created_at: isoTime(job.createdMs),
+    ...(job.finishedMs !== 0 && { finished_at: isoTime(job.finishedMs) }),
+    execution_duration: job.executionMs,
+    ...(isDone && { media: { stored: job.hasMedia, expires_at: isoTime(job.mediaUntilMs) } }),
+    ...(job.failure !== null && { error: job.failure.message, credits_refunded: true }),
+  };
 }

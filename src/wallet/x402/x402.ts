@@ -7,7 +7,7 @@ import { type Nano, formatUsd, toUsdNumber } from '../../core/money.ts';
 import { paymentHeader, retryProof } from '../../http/identify.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
-import { parseJsonBody } from '../../json/json-value.ts';
+import { parseJsonBody } from '../../json/validation.ts';
 import type {
   ExposedFacilitator,
   PaymentRequiredAnswer,

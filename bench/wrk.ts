@@ -1,0 +1,113 @@
+/**
+ * The load of `wrk` (Debian has it), which costs far less CPU than a generator in JavaScript: the
+ * measured processes get one core, `wrk` and the upstream another. Where `wrk` or `taskset` is
+ * missing, or there is one core only, `findWrk` says so and nothing is measured.
+ */
+import { execFile, execFileSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import {
+  type Figures,
+  type Load,
+  type Target,
+  cpuOf,
+  medians,
+  temporaryFolder,
+  warmUp,
+} from './harness.ts';
+
+const run = promisify(execFile);
+
+const SERVER_CORE = 0;
+const LOAD_CORE = 1;
+
+/** Why there is no load by `wrk` here, or `undefined` when there can be. */
+export function missingForWrk(): string | undefined {
+  if (availableParallelism() < 2) return 'wrk needs a core of its own; this machine has one';
+  for (const [program, argument] of [
+    ['wrk', '-v'],
+    ['taskset', '-V'],
+  ] as const) {
+    try {
+      execFileSync(program, [argument], { stdio: 'ignore' });
+    } catch (error) {
+      // `wrk -v` ends with 1; only a program that is not there says ENOENT.
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') continue;
+      return `${program} is not installed (Debian: apt install ${program === 'wrk' ? 'wrk' : 'util-linux'})`;
+    }
+  }
+  return undefined;
+}
+
+/** Windows of each target in turn under `wrk`; medians over the rounds. */
+export async function compareByWrk(
+  targets: readonly Target[],
+  upstreamPid: number,
+  load: Load,
+  rounds: number,
+): Promise<Map<string, Figures>> {
+  pin(upstreamPid, LOAD_CORE);
+  for (const target of targets) pin(target.pid, SERVER_CORE);
+  for (const target of targets) await warmUp(target, load);
+  const scripts = targets.map((target) => scriptFor(target, load));
+  const all = targets.map((): Figures[] => []);
+  for (let round = 0; round < rounds; round += 1) {
+    for (const [at, target] of targets.entries()) {
+      all[at]?.push(await runWrk(target, load, scripts[at] ?? ''));
+    }
+  }
+  return new Map(targets.map(({ name }, at) => [name, medians(all[at] ?? [])]));
+}
+
+/** All threads of a process stay on one core. */
+function pin(pid: number, core: number): void {
+  execFileSync('taskset', ['-a', '-c', '-p', String(core), String(pid)], { stdio: 'ignore' });
+}
+
+/** The request, and a summary that a program can read, in wrk's language. */
+function scriptFor(target: Target, load: Load): string {
+  const headers = { 'content-type': 'application/json', ...load.headers, ...target.headers };
+  const lines = [
+    'wrk.method = "POST"',
+    `wrk.body = ${luaText(load.body.toString())}`,
+    ...Object.entries(headers).map(
+      ([name, value]) => `wrk.headers[${luaText(name)}] = ${luaText(value)}`,
+    ),
+    'done = function(summary, latency)',
+    '  local e = summary.errors',
+    '  io.write(string.format("\\nfigures %d %d %d %d %d\\n", summary.requests, summary.duration,',
+    '    latency:percentile(50), latency:percentile(99), e.connect + e.read + e.write + e.status + e.timeout))',
+    'end',
+  ];
+  const file = join(temporaryFolder(), 'request.lua');
+  writeFileSync(file, lines.join('\n'));
+  return file;
+}
+
+function luaText(text: string): string {
+  return `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`;
+}
+
+async function runWrk(target: Target, load: Load, script: string): Promise<Figures> {
+  const cpuBefore = cpuOf(target.pid);
+  const seconds = Math.ceil(load.windowMs / 1_000);
+  const flags = `-t 1 -c ${load.connections} -d ${seconds}s -s ${script}`.split(' ');
+  const url = target.url.replace(/\/$/, '') + load.path;
+  const { stdout } = await run('taskset', ['-c', String(LOAD_CORE), 'wrk', ...flags, url]);
+  const cpu = cpuOf(target.pid) - cpuBefore;
+  const [, ...figures] = /^figures (\d+) (\d+) (\d+) (\d+) (\d+)$/m.exec(stdout) ?? [];
+  const [requests = 0, durationUs = 1, p50Us = 0, p99Us = 0, errors = 0] = figures.map(Number);
+  if (requests === 0 || errors > 0) {
+    throw new Error(
+      `${target.name}: ${errors} of ${requests} requests failed under wrk\n${stdout}`,
+    );
+  }
+  return {
+    perSecond: (requests * 1_000_000) / durationUs,
+    cpuMicroseconds: cpu / requests,
+    p50Ms: p50Us / 1_000,
+    p99Ms: p99Us / 1_000,
+  };
+}

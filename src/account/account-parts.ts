@@ -1,0 +1,23 @@
+/** What the account's routes are built from. */
+import type { Ledger } from '../billing/ledger/ledger.ts';
+import type { LimitLog, Windows } from '../billing/limits/limits.ts';
+import type { Catalog } from '../catalog/catalog.ts';
+import type { Config } from '../config/config.ts';
+import type { Clock } from '../core/clock.ts';
+import { usdToNano } from '../core/money.ts';
+import type { Store } from '../db/db.ts';
+import type { Identity } from '../identity/identity.ts';
+
+export interface AccountParts {
+  readonly config: () => Config;
+  readonly stores: { readonly store: Store; readonly identity: Identity; readonly ledger: Ledger };
+  readonly catalog: Catalog;
+  readonly windows: Windows;
+  readonly limitLog: LimitLog;
+  readonly clock: Clock;
+}
+
+/** Whether so much credit is enough for a priced request. */
+export function isEnough(amountNano: bigint, { config }: AccountParts): boolean {
+  return amountNano >= usdToNano(config().limits.minimumCreditUsd);
+}

@@ -1,0 +1,291 @@
+/** What `/api_keys` says of itself: what is asked and what is answered. Amounts are USD and DIEM. */
+import { z } from 'zod';
+import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { SIGN_IN_REFUSALS } from '../http/openapi/refusals.ts';
+import { pageQuery } from '../http/read-request.ts';
+import { isDay } from './usage-schema.ts';
+
+const KIND = z.enum(['INFERENCE', 'ADMIN']);
+const PERIOD = z.enum(['EPOCH', 'MONTH', 'LIFETIME']);
+const PRIVACY = z.enum(['ALL', 'PRIVATE_TEXT', 'PRIVATE_ONLY']);
+
+const MAX_DESCRIPTION = 64;
+const MAX_MODELS = 500;
+const MAX_MODEL_NAME = 200;
+/** decisions.md 6: at most 500 active keys, so that one page shows all. */
+const KEYS_PER_PAGE = 500;
+/** More than any balance; keeps an amount exact as a JSON number. */
+const MAX_AMOUNT = 9_000_000;
+
+const Description = z
+  .string()
+  .min(1)
+  .max(MAX_DESCRIPTION)
+  .describe('What the key is for, shown in lists.');
+
+const Amount = z
+  .number()
+  .min(0)
+  .max(MAX_AMOUNT)
+  .refine(hasNineDecimals, 'Must have at most 9 decimals');
+
+function hasNineDecimals(amount: number): boolean {
+  const [digits = '', exponent = '0'] = String(amount).split('e');
+  const fraction = digits.split('.')[1]?.length ?? 0;
+  return fraction - Number(exponent) <= 9;
+}
+
+const ConsumptionLimit = z
+  .object({
+    usd: Amount.nullish().describe('Most USD a period; null is no limit.'),
+    diem: Amount.nullish().describe('Most daily credit (DIEM) a period; null is no limit.'),
+    vcu: z.null().optional().describe('Always null; kept for old clients.'),
+  })
+  .describe('What the key may spend a period.');
+
+const Models = z
+  .array(z.string().min(1).max(MAX_MODEL_NAME))
+  .min(1)
+  .max(MAX_MODELS)
+  .describe('Ids of the only models that the key may use; null is every model.');
+
+const DAY = /^\d{4}-\d{2}-\d{2}$/;
+const INSTANT = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]00:?00)$/;
+
+const ExpiresAt = z
+  .string()
+  .max(40)
+  .refine(isExpiry, 'Must be empty, a day (2027-01-31) or a time in UTC (2027-01-31T12:00:00Z)')
+  .describe(
+    'When the key stops: a day (from 00:00 UTC of that day on it is refused), a time in UTC, or "" for never.',
+  )
+  .meta({ examples: ['2027-01-31', '2027-01-31T12:00:00Z', ''] });
+
+function isExpiry(text: string): boolean {
+  return text === '' || ((DAY.test(text) || INSTANT.test(text)) && isDay(text));
+}
+
+export type CreateKeyRequest = z.infer<typeof CreateKeyRequest>;
+export const CreateKeyRequest = z
+  .object({
+    apiKeyType: KIND.describe('INFERENCE keys call models; ADMIN keys also manage the account.'),
+    description: Description,
+    consumptionLimit: ConsumptionLimit.nullish(),
+    limitPeriod: PERIOD.nullish().describe(
+      'When spending starts again from zero: each day (EPOCH, the default), each month, never. All in UTC.',
+    ),
+    modelPrivacy: PRIVACY.nullish().describe(
+      'PRIVATE_TEXT: text models must be private; PRIVATE_ONLY: every model must be. Default ALL.',
+    ),
+    models: Models.nullish(),
+    expiresAt: ExpiresAt.nullish(),
+  })
+  .meta({
+    id: 'CreateApiKeyRequest',
+    examples: [
+      { apiKeyType: 'INFERENCE', description: 'ci', consumptionLimit: { usd: 50 }, expiresAt: '' },
+    ],
+  });
+
+export const UpdateKeyRequest = z
+  .object({
+    id: z.string().min(1).max(100).describe('The key to change.'),
+    description: Description.optional(),
+    consumptionLimit: ConsumptionLimit.nullable()
+      .optional()
+      .describe('A missing member stays as it is; null takes the limit away.'),
+    limitPeriod: PERIOD.optional().describe(
+      'A new period counts what the key has spent in it so far.',
+    ),
+    modelPrivacy: PRIVACY.optional(),
+    models: Models.nullable().optional(),
+    expiresAt: ExpiresAt.nullable().optional().describe('"" or null: never.'),
+  })
+  .describe('A missing field stays as it is.')
+  .meta({ id: 'UpdateApiKeyRequest', examples: [{ id: 'key_1', consumptionLimit: { usd: 75 } }] });
+
+export const DeleteKeyQuery = z.object({
+  id: z.string().min(1).max(100).describe('The key to revoke.'),
+});
+
+export const ListKeysQuery = z.object(pageQuery({ max: KEYS_PER_PAGE, usual: KEYS_PER_PAGE }));
+
+const Limits = z.object({ usd: z.number().nullable(), diem: z.number().nullable(), vcu: z.null() });
+const Time = z.string().describe('ISO 8601, UTC.');
+const DecimalText = z.string().describe('Decimal text of at least 4 and at most 9 decimals.');
+
+export type ApiKeyItem = z.infer<typeof ApiKeyItem>;
+export const ApiKeyItem = z
+  .object({
+    id: z.string(),
+    apiKeyType: KIND,
+    description: z.string(),
+    createdAt: Time,
+    expiresAt: Time.nullable(),
+    lastUsedAt: Time.nullable().describe('Up to 20 seconds old where several servers run.'),
+    last6Chars: z.string(),
+    consumptionLimits: Limits,
+    limitPeriod: PERIOD,
+    modelPrivacy: PRIVACY,
+    models: z.array(z.string()).nullable(),
+    usage: z.object({
+      trailingSevenDays: z.object({ usd: DecimalText, vcu: DecimalText, diem: DecimalText }),
+    }),
+    currentPeriodUsage: z
+      .object({ usd: DecimalText, diem: DecimalText })
+      .describe('What counts against the limits now.'),
+  })
+  .meta({ id: 'ApiKey' });
+
+export const ApiKeyList = z.object({ object: z.literal('list'), data: z.array(ApiKeyItem) });
+export const ApiKeyAnswer = z.object({ data: ApiKeyItem });
+export const UpdatedKeyAnswer = z.object({ success: z.literal(true), data: ApiKeyItem });
+export const DeletedKeyAnswer = z.object({ success: z.literal(true) });
+
+export type CreatedKeyAnswer = z.infer<typeof CreatedKeyAnswer>;
+export const CreatedKeyAnswer = z.object({
+  success: z.literal(true),
+  data: z.object({
+    id: z.string(),
+    apiKey: z.string().describe('The secret. It is shown here once and stored nowhere.'),
+    apiKeyType: KIND,
+    description: z.string(),
+    consumptionLimit: Limits,
+    limitPeriod: PERIOD,
+    modelPrivacy: PRIVACY,
+    models: z.array(z.string()).nullable(),
+    expiresAt: Time.nullable(),
+  }),
+});
+
+export const CreateWalletKeyRequest = CreateKeyRequest.extend({
+  address: z.string().min(1).max(100).describe('The wallet that signed.'),
+  token: z.string().min(1).max(512).describe('What `GET` gave.'),
+  signature: z.string().min(1).max(8_192).describe('Of the token as text, by the wallet.'),
+}).meta({ id: 'CreateWalletKeyRequest' });
+
+const NO_LIMITS = { usd: null, diem: null, vcu: null };
+const KEY: ApiKeyItem = {
+  id: 'key_019aa3f1c0de',
+  apiKeyType: 'INFERENCE',
+  description: 'ci',
+  createdAt: '2026-11-21T04:00:00.000Z',
+  expiresAt: null,
+  lastUsedAt: null,
+  last6Chars: 'a1b2c3',
+  consumptionLimits: { ...NO_LIMITS, usd: 50 },
+  limitPeriod: 'EPOCH',
+  modelPrivacy: 'ALL',
+  models: null,
+  usage: { trailingSevenDays: { usd: '1.2300', vcu: '0.0000', diem: '0.0000' } },
+  currentPeriodUsage: { usd: '0.5000', diem: '0.0000' },
+};
+
+export const LIST_KEYS: RouteDescription = {
+  tag: 'API keys',
+  summary: 'List keys',
+  query: ListKeysQuery,
+  answers: [
+    jsonAnswer(
+      'Keys that are not revoked, newest first.',
+      ApiKeyList,
+      { object: 'list', data: [KEY] },
+      'page',
+    ),
+  ],
+};
+
+/** The answer with a new key; `different` from one without limits that a wallet made. */
+function createdKey(different: Partial<CreatedKeyAnswer['data']>) {
+  const data: CreatedKeyAnswer['data'] = {
+    id: KEY.id,
+    apiKey: 'SVC_INFERENCE_KEY_…',
+    apiKeyType: 'INFERENCE',
+    description: 'agent',
+    consumptionLimit: NO_LIMITS,
+    limitPeriod: 'EPOCH',
+    modelPrivacy: 'ALL',
+    models: null,
+    expiresAt: null,
+    ...different,
+  };
+  const example: CreatedKeyAnswer = { success: true, data };
+  return [jsonAnswer('The key, with its secret.', CreatedKeyAnswer, example, 'no-store', 'rate')];
+}
+
+export const CREATE_KEY: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Create a key',
+  about: 'The secret is in this answer and nowhere else. At most 20 keys a minute, 500 in all.',
+  request: jsonContent(CreateKeyRequest, {
+    apiKeyType: 'INFERENCE',
+    description: 'ci',
+    consumptionLimit: { usd: 50 },
+    limitPeriod: 'MONTH',
+  }),
+  answers: createdKey({
+    description: 'ci',
+    consumptionLimit: KEY.consumptionLimits,
+    limitPeriod: 'MONTH',
+  }),
+  refusals: ['API_KEY_LIMIT_REACHED', 'RATE_LIMIT_EXCEEDED'],
+};
+
+export const UPDATE_KEY: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Change a key',
+  request: jsonContent(UpdateKeyRequest, { id: KEY.id, consumptionLimit: { usd: 75 } }),
+  answers: [jsonAnswer('The key as it is now.', UpdatedKeyAnswer, { success: true, data: KEY })],
+  refusals: ['API_KEY_NOT_FOUND'],
+};
+
+export const DELETE_KEY: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Revoke a key',
+  query: DeleteKeyQuery,
+  answers: [jsonAnswer('The key is refused from now on.', DeletedKeyAnswer, { success: true })],
+  refusals: ['API_KEY_NOT_FOUND'],
+};
+
+export const GET_KEY: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Get a key',
+  parameters: [{ name: 'id', in: 'path', about: 'Id of the key.', example: KEY.id }],
+  answers: [jsonAnswer('The key.', ApiKeyAnswer, { data: KEY })],
+  refusals: ['API_KEY_NOT_FOUND'],
+};
+
+export const KEY_CHALLENGE: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Get a text for a wallet to sign',
+  answers: [
+    jsonAnswer(
+      'A token of 15 minutes.',
+      z.strictObject({ success: z.literal(true), data: z.strictObject({ token: z.string() }) }),
+      { success: true, data: { token: 'eyJ…' } },
+      'no-store',
+    ),
+  ],
+  refusals: ['X402_NOT_CONFIGURED'],
+};
+
+export const CREATE_WALLET_KEY: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Create a key for a wallet',
+  about: 'The wallet signs the token as text; the key spends the credit of the wallet.',
+  request: jsonContent(CreateWalletKeyRequest, {
+    apiKeyType: 'INFERENCE',
+    description: 'agent',
+    address: '0x52908400098527886E0F7030069857D2E4169EE7',
+    token: 'eyJ…',
+    signature: '0x…',
+  }),
+  answers: createdKey({}),
+  refusals: [
+    ...SIGN_IN_REFUSALS,
+    'X402_NOT_CONFIGURED',
+    'AUTHENTICATION_FAILED',
+    'API_KEY_LIMIT_REACHED',
+    'RATE_LIMIT_EXCEEDED',
+  ],
+};

@@ -1,0 +1,251 @@
+/**
+ * `/api_keys`: list, make, change, revoke, get. For ADMIN keys; each sees its own account only.
+ *
+ * `GET` and `POST /api_keys/generate_web3_key`: an API key for the credit of a wallet. The wallet
+ * signs a token of ours as text; no ADMIN key is needed, the signature is the owner's word.
+ */
+import { type Clock, isoTime } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { type Nano, decimalUsd, toUsdNumber, usdToNano } from '../core/money.ts';
+import { offsetOf, pageHeaders, readBody, readQuery } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import { type ApiKey, walletCaller } from '../identity/identity.ts';
+import { refuseIssues } from '../json/validation.ts';
+import type { Payments } from '../payments/payments.ts';
+import type { AccountParts } from './account-parts.ts';
+import {
+  type ApiKeyItem,
+  CREATE_KEY,
+  CREATE_WALLET_KEY,
+  CreateKeyRequest,
+  type CreatedKeyAnswer,
+  CreateWalletKeyRequest,
+  DELETE_KEY,
+  DeleteKeyQuery,
+  GET_KEY,
+  KEY_CHALLENGE,
+  LIST_KEYS,
+  ListKeysQuery,
+  UPDATE_KEY,
+  UpdateKeyRequest,
+} from './api-key-schema.ts';
+import {
+  type CreatedKey,
+  type KeyReport,
+  type KeySettings,
+  createKey,
+  reportKeys,
+  updateKey,
+} from './manage-keys.ts';
+
+const PATH = '/api_keys';
+const WALLET_PATH = '/api_keys/generate_web3_key';
+
+/** `payments`: `undefined` on a server without rails. */
+export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined): Route[] {
+  const { identity } = parts.stores;
+  return [
+    get(PATH, 'admin', LIST_KEYS, async (context) => {
+      const page = readQuery(context, ListKeysQuery);
+      const { accountId } = context.caller;
+      const all = await identity.listKeys(accountId);
+      const shown = all.slice(offsetOf(page), offsetOf(page) + page.limit);
+      const reports = await reportKeys(parts, accountId, shown);
+      context.setAll(pageHeaders(page, all.length));
+      await context.json(200, { object: 'list', data: reports.map(itemOf) });
+    }),
+    {
+      method: 'POST',
+      path: PATH,
+      auth: 'admin',
+      describe: CREATE_KEY,
+      body: SMALL_JSON_BODY,
+      handle: async (context) => {
+        const request = readBody(context, CreateKeyRequest);
+        const settings = settingsOf(request, parts.clock);
+        const made = await createKey(parts, context.caller, request.apiKeyType, settings);
+        await answerCreated(context, made);
+      },
+    },
+    {
+      method: 'PATCH',
+      path: PATH,
+      auth: 'admin',
+      describe: UPDATE_KEY,
+      body: SMALL_JSON_BODY,
+      handle: (context) => answerUpdate(parts, context),
+    },
+    {
+      method: 'DELETE',
+      path: PATH,
+      auth: 'admin',
+      describe: DELETE_KEY,
+      handle: async (context) => {
+        const { id } = readQuery(context, DeleteKeyQuery);
+        const isRevoked = await identity.revokeKey(context.caller.accountId, id);
+        if (!isRevoked) throw new Fault('API_KEY_NOT_FOUND');
+        await context.json(200, { success: true });
+      },
+    },
+    get(`${PATH}/:id`, 'admin', GET_KEY, async (context) => {
+      const key = await identity.findKey(context.caller.accountId, context.parameters['id'] ?? '');
+      await context.json(200, { data: await reportOf(parts, key) });
+    }),
+    ...walletKeyRoutes(parts, payments),
+  ];
+}
+
+function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Route[] {
+  return [
+    get(WALLET_PATH, 'public', KEY_CHALLENGE, async (context) => {
+      const token = requirePayments(given).keyChallenges.mint();
+      context.set('cache-control', 'no-store');
+      await context.json(200, { success: true, data: { token } });
+    }),
+    {
+      method: 'POST',
+      path: WALLET_PATH,
+      auth: 'public',
+      describe: CREATE_WALLET_KEY,
+      body: SMALL_JSON_BODY,
+      handle: async (context) => {
+        const payments = requirePayments(given);
+        const request = readBody(context, CreateWalletKeyRequest);
+        const settings = settingsOf(request, parts.clock);
+        const wallet = await payments.keyChallenges.signerOf(request);
+        await parts.stores.identity.openWalletAccount(wallet);
+        const caller = walletCaller(wallet);
+        const made = await createKey(parts, caller, request.apiKeyType, settings);
+        await answerCreated(context, made);
+      },
+    },
+  ];
+}
+
+function requirePayments(payments: Payments | undefined): Payments {
+  if (payments !== undefined) return payments;
+  throw new Fault('X402_NOT_CONFIGURED');
+}
+
+/** What a creation asks for. Throws 400 for an expiry in the past. */
+function settingsOf(request: CreateKeyRequest, clock: Clock): KeySettings {
+  return {
+    description: request.description,
+    expiresMs: expiryOf(request.expiresAt, clock),
+    limitPeriod: request.limitPeriod ?? 'EPOCH',
+    usdLimitNano: limitOf(request.consumptionLimit?.usd),
+    diemLimitNano: limitOf(request.consumptionLimit?.diem),
+    modelPrivacy: request.modelPrivacy ?? 'ALL',
+    models: request.models ?? undefined,
+  };
+}
+
+function expiryOf(text: string | null | undefined, clock: Clock): number | undefined {
+  if (text === undefined || text === null || text === '') return undefined;
+  const ms = Date.parse(text);
+  if (ms > clock.nowMs()) return ms;
+  const message = 'Must be in the future';
+  throw refuseIssues([{ code: 'custom', path: ['expiresAt'], message }]);
+}
+
+function limitOf(amount: number | null | undefined): Nano | undefined {
+  return amount === undefined || amount === null ? undefined : usdToNano(amount);
+}
+
+async function answerUpdate(parts: AccountParts, context: RequestContext): Promise<void> {
+  const request = readBody(context, UpdateKeyRequest);
+  const { expiresAt, consumptionLimit } = request;
+  // Checked before anything is read: a wrong date is wrong for every key.
+  const expiresMs = expiryOf(expiresAt, parts.clock);
+  const limit = (currency: 'usd' | 'diem', before: Nano | undefined): Nano | undefined => {
+    if (consumptionLimit === null) return undefined;
+    const amount = consumptionLimit?.[currency];
+    return amount === undefined ? before : limitOf(amount);
+  };
+  const changed = await updateKey(parts, context.caller, request.id, (key) => ({
+    description: request.description ?? key.description,
+    expiresMs: expiresAt === undefined ? key.expiresMs : expiresMs,
+    limitPeriod: request.limitPeriod ?? key.limitPeriod,
+    usdLimitNano: limit('usd', key.usdLimitNano),
+    diemLimitNano: limit('diem', key.diemLimitNano),
+    modelPrivacy: request.modelPrivacy ?? key.modelPrivacy,
+    models: request.models === undefined ? key.models : (request.models ?? undefined),
+  }));
+  await context.json(200, { success: true, data: await reportOf(parts, changed) });
+}
+
+/** decisions.md 6: an unknown id is a 400; a revoked key and another account's are unknown. */
+async function reportOf(parts: AccountParts, key: ApiKey | undefined): Promise<ApiKeyItem> {
+  const [report] = key === undefined ? [] : await reportKeys(parts, key.accountId, [key]);
+  if (report === undefined) throw new Fault('API_KEY_NOT_FOUND');
+  return itemOf(report);
+}
+
+/** The answer that carries the secret, once. */
+async function answerCreated(
+  context: RequestContext,
+  { key, secret, headers }: CreatedKey,
+): Promise<void> {
+  const body: CreatedKeyAnswer = {
+    success: true,
+    data: {
+      id: key.id,
+      apiKey: secret,
+      apiKeyType: key.kind,
+      description: key.description,
+      consumptionLimit: limitsOf(key),
+      limitPeriod: key.limitPeriod,
+      modelPrivacy: key.modelPrivacy,
+      models: modelsOf(key),
+      expiresAt: timeOf(key.expiresMs),
+    },
+  };
+  context.setAll(headers);
+  // Nothing on the way may keep a secret.
+  context.set('cache-control', 'no-store');
+  await context.json(200, body);
+}
+
+function itemOf({ key, trailingSevenDays, currentPeriod }: KeyReport): ApiKeyItem {
+  return {
+    id: key.id,
+    apiKeyType: key.kind,
+    description: key.description,
+    createdAt: isoTime(key.createdMs),
+    expiresAt: timeOf(key.expiresMs),
+    lastUsedAt: timeOf(key.lastUsedMs),
+    last6Chars: key.last6,
+    consumptionLimits: limitsOf(key),
+    limitPeriod: key.limitPeriod,
+    modelPrivacy: key.modelPrivacy,
+    models: modelsOf(key),
+    usage: {
+      trailingSevenDays: {
+        usd: decimalUsd(trailingSevenDays.usdNano),
+        vcu: decimalUsd(0n),
+        diem: decimalUsd(trailingSevenDays.diemNano),
+      },
+    },
+    currentPeriodUsage: {
+      usd: decimalUsd(currentPeriod.usdNano),
+      diem: decimalUsd(currentPeriod.diemNano),
+    },
+  };
+}
+
+function limitsOf(key: ApiKey): ApiKeyItem['consumptionLimits'] {
+  return {
+    usd: key.usdLimitNano === undefined ? null : toUsdNumber(key.usdLimitNano),
+    diem: key.diemLimitNano === undefined ? null : toUsdNumber(key.diemLimitNano),
+    vcu: null,
+  };
+}
+
+function modelsOf(key: ApiKey): string[] | null {
+  return key.models === undefined ? null : [...key.models];
+}
+
+function timeOf(ms: number | undefined): string | null {
+  return ms === undefined ? null : isoTime(ms);
+}

@@ -1,0 +1,159 @@
+/**
+ * `GET /billing/balance` for every key and wallet, whose answers name the balance anyway;
+ * `GET /billing/transactions`, the history of the whole account, for ADMIN keys and wallets.
+ */
+import { z } from 'zod';
+import {
+  type TransactionRow,
+  countTransactions,
+  transactionsOf,
+} from '../billing/ledger/ledger.ts';
+import { isoTime } from '../core/clock.ts';
+import { toUsdNumber } from '../core/money.ts';
+import type { Queryable } from '../db/db.ts';
+import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import { offsetOf, pageHeaders, pageQuery, readQuery } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { type Route, get } from '../http/route.ts';
+import { type AccountParts, isEnough } from './account-parts.ts';
+
+export type BalanceAnswer = z.infer<typeof BalanceAnswer>;
+export const BalanceAnswer = z
+  .object({
+    canConsume: z.boolean().describe('Whether the credit is enough for a priced request.'),
+    consumptionCurrency: z
+      .enum(['DIEM', 'USD'])
+      .nullable()
+      .describe('What the next request spends first; null when there is nothing.'),
+    balances: z.object({
+      diem: z.number().describe("What is left of today's credit; it does not roll over."),
+      usd: z.number().describe('Posted USD; requests in flight are not taken off yet.'),
+    }),
+    diemEpochAllocation: z.number().describe('Daily credit that is given each day at 00:00 UTC.'),
+  })
+  .meta({ id: 'BillingBalance' });
+
+const BALANCE: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Get the balance',
+  answers: [
+    jsonAnswer('Posted amounts; requests in flight are not taken off yet.', BalanceAnswer, {
+      canConsume: true,
+      consumptionCurrency: 'USD',
+      balances: { diem: 0, usd: 50.23 },
+      diemEpochAllocation: 0,
+    }),
+  ],
+};
+
+const TransactionsQuery = z.object(pageQuery({ max: 100, usual: 50 }));
+
+type Transaction = z.infer<typeof Transaction>;
+const Transaction = z.object({
+  id: z.string(),
+  type: z.enum(['CHARGE', 'TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT', 'REVERSAL', 'DEBT']),
+  amount: z.number().describe('Above zero came in, below zero was taken.'),
+  currency: z.enum(['USD', 'DIEM']),
+  balanceAfter: z.number().describe('USD balance after it.'),
+  createdAt: z.string(),
+  requestId: z.string().nullable(),
+  modelId: z.string().nullable(),
+  note: z.string().nullable(),
+});
+
+export type TransactionsAnswer = z.infer<typeof TransactionsAnswer>;
+export const TransactionsAnswer = z
+  .object({
+    object: z.literal('list'),
+    data: z.array(Transaction).describe('Newest first.'),
+    pagination: z.object({
+      limit: z.number().int(),
+      page: z.number().int(),
+      total: z.number().int(),
+      hasMore: z.boolean(),
+    }),
+  })
+  .meta({ id: 'BillingTransactions' });
+
+const CHARGE: Transaction = {
+  id: '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',
+  type: 'CHARGE',
+  amount: -0.0000111,
+  currency: 'USD',
+  balanceAfter: 50.2299889,
+  createdAt: '2026-11-21T04:00:00.000Z',
+  requestId: '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d',
+  modelId: 'atlas-24b',
+  note: null,
+};
+const TRANSACTIONS: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'List transactions',
+  query: TransactionsQuery,
+  answers: [
+    jsonAnswer(
+      'Movements of the account, newest first.',
+      TransactionsAnswer,
+      {
+        object: 'list',
+        data: [CHARGE],
+        pagination: { limit: 50, page: 1, total: 1, hasMore: false },
+      },
+      'page',
+    ),
+  ],
+};
+
+export function billingRoutes(parts: AccountParts): Route[] {
+  return [
+    get('/billing/balance', 'key-or-wallet', BALANCE, (context) => answerBalance(parts, context)),
+    get('/billing/transactions', 'admin-or-wallet', TRANSACTIONS, (context) =>
+      answerTransactions(parts.stores.store, context),
+    ),
+  ];
+}
+
+async function answerBalance(parts: AccountParts, context: RequestContext): Promise<void> {
+  const balances = await parts.stores.ledger.balances(context.caller.accountId);
+  const { usdNano, diemNano, allocationNano } = balances;
+  const body: BalanceAnswer = {
+    canConsume: isEnough(usdNano + diemNano, parts),
+    consumptionCurrency: diemNano > 0n ? 'DIEM' : usdNano > 0n ? 'USD' : null,
+    balances: { diem: toUsdNumber(diemNano), usd: toUsdNumber(usdNano) },
+    diemEpochAllocation: toUsdNumber(allocationNano),
+  };
+  await context.json(200, body);
+}
+
+async function answerTransactions(store: Queryable, context: RequestContext): Promise<void> {
+  const page = readQuery(context, TransactionsQuery);
+  const { accountId } = context.caller;
+  const offset = offsetOf(page);
+  const [rows, total] = await Promise.all([
+    transactionsOf(store, accountId, { limit: page.limit, offset }),
+    countTransactions(store, accountId),
+  ]);
+  const body: TransactionsAnswer = {
+    object: 'list',
+    data: rows.map((row) => transactionOf(row, accountId)),
+    pagination: { ...page, total, hasMore: offset + rows.length < total },
+  };
+  context.setAll(pageHeaders(page, total));
+  await context.json(200, body);
+}
+
+function transactionOf(row: TransactionRow, accountId: string): Transaction {
+  const amount = toUsdNumber(row.amount_nano);
+  return {
+    // A request that spent both currencies has two rows of one id.
+    id: row.part === 0n ? row.id : `${row.id}:${row.part}`,
+    type: row.kind as Transaction['type'], // written by the ledger
+    amount: row.credit_account === accountId ? amount : -amount,
+    currency: row.debit_account === 'house:daily-credit' ? 'DIEM' : 'USD',
+    balanceAfter: toUsdNumber(row.balance_after_nano),
+    createdAt: isoTime(Number(row.created_ms)),
+    requestId: row.request_id,
+    modelId: row.model_id,
+    note: row.note,
+  };
+}

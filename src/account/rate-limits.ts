@@ -1,0 +1,158 @@
+/**
+ * `GET /api_keys/rate_limits`, the authoritative source of a caller's limits, by the same rules
+ * that admission uses; and the log of what a limit refused, under both of its paths.
+ */
+import { z } from 'zod';
+import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
+import { toUsdNumber } from '../core/money.ts';
+import { callerRate } from '../http/caller-limits.ts';
+import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import { type Route, get } from '../http/route.ts';
+import type { Caller } from '../identity/identity.ts';
+import { type AccountParts, isEnough } from './account-parts.ts';
+
+const Time = z.string().describe('ISO 8601, UTC.');
+
+const Rate = z.object({
+  type: z
+    .enum(['RPM', 'RPD', 'TPM'])
+    .describe('Requests a minute, requests a day, tokens a minute.'),
+  amount: z.number().int(),
+});
+
+export type RateLimitsAnswer = z.infer<typeof RateLimitsAnswer>;
+export const RateLimitsAnswer = z
+  .object({
+    data: z.object({
+      accessPermitted: z.boolean().describe('Whether the credit is enough for a priced request.'),
+      apiTier: z.object({ id: z.string().describe('The plan.'), isCharged: z.boolean() }),
+      balances: z.object({
+        USD: z.number(),
+        DIEM: z.number().describe("What is left of today's."),
+      }),
+      keyExpiration: Time.nullable(),
+      nextEpochBegins: Time.describe('When daily credit and EPOCH limits start again.'),
+      rateLimits: z.array(
+        z.object({
+          apiModelId: z.string(),
+          rateLimits: z.array(Rate).describe('A kind of limit that is missing does not apply.'),
+        }),
+      ),
+    }),
+  })
+  .meta({ id: 'RateLimits' });
+
+const Refusal = z.object({
+  apiKeyId: z.string(),
+  modelId: z.string().describe('A model, or `endpoint:<path>`.'),
+  rateLimitTier: z.string().describe('The plan.'),
+  rateLimitType: z.enum(['RPM', 'RPD', 'TPM', 'FAILED_REQUESTS', 'UNSUPPORTED_FEATURE_REQUESTS']),
+  timestamp: Time,
+});
+
+export type RateLimitLogAnswer = z.infer<typeof RateLimitLogAnswer>;
+export const RateLimitLogAnswer = z
+  .object({
+    object: z.literal('list'),
+    data: z.array(Refusal).describe('The last 50, newest first.'),
+  })
+  .meta({ id: 'RateLimitLog' });
+
+const RATES = [
+  { type: 'RPM', amount: 50 },
+  { type: 'TPM', amount: 750000 },
+];
+const RATE_LIMITS: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Limits in force',
+  about: 'By the same rules that requests are admitted with: this is the authoritative source.',
+  answers: [
+    jsonAnswer('Limits by model, and the balances.', RateLimitsAnswer, {
+      data: {
+        accessPermitted: true,
+        apiTier: { id: 'paid', isCharged: true },
+        balances: { USD: 50.23, DIEM: 0 },
+        keyExpiration: null,
+        nextEpochBegins: '2026-11-22T00:00:00.000Z',
+        rateLimits: [{ apiModelId: 'atlas-24b', rateLimits: RATES }],
+      },
+    }),
+  ],
+};
+
+const LOGGED = {
+  apiKeyId: 'key_019aa3f1c0de',
+  modelId: 'atlas-24b',
+  rateLimitTier: 'paid',
+  rateLimitType: 'RPM',
+  timestamp: '2026-11-21T04:00:00.000Z',
+};
+const RATE_LIMIT_LOG: RouteDescription = {
+  tag: 'API keys',
+  summary: 'Requests that a limit refused',
+  about: 'An ADMIN key sees the account, another key itself. Two paths, one answer.',
+  answers: [
+    jsonAnswer('The last 50, newest first.', RateLimitLogAnswer, {
+      object: 'list',
+      data: [LOGGED],
+    }),
+  ],
+};
+
+export function rateLimitRoutes(parts: AccountParts): Route[] {
+  const log = (path: string, describe: RouteDescription): Route =>
+    get(path, 'key', describe, async (context) =>
+      context.json(200, await logOf(parts, context.caller)),
+    );
+  return [
+    get('/api_keys/rate_limits', 'key', RATE_LIMITS, async (context) =>
+      context.json(200, await limitsOf(parts, context.caller)),
+    ),
+    log('/api_keys/rate_limits/log', RATE_LIMIT_LOG),
+    log('/api_keys/rate_limit_logs', { ...RATE_LIMIT_LOG, summary: 'The same, second path' }),
+  ];
+}
+
+async function limitsOf(parts: AccountParts, caller: Caller): Promise<RateLimitsAnswer> {
+  const [balances, key] = await Promise.all([
+    parts.stores.ledger.balances(caller.accountId),
+    parts.stores.identity.findKey(caller.accountId, caller.keyId),
+  ]);
+  const { limits } = parts.config();
+  const models = parts.catalog
+    .models()
+    .filter((model) => model.listed && caller.models?.has(model.id) !== false);
+  return {
+    data: {
+      accessPermitted: isEnough(balances.usdNano + balances.diemNano, parts),
+      apiTier: { id: caller.plan, isCharged: true },
+      balances: { USD: toUsdNumber(balances.usdNano), DIEM: toUsdNumber(balances.diemNano) },
+      keyExpiration: key?.expiresMs === undefined ? null : isoTime(key.expiresMs),
+      nextEpochBegins: isoTime(dayStartMs(dayOf(parts.clock.nowMs()) + 1)),
+      rateLimits: models.map((model) => {
+        const { requestsPerMinute, tokensPerMinute } = callerRate(limits, caller, model);
+        const rates = [
+          { type: 'RPM' as const, amount: requestsPerMinute },
+          { type: 'TPM' as const, amount: tokensPerMinute },
+        ];
+        return { apiModelId: model.id, rateLimits: rates.filter(({ amount }) => amount > 0) };
+      }),
+    },
+  };
+}
+
+/** An ADMIN key sees the whole account, another key itself. */
+async function logOf(parts: AccountParts, caller: Caller): Promise<RateLimitLogAnswer> {
+  const { accountId, keyId, keyKind } = caller;
+  const hits = await parts.limitLog.last(accountId, keyKind === 'ADMIN' ? undefined : keyId);
+  return {
+    object: 'list',
+    data: hits.map((hit) => ({
+      apiKeyId: hit.keyId,
+      modelId: hit.modelId,
+      rateLimitTier: hit.tier,
+      rateLimitType: hit.type,
+      timestamp: isoTime(hit.createdMs),
+    })),
+  };
+}

@@ -1,0 +1,211 @@
+/** What `/usage` says of itself: rollups by day, model and key, and the receipt of one request. */
+import { z } from 'zod';
+import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
+import { pageQuery } from '../http/read-request.ts';
+
+const Day = z
+  .string()
+  .regex(/^\d{4}-\d{2}-\d{2}$/, 'Must be a day such as 2026-11-21')
+  .refine((text) => isDay(text), 'Must be a day of the calendar')
+  .describe('A UTC day, `YYYY-MM-DD`.');
+
+/** JavaScript rolls 31 February over; a day that does not exist is none. */
+export function isDay(text: string): boolean {
+  const ms = Date.parse(text);
+  return !Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text.slice(0, 10));
+}
+
+const MAX_ROWS = 1_000;
+
+export type UsageQuery = z.infer<typeof UsageQuery>;
+export const UsageQuery = z.object({
+  from: Day.optional().describe('First day; default 29 days before `to`.'),
+  to: Day.optional().describe('Last day; default today. At most 366 days in all.'),
+  model: z.string().max(200).optional().describe('Only this model.'),
+  key: z
+    .string()
+    .max(100)
+    .optional()
+    .describe('Only this API key. Keys that are not ADMIN keys see themselves only.'),
+  format: z
+    .enum(['json', 'csv'])
+    .optional()
+    .describe('`csv` downloads every row; so does the header `Accept: text/csv`.'),
+  ...pageQuery({ max: MAX_ROWS, usual: MAX_ROWS }),
+});
+
+const Cost = z.object({
+  usd: z.number().describe('USD, exact to nine decimals.'),
+  diem: z.number().describe('Daily credit.'),
+});
+const Count = z.number().int();
+const Sums = { requests: Count, promptTokens: Count, completionTokens: Count, cost: Cost };
+
+const UsageRow = z
+  .object({
+    date: Day,
+    model: z.string(),
+    apiKeyId: z.string().nullable().describe('Null for a wallet.'),
+    ...Sums,
+  })
+  .meta({ id: 'UsageRow' });
+
+export type UsageAnswer = z.infer<typeof UsageAnswer>;
+export const UsageAnswer = z
+  .object({
+    object: z.literal('list'),
+    from: Day,
+    to: Day,
+    totals: z.object(Sums).describe('Of every row that matches, on all pages.'),
+    data: z.array(UsageRow).describe('Newest day first.'),
+  })
+  .meta({ id: 'Usage' });
+
+/** The head of the CSV; its columns are those of `UsageRow`. */
+export const CSV_HEAD = 'date,model,api_key_id,requests,prompt_tokens,completion_tokens,usd,diem';
+
+const SURCHARGE = {
+  type: 'object',
+  required: ['count', 'usd'],
+  additionalProperties: false,
+  properties: { count: { type: 'integer' }, usd: { type: 'string' } },
+} as const;
+
+/** Receipts are kept as JSON, so their shape is said here and not parsed. */
+const EXTRAS = {
+  additionalProperties: false,
+  properties: {
+    web_search: SURCHARGE,
+    web_scraping: SURCHARGE,
+    x_search: SURCHARGE,
+    engine_calls: { type: 'integer', description: 'When it was more than one.' },
+    images: { type: 'integer' },
+    audioSeconds: { type: 'number' },
+    credits: { type: 'integer', description: 'Blockchain RPC: credits charged.' },
+    items: { type: 'integer', description: 'Blockchain RPC: items of the batch.' },
+    quoteUsd: { type: 'string' },
+    refundedUsd: { type: 'string' },
+    reason: { type: 'string', description: 'Why a video failed, as an error code.' },
+  },
+} as const;
+
+export type ReceiptAnswer = z.infer<typeof ReceiptAnswer>;
+export const ReceiptAnswer = z
+  .object({
+    object: z.literal('receipt'),
+    requestId: z.string().describe('The header `x-request-id` of the answer.'),
+    createdAt: z.string(),
+    apiKeyId: z.string().nullable().describe('Null for a wallet.'),
+    kind: z
+      .string()
+      .describe('What was sold; `cutout` is a removed background.')
+      .meta({ enum: ['chat', 'embeddings', 'rpc', 'cutout', 'video', 'transcription'] }),
+    model: z.string(),
+    status: z
+      .string()
+      .describe(
+        'completed; aborted (the caller left); failed (free, but for text that had left); expired (given up by the server).',
+      )
+      .meta({ enum: ['completed', 'aborted', 'failed', 'expired'] }),
+    router: z.string().nullable().describe('The engine that answered.'),
+    attempts: Count.describe('Engines that were asked.'),
+    tokens: z.object({
+      prompt: Count.describe('Cached and cache-write tokens included.'),
+      completion: Count.describe('Reasoning tokens included.'),
+      cached: Count,
+      cacheWrite: Count,
+      reasoning: Count,
+      countedBy: z
+        .string()
+        .describe(
+          'engine; bytes (of the text, four a token, where the engine did not count); none. Receipts of version 0.1.0 may say deltas.',
+        )
+        .meta({ enum: ['engine', 'bytes', 'deltas', 'none'] }),
+    }),
+    priceVersion: z.string().describe('Names the prices that the cost was made with.'),
+    cost: Cost,
+    latencyMs: Count,
+    firstTokenMs: Count.nullable(),
+    extras: z
+      .record(z.string(), z.unknown())
+      .describe('What else was counted or priced; each member for some kinds only.')
+      .meta(EXTRAS),
+  })
+  .meta({ id: 'Receipt' });
+
+const SUMS = {
+  requests: 12,
+  promptTokens: 3400,
+  completionTokens: 900,
+  cost: { usd: 0.0021, diem: 0 },
+};
+const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
+
+export const USAGE: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Usage by day, model and key',
+  about: 'A wallet and an ADMIN key see the account, another key sees itself.',
+  query: UsageQuery,
+  answers: [
+    {
+      status: 200,
+      about: 'One row for each day, model and key; as JSON pages or as one CSV file.',
+      headers: ['download'],
+      someHeaders: ['page'],
+      content: [
+        ...jsonContent(UsageAnswer, {
+          object: 'list',
+          from: '2026-10-23',
+          to: '2026-11-21',
+          totals: SUMS,
+          data: [{ date: '2026-11-21', model: 'atlas-24b', apiKeyId: 'key_019aa3f1c0de', ...SUMS }],
+        }),
+        {
+          type: 'text/csv',
+          schema: { type: 'string' },
+          example: `${CSV_HEAD}\r\n2026-11-21,atlas-24b,key_019aa3f1c0de,12,3400,900,0.002100000,0.000000000\r\n`,
+        },
+      ],
+    },
+  ],
+};
+
+export const RECEIPT: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Get the receipt of a request',
+  parameters: [
+    {
+      name: 'id',
+      in: 'path',
+      about: 'The `x-request-id` of an answer, or the id of a chat completion.',
+      example: REQUEST_ID,
+    },
+  ],
+  answers: [
+    jsonAnswer('What the request used and cost.', ReceiptAnswer, {
+      object: 'receipt',
+      requestId: REQUEST_ID,
+      createdAt: '2026-11-21T04:00:00.000Z',
+      apiKeyId: 'key_019aa3f1c0de',
+      kind: 'chat',
+      model: 'atlas-24b',
+      status: 'completed',
+      router: 'rack1',
+      attempts: 1,
+      tokens: {
+        prompt: 9,
+        completion: 7,
+        cached: 0,
+        cacheWrite: 0,
+        reasoning: 0,
+        countedBy: 'engine',
+      },
+      priceVersion: 'a1b2c3d4',
+      cost: { usd: 0.0000111, diem: 0 },
+      latencyMs: 412,
+      firstTokenMs: 88,
+      extras: {},
+    }),
+  ],
+  refusals: ['REQUEST_ID_NOT_FOUND'],
+};

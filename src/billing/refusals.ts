@@ -1,0 +1,102 @@
+/** How a request that may not run is refused: 429 for its limits, 402 for its money and its caps. */
+import type { Caller } from '../identity/identity.ts';
+import { isoTime } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { type Nano, formatUsd, maxNano } from '../core/money.ts';
+import type { HoldRefusal } from './ledger/ledger.ts';
+import { type RateRule, type WindowState, rateHeaders } from './limits/limits.ts';
+
+/** The wait for credit is over: the caller's own retry comes soon, and waits again. */
+const HELD_RETRY_SECONDS = 1;
+
+export type WalletRefusal = (
+  caller: Caller,
+  credit: { readonly balance: Nano; readonly needed: Nano },
+) => Fault;
+
+export interface MoneyRefusals {
+  readonly minimumCreditNano: () => Nano;
+  readonly walletRefusal: WalletRefusal;
+}
+
+export function limitRefusal(
+  modelId: string,
+  rate: RateRule,
+  reason: 'requests' | 'tokens',
+  state: WindowState,
+  nowMs: number,
+): Fault {
+  const limit = reason === 'requests' ? state.requestLimit : state.tokenLimit;
+  const seconds = Math.max(1, Math.ceil((state.resetsAtMs - nowMs) / 1_000));
+  return new Fault('RATE_LIMIT_EXCEEDED', {
+    message: `The limit of ${limit} ${reason} per minute for ${modelId} is reached; try again in ${seconds} s`,
+    retryAfterSeconds: seconds,
+    headers: rateHeaders(state, rate, nowMs),
+  });
+}
+
+/** Why no money could be set aside for a request that costs `minNano` at least. */
+export function moneyRefusal(
+  { minimumCreditNano, walletRefusal }: MoneyRefusals,
+  caller: Caller,
+  minNano: Nano,
+  refusal: HoldRefusal,
+): Fault {
+  if (refusal.reason === 'held') return creditHeld();
+  const isWallet = caller.kind === 'wallet';
+  if (refusal.reason !== 'balance') {
+    return capRefusal(refusal, isWallet ? 'wallet token' : 'API key');
+  }
+  const needed = maxNano(minNano, minimumCreditNano());
+  if (isWallet) return walletRefusal(caller, { balance: refusal.postedNano, needed });
+  return new Fault('INSUFFICIENT_BALANCE', {
+    message: `The balance is too low for this request: ${formatUsd(refusal.postedNano, 6)} USD is posted and at least ${formatUsd(needed, 6)} USD is needed; add credit (INSUFFICIENT_BALANCE)`,
+  });
+}
+
+/** Why the files, pages and search results of a request cannot be paid for. */
+export function tooDear(
+  { minimumCreditNano, walletRefusal }: MoneyRefusals,
+  caller: Caller,
+  reachNano: Nano,
+  neededNano: Nano,
+): Fault {
+  if (reachNano >= neededNano) return creditHeld();
+  if (caller.kind === 'wallet') {
+    const needed = maxNano(neededNano, minimumCreditNano());
+    return walletRefusal(caller, { balance: reachNano, needed });
+  }
+  return new Fault('INSUFFICIENT_BALANCE', {
+    message: `The balance is too low for this request: with its files, pages and search results it can cost ${formatUsd(neededNano, 6)} USD and ${formatUsd(reachNano, 6)} USD are available; add credit (INSUFFICIENT_BALANCE)`,
+  });
+}
+
+export function withHeaders(fault: Fault, headers: Readonly<Record<string, string>>): Fault {
+  const { code, message, options } = fault;
+  return new Fault(code, { ...options, message, headers: { ...options.headers, ...headers } });
+}
+
+/** Credit is there and held by requests that run: the same request can succeed in a moment. */
+function creditHeld(): Fault {
+  return new Fault('CREDIT_HELD', { retryAfterSeconds: HELD_RETRY_SECONDS });
+}
+
+function capRefusal(
+  refusal: Exclude<HoldRefusal, { reason: 'balance' | 'held' }>,
+  holder: 'wallet token' | 'API key',
+): Fault {
+  const isUsd = refusal.reason === 'allowance-usd';
+  const currency = isUsd ? 'USD' : 'DIEM';
+  const resetsAt = refusal.resetsAtMs === undefined ? null : isoTime(refusal.resetsAtMs);
+  const resets = resetsAt === null ? 'it does not reset' : `it resets at ${resetsAt}`;
+  const amount = formatUsd(refusal.limitNano, 6);
+  const spent = formatUsd(refusal.spentNano, 6);
+  return new Fault(
+    isUsd ? 'API_KEY_USD_SPEND_LIMIT_EXCEEDED' : 'API_KEY_DIEM_SPEND_LIMIT_EXCEEDED',
+    {
+      message: `The spend limit of this ${holder} is reached: ${spent} of ${amount} ${currency} is spent; ${resets}`,
+      canRetry: false,
+      fields: { limit: { currency, amount, spent, resetsAt } },
+    },
+  );
+}

@@ -1,0 +1,34 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { test } from 'node:test';
+import { decodeBase64 } from './event-loop.ts';
+
+test('long base64 is decoded as at once, with line breaks, in URL letters and without padding', async () => {
+  for (const size of [0, 1, 1_572_863, 1_572_864, 1_572_865, 5_000_002]) {
+    const bytes = randomBytes(size);
+    const text = bytes.toString('base64');
+    const spellings = [
+      text,
+      text.replaceAll(/.{76}/g, '$&\r\n'),
+      bytes.toString('base64url'),
+      text.replaceAll('=', ''),
+    ];
+    for (const spelling of spellings) {
+      assert.ok((await decodeBase64(`head,${spelling}`, 5)).equals(bytes), String(size));
+    }
+  }
+});
+
+test('others are served while it is decoded', async () => {
+  const text = Buffer.alloc(24_000_000, 7).toString('base64');
+  let turns = 0;
+  let isDone = false;
+  const count = (): void => {
+    turns += 1;
+    if (!isDone) setImmediate(count);
+  };
+  setImmediate(count);
+  await decodeBase64(text);
+  isDone = true;
+  assert.ok(turns >= 15, `${turns} turns`);
+});

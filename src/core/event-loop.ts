@@ -1,0 +1,49 @@
+/** Long work in pieces, hashing and base64: between two of them the event loop serves others. */
+import type { Hash } from 'node:crypto';
+
+/** Some 6 ms of work. */
+const HASHED_AT_ONCE_BYTES = 2 * 1024 * 1024;
+
+/** Resolves in a later turn of the event loop, after what waits there now. */
+export function nextTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
+/** `hash.update(bytes)`, in several turns when there are many. */
+export async function updateInTurns(hash: Hash, bytes: Buffer): Promise<void> {
+  for (let at = 0; at < bytes.length; at += HASHED_AT_ONCE_BYTES) {
+    if (at > 0) await nextTurn();
+    hash.update(bytes.subarray(at, at + HASHED_AT_ONCE_BYTES));
+  }
+}
+
+/** A multiple of four; some milliseconds of work. */
+const DECODED_AT_ONCE_CHARACTERS = 2 * 1024 * 1024;
+const CHARACTERS_PER_GROUP = 4;
+
+/** The bytes of `text` from `start` on; line breaks are passed over. */
+export async function* base64Pieces(text: string, start = 0): AsyncGenerator<Buffer> {
+  let left = '';
+  for (let at = start; at < text.length; at += DECODED_AT_ONCE_CHARACTERS) {
+    if (at > start) await nextTurn();
+    const piece = left + text.slice(at, at + DECODED_AT_ONCE_CHARACTERS);
+    const packed = /\s/.test(piece) ? piece.replaceAll(/\s+/g, '') : piece;
+    const whole = packed.length - (packed.length % CHARACTERS_PER_GROUP);
+    left = packed.slice(whole);
+    yield Buffer.from(packed.slice(0, whole), 'base64');
+  }
+  if (left !== '') yield Buffer.from(left, 'base64');
+}
+
+/** All of them, for what is needed in memory. */
+export async function decodeBase64(text: string, start = 0): Promise<Buffer> {
+  if (text.length - start <= DECODED_AT_ONCE_CHARACTERS) {
+    return Buffer.from(text.slice(start), 'base64');
+  }
+  const bytes = Buffer.allocUnsafe(Math.ceil(((text.length - start) * 3) / 4));
+  let size = 0;
+  for await (const piece of base64Pieces(text, start)) size += piece.copy(bytes, size);
+  return bytes.subarray(0, size);
+}

@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { JobQueue } from './job-queue.ts';
+
+describe('JobQueue', () => {
+  const limits = { running: 1, waiting: 1, retryAfterSeconds: 3 };
+  const calm = new AbortController().signal;
+
+  test('work runs one after the other, and beyond the line it is refused', async () => {
+    const queue = new JobQueue(limits);
+    const gate = Promise.withResolvers<string>();
+    const first = queue.run(() => gate.promise, calm);
+    const second = queue.run(async () => 'second', calm);
+    await assert.rejects(
+      queue.run(async () => 'third', calm),
+      { code: 'MODEL_AT_CAPACITY' },
+    );
+    gate.resolve('first');
+    assert.deepEqual(await Promise.all([first, second]), ['first', 'second']);
+    assert.equal(await queue.run(async () => 'later', calm), 'later');
+  });
+
+  test('whoever leaves the line gives its place back', async () => {
+    const queue = new JobQueue(limits);
+    const gate = Promise.withResolvers<void>();
+    const first = queue.run(() => gate.promise, calm);
+    const aborter = new AbortController();
+    const left = queue.run(async () => 'never', aborter.signal);
+    aborter.abort();
+    await assert.rejects(left, { name: 'AbortError' });
+    const next = queue.run(async () => 'next', calm);
+    gate.resolve();
+    await first;
+    assert.equal(await next, 'next');
+  });
+
+  test('the long line of one caller holds nobody else up, and is bounded by itself', async () => {
+    const queue = new JobQueue({
+      running: 2,
+      waiting: 10,
+      waitingOfCaller: 4,
+      retryAfterSeconds: 3,
+    });
+    const order: string[] = [];
+    const gate = Promise.withResolvers<void>();
+    const work = (name: string, caller: string): Promise<void> =>
+      queue.run(
+        async () => {
+          order.push(name);
+          await gate.promise;
+        },
+        calm,
+        caller,
+      );
+    const all = [1, 2, 3, 4, 5, 6].map((index) => work(`greedy ${index}`, 'greedy'));
+    await assert.rejects(work('greedy 7', 'greedy'), { code: 'MODEL_AT_CAPACITY' });
+    all.push(work('other 1', 'other'), work('other 2', 'other'));
+    gate.resolve();
+    await Promise.all(all);
+    assert.deepEqual(order.slice(0, 4), ['greedy 1', 'greedy 2', 'other 1', 'greedy 3']);
+    assert.equal(order.length, 8);
+  });
+
+  test('work that throws lets the next one run', async () => {
+    const queue = new JobQueue(limits);
+    await assert.rejects(
+      queue.run(() => Promise.reject(new Error('no')), calm),
+      /no/,
+    );
+    assert.equal(await queue.run(async () => 1, calm), 1);
+  });
+
+  test('hasRoom() counts what runs, what waits, and what waits of one caller', async () => {
+    const queue = new JobQueue({
+      running: 1,
+      waiting: 3,
+      waitingOfCaller: 2,
+      retryAfterSeconds: 3,
+    });
+    const gate = Promise.withResolvers<void>();
+    assert.ok(queue.hasRoom('', 3) && !queue.hasRoom('', 5));
+    const all = ['a', 'a', 'a'].map((caller) => queue.run(() => gate.promise, calm, caller));
+    assert.ok(!queue.hasRoom('a') && queue.hasRoom('b') && !queue.hasRoom('b', 2));
+    gate.resolve();
+    await Promise.all(all);
+  });
+});

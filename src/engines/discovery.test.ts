@@ -1,0 +1,241 @@
+/** Real local servers that speak as the engines do, and some that only look alike. */
+import assert from 'node:assert/strict';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  type AddressInfo,
+  createServer as createSocketServer,
+  type Socket,
+  type Server as SocketServer,
+} from 'node:net';
+import { afterEach, suite, test } from 'node:test';
+
+import { discoverEngines, type LocalEngine, USUAL_TARGETS } from './discovery.ts';
+import { startTestLlama } from '../../test/support/test-llama.ts';
+
+suite('engines on local ports', () => {
+  const servers: (Server | SocketServer)[] = [];
+  const sockets: Socket[] = [];
+
+  afterEach(async () => {
+    for (const socket of sockets.splice(0)) socket.destroy();
+    for (const server of servers.splice(0)) {
+      if ('closeAllConnections' in server) server.closeAllConnections();
+      await new Promise((resolve) => {
+        server.close(resolve);
+      });
+    }
+  });
+
+  async function listen(server: Server | SocketServer): Promise<string> {
+    servers.push(server);
+    await new Promise<void>((resolve) => {
+      server.listen(0, '127.0.0.1', resolve);
+    });
+    return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  }
+
+  /** A server that answers these paths with JSON and everything else with 404. */
+  async function jsonServer(
+    paths: Record<string, unknown>,
+    onPost: (path: string, body: { model?: string }) => unknown = () => undefined,
+  ): Promise<string> {
+    async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+      let text = '';
+      for await (const chunk of request) text += String(chunk);
+      const path = request.url ?? '';
+      const body =
+        request.method === 'POST'
+          ? onPost(path, JSON.parse(text) as { model?: string })
+          : paths[path];
+      response.writeHead(body === undefined ? 404 : 200, { 'content-type': 'application/json' });
+      response.end(JSON.stringify(body ?? {}));
+    }
+    return await listen(createServer((request, response) => void answer(request, response)));
+  }
+
+  function listOf(...models: object[]): object {
+    return { object: 'list', data: models.map((model) => ({ object: 'model', ...model })) };
+  }
+
+  async function discover(engine: LocalEngine, origin: string) {
+    return await discoverEngines([{ engine, origin }]);
+  }
+
+  suite('discoverEngines()', () => {
+    test('asks the usual local ports', () => {
+      assert.deepEqual(
+        USUAL_TARGETS.map((target) => new URL(target.origin).port),
+        ['11434', '8080', '1234', '8000'],
+      );
+      assert.ok(USUAL_TARGETS.every((target) => new URL(target.origin).hostname === '127.0.0.1'));
+    });
+
+    test('Ollama, with the window and the abilities of each model', async () => {
+      const origin = await jsonServer(
+        {
+          '/v1/models': listOf({ id: 'qwen3:8b' }, { id: 'nomic:latest' }, { id: 'other' }),
+          '/api/tags': { models: [{ name: 'qwen3:8b' }, { name: 'nomic:latest' }] },
+        },
+        (path, body) => {
+          if (path !== '/api/show') return undefined;
+          return body.model === 'qwen3:8b'
+            ? {
+                capabilities: ['completion', 'tools', 'thinking'],
+                model_info: { 'qwen3.context_length': 40_960 },
+                parameters: 'num_ctx                        16384\nstop  "<|im_end|>"',
+              }
+            : { capabilities: ['embedding'], model_info: { 'nomic-bert.context_length': 2_048 } };
+        },
+      );
+      assert.deepEqual(await discover('ollama', origin), [
+        {
+          engine: 'ollama',
+          url: `${origin}/v1`,
+          models: [
+            {
+              id: 'qwen3:8b',
+              contextTokens: 16_384,
+              capabilities: ['completion', 'tools', 'thinking'],
+              isEmbedding: false,
+            },
+            {
+              id: 'nomic:latest',
+              contextTokens: 2_048,
+              capabilities: ['embedding'],
+              isEmbedding: true,
+            },
+            { id: 'other', isEmbedding: false },
+          ],
+        },
+      ]);
+    });
+
+    test('llama.cpp, with the window that it was started with', async () => {
+      const origin = await jsonServer({
+        '/v1/models': listOf({ id: 'm.gguf', meta: { n_ctx_train: 131_072 } }),
+        '/props': {
+          default_generation_settings: { n_ctx: 8_192 },
+          modalities: { vision: true, audio: false },
+        },
+      });
+      const [found] = await discover('llama.cpp', origin);
+      assert.deepEqual(found!.models, [
+        { id: 'm.gguf', contextTokens: 8_192, capabilities: ['vision'], isEmbedding: false },
+      ]);
+    });
+
+    test('LM Studio, with its own list', async () => {
+      const origin = await jsonServer({
+        '/v1/models': listOf({ id: 'gemma' }, { id: 'text-embedding-x' }),
+        '/api/v0/models': {
+          data: [
+            { id: 'gemma', type: 'vlm', max_context_length: 8_192, capabilities: ['tool_use'] },
+            { id: 'text-embedding-x', type: 'embeddings', max_context_length: 512 },
+          ],
+        },
+      });
+      const [found] = await discover('lm-studio', origin);
+      assert.deepEqual(found!.models, [
+        { id: 'gemma', contextTokens: 8_192, capabilities: ['tool_use'], isEmbedding: false },
+        { id: 'text-embedding-x', contextTokens: 512, isEmbedding: true },
+      ]);
+    });
+
+    test('vLLM, and an engine of the same protocol without extras', async () => {
+      const vllm = await jsonServer({ '/v1/models': listOf({ id: 'm', max_model_len: 32_768 }) });
+      const bare = await jsonServer({ '/v1/models': listOf({ id: 'm' }) });
+      const found = await discoverEngines([
+        { engine: 'vllm', origin: vllm },
+        { engine: 'ollama', origin: bare },
+      ]);
+      assert.deepEqual(
+        found.map((engine) => engine.models),
+        [
+          [{ id: 'm', contextTokens: 32_768, isEmbedding: false }],
+          [{ id: 'm', isEmbedding: false }],
+        ],
+      );
+    });
+
+    test('a running engine without models is an engine', async () => {
+      const origin = await jsonServer({ '/v1/models': listOf() });
+      assert.deepEqual((await discover('ollama', origin))[0]!.models, []);
+    });
+
+    test('the llama child of farebox itself is found as what it is', async () => {
+      const llama = await startTestLlama();
+      try {
+        const headers = { authorization: `Bearer ${llama.apiKey}` };
+        const list: unknown = await (await fetch(`${llama.url}/models`, { headers })).json();
+        const [found] = await discover('llama.cpp', await jsonServer({ '/v1/models': list }));
+        assert.deepEqual(
+          found!.models.map((model) => [model.id, model.isEmbedding]),
+          [
+            ['farebox-demo', false],
+            ['farebox-demo-embedding', true],
+          ],
+        );
+      } finally {
+        await llama.stop();
+      }
+    });
+  });
+
+  suite('what is not an engine', () => {
+    const lookalikes: [string, number, string, string][] = [
+      ['a web page', 200, 'text/html', '<!doctype html><title>Hello</title>'],
+      ['a catch-all that answers JSON', 200, 'application/json', '{"ok":true}'],
+      [
+        'a list of something else',
+        200,
+        'application/json',
+        '{"object":"list","data":[{"id":"x"}]}',
+      ],
+      ['an array', 200, 'application/json', '[]'],
+      ['torn JSON', 200, 'application/json', '{"object":"list","data":['],
+      ['JSON served as a page', 200, 'text/html', '{"object":"list","data":[]}'],
+      ['one that wants a login', 401, 'application/json', '{"object":"list","data":[]}'],
+      ['a redirect', 302, 'application/json', '{"object":"list","data":[]}'],
+    ];
+    for (const [name, status, type, body] of lookalikes) {
+      test(name, async () => {
+        const server = createServer((_request, response) => {
+          response.writeHead(status, { 'content-type': type, location: '/login' });
+          response.end(body);
+        });
+        const origin = await listen(server);
+        for (const { engine } of USUAL_TARGETS)
+          assert.deepEqual(await discover(engine, origin), []);
+      });
+    }
+
+    test('a port where nobody listens', async () => {
+      const server = createServer();
+      const origin = await listen(server);
+      await new Promise((resolve) => {
+        servers.pop()!.close(resolve);
+      });
+      assert.deepEqual(await discover('vllm', origin), []);
+    });
+
+    test('one that takes the connection and says nothing holds nobody up', async () => {
+      const origin = await listen(createSocketServer((socket) => sockets.push(socket)));
+      const start = performance.now();
+      assert.deepEqual(
+        await discoverEngines(USUAL_TARGETS.map(({ engine }) => ({ engine, origin }))),
+        [],
+      );
+      assert.ok(performance.now() - start < 900);
+    });
+
+    test('one that never ends its answer', async () => {
+      const origin = await listen(
+        createServer((_request, response) => {
+          response.writeHead(200, { 'content-type': 'application/json' });
+          response.write('{"object":"list","data":[');
+        }),
+      );
+      assert.deepEqual(await discover('vllm', origin), []);
+    });
+  });
+});

@@ -1,0 +1,271 @@
+/**
+ * Finds engines on the usual local ports. A port counts only when its answer has the exact shape of
+ * an engine's model list, so that a plain web server is never taken for one. All ports are asked at
+ * once and each answer is bounded in time and bytes.
+ */
+import { request as httpRequest } from 'undici';
+import { z } from 'zod';
+import type { DiscoveredModel } from '../catalog/catalog.ts';
+import type { Capability } from '../config/config.ts';
+
+export type LocalEngine = 'ollama' | 'llama.cpp' | 'lm-studio' | 'vllm';
+
+export interface FoundModel {
+  readonly id: string;
+  readonly contextTokens?: number;
+  /** In the engine's own words, such as `tools`, `vision`, `thinking`. */
+  readonly capabilities?: readonly string[];
+  readonly isEmbedding: boolean;
+}
+
+export interface FoundEngine {
+  readonly engine: LocalEngine;
+  /** The base URL of the OpenAI protocol, with `/v1`. */
+  readonly url: string;
+  readonly models: readonly FoundModel[];
+}
+
+export interface ProbeTarget {
+  readonly engine: LocalEngine;
+  /** Without a path, such as `http://127.0.0.1:11434`. */
+  readonly origin: string;
+}
+
+/** The ports that these engines take when nobody says otherwise. */
+export const USUAL_TARGETS: readonly ProbeTarget[] = [
+  { engine: 'ollama', origin: 'http://127.0.0.1:11434' },
+  { engine: 'llama.cpp', origin: 'http://127.0.0.1:8080' },
+  { engine: 'lm-studio', origin: 'http://127.0.0.1:1234' },
+  { engine: 'vllm', origin: 'http://127.0.0.1:8000' },
+];
+
+/** Each port must answer within this, so that a start is never held up. */
+const PROBE_LIMIT_MS = 500;
+const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
+/** What is read of an answer of no interest, so that its connection ends in order. */
+const MAX_IGNORED_BYTES = 16 * 1024;
+/** Details are asked for so many models; further ones are offered without. */
+const MAX_DETAILED = 32;
+const EMBEDDING_NAME = /embed|bge-|minilm|e5-|gte-/i;
+
+const ModelList = z.object({
+  object: z.literal('list'),
+  data: z.array(
+    z.looseObject({
+      id: z.string().min(1),
+      object: z.literal('model'),
+      max_model_len: z.number().nullish(),
+      meta: z
+        .looseObject({ n_ctx: z.number().nullish(), n_ctx_train: z.number().nullish() })
+        .nullish(),
+    }),
+  ),
+});
+const LmStudioList = z.object({
+  data: z.array(
+    z.looseObject({
+      id: z.string(),
+      type: z.string().optional(),
+      max_context_length: z.number().optional(),
+      loaded_context_length: z.number().optional(),
+      capabilities: z.array(z.string()).optional(),
+    }),
+  ),
+});
+const OllamaTags = z.object({ models: z.array(z.looseObject({ name: z.string() })) });
+const OllamaShow = z.looseObject({
+  capabilities: z.array(z.string()).optional(),
+  model_info: z.record(z.string(), z.unknown()).optional(),
+  parameters: z.string().optional(),
+});
+const LlamaProps = z.looseObject({
+  default_generation_settings: z.looseObject({ n_ctx: z.number().optional() }).optional(),
+  modalities: z.record(z.string(), z.unknown()).optional(),
+});
+
+/** The engines that answer now. Never throws; takes at most about a second. */
+export async function discoverEngines(
+  targets: readonly ProbeTarget[] = USUAL_TARGETS,
+): Promise<FoundEngine[]> {
+  const found = await Promise.all(targets.map(probe));
+  return found.filter((engine) => engine !== undefined);
+}
+
+async function probe({ engine, origin }: ProbeTarget): Promise<FoundEngine | undefined> {
+  const signal = AbortSignal.timeout(PROBE_LIMIT_MS);
+  const list = await askFor(ModelList, `${origin}/v1/models`, signal);
+  if (list === undefined) return undefined;
+  const ids = list.data.map((model) => model.id);
+  const details = await DETAILS[engine](origin, ids, AbortSignal.timeout(PROBE_LIMIT_MS));
+  const models = list.data.map((model): FoundModel => {
+    const { id, max_model_len, meta } = model;
+    const contextTokens = max_model_len ?? meta?.n_ctx ?? meta?.n_ctx_train ?? undefined;
+    const listed = withKnown({ id, isEmbedding: EMBEDDING_NAME.test(id) }, { contextTokens });
+    return withKnown(listed, details.get(id) ?? {});
+  });
+  return { engine, url: `${origin}/v1`, models };
+}
+
+/** What the endpoints of an engine's own add to its list; a model that is not in it has no more. */
+interface Details {
+  readonly contextTokens?: number | undefined;
+  readonly capabilities?: readonly string[] | undefined;
+  readonly isEmbedding?: boolean | undefined;
+}
+
+const DETAILS: Readonly<
+  Record<
+    LocalEngine,
+    (
+      origin: string,
+      ids: readonly string[],
+      signal: AbortSignal,
+    ) => Promise<ReadonlyMap<string, Details>>
+  >
+> = {
+  async ollama(origin, ids, signal) {
+    const tags = await askFor(OllamaTags, `${origin}/api/tags`, signal);
+    const known = new Set(tags?.models.map((model) => model.name));
+    const asked = ids.slice(0, MAX_DETAILED).filter((id) => known.has(id));
+    const details = await Promise.all(
+      asked.map(async (model): Promise<[string, Details]> => {
+        const show = await askFor(OllamaShow, `${origin}/api/show`, signal, { model });
+        const { capabilities, model_info = {}, parameters = '' } = show ?? {};
+        // What the operator has set is what Ollama serves, whatever the model could do.
+        const set = /^num_ctx\s+(\d+)/m.exec(parameters)?.[1];
+        const [, length] = Object.entries(model_info).find(isContextLength) ?? [];
+        const context = set === undefined ? length : Number(set);
+        const contextTokens = typeof context === 'number' ? context : undefined;
+        const isEmbedding = capabilities?.includes('embedding');
+        return [model, { contextTokens, capabilities, isEmbedding }];
+      }),
+    );
+    return new Map(details);
+  },
+  async 'lm-studio'(origin, _ids, signal) {
+    const list = await askFor(LmStudioList, `${origin}/api/v0/models`, signal);
+    const details = list?.data.map((model): [string, Details] => [
+      model.id,
+      {
+        contextTokens: model.loaded_context_length ?? model.max_context_length,
+        capabilities: model.capabilities,
+        isEmbedding: model.type === 'embeddings' || undefined,
+      },
+    ]);
+    return new Map(details);
+  },
+  async 'llama.cpp'(origin, ids, signal) {
+    const props = await askFor(LlamaProps, `${origin}/props`, signal);
+    const modalities = Object.entries(props?.modalities ?? {})
+      .filter(([, isOn]) => isOn === true)
+      .map(([name]) => name);
+    // The window that the server was started with is smaller than the one of the training.
+    const contextTokens = ids.length > 1 ? undefined : props?.default_generation_settings?.n_ctx;
+    const capabilities = modalities.length === 0 ? undefined : modalities;
+    return new Map(ids.map((id) => [id, { contextTokens, capabilities }]));
+  },
+  async vllm() {
+    return new Map();
+  },
+};
+
+/** The model with those details that are known. */
+function withKnown(model: FoundModel, details: Details): FoundModel {
+  const { contextTokens, capabilities, isEmbedding = model.isEmbedding } = details;
+  return {
+    ...model,
+    ...(contextTokens !== undefined && { contextTokens }),
+    ...(capabilities !== undefined && { capabilities }),
+    isEmbedding,
+  };
+}
+
+function isContextLength([key]: readonly [string, unknown]): boolean {
+  return key.endsWith('.context_length');
+}
+
+/** The answer in the wanted shape; undefined for anything else, or nothing, or too late. */
+async function askFor<Schema extends z.ZodType>(
+  schema: Schema,
+  url: string,
+  signal: AbortSignal,
+  body?: unknown,
+): Promise<z.infer<Schema> | undefined> {
+  try {
+    const response = await httpRequest(url, {
+      signal,
+      ...(body === undefined
+        ? {}
+        : {
+            method: 'POST',
+            headers: { 'content-type': 'application/json' },
+            body: JSON.stringify(body),
+          }),
+    });
+    const isJson = String(response.headers['content-type']).includes('json');
+    if (response.statusCode !== 200 || !isJson) {
+      await response.body.dump({ limit: MAX_IGNORED_BYTES, signal });
+      return undefined;
+    }
+    const parsed = schema.safeParse(await readJson(response.body));
+    return parsed.success ? parsed.data : undefined;
+  } catch {
+    // Nobody listens there, or something that is no engine: both mean "not found".
+    return undefined;
+  }
+}
+
+async function readJson(body: AsyncIterable<Uint8Array>): Promise<unknown> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of body) {
+    size += chunk.length;
+    if (size > MAX_ANSWER_BYTES) return undefined;
+    chunks.push(chunk);
+  }
+  // JSON.parse gives `any`; the schema looks at it next.
+  return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown;
+}
+
+/** Embedding models that do not say how long an input may be take this much. */
+const USUAL_EMBEDDING_TOKENS = 8_192;
+
+/** Which engine is expected where: by the usual port, else by the OpenAI protocol alone. */
+export function probeTargets(urls: readonly string[]): ProbeTarget[] {
+  return urls.map((url) => {
+    const origin = new URL(url).origin;
+    return USUAL_TARGETS.find((target) => target.origin === origin) ?? { engine: 'vllm', origin };
+  });
+}
+
+/** What engines call a capability, and what we call it. */
+const CAPABILITY_WORDS: Readonly<Record<string, Capability>> = {
+  tools: 'functionCalling',
+  vision: 'vision',
+  thinking: 'reasoning',
+};
+
+export function discoveredModels(engines: readonly FoundEngine[]): DiscoveredModel[] {
+  return engines.flatMap(({ engine, models }) => models.map((model) => offered(engine, model)));
+}
+
+function offered(engine: string, model: FoundModel): DiscoveredModel {
+  const common = {
+    id: model.id,
+    origin: 'discovered',
+    replicas: [{ engine, model: model.id }],
+    ...(model.contextTokens === undefined ? {} : { context: model.contextTokens }),
+  } as const;
+  if (model.isEmbedding) {
+    const maxInputTokens = model.contextTokens ?? USUAL_EMBEDDING_TOKENS;
+    const embedding = { dimensions: 0, maxInputTokens, customDimensions: false };
+    return { ...common, type: 'embedding', embedding };
+  }
+  // An engine that names no capabilities is trusted with tools and schemas: it refuses by itself.
+  const named = model.capabilities?.flatMap((word) => CAPABILITY_WORDS[word] ?? []);
+  const capabilities: readonly Capability[] =
+    named === undefined
+      ? ['functionCalling', 'responseSchema', 'logProbs']
+      : [...named, 'responseSchema'];
+  return { ...common, type: 'text', capabilities };
+}

@@ -1,0 +1,461 @@
+/**
+ * One call to the engines from start to outcome: choose a replica, wait for a slot when all are
+ * full, try, and fail over or retry for as long as the caller has not seen a byte.
+ *
+ * Invariants: the sink hears one answer (a whole call keeps its answer itself, and starts again
+ * with each head); the outcome comes exactly once; whatever was taken (slot, ticket, queue place,
+ * timer, listener) is given back before or with the outcome.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Clock } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
+import type { InFlight, Placed } from '../core/in-flight.ts';
+import type { Ticket } from '../net/circuit-breaker.ts';
+import { MAX_STALE_RETRIES } from '../net/connector.ts';
+import { backoffMs, retryAfterMs } from '../net/retry.ts';
+import {
+  Exchange,
+  type StreamedBody,
+  type UpstreamFailureKind,
+  type UpstreamRequest,
+} from '../net/upstream-pool.ts';
+import type {
+  EngineAnswer,
+  EngineFailure,
+  EngineHead,
+  EngineOutcome,
+  EngineSink,
+  FailureReason,
+  Replica,
+  WholeCall,
+} from './contract.ts';
+import type { EngineState, Waiter } from './engine-state.ts';
+import { type Chooser, hashText, type Router, Target } from './routing.ts';
+import { GARBAGE, outweighs, type Verdict, verdictOfFailure, verdictOfStatus } from './verdict.ts';
+
+/** Tries on one replica; with more replicas each gets one, up to the larger bound. */
+const MIN_ATTEMPTS = 3;
+const MAX_ATTEMPTS = 5;
+/** A longer `Retry-After` is the caller's to wait out, not ours. */
+const MAX_RETRY_AFTER_MS = 5_000;
+/** In the queue for a slot. */
+const QUEUE_MS = 30_000;
+/** Of a refusal's body: enough for any error object, too little to hurt. */
+const MAX_ERROR_BODY_BYTES = 64 * 1024;
+
+/** What all runs share. */
+export interface RunContext {
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly running: InFlight<EngineRun>;
+  /** Of the engines in force now. */
+  router: Router;
+}
+
+export class EngineRun implements Waiter, Chooser, Placed {
+  place = -1;
+  /** Never rejects, except with an error that the sink itself threw. */
+  readonly outcome: Promise<EngineOutcome>;
+  /** Empty for a call of our own. */
+  readonly caller: string;
+  readonly keyHash: number | null;
+  tried: Set<Target> | null = null;
+  readonly #context: RunContext;
+  readonly #call: WholeCall;
+  /** Null for a whole call. */
+  readonly #sink: EngineSink | null;
+  readonly #startedMs: number;
+  readonly #done = Promise.withResolvers<EngineOutcome>();
+  #attempt: Attempt | null = null;
+  #attempts = 0;
+  #staleRetries = 0;
+  /** Tried, and not to be tried again after a pause. */
+  #barred: Set<Target> | null = null;
+  #best: EngineFailure | null = null;
+  #pauseMs = 0;
+  #last: Replica | null = null;
+  #leaveWait: (() => void) | null = null;
+  #body: Buffer | StreamedBody | null = null;
+  #bodyReplica: Replica | null = null;
+  #head: EngineHead | null = null;
+  /** Of a whole call. */
+  #chunks: Buffer[] = [];
+  #bytes = 0;
+  #wasSent = false;
+  #isEnded = false;
+
+  constructor(context: RunContext, call: WholeCall, sink: EngineSink | null) {
+    this.#context = context;
+    this.#call = call;
+    this.#sink = sink;
+    this.#startedMs = context.clock.monotonicMs();
+    this.caller = call.caller ?? '';
+    this.keyHash = call.affinityKey === undefined ? null : hashText(call.affinityKey);
+    this.outcome = this.#done.promise;
+  }
+
+  /** Begins. The sink is never called before this has returned. */
+  start(): void {
+    const { signal } = this.#call;
+    this.#context.running.add(this);
+    if (signal?.aborted === true) return this.abort();
+    signal?.addEventListener('abort', this);
+    this.#next();
+  }
+
+  pause(): void {
+    this.#attempt?.pause();
+  }
+
+  resume(): void {
+    this.#attempt?.resume();
+  }
+
+  /** Frees the engine at once; the outcome is `aborted`. Harmless after the end. */
+  abort(): void {
+    if (this.#isEnded) return;
+    if (this.#attempt === null) this.#finish(this.#failure('aborted', 'The caller left'));
+    else this.#attempt.abort();
+  }
+
+  /** Of the caller's signal, which takes an object for a listener. */
+  handleEvent(): void {
+    this.abort();
+  }
+
+  /** Called by the engine in whose queue the run stands. */
+  wake(): void {
+    this.#stopWaiting();
+    this.#next();
+  }
+
+  /** Called by the engine when its queue is full. */
+  crowdOut(): void {
+    this.#stopWaiting();
+    this.#finish(this.#failure('overloaded', 'The queue of the engine is full', 1_000));
+  }
+
+  #next(): void {
+    if (this.#isEnded) return;
+    const { router } = this.#context;
+    const targets = router.targetsOf(this.#call.replicas);
+    const choice = router.choose(targets, this);
+    if (choice instanceof Target) this.#launch(choice);
+    else if (choice === null) this.#goRound(targets);
+    else this.#enqueue(choice);
+  }
+
+  /** Every replica was tried or is out: try again after a pause, if one of them allows it. */
+  #goRound(targets: readonly Target[]): void {
+    const { clock, ids } = this.#context;
+    const canRetry = (this.tried?.size ?? 0) > (this.#barred?.size ?? 0);
+    const backoff = backoffMs(this.#attempts, canRetry ? ids.fraction() : 0);
+    const pauseMs = Math.max(this.#pauseMs, backoff);
+    if (!canRetry || pauseMs > MAX_RETRY_AFTER_MS)
+      return this.#finish(this.#best ?? this.#nothingReady(targets));
+    this.tried = this.#barred === null ? null : new Set(this.#barred);
+    this.#leaveWait = clock.after(pauseMs, () => this.wake());
+  }
+
+  #enqueue(engine: EngineState): void {
+    if (!engine.enqueue(this)) return this.crowdOut();
+    const cancel = this.#context.clock.after(QUEUE_MS, () => {
+      this.#stopWaiting();
+      this.#finish(this.#failure('overloaded', `No free slot within ${QUEUE_MS} ms`, 1_000));
+    });
+    this.#leaveWait = () => {
+      cancel();
+      engine.dequeue(this);
+    };
+  }
+
+  #stopWaiting(): void {
+    this.#leaveWait?.();
+    this.#leaveWait = null;
+  }
+
+  #launch(target: Target): void {
+    const { method, path, maxResponseBytes, timeLimits } = this.#call;
+    const { engine, replica } = target;
+    let limits = timeLimits === undefined ? engine.limits : { ...engine.limits, ...timeLimits };
+    if (this.#attempts > 0) {
+      const leftMs = limits.totalMs - (this.#context.clock.monotonicMs() - this.#startedMs);
+      if (leftMs <= 0) {
+        return this.#finish(this.#best ?? this.#failure('timeout', 'No time for another try'));
+      }
+      limits = { ...limits, totalMs: leftMs };
+    }
+    if (this.#bodyReplica !== replica && this.#call.buildBody !== undefined) {
+      this.#body = this.#call.buildBody(replica);
+      this.#bodyReplica = replica;
+    }
+    this.#attempts += 1;
+    this.#last = replica;
+    engine.takeSlot();
+    const isPlain =
+      this.#call.headers === undefined && this.#call.contentType === 'application/json';
+    const headers = isPlain ? engine.jsonHeaders : this.#headersFor(engine);
+    const request = { method, path, headers, body: this.#body, limits, maxResponseBytes };
+    this.#attempt = new Attempt(this, target, request, this.#call.accept);
+    engine.pool.dispatch(this.#attempt);
+  }
+
+  #headersFor(engine: EngineState): readonly string[] {
+    const { contentType, headers = [] } = this.#call;
+    const own = contentType === undefined ? [] : ['content-type', contentType];
+    return [...engine.headers, ...own, ...headers];
+  }
+
+  // Called by the attempt from here on.
+
+  /** The first byte of a success is here, or its end if it has no bytes. */
+  answered({ status, headers, target }: Attempt): void {
+    this.#bytes = 0;
+    this.#chunks = [];
+    const firstByteMs = this.#context.clock.monotonicMs() - this.#startedMs;
+    const attempts = this.#attempts;
+    this.#head = { status, headers, replica: target.replica, attempts, firstByteMs };
+    try {
+      this.#sink?.onHead(this.#head);
+    } catch (error) {
+      this.#crash(error); // a bug in the sink ends the call, not the process
+    }
+  }
+
+  take(attempt: Attempt, chunk: Buffer): void {
+    if (this.#isEnded) return;
+    this.#bytes += chunk.length;
+    if (this.#sink === null) return void this.#chunks.push(chunk);
+    try {
+      if (!this.#sink.onChunk(chunk)) attempt.pause();
+    } catch (error) {
+      this.#crash(error); // a bug in the sink ends the call, not the process
+    }
+  }
+
+  succeeded(attempt: Attempt): void {
+    this.#attempt = null;
+    const { isUsable } = this.#call;
+    const usable = isUsable === undefined || isUsable(this.#wholeBody());
+    if (typeof usable === 'boolean') return this.#judged(attempt, usable);
+    usable.then(
+      (verdict) => this.#judged(attempt, verdict),
+      (error: unknown) => {
+        attempt.target.state.cancel(attempt.ticket);
+        this.#crash(error);
+      },
+    );
+  }
+
+  #judged(attempt: Attempt, isUsable: boolean): void {
+    if (!isUsable) return this.failed(attempt, GARBAGE, 'The answer is not what was asked for');
+    attempt.target.state.succeed(attempt.ticket);
+    const head = this.#head;
+    if (this.#isEnded || head === null) return;
+    const { replica, firstByteMs } = head;
+    const success = {
+      ok: true,
+      bytes: this.#bytes,
+      attempts: this.#attempts,
+      replica,
+      firstByteMs,
+    } as const;
+    if (this.#sink !== null) return this.#finish(success);
+    const answer: EngineAnswer = { ...success, head, body: this.#wholeBody() };
+    this.#finish(answer);
+  }
+
+  failed(attempt: Attempt, verdict: Verdict, message: string, wasSent = true): void {
+    this.#attempt = null;
+    this.#wasSent ||= wasSent;
+    const { target } = attempt;
+    const pauseMs = attempt.retryAfterMs(this.#context.clock);
+    target.state.fail(attempt.ticket, this.caller, verdict, pauseMs);
+    if (this.#isEnded) return;
+    const failure = this.#failure(verdict.reason, message, pauseMs, attempt);
+    if (verdict.retry === 'never' || failure.sawFirstByte) return this.#finish(failure);
+    if (this.#best === null || outweighs(verdict.reason, this.#best.reason)) this.#best = failure;
+    const { maxAttempts, replicas } = this.#call;
+    const mostAttempts = Math.min(MAX_ATTEMPTS, Math.max(MIN_ATTEMPTS, replicas.length));
+    if (this.#attempts >= (maxAttempts ?? mostAttempts)) return this.#finish(this.#best);
+    (this.tried ??= new Set()).add(target);
+    if (verdict.retry === 'elsewhere') (this.#barred ??= new Set()).add(target);
+    this.#pauseMs = pauseMs ?? 0;
+    this.#next();
+  }
+
+  /** The connection had been closed as idle: that was no try, however often it happens within reason. */
+  wentStale(attempt: Attempt): void {
+    this.#staleRetries += 1;
+    if (this.#staleRetries > MAX_STALE_RETRIES || this.#call.maxAttempts === 1) {
+      const verdict = verdictOfFailure('reset');
+      return this.failed(attempt, verdict, 'Idle connections closed again and again');
+    }
+    this.#attempt = null;
+    attempt.target.state.cancel(attempt.ticket);
+    this.#attempts -= 1;
+    this.#next();
+  }
+
+  #wholeBody(): Buffer {
+    const [first] = this.#chunks;
+    if (first !== undefined && this.#chunks.length === 1) return first;
+    const whole = Buffer.concat(this.#chunks);
+    this.#chunks = [whole];
+    return whole;
+  }
+
+  #nothingReady(targets: readonly Target[]): EngineFailure {
+    const readyInMs = Math.min(...targets.map((target) => target.state.readyInMs));
+    const retryAfter = Number.isFinite(readyInMs) ? readyInMs : null;
+    return this.#failure('unreachable', 'No replica is ready', retryAfter);
+  }
+
+  #failure(
+    reason: FailureReason,
+    message: string,
+    pauseMs: number | null = null,
+    attempt: Attempt | null = null,
+  ): EngineFailure {
+    const sawFirstByte = this.#head !== null && this.#sink !== null;
+    return {
+      ok: false,
+      reason,
+      sawFirstByte,
+      bytes: sawFirstByte ? this.#bytes : 0,
+      status: attempt === null || attempt.status === 0 ? null : attempt.status,
+      body: attempt?.refusal() ?? null,
+      isOwn: attempt?.target.engine.settings.isOwn === true,
+      retryAfterSeconds: pauseMs === null ? null : Math.ceil(pauseMs / 1_000),
+      attempts: this.#attempts,
+      wasSent: this.#wasSent,
+      replica: this.#last,
+      message,
+    };
+  }
+
+  #crash(error: unknown): void {
+    const attempt = this.#attempt;
+    this.#attempt = null;
+    this.#end();
+    this.#done.reject(error);
+    attempt?.abort();
+  }
+
+  #finish(outcome: EngineOutcome): void {
+    this.#end();
+    this.#done.resolve(outcome);
+  }
+
+  #end(): void {
+    this.#isEnded = true;
+    if (this.#leaveWait !== null) this.#stopWaiting();
+    this.#call.signal?.removeEventListener('abort', this);
+    this.#body = null;
+    this.#context.running.delete(this);
+  }
+}
+
+const NO_HEADERS: IncomingHttpHeaders = {};
+
+/**
+ * One try on one replica: reads the head, keeps a refusal's body (bounded), passes a success on,
+ * and ends with exactly one report to its run. It holds one slot of its engine until the
+ * connection is free again.
+ */
+class Attempt extends Exchange {
+  readonly target: Target;
+  readonly ticket: Ticket;
+  status = 0;
+  headers = NO_HEADERS;
+  readonly #run: EngineRun;
+  readonly #accept: readonly string[] | undefined;
+  #isSuccess = false;
+  #hasAnswered = false;
+  #errorChunks: Buffer[] | null = null;
+  #errorBytes = 0;
+
+  constructor(
+    run: EngineRun,
+    target: Target,
+    request: UpstreamRequest,
+    accept: readonly string[] | undefined,
+  ) {
+    super(target.engine.pool, request);
+    this.#run = run;
+    this.#accept = accept;
+    this.target = target;
+    this.ticket = target.state.begin();
+  }
+
+  protected override onHead(status: number, headers: IncomingHttpHeaders): void {
+    this.status = status;
+    this.headers = headers;
+    this.#isSuccess = status < 300;
+    if (!this.#isSuccess) return;
+    const complaint = complaintAbout(headers, this.#accept);
+    if (complaint !== null) this.fail('garbage', complaint);
+  }
+
+  protected override onData(chunk: Buffer): void {
+    if (!this.#isSuccess) return this.#keepError(chunk);
+    if (!this.#hasAnswered) {
+      this.#hasAnswered = true;
+      this.#run.answered(this);
+    }
+    this.#run.take(this, chunk);
+  }
+
+  protected override onEnd(): void {
+    if (!this.#isSuccess) {
+      return this.#run.failed(this, verdictOfStatus(this.status), `HTTP ${this.status}`);
+    }
+    if (!this.#hasAnswered) this.#run.answered(this);
+    this.#run.succeeded(this);
+  }
+
+  protected override onFailure(kind: UpstreamFailureKind, message: string): void {
+    if (kind === 'stale') return this.#run.wentStale(this);
+    const isAnswer = this.status >= 300 && kind !== 'aborted';
+    const verdict = isAnswer ? verdictOfStatus(this.status) : verdictOfFailure(kind);
+    this.#run.failed(this, verdict, message, kind !== 'connect');
+  }
+
+  protected override onReleased(): void {
+    this.target.engine.freeSlot();
+  }
+
+  /** The body of an answer that is no success, as far as it was kept. */
+  refusal(): Buffer | null {
+    if (this.status < 300) return null;
+    const size = Math.min(this.#errorBytes, MAX_ERROR_BODY_BYTES);
+    return Buffer.concat(this.#errorChunks ?? [], size);
+  }
+
+  /** The pause that an answer that is no success asks for. */
+  retryAfterMs(clock: Clock): number | null {
+    if (this.status < 300) return null;
+    return retryAfterMs(this.headers['retry-after'], clock.nowMs());
+  }
+
+  #keepError(chunk: Buffer): void {
+    (this.#errorChunks ??= []).push(chunk);
+    this.#errorBytes += chunk.length;
+    if (this.#errorBytes > MAX_ERROR_BODY_BYTES) this.fail('cut', `HTTP ${this.status}`);
+  }
+}
+
+/** Why a 2xx head cannot be what was asked for, or null when it can. */
+function complaintAbout(
+  headers: IncomingHttpHeaders,
+  accept: readonly string[] | undefined,
+): string | null {
+  const encoding = headers['content-encoding'];
+  if (encoding !== undefined && encoding !== 'identity') {
+    return `The engine answered in the encoding "${encoding}", which was not asked for`;
+  }
+  const type = headers['content-type'];
+  if (accept === undefined || type === undefined) return null;
+  for (const start of accept) if (type.startsWith(start)) return null;
+  return `The engine answered with the content type "${type}"`;
+}

@@ -1,0 +1,227 @@
+/**
+ * Fetches a large file in the background: resumed by HTTP range after a cut or a restart, checked
+ * against its SHA-256, renamed into place only when whole, so that a file under its own name is
+ * always good. A `.part` file carries the bytes so far; when they turn out to be of another file,
+ * or damaged, the checksum says so and all of it is fetched anew.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { request as httpRequest } from 'undici';
+import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import { type Log, reasonOf } from '../../core/log.ts';
+
+const MAX_REDIRECTS = 5;
+const HEADERS_LIMIT_MS = 30 * SECOND_MS;
+/** A connection that gives nothing for so long is cut and resumed. */
+const IDLE_LIMIT_MS = MINUTE_MS;
+const FIRST_RETRY_MS = SECOND_MS;
+const SLOWEST_RETRY_MS = MINUTE_MS;
+/** Tries in a row that brought no byte; a try that brought some starts the count again. */
+const MAX_FRUITLESS_TRIES = 8;
+const PROGRESS_EVERY_MS = 250;
+/** The rate is averaged over about so long. */
+const RATE_WINDOW_MS = 5 * SECOND_MS;
+
+export interface DownloadProgress {
+  /** 0 to 1; 0 while the size is unknown. */
+  readonly fraction: number;
+  readonly bytesDone: number;
+  readonly bytesTotal: number | undefined;
+  readonly bytesPerSecond: number;
+  readonly secondsLeft: number | undefined;
+}
+
+export interface DownloadOptions {
+  readonly file: {
+    readonly url: string;
+    /** Lowercase hex. */
+    readonly sha256: string;
+    /** More bytes are refused. */
+    readonly sizeBytes: number;
+  };
+  /** Absolute path of the finished file. */
+  readonly path: string;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+  readonly onProgress?: (progress: DownloadProgress) => void;
+}
+
+/** Trying again cannot help. */
+class FinalError extends Error {
+  override readonly name = 'FinalError';
+}
+
+/**
+ * Downloads until the file is whole and checked. Rejects with the signal's reason when aborted,
+ * and with a Fault when the server refuses, the checksum differs or nothing arrives any more.
+ */
+export async function downloadFile(options: DownloadOptions): Promise<void> {
+  const { path, clock, log, signal } = options;
+  const part = `${path}.part`;
+  await mkdir(dirname(path), { recursive: true });
+  for (let fruitless = 0; ;) {
+    const before = await sizeOf(part);
+    try {
+      await tryDownload(options, part, before);
+      return await rename(part, path);
+    } catch (error) {
+      // Cuts, busy servers and name errors pass; what cannot pass is told to the caller.
+      signal.throwIfAborted();
+      fruitless = (await sizeOf(part)) > before ? 1 : fruitless + 1;
+      if (error instanceof FinalError || fruitless >= MAX_FRUITLESS_TRIES) {
+        const message = `The model file could not be downloaded: ${reasonOf(error)}`;
+        throw new Fault('FETCH_FAILED', { message, cause: error });
+      }
+      const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (fruitless - 1), SLOWEST_RETRY_MS);
+      log.warn({ reason: reasonOf(error), delayMs }, 'download is tried again');
+      await clock.sleep(delayMs, signal);
+    }
+  }
+}
+
+async function tryDownload(options: DownloadOptions, part: string, have: number): Promise<void> {
+  const { file } = options;
+  const response = await ask(options, have);
+  const range = /^bytes (\d+)-/.exec(header(response, 'content-range') ?? '');
+  const isResumed = have > 0 && response.statusCode === 206 && Number(range?.[1]) === have;
+  const start = isResumed ? have : 0;
+  const length = Number(header(response, 'content-length'));
+  const total = Number.isFinite(length) ? start + length : undefined;
+  if (response.statusCode !== 200 && !isResumed) {
+    await response.body.dump();
+    throw await refusalOf(response.statusCode, part);
+  }
+  if (total !== undefined && total > file.sizeBytes) {
+    await response.body.dump();
+    throw new FinalError(`it has ${total} bytes, at most ${file.sizeBytes} are taken`);
+  }
+  const sha256 = await receive(options, part, response.body, start, total);
+  if (sha256 === file.sha256) return;
+  // The bytes are wrong somewhere: nothing of them can be kept.
+  await rm(part, { force: true });
+  const message = `its SHA-256 is ${sha256}, it should be ${file.sha256}`;
+  // A part of an earlier try may have been another's: once anew, then it is the file itself.
+  throw isResumed ? new Error(message) : new FinalError(message);
+}
+
+/** What a status means that brings no bytes; a part that the server does not go on with is deleted. */
+async function refusalOf(status: number, part: string): Promise<Error> {
+  if (status === 206 || status === 416) {
+    await rm(part, { force: true });
+    return new Error('the file has changed since it was begun');
+  }
+  const message = `the server answered with status ${status}`;
+  const isPassing = status === 408 || status === 429 || status >= 500;
+  return isPassing ? new Error(message) : new FinalError(message);
+}
+
+type Response = Awaited<ReturnType<typeof httpRequest>>;
+
+async function ask({ file, signal }: DownloadOptions, have: number): Promise<Response> {
+  let { url } = file;
+  for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
+    const response = await httpRequest(url, {
+      headers: { 'accept-encoding': 'identity', ...(have > 0 && { range: `bytes=${have}-` }) },
+      headersTimeout: HEADERS_LIMIT_MS,
+      bodyTimeout: IDLE_LIMIT_MS,
+      signal,
+    });
+    const location = header(response, 'location');
+    const isRedirect = response.statusCode >= 300 && response.statusCode < 400;
+    if (!isRedirect || location === undefined) return response;
+    await response.body.dump();
+    url = new URL(location, url).href;
+  }
+  throw new FinalError(`more than ${MAX_REDIRECTS} redirects`);
+}
+
+/** Writes the part to its end; the SHA-256 of all of it. */
+async function receive(
+  { file, clock, onProgress }: DownloadOptions,
+  part: string,
+  body: AsyncIterable<Buffer>,
+  start: number,
+  total: number | undefined,
+): Promise<string> {
+  const hash = createHash('sha256');
+  if (start > 0) for await (const chunk of createReadStream(part)) hash.update(chunk);
+  const target = await open(part, start > 0 ? 'a' : 'w');
+  const pace = new Pace(clock, start, total);
+  let size = start;
+  try {
+    for await (const chunk of body) {
+      size += chunk.length;
+      if (size > file.sizeBytes) throw new FinalError(`it has more than ${file.sizeBytes} bytes`);
+      await target.write(chunk);
+      hash.update(chunk);
+      if (pace.elapsedMs >= PROGRESS_EVERY_MS) onProgress?.(pace.move(size));
+    }
+    await target.sync();
+  } finally {
+    await target.close();
+  }
+  onProgress?.(pace.move(size));
+  if (total !== undefined && size < total) {
+    throw new Error(`the connection ended after ${size} of ${total} bytes`);
+  }
+  return hash.digest('hex');
+}
+
+/** How fast bytes come in, and what that means for the rest. */
+class Pace {
+  readonly #clock: Clock;
+  readonly #total: number | undefined;
+  #toldAtMs: number;
+  #toldBytes: number;
+  #rate = 0;
+
+  constructor(clock: Clock, start: number, total: number | undefined) {
+    this.#clock = clock;
+    this.#total = total;
+    this.#toldAtMs = clock.monotonicMs();
+    this.#toldBytes = start;
+  }
+
+  /** Since it was last told. */
+  get elapsedMs(): number {
+    return this.#clock.monotonicMs() - this.#toldAtMs;
+  }
+
+  move(bytesDone: number): DownloadProgress {
+    const { elapsedMs } = this;
+    if (elapsedMs > 0) {
+      const now = ((bytesDone - this.#toldBytes) * SECOND_MS) / elapsedMs;
+      const weight = this.#rate === 0 ? 1 : Math.min(1, elapsedMs / RATE_WINDOW_MS);
+      this.#rate += (now - this.#rate) * weight;
+    }
+    this.#toldAtMs += elapsedMs;
+    this.#toldBytes = bytesDone;
+    const total = this.#total;
+    const isKnown = total !== undefined && this.#rate > 0;
+    return {
+      fraction: total === undefined || total === 0 ? 0 : bytesDone / total,
+      bytesDone,
+      bytesTotal: total,
+      bytesPerSecond: Math.round(this.#rate),
+      secondsLeft: isKnown ? Math.ceil((total - bytesDone) / this.#rate) : undefined,
+    };
+  }
+}
+
+async function sizeOf(path: string): Promise<number> {
+  try {
+    return (await stat(path)).size;
+  } catch {
+    // Not there yet.
+    return 0;
+  }
+}
+
+function header({ headers }: Response, name: string): string | undefined {
+  const value = headers[name];
+  return Array.isArray(value) ? value[0] : value;
+}

@@ -1,0 +1,183 @@
+/**
+ * Model files in the data folder: each is pinned by size and checksum, fetched once, and has its
+ * name only when it is whole. `ModelFetch` is the fetch of all files of a model: started by its
+ * first use, running in the background, visible as a fraction.
+ */
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Clock, MINUTE_MS } from '../../core/clock.ts';
+import { type Log, reasonOf } from '../../core/log.ts';
+import { type DownloadProgress, downloadFile } from './model-download.ts';
+
+export interface ModelFile {
+  /** The name in the model folder, unique among all models. */
+  readonly name: string;
+  readonly url: string;
+  readonly sizeBytes: number;
+  /** Lowercase hex. */
+  readonly sha256: string;
+  /** SPDX name, for people. */
+  readonly license: string;
+}
+
+/** Resolves to the path of the verified file; `onProgress` gets the bytes that are there so far. */
+export type FetchModel = (
+  file: ModelFile,
+  onProgress: (receivedBytes: number) => void,
+  signal: AbortSignal,
+) => Promise<string>;
+
+/** Shows a download to whoever sits at the terminal. */
+export interface DownloadView {
+  update(progress: DownloadProgress): void;
+  end(): void;
+}
+
+export interface ModelFetching {
+  readonly dataFolder: string;
+  /** Whether files that are not there may be fetched. */
+  readonly mayDownload: boolean;
+  readonly viewOf?: ((title: string) => DownloadView) | undefined;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export function modelPath(dataFolder: string, file: ModelFile): string {
+  return join(dataFolder, 'models', file.name);
+}
+
+/** Whether the file is there: it gets its name only after its checksum was right. */
+export async function hasModel(dataFolder: string, file: ModelFile): Promise<boolean> {
+  try {
+    return (await stat(modelPath(dataFolder, file))).size === file.sizeBytes;
+  } catch {
+    // Not fetched yet.
+    return false;
+  }
+}
+
+/** Fetches into the data folder, once, with its progress on the terminal and in the log. */
+export function modelFetcher(
+  { dataFolder, mayDownload, viewOf, clock, log }: ModelFetching,
+  titleOf: (file: ModelFile) => string,
+): FetchModel {
+  return async (file, onProgress, signal) => {
+    const path = modelPath(dataFolder, file);
+    if (await hasModel(dataFolder, file)) return path;
+    if (!mayDownload) throw new Error('Fetching models is switched off (embedded.download)');
+    const view = viewOf?.(titleOf(file));
+    let toldTenth = 0;
+    const tell = (progress: DownloadProgress): void => {
+      onProgress(progress.bytesDone);
+      view?.update(progress);
+      const tenth = Math.floor(progress.fraction * 10);
+      if (tenth <= toldTenth) return;
+      toldTenth = tenth;
+      const { secondsLeft } = progress;
+      log.info({ model: file.name, percent: tenth * 10, secondsLeft }, 'A model is being fetched');
+    };
+    try {
+      await downloadFile({ file, path, clock, log, signal, onProgress: tell });
+    } finally {
+      view?.end();
+    }
+    return path;
+  };
+}
+
+export interface ModelProgress {
+  readonly state: 'idle' | 'fetching' | 'ready' | 'failed';
+  /** From 0 to 1. */
+  readonly fraction: number;
+  /** `undefined` before enough is known. */
+  readonly remainingMs: number | undefined;
+  /** Why the last try failed. */
+  readonly error: string | undefined;
+}
+
+export interface ModelFetchOptions {
+  readonly name: string;
+  readonly files: readonly ModelFile[];
+  readonly fetchModel: FetchModel;
+  /** Gets the paths in the order of `files`. */
+  readonly onReady: (paths: readonly string[]) => void;
+  readonly log: Log;
+  readonly clock: Clock;
+}
+
+/** A machine without internet tries again this often, at the next use. */
+const RETRY_AFTER_MS = 10 * MINUTE_MS;
+
+export class ModelFetch {
+  readonly #options: ModelFetchOptions;
+  readonly #aborter = new AbortController();
+  readonly #totalBytes: number;
+  #state: ModelProgress['state'] = 'idle';
+  #error: string | undefined;
+  #receivedBytes = 0;
+  #startedMs = 0;
+  /** What was on disk before says nothing about the speed of the network. */
+  #bytesAtStart: number | undefined;
+  #retryAtMs = 0;
+
+  constructor(options: ModelFetchOptions) {
+    this.#options = options;
+    this.#totalBytes = options.files.reduce((sum, file) => sum + file.sizeBytes, 0);
+  }
+
+  /** Starts the fetch unless it runs, is done, or failed a short while ago. */
+  start(): void {
+    const nowMs = this.#options.clock.monotonicMs();
+    const isDue = this.#state === 'idle' || (this.#state === 'failed' && nowMs >= this.#retryAtMs);
+    if (!isDue || this.#aborter.signal.aborted) return;
+    this.#state = 'fetching';
+    this.#startedMs = nowMs;
+    this.#bytesAtStart = undefined;
+    this.#run().catch((error: unknown) => this.#fail(error));
+  }
+
+  progress(): ModelProgress {
+    const received = this.#receivedBytes;
+    const fraction = this.#state === 'ready' ? 1 : Math.min(received / this.#totalBytes, 1);
+    const elapsedMs = this.#options.clock.monotonicMs() - this.#startedMs;
+    const fresh = received - (this.#bytesAtStart ?? received);
+    const remainingMs =
+      this.#state === 'fetching' && fresh > 0 && elapsedMs > 0
+        ? Math.round(((this.#totalBytes - received) * elapsedMs) / fresh)
+        : undefined;
+    return { state: this.#state, fraction, remainingMs, error: this.#error };
+  }
+
+  close(): void {
+    this.#aborter.abort();
+  }
+
+  async #run(): Promise<void> {
+    const { files, fetchModel, onReady, log, name } = this.#options;
+    log.info({ model: name }, 'Fetching a model in the background');
+    const paths: string[] = [];
+    let wholeBytes = 0;
+    for (const file of files) {
+      const onProgress = (bytes: number): void => {
+        this.#receivedBytes = wholeBytes + bytes;
+        this.#bytesAtStart ??= this.#receivedBytes;
+      };
+      paths.push(await fetchModel(file, onProgress, this.#aborter.signal));
+      wholeBytes += file.sizeBytes;
+      this.#receivedBytes = wholeBytes;
+    }
+    this.#state = 'ready';
+    this.#error = undefined;
+    log.info({ model: name }, 'A model is ready');
+    onReady(paths);
+  }
+
+  #fail(error: unknown): void {
+    const { name, clock, log } = this.#options;
+    this.#state = 'failed';
+    this.#error = reasonOf(error);
+    this.#retryAtMs = clock.monotonicMs() + RETRY_AFTER_MS;
+    if (this.#aborter.signal.aborted) return;
+    log.warn({ model: name, reason: this.#error }, 'A model could not be fetched');
+  }
+}

@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { EngineFailure } from './engines.ts';
+import { mediaEngineFault } from './media-engine-fault.ts';
+
+const FAILURE: Omit<EngineFailure, 'status' | 'body' | 'isOwn'> = {
+  ok: false,
+  reason: 'refused',
+  sawFirstByte: false,
+  bytes: 0,
+  retryAfterSeconds: null,
+  attempts: 1,
+  wasSent: true,
+  replica: null,
+  message: 'refused',
+};
+const CODES = {
+  byStatus: { 422: 'CORRUPTED_IMAGE' },
+  refused: 'INFERENCE_FAILED',
+  failed: 'INFERENCE_FAILED',
+} as const;
+
+describe('mediaEngineFault()', () => {
+  const fault = (status: number, body: string, isOwn = true): string[] => {
+    const failure = { ...FAILURE, status, body: Buffer.from(body), isOwn };
+    const { code, message } = mediaEngineFault(failure, 'm', CODES);
+    return [code, message];
+  };
+
+  test('takes the code and the words of our own engines', () => {
+    assert.deepEqual(fault(400, '{"error":"Too small","code":"IMAGE_TOO_SMALL"}'), [
+      'IMAGE_TOO_SMALL',
+      'Too small',
+    ]);
+  });
+
+  test('goes by the status for engines of others, and never takes a code of another status', () => {
+    const said = '{"error":{"message":"cuda out of memory at 0x7f"},"code":"IMAGE_TOO_SMALL"}';
+    for (const status of [400, 422]) {
+      const [code, message] = fault(status, said, false);
+      assert.equal(code, status === 422 ? 'CORRUPTED_IMAGE' : 'INFERENCE_FAILED');
+      assert.doesNotMatch(message!, /cuda/);
+    }
+    assert.equal(fault(422, '{"error":"x","code":"INSUFFICIENT_BALANCE"}')[0], 'CORRUPTED_IMAGE');
+    assert.equal(fault(418, '<html>')[0], 'INFERENCE_FAILED');
+  });
+});

@@ -1,0 +1,206 @@
+import assert from 'node:assert/strict';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { systemClock } from '../../core/clock.ts';
+import { silentLog } from '../../core/log.ts';
+import {
+  audioArguments,
+  checkArguments,
+  measureArguments,
+  probeArguments,
+  progressSeconds,
+  readProbe,
+  scaleArguments,
+  stillArguments,
+} from './ffmpeg.ts';
+import { Media } from './media.ts';
+
+const input = { path: '/data/in', format: 'mov' } as const;
+const still = {
+  kind: 'still',
+  input: { path: '/data/a.png', format: 'png_pipe' },
+  audio: { path: '/data/a.wav', format: 'wav' },
+  output: '/data/out',
+  width: 64,
+  height: 36,
+  seconds: 2,
+  framesPerSecond: 10,
+  move: 'left',
+} as const;
+const scale = {
+  kind: 'scale',
+  input,
+  output: '/data/out',
+  width: 640,
+  height: 360,
+  rotation: 90,
+  hasAudio: true,
+  maxSeconds: 5,
+} as const;
+
+test('every input is bound to the file protocol, one format and a path that is no option', () => {
+  const all = [
+    probeArguments(input),
+    measureArguments(input),
+    checkArguments(input, 'video'),
+    checkArguments(input, 'audio'),
+    audioArguments({ kind: 'audio', input, output: '/data/out', maxSeconds: 9 }),
+    scaleArguments(scale, 'libx264'),
+    stillArguments(still, 'mpeg4'),
+  ];
+  for (const args of all) {
+    for (const [index, arg] of args.entries()) {
+      if (arg !== '-i') continue;
+      assert.match(args[index + 1]!, /^file:\//);
+      assert.deepEqual(args.slice(index - 6, index - 5).concat(args[index - 5]!), [
+        '-protocol_whitelist',
+        'file',
+      ]);
+      assert.equal(args[index - 4], '-format_whitelist');
+      assert.equal(args[index - 2], '-f');
+    }
+  }
+  assert.ok(scaleArguments(scale, 'libx264').includes('-max_pixels'));
+  // The program turns frames by itself: a second turn would lay them on their side.
+  assert.ok(!scaleArguments(scale, 'libx264').join(' ').includes('transpose'));
+});
+
+test('progressSeconds() reads the times that ffmpeg prints', () => {
+  assert.equal(progressSeconds('out_time_us=1500000'), 1.5);
+  assert.equal(progressSeconds('out_time_ms=2500000'), 2.5);
+  assert.equal(progressSeconds('frame=12'), undefined);
+});
+
+test('readProbe() takes the longer of claim and measure, turns sizes, and skips covers', () => {
+  const json = JSON.stringify({
+    format: { duration: '4.0' },
+    streams: [
+      {
+        codec_type: 'video',
+        codec_name: 'mjpeg',
+        width: 9,
+        height: 9,
+        disposition: { attached_pic: 1 },
+      },
+      {
+        codec_type: 'video',
+        codec_name: 'h264',
+        width: 1920,
+        height: 1080,
+        avg_frame_rate: '30000/1001',
+        side_data_list: [{ rotation: -90 }],
+      },
+      { codec_type: 'audio', codec_name: 'aac', sample_rate: '48000', channels: 2 },
+    ],
+  });
+  const none = { seconds: 0, frames: 0 };
+  const facts = readProbe(json, { seconds: 9.5, frames: 285 });
+  assert.equal(facts.durationSeconds, 9.5);
+  assert.deepEqual(
+    [facts.video?.width, facts.video?.height, facts.video?.rotation],
+    [1080, 1920, 90],
+  );
+  assert.ok(Math.abs((facts.video?.framesPerSecond ?? 0) - 29.97) < 0.001);
+  // Twice the frames that the header tells of: the rate that is paid is the true one.
+  const fast = readProbe(json, { seconds: 10, frames: 600 });
+  assert.equal(fast.video?.framesPerSecond, 60);
+  assert.deepEqual(facts.audio, { codec: 'aac', sampleRate: 48_000, channels: 2 });
+  assert.equal(readProbe('{"format":{"duration":"N/A"}}', none).durationSeconds, 0);
+  assert.throws(() => readProbe('not json', none));
+});
+
+describe('the programs of a machine', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'ffmpeg-'));
+  after(() => rmSync(folder, { recursive: true }));
+  const program = (name: string, script: string): void => {
+    writeFileSync(join(folder, name), `#!/bin/sh\n${script}\n`);
+    chmodSync(join(folder, name), 0o755);
+  };
+  const call = { signal: new AbortController().signal };
+  // Stand-ins that answer like the programs: what is tried here is how they are run.
+  program(
+    'ffmpeg',
+    `case "$*" in
+  *-encoders*) echo " V....D libx264 H.264" ;;
+  *broken*) echo "Invalid data" >&2; exit 1 ;;
+  *slow*) while :; do :; done ;;
+  *s16le*) echo "$*" > "${folder}/args"; env > "${folder}/env"; for a; do o="$a"; done; printf '%032000d' 0 > "\${o#file:}"; echo out_time_us=1000000 ;;
+  *scratched.mp4*0:V:0*) echo "Invalid data" >&2; exit 1 ;;
+  *film.mp4*0:V:0*) echo "$*" > "${folder}/args"; echo frame=48; echo out_time_us=2000000 ;;
+  *) echo out_time_us=3000000 ;;
+esac`,
+  );
+  program(
+    'ffprobe',
+    `case "$*" in
+  *.mp4*) echo '{"format":{"duration":"2"},"streams":[{"codec_type":"video","codec_name":"h264","width":640,"height":360},{"codec_type":"audio","codec_name":"aac"}]}' ;;
+  *) echo '{"format":{"duration":"2"},"streams":[{"codec_type":"audio","codec_name":"aac"}]}' ;;
+esac`,
+  );
+  const wave = (name: string): string => {
+    writeFileSync(
+      join(folder, name),
+      Buffer.concat([Buffer.from('RIFF\0\0\0\0WAVEfmt '), Buffer.alloc(99)]),
+    );
+    return join(folder, name);
+  };
+  const open = (limits = {}): Promise<Media> =>
+    Media.open({ searchPath: `/nowhere:${folder}`, limits, log: silentLog, clock: systemClock() });
+
+  test('are found on the search path, run without an environment, and heard', async () => {
+    const media = await open();
+    assert.equal(media.tool, 'ffmpeg');
+    assert.deepEqual((await media.probe(wave('ok.wav'), call)).durationSeconds, 3);
+    const fractions: number[] = [];
+    const { durationMs } = await media.extractAudio(wave('ok.wav'), join(folder, 'out.pcm'), 2, {
+      ...call,
+      onProgress: (fraction) => fractions.push(fraction),
+    });
+    assert.deepEqual([durationMs, fractions], [1000, [0.5]]);
+    assert.match(readFileSync(join(folder, 'args'), 'utf8'), /-f wav -i file:.*ok\.wav/);
+    assert.doesNotMatch(readFileSync(join(folder, 'env'), 'utf8'), /HOME|USER|TOKEN|NODE/);
+  });
+
+  test('that refuse the media end in 400, that hang in 400 within their bound', async () => {
+    const media = await open({ readTimeoutMs: 300 });
+    await assert.rejects(media.probe(wave('broken.wav'), call), {
+      code: 'INVALID_VIDEO_FORMAT',
+      message: /cannot be decoded/,
+    });
+    await assert.rejects(media.probe(wave('slow.wav'), call), {
+      code: 'INVALID_VIDEO_FORMAT',
+      message: /too much time/,
+    });
+  });
+
+  test('decode a film strictly, and its own length counts', async () => {
+    const film = (name: string): string => {
+      const box = Buffer.alloc(32);
+      box.writeUInt32BE(32, 0);
+      box.write('ftypisom', 4, 'latin1');
+      writeFileSync(join(folder, name), box);
+      return join(folder, name);
+    };
+    const media = await open();
+    assert.deepEqual(await media.checkFilm(film('film.mp4'), 2, call), {
+      type: 'video/mp4',
+      claimedSeconds: 3,
+      seconds: 2,
+      frames: 48,
+      width: 640,
+      height: 360,
+      hasSound: true,
+    });
+    assert.match(readFileSync(join(folder, 'args'), 'utf8'), /-xerror -err_detect:v explode/);
+    await assert.rejects(media.checkFilm(film('scratched.mp4'), 2, call), {
+      code: 'INVALID_VIDEO_FORMAT',
+    });
+  });
+
+  test('that are configured and not there are told at the start', async () => {
+    const options = { searchPath: '', log: silentLog, clock: systemClock() };
+    await assert.rejects(Media.open({ ...options, ffmpeg: '/nowhere/ffmpeg' }), /media\.ffmpeg/);
+  });
+});

@@ -1,0 +1,238 @@
+/**
+ * Media work by the `ffmpeg` and `ffprobe` programs: their arguments, and the reading of what they
+ * print.
+ *
+ * Every input is opened with one format, from the file protocol alone, with a bound on frame size;
+ * subtitles, data and attachments are never mapped.
+ */
+import { z } from 'zod';
+import type { MediaInput } from './container.ts';
+import {
+  type AudioTask,
+  type LookTask,
+  MAX_FRAME_PIXELS,
+  type Measured,
+  type MediaFacts,
+  type MediaTask,
+  type MediaTool,
+  SPEECH_RATE,
+  type ScaleTask,
+  type StillTask,
+  type TaskContext,
+  ToolFailure,
+  scaleFilter,
+  shownVideo,
+  stillFilter,
+  toolFailure,
+} from './media-task.ts';
+import { runSandboxed } from './sandbox.ts';
+
+/** What the video encoder is: H.264 where the build has it. */
+export type VideoEncoder = 'libx264' | 'mpeg4';
+
+const START = words('-hide_banner -nostdin -loglevel error -progress pipe:1 -nostats');
+const BOUND = words(`-max_pixels ${MAX_FRAME_PIXELS}`);
+const ENCODERS: Readonly<Record<VideoEncoder, readonly string[]>> = {
+  libx264: words('-threads 1 -c:v libx264 -preset veryfast -crf 20'),
+  mpeg4: words('-threads 1 -c:v mpeg4 -q:v 3'),
+};
+const AUDIO_CODEC = words('-c:a aac -b:a 128k -ac 2');
+/** Container formats are read by these demuxers only; FFmpeg lists some under joined names. */
+const DEMUXERS: Partial<Record<MediaInput['format'], string>> = {
+  mov: 'mov,mp4,m4a,3gp,3g2,mj2',
+  matroska: 'matroska,webm',
+};
+
+function words(text: string): string[] {
+  return text.split(' ');
+}
+
+function source({ format, path }: MediaInput): string[] {
+  const only = `-protocol_whitelist file -format_whitelist ${DEMUXERS[format] ?? format}`;
+  return [...words(`${only} -f ${format} -i`), `file:${path}`];
+}
+
+/** The rest of an MP4 that plays while it loads. */
+function mp4(output: string, seconds: number): string[] {
+  return [...words(`-t ${seconds} -movflags +faststart -f mp4 -y`), `file:${output}`];
+}
+
+export function probeArguments(input: MediaInput): string[] {
+  const entries =
+    'format=duration:stream=codec_type,codec_name,width,height,avg_frame_rate,sample_rate,channels:stream_disposition=attached_pic:stream_side_data=rotation';
+  const show = words(`-show_entries ${entries} -of json`);
+  return [...words('-hide_banner -loglevel error'), ...source(input), ...show];
+}
+
+/** Walks through all packets without decoding; the last progress line says how long they last. */
+export function measureArguments(input: MediaInput): string[] {
+  return [...START, ...source(input), ...words('-map 0:v? -map 0:a? -c copy -f null -')];
+}
+
+/** Decodes one kind of stream to its end and writes nothing; the first error ends it. */
+export function checkArguments(input: MediaInput, stream: 'video' | 'audio'): string[] {
+  // `V` is the video that is no cover picture.
+  const [kind, map] = stream === 'video' ? ['v', '0:V:0'] : ['a', '0:a:0'];
+  // Only the decoder is strict: containers may be a little careless.
+  const strict = words(`-xerror -err_detect:${kind} explode`);
+  return [...START, ...strict, ...BOUND, ...source(input), ...words(`-map ${map} -f null -`)];
+}
+
+export function audioArguments(task: AudioTask): string[] {
+  const shape = `-map 0:a:0 -vn -sn -dn -ac 1 -ar ${SPEECH_RATE} -t ${task.maxSeconds} -f s16le -y`;
+  return [...START, ...source(task.input), ...words(shape), `file:${task.output}`];
+}
+
+export function scaleArguments(task: ScaleTask, encoder: VideoEncoder): string[] {
+  return [
+    ...START,
+    ...BOUND,
+    ...source(task.input),
+    // The program turns frames upright by itself.
+    ...words(`-map 0:v:0 -vf ${scaleFilter(task)}`),
+    ...(task.hasAudio ? ['-map', '0:a:0', ...AUDIO_CODEC] : []),
+    ...ENCODERS[encoder],
+    ...mp4(task.output, task.maxSeconds),
+  ];
+}
+
+export function stillArguments(task: StillTask, encoder: VideoEncoder): string[] {
+  return [
+    ...START,
+    ...BOUND,
+    ...source(task.input),
+    ...(task.audio === null ? [] : source(task.audio)),
+    ...words(`-filter_complex [0:v:0]${stillFilter(task)}[v] -map [v]`),
+    ...(task.audio === null ? [] : ['-map', '1:a:0', ...AUDIO_CODEC]),
+    ...ENCODERS[encoder],
+    ...mp4(task.output, task.seconds),
+  ];
+}
+
+/** Seconds of output so far, of a line that `-progress` prints; `undefined` for the other lines. */
+export function progressSeconds(line: string): number | undefined {
+  const match = /^out_time_(?:us|ms)=(\d+)$/.exec(line);
+  return match === null ? undefined : Number(match[1]) / 1e6;
+}
+
+const ProbeStream = z.object({
+  codec_type: z.string().optional(),
+  codec_name: z.string().default('unknown'),
+  width: z.number().default(0),
+  height: z.number().default(0),
+  avg_frame_rate: z.string().default(''),
+  sample_rate: z.string().default('0'),
+  channels: z.number().default(0),
+  disposition: z.object({ attached_pic: z.number().optional() }).optional(),
+  side_data_list: z.array(z.object({ rotation: z.number().optional() })).default([]),
+});
+
+const ProbeAnswer = z.object({
+  streams: z.array(ProbeStream).default([]),
+  format: z.object({ duration: z.string().optional() }).default({}),
+});
+
+function videoFacts(stream: z.infer<typeof ProbeStream>, measured: Measured): MediaFacts['video'] {
+  const { codec_name: codec, width, height } = stream;
+  const [over = 0, under = 1] = stream.avg_frame_rate.split('/').map(Number);
+  const rate = Number.isFinite(over / under) ? over / under : 0;
+  const turned = stream.side_data_list.find((data) => data.rotation !== undefined)?.rotation ?? 0;
+  // ffprobe counts counter-clockwise.
+  return shownVideo({ codec, width, height, rate, degrees: -turned }, measured);
+}
+
+/** The facts in ffprobe's JSON; throws when it is something else. */
+export function readProbe(json: string, measured: Measured): MediaFacts {
+  const { streams, format } = ProbeAnswer.parse(JSON.parse(json));
+  const of = (type: string): z.infer<typeof ProbeStream> | undefined =>
+    streams.find((s) => s.codec_type === type && s.disposition?.attached_pic !== 1);
+  const [video, audio] = [of('video'), of('audio')];
+  const header = Number(format.duration ?? 0);
+  return {
+    durationSeconds: Math.max(Number.isFinite(header) ? header : 0, measured.seconds, 0),
+    video: video === undefined ? null : videoFacts(video, measured),
+    audio: audio === undefined ? null : audioFacts(audio),
+  };
+}
+
+function audioFacts(stream: z.infer<typeof ProbeStream>): MediaFacts['audio'] {
+  const { codec_name: codec, sample_rate: sampleRate, channels } = stream;
+  return { codec, sampleRate: Number(sampleRate), channels };
+}
+
+/** Of standard output kept for ffprobe's answer. */
+const MAX_ANSWER_CHARACTERS = 1_000_000;
+
+/** The programs; `paths` are absolute. */
+export function ffmpegTool(
+  paths: { readonly ffmpeg: string; readonly ffprobe: string },
+  encoder: VideoEncoder,
+): MediaTool {
+  return {
+    name: 'ffmpeg',
+    run: async (task, context) => {
+      if ('output' in task) await program(paths.ffmpeg, argumentsOf(task, encoder), context);
+      return 'output' in task ? null : await look(paths, task, context);
+    },
+  };
+}
+
+function argumentsOf(task: Exclude<MediaTask, LookTask>, encoder: VideoEncoder): string[] {
+  switch (task.kind) {
+    case 'audio':
+      return audioArguments(task);
+    case 'scale':
+      return scaleArguments(task, encoder);
+    case 'still':
+      return stillArguments(task, encoder);
+  }
+}
+
+async function look(
+  { ffmpeg, ffprobe }: { readonly ffmpeg: string; readonly ffprobe: string },
+  { kind, input }: LookTask,
+  context: TaskContext,
+): Promise<MediaFacts> {
+  const { answer } = await program(ffprobe, probeArguments(input), context);
+  const { measured } = await program(ffmpeg, measureArguments(input), context);
+  const facts = readFacts(answer, measured);
+  if (kind === 'probe') return facts;
+  const { measured: decoded } = await program(ffmpeg, checkArguments(input, 'video'), context);
+  if (facts.audio !== null) await program(ffmpeg, checkArguments(input, 'audio'), context);
+  return { ...facts, decoded };
+}
+
+function readFacts(answer: string, measured: Measured): MediaFacts {
+  try {
+    return readProbe(answer, measured);
+  } catch (error) {
+    // Not the JSON that ffprobe prints for media.
+    throw new ToolFailure('unusable', String(error));
+  }
+}
+
+/** Runs a program to its good end. Throws `ToolFailure` for another one. */
+async function program(
+  command: string,
+  args: readonly string[],
+  context: TaskContext,
+): Promise<{ answer: string; measured: Measured }> {
+  let answer = '';
+  let seconds = 0;
+  let frames = 0;
+  const outcome = await runSandboxed({
+    command,
+    args,
+    ...context,
+    onLine: (line) => {
+      if (answer.length < MAX_ANSWER_CHARACTERS) answer += `${line}\n`;
+      frames = Number(/^frame=\s*(\d+)$/.exec(line)?.[1] ?? frames);
+      const done = progressSeconds(line);
+      if (done === undefined) return;
+      seconds = done;
+      context.onSeconds(done);
+    },
+  });
+  if (outcome.ended !== 'exit' || outcome.code !== 0) throw toolFailure(outcome);
+  return { answer, measured: { seconds, frames } };
+}

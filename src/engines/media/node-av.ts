@@ -1,0 +1,53 @@
+/** Media work by the `node-av` library, in a sandboxed Node process for each task. */
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import { siblingUrl } from '../../core/sibling.ts';
+import { MediaFacts, type MediaTool, ToolFailure, toolFailure } from './media-task.ts';
+import { runSandboxed } from './sandbox.ts';
+
+/** The worker's own heap is small; decoders work outside it. */
+const HEAP_MB = 256;
+
+/** What the worker prints. */
+export type WorkerLine = z.infer<typeof WorkerLine>;
+const WorkerLine = z.discriminatedUnion('type', [
+  z.object({ type: z.literal('progress'), seconds: z.number() }),
+  z.object({ type: z.literal('result'), result: z.unknown() }),
+  z.object({ type: z.enum(['missing', 'error']), message: z.string() }),
+]);
+
+/** A native library may print lines of its own. */
+function parseLine(line: string): WorkerLine | undefined {
+  try {
+    return WorkerLine.safeParse(JSON.parse(line)).data;
+  } catch {
+    return undefined;
+  }
+}
+
+/** `node` is the path of the runtime. */
+export function nodeAvTool(node: string): MediaTool {
+  const entry = fileURLToPath(siblingUrl(import.meta.url, 'media-worker'));
+  return {
+    name: 'node-av',
+    run: async (task, context) => {
+      let last: WorkerLine | undefined;
+      const outcome = await runSandboxed({
+        command: node,
+        args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task)],
+        ...context,
+        onLine: (text) => {
+          const line = parseLine(text);
+          if (line?.type === 'progress') context.onSeconds(line.seconds);
+          else last = line ?? last;
+        },
+      });
+      const said = last;
+      if (said?.type === 'missing') throw new ToolFailure('missing', said.message);
+      if (outcome.ended !== 'exit') throw toolFailure(outcome);
+      if (said?.type === 'error') throw new ToolFailure('unusable', said.message);
+      if (said?.type !== 'result') throw toolFailure(outcome);
+      return task.kind === 'probe' || task.kind === 'check' ? MediaFacts.parse(said.result) : null;
+    },
+  };
+}

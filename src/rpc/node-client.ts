@@ -1,0 +1,356 @@
+/**
+ * One HTTP exchange with a node: a POST out, bytes back.
+ *
+ * Invariant: at most `HEAD_BYTES` of a streamed reply and `maxBytes` of a buffered one are in
+ * memory, decoded; a compressed reply counts as what it unpacks to. Redirects are not followed.
+ * No failure carries an address. It does not read JSON.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import { Readable } from 'node:stream';
+import { createGunzip, type Gunzip } from 'node:zlib';
+import type { Clock } from '../core/clock.ts';
+import { MAX_STALE_RETRIES } from '../net/connector.ts';
+import {
+  Exchange,
+  type TimeLimits,
+  type UpstreamFailureKind,
+  UpstreamPool,
+} from '../net/upstream-pool.ts';
+
+const CONNECT_TIMEOUT_MS = 5_000;
+const KEEP_ALIVE_MS = 30_000;
+/** Longest silence inside a reply, and the longest that a stream may take as a whole. */
+const IDLE_MS = 30_000;
+const STREAM_TOTAL_MS = 600_000;
+/** A stream ends by a timer of its own, which also runs while its reader pauses. */
+const STREAM_LIMITS: TimeLimits = {
+  connectMs: Infinity,
+  firstByteMs: Infinity,
+  idleMs: IDLE_MS,
+  totalMs: Infinity,
+};
+/** Trap of the specification: the credits header precedes the body, so this much is looked at. */
+const HEAD_BYTES = 1_048_576;
+/** Replies below this size are not counted against the budget: there are never enough of them. */
+const UNCOUNTED_BYTES = 65_536;
+/** Ways in which the connection itself ends an answer that has begun. */
+const BROKEN: ReadonlySet<UpstreamFailureKind> = new Set(['cut', 'reset', 'garbage']);
+
+/** Bytes that all replies in memory may take together; a caller at most as many as it leaves. */
+export class ByteBudget {
+  readonly #limitBytes: number;
+  /** By caller; only replies that are counted at all come in here. */
+  readonly #held = new Map<string, number>();
+  #usedBytes = 0;
+
+  constructor(limitBytes: number) {
+    this.#limitBytes = limitBytes;
+  }
+
+  take(caller: string, sizeBytes: number): boolean {
+    const held = (this.#held.get(caller) ?? 0) + sizeBytes;
+    const usedBytes = this.#usedBytes + sizeBytes;
+    if (held > this.#limitBytes - usedBytes) return false;
+    this.#held.set(caller, held);
+    this.#usedBytes = usedBytes;
+    return true;
+  }
+
+  give(caller: string, sizeBytes: number): void {
+    const held = (this.#held.get(caller) ?? 0) - sizeBytes;
+    if (held > 0) this.#held.set(caller, held);
+    else this.#held.delete(caller);
+    this.#usedBytes -= sizeBytes;
+  }
+}
+
+export interface Question {
+  readonly body: Buffer;
+  readonly timeoutMs: number;
+  readonly maxBytes: number;
+  /** Whether a reply longer than `HEAD_BYTES` becomes a stream. */
+  readonly canStream: boolean;
+  /** Whether it does no harm when the node gets it twice. */
+  readonly mayRepeat: boolean;
+  /** Whose share of the budget the reply takes. */
+  readonly caller: string;
+  readonly budget: ByteBudget;
+  readonly signal: AbortSignal | undefined;
+}
+
+export interface NodeReply {
+  readonly ok: true;
+  readonly status: number;
+  /** The whole reply, or its first bytes when `rest` is there. */
+  readonly body: Buffer;
+  readonly rest: Readable | undefined;
+  /** What of the budget is held for `body`; whoever drops the body gives it back. */
+  readonly heldBytes: number;
+}
+
+export interface NodeFailure {
+  readonly ok: false;
+  readonly fault: 'transport' | 'too-large';
+  /** Whether the node may have acted on the request. */
+  readonly isSent: boolean;
+  /** The caller left. */
+  readonly isAborted: boolean;
+  /**
+   * A caller that left, our own memory limit, and a large request that the node closed on say
+   * nothing about the node.
+   */
+  readonly isBlameless: boolean;
+}
+
+/** The connections to one node. */
+export interface NodeClient {
+  /** Never rejects. */
+  post(question: Question): Promise<NodeReply | NodeFailure>;
+  close(): Promise<void>;
+}
+
+export function nodeClient(
+  address: string,
+  headers: Readonly<Record<string, string>>,
+  connections: number,
+  clock: Clock,
+): NodeClient {
+  const url = new URL(address);
+  const pool = new UpstreamPool({
+    url: url.origin,
+    maxConnections: connections,
+    connectMs: CONNECT_TIMEOUT_MS,
+    keepAliveMs: KEEP_ALIVE_MS,
+    clock,
+  });
+  const node = { pool, path: `${url.pathname}${url.search}`, headers: headerList(url, headers) };
+  return {
+    post: (question) =>
+      new Promise((resolve) => ask(node, question, question.timeoutMs, 0, resolve)),
+    close: () => pool.destroy(),
+  };
+}
+
+interface Node {
+  readonly pool: UpstreamPool;
+  readonly path: string;
+  readonly headers: readonly string[];
+}
+
+function headerList(url: URL, own: Readonly<Record<string, string>>): string[] {
+  const headers: Record<string, string> = {
+    'content-type': 'application/json',
+    accept: 'application/json',
+    'accept-encoding': 'gzip',
+  };
+  if (url.username !== '') {
+    const pair = `${decodeURIComponent(url.username)}:${decodeURIComponent(url.password)}`;
+    headers['authorization'] = `Basic ${Buffer.from(pair).toString('base64')}`;
+  }
+  for (const [name, value] of Object.entries(own)) headers[name.toLowerCase()] = value;
+  return Object.entries(headers).flat();
+}
+
+type Settle = (reply: NodeReply | NodeFailure) => void;
+
+function ask(
+  node: Node,
+  question: Question,
+  timeoutMs: number,
+  repeats: number,
+  settle: Settle,
+): void {
+  const exchange = new NodeExchange(node, question, timeoutMs, repeats, settle);
+  const { signal } = question;
+  if (signal?.aborted === true) return exchange.abort();
+  signal?.addEventListener('abort', exchange);
+  node.pool.dispatch(exchange);
+}
+
+class NodeExchange extends Exchange {
+  readonly #node: Node;
+  readonly #question: Question;
+  readonly #settle: Settle;
+  readonly #repeats: number;
+  readonly #startedMs: number;
+  #status = 0;
+  #chunks: Buffer[] = [];
+  #sizeBytes = 0;
+  #heldBytes = 0;
+  #gunzip: Gunzip | undefined;
+  #stream: Readable | undefined;
+  #cancelTimer: (() => void) | undefined;
+  /** Of a stream: whether its reader takes what comes. */
+  #isRead = false;
+  #isOutOfMemory = false;
+  #isOver = false;
+
+  constructor(node: Node, question: Question, timeoutMs: number, repeats: number, settle: Settle) {
+    super(node.pool, {
+      method: 'POST',
+      path: node.path,
+      headers: node.headers,
+      body: question.body,
+      limits: { connectMs: timeoutMs, firstByteMs: timeoutMs, idleMs: IDLE_MS, totalMs: timeoutMs },
+      // What it unpacks to is counted here.
+      maxResponseBytes: Infinity,
+    });
+    this.#node = node;
+    this.#question = question;
+    this.#settle = settle;
+    this.#repeats = repeats;
+    this.#startedMs = node.pool.clock.monotonicMs();
+  }
+
+  /** Of the caller's signal, which takes an object for a listener. */
+  handleEvent(): void {
+    this.#stop('aborted');
+  }
+
+  protected override onHead(status: number, headers: IncomingHttpHeaders): void {
+    this.#status = status;
+    const encoding = headers['content-encoding'] ?? '';
+    if (encoding === 'gzip' || encoding === 'x-gzip') this.#openGunzip();
+    else if (encoding !== '' && encoding !== 'identity') this.#stop('closed');
+  }
+
+  protected override onData(chunk: Buffer): void {
+    if (this.#gunzip === undefined) this.#take(chunk);
+    else if (!this.#gunzip.write(chunk)) this.pause();
+  }
+
+  protected override onEnd(): void {
+    if (this.#gunzip === undefined) this.#finish();
+    else this.#gunzip.end();
+  }
+
+  protected override onFailure(kind: UpstreamFailureKind): void {
+    if (this.#isOver) return;
+    const isUnread = this.pieces?.isWritten === false && (kind === 'stale' || kind === 'unread');
+    const mayRepeat = this.#question.mayRepeat || isUnread;
+    if (kind === 'stale' && mayRepeat && this.#repeats < MAX_STALE_RETRIES) return this.#repeat();
+    // The status of a refusal says enough, however little of its text came.
+    if (this.#status >= 400 && this.#stream === undefined && BROKEN.has(kind)) {
+      this.#gunzip?.destroy();
+      return this.#finish();
+    }
+    this.#close();
+    this.#gunzip?.destroy();
+    if (this.#stream !== undefined) {
+      this.#stream.destroy(new Error('The node did not send its reply to the end'));
+      return;
+    }
+    this.#question.budget.give(this.#question.caller, this.#heldBytes);
+    this.#chunks = [];
+    this.#settle({
+      ok: false,
+      fault: kind === 'too-large' ? 'too-large' : 'transport',
+      isSent: (this.isSent || this.#status > 0) && !isUnread,
+      isAborted: kind === 'aborted',
+      isBlameless: kind === 'aborted' || isUnread || this.#isOutOfMemory,
+    });
+  }
+
+  #repeat(): void {
+    this.#close();
+    const leftMs = this.limits.totalMs - (this.#node.pool.clock.monotonicMs() - this.#startedMs);
+    // Not from inside undici, which is still busy with the connection that died.
+    queueMicrotask(() => ask(this.#node, this.#question, leftMs, this.#repeats + 1, this.#settle));
+  }
+
+  #openGunzip(): void {
+    const gunzip = createGunzip();
+    this.#gunzip = gunzip;
+    gunzip.on('data', (chunk: Buffer) => this.#take(chunk));
+    gunzip.on('drain', () => this.resume());
+    gunzip.on('end', () => this.#finish());
+    gunzip.on('error', () => this.#stop('closed'));
+  }
+
+  #take(chunk: Buffer): void {
+    if (this.#isOver) return;
+    const { budget, caller, canStream, maxBytes } = this.#question;
+    this.#sizeBytes += chunk.length;
+    if (this.#sizeBytes > maxBytes) return this.#stop('too-large');
+    if (this.#stream !== undefined) {
+      if (!this.#stream.push(chunk)) this.#hold();
+      return;
+    }
+    this.#chunks.push(chunk);
+    if (this.#sizeBytes > UNCOUNTED_BYTES) {
+      if (!budget.take(caller, this.#sizeBytes - this.#heldBytes)) {
+        this.#isOutOfMemory = true;
+        return this.#stop('closed');
+      }
+      this.#heldBytes = this.#sizeBytes;
+    }
+    if (canStream && this.#sizeBytes > HEAD_BYTES) this.#startStream();
+  }
+
+  #startStream(): void {
+    const stream = new Readable({
+      highWaterMark: 262_144,
+      read: () => this.#flow(),
+      destroy: (error, done) => {
+        this.#leave();
+        done(error);
+      },
+    });
+    this.limits = STREAM_LIMITS;
+    this.#cancelTimer = this.#node.pool.clock.after(STREAM_TOTAL_MS, () => {
+      // The node waits for the reader: that is the slow one, and ends as one that has left.
+      if (this.#isRead) this.#stop('total-timeout');
+      else stream.destroy();
+    });
+    this.#stream = stream;
+    this.#answer(stream);
+    this.#hold();
+  }
+
+  #hold(): void {
+    this.#isRead = false;
+    if (this.#gunzip === undefined) this.pause();
+    else this.#gunzip.pause();
+  }
+
+  #flow(): void {
+    this.#isRead = true;
+    if (this.#gunzip === undefined) this.resume();
+    else this.#gunzip.resume();
+  }
+
+  /** The reader of a stream wants no more of it. */
+  #leave(): void {
+    if (this.#isOver) return;
+    this.#close();
+    this.#gunzip?.destroy();
+    this.abort();
+  }
+
+  #finish(): void {
+    if (this.#isOver) return;
+    this.#close();
+    if (this.#stream === undefined) this.#answer(undefined);
+    else this.#stream.push(null);
+  }
+
+  #answer(rest: Readable | undefined): void {
+    const [first] = this.#chunks;
+    const isWhole = first !== undefined && this.#chunks.length === 1;
+    const body = isWhole ? first : Buffer.concat(this.#chunks);
+    this.#chunks = [];
+    this.#settle({ ok: true, status: this.#status, body, rest, heldBytes: this.#heldBytes });
+  }
+
+  /** Ends it from our side, also while what has come is still unpacked. */
+  #stop(kind: UpstreamFailureKind): void {
+    this.fail(kind, '');
+    this.onFailure(kind);
+  }
+
+  #close(): void {
+    this.#isOver = true;
+    this.#cancelTimer?.();
+    this.#question.signal?.removeEventListener('abort', this);
+  }
+}

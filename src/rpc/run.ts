@@ -1,0 +1,440 @@
+/**
+ * One request on its way over the nodes: exactly one answer for each call, in the order asked,
+ * under the caller's ids, whatever the nodes did. Nodes are asked in turn only as far as the retry
+ * class of a method allows. Calls of a batch that no node answered carry an error of ours and cost
+ * nothing; a request of which no node answered anything is a Fault.
+ *
+ * A request that is one object travels untouched, and its answer but for the id.
+ */
+import { assert } from '../core/assert.ts';
+import type { Fault } from '../core/faults.ts';
+import { type Admission, type Call, callerId, MAX_BATCH_ITEMS } from './admission.ts';
+import type { AnswerCache } from './answer-cache.ts';
+import {
+  errorOf,
+  itemCredits,
+  requestTooLarge,
+  type RpcAnswer,
+  unansweredFault,
+} from './answer.ts';
+import {
+  askMany,
+  askOne,
+  type AskOptions,
+  type OneReply,
+  RunContext,
+  type RunSettings,
+  type StreamAnswer,
+} from './ask.ts';
+import { broadcastVerdict, transactionHash } from './broadcast.ts';
+import type { NodeKind } from './catalogue.ts';
+import type { ItemAnswer, NodeError } from './classify.ts';
+import { isSpan, joinBatch, joined, plainId, type Slices } from './splice.ts';
+import type { UpstreamGroup } from './upstream-group.ts';
+import type { Upstream } from './upstream.ts';
+
+/** A second opinion on a null is worth this wait, not more. */
+const SECOND_OPINION_MS = 3_000;
+/** Calls asked one by one at the same time when a node does not keep to the batch rules. */
+const EXPANDED_AT_ONCE = 8;
+/** What a call may grow by in a batch of our making. */
+const ID_ROOM_BYTES = 16;
+const LETTER_N = 0x6e;
+/** Put where the caller sent no id; a node would not answer a call without one. */
+const OWN_ID = Buffer.from('0');
+const PROBE_ID = Buffer.from('1');
+/** The ids that we give the calls of a batch: their positions. */
+const OUR_IDS: readonly Buffer[] = Array.from({ length: MAX_BATCH_ITEMS }, (_, position) =>
+  Buffer.from(String(position)),
+);
+
+/** One node's turn. */
+interface Pass {
+  readonly upstream: Upstream;
+  /** There is no other node after it. */
+  readonly isLast: boolean;
+  /** Several callers want the answer. */
+  readonly isShared: boolean;
+}
+
+export interface RunOptions {
+  /** Whose request it is: the same caller stays with the same node for a few seconds. */
+  readonly caller: string;
+  /** Aborts when the caller left; the work that a node has begun is then due in full. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+export class RpcRun extends RunContext {
+  readonly #group: UpstreamGroup;
+  readonly #cache: AnswerCache;
+  readonly #admission: Admission;
+  #stream: StreamAnswer | undefined;
+  /** A node's reply to a batch that can be passed on as it is. */
+  #whole: Buffer | undefined;
+
+  constructor(
+    settings: RunSettings,
+    group: UpstreamGroup,
+    cache: AnswerCache,
+    admission: Admission,
+    { caller, signal }: RunOptions,
+  ) {
+    super(settings, admission.network, caller, signal);
+    this.#group = group;
+    this.#cache = cache;
+    this.#admission = admission;
+  }
+
+  /** Throws a Fault when no node answered any of it. */
+  async answer(): Promise<RpcAnswer> {
+    const { calls, isBatch } = this.#admission;
+    const [only] = calls;
+    try {
+      if (isBatch || only === undefined) await this.#askBatch(calls);
+      else {
+        const key = this.#cache.keyOf(this.#admission, only);
+        if (key !== undefined) await this.#askShared(only, key);
+        if (only.result === undefined && only.answer === undefined)
+          await this.#walk(this.#group.kindFor(only.method.node), calls, false);
+      }
+      return this.#finish();
+    } finally {
+      if (this.heldBytes > 0) this.settings.budget.give(this.caller, this.heldBytes);
+    }
+  }
+
+  async #askBatch(calls: readonly Call[]): Promise<void> {
+    const nodes: Call[] = [];
+    const bundlers: Call[] = [];
+    for (const call of calls) {
+      const { node, sharing } = call.method;
+      const key = sharing && this.#cache.keyOf(this.#admission, call);
+      if (key !== undefined) call.result = this.#cache.get(key);
+      if (call.result !== undefined) continue;
+      const isForNode = node === 'node' || this.#group.kindFor(node) === 'node';
+      (isForNode ? nodes : bundlers).push(call);
+    }
+    await Promise.all([
+      nodes.length > 0 && this.#walk('node', nodes, false),
+      bundlers.length > 0 && this.#walk('bundler', bundlers, false),
+    ]);
+    for (const call of calls) {
+      const { answer, method } = call;
+      const key = answer && method.sharing && this.#cache.keyOf(this.#admission, call);
+      if (answer !== undefined && key !== undefined) this.#cache.keep(key, method, answer);
+    }
+  }
+
+  /** From the cache, or together with all who ask the same at this moment. */
+  async #askShared(call: Call, key: string): Promise<void> {
+    call.result = this.#cache.get(key);
+    if (call.result !== undefined) return;
+    call.answer = await this.#cache.merge(key, async () => {
+      await this.#walk(this.#group.kindFor(call.method.node), [call], true);
+      const { answer, fault } = call;
+      if (answer !== undefined) this.#cache.keep(key, call.method, answer);
+      // One caller's wait for its share is not a wait of those who ask the same.
+      else if (fault?.fault === 'quota' && !fault.isSent) call.fault = undefined;
+      else throw this.#unanswered();
+      return answer;
+    });
+  }
+
+  /** Asks the nodes of one kind in turn. */
+  async #walk(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
+    const { caller, deadlineMs, settings } = this;
+    const candidates = this.#group.candidates(kind, caller);
+    let index = -1;
+    for (const upstream of candidates) {
+      index += 1;
+      const open = index === 0 ? calls : calls.filter(isOpen);
+      if (open.length === 0 || settings.clock.monotonicMs() >= deadlineMs) return;
+      const isLast = index === candidates.length - 1;
+      const isAnswering = await this.#ask({ upstream, isLast, isShared }, open);
+      if (isAnswering && (index === 0 || open.length === calls.length))
+        this.#group.stick(kind, caller, upstream);
+      for (const call of open) if (call.fault?.isAborted === true) return;
+    }
+  }
+
+  /** Asks one node for all that is open; whether it answered any of it. */
+  async #ask(pass: Pass, calls: readonly Call[]): Promise<boolean> {
+    const [only] = calls;
+    this.#whole = undefined;
+    if (only !== undefined && calls.length === 1) await this.#askAlone(pass, only);
+    else await this.#askTogether(pass, calls);
+    let isAnswering = this.#stream !== undefined;
+    for (const call of calls) {
+      const { answer } = call;
+      // A second opinion that knows no more has left the null of the node before.
+      if (answer === undefined || (answer.isNull && call.wasSecondOpinionAsked)) continue;
+      isAnswering = true;
+      if (answer.error === undefined) continue;
+      const hash = await this.#recognisedHash(pass, call, answer.error);
+      if (hash === undefined) continue;
+      call.result = Buffer.from(`"${hash}"`);
+      this.#whole = undefined;
+    }
+    return isAnswering;
+  }
+
+  /** The hash of a raw transaction that the node refused only because it has it already. */
+  async #recognisedHash(
+    { upstream }: Pass,
+    call: Call,
+    error: NodeError,
+  ): Promise<string | undefined> {
+    const verdict = broadcastVerdict(call, error);
+    if (verdict === 'no') return undefined;
+    const hash = await transactionHash(this.#admission.body, call);
+    if (hash === undefined || verdict === 'known') return hash;
+    const question = Buffer.from(
+      `{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`,
+    );
+    const reply = await askOne(this, upstream, question, PROBE_ID, {
+      canStream: false,
+      mayRepeat: true,
+      timeoutMs: Infinity,
+      mayWait: false,
+      isShared: false,
+    });
+    const isThere = reply.kind === 'answer' && reply.outcome === 'success' && !reply.isNull;
+    return isThere ? hash : undefined;
+  }
+
+  async #askAlone(pass: Pass, call: Call): Promise<void> {
+    const { body, isBatch } = this.#admission;
+    const { span } = call;
+    const hasId = span.idStart >= 0 && body[span.idStart] !== LETTER_N;
+    const id = hasId ? callerId(body, span) : OWN_ID;
+    let sent = body;
+    if (isBatch) sent = body.subarray(span.start, span.end);
+    else if (!hasId) sent = joined((slices) => slices.addWithId(body, span, id));
+    const canStream = !isBatch && hasId && !pass.isShared;
+    const options = askOptions(pass, [call], canStream);
+    this.#note(call, await askOne(this, pass.upstream, sent, id, options));
+  }
+
+  async #askTogether(pass: Pass, calls: readonly Call[]): Promise<void> {
+    const { upstream } = pass;
+    const { maxBatch } = upstream.settings;
+    const { body } = this.#admission;
+    if (calls.length <= maxBatch && upstream.takesBytes(body.length))
+      return this.#askChunk(pass, calls);
+    await Promise.all(
+      chunks(calls, Math.max(1, maxBatch), upstream).map((chunk) => this.#askPart(pass, chunk)),
+    );
+  }
+
+  async #askPart(pass: Pass, calls: readonly Call[]): Promise<void> {
+    return calls.length === 1 ? this.#askEach(pass, calls) : this.#askChunk(pass, calls);
+  }
+
+  async #askChunk(pass: Pass, calls: readonly Call[]): Promise<void> {
+    const isAll = calls.length === this.#admission.calls.length;
+    const ownIds = isAll ? plainIds(this.#admission) : undefined;
+    const body = ownIds === undefined ? this.#withOurIds(calls) : this.#admission.body;
+    const ids = ownIds ?? calls.map((_, position) => position);
+    const options = askOptions(pass, calls, false);
+    const reply = await askMany(this, pass.upstream, body, ids, options);
+    if (reply.kind === 'fault') {
+      if (reply.fault === 'request-too-large') return this.#askHalves(pass, calls);
+      for (const call of calls) this.#note(call, reply);
+      return;
+    }
+    let position = 0;
+    let isFirst = true;
+    for (const call of calls) {
+      const answer = reply.answers[position];
+      position += 1;
+      if (call.answer !== undefined) isFirst = false;
+      if (answer !== undefined && call.answer === undefined) call.answer = answer;
+      else noteAnswer(call, answer);
+    }
+    if (reply.isIrregular) {
+      const missing = calls.filter((call) => call.answer === undefined && call.method.mayRepeat);
+      await this.#askEach(pass, missing);
+    }
+    if (isFirst && ownIds !== undefined) this.#whole = reply.whole;
+  }
+
+  /** What a node does not take in one request it may take in two: it has read none of it. */
+  async #askHalves(pass: Pass, calls: readonly Call[]): Promise<void> {
+    const middle = Math.ceil(calls.length / 2);
+    const halves = [calls.slice(0, middle), calls.slice(middle)];
+    await Promise.all(halves.map((half) => this.#askPart(pass, half)));
+  }
+
+  /** Asks calls one by one; whatever comes is noted on them. */
+  async #askEach(pass: Pass, calls: readonly Call[]): Promise<void> {
+    const queue = [...calls];
+    const work = async (): Promise<void> => {
+      for (let call = queue.shift(); call !== undefined; call = queue.shift())
+        await this.#askAlone(pass, call);
+    };
+    await Promise.all(Array.from({ length: Math.min(EXPANDED_AT_ONCE, calls.length) }, work));
+  }
+
+  #withOurIds(calls: readonly Call[]): Buffer {
+    return joinBatch(calls, (slices, call, position) => {
+      const id = OUR_IDS[position];
+      assert(id !== undefined, 'a batch has at most 100 items');
+      slices.addWithId(this.#admission.body, call.span, id);
+    });
+  }
+
+  #note(call: Call, reply: OneReply): void {
+    if (reply.kind === 'answer') noteAnswer(call, reply);
+    else if (reply.kind === 'stream') this.#stream = reply;
+    // What a node refused as such stays refused, whatever the next node fails of.
+    else if (call.fault?.fault !== 'refused') call.fault = reply;
+  }
+
+  #finish(): RpcAnswer {
+    const { body, calls, isBatch } = this.#admission;
+    const { attempts, signal } = this;
+    const stream = this.#stream;
+    const hasLeft = signal?.aborted === true && calls.some((call) => call.fault?.isAborted);
+    const isAnswered = stream !== undefined || calls.some(hasAnswer);
+    if (!isAnswered && !hasLeft) throw this.#unanswered();
+    let credits = 0;
+    for (const call of calls) {
+      const isPlain = call.answer?.outcome === 'success' && call.result === undefined;
+      credits += isPlain ? call.credits : creditsOf(call, stream);
+    }
+    const answer = { credits, retries: Math.max(0, attempts - 1), rest: stream?.rest };
+    if (hasLeft) return { ...answer, kind: 'abandoned', body: Buffer.alloc(0) };
+    const [only] = calls;
+    if (isBatch || only === undefined) {
+      const whole =
+        this.#whole ?? joinBatch(calls, (slices, call) => writeItem(slices, body, call));
+      return { ...answer, kind: 'answered', body: whole };
+    }
+    const head = stream === undefined ? oneReply(body, only) : streamHead(body, only, stream);
+    return { ...answer, kind: 'answered', body: head };
+  }
+
+  #unanswered(): Fault {
+    const { calls } = this.#admission;
+    const large = calls.find(({ fault }) => fault?.fault === 'request-too-large');
+    if (large === undefined) {
+      const last = calls.find(({ fault }) => fault !== undefined)?.fault;
+      return unansweredFault(last, this.#group.hasOpen());
+    }
+    const kind = this.#group.kindFor(large.method.node);
+    return requestTooLarge(this.#admission, this.#group.requestLimitBytes(kind));
+  }
+}
+
+/** Whether another node should be asked: no answer yet, or a null worth a second opinion. */
+function isOpen({ answer, fault, method, wasSecondOpinionAsked }: Call): boolean {
+  if (answer !== undefined)
+    return answer.isNull && method.retry === 'safe-notnull' && !wasSecondOpinionAsked;
+  if (fault === undefined) return true;
+  return fault.fault !== 'too-large' && (!fault.isSent || method.mayRepeat);
+}
+
+function askOptions(pass: Pass, calls: readonly Call[], canStream: boolean): AskOptions {
+  let isSecondOpinion = true;
+  let mayRepeat = true;
+  for (const call of calls) {
+    if (call.answer === undefined) isSecondOpinion = false;
+    else call.wasSecondOpinionAsked = true;
+    mayRepeat &&= call.method.mayRepeat;
+  }
+  return {
+    canStream,
+    mayRepeat,
+    timeoutMs: isSecondOpinion ? SECOND_OPINION_MS : Infinity,
+    mayWait: pass.isLast && !pass.isShared && !isSecondOpinion,
+    isShared: pass.isShared,
+  };
+}
+
+function noteAnswer(call: Call, answer: ItemAnswer | undefined): void {
+  if (answer === undefined) {
+    call.fault = { kind: 'fault', fault: 'broken', isSent: true, isAborted: false };
+  } else if (call.answer === undefined || (answer.outcome === 'success' && !answer.isNull)) {
+    // A second opinion counts only when it knows more.
+    call.answer = answer;
+  }
+}
+
+function hasAnswer({ answer, result, fault }: Call): boolean {
+  // Billing extra: a plain 4xx of the node is billed like an error item.
+  return answer !== undefined || result !== undefined || fault?.fault === 'refused';
+}
+
+function creditsOf(call: Call, stream: StreamAnswer | undefined): number {
+  const { answer, credits, fault, result } = call;
+  if (result !== undefined) return credits;
+  const outcome = answer?.outcome ?? stream?.outcome;
+  if (outcome !== undefined) return itemCredits(outcome, credits);
+  // The caller left while a node worked on it: the node's work is due.
+  if (fault?.isAborted === true && fault.isSent) return credits;
+  return itemCredits(fault?.fault === 'refused' ? 'error' : 'unanswered', credits);
+}
+
+function writeItem(slices: Slices, body: Buffer, { answer, fault, result, span }: Call): void {
+  const id = callerId(body, span);
+  if (result !== undefined) slices.addResult(id, result);
+  else if (answer !== undefined) slices.addWithId(answer.bytes, answer.span, id);
+  else slices.addError(id, ...errorOf(fault?.fault));
+}
+
+/** The answer to a request that is one object: the node's own bytes where they carry the id. */
+function oneReply(body: Buffer, call: Call): Buffer {
+  const { answer, result, span } = call;
+  if (answer !== undefined && result === undefined) {
+    const { idStart, idEnd } = answer.span;
+    if (isSpan(answer.bytes, idStart, idEnd, callerId(body, span))) return answer.bytes;
+  }
+  return joined((slices) => writeItem(slices, body, call));
+}
+
+/** The first bytes of a stream; an id that stands before the result is made the caller's. */
+function streamHead(body: Buffer, { span }: Call, { head, idStart, idEnd }: StreamAnswer): Buffer {
+  const id = callerId(body, span);
+  if (idStart < 0 || isSpan(head, idStart, idEnd, id)) return head;
+  return joined((slices) => {
+    slices.add(head, 0, idStart);
+    slices.add(id);
+    slices.add(head, idEnd);
+  });
+}
+
+/**
+ * The caller's ids when they are growing integers in their plain spelling, as most clients send
+ * them: then no node can confuse them, and the caller's own bytes can travel.
+ */
+function plainIds({ body, calls }: Admission): readonly number[] | undefined {
+  const ids: number[] = [];
+  let before = -1;
+  for (const { span } of calls) {
+    const id = plainId(body, span.idStart, span.idEnd);
+    if (id <= before) return undefined;
+    ids.push(id);
+    before = id;
+  }
+  return ids;
+}
+
+/** Calls for one request each, by their number and by the bytes that the node takes. */
+function chunks(calls: readonly Call[], size: number, upstream: Upstream): (readonly Call[])[] {
+  const parts: Call[][] = [];
+  let part: Call[] = [];
+  let partBytes = 0;
+  for (const call of calls) {
+    const { start, end } = call.span;
+    // With its comma, and room for an id of our own.
+    const bytes = end - start + ID_ROOM_BYTES;
+    if (part.length === size || (part.length > 0 && !upstream.takesBytes(partBytes + bytes))) {
+      parts.push(part);
+      part = [];
+      partBytes = 0;
+    }
+    part.push(call);
+    partBytes += bytes;
+  }
+  return [...parts, part];
+}

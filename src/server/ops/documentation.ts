@@ -1,0 +1,127 @@
+/**
+ * The OpenAPI document of this very server, under the address that callers know it by, at
+ * `GET /openapi.json` below the base path; and `GET /docs`, the page that people read. Both are
+ * made once, when the first asks.
+ */
+import { createHash } from 'node:crypto';
+import { z } from 'zod';
+import type { Config } from '../../config/config.ts';
+import { jsonAnswer } from '../../http/describe.ts';
+import { docsPage } from '../../http/docs/docs.ts';
+import { type OpenApiDocument, openApiDocument } from '../../http/openapi/openapi.ts';
+import type { Route } from '../../http/route.ts';
+
+export interface OwnDocumentParts {
+  readonly config: () => Config;
+  /** `YYYYMMDD.HHMMSS` of the build. */
+  readonly version: string;
+  readonly basePath: string;
+  /** Every route of the server. */
+  readonly routes: () => readonly Route[];
+}
+
+export class OwnDocument {
+  readonly #parts: OwnDocumentParts;
+  #listensOn: string | undefined;
+
+  constructor(parts: OwnDocumentParts) {
+    this.#parts = parts;
+  }
+
+  /** Told where the server listens, `http://host:port`. */
+  listens(address: string): void {
+    this.#listensOn = address;
+  }
+
+  /** What it tells of. */
+  get routes(): readonly Route[] {
+    return this.#parts.routes();
+  }
+
+  openApi(): OpenApiDocument {
+    const { config, version, basePath } = this.#parts;
+    const { service, publicUrl } = config();
+    // With port 0 only the listening server knows its address.
+    const origin = publicUrl.endsWith(':0') ? (this.#listensOn ?? publicUrl) : publicUrl;
+    const { name: serviceName, title } = service;
+    const options = { serviceName, title, version, publicUrl: origin, basePath };
+    return openApiDocument(this.routes, options);
+  }
+}
+
+const HOUR_SECONDS = 3_600;
+const CACHED = { 'cache-control': `public, max-age=${HOUR_SECONDS}` };
+
+export function documentationRoutes(document: OwnDocument): Route[] {
+  let json: Buffer | undefined;
+  let page: ReturnType<typeof securePage> | undefined;
+  return [
+    {
+      method: 'GET',
+      path: '/openapi.json',
+      auth: 'public',
+      describe: {
+        tag: 'Operations',
+        summary: 'This document',
+        about: 'OpenAPI 3.1, made from the schemas that validate requests.',
+        answers: [
+          jsonAnswer(
+            'The document.',
+            z.looseObject({ openapi: z.literal('3.1.0') }),
+            { openapi: '3.1.0' },
+            'no-store',
+          ),
+        ],
+      },
+      handle: async (context) => {
+        json ??= Buffer.from(JSON.stringify(document.openApi()));
+        context.setAll(CACHED);
+        await context.json(200, json);
+      },
+    },
+    {
+      method: 'GET',
+      path: '/docs',
+      root: true,
+      operational: true,
+      auth: 'public',
+      describe: {
+        tag: 'Operations',
+        summary: 'The API for people',
+        answers: [
+          {
+            status: 200,
+            about: 'One page without anything from elsewhere.',
+            headers: ['no-store', 'page-security'],
+            content: [{ type: 'text/html', schema: { type: 'string' } }],
+          },
+        ],
+      },
+      handle: async (context) => {
+        page ??= securePage(document.openApi());
+        context.setAll(page.headers);
+        await context.bytes(200, 'text/html; charset=utf-8', page.body);
+      },
+    },
+  ];
+}
+
+/** Nothing but the page's own style and script runs in it, and nothing frames it. */
+function securePage(document: OpenApiDocument) {
+  const { html, style, script } = docsPage(document);
+  const hash = (text: string): string =>
+    `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
+  const policy = [
+    "default-src 'none'",
+    `style-src ${hash(style)}`,
+    `script-src ${hash(script)}`,
+    'img-src data:',
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; ');
+  return {
+    body: Buffer.from(html),
+    headers: { 'content-security-policy': policy, 'referrer-policy': 'no-referrer', ...CACHED },
+  };
+}

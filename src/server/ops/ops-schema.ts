@@ -1,0 +1,96 @@
+/** What the routes of the operator's tools answer, and what they say of themselves. */
+import { z } from 'zod';
+import { type RouteDescription, jsonAnswer } from '../../http/describe.ts';
+
+export const LivenessBody = z.strictObject({ status: z.literal('alive') });
+
+const part = z.boolean().describe('Whether this part lets requests through');
+const figure = z.int().min(0);
+
+export const ReadinessParts = z.strictObject({
+  server: z.strictObject({
+    ok: part,
+    openRequests: figure,
+    unhandledRejections: figure.describe(
+      'Failures that a library left behind since the start; the log has their stacks',
+    ),
+  }),
+  database: z.strictObject({ ok: part }),
+  journal: z.strictObject({
+    ok: part,
+    waitingSettles: figure.describe('Settles that wait for the database to come back'),
+  }),
+  engines: z.strictObject({ ok: part, models: figure, modelsReady: figure }),
+  payments: z
+    .strictObject({
+      ok: part,
+      watched: figure.describe('Credits of wallet payments that the chain could still undo'),
+      vanished: figure.describe('Those of them that are not on the chain now'),
+      reversed: figure.describe('Credits that were taken back, since the beginning'),
+    })
+    .optional()
+    .describe('With payment rails alone'),
+});
+export type ReadinessParts = z.infer<typeof ReadinessParts>;
+
+export const ReadinessBody = z.strictObject({
+  status: z.enum(['ready', 'not ready', 'draining']),
+  parts: ReadinessParts,
+});
+export type ReadinessBody = z.infer<typeof ReadinessBody>;
+
+export const LIVE_DESCRIPTION: RouteDescription = {
+  tag: 'Operations',
+  summary: 'Is the process alive?',
+  answers: [jsonAnswer('The process turns.', LivenessBody, { status: 'alive' }, 'no-store')],
+};
+
+const PARTS = {
+  server: { ok: true, openRequests: 12, unhandledRejections: 0 },
+  database: { ok: true },
+  journal: { ok: true, waitingSettles: 0 },
+  engines: { ok: true, models: 3, modelsReady: 3 },
+};
+
+export const READY_DESCRIPTION: RouteDescription = {
+  tag: 'Operations',
+  summary: 'Would a request be served now?',
+  about: 'For load balancers: 503 while the server drains, the database is away, or no model runs.',
+  answers: [
+    jsonAnswer('Ready.', ReadinessBody, { status: 'ready', parts: PARTS }, 'no-store'),
+    {
+      ...jsonAnswer(
+        'Not ready; the parts say why.',
+        ReadinessBody,
+        {
+          status: 'draining',
+          parts: { ...PARTS, server: { ok: false, openRequests: 3, unhandledRejections: 0 } },
+        },
+        'no-store',
+      ),
+      status: 503,
+    },
+  ],
+};
+
+export const METRICS_DESCRIPTION: RouteDescription = {
+  tag: 'Operations',
+  summary: 'Metrics for Prometheus',
+  about: 'Asks for a token when `metrics.token` is set; 404 when `metrics.enabled` is false.',
+  answers: [
+    {
+      status: 200,
+      about: 'Prometheus text format 0.0.4.',
+      headers: ['no-store'],
+      content: [
+        {
+          type: 'text/plain',
+          schema: { type: 'string' },
+          example:
+            'farebox_requests_total{method="POST",route="/chat/completions",status="200"} 42\n',
+        },
+      ],
+    },
+  ],
+  refusals: ['AUTHENTICATION_FAILED', 'NOT_FOUND'],
+};

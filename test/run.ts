@@ -1,0 +1,97 @@
+/**
+ * Runs the tests: `node test/run.ts [files]`. Several processes at once take batches of files from one
+ * list, the slow ones first, so that a test that waits leaves its core to another. Within a process the
+ * files share what is dear to start (PostgreSQL, chains, compiled modules).
+ *
+ * Each batch's report is printed when it is there; the sums come last. Ends with 1 when a test
+ * failed, a process broke off, or nothing ran.
+ */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { globSync, statSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+
+const PATTERNS = ['src/**/*.test.ts', 'test/**/*.test.ts'];
+const MAX_PROCESSES = 4;
+/** A process lives for this many files: starting one takes a second. */
+const BATCH_FILES = 12;
+const TIMEOUT_MS = 600_000;
+/** The lines of node's own summary that are added up. */
+const COUNTS = ['tests', 'pass', 'fail', 'cancelled', 'skipped', 'todo'];
+
+const startedMs = Date.now();
+const given = process.argv.slice(2);
+const files = given.length > 0 ? given : slowFirst(globSync(PATTERNS));
+const batches = cut(files);
+const total = new Map<string, number>();
+const broken: string[] = [];
+
+await compileOnce();
+await Promise.all(Array.from({ length: processes() }, takeBatches));
+
+for (const name of COUNTS) console.log(`ℹ ${name} ${total.get(name) ?? 0}`);
+console.log(`ℹ seconds ${Math.round((Date.now() - startedMs) / 1_000)}`);
+if ((total.get('pass') ?? 0) === 0) broken.push('No test ran');
+for (const line of broken) console.error(line);
+process.exitCode = broken.length > 0 ? 1 : 0;
+
+/**
+ * Compiles the server into the cache that all processes of the tests share: one that is killed
+ * writes nothing there.
+ */
+async function compileOnce(): Promise<void> {
+  process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/farebox');
+  const script = `await import(${JSON.stringify(new URL('../src/server/server.ts', import.meta.url))})`;
+  const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+    stdio: 'inherit',
+  });
+  await once(child, 'exit');
+}
+
+/** Where a test's own wait lets another run: a core each, and one process more. */
+function processes(): number {
+  return Math.min(MAX_PROCESSES, availableParallelism() + 1, batches.length);
+}
+
+/** End to end first, large before small: what takes longest should not begin last. */
+function slowFirst(found: readonly string[]): string[] {
+  const weight = (file: string): number =>
+    statSync(file).size + (file.startsWith('test') ? 1_000_000 : 0);
+  return found.toSorted((a, b) => weight(b) - weight(a));
+}
+
+/** Neighbours of the list go to different batches, so that no batch has all that is slow. */
+function cut(list: readonly string[]): string[][] {
+  const count = Math.max(1, Math.ceil(list.length / BATCH_FILES));
+  const cuts = Array.from({ length: count }, (): string[] => []);
+  for (const [at, file] of list.entries()) cuts[at % count]?.push(file);
+  return cuts;
+}
+
+async function takeBatches(): Promise<void> {
+  for (let batch = batches.shift(); batch !== undefined; batch = batches.shift()) {
+    await runBatch(batch);
+  }
+}
+
+async function runBatch(batch: readonly string[]): Promise<void> {
+  const flags = ['--test', '--test-force-exit', '--test-isolation=none', '--test-reporter=spec'];
+  const child = spawn(process.execPath, [...flags, `--test-timeout=${TIMEOUT_MS}`, ...batch], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const parts: Buffer[] = [];
+  child.stdout.on('data', (part: Buffer) => parts.push(part));
+  const code = await new Promise<number | null>((resolve) => child.once('close', resolve));
+  const said = Buffer.concat(parts).toString();
+  process.stdout.write(said);
+  if (code !== 0) broken.push(`A process ended with ${code}: ${batch.join(' ')}`);
+  for (const name of COUNTS) {
+    const count = new RegExp(`^ℹ ${name} (\\d+)$`, 'm').exec(said)?.[1];
+    if (count !== undefined) total.set(name, (total.get(name) ?? 0) + Number(count));
+    else if (code === 0) broken.push(`No count of ${name}: ${batch.join(' ')}`);
+  }
+}
