@@ -45,7 +45,9 @@ const BaseRail = z.strictObject({
   rpcUrl: Nodes,
   gasKey: EvmKey.optional().describe('Pays the gas of settlements; holds a little ETH'),
   refundKey: EvmKey.optional().describe('Holds the USDC that refunds are paid from'),
-  asset: EvmAddress.optional().describe('ERC-3009 token; USDC of the network by default'),
+  asset: EvmAddress.optional().describe(
+    'ERC-3009 token of 6 decimals; USDC of the network by default',
+  ),
   confirmations: confirmations(z.union([z.int().min(1).max(1_000), z.enum(['safe', 'finalized'])]))
     .default([
       { fromUsd: 0, wait: 1 },
@@ -75,7 +77,7 @@ const SolanaRail = z.strictObject({
     .string()
     .superRefine(rejectWith(solanaAddressProblem))
     .optional()
-    .describe('Token mint; USDC of the network by default'),
+    .describe('Token mint of 6 decimals; USDC of the network by default'),
   confirmations: confirmations(z.enum(['confirmed', 'finalized']))
     .default([
       { fromUsd: 0, wait: 'confirmed' },
