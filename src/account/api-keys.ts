@@ -119,7 +119,7 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
       auth: 'public',
       describe: KEY_CHALLENGE,
       handle: async (context) => {
-        const token = requirePayments(given).mintKeyChallenge();
+        const token = requirePayments(given).keyChallenges.mint();
         context.set('cache-control', 'no-store');
         await context.json(200, { success: true, data: { token } });
       },
@@ -134,7 +134,7 @@ function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Rout
         const payments = requirePayments(given);
         const request = readBody(context, CreateWalletKeyRequest);
         const settings = settingsOf(request, parts.clock);
-        const wallet = await payments.signerOfKeyChallenge(request);
+        const wallet = await payments.keyChallenges.signerOf(request);
         await parts.stores.identity.openWalletAccount(wallet);
         const caller = walletCaller(wallet);
         const made = await createKey(parts, caller, request.apiKeyType, settings);

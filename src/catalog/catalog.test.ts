@@ -4,14 +4,10 @@ import { test } from 'node:test';
 import { loadConfig } from '../config/config.ts';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import {
-  Catalog,
-  type DiscoveredModel,
-  type KeyLimits,
-  rateFor,
-  requirePlan,
-  requirePrivacy,
-} from './catalog.ts';
+import { Catalog, type CatalogModel, type DiscoveredModel, type KeyLimits } from './catalog.ts';
+import type { ModelPrivacy, Plan } from '../identity/identity.ts';
+import { requireAccess } from './model-access.ts';
+import { callerRate } from '../http/caller-limits.ts';
 
 const PRICE = 'price: { input: 0.3, output: 1.2 }';
 
@@ -357,35 +353,20 @@ test('plans and privacy limits refuse what they do not include', async () => {
   const catalog = await catalogOf(YAML);
   const pro = catalog.require('llama-3.1-8b', 'text').model;
   const open = catalog.require('atlas-24b', 'text').model;
-  assert.equal(
-    code(() => requirePlan(pro, 'paid')),
-    'PRO_ONLY_MODEL',
-  );
+  const access = (model: CatalogModel, plan: Plan, modelPrivacy: ModelPrivacy): string =>
+    code(() => requireAccess(model, { plan, modelPrivacy, models: undefined }));
+  assert.equal(access(pro, 'paid', 'ALL'), 'PRO_ONLY_MODEL');
   for (const plan of ['pro', 'partner', 'staff'] as const) {
-    assert.equal(
-      code(() => requirePlan(pro, plan)),
-      'none',
-    );
+    assert.equal(access(pro, plan, 'ALL'), 'none');
   }
+  assert.equal(access(open, 'paid', 'ALL'), 'none');
+  assert.equal(access(pro, 'pro', 'PRIVATE_TEXT'), 'MODEL_NOT_ALLOWED');
+  assert.equal(access(pro, 'pro', 'PRIVATE_ONLY'), 'MODEL_NOT_ALLOWED');
+  assert.equal(access(open, 'paid', 'PRIVATE_ONLY'), 'none');
+  const listed = { plan: 'paid', modelPrivacy: 'ALL', models: new Set(['another']) } as const;
   assert.equal(
-    code(() => requirePlan(open, 'paid')),
-    'none',
-  );
-  assert.equal(
-    code(() => requirePrivacy(pro, 'ALL')),
-    'none',
-  );
-  assert.equal(
-    code(() => requirePrivacy(pro, 'PRIVATE_TEXT')),
+    code(() => requireAccess(open, listed)),
     'MODEL_NOT_ALLOWED',
-  );
-  assert.equal(
-    code(() => requirePrivacy(pro, 'PRIVATE_ONLY')),
-    'MODEL_NOT_ALLOWED',
-  );
-  assert.equal(
-    code(() => requirePrivacy(open, 'PRIVATE_ONLY')),
-    'none',
   );
 });
 
@@ -394,10 +375,10 @@ test('limits follow tier, type and plan, and a model can have its own', async ()
   const config = await settings(yaml);
   const catalog = new Catalog({ settings: config, clock: new TestClock() });
   const rate = (name: string, plan: 'paid' | 'partner', type: 'text' | 'embedding' = 'text') => {
-    const { requestsPerMinute, tokensPerMinute } = rateFor(
-      catalog.require(name, type).model,
-      plan,
+    const { requestsPerMinute, tokensPerMinute } = callerRate(
       config.limits,
+      { plan, keyLimits: {}, accountLimits: {} },
+      catalog.require(name, type).model,
     );
     return [requestsPerMinute, tokensPerMinute];
   };

@@ -63,12 +63,12 @@ async function refund(
 ): Promise<RefundState> {
   if ('refundId' in wanted) {
     await payments.sweep();
-    return payments.refundState(wanted.refundId);
+    return payments.refunds.state(wanted.refundId);
   }
   const { wallet, amount } = wanted;
-  if (amount !== 'all') return payments.refund(wallet, amount);
+  if (amount !== 'all') return payments.refunds.refund(wallet, amount);
   const { usdNano } = await ledger.balances(walletAccountId(wallet));
-  return payments.refund(wallet, usdNano);
+  return payments.refunds.refund(wallet, usdNano);
 }
 
 function sentenceOf(state: RefundState): string {

@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
 import type { FirstOwner } from '../server/stores.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
-import { pinoLog } from '../observability/pino-log.ts';
+import { logWriter } from '../observability/log-writer.ts';
 import { UnhandledRejections } from '../server/unhandled-rejections.ts';
 import {
   CONFIG_FILE,
@@ -49,7 +49,12 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
   const { format, level } = config.log;
   const pretty =
     !json && (format === 'pretty' || (format === 'auto' && console.stderr.isTTY === true));
-  return pinoLog({ level, pretty, write: (text) => console.stderr.write(text) });
+  return logWriter({
+    level,
+    pretty,
+    clock: systemClock(),
+    write: (text) => console.stderr.write(text),
+  });
 }
 
 /** Hears what libraries leave behind in this process, from now to its end. */

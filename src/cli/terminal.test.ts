@@ -1,7 +1,8 @@
 /** What others named never reaches a terminal raw. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { pinoLog } from '../observability/pino-log.ts';
+import { systemClock } from '../core/clock.ts';
+import { logWriter } from '../observability/log-writer.ts';
 import { drawingOutput, printableConsole, table } from './terminal.ts';
 
 const NAME = '\u001b]0;owned\u0007\u001b[2Ka\nb\u202e\u009b31m';
@@ -38,7 +39,12 @@ test('a cell of a table is one line', () => {
 
 test('a log line on a terminal cannot begin another', () => {
   let said = '';
-  const log = pinoLog({ level: 'info', pretty: true, write: (text) => void (said += text) });
+  const log = logWriter({
+    level: 'info',
+    pretty: true,
+    clock: systemClock(),
+    write: (text) => void (said += text),
+  });
   log.info({ reason: 'x\n12:00:01 error Forged' }, 'Failed\nor so');
   const [first, ...rest] = said.trimEnd().split('\n');
   assert.match(first ?? '', /^\d\d:\d\d:\d\d info {2}Failed$/);

@@ -7,7 +7,7 @@ import { deflateSync } from 'node:zlib';
 import { ContentSection } from '../config/web-section.ts';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import { imageSize, sniffMedia } from '../core/media-type.ts';
-import { createGuard } from '../net/guard.ts';
+import { Guard } from '../net/guard.ts';
 import { parseDataUrl } from './data-url.ts';
 import { RequestMedia } from './media.ts';
 
@@ -111,7 +111,7 @@ function media(
   limits: { maxImageBytes?: number; maxRequestBytes?: number } = {},
   engineFetches = false,
 ): RequestMedia {
-  const guard = createGuard({ allow: ['127.0.0.0/8'] });
+  const guard = new Guard({ allow: ['127.0.0.0/8'] });
   return new RequestMedia({ guard, ...ContentSection.parse(limits) }, { engineFetches });
 }
 

@@ -3,7 +3,7 @@ import { type EmbedParts, embed } from './embed.ts';
 import { type EmbeddingsRequest, parseEmbeddingsRequest } from './embeddings-request.ts';
 import { AnswerHeaders, GatheredHeaders } from '../http/answer-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { LARGE_BODY_BYTES } from '../http/json-body.ts';
+import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
 import { EMBEDDINGS_DESCRIPTION } from './describe.ts';
 

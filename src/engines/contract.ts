@@ -128,7 +128,6 @@ export interface EngineSuccess {
   readonly attempts: number;
   readonly replica: Replica;
   readonly firstByteMs: number;
-  readonly totalMs: number;
 }
 
 export interface EngineFailure {
@@ -176,22 +175,12 @@ export interface ReplicaStatus {
   readonly inFlight: number;
   readonly calls: number;
   readonly failures: number;
-  /** Moving averages; null until the first answer. */
-  readonly firstByteMs: number | null;
-  readonly totalMs: number | null;
-  readonly lastFailure: {
-    readonly atMs: number;
-    readonly reason: FailureReason;
-    readonly message: string;
-  } | null;
 }
 
 export interface EngineStatus {
   readonly id: string;
-  readonly url: string;
   readonly inFlight: number;
   readonly queued: number;
-  readonly concurrency: number;
   /** Open sockets, and those of them that serve a request or are being opened for one. */
   readonly connections: number;
   readonly busy: number;

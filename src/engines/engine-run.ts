@@ -236,12 +236,11 @@ export class EngineRun implements Waiter, Chooser, Placed {
 
   succeeded(attempt: Attempt): void {
     this.#attempt = null;
-    const totalMs = this.#context.clock.monotonicMs() - this.#startedMs;
     const { isUsable } = this.#call;
     const usable = isUsable === undefined || isUsable(this.#wholeBody());
-    if (typeof usable === 'boolean') return this.#judged(attempt, usable, totalMs);
+    if (typeof usable === 'boolean') return this.#judged(attempt, usable);
     usable.then(
-      (verdict) => this.#judged(attempt, verdict, totalMs),
+      (verdict) => this.#judged(attempt, verdict),
       (error: unknown) => {
         attempt.target.state.cancel(attempt.ticket);
         this.#crash(error);
@@ -249,19 +248,18 @@ export class EngineRun implements Waiter, Chooser, Placed {
     );
   }
 
-  #judged(attempt: Attempt, isUsable: boolean, totalMs: number): void {
+  #judged(attempt: Attempt, isUsable: boolean): void {
     if (!isUsable) return this.failed(attempt, GARBAGE, 'The answer is not what was asked for');
+    attempt.target.state.succeed(attempt.ticket);
     const head = this.#head;
-    const firstByteMs = head?.firstByteMs ?? totalMs;
-    attempt.target.state.succeed(attempt.ticket, firstByteMs, totalMs);
     if (this.#isEnded || head === null) return;
+    const { replica, firstByteMs } = head;
     const success = {
       ok: true,
       bytes: this.#bytes,
       attempts: this.#attempts,
-      replica: head.replica,
+      replica,
       firstByteMs,
-      totalMs,
     } as const;
     if (this.#sink !== null) return this.#finish(success);
     const answer: EngineAnswer = { ...success, head, body: this.#wholeBody() };
@@ -273,7 +271,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
     this.#wasSent ||= wasSent;
     const { target } = attempt;
     const pauseMs = attempt.retryAfterMs(this.#context.clock);
-    target.state.fail(attempt.ticket, this.caller, verdict, message, pauseMs);
+    target.state.fail(attempt.ticket, this.caller, verdict, pauseMs);
     if (this.#isEnded) return;
     const failure = this.#failure(verdict.reason, message, pauseMs, attempt);
     if (verdict.retry === 'never' || failure.sawFirstByte) return this.#finish(failure);

@@ -1,6 +1,6 @@
 /**
  * One configured engine while it lives (its connections, its slots, its bounded queue), and what is
- * known of each model on it: breaker, load, speed, last failure. Replaced as a whole when its
+ * known of each model on it: breaker, load, failures. Replaced as a whole when its
  * settings change; the calls that run on the old one end there.
  */
 import type { Clock } from '../core/clock.ts';
@@ -123,10 +123,8 @@ export class EngineState {
     const { connected, running, queued } = this.pool.stats();
     return {
       id: this.settings.id,
-      url: this.settings.url,
       inFlight: this.#inFlight,
       queued: this.#waiters.size,
-      concurrency: this.#concurrency,
       connections: connected,
       busy: running + queued,
       replicas: [...this.#replicas.values()].map((replica) => replica.status(this.settings.id)),
@@ -150,8 +148,6 @@ const BREAKER: BreakerSettings = {
 const MIN_CALLERS = 3;
 /** Longest time for which a breaker is open; a certain failure outlasts it. */
 const WITNESS_MS = BREAKER.maxOpenMs + WINDOW_MS;
-/** Weight of the newest value in the moving averages. */
-const NEWEST = 0.2;
 /** A replica that says 429 without `Retry-After` is left alone for this long. */
 const REST_MS = 1_000;
 /** A `Retry-After` of an hour must not take a replica away for an hour. */
@@ -167,9 +163,6 @@ export class ReplicaState {
   #failures = 0;
   #restUntilMs = 0;
   #isAlive = true;
-  #firstByteMs: number | null = null;
-  #totalMs: number | null = null;
-  #lastFailure: ReplicaStatus['lastFailure'] = null;
   /** Whose calls failed last, at most as many as are needed. */
   #witnesses: { readonly caller: string; atMs: number }[] = [];
   /** An opening holds for everybody until then: a failure that no request can cause. */
@@ -221,24 +214,14 @@ export class ReplicaState {
     return this.#breaker.admit();
   }
 
-  succeed(ticket: Ticket, firstByteMs: number, totalMs: number): void {
+  succeed(ticket: Ticket): void {
     this.#inFlight -= 1;
     this.#isAlive = true;
     this.#restUntilMs = 0;
-    this.#firstByteMs ??= firstByteMs;
-    this.#firstByteMs += NEWEST * (firstByteMs - this.#firstByteMs);
-    this.#totalMs ??= totalMs;
-    this.#totalMs += NEWEST * (totalMs - this.#totalMs);
     this.#breaker.settle(ticket, 'success');
   }
 
-  fail(
-    ticket: Ticket,
-    caller: string,
-    verdict: Verdict,
-    message: string,
-    retryAfterMs: number | null,
-  ): void {
+  fail(ticket: Ticket, caller: string, verdict: Verdict, retryAfterMs: number | null): void {
     this.#inFlight -= 1;
     const nowMs = this.#clock.monotonicMs();
     const isOverloaded = verdict.reason === 'overloaded';
@@ -247,10 +230,7 @@ export class ReplicaState {
       this.#witness(caller, nowMs, verdict.isCertain);
     }
     if (isOverloaded) this.#restUntilMs = nowMs + Math.min(retryAfterMs ?? REST_MS, MAX_REST_MS);
-    if (isOverloaded || verdict.breaker === 'failure') {
-      this.#failures += 1;
-      this.#lastFailure = { atMs: this.#clock.nowMs(), reason: verdict.reason, message };
-    }
+    if (isOverloaded || verdict.breaker === 'failure') this.#failures += 1;
     this.#breaker.settle(ticket, verdict.breaker);
   }
 
@@ -271,9 +251,6 @@ export class ReplicaState {
       inFlight: this.#inFlight,
       calls: this.#calls,
       failures: this.#failures,
-      firstByteMs: this.#firstByteMs,
-      totalMs: this.#totalMs,
-      lastFailure: this.#lastFailure,
     };
   }
 

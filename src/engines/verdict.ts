@@ -20,97 +20,81 @@ function verdict(
   reason: FailureReason,
   retry: Verdict['retry'],
   breaker: Verdict['breaker'],
-  isAlive: boolean,
+  more: Partial<Verdict> = {},
 ): Verdict {
-  return { reason, retry, breaker, isAlive, isCertain: false };
+  return { reason, retry, breaker, isAlive: true, isCertain: false, ...more };
 }
 
-const OVERLOADED = verdict('overloaded', 'anywhere', 'unknown', true);
-const REFUSED = verdict('refused', 'never', 'success', true);
-const MISCONFIGURED = verdict('misconfigured', 'elsewhere', 'failure', true);
-const FAILED = verdict('failed', 'anywhere', 'failure', true);
-const GATEWAY_DOWN = verdict('unreachable', 'anywhere', 'failure', true);
-const GATEWAY_LATE = verdict('timeout', 'elsewhere', 'failure', true);
-/** The reader was, not the engine. */
-const READER_LATE = verdict('timeout', 'never', 'unknown', true);
-const UNREACHABLE: Verdict = {
-  ...verdict('unreachable', 'anywhere', 'failure', false),
-  isCertain: true,
+const DEAD = { isAlive: false };
+const MISCONFIGURED = verdict('misconfigured', 'elsewhere', 'failure');
+const OVERLOADED = verdict('overloaded', 'anywhere', 'unknown');
+const GATEWAY_LATE = verdict('timeout', 'elsewhere', 'failure');
+const UNREACHABLE = verdict('unreachable', 'anywhere', 'failure', { ...DEAD, isCertain: true });
+const RESET = verdict('unreachable', 'anywhere', 'failure', DEAD);
+const LATE = verdict('timeout', 'elsewhere', 'failure', DEAD);
+/** A 2xx that is not what was asked for. */
+export const GARBAGE = verdict('garbage', 'elsewhere', 'failure');
+
+const OF_STATUS: Readonly<Record<number, Verdict>> = {
+  401: MISCONFIGURED,
+  402: MISCONFIGURED,
+  403: MISCONFIGURED,
+  404: MISCONFIGURED,
+  405: MISCONFIGURED,
+  408: GATEWAY_LATE,
+  425: OVERLOADED,
+  429: OVERLOADED,
+  502: verdict('unreachable', 'anywhere', 'failure'),
+  503: OVERLOADED,
+  504: GATEWAY_LATE,
 };
-/** Perhaps too large for this engine, which had no words for it; another may take it. */
-const UNREAD = verdict('unreachable', 'elsewhere', 'unknown', true);
-const LATE = verdict('timeout', 'elsewhere', 'failure', false);
+const FAILED = verdict('failed', 'anywhere', 'failure');
+const REFUSED = verdict('refused', 'never', 'success');
 
 /** The meaning of a head that is no success. */
 export function verdictOfStatus(status: number): Verdict {
-  switch (status) {
-    case 401:
-    case 402:
-    case 403:
-    case 404:
-    case 405:
-      return MISCONFIGURED;
-    case 408:
-    case 504:
-      return GATEWAY_LATE;
-    case 425:
-    case 429:
-    case 503:
-      return OVERLOADED;
-    case 502:
-      return GATEWAY_DOWN;
-    default:
-      if (status >= 500) return FAILED;
-      return status >= 400 ? REFUSED : MISCONFIGURED;
-  }
+  if (status >= 500) return OF_STATUS[status] ?? FAILED;
+  return OF_STATUS[status] ?? (status >= 400 ? REFUSED : MISCONFIGURED);
 }
+
+const OF_FAILURE: Readonly<Record<UpstreamFailureKind, Verdict>> = {
+  connect: UNREACHABLE,
+  closed: UNREACHABLE,
+  // Perhaps too large for this engine, which had no words for it; another may take it.
+  unread: verdict('unreachable', 'elsewhere', 'unknown'),
+  stale: RESET,
+  reset: RESET,
+  'first-byte-timeout': LATE,
+  'idle-timeout': LATE,
+  'total-timeout': LATE,
+  // The reader was late, not the engine.
+  'paused-timeout': verdict('timeout', 'never', 'unknown'),
+  cut: verdict('broken', 'anywhere', 'failure', DEAD),
+  garbage: GARBAGE,
+  'too-large': verdict('too-large', 'never', 'unknown'),
+  aborted: verdict('aborted', 'never', 'unknown'),
+};
 
 /** The meaning of an exchange that ended without a whole answer. */
 export function verdictOfFailure(kind: UpstreamFailureKind): Verdict {
-  switch (kind) {
-    case 'connect':
-    case 'closed':
-      return UNREACHABLE;
-    case 'unread':
-      return UNREAD;
-    case 'stale':
-    case 'reset':
-      return verdict('unreachable', 'anywhere', 'failure', false);
-    case 'first-byte-timeout':
-    case 'idle-timeout':
-    case 'total-timeout':
-      return LATE;
-    case 'paused-timeout':
-      return READER_LATE;
-    case 'cut':
-      return verdict('broken', 'anywhere', 'failure', false);
-    case 'garbage':
-      return GARBAGE;
-    case 'too-large':
-      return verdict('too-large', 'never', 'unknown', true);
-    case 'aborted':
-      return verdict('aborted', 'never', 'unknown', true);
-  }
+  return OF_FAILURE[kind];
 }
 
-/** A 2xx that is not what was asked for. */
-export const GARBAGE = verdict('garbage', 'elsewhere', 'failure', true);
+/** When several replicas failed, the call hears of the one that says most about what to do. */
+const BY_WEIGHT: readonly FailureReason[] = [
+  'unreachable',
+  'misconfigured',
+  'garbage',
+  'broken',
+  'failed',
+  'timeout',
+  'overloaded',
+  'too-large',
+  'refused',
+  'aborted',
+];
 
-/** When several replicas failed, the flow hears of the one that says most about what to do. */
-const WEIGHT: Readonly<Record<FailureReason, number>> = {
-  aborted: 9,
-  refused: 8,
-  'too-large': 7,
-  overloaded: 6,
-  timeout: 5,
-  failed: 4,
-  broken: 3,
-  garbage: 2,
-  misconfigured: 1,
-  unreachable: 0,
-};
-
-/** Whether `reason` tells the flow at least as much as `other`. */
+/** Whether `reason` tells at least as much as `other`. */
 export function outweighs(reason: FailureReason, other: FailureReason): boolean {
-  return WEIGHT[reason] >= WEIGHT[other];
+  return BY_WEIGHT.indexOf(reason) >= BY_WEIGHT.indexOf(other);
 }

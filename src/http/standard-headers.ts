@@ -2,17 +2,9 @@
  * Headers that every answer carries, by the specification's table "Common response headers". Their
  * prefix is the service's name.
  */
+import type { IncomingHttpHeaders } from 'node:http';
 import { type Clock, isoTime } from '../core/clock.ts';
-import type { RequestContext } from './request-context.ts';
-
-export interface StandardHeaders {
-  readonly errorFormatHeader: string;
-  /** Sets those that are known as soon as a request begins. */
-  begin(context: RequestContext): void;
-  failed(): Record<string, string>;
-  /** The answer to a browser's preflight. */
-  preflight(context: RequestContext, methods: readonly string[]): Record<string, string>;
-}
+import type { HeaderRecord } from './request-context.ts';
 
 export interface StandardHeaderOptions {
   readonly serviceName: string;
@@ -86,57 +78,71 @@ const PREFLIGHT_MAX_AGE_SECONDS = 7_200;
 const CLIENT_VERSION = /^[A-Za-z0-9._+-]{1,64}$/;
 const RAY = /^[A-Za-z0-9-]{1,64}$/;
 
-export function standardHeaders(clock: Clock, options: StandardHeaderOptions): StandardHeaders {
-  const prefix = `x-${options.serviceName}-`;
-  const exposed = [...EXPOSED, ...OWN_EXPOSED.map((name) => prefix + name)].join(', ');
-  const echoed = [
-    { name: `${prefix}request-timestamp-ms`, form: /^\d{1,16}$/ },
-    { name: `${prefix}middleface-version`, form: CLIENT_VERSION },
-    { name: `${prefix}mobile-version`, form: CLIENT_VERSION },
-  ];
-  const anyOrigin = options.corsOrigins.includes('*');
-  const versionName = `${prefix}version`;
-  const timestampName = `${prefix}timestamp`;
-  return {
-    errorFormatHeader: `${prefix}error-format`,
-    begin: (context) => {
+export class StandardHeaders {
+  readonly errorFormatHeader: string;
+  /** What an answer that is a failure has besides. */
+  readonly failed: Readonly<HeaderRecord>;
+  readonly #clock: Clock;
+  readonly #options: StandardHeaderOptions;
+  readonly #versionName: string;
+  readonly #timestampName: string;
+  readonly #exposed: string;
+  readonly #allowed: readonly string[];
+  readonly #echoed: readonly { readonly name: string; readonly form: RegExp }[];
+  readonly #anyOrigin: boolean;
+
+  constructor(clock: Clock, options: StandardHeaderOptions) {
+    const prefix = `x-${options.serviceName}-`;
+    this.errorFormatHeader = `${prefix}error-format`;
+    this.failed = { [`${prefix}host-name`]: options.hostName };
+    this.#clock = clock;
+    this.#options = options;
+    this.#versionName = `${prefix}version`;
+    this.#timestampName = `${prefix}timestamp`;
+    this.#exposed = [...EXPOSED, ...OWN_EXPOSED.map((name) => prefix + name)].join(', ');
+    this.#allowed = [...REQUEST_HEADERS, this.errorFormatHeader, `${prefix}request-timestamp-ms`];
+    this.#echoed = [
+      { name: `${prefix}request-timestamp-ms`, form: /^\d{1,16}$/ },
+      { name: `${prefix}middleface-version`, form: CLIENT_VERSION },
+      { name: `${prefix}mobile-version`, form: CLIENT_VERSION },
+    ];
+    this.#anyOrigin = options.corsOrigins.includes('*');
+  }
+
+  /** Those that are known as soon as a request begins. */
+  of(request: IncomingHttpHeaders, requestId: string): HeaderRecord {
+    const { version, timestamps, corsOrigins } = this.#options;
+    const { origin, 'cf-ray': ray } = request;
+    const headers: HeaderRecord = {
       // A proxy in front that gave the request an id keeps it.
-      context.set('CF-RAY', rayOf(context));
-      context.set('x-request-id', context.requestId);
-      context.set(versionName, options.version);
+      'CF-RAY': typeof ray === 'string' && RAY.test(ray) ? ray : requestId,
+      'x-request-id': requestId,
+      [this.#versionName]: version,
       // What callers and engines made is shown as what it says it is, never as a page.
-      context.set('x-content-type-options', 'nosniff');
-      if (options.timestamps) context.set(timestampName, isoTime(clock.nowMs()));
-      const origin = context.header('origin');
-      if (origin !== undefined && (anyOrigin || options.corsOrigins.includes(origin))) {
-        context.set('access-control-allow-origin', anyOrigin ? '*' : origin);
-        context.set('access-control-expose-headers', exposed);
-        if (!anyOrigin) context.set('vary', 'Origin');
-      }
-      for (const { name, form } of echoed) {
-        const value = context.header(name);
-        if (value !== undefined && form.test(value)) context.set(name, value);
-      }
-    },
-    failed: () => ({ [`${prefix}host-name`]: options.hostName }),
-    preflight: (context, methods) => ({
+      'x-content-type-options': 'nosniff',
+    };
+    if (timestamps) headers[this.#timestampName] = isoTime(this.#clock.nowMs());
+    if (origin !== undefined && (this.#anyOrigin || corsOrigins.includes(origin))) {
+      headers['access-control-allow-origin'] = this.#anyOrigin ? '*' : origin;
+      headers['access-control-expose-headers'] = this.#exposed;
+      if (!this.#anyOrigin) headers['vary'] = 'Origin';
+    }
+    for (const { name, form } of this.#echoed) {
+      const value = request[name];
+      if (typeof value === 'string' && form.test(value)) headers[name] = value;
+    }
+    return headers;
+  }
+
+  /** The answer to a browser's preflight; what it asks for is allowed by its name. */
+  preflight(request: IncomingHttpHeaders, methods: readonly string[]): HeaderRecord {
+    const asked = request['access-control-request-headers'] ?? '';
+    const further = HEADER_LIST.test(asked) ? asked.toLowerCase().split(',') : [];
+    const allowed = new Set([...this.#allowed, ...further.map((name) => name.trim())]);
+    return {
       'access-control-allow-methods': [...methods, 'OPTIONS'].join(', '),
-      'access-control-allow-headers': allowedHeaders(context, prefix),
+      'access-control-allow-headers': [...allowed].join(', '),
       'access-control-max-age': String(PREFLIGHT_MAX_AGE_SECONDS),
-    }),
-  };
-}
-
-function rayOf(context: RequestContext): string {
-  const given = context.header('cf-ray');
-  return given !== undefined && RAY.test(given) ? given : context.requestId;
-}
-
-/** Request headers that a browser may send; what it asks for besides is allowed by its name. */
-function allowedHeaders(context: RequestContext, prefix: string): string {
-  const asked = context.header('access-control-request-headers') ?? '';
-  const further = HEADER_LIST.test(asked) ? asked.split(',').map((name) => name.trim()) : [];
-  const own = [`${prefix}error-format`, `${prefix}request-timestamp-ms`];
-  const names = [...REQUEST_HEADERS, ...own, ...further.map((name) => name.toLowerCase())];
-  return [...new Set(names)].filter((name) => name !== '').join(', ');
+    };
+  }
 }

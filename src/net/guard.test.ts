@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, describe, test } from 'node:test';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { Fault, type FaultCode } from '../core/faults.ts';
-import { createGuard, type FetchOptions, type GuardOptions } from './guard.ts';
+import { Guard, type FetchOptions, type GuardOptions } from './guard.ts';
 
 const LOOPBACK = ['127.0.0.0/8', '::1/128'];
 const OPTIONS: FetchOptions = { maxBytes: 100_000, timeoutMs: 5_000, maxRedirects: 5 };
@@ -46,7 +46,7 @@ async function refusal(
   options: GuardOptions,
   fetch: Partial<FetchOptions> = {},
 ): Promise<Fault> {
-  const guard = createGuard(options);
+  const guard = new Guard(options);
   const error: unknown = await guard
     .fetch(url, { ...OPTIONS, ...fetch })
     .then(() => undefined)
@@ -214,7 +214,7 @@ describe('with loopback opened by the explicit setting', () => {
       response.setHeader('content-type', 'Text/HTML; charset="ISO-8859-1"');
       response.end('<p>hello');
     });
-    const page = await createGuard({ allow: LOOPBACK }).fetch(`${server.url}/page?q=1`, OPTIONS);
+    const page = await new Guard({ allow: LOOPBACK }).fetch(`${server.url}/page?q=1`, OPTIONS);
     assert.equal(page.bytes.toString(), '<p>hello');
     assert.equal(page.mediaType, 'text/html');
     assert.equal(page.charset, 'iso-8859-1');
@@ -252,7 +252,7 @@ describe('with loopback opened by the explicit setting', () => {
       if (step === 0) response.end('there');
       else response.writeHead(307, { location: `/${step - 1}` }).end('ignored');
     });
-    const guard = createGuard({ allow: LOOPBACK });
+    const guard = new Guard({ allow: LOOPBACK });
     const page = await guard.fetch(`${server.url}/5`, OPTIONS);
     assert.equal(page.bytes.toString(), 'there');
     assert.equal(page.url, `${server.url}/0`);
@@ -268,7 +268,7 @@ describe('with loopback opened by the explicit setting', () => {
     const resolve = async (): Promise<string[]> =>
       lookups++ === 0 ? ['127.0.0.1'] : ['127.0.0.2'];
     const options: GuardOptions = { allow: ['127.0.0.1/32'], resolve };
-    const guard = createGuard(options);
+    const guard = new Guard(options);
     const page = await guard.fetch(`http://rebind.example:${checked.port}/`, OPTIONS);
     assert.equal(page.bytes.toString(), 'checked');
     assert.equal(lookups, 1);
@@ -280,7 +280,7 @@ describe('with loopback opened by the explicit setting', () => {
 
   test('a connection never survives its check: a second fetch asks and connects anew', async () => {
     const server = await listen((_request, response) => response.end('x'));
-    const guard = createGuard({ allow: LOOPBACK });
+    const guard = new Guard({ allow: LOOPBACK });
     await guard.fetch(server.url, OPTIONS);
     await guard.fetch(server.url, OPTIONS);
     assert.equal(server.seen.connections, 2);
@@ -292,7 +292,7 @@ describe('with loopback opened by the explicit setting', () => {
       response.setHeader('content-encoding', coding);
       response.end(coding === 'br' ? brotliCompressSync('packed') : gzipSync('packed'));
     });
-    const guard = createGuard({ allow: LOOPBACK });
+    const guard = new Guard({ allow: LOOPBACK });
     for (const coding of ['br', 'gzip']) {
       const page = await guard.fetch(`${server.url}/${coding}`, OPTIONS);
       assert.equal(page.bytes.toString(), 'packed');
@@ -330,7 +330,7 @@ describe('with loopback opened by the explicit setting', () => {
     const slow = await refusal(server.url, { allow: LOOPBACK }, { timeoutMs: 200 });
     assert.equal(slow.code, 'FETCH_FAILED');
     const abort = new AbortController();
-    const guard = createGuard({ allow: LOOPBACK });
+    const guard = new Guard({ allow: LOOPBACK });
     const fetching = guard.stream(server.url, () => abort.abort(new Error('gone')), {
       ...OPTIONS,
       signal: abort.signal,
@@ -376,7 +376,7 @@ describe('post()', () => {
         response.writeHead(request.url === '/moved' ? 302 : 204, { location: '/' }).end();
       });
     });
-    const guard = createGuard({ allow: LOOPBACK });
+    const guard = new Guard({ allow: LOOPBACK });
     assert.equal(await guard.post(`${server.url}/hook`, message), 204);
     assert.equal(await guard.post(`${server.url}/moved`, message), 302);
     assert.deepEqual(bodies, ['POST yes {"a":1}', 'POST yes {"a":1}']);
@@ -385,9 +385,9 @@ describe('post()', () => {
 
   test('connects to no inside address, and does not wait for ever', async () => {
     const server = await listen(() => undefined);
-    await assert.rejects(createGuard().post(server.url, message), { code: 'UNSAFE_URL' });
+    await assert.rejects(new Guard().post(server.url, message), { code: 'UNSAFE_URL' });
     assert.equal(server.seen.connections, 0);
-    const waiting = createGuard({ allow: LOOPBACK }).post(server.url, {
+    const waiting = new Guard({ allow: LOOPBACK }).post(server.url, {
       ...message,
       timeoutMs: 50,
     });

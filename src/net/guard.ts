@@ -64,17 +64,6 @@ export interface PostedMessage {
   readonly signal?: AbortSignal;
 }
 
-export interface Guard {
-  /** Fetches the body into memory. */
-  fetch(url: string, options: FetchOptions): Promise<Fetched>;
-  /** Feeds the body to `sink` piece by piece, waiting for it; resolves when all is taken. */
-  stream(url: string, sink: Sink, options: FetchOptions): Promise<StreamedHead>;
-  /** Posts a small body and gives the status; follows no redirect and reads no answer. */
-  post(url: string, message: PostedMessage): Promise<number>;
-  /** Throws `UNSAFE_URL` unless every address of the URL is public; connects to nothing. */
-  check(url: string): Promise<void>;
-}
-
 /** The web's ports and their usual alternatives; anything else is more often a probe than a page. */
 export const WEB_PORTS = [80, 443, 8080, 8443] as const;
 
@@ -104,12 +93,10 @@ interface Landed extends Hop {
   readonly url: URL;
 }
 
-/** A guard for one process; it keeps no connection and needs no closing. */
-export function createGuard(options: GuardOptions = {}): Guard {
-  return new PublicGuard(options);
-}
+type Bounds = Pick<FetchOptions, 'signal' | 'timeoutMs'>;
 
-class PublicGuard implements Guard {
+/** One for a process; it keeps no connection and needs no closing. */
+export class Guard {
   readonly #rule: AddressRule;
   readonly #ports: ReadonlySet<number>;
   readonly #resolve: Resolve;
@@ -118,7 +105,7 @@ class PublicGuard implements Guard {
   #openFetches = 0;
   #bufferedBytes = 0;
 
-  constructor(options: GuardOptions) {
+  constructor(options: GuardOptions = {}) {
     this.#rule = addressRule(options.allow ?? []);
     this.#ports = new Set(options.ports ?? WEB_PORTS);
     this.#resolve = options.resolve ?? systemResolve();
@@ -126,10 +113,12 @@ class PublicGuard implements Guard {
     this.#maxBufferedBytes = options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
   }
 
+  /** Throws `UNSAFE_URL` unless every address of the URL is public; connects to nothing. */
   async check(url: string): Promise<void> {
     await this.#judge(url);
   }
 
+  /** Fetches the body into memory. */
   async fetch(url: string, wanted: FetchOptions): Promise<Fetched> {
     const chunks: Buffer[] = [];
     let heldBytes = 0;
@@ -140,59 +129,62 @@ class PublicGuard implements Guard {
       chunks.push(chunk);
     };
     try {
-      const head = await this.stream(url, hold, wanted);
-      const { url: finalUrl, mediaType, charset } = head;
+      const { url: finalUrl, mediaType, charset } = await this.stream(url, hold, wanted);
       return { url: finalUrl, mediaType, charset, bytes: Buffer.concat(chunks) };
     } finally {
       this.#bufferedBytes -= heldBytes;
     }
   }
 
-  async stream(url: string, sink: Sink, wanted: FetchOptions): Promise<StreamedHead> {
+  /** Feeds the body to `sink` piece by piece, waiting for it; resolves when all is taken. */
+  stream(url: string, sink: Sink, wanted: FetchOptions): Promise<StreamedHead> {
+    const { maxBytes } = wanted;
+    return this.#bounded(wanted, async (signal) => {
+      const hop = await this.#follow(url, wanted, signal);
+      const take = async (): Promise<StreamedHead> => {
+        const head = readHead(hop.response, hop.url, wanted);
+        const encoding = headerOf(hop.response, 'content-encoding');
+        const sizeBytes = await drainBody(hop.response.body, encoding, sink, { maxBytes, signal });
+        return { ...head, sizeBytes };
+      };
+      try {
+        return await take();
+      } finally {
+        await hop.client.destroy();
+      }
+    });
+  }
+
+  /** Posts a small body and gives the status; follows no redirect and reads no answer. */
+  post(url: string, message: PostedMessage): Promise<number> {
+    return this.#bounded(message, async (signal) => {
+      const target = await untilAborted(this.#judge(url), signal);
+      const headers = { 'user-agent': this.#userAgent, ...message.headers };
+      const { client, response } = await request(target, headers, signal, message.body);
+      await client.destroy();
+      return response.statusCode;
+    });
+  }
+
+  /** Runs a fetch within the bounds of all; what fails inside becomes one of the public faults. */
+  async #bounded<T>(wanted: Bounds, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     if (this.#openFetches >= MAX_OPEN_FETCHES) throw busy();
     this.#openFetches += 1;
     const timeout = AbortSignal.timeout(wanted.timeoutMs);
     const signal =
       wanted.signal === undefined ? timeout : AbortSignal.any([timeout, wanted.signal]);
-    let client: Client | undefined;
     try {
       signal.throwIfAborted();
-      const hop = await this.#follow(url, wanted, signal);
-      client = hop.client;
-      const head = readHead(hop.response, hop.url, wanted);
-      const encoding = headerOf(hop.response, 'content-encoding');
-      const { maxBytes } = wanted;
-      const sizeBytes = await drainBody(hop.response.body, encoding, sink, { maxBytes, signal });
-      return { ...head, sizeBytes };
+      return await work(signal);
     } catch (error) {
-      // Whatever failed inside becomes one of the public faults, or the caller's own abort.
-      throw translate(error, wanted, timeout);
+      if (error instanceof Fault) throw error;
+      if (wanted.signal?.aborted === true) throw wanted.signal.reason;
+      const message = timeout.aborted
+        ? `The URL did not answer in full within ${Math.ceil(wanted.timeoutMs / 1000)} seconds`
+        : 'The URL could not be fetched';
+      throw new Fault('FETCH_FAILED', { message, cause: error });
     } finally {
       this.#openFetches -= 1;
-      await client?.destroy();
-    }
-  }
-
-  async post(url: string, message: PostedMessage): Promise<number> {
-    if (this.#openFetches >= MAX_OPEN_FETCHES) throw busy();
-    this.#openFetches += 1;
-    const timeout = AbortSignal.timeout(message.timeoutMs);
-    const signal =
-      message.signal === undefined ? timeout : AbortSignal.any([timeout, message.signal]);
-    let client: Client | undefined;
-    try {
-      signal.throwIfAborted();
-      const target = await untilAborted(this.#judge(url), signal);
-      const headers = { 'user-agent': this.#userAgent, ...message.headers };
-      const hop = await request(target, headers, signal, message.body);
-      client = hop.client;
-      return hop.response.statusCode;
-    } catch (error) {
-      // Whatever failed inside becomes one of the public faults, or the caller's own abort.
-      throw translate(error, message, timeout);
-    } finally {
-      this.#openFetches -= 1;
-      await client?.destroy();
     }
   }
 
@@ -201,35 +193,35 @@ class PublicGuard implements Guard {
     for (let hops = 0; ; hops++) {
       const target = await untilAborted(this.#judge(next), signal);
       const hop = await request(target, headersFor(wanted, this.#userAgent), signal);
-      const location = redirectOf(hop.response);
+      const { response } = hop;
+      const isRedirect = REDIRECTS.has(response.statusCode);
+      const location = isRedirect ? headerOf(response, 'location') : undefined;
       if (location === undefined) return { ...hop, url: target.url };
       await hop.client.destroy();
-      if (hops >= wanted.maxRedirects) throw tooManyRedirects(wanted.maxRedirects);
+      const { maxRedirects } = wanted;
+      if (hops >= maxRedirects) {
+        const message =
+          maxRedirects === 0
+            ? 'The URL redirects; give the final address'
+            : `The URL redirects more than ${maxRedirects} times`;
+        throw new Fault('FETCH_FAILED', { message });
+      }
       next = absolute(location, target.url);
     }
   }
 
+  /** Refuses unless every address is public on a web port, or opened by the operator. */
   async #judge(text: string): Promise<Checked> {
     const target = parseGuardedUrl(text);
     const addresses = target.isLiteral
       ? [target.hostname]
       : await lookUp(this.#resolve, target.hostname);
-    judgeAddresses(addresses, target.port, this.#rule, this.#ports);
+    const verdicts = addresses.map(this.#rule);
+    if (verdicts.length === 0 || verdicts.includes('refused')) throw unsafe(NOT_PUBLIC);
+    if (verdicts.includes('public') && !this.#ports.has(target.port)) {
+      throw unsafe(`The port of the URL must be one of ${[...this.#ports].join(', ')}`);
+    }
     return { ...target, addresses };
-  }
-}
-
-/** Refuses unless every address is public on a web port, or opened by the operator. */
-function judgeAddresses(
-  addresses: readonly string[],
-  port: number,
-  rule: AddressRule,
-  ports: ReadonlySet<number>,
-): void {
-  const verdicts = addresses.map(rule);
-  if (verdicts.length === 0 || verdicts.includes('refused')) throw unsafe(NOT_PUBLIC);
-  if (verdicts.includes('public') && !ports.has(port)) {
-    throw unsafe(`The port of the URL must be one of ${[...ports].join(', ')}`);
   }
 }
 
@@ -343,10 +335,6 @@ function isWelcome(mediaType: string, accept: readonly string[]): boolean {
   );
 }
 
-function redirectOf(response: Dispatcher.ResponseData): string | undefined {
-  return REDIRECTS.has(response.statusCode) ? headerOf(response, 'location') : undefined;
-}
-
 function headerOf(response: Dispatcher.ResponseData, name: string): string | undefined {
   const value = response.headers[name];
   return Array.isArray(value) ? value.join(', ') : value;
@@ -371,27 +359,6 @@ async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T
   } finally {
     if (stop !== undefined) signal.removeEventListener('abort', stop);
   }
-}
-
-function translate(
-  error: unknown,
-  wanted: { readonly timeoutMs: number; readonly signal?: AbortSignal },
-  timeout: AbortSignal,
-): unknown {
-  if (error instanceof Fault) return error;
-  if (wanted.signal?.aborted === true) return wanted.signal.reason;
-  const message = timeout.aborted
-    ? `The URL did not answer in full within ${Math.ceil(wanted.timeoutMs / 1000)} seconds`
-    : 'The URL could not be fetched';
-  return new Fault('FETCH_FAILED', { message, cause: error });
-}
-
-function tooManyRedirects(maxRedirects: number): Fault {
-  const message =
-    maxRedirects === 0
-      ? 'The URL redirects; give the final address'
-      : `The URL redirects more than ${maxRedirects} times`;
-  return new Fault('FETCH_FAILED', { message });
 }
 
 function busy(): Fault {

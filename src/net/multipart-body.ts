@@ -23,30 +23,36 @@ export interface FileSlice {
 
 const READ_BYTES = 256 * 1024;
 
-interface Piece {
-  readonly sizeBytes: number;
-  open(): AsyncIterable<Buffer> | Iterable<Buffer>;
-}
-
 /** The body of `parts`; `boundary` must be nothing that a part can hold. */
 export function multipartBody(boundary: string, parts: readonly FormPart[]): StreamedBody {
-  const pieces = parts.flatMap((part) => [
-    bytesPiece(`--${boundary}\r\n${headOf(part)}\r\n\r\n`),
-    ...dataPieces(part.data),
-    bytesPiece('\r\n'),
-  ]);
-  pieces.push(bytesPiece(`--${boundary}--\r\n`));
-  return {
-    sizeBytes: pieces.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
-    open: () => readAll(pieces),
-  };
+  const pieces: (Buffer | FileSlice)[] = [];
+  for (const { data, ...part } of parts) {
+    pieces.push(Buffer.from(`--${boundary}\r\n${headOf(part)}\r\n\r\n`));
+    if (typeof data === 'string') pieces.push(Buffer.from(data));
+    else {
+      if (!Buffer.isBuffer(data) && data.head !== undefined) pieces.push(data.head);
+      pieces.push(data);
+    }
+    pieces.push(Buffer.from('\r\n'));
+  }
+  pieces.push(Buffer.from(`--${boundary}--\r\n`));
+  let sizeBytes = 0;
+  for (const piece of pieces) sizeBytes += Buffer.isBuffer(piece) ? piece.length : piece.sizeBytes;
+  return { sizeBytes, open: () => readAll(pieces) };
 }
 
-async function* readAll(pieces: readonly Piece[]): AsyncGenerator<Buffer> {
-  for (const piece of pieces) yield* piece.open();
+async function* readAll(pieces: readonly (Buffer | FileSlice)[]): AsyncGenerator<Buffer> {
+  for (const piece of pieces) {
+    if (Buffer.isBuffer(piece)) yield piece;
+    else if (piece.sizeBytes > 0) {
+      const { path, startByte: start = 0, sizeBytes } = piece;
+      const end = start + sizeBytes - 1;
+      yield* createReadStream(path, { start, end, highWaterMark: READ_BYTES });
+    }
+  }
 }
 
-function headOf({ name, file }: FormPart): string {
+function headOf({ name, file }: Pick<FormPart, 'file' | 'name'>): string {
   const head = `Content-Disposition: form-data; name="${quoted(name)}"`;
   if (file === undefined) return head;
   return `${head}; filename="${quoted(file.filename)}"\r\nContent-Type: ${quoted(file.contentType)}`;
@@ -54,21 +60,4 @@ function headOf({ name, file }: FormPart): string {
 
 function quoted(text: string): string {
   return text.replaceAll(/["\r\n]/g, '_');
-}
-
-function bytesPiece(data: string | Buffer): Piece {
-  const bytes = typeof data === 'string' ? Buffer.from(data) : data;
-  return { sizeBytes: bytes.length, open: () => [bytes] };
-}
-
-function dataPieces(data: FormPart['data']): Piece[] {
-  if (typeof data === 'string' || Buffer.isBuffer(data)) return [bytesPiece(data)];
-  const { path, startByte: start = 0, sizeBytes, head } = data;
-  const end = start + sizeBytes - 1;
-  const file = {
-    sizeBytes,
-    open: () =>
-      sizeBytes === 0 ? [] : createReadStream(path, { start, end, highWaterMark: READ_BYTES }),
-  };
-  return head === undefined ? [file] : [bytesPiece(head), file];
 }

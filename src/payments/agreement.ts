@@ -7,71 +7,51 @@
  * payment is given up, only when no node contradicts. A node that lags does not contradict: its
  * newest block is older than a minute by our own clock, which a lying node cannot change.
  */
-import { SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Evidence } from './rail.ts';
-
-/** One node as a witness. */
-interface Witness {
-  look(): Promise<Evidence>;
-  /** Unix seconds of its newest block. */
-  newestSeconds(): Promise<number>;
-}
+import { endsWithin } from './waiting.ts';
 
 /** How much longer than the first answer the others may take. */
 const GRACE_MS = 2 * SECOND_MS;
 /** Base makes a block in 2 seconds, Solana in less than one. */
 const LAG_SECONDS = 60;
 
-/** Rejects when no node answers, and when those that do contradict each other. */
-export async function agreedEvidence(
-  witnesses: readonly Witness[],
+/**
+ * Rejects when no node answers, and when those that do contradict each other. `newestSeconds` is
+ * the Unix time of a node's newest block.
+ */
+export async function agreedEvidence<Node>(
+  nodes: readonly Node[],
   clock: Clock,
+  look: (node: Node) => Promise<Evidence>,
+  newestSeconds: (node: Node) => Promise<number>,
 ): Promise<Evidence> {
-  const [only] = witnesses;
-  if (only !== undefined && witnesses.length === 1) return await only.look();
-  const answers = await gather(witnesses, clock);
-  const agreed = unanimous(answers.map(({ evidence }) => evidence));
+  const [only] = nodes;
+  if (only !== undefined && nodes.length === 1) return await look(only);
+  const answers: { readonly node: Node; readonly evidence: Evidence }[] = [];
+  const asked = nodes.map(async (node) => {
+    answers.push({ node, evidence: await look(node) });
+  });
+  // A node without an answer has no say; when none has one, the first reason is the reason.
+  await Promise.any(asked).catch((error: AggregateError) => {
+    throw error.errors[0];
+  });
+  await endsWithin(clock, GRACE_MS, Promise.allSettled(asked));
+  const heard = [...answers];
+  const agreed = unanimous(heard.map(({ evidence }) => evidence));
   if (agreed !== undefined) return agreed;
-  const current = await withoutLagging(answers, clock);
+  const nowSeconds = clock.nowMs() / SECOND_MS;
+  const isCurrent = await Promise.all(
+    heard.map(async ({ node }) => {
+      // One that gives no block now has answered before: what it said stands.
+      const seconds = await newestSeconds(node).catch(() => nowSeconds);
+      return nowSeconds - seconds <= LAG_SECONDS;
+    }),
+  );
+  const current = heard.filter((_, index) => isCurrent[index]);
   const left = unanimous(current.map(({ evidence }) => evidence));
   if (left !== undefined) return left;
   throw new Error('The nodes contradict each other about a payment');
-}
-
-interface Answer {
-  readonly witness: Witness;
-  readonly evidence: Evidence;
-}
-
-async function gather(witnesses: readonly Witness[], clock: Clock): Promise<readonly Answer[]> {
-  const answers: Answer[] = [];
-  let failure: unknown;
-  const asked = witnesses.map(async (witness) => {
-    try {
-      answers.push({ witness, evidence: await witness.look() });
-    } catch (error) {
-      // A node without an answer has no say; when none has one, this is the reason.
-      failure = error;
-      throw error;
-    }
-  });
-  const all = Promise.allSettled(asked);
-  // Rejects only when every node failed.
-  await Promise.any(asked).catch(() => undefined);
-  await within(all, GRACE_MS, clock);
-  if (answers.length === 0) throw failure;
-  return [...answers];
-}
-
-async function within(work: Promise<unknown>, ms: number, clock: Clock): Promise<void> {
-  await new Promise<void>((resolve) => {
-    const cancel = clock.after(ms, resolve);
-    void work.then(() => {
-      cancel();
-      resolve();
-    });
-  });
 }
 
 /** One evidence when all say the same; `undefined` when they contradict each other. */
@@ -94,20 +74,11 @@ function unanimous(all: readonly Evidence[]): Evidence | undefined {
   return { ...first, height, isConfirmed: paid.every(({ isConfirmed }) => isConfirmed) };
 }
 
-async function withoutLagging(
-  answers: readonly Answer[],
-  clock: Clock,
-): Promise<readonly Answer[]> {
-  const nowSeconds = clock.nowMs() / SECOND_MS;
-  const isCurrent = await Promise.all(
-    answers.map(async ({ witness }) => {
-      try {
-        return nowSeconds - (await witness.newestSeconds()) <= LAG_SECONDS;
-      } catch {
-        // It answered before: what it said stands.
-        return true;
-      }
-    }),
-  );
-  return answers.filter((_, index) => isCurrent[index]);
+/** What all nodes say is final; rejects when one of them does not tell. */
+export async function leastHeight<Node>(
+  nodes: readonly Node[],
+  heightOf: (node: Node) => Promise<bigint>,
+): Promise<bigint> {
+  const heights = await Promise.all(nodes.map(heightOf));
+  return heights.reduce((least, one) => (one < least ? one : least));
 }

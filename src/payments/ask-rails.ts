@@ -8,8 +8,8 @@ import type { Store } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import { openRails } from './open-rails.ts';
 import type { Rail, RailHealth } from './rail.ts';
-import { type PaymentSettings, readAmounts } from './settings.ts';
-import { topUpTransactions } from './top-up-list.ts';
+import type { PaymentSettings } from './settings.ts';
+import { topUpTransactions } from './top-up-table.ts';
 
 export interface AskRailsOptions {
   readonly settings: PaymentSettings;
@@ -22,8 +22,9 @@ export interface AskRailsOptions {
 /** About an hour of Base; an hour of Solana has four times as many slots. */
 const RECENT = { eip155: 1_800n, solana: 9_000n } as const;
 
-/** Nothing is sent, so nothing is polled. */
-const POLL_MS = 1_000;
+const refuse = async (): Promise<never> => {
+  throw new Error('A question to a rail writes nothing');
+};
 const NO_STORE: Store = {
   dialect: 'sqlite',
   query: refuse,
@@ -46,9 +47,10 @@ export async function askStaking(
 /** The state of every configured rail; one that cannot be asked is not ready. Never rejects. */
 export async function askRails(options: AskRailsOptions): Promise<readonly RailHealth[]> {
   const { base, solana, ...rest } = options.settings;
-  const single: { readonly network: string; readonly settings: PaymentSettings }[] = [];
-  if (base !== undefined) single.push({ network: base.network, settings: { ...rest, base } });
-  if (solana !== undefined) single.push({ network: solana.network, settings: { ...rest, solana } });
+  const single = [
+    ...(base === undefined ? [] : [{ network: base.network, settings: { ...rest, base } }]),
+    ...(solana === undefined ? [] : [{ network: solana.network, settings: { ...rest, solana } }]),
+  ];
   return Promise.all(
     single.map(async ({ network, settings }) => {
       try {
@@ -64,18 +66,11 @@ export async function askRails(options: AskRailsOptions): Promise<readonly RailH
 
 async function askRail(options: AskRailsOptions, network: string): Promise<RailHealth> {
   const { settings, clock, log } = options;
-  const amounts = readAmounts(settings);
-  const { rails, external } = await openRails({
-    settings,
-    clock,
-    log,
-    amounts,
-    store: NO_STORE,
-    pollMs: POLL_MS,
-  });
+  // Nothing is sent, so nothing is polled.
+  const opened = await openRails({ settings, clock, log, store: NO_STORE, pollMs: 0 });
   // A facilitator that is away settles nothing, whatever the chain says.
-  await external?.getSupported();
-  const rail = rails.get(network);
+  await opened.external?.getSupported();
+  const rail = opened.rails.get(network);
   if (rail === undefined) throw new Error(`There is no rail for ${network}`);
   const health = await rail.health();
   const strangers = await strangersAt(rail, options.openStore);
@@ -93,33 +88,22 @@ async function strangersAt(
   let store: Store | undefined;
   try {
     store = await open();
-    const known =
-      store === undefined ? new Set<string>() : await topUpTransactions(store, rail.network);
-    return await strangersBut(rail, known);
+    const known = store === undefined ? undefined : await topUpTransactions(store, rail.network);
+    const { latest } = await rail.heights();
+    const recent = rail.network.startsWith('solana:') ? RECENT.solana : RECENT.eip155;
+    const [first, ...others] = await rail.received({
+      offer: rail.offer,
+      fromHeight: latest > recent ? latest - recent : 0n,
+      isKnown: (transaction) => known?.has(transaction) ?? false,
+    });
+    if (first === undefined) return [];
+    return [
+      `Transfers of the last hour to ${rail.offer.payTo} that are not of this ledger: ${others.length + 1}, such as ${first.transaction} (a receiver belongs to one ledger)`,
+    ];
   } catch (error) {
     // A node that keeps no log, or a database that this version has never opened.
     return [`The transfers of the last hour cannot be compared: ${chainReason(error)}`];
   } finally {
     await store?.close();
   }
-}
-
-async function strangersBut(rail: Rail, known: ReadonlySet<string>): Promise<string[]> {
-  const { latest } = await rail.heights();
-  const recent = rail.network.startsWith('solana:') ? RECENT.solana : RECENT.eip155;
-  const found = await rail.received({
-    offer: rail.offer,
-    fromHeight: latest > recent ? latest - recent : 0n,
-    isKnown: (transaction) => known.has(transaction),
-  });
-  if (found.length === 0) return [];
-  const { payTo } = rail.offer;
-  const example = found[0]?.transaction ?? '';
-  return [
-    `Transfers of the last hour to ${payTo} that are not of this ledger: ${found.length}, such as ${example} (a receiver belongs to one ledger)`,
-  ];
-}
-
-async function refuse(): Promise<never> {
-  throw new Error('A question to a rail writes nothing');
 }

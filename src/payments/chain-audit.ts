@@ -5,21 +5,18 @@
  */
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
-import { nano } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, nano } from '../core/money.ts';
 import type { Queryable, Store } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import { unitsToNano } from './networks.ts';
 import { openRails } from './open-rails.ts';
 import type { Rail } from './rail.ts';
-import { paidRefunds } from './refunds.ts';
-import type { PaidRefund } from './refunds.ts';
+import { type RefundRow, paidRefunds } from './refunds.ts';
 import type { RailOffer } from './requirements.ts';
-import { readAmounts } from './settings.ts';
 import type { PaymentSettings } from './settings.ts';
-import { countTopUps, creditedTotal, pageOfTopUps, topUpTransactions } from './top-up-list.ts';
 import { attemptOf, paymentOf } from './top-up-records.ts';
-import type { TopUpRow } from './top-up-table.ts';
+import { countTopUps, creditedTotal, pageOfTopUps, topUpTransactions } from './top-up-table.ts';
+import type { PageOfRows, TopUpRow } from './top-up-table.ts';
 
 export interface ChainAuditOptions {
   readonly settings: PaymentSettings;
@@ -47,7 +44,6 @@ export interface UnknownTransfer {
   readonly network: string;
   readonly payTo: string;
   readonly transaction: string;
-  /** Missing where the node does not tell. */
   readonly amountNano: Nano | undefined;
 }
 
@@ -66,16 +62,12 @@ export interface ChainAuditReport {
 const PAGE_ROWS = 200;
 /** Questions to the nodes at a time. */
 const PARALLEL = 8;
-const POLL_MS = 1_000;
 const CHAINS = ['eip155:', 'solana:'];
 
 /** Rejects when a configured node cannot be asked where its chain ends. */
 export async function auditChains(options: ChainAuditOptions): Promise<ChainAuditReport> {
-  const { rails } = await openRails({
-    ...options,
-    amounts: readAmounts(options.settings),
-    pollMs: POLL_MS,
-  });
+  // Nothing is sent, so nothing is polled.
+  const { rails } = await openRails({ ...options, pollMs: 0 });
   for (const rail of rails.values()) await rail.heights();
   const audit = new ChainAudit(options, rails);
   await audit.compareTopUps();
@@ -98,10 +90,7 @@ class ChainAudit {
   readonly #differences: ChainDifference[] = [];
   readonly #unknown: UnknownTransfer[] = [];
   readonly #receivers = new Map<string, Receiver>();
-  #payments = 0;
-  #refunds = 0;
-  #underWay = 0;
-  #notAsked = 0;
+  readonly #counts = { payments: 0, refunds: 0, underWay: 0, notAsked: 0 };
 
   constructor(options: ChainAuditOptions, rails: ReadonlyMap<string, Rail>) {
     this.#options = options;
@@ -109,47 +98,42 @@ class ChainAudit {
   }
 
   report(): ChainAuditReport {
+    const differences = this.#differences;
     return {
-      ok: this.#differences.length === 0,
-      payments: this.#payments,
-      refunds: this.#refunds,
-      underWay: this.#underWay,
-      notAsked: this.#notAsked,
-      differences: this.#differences,
+      ok: differences.length === 0,
+      ...this.#counts,
+      differences,
       unknown: this.#unknown,
     };
   }
 
   async compareTopUps(): Promise<void> {
     const { store, sinceMs, onProgress } = this.#options;
+    const counts = this.#counts;
     const total = await countTopUps(store, sinceMs);
-    let after = '';
-    for (;;) {
-      const rows = await pageOfTopUps(store, { sinceMs, after, limit: PAGE_ROWS });
-      await inParallel(rows, async (row) => {
+    await this.#eachPage(
+      pageOfTopUps,
+      (row) => row.payment_key,
+      async (row) => {
         const what = await this.#faultOf(row);
         if (what !== undefined) await this.#differs(row, what);
-        this.#payments += 1;
-        onProgress('payments', this.#payments, total);
-      });
-      const last = rows.at(-1);
-      if (last === undefined) return;
-      after = last.payment_key;
-    }
+        counts.payments += 1;
+        onProgress('payments', counts.payments, total);
+      },
+    );
   }
 
-  /** What is wrong with a payment, or `undefined`. */
   async #faultOf(row: TopUpRow): Promise<string | undefined> {
     const rail = this.#rails.get(row.network);
     if (rail === undefined) {
-      this.#notAsked += 1;
+      this.#counts.notAsked += 1;
       return undefined;
     }
     try {
-      const payment = await paymentOf(rail, row);
+      const payment = paymentOf(rail, row);
       this.#noteReceiver(rail, payment.offer, row.start_height);
       if (row.state === 'open' || row.state === 'sent') {
-        this.#underWay += 1;
+        this.#counts.underWay += 1;
         return undefined;
       }
       const evidence = await rail.findPayment(payment, attemptOf(row));
@@ -169,13 +153,7 @@ class ChainAudit {
       [row.payment_key],
     );
     if (now?.state !== row.state || now.reversals !== row.reversals) return;
-    this.#differences.push({
-      what,
-      network: row.network,
-      paymentId: row.payment_id,
-      transaction: row.tx_id ?? undefined,
-      amountNano: unitsToNano(row.amount_units),
-    });
+    this.#note(what, row.payment_id, row);
   }
 
   #noteReceiver(rail: Rail, offer: RailOffer, fromHeight: bigint): void {
@@ -186,42 +164,47 @@ class ChainAudit {
   }
 
   async compareRefunds(): Promise<void> {
-    const { store, sinceMs, onProgress } = this.#options;
-    let after = '';
-    for (;;) {
-      const page = await paidRefunds(store, { sinceMs, after, limit: PAGE_ROWS });
-      await inParallel(page, async (refund) => {
-        await this.#compareRefund(refund);
-        this.#refunds += 1;
-      });
-      onProgress('refunds', this.#refunds, this.#refunds);
-      const last = page.at(-1);
-      if (last === undefined) return;
-      after = last.refundId;
+    const counts = this.#counts;
+    await this.#eachPage(
+      paidRefunds,
+      (row) => row.refund_id,
+      async (row) => {
+        await this.#compareRefund(row);
+        counts.refunds += 1;
+        this.#options.onProgress('refunds', counts.refunds, counts.refunds);
+      },
+    );
+  }
+
+  async #compareRefund(row: RefundRow): Promise<void> {
+    const refunds = this.#rails.get(row.network)?.refunds;
+    if (refunds === undefined) {
+      this.#counts.notAsked += 1;
+      return;
+    }
+    try {
+      const evidence = await refunds.find(row.authorization_text, attemptOf(row));
+      if (evidence.kind !== 'paid') {
+        this.#note('a paid refund is not on the chain', row.refund_id, row);
+      }
+    } catch (error) {
+      // An answer that is missing proves nothing.
+      const what = `the chain cannot tell of a refund: ${chainReason(error)}`;
+      this.#note(what, row.refund_id, row);
     }
   }
 
-  async #compareRefund(refund: PaidRefund): Promise<void> {
-    const refunds = this.#rails.get(refund.network)?.refunds;
-    if (refunds === undefined) {
-      this.#notAsked += 1;
-      return;
-    }
-    let what: string | undefined;
-    try {
-      const evidence = await refunds.find(refund.text, refund.attempt);
-      if (evidence.kind !== 'paid') what = 'a paid refund is not on the chain';
-    } catch (error) {
-      // An answer that is missing proves nothing.
-      what = `the chain cannot tell of a refund: ${chainReason(error)}`;
-    }
-    if (what === undefined) return;
+  #note(
+    what: string,
+    paymentId: string,
+    row: Pick<RefundRow, 'network' | 'tx_id' | 'amount_units'>,
+  ): void {
     this.#differences.push({
       what,
-      network: refund.network,
-      paymentId: refund.refundId,
-      transaction: refund.attempt.transaction,
-      amountNano: refund.amountNano,
+      network: row.network,
+      paymentId,
+      transaction: row.tx_id ?? undefined,
+      amountNano: unitsToNano(row.amount_units),
     });
   }
 
@@ -250,32 +233,40 @@ class ChainAudit {
   async findUnknown(): Promise<void> {
     const { store, onProgress } = this.#options;
     for (const { rail, offer, fromHeight } of this.#receivers.values()) {
-      const known = await topUpTransactions(store, rail.network);
+      const { network } = rail;
+      const known = await topUpTransactions(store, network);
       const found = await rail.received({
         offer,
         fromHeight,
         isKnown: (transaction) => known.has(transaction),
-        onProgress: (done, total) => onProgress(`transfers on ${rail.network}`, done, total),
+        onProgress: (done, total) => onProgress(`transfers on ${network}`, done, total),
       });
       // Payments that a running server has taken meanwhile are known by now.
-      const later = found.length === 0 ? known : await topUpTransactions(store, rail.network);
+      const later = found.length === 0 ? known : await topUpTransactions(store, network);
       for (const { transaction, amountUnits } of found) {
         if (later.has(transaction)) continue;
-        this.#unknown.push({
-          network: rail.network,
-          payTo: offer.payTo,
-          transaction,
-          amountNano: amountUnits === undefined ? undefined : unitsToNano(amountUnits),
-        });
+        const amountNano = amountUnits === undefined ? undefined : unitsToNano(amountUnits);
+        this.#unknown.push({ network, payTo: offer.payTo, transaction, amountNano });
       }
     }
   }
-}
 
-async function inParallel<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
-  const queue = items.values();
-  const workers = Array.from({ length: PARALLEL }, async () => {
-    for (const item of queue) await work(item);
-  });
-  await Promise.all(workers);
+  /** Works on all rows since the beginning of the audit's time, some of them at once. */
+  async #eachPage<Row>(
+    pageOf: (store: Store, page: PageOfRows) => Promise<readonly Row[]>,
+    keyOf: (row: Row) => string,
+    work: (row: Row) => Promise<void>,
+  ): Promise<void> {
+    const { store, sinceMs } = this.#options;
+    for (let after: string | undefined = ''; after !== undefined;) {
+      const rows = await pageOf(store, { sinceMs, after, limit: PAGE_ROWS });
+      const queue = rows.values();
+      const workers = Array.from({ length: PARALLEL }, async () => {
+        for (const row of queue) await work(row);
+      });
+      await Promise.all(workers);
+      const last = rows.at(-1);
+      after = last === undefined ? undefined : keyOf(last);
+    }
+  }
 }

@@ -60,7 +60,7 @@ function bothSuites(fixture: StoreFixture): void {
     await chain.mint(account.address, 20_000_000n);
     const client = new x402Client().register(BASE, new ExactEvmScheme(account));
     client.setSpendControls({ maxAmountPerPayment: '$25' });
-    const { header } = rigs[0].payments.topUpRequired({
+    const { header } = rigs[0].payments.requirements.topUp({
       path: '/api/v1/x402/top-up',
       description: 'x',
     });
@@ -90,7 +90,10 @@ function bothSuites(fixture: StoreFixture): void {
 
   test('a sign-in given to both at once is accepted once', async () => {
     const account = privateKeyToAccount(generatePrivateKey());
-    const { body } = rigs[0].payments.discovery({ path: '/api/v1/models', description: 'x' });
+    const { body } = rigs[0].payments.requirements.discovery({
+      path: '/api/v1/models',
+      description: 'x',
+    });
     const { extensions } = body as {
       extensions: { 'sign-in-with-x': { info: Parameters<typeof createSIWxPayload>[0] } };
     };
@@ -110,10 +113,10 @@ function bothSuites(fixture: StoreFixture): void {
   test('a wallet token of one process is good at the other, until either revokes it', async () => {
     const wallet = privateKeyToAccount(generatePrivateKey()).address.toLowerCase();
     const limits = { usdNano: undefined, diemNano: undefined };
-    const { id, token } = await rigs[0].payments.mintToken(wallet, limits);
-    assert.deepEqual(await rigs[1].payments.verifyToken(token), { wallet, capId: undefined });
-    assert.equal(await rigs[1].payments.revokeToken(wallet, id), true);
-    await assert.rejects(rigs[0].payments.verifyToken(token), /revoked/);
+    const { id, token } = await rigs[0].payments.sessions.mint(wallet, limits);
+    assert.deepEqual(await rigs[1].payments.sessions.verify(token), { wallet, capId: undefined });
+    assert.equal(await rigs[1].payments.sessions.revoke(wallet, id), true);
+    await assert.rejects(rigs[0].payments.sessions.verify(token), /revoked/);
   });
 
   test('a credit that vanished is reversed once, and credited once when it is back', async () => {
@@ -142,7 +145,7 @@ function bothSuites(fixture: StoreFixture): void {
     assert.equal(await rigs[0].postings(), postings + 2);
     await chain.client.mine({ blocks: 70 });
     await bothLook();
-    assert.deepEqual(await rigs[0].payments.watchCounts(), {
+    assert.deepEqual(await rigs[0].payments.creditCounts(), {
       watched: 0,
       vanished: 0,
       reversed: 1,
@@ -154,11 +157,11 @@ function bothSuites(fixture: StoreFixture): void {
     await rigs[0].payments.topUp(header);
     const before = await chain.balance(wallet);
     const [refund] = await Promise.all([
-      rigs[0].payments.refund(wallet, usdToNano(3)),
+      rigs[0].payments.refunds.refund(wallet, usdToNano(3)),
       rigs[1].payments.sweep(),
     ]);
     await rigs[1].payments.sweep();
-    assert.equal((await rigs[1].payments.refundState(refund.refundId)).state, 'paid');
+    assert.equal((await rigs[1].payments.refunds.state(refund.refundId)).state, 'paid');
     assert.equal((await chain.balance(wallet)) - before, 3_000_000n);
     assert.equal(await rigs[1].balance(wallet.toLowerCase()), usdToNano(2));
   });

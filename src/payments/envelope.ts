@@ -6,12 +6,12 @@
  * Shapes are checked here and in the rails before any x402 class sees them, because those throw on
  * malformed input; whatever a caller sends ends in an envelope or in a 400 Fault.
  */
+import type { Fault } from '../core/faults.ts';
 import { asObject, decodeHeader } from './header-codec.ts';
 import { toCaip2 } from './networks.ts';
 import { refusePayment } from './payment.ts';
 
 export interface Envelope {
-  /** CAIP-2. */
   readonly network: string;
   /** What the client says it chose; only compared, never trusted. */
   readonly accepted: Readonly<Record<string, unknown>>;
@@ -23,26 +23,22 @@ export interface Envelope {
 export function readEnvelope(header: string): Envelope {
   const value = decodeHeader(header);
   if (value === undefined) {
-    throw refusePayment(
-      'INVALID_PAYMENT_FORMAT',
-      'The payment header must be base64 of a JSON object',
-    );
+    throw malformed('The payment header must be base64 of a JSON object');
   }
   const version = value['x402Version'];
   if (version !== 1 && version !== 2) {
-    throw refusePayment('INVALID_PAYMENT_FORMAT', 'The x402Version of the payment must be 1 or 2');
+    throw malformed('The x402Version of the payment must be 1 or 2');
   }
-  const accepted = readAccepted(value);
+  const accepted = value['accepted'] === undefined ? value : asObject(value['accepted']);
+  if (accepted === undefined) throw malformed('The field accepted must be one entry of accepts');
   const inner = asObject(value['payload']);
   const { scheme, network } = accepted;
   if (inner === undefined || typeof network !== 'string' || typeof scheme !== 'string') {
-    throw refusePayment(
-      'INVALID_PAYMENT_FORMAT',
-      'The payment needs a scheme, a network and a payload',
-    );
+    throw malformed('The payment needs a scheme, a network and a payload');
   }
-  if (scheme !== 'exact')
+  if (scheme !== 'exact') {
     throw refusePayment('UNSUPPORTED_SCHEME', 'The payment scheme must be exact');
+  }
   return {
     network: toCaip2(network),
     accepted,
@@ -51,16 +47,8 @@ export function readEnvelope(header: string): Envelope {
   };
 }
 
-function readAccepted(value: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
-  if (value['accepted'] === undefined) return value;
-  const accepted = asObject(value['accepted']);
-  if (accepted === undefined) {
-    throw refusePayment(
-      'INVALID_PAYMENT_FORMAT',
-      'The field accepted must be one entry of accepts',
-    );
-  }
-  return accepted;
+function malformed(message: string): Fault {
+  return refusePayment('INVALID_PAYMENT_FORMAT', message);
 }
 
 const IDENTIFIER = /^[a-zA-Z0-9_-]{16,128}$/;
@@ -70,8 +58,7 @@ function readIdentifier(extensions: unknown): string | undefined {
   const id = asObject(extension?.['info'])?.['id'];
   if (id === undefined || id === null) return undefined;
   if (typeof id !== 'string' || !IDENTIFIER.test(id)) {
-    throw refusePayment(
-      'INVALID_PAYMENT_FORMAT',
+    throw malformed(
       'The payment identifier must have 16 to 128 letters, digits, dashes or underscores',
     );
   }

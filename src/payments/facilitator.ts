@@ -2,80 +2,102 @@
  * The embedded facilitator for others: `supported`, `verify`, `settle` of the x402 protocol, on the
  * same gas keys. Off by default, because whoever may call `settle` spends gas. Nothing here
  * credits anybody.
+ *
+ * An answer does not wait for a slow node: the work goes on, and the same request joins it.
  */
 import { x402Facilitator } from '@x402/core/facilitator';
-import type {
-  PaymentPayload,
-  PaymentRequirements,
-  SchemeNetworkFacilitator,
-} from '@x402/core/types';
+import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
+import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Log } from '../core/log.ts';
 import { chainReason } from './chain-reason.ts';
 import { asObject } from './header-codec.ts';
+import type { PaymentServices } from './payment-options.ts';
+import { endsWithin } from './waiting.ts';
 
-export interface FacilitatorFace {
-  supported(): unknown;
-  /** Takes the body of `POST /verify`; malformed input is `isValid: false`. Throws 503 when the chain is away. */
-  verify(body: unknown): Promise<unknown>;
-  /** Takes the body of `POST /settle`; malformed input is `success: false`. Throws 503 when the chain is away. */
-  settle(body: unknown): Promise<unknown>;
-}
+type Request = [PaymentPayload, PaymentRequirements];
 
-export interface ExposedScheme {
-  readonly network: string;
-  readonly scheme: SchemeNetworkFacilitator;
-}
+/** What an answer may take beyond the time that a settlement waits for its block. */
+const ANSWER_GRACE_MS = 5 * SECOND_MS;
+const RETRY_AFTER_SECONDS = 5;
 
-export function openFacilitator(schemes: readonly ExposedScheme[], log: Log): FacilitatorFace {
-  const facilitator = new x402Facilitator();
-  for (const { network, scheme } of schemes) {
-    facilitator.register(network as `${string}:${string}`, scheme); // CAIP-2
+export class ExposedFacilitator {
+  readonly #official = new x402Facilitator();
+  readonly #services: PaymentServices;
+  readonly #running = new Map<string, Promise<unknown>>();
+
+  constructor(services: PaymentServices) {
+    this.#services = services;
+    for (const rail of services.rails.values()) {
+      this.#official.register(rail.network as `${string}:${string}`, rail.exposedScheme()); // CAIP-2
+    }
   }
-  return {
-    supported: () => facilitator.getSupported(),
-    verify: async (body) => {
-      const request = readRequest(body);
-      if (request === undefined) return { isValid: false, invalidReason: 'invalid_payload' };
-      try {
-        return await facilitator.verify(...request);
-      } catch (error) {
-        if (error instanceof Fault) throw error;
-        // The scheme classes throw on shapes that they do not expect.
-        log.info({ reason: chainReason(error) }, 'a verify request was malformed');
-        return { isValid: false, invalidReason: 'invalid_payload' };
-      }
-    },
-    settle: async (body) => {
-      const request = readRequest(body);
-      const refusal = {
-        success: false,
-        errorReason: 'invalid_payload',
-        transaction: '',
-        network: '',
-      };
-      if (request === undefined) return refusal;
-      try {
-        return await facilitator.settle(...request);
-      } catch (error) {
-        if (error instanceof Fault) throw error;
-        // As above; the schemes answer their own failures with `success: false`.
-        log.info({ reason: chainReason(error) }, 'a settle request was malformed');
-        return { ...refusal, network: request[1].network };
-      }
-    },
-  };
+
+  supported(): unknown {
+    return this.#official.getSupported();
+  }
+
+  /** Takes the body of `POST /verify`; malformed input is `isValid: false`. Throws 503 when the chain is away. */
+  async verify(body: unknown): Promise<unknown> {
+    return await this.#answer('verify', body, () => ({
+      isValid: false,
+      invalidReason: 'invalid_payload',
+    }));
+  }
+
+  /** Takes the body of `POST /settle`; malformed input is `success: false`. Throws 503 when the chain is away. */
+  async settle(body: unknown): Promise<unknown> {
+    return await this.#answer('settle', body, (network) => ({
+      success: false,
+      errorReason: 'invalid_payload',
+      transaction: '',
+      network,
+    }));
+  }
+
+  async #answer(
+    call: 'verify' | 'settle',
+    body: unknown,
+    refusal: (network: string) => unknown,
+  ): Promise<unknown> {
+    const { clock, log, settleWaitMs } = this.#services;
+    const request = readRequest(body);
+    if (request === undefined) return refusal('');
+    const key = JSON.stringify([call, request]);
+    const work = this.#running.get(key) ?? this.#start(key, call, request);
+    if (!(await endsWithin(clock, settleWaitMs + ANSWER_GRACE_MS, work))) {
+      throw new Fault('SERVICE_UNAVAILABLE', {
+        message:
+          'The chain takes too long to answer about the payment; send the same request again',
+        retryAfterSeconds: RETRY_AFTER_SECONDS,
+      });
+    }
+    try {
+      return await work;
+    } catch (error) {
+      if (error instanceof Fault) throw error;
+      // The scheme classes throw on shapes that they do not expect; their own failures are answers.
+      log.info({ reason: chainReason(error) }, `A ${call} request was malformed`);
+      return refusal(request[1].network);
+    }
+  }
+
+  #start(key: string, call: 'verify' | 'settle', request: Request): Promise<unknown> {
+    const work = this.#official[call](...request).finally(() => this.#running.delete(key));
+    this.#running.set(key, work);
+    return work;
+  }
 }
 
-function readRequest(body: unknown): [PaymentPayload, PaymentRequirements] | undefined {
+function readRequest(body: unknown): Request | undefined {
   const fields = asObject(body);
   const payload = asObject(fields?.['paymentPayload']);
   const requirements = asObject(fields?.['paymentRequirements']);
   const inner = asObject(payload?.['payload']);
   const accepted = asObject(payload?.['accepted']);
   if (payload === undefined || requirements === undefined) return undefined;
-  if (inner === undefined || accepted === undefined || payload['x402Version'] !== 2)
+  if (inner === undefined || accepted === undefined || payload['x402Version'] !== 2) {
     return undefined;
+  }
   if ('permit2Authorization' in inner) return undefined;
   // The schemes give some of these back as they came, so what is no text never reaches them.
   const texts = ['scheme', 'network', 'asset', 'amount', 'payTo'];

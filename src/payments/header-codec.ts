@@ -11,9 +11,12 @@ export function encodeHeader(value: unknown): string {
 }
 
 /** The JSON object of a header value, or `undefined` when it is none. Never throws. */
-export function decodeHeader(header: string): Readonly<Record<string, unknown>> | undefined {
+export function decodeHeader(
+  header: string,
+  mostChars = MAX_HEADER_CHARS,
+): Readonly<Record<string, unknown>> | undefined {
   const text = header.trim();
-  if (text.length > MAX_HEADER_CHARS || !BASE64.test(text)) return undefined;
+  if (text.length > mostChars || !BASE64.test(text)) return undefined;
   try {
     return asObject(JSON.parse(Buffer.from(text, 'base64').toString('utf8')));
   } catch {
@@ -22,7 +25,6 @@ export function decodeHeader(header: string): Readonly<Record<string, unknown>> 
   }
 }
 
-/** The value as a JSON object, or `undefined` for anything else. */
 export function asObject(value: unknown): Readonly<Record<string, unknown>> | undefined {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
   return value as Readonly<Record<string, unknown>>; // an object by the checks above

@@ -2,63 +2,81 @@
  * The networks that payments know: CAIP-2 names, the slugs of version 1, the USDC of each with its
  * EIP-712 domain. Outgoing objects always carry CAIP-2; slugs are read, and written in v1 only.
  */
-import { nano } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, nano } from '../core/money.ts';
+import { chainReason } from './chain-reason.ts';
+import type { BaseSettings, SolanaSettings } from './settings.ts';
 
 export const BASE = 'eip155:8453';
 const BASE_SEPOLIA = 'eip155:84532';
 export const SOLANA = 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp';
 const SOLANA_DEVNET = 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
 
-export interface NetworkFacts {
-  readonly slug: string;
-  readonly usdc: string;
-  /** The EIP-712 domain name differs between networks; a wrong one reads as a bad signature. */
-  readonly domainName: string;
-  readonly domainVersion: string;
-}
+type Network = BaseSettings['network'] | SolanaSettings['network'];
 
-const FACTS: Readonly<Record<string, NetworkFacts>> = {
+/** The EIP-712 domain name differs between networks; a wrong one reads as a bad signature. */
+const NETWORKS: Readonly<Record<Network, { slug: string; asset: string; name: string }>> = {
   [BASE]: {
     slug: 'base',
-    usdc: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-    domainName: 'USD Coin',
-    domainVersion: '2',
+    asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+    name: 'USD Coin',
   },
   [BASE_SEPOLIA]: {
     slug: 'base-sepolia',
-    usdc: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
-    domainName: 'USDC',
-    domainVersion: '2',
+    asset: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+    name: 'USDC',
   },
   [SOLANA]: {
     slug: 'solana',
-    usdc: 'EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v',
-    domainName: 'USD Coin',
-    domainVersion: '2',
+    asset: 'EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v',
+    name: 'USD Coin',
   },
   [SOLANA_DEVNET]: {
     slug: 'solana-devnet',
-    usdc: '4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU',
-    domainName: 'USDC',
-    domainVersion: '2',
+    asset: '4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU',
+    name: 'USDC',
   },
 };
 
-/** The facts of a CAIP-2 network, or `undefined` for one that payments do not know. */
-export function networkFacts(network: string): NetworkFacts | undefined {
-  return Object.hasOwn(FACTS, network) ? FACTS[network] : undefined;
+/** The USDC of a network, and what an offer in it says of its EIP-712 domain. */
+export function usdcOf(network: Network) {
+  const { asset, name } = NETWORKS[network];
+  return { asset, extra: { name, version: '2' } };
+}
+
+/** The name of a network in version 1. */
+export function slugOf(network: string): string {
+  return Object.hasOwn(NETWORKS, network) ? NETWORKS[network as Network].slug : network; // own key
 }
 
 /** CAIP-2 of an incoming name, which may be a slug. */
 export function toCaip2(name: string): string {
-  for (const [network, facts] of Object.entries(FACTS)) if (facts.slug === name) return network;
+  for (const [network, { slug }] of Object.entries(NETWORKS)) if (slug === name) return network;
   return name;
 }
 
 /** USDC has 6 decimals: one base unit is 1,000 nano-USD. */
 const NANO_PER_UNIT = 1_000n;
 export const USDC_DECIMALS = 6;
+
+/** What a token with other decimals would be: each of its units a thousand or a billion times wrong. */
+export function wrongDecimals(asset: string, decimals: number): string {
+  return `The token ${asset} has ${decimals} decimals; payments are counted in ${USDC_DECIMALS}, so name a token that has as many`;
+}
+
+/** Why no amount of a rail's token can be credited now, or `undefined`. Never rejects. */
+export async function decimalsProblem(rail: {
+  readonly offer: { readonly asset: string };
+  decimals(): Promise<number>;
+}): Promise<string | undefined> {
+  const { asset } = rail.offer;
+  try {
+    const decimals = await rail.decimals();
+    return decimals === USDC_DECIMALS ? undefined : wrongDecimals(asset, decimals);
+  } catch (error) {
+    // What is not known is not credited.
+    return `The decimals of the token ${asset} cannot be read: ${chainReason(error)}`;
+  }
+}
 
 export function unitsToNano(units: bigint): Nano {
   return nano(units * NANO_PER_UNIT);

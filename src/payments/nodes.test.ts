@@ -43,7 +43,7 @@ afterEach(async () => {
 
 async function headerOf(rig: Rig, client: x402Client, network: string): Promise<string> {
   client.setSpendControls({ maxAmountPerPayment: '$25' });
-  const answer = rig.payments.topUpRequired({ path: '/api/v1/x402/top-up', description: 'x' });
+  const answer = rig.payments.requirements.topUp({ path: '/api/v1/x402/top-up', description: 'x' });
   const required = decodePaymentRequiredHeader(answer.header);
   const accepts = required.accepts.filter((one) => one.network === network);
   const payload = await client.createPaymentPayload({ ...required, accepts });

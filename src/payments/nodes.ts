@@ -5,8 +5,7 @@
  * that a dead first node costs its time limit once and not for each call. Whether an error is a
  * node's failure or the chain's answer, which every node would give, the rail says.
  */
-import { SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { chainReason } from './chain-reason.ts';
 
 /** How long a node that failed is asked last. */
@@ -14,40 +13,27 @@ const COOL_DOWN_MS = 30 * SECOND_MS;
 /** Each of several nodes; one alone has all the time that a call may take. */
 export const NODE_TIMEOUT_MS = 4 * SECOND_MS;
 
-/** `rpcUrl` of the configuration is one address or a list. */
-export function nodeUrls(setting: string | readonly string[]): readonly string[] {
-  return typeof setting === 'string' ? [setting] : setting;
-}
-
-/** What each node serves, in CAIP-2, or why it cannot be asked. Rejects when none can. */
-export async function servedBy<Node>(
+/**
+ * Which nodes do not answer or serve another chain; `networkOf` gives the CAIP-2 name. One node of
+ * another chain is enough not to believe the evidence of any. Rejects when none can be asked.
+ */
+export async function chainProblems<Node>(
   nodes: readonly Node[],
-  networkOf: (node: Node) => Promise<string>,
-): Promise<readonly PromiseSettledResult<string>[]> {
-  const served = await Promise.allSettled(nodes.map(networkOf));
-  const [first] = served;
-  if (first?.status === 'rejected' && served.every(({ status }) => status === 'rejected')) {
-    throw first.reason;
-  }
-  return served;
-}
-
-/** One node of another chain is enough not to believe the evidence of any. */
-export function chainProblems(
-  served: readonly PromiseSettledResult<string>[],
   network: string,
-): { readonly problems: string[]; readonly isRight: boolean } {
-  const nameOf = (index: number): string =>
-    served.length === 1 ? 'The node' : `Node ${index + 1} of ${served.length}`;
+  networkOf: (node: Node) => Promise<string>,
+): Promise<{ readonly problems: string[]; readonly isRight: boolean }> {
+  const served = await Promise.allSettled(nodes.map(networkOf));
+  const failures = served.filter((one) => one.status === 'rejected');
+  if (failures.length === served.length) throw failures[0]?.reason;
   const problems: string[] = [];
   let isRight = true;
   for (const [index, one] of served.entries()) {
+    const name = served.length === 1 ? 'The node' : `Node ${index + 1} of ${served.length}`;
     if (one.status === 'rejected') {
-      problems.push(`${nameOf(index)} does not answer: ${chainReason(one.reason)}`);
+      problems.push(`${name} does not answer: ${chainReason(one.reason)}`);
     } else if (one.value !== network) {
       isRight = false;
-      const what = one.value.startsWith('eip155:') ? `chain ${one.value.slice(7)}` : one.value;
-      problems.push(`${nameOf(index)} serves ${what}, not ${network}`);
+      problems.push(`${name} serves ${one.value.replace(/^eip155:/, 'chain ')}, not ${network}`);
     }
   }
   return { problems, isRight };
@@ -68,8 +54,11 @@ export class Failover<Node> {
     question: (node: Node) => Promise<T>,
     isAnswer: (error: unknown) => boolean,
   ): Promise<T> {
+    const sinceMs = this.#clock.monotonicMs() - COOL_DOWN_MS;
+    const isCooling = (node: Node): boolean => (this.#failedMs.get(node) ?? -Infinity) > sinceMs;
+    const inOrder = this.#nodes.toSorted((a, b) => Number(isCooling(a)) - Number(isCooling(b)));
     let failure: unknown;
-    for (const node of this.#inOrder()) {
+    for (const node of inOrder) {
       try {
         const answer = await question(node);
         this.#failedMs.delete(node);
@@ -81,11 +70,5 @@ export class Failover<Node> {
       }
     }
     throw failure;
-  }
-
-  #inOrder(): readonly Node[] {
-    const sinceMs = this.#clock.monotonicMs() - COOL_DOWN_MS;
-    const isCooling = (node: Node): boolean => (this.#failedMs.get(node) ?? -Infinity) > sinceMs;
-    return this.#nodes.toSorted((a, b) => Number(isCooling(a)) - Number(isCooling(b)));
   }
 }

@@ -4,65 +4,53 @@
  */
 import type { HTTPFacilitatorClient } from '@x402/core/server';
 import { SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
-import type { Log } from '../core/log.ts';
-import type { Store } from '../db/db.ts';
-import type { EvmRail, RailOptions } from './evm/evm-rail.ts';
-import type { ExposedScheme } from './facilitator.ts';
+import type { EvmRail } from './evm/evm-rail.ts';
 import { nanoToUnits } from './networks.ts';
-import type { Rail } from './rail.ts';
-import type { Amounts, PaymentSettings } from './settings.ts';
+import type { Rail, RailOptions } from './rail.ts';
+import { type PaymentSettings, readAmounts } from './settings.ts';
 
 export interface OpenedRails {
   readonly rails: ReadonlyMap<string, Rail>;
-  readonly schemes: readonly ExposedScheme[];
   readonly evm: EvmRail | undefined;
   /** `undefined` where the embedded one settles. */
   readonly external: HTTPFacilitatorClient | undefined;
 }
 
-export interface OpenRailsOptions {
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly log: Log;
+export interface OpenRailsOptions extends Pick<RailOptions, 'store' | 'clock' | 'log' | 'pollMs'> {
   readonly settings: PaymentSettings;
-  readonly amounts: Amounts;
-  readonly pollMs: number;
 }
 
 /** Rejects when an external facilitator that must name the Solana fee payer does not answer. */
 export async function openRails(options: OpenRailsOptions): Promise<OpenedRails> {
-  const { settings, amounts } = options;
-  const rails = new Map<string, Rail>();
-  const schemes: ExposedScheme[] = [];
-  let evm: EvmRail | undefined;
+  const { settings, store, clock, log, pollMs } = options;
+  const { minimumTopUp, maximumTopUp } = readAmounts(settings);
   const external = await openExternal(settings);
   const railOptions: RailOptions = {
-    store: options.store,
-    clock: options.clock,
-    log: options.log,
+    store,
+    clock,
+    log,
+    pollMs,
     limits: {
-      minimumUnits: nanoToUnits(amounts.minimumTopUp),
-      maximumUnits: nanoToUnits(amounts.maximumTopUp),
+      minimumUnits: nanoToUnits(minimumTopUp),
+      maximumUnits: nanoToUnits(maximumTopUp),
     },
     maxTimeoutSeconds: settings.maxTimeoutSeconds,
     settleWaitMs: settings.settleWaitSeconds * SECOND_MS,
-    pollMs: options.pollMs,
     external,
   };
+  const rails = new Map<string, Rail>();
+  let evm: EvmRail | undefined;
   if (settings.base !== undefined) {
-    const { openEvmRail } = await import('./evm/evm-rail.ts');
-    evm = openEvmRail(settings.base, railOptions);
+    const { EvmRail } = await import('./evm/evm-rail.ts');
+    evm = new EvmRail(settings.base, railOptions);
     rails.set(evm.network, evm);
-    schemes.push({ network: evm.network, scheme: evm.openScheme() });
   }
   if (settings.solana !== undefined) {
     const { openSolanaRail } = await import('./solana/solana-rail.ts');
     const solana = await openSolanaRail(settings.solana, railOptions);
     rails.set(solana.network, solana);
-    schemes.push({ network: solana.network, scheme: solana.openScheme() });
   }
-  return { rails, schemes, evm, external };
+  return { rails, evm, external };
 }
 
 async function openExternal(settings: PaymentSettings): Promise<HTTPFacilitatorClient | undefined> {
@@ -73,7 +61,6 @@ async function openExternal(settings: PaymentSettings): Promise<HTTPFacilitatorC
   return new Client({
     url,
     timeoutMs: timeoutSeconds * SECOND_MS,
-    createAuthHeaders: async () =>
-      await Promise.resolve({ verify: headers, settle: headers, supported: headers }),
+    createAuthHeaders: async () => ({ verify: headers, settle: headers, supported: headers }),
   });
 }

@@ -6,11 +6,9 @@
  * that opened the payment, or the secret that its answer carried (`PAYMENT-CLAIM`). A pass lets one
  * request be served, once; who has neither signs in.
  */
-import { createHmac, timingSafeEqual } from 'node:crypto';
-import { DAY_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, DAY_MS } from '../core/clock.ts';
 import type { Store } from '../db/db.ts';
-import { sharedSecret } from './secrets.ts';
+import { isSameMac, macOf } from './secrets.ts';
 
 /** What came with a payment header and never goes on the chain. */
 export interface RetryProof {
@@ -27,14 +25,6 @@ export const NO_PROOF: RetryProof = { claim: undefined, idempotencyKey: undefine
 const PASS_MS = DAY_MS;
 /** Shorter keys are counters and words, which an observer can guess. */
 const MIN_KEY_CHARS = 16;
-
-export async function openPasses(
-  store: Store,
-  clock: Clock,
-  newSecret: () => string,
-): Promise<Passes> {
-  return new Passes(store, clock, await sharedSecret(store, 'payment-claim', newSecret));
-}
 
 export class Passes {
   readonly #store: Store;
@@ -56,17 +46,15 @@ export class Passes {
     );
   }
 
-  /** Whether this is a retry of the request that opened the payment. */
   async isRetry(paymentKey: string, proof: RetryProof): Promise<boolean> {
-    const rows = await this.#store.query<{ key_hash: string | null }>(
+    const [row] = await this.#store.query<{ key_hash: string | null }>(
       'SELECT key_hash FROM payments_pass WHERE payment_key = $1 AND created_ms > $2',
       [paymentKey, this.#clock.nowMs() - PASS_MS],
     );
-    const [row] = rows;
     if (row === undefined) return false;
-    if (proof.claim !== undefined && isSame(proof.claim, this.claimOf(paymentKey))) return true;
+    if (proof.claim !== undefined && isSameMac(proof.claim, this.claimOf(paymentKey))) return true;
     const hash = this.#keyHash(paymentKey, proof);
-    return hash !== undefined && row.key_hash !== null && isSame(hash, row.key_hash);
+    return hash !== undefined && row.key_hash !== null && isSameMac(hash, row.key_hash);
   }
 
   /** Spends the pass; `false` when it was spent before. */
@@ -95,11 +83,6 @@ export class Passes {
   }
 
   #digest(...words: readonly string[]): string {
-    return createHmac('sha256', this.#secret).update(JSON.stringify(words)).digest('base64url');
+    return macOf(this.#secret, JSON.stringify(words));
   }
-}
-
-function isSame(given: string, expected: string): boolean {
-  const [one, other] = [Buffer.from(given), Buffer.from(expected)];
-  return one.length === other.length && timingSafeEqual(one, other);
 }

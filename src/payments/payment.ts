@@ -3,46 +3,40 @@
  * its key (the signed authorization itself, never a transaction id) and what it pays.
  */
 import { sha256Hex } from '../core/ids.ts';
-import { Fault } from '../core/faults.ts';
-import type { FaultCode, FaultOptions } from '../core/faults.ts';
+import { type FaultCode, type FaultOptions, Fault } from '../core/faults.ts';
 import type { RailOffer } from './requirements.ts';
 
-/** The signed part, as each rail reads it. */
-export type Authorization =
-  | {
-      readonly kind: 'erc3009';
-      readonly from: `0x${string}`;
-      readonly to: `0x${string}`;
-      readonly value: bigint;
-      /** Unix seconds, of up to 256 bits. */
-      readonly validAfter: bigint;
-      /** Unix seconds, of up to 256 bits. */
-      readonly validBefore: bigint;
-      readonly nonce: `0x${string}`;
-    }
-  | {
-      readonly kind: 'solana';
-      /** Base64 wire transaction. */
-      readonly transaction: string;
-      /** Lower-case hex SHA-256 of the message: the wire bytes are malleable, the message is not. */
-      readonly messageHash: string;
-      /** Base58 account that the tokens leave from. */
-      readonly source: string;
-    };
+export interface Erc3009 {
+  readonly kind: 'erc3009';
+  readonly from: `0x${string}`;
+  readonly to: `0x${string}`;
+  readonly value: bigint;
+  /** Unix seconds, of up to 256 bits, as is `validBefore`. */
+  readonly validAfter: bigint;
+  readonly validBefore: bigint;
+  readonly nonce: `0x${string}`;
+}
+
+export interface SolanaPayment {
+  readonly kind: 'solana';
+  readonly transaction: string;
+  /** Lower-case hex SHA-256 of the message: the wire bytes are malleable, the message is not. */
+  readonly messageHash: string;
+  /** Base58 account that the tokens leave from. */
+  readonly source: string;
+}
 
 export interface SignedPayment {
   /** `eip155:8453/erc3009:<from>:<nonce>` or `solana:<reference>/tx:<sha256 of the message>`. */
   readonly key: string;
   /** Public name of the payment, derived from the key. */
   readonly id: string;
-  /** CAIP-2. */
   readonly network: string;
-  /** Identity of the wallet that pays. */
   readonly wallet: string;
   readonly amountUnits: bigint;
   /** The offer that it was made under, which may not be today's. */
   readonly offer: RailOffer;
-  readonly authorization: Authorization;
+  readonly authorization: Erc3009 | SolanaPayment;
   /** The v2 payload without `accepted`, as the client signed it. */
   readonly inner: Readonly<Record<string, unknown>>;
   /** Of the inner payload: two payments under one key must be the same payment. */
@@ -64,4 +58,9 @@ export function refusePayment(
   const { reason, ...rest } = options;
   const details = reason === undefined ? {} : { details: { reason } };
   return new Fault(code, { ...rest, message, body: { error: code, message, ...details } });
+}
+
+/** A payment whose content is bad. */
+export function invalidPayment(message: string): Fault {
+  return refusePayment('INVALID_PAYMENT', message);
 }

@@ -2,7 +2,12 @@
  * What the top-up machine asks of a chain. A rail reads and checks payments, sends them, and, above
  * all, tells from the chain alone whether a payment has arrived, whoever sent it.
  */
-import type { Envelope } from './envelope.ts';
+import type { FacilitatorClient } from '@x402/core/server';
+import type { SchemeNetworkFacilitator } from '@x402/core/types';
+import type { Clock } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+import type { Store } from '../db/db.ts';
+import type { AmountLimits, Envelope } from './envelope.ts';
 import type { SignedPayment } from './payment.ts';
 import type { RailOffer } from './requirements.ts';
 
@@ -44,7 +49,6 @@ export interface Heights {
 export interface Received {
   readonly transaction: string;
   readonly height: bigint;
-  /** Missing where the node does not tell. */
   readonly amountUnits: bigint | undefined;
 }
 
@@ -66,7 +70,6 @@ export interface Position {
   readonly expiresAt: bigint;
 }
 
-/** What is known of an attempt, from the journal. */
 export interface Attempt extends Position {
   readonly transaction: string | undefined;
   readonly raw: string | undefined;
@@ -82,12 +85,24 @@ export type Journal = (key: string, transaction: string, raw: string) => Promise
 
 export interface RailHealth {
   readonly network: string;
-  /** Whether payments can be settled here now. */
   readonly isReady: boolean;
   readonly problems: readonly string[];
   /** Address and native balance (smallest unit) of the key that pays fees, where there is one. */
   readonly gasAddress: string | undefined;
   readonly gasBalance: bigint | undefined;
+}
+
+/** What a rail is opened with, beside its section of the configuration. */
+export interface RailOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly limits: AmountLimits;
+  readonly maxTimeoutSeconds: number;
+  readonly settleWaitMs: number;
+  readonly pollMs: number;
+  /** Settles in place of the embedded facilitator. */
+  readonly external: FacilitatorClient | undefined;
 }
 
 /** A refund under way: what was signed, in a text of the rail's own. */
@@ -100,10 +115,10 @@ export interface RefundAuthorization {
 export interface Rail {
   readonly network: string;
   readonly offer: RailOffer;
-  /** The payment of a header, held against what is offered today. Throws a 400 Fault. */
-  read(envelope: Envelope): Promise<SignedPayment>;
-  /** Its shape alone, which gives its key: one that was accepted before keeps the offer of its day. */
-  readShape(envelope: Envelope): Promise<SignedPayment>;
+  /** The payment of a header by its shape, which gives its key. Throws a 400 Fault. */
+  read(envelope: Envelope): SignedPayment;
+  /** Holds a new one against what is offered today. Rejects with a 400 Fault. */
+  checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void>;
   /** Whether its payer signed it, by the key or by the contract. Rejects when the chain has to be asked and does not answer. */
   isSigned(payment: SignedPayment): Promise<boolean>;
   verify(payment: SignedPayment): Promise<Verdict>;
@@ -116,11 +131,15 @@ export interface Rail {
   /** A use of the authorization that is older than the attempt is no payment: `final`. */
   findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence>;
   heights(): Promise<Heights>;
+  /** Of its token, read until it is known. Rejects when the chain cannot be asked. */
+  decimals(): Promise<number>;
   /** Transfers to a receiver that are not known, oldest or newest first. */
   received(search: ReceivedSearch): Promise<readonly Received[]>;
   /** Sends journaled bytes again. `dead`: they can never land, a new transaction is needed. */
   rebroadcast(raw: string): Promise<'sent' | 'dead'>;
   health(): Promise<RailHealth>;
+  /** The official scheme on the shared key that pays fees, for the exposed facilitator. */
+  exposedScheme(): SchemeNetworkFacilitator;
   /** `undefined` where no refund key is configured. */
   readonly refunds: RefundRail | undefined;
 }

@@ -6,42 +6,18 @@
  * States: open -> sent(transaction) -> paid | failed. A paid one is watched until the chain cannot
  * undo it; when a reorganisation takes it away it is sent again.
  */
-import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
-import { Fault } from '../core/faults.ts';
-import type { Ids } from '../core/ids.ts';
-import type { Log } from '../core/log.ts';
-import type { Nano } from '../core/money.ts';
-import { chainReason } from './chain-reason.ts';
-import type { Queryable, Store } from '../db/db.ts';
-import { nanoToUnits, unitsToNano } from './networks.ts';
 import { walletIdentity, walletKind } from '../core/addresses.ts';
-import type { Attempt, Evidence, Rail, RefundRail } from './rail.ts';
-
-/** What the ledger is told about a refund; it posts inside `tx` and gives the new balance. */
-export interface RefundEntry {
-  readonly wallet: string;
-  readonly amountNano: Nano;
-  readonly refundId: string;
-}
-
-/** Throws a Fault (`INSUFFICIENT_BALANCE`) when the credit does not cover it. */
-export type RefundPosting = (tx: Queryable, entry: RefundEntry) => Promise<Nano>;
-
-export interface RefundOptions {
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly ids: Ids;
-  readonly log: Log;
-  readonly owner: string;
-  readonly rails: ReadonlyMap<string, Rail>;
-  readonly debit: RefundPosting;
-  /** Takes the debit back after a refund that can never arrive. */
-  readonly restore: RefundPosting;
-  readonly settleWaitMs: number;
-  readonly pollMs: number;
-  readonly leaseMs: number;
-}
+import { assert } from '../core/assert.ts';
+import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import type { Nano } from '../core/money.ts';
+import type { Queryable } from '../db/db.ts';
+import { chainReason } from './chain-reason.ts';
+import { nanoToUnits, unitsToNano } from './networks.ts';
+import type { Evidence, Journal, RefundRail } from './rail.ts';
+import type { PaymentServices } from './payment-options.ts';
+import { attemptOf } from './top-up-records.ts';
+import type { PageOfRows } from './top-up-table.ts';
 
 export interface RefundState {
   readonly refundId: string;
@@ -52,7 +28,7 @@ export interface RefundState {
   readonly failure: string | undefined;
 }
 
-interface RefundRow {
+export interface RefundRow {
   readonly refund_id: string;
   readonly network: string;
   readonly wallet: string;
@@ -66,97 +42,61 @@ interface RefundRow {
   readonly failure: string | null;
 }
 
-/** A refund that has arrived, as the chain can be asked about it. */
-export interface PaidRefund {
-  readonly refundId: string;
-  readonly network: string;
-  readonly amountNano: Nano;
-  readonly text: string;
-  readonly attempt: Attempt;
-}
-
-/** Paid refunds that were ordered at `sinceMs` or later, in order of their id. */
 export async function paidRefunds(
   store: Queryable,
-  page: { readonly sinceMs: number; readonly after: string; readonly limit: number },
-): Promise<readonly PaidRefund[]> {
-  const rows = await store.query<RefundRow>(
+  page: PageOfRows,
+): Promise<readonly RefundRow[]> {
+  return await store.query<RefundRow>(
     `SELECT * FROM payments_refund WHERE state = 'paid' AND refund_id > $1 AND created_ms >= $2
      ORDER BY refund_id LIMIT $3`,
     [page.after, page.sinceMs, page.limit],
   );
-  return rows.map((row) => ({
-    refundId: row.refund_id,
-    network: row.network,
-    amountNano: unitsToNano(row.amount_units),
-    text: row.authorization_text,
-    attempt: attemptOfRefund(row),
-  }));
-}
-
-function attemptOfRefund(row: RefundRow): Attempt {
-  return {
-    transaction: row.tx_id ?? undefined,
-    raw: row.raw_tx ?? undefined,
-    startHeight: row.start_height,
-    startBlock: undefined,
-    expiresAt: row.expires_at,
-  };
 }
 
 const RECHECK_MS = 15 * SECOND_MS;
-const WATCH_MS = MINUTE_MS;
+const MONITOR_MS = MINUTE_MS;
 const SWEEP_ROWS = 20;
 
 export class Refunds {
-  readonly #options: RefundOptions;
+  readonly #options: PaymentServices;
 
-  constructor(options: RefundOptions) {
+  constructor(options: PaymentServices) {
     this.#options = options;
   }
 
   /** Pays credit back. Fractions of a token unit stay as credit. Throws a Fault when nothing was debited. */
   async refund(address: string, amountNano: Nano): Promise<RefundState> {
-    const { store, clock, ids, debit, owner, leaseMs } = this.#options;
+    const { store, clock, ids, debitRefund, owner, leaseMs, settleWaitMs } = this.#options;
     if (walletKind(address) === undefined) {
       throw new Fault('INVALID_REQUEST', {
         message: 'The wallet must be an EVM or a Solana address',
       });
     }
     const wallet = walletIdentity(address);
-    const { rail, refunds } = this.#railOf(wallet);
+    const { network, refunds } = this.#railOf(wallet);
     const units = nanoToUnits(amountNano);
-    if (units <= 0n)
+    if (units <= 0n) {
       throw new Fault('INVALID_AMOUNT', { message: 'The refund must be at least one token unit' });
+    }
     const refundId = `refund-${ids.uuid()}`;
-    const signed = await refunds.authorize(refundId, wallet, units);
+    const { text, startHeight, expiresAt } = await refunds.authorize(refundId, wallet, units);
     const nowMs = clock.nowMs();
+    const untilMs = nowMs + leaseMs + settleWaitMs;
+    const row = [refundId, network, wallet, units, text, startHeight, expiresAt, owner, untilMs];
     await store.transaction(async (tx) => {
-      await debit(tx, { wallet, amountNano: unitsToNano(units), refundId });
+      await debitRefund(tx, { wallet, amountNano: unitsToNano(units), refundId });
       await tx.query(
         `INSERT INTO payments_refund (refund_id, network, wallet, amount_units, state,
            authorization_text, start_height, expires_at, lease_owner, lease_until_ms, next_check_ms,
            created_ms, updated_ms)
          VALUES ($1, $2, $3, $4, 'open', $5, $6, $7, $8, $9, $10, $10, $10)`,
-        [
-          refundId,
-          rail.network,
-          wallet,
-          units,
-          signed.text,
-          signed.startHeight,
-          signed.expiresAt,
-          owner,
-          nowMs + leaseMs + this.#options.settleWaitMs,
-          nowMs,
-        ],
+        [...row, nowMs],
       );
     });
     await this.#work(refundId, refunds, true);
     return await this.state(refundId);
   }
 
-  /** Throws a Fault for an unknown refund. */
   async state(refundId: string): Promise<RefundState> {
     const row = await this.#find(refundId);
     if (row === undefined) throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'No such refund' });
@@ -172,28 +112,28 @@ export class Refunds {
 
   /** Finishes refunds that were left behind. */
   async sweep(): Promise<void> {
-    const { store, clock, owner, leaseMs } = this.#options;
+    const { store, clock, rails, owner, leaseMs } = this.#options;
     const nowMs = clock.nowMs();
     const due = await store.query<RefundRow>(
       `SELECT * FROM payments_refund WHERE state IN ('open', 'sent') AND next_check_ms <= $1
          AND (lease_owner IS NULL OR lease_until_ms < $1) ORDER BY next_check_ms LIMIT $2`,
       [nowMs, SWEEP_ROWS],
     );
-    for (const row of due) {
-      const refunds = this.#options.rails.get(row.network)?.refunds;
+    for (const { refund_id: refundId, network } of due) {
+      const refunds = rails.get(network)?.refunds;
       if (refunds === undefined) continue;
       const leased = await store.query(
         `UPDATE payments_refund SET lease_owner = $2, lease_until_ms = $3
          WHERE refund_id = $1 AND state IN ('open', 'sent')
            AND (lease_owner IS NULL OR lease_until_ms < $4) RETURNING refund_id`,
-        [row.refund_id, owner, nowMs + leaseMs, nowMs],
+        [refundId, owner, nowMs + leaseMs, nowMs],
       );
-      if (leased.length === 1) await this.#work(row.refund_id, refunds, false);
+      if (leased.length === 1) await this.#work(refundId, refunds, false);
     }
   }
 
   /** Looks whether paid refunds are still on the chain; one that is not is under way again. */
-  async watch(): Promise<void> {
+  async monitor(): Promise<void> {
     const { store, clock, rails, log } = this.#options;
     const nowMs = clock.nowMs();
     const due = await store.query<RefundRow>(
@@ -202,11 +142,12 @@ export class Refunds {
       [nowMs, SWEEP_ROWS],
     );
     for (const row of due) {
+      const { refund_id: refundId, network, tx_id: transaction } = row;
       await store.query('UPDATE payments_refund SET next_check_ms = $2 WHERE refund_id = $1', [
-        row.refund_id,
-        nowMs + WATCH_MS,
+        refundId,
+        nowMs + MONITOR_MS,
       ]);
-      const rail = rails.get(row.network);
+      const rail = rails.get(network);
       if (rail?.refunds === undefined) continue;
       // Before the evidence: what is then found at or below the final height stays there.
       const heights = await rail.heights().catch(() => undefined); // asked again in a minute
@@ -215,18 +156,18 @@ export class Refunds {
       if (evidence.kind === 'paid') {
         if (evidence.height > heights.final) continue;
         await store.query('UPDATE payments_refund SET is_watched = 0 WHERE refund_id = $1', [
-          row.refund_id,
+          refundId,
         ]);
         continue;
       }
       await store.query(
         `UPDATE payments_refund SET state = 'sent', is_watched = 0, next_check_ms = $2
          WHERE refund_id = $1 AND is_watched = 1`,
-        [row.refund_id, nowMs],
+        [refundId, nowMs],
       );
       log.error(
-        { refundId: row.refund_id, network: row.network, transaction: row.tx_id },
-        'a refund is not on the chain any more: it is sent again',
+        { refundId, network, transaction },
+        'A refund is not on the chain any more: it is sent again',
       );
     }
   }
@@ -235,75 +176,74 @@ export class Refunds {
   async #work(refundId: string, refunds: RefundRail, wait: boolean): Promise<void> {
     const { clock, log, settleWaitMs, pollMs } = this.#options;
     const deadlineMs = clock.monotonicMs() + (wait ? settleWaitMs : 0);
-    for (let round = 0; ; round += 1) {
+    for (let isSent = false; ;) {
       const row = await this.#find(refundId);
       if (row === undefined || row.state === 'paid' || row.state === 'failed') return;
       const evidence = await this.#look(row, refunds);
       if (evidence?.kind === 'paid') return await this.#finish(row, evidence.transaction);
       if (evidence?.kind === 'final') return await this.#giveUp(row, evidence.reason);
-      if (evidence?.kind === 'open' && evidence.attempt !== 'waiting' && round === 0) {
+      if (evidence?.kind === 'open' && evidence.attempt !== 'waiting' && !isSent) {
+        isSent = true;
         try {
-          await refunds.send(row.authorization_text, async (id, transaction, raw) => {
-            await this.#journal(id, transaction, raw);
-          });
+          await refunds.send(row.authorization_text, this.#journal);
         } catch (error) {
           // A lost reply or a refusal: the chain tells which, now or at the next sweep.
-          log.warn({ reason: chainReason(error), refundId }, 'a refund gave no answer');
+          log.warn({ reason: chainReason(error), refundId }, 'A refund gave no answer');
         }
         continue;
       }
       if (clock.monotonicMs() >= deadlineMs) return await this.#leave(refundId);
+      isSent = true;
       await clock.sleep(pollMs);
     }
   }
 
   async #look(row: RefundRow, refunds: RefundRail): Promise<Evidence | undefined> {
     try {
-      return await refunds.find(row.authorization_text, attemptOfRefund(row));
+      return await refunds.find(row.authorization_text, attemptOf(row));
     } catch (error) {
       // Not knowing is no answer: the sweep asks again.
-      this.#options.log.warn(
-        { reason: chainReason(error) },
-        'the chain could not be asked about a refund',
-      );
+      const note = { reason: chainReason(error) };
+      this.#options.log.warn(note, 'The chain could not be asked about a refund');
       return undefined;
     }
   }
 
-  async #journal(refundId: string, transaction: string, raw: string): Promise<void> {
+  readonly #journal: Journal = async (refundId, transaction, raw) => {
     const { store, clock, owner } = this.#options;
     const rows = await store.query(
       `UPDATE payments_refund SET state = 'sent', tx_id = $2, raw_tx = $3, updated_ms = $4
        WHERE refund_id = $1 AND state IN ('open', 'sent') AND lease_owner = $5 RETURNING refund_id`,
       [refundId, transaction, raw, clock.nowMs(), owner],
     );
-    if (rows.length !== 1) throw new Error('the refund was taken over by another process');
-  }
+    assert(rows.length === 1, 'a refund was taken over by another process before it was sent');
+  };
 
-  async #finish(row: RefundRow, transaction: string): Promise<void> {
-    const nowMs = this.#options.clock.nowMs();
-    await this.#options.store.query(
+  async #finish({ refund_id: refundId }: RefundRow, transaction: string): Promise<void> {
+    const { store, clock, log } = this.#options;
+    const nowMs = clock.nowMs();
+    await store.query(
       `UPDATE payments_refund SET state = 'paid', tx_id = $2, lease_owner = NULL, updated_ms = $3,
          is_watched = 1, next_check_ms = $4
        WHERE refund_id = $1 AND state IN ('open', 'sent')`,
-      [row.refund_id, transaction, nowMs, nowMs + WATCH_MS],
+      [refundId, transaction, nowMs, nowMs + MONITOR_MS],
     );
-    this.#options.log.info({ refundId: row.refund_id, transaction }, 'a refund has arrived');
+    log.info({ refundId, transaction }, 'A refund has arrived');
   }
 
   async #giveUp(row: RefundRow, reason: string): Promise<void> {
-    const { store, clock, restore, log } = this.#options;
+    const { store, clock, restoreRefund, log } = this.#options;
+    const { refund_id: refundId, wallet } = row;
     await store.transaction(async (tx) => {
       const rows = await tx.query(
         `UPDATE payments_refund SET state = 'failed', failure = $2, lease_owner = NULL, updated_ms = $3
          WHERE refund_id = $1 AND state IN ('open', 'sent') RETURNING refund_id`,
-        [row.refund_id, reason, clock.nowMs()],
+        [refundId, reason, clock.nowMs()],
       );
       if (rows.length === 0) return;
-      const { wallet, refund_id: refundId } = row;
-      await restore(tx, { wallet, refundId, amountNano: unitsToNano(row.amount_units) });
+      await restoreRefund(tx, { wallet, refundId, amountNano: unitsToNano(row.amount_units) });
     });
-    log.warn({ refundId: row.refund_id, reason }, 'a refund has failed and was credited back');
+    log.warn({ refundId, reason }, 'A refund has failed and was credited back');
   }
 
   async #leave(refundId: string): Promise<void> {
@@ -316,19 +256,17 @@ export class Refunds {
   }
 
   async #find(refundId: string): Promise<RefundRow | undefined> {
-    const rows = await this.#options.store.query<RefundRow>(
+    const [row] = await this.#options.store.query<RefundRow>(
       'SELECT * FROM payments_refund WHERE refund_id = $1',
       [refundId],
     );
-    return rows[0];
+    return row;
   }
 
-  #railOf(wallet: string): { rail: Rail; refunds: RefundRail } {
+  #railOf(wallet: string): { network: string; refunds: RefundRail } {
     const family = wallet.startsWith('0x') ? 'eip155:' : 'solana:';
-    for (const rail of this.#options.rails.values()) {
-      if (rail.network.startsWith(family) && rail.refunds !== undefined) {
-        return { rail, refunds: rail.refunds };
-      }
+    for (const { network, refunds } of this.#options.rails.values()) {
+      if (network.startsWith(family) && refunds !== undefined) return { network, refunds };
     }
     throw new Fault('X402_NOT_CONFIGURED', {
       message:

@@ -283,7 +283,7 @@ describe('reorganisations', () => {
     await treasury.payments.topUp(header);
     await chain.client.mine({ blocks: 1 });
     const before = await chain.balance(wallet as Hex);
-    const refund = await treasury.payments.refund(wallet, usdToNano(2));
+    const refund = await treasury.payments.refunds.refund(wallet, usdToNano(2));
     assert.equal(refund.state, 'paid');
     await chain.reorg(1);
     assert.equal(await chain.balance(wallet as Hex), before);
@@ -291,7 +291,7 @@ describe('reorganisations', () => {
       await treasury.store.query('UPDATE payments_refund SET next_check_ms = 0');
       await treasury.payments.sweep();
     }
-    assert.equal((await treasury.payments.refundState(refund.refundId)).state, 'paid');
+    assert.equal((await treasury.payments.refunds.state(refund.refundId)).state, 'paid');
     assert.equal((await chain.balance(wallet as Hex)) - before, 2_000_000n);
     assert.equal(await treasury.balance(wallet), usdToNano(3));
     assert.ok(treasury.log.some((line) => /refund is not on the chain/.test(line.message)));
@@ -355,6 +355,6 @@ describe('reorganisations', () => {
     await assert.rejects(rig.payments.topUp(header), /was not settled \(authorization_expired\)/);
     await look();
     assert.equal((await rowOf(wallet)).reversals, 1n, 'once');
-    assert.deepEqual((await rig.payments.watchCounts()).vanished, 0);
+    assert.deepEqual((await rig.payments.creditCounts()).vanished, 0);
   });
 });

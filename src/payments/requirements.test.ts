@@ -5,30 +5,9 @@ import { decodePaymentRequiredHeader } from '@x402/core/http';
 import { PaymentRequiredV2Schema } from '@x402/core/schemas';
 import { usdToNano } from '../core/money.ts';
 import { BASE, SOLANA } from './networks.ts';
-import {
-  discoveryAnswer,
-  insufficientAnswer,
-  signInChallenge,
-  topUpAnswer,
-  versionOneBody,
-  wellKnownManifest,
-} from './requirements.ts';
-import type { RailOffer, RequirementOptions } from './requirements.ts';
+import { Requirements } from './requirements.ts';
+import type { RailOffer } from './requirements.ts';
 
-const options: RequirementOptions = {
-  publicUrl: 'https://api.example.com',
-  basePath: '/api/v1',
-  serviceName: 'svc',
-  docsUrl: 'https://api.example.com/docs',
-  keysUrl: 'https://api.example.com/console',
-  amounts: {
-    minimumTopUp: usdToNano(5),
-    suggestedTopUp: usdToNano(10),
-    maximumTopUp: usdToNano(10_000),
-    minimumBalance: usdToNano('0.1'),
-  },
-  maxTimeoutSeconds: 300,
-};
 const offers: RailOffer[] = [
   {
     network: BASE,
@@ -48,15 +27,35 @@ const offers: RailOffer[] = [
   },
 ];
 const resource = { path: '/api/v1/chat/completions', description: 'Chat completions' };
-const moment = { nowMs: Date.UTC(2026, 10, 21), nonce: 'ab'.repeat(16) };
-const challenge = signInChallenge(options, offers, resource, moment);
+const options = {
+  publicUrl: 'https://api.example.com',
+  basePath: '/api/v1',
+  serviceName: 'svc',
+  docsUrl: 'https://api.example.com/docs',
+  keysUrl: 'https://api.example.com/console',
+  amounts: {
+    minimumTopUp: usdToNano(5),
+    suggestedTopUp: usdToNano(10),
+    maximumTopUp: usdToNano(10_000),
+    minimumBalance: usdToNano('0.1'),
+  },
+  maxTimeoutSeconds: 300,
+  hasReceipts: true,
+  clock: { nowMs: () => Date.UTC(2026, 10, 21) },
+  ids: { hex: () => 'ab'.repeat(16) },
+  offers: () => offers,
+};
+const requirements = new Requirements(options);
+const { 'sign-in-with-x': challenge } = requirements.discovery(resource).body['extensions'] as {
+  'sign-in-with-x': { info: Record<string, string>; supportedChains: unknown };
+};
 
 /** Header name, separator and value as they travel. */
 const sizeBytes = (header: string): number => `PAYMENT-REQUIRED: ${header}\r\n`.length;
 
 describe('payment required', () => {
   test('the discovery answer is valid for stock clients and under 4 KB', () => {
-    const { body, header } = discoveryAnswer(options, offers, resource, challenge);
+    const { body, header } = requirements.discovery(resource);
     const decoded = decodePaymentRequiredHeader(header);
     assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
     assert.ok(sizeBytes(header) < 4_096, `${sizeBytes(header)} bytes`);
@@ -78,16 +77,16 @@ describe('payment required', () => {
       { chainId: BASE, type: 'eip1271' },
       { chainId: SOLANA, type: 'ed25519' },
     ]);
-    assert.equal(challenge.info.domain, 'api.example.com');
-    assert.equal(challenge.info.uri, 'https://api.example.com/api/v1/chat/completions');
+    assert.equal(challenge.info['domain'], 'api.example.com');
+    assert.equal(challenge.info['uri'], 'https://api.example.com/api/v1/chat/completions');
     assert.equal(
-      Date.parse(challenge.info.expirationTime) - Date.parse(challenge.info.issuedAt),
+      Date.parse(challenge.info['expirationTime']!) - Date.parse(challenge.info['issuedAt']!),
       300_000,
     );
   });
 
   test('the top-up answer asks the minimum and has the same JSON in header and body', () => {
-    const { body, header } = topUpAnswer(options, offers, resource, challenge);
+    const { body, header } = requirements.topUp(resource);
     const decoded = decodePaymentRequiredHeader(header);
     assert.deepEqual(decoded, body);
     assert.ok(PaymentRequiredV2Schema.safeParse(decoded).success);
@@ -97,7 +96,7 @@ describe('payment required', () => {
 
   test('the insufficient-credit body has every field of the specification', () => {
     const credit = { balance: usdToNano('0.05'), needed: usdToNano('0.1') };
-    const { body, header } = insufficientAnswer(options, offers, resource, challenge, credit);
+    const { body, header } = requirements.insufficientCredit(resource, credit);
     assert.ok(PaymentRequiredV2Schema.safeParse(decodePaymentRequiredHeader(header)).success);
     const { message, topUpInstructions, siwxChallenge, ...rest } = body;
     assert.deepEqual(rest, {
@@ -126,7 +125,7 @@ describe('payment required', () => {
   });
 
   test('the version 1 body carries slugs and maxAmountRequired', () => {
-    const body = versionOneBody(options, offers, resource, options.amounts.minimumTopUp);
+    const body = requirements.versionOne(resource);
     const accepts = body['accepts'] as Record<string, unknown>[];
     assert.equal(body['x402Version'], 1);
     assert.deepEqual(
@@ -139,10 +138,17 @@ describe('payment required', () => {
   });
 
   test('the manifest names the receivers and the paid endpoints of the configured origin', () => {
-    const manifest = wellKnownManifest(options, offers, [resource]);
+    const manifest = requirements.manifest([resource]);
     assert.equal(manifest['origin'], 'https://api.example.com');
     assert.equal(manifest['topUp'], 'https://api.example.com/api/v1/x402/top-up');
     assert.equal((manifest['resources'] as unknown[]).length, 1);
     assert.doesNotMatch(JSON.stringify(manifest), /localhost|127\.0\.0\.1/);
+  });
+
+  test('the manifest names the receipts where they are signed, and only there', () => {
+    const extensionsOf = (hasReceipts: boolean): unknown =>
+      new Requirements({ ...options, hasReceipts }).manifest([])['extensions'];
+    assert.deepEqual(extensionsOf(true), ['sign-in-with-x', 'payment-identifier', 'offer-receipt']);
+    assert.deepEqual(extensionsOf(false), ['sign-in-with-x', 'payment-identifier']);
   });
 });

@@ -5,9 +5,9 @@
  *
  * Kept by each process for itself: what it bounds is cents, not credit.
  */
-import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
+import { remember } from './remember.ts';
 import { backingOff } from './top-up-faults.ts';
 
 const FIRST_MS = MINUTE_MS;
@@ -34,7 +34,6 @@ export class RevertBackoff {
     return waitMs > 0 ? backingOff(Math.ceil(waitMs / SECOND_MS)) : undefined;
   }
 
-  /** Throws it. */
   check(wallet: string): void {
     const refusal = this.refusal(wallet);
     if (refusal !== undefined) throw refusal;
@@ -43,10 +42,7 @@ export class RevertBackoff {
   reverted(wallet: string): void {
     const reverts = (this.#payers.get(wallet)?.reverts ?? 0) + 1;
     const waitMs = Math.min(FIRST_MS * 2 ** (reverts - 1), MAX_MS);
-    this.#payers.delete(wallet);
-    this.#payers.set(wallet, { reverts, untilMs: this.#clock.nowMs() + waitMs });
-    const oldest = this.#payers.keys().next().value;
-    if (this.#payers.size > MAX_PAYERS && oldest !== undefined) this.#payers.delete(oldest);
+    remember(this.#payers, wallet, { reverts, untilMs: this.#clock.nowMs() + waitMs }, MAX_PAYERS);
   }
 
   paid(wallet: string): void {

@@ -1,7 +1,8 @@
 /**
  * Secrets that every process of the service must share and nobody needs to choose: made once, kept
- * in the database. Whoever inserts first decides; the others read it.
+ * in the database, and the codes made with them. Whoever inserts first decides; the others read it.
  */
+import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Store } from '../db/db.ts';
 
 /** The secret of that name; `make` is called when there may be none yet. */
@@ -27,4 +28,15 @@ async function readSecret(store: Store, name: string): Promise<string | undefine
     [name],
   );
   return rows[0]?.secret;
+}
+
+/** HMAC-SHA-256 of a text, base64url. */
+export function macOf(secret: string, text: string): string {
+  return createHmac('sha256', secret).update(text).digest('base64url');
+}
+
+/** Compares in a time that does not depend on where they differ. */
+export function isSameMac(given: string, expected: string): boolean {
+  const [one, other] = [Buffer.from(given), Buffer.from(expected)];
+  return one.length === other.length && timingSafeEqual(one, other);
 }

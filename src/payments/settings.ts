@@ -1,111 +1,51 @@
-/**
- * What payments are told, in plain values. The `payments` section of the configuration has
- * this shape; this folder does not import it, so that it can be built without a file.
- */
-import { usdToNano } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+/** What payments are told: the `payments` section, and what they read out of it. */
+import type { Config } from '../config/config.ts';
+import { type Nano, usdToNano } from '../core/money.ts';
 
-/** From this amount on, a payment is credited when it is so deep: blocks with its own, or a tag. */
-export interface ConfirmationRule<Depth> {
-  readonly fromUsd: number;
-  readonly wait: Depth;
-}
+type PaymentsSection = Config['payments'];
 
-export type BaseDepth = number | 'safe' | 'finalized';
-export type SolanaDepth = 'confirmed' | 'finalized';
+/** A rail of the section; without rules a payment is credited as soon as it is in a block. */
+type RailSettings<Rail extends { confirmations: readonly unknown[] }> = Nodes<
+  Omit<Rail, 'confirmations'>
+> & { readonly confirmations?: Readonly<Rail['confirmations']> | undefined };
+type Nodes<Section> = Omit<Section, 'rpcUrl'> & { readonly rpcUrl: string | readonly string[] };
 
-export interface BaseSettings {
-  readonly network: 'eip155:8453' | 'eip155:84532';
-  readonly payTo: string;
-  readonly rpcUrl: string | readonly string[];
-  readonly gasKey?: string | undefined;
-  readonly refundKey?: string | undefined;
-  readonly asset?: string | undefined;
-  /** Without rules: in one block. */
-  readonly confirmations?: readonly ConfirmationRule<BaseDepth>[] | undefined;
-  readonly maxGas: number;
-  readonly maxFeeGwei: number;
-  readonly warnBelowEth: number;
-}
+export type BaseSettings = RailSettings<NonNullable<PaymentsSection['base']>>;
+export type SolanaSettings = RailSettings<NonNullable<PaymentsSection['solana']>>;
+export type StakingSettings = Nodes<NonNullable<PaymentsSection['staking']>>;
 
-export interface SolanaSettings {
-  readonly network:
-    | 'solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp'
-    | 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
-  readonly payTo: string;
-  readonly rpcUrl: string | readonly string[];
-  readonly feePayerKey?: string | undefined;
-  readonly refundKey?: string | undefined;
-  readonly asset?: string | undefined;
-  /** Without rules: confirmed. */
-  readonly confirmations?: readonly ConfirmationRule<SolanaDepth>[] | undefined;
-  readonly maxPriorityFeeMicroLamports: number;
-  readonly maxComputeUnits: number;
-  readonly warnBelowSol: number;
-}
-
-interface FacilitatorSettings {
-  readonly url?: string | undefined;
-  readonly authorization?: string | undefined;
-  readonly timeoutSeconds: number;
-  readonly expose: boolean;
-}
-
-export interface StakingSettings {
-  readonly rpcUrl: string | readonly string[];
-  readonly contract: string;
-  readonly function: string;
-  readonly decimals: number;
-  readonly usdPerUnit: number;
-}
-
-export interface PaymentSettings {
-  readonly minimumTopUpUsd: number;
-  readonly suggestedTopUpUsd: number;
-  readonly maximumTopUpUsd: number;
-  /** Credit that a wallet needs to start a request; the `limits` section holds it for all callers. */
-  readonly minimumBalanceUsd: number;
-  readonly maxTimeoutSeconds: number;
-  readonly settleWaitSeconds: number;
-  readonly sessionMinutes: number;
-  readonly receipts: boolean;
+export interface PaymentSettings extends Omit<
+  PaymentsSection,
+  'base' | 'solana' | 'staking' | 'routesPerMinute'
+> {
   readonly base?: BaseSettings | undefined;
   readonly solana?: SolanaSettings | undefined;
-  readonly facilitator: FacilitatorSettings;
   readonly staking?: StakingSettings | undefined;
+  /** Credit that a wallet needs to start a request; the `limits` section holds it for all callers. */
+  readonly minimumBalanceUsd: number;
 }
 
 /** The depth of the rule with the largest amount that a payment reaches. */
 export function depthFor<Depth>(
-  rules: readonly ConfirmationRule<Depth>[] | undefined,
+  rules: readonly { readonly fromUsd: number; readonly wait: Depth }[] = [],
   amount: Nano,
 ): Depth | undefined {
-  let found: ConfirmationRule<Depth> | undefined;
-  for (const rule of rules ?? []) {
-    const applies = usdToNano(rule.fromUsd) <= amount;
-    if (applies && (found === undefined || rule.fromUsd >= found.fromUsd)) found = rule;
-  }
-  return found?.wait;
+  return rules
+    .filter(({ fromUsd }) => usdToNano(fromUsd) <= amount)
+    .toSorted((a, b) => a.fromUsd - b.fromUsd)
+    .at(-1)?.wait;
 }
 
-export interface Amounts {
-  readonly minimumTopUp: Nano;
-  readonly suggestedTopUp: Nano;
-  readonly maximumTopUp: Nano;
-  readonly minimumBalance: Nano;
-}
+export type Amounts = Readonly<
+  Record<'minimumTopUp' | 'suggestedTopUp' | 'maximumTopUp' | 'minimumBalance', Nano>
+>;
 
-/** The amounts as integers; throws a RangeError for an impossible order of them. */
+/** The amounts as integers, in the order that the configuration has checked. */
 export function readAmounts(settings: PaymentSettings): Amounts {
-  const amounts = {
+  return {
     minimumTopUp: usdToNano(settings.minimumTopUpUsd),
     suggestedTopUp: usdToNano(settings.suggestedTopUpUsd),
     maximumTopUp: usdToNano(settings.maximumTopUpUsd),
     minimumBalance: usdToNano(settings.minimumBalanceUsd),
   };
-  const { minimumTopUp, suggestedTopUp, maximumTopUp } = amounts;
-  if (minimumTopUp > suggestedTopUp || suggestedTopUp > maximumTopUp) {
-    throw new RangeError('payments: minimumTopUpUsd <= suggestedTopUpUsd <= maximumTopUpUsd');
-  }
-  return amounts;
 }

@@ -8,22 +8,18 @@
  * - An answer does not wait for a slow node: the work goes on, and the next request joins it.
  */
 import { SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Nano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
 import { readEnvelope } from './envelope.ts';
-import type { Envelope } from './envelope.ts';
 import { unitsToNano } from './networks.ts';
 import type { Passes, RetryProof } from './passes.ts';
-import { refusePayment } from './payment.ts';
-import type { SignedPayment } from './payment.ts';
-import type { Rail } from './rail.ts';
+import { type SignedPayment, refusePayment } from './payment.ts';
+import type { PaymentServices } from './payment-options.ts';
 import { alreadyCredited, notSent, pending, rejected, withClaim } from './top-up-faults.ts';
-import { receiptOf, underItsOffer } from './top-up-records.ts';
-import type { TopUpReceipt } from './top-up-records.ts';
-import type { TopUpTable } from './top-up-table.ts';
+import { type OnOpened, type TopUpReceipt, receiptOf, underItsOffer } from './top-up-records.ts';
 import type { TopUps } from './top-ups.ts';
+import { endsWithin } from './waiting.ts';
 
 /** A payment that is good, and that nothing has been moved of so far. */
 export interface OfferedPayment {
@@ -33,173 +29,130 @@ export interface OfferedPayment {
   take(): Promise<TopUpReceipt>;
 }
 
-export interface ShownPaymentsOptions {
-  readonly rails: ReadonlyMap<string, Rail>;
-  readonly topUps: TopUps;
-  readonly table: TopUpTable;
-  readonly passes: Passes;
-  readonly clock: Clock;
-  readonly settleWaitMs: number;
-}
-
 /** What an answer may take beyond `settleWaitSeconds`. */
 const ANSWER_GRACE_MS = 2 * SECOND_MS;
-
-/** How long the answer to a request may still wait for the chain; every wait takes from it. */
-interface Patience {
-  leftMs: number;
-}
-
-export class ShownPayments {
-  readonly #options: ShownPaymentsOptions;
-
-  constructor(options: ShownPaymentsOptions) {
-    this.#options = options;
-  }
-
-  /** Credits a payment once; the receipt has a balance for the request that opened it. Throws a Fault. */
-  async topUp(header: string, proof: RetryProof): Promise<TopUpReceipt> {
-    const { passes } = this.#options;
-    const patience = this.#patience();
-    const payment = await this.#read(header, patience);
-    let isOwn = await passes.isRetry(payment.key, proof);
-    const opened = async (): Promise<void> => {
-      isOwn = true;
-      await passes.open(payment.key, proof, true);
-    };
-    const receipt = await this.#pay(payment, patience, opened).catch((error: unknown) => {
-      throw isOwn ? withClaim(error, passes.claimOf(payment.key)) : error;
-    });
-    return isOwn ? receipt : { ...receipt, newBalanceNano: undefined };
-  }
-
-  /** Checks a payment that a request brings, and moves nothing. Throws a Fault, 409 for one of others. */
-  async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
-    const { topUps, passes } = this.#options;
-    const patience = this.#patience();
-    const payment = await this.#read(header, patience);
-    const isNew = !(await this.#isKnown(payment));
-    if (isNew) await soon(this.#options.clock, patience, topUps.check(payment), tooLate);
-    else if (!(await passes.isRetry(payment.key, proof))) {
-      // Helps it on its way, and says no more than what has become of it.
-      throw alreadyCredited(await this.#pay(payment, patience));
-    }
-    return {
-      wallet: payment.wallet,
-      amountNano: unitsToNano(payment.amountUnits),
-      take: async () => await this.#take(payment, { proof, patience, isNew }),
-    };
-  }
-
-  /** Forgets requests whose retries have ended. */
-  async prune(): Promise<void> {
-    await this.#options.passes.prune();
-  }
-
-  async #take(
-    payment: SignedPayment,
-    request: { readonly proof: RetryProof; readonly patience: Patience; readonly isNew: boolean },
-  ): Promise<TopUpReceipt> {
-    const { passes } = this.#options;
-    const { proof, patience, isNew } = request;
-    let isOwn = !isNew || (await passes.isRetry(payment.key, proof));
-    const opened = async (): Promise<void> => {
-      isOwn = true;
-      await passes.open(payment.key, proof, false);
-    };
-    const receipt = await this.#pay(payment, patience, opened).catch((error: unknown) => {
-      // It was checked before anybody could read it on the chain: whoever brought it is the payer.
-      throw withClaim(error, passes.claimOf(payment.key));
-    });
-    if (!isOwn || !(await passes.use(payment.key))) throw alreadyCredited(receipt);
-    return receipt;
-  }
-
-  /** The payment of a header, signed by its payer. Throws a Fault. */
-  async #read(header: string, patience: Patience): Promise<SignedPayment> {
-    const { rails, clock } = this.#options;
-    const envelope = readEnvelope(header);
-    const rail = rails.get(envelope.network);
-    if (rail === undefined) {
-      const names = [...rails.keys()].join(', ');
-      throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
-    }
-    const payment = await this.#underItsOffer(rail, envelope);
-    const signed = await soon(clock, patience, rail.isSigned(payment), tooLate).catch(
-      (error: unknown) => {
-        throw error instanceof Fault ? error : notSent(chainReason(error));
-      },
-    );
-    if (!signed) throw rejected(BAD_SIGNATURE[payment.authorization.kind]);
-    return payment;
-  }
-
-  /** Under the offer of its row, or held against what is offered today. */
-  async #underItsOffer(rail: Rail, envelope: Envelope): Promise<SignedPayment> {
-    const shape = await rail.readShape(envelope);
-    const row = await this.#options.table.find(shape.key);
-    if (row?.payload_hash === shape.hash) return underItsOffer(shape, row);
-    return await rail.read(envelope);
-  }
-
-  async #pay(
-    payment: SignedPayment,
-    patience: Patience,
-    opened?: () => Promise<void>,
-  ): Promise<TopUpReceipt> {
-    const { topUps, clock } = this.#options;
-    const work = topUps.pay(payment, opened);
-    return await soon(clock, patience, work, async () => await this.#stateOf(payment));
-  }
-
-  /** Whether the payment has a row, so that showing it again opens nothing. */
-  async #isKnown(payment: SignedPayment): Promise<boolean> {
-    const row = await this.#options.table.find(payment.key);
-    if (row === undefined) return false;
-    // A failed row gives way to another payment under the same authorization key.
-    return row.state !== 'failed' || row.payload_hash === payment.hash;
-  }
-
-  /** What is known of a payment whose work is not done yet. Throws 202 or 503 then. */
-  async #stateOf(payment: SignedPayment): Promise<TopUpReceipt> {
-    const row = await this.#options.table.find(payment.key);
-    if (row?.state === 'credited') return receiptOf(row);
-    throw row?.state === 'sent' ? pending(payment, row.tx_id) : notSent('the node takes too long');
-  }
-
-  /** What one request may wait. */
-  #patience(): Patience {
-    return { leftMs: this.#options.settleWaitMs + ANSWER_GRACE_MS };
-  }
-}
 
 const BAD_SIGNATURE = {
   erc3009: 'invalid_exact_evm_signature',
   solana: 'invalid_exact_svm_payload_signature_invalid',
 } as const;
 
-/** Waits for `work`, not for longer than the answer may take; what is late goes on by itself. */
-async function soon<T>(
-  clock: Clock,
-  patience: Patience,
-  work: Promise<T>,
-  late: () => Promise<T>,
-): Promise<T> {
-  const startMs = clock.monotonicMs();
-  const isOver = new AbortController();
-  const limit = clock.sleep(patience.leftMs, isOver.signal).then(
-    () => true,
-    () => false, // the work was faster
-  );
-  try {
-    const isLate = await Promise.race([work.then(() => false), limit]);
-    return await (isLate ? late() : work);
-  } finally {
-    isOver.abort();
-    patience.leftMs = Math.max(0, patience.leftMs - (clock.monotonicMs() - startMs));
+/** A payment of a header, signed by its payer, and how long the answer may still wait for the chain. */
+interface Shown {
+  readonly payment: SignedPayment;
+  /** Whether it has no row, so that this request may open it. */
+  readonly isNew: boolean;
+  leftMs: number;
+}
+
+export class ShownPayments {
+  readonly #services: PaymentServices;
+  readonly #topUps: TopUps;
+  readonly #passes: Passes;
+
+  constructor(services: PaymentServices, topUps: TopUps, passes: Passes) {
+    this.#services = services;
+    this.#topUps = topUps;
+    this.#passes = passes;
+  }
+
+  /** Credits a payment once; the receipt has a balance for the request that opened it. Throws a Fault. */
+  async topUp(header: string, proof: RetryProof): Promise<TopUpReceipt> {
+    const passes = this.#passes;
+    const shown = await this.#read(header);
+    const { key } = shown.payment;
+    let isOwn = await passes.isRetry(key, proof);
+    const receipt = await this.#pay(shown, async () => {
+      isOwn = true;
+      await passes.open(key, proof, true);
+    }).catch((error: unknown) => {
+      throw isOwn ? withClaim(error, passes.claimOf(key)) : error;
+    });
+    return isOwn ? receipt : { ...receipt, newBalanceNano: undefined };
+  }
+
+  /** Checks a payment that a request brings, and moves nothing. Throws a Fault, 409 for one of others. */
+  async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
+    const passes = this.#passes;
+    const shown = await this.#read(header);
+    const { payment, isNew } = shown;
+    if (isNew) await this.#soon(shown, this.#topUps.check(payment), tooLate);
+    else if (!(await passes.isRetry(payment.key, proof))) {
+      // Helps it on its way, and says no more than what has become of it.
+      throw alreadyCredited(await this.#pay(shown));
+    }
+    return {
+      wallet: payment.wallet,
+      amountNano: unitsToNano(payment.amountUnits),
+      take: async () => await this.#take(shown, proof),
+    };
+  }
+
+  async #take(shown: Shown, proof: RetryProof): Promise<TopUpReceipt> {
+    const passes = this.#passes;
+    const { key } = shown.payment;
+    let isOwn = !shown.isNew || (await passes.isRetry(key, proof));
+    const receipt = await this.#pay(shown, async () => {
+      isOwn = true;
+      await passes.open(key, proof, false);
+    }).catch((error: unknown) => {
+      // It was checked before anybody could read it on the chain: whoever brought it is the payer.
+      throw withClaim(error, passes.claimOf(key));
+    });
+    if (!isOwn || !(await passes.use(key))) throw alreadyCredited(receipt);
+    return receipt;
+  }
+
+  /** The payment of a header, under the offer of its row or of today. Throws a Fault. */
+  async #read(header: string): Promise<Shown> {
+    const { rails, table, settleWaitMs } = this.#services;
+    const envelope = readEnvelope(header);
+    const rail = rails.get(envelope.network);
+    if (rail === undefined) {
+      const names = [...rails.keys()].join(', ');
+      throw refusePayment('UNSUPPORTED_NETWORK', `The payment network must be one of ${names}`);
+    }
+    let payment = rail.read(envelope);
+    const row = await table.find(payment.key);
+    const isSame = row?.payload_hash === payment.hash;
+    if (isSame) payment = underItsOffer(payment, row);
+    else await rail.checkOffer(payment, envelope.accepted);
+    // A failed row gives way to another payment under the same authorization key.
+    const isNew = row === undefined || (row.state === 'failed' && !isSame);
+    const shown = { payment, isNew, leftMs: settleWaitMs + ANSWER_GRACE_MS };
+    let isSigned: boolean;
+    try {
+      isSigned = await this.#soon(shown, rail.isSigned(payment), tooLate);
+    } catch (error) {
+      throw error instanceof Fault ? error : notSent(chainReason(error));
+    }
+    if (!isSigned) throw rejected(BAD_SIGNATURE[payment.authorization.kind]);
+    return shown;
+  }
+
+  async #pay(shown: Shown, onOpened?: OnOpened): Promise<TopUpReceipt> {
+    const { payment } = shown;
+    return await this.#soon(shown, this.#topUps.pay(payment, onOpened), async () => {
+      const row = await this.#services.table.find(payment.key);
+      if (row?.state === 'credited') return receiptOf(row);
+      throw row?.state === 'sent' ? pending(payment, row.tx_id) : tooLateFault();
+    });
+  }
+
+  /** Waits for `work`, not for longer than the answer may take; every wait takes from that. */
+  async #soon<T>(shown: Shown, work: Promise<T>, late: () => Promise<T>): Promise<T> {
+    const { clock } = this.#services;
+    const startMs = clock.monotonicMs();
+    const isInTime = await endsWithin(clock, shown.leftMs, work);
+    shown.leftMs = Math.max(0, shown.leftMs - (clock.monotonicMs() - startMs));
+    return await (isInTime ? work : late());
   }
 }
 
+function tooLateFault(): Fault {
+  return notSent('the node takes too long');
+}
+
 async function tooLate(): Promise<never> {
-  throw notSent('the node takes too long');
+  throw tooLateFault();
 }

@@ -7,18 +7,15 @@
  * its new holder on the next day. A node that cannot serve that state gives nothing: today's state
  * would count the same unit for everybody who shows it.
  */
-import { parseAbi } from 'viem';
-import type { Hex } from 'viem';
-import { MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
+import { type Hex, parseAbi } from 'viem';
+import { type Clock, MINUTE_MS, SECOND_MS, dayOf, dayStartMs } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
-import { nano, usdToNano } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
+import { type Nano, nano, usdToNano } from '../core/money.ts';
 import { chainReason } from './chain-reason.ts';
-import { openEvmNodes } from './evm/chain.ts';
-import type { EvmClient } from './evm/chain.ts';
-import { lastBlockAt } from './evm/block-at.ts';
+import { type EvmClient, openEvmNodes } from './evm/chain.ts';
+import { remember } from './remember.ts';
 import type { StakingSettings } from './settings.ts';
+import { endsWithin } from './waiting.ts';
 
 /** What a wallet may spend on one day. */
 export interface DailyStake {
@@ -31,9 +28,11 @@ export type StakingReader = (wallet: string) => Promise<DailyStake | undefined>;
 
 /** Deep enough at midnight that no reorganisation and no lagging node changes the answer. */
 const LEAD_MS = 10 * MINUTE_MS;
+/** A few questions find a block where blocks come evenly; halving alone needs 64 for any chain. */
+const MAX_STEPS = 128;
 /** Wallets whose stake is remembered; the oldest goes first. */
 const MAX_WALLETS = 10_000;
-/** A request waits that long; the answer then comes to the next one. */
+/** A request waits that long, not for a slow node; the answer then comes to the next one. */
 const WAIT_MS = 3 * SECOND_MS;
 /** A question that failed is not asked again for that long. */
 const RETRY_MS = 15 * SECOND_MS;
@@ -48,32 +47,24 @@ interface Entry {
 }
 
 /** The two questions to the chain. Both reject when it cannot be asked. */
-interface Stakes {
-  snapshotBlock(day: number): Promise<bigint>;
-  creditAt(wallet: Hex, block: bigint): Promise<Nano>;
-}
-
-function openStakes(settings: StakingSettings, clock: Clock): Stakes {
+function openStakes(settings: StakingSettings, clock: Clock) {
   const { each } = openEvmNodes(settings.rpcUrl, clock);
   const abi = parseAbi([`function ${settings.function}(address) view returns (uint256)`]);
   const usdPerUnit = usdToNano(settings.usdPerUnit);
   return {
-    snapshotBlock: async (day) => {
+    snapshotBlock: async (day: number): Promise<bigint> => {
       const seconds = BigInt(Math.floor((dayStartMs(day) - LEAD_MS) / SECOND_MS));
-      return await sameOfAll(each, async (node) => await lastBlockAt(node, seconds));
+      return await sameOfAll(each, (node) => lastBlockAt(node, seconds));
     },
-    creditAt: async (wallet, block) => {
-      const stake = await sameOfAll(
-        each,
-        async (node) =>
-          await node.readContract({
-            address: settings.contract as Hex, // checked by the configuration
-            abi,
-            functionName: settings.function,
-            args: [wallet],
-            blockNumber: block,
-          }),
-      );
+    creditAt: async (wallet: Hex, block: bigint): Promise<Nano> => {
+      const call = {
+        address: settings.contract as Hex, // checked by the configuration
+        abi,
+        functionName: settings.function,
+        args: [wallet],
+        blockNumber: block,
+      } as const;
+      const stake = await sameOfAll(each, (node) => node.readContract(call));
       return nano((stake * usdPerUnit) / 10n ** BigInt(settings.decimals));
     },
   };
@@ -87,11 +78,33 @@ async function sameOfAll(
   const answers = await Promise.allSettled(nodes.map(ask));
   const values = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
   const [first] = values;
-  if (first === undefined) {
-    throw answers.find((one) => one.status === 'rejected')?.reason;
-  }
+  if (first === undefined) throw answers.find((one) => one.status === 'rejected')?.reason;
   if (values.some((value) => value !== first)) throw new Error('The nodes contradict each other');
   return first;
+}
+
+/**
+ * The number of the last block with a time stamp of at most `seconds` (Unix). Throws while the
+ * chain has not passed that moment, and when it began later.
+ */
+async function lastBlockAt(client: EvmClient, seconds: bigint): Promise<bigint> {
+  let after = await client.getBlock();
+  if (after.timestamp <= seconds) throw new Error('The chain has not passed that moment yet');
+  let before = await client.getBlock({ blockNumber: 0n });
+  if (before.timestamp > seconds) throw new Error('The chain began after that moment');
+  for (let step = 0; after.number - before.number > 1n; step += 1) {
+    if (step === MAX_STEPS) throw new Error('The time stamps of the chain are not in order');
+    const span = after.number - before.number;
+    // Where blocks come evenly the first guess is right; every other one halves, whatever they do.
+    const share = ((seconds - before.timestamp) * span) / (after.timestamp - before.timestamp);
+    const guess = step % 2 === 0 ? share : span / 2n;
+    const inside = guess < 1n ? 1n : guess;
+    const blockNumber = before.number + (inside < span ? inside : span - 1n);
+    const block = await client.getBlock({ blockNumber });
+    if (block.timestamp <= seconds) before = block;
+    else after = block;
+  }
+  return before.number;
 }
 
 /** Why the stake of a wallet could not be read today, or `undefined` when it can. For `farebox check`. */
@@ -136,7 +149,7 @@ export function openStakingReader(
       entry.credit = await stakes.creditAt(wallet as Hex, await blockOf(entry.day));
     } catch (error) {
       // No credit by stake today, or only later: what is not known is not given.
-      log.warn({ reason: chainReason(error) }, 'the stake of a wallet could not be read');
+      log.warn({ reason: chainReason(error) }, 'The stake of a wallet could not be read');
     }
     entry.done = undefined;
   }
@@ -151,28 +164,14 @@ export function openStakingReader(
     if (isUsable) return known;
     const entry: Entry = { day, askedMs: nowMs, done: undefined, credit: undefined };
     entry.done = ask(wallet, entry);
-    wallets.delete(wallet);
-    wallets.set(wallet, entry);
-    const oldest = wallets.keys().next().value;
-    if (wallets.size > MAX_WALLETS && oldest !== undefined) wallets.delete(oldest);
+    remember(wallets, wallet, entry, MAX_WALLETS);
     return entry;
   }
 
   return async (wallet) => {
     if (!wallet.startsWith('0x')) return undefined;
     const entry = entryOf(wallet);
-    if (entry.done !== undefined) await withinWait(entry.done, clock);
+    if (entry.done !== undefined) await endsWithin(clock, WAIT_MS, entry.done);
     return entry.credit === undefined ? undefined : { day: entry.day, credit: entry.credit };
   };
-}
-
-/** Waits for an answer, but not long: a slow node must not hold a request. */
-async function withinWait(done: Promise<void>, clock: Clock): Promise<void> {
-  await new Promise<void>((resolve) => {
-    const cancel = clock.after(WAIT_MS, resolve);
-    void done.then(() => {
-      cancel();
-      resolve();
-    });
-  });
 }

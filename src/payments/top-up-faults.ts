@@ -4,12 +4,10 @@
  */
 import { Fault } from '../core/faults.ts';
 import { encodeHeader } from './header-codec.ts';
-import { refusePayment } from './payment.ts';
-import type { SignedPayment } from './payment.ts';
-import type { TopUpReceipt } from './top-up-records.ts';
+import { type SignedPayment, refusePayment } from './payment.ts';
 import { USED_BEFORE } from './rail.ts';
 
-const RETRY_AFTER_SECONDS = 5;
+const RETRY = { retryAfterSeconds: 5 };
 /** Carries the secret of whoever opened a payment, in the answer and in the retry. */
 const PAYMENT_CLAIM = 'PAYMENT-CLAIM';
 const RETRIED = new Set(['SETTLEMENT_PENDING', 'SERVICE_UNAVAILABLE']);
@@ -42,7 +40,7 @@ export function inProgress(): Fault {
   return refusePayment(
     'PAYMENT_IN_PROGRESS',
     'Another payment under the same authorization is being settled',
-    { retryAfterSeconds: RETRY_AFTER_SECONDS },
+    RETRY,
   );
 }
 
@@ -51,7 +49,7 @@ export function notSent(reason: string): Fault {
   return refusePayment(
     'SERVICE_UNAVAILABLE',
     'The payment could not be sent to the chain so far, nothing has moved; send the same header again, do not sign a new one',
-    { retryAfterSeconds: RETRY_AFTER_SECONDS, cause: reason },
+    { ...RETRY, cause: reason },
   );
 }
 
@@ -60,7 +58,7 @@ export function busy(): Fault {
   return refusePayment(
     'SERVICE_UNAVAILABLE',
     'Too many payments are being settled, nothing has moved; send the same header again, do not sign a new one',
-    { retryAfterSeconds: RETRY_AFTER_SECONDS },
+    RETRY,
   );
 }
 
@@ -73,27 +71,26 @@ export function backingOff(seconds: number): Fault {
   );
 }
 
+/** 409: one identifier names one payment. */
+export function identifierTaken(): Fault {
+  return refusePayment(
+    'PAYMENT_IN_PROGRESS',
+    'The payment identifier was used with another payment, use a new one',
+    { canRetry: false, reason: 'payment_identifier_conflict' },
+  );
+}
+
 /** 202: it may be on its way. Never a 402, which makes agents sign a second payment. */
 export function pending(payment: SignedPayment, transaction: string | null): Fault {
-  const response = {
-    success: false,
-    errorReason: 'settlement_pending',
-    transaction: transaction ?? '',
-    network: payment.network,
-    payer: payment.wallet,
-  };
   return refusePayment(
     'SETTLEMENT_PENDING',
     'The payment is not confirmed yet; send the same header again, do not sign a new one',
-    {
-      retryAfterSeconds: RETRY_AFTER_SECONDS,
-      headers: { 'PAYMENT-RESPONSE': encodeHeader(response) },
-    },
+    { ...RETRY, headers: failedResponse(payment, transaction, 'settlement_pending') },
   );
 }
 
 /** 409: it is credited, and whoever shows it now may have read it on the chain. */
-export function alreadyCredited(receipt: TopUpReceipt): Fault {
+export function alreadyCredited(receipt: { readonly responseHeader: string }): Fault {
   return refusePayment(
     'PAYMENT_ALREADY_CREDITED',
     'This payment is credited already; sign in with the wallet to use the credit',
@@ -111,20 +108,22 @@ export function withClaim(error: unknown, claim: string): unknown {
 /** 402: it has failed, and the chain shows that no money arrived for it. */
 export function settlementFailed(
   payment: SignedPayment,
-  transaction: string | null | undefined,
+  transaction: string | null,
   reason: string,
 ): Fault {
   if (reason === USED_BEFORE) return usedBefore();
-  const response = {
-    success: false,
-    errorReason: reason,
-    transaction: transaction ?? '',
-    network: payment.network,
-    payer: payment.wallet,
-  };
   return refusePayment(
     'SETTLEMENT_FAILED',
     `The payment was not settled (${reason}); no money has reached this service`,
-    { reason, headers: { 'PAYMENT-RESPONSE': encodeHeader(response) } },
+    { reason, headers: failedResponse(payment, transaction, reason) },
   );
+}
+
+function failedResponse(
+  { network, wallet: payer }: SignedPayment,
+  transaction: string | null,
+  errorReason: string,
+): Record<string, string> {
+  const response = { success: false, errorReason, transaction: transaction ?? '', network, payer };
+  return { 'PAYMENT-RESPONSE': encodeHeader(response) };
 }

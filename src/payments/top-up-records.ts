@@ -2,16 +2,13 @@
  * What goes in and out of the top-up machine: the entry for the ledger, the receipt for the caller,
  * and the payment and the attempt as a row remembers them.
  */
-import { nano } from '../core/money.ts';
-import type { Nano } from '../core/money.ts';
-import type { Queryable } from '../db/db.ts';
+import { type Nano, nano } from '../core/money.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Attempt, Rail } from './rail.ts';
 import type { RailOffer } from './requirements.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
-/** What the ledger is told about a payment; it posts inside `tx` and gives the new balance. */
 export interface CreditEntry {
   readonly wallet: string;
   readonly amountNano: Nano;
@@ -23,11 +20,6 @@ export interface CreditEntry {
   readonly network: string;
   readonly transaction: string;
 }
-
-export type Credit = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
-
-/** Takes a credit back inside `tx`; gives what the balance did not cover, which is a debt now. */
-export type Reverse = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
 
 /** The entry of a credit or, for a row that is credited, of its reversal. */
 export function entryOf(
@@ -59,16 +51,6 @@ export interface TopUpReceipt {
   readonly responseHeader: string;
 }
 
-/** The points at which a crash is survivable by design; tests stop the process there. */
-export type Step =
-  | 'opened'
-  | 'journaled'
-  | 'settled'
-  | 'credited'
-  | 'vanished'
-  | 'resent'
-  | 'reversed';
-
 /** Runs when the row of the payment was opened, for whoever brought the payment. */
 export type OnOpened = () => Promise<void>;
 
@@ -81,9 +63,12 @@ export const NO_ATTEMPT: Attempt = {
   expiresAt: (1n << 62n) - 1n,
 };
 
-/** The journaled attempt of a row. */
-export function attemptOf(row: TopUpRow | undefined): Attempt {
-  if (row === undefined) return NO_ATTEMPT;
+/** The journaled attempt of a row, of a top-up or of a refund. */
+export function attemptOf(
+  row: Pick<TopUpRow, 'tx_id' | 'raw_tx' | 'start_height' | 'expires_at'> & {
+    readonly start_block?: string | null;
+  },
+): Attempt {
   return {
     transaction: row.tx_id ?? undefined,
     raw: row.raw_tx ?? undefined,
@@ -94,14 +79,10 @@ export function attemptOf(row: TopUpRow | undefined): Attempt {
 }
 
 /** The payment of a row, read again by its rail and under the offer of its day. */
-export async function paymentOf(rail: Rail, row: TopUpRow): Promise<SignedPayment> {
+export function paymentOf(rail: Rail, row: TopUpRow): SignedPayment {
   const inner = JSON.parse(row.payload) as Record<string, unknown>; // written by `open`
-  const payment = await rail.readShape({
-    network: row.network,
-    accepted: {},
-    inner,
-    identifier: row.identifier ?? undefined,
-  });
+  const { network, identifier } = row;
+  const payment = rail.read({ network, accepted: {}, inner, identifier: identifier ?? undefined });
   return underItsOffer(payment, row);
 }
 
@@ -117,7 +98,6 @@ export function underItsOffer(payment: SignedPayment, row: TopUpRow): SignedPaym
   return { ...payment, offer: { ...offer, payTo: authorization.to } };
 }
 
-/** The stored answer of a credited row. */
 export function receiptOf(row: TopUpRow): TopUpReceipt {
   return {
     wallet: row.wallet,

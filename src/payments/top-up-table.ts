@@ -9,13 +9,12 @@
  */
 import { assert } from '../core/assert.ts';
 import type { Clock } from '../core/clock.ts';
-import { isUniqueViolation } from '../db/db.ts';
-import type { Queryable, Store } from '../db/db.ts';
 import type { Nano } from '../core/money.ts';
+import { type Queryable, type Store, isUniqueViolation } from '../db/db.ts';
+import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
-import type { Position } from './rail.ts';
-
-type TopUpState = 'open' | 'sent' | 'credited' | 'failed';
+import type { Paid, Position } from './rail.ts';
+import { identifierTaken } from './top-up-faults.ts';
 
 export interface TopUpRow {
   readonly payment_key: string;
@@ -26,7 +25,7 @@ export interface TopUpRow {
   readonly payload: string;
   readonly payload_hash: string;
   readonly identifier: string | null;
-  readonly state: TopUpState;
+  readonly state: 'open' | 'sent' | 'credited' | 'failed';
   readonly tx_id: string | null;
   readonly raw_tx: string | null;
   readonly start_height: bigint;
@@ -48,28 +47,24 @@ export interface TopUpRow {
   readonly next_check_ms: bigint;
 }
 
-export interface WatchCounts {
-  /** Credits that the chain could still undo. */
+export interface CreditCounts {
   readonly watched: number;
-  /** Those of them that are not on the chain now. */
   readonly vanished: number;
-  /** Reversals since the beginning. */
   readonly reversed: number;
 }
+
+type Mined = Pick<Paid, 'transaction' | 'height'>;
 
 /** A process that died gives its rows up after this time; one that lives renews it. */
 export const LEASE_MS = 15_000;
 
-export type Opened = 'opened' | 'exists' | 'identifier-taken';
-
 export class TopUpTable {
   readonly #store: Store;
   readonly #clock: Clock;
-  /** This process, for the leases. */
   readonly #owner: string;
   readonly #leaseMs: number;
 
-  constructor(store: Store, clock: Clock, owner: string, leaseMs = LEASE_MS) {
+  constructor(store: Store, clock: Clock, owner: string, leaseMs: number) {
     this.#store = store;
     this.#clock = clock;
     this.#owner = owner;
@@ -77,23 +72,27 @@ export class TopUpTable {
   }
 
   async find(key: string): Promise<TopUpRow | undefined> {
-    const rows = await this.#store.query<TopUpRow>(
-      'SELECT * FROM payments_topup WHERE payment_key = $1',
-      [key],
-    );
-    return rows[0];
+    return await this.#row('SELECT * FROM payments_topup WHERE payment_key = $1', [key]);
   }
 
-  /** Inserts an `open` row with our lease. */
-  async open(payment: SignedPayment, position: Position): Promise<Opened> {
+  /**
+   * Inserts an `open` row with our lease, or puts the payment in the place of a failed one under the
+   * same authorization. `undefined` when there is another row. Throws a Fault when the wallet has
+   * used the identifier for another payment.
+   */
+  async open(payment: SignedPayment, position: Position): Promise<TopUpRow | undefined> {
     const nowMs = this.#clock.nowMs();
     try {
-      const rows = await this.#store.query(
+      return await this.#row(
         `INSERT INTO payments_topup (payment_key, payment_id, network, wallet, amount_units, payload,
            payload_hash, identifier, state, start_height, expires_at, lease_owner, lease_until_ms,
            next_check_ms, attempts, created_ms, updated_ms, start_block, offer)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', $9, $10, $11, $12, $13, 0, $13, $13, $14, $15)
-         ON CONFLICT (payment_key) DO NOTHING RETURNING payment_key`,
+         ON CONFLICT (payment_key) DO UPDATE SET state = 'open', amount_units = $5, payload = $6,
+           payload_hash = $7, start_height = $9, expires_at = $10, lease_owner = $11,
+           lease_until_ms = $12, attempts = 0, updated_ms = $13, start_block = $14, offer = $15,
+           failure = NULL
+         WHERE payments_topup.state = 'failed' AND payments_topup.payload_hash <> $7 RETURNING *`,
         [
           payment.key,
           payment.id,
@@ -112,28 +111,25 @@ export class TopUpTable {
           JSON.stringify(payment.offer),
         ],
       );
-      return rows.length === 1 ? 'opened' : 'exists';
     } catch (error) {
       // The other unique index: the wallet used this identifier for another payment.
-      if (isUniqueViolation(error)) return 'identifier-taken';
-      throw error;
+      throw isUniqueViolation(error) ? identifierTaken() : error;
     }
   }
 
   /** Takes the lease of an unfinished row; `undefined` when another process holds it or it is finished. */
   async lease(key: string): Promise<TopUpRow | undefined> {
     const nowMs = this.#clock.nowMs();
-    const rows = await this.#store.query<TopUpRow>(
+    return await this.#row(
       `UPDATE payments_topup SET lease_owner = $2, lease_until_ms = $3
        WHERE payment_key = $1 AND state IN ('open', 'sent')
          AND (lease_owner = $2 OR lease_owner IS NULL OR lease_until_ms < $4)
        RETURNING *`,
       [key, this.#owner, nowMs + this.#leaseMs, nowMs],
     );
-    return rows[0];
   }
 
-  /** Takes the rows of all processes: the caller knows that no other one is alive. */
+  /** Makes the payments of ended processes due at once; the caller knows that no other one is alive. */
   async takeOver(): Promise<void> {
     await this.#store.query(
       `UPDATE payments_topup SET lease_owner = NULL, lease_until_ms = 0, next_check_ms = 0
@@ -155,47 +151,22 @@ export class TopUpTable {
     );
   }
 
-  /** How often a lease is to be renewed. */
   get renewMs(): number {
     return this.#leaseMs / 3;
   }
 
-  /** Replaces the payload of a failed row by another payment under the same authorization key. */
-  async reopen(payment: SignedPayment, position: Position): Promise<boolean> {
-    const nowMs = this.#clock.nowMs();
-    const rows = await this.#store.query(
-      `UPDATE payments_topup SET state = 'open', payload = $2, payload_hash = $3, amount_units = $4,
-         failure = NULL, lease_owner = $5, lease_until_ms = $6, updated_ms = $7, attempts = 0,
-         start_height = $8, start_block = $9, expires_at = $10, offer = $11
-       WHERE payment_key = $1 AND state = 'failed' AND payload_hash <> $3 RETURNING payment_key`,
-      [
-        payment.key,
-        JSON.stringify(payment.inner),
-        payment.hash,
-        payment.amountUnits,
-        this.#owner,
-        nowMs + this.#leaseMs,
-        nowMs,
-        position.startHeight,
-        position.startBlock ?? null,
-        position.expiresAt,
-        JSON.stringify(payment.offer),
-      ],
-    );
-    return rows.length === 1;
-  }
-
   /** Journals a transaction before it is sent. Throws when the row is not ours any more. */
-  async journal(key: string, transaction: string | null, raw: string | null): Promise<void> {
+  async journal(key: string, transaction: string | null, raw: string | null): Promise<TopUpRow> {
     const nowMs = this.#clock.nowMs();
-    const rows = await this.#store.query(
+    const row = await this.#row(
       `UPDATE payments_topup SET state = 'sent', tx_id = COALESCE($2, tx_id),
          raw_tx = COALESCE($3, raw_tx), failure = NULL, lease_until_ms = $4, updated_ms = $5
        WHERE payment_key = $1 AND state IN ('open', 'sent') AND lease_owner = $6 AND lease_until_ms > $5
-       RETURNING payment_key`,
+       RETURNING *`,
       [key, transaction, raw, nowMs + this.#leaseMs, nowMs, this.#owner],
     );
-    assert(rows.length === 1, 'a payment was taken over by another process before it was sent');
+    assert(row !== undefined, 'a payment was taken over by another process before it was sent');
+    return row;
   }
 
   /** Gives the lease back and says when to look again; `failure` is kept for the caller's next try. */
@@ -227,42 +198,30 @@ export class TopUpTable {
   }
 
   /**
-   * Flips a row to `credited` and runs `credit` in the same database transaction. `undefined` when
-   * the row was credited before; whoever comes second reads the stored answer.
+   * Flips a row to `credited` and runs `post` in the same database transaction. `false` when the row
+   * was credited before; whoever comes second reads the stored answer. `nextCheckMs`: when to look
+   * whether the credit is still on the chain.
    */
   async credit(
     key: string,
-    credited: {
-      readonly transaction: string;
-      readonly height: bigint;
-      readonly settlement: string;
-      /** When to look whether the credit is still on the chain. */
-      readonly nextCheckMs: number;
-    },
-    credit: (tx: Queryable, row: TopUpRow) => Promise<bigint>,
-  ): Promise<bigint | undefined> {
+    credited: Mined & { readonly settlement: string; readonly nextCheckMs: number },
+    post: (tx: Queryable, row: TopUpRow) => Promise<Nano>,
+  ): Promise<boolean> {
+    const { transaction, height, settlement, nextCheckMs } = credited;
     return await this.#store.transaction(async (tx) => {
       const [row] = await tx.query<TopUpRow>(
         `UPDATE payments_topup SET state = 'credited', tx_id = $2, settlement = $3, failure = NULL,
            lease_owner = NULL, lease_until_ms = 0, updated_ms = $4, attempts = 0, is_watched = 1,
            vanished_ms = NULL, credited_height = $5, next_check_ms = $6
          WHERE payment_key = $1 AND state <> 'credited' RETURNING *`,
-        [
-          key,
-          credited.transaction,
-          credited.settlement,
-          this.#clock.nowMs(),
-          credited.height,
-          credited.nextCheckMs,
-        ],
+        [key, transaction, settlement, this.#clock.nowMs(), height, nextCheckMs],
       );
-      if (row === undefined) return undefined;
-      const balance = await credit(tx, row);
+      if (row === undefined) return false;
       await tx.query('UPDATE payments_topup SET new_balance_nano = $2 WHERE payment_key = $1', [
         key,
-        balance,
+        await post(tx, row),
       ]);
-      return balance;
+      return true;
     });
   }
 
@@ -280,36 +239,24 @@ export class TopUpTable {
    * dies leaves it to the next look. `undefined` when another one was faster.
    */
   async claimWatched(row: TopUpRow, untilMs: number): Promise<TopUpRow | undefined> {
-    const rows = await this.#store.query<TopUpRow>(
+    return await this.#row(
       `UPDATE payments_topup SET next_check_ms = $3, attempts = attempts + 1
        WHERE payment_key = $1 AND is_watched = 1 AND next_check_ms = $2 RETURNING *`,
       [row.payment_key, row.next_check_ms, untilMs],
     );
-    return rows[0];
   }
 
   /** A watched credit is where it was, or in another transaction; `isFinal` ends the watch. */
   async seen(
     key: string,
-    seen: {
-      readonly transaction: string;
-      readonly height: bigint;
-      readonly isFinal: boolean;
-      readonly nextCheckMs: number;
-    },
+    seen: Mined & { readonly isFinal: boolean; readonly nextCheckMs: number },
   ): Promise<void> {
+    const { transaction, height, isFinal, nextCheckMs } = seen;
     await this.#store.query(
       `UPDATE payments_topup SET tx_id = $2, credited_height = $3, is_watched = $4,
          vanished_ms = NULL, next_check_ms = $5, updated_ms = $6
        WHERE payment_key = $1 AND is_watched = 1`,
-      [
-        key,
-        seen.transaction,
-        seen.height,
-        seen.isFinal ? 0 : 1,
-        seen.nextCheckMs,
-        this.#clock.nowMs(),
-      ],
+      [key, transaction, height, isFinal ? 0 : 1, nextCheckMs, this.#clock.nowMs()],
     );
   }
 
@@ -324,23 +271,23 @@ export class TopUpTable {
 
   /** Journals the new transaction of a credit that vanished, before it is sent. */
   async journalVanished(key: string, transaction: string, raw: string): Promise<void> {
-    const rows = await this.#store.query(
+    const row = await this.#row(
       `UPDATE payments_topup SET tx_id = $2, raw_tx = $3, updated_ms = $4
-       WHERE payment_key = $1 AND is_watched = 1 AND vanished_ms IS NOT NULL RETURNING payment_key`,
+       WHERE payment_key = $1 AND is_watched = 1 AND vanished_ms IS NOT NULL RETURNING *`,
       [key, transaction, raw, this.#clock.nowMs()],
     );
-    assert(rows.length === 1, 'a credit came back before its payment was sent again');
+    assert(row !== undefined, 'a credit came back before its payment was sent again');
   }
 
   /**
-   * Flips a credited row back and runs `reverse` in the same database transaction. With a failure
+   * Flips a credited row back and runs `post` in the same database transaction. With a failure
    * it is over; without, the payment may still come back and is pursued as one that was sent.
    * `undefined` when another process reversed it, or saw it come back.
    */
   async reverse(
     key: string,
     failure: string | null,
-    reverse: (tx: Queryable, row: TopUpRow) => Promise<Nano>,
+    post: (tx: Queryable, row: TopUpRow) => Promise<Nano>,
   ): Promise<Nano | undefined> {
     return await this.#store.transaction(async (tx) => {
       const nowMs = this.#clock.nowMs();
@@ -352,7 +299,7 @@ export class TopUpTable {
         [key, failure === null ? 'sent' : 'failed', failure, nowMs],
       );
       if (row === undefined) return undefined;
-      const missing = await reverse(tx, row);
+      const missing = await post(tx, row);
       await tx.query('UPDATE payments_topup SET reversals = reversals + 1 WHERE payment_key = $1', [
         key,
       ]);
@@ -360,22 +307,14 @@ export class TopUpTable {
     });
   }
 
-  /** How many credits are watched, how many of them are missing, how many were reversed for good. */
-  async counts(): Promise<WatchCounts> {
-    const [row] = await this.#store.query<{
-      watched: bigint;
-      vanished: bigint;
-      reversed: bigint;
-    }>(
+  async counts(): Promise<CreditCounts> {
+    const [row] = await this.#store.query<Record<keyof CreditCounts, bigint>>(
       `SELECT (SELECT count(*) FROM payments_topup WHERE is_watched = 1) AS watched,
         (SELECT count(*) FROM payments_topup WHERE is_watched = 1 AND vanished_ms IS NOT NULL) AS vanished,
         (SELECT COALESCE(sum(reversals), 0) FROM payments_topup WHERE reversals > 0) AS reversed`,
     );
-    return {
-      watched: Number(row?.watched ?? 0n),
-      vanished: Number(row?.vanished ?? 0n),
-      reversed: Number(row?.reversed ?? 0n),
-    };
+    const { watched = 0n, vanished = 0n, reversed = 0n } = row ?? {};
+    return { watched: Number(watched), vanished: Number(vanished), reversed: Number(reversed) };
   }
 
   /** Unfinished rows that nobody works on and that are due. */
@@ -387,4 +326,57 @@ export class TopUpTable {
       [this.#clock.nowMs(), limit],
     );
   }
+
+  async #row(sql: string, values: Parameters<Store['query']>[1]): Promise<TopUpRow | undefined> {
+    const [row] = await this.#store.query<TopUpRow>(sql, values);
+    return row;
+  }
+}
+
+/** Rows from `sinceMs` on whose keys come after `after`, in order of the keys. */
+export interface PageOfRows {
+  readonly sinceMs: number;
+  readonly after: string;
+  readonly limit: number;
+}
+
+export async function pageOfTopUps(
+  store: Queryable,
+  page: PageOfRows,
+): Promise<readonly TopUpRow[]> {
+  return await store.query<TopUpRow>(
+    `SELECT * FROM payments_topup WHERE payment_key > $1 AND created_ms >= $2
+     ORDER BY payment_key LIMIT $3`,
+    [page.after, page.sinceMs, page.limit],
+  );
+}
+
+export async function countTopUps(store: Queryable, sinceMs: number): Promise<number> {
+  const [row] = await store.query<{ total: bigint }>(
+    'SELECT count(*) AS total FROM payments_topup WHERE created_ms >= $1',
+    [sinceMs],
+  );
+  return Number(row?.total ?? 0n);
+}
+
+/** The transactions of all payments on a network, whatever came of them. */
+export async function topUpTransactions(
+  store: Queryable,
+  network: string,
+): Promise<ReadonlySet<string>> {
+  const rows = await store.query<{ tx_id: string }>(
+    'SELECT tx_id FROM payments_topup WHERE network = $1 AND tx_id IS NOT NULL',
+    [network],
+  );
+  return new Set(rows.map((row) => row.tx_id));
+}
+
+/** Sum of the credited payments on networks with this prefix. */
+export async function creditedTotal(tx: Queryable, networkPrefix: string): Promise<Nano> {
+  const [row] = await tx.query<{ units: bigint }>(
+    `SELECT COALESCE(sum(amount_units), 0) AS units FROM payments_topup
+     WHERE state = 'credited' AND network LIKE $1`,
+    [`${networkPrefix}%`],
+  );
+  return unitsToNano(row?.units ?? 0n);
 }

@@ -292,7 +292,7 @@ describe('top-ups on Base', () => {
       // is not needed, the token asks the contract.
       const answer = await post((await signPayment(owner, { from: wallet })).header);
       assert.equal(answer.status, 200, JSON.stringify(answer.body));
-      const required = rig.payments.discovery({ path: '/x', description: 'x' });
+      const required = rig.payments.requirements.discovery({ path: '/x', description: 'x' });
       const { info } = (
         required.body as { extensions: Record<string, { info: Record<string, string> }> }
       ).extensions['sign-in-with-x']!;
@@ -701,12 +701,12 @@ describe('top-ups on Base', () => {
       await chain.mint(treasury, 50_000_000n);
       const wallet = account.address.toLowerCase();
       const before = await chain.balance(account.address);
-      const refund = await rig.payments.refund(account.address, usdToNano('1.5'));
+      const refund = await rig.payments.refunds.refund(account.address, usdToNano('1.5'));
       assert.equal(refund.state, 'paid');
       assert.equal((await chain.balance(account.address)) - before, 1_500_000n);
       assert.equal(await rig.balance(wallet), usdToNano('3.5'));
       await assert.rejects(
-        rig.payments.refund(account.address, usdToNano(4)),
+        rig.payments.refunds.refund(account.address, usdToNano(4)),
         /balance is too low/,
       );
       assert.equal(await rig.balance(wallet), usdToNano('3.5'));
@@ -718,14 +718,14 @@ describe('top-ups on Base', () => {
       await chain.mint(privateKeyToAccount(treasuryKey).address, 50_000_000n);
       const before = await chain.balance(account.address);
       proxy.fate = (method) => (method === 'eth_sendRawTransaction' ? 'lose-request' : 'pass');
-      const refund = await rig.payments.refund(account.address, usdToNano(1));
+      const refund = await rig.payments.refunds.refund(account.address, usdToNano(1));
       assert.notEqual(refund.state, 'paid');
       proxy.fate = () => 'pass';
       for (let round = 0; round < 3; round += 1) {
         await rig.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
         await rig.payments.sweep();
       }
-      assert.equal((await rig.payments.refundState(refund.refundId)).state, 'paid');
+      assert.equal((await rig.payments.refunds.state(refund.refundId)).state, 'paid');
       assert.equal((await chain.balance(account.address)) - before, 1_000_000n);
     });
 

@@ -104,7 +104,7 @@ describe('top-ups on Solana', () => {
 
   /** A payment header as the official client makes it. */
   async function sign(signer: KeyPairSigner): Promise<string> {
-    const { header } = rig.payments.topUpRequired({
+    const { header } = rig.payments.requirements.topUp({
       path: '/api/v1/x402/top-up',
       description: 'x',
     });
@@ -356,17 +356,17 @@ describe('top-ups on Solana', () => {
     const signer = await buyer();
     assert.equal((await post(await sign(signer))).status, 200);
     const before = await chain.tokens(signer.address);
-    const refund = await rig.payments.refund(signer.address, usdToNano(2));
+    const refund = await rig.payments.refunds.refund(signer.address, usdToNano(2));
     assert.equal(refund.state, 'paid');
     proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
-    const second = await rig.payments.refund(signer.address, usdToNano(1));
+    const second = await rig.payments.refunds.refund(signer.address, usdToNano(1));
     assert.notEqual(second.state, 'paid');
     proxy.fate = () => 'pass';
     for (let round = 0; round < 2; round += 1) {
       await rig.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
       await rig.payments.sweep();
     }
-    assert.equal((await rig.payments.refundState(second.refundId)).state, 'paid');
+    assert.equal((await rig.payments.refunds.state(second.refundId)).state, 'paid');
     assert.equal((await chain.tokens(signer.address)) - before, 3_000_000n);
     assert.equal(await rig.balance(signer.address), usdToNano(2));
   });
@@ -375,13 +375,13 @@ describe('top-ups on Solana', () => {
     const signer = await buyer();
     assert.equal((await post(await sign(signer))).status, 200);
     proxy.fate = (method) => (method === 'sendTransaction' ? 'lose-request' : 'pass');
-    const refund = await rig.payments.refund(signer.address, usdToNano(5));
+    const refund = await rig.payments.refunds.refund(signer.address, usdToNano(5));
     assert.equal(await rig.balance(signer.address), 0n);
     chain.advance(400n);
     proxy.fate = () => 'pass';
     await rig.store.query('UPDATE payments_refund SET next_check_ms = 0, lease_until_ms = 0');
     await rig.payments.sweep();
-    assert.equal((await rig.payments.refundState(refund.refundId)).state, 'failed');
+    assert.equal((await rig.payments.refunds.state(refund.refundId)).state, 'failed');
     assert.equal(await rig.balance(signer.address), usdToNano(5));
   });
 });

@@ -28,7 +28,7 @@ const MAX_ID_BYTES = 1_024;
 const MAX_NAME_SHOWN = 100;
 
 /** One call on its way: what admission found, and what came of it. */
-export class Call {
+export interface Call {
   readonly span: RequestSpan;
   readonly method: Method;
   /** Credits when it succeeds. */
@@ -38,13 +38,7 @@ export class Call {
   result: Buffer | undefined;
   /** How the last node failed that did not answer it. */
   fault: AskFault | undefined;
-  wasSecondOpinionAsked = false;
-
-  constructor(span: RequestSpan, method: Method, credits: number) {
-    this.span = span;
-    this.method = method;
-    this.credits = credits;
-  }
+  wasSecondOpinionAsked: boolean;
 }
 
 /** A request that may be sent to a node; it runs once. */
@@ -53,6 +47,8 @@ export interface Admission {
   readonly body: Buffer;
   readonly isBatch: boolean;
   readonly calls: readonly Call[];
+  /** Whether any of it changes the chain. */
+  readonly isWrite: boolean;
   /** The sum of the full tiers: what to reserve, and what the credit cap must have room for. */
   readonly creditsMax: number;
 }
@@ -73,10 +69,8 @@ export function admitBody(
       message: `Unsupported RPC network "${shown(slug)}": choose one from GET /crypto/rpc/networks`,
     });
   }
-  if (isBlank(body))
-    throw refusal('The body is empty: send a JSON-RPC request or an array of them');
   const scan = scanned ?? scanRequest(body, MAX_BATCH_ITEMS);
-  if (!scan.ok) throw scanFault(scan);
+  if (!scan.ok) throw scanFault(scan, body);
   if (scan.items.length === 0) throw refusal('The batch is empty: send 1 to 100 requests');
   const { isBatch, items } = scan;
   let index = 0;
@@ -108,11 +102,6 @@ const DIGIT_0 = 0x30;
 const DIGIT_9 = 0x39;
 const OPEN_ARRAY = 0x5b;
 const OPEN_OBJECT = 0x7b;
-
-/** Whether the caller sent an id that a node would echo. */
-export function hasOwnId(body: Buffer, span: RequestSpan): boolean {
-  return span.idStart >= 0 && body[span.idStart] !== LETTER_N;
-}
 
 function checkItem(
   network: Network,
@@ -159,28 +148,41 @@ function resolveCalls(
   network: Network,
   body: Buffer,
   spans: readonly RequestSpan[],
-): { calls: readonly Call[]; creditsMax: number } {
+): Pick<Admission, 'calls' | 'creditsMax' | 'isWrite'> {
   const calls: Call[] = [];
   const refused = new Map<string, RefusalKind>();
   let creditsMax = 0;
+  let isWrite = false;
   let before: Call | undefined;
   for (const span of spans) {
+    let method: Method;
     // Most batches repeat one method: its name is then compared, not read.
-    if (before === undefined || !isSameMethod(body, span, before.span)) {
+    if (before !== undefined && isSameMethod(body, span, before.span)) method = before.method;
+    else {
       const name = spanString(body, span.methodStart, span.methodEnd) ?? '';
       const resolution = catalogue.resolve(network, name);
       if (!resolution.ok) {
         refused.set(name, resolution.kind);
         continue;
       }
-      const { method } = resolution;
-      before = new Call(span, method, network.baseCredits * method.tier);
-    } else before = new Call(span, before.method, before.credits);
-    creditsMax += before.credits;
+      method = resolution.method;
+    }
+    const credits = network.baseCredits * method.tier;
+    before = {
+      span,
+      method,
+      credits,
+      answer: undefined,
+      result: undefined,
+      fault: undefined,
+      wasSecondOpinionAsked: false,
+    };
+    creditsMax += credits;
+    isWrite ||= method.retry === 'write-dedupe' || method.retry === 'write-no-retry';
     calls.push(before);
   }
   if (refused.size > 0) throw methodFault(network, refused);
-  return { calls, creditsMax };
+  return { calls, creditsMax, isWrite };
 }
 
 function isSameMethod(body: Buffer, one: RequestSpan, other: RequestSpan): boolean {
@@ -227,7 +229,9 @@ function namesOf(refused: ReadonlyMap<string, RefusalKind>, kind: RefusalKind): 
     .join(', ');
 }
 
-function scanFault(scan: ScanFailure): Fault {
+function scanFault(scan: ScanFailure, body: Buffer): Fault {
+  if (isBlank(body))
+    return refusal('The body is empty: send a JSON-RPC request or an array of them');
   switch (scan.reason) {
     case 'count':
       return refusal(`The batch is too long: max ${MAX_BATCH_ITEMS} requests`);

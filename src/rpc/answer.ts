@@ -43,6 +43,19 @@ export function errorOf(fault: UpstreamFault | undefined): readonly [code: numbe
   }
 }
 
+/** Billing rule 1: an item with an error, and a success whose id matches no request. */
+const ERROR_ITEM_CREDITS = 5;
+
+/** Credits that an item costs after it ended; `unknown-id` is a success for another request. */
+export function itemCredits(
+  outcome: 'success' | 'error' | 'unknown-id' | 'unanswered',
+  fullCredits: number,
+): number {
+  if (outcome === 'success') return fullCredits;
+  // A success is never cheaper than an error: the smallest tier is 20 credits.
+  return outcome === 'unanswered' ? 0 : ERROR_ITEM_CREDITS;
+}
+
 /** Every node takes less than what was sent; `limitBytes` is the most that one is known to take. */
 export function requestTooLarge(admission: Admission, limitBytes: number | undefined): Fault {
   const size = `The request of ${admission.body.length} bytes is larger than the nodes of ${admission.network.slug} take`;

@@ -14,22 +14,42 @@ import type { ByteBudget, NodeReply } from './node-client.ts';
 import { isSpan, plainId } from './splice.ts';
 import { MIN_LIMIT_BYTES, type Upstream } from './upstream.ts';
 
-/** Everything that one run of a request carries from node to node. */
-export interface RunContext {
-  readonly network: Network;
-  /** Whose request it is: the share of nodes and memory that it may take, and who saw a fault. */
-  readonly caller: string;
+/** What all runs share. */
+export interface RunSettings {
   readonly clock: Clock;
   readonly budget: ByteBudget;
   readonly maxReplyBytes: number;
   readonly maxBatchReplyBytes: number;
+  /** Longest time that a request may take over all nodes that it is sent to. */
+  readonly totalTimeoutMs: number;
+}
+
+/** What one run of a request carries from node to node. */
+export class RunContext {
+  readonly settings: RunSettings;
+  readonly network: Network;
+  /** Whose request it is: the share of nodes and memory that it may take, and who saw a fault. */
+  readonly caller: string;
+  readonly signal: AbortSignal | undefined;
   /** Monotonic time at which the run ends whatever is missing. */
   readonly deadlineMs: number;
-  readonly signal: AbortSignal | undefined;
   /** What of the budget the replies of this run hold; given back when the run ends. */
-  heldBytes: number;
+  heldBytes = 0;
   /** Exchanges with nodes, probes not counted. */
-  attempts: number;
+  attempts = 0;
+
+  constructor(
+    settings: RunSettings,
+    network: Network,
+    caller: string,
+    signal: AbortSignal | undefined,
+  ) {
+    this.settings = settings;
+    this.network = network;
+    this.caller = caller;
+    this.signal = signal;
+    this.deadlineMs = settings.clock.monotonicMs() + settings.totalTimeoutMs;
+  }
 }
 
 export interface StreamAnswer {
@@ -88,7 +108,7 @@ export async function askOne(
   expectedId: Buffer,
   options: AskOptions,
 ): Promise<OneReply> {
-  const startedMs = run.clock.monotonicMs();
+  const startedMs = run.settings.clock.monotonicMs();
   const reply = await exchange(run, upstream, body, 1, options);
   if ('kind' in reply) return reply;
   if (reply.rest !== undefined) return judgeStream(run, upstream, reply, reply.rest, startedMs);
@@ -99,7 +119,7 @@ export async function askOne(
   const isKnownId = isSameId(reply.body, item, expectedId);
   const answer = judgeItem(reply.body, item, reply.status, run.network.family, isKnownId);
   if (typeof answer === 'string') return fail(run, upstream, answer);
-  upstream.noteAnswer(startedMs);
+  upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
   return { kind: 'answer', answer };
 }
 
@@ -111,7 +131,7 @@ export async function askMany(
   expectedIds: readonly number[],
   options: AskOptions,
 ): Promise<ManyReply> {
-  const startedMs = run.clock.monotonicMs();
+  const startedMs = run.settings.clock.monotonicMs();
   const reply = await exchange(run, upstream, body, expectedIds.length, options);
   if ('kind' in reply) return reply;
   const scan = scanReply(reply.body);
@@ -123,7 +143,7 @@ export async function askMany(
   const { family } = run.network;
   const verdict = first && judgeItem(reply.body, first, reply.status, family, false);
   if (typeof verdict === 'string') return fail(run, upstream, verdict);
-  upstream.noteAnswer(startedMs);
+  upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
   return { kind: 'items', answers: [], isIrregular: true, whole: undefined };
 }
 
@@ -163,7 +183,7 @@ function matchItems(
     if (typeof answer === 'string') fault = answer;
     else answers[position] = answer;
   }
-  if (fault === undefined) upstream.noteAnswer(startedMs);
+  if (fault === undefined) upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
   else upstream.noteFault(fault, run.caller);
   if (fault !== undefined && answers.every((one) => one === undefined)) {
     return { kind: 'fault', fault, isSent: true, isAborted: false };
@@ -185,17 +205,17 @@ async function exchange(
     : !upstream.takesBytes(body.length);
   if (isRefused) return unsent('request-too-large');
   if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
-  const { caller, clock, deadlineMs } = run;
+  const { caller, deadlineMs, settings } = run;
   const { share } = upstream;
   const signal = options.isShared ? undefined : run.signal;
   let holder = share.take(caller, calls);
   if (holder === undefined) {
     if (!options.mayWait) return unsent('quota');
-    const waitMs = Math.max(0, deadlineMs - clock.monotonicMs());
+    const waitMs = Math.max(0, deadlineMs - settings.clock.monotonicMs());
     holder = await share.wait(caller, calls, waitMs, signal);
     if (holder === undefined) return { ...unsent('quota'), isAborted: signal?.aborted === true };
   }
-  const leftMs = deadlineMs - clock.monotonicMs();
+  const leftMs = deadlineMs - settings.clock.monotonicMs();
   if (leftMs <= 0) {
     share.give(holder);
     return unsent('quota');
@@ -204,10 +224,10 @@ async function exchange(
   const reply = await upstream.client.post({
     body,
     timeoutMs: Math.ceil(Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs)),
-    maxBytes: calls === 1 ? run.maxReplyBytes : run.maxBatchReplyBytes,
+    maxBytes: calls === 1 ? settings.maxReplyBytes : settings.maxBatchReplyBytes,
     canStream: options.canStream,
     mayRepeat: options.mayRepeat,
-    budget: run.budget,
+    budget: settings.budget,
     caller,
     signal,
   });
@@ -252,7 +272,7 @@ function judgeStream(
     rest.destroy();
     return fail(run, upstream, statusFault(reply));
   }
-  upstream.noteAnswer(startedMs);
+  upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
   const outcome = first === 'result' ? 'success' : 'error';
   return { kind: 'stream', outcome, head: reply.body, idStart, idEnd, rest };
 }

@@ -1,10 +1,15 @@
 /** Every listed method on every network, and the refusals of a body. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
+import { silentLog } from '../core/log.ts';
 import { admitBody, callerId } from './admission.ts';
-import { creditsToNano, formatRpcCost, itemCredits } from './billing.ts';
-import { createCatalogue, optionalMethods } from './catalogue.ts';
+import { makeRpc } from '../../test/rpc/bench.ts';
+import { itemCredits } from './answer.ts';
+import { createCatalogue } from './catalogue.ts';
+import { formatRpcCost } from './rpc.ts';
 import methodData from './methods.json' with { type: 'json' };
 
 const catalogue = createCatalogue();
@@ -108,7 +113,8 @@ describe('method table', () => {
 
   test('optional methods are allowed when the operator names them', () => {
     const solana = catalogue.network('solana-mainnet')!;
-    assert.ok(optionalMethods().includes('getAsset'));
+    const row = methodData.methods.find(({ name }) => name === 'getAsset');
+    assert.ok(row !== undefined && 'optional' in row);
     assert.equal(catalogue.resolve(solana, 'getAsset').ok, false);
     const resolution = createCatalogue(['getAsset']).resolve(solana, 'getAsset');
     assert.ok(resolution.ok && solana.baseCredits * resolution.method.tier === 60);
@@ -222,7 +228,11 @@ describe('admission', () => {
 
 describe('billing', () => {
   test('the examples of the specification hold to the last digit', () => {
-    const shown = (credits: number): string => formatRpcCost(creditsToNano(credits));
+    const rpc = makeRpc(
+      { networks: {} },
+      { clock: systemClock(), ids: seededIds(1), log: silentLog },
+    );
+    const shown = (credits: number): string => formatRpcCost(rpc.cost(credits));
     assert.equal(shown(20), '0.00001250');
     assert.equal(shown(40), '0.00002500');
     assert.equal(shown(80), '0.00005000');
@@ -231,7 +241,7 @@ describe('billing', () => {
     assert.equal(shown(5), '0.00000313');
     assert.equal(shown(25), '0.00001563');
     assert.equal(shown(0), '0.00000000');
-    assert.equal(creditsToNano(10_000_000), 6_250_000_000n);
+    assert.equal(rpc.cost(10_000_000), 6_250_000_000n);
   });
 
   test('items cost by how they ended', () => {

@@ -81,16 +81,10 @@ interface MethodRow {
 }
 
 /** A listed method as it is resolved to; an optional one only when it is on. */
-interface Row {
+interface Listed {
   readonly ok: true;
   readonly method: Method;
   readonly isOn: boolean;
-}
-
-interface PrefixRule {
-  readonly prefix: string;
-  readonly family: Family;
-  readonly tier: Method['tier'];
 }
 
 /** Names that a prefix rule may cover; anything else never reaches a node. */
@@ -111,21 +105,18 @@ export function createCatalogue(allow: readonly string[] = []): Catalogue {
       { slug, ...row, family: familyOf(row.family) },
     ]),
   );
-  const rows: readonly MethodRow[] = methodData.methods;
   const allowed = new Set(allow);
   const listed = {
-    evm: new Map<string, Row>(),
-    starknet: new Map<string, Row>(),
-    solana: new Map<string, Row>(),
+    evm: new Map<string, Listed>(),
+    starknet: new Map<string, Listed>(),
+    solana: new Map<string, Listed>(),
   };
-  const familiesOf = new Map<string, Set<Family>>();
+  const rows: readonly MethodRow[] = methodData.methods;
   for (const row of rows) {
-    const family = familyOf(row.family);
     const isOn = row.optional !== true || allowed.has(row.name);
-    listed[family].set(row.name, { ok: true, method: methodOf(row), isOn });
-    familiesOf.set(row.name, (familiesOf.get(row.name) ?? new Set()).add(family));
+    listed[familyOf(row.family)].set(row.name, { ok: true, method: methodOf(row), isOn });
   }
-  const rules: readonly PrefixRule[] = methodData.prefixRules.map((rule) => ({
+  const rules = methodData.prefixRules.map((rule) => ({
     prefix: rule.prefix,
     family: familyOf(rule.family),
     tier: tierOf(rule.tier),
@@ -140,18 +131,13 @@ export function createCatalogue(allow: readonly string[] = []): Catalogue {
       if (refusal !== undefined) return { ok: false, kind: refusal };
       const rule = rules.find((one) => name.startsWith(one.prefix));
       if (rule?.family === network.family && PLAIN_NAME.test(name)) {
-        return { ok: true, method: row?.method ?? prefixedMethod(name, rule) };
+        return { ok: true, method: row?.method ?? prefixedMethod(name, rule.tier) };
       }
-      const isElsewhere = rule !== undefined || familiesOf.has(name);
+      const isElsewhere =
+        rule !== undefined || Object.values(listed).some((methods) => methods.has(name));
       return { ok: false, kind: isElsewhere && row === undefined ? 'family' : 'unlisted' };
     },
   };
-}
-
-/** Names of optional methods, for the check of the configuration. */
-export function optionalMethods(): readonly string[] {
-  const rows: readonly MethodRow[] = methodData.methods;
-  return rows.filter((row) => row.optional === true).map((row) => row.name);
 }
 
 function refusalOf(name: string): RefusalKind | undefined {
@@ -168,10 +154,10 @@ function refusalOf(name: string): RefusalKind | undefined {
 }
 
 /** An unlisted name under a prefix rule: reads may be repeated, anything else may not. */
-function prefixedMethod(name: string, rule: PrefixRule): Method {
+function prefixedMethod(name: string, tier: Method['tier']): Method {
   const mayRepeat = !WRITING_NAME.test(name);
   const retry = mayRepeat ? 'safe' : 'write-no-retry';
-  return { name, tier: rule.tier, retry, mayRepeat, sharing: undefined, node: 'node' };
+  return { name, tier, retry, mayRepeat, sharing: undefined, node: 'node' };
 }
 
 function methodOf(row: MethodRow): Method {

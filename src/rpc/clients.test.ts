@@ -11,26 +11,26 @@ import { createPublicClient, createWalletClient, http, parseEther } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { mainnet } from 'viem/chains';
 import { startAnvil } from '../../test/rpc/anvil.ts';
-import { startFace } from '../../test/rpc/face.ts';
-import type { RpcFace } from '../../test/rpc/face.ts';
+import { makeRpc } from '../../test/rpc/bench.ts';
+import { startRpcServer } from '../../test/rpc/rpc-server.ts';
+import type { RpcServer } from '../../test/rpc/rpc-server.ts';
 import { sendJson, sendText, startNode } from '../../test/rpc/node.ts';
 import { systemClock } from '../core/clock.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
-import { Rpc } from './rpc.ts';
 
 const closing: (() => Promise<unknown>)[] = [];
 after(async () => {
   for (const close of closing.reverse()) await close();
 });
 
-async function face(network: string, urls: readonly string[]): Promise<RpcFace> {
+async function serve(network: string, urls: readonly string[]): Promise<RpcServer> {
   const upstreams = urls.map((url, index) => ({ url, weight: index === 0 ? 1e6 : 1e-6 }));
-  const rpc = new Rpc(
+  const rpc = makeRpc(
     { networks: { [network]: { upstreams } } },
     { clock: systemClock(), ids: seededIds(3), log: silentLog },
   );
-  const started = await startFace(rpc);
+  const started = await startRpcServer(rpc);
   closing.push(async () => rpc.close(), started.close);
   return started;
 }
@@ -89,7 +89,7 @@ async function startPair(): Promise<Pair> {
 describe('EVM clients while one of two nodes is killed', () => {
   test('viem: batch, deploy, send, wait, logs, trace', async () => {
     const pair = await startPair();
-    const proxy = await face('ethereum-mainnet', pair.urls);
+    const proxy = await serve('ethereum-mainnet', pair.urls);
     const transport = http(proxy.url('ethereum-mainnet'), {
       batch: { batchSize: 100 },
       retryCount: 0,
@@ -132,7 +132,7 @@ describe('EVM clients while one of two nodes is killed', () => {
 
   test('ethers: batch, deploy, send, wait, logs, trace', async () => {
     const pair = await startPair();
-    const proxy = await face('ethereum-mainnet', pair.urls);
+    const proxy = await serve('ethereum-mainnet', pair.urls);
     const provider = new ethers.JsonRpcProvider(proxy.url('ethereum-mainnet'), 1, {
       staticNetwork: true,
       polling: true,
@@ -182,7 +182,7 @@ describe('Solana clients', () => {
         sendText(response, request.isBatch ? `[${items.join(',')}]` : items.join(''));
       },
     );
-    const proxy = await face('solana-mainnet', [node.url]);
+    const proxy = await serve('solana-mainnet', [node.url]);
     closing.push(node.close);
     const url = proxy.url('solana-mainnet');
     const system = '11111111111111111111111111111111';
@@ -223,7 +223,7 @@ describe('Starknet clients', () => {
       }));
       sendJson(response, request.isBatch ? items : items[0]);
     });
-    const proxy = await face('starknet-mainnet', [node.url]);
+    const proxy = await serve('starknet-mainnet', [node.url]);
     closing.push(node.close);
     const nodeUrl = proxy.url('starknet-mainnet');
     const provider = new RpcProvider({ nodeUrl, batch: 0 });

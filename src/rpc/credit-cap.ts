@@ -6,14 +6,9 @@
  * update; the first one of a minute also closes the minute before and lets old minutes go. What a
  * reservation did not use is given back to the minute that it was taken from.
  */
-import type { Clock } from '../core/clock.ts';
-import { MINUTE_MS } from '../core/clock.ts';
-import { assert } from '../core/assert.ts';
-import { Batcher } from '../db/db.ts';
-import type { Queryable, Store } from '../db/db.ts';
+import { type Clock, MINUTE_MS } from '../core/clock.ts';
+import { Batcher, type Queryable, type Store } from '../db/db.ts';
 
-/** Limit of the specification: credits per rolling 24 hours and caller. */
-export const CREDITS_PER_DAY = 10_000_000;
 const WINDOW_MINUTES = 1_440;
 /** Losing the last milliseconds of a limit in a crash costs nobody money. */
 const NOT_DURABLE = { durable: false } as const;
@@ -34,24 +29,24 @@ interface WindowRow {
   readonly total: bigint;
 }
 
-interface Wish {
+interface CreditRequest {
   readonly caller: string;
   readonly credits: number;
   readonly cap: number;
 }
 
-/** Wishes that one transaction decides, at most. */
+/** Requests that one transaction decides, at most. */
 const MAX_BATCH = 128;
 
 export class CreditCap {
   readonly #store: Store;
   readonly #clock: Clock;
-  readonly #wishes: Batcher<Wish, CreditOutcome>;
+  readonly #requests: Batcher<CreditRequest, CreditOutcome>;
 
   constructor(store: Store, clock: Clock) {
     this.#store = store;
     this.#clock = clock;
-    this.#wishes = new Batcher((wishes) => this.#decide(wishes), {
+    this.#requests = new Batcher((requests) => this.#decide(requests), {
       maxItems: MAX_BATCH,
       maxInFlight: store.dialect === 'sqlite' ? 1 : 2,
     });
@@ -61,33 +56,20 @@ export class CreditCap {
    * Takes `credits` from the caller's window when the cap has room for all of them. What is asked
    * in one turn of the event loop is decided in one transaction.
    */
-  async reserve(
-    caller: string,
-    credits: number,
-    cap: number = CREDITS_PER_DAY,
-  ): Promise<CreditOutcome> {
-    return this.#wishes.add({ caller, credits, cap });
+  reserve(caller: string, credits: number, cap: number): Promise<CreditOutcome> {
+    return this.#requests.add({ caller, credits, cap });
   }
 
-  async #decide(wishes: readonly Wish[]): Promise<readonly CreditOutcome[]> {
+  async #decide(requests: readonly CreditRequest[]): Promise<readonly CreditOutcome[]> {
     const minute = this.#minute();
-    const byCaller = new Map<string, Wish[]>();
-    for (const wish of wishes) {
-      const same = byCaller.get(wish.caller);
-      if (same === undefined) byCaller.set(wish.caller, [wish]);
-      else same.push(wish);
-    }
-    // In one order for all processes, so that two transactions cannot wait for each other.
-    const callers = [...byCaller].sort(([a], [b]) => (a < b ? -1 : 1));
-    return this.#store.transaction(async (tx) => {
-      const outcomes = new Map<Wish, CreditOutcome>();
-      for (const [caller, same] of callers) await decideCaller(tx, caller, minute, same, outcomes);
-      return wishes.map((wish) => {
-        const outcome = outcomes.get(wish);
-        assert(outcome !== undefined, 'every wish is decided');
-        return outcome;
-      });
+    const byCaller = Map.groupBy(requests, ({ caller }) => caller);
+    const outcomes = new Map<CreditRequest, CreditOutcome>();
+    await this.#store.transaction(async (tx) => {
+      // In one order for all processes, so that two transactions cannot wait for each other.
+      for (const caller of [...byCaller.keys()].sort())
+        await decideCaller(tx, caller, minute, byCaller.get(caller) ?? [], outcomes);
     }, NOT_DURABLE);
+    return requests.flatMap((request) => outcomes.get(request) ?? []);
   }
 
   /** Gives back what was reserved beyond `usedCredits`. */
@@ -96,7 +78,7 @@ export class CreditCap {
     if (back <= 0) return;
     const { caller, minute } = reservation;
     await this.#store.transaction(async (tx) => {
-      if (await subtractCurrent(tx, caller, minute, back)) return;
+      if (await add(tx, caller, minute, -back, Number.MAX_SAFE_INTEGER)) return;
       const closed = await tx.query(
         'UPDATE rpc_credit SET credits = credits - $3 WHERE caller = $1 AND minute = $2 RETURNING credits',
         [caller, minute, back],
@@ -138,36 +120,35 @@ export class CreditCap {
   }
 }
 
-/** Decides the wishes of one caller: all at once when all fit, else one after the other. */
+/** Decides the requests of one caller: all at once when all fit, else one after the other. */
 async function decideCaller(
   tx: Queryable,
   caller: string,
   minute: number,
-  wishes: readonly Wish[],
-  outcomes: Map<Wish, CreditOutcome>,
+  requests: readonly CreditRequest[],
+  outcomes: Map<CreditRequest, CreditOutcome>,
 ): Promise<void> {
-  const sum = wishes.reduce((total, wish) => total + wish.credits, 0);
-  const cap = Math.min(...wishes.map((wish) => wish.cap));
-  if (await add(tx, caller, minute, sum, cap)) {
-    for (const wish of wishes) outcomes.set(wish, granted(wish, minute));
-    return;
+  let sum = 0;
+  let least = Infinity;
+  for (const { credits, cap } of requests) {
+    sum += credits;
+    least = Math.min(least, cap);
   }
-  const row = await roll(tx, caller, minute);
+  const haveAll = await add(tx, caller, minute, sum, least);
+  const row = haveAll ? undefined : await roll(tx, caller, minute);
   // Another process may be a minute ahead of this one; its minute is then ours.
-  const current = Number(row.minute);
-  let usedCredits = Number(row.total);
-  for (const wish of wishes) {
-    if (await add(tx, caller, current, wish.credits, wish.cap)) {
-      usedCredits += wish.credits;
-      outcomes.set(wish, granted(wish, current));
-    } else outcomes.set(wish, { ok: false, usedCredits });
+  const current = row === undefined ? minute : Number(row.minute);
+  let usedCredits = Number(row?.total ?? 0n);
+  for (const request of requests) {
+    const { credits, cap } = request;
+    if (haveAll || (await add(tx, caller, current, credits, cap))) {
+      usedCredits += credits;
+      outcomes.set(request, { ok: true, reservation: { caller, minute: current, credits } });
+    } else outcomes.set(request, { ok: false, usedCredits });
   }
 }
 
-function granted(wish: Wish, minute: number): CreditOutcome {
-  return { ok: true, reservation: { caller: wish.caller, minute, credits: wish.credits } };
-}
-
+/** Adds to the current minute, if it is the caller's and the total stays below the cap. */
 async function add(
   tx: Queryable,
   caller: string,
@@ -179,20 +160,6 @@ async function add(
     `UPDATE rpc_credit_window SET total = total + $3, current = current + $3
      WHERE caller = $1 AND minute = $2 AND total + $3 <= $4 RETURNING total`,
     [caller, minute, credits, cap],
-  );
-  return rows.length > 0;
-}
-
-async function subtractCurrent(
-  tx: Queryable,
-  caller: string,
-  minute: number,
-  back: number,
-): Promise<boolean> {
-  const rows = await tx.query(
-    `UPDATE rpc_credit_window SET total = total - $3, current = current - $3
-     WHERE caller = $1 AND minute = $2 RETURNING total`,
-    [caller, minute, back],
   );
   return rows.length > 0;
 }

@@ -5,7 +5,17 @@ import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { after, describe, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
-import { benches, call, CHAINS, fault, json, list, NETWORK } from '../../test/rpc/bench.ts';
+import {
+  benches,
+  call,
+  CHAINS,
+  fault,
+  json,
+  list,
+  makeRpc,
+  NETWORK,
+  type TestUpstream,
+} from '../../test/rpc/bench.ts';
 import { plainly, sendJson, sendText } from '../../test/rpc/node.ts';
 import type { NodeAnswer } from '../../test/rpc/node.ts';
 import { systemClock } from '../core/clock.ts';
@@ -13,7 +23,6 @@ import { seededIds } from '../../test/support/seeded-ids.ts';
 import { memoryLog } from '../../test/support/memory-log.ts';
 import type { LogLine } from '../../test/support/memory-log.ts';
 import { Rpc } from './rpc.ts';
-import type { RpcUpstreamSettings } from './rpc.ts';
 
 const { bench, closing, close } = benches();
 after(close);
@@ -52,14 +61,14 @@ async function refusingNode(limitBytes: number, refusal = TOO_LARGE): Promise<st
 }
 
 function rpcOf(
-  upstreams: readonly RpcUpstreamSettings[],
+  upstreams: readonly TestUpstream[],
   network = NETWORK,
 ): {
   readonly lines: LogLine[];
   readonly ask: (body: unknown, caller?: string) => ReturnType<Rpc['run']>;
 } {
   const lines: LogLine[] = [];
-  const rpc = new Rpc(
+  const rpc = makeRpc(
     { networks: { [network]: { upstreams } }, publicNodes: false },
     { clock: systemClock(), ids: seededIds(3), log: memoryLog(lines) },
   );

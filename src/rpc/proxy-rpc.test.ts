@@ -4,6 +4,7 @@ import { finished } from 'node:stream/promises';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { onEachStore } from '../../test/databases/stores.ts';
+import { makeRpc } from '../../test/rpc/bench.ts';
 import { plainly, sendJson, startNode } from '../../test/rpc/node.ts';
 import type { NodeAnswer, TestNode } from '../../test/rpc/node.ts';
 import { Idempotency, IDEMPOTENCY_MIGRATIONS } from '../billing/idempotency/idempotency.ts';
@@ -16,7 +17,7 @@ import { silentLog } from '../core/log.ts';
 import { nano, usdToNano, ZERO } from '../core/money.ts';
 import { Ledger, LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
 import { LimitLog, LIMITS_MIGRATIONS, MemoryWindows } from '../billing/limits/limits.ts';
-import { CreditCap, Rpc, RPC_MIGRATIONS } from './rpc.ts';
+import { CreditCap, RPC_MIGRATIONS } from './rpc.ts';
 import { Sales } from '../billing/sale.ts';
 import { proxyRpc } from './proxy-rpc.ts';
 import type { ProxyRpcAnswer, ProxyRpcLimits } from './proxy-rpc.ts';
@@ -65,7 +66,7 @@ onEachStore('proxy rpc', (fixture) => {
       }),
     );
     const node = await startNode('0x1', answer);
-    const rpc = new Rpc({ networks: { [NETWORK]: { upstreams: [{ url: node.url }] } } }, parts);
+    const rpc = makeRpc({ networks: { [NETWORK]: { upstreams: [{ url: node.url }] } } }, parts);
     const limitLog = new LimitLog(parts);
     const idempotency = new Idempotency(parts);
     const cap = new CreditCap(store, parts.clock);

@@ -27,7 +27,7 @@ import type {
   Rpc,
   RpcAnswer,
 } from './rpc.ts';
-import { formatRpcCost, holdLastBytes } from './rpc.ts';
+import { admissionFingerprint, formatRpcCost, holdLastBytes } from './rpc.ts';
 import type { Outcome, RateRule, Sale, SaleRequest, Sales } from '../billing/sale.ts';
 
 export interface ProxyRpcLimits {
@@ -101,7 +101,7 @@ export async function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promis
         requestId: call.requestId,
         caller: call.caller.accountId,
         key,
-        fingerprint: await parts.rpc.fingerprint(body),
+        fingerprint: await admissionFingerprint(body),
         signal: call.signal,
       },
       (token) => charge(parts, call, body, { sale, token }),
@@ -150,7 +150,8 @@ async function charge(
     await sale.reserve({ minNano: fullNano, maxNano: fullNano });
     const answer = await parts.rpc.run(body, {
       caller: call.caller.accountId,
-      signal: mayAbort(run) ? call.signal : undefined,
+      // What changes the chain, and what a retry will ask for by its key, ends without its caller.
+      signal: token === undefined && !body.isWrite ? call.signal : undefined,
     });
     const { rest } = answer;
     await (rest === undefined ? sendSettled(run, answer) : sendStream(run, answer, rest));
@@ -159,11 +160,6 @@ async function charge(
     if (sale.state !== 'settled') await giveCreditsBack(run, error);
     throw error;
   }
-}
-
-/** What changes the chain, and what a retry will ask for by its key, ends although the caller left. */
-function mayAbort({ token, body }: Run): boolean {
-  return token === undefined && !body.calls.some((call) => call.method.retry.startsWith('write'));
 }
 
 /** Everything due is on disk before the answer leaves. */
@@ -178,13 +174,19 @@ async function sendSettled(run: Run, answer: RpcAnswer): Promise<void> {
 /** A long answer settles when its last bytes are here, and leaves after that. */
 async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<void> {
   const { sale, call, token } = run;
-  const copy = new BodyCopy(token === undefined ? 0 : MAX_STORED_BYTES);
-  copy.add(answer.body);
-  const held = holdLastBytes(
-    rest,
-    async () => void (await settleAnswered(run, answer, copy.whole)),
-    (chunk) => copy.add(chunk),
-  );
+  // For the retries by its key: all of the answer up to a size, beyond it nothing.
+  let kept: Buffer[] | undefined = token === undefined ? undefined : [];
+  let keptBytes = 0;
+  const keep = (chunk: Buffer): void => {
+    keptBytes += chunk.length;
+    if (keptBytes > MAX_STORED_BYTES) kept = undefined;
+    kept?.push(chunk);
+  };
+  keep(answer.body);
+  const settleAll = async (): Promise<void> => {
+    await settleAnswered(run, answer, kept && Buffer.concat(kept));
+  };
+  const held = holdLastBytes(rest, settleAll, keep);
   const before = sale.hold.before.usdNano;
   try {
     await call.send(answered(run, answer, held, before));
@@ -327,26 +329,4 @@ async function reserveCredits(
 function logCredits({ limitLog }: ProxyRpcParts, { caller, network }: ProxyRpcCall): void {
   const { accountId, keyId, plan } = caller;
   limitLog.add({ accountId, keyId, modelId: `${BUCKET} ${network}`, tier: plan, type: 'RPD' });
-}
-
-/** Keeps the chunks of an answer up to a size; beyond it, none. */
-class BodyCopy {
-  readonly #limitBytes: number;
-  #sizeBytes = 0;
-  #chunks: Buffer[] | undefined = [];
-
-  constructor(limitBytes: number) {
-    this.#limitBytes = limitBytes;
-  }
-
-  /** Everything added, or undefined when it was too much. */
-  get whole(): Buffer | undefined {
-    return this.#chunks && Buffer.concat(this.#chunks);
-  }
-
-  add(chunk: Buffer): void {
-    this.#sizeBytes += chunk.length;
-    if (this.#sizeBytes > this.#limitBytes) this.#chunks = undefined;
-    this.#chunks?.push(chunk);
-  }
 }

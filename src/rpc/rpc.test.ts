@@ -5,14 +5,23 @@ import type { AddressInfo } from 'node:net';
 import { after, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { keccak256 } from 'viem';
-import { benches, call, CHAINS, fault, json, list, NETWORK } from '../../test/rpc/bench.ts';
+import {
+  benches,
+  call,
+  CHAINS,
+  fault,
+  json,
+  list,
+  makeRpc,
+  NETWORK,
+} from '../../test/rpc/bench.ts';
 import { plainly, sendJson, sendText, startNode } from '../../test/rpc/node.ts';
 import type { NodeAnswer } from '../../test/rpc/node.ts';
 import { systemClock } from '../core/clock.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { memoryLog } from '../../test/support/memory-log.ts';
 import type { LogLine } from '../../test/support/memory-log.ts';
-import { holdLastBytes, Rpc } from './rpc.ts';
+import { holdLastBytes } from './rpc.ts';
 import type { RpcAnswer } from './rpc.ts';
 
 const { bench, closing, close } = benches();
@@ -352,7 +361,7 @@ describe('failover', () => {
     const wrong = await startNode('0x2', plainly());
     const right = await startNode('0x1', plainly());
     const lines: LogLine[] = [];
-    const rpc = new Rpc(
+    const rpc = makeRpc(
       {
         networks: {
           [NETWORK]: {
@@ -381,7 +390,7 @@ describe('failover', () => {
   });
 
   test('a network without nodes is 503, a port that nobody listens on fails over', async () => {
-    const rpc = new Rpc(
+    const rpc = makeRpc(
       { networks: {}, publicNodes: false },
       { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
     );
@@ -391,7 +400,7 @@ describe('failover', () => {
     const closed = await startNode('0x1');
     await closed.close();
     const open = await startNode('0x1');
-    const both = new Rpc(
+    const both = makeRpc(
       {
         networks: {
           [NETWORK]: {
@@ -524,7 +533,7 @@ describe('nulls and writes', () => {
     const closed = await startNode(CHAINS['solana-mainnet']!);
     await closed.close();
     const open = await startNode(CHAINS['solana-mainnet']!);
-    const rpc = new Rpc(
+    const rpc = makeRpc(
       {
         networks: {
           'solana-mainnet': {
@@ -609,7 +618,7 @@ describe('sharing', () => {
       '0x1',
       plainly(() => 'bundler'),
     );
-    const rpc = new Rpc(
+    const rpc = makeRpc(
       {
         networks: {
           [NETWORK]: { upstreams: [{ url: node.url }, { url: bundler.url, kind: 'bundler' }] },
@@ -780,7 +789,7 @@ describe('leaving and lateness', () => {
       mute.listen(0, '127.0.0.1', resolve);
     });
     const url = `http://127.0.0.1:${(mute.address() as AddressInfo).port}`;
-    const rpc = new Rpc(
+    const rpc = makeRpc(
       { networks: { [NETWORK]: { upstreams: [{ url, timeoutMs: 100 }] } } },
       { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
     );

@@ -10,16 +10,22 @@ import { assert } from '../core/assert.ts';
 import type { Fault } from '../core/faults.ts';
 import { type Admission, type Call, callerId, MAX_BATCH_ITEMS } from './admission.ts';
 import type { AnswerCache } from './answer-cache.ts';
-import { errorOf, requestTooLarge, type RpcAnswer, unansweredFault } from './answer.ts';
+import {
+  errorOf,
+  itemCredits,
+  requestTooLarge,
+  type RpcAnswer,
+  unansweredFault,
+} from './answer.ts';
 import {
   askMany,
   askOne,
   type AskOptions,
   type OneReply,
-  type RunContext,
+  RunContext,
+  type RunSettings,
   type StreamAnswer,
 } from './ask.ts';
-import { itemCredits } from './billing.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
 import type { NodeKind, Sharing } from './catalogue.ts';
 import type { ItemAnswer, NodeError } from './classify.ts';
@@ -51,8 +57,14 @@ interface Pass {
   readonly isShared: boolean;
 }
 
-export class RpcRun {
-  readonly #context: RunContext;
+export interface RunOptions {
+  /** Whose request it is: the same caller stays with the same node for a few seconds. */
+  readonly caller: string;
+  /** Aborts when the caller left; the work that a node has begun is then due in full. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+export class RpcRun extends RunContext {
   readonly #group: UpstreamGroup;
   readonly #cache: AnswerCache;
   readonly #admission: Admission;
@@ -60,8 +72,14 @@ export class RpcRun {
   /** A node's reply to a batch that can be passed on as it is. */
   #whole: Buffer | undefined;
 
-  constructor(context: RunContext, group: UpstreamGroup, cache: AnswerCache, admission: Admission) {
-    this.#context = context;
+  constructor(
+    settings: RunSettings,
+    group: UpstreamGroup,
+    cache: AnswerCache,
+    admission: Admission,
+    { caller, signal }: RunOptions,
+  ) {
+    super(settings, admission.network, caller, signal);
     this.#group = group;
     this.#cache = cache;
     this.#admission = admission;
@@ -71,15 +89,18 @@ export class RpcRun {
   async answer(): Promise<RpcAnswer> {
     const { calls, isBatch } = this.#admission;
     const [only] = calls;
-    if (isBatch || only === undefined) await this.#askBatch(calls);
-    else {
-      const sharing = this.#cache.sharing(only.method, only.span);
-      if (sharing !== undefined) await this.#askShared(only, sharing);
-      if (only.result === undefined && only.answer === undefined) {
-        await this.#walk(this.#group.kindFor(only.method.node), calls, false);
+    try {
+      if (isBatch || only === undefined) await this.#askBatch(calls);
+      else {
+        const sharing = this.#cache.sharing(only.method, only.span);
+        if (sharing !== undefined) await this.#askShared(only, sharing);
+        if (only.result === undefined && only.answer === undefined)
+          await this.#walk(this.#group.kindFor(only.method.node), calls, false);
       }
+      return this.#finish();
+    } finally {
+      if (this.heldBytes > 0) this.settings.budget.give(this.caller, this.heldBytes);
     }
-    return this.#finish();
   }
 
   async #askBatch(calls: readonly Call[]): Promise<void> {
@@ -93,7 +114,9 @@ export class RpcRun {
           call.result = this.#cache.get(this.#cache.key(this.#admission, call));
       }
       if (call.result !== undefined) continue;
-      (this.#group.kindFor(call.method.node) === 'node' ? nodes : bundlers).push(call);
+      const isForNode =
+        call.method.node === 'node' || this.#group.kindFor(call.method.node) === 'node';
+      (isForNode ? nodes : bundlers).push(call);
     }
     await Promise.all([
       nodes.length > 0 && this.#walk('node', nodes, false),
@@ -125,13 +148,13 @@ export class RpcRun {
 
   /** Asks the nodes of one kind in turn. */
   async #walk(kind: NodeKind, calls: readonly Call[], isShared: boolean): Promise<void> {
-    const { caller, clock, deadlineMs } = this.#context;
+    const { caller, deadlineMs, settings } = this;
     const candidates = this.#group.candidates(kind, caller);
     let index = -1;
     for (const upstream of candidates) {
       index += 1;
       const open = index === 0 ? calls : calls.filter(isOpen);
-      if (open.length === 0 || clock.monotonicMs() >= deadlineMs) return;
+      if (open.length === 0 || settings.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
       const isAnswering = await this.#ask({ upstream, isLast, isShared }, open);
       if (isAnswering && (index === 0 || open.length === calls.length))
@@ -174,7 +197,7 @@ export class RpcRun {
     const question = Buffer.from(
       `{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`,
     );
-    const reply = await askOne(this.#context, upstream, question, PROBE_ID, {
+    const reply = await askOne(this, upstream, question, PROBE_ID, {
       canStream: false,
       mayRepeat: true,
       timeoutMs: Infinity,
@@ -196,7 +219,7 @@ export class RpcRun {
     else if (!hasId) sent = joined((slices) => slices.addWithId(body, span, id));
     const canStream = !isBatch && hasId && !pass.isShared;
     const options = askOptions(pass, [call], canStream);
-    this.#note(call, await askOne(this.#context, pass.upstream, sent, id, options));
+    this.#note(call, await askOne(this, pass.upstream, sent, id, options));
   }
 
   async #askTogether(pass: Pass, calls: readonly Call[]): Promise<void> {
@@ -220,17 +243,18 @@ export class RpcRun {
     const body = ownIds === undefined ? this.#withOurIds(calls) : this.#admission.body;
     const ids = ownIds ?? calls.map((_, position) => position);
     const options = askOptions(pass, calls, false);
-    const isFirst = isAll && calls.every((call) => call.answer === undefined);
-    const reply = await askMany(this.#context, pass.upstream, body, ids, options);
+    const reply = await askMany(this, pass.upstream, body, ids, options);
     if (reply.kind === 'fault') {
       if (reply.fault === 'request-too-large') return this.#askHalves(pass, calls);
       for (const call of calls) this.#note(call, reply);
       return;
     }
     let position = 0;
+    let isFirst = true;
     for (const call of calls) {
       const answer = reply.answers[position];
       position += 1;
+      if (call.answer !== undefined) isFirst = false;
       if (answer !== undefined && call.answer === undefined) call.answer = answer;
       else noteAnswer(call, answer);
     }
@@ -275,7 +299,7 @@ export class RpcRun {
 
   #finish(): RpcAnswer {
     const { body, calls, isBatch } = this.#admission;
-    const { attempts, signal } = this.#context;
+    const { attempts, signal } = this;
     const stream = this.#stream;
     const hasLeft = signal?.aborted === true && calls.some((call) => call.fault?.isAborted);
     const isAnswered = stream !== undefined || calls.some(hasAnswer);

@@ -50,26 +50,15 @@ export class UpstreamGroup {
   candidates(kind: NodeKind, caller: string): readonly Upstream[] {
     const open = this.#upstreams.filter((one) => one.settings.kind === kind && one.isOpen());
     if (open.length < 2) return open;
-    if (open.some(isOut)) return this.#withoutThoseOut(open, kind, caller);
-    return this.#chosen(open, kind, caller);
-  }
-
-  /** Nodes that may come back prove themselves beside the traffic while there are others. */
-  #withoutThoseOut(open: readonly Upstream[], kind: NodeKind, caller: string): readonly Upstream[] {
-    const sound = open.filter((one) => !isOut(one));
-    if (sound.length === 0) return this.#chosen(open, kind, caller);
-    for (const upstream of open) if (isOut(upstream)) void upstream.verify();
-    return sound.length < 2 ? sound : this.#chosen(sound, kind, caller);
-  }
-
-  #chosen(open: readonly Upstream[], kind: NodeKind, caller: string): readonly Upstream[] {
-    if (kind === 'node') this.#pollHeads(open);
+    // Nodes that may come back prove themselves beside the traffic while there are others.
+    const sound = open.filter((one) => !one.isOut);
+    if (sound.length > 0) for (const one of open) if (one.isOut) void one.verify();
+    const chosen = sound.length > 0 ? sound : open;
+    if (chosen.length < 2) return chosen;
+    if (kind === 'node') this.#pollHeads(chosen);
     const sticky = this.#sticky.get(stickyKey(kind, caller));
-    const preferred =
-      sticky !== undefined && sticky.untilMs > this.#clock.monotonicMs()
-        ? sticky.upstream
-        : undefined;
-    return this.#order(open, preferred);
+    const isSticky = sticky !== undefined && sticky.untilMs > this.#clock.monotonicMs();
+    return this.#order(chosen, isSticky ? sticky.upstream : undefined);
   }
 
   /** The largest request that a node of the kind takes; undefined when one may take any. */
@@ -110,36 +99,24 @@ export class UpstreamGroup {
 
   #order(open: readonly Upstream[], preferred: Upstream | undefined): Upstream[] {
     const best = Math.max(...open.map((one) => one.head ?? 0));
-    const fastest = Math.min(
-      ...open.map((one) => one.health.latencyMs ?? Number.POSITIVE_INFINITY),
-    );
+    const fastest = Math.min(...open.map((one) => one.latencyMs ?? Infinity));
     const ranked = open.map((upstream) => {
-      const class_ = this.#classOf(upstream, best);
-      const isPreferred = upstream === preferred && class_ < 2;
-      const weight = upstream.settings.weight * this.#factorOf(upstream, fastest);
+      const rank = this.#rankOf(upstream, best);
       // Sampling without replacement: the key u^(1/w) sorts as weighted draws would.
+      const weight = upstream.settings.weight * factorOf(upstream, fastest);
       const key = Math.max(this.#ids.fraction(), Number.MIN_VALUE) ** (1 / weight);
-      return { upstream, class_: isPreferred ? -1 : class_, key };
+      return { upstream, rank: upstream === preferred && rank < 2 ? -1 : rank, key };
     });
-    ranked.sort((a, b) => a.class_ - b.class_ || b.key - a.key);
+    ranked.sort((a, b) => a.rank - b.rank || b.key - a.key);
     return ranked.map((one) => one.upstream);
   }
 
   /** 0 healthy, 1 lagging, 2 resting after a quota or account problem, 3 still syncing. */
-  #classOf(upstream: Upstream, best: number): number {
+  #rankOf(upstream: Upstream, best: number): number {
     const lag = upstream.head === undefined ? 0 : best - upstream.head;
     if (lag > this.network.syncingBlocks) return 3;
-    if (upstream.health.isResting) return 2;
+    if (upstream.isResting) return 2;
     return lag > this.network.laggingBlocks ? 1 : 0;
-  }
-
-  #factorOf(upstream: Upstream, fastest: number): number {
-    const latency = upstream.health.latencyMs;
-    const speed =
-      latency === undefined || latency <= 0
-        ? 1
-        : Math.max(MIN_LATENCY_SHARE, Math.min(1, fastest / latency));
-    return speed * (1 - upstream.health.faultShare * 0.9);
   }
 
   #pollHeads(open: readonly Upstream[]): void {
@@ -151,9 +128,10 @@ export class UpstreamGroup {
   }
 }
 
-/** Whether its breaker has opened and no question of our own has closed it yet. */
-function isOut(upstream: Upstream): boolean {
-  return upstream.health.isOut;
+/** Slow and faulty nodes keep a part of their weight. */
+function factorOf({ latencyMs = 0, faultShare }: Upstream, fastest: number): number {
+  const speed = latencyMs <= 0 ? 1 : Math.max(MIN_LATENCY_SHARE, fastest / latencyMs);
+  return speed * (1 - faultShare * 0.9);
 }
 
 function stickyKey(kind: NodeKind, caller: string): string {

@@ -3,6 +3,11 @@
  *
  * Invariant: no caller's byte reaches a node whose chain id was not checked; a node of another
  * chain is refused for a while and said so in the log by its name, never by its address.
+ *
+ * Five faults in a row or twenty of the last eighty exchanges are too many. When several callers saw
+ * them the node is asked last for a while; its breaker opens only when a question of our own is
+ * among them, since callers may cause what they see. It stays open for two seconds at first and up
+ * to thirty while the node stays dead; then a question of our own closes or reopens it.
  */
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
@@ -25,8 +30,8 @@ export interface UpstreamSettings {
   readonly timeoutMs: number;
   /** Calls on their way at once; one caller has at most as many as it leaves free. */
   readonly connections: number;
-  /** Largest request that it takes; 0 is unknown, and then learnt from its refusals. */
-  readonly maxRequestBytes: number;
+  /** Largest request that it takes; learnt from its refusals when unknown. */
+  readonly maxRequestBytes?: number | undefined;
 }
 
 export interface UpstreamDependencies {
@@ -51,6 +56,19 @@ const SIZE_KNOWN_MS = 600_000;
 /** Between two questions of our own that ask whose fault it was. */
 const SUSPICION_MS = 1_000;
 
+const WINDOW_EXCHANGES = 80;
+const MAX_FAULTS_IN_WINDOW = 20;
+const MAX_FAULTS_IN_A_ROW = 5;
+/** Callers that must have seen faults before the node is asked last for them. */
+const MIN_CALLERS = 3;
+const BREAKER = { openMs: 2_000, maxOpenMs: 30_000 };
+/** How long a node with a problem of quota, callers or account is asked last. */
+const QUOTA_REST_MS = 2_000;
+const FAULT_REST_MS = 10_000;
+const AUTH_REST_MS = 60_000;
+/** Weight of a new latency in the moving average. */
+const LATENCY_ALPHA = 0.2;
+
 const IDENTITY_METHOD: Readonly<Record<Family, string>> = {
   evm: 'eth_chainId',
   starknet: 'starknet_chainId',
@@ -65,7 +83,6 @@ const HEAD_METHOD: Readonly<Record<Family, string>> = {
 export class Upstream {
   readonly settings: UpstreamSettings;
   readonly client: NodeClient;
-  readonly health: UpstreamHealth;
   readonly share: NodeShare;
   readonly #network: Network;
   readonly #clock: Clock;
@@ -77,6 +94,14 @@ export class Upstream {
   #refusedBytes = 0;
   #refusedBytesUntilMs = 0;
   #head: number | undefined;
+  readonly #breaker: CircuitBreaker;
+  /** Who saw the fault of each of the last exchanges; undefined for a success. */
+  readonly #window: (string | undefined)[] = Array.from({ length: WINDOW_EXCHANGES });
+  #position = 0;
+  #faults = 0;
+  #faultsInARow = 0;
+  #restUntilMs = 0;
+  #latencyMs: number | undefined;
 
   constructor(settings: UpstreamSettings, dependencies: UpstreamDependencies) {
     const { clock } = dependencies;
@@ -85,14 +110,14 @@ export class Upstream {
     this.#network = dependencies.network;
     this.#clock = clock;
     this.#log = dependencies.log;
-    this.health = new UpstreamHealth(clock);
+    this.#breaker = new CircuitBreaker(clock, BREAKER);
     this.share = new NodeShare(settings.connections, settings.ratePerSecond, clock);
   }
 
   /** Whether it may be asked now: neither of a wrong chain nor cut off by its breaker. */
   isOpen(): boolean {
     if (this.#refusedUntilMs > 0 && this.#clock.monotonicMs() < this.#refusedUntilMs) return false;
-    return this.health.isAdmitting;
+    return this.#breaker.canAdmit;
   }
 
   get isVerified(): boolean {
@@ -116,9 +141,9 @@ export class Upstream {
   /** Largest request that it is known to take, in bytes; undefined when nothing is known. */
   get requestLimitBytes(): number | undefined {
     const isKnown = this.#refusedBytes > 0 && this.#clock.monotonicMs() < this.#refusedBytesUntilMs;
-    const set = this.settings.maxRequestBytes;
-    if (!isKnown) return set === 0 ? undefined : set;
-    return set === 0 ? this.#refusedBytes - 1 : Math.min(set, this.#refusedBytes - 1);
+    const { maxRequestBytes } = this.settings;
+    if (!isKnown) return maxRequestBytes;
+    return Math.min(maxRequestBytes ?? Infinity, this.#refusedBytes - 1);
   }
 
   /** Whether a request of this size may go here; false also where one like it was refused. */
@@ -128,8 +153,7 @@ export class Upstream {
 
   /** Whether the operator says that it takes none of this size. */
   refusesBytes(sizeBytes: number): boolean {
-    const { maxRequestBytes } = this.settings;
-    return maxRequestBytes > 0 && sizeBytes > maxRequestBytes;
+    return sizeBytes > (this.settings.maxRequestBytes ?? Infinity);
   }
 
   /** Keeps that the node has read a request of this size. */
@@ -145,21 +169,97 @@ export class Upstream {
     this.#refusedBytesUntilMs = nowMs + SIZE_KNOWN_MS;
   }
 
-  /** Keeps what a finished exchange says about the node. */
-  noteAnswer(startedMs: number): void {
-    this.health.noteSuccess(this.#clock.monotonicMs() - startedMs);
+  /** Whether its breaker has opened and no question of our own has closed it yet. */
+  get isOut(): boolean {
+    return this.#breaker.state !== 'closed';
+  }
+
+  get isResting(): boolean {
+    return this.#restUntilMs > 0 && this.#clock.monotonicMs() < this.#restUntilMs;
+  }
+
+  get latencyMs(): number | undefined {
+    return this.#latencyMs;
+  }
+
+  /** Share of faults in the last exchanges, 0 to 1. */
+  get faultShare(): number {
+    return this.#faults / WINDOW_EXCHANGES;
+  }
+
+  /** Keeps that an exchange brought an answer. */
+  noteAnswer(latencyMs: number): void {
+    if (this.isOut) this.#forgive();
+    this.#keep(undefined);
+    this.#faultsInARow = 0;
+    this.#latencyMs ??= latencyMs;
+    this.#latencyMs += LATENCY_ALPHA * (latencyMs - this.#latencyMs);
   }
 
   /** Keeps a fault that `caller` saw. */
   noteFault(fault: UpstreamFault, caller: string): void {
-    const effect = this.health.noteFault(fault, caller);
+    if (fault === 'refused' || fault === 'too-large' || fault === 'request-too-large') return;
+    // The node lives and says so; it is asked last for a while, and still asked.
+    if (fault === 'quota') return this.#rest(QUOTA_REST_MS);
+    const isOwn = caller === OWN_QUESTION;
+    if (fault === 'auth' && isOwn) this.#rest(AUTH_REST_MS);
+    this.#keep(caller);
+    this.#faultsInARow += 1;
+    if (this.isOut) {
+      // Exchanges that began before the opening do not lengthen it.
+      if (isOwn) this.#breaker.open();
+      return;
+    }
+    const witnesses = this.#witnesses();
+    if (witnesses.size === 0) {
+      if (fault === 'auth' && !isOwn) void this.#askWhose();
+      return;
+    }
     const told = { network: this.#network.slug, upstream: this.settings.name, fault };
-    if (effect === 'suspect' || effect === 'rested') void this.#askWhose();
-    if (effect === 'rested') this.#log.warn(told, 'RPC upstream asked last');
-    if (effect !== 'opened') return;
-    // It comes back as it came: after a question of our own.
-    this.#isVerified = false;
-    this.#log.warn(told, 'RPC upstream taken out');
+    if (witnesses.has(OWN_QUESTION)) {
+      this.#breaker.open();
+      // It comes back as it came: after a question of our own.
+      this.#isVerified = false;
+      this.#log.warn(told, 'RPC upstream taken out');
+      return;
+    }
+    if (witnesses.size >= MIN_CALLERS && !this.isResting) {
+      this.#rest(FAULT_REST_MS);
+      this.#log.warn(told, 'RPC upstream asked last');
+    }
+    void this.#askWhose();
+  }
+
+  #rest(restMs: number): void {
+    this.#restUntilMs = Math.max(this.#restUntilMs, this.#clock.monotonicMs() + restMs);
+  }
+
+  /** Who saw the last faults; nobody while there are not too many. */
+  #witnesses(): ReadonlySet<string> {
+    let depth = this.#faults >= MAX_FAULTS_IN_WINDOW ? WINDOW_EXCHANGES : 0;
+    if (this.#faultsInARow >= MAX_FAULTS_IN_A_ROW)
+      depth = Math.min(WINDOW_EXCHANGES, this.#faultsInARow);
+    const callers = new Set<string>();
+    for (let back = 1; back <= depth; back += 1) {
+      const caller = this.#window[(this.#position - back + WINDOW_EXCHANGES) % WINDOW_EXCHANGES];
+      if (caller !== undefined) callers.add(caller);
+    }
+    return callers;
+  }
+
+  #keep(caller: string | undefined): void {
+    if (this.#window[this.#position] !== undefined) this.#faults -= 1;
+    if (caller !== undefined) this.#faults += 1;
+    this.#window[this.#position] = caller;
+    this.#position = (this.#position + 1) % WINDOW_EXCHANGES;
+  }
+
+  /** The node has answered a question of our own: what one caller saw was its own doing. */
+  #forgive(): void {
+    this.#breaker.close();
+    this.#window.fill(undefined);
+    this.#faults = 0;
+    this.#faultsInARow = 0;
   }
 
   /** After faults that callers saw: a question of our own fails too, or they are forgotten. */
@@ -167,7 +267,7 @@ export class Upstream {
     const nowMs = this.#clock.monotonicMs();
     if (nowMs < this.#suspectAgainMs) return;
     this.#suspectAgainMs = nowMs + SUSPICION_MS;
-    if (await this.#checkIdentity()) this.health.forgive();
+    if (await this.#checkIdentity()) this.#forgive();
   }
 
   /** Asks for the number of the newest block and keeps it; never throws. */
@@ -220,7 +320,7 @@ export class Upstream {
       // A node that refuses to say who it is is of no use.
       return this.noteFault(fault === 'refused' ? 'broken' : fault, OWN_QUESTION);
     }
-    this.noteAnswer(startedMs);
+    this.noteAnswer(this.#clock.monotonicMs() - startedMs);
     try {
       return JSON.parse(reply.body.toString('utf8', item.resultStart, item.resultEnd));
     } catch {
@@ -237,137 +337,5 @@ function isSameChain(network: Network, value: unknown): boolean {
     return BigInt(value) === BigInt(network.chainId);
   } catch {
     return false; // not a number in any spelling: not this chain
-  }
-}
-
-const WINDOW_EXCHANGES = 80;
-const MAX_FAULTS_IN_WINDOW = 20;
-const MAX_FAULTS_IN_A_ROW = 5;
-/** Callers that must have seen faults before the node is asked last for them. */
-const MIN_CALLERS = 3;
-const BREAKER = { openMs: 2_000, maxOpenMs: 30_000 };
-/** How long a node with a problem of quota, callers or account is asked last. */
-const QUOTA_REST_MS = 2_000;
-const FAULT_REST_MS = 10_000;
-const AUTH_REST_MS = 60_000;
-/** Weight of a new latency in the moving average. */
-const LATENCY_ALPHA = 0.2;
-
-/**
- * What follows from a fault. `suspect`: a question of our own should tell whose it is; `rested`:
- * the same, and the node is asked last from now on.
- */
-type FaultEffect = 'none' | 'suspect' | 'rested' | 'opened';
-
-/**
- * A node's circuit breaker and latency.
- *
- * Five faults in a row or twenty of the last eighty exchanges are too many. When several callers saw
- * them the node is asked last for a while; the breaker opens only when a question of our own is
- * among them, since callers may cause what they see. It stays open for two seconds at first and up
- * to thirty while the node stays dead; then a question of our own closes or reopens it.
- */
-class UpstreamHealth {
-  readonly #clock: Clock;
-  readonly #breaker: CircuitBreaker;
-  /** Who saw the fault of each of the last exchanges; undefined for a success. */
-  readonly #window: (string | undefined)[] = Array.from({ length: WINDOW_EXCHANGES });
-  #position = 0;
-  #faults = 0;
-  #faultsInARow = 0;
-  #restUntilMs = 0;
-  #latencyMs: number | undefined;
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-    this.#breaker = new CircuitBreaker(clock, BREAKER);
-  }
-
-  /** Whether the node may be asked now; after an opening, by a question of our own first. */
-  get isAdmitting(): boolean {
-    return this.#breaker.canAdmit;
-  }
-
-  /** Whether its breaker has opened and no question of our own has closed it yet. */
-  get isOut(): boolean {
-    return this.#breaker.state !== 'closed';
-  }
-
-  get isResting(): boolean {
-    return this.#restUntilMs > 0 && this.#clock.monotonicMs() < this.#restUntilMs;
-  }
-
-  get latencyMs(): number | undefined {
-    return this.#latencyMs;
-  }
-
-  /** Share of faults in the last exchanges, 0 to 1. */
-  get faultShare(): number {
-    return this.#faults / WINDOW_EXCHANGES;
-  }
-
-  noteSuccess(latencyMs: number): void {
-    if (this.isOut) this.forgive();
-    this.#keep(undefined);
-    this.#faultsInARow = 0;
-    this.#latencyMs ??= latencyMs;
-    this.#latencyMs += LATENCY_ALPHA * (latencyMs - this.#latencyMs);
-  }
-
-  noteFault(fault: UpstreamFault, caller: string): FaultEffect {
-    if (fault === 'refused' || fault === 'too-large' || fault === 'request-too-large')
-      return 'none';
-    // The node lives and says so; it is asked last for a while, and still asked.
-    if (fault === 'quota') return this.#rest(QUOTA_REST_MS, 'none');
-    const isOwn = caller === OWN_QUESTION;
-    if (fault === 'auth' && isOwn) this.#rest(AUTH_REST_MS, 'none');
-    this.#keep(caller);
-    this.#faultsInARow += 1;
-    if (this.isOut) {
-      // Exchanges that began before the opening do not lengthen it.
-      if (isOwn) this.#breaker.open();
-      return 'none';
-    }
-    let depth = this.#faults >= MAX_FAULTS_IN_WINDOW ? WINDOW_EXCHANGES : 0;
-    if (this.#faultsInARow >= MAX_FAULTS_IN_A_ROW)
-      depth = Math.min(WINDOW_EXCHANGES, this.#faultsInARow);
-    if (depth === 0) return fault === 'auth' && !isOwn ? 'suspect' : 'none';
-    const witnesses = this.#witnesses(depth);
-    if (witnesses.has(OWN_QUESTION)) {
-      this.#breaker.open();
-      return 'opened';
-    }
-    if (witnesses.size < MIN_CALLERS || this.isResting) return 'suspect';
-    return this.#rest(FAULT_REST_MS, 'rested');
-  }
-
-  /** The node has answered a question of our own: what one caller saw was its own doing. */
-  forgive(): void {
-    this.#breaker.close();
-    this.#window.fill(undefined);
-    this.#faults = 0;
-    this.#faultsInARow = 0;
-  }
-
-  #rest(restMs: number, effect: FaultEffect): FaultEffect {
-    this.#restUntilMs = Math.max(this.#restUntilMs, this.#clock.monotonicMs() + restMs);
-    return effect;
-  }
-
-  /** Who saw the faults among the last `depth` exchanges. */
-  #witnesses(depth: number): ReadonlySet<string> {
-    const callers = new Set<string>();
-    for (let back = 1; back <= depth; back += 1) {
-      const caller = this.#window[(this.#position - back + WINDOW_EXCHANGES) % WINDOW_EXCHANGES];
-      if (caller !== undefined) callers.add(caller);
-    }
-    return callers;
-  }
-
-  #keep(caller: string | undefined): void {
-    if (this.#window[this.#position] !== undefined) this.#faults -= 1;
-    if (caller !== undefined) this.#faults += 1;
-    this.#window[this.#position] = caller;
-    this.#position = (this.#position + 1) % WINDOW_EXCHANGES;
   }
 }

@@ -10,9 +10,6 @@ import { type Log, reasonOf } from '../core/log.ts';
 import type { LimitLog } from '../billing/limits/limits.ts';
 import { Leases } from '../db/db.ts';
 import type { Stores } from './stores.ts';
-import type { Feature } from '../http/feature.ts';
-import type { FeatureParts } from './feature-parts.ts';
-import type { Observers } from './observers.ts';
 
 /** Partitions are made so many days ahead: a process may be down over a long weekend. */
 const DAYS_AHEAD = 7;
@@ -101,22 +98,6 @@ export class Maintenance {
     const logDay = keptFrom(limitLogDays);
     if (logDay !== undefined) await limitLog.dropDaysBefore(logDay);
   }
-}
-
-/** The jobs of all features, those of the rate windows with them. */
-export function maintenanceOf(
-  shared: FeatureParts,
-  features: readonly Feature[],
-  observers: Observers,
-): Maintenance {
-  const { clock, windows } = shared;
-  const pruneWindows = () => windows.prune(clock.nowMs());
-  return new Maintenance({
-    ...shared,
-    jobs: features.flatMap((feature) => feature.everyMinute ?? []),
-    sharedJobs: [pruneWindows, ...features.flatMap((feature) => feature.onceAMinute ?? [])],
-    ran: (result) => observers.monitor.jobRan(result),
-  });
 }
 
 /** Before the first row of a day is written, so that nothing has to be moved. */

@@ -20,7 +20,7 @@ import { videoMoney } from '../video/video-money.ts';
 import type { Caller } from '../identity/identity.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import { Video } from '../video/video.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
 import { openWorkFolder } from '../engines/work-folder.ts';
 

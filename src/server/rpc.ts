@@ -1,11 +1,9 @@
 /** The JSON-RPC proxy, wired: nodes, credit cap, idempotency, routes. */
 import type { LargeBodies } from './large-bodies.ts';
 import { cryptoRpcRoutes } from '../rpc/crypto-rpc/crypto-rpc.ts';
-import type { RpcSection } from '../config/config.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
-import { usdToNano } from '../core/money.ts';
-import { CreditCap, Rpc, type RpcSettings } from '../rpc/rpc.ts';
-import type { Feature } from '../http/feature.ts';
+import { CreditCap, Rpc } from '../rpc/rpc.ts';
+import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 export function rpcFeature(
@@ -16,7 +14,7 @@ export function rpcFeature(
   const { clock, ids, log, stores } = shared;
   const section = shared.config().rpc;
   if (!section.enabled) return { routes: [] };
-  const rpc = new Rpc(rpcSettings(section), { clock, ids, log });
+  const rpc = new Rpc(section, { clock, ids, log });
   const creditCap = new CreditCap(stores.store, clock);
   return {
     routes: cryptoRpcRoutes(
@@ -36,9 +34,4 @@ export function rpcFeature(
     onceAMinute: () => creditCap.prune(),
     close: () => rpc.close(),
   };
-}
-
-function rpcSettings(section: RpcSection): RpcSettings {
-  const { enabled: _enabled, usdPerCredit, ...rest } = section;
-  return { ...rest, nanoPerCredit: usdToNano(usdPerCredit) };
 }

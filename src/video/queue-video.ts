@@ -15,7 +15,7 @@ import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../core/money.
 import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
 import type { Media } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
-import { type ReadLargeJson, readJson } from '../http/json-body.ts';
+import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { GivenInput } from './media-store.ts';

@@ -9,7 +9,7 @@ import { Fault } from '../core/faults.ts';
 import { toUsdNumber } from '../core/money.ts';
 import type { MediaFiles } from '../documents/media-files.ts';
 import type { Media, MediaCall } from '../engines/media/media.ts';
-import { type ReadLargeJson, readJson } from '../http/json-body.ts';
+import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { checkQuote, requireVideoSettings } from './model-checks.ts';
 import { type SourceFacts, quoteVideo } from './quote.ts';

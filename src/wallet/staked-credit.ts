@@ -5,6 +5,7 @@
  */
 import type { Nano } from '../core/money.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
+import { remember } from '../payments/payments.ts';
 
 /** Wallets whose last written allocation is remembered; the oldest goes first. */
 const MAX_WALLETS = 10_000;
@@ -34,10 +35,7 @@ export class StakedCredit {
     if (stake.credit > 0n || (await this.#hasCredit(accountId))) {
       await this.#ledger.setDailyAllocation(accountId, stake.credit, stake.day);
     }
-    this.#written.delete(wallet);
-    this.#written.set(wallet, stake);
-    const oldest = this.#written.keys().next().value;
-    if (this.#written.size > MAX_WALLETS && oldest !== undefined) this.#written.delete(oldest);
+    remember(this.#written, wallet, stake, MAX_WALLETS);
   }
 
   async #hasCredit(accountId: string): Promise<boolean> {

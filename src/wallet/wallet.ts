@@ -3,45 +3,35 @@
  * 402 answers, and the wallet endpoints. Without rails the wallet side says so and API keys work
  * alone.
  */
-import type { RequestContext } from '../http/request-context.ts';
-import { retryProof } from '../http/identify.ts';
-import type { Route } from '../http/route.ts';
-import { setPaymentResponse, walletRoutes } from './x402/x402.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { Windows } from '../billing/limits/limits.ts';
 import { type Config, serviceWords } from '../config/config.ts';
-import { type Caller, walletCaller, walletOfAccount } from '../identity/identity.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
-import {
-  type PaymentRequiredAnswer,
-  type Payments,
-  type Resource,
-  openPayments,
-} from '../payments/payments.ts';
-import { keyOnlyDiscovery, walletsNotConfigured } from './no-wallets.ts';
+import type { Feature, Route } from '../http/route.ts';
+import { retryProof } from '../http/identify.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { type Caller, walletCaller, walletOfAccount } from '../identity/identity.ts';
+import { type Payments, type Resource, authOptions, openPayments } from '../payments/payments.ts';
 import { StakedCredit } from './staked-credit.ts';
-import type { Feature } from '../http/feature.ts';
 import { walletPostings } from './wallet-postings.ts';
+import {
+  paymentRequired,
+  requireConfigured,
+  setPaymentResponse,
+  walletRoutes,
+} from './x402/x402.ts';
 
 interface WalletStores {
   readonly store: Store;
   readonly ledger: Ledger;
 }
 
-/** What the wallet routes are built from. */
-export interface WalletFeatureParts {
-  readonly config: () => Config;
-  readonly stores: WalletStores;
-  readonly windows: Windows;
-  readonly clock: Clock;
-}
-
-export interface WalletParts {
+export interface WalletOptions {
   readonly config: Config;
   readonly stores: WalletStores;
   readonly clock: Clock;
@@ -72,9 +62,11 @@ interface WalletCredit {
   readonly needed: Nano;
 }
 
+const SOLD = 'Paid API';
+
 /** The payments of a configuration; `undefined` without rails. Rejects when a facilitator that must answer does not. */
-export async function openWalletPayments(parts: WalletParts): Promise<Payments | undefined> {
-  const { config, stores, clock, ids, log } = parts;
+export async function openWalletPayments(options: WalletOptions): Promise<Payments | undefined> {
+  const { config, stores, clock, ids, log, basePath } = options;
   if (config.payments.base === undefined && config.payments.solana === undefined) return undefined;
   const docsUrl = config.service.docsUrl ?? `${config.publicUrl}/docs`;
   return openPayments({
@@ -84,7 +76,7 @@ export async function openWalletPayments(parts: WalletParts): Promise<Payments |
     log,
     settings: { ...config.payments, minimumBalanceUsd: Number(config.limits.minimumCreditUsd) },
     publicUrl: config.publicUrl,
-    basePath: parts.basePath,
+    basePath,
     serviceName: config.service.title,
     tokenPrefix: `${serviceWords(config.service.name).name}_wallet_`,
     docsUrl,
@@ -93,32 +85,12 @@ export async function openWalletPayments(parts: WalletParts): Promise<Payments |
   });
 }
 
-export async function openWallets(parts: WalletParts): Promise<Wallets> {
-  const payments = await openWalletPayments(parts);
-  return payments === undefined ? noWallets(parts) : someWallets(parts, payments);
-}
-
-function noWallets({ config, basePath }: WalletParts): Wallets {
-  const refuse = async (): Promise<never> => {
-    throw walletsNotConfigured();
-  };
-  return {
-    payments: undefined,
-    basePath,
-    isToken: () => false,
-    callerOfToken: refuse,
-    withStake: undefined,
-    callerOfSignIn: refuse,
-    callerOfPayment: refuse,
-    discovery: (context) => keyOnlyDiscovery(context, config.publicUrl, basePath),
-    entered: () => undefined,
-    refusal: walletsNotConfigured,
-  };
-}
-
-function someWallets(parts: WalletParts, payments: Payments): Wallets {
-  const staked = new StakedCredit(parts.stores.ledger, (wallet) => payments.stakedCredit(wallet));
-  const isStaking = parts.config.payments.staking !== undefined;
+/** Without rails the wallet side says so. */
+export async function openWallets(options: WalletOptions): Promise<Wallets> {
+  const { config, stores, basePath } = options;
+  const payments = await openWalletPayments(options);
+  const isStaking = payments !== undefined && config.payments.staking !== undefined;
+  const staked = new StakedCredit(stores.ledger, async (wallet) => payments?.stakedCredit(wallet));
   const asked = new WeakMap<Caller, Resource>();
   const withStake = async (caller: Caller): Promise<Caller> => {
     const wallet = walletOfAccount(caller.accountId);
@@ -131,16 +103,17 @@ function someWallets(parts: WalletParts, payments: Payments): Wallets {
   };
   return {
     payments,
-    basePath: parts.basePath,
-    isToken: (token) => payments.isWalletToken(token),
+    basePath,
+    isToken: (token) => payments !== undefined && token.startsWith(payments.sessions.prefix),
     withStake: isStaking ? withStake : undefined,
     callerOfToken: async (token) => {
-      const { wallet, capId } = await payments.verifyToken(token);
+      const { wallet, capId } = await requireConfigured(payments).sessions.verify(token);
       return callerOf(wallet, capId);
     },
-    callerOfSignIn: async (header) => callerOf((await payments.signIn(header)).wallet),
+    callerOfSignIn: async (header) =>
+      callerOf((await requireConfigured(payments).signIn(header)).wallet),
     callerOfPayment: async (header, context) => {
-      const offered = await payments.offer(header, retryProof(context));
+      const offered = await requireConfigured(payments).offer(header, retryProof(context));
       let taken: Promise<void> | undefined;
       const take = async (): Promise<void> => {
         const { responseHeader } = await offered.take();
@@ -150,26 +123,44 @@ function someWallets(parts: WalletParts, payments: Payments): Wallets {
       return { ...(await callerOf(offered.wallet)), payment };
     },
     discovery: (context, route) => {
+      if (payments === undefined) return keyOnlyDiscovery(context, config.publicUrl, basePath);
       const resource = resourceOf(context, route);
-      const answer = payments.discovery(resource);
-      const wantsFirst = context.query.get('x402Version') === '1';
-      return required(answer, wantsFirst ? payments.versionOne(resource) : answer.body);
+      return paymentRequired(
+        context,
+        payments,
+        resource,
+        payments.requirements.discovery(resource),
+      );
     },
     entered: (caller, context, route) => {
       if (caller.kind === 'wallet') asked.set(caller, resourceOf(context, route));
     },
     refusal: (caller, credit) => {
-      const resource = asked.get(caller) ?? { path: parts.basePath, description: 'Paid API' };
-      const answer = payments.insufficientCredit(resource, credit);
-      return required(answer, answer.body);
+      const resource = asked.get(caller) ?? { path: basePath, description: SOLD };
+      const { requirements } = requireConfigured(payments);
+      const { body, header } = requirements.insufficientCredit(resource, credit);
+      return new Fault('PAYMENT_REQUIRED', { body, headers: { 'PAYMENT-REQUIRED': header } });
     },
   };
 }
 
-function required(answer: PaymentRequiredAnswer, body: unknown): Fault {
+/** The 402 of a server that only knows API keys. */
+function keyOnlyDiscovery(context: RequestContext, publicUrl: string, basePath: string): Fault {
+  const docs = `${publicUrl}/docs`;
   return new Fault('PAYMENT_REQUIRED', {
-    body,
-    headers: { 'PAYMENT-REQUIRED': answer.header },
+    body: {
+      x402Version: 2,
+      error:
+        'Payment required: the request has no credentials. Send the header "Authorization: Bearer <API key>"; wallet payments are not configured on this server',
+      resource: {
+        url: publicUrl + context.path,
+        description: SOLD,
+        mimeType: 'application/json',
+      },
+      accepts: [],
+      extensions: {},
+      authOptions: authOptions(docs, docs, basePath),
+    },
   });
 }
 
@@ -177,29 +168,34 @@ function required(answer: PaymentRequiredAnswer, body: unknown): Fault {
 const MAX_PATH_CHARS = 200;
 
 function resourceOf(context: RequestContext, route: Route): Resource {
-  return { path: context.path.slice(0, MAX_PATH_CHARS), description: route.about ?? 'Paid API' };
+  return { path: context.path.slice(0, MAX_PATH_CHARS), description: route.about ?? SOLD };
+}
+
+export interface WalletFeatureOptions {
+  readonly config: () => Config;
+  readonly stores: WalletStores;
+  readonly windows: Windows;
+  readonly clock: Clock;
 }
 
 /** The wallet endpoints and the background work of payments. */
 export function walletsFeature(
-  parts: WalletFeatureParts,
-  wallets: Wallets,
+  options: WalletFeatureOptions,
+  { payments, basePath }: Wallets,
   allRoutes: () => readonly Route[],
 ): Feature {
-  const { payments, basePath } = wallets;
-  const { ledger, store } = parts.stores;
+  const { ledger, store } = options.stores;
   return {
     routes: walletRoutes({
+      ...options,
       payments,
       ledger,
       store,
-      windows: parts.windows,
-      clock: parts.clock,
-      perMinute: parts.config().payments.routesPerMinute,
+      perMinute: options.config().payments.routesPerMinute,
       basePath,
       resources: () => sellable(allRoutes(), basePath),
     }),
-    // A file is locked by its one server; a parts database has others.
+    // A file is locked by its one server; a shared database has others.
     start: () => payments?.start({ alone: store.dialect === 'sqlite' }),
     onceAMinute: () => ledger.collectDebts(),
     close: async () => payments?.stop(),
@@ -211,6 +207,6 @@ function sellable(routes: readonly Route[], basePath: string): Resource[] {
     .filter((route) => route.auth === 'key-or-wallet')
     .map((route) => ({
       path: basePath + route.path.replaceAll(/:(\w+)/g, '{$1}'),
-      description: route.about ?? 'Paid API',
+      description: route.about ?? SOLD,
     }));
 }

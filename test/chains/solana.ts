@@ -11,8 +11,8 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { address, getAddressEncoder, getBase58Decoder, getTransactionDecoder } from '@solana/kit';
 import type { Address, Transaction } from '@solana/kit';
+import { findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
 import { FailedTransactionMetadata, LiteSVM } from 'litesvm';
-import { associatedAccount, TOKEN_PROGRAM } from '../../src/payments/solana/token.ts';
 
 export const USDC_MINT = address('EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v');
 
@@ -286,12 +286,12 @@ export async function startSolana(): Promise<SolanaChain> {
   return {
     rpcUrl: `http://127.0.0.1:${port}`,
     setTokens: async (owner: Address, units: bigint) => {
-      const account = await associatedAccount(owner, USDC_MINT);
+      const account = await tokenAccountOf(owner);
       placeTokens(svm, account, owner, units);
       return account;
     },
     tokens: async (owner: Address) => {
-      const account = svm.getAccount(await associatedAccount(owner, USDC_MINT));
+      const account = svm.getAccount(await tokenAccountOf(owner));
       return account.exists ? Buffer.from(account.data).readBigUInt64LE(AMOUNT_OFFSET) : 0n;
     },
     airdrop: (owner: Address, lamports: bigint) => void svm.airdrop(owner, lamports as never),
@@ -348,9 +348,18 @@ function place(svm: LiteSVM, key: Address, data: Buffer): void {
     data: Uint8Array.from(data),
     executable: false,
     lamports: RENT_LAMPORTS,
-    programAddress: TOKEN_PROGRAM,
+    programAddress: TOKEN_PROGRAM_ADDRESS,
     space: BigInt(data.length),
   } as never); // litesvm brands its own kit's types
+}
+
+async function tokenAccountOf(owner: Address): Promise<Address> {
+  const [account] = await findAssociatedTokenPda({
+    owner,
+    mint: USDC_MINT,
+    tokenProgram: TOKEN_PROGRAM_ADDRESS,
+  });
+  return account;
 }
 
 function decode(wire: string): Transaction {

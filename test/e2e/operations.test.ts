@@ -4,7 +4,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { pinoLog } from '../../src/observability/pino-log.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { logWriter } from '../../src/observability/log-writer.ts';
 import { METRICS } from '../../src/observability/metric-list.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
@@ -21,7 +22,12 @@ describe('operations', () => {
   before(async () => {
     upstream = await TestUpstream.start();
     farebox = await startTestApp({
-      log: pinoLog({ level: 'debug', pretty: false, write: (text) => (written += text) }),
+      log: logWriter({
+        level: 'debug',
+        pretty: false,
+        clock: systemClock(),
+        write: (text) => (written += text),
+      }),
       yaml: `
 engines: { one: { url: ${upstream.url}, apiKey: engine-secret-key } }
 models: [{ id: m, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }]

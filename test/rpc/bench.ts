@@ -5,8 +5,9 @@ import { Fault } from '../../src/core/faults.ts';
 import { seededIds } from '../support/seeded-ids.ts';
 import { memoryLog } from '../support/memory-log.ts';
 import type { LogLine } from '../support/memory-log.ts';
+import { RpcSection } from '../../src/config/rpc-section.ts';
 import { Rpc } from '../../src/rpc/rpc.ts';
-import type { RpcAnswer, RpcSettings, RpcUpstreamSettings } from '../../src/rpc/rpc.ts';
+import type { RpcAnswer, RpcDependencies, RpcSettings } from '../../src/rpc/rpc.ts';
 import { startNode } from './node.ts';
 import type { NodeAnswer, TestNode } from './node.ts';
 
@@ -18,6 +19,26 @@ export const CHAINS: Readonly<Record<string, string>> = {
   'starknet-mainnet': '0x534e5f4d41494e',
 };
 
+type FullUpstream = RpcSettings['networks'][string]['upstreams'][number];
+
+/** A node in the settings of a test: what is left out has its default. */
+export type TestUpstream = Pick<FullUpstream, 'url'> & Partial<FullUpstream>;
+
+export interface TestSettings extends Partial<Omit<RpcSettings, 'networks'>> {
+  readonly networks: Readonly<Record<string, { readonly upstreams: readonly TestUpstream[] }>>;
+}
+
+/** The proxy with the settings of a test, which may be smaller than an operator's. */
+export function makeRpc({ networks, ...more }: TestSettings, dependencies: RpcDependencies): Rpc {
+  const upstream = { kind: 'node', weight: 1, maxBatch: 100, ratePerSecond: 0, timeoutMs: 30_000 };
+  const full = Object.entries(networks).map(([slug, { upstreams }]) => [
+    slug,
+    { upstreams: upstreams.map((one) => ({ ...upstream, ...one })) },
+  ]);
+  const settings = { ...RpcSection.parse({}), ...more, networks: Object.fromEntries(full) };
+  return new Rpc(settings, dependencies);
+}
+
 export interface Bench {
   readonly rpc: Rpc;
   readonly nodes: readonly TestNode[];
@@ -25,9 +46,9 @@ export interface Bench {
   ask(body: unknown, caller?: string): Promise<RpcAnswer>;
 }
 
-export interface BenchOptions extends Partial<RpcSettings> {
+export interface BenchOptions extends Partial<Omit<RpcSettings, 'networks'>> {
   readonly network?: string;
-  readonly upstream?: Partial<RpcUpstreamSettings>;
+  readonly upstream?: Partial<TestUpstream>;
 }
 
 /** Makes benches; `close` ends all that it made and what was put into `closing`. */
@@ -65,7 +86,7 @@ async function makeBench(answers: readonly NodeAnswer[], options: BenchOptions):
   }));
   const lines: LogLine[] = [];
   const { upstream: _upstream, network: _network, ...settings } = options;
-  const rpc = new Rpc(
+  const rpc = makeRpc(
     { networks: { [network]: { upstreams } }, publicNodes: false, ...settings },
     { clock: systemClock(), ids: seededIds(7), log: memoryLog(lines) },
   );

@@ -7,9 +7,10 @@ import { promisify } from 'node:util';
 import { systemClock } from '../../src/core/clock.ts';
 import { seededIds } from '../support/seeded-ids.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { Rpc } from '../../src/rpc/rpc.ts';
-import { startFace } from './face.ts';
-import type { RpcFace } from './face.ts';
+import type { Rpc } from '../../src/rpc/rpc.ts';
+import { makeRpc } from './bench.ts';
+import { startRpcServer } from './rpc-server.ts';
+import type { RpcServer } from './rpc-server.ts';
 import { plainly, startNode } from './node.ts';
 import type { TestNode } from './node.ts';
 
@@ -33,7 +34,7 @@ const CHAINS = {
 describe('examples', () => {
   const nodes: TestNode[] = [];
   let rpc: Rpc;
-  let face: RpcFace;
+  let server: RpcServer;
 
   before(async () => {
     const networks: Record<string, { upstreams: { url: string }[] }> = {};
@@ -45,12 +46,12 @@ describe('examples', () => {
       nodes.push(node);
       networks[network] = { upstreams: [{ url: node.url }] };
     }
-    rpc = new Rpc({ networks }, { clock: systemClock(), ids: seededIds(1), log: silentLog });
-    face = await startFace(rpc);
+    rpc = makeRpc({ networks }, { clock: systemClock(), ids: seededIds(1), log: silentLog });
+    server = await startRpcServer(rpc);
   });
 
   after(async () => {
-    await face.close();
+    await server.close();
     await rpc.close();
     for (const node of nodes) await node.close();
   });
@@ -64,7 +65,7 @@ describe('examples', () => {
   };
   for (const [file, expected] of Object.entries(examples)) {
     test(`${file} runs against a server`, async () => {
-      const env = { ...process.env, FAREBOX_URL: face.url('api/v1'), FAREBOX_KEY: 'a-key' };
+      const env = { ...process.env, FAREBOX_URL: server.url('api/v1'), FAREBOX_KEY: 'a-key' };
       const { stdout } = await run(process.execPath, [join(FOLDER, file)], {
         env,
         timeout: 30_000,

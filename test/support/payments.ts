@@ -14,17 +14,12 @@ import { Fault } from '../../src/core/faults.ts';
 import { systemIds } from '../../src/core/ids.ts';
 import { memoryLog } from './memory-log.ts';
 import type { LogLine } from './memory-log.ts';
-import { nano } from '../../src/core/money.ts';
+import { formatUsd, nano } from '../../src/core/money.ts';
 import type { Nano } from '../../src/core/money.ts';
 import { openStore } from '../../src/db/db.ts';
 import type { Queryable, Store } from '../../src/db/db.ts';
-import {
-  balanceBody,
-  balanceHeader,
-  openPayments,
-  PAYMENTS_MIGRATIONS,
-  topUpBody,
-} from '../../src/payments/payments.ts';
+import { openPayments, PAYMENTS_MIGRATIONS } from '../../src/payments/payments.ts';
+import { balanceBody, topUpBody } from '../../src/wallet/x402/x402.ts';
 import type {
   CreditEntry,
   Payments,
@@ -111,6 +106,9 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     pollMs: 25,
     leaseMs: options.leaseMs ?? 1_000,
     ...(options.onStep === undefined ? {} : { onStep: options.onStep }),
+  }).catch(async (error: unknown) => {
+    await store.close();
+    throw error;
   });
   return {
     payments,
@@ -227,9 +225,9 @@ async function topUp({ rig, request, response }: Call): Promise<void> {
   const resource = { path: '/api/v1/x402/top-up', description: 'Wallet credit' };
   if (header === undefined) {
     if (request.url?.includes('x402Version=1') === true) {
-      return send(response, 402, rig.payments.versionOne(resource), {});
+      return send(response, 402, rig.payments.requirements.versionOne(resource), {});
     }
-    const answer = rig.payments.topUpRequired(resource);
+    const answer = rig.payments.requirements.topUp(resource);
     return send(response, 402, answer.body, { 'PAYMENT-REQUIRED': answer.header });
   }
   const receipt = await rig.payments.topUp(header);
@@ -263,19 +261,19 @@ async function chat({ rig, request, response, number }: Call): Promise<void> {
   const credit = await rig.balance(wallet);
   if (credit < rig.payments.amounts.minimumBalance) {
     const needed = rig.payments.amounts.minimumBalance;
-    const answer = rig.payments.insufficientCredit(
+    const answer = rig.payments.requirements.insufficientCredit(
       { path, description: 'Chat' },
       { balance: credit, needed },
     );
     return send(response, 402, answer.body, { 'PAYMENT-REQUIRED': answer.header });
   }
   await rig.post(wallet, `charge-${number}`, -PRICE);
-  headers['X-Balance-Remaining'] = balanceHeader(nano(credit - PRICE));
+  headers['X-Balance-Remaining'] = formatUsd(credit - PRICE, 6);
   send(response, 200, { choices: [{ message: { role: 'assistant', content: 'Hi' } }] }, headers);
 }
 
 function discovery(rig: Rig, response: ServerResponse, path: string): void {
-  const answer = rig.payments.discovery({ path, description: 'A paid endpoint' });
+  const answer = rig.payments.requirements.discovery({ path, description: 'A paid endpoint' });
   send(response, 402, answer.body, { 'PAYMENT-REQUIRED': answer.header });
 }
 

@@ -17,7 +17,7 @@ import {
 } from '../wire/chat-request.ts';
 import { AnswerHeaders, GatheredHeaders } from '../../http/answer-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { LARGE_BODY_BYTES } from '../../http/json-body.ts';
+import { LARGE_BODY_BYTES } from '../../http/read-request.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import type { StreamWriter } from '../../http/stream-writer.ts';
 import { CHAT_DESCRIPTION } from './schema.ts';

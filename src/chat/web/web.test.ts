@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, describe, test } from 'node:test';
 import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
-import { createGuard } from '../../net/guard.ts';
+import { Guard } from '../../net/guard.ts';
 import {
   citationsOf,
   documentsOf,
@@ -55,7 +55,7 @@ const readPage: ReadPage = async ({ bytes, mediaType, limits }) => {
 const LIMITS = { maxResults: 3, timeoutMs: 2_000, safeSearch: 'moderate' } as const;
 
 function open(search?: SearchSettings, log = silentLog): Web {
-  const guard = createGuard({ allow: ['127.0.0.0/8'] });
+  const guard = new Guard({ allow: ['127.0.0.0/8'] });
   const web = openWeb({
     guard,
     readPage,

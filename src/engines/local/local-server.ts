@@ -127,7 +127,6 @@ export function childLog(bound: LogFields = {}): Log {
     info: write,
     warn: write,
     error: write,
-    child: (fields) => childLog({ ...bound, ...fields }),
   };
 }
 

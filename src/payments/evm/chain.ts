@@ -13,11 +13,13 @@ import {
 } from 'viem';
 import type { Hex, PublicClient, TransactionReceipt } from 'viem';
 import type { Clock } from '../../core/clock.ts';
-import { Failover, NODE_TIMEOUT_MS, nodeUrls } from '../nodes.ts';
+import { Failover, NODE_TIMEOUT_MS } from '../nodes.ts';
+import type { Erc3009 } from '../payment.ts';
+import type { RailOffer } from '../requirements.ts';
 
 export const TOKEN_ABI = parseAbi([
   'function authorizationState(address authorizer, bytes32 nonce) view returns (bool)',
-  'function balanceOf(address account) view returns (uint256)',
+  'function decimals() view returns (uint8)',
   'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)',
   'event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)',
   'event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)',
@@ -36,6 +38,22 @@ export const TRANSFER_TYPES = {
   ],
 } as const;
 
+/** What the payer of an ERC-3009 transfer signs (EIP-712). */
+export function transferTypedData(offer: RailOffer, transfer: Omit<Erc3009, 'kind'>) {
+  const { from, to, value, validAfter, validBefore, nonce } = transfer;
+  return {
+    domain: {
+      name: offer.extra['name'] ?? '',
+      version: offer.extra['version'] ?? '',
+      chainId: Number(offer.network.slice('eip155:'.length)),
+      verifyingContract: offer.asset as Hex, // a valid EVM address
+    },
+    types: TRANSFER_TYPES,
+    primaryType: 'TransferWithAuthorization' as const,
+    message: { from, to, value, validAfter, validBefore, nonce },
+  };
+}
+
 const RPC_TIMEOUT_MS = 10_000;
 /** Reads are repeated by the transport; a repeated broadcast is answered "already known". */
 const RPC_RETRIES = 2;
@@ -51,7 +69,7 @@ export interface EvmNodes {
 }
 
 export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock): EvmNodes {
-  const urls = nodeUrls(rpcUrl);
+  const urls = [rpcUrl].flat();
   const isAlone = urls.length === 1;
   const each = urls.map((url) =>
     createPublicClient({
@@ -73,8 +91,20 @@ export function openEvmNodes(rpcUrl: string | readonly string[], clock: Clock): 
       async (node) => await node.request(call as never),
       isChainAnswer,
     );
-  const transport = custom({ request }, { retryCount: 0 });
-  return { client: createPublicClient({ transport, cacheTime: 0 }), each };
+  return { client: clientOn(request), each };
+}
+
+/** Code and words of a node's JSON-RPC error; `undefined` for one without a code. */
+function rpcErrorOf(error: unknown): { readonly code: number; readonly text: string } | undefined {
+  if (!(error instanceof BaseError)) return undefined;
+  const found = error.walk(
+    (cause) => cause instanceof Error && 'code' in cause && typeof cause.code === 'number',
+  );
+  if (found === null) return undefined;
+  const { code } = found as { code?: number }; // found by it
+  const text =
+    found instanceof BaseError ? `${found.shortMessage} ${found.details}` : found.message;
+  return { code: code ?? 0, text };
 }
 
 /** Codes with which a chain answers: it ran the call, or refuses the transaction or the question. */
@@ -85,15 +115,52 @@ const NODE_TEXT =
 
 /** Whether another node would say the same; without a code or with another one the node has failed. */
 function isChainAnswer(error: unknown): boolean {
-  if (!(error instanceof BaseError)) return false;
-  const found = error.walk(
-    (cause) => cause instanceof Error && 'code' in cause && typeof cause.code === 'number',
-  );
-  if (found === null) return false;
-  const { code } = found as { code?: number }; // found by it
-  const text = found instanceof BaseError ? found.details : found.message;
-  if (/execution reverted/i.test(text)) return true;
-  return ANSWER_CODES.has(code ?? 0) && !NODE_TEXT.test(text);
+  const answer = rpcErrorOf(error);
+  if (answer === undefined) return false;
+  if (/execution reverted/i.test(answer.text)) return true;
+  return ANSWER_CODES.has(answer.code) && !NODE_TEXT.test(answer.text);
+}
+
+/** EIP-1474 has no code for it; geth answers 3, Nethermind -32015. */
+const EXECUTION_CODES = new Set([3, -32_015]);
+/** What nodes without a code of their own say of a call that was run and failed. */
+const EXECUTION_TEXT =
+  /execution reverted|out ?of ?gas|gas required exceeds|intrinsic gas|invalid opcode|invalid ?jump|stack (?:under|over)flow|VM exception|EVM error/i;
+
+/** Whether the node ran the call and the code of the chain refused it. */
+export function isExecutionFailure(error: unknown): boolean {
+  const answer = rpcErrorOf(error);
+  if (answer === undefined) return false;
+  return EXECUTION_CODES.has(answer.code) || EXECUTION_TEXT.test(answer.text);
+}
+
+/** A client for one question of several calls, and whether a node failed to answer any of them. */
+export interface TrackedClient {
+  readonly client: EvmClient;
+  readonly isTroubled: () => boolean;
+}
+
+/**
+ * The libraries above read a failed call as a bad signature or a missing contract. Whether the
+ * chain said so or could not be asked is told apart here, where the answers come in: a revert, an
+ * empty answer or a call without gas is an answer, everything else is trouble.
+ */
+export function trackedClient(base: EvmClient): TrackedClient {
+  let isTroubled = false;
+  const request = async (call: unknown): Promise<unknown> => {
+    try {
+      return await base.request(call as never); // a call of the same library's actions
+    } catch (error) {
+      if (!isExecutionFailure(error)) isTroubled = true;
+      throw error;
+    }
+  };
+  return { client: clientOn(request), isTroubled: () => isTroubled };
+}
+
+function clientOn(request: (call: unknown) => Promise<unknown>): EvmClient {
+  const transport = custom({ request }, { retryCount: 0 });
+  return createPublicClient({ transport, cacheTime: 0 });
 }
 
 /** The receipt, or `undefined` while the transaction is not in a block. */

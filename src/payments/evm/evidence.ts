@@ -8,13 +8,10 @@
  */
 import { isAddressEqual, numberToHex, pad, parseEventLogs, toEventSelector } from 'viem';
 import type { Hex, TransactionReceipt } from 'viem';
-import type { Authorization } from '../payment.ts';
+import type { Erc3009 } from '../payment.ts';
 import { USED_BEFORE } from '../rail.ts';
-import type { Attempt, Evidence, Paid } from '../rail.ts';
-import { isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
-import type { EvmClient } from './chain.ts';
-
-export type Erc3009 = Extract<Authorization, { kind: 'erc3009' }>;
+import type { Attempt, Evidence, Paid, Received, ReceivedSearch } from '../rail.ts';
+import { type EvmClient, isKnownTransaction, receiptOf, TOKEN_ABI } from './chain.ts';
 
 /** A payment may have been sent by others before it was shown to us: about an hour of Base blocks. */
 const LOOKBACK_BLOCKS = 1_800n;
@@ -28,24 +25,16 @@ const EXPIRY_MARGIN_SECONDS = 60n;
 const USED_TOPIC = toEventSelector('AuthorizationUsed(address,bytes32)');
 const CANCELED_TOPIC = toEventSelector('AuthorizationCanceled(address,bytes32)');
 
-/** Where a payment is searched, and whether a block of that height is deep enough for it. */
-export interface Erc3009Search {
-  readonly client: EvmClient;
-  readonly token: Hex;
-  readonly isDeep: (height: bigint) => Promise<boolean>;
-}
-
+/** A paid one is confirmed as far as this goes; how deep it must be is the caller's to ask. */
 export async function findErc3009Payment(
-  search: Erc3009Search,
+  client: EvmClient,
+  token: Hex,
   payment: Erc3009,
   attempt: Attempt,
 ): Promise<Evidence> {
-  const { client, token } = search;
   const transaction = attempt.transaction as Hex | undefined; // journaled by this rail
   const receipt = transaction === undefined ? undefined : await receiptOf(client, transaction);
-  if (receipt !== undefined && paysExactly(receipt, token, payment)) {
-    return await paidBy(search, receipt);
-  }
+  if (receipt !== undefined && paysExactly(receipt, token, payment)) return paidBy(receipt);
   // The block first, the state second: an unused state that is younger than the expiry is final.
   const block = await client.getBlock();
   const isUsed = await client.readContract({
@@ -54,7 +43,7 @@ export async function findErc3009Payment(
     functionName: 'authorizationState',
     args: [payment.from, payment.nonce],
   });
-  if (isUsed) return await findUse(search, payment, attempt, block.number);
+  if (isUsed) return await findUse(client, token, payment, attempt.startHeight, block.number);
   if (block.timestamp > payment.validBefore + EXPIRY_MARGIN_SECONDS) {
     return { kind: 'final', reason: 'authorization_expired' };
   }
@@ -64,23 +53,28 @@ export async function findErc3009Payment(
   return { kind: 'open', attempt: isKnown ? 'waiting' : 'unseen' };
 }
 
-/** Searches the log for the use or the cancellation of an authorization. */
+/**
+ * Searches the log for the use or the cancellation of an authorization: from where the payment was
+ * first seen on, because it lives for minutes; the newest blocks alone when it was never seen.
+ */
 async function findUse(
-  search: Erc3009Search,
+  client: EvmClient,
+  token: Hex,
   payment: Erc3009,
-  attempt: Attempt,
+  startHeight: bigint,
   latest: bigint,
 ): Promise<Evidence> {
-  const { client, token } = search;
-  for (const [fromBlock, toBlock] of searchRanges(attempt.startHeight, latest)) {
+  const first = (startHeight === 0n ? latest : startHeight) - LOOKBACK_BLOCKS;
+  let from = first > 0n ? first : 0n;
+  for (let ranges = 0; from <= latest && ranges < MAX_RANGES; ranges += 1, from += RANGE_BLOCKS) {
     const logs = await client.request({
       method: 'eth_getLogs',
       params: [
         {
           address: token,
           topics: [[USED_TOPIC, CANCELED_TOPIC], pad(payment.from), payment.nonce],
-          fromBlock: numberToHex(fromBlock),
-          toBlock: numberToHex(toBlock),
+          fromBlock: numberToHex(from),
+          toBlock: numberToHex(endOfRange(from, latest)),
         },
       ],
     });
@@ -93,41 +87,25 @@ async function findUse(
     const receipt = hash === null ? undefined : await receiptOf(client, hash);
     if (receipt === undefined) break;
     return paysExactly(receipt, token, payment)
-      ? await paidBy(search, receipt)
+      ? paidBy(receipt)
       : { kind: 'final', reason: 'authorization_used_for_another_transfer' };
   }
   // It was never seen here: whenever it was used, that was before.
-  if (attempt.startHeight === 0n) return { kind: 'final', reason: USED_BEFORE };
+  if (startHeight === 0n) return { kind: 'final', reason: USED_BEFORE };
   throw new Error('The authorization is used, but its log is not found yet');
 }
 
-async function paidBy(search: Erc3009Search, receipt: TransactionReceipt): Promise<Paid> {
-  const { transactionHash: transaction, blockNumber: height } = receipt;
-  return { kind: 'paid', transaction, height, isConfirmed: await search.isDeep(height) };
+function endOfRange(from: bigint, latest: bigint): bigint {
+  const last = from + RANGE_BLOCKS - 1n;
+  return last < latest ? last : latest;
 }
 
-/**
- * Ranges of blocks in which the use can be: from where the payment was first seen on, because an
- * authorization lives for minutes; the newest blocks alone when it was never seen.
- */
-function searchRanges(startHeight: bigint, latest: bigint): readonly (readonly [bigint, bigint])[] {
-  const first = (startHeight === 0n ? latest : startHeight) - LOOKBACK_BLOCKS;
-  const ranges: [bigint, bigint][] = [];
-  let from = first > 0n ? first : 0n;
-  while (from <= latest && ranges.length < MAX_RANGES) {
-    const to = from + RANGE_BLOCKS - 1n;
-    ranges.push([from, to < latest ? to : latest]);
-    from = to + 1n;
-  }
-  return ranges;
+function paidBy({ transactionHash: transaction, blockNumber: height }: TransactionReceipt): Paid {
+  return { kind: 'paid', transaction, height, isConfirmed: true };
 }
 
 /** Whether the receipt shows this very authorization followed by its transfer. */
-function paysExactly(
-  receipt: TransactionReceipt,
-  token: Hex,
-  payment: Pick<Erc3009, 'from' | 'to' | 'value' | 'nonce'>,
-): boolean {
+function paysExactly(receipt: TransactionReceipt, token: Hex, payment: Erc3009): boolean {
   if (receipt.status !== 'success') return false;
   const own = receipt.logs.filter((log) => isAddressEqual(log.address, token));
   const events = parseEventLogs({ abi: TOKEN_ABI, logs: own });
@@ -143,4 +121,30 @@ function paysExactly(
       next.args.value === payment.value
     );
   });
+}
+
+/** Transfers of a token to a receiver, from the log of the chain. */
+export async function receivedTransfers(
+  client: EvmClient,
+  { offer, fromHeight, isKnown, onProgress }: ReceivedSearch,
+): Promise<readonly Received[]> {
+  const latest = await client.getBlockNumber();
+  const found: Received[] = [];
+  for (let fromBlock = fromHeight; fromBlock <= latest; fromBlock += RANGE_BLOCKS) {
+    const toBlock = endOfRange(fromBlock, latest);
+    const logs = await client.getContractEvents({
+      address: offer.asset as Hex, // of an offer of this rail
+      abi: TOKEN_ABI,
+      eventName: 'Transfer',
+      args: { to: offer.payTo as Hex }, // the same
+      fromBlock,
+      toBlock,
+    });
+    for (const { transactionHash, blockNumber, args } of logs) {
+      if (isKnown(transactionHash)) continue;
+      found.push({ transaction: transactionHash, height: blockNumber, amountUnits: args.value });
+    }
+    onProgress?.(Number(toBlock - fromHeight), Number(latest - fromHeight));
+  }
+  return found;
 }

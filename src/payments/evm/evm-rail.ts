@@ -2,249 +2,305 @@
  * The Base rail: ERC-3009 payments, checked and sent by the official `exact` scheme through the
  * journaled sender, or sent by an external facilitator; found by the chain's own evidence in both.
  */
-import type { FacilitatorClient } from '@x402/core/server';
-import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
-import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
-import type { Hex } from 'viem';
+import { type Hex, hashTypedData, hexToBytes, parseEther, parseGwei } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
-import type { Clock } from '../../core/clock.ts';
-import type { Log } from '../../core/log.ts';
-import { chainReason } from '../chain-reason.ts';
-import type { Store } from '../../db/db.ts';
 import { checksumAddress } from '../../core/addresses.ts';
-import type { AmountLimits, Envelope } from '../envelope.ts';
-import { networkFacts } from '../networks.ts';
-import { chainProblems, servedBy } from '../nodes.ts';
-import { officialRequest } from '../official-request.ts';
+import { agreedEvidence, leastHeight } from '../agreement.ts';
+import { chainReason } from '../chain-reason.ts';
+import { type Envelope, checkAccepted, checkAmount } from '../envelope.ts';
+import { decimalsProblem, unitsToNano, USDC_DECIMALS, usdcOf } from '../networks.ts';
+import { chainProblems } from '../nodes.ts';
+import { NO_PENDING_STORE, officialRequest, verdictOf } from '../official-scheme.ts';
 import type { SignedPayment } from '../payment.ts';
-import { SettlementRefused } from '../rail.ts';
-import type { Rail, RailHealth, Verdict } from '../rail.ts';
+import { SettlementRefused, USED_BEFORE } from '../rail.ts';
+import type {
+  Attempt,
+  Evidence,
+  Heights,
+  Journal,
+  Position,
+  Rail,
+  RailHealth,
+  RailOptions,
+  Received,
+  ReceivedSearch,
+  RefundRail,
+  Verdict,
+} from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
-import type { ContractSignatureCheck } from '../sign-in/sign-in.ts';
-import type { BaseSettings } from '../settings.ts';
-import { openEvmNodes } from './chain.ts';
-import type { EvmClient, EvmNodes } from './chain.ts';
-import { ExposedEvmScheme } from './exposed-scheme.ts';
-import { evmFinder, heightOf } from './find-payment.ts';
-import { trackedSigner } from './facilitator-signer.ts';
-import type { TrackedSigner } from './facilitator-signer.ts';
-import { readErc3009 } from './read.ts';
-import { evmReceived } from './received.ts';
+import { type BaseSettings, depthFor } from '../settings.ts';
+import { type ContractSignatureCheck, recoverAddress } from '../sign-in/signatures.ts';
+import { openEvmNodes, TOKEN_ABI, trackedClient, transferTypedData } from './chain.ts';
+import type { EvmClient } from './chain.ts';
+import { findErc3009Payment, receivedTransfers } from './evidence.ts';
+import { checkTransfer, erc3009Of, readErc3009 } from './read.ts';
 import { evmRefunds } from './refunds.ts';
+import { ExposedEvmScheme, trackedScheme } from './scheme.ts';
+import type { SchemeOptions, TrackedScheme } from './scheme.ts';
 import { EvmSender, RefusedError } from './sender.ts';
-import { contractSignatures, isSignedByPayer } from './signatures.ts';
-
-export interface RailOptions {
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly limits: AmountLimits;
-  readonly maxTimeoutSeconds: number;
-  readonly settleWaitMs: number;
-  readonly pollMs: number;
-  /** Settles in place of the embedded facilitator. */
-  readonly external: FacilitatorClient | undefined;
-}
-
-export interface EvmRail extends Rail {
-  readonly isContractSignature: ContractSignatureCheck;
-  /** Raises the fees of transactions that wait for long. Rejects when the chain cannot be asked. */
-  replaceStuck(): Promise<void>;
-  /** The official scheme on the shared gas key, for the exposed facilitator. */
-  openScheme(): ExposedEvmScheme;
-}
 
 /** Answers of the check after which the chain decides whether the payment was made. */
-const UNCLEAR = new Set([
+const UNCLEAR = [
   'invalid_exact_evm_nonce_already_used',
   'invalid_exact_evm_transaction_simulation_failed',
   'invalid_exact_evm_eip3009_not_supported',
   'asset_not_deployed_contract',
-]);
-const WEI_PER_GWEI = 1_000_000_000;
-const WEI_PER_ETH = 1e18;
+];
+const MAX_COLUMN = (1n << 63n) - 1n;
 
-export function openEvmRail(settings: BaseSettings, options: RailOptions): EvmRail {
-  const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
-  const chainId = Number(settings.network.slice('eip155:'.length));
-  const offer = evmOffer(settings);
-  const token = offer.asset as Hex; // a valid EVM address
-  const sender = openSender(settings, options, client, chainId);
-  const isContractSignature = contractSignatures(client);
-  const signerFor = (send: Parameters<typeof trackedSigner>[0]['send']): TrackedSigner =>
-    trackedSigner({
+type Depth = ReturnType<typeof depthFor<number | 'safe' | 'finalized'>>;
+
+export class EvmRail implements Rail {
+  readonly network: string;
+  readonly offer: RailOffer;
+  readonly refunds: RefundRail | undefined;
+  readonly #settings: BaseSettings;
+  readonly #options: RailOptions;
+  /** Asks the nodes in their order; each of them alone is a witness. */
+  readonly #client: EvmClient;
+  readonly #each: readonly EvmClient[];
+  readonly #sender: EvmSender | undefined;
+  #decimals: number | undefined;
+
+  constructor(settings: BaseSettings, options: RailOptions) {
+    const { client, each } = openEvmNodes(settings.rpcUrl, options.clock);
+    const usdc = usdcOf(settings.network);
+    this.network = settings.network;
+    this.offer = {
+      network: settings.network,
+      asset: checksumAddress(settings.asset ?? usdc.asset),
+      payTo: checksumAddress(settings.payTo),
+      extra: usdc.extra,
+    };
+    this.#decimals = this.offer.asset === usdc.asset ? USDC_DECIMALS : undefined;
+    this.#settings = settings;
+    this.#options = options;
+    this.#client = client;
+    this.#each = each;
+    this.#sender =
+      settings.gasKey === undefined
+        ? undefined
+        : new EvmSender({
+            ...options,
+            client,
+            chainId: Number(settings.network.slice('eip155:'.length)),
+            account: privateKeyToAccount(settings.gasKey as Hex), // checked by the configuration
+            maxGas: BigInt(settings.maxGas),
+            maxFeePerGas: this.#maxFeePerGas(),
+          });
+    this.refunds = evmRefunds({
+      refundKey: settings.refundKey as Hex | undefined, // checked by the configuration
       client,
-      clock: options.clock,
-      addresses: sender === undefined ? [] : [sender.address],
-      send,
-      waitMs: options.settleWaitMs,
-      pollMs: options.pollMs,
+      sender: this.#sender,
+      offer: this.offer,
+      find: async (payment, attempt) =>
+        await this.#agreed((node) =>
+          findErc3009Payment(node, this.offer.asset as Hex, payment, attempt),
+        ),
     });
-  const scheme = (tracked: TrackedSigner): ExactEvmScheme =>
-    new ExactEvmScheme(tracked.signer, { pendingSettlementStore: NO_PENDING_STORE });
-  const ask = (payment: SignedPayment): [PaymentPayload, PaymentRequirements] =>
-    officialRequest(payment, options.maxTimeoutSeconds);
+  }
 
-  const rules = settings.confirmations;
-  const { findOwn: find, ...looks } = evmFinder({ client, each }, { token, rules }, options.clock);
+  read(envelope: Envelope): SignedPayment {
+    return readErc3009(envelope, this.offer);
+  }
 
-  const verify = async (payment: SignedPayment): Promise<Verdict> => {
-    const tracked = signerFor(refuseToSend);
-    return await verdictOf(scheme(tracked).verify(...ask(payment)), tracked);
+  async checkOffer(payment: SignedPayment, accepted: Envelope['accepted']): Promise<void> {
+    checkAccepted(accepted, this.offer);
+    checkTransfer(erc3009Of(payment), this.offer);
+    checkAmount(payment.amountUnits, this.#options.limits);
+  }
+
+  /** The key of the payer is found without the chain; its contract is asked. */
+  async isSigned(payment: SignedPayment): Promise<boolean> {
+    const signature = payment.inner['signature'] as Hex; // checked by `readErc3009`
+    const hash = hashTypedData(transferTypedData(payment.offer, erc3009Of(payment)));
+    if (recoverAddress(hexToBytes(hash), hexToBytes(signature)) === payment.wallet) return true;
+    const address = payment.wallet as Hex; // an EVM identity
+    return await this.isContractSignature({ address, hash, signature });
+  }
+
+  /** EIP-1271, or ERC-6492 before the contract is deployed. */
+  readonly isContractSignature: ContractSignatureCheck = async (question) => {
+    const { client, isTroubled } = trackedClient(this.#client);
+    // The library alone would say that the signature is bad.
+    const isGood = await client.verifyHash(question).catch(() => false);
+    if (!isGood && isTroubled()) throw new Error('The node did not answer');
+    return isGood;
   };
 
-  async function settle(...[payment, journal]: Parameters<Rail['settle']>): Promise<void> {
-    if (options.external !== undefined) {
-      await options.external.settle(...ask(payment));
+  async verify(payment: SignedPayment): Promise<Verdict> {
+    const reason = await decimalsProblem(this);
+    if (reason !== undefined) return { kind: 'unclear', reason };
+    const { scheme, isTroubled } = this.#scheme(async () => {
+      throw new Error('A check sends nothing');
+    });
+    const request = officialRequest(payment, this.#options.maxTimeoutSeconds);
+    return await verdictOf(scheme.verify(...request), UNCLEAR, isTroubled);
+  }
+
+  async settle(payment: SignedPayment, journal: Journal): Promise<void> {
+    const { external, log, maxTimeoutSeconds } = this.#options;
+    const request = officialRequest(payment, maxTimeoutSeconds);
+    if (external !== undefined) {
+      await external.settle(...request);
       return;
     }
     let refused: RefusedError | undefined;
-    const tracked = signerFor(async (call) => {
+    const { scheme } = this.#scheme(async (call) => {
       try {
-        return await sendWith(sender, call, async (id, raw) => await journal(payment.key, id, raw));
+        return await this.#sent(call, async (id, raw) => await journal(payment.key, id, raw));
       } catch (error) {
         // The scheme makes one reason of every failure; this one is for the payer.
         if (error instanceof RefusedError) refused = error;
         throw error;
       }
     });
-    const result = await scheme(tracked).settle(...ask(payment));
+    const result = await scheme.settle(...request);
     if (refused !== undefined) throw new SettlementRefused(refused.message);
-    if (!result.success) {
-      options.log.info(
-        { reason: result.errorReason, network: payment.network },
-        'a settlement was not confirmed at once',
+    if (result.success) return;
+    const { errorReason: reason } = result;
+    log.info({ reason, network: payment.network }, 'A settlement was not confirmed at once');
+  }
+
+  async position(payment: SignedPayment): Promise<Position> {
+    const { number, hash } = await this.#client.getBlock();
+    const { validBefore } = erc3009Of(payment);
+    // Times of a signature have 256 bits, columns 63; both are later than any block.
+    const expiresAt = validBefore < MAX_COLUMN ? validBefore : MAX_COLUMN;
+    return { startHeight: number, startBlock: hash, expiresAt };
+  }
+
+  async findPayment(payment: SignedPayment, attempt: Attempt): Promise<Evidence> {
+    const depth = depthFor(this.#settings.confirmations, unitsToNano(payment.amountUnits));
+    return await this.#agreed((node) => lookAt(node, payment, attempt, depth));
+  }
+
+  async heights(): Promise<Heights> {
+    const final = await leastHeight(this.#each, (node) => heightOf(node, 'finalized'));
+    return { final, latest: await this.#client.getBlockNumber() };
+  }
+
+  async received(search: ReceivedSearch): Promise<readonly Received[]> {
+    return await receivedTransfers(this.#client, search);
+  }
+
+  async rebroadcast(raw: string): Promise<'sent' | 'dead'> {
+    return (await this.#sender?.rebroadcast(raw as Hex)) ?? 'dead'; // journaled by the sender
+  }
+
+  /** Raises the fees of transactions that wait for long. Rejects when the chain cannot be asked. */
+  async replaceStuck(): Promise<void> {
+    await this.#sender?.replaceStuck();
+  }
+
+  async decimals(): Promise<number> {
+    const address = this.offer.asset as Hex; // a valid EVM address
+    const call = { address, abi: TOKEN_ABI, functionName: 'decimals' } as const;
+    this.#decimals ??= await this.#client.readContract(call);
+    return this.#decimals;
+  }
+
+  async health(): Promise<RailHealth> {
+    const { network } = this;
+    const { maxGas, warnBelowEth } = this.#settings;
+    const { problems, isRight } = await chainProblems(
+      this.#each,
+      network,
+      async (node) => `eip155:${await node.getChainId()}`,
+    );
+    const tokenProblem = await decimalsProblem(this);
+    if (tokenProblem !== undefined) problems.push(tokenProblem);
+    const gasAddress = this.#sender?.address;
+    const gasBalance =
+      gasAddress === undefined ? undefined : await this.#client.getBalance({ address: gasAddress });
+    if (gasBalance !== undefined && gasBalance < parseEther(warnBelowEth.toFixed(18))) {
+      problems.push(`The gas key ${gasAddress} holds less than ${warnBelowEth} ETH`);
+    }
+    try {
+      await heightOf(this.#client, 'finalized');
+    } catch (error) {
+      // Everything but this is well: payments go on, and the operator has to know.
+      problems.push(
+        `The node does not tell which block is final, so credits are watched without end: ${chainReason(error)}`,
       );
     }
+    // One settlement at the fee cap is the least that makes an offer honest.
+    const needed = BigInt(maxGas) * this.#maxFeePerGas();
+    const canPay =
+      this.#options.external !== undefined ||
+      (gasBalance !== undefined && gasBalance >= needed / 10n);
+    if (!canPay) problems.push('The gas key cannot pay for a settlement');
+    const isReady = canPay && isRight && tokenProblem === undefined;
+    return { network, isReady, problems, gasAddress, gasBalance };
   }
 
-  // Async, so that a refusal is a rejection for every rail.
-  const readWith = async (envelope: Envelope, limits?: AmountLimits): Promise<SignedPayment> =>
-    await Promise.resolve().then(() => readErc3009(envelope, offer, limits));
-
-  return {
-    network: settings.network,
-    offer,
-    read: async (envelope) => await readWith(envelope, options.limits),
-    readShape: async (envelope) => await readWith(envelope),
-    isSigned: async (payment) => await isSignedByPayer(payment, chainId, isContractSignature),
-    verify,
-    settle,
-    ...looks,
-    received: async (search) => await evmReceived(client, search),
-    rebroadcast: async (raw) =>
-      sender === undefined ? 'dead' : await sender.rebroadcast(raw as Hex), // journaled by the sender
-    health: async () =>
-      await evmHealth(settings, { client, each }, sender?.address, options.external !== undefined),
-    refunds: evmRefunds({ settings, client, sender, token, chainId, offer, find }),
-    isContractSignature,
-    replaceStuck: async () => await sender?.replaceStuck(),
-    openScheme: () =>
-      new ExposedEvmScheme(() =>
-        signerFor(
-          async (call) => await sendWith(sender, call, async () => await Promise.resolve()),
-        ),
-      ),
-  };
-}
-
-async function verdictOf(
-  asked: ReturnType<ExactEvmScheme['verify']>,
-  tracked: TrackedSigner,
-): Promise<Verdict> {
-  try {
-    const result = await asked;
-    if (result.isValid) return { kind: 'valid' };
-    const reason = chainReason(result.invalidReason ?? 'unknown');
-    if (tracked.isTroubled()) return { kind: 'unclear', reason: 'chain_unavailable' };
-    return { kind: UNCLEAR.has(reason) ? 'unclear' : 'rejected', reason };
-  } catch (error) {
-    // Shapes were checked before, so what is left is a chain that does not answer.
-    return { kind: 'unclear', reason: chainReason(error) };
+  /** The official scheme on the shared gas key, for the exposed facilitator. */
+  exposedScheme(): ExposedEvmScheme {
+    const send: SchemeOptions['send'] = async (call) =>
+      await this.#sent(call, async () => undefined);
+    return new ExposedEvmScheme(this.#schemeOptions(send));
   }
-}
 
-async function sendWith(
-  sender: EvmSender | undefined,
-  ...[call, journal]: Parameters<EvmSender['send']>
-): Promise<Hex> {
-  if (sender === undefined) throw new Error('No gas key is configured');
-  return await sender.send(call, journal);
-}
-
-function evmOffer(settings: BaseSettings): RailOffer {
-  const facts = networkFacts(settings.network);
-  return {
-    network: settings.network,
-    asset: checksumAddress(settings.asset ?? facts?.usdc ?? ''),
-    payTo: checksumAddress(settings.payTo),
-    extra: { name: facts?.domainName ?? 'USD Coin', version: facts?.domainVersion ?? '2' },
-  };
-}
-
-function openSender(
-  settings: BaseSettings,
-  options: RailOptions,
-  client: EvmClient,
-  chainId: number,
-): EvmSender | undefined {
-  if (settings.gasKey === undefined) return undefined;
-  return new EvmSender({
-    client,
-    chainId,
-    account: privateKeyToAccount(settings.gasKey as Hex), // checked by the configuration
-    store: options.store,
-    clock: options.clock,
-    log: options.log,
-    maxGas: BigInt(settings.maxGas),
-    maxFeePerGas: BigInt(Math.round(settings.maxFeeGwei * WEI_PER_GWEI)),
-  });
-}
-
-/** The journal is the store of pending settlements; the scheme's own would only grow. */
-const NO_PENDING_STORE = {
-  get: async (): Promise<undefined> => await Promise.resolve(undefined),
-  set: async (): Promise<void> => await Promise.resolve(),
-  delete: async (): Promise<void> => await Promise.resolve(),
-};
-
-async function refuseToSend(): Promise<never> {
-  return await Promise.reject(new Error('A check sends nothing'));
-}
-
-async function evmHealth(
-  settings: BaseSettings,
-  { client, each }: EvmNodes,
-  gasAddress: Hex | undefined,
-  isExternal: boolean,
-): Promise<RailHealth> {
-  const served = await servedBy(each, async (node) => `eip155:${await node.getChainId()}`);
-  const { problems, isRight } = chainProblems(served, settings.network);
-  const gasBalance =
-    gasAddress === undefined ? undefined : await client.getBalance({ address: gasAddress });
-  if (
-    gasBalance !== undefined &&
-    gasBalance < BigInt(Math.round(settings.warnBelowEth * WEI_PER_ETH))
-  ) {
-    problems.push(`The gas key ${gasAddress} holds less than ${settings.warnBelowEth} ETH`);
+  #scheme(send: SchemeOptions['send']): TrackedScheme {
+    return trackedScheme({ ...this.#schemeOptions(send), pending: NO_PENDING_STORE });
   }
-  try {
-    await heightOf(client, 'finalized');
-  } catch (error) {
-    // Everything but this is well: payments go on, and the operator has to know.
-    problems.push(
-      `The node does not tell which block is final, so credits are watched without end: ${chainReason(error)}`,
+
+  #schemeOptions(send: SchemeOptions['send']): Omit<SchemeOptions, 'pending'> {
+    const gasAddress = this.#sender?.address;
+    return { client: this.#client, wait: this.#options, gasAddress, send };
+  }
+
+  async #sent(...[call, journal]: Parameters<EvmSender['send']>): Promise<Hex> {
+    if (this.#sender === undefined) throw new Error('No gas key is configured');
+    return await this.#sender.send(call, journal);
+  }
+
+  async #agreed(look: (node: EvmClient) => Promise<Evidence>): Promise<Evidence> {
+    return await agreedEvidence(this.#each, this.#options.clock, look, async (node) =>
+      Number((await node.getBlock()).timestamp),
     );
   }
-  // One settlement at the fee cap is the least that makes an offer honest.
-  const needed = BigInt(settings.maxGas) * BigInt(Math.round(settings.maxFeeGwei * WEI_PER_GWEI));
-  const canPay = isExternal || (gasBalance !== undefined && gasBalance >= needed / 10n);
-  if (!canPay) problems.push('The gas key cannot pay for a settlement');
-  return {
-    network: settings.network,
-    isReady: canPay && isRight,
-    problems,
-    gasAddress,
-    gasBalance,
-  };
+
+  #maxFeePerGas(): bigint {
+    return parseGwei(this.#settings.maxFeeGwei.toFixed(9));
+  }
+}
+
+/** What one node shows: whether it is as deep as its amount asks, and was not there before us. */
+async function lookAt(
+  client: EvmClient,
+  payment: SignedPayment,
+  attempt: Attempt,
+  depth: Depth,
+): Promise<Evidence> {
+  const token = payment.offer.asset as Hex; // of an offer of this rail
+  const evidence = await findErc3009Payment(client, token, erc3009Of(payment), attempt);
+  if (evidence.kind !== 'paid') return evidence;
+  // Our own transaction was signed after the row was opened, so it proves that we came first.
+  const isOurs = evidence.transaction === attempt.transaction;
+  if (!isOurs && (await wasBefore(client, evidence.height, attempt))) {
+    return { kind: 'final', reason: USED_BEFORE };
+  }
+  return { ...evidence, isConfirmed: await isDeep(client, evidence.height, depth) };
+}
+
+async function isDeep(client: EvmClient, height: bigint, depth: Depth = 1): Promise<boolean> {
+  if (depth === 1) return true;
+  if (typeof depth === 'string') return (await heightOf(client, depth)) >= height;
+  return (await client.getBlockNumber()) - height + 1n >= BigInt(depth);
+}
+
+/**
+ * Whether a use at this height is older than the attempt. Heights come again when the chain is
+ * reorganised: then the check before the row was opened, which found it unused, stands alone.
+ */
+async function wasBefore(client: EvmClient, height: bigint, attempt: Attempt): Promise<boolean> {
+  if (height > attempt.startHeight) return false;
+  if (attempt.startBlock === undefined) return true;
+  const block = await client.getBlock({ blockNumber: attempt.startHeight });
+  return block.hash === attempt.startBlock;
+}
+
+async function heightOf(client: EvmClient, blockTag: 'safe' | 'finalized'): Promise<bigint> {
+  return (await client.getBlock({ blockTag })).number;
 }

@@ -6,13 +6,10 @@
  * any number of processes writes them; fees stay below the configured cap. Which of the two was
  * mined, the chain says by the log of the authorization that both carry.
  */
-import { keccak256, parseTransaction } from 'viem';
-import type { Hex, PrivateKeyAccount } from 'viem';
+import { type Hex, type PrivateKeyAccount, keccak256, parseTransaction } from 'viem';
 import { SECOND_MS } from '../../core/clock.ts';
-import type { Clock } from '../../core/clock.ts';
-import type { Log } from '../../core/log.ts';
-import type { Store } from '../../db/db.ts';
 import { chainReason } from '../chain-reason.ts';
+import type { RailOptions } from '../rail.ts';
 import type { EvmClient } from './chain.ts';
 
 /** Base makes a block every two seconds: what is not in one by now waits for a lower price. */
@@ -28,12 +25,9 @@ export interface Fees {
 }
 
 /** The key whose transactions wait, and what they may cost. */
-export interface FeeReplacementOptions {
+export interface GasKeyOptions extends Pick<RailOptions, 'store' | 'clock' | 'log'> {
   readonly client: EvmClient;
   readonly account: PrivateKeyAccount;
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly log: Log;
   readonly maxFeePerGas: bigint;
 }
 
@@ -43,14 +37,14 @@ interface WaitingRow {
 }
 
 export class FeeReplacement {
-  readonly #options: FeeReplacementOptions;
+  readonly #options: GasKeyOptions;
   readonly #gasKey: string;
   readonly #marketFees: () => Promise<Fees>;
   /** Numbers below are on the chain: their rows are only kept. */
   #mined = 0;
   #running: Promise<void> | undefined;
 
-  constructor(options: FeeReplacementOptions, gasKey: string, marketFees: () => Promise<Fees>) {
+  constructor(options: GasKeyOptions, gasKey: string, marketFees: () => Promise<Fees>) {
     this.#options = options;
     this.#gasKey = gasKey;
     this.#marketFees = marketFees;
@@ -88,16 +82,10 @@ export class FeeReplacement {
     const old = parseTransaction(row.raw_tx);
     if (old.type !== 'eip1559') throw new Error('A journaled transaction has another type');
     const noted = { number: Number(row.number), transaction: keccak256(row.raw_tx) };
-    const fees = raisedFees(
-      {
-        maxFeePerGas: old.maxFeePerGas ?? 0n,
-        maxPriorityFeePerGas: old.maxPriorityFeePerGas ?? 0n,
-      },
-      market,
-      cap,
-    );
+    const { maxFeePerGas = 0n, maxPriorityFeePerGas = 0n } = old;
+    const fees = raisedFees({ maxFeePerGas, maxPriorityFeePerGas }, market, cap);
     if (fees === undefined) {
-      log.warn(noted, 'a transaction waits at the highest fee: raise maxFeeGwei');
+      log.warn(noted, 'A transaction waits at the highest fee: raise maxFeeGwei');
       // The node may have dropped it when the price rose above it.
       if (await this.#keep(row, row.raw_tx)) await this.#broadcast(row.raw_tx);
       return;
@@ -107,7 +95,7 @@ export class FeeReplacement {
     if (!(await this.#keep(row, raw))) return;
     log.warn(
       { ...noted, replacement: keccak256(raw), maxFeePerGas: fees.maxFeePerGas.toString() },
-      'a transaction waits for long: its fee was raised',
+      'A transaction waits for long: its fee was raised',
     );
     await this.#broadcast(raw);
   }
@@ -130,7 +118,7 @@ export class FeeReplacement {
       await client.sendRawTransaction({ serializedTransaction });
     } catch (error) {
       // It may be mined by now, or the node is away: the next look tells.
-      log.info({ reason: chainReason(error) }, 'a raised fee was not taken');
+      log.info({ reason: chainReason(error) }, 'A raised fee was not taken');
     }
   }
 }

@@ -3,22 +3,20 @@
  * from the refund's id. So a refund can happen at most once whatever is sent how often, and it is
  * found on the chain exactly as a top-up is.
  */
-import { encodeFunctionData, parseSignature } from 'viem';
-import type { Hex } from 'viem';
+import { type Hex, encodeFunctionData, parseSignature } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { sha256Hex } from '../../core/ids.ts';
+import type { Erc3009 } from '../payment.ts';
 import type { Attempt, Evidence, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
-import type { BaseSettings } from '../settings.ts';
-import { TOKEN_ABI, TRANSFER_TYPES } from './chain.ts';
-import type { EvmClient } from './chain.ts';
-import type { Erc3009 } from './evidence.ts';
+import { type EvmClient, TOKEN_ABI, transferTypedData } from './chain.ts';
 import type { EvmSender } from './sender.ts';
 
 /** A refund that is not on the chain after a day is given up and credited back. */
 const VALID_SECONDS = 86_400n;
 
-interface Authorization {
+/** What is signed, as its row keeps it: whole numbers as text. */
+interface Signed {
   readonly id: string;
   readonly from: Hex;
   readonly to: Hex;
@@ -29,11 +27,9 @@ interface Authorization {
 }
 
 export interface EvmRefundOptions {
-  readonly settings: BaseSettings;
+  readonly refundKey: Hex | undefined;
   readonly client: EvmClient;
   readonly sender: EvmSender | undefined;
-  readonly token: Hex;
-  readonly chainId: number;
   readonly offer: RailOffer;
   /** What the nodes show of an authorization. */
   readonly find: (payment: Erc3009, attempt: Attempt) => Promise<Evidence>;
@@ -41,86 +37,52 @@ export interface EvmRefundOptions {
 
 /** `undefined` without a refund key or a gas key. */
 export function evmRefunds(options: EvmRefundOptions): RefundRail | undefined {
-  const { settings, client, sender, token, chainId, offer } = options;
-  if (settings.refundKey === undefined || sender === undefined) return undefined;
-  const account = privateKeyToAccount(settings.refundKey as Hex); // checked by the configuration
+  const { refundKey, client, sender, offer, find } = options;
+  if (refundKey === undefined || sender === undefined) return undefined;
+  const account = privateKeyToAccount(refundKey);
   return {
-    authorize: async (refundId, wallet, amountUnits) => {
+    authorize: async (refundId, wallet, value) => {
       const block = await client.getBlock();
       const validBefore = block.timestamp + VALID_SECONDS;
+      const from = account.address;
       const to = wallet as Hex; // an EVM identity, checked by the caller
       const nonce: Hex = `0x${sha256Hex(`farebox-refund:${refundId}`)}`;
-      const signature = await account.signTypedData({
-        domain: {
-          name: offer.extra['name'] ?? '',
-          version: offer.extra['version'] ?? '',
-          chainId,
-          verifyingContract: token,
-        },
-        types: TRANSFER_TYPES,
-        primaryType: 'TransferWithAuthorization',
-        message: {
-          from: account.address,
-          to,
-          value: amountUnits,
-          validAfter: 0n,
-          validBefore,
-          nonce,
-        },
-      });
-      const authorization: Authorization = {
+      const transfer = { from, to, value, validAfter: 0n, validBefore, nonce };
+      const signed: Signed = {
         id: refundId,
-        from: account.address,
+        from,
         to,
-        value: amountUnits.toString(),
+        value: value.toString(),
         validBefore: validBefore.toString(),
         nonce,
-        signature,
+        signature: await account.signTypedData(transferTypedData(offer, transfer)),
       };
-      return {
-        text: JSON.stringify(authorization),
-        startHeight: block.number,
-        expiresAt: validBefore,
-      };
+      return { text: JSON.stringify(signed), startHeight: block.number, expiresAt: validBefore };
     },
     send: async (text, journal) => {
-      const authorization = JSON.parse(text) as Authorization; // written by authorize
-      const call = { to: token, data: transferData(authorization) };
-      await sender.send(call, async (id, raw) => await journal(authorization.id, id, raw));
+      const { id, transfer, signature } = readSigned(text);
+      const { from, to, value, validAfter, validBefore, nonce } = transfer;
+      const { r, s, yParity } = parseSignature(signature);
+      const data = encodeFunctionData({
+        abi: TOKEN_ABI,
+        functionName: 'transferWithAuthorization',
+        args: [from, to, value, validAfter, validBefore, nonce, 27 + yParity, r, s],
+      });
+      const call = { to: offer.asset as Hex, data }; // a valid EVM address
+      await sender.send(call, async (transaction, raw) => await journal(id, transaction, raw));
     },
-    find: async (text, attempt) => {
-      const authorization = JSON.parse(text) as Authorization; // written by authorize
-      return await options.find(
-        {
-          kind: 'erc3009',
-          from: authorization.from,
-          to: authorization.to,
-          value: BigInt(authorization.value),
-          validAfter: 0n,
-          validBefore: BigInt(authorization.validBefore),
-          nonce: authorization.nonce,
-        },
-        attempt,
-      );
-    },
+    find: async (text, attempt) => await find(readSigned(text).transfer, attempt),
   };
 }
 
-function transferData(authorization: Authorization): Hex {
-  const { r, s, yParity } = parseSignature(authorization.signature);
-  return encodeFunctionData({
-    abi: TOKEN_ABI,
-    functionName: 'transferWithAuthorization',
-    args: [
-      authorization.from,
-      authorization.to,
-      BigInt(authorization.value),
-      0n,
-      BigInt(authorization.validBefore),
-      authorization.nonce,
-      27 + yParity,
-      r,
-      s,
-    ],
-  });
+function readSigned(text: string): { id: string; transfer: Erc3009; signature: Hex } {
+  const { id, signature, ...signed } = JSON.parse(text) as Signed; // written by `authorize`
+  const transfer = {
+    ...signed,
+    kind: 'erc3009' as const,
+    value: BigInt(signed.value),
+    validAfter: 0n,
+    validBefore: BigInt(signed.validBefore),
+  };
+  return { id, transfer, signature };
 }

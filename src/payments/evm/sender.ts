@@ -7,17 +7,14 @@
  * The bytes of every number are kept for a day: numbers that the chain has lost (a reorganisation, a
  * node that forgot) are sent again before a later one, which could not be mined without them.
  */
-import { keccak256, parseTransaction } from 'viem';
-import type { Hex } from 'viem';
+import { type Hex, keccak256, parseTransaction } from 'viem';
 import { DAY_MS, SECOND_MS } from '../../core/clock.ts';
 import { reasonOf } from '../../core/log.ts';
 import { chainReason } from '../chain-reason.ts';
-import { isExecutionFailure } from './asking.ts';
-import { isKnownTransaction } from './chain.ts';
-import { FeeReplacement } from './fee-replacement.ts';
-import type { FeeReplacementOptions, Fees } from './fee-replacement.ts';
+import { isExecutionFailure, isKnownTransaction } from './chain.ts';
+import { type Fees, type GasKeyOptions, FeeReplacement } from './fee-replacement.ts';
 
-export interface EvmSenderOptions extends FeeReplacementOptions {
+export interface EvmSenderOptions extends GasKeyOptions {
   readonly chainId: number;
   readonly maxGas: bigint;
 }
@@ -27,9 +24,10 @@ export interface Call {
   readonly data: Hex;
 }
 
-/** Nothing left this process: the same call can simply be made again later. */
-class NotSentError extends Error {
-  override readonly name = 'NotSentError';
+type JournalCall = (transaction: Hex, raw: Hex) => Promise<void>;
+
+interface Price extends Fees {
+  readonly gas: bigint;
 }
 
 /** The chain would not run the call: nothing was sent, and sending it would cost gas for nothing. */
@@ -53,7 +51,7 @@ export class EvmSender {
   readonly #options: EvmSenderOptions;
   readonly #gasKey: string;
   readonly #replacement: FeeReplacement;
-  #turn: Promise<unknown> = Promise.resolve();
+  #last: Promise<unknown> = Promise.resolve();
 
   constructor(options: EvmSenderOptions) {
     this.#options = options;
@@ -66,13 +64,13 @@ export class EvmSender {
   }
 
   /**
-   * Signs, journals and broadcasts. Throws `NotSentError` or `RefusedError` when nothing was sent,
-   * another error when it is not known.
+   * Signs, journals and broadcasts. Throws `RefusedError` when the chain would not run it, another
+   * error when it was not sent or when that is not known.
    */
-  async send(call: Call, journal: (transaction: Hex, raw: Hex) => Promise<void>): Promise<Hex> {
-    const result = this.#turn.then(() => this.#sendInTurn(call, journal));
+  async send(call: Call, journal: JournalCall): Promise<Hex> {
+    const result = this.#last.then(() => this.#send(call, journal));
     // The next one waits for this one, whatever came of it.
-    this.#turn = result.catch(() => undefined);
+    this.#last = result.catch(() => undefined);
     return await result;
   }
 
@@ -97,53 +95,43 @@ export class EvmSender {
     }
   }
 
-  async #sendInTurn(
-    call: Call,
-    journal: (transaction: Hex, raw: Hex) => Promise<void>,
-  ): Promise<Hex> {
+  async #send(call: Call, journal: JournalCall): Promise<Hex> {
+    const { client, account, chainId, log } = this.#options;
     const price = await this.#price(call);
     for (let tries = 1; ; tries += 1) {
-      const number = await this.#nextNumber();
-      const { raw, transaction } = await this.#sign(call, price, number);
+      const nonce = await this.#nextNumber();
+      const raw = await account.signTransaction({
+        ...call,
+        ...price,
+        type: 'eip1559',
+        chainId,
+        nonce,
+        value: 0n,
+      });
+      const transaction = keccak256(raw);
       await journal(transaction, raw);
-      await this.#keepBytes(number, raw);
+      await this.#keepBytes(nonce, raw);
       try {
-        await this.#options.client.sendRawTransaction({ serializedTransaction: raw });
+        await client.sendRawTransaction({ serializedTransaction: raw });
         return transaction;
       } catch (error) {
         await this.#forgetNumber();
         const isCollision = COLLISION.test(reasonOf(error));
         // A repeated request whose first reply was lost also reads as a collision.
-        if (isCollision && (await isKnownTransaction(this.#options.client, transaction))) {
-          return transaction;
-        }
+        if (isCollision && (await isKnownTransaction(client, transaction))) return transaction;
         if (!isCollision || tries === MAX_TRIES) throw error;
-        this.#options.log.info({ tries }, 'another transaction took the number, trying the next');
+        log.info({ tries }, 'Another transaction took the number, trying the next');
       }
     }
   }
 
-  async #sign(call: Call, price: Price, nonce: number): Promise<{ raw: Hex; transaction: Hex }> {
-    const { account, chainId } = this.#options;
-    const raw = await account.signTransaction({
-      ...call,
-      ...price,
-      type: 'eip1559',
-      chainId,
-      nonce,
-      value: 0n,
-    });
-    return { raw, transaction: keccak256(raw) };
-  }
-
-  /** Fees and gas within the caps; `NotSentError` when the fees cannot be. */
+  /** Fees and gas within the caps; throws when the fees cannot be. */
   async #price(call: Call): Promise<Price> {
     try {
       const fees = await this.#marketFees();
       return { ...fees, gas: await this.#gas(call, fees) };
     } catch (error) {
-      if (error instanceof NotSentError || error instanceof RefusedError) throw error;
-      throw new NotSentError(chainReason(error));
+      throw error instanceof RefusedError ? error : new Error(chainReason(error));
     }
   }
 
@@ -151,41 +139,40 @@ export class EvmSender {
    * Gas of a call, found by running it as it will be sent: from this key, with these fees, with the
    * cap as its limit. The code of a contract wallet runs inside it, so what fails here is not sent.
    */
-  async #gas(call: Call, fees: Omit<Price, 'gas'>): Promise<bigint> {
+  async #gas(call: Call, fees: Fees): Promise<bigint> {
     const { client, account, maxGas } = this.#options;
+    const { address } = account;
     try {
       const estimate = await client.estimateGas({
-        account: account.address,
+        account: address,
         ...call,
         ...fees,
         gas: maxGas,
       });
-      if (estimate > maxGas)
+      if (estimate > maxGas) {
         throw new RefusedError(`the call needs ${estimate} gas, above the cap of ${maxGas}`);
-      const gas = (estimate * GAS_MARGIN_PERCENT) / 100n;
-      return gas < maxGas ? gas : maxGas;
+      }
+      return least((estimate * GAS_MARGIN_PERCENT) / 100n, maxGas);
     } catch (error) {
       if (!isExecutionFailure(error)) throw error;
       // A key that cannot pay for the gas limit reads like a call that needs too much of it.
-      const balance = await client.getBalance({ address: account.address });
-      if (balance < maxGas * fees.maxFeePerGas) throw new NotSentError('The gas key runs dry');
+      const balance = await client.getBalance({ address });
+      if (balance < maxGas * fees.maxFeePerGas) throw new Error('The gas key runs dry');
       throw new RefusedError('the chain refuses the call');
     }
   }
 
-  /** What a block takes now, below the cap; `NotSentError` when the base fee alone is above it. */
+  /** What a block takes now, below the cap; throws when the base fee alone is above it. */
   async #marketFees(): Promise<Fees> {
-    const { client, maxFeePerGas } = this.#options;
+    const { client, maxFeePerGas: cap } = this.#options;
     const [block, tip] = await Promise.all([
       client.getBlock(),
       client.estimateMaxPriorityFeePerGas(),
     ]);
     const baseFee = block.baseFeePerGas ?? 0n;
-    if (baseFee > maxFeePerGas)
-      throw new NotSentError(`The base fee of ${baseFee} wei is above the cap`);
-    const wanted = baseFee * 2n + tip;
-    const fee = wanted < maxFeePerGas ? wanted : maxFeePerGas;
-    return { maxFeePerGas: fee, maxPriorityFeePerGas: tip < fee ? tip : fee };
+    if (baseFee > cap) throw new Error(`The base fee of ${baseFee} wei is above the cap`);
+    const maxFeePerGas = least(baseFee * 2n + tip, cap);
+    return { maxFeePerGas, maxPriorityFeePerGas: least(tip, maxFeePerGas) };
   }
 
   /** The bytes under which the call of these is sent now: its fee may have been raised. */
@@ -207,7 +194,7 @@ export class EvmSender {
       blockTag: 'pending',
     });
     const nowMs = clock.nowMs();
-    const rows = await store.query<{ next_nonce: bigint }>(
+    const [row] = await store.query<{ next_nonce: bigint }>(
       `INSERT INTO payments_gas_nonce (gas_key, next_nonce, updated_ms) VALUES ($1, $2, $3)
        ON CONFLICT (gas_key) DO UPDATE SET
          next_nonce = CASE
@@ -217,7 +204,7 @@ export class EvmSender {
        RETURNING next_nonce`,
       [this.#gasKey, pending + 1, nowMs, nowMs - NUMBER_TRUST_MS],
     );
-    const number = Number(rows[0]?.next_nonce ?? pending + 1) - 1;
+    const number = Number(row?.next_nonce ?? pending + 1) - 1;
     if (number > pending) await this.#fillGap(pending, number);
     return number;
   }
@@ -248,7 +235,7 @@ export class EvmSender {
         await client.sendRawTransaction({ serializedTransaction });
       } catch (error) {
         // As a rule the node has it after all.
-        log.debug({ reason: chainReason(error) }, 'a transaction was not taken again');
+        log.debug({ reason: chainReason(error) }, 'A transaction was not taken again');
       }
     }
   }
@@ -261,6 +248,6 @@ export class EvmSender {
   }
 }
 
-interface Price extends Fees {
-  readonly gas: bigint;
+function least(a: bigint, b: bigint): bigint {
+  return a < b ? a : b;
 }

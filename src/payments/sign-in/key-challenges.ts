@@ -2,33 +2,38 @@
  * Challenges for wallets that make an API key: a JSON Web Token of ours (HS256) that the wallet
  * signs as text. It proves that the signature is fresh and meant for this service.
  */
-import { createHmac, timingSafeEqual } from 'node:crypto';
-import { MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
-import type { Clock } from '../../core/clock.ts';
+import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
+import { isSameMac, macOf } from '../secrets.ts';
+import type { SignIn } from './sign-in.ts';
 
 /** decisions.md 6: a challenge lives for 15 minutes. */
 const LIFE_MS = 15 * MINUTE_MS;
 const MAX_CHARS = 512;
 const HEADER = encode({ alg: 'HS256', typ: 'JWT' });
 
-export interface KeyChallenge {
-  readonly id: string;
-  readonly expiresMs: number;
+export interface KeyProof {
+  readonly address: string;
+  readonly token: string;
+  /** Over the text of the token. */
+  readonly signature: string;
 }
 
 export class KeyChallenges {
   readonly #secret: string;
+  readonly #signIn: SignIn;
   readonly #clock: Clock;
   readonly #ids: Ids;
 
-  constructor(options: { readonly secret: string; readonly clock: Clock; readonly ids: Ids }) {
-    this.#secret = options.secret;
-    this.#clock = options.clock;
-    this.#ids = options.ids;
+  constructor(secret: string, signIn: SignIn, clock: Clock, ids: Ids) {
+    this.#secret = secret;
+    this.#signIn = signIn;
+    this.#clock = clock;
+    this.#ids = ids;
   }
 
+  /** A text of 15 minutes for a wallet that wants an API key to sign. */
   mint(): string {
     const nowMs = this.#clock.nowMs();
     const claims = encode({
@@ -39,35 +44,36 @@ export class KeyChallenges {
     return `${HEADER}.${claims}.${this.#mac(claims)}`;
   }
 
+  /** The wallet that signed a challenge, once. Throws a 401 Fault. */
+  async signerOf({ address, token, signature }: KeyProof): Promise<string> {
+    const { id, expiresMs } = this.#read(token);
+    const wallet = await this.#signIn.signerOf(address, token, signature);
+    if (await this.#signIn.useOnce(wallet, `key.${id}`, expiresMs)) return wallet;
+    throw refused('The token has made a key before; get a new one');
+  }
+
   /** Throws a 401 Fault for a token that is not ours or is over. */
-  read(token: string): KeyChallenge {
+  #read(token: string): { readonly id: string; readonly expiresMs: number } {
     const [header, claims = '', mac = '', ...rest] = token.slice(0, MAX_CHARS).split('.');
-    const expected = Buffer.from(this.#mac(claims));
-    const given = Buffer.from(mac);
-    const isOurs =
-      header === HEADER &&
-      rest.length === 0 &&
-      given.length === expected.length &&
-      timingSafeEqual(given, expected);
+    const isOurs = header === HEADER && rest.length === 0 && isSameMac(mac, this.#mac(claims));
     if (!isOurs) throw refused('The token is not one of this service; get a new one');
-    const { exp, jti } = decode(claims);
+    // Written by `mint`: the signature was checked.
+    const { exp, jti } = JSON.parse(Buffer.from(claims, 'base64url').toString()) as {
+      exp: number;
+      jti: string;
+    };
     const expiresMs = exp * SECOND_MS;
     if (expiresMs <= this.#clock.nowMs()) throw refused('The token has expired; get a new one');
     return { id: jti, expiresMs };
   }
 
   #mac(claims: string): string {
-    return createHmac('sha256', this.#secret).update(`${HEADER}.${claims}`).digest('base64url');
+    return macOf(this.#secret, `${HEADER}.${claims}`);
   }
 }
 
 function encode(value: unknown): string {
   return Buffer.from(JSON.stringify(value)).toString('base64url');
-}
-
-function decode(claims: string): { exp: number; jti: string } {
-  // Written by `mint`: the signature was checked.
-  return JSON.parse(Buffer.from(claims, 'base64url').toString()) as { exp: number; jti: string };
 }
 
 export function refused(message: string): Fault {

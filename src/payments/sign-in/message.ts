@@ -1,7 +1,7 @@
 /**
  * The signed text: EIP-4361 for EVM wallets, the same text with "Solana account" for Solana.
  * Parsing is line by line with no backtracking, so hostile input costs linear time; building gives
- * exactly the bytes that wallets sign. Whether the fields are acceptable is `rules.ts`.
+ * exactly the bytes that wallets sign. Whether the fields are acceptable is `sign-in.ts`.
  */
 
 export interface SignInMessage {
@@ -15,10 +15,10 @@ export interface SignInMessage {
   readonly chainReference: string;
   readonly nonce: string;
   readonly issuedAt: string;
-  readonly expirationTime: string | undefined;
-  readonly notBefore: string | undefined;
-  readonly requestId: string | undefined;
-  readonly resources: readonly string[] | undefined;
+  readonly expirationTime?: string | undefined;
+  readonly notBefore?: string | undefined;
+  readonly requestId?: string | undefined;
+  readonly resources?: readonly string[] | undefined;
 }
 
 /** Why a text is no message, or what it lacks. */
@@ -47,36 +47,22 @@ type TaggedField = (typeof TAGS)[number][1];
 export function parseMessage(text: string): SignInMessage | MessageProblem {
   const lines = text.split('\n');
   const [first = '', address = ''] = lines;
-  const family = first.endsWith(HEADERS.evm) ? 'evm' : 'solana';
+  const family: SignInMessage['family'] = first.endsWith(HEADERS.evm) ? 'evm' : 'solana';
   if (!first.endsWith(HEADERS[family])) return 'PARSE_ERROR';
   // A scheme may stand before the domain; the domain alone is compared.
   const authority = first.slice(0, -HEADERS[family].length);
-  const domain = authority.slice(
-    authority.indexOf('://') === -1 ? 0 : authority.indexOf('://') + 3,
-  );
+  const scheme = authority.indexOf('://');
+  const domain = scheme === -1 ? authority : authority.slice(scheme + 3);
   const body = readStatement(lines);
   if (domain === '' || address === '' || body === undefined) return 'PARSE_ERROR';
   const tagged = readTags(lines, body.next);
   if (tagged === undefined) return 'PARSE_ERROR';
-  const { fields, resources } = tagged;
-  if (fields.nonce === undefined || fields.nonce === '') return 'MISSING_NONCE';
-  const { uri, version, chainReference, issuedAt } = fields;
+  const { nonce, uri, version, chainReference, issuedAt, ...optional } = tagged;
+  if (!nonce) return 'MISSING_NONCE';
   if (!uri || !version || !chainReference || !issuedAt) return 'INVALID_MESSAGE';
-  return {
-    family,
-    domain,
-    address,
-    statement: body.statement,
-    uri,
-    version,
-    chainReference,
-    nonce: fields.nonce,
-    issuedAt,
-    expirationTime: fields.expirationTime,
-    notBefore: fields.notBefore,
-    requestId: fields.requestId,
-    resources,
-  };
+  const { statement } = body;
+  const required = { family, domain, address, uri, version, chainReference, nonce, issuedAt };
+  return { ...required, ...optional, statement };
 }
 
 /** Line 3 is empty; then one statement line between empty lines, or no statement at all. */
@@ -92,12 +78,7 @@ function readStatement(
   return { statement, next: next + 2 };
 }
 
-interface Tagged {
-  readonly fields: Partial<Record<TaggedField, string>>;
-  readonly resources: readonly string[] | undefined;
-}
-
-function readTags(lines: readonly string[], start: number): Tagged | undefined {
+function readTags(lines: readonly string[], start: number): Partial<SignInMessage> | undefined {
   const fields: Partial<Record<TaggedField, string>> = {};
   let at = start;
   for (const [tag, field] of TAGS) {
@@ -106,11 +87,11 @@ function readTags(lines: readonly string[], start: number): Tagged | undefined {
     fields[field] = line.slice(tag.length);
     at += 1;
   }
-  if (at === lines.length) return { fields, resources: undefined };
+  if (at === lines.length) return fields;
   if (lines[at] !== 'Resources:') return undefined;
   const resources = lines.slice(at + 1);
   if (!resources.every((line) => line.startsWith('- '))) return undefined;
-  return { fields, resources: resources.map((line) => line.slice(2)) };
+  return { ...fields, resources: resources.map((line) => line.slice(2)) };
 }
 
 /** The exact text that a wallet signs for these fields. */

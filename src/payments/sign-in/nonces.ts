@@ -12,6 +12,8 @@ import { Batcher, type Store } from '../../db/db.ts';
 const MAX_BATCH = 128;
 
 interface Use {
+  /** Wallet and nonce: one order in all processes, so that two batches cannot wait for each other. */
+  readonly key: string;
   readonly wallet: string;
   readonly nonce: string;
   readonly expiresMs: number;
@@ -33,13 +35,13 @@ export class SignInNonces {
 
   /** `false` when the wallet has used the nonce before. */
   async consume(wallet: string, nonce: string, expiresMs: number): Promise<boolean> {
-    return await this.#uses.add({ wallet, nonce, expiresMs: Math.ceil(expiresMs) });
+    const key = `${wallet} ${nonce}`;
+    return await this.#uses.add({ key, wallet, nonce, expiresMs: Math.ceil(expiresMs) });
   }
 
   async #consumeBatch(uses: readonly Use[]): Promise<readonly boolean[]> {
     const answers: boolean[] = [];
-    // One order in all processes: two batches with the same proofs cannot wait for each other.
-    const ordered = [...uses.entries()].sort(([, a], [, b]) => (keyOf(a) < keyOf(b) ? -1 : 1));
+    const ordered = [...uses.entries()].sort(([, a], [, b]) => (a.key < b.key ? -1 : 1));
     await this.#store.transaction(
       async (tx) => {
         for (const [index, { wallet, nonce, expiresMs }] of ordered) {
@@ -62,8 +64,4 @@ export class SignInNonces {
       this.#clock.nowMs(),
     ]);
   }
-}
-
-function keyOf({ wallet, nonce }: Use): string {
-  return `${wallet} ${nonce}`;
 }

@@ -4,10 +4,9 @@
  * `{address, message, signature, timestamp, chainId}`, whose text is taken as it is.
  * Garbage ends in a Fault with an `X402_SIGN_IN_*` code, never in another exception.
  */
-import { Fault } from '../../core/faults.ts';
-import type { FaultCode } from '../../core/faults.ts';
-import { buildMessage, parseMessage } from './message.ts';
-import type { SignInMessage } from './message.ts';
+import { Fault, type FaultCode } from '../../core/faults.ts';
+import { decodeHeader } from '../header-codec.ts';
+import { type SignInMessage, buildMessage, parseMessage } from './message.ts';
 
 export interface Proof {
   readonly message: SignInMessage;
@@ -26,46 +25,22 @@ export interface Proof {
 const MAX_HEADER_CHARS = 8_192;
 const MAX_FIELD_CHARS = 6_144;
 const MAX_RESOURCES = 32;
-const BASE64 = /^[A-Za-z0-9+/_-]+={0,2}$/;
-const TYPES = new Set(['eip191', 'eip1271', 'eip6492', 'ed25519', 'siws']);
+const TYPES: readonly unknown[] = ['eip191', 'eip1271', 'eip6492', 'ed25519', 'siws'];
 
 type Fields = Readonly<Record<string, unknown>>;
+type SignInReason<Code = FaultCode> = Code extends `X402_SIGN_IN_${infer Reason}` ? Reason : never;
 
 /** A 401 with the code `X402_SIGN_IN_<reason>`. */
 export function refuseSignIn(reason: SignInReason, message?: string): Fault {
-  const code: FaultCode = `X402_SIGN_IN_${reason}`;
-  return new Fault(
-    code,
-    message === undefined ? { canRetry: false } : { message, canRetry: false },
-  );
+  const said = message === undefined ? {} : { message };
+  return new Fault(`X402_SIGN_IN_${reason}`, { ...said, canRetry: false });
 }
-
-export type SignInReason = FaultCode extends infer C
-  ? C extends `X402_SIGN_IN_${infer R}`
-    ? R
-    : never
-  : never;
 
 /** Decodes a header value. Throws a Fault with an `X402_SIGN_IN_*` code. */
 export function readProof(header: string): Proof {
-  const fields = decodeHeader(header.trim());
+  const fields = decodeHeader(header, MAX_HEADER_CHARS);
+  if (fields === undefined) throw refuseSignIn('INVALID_PAYLOAD');
   return typeof fields['message'] === 'string' ? readTextForm(fields) : readStructuredForm(fields);
-}
-
-function decodeHeader(header: string): Fields {
-  if (header.length > MAX_HEADER_CHARS || !BASE64.test(header))
-    throw refuseSignIn('INVALID_PAYLOAD');
-  let value: unknown;
-  try {
-    value = JSON.parse(Buffer.from(header, 'base64').toString('utf8'));
-  } catch {
-    // Anything but JSON is the caller's mistake.
-    throw refuseSignIn('INVALID_PAYLOAD');
-  }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw refuseSignIn('INVALID_PAYLOAD');
-  }
-  return value as Fields; // a JSON object, by the checks above
 }
 
 function readTextForm(fields: Fields): Proof {
@@ -75,20 +50,13 @@ function readTextForm(fields: Fields): Proof {
   checkType(fields);
   const message = parseMessage(text);
   if (typeof message === 'string') throw refuseSignIn(message);
-  const timestamp = fields['timestamp'];
-  return {
-    message,
-    text,
-    signature,
-    address,
-    chain: readChain(fields['chainId'], message),
-    timestampMs:
-      timestamp === undefined || timestamp === null ? undefined : readTimestamp(timestamp),
-  };
+  const chain = readChain(fields['chainId'], message);
+  return { message, text, signature, address, chain, timestampMs: readTimestamp(fields) };
 }
 
-function readTimestamp(value: unknown): number {
-  const timestampMs = typeof value === 'string' ? Number(value) : value;
+function readTimestamp({ timestamp }: Fields): number | undefined {
+  if (timestamp === undefined || timestamp === null) return undefined;
+  const timestampMs = typeof timestamp === 'string' ? Number(timestamp) : timestamp;
   if (typeof timestampMs !== 'number' || !Number.isFinite(timestampMs)) {
     throw refuseSignIn('INVALID_PAYLOAD', 'The timestamp must be Unix time in milliseconds');
   }
@@ -97,8 +65,8 @@ function readTimestamp(value: unknown): number {
 
 function readStructuredForm(fields: Fields): Proof {
   checkType(fields);
-  const chainId = requireText(fields, 'chainId', 'INVALID_CHAIN_ID');
-  const [namespace, reference] = chainId.split(':');
+  const chain = requireText(fields, 'chainId', 'INVALID_CHAIN_ID');
+  const [namespace, reference] = chain.split(':');
   const isKnown = namespace === 'eip155' || namespace === 'solana';
   if (!isKnown || reference === undefined || !/^[-_a-zA-Z0-9]{1,32}$/.test(reference)) {
     throw refuseSignIn('INVALID_CHAIN_ID');
@@ -118,22 +86,21 @@ function readStructuredForm(fields: Fields): Proof {
     requestId: optionalText(fields, 'requestId'),
     resources: readResources(fields['resources']),
   };
+  const signature = requireText(fields, 'signature');
+  const { address } = message;
   return {
     message,
     text: buildMessage(message),
-    signature: requireText(fields, 'signature'),
-    address: message.address,
-    chain: chainId,
+    signature,
+    address,
+    chain,
     timestampMs: undefined,
   };
 }
 
-function checkType(fields: Fields): void {
-  const type = fields['type'];
-  if (type === undefined || type === null) return;
-  if (typeof type !== 'string' || !TYPES.has(type)) {
-    throw refuseSignIn('INVALID_PAYLOAD', 'The type must be eip191, eip1271 or ed25519');
-  }
+function checkType({ type }: Fields): void {
+  if (type === undefined || type === null || TYPES.includes(type)) return;
+  throw refuseSignIn('INVALID_PAYLOAD', 'The type must be eip191, eip1271 or ed25519');
 }
 
 function requireText(
@@ -142,12 +109,9 @@ function requireText(
   reason: SignInReason = 'INVALID_PAYLOAD',
 ): string {
   const value = fields[name];
-  // A chain or timestamp may be a number on the wire, a text field may not.
   if (typeof value !== 'string' || value === '' || value.length > MAX_FIELD_CHARS) {
-    throw refuseSignIn(
-      reason,
-      reason === 'INVALID_PAYLOAD' ? `The field ${name} is missing` : undefined,
-    );
+    const isPayload = reason === 'INVALID_PAYLOAD';
+    throw refuseSignIn(reason, isPayload ? `The field ${name} is missing` : undefined);
   }
   // A line break inside a field would forge another line of the rebuilt text.
   if (name !== 'message' && /[\r\n]/.test(value)) throw refuseSignIn('INVALID_PAYLOAD');
@@ -168,8 +132,7 @@ function readResources(value: unknown): readonly string[] | undefined {
 
 /** Accepts 8453, "8453" and CAIP-2; without a chain beside it, the message speaks for itself. */
 function readChain(value: unknown, message: SignInMessage): string {
-  const own = chainOfMessage(message);
-  if (value === undefined || value === null) return own;
+  if (value === undefined || value === null) return chainOfMessage(message);
   const text = typeof value === 'number' ? String(value) : value;
   if (typeof text !== 'string' || !/^(eip155:|solana:)?[-_a-zA-Z0-9]{1,32}$/.test(text)) {
     throw refuseSignIn('INVALID_CHAIN_ID');
@@ -179,7 +142,6 @@ function readChain(value: unknown, message: SignInMessage): string {
 }
 
 /** The CAIP-2 chain that the signed text names. */
-export function chainOfMessage(message: SignInMessage): string {
-  const namespace = message.family === 'solana' ? 'solana' : 'eip155';
-  return `${namespace}:${message.chainReference}`;
+export function chainOfMessage({ family, chainReference }: SignInMessage): string {
+  return `${family === 'solana' ? 'solana' : 'eip155'}:${chainReference}`;
 }

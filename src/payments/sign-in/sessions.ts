@@ -5,35 +5,20 @@
  * it has a spend limit. The row is read again after some seconds, which is how long another process
  * may still take a token that was revoked.
  */
-import { createHmac, timingSafeEqual } from 'node:crypto';
-import { DAY_MS, SECOND_MS, isoTime } from '../../core/clock.ts';
-import type { Clock } from '../../core/clock.ts';
+import { type Clock, DAY_MS, SECOND_MS, isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
-import { nano } from '../../core/money.ts';
-import type { Nano } from '../../core/money.ts';
-import { walletIdentity, walletKind } from '../../core/addresses.ts';
+import { type Nano, nano } from '../../core/money.ts';
+import { assert } from '../../core/assert.ts';
 import type { Queryable, Store } from '../../db/db.ts';
+import { isSameMac, macOf } from '../secrets.ts';
+import { remember } from '../remember.ts';
+import { refused } from './key-challenges.ts';
 
 /** What a token may spend in its whole life; a missing limit is none. */
 export interface TokenLimits {
   readonly usdNano: Nano | undefined;
   readonly diemNano: Nano | undefined;
-}
-
-export interface WalletToken {
-  readonly id: string;
-  readonly token: string;
-  /** ISO 8601. */
-  readonly expiresAt: string;
-}
-
-/** A token as its wallet sees it in a list: without the secret. */
-export interface ListedToken {
-  readonly id: string;
-  readonly createdMs: number;
-  readonly expiresMs: number;
-  readonly limits: TokenLimits;
 }
 
 export interface TokenBearer {
@@ -89,12 +74,11 @@ export class WalletSessions {
   }
 
   /** A token for the identity of a wallet that has just signed in. Throws a Fault when it has too many. */
-  async mint(wallet: string, limits: TokenLimits): Promise<WalletToken> {
+  async mint(wallet: string, limits: TokenLimits) {
     const { store, clock, ids, lifeMs, caps } = this.#options;
     const nowMs = clock.nowMs();
     const expiresMs = nowMs + lifeMs;
     const id = `wallet-token-${ids.hex(12)}`;
-    const isCapped = limits.usdNano !== undefined || limits.diemNano !== undefined;
     await store.transaction(async (tx) => {
       const rows = await tx.query(
         `INSERT INTO payments_wallet_token (id, wallet, created_ms, expires_ms, usd_limit_nano,
@@ -109,10 +93,9 @@ export class WalletSessions {
           message: `A wallet has at most ${MAX_LIVE} tokens at a time; revoke one, or wait until one has expired`,
         });
       }
-      if (isCapped) await caps.set(tx, id, wallet, limits);
+      if (hasLimit(limits)) await caps.set(tx, id, wallet, limits);
     });
-    const claims = Buffer.from(`${expiresMs}.${id}.${wallet}`, 'latin1');
-    const body = claims.toString('base64url');
+    const body = Buffer.from(`${expiresMs}.${id}.${wallet}`, 'latin1').toString('base64url');
     return { id, token: `${this.prefix}${body}.${this.#mac(body)}`, expiresAt: isoTime(expiresMs) };
   }
 
@@ -120,14 +103,14 @@ export class WalletSessions {
   async verify(token: string): Promise<TokenBearer> {
     const { expiresMs, id, wallet } = this.#read(token);
     if (expiresMs <= this.#options.clock.nowMs())
-      throw refuse('The wallet token has expired, sign in again');
-    const isCapped = this.#remembered(id) ?? (await this.#lookUp(id));
-    if (isCapped === undefined) throw refuse('The wallet token was revoked, sign in again');
+      throw refused('The wallet token has expired, sign in again');
+    const isCapped = await this.#hasLimit(id);
+    if (isCapped === undefined) throw refused('The wallet token was revoked, sign in again');
     return { wallet, capId: isCapped ? id : undefined };
   }
 
   /** The tokens of a wallet that can still be used, newest first. */
-  async list(wallet: string): Promise<readonly ListedToken[]> {
+  async list(wallet: string) {
     const rows = await this.#options.store.query<TokenRow>(
       `SELECT * FROM payments_wallet_token WHERE wallet = $1 AND expires_ms > $2
        ORDER BY created_ms DESC, id`,
@@ -163,11 +146,8 @@ export class WalletSessions {
            SELECT id FROM payments_wallet_token WHERE expires_ms < $1 LIMIT $2) RETURNING id`,
         [clock.nowMs() - KEEP_ENDED_MS, PRUNED_AT_ONCE],
       );
-      if (rows.length > 0)
-        await caps.drop(
-          tx,
-          rows.map(({ id }) => id),
-        );
+      const ended = rows.map(({ id }) => id);
+      if (ended.length > 0) await caps.drop(tx, ended);
     });
   }
 
@@ -175,47 +155,31 @@ export class WalletSessions {
     const [body, mac, ...rest] = token.slice(this.prefix.length).split('.');
     const isShaped =
       token.startsWith(this.prefix) && token.length <= MAX_TOKEN_CHARS && rest.length === 0;
-    if (!isShaped || !body || !mac || !this.#isOwn(body, mac))
-      throw refuse('The wallet token is not valid, sign in again');
+    if (!isShaped || !body || !mac || !isSameMac(mac, this.#mac(body)))
+      throw refused('The wallet token is not valid, sign in again');
     const [expiresMs, id, wallet] = Buffer.from(body, 'base64url').toString('latin1').split('.');
-    if (!id || !wallet || walletKind(wallet) === undefined)
-      throw refuse('The wallet token is not valid, sign in again');
-    return { expiresMs: Number(expiresMs), id, wallet: walletIdentity(wallet) };
+    assert(id !== undefined && wallet !== undefined, 'written by `mint`, as its code says');
+    return { expiresMs: Number(expiresMs), id, wallet };
   }
 
-  #remembered(id: string): boolean | undefined {
-    const known = this.#known.get(id);
-    if (known === undefined || known.untilMs <= this.#options.clock.nowMs()) return undefined;
-    return known.isCapped;
-  }
-
-  /** Whether a token that stands has a limit; `undefined` when it does not stand. */
-  async #lookUp(id: string): Promise<boolean | undefined> {
+  /** Whether a token has a limit; `undefined` when it was revoked. */
+  async #hasLimit(id: string): Promise<boolean | undefined> {
     const { store, clock } = this.#options;
     const nowMs = clock.nowMs();
+    const known = this.#known.get(id);
+    if (known !== undefined && known.untilMs > nowMs) return known.isCapped;
     const [row] = await store.query<TokenRow>(
       'SELECT * FROM payments_wallet_token WHERE id = $1 AND expires_ms > $2',
       [id, nowMs],
     );
     if (row === undefined) return undefined;
-    const { usdNano, diemNano } = limitsOf(row);
-    const isCapped = usdNano !== undefined || diemNano !== undefined;
-    this.#known.delete(id);
-    this.#known.set(id, { isCapped, untilMs: nowMs + REMEMBER_MS });
-    const oldest = this.#known.keys().next().value;
-    if (this.#known.size > MAX_REMEMBERED && oldest !== undefined) this.#known.delete(oldest);
+    const isCapped = hasLimit(limitsOf(row));
+    remember(this.#known, id, { isCapped, untilMs: nowMs + REMEMBER_MS }, MAX_REMEMBERED);
     return isCapped;
   }
 
-  #isOwn(body: string, mac: string): boolean {
-    const expected = Buffer.from(this.#mac(body), 'latin1');
-    const given = Buffer.from(mac, 'latin1');
-    return expected.length === given.length && timingSafeEqual(expected, given);
-  }
-
   #mac(body: string): string {
-    const { secret } = this.#options;
-    return createHmac('sha256', secret).update(this.prefix).update(body).digest('base64url');
+    return macOf(this.#options.secret, this.prefix + body);
   }
 }
 
@@ -226,6 +190,6 @@ function limitsOf(row: TokenRow): TokenLimits {
   };
 }
 
-function refuse(message: string): Fault {
-  return new Fault('X402_INVALID_SIGN_IN', { message });
+function hasLimit({ usdNano, diemNano }: TokenLimits): boolean {
+  return usdNano !== undefined || diemNano !== undefined;
 }

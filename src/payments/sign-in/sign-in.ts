@@ -4,19 +4,16 @@
  * Invariant: a proof is accepted at most once, only for the configured domain and chains, and only
  * while it is fresh. Everything that a caller can send ends in an accepted wallet or in a Fault.
  */
-import { type Clock, SECOND_MS } from '../../core/clock.ts';
+import { walletIdentity, walletKind } from '../../core/addresses.ts';
+import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Log } from '../../core/log.ts';
-import { walletIdentity, walletKind } from '../../core/addresses.ts';
-import { chainReason } from '../chain-reason.ts';
 import type { Store } from '../../db/db.ts';
+import { chainReason } from '../chain-reason.ts';
+import { endsWithin } from '../waiting.ts';
 import { SignInNonces } from './nonces.ts';
-import { readProof, refuseSignIn } from './proof.ts';
-import { checkRules, nonceExpiryMs } from './rules.ts';
-import { isSignedByContract, isSignedByKey } from './signatures.ts';
-import type { ContractSignatureCheck } from './signatures.ts';
-
-export type { ContractSignatureCheck } from './signatures.ts';
+import { type Proof, chainOfMessage, readProof, refuseSignIn } from './proof.ts';
+import { type ContractSignatureCheck, isSignedByContract, isSignedByKey } from './signatures.ts';
 
 export interface SignInOptions {
   readonly store: Store;
@@ -37,6 +34,14 @@ export interface SignedInWallet {
   readonly chain: string;
 }
 
+/** A sign-in is fresh for five minutes after `issuedAt`. */
+const MAX_AGE_MS = 5 * MINUTE_MS;
+/** Clocks of callers may be 30 s ahead, and `timestamp` 30 s off. */
+const CLOCK_SKEW_MS = 30 * SECOND_MS;
+/** EIP-4361 asks for at least 8 characters; the bound keeps the nonce table small. */
+const NONCE = /^[A-Za-z0-9._~-]{8,128}$/;
+/** ISO 8601 with a date and a time, as EIP-4361 asks; `Date.parse` alone would take "5". */
+const ISO_TIME = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})$/;
 /** What a sign-in may wait for a contract wallet's chain; its nodes answer in a fraction of it. */
 const CONTRACT_CHECK_MS = 5 * SECOND_MS;
 /** Contract checks cost a chain call each; more at once are refused, not queued. */
@@ -45,35 +50,24 @@ const MAX_CONTRACT_CHECKS = 32;
 export class SignIn {
   readonly #options: SignInOptions;
   readonly #domain: string;
-  readonly #chains: ReadonlySet<string>;
   readonly #nonces: SignInNonces;
   #contractChecks = 0;
 
   constructor(options: SignInOptions) {
     this.#options = options;
     this.#domain = new URL(options.publicUrl).host;
-    this.#chains = new Set(options.chains);
     this.#nonces = new SignInNonces(options.store, options.clock);
   }
 
   /** Verifies and uses up a proof. Throws a Fault with an `X402_SIGN_IN_*` code, or 503 when a contract wallet cannot be asked. */
   async verify(header: string): Promise<SignedInWallet> {
     const proof = readProof(header);
-    const wallet = checkRules(proof, {
-      domain: this.#domain,
-      chains: this.#chains,
-      nowMs: this.#options.clock.nowMs(),
-    });
-    const isSigned =
-      (await isSignedByKey(wallet, proof.text, proof.signature)) ||
-      (await this.#isSignedByContract(wallet, proof.text, proof.signature));
-    if (!isSigned) throw refuseSignIn('INVALID_SIGNATURE');
+    const wallet = this.#checkRules(proof);
+    await this.#checkSigned(wallet, proof.text, proof.signature);
     // The nonce is used up only by a valid signature: nobody can burn another wallet's nonces.
-    const isFirstUse = await this.#nonces.consume(
-      wallet,
-      proof.message.nonce,
-      nonceExpiryMs(proof),
-    );
+    // After `expiresMs` its proof is too old anyway.
+    const expiresMs = readTime(proof.message.issuedAt) + MAX_AGE_MS + CLOCK_SKEW_MS;
+    const isFirstUse = await this.useOnce(wallet, proof.message.nonce, expiresMs);
     if (!isFirstUse) throw refuseSignIn('NONCE_REUSED');
     return { wallet, chain: proof.chain };
   }
@@ -82,10 +76,7 @@ export class SignIn {
   async signerOf(address: string, text: string, signature: string): Promise<string> {
     if (walletKind(address) === undefined) throw refuseSignIn('INVALID_WALLET');
     const wallet = walletIdentity(address);
-    const isSigned =
-      (await isSignedByKey(wallet, text, signature)) ||
-      (await this.#isSignedByContract(wallet, text, signature));
-    if (!isSigned) throw refuseSignIn('INVALID_SIGNATURE');
+    await this.#checkSigned(wallet, text, signature);
     return wallet;
   }
 
@@ -99,22 +90,62 @@ export class SignIn {
     await this.#nonces.prune();
   }
 
-  /** Rejects when `work` takes too long; nothing is left that would hold an ending process. */
-  async #inTime<T>(work: Promise<T>): Promise<T> {
-    const isOver = new AbortController();
-    const limit = this.#options.clock.sleep(CONTRACT_CHECK_MS, isOver.signal);
-    try {
-      return await Promise.race([
-        work,
-        limit.then(() => Promise.reject(new Error('The node takes too long'))),
-      ]);
-    } finally {
-      isOver.abort();
+  /**
+   * What makes a well-formed proof acceptable, apart from its signature, and whose it is. The order
+   * below is the order in which faults win when several apply.
+   */
+  #checkRules({ message, address, chain, timestampMs }: Proof): string {
+    const kind = walletKind(message.address);
+    if (walletKind(address) === undefined || kind !== message.family) {
+      throw refuseSignIn('INVALID_WALLET');
     }
+    const wallet = walletIdentity(address);
+    if (wallet !== walletIdentity(message.address)) throw refuseSignIn('ADDRESS_MISMATCH');
+    const signedChain = chainOfMessage(message);
+    if (message.family === 'evm' && !/^[1-9]\d{0,15}$/.test(message.chainReference)) {
+      throw refuseSignIn('INVALID_CHAIN_ID');
+    }
+    if (chain !== signedChain) throw refuseSignIn('CHAIN_MISMATCH');
+    const { chains } = this.#options;
+    if (!chains.includes(signedChain)) {
+      throw refuseSignIn('UNSUPPORTED_CHAIN', `Sign in on one of ${chains.join(', ')}`);
+    }
+    if (message.version !== '1') {
+      throw refuseSignIn('INVALID_MESSAGE', 'The version of the sign-in message must be 1');
+    }
+    if (!NONCE.test(message.nonce)) {
+      throw refuseSignIn('INVALID_MESSAGE', 'The nonce must have 8 to 128 letters or digits');
+    }
+    if (message.domain !== this.#domain) {
+      throw refuseSignIn('DOMAIN_MISMATCH', `The sign-in must be for the domain ${this.#domain}`);
+    }
+    this.#checkTimes(message, timestampMs);
+    return wallet;
+  }
+
+  #checkTimes(message: Proof['message'], timestampMs: number | undefined): void {
+    const nowMs = this.#options.clock.nowMs();
+    const issuedMs = readTime(message.issuedAt);
+    if (timestampMs !== undefined && Math.abs(timestampMs - issuedMs) > CLOCK_SKEW_MS) {
+      throw refuseSignIn('TIMESTAMP_MISMATCH');
+    }
+    if (issuedMs > nowMs + CLOCK_SKEW_MS) throw refuseSignIn('FUTURE_TIMESTAMP');
+    if (nowMs - issuedMs > MAX_AGE_MS) throw refuseSignIn('EXPIRED');
+    const { expirationTime, notBefore } = message;
+    if (expirationTime !== undefined && readTime(expirationTime) <= nowMs) {
+      throw refuseSignIn('EXPIRED');
+    }
+    if (notBefore !== undefined && readTime(notBefore) > nowMs) throw refuseSignIn('NOT_BEFORE');
+  }
+
+  async #checkSigned(wallet: string, text: string, signature: string): Promise<void> {
+    if (await isSignedByKey(wallet, text, signature)) return;
+    if (await this.#isSignedByContract(wallet, text, signature)) return;
+    throw refuseSignIn('INVALID_SIGNATURE');
   }
 
   async #isSignedByContract(wallet: string, text: string, signature: string): Promise<boolean> {
-    const check = this.#options.isContractSignature;
+    const { isContractSignature: check, clock, log } = this.#options;
     if (check === undefined || !wallet.startsWith('0x')) return false;
     if (this.#contractChecks >= MAX_CONTRACT_CHECKS) {
       throw new Fault('SERVICE_UNAVAILABLE', {
@@ -124,20 +155,28 @@ export class SignIn {
     }
     this.#contractChecks += 1;
     try {
-      return await this.#inTime(isSignedByContract(wallet, text, signature, check));
+      const work = isSignedByContract(wallet, text, signature, check);
+      if (await endsWithin(clock, CONTRACT_CHECK_MS, work)) return await work;
+      throw new Error('The node takes too long');
     } catch (error) {
       // The chain could not be asked: the proof is neither good nor bad.
-      this.#options.log.warn(
-        { reason: chainReason(error) },
-        'a contract wallet could not be asked',
-      );
+      const reason = chainReason(error);
+      log.warn({ reason }, 'A contract wallet could not be asked');
       throw new Fault('SERVICE_UNAVAILABLE', {
         message: 'The chain could not be asked about the contract wallet, try again shortly',
         retryAfterSeconds: 5,
-        cause: chainReason(error),
+        cause: reason,
       });
     } finally {
       this.#contractChecks -= 1;
     }
   }
+}
+
+function readTime(text: string): number {
+  const ms = ISO_TIME.test(text) ? Date.parse(text) : Number.NaN;
+  if (Number.isNaN(ms)) {
+    throw refuseSignIn('INVALID_MESSAGE', 'The times of the sign-in must be ISO 8601');
+  }
+  return ms;
 }

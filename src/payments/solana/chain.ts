@@ -1,191 +1,62 @@
 /**
- * Solana as payments see it: JSON-RPC over the kit's client, with a time limit for each call.
- * Transactions are handled as base64 wire bytes; their id is the fee payer's signature.
+ * Solana as payments see it: JSON-RPC over the kit's client, each call within a time limit, and the
+ * operator's keys. Transactions are base64 wire bytes; their id is the fee payer's signature.
  */
 import { createHash } from 'node:crypto';
 import {
+  type Address,
+  type Base64EncodedWireTransaction,
+  type createSolanaRpc,
+  type KeyPairSigner,
+  type RpcTransport,
+  type Transaction,
   createDefaultRpcTransport,
-  createSolanaRpc,
+  createKeyPairSignerFromBytes,
+  createKeyPairSignerFromPrivateKeyBytes,
   createSolanaRpcFromTransport,
   getBase58Decoder,
   getTransactionDecoder,
   signature,
 } from '@solana/kit';
-import type { Address, Base64EncodedWireTransaction, RpcTransport, Transaction } from '@solana/kit';
 import type { Clock } from '../../core/clock.ts';
-import { Failover, NODE_TIMEOUT_MS, nodeUrls } from '../nodes.ts';
+import { assert } from '../../core/assert.ts';
+import { SEED_BYTES, solanaKeyBytes } from '../../core/wallet-keys.ts';
+import { Failover, NODE_TIMEOUT_MS } from '../nodes.ts';
 
 const RPC_TIMEOUT_MS = 10_000;
 
 export type SolanaRpc = ReturnType<typeof createSolanaRpc>;
 
-/** What the cluster says of a transaction id. `confirmed` has run, in that slot. */
-export type SignatureStatus =
-  | { readonly kind: 'unknown' | 'seen' | 'failed' }
-  | { readonly kind: 'confirmed'; readonly slot: bigint; readonly isFinal: boolean };
-
-interface TokenBalance {
-  readonly accountIndex: number;
-  readonly uiTokenAmount: { readonly amount: string };
-}
-
-export class SolanaChain {
-  readonly rpc: SolanaRpc;
-
-  constructor(rpc: SolanaRpc) {
-    this.rpc = rpc;
-  }
-
-  /** Unix seconds of the newest confirmed block. */
-  async newestSeconds(): Promise<number> {
-    const slot = await this.rpc.getSlot({ commitment: 'confirmed' }).send(timeLimit());
-    return Number(await this.rpc.getBlockTime(slot).send(timeLimit()));
-  }
-
-  async status(transaction: string): Promise<SignatureStatus> {
-    const { value } = await this.rpc
-      .getSignatureStatuses([signature(transaction)], { searchTransactionHistory: true })
-      .send(timeLimit());
-    const entry = value[0];
-    if (entry === null || entry === undefined) return { kind: 'unknown' };
-    const level = entry.confirmationStatus;
-    if (level !== 'confirmed' && level !== 'finalized') return { kind: 'seen' };
-    if (entry.err !== null) return { kind: 'failed' };
-    return { kind: 'confirmed', slot: entry.slot, isFinal: level === 'finalized' };
-  }
-
-  /** Height of the newest block that cannot be forked away any more, or is confirmed. */
-  async height(commitment: 'confirmed' | 'finalized'): Promise<bigint> {
-    return await this.rpc.getBlockHeight({ commitment }).send(timeLimit());
-  }
-
-  /** Slots only ever grow, over every fork. */
-  async slot(commitment: 'processed' | 'confirmed' | 'finalized'): Promise<bigint> {
-    return await this.rpc.getSlot({ commitment }).send(timeLimit());
-  }
-
-  async send(wire: string): Promise<void> {
-    await this.rpc
-      .sendTransaction(wire as Base64EncodedWireTransaction, {
-        encoding: 'base64',
-        skipPreflight: true,
-        preflightCommitment: 'confirmed',
-      })
-      .send(timeLimit());
-  }
-
-  /** Names the cluster: its first 32 characters are the CAIP-2 reference. */
-  async genesisHash(): Promise<string> {
-    return await this.rpc.getGenesisHash().send(timeLimit());
-  }
-
-  async balance(owner: Address): Promise<bigint> {
-    const { value } = await this.rpc
-      .getBalance(owner, { commitment: 'confirmed' })
-      .send(timeLimit());
-    return value;
-  }
-
-  /** The program that an account belongs to, or `undefined` while there is no such account. */
-  async ownerOf(account: Address): Promise<Address | undefined> {
-    const { value } = await this.rpc
-      .getAccountInfo(account, { encoding: 'base64', commitment: 'confirmed' })
-      .send(timeLimit());
-    return value?.owner;
-  }
-
-  async latestBlockhash(): Promise<{ blockhash: string; lastValidBlockHeight: bigint }> {
-    const { value } = await this.rpc
-      .getLatestBlockhash({ commitment: 'finalized' })
-      .send(timeLimit());
-    return value;
-  }
-
-  /** Ids of the newest transactions that touched an account, newest first. */
-  async recentIds(account: Address, limit: number): Promise<readonly string[]> {
-    const entries = await this.rpc
-      .getSignaturesForAddress(account, { limit, commitment: 'confirmed' })
-      .send(timeLimit());
-    return entries.filter((entry) => entry.err === null).map((entry) => entry.signature);
-  }
-
-  /** Ids and slots of an account's transactions that ran, newest first, before `before`. */
-  async pageOfIds(
-    account: Address,
-    limit: number,
-    before: string | undefined,
-  ): Promise<readonly { readonly id: string; readonly slot: bigint; readonly hasRun: boolean }[]> {
-    const entries = await this.rpc
-      .getSignaturesForAddress(account, {
-        limit,
-        commitment: 'confirmed',
-        ...(before === undefined ? {} : { before: signature(before) }),
-      })
-      .send(timeLimit());
-    return entries.map(({ signature: id, slot, err }) => ({ id, slot, hasRun: err === null }));
-  }
-
-  /** By how much a transaction changed a token account; `undefined` when the node does not tell. */
-  async tokenChange(id: string, account: Address): Promise<bigint | undefined> {
-    const found = await this.rpc
-      .getTransaction(signature(id), {
-        encoding: 'jsonParsed',
-        commitment: 'confirmed',
-        maxSupportedTransactionVersion: 0,
-      })
-      .send(timeLimit());
-    if (found === null || found.meta === null) return undefined;
-    const index = found.transaction.message.accountKeys.findIndex(
-      ({ pubkey }) => pubkey === account,
-    );
-    const amountOf = (balances: readonly TokenBalance[] | undefined): bigint => {
-      const balance = balances?.find((one) => one.accountIndex === index);
-      return BigInt(balance?.uiTokenAmount.amount ?? 0);
-    };
-    return amountOf(found.meta.postTokenBalances) - amountOf(found.meta.preTokenBalances);
-  }
-
-  /** The wire bytes of a confirmed transaction as base64, or `undefined`. */
-  async wireOf(id: string): Promise<string | undefined> {
-    const found = await this.rpc
-      .getTransaction(signature(id), {
-        encoding: 'base64',
-        commitment: 'confirmed',
-        maxSupportedTransactionVersion: 0,
-      })
-      .send(timeLimit());
-    return found?.transaction[0];
-  }
-}
-
 export interface SolanaNodes {
   /** Asks the nodes in their order, the next one when one fails. */
-  readonly chain: SolanaChain;
+  readonly rpc: SolanaRpc;
   /** Each for itself, where all of them are witnesses. */
-  readonly each: readonly SolanaChain[];
+  readonly each: readonly SolanaRpc[];
 }
 
 export function openSolanaNodes(rpcUrl: string | readonly string[], clock: Clock): SolanaNodes {
-  const urls = nodeUrls(rpcUrl);
-  const each = urls.map((url) => new SolanaChain(createSolanaRpc(url)));
+  const transports = [rpcUrl].flat().map((url) => createDefaultRpcTransport({ url }));
+  const each = transports.map((node) => createSolanaRpcFromTransport(within(RPC_TIMEOUT_MS, node)));
   const [only] = each;
-  if (only !== undefined && urls.length === 1) return { chain: only, each };
+  if (only !== undefined && each.length === 1) return { rpc: only, each };
   const failover = new Failover(
-    urls.map((url) => createDefaultRpcTransport({ url })),
+    transports.map((node) => within(NODE_TIMEOUT_MS, node)),
     clock,
   );
-  const transport: RpcTransport = async ({ payload, signal }) =>
+  const transport: RpcTransport = async (call) =>
     await failover.ask(
       async (node) => {
-        const limit = AbortSignal.timeout(NODE_TIMEOUT_MS);
-        const both = signal === undefined ? limit : AbortSignal.any([signal, limit]);
-        const answer = await node({ payload, signal: both });
+        const answer = await node(call);
         if (hasNodeFault(answer)) throw new Error('The node could not answer');
         return answer as never; // handed on as it came
       },
-      () => signal?.aborted === true,
+      () => false,
     );
-  return { chain: new SolanaChain(createSolanaRpcFromTransport(transport)), each };
+  return { rpc: createSolanaRpcFromTransport(transport), each };
+}
+
+function within(limitMs: number, transport: RpcTransport): RpcTransport {
+  return async (call) => await transport({ ...call, signal: AbortSignal.timeout(limitMs) });
 }
 
 /** Codes with which a node says that it lacks something or is behind, and its internal errors. */
@@ -196,8 +67,93 @@ function hasNodeFault(answer: unknown): boolean {
   return NODE_FAULTS.has(Number(code)) || Number(code) > 0;
 }
 
-function timeLimit(): { abortSignal: AbortSignal } {
-  return { abortSignal: AbortSignal.timeout(RPC_TIMEOUT_MS) };
+/** Unix seconds of the newest confirmed block. */
+export async function newestSeconds(rpc: SolanaRpc): Promise<number> {
+  const slot = await rpc.getSlot({ commitment: 'confirmed' }).send();
+  return Number(await rpc.getBlockTime(slot).send());
+}
+
+/** What the cluster says of a transaction id. `confirmed` has run, in that slot. */
+export type SignatureStatus =
+  | { readonly kind: 'unknown' | 'seen' | 'failed' }
+  | { readonly kind: 'confirmed'; readonly slot: bigint; readonly isFinal: boolean };
+
+export async function statusOf(rpc: SolanaRpc, transaction: string): Promise<SignatureStatus> {
+  const { value } = await rpc
+    .getSignatureStatuses([signature(transaction)], { searchTransactionHistory: true })
+    .send();
+  const entry = value[0];
+  if (entry === null || entry === undefined) return { kind: 'unknown' };
+  const level = entry.confirmationStatus;
+  if (level !== 'confirmed' && level !== 'finalized') return { kind: 'seen' };
+  if (entry.err !== null) return { kind: 'failed' };
+  return { kind: 'confirmed', slot: entry.slot, isFinal: level === 'finalized' };
+}
+
+export async function sendWire(rpc: SolanaRpc, wire: string): Promise<void> {
+  await rpc
+    .sendTransaction(wire as Base64EncodedWireTransaction, {
+      encoding: 'base64',
+      skipPreflight: true,
+      preflightCommitment: 'confirmed',
+    })
+    .send();
+}
+
+/** The program that an account belongs to, or `undefined` while there is no such account. */
+export async function ownerOf(rpc: SolanaRpc, account: Address): Promise<Address | undefined> {
+  const { value } = await rpc
+    .getAccountInfo(account, { encoding: 'base64', commitment: 'confirmed' })
+    .send();
+  return value?.owner;
+}
+
+/** An account's confirmed transactions, newest first, before `before`; some of them have failed. */
+export async function pageOfIds(
+  rpc: SolanaRpc,
+  account: Address,
+  limit: number,
+  before?: string,
+): Promise<readonly { readonly id: string; readonly slot: bigint; readonly hasRun: boolean }[]> {
+  const page = before === undefined ? {} : { before: signature(before) };
+  const entries = await rpc
+    .getSignaturesForAddress(account, { limit, commitment: 'confirmed', ...page })
+    .send();
+  return entries.map(({ signature: id, slot, err }) => ({ id, slot, hasRun: err === null }));
+}
+
+/** Of `getTransaction`, which by itself reads legacy transactions of the finalized chain alone. */
+const CONFIRMED = { commitment: 'confirmed', maxSupportedTransactionVersion: 0 } as const;
+
+interface TokenBalance {
+  readonly accountIndex: number;
+  readonly uiTokenAmount: { readonly amount: string };
+}
+
+/** By how much a transaction changed a token account; `undefined` when the node does not tell. */
+export async function tokenChange(
+  rpc: SolanaRpc,
+  id: string,
+  account: Address,
+): Promise<bigint | undefined> {
+  const found = await rpc
+    .getTransaction(signature(id), { ...CONFIRMED, encoding: 'jsonParsed' })
+    .send();
+  if (found === null || found.meta === null) return undefined;
+  const index = found.transaction.message.accountKeys.findIndex(({ pubkey }) => pubkey === account);
+  const amountOf = (balances: readonly TokenBalance[] | undefined): bigint => {
+    const balance = balances?.find((one) => one.accountIndex === index);
+    return BigInt(balance?.uiTokenAmount.amount ?? 0);
+  };
+  return amountOf(found.meta.postTokenBalances) - amountOf(found.meta.preTokenBalances);
+}
+
+/** The wire bytes of a confirmed transaction as base64, or `undefined`. */
+export async function wireOf(rpc: SolanaRpc, id: string): Promise<string | undefined> {
+  const found = await rpc
+    .getTransaction(signature(id), { ...CONFIRMED, encoding: 'base64' })
+    .send();
+  return found?.transaction[0];
 }
 
 /** Decodes base64 wire bytes. Throws on anything else. */
@@ -215,4 +171,13 @@ export function transactionId(transaction: Transaction): string {
   const first = Object.values(transaction.signatures)[0];
   if (first === null || first === undefined) throw new Error('The fee payer has not signed');
   return getBase58Decoder().decode(first);
+}
+
+/** A key in one of the forms that operators have. */
+export async function readSolanaKey(text: string): Promise<KeyPairSigner> {
+  const bytes = solanaKeyBytes(text);
+  assert(bytes !== undefined, 'the configuration takes no other key');
+  return bytes.length === SEED_BYTES
+    ? await createKeyPairSignerFromPrivateKeyBytes(bytes)
+    : await createKeyPairSignerFromBytes(bytes);
 }

@@ -4,39 +4,41 @@
  * among the newest transactions of the paying account, by the hash of the message.
  */
 import { address } from '@solana/kit';
-import type { Authorization } from '../payment.ts';
-import type { Attempt, Evidence } from '../rail.ts';
-import { decodeWire, messageHash } from './chain.ts';
-import type { SignatureStatus, SolanaChain } from './chain.ts';
-import type { SolanaDepth } from '../settings.ts';
+import { findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
+import type { SolanaPayment } from '../payment.ts';
+import type { Attempt, Evidence, Received, ReceivedSearch } from '../rail.ts';
+import { decodeWire, messageHash, pageOfIds, statusOf, tokenChange, wireOf } from './chain.ts';
+import type { SignatureStatus, SolanaRpc } from './chain.ts';
+
+export type SolanaDepth = 'confirmed' | 'finalized';
 
 /** A blockhash is accepted for 150 blocks after its own. */
 export const BLOCKHASH_LIFE_BLOCKS = 150n;
 /** Nodes behind one address differ by some blocks. */
 const EXPIRY_MARGIN_BLOCKS = 32n;
 const SEARCH_LIMIT = 40;
-
-export type SolanaPayment = Extract<Authorization, { kind: 'solana' }>;
+/** Ids that nodes give at once. */
+const PAGE_IDS = 1_000;
 
 export async function findSolanaPayment(
-  chain: SolanaChain,
+  rpc: SolanaRpc,
   payment: SolanaPayment,
   attempt: Attempt,
   depth: SolanaDepth,
 ): Promise<Evidence> {
   // The height first, the status second: unknown after the last valid height is final.
-  const height = await chain.height('finalized');
-  const id = attempt.transaction ?? (await searchId(chain, payment));
+  const height = await rpc.getBlockHeight({ commitment: 'finalized' }).send();
+  const id = attempt.transaction ?? (await searchId(rpc, payment));
   if (id !== undefined) {
-    const status = await chain.status(id);
+    const status = await statusOf(rpc, id);
     if (status.kind === 'confirmed') return paidBy(id, status, depth);
     if (status.kind === 'failed') return { kind: 'final', reason: 'transaction_failed_on_chain' };
     if (status.kind === 'seen') return { kind: 'open', attempt: 'waiting' };
   }
   if (height > attempt.expiresAt + EXPIRY_MARGIN_BLOCKS) {
     // A node may have forgotten old statuses: the history of the payer's account has the last word.
-    const landed = attempt.transaction === undefined ? undefined : await searchId(chain, payment);
-    const status = landed === undefined ? undefined : await chain.status(landed);
+    const landed = attempt.transaction === undefined ? undefined : await searchId(rpc, payment);
+    const status = landed === undefined ? undefined : await statusOf(rpc, landed);
     if (landed !== undefined && status?.kind === 'confirmed') return paidBy(landed, status, depth);
     return { kind: 'final', reason: 'blockhash_expired' };
   }
@@ -52,10 +54,40 @@ function paidBy(
   return { kind: 'paid', transaction, height: status.slot, isConfirmed };
 }
 
-async function searchId(chain: SolanaChain, payment: SolanaPayment): Promise<string | undefined> {
-  for (const id of await chain.recentIds(address(payment.source), SEARCH_LIMIT)) {
-    const wire = await chain.wireOf(id);
+async function searchId(rpc: SolanaRpc, payment: SolanaPayment): Promise<string | undefined> {
+  for (const { id, hasRun } of await pageOfIds(rpc, address(payment.source), SEARCH_LIMIT)) {
+    const wire = hasRun ? await wireOf(rpc, id) : undefined;
     if (wire !== undefined && messageHash(decodeWire(wire)) === payment.messageHash) return id;
   }
   return undefined;
+}
+
+/** Transfers of a token to a receiver, from the history of its token account. */
+export async function receivedTransfers(
+  rpc: SolanaRpc,
+  { offer, fromHeight, isKnown, onProgress }: ReceivedSearch,
+): Promise<readonly Received[]> {
+  const [account] = await findAssociatedTokenPda({
+    owner: address(offer.payTo),
+    mint: address(offer.asset),
+    tokenProgram: TOKEN_PROGRAM_ADDRESS,
+  });
+  const latest = await rpc.getSlot({ commitment: 'confirmed' }).send();
+  const found: Received[] = [];
+  let before: string | undefined;
+  for (;;) {
+    const page = await pageOfIds(rpc, account, PAGE_IDS, before);
+    for (const { id, slot, hasRun } of page) {
+      if (slot < fromHeight) return found;
+      if (!hasRun || isKnown(id)) continue;
+      const amountUnits = await tokenChange(rpc, id, account);
+      // What leaves the account is the operator's.
+      if (amountUnits !== undefined && amountUnits <= 0n) continue;
+      found.push({ transaction: id, height: slot, amountUnits });
+    }
+    const last = page.at(-1);
+    if (last === undefined || page.length < PAGE_IDS) return found;
+    before = last.id;
+    onProgress?.(Number(latest - last.slot), Number(latest - fromHeight));
+  }
 }

@@ -4,66 +4,50 @@
  * is the official scheme's; what is checked here gives the documented codes, and the limits.
  */
 import {
+  type Instruction,
+  type Transaction,
   address,
   decompileTransactionMessage,
   getCompiledTransactionMessageDecoder,
 } from '@solana/kit';
-import type { Instruction, Transaction } from '@solana/kit';
-import { checkAccepted, checkAmount } from '../envelope.ts';
-import type { AmountLimits, Envelope } from '../envelope.ts';
-import { paymentId, refusePayment } from '../payment.ts';
-import type { SignedPayment } from '../payment.ts';
+import { findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
+import { assert } from '../../core/assert.ts';
+import type { Envelope } from '../envelope.ts';
+import {
+  type SignedPayment,
+  type SolanaPayment,
+  invalidPayment,
+  paymentId,
+  refusePayment,
+} from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { decodeWire, messageHash } from './chain.ts';
-import {
-  associatedAccount,
-  TOKEN_2022_PROGRAM,
-  TOKEN_PROGRAM,
-  transferCheckedAmount,
-} from './token.ts';
 
 /** A transaction has at most 1,232 bytes, 1,644 characters of base64. */
 const MAX_WIRE_CHARS = 1_644;
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 const TRANSFER_INDEX = 2;
+const TOKEN_2022_PROGRAM = address('TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb');
+/** The instruction's number, its amount and the decimals. */
+const TRANSFER_CHECKED = 12;
+const TRANSFER_CHECKED_BYTES = 10;
 
-interface Transfer {
-  readonly program: string;
-  readonly amount: bigint;
-  readonly source: string;
-  readonly mint: string;
-  readonly destination: string;
-  readonly authority: string;
-  readonly feePayer: string;
-  /** Accounts of all instructions. */
-  readonly touched: ReadonlySet<string>;
-}
-
-/**
- * Throws a 400 Fault for anything but a well-formed payment. With limits it is held against the
- * offer and them; without, its shape alone is read.
- */
-export async function readSolanaPayment(
-  envelope: Envelope,
+/** Throws a 400 Fault for anything but a well-formed payment. */
+export function readSolanaPayment(
+  { network, inner, identifier }: Envelope,
   offer: RailOffer,
-  limits: AmountLimits | undefined,
-): Promise<SignedPayment> {
-  const wire = envelope.inner['transaction'];
+): SignedPayment {
+  const wire = inner['transaction'];
   if (typeof wire !== 'string' || wire.length > MAX_WIRE_CHARS || !BASE64.test(wire)) {
-    throw refusePayment('INVALID_PAYMENT', 'The payload needs a base64 transaction');
+    throw invalidPayment('The payload needs a base64 transaction');
   }
-  if (limits !== undefined) checkAccepted(envelope.accepted, offer);
   const { transaction, transfer } = decodeTransfer(wire);
-  if (limits !== undefined) {
-    await checkTransfer(transfer, offer);
-    checkAmount(transfer.amount, limits);
-  }
   const hash = messageHash(transaction);
-  const key = `${envelope.network}/tx:${hash}`;
+  const key = `${network}/tx:${hash}`;
   return {
     key,
     id: paymentId(key),
-    network: envelope.network,
+    network,
     wallet: transfer.authority,
     amountUnits: transfer.amount,
     offer,
@@ -75,62 +59,65 @@ export async function readSolanaPayment(
     },
     inner: { transaction: wire },
     hash,
-    identifier: envelope.identifier,
+    identifier,
   };
 }
 
+type Transfer = NonNullable<ReturnType<typeof findTransfer>>;
+
 function decodeTransfer(wire: string): { transaction: Transaction; transfer: Transfer } {
-  let decoded: { transaction: Transaction; transfer: Transfer | undefined };
+  let transaction: Transaction;
+  let transfer: Transfer | undefined;
   try {
-    const transaction = decodeWire(wire);
-    decoded = { transaction, transfer: findTransfer(transaction) };
+    transaction = decodeWire(wire);
+    transfer = findTransfer(transaction);
   } catch {
     // The kit throws many kinds of errors on bytes that are no transaction.
-    throw refusePayment('INVALID_PAYMENT', 'The transaction cannot be decoded');
+    throw invalidPayment('The transaction cannot be decoded');
   }
-  const { transaction, transfer } = decoded;
   if (transfer === undefined) {
-    throw refusePayment('INVALID_PAYMENT', 'The third instruction must be one TransferChecked');
+    throw invalidPayment('The third instruction must be one TransferChecked');
   }
   return { transaction, transfer };
 }
 
-function findTransfer(transaction: Transaction): Transfer | undefined {
+function findTransfer(transaction: Transaction) {
   const compiled = getCompiledTransactionMessageDecoder().decode(transaction.messageBytes);
   const message = decompileTransactionMessage(compiled);
   const instructions: readonly Instruction[] = message.instructions;
   const instruction = instructions[TRANSFER_INDEX];
-  const amount = transferCheckedAmount(instruction?.data as Uint8Array | undefined); // read only
+  const data = Buffer.from((instruction?.data ?? []) as Uint8Array); // read only
   const [source, mint, destination, authority] = instruction?.accounts ?? [];
   const isToken =
-    instruction?.programAddress === TOKEN_PROGRAM ||
+    instruction?.programAddress === TOKEN_PROGRAM_ADDRESS ||
     instruction?.programAddress === TOKEN_2022_PROGRAM;
-  if (amount === undefined || !source || !mint || !destination || !authority || !isToken) {
-    return undefined;
-  }
+  const isTransfer = data.length >= TRANSFER_CHECKED_BYTES && data[0] === TRANSFER_CHECKED;
+  if (!isToken || !isTransfer || !source || !mint || !destination || !authority) return undefined;
   return {
     program: instruction.programAddress,
-    amount,
+    amount: data.readBigUInt64LE(1),
     source: source.address,
     mint: mint.address,
     destination: destination.address,
     authority: authority.address,
     feePayer: message.feePayer.address,
-    touched: new Set(
+    touched: new Set<string>(
       instructions.flatMap((one) => (one.accounts ?? []).map((account) => account.address)),
     ),
   };
 }
 
-async function checkTransfer(transfer: Transfer, offer: RailOffer): Promise<void> {
+/** Throws a 400 Fault when the payment is in another token, for another receiver or fee payer. */
+export async function checkTransfer(payment: SignedPayment, offer: RailOffer): Promise<void> {
+  const { transfer } = decodeTransfer(solanaOf(payment).transaction);
   if (transfer.mint !== offer.asset) {
     throw refusePayment('UNSUPPORTED_TOKEN', `The payment token must be ${offer.asset}`);
   }
-  const expected = await associatedAccount(
-    address(offer.payTo),
-    address(offer.asset),
-    address(transfer.program),
-  );
+  const [expected] = await findAssociatedTokenPda({
+    owner: address(offer.payTo),
+    mint: transfer.mint,
+    tokenProgram: transfer.program,
+  });
   if (transfer.destination !== expected) {
     throw refusePayment(
       'INVALID_PAYMENT_RECIPIENT',
@@ -139,7 +126,7 @@ async function checkTransfer(transfer: Transfer, offer: RailOffer): Promise<void
   }
   const feePayer = offer.extra['feePayer'];
   if (transfer.feePayer !== feePayer) {
-    throw refusePayment('INVALID_PAYMENT', `The fee payer of the transaction must be ${feePayer}`);
+    throw invalidPayment(`The fee payer of the transaction must be ${feePayer}`);
   }
   if (transfer.touched.has(feePayer) || transfer.authority === offer.payTo) {
     throw refusePayment(
@@ -147,4 +134,10 @@ async function checkTransfer(transfer: Transfer, offer: RailOffer): Promise<void
       'The fee payer and the receiver cannot be the payer',
     );
   }
+}
+
+/** The transaction of a payment that `readSolanaPayment` has read. */
+export function solanaOf({ authorization }: SignedPayment): SolanaPayment {
+  assert(authorization.kind === 'solana', 'not a Solana payment');
+  return authorization;
 }

@@ -5,8 +5,6 @@
 import {
   address,
   appendTransactionMessageInstructions,
-  AccountRole,
-  blockhash,
   createTransactionMessage,
   getBase64EncodedWireTransaction,
   partiallySignTransactionMessageWithSigners,
@@ -14,23 +12,18 @@ import {
   setTransactionMessageFeePayerSigner,
   setTransactionMessageLifetimeUsingBlockhash,
 } from '@solana/kit';
-import type { Address, Instruction, KeyPairSigner } from '@solana/kit';
+import type { KeyPairSigner } from '@solana/kit';
+import {
+  findAssociatedTokenPda,
+  getCreateAssociatedTokenIdempotentInstruction,
+  getTransferCheckedInstruction,
+  TOKEN_PROGRAM_ADDRESS,
+} from '@solana-program/token';
 import { USDC_DECIMALS } from '../networks.ts';
+import type { SolanaPayment } from '../payment.ts';
 import type { Attempt, Evidence, RefundRail } from '../rail.ts';
 import type { RailOffer } from '../requirements.ts';
-import type { SolanaSettings } from '../settings.ts';
-import { decodeWire, messageHash, transactionId } from './chain.ts';
-import type { SolanaChain } from './chain.ts';
-import type { SolanaPayment } from './evidence.ts';
-import { readSolanaKey } from './keys.ts';
-import {
-  ASSOCIATED_TOKEN_PROGRAM,
-  associatedAccount,
-  createIdempotentData,
-  SYSTEM_PROGRAM,
-  TOKEN_PROGRAM,
-  transferCheckedData,
-} from './token.ts';
+import { type SolanaRpc, decodeWire, messageHash, sendWire, transactionId } from './chain.ts';
 
 interface Signed {
   readonly id: string;
@@ -39,121 +32,73 @@ interface Signed {
 }
 
 export interface SolanaRefundOptions {
-  readonly settings: SolanaSettings;
-  readonly chain: SolanaChain;
+  readonly treasury: KeyPairSigner | undefined;
+  readonly rpc: SolanaRpc;
   readonly feePayer: KeyPairSigner | undefined;
   readonly offer: RailOffer;
-  /** What the nodes show of a transaction. */
-  readonly find: (
-    payment: SolanaPayment,
-    attempt: Attempt,
-    depth: 'confirmed',
-  ) => Promise<Evidence>;
+  readonly find: (payment: SolanaPayment, attempt: Attempt) => Promise<Evidence>;
 }
 
 /** `undefined` without a refund key or a fee payer of our own. */
 export async function solanaRefunds(options: SolanaRefundOptions): Promise<RefundRail | undefined> {
-  const { settings, chain, feePayer, offer } = options;
-  if (settings.refundKey === undefined || feePayer === undefined) return undefined;
-  const treasury = await readSolanaKey(settings.refundKey);
-  const mint = address(offer.asset);
-  const source = await associatedAccount(treasury.address, mint);
+  const { treasury, rpc, feePayer, offer, find } = options;
+  if (treasury === undefined || feePayer === undefined) return undefined;
+  const token = { mint: address(offer.asset), tokenProgram: TOKEN_PROGRAM_ADDRESS };
+  const [source] = await findAssociatedTokenPda({ ...token, owner: treasury.address });
   return {
-    authorize: async (refundId, wallet, amountUnits) => {
-      const [recent, height] = await Promise.all([
-        chain.latestBlockhash(),
-        chain.height('confirmed'),
+    authorize: async (refundId, wallet, amount) => {
+      const [{ value: recent }, height] = await Promise.all([
+        rpc.getLatestBlockhash({ commitment: 'finalized' }).send(),
+        rpc.getBlockHeight({ commitment: 'confirmed' }).send(),
       ]);
       const owner = address(wallet);
-      const destination = await associatedAccount(owner, mint);
+      const [destination] = await findAssociatedTokenPda({ ...token, owner });
+      const { mint } = token;
+      const instructions = [
+        // Does nothing when the wallet still has its token account.
+        getCreateAssociatedTokenIdempotentInstruction({
+          payer: feePayer,
+          ata: destination,
+          owner,
+          mint,
+        }),
+        getTransferCheckedInstruction({
+          source,
+          mint,
+          destination,
+          authority: treasury,
+          amount,
+          decimals: USDC_DECIMALS,
+        }),
+      ];
       const message = pipe(
         createTransactionMessage({ version: 0 }),
         (draft) => setTransactionMessageFeePayerSigner(feePayer, draft),
-        (draft) =>
-          setTransactionMessageLifetimeUsingBlockhash(
-            {
-              blockhash: blockhash(recent.blockhash),
-              lastValidBlockHeight: recent.lastValidBlockHeight,
-            },
-            draft,
-          ),
-        (draft) =>
-          appendTransactionMessageInstructions(
-            [
-              createAccount(feePayer.address, destination, owner, mint),
-              transfer({ source, mint, destination, treasury, amountUnits }),
-            ],
-            draft,
-          ),
+        (draft) => setTransactionMessageLifetimeUsingBlockhash(recent, draft),
+        (draft) => appendTransactionMessageInstructions(instructions, draft),
       );
-      const wire = getBase64EncodedWireTransaction(
-        await partiallySignTransactionMessageWithSigners(message),
-      );
-      const signed: Signed = { id: refundId, wire, source };
-      return {
-        text: JSON.stringify(signed),
-        startHeight: height,
-        expiresAt: recent.lastValidBlockHeight,
+      const signed: Signed = {
+        id: refundId,
+        wire: getBase64EncodedWireTransaction(
+          await partiallySignTransactionMessageWithSigners(message),
+        ),
+        source,
       };
+      const expiresAt = recent.lastValidBlockHeight;
+      return { text: JSON.stringify(signed), startHeight: height, expiresAt };
     },
     send: async (text, journal) => {
-      const { id, wire } = JSON.parse(text) as Signed; // written by authorize
+      const { id, wire } = JSON.parse(text) as Signed; // written by `authorize`
       await journal(id, transactionId(decodeWire(wire)), wire);
-      await chain.send(wire);
+      await sendWire(rpc, wire);
     },
     find: async (text, attempt) => {
-      const { wire, source: from } = JSON.parse(text) as Signed; // written by authorize
+      const { wire, source: from } = JSON.parse(text) as Signed; // written by `authorize`
       const transaction = decodeWire(wire);
-      return await options.find(
+      return await find(
         { kind: 'solana', transaction: wire, messageHash: messageHash(transaction), source: from },
         { ...attempt, transaction: transactionId(transaction) },
-        'confirmed',
       );
     },
-  };
-}
-
-/** Does nothing when the wallet still has its token account. */
-function createAccount(
-  payer: Address,
-  account: Address,
-  owner: Address,
-  mint: Address,
-): Instruction {
-  return {
-    programAddress: ASSOCIATED_TOKEN_PROGRAM,
-    accounts: [
-      { address: payer, role: AccountRole.WRITABLE_SIGNER },
-      { address: account, role: AccountRole.WRITABLE },
-      { address: owner, role: AccountRole.READONLY },
-      { address: mint, role: AccountRole.READONLY },
-      { address: SYSTEM_PROGRAM, role: AccountRole.READONLY },
-      { address: TOKEN_PROGRAM, role: AccountRole.READONLY },
-    ],
-    data: createIdempotentData(),
-  };
-}
-
-function transfer(options: {
-  readonly source: Address;
-  readonly mint: Address;
-  readonly destination: Address;
-  readonly treasury: KeyPairSigner;
-  readonly amountUnits: bigint;
-}): Instruction {
-  const authority = {
-    address: options.treasury.address,
-    role: AccountRole.READONLY_SIGNER,
-    signer: options.treasury,
-  };
-  return {
-    programAddress: TOKEN_PROGRAM,
-    accounts: [
-      { address: options.source, role: AccountRole.WRITABLE },
-      { address: options.mint, role: AccountRole.READONLY },
-      { address: options.destination, role: AccountRole.WRITABLE },
-      authority,
-    ],
-    data: transferCheckedData(options.amountUnits, USDC_DECIMALS),
   };
 }

@@ -10,7 +10,7 @@ import type { Clock } from '../../core/clock.ts';
 import { MAX_BATCH_ITEMS } from '../rpc.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { LARGE_BODY_BYTES } from '../../http/json-body.ts';
+import { LARGE_BODY_BYTES } from '../../http/read-request.ts';
 import type { ScannedBody } from '../../json/json-spans.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import { NETWORKS_DESCRIPTION, RPC_DESCRIPTION } from './schema.ts';

@@ -9,7 +9,7 @@ import { type RateRule, rateHeaders } from '../../billing/sale.ts';
 import type { LimitsSection } from '../../config/config.ts';
 import { isoTime } from '../../core/clock.ts';
 import { toUsdNumber } from '../../core/money.ts';
-import { readJson } from '../../http/json-body.ts';
+import { readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import type { Caller } from '../../identity/identity.ts';

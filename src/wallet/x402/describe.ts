@@ -1,6 +1,8 @@
 /** What the wallet endpoints say of themselves. */
 import { z } from 'zod';
 import {
+  type AnswerDescription,
+  type ContentDescription,
   type ParameterDescription,
   type RouteDescription,
   jsonContent,
@@ -9,6 +11,8 @@ import { PAYMENT_REFUSALS } from '../../http/openapi/refusals.ts';
 
 const WALLET = '0x52908400098527886E0F7030069857D2E4169EE7';
 const Usd = z.number().describe('USD.');
+const Texts = z.array(z.string());
+const Open = z.looseObject({}).describe('As the extension or the scheme says.');
 
 const OWN_WALLET: ParameterDescription = {
   name: 'wallet',
@@ -17,18 +21,15 @@ const OWN_WALLET: ParameterDescription = {
   example: WALLET,
 };
 
-const PAYMENT: ParameterDescription = {
-  name: 'PAYMENT-SIGNATURE',
-  in: 'header',
-  about:
-    'base64 JSON of one signed entry of `accepts`. `X-402-Payment` and `X-PAYMENT` are older names of it.',
-};
+function answer(about: string, content: ContentDescription[]): AnswerDescription[] {
+  return [{ status: 200, about, content }];
+}
 
-const CLAIM: ParameterDescription = {
-  name: 'PAYMENT-CLAIM',
-  in: 'header',
-  about: 'The value of the same header of an earlier answer: it marks the retry of its request.',
-};
+/** The layout of the wallet endpoints, with the name of its schema. */
+function success(id: string, data: z.ZodType, example: unknown): ContentDescription[] {
+  const Body = z.strictObject({ success: z.literal(true), data }).meta({ id });
+  return jsonContent(Body, { success: true, data: example });
+}
 
 export const TOP_UP: RouteDescription = {
   tag: 'Wallets',
@@ -36,7 +37,20 @@ export const TOP_UP: RouteDescription = {
   about: `Without a payment header the answer is a 402 with the requirements: pick one entry of \`accepts\`, sign exactly that, and send it as \`PAYMENT-SIGNATURE\`. No account and no sign-in is needed.
 
 One payment is credited once, however often it is sent. When the network is slow to confirm, the same header is sent again; never sign a new payment for it.`,
-  parameters: [PAYMENT, CLAIM],
+  parameters: [
+    {
+      name: 'PAYMENT-SIGNATURE',
+      in: 'header',
+      about:
+        'base64 JSON of one signed entry of `accepts`. `X-402-Payment` and `X-PAYMENT` are older names of it.',
+    },
+    {
+      name: 'PAYMENT-CLAIM',
+      in: 'header',
+      about:
+        'The value of the same header of an earlier answer: it marks the retry of its request.',
+    },
+  ],
   query: z.object({
     x402Version: z.enum(['1', '2']).optional().describe('`1` for the older shape of the 402.'),
   }),
@@ -45,26 +59,19 @@ One payment is credited once, however often it is sent. When the network is slow
       status: 200,
       about: 'The credit is there.',
       headers: ['payment'],
-      content: jsonContent(
-        z
-          .strictObject({
-            success: z.literal(true),
-            data: z.strictObject({
-              walletAddress: z.string(),
-              amountCredited: Usd,
-              newBalance: Usd.optional(),
-              alreadyCredited: z
-                .literal(true)
-                .optional()
-                .describe('In place of the balance, for a payment that is shown again.'),
-              paymentId: z.string(),
-            }),
-          })
-          .meta({ id: 'TopUp' }),
-        {
-          success: true,
-          data: { walletAddress: WALLET, amountCredited: 5, newBalance: 5, paymentId: 'p_1' },
-        },
+      content: success(
+        'TopUp',
+        z.strictObject({
+          walletAddress: z.string(),
+          amountCredited: Usd,
+          newBalance: Usd.optional(),
+          alreadyCredited: z
+            .literal(true)
+            .optional()
+            .describe('In place of the balance, for a payment that is shown again.'),
+          paymentId: z.string(),
+        }),
+        { walletAddress: WALLET, amountCredited: 5, newBalance: 5, paymentId: 'p_1' },
       ),
     },
   ],
@@ -75,37 +82,27 @@ export const WALLET_BALANCE: RouteDescription = {
   tag: 'Wallets',
   summary: 'Get the balance of a wallet',
   parameters: [OWN_WALLET],
-  answers: [
-    {
-      status: 200,
-      about: 'Posted credit.',
-      content: jsonContent(
-        z
-          .strictObject({
-            success: z.literal(true),
-            data: z.strictObject({
-              walletAddress: z.string(),
-              balanceUsd: Usd,
-              canConsume: z.boolean().describe('Whether it is enough for a priced request.'),
-              minimumTopUpUsd: Usd,
-              suggestedTopUpUsd: Usd,
-              diemBalanceUsd: Usd.optional().describe("What is left of today's credit by staking."),
-            }),
-          })
-          .meta({ id: 'WalletBalance' }),
-        {
-          success: true,
-          data: {
-            walletAddress: WALLET,
-            balanceUsd: 4.98,
-            canConsume: true,
-            minimumTopUpUsd: 5,
-            suggestedTopUpUsd: 10,
-          },
-        },
-      ),
-    },
-  ],
+  answers: answer(
+    'Posted credit.',
+    success(
+      'WalletBalance',
+      z.strictObject({
+        walletAddress: z.string(),
+        balanceUsd: Usd,
+        canConsume: z.boolean().describe('Whether it is enough for a priced request.'),
+        minimumTopUpUsd: Usd,
+        suggestedTopUpUsd: Usd,
+        diemBalanceUsd: Usd.optional().describe("What is left of today's credit by staking."),
+      }),
+      {
+        walletAddress: WALLET,
+        balanceUsd: 4.98,
+        canConsume: true,
+        minimumTopUpUsd: 5,
+        suggestedTopUpUsd: 10,
+      },
+    ),
+  ),
   refusals: ['X402_WALLET_MISMATCH'],
 };
 
@@ -117,97 +114,77 @@ export const WALLET_TRANSACTIONS: RouteDescription = {
     limit: z.coerce.number().int().min(1).max(100).default(50).describe('Items.'),
     offset: z.coerce.number().int().min(0).max(1_000_000).default(0).describe('Items before them.'),
   }),
-  answers: [
-    {
-      status: 200,
-      about: 'Newest first. What comes in is above zero.',
-      content: jsonContent(
-        z
-          .strictObject({
-            success: z.literal(true),
-            data: z.strictObject({
-              walletAddress: z.string(),
-              currentBalance: Usd,
-              transactions: z.array(
-                z.strictObject({
-                  id: z.string(),
-                  amount: Usd,
-                  balanceAfter: Usd,
-                  type: z.enum(['TOP_UP', 'CHARGE', 'REFUND']),
-                  createdAt: z.string(),
-                  requestId: z.string().nullable(),
-                  modelId: z.string().nullable(),
-                  currency: z.enum(['USD', 'DIEM']),
-                }),
-              ),
-              pagination: z.strictObject({
-                limit: z.int(),
-                offset: z.int(),
-                hasMore: z.boolean(),
-              }),
-            }),
-          })
-          .meta({ id: 'WalletTransactions' }),
-        {
-          success: true,
-          data: {
-            walletAddress: WALLET,
-            currentBalance: 4.98,
-            transactions: [
-              {
-                id: 'p_1',
-                amount: 5,
-                balanceAfter: 5,
-                type: 'TOP_UP',
-                createdAt: '2026-11-21T04:00:00.000Z',
-                requestId: null,
-                modelId: null,
-                currency: 'USD',
-              },
-            ],
-            pagination: { limit: 50, offset: 0, hasMore: false },
+  answers: answer(
+    'Newest first. What comes in is above zero.',
+    success(
+      'WalletTransactions',
+      z.strictObject({
+        walletAddress: z.string(),
+        currentBalance: Usd,
+        transactions: z.array(
+          z.strictObject({
+            id: z.string(),
+            amount: Usd,
+            balanceAfter: Usd,
+            type: z.enum(['TOP_UP', 'CHARGE', 'REFUND']),
+            createdAt: z.string(),
+            requestId: z.string().nullable(),
+            modelId: z.string().nullable(),
+            currency: z.enum(['USD', 'DIEM']),
+          }),
+        ),
+        pagination: z.strictObject({ limit: z.int(), offset: z.int(), hasMore: z.boolean() }),
+      }),
+      {
+        walletAddress: WALLET,
+        currentBalance: 4.98,
+        transactions: [
+          {
+            id: 'p_1',
+            amount: 5,
+            balanceAfter: 5,
+            type: 'TOP_UP',
+            createdAt: '2026-11-21T04:00:00.000Z',
+            requestId: null,
+            modelId: null,
+            currency: 'USD',
           },
-        },
-      ),
-    },
-  ],
+        ],
+        pagination: { limit: 50, offset: 0, hasMore: false },
+      },
+    ),
+  ),
   refusals: ['X402_WALLET_MISMATCH'],
 };
-
-const Texts = z.array(z.string());
-const Open = z.looseObject({}).describe('As the extension or the scheme says.');
 
 export const FACILITATOR_SUPPORTED: RouteDescription = {
   tag: 'Wallets',
   summary: 'What the facilitator settles',
   about: 'Only where the operator exposes the embedded x402 facilitator.',
-  answers: [
-    {
-      status: 200,
-      about: 'Schemes by network.',
-      content: jsonContent(
-        z
-          .strictObject({
-            kinds: z.array(
-              z.strictObject({
-                x402Version: z.literal(2),
-                scheme: z.literal('exact'),
-                network: z.string(),
-                extra: Open.optional(),
-              }),
-            ),
-            extensions: Texts,
-            signers: z.record(z.string(), Texts).describe('Addresses by family of networks.'),
-          })
-          .meta({ id: 'FacilitatorSupported' }),
-        {
-          kinds: [{ x402Version: 2, scheme: 'exact', network: 'eip155:8453' }],
-          extensions: [],
-          signers: { 'eip155:*': [WALLET] },
-        },
-      ),
-    },
-  ],
+  answers: answer(
+    'Schemes by network.',
+    jsonContent(
+      z
+        .strictObject({
+          kinds: z.array(
+            z.strictObject({
+              x402Version: z.literal(2),
+              scheme: z.literal('exact'),
+              network: z.string(),
+              extra: Open.optional(),
+            }),
+          ),
+          extensions: Texts,
+          signers: z.record(z.string(), Texts).describe('Addresses by family of networks.'),
+        })
+        .meta({ id: 'FacilitatorSupported' }),
+      {
+        kinds: [{ x402Version: 2, scheme: 'exact', network: 'eip155:8453' }],
+        extensions: [],
+        signers: { 'eip155:*': [WALLET] },
+      },
+    ),
+  ),
   refusals: ['RATE_LIMIT_EXCEEDED'],
 };
 
@@ -219,15 +196,19 @@ const PaymentToSettle = z
   })
   .meta({ id: 'PaymentToSettle' });
 
+const EXTRAS = {
+  extensions: Open.optional(),
+  extensionResponses: Open.optional(),
+  extra: Open.optional(),
+};
+
 const Verified = z
   .strictObject({
     isValid: z.boolean(),
     invalidReason: z.string().optional(),
     invalidMessage: z.string().optional(),
     payer: z.string().optional(),
-    extensions: Open.optional(),
-    extensionResponses: Open.optional(),
-    extra: Open.optional(),
+    ...EXTRAS,
   })
   .meta({ id: 'PaymentVerified' });
 
@@ -240,13 +221,11 @@ const Settled = z
     transaction: z.string().describe('Empty when nothing was sent.'),
     network: z.string(),
     amount: z.string().optional(),
-    extensions: Open.optional(),
-    extensionResponses: Open.optional(),
-    extra: Open.optional(),
+    ...EXTRAS,
   })
   .meta({ id: 'PaymentSettled' });
 
-function asked(summary: string, answer: z.ZodType, example: object): RouteDescription {
+function facilitatorCall(summary: string, body: z.ZodType, example: object): RouteDescription {
   return {
     tag: 'Wallets',
     summary,
@@ -255,28 +234,23 @@ function asked(summary: string, answer: z.ZodType, example: object): RouteDescri
       paymentPayload: {},
       paymentRequirements: {},
     }),
-    answers: [
-      {
-        status: 200,
-        about: 'As the x402 protocol says; malformed input is an answer too.',
-        content: jsonContent(answer, example),
-      },
-    ],
+    answers: answer(
+      'As the x402 protocol says; malformed input is an answer too.',
+      jsonContent(body, example),
+    ),
     refusals: ['RATE_LIMIT_EXCEEDED'],
   };
 }
 
 export const FACILITATOR_CALLS = {
-  verify: asked('Verify a payment', Verified, { isValid: true, payer: WALLET }),
-  settle: asked('Settle a payment', Settled, {
+  verify: facilitatorCall('Verify a payment', Verified, { isValid: true, payer: WALLET }),
+  settle: facilitatorCall('Settle a payment', Settled, {
     success: true,
     payer: WALLET,
     transaction: '0x…',
     network: 'eip155:8453',
   }),
 } as const;
-
-const PAID = { url: 'https://api.example.com/api/v1/chat/completions', description: 'Chat' };
 
 const Manifest = z
   .strictObject({
@@ -335,8 +309,117 @@ export const MANIFEST: RouteDescription = {
           },
         ],
         extensions: ['sign-in-with-x'],
-        resources: [{ ...PAID, mimeType: 'application/json' }],
+        resources: [
+          {
+            url: 'https://api.example.com/api/v1/chat/completions',
+            description: 'Chat',
+            mimeType: 'application/json',
+          },
+        ],
       }),
+    },
+  ],
+};
+
+const Decimal = z
+  .string()
+  .regex(/^\d{1,7}(?:\.\d{1,9})?$/, 'Must be an amount such as 0.50, with at most 9 decimals')
+  .optional();
+
+export const TokenQuery = z.object({
+  usdLimit: Decimal.describe(
+    'Most USD that the token may spend in its life; without it, no limit.',
+  ),
+  diemLimit: Decimal.describe(
+    'Most daily credit (DIEM) that the token may spend in its life; without it, no limit.',
+  ),
+});
+
+const TOKEN_ID = 'wallet-token-0f1e2d3c4b5a69788796a5b4';
+const TokenLimit = z
+  .strictObject({ limit: z.string(), spent: z.string() })
+  .nullable()
+  .describe('The limit and what is spent of it; null without a limit.');
+
+export const TOKEN_LIST: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'List the tokens of a wallet',
+  about: 'Tokens of the wallet that signed which can still be used, newest first. Takes a sign-in.',
+  answers: answer(
+    'The tokens, without their secrets.',
+    success(
+      'WalletTokenList',
+      z.array(
+        z.strictObject({
+          id: z.string(),
+          createdAt: z.string(),
+          expiresAt: z.string(),
+          usd: TokenLimit,
+          diem: TokenLimit,
+        }),
+      ),
+      [
+        {
+          id: TOKEN_ID,
+          createdAt: '2026-11-21T04:00:00.000Z',
+          expiresAt: '2026-11-21T05:00:00.000Z',
+          usd: { limit: '0.5000', spent: '0.0312' },
+          diem: null,
+        },
+      ],
+    ),
+  ),
+};
+
+export const TOKEN_REVOKE: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'Revoke a token of a wallet',
+  about:
+    'Takes a sign-in of the wallet. Requests that run finish; other processes of the server refuse the token within three seconds.',
+  parameters: [
+    {
+      name: 'id',
+      in: 'path',
+      about: 'The `id` of the token, from its making or the list.',
+      example: TOKEN_ID,
+    },
+  ],
+  answers: answer(
+    'Revoked.',
+    jsonContent(z.strictObject({ success: z.literal(true) }).meta({ id: 'WalletTokenRevoked' }), {
+      success: true,
+    }),
+  ),
+};
+
+export const WALLET_TOKEN: RouteDescription = {
+  tag: 'Wallets',
+  summary: 'Get a token for a wallet',
+  about:
+    'For clients that cannot sign each request, such as the OpenAI SDKs: one sign-in gives a short-lived Bearer token, with a spend limit if you like. A request beyond the limit is a 402 with the code `API_KEY_USD_SPEND_LIMIT_EXCEEDED` or `API_KEY_DIEM_SPEND_LIMIT_EXCEEDED`.',
+  query: TokenQuery,
+  answers: [
+    {
+      status: 200,
+      about: 'The token.',
+      headers: ['no-store'],
+      content: success(
+        'WalletToken',
+        z.strictObject({
+          walletAddress: z.string(),
+          id: z.string().describe('Names the token in the list; no secret.'),
+          token: z.string(),
+          tokenType: z.literal('Bearer'),
+          expiresAt: z.string(),
+        }),
+        {
+          walletAddress: WALLET,
+          id: TOKEN_ID,
+          token: 'eyJ…',
+          tokenType: 'Bearer',
+          expiresAt: '2026-11-21T05:00:00.000Z',
+        },
+      ),
     },
   ],
 };

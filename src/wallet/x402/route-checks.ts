@@ -1,40 +1,64 @@
-/** What the wallet endpoints check before their work: rails, the minute's limit, whose wallet. */
-import { MINUTE_MS } from '../../core/clock.ts';
+/** What the wallet endpoints are built from, and check before their work: rails, the minute's limit, whose wallet. */
+import type { Ledger } from '../../billing/ledger/ledger.ts';
+import type { Windows } from '../../billing/limits/limits.ts';
+import { walletIdentity } from '../../core/addresses.ts';
+import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
-import { type Payments, walletIdentity } from '../../payments/payments.ts';
+import type { Store } from '../../db/db.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import type { WalletRouteParts } from './wallet-route-parts.ts';
+import type { Payments, Resource } from '../../payments/payments.ts';
+
+export interface WalletRouteOptions {
+  /** `undefined` on a server without rails: the routes then say so. */
+  readonly payments: Payments | undefined;
+  readonly ledger: Ledger;
+  readonly store: Store;
+  readonly windows: Windows;
+  readonly clock: Clock;
+  /** Requests a minute that each route takes from one address or wallet. */
+  readonly perMinute: Readonly<
+    Record<'topUp' | 'balance' | 'transactions' | 'token' | 'facilitator', number>
+  >;
+  /** Path of the API, `/api/v1`. */
+  readonly basePath: string;
+  /** What wallets can buy here, for the manifest. */
+  readonly resources: () => readonly Resource[];
+}
+
+type LimitOptions = Pick<WalletRouteOptions, 'windows' | 'clock'>;
 
 /** decisions.md 5: the path parameter of the wallet endpoints. */
 const WALLET_PATH = /^(?:0x[a-fA-F0-9]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 
-export function requireConfigured(parts: WalletRouteParts): Payments {
-  if (parts.payments !== undefined) return parts.payments;
+export function requireConfigured(payments: Payments | undefined): Payments {
+  if (payments !== undefined) return payments;
   throw new Fault('X402_NOT_CONFIGURED');
 }
 
-type TurnParts = Pick<WalletRouteParts, 'windows' | 'clock'>;
-
-/** Top-ups of one address, on whatever endpoint they are paid. Throws 429. */
-export async function takePaymentTurn(
-  parts: TurnParts,
+/** Counts a payment against the top-ups of its address, on whatever endpoint it is. Throws 429. */
+export async function limitPayments(
+  options: LimitOptions,
   context: RequestContext,
   perMinute: number,
 ): Promise<void> {
-  await takeTurn(parts, `x402-top-up|${context.address}`, perMinute);
+  await limitRequests(options, `x402-top-up|${context.address}`, perMinute);
 }
 
 /** Counts a request against its route's limit of this minute. Throws 429. */
-export async function takeTurn(parts: TurnParts, bucket: string, perMinute: number): Promise<void> {
-  const nowMs = parts.clock.nowMs();
-  const taken = await parts.windows.take(
+export async function limitRequests(
+  { windows, clock }: LimitOptions,
+  bucket: string,
+  perMinute: number,
+): Promise<void> {
+  const nowMs = clock.nowMs();
+  const taken = await windows.take(
     { bucket, tokens: 0, requestLimit: perMinute, tokenLimit: 0 },
     nowMs,
   );
   if (taken.ok) return;
   throw new Fault('RATE_LIMIT_EXCEEDED', {
     message: `This endpoint takes ${perMinute} requests a minute; try again when the minute is over`,
-    retryAfterSeconds: Math.ceil((taken.state.resetsAtMs - nowMs) / (MINUTE_MS / 60)),
+    retryAfterSeconds: Math.ceil((taken.state.resetsAtMs - nowMs) / SECOND_MS),
   });
 }
 
@@ -45,8 +69,6 @@ export function requireOwnWallet(context: RequestContext): string {
     throw invalidField(['walletAddress'], 'The wallet must be an EVM or a Solana address');
   }
   const wallet = walletIdentity(given);
-  if (context.caller.wallet !== wallet) {
-    throw new Fault('X402_WALLET_MISMATCH');
-  }
+  if (context.caller.wallet !== wallet) throw new Fault('X402_WALLET_MISMATCH');
   return wallet;
 }

@@ -4,95 +4,94 @@
  * token neither renews itself nor ends another one.
  */
 import type { z } from 'zod';
-import { walletAccountId } from '../../identity/identity.ts';
+import { cappedSpending } from '../../billing/ledger/ledger.ts';
 import { isoTime } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Nano, decimalUsd, usdToNano } from '../../core/money.ts';
-import { cappedSpending } from '../../billing/ledger/ledger.ts';
-import type { TokenLimits } from '../../payments/payments.ts';
-import type { RequestContext } from '../../http/request-context.ts';
 import { readQuery } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
-import { TOKEN_LIST, TOKEN_REVOKE, TokenQuery, WALLET_TOKEN } from './describe-token.ts';
-import { requireConfigured, takeTurn } from './route-checks.ts';
-import type { WalletRouteParts } from './wallet-route-parts.ts';
+import { walletAccountId } from '../../identity/identity.ts';
+import type { TokenLimits } from '../../payments/payments.ts';
+import { TOKEN_LIST, TOKEN_REVOKE, TokenQuery, WALLET_TOKEN } from './describe.ts';
+import { type WalletRouteOptions, limitRequests, requireConfigured } from './route-checks.ts';
 
-export function tokenRoutes(parts: WalletRouteParts): Route[] {
-  return [mint(parts), list(parts), revoke(parts)];
-}
-
-function mint(parts: WalletRouteParts): Route {
-  return {
-    method: 'POST',
-    path: '/x402/token',
-    auth: 'wallet',
-    about: 'Wallet token',
-    describe: WALLET_TOKEN,
-    handle: async (context) => {
-      const wallet = await signedWallet(parts, context);
-      const limits = limitsOf(readQuery(context, TokenQuery));
-      const made = await requireConfigured(parts).mintToken(wallet, limits);
-      const { id, token, expiresAt } = made;
-      context.set('cache-control', 'no-store');
-      await context.json(200, {
-        success: true,
-        data: { walletAddress: wallet, id, token, tokenType: 'Bearer', expiresAt },
-      });
-    },
-  };
-}
-
-function list(parts: WalletRouteParts): Route {
-  return {
-    method: 'GET',
-    path: '/x402/token',
-    auth: 'wallet',
-    about: 'Wallet tokens',
-    describe: TOKEN_LIST,
-    handle: async (context) => {
-      const wallet = await signedWallet(parts, context);
-      const tokens = await requireConfigured(parts).tokens(wallet);
-      const nowMs = parts.clock.nowMs();
-      const spending = await cappedSpending(parts.store, walletAccountId(wallet), nowMs);
-      const data = tokens.map(({ id, createdMs, expiresMs, limits }) => {
-        const spent = spending.get(id);
-        return {
-          id,
-          createdAt: isoTime(createdMs),
-          expiresAt: isoTime(expiresMs),
-          usd: limitBody(limits.usdNano, spent?.usdNano),
-          diem: limitBody(limits.diemNano, spent?.diemNano),
-        };
-      });
-      await context.json(200, { success: true, data });
-    },
-  };
-}
-
-function revoke(parts: WalletRouteParts): Route {
-  return {
-    method: 'DELETE',
-    path: '/x402/token/:id',
-    auth: 'wallet',
-    about: 'Wallet token',
-    describe: TOKEN_REVOKE,
-    handle: async (context) => {
-      const wallet = await signedWallet(parts, context);
-      const id = context.parameters['id'] ?? '';
-      if (!(await requireConfigured(parts).revokeToken(wallet, id))) {
-        throw new Fault('INVALID_REQUEST', {
-          message: 'The wallet has no token with this id that can still be used',
+export function tokenRoutes(options: WalletRouteOptions): Route[] {
+  const common = { path: '/x402/token', auth: 'wallet', about: 'Wallet token' } as const;
+  return [
+    {
+      ...common,
+      method: 'POST',
+      describe: WALLET_TOKEN,
+      handle: async (context) => {
+        const wallet = await signedWallet(options, context);
+        const limits = limitsOf(readQuery(context, TokenQuery));
+        const { id, token, expiresAt } = await requireConfigured(options.payments).sessions.mint(
+          wallet,
+          limits,
+        );
+        context.set('cache-control', 'no-store');
+        await context.json(200, {
+          success: true,
+          data: { walletAddress: wallet, id, token, tokenType: 'Bearer', expiresAt },
         });
-      }
-      await context.json(200, { success: true });
+      },
     },
-  };
+    {
+      ...common,
+      method: 'GET',
+      about: 'Wallet tokens',
+      describe: TOKEN_LIST,
+      handle: async (context) => {
+        const wallet = await signedWallet(options, context);
+        const tokens = await requireConfigured(options.payments).sessions.list(wallet);
+        const nowMs = options.clock.nowMs();
+        const spending = await cappedSpending(options.store, walletAccountId(wallet), nowMs);
+        const data = tokens.map(({ id, createdMs, expiresMs, limits }) => {
+          const spent = spending.get(id);
+          return {
+            id,
+            createdAt: isoTime(createdMs),
+            expiresAt: isoTime(expiresMs),
+            usd: limitBody(limits.usdNano, spent?.usdNano),
+            diem: limitBody(limits.diemNano, spent?.diemNano),
+          };
+        });
+        await context.json(200, { success: true, data });
+      },
+    },
+    {
+      ...common,
+      method: 'DELETE',
+      path: '/x402/token/:id',
+      describe: TOKEN_REVOKE,
+      handle: async (context) => {
+        const wallet = await signedWallet(options, context);
+        const id = context.parameters['id'] ?? '';
+        if (!(await requireConfigured(options.payments).sessions.revoke(wallet, id))) {
+          throw new Fault('INVALID_REQUEST', {
+            message: 'The wallet has no token with this id that can still be used',
+          });
+        }
+        await context.json(200, { success: true });
+      },
+    },
+  ];
 }
 
-/** The wallet that signed this very request, within its turns of the minute. */
-async function signedWallet(parts: WalletRouteParts, context: RequestContext): Promise<string> {
-  const wallet = requireSignature(context);
-  await takeTurn(parts, `x402-token|${wallet}`, parts.perMinute.token);
+/** The wallet that signed this very request, within its limit of the minute. */
+async function signedWallet(options: WalletRouteOptions, context: RequestContext): Promise<string> {
+  const { wallet } = context.caller;
+  const isSigned =
+    context.header('sign-in-with-x') !== undefined ||
+    context.header('x-sign-in-with-x') !== undefined;
+  if (wallet === undefined || !isSigned) {
+    throw new Fault('AUTHENTICATION_FAILED', {
+      message:
+        'Tokens are made, listed and revoked by a wallet sign-in; send the header SIGN-IN-WITH-X',
+    });
+  }
+  await limitRequests(options, `x402-token|${wallet}`, options.perMinute.token);
   return wallet;
 }
 
@@ -106,16 +105,4 @@ function limitsOf({ usdLimit, diemLimit }: z.infer<typeof TokenQuery>): TokenLim
 function limitBody(limit: Nano | undefined, spent: Nano | undefined): object | null {
   if (limit === undefined) return null;
   return { limit: decimalUsd(limit), spent: decimalUsd(spent ?? 0n) };
-}
-
-function requireSignature(context: RequestContext): string {
-  const { wallet } = context.caller;
-  const isSigned =
-    context.header('sign-in-with-x') !== undefined ||
-    context.header('x-sign-in-with-x') !== undefined;
-  if (wallet !== undefined && isSigned) return wallet;
-  throw new Fault('AUTHENTICATION_FAILED', {
-    message:
-      'Tokens are made, listed and revoked by a wallet sign-in; send the header SIGN-IN-WITH-X',
-  });
 }

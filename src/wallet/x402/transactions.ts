@@ -9,14 +9,13 @@ import { type TransactionRow, transactionsOf } from '../../billing/ledger/ledger
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
 import { WALLET_TRANSACTIONS } from './describe.ts';
-import { requireOwnWallet, takeTurn } from './route-checks.ts';
-import type { WalletRouteParts } from './wallet-route-parts.ts';
+import { type WalletRouteOptions, limitRequests, requireOwnWallet } from './route-checks.ts';
 
 const DEFAULT_LIMIT = 50;
 const MAX_LIMIT = 100;
 const MAX_OFFSET = 1_000_000;
 
-export function transactionsRoute(parts: WalletRouteParts): Route {
+export function transactionsRoute(options: WalletRouteOptions): Route {
   return {
     method: 'GET',
     path: '/x402/transactions/:wallet',
@@ -25,14 +24,14 @@ export function transactionsRoute(parts: WalletRouteParts): Route {
     describe: WALLET_TRANSACTIONS,
     handle: async (context) => {
       const wallet = requireOwnWallet(context);
-      await takeTurn(parts, `x402-transactions|${wallet}`, parts.perMinute.transactions);
+      await limitRequests(options, `x402-transactions|${wallet}`, options.perMinute.transactions);
       const limit = whole(context, 'limit', { least: 1, most: MAX_LIMIT }) ?? DEFAULT_LIMIT;
       const offset = whole(context, 'offset', { least: 0, most: MAX_OFFSET }) ?? 0;
       const { accountId } = context.caller;
       // One more than asked tells whether there are more.
       const [rows, balances] = await Promise.all([
-        transactionsOf(parts.store, accountId, { limit: limit + 1, offset }),
-        parts.ledger.balances(accountId),
+        transactionsOf(options.store, accountId, { limit: limit + 1, offset }),
+        options.ledger.balances(accountId),
       ]);
       await context.json(200, {
         success: true,

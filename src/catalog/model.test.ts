@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { parametersInId, tierOfId, tierOfParameters } from './tier.ts';
+import { parametersInId, tierOfId, tierOfParameters } from './model.ts';
 
 test('the tier follows the size that an id tells', () => {
   const tiers = {

@@ -5,27 +5,16 @@
  * flips its row. What is reversed and can still be paid is a pending payment again.
  */
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
-import type { Clock } from '../core/clock.ts';
-import type { Log } from '../core/log.ts';
 import { chainReason } from './chain-reason.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Evidence, Heights, Paid, Rail } from './rail.ts';
+import type { PaymentServices } from './payment-options.ts';
 import { attemptOf, entryOf, paymentOf } from './top-up-records.ts';
-import type { Reverse, Step } from './top-up-records.ts';
-import type { TopUpRow, TopUpTable, WatchCounts } from './top-up-table.ts';
-
-export interface CreditWatchOptions {
-  readonly rails: ReadonlyMap<string, Rail>;
-  readonly table: TopUpTable;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly reverse: Reverse;
-  readonly onStep?: ((step: Step) => void | Promise<void>) | undefined;
-}
+import type { TopUpRow } from './top-up-table.ts';
 
 /** A new credit is looked at again after so long, then ever more rarely. */
-export const FIRST_WATCH_MS = 20 * SECOND_MS;
-const MAX_WATCH_MS = 5 * MINUTE_MS;
+export const FIRST_LOOK_MS = 20 * SECOND_MS;
+const MAX_LOOK_MS = 5 * MINUTE_MS;
 /** A credit that is missing is looked for in every sweep. */
 const VANISHED_CHECK_MS = 5 * SECOND_MS;
 /** Nodes lag, and what a reorganisation dropped is as a rule mined again within some blocks. */
@@ -34,10 +23,10 @@ const RETURN_WITHIN_MS = MINUTE_MS;
 const CLAIM_MS = MINUTE_MS;
 const SWEEP_ROWS = 50;
 
-export class CreditWatch {
-  readonly #options: CreditWatchOptions;
+export class CreditMonitor {
+  readonly #options: PaymentServices;
 
-  constructor(options: CreditWatchOptions) {
+  constructor(options: PaymentServices) {
     this.#options = options;
   }
 
@@ -50,23 +39,12 @@ export class CreditWatch {
       const rail = rails.get(due.network);
       if (row === undefined || rail === undefined) continue;
       // Before the evidence: what is then found at or below the final height stays there.
-      if (!heights.has(rail.network)) heights.set(rail.network, await this.#heights(rail));
+      if (!heights.has(rail.network)) {
+        const answer = rail.heights().catch((error: unknown) => this.#noAnswer(rail, error));
+        heights.set(rail.network, await answer);
+      }
       const known = heights.get(rail.network);
       if (known !== undefined) await this.#look(rail, row, known);
-    }
-  }
-
-  /** For the metrics and readiness. */
-  async counts(): Promise<WatchCounts> {
-    return await this.#options.table.counts();
-  }
-
-  async #heights(rail: Rail): Promise<Heights | undefined> {
-    try {
-      return await rail.heights();
-    } catch (error) {
-      this.#noAnswer(rail.network, error);
-      return undefined;
     }
   }
 
@@ -76,10 +54,10 @@ export class CreditWatch {
     let payment: SignedPayment;
     let evidence: Evidence;
     try {
-      payment = await paymentOf(rail, row);
+      payment = paymentOf(rail, row);
       evidence = await rail.findPayment(payment, attemptOf(row));
     } catch (error) {
-      this.#noAnswer(rail.network, error);
+      this.#noAnswer(rail, error);
       return;
     }
     if (evidence.kind === 'paid') return await this.#seen(row, evidence, heights);
@@ -95,12 +73,12 @@ export class CreditWatch {
     const { table, clock, log } = this.#options;
     const { transaction, height } = paid;
     const looks = Math.min(Number(row.attempts), 10);
-    const nextCheckMs = clock.nowMs() + Math.min(FIRST_WATCH_MS * 2 ** looks, MAX_WATCH_MS);
+    const nextCheckMs = clock.nowMs() + Math.min(FIRST_LOOK_MS * 2 ** looks, MAX_LOOK_MS);
     const isFinal = height <= heights.final;
     await table.seen(row.payment_key, { transaction, height, isFinal, nextCheckMs });
     if (row.vanished_ms === null) return;
     const { payment_id: paymentId, network } = row;
-    log.warn({ paymentId, network, transaction }, 'a credited payment is on the chain again');
+    log.warn({ paymentId, network, transaction }, 'A credited payment is on the chain again');
   }
 
   /** Notes that a credit is missing; since when. */
@@ -114,7 +92,7 @@ export class CreditWatch {
       const reason = evidence.kind === 'final' ? evidence.reason : 'reorganised';
       log.error(
         { paymentId, network, transaction, reason },
-        'a credited payment is not on the chain any more: it is sent again, or its credit is reversed',
+        'A credited payment is not on the chain any more: it is sent again, or its credit is reversed',
       );
     }
     await onStep?.('vanished');
@@ -133,10 +111,8 @@ export class CreditWatch {
       }
     } catch (error) {
       // The next look asks the chain what came of it.
-      log.warn(
-        { reason: chainReason(error), paymentId: row.payment_id },
-        'a payment that vanished could not be sent again',
-      );
+      const note = { reason: chainReason(error), paymentId: row.payment_id };
+      log.warn(note, 'A payment that vanished could not be sent again');
     }
     await onStep?.('resent');
   }
@@ -151,16 +127,14 @@ export class CreditWatch {
     log.error(
       { paymentId, network, wallet, transaction, failure, owedNano: missing.toString() },
       missing > 0n
-        ? 'a credit was reversed and its account owes what was spent of it: it spends nothing until that is paid'
-        : 'a credit was reversed: its payment is not on the chain any more',
+        ? 'A credit was reversed and its account owes what was spent of it: it spends nothing until that is paid'
+        : 'A credit was reversed: its payment is not on the chain any more',
     );
     await onStep?.('reversed');
   }
 
-  #noAnswer(network: string, error: unknown): void {
-    this.#options.log.warn(
-      { network, reason: chainReason(error) },
-      'the chain could not be asked about credited payments',
-    );
+  #noAnswer({ network }: Rail, error: unknown): undefined {
+    const note = { network, reason: chainReason(error) };
+    this.#options.log.warn(note, 'The chain could not be asked about credited payments');
   }
 }

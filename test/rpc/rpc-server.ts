@@ -1,18 +1,18 @@
-/** The smallest HTTP face around the RPC folder, for the clients and the bench that need an address. */
+/** The smallest HTTP server around the RPC folder, for the clients and the bench that need an address. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Fault } from '../../src/core/faults.ts';
 import { formatRpcCost } from '../../src/rpc/rpc.ts';
 import type { Rpc } from '../../src/rpc/rpc.ts';
 
-export interface RpcFace {
+export interface RpcServer {
   /** The address of a network. */
   url(network: string): string;
   readonly credits: number[];
   readonly close: () => Promise<void>;
 }
 
-export async function startFace(rpc: Rpc): Promise<RpcFace> {
+export async function startRpcServer(rpc: Rpc): Promise<RpcServer> {
   const credits: number[] = [];
   const server = createServer((request, response) => {
     const chunks: Buffer[] = [];

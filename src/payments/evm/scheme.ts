@@ -1,0 +1,134 @@
+/**
+ * The official `exact` scheme on our chain client and gas key: reads go to the chain, the one write
+ * is sent by `EvmSender`, receipts are waited for within a bound. A scheme is made anew for each
+ * verify or settle, so that a chain that could not be asked is told apart from a bad payment.
+ */
+import type { SchemeNetworkFacilitator } from '@x402/core/types';
+import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
+import { type Abi, type Hex, encodeFunctionData } from 'viem';
+import { Fault } from '../../core/faults.ts';
+import type { RailOptions } from '../rail.ts';
+import { remember } from '../remember.ts';
+import { type EvmClient, receiptOf, trackedClient } from './chain.ts';
+import type { Call } from './sender.ts';
+
+type PendingStore = NonNullable<
+  NonNullable<ConstructorParameters<typeof ExactEvmScheme>[1]>['pendingSettlementStore']
+>;
+
+export interface SchemeOptions {
+  readonly client: EvmClient;
+  readonly wait: Pick<RailOptions, 'clock' | 'settleWaitMs' | 'pollMs'>;
+  readonly gasAddress: Hex | undefined;
+  readonly send: (call: Call) => Promise<Hex>;
+  readonly pending: PendingStore;
+}
+
+export interface TrackedScheme {
+  readonly scheme: ExactEvmScheme;
+  /** The scheme reads a failed chain call as a bad signature; this tells the two apart. */
+  readonly isTroubled: () => boolean;
+}
+
+/** One scheme for one verify or settle. */
+export function trackedScheme(options: SchemeOptions): TrackedScheme {
+  const { client, isTroubled } = trackedClient(options.client);
+  const scheme = new ExactEvmScheme(
+    {
+      getAddresses: () => (options.gasAddress === undefined ? [] : [options.gasAddress]),
+      // Never rejects: the scheme starts a look at the token's code and returns without waiting for
+      // it when the payment is bad, and a rejection that nobody hears ends a process. So code that
+      // could not be read is no code, and the trouble is remembered.
+      getCode: async ({ address }) => await client.getCode({ address }).catch(() => undefined),
+      readContract: async (call) => await client.readContract({ ...call, abi: call.abi as Abi }), // the scheme passes viem ABIs
+      verifyTypedData: async () => {
+        throw new Error('Signatures are checked by digest');
+      },
+      writeContract: async (call) => {
+        const { address: to, functionName, args } = call;
+        const abi = call.abi as Abi; // the scheme passes viem ABIs
+        return await options.send({ to, data: encodeFunctionData({ abi, functionName, args }) });
+      },
+      // Deployments of counterfactual wallets would be paid from our gas: none is allowed.
+      sendTransaction: async () => {
+        throw new Error('Deployments are not allowed');
+      },
+      waitForTransactionReceipt: async ({ hash }) => await waitForReceipt(options, hash),
+    },
+    { pendingSettlementStore: options.pending },
+  );
+  return { scheme, isTroubled };
+}
+
+async function waitForReceipt({ client, wait }: SchemeOptions, hash: Hex): Promise<never> {
+  const deadlineMs = wait.clock.monotonicMs() + wait.settleWaitMs;
+  for (;;) {
+    const receipt = await receiptOf(client, hash).catch(() => undefined); // asked again below
+    if (receipt !== undefined) return receipt as never; // viem's receipt is what the scheme expects
+    if (wait.clock.monotonicMs() >= deadlineMs) {
+      throw new Error('The transaction is not in a block yet');
+    }
+    await wait.clock.sleep(wait.pollMs);
+  }
+}
+
+/** Transactions that are remembered; the oldest goes first. */
+const MAX_PENDING = 1_000;
+const RETRY_AFTER_SECONDS = 5;
+
+/**
+ * The scheme of the exposed facilitator. What was broadcast and not seen in a block is remembered,
+ * so that a repeated settle waits for it instead of sending again.
+ */
+export class ExposedEvmScheme implements SchemeNetworkFacilitator {
+  readonly scheme = 'exact';
+  readonly caipFamily = 'eip155:*';
+  readonly #open: () => TrackedScheme;
+
+  constructor(options: Omit<SchemeOptions, 'pending'>) {
+    const transactions = new Map<string, string>();
+    const pending: PendingStore = {
+      get: async (key) => transactions.get(key),
+      set: async (key, transaction) => remember(transactions, key, transaction, MAX_PENDING),
+      delete: async (key) => {
+        transactions.delete(key);
+      },
+    };
+    this.#open = () => trackedScheme({ ...options, pending });
+  }
+
+  getExtra(): undefined {
+    return undefined;
+  }
+
+  getSigners(): string[] {
+    return this.#open().scheme.getSigners('');
+  }
+
+  /** Throws 503 when the chain could not be asked. */
+  readonly verify: SchemeNetworkFacilitator['verify'] = async (...request) =>
+    await this.#ask(
+      (scheme) => scheme.verify(...request),
+      ({ isValid }) => isValid,
+    );
+
+  /** Throws 503 when nothing was sent because the chain could not be asked. */
+  readonly settle: SchemeNetworkFacilitator['settle'] = async (...request) =>
+    await this.#ask(
+      (scheme) => scheme.settle(...request),
+      ({ success, transaction }) => success || transaction !== '',
+    );
+
+  async #ask<Result>(
+    question: (scheme: ExactEvmScheme) => Promise<Result>,
+    isAnswered: (result: Result) => boolean,
+  ): Promise<Result> {
+    const { scheme, isTroubled } = this.#open();
+    const result = await question(scheme);
+    if (isAnswered(result) || !isTroubled()) return result;
+    throw new Fault('SERVICE_UNAVAILABLE', {
+      message: 'The chain could not be asked about the payment; send the same request again',
+      retryAfterSeconds: RETRY_AFTER_SECONDS,
+    });
+  }
+}

@@ -1,0 +1,51 @@
+/** What both rails do around the official `exact` scheme classes. */
+import type { PaymentPayload, PaymentRequirements, VerifyResponse } from '@x402/core/types';
+import { chainReason } from './chain-reason.ts';
+import type { SignedPayment } from './payment.ts';
+import type { Verdict } from './rail.ts';
+
+/**
+ * A payment in the terms of the scheme classes. The requirement is built from the offer that it was
+ * made under and the signed amount, never from what the caller says it accepted.
+ */
+export function officialRequest(
+  payment: SignedPayment,
+  maxTimeoutSeconds: number,
+): [PaymentPayload, PaymentRequirements] {
+  const { offer } = payment;
+  const accepted: PaymentRequirements = {
+    scheme: 'exact',
+    network: offer.network as `${string}:${string}`, // CAIP-2
+    asset: offer.asset,
+    amount: payment.amountUnits.toString(),
+    payTo: offer.payTo,
+    maxTimeoutSeconds,
+    extra: { ...offer.extra },
+  };
+  return [{ x402Version: 2, accepted, payload: { ...payment.inner } }, accepted];
+}
+
+/** What a check says; after a reason of `unclear` the chain decides whether the payment was made. */
+export async function verdictOf(
+  asked: Promise<VerifyResponse>,
+  unclear: readonly string[],
+  isTroubled = (): boolean => false,
+): Promise<Verdict> {
+  try {
+    const result = await asked;
+    if (result.isValid) return { kind: 'valid' };
+    if (isTroubled()) return { kind: 'unclear', reason: 'chain_unavailable' };
+    const reason = chainReason(result.invalidReason ?? 'unknown');
+    return { kind: unclear.includes(reason) ? 'unclear' : 'rejected', reason };
+  } catch (error) {
+    // Shapes were checked before, so what is left is a chain that does not answer.
+    return { kind: 'unclear', reason: chainReason(error) };
+  }
+}
+
+/** The journal is the store of pending settlements; the schemes' own would only grow. */
+export const NO_PENDING_STORE = {
+  get: async (): Promise<undefined> => undefined,
+  set: async (): Promise<void> => undefined,
+  delete: async (): Promise<void> => undefined,
+};
