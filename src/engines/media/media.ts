@@ -9,7 +9,7 @@ import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { JobQueue } from '../../core/job-queue.ts';
-import { type FilmType, endsWhole, filmTypeOf, inspectMedia } from './container.ts';
+import { endsWhole, filmTypeOf, inspectMedia } from './container.ts';
 import { type VideoEncoder, ffmpegTool } from './ffmpeg.ts';
 import {
   type MediaFacts,
@@ -29,6 +29,7 @@ export {
   type CreateAnswer,
   type DownloadAnswer,
   type EngineDelay,
+  type EngineInput,
   type EngineOrder,
   type EnginePlace,
   type EngineRef,
@@ -99,20 +100,6 @@ export interface StillRequest extends Omit<StillTask, 'kind' | 'input' | 'audio'
   readonly outputPath: string;
 }
 
-/** A film that decodes to its end. */
-export interface CheckedFilm {
-  readonly type: FilmType;
-  /** What the container says of the longest track. */
-  readonly claimedSeconds: number;
-  /** What its frames last. */
-  readonly seconds: number;
-  readonly frames: number;
-  /** As shown, after rotation. */
-  readonly width: number;
-  readonly height: number;
-  readonly hasSound: boolean;
-}
-
 export class Media {
   readonly #tool: MediaTool;
   readonly #checks = new JobQueue({
@@ -156,10 +143,11 @@ export class Media {
   }
 
   /**
-   * Decodes a film to its end. `expectedSeconds` bounds the time that this may take. Faults:
+   * Decodes a film to its end: what it claims to last, and what its frames do. `expectedSeconds`
+   * bounds the time that this may take. Faults:
    * INVALID_VIDEO_FORMAT for what is no whole MP4, MOV or WebM with video; SERVICE_UNAVAILABLE.
    */
-  async checkFilm(path: string, expectedSeconds: number, call: MediaCall): Promise<CheckedFilm> {
+  async checkFilm(path: string, expectedSeconds: number, call: MediaCall) {
     const type = await filmTypeOf(path);
     if (type === undefined) throw unusable('The file is not MP4, MOV or WebM');
     if (!(await endsWhole(path, type))) throw unusable('The file is cut off or damaged');
