@@ -72,19 +72,13 @@ const DEFAULT_LIMITS: MediaLimits = {
 /** A process that computes on all cores may use this many times the wall time. */
 const CPU_FACTOR = 2;
 const VERSION_TIMEOUT_MS = 10_000;
-/** Films that are checked at once: each keeps some cores busy. */
-const CHECKS_AT_ONCE = 2;
-/** More than all workers of a process bring. */
-const CHECKS_WAITING = 256;
-const CHECK_RETRY_SECONDS = 10;
+/** Each check keeps some cores busy; more wait than all workers of a process bring. */
+const CHECKS = { running: 2, waiting: 256, retryAfterSeconds: 10 };
 /** Beside the limit for looking at a file: decoding 4K on a small machine is as slow as this. */
 const CHECK_MS_PER_SECOND = 6_000;
 
-/** Processes that work at once; each may take `memoryBytes`. */
-const MAX_PROCESSES = 4;
-const MAX_WAITING = 128;
-const MAX_WAITING_OF_HOLDER = 32;
-const RETRY_AFTER_SECONDS = 10;
+/** Processes, of which each may take `memoryBytes`. */
+const PROCESSES = { running: 4, waiting: 128, waitingOfCaller: 32, retryAfterSeconds: 10 };
 
 export interface MediaCall {
   readonly signal: AbortSignal;
@@ -102,19 +96,10 @@ export interface StillRequest extends Omit<StillTask, 'kind' | 'input' | 'audio'
 
 export class Media {
   readonly #tool: MediaTool;
-  readonly #checks = new JobQueue({
-    running: CHECKS_AT_ONCE,
-    waiting: CHECKS_WAITING,
-    retryAfterSeconds: CHECK_RETRY_SECONDS,
-  });
+  readonly #checks = new JobQueue(CHECKS);
   readonly #limits: MediaLimits;
   readonly #options: MediaOptions;
-  readonly #turns = new JobQueue({
-    running: MAX_PROCESSES,
-    waiting: MAX_WAITING,
-    waitingOfCaller: MAX_WAITING_OF_HOLDER,
-    retryAfterSeconds: RETRY_AFTER_SECONDS,
-  });
+  readonly #processes = new JobQueue(PROCESSES);
 
   private constructor(tool: MediaTool, options: MediaOptions) {
     this.#tool = tool;
@@ -160,8 +145,8 @@ export class Media {
     const { video, decoded } = facts ?? {};
     if (!facts || !video || !decoded) throw unusable('The file has no video');
     const { width, height } = video;
-    const { durationSeconds: claimedSeconds, audio } = facts;
-    return { type, claimedSeconds, ...decoded, width, height, hasSound: audio !== null };
+    const { durationSeconds: claimedSeconds, hasAudio: hasSound } = facts;
+    return { type, claimedSeconds, ...decoded, width, height, hasSound };
   }
 
   /**
@@ -200,7 +185,7 @@ export class Media {
       width: even(facts.video.width),
       height: even(facts.video.height),
       rotation: facts.video.rotation,
-      hasAudio: facts.audio !== null,
+      hasAudio: facts.hasAudio,
       maxSeconds: facts.durationSeconds,
     };
     await this.#run(task, call, facts.durationSeconds, 'video');
@@ -236,7 +221,7 @@ export class Media {
     const { signal, holder } = call;
     const context = { limits, signal, clock, onSeconds };
     try {
-      return await this.#turns.run(() => this.#tool.run(task, context), signal, holder);
+      return await this.#processes.run(() => this.#tool.run(task, context), signal, holder);
     } catch (error) {
       if (!(error instanceof ToolFailure)) throw error;
       const { reason, message: detail } = error;
