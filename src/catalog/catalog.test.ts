@@ -6,8 +6,7 @@ import { Fault, type FaultCode } from '../core/faults.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { Catalog, type CatalogModel, type DiscoveredModel, type KeyLimits } from './catalog.ts';
 import type { ModelPrivacy, Plan } from '../identity/identity.ts';
-import { requireAccess } from './model-access.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { callerRate, requireAccess } from './model-access.ts';
 
 const PRICE = 'price: { input: 0.3, output: 1.2 }';
 

@@ -93,7 +93,6 @@ export class HttpServer {
   readonly #methods = new Set<Route['method']>();
   readonly #address: (request: IncomingMessage) => string;
   readonly #within: RequestObserver['within'];
-  readonly #ended = (context: RequestContext): void => this.#end(context);
   readonly #servers: Server[] = [];
   /** What it serves. */
   routes: readonly Route[] = [];
@@ -192,7 +191,7 @@ export class HttpServer {
       requireHostHeader: false,
     });
     server.maxConnections = settings.maxConnections;
-    server.on('request', (request, response) => this.#receive(request, response));
+    server.on('request', this.#receive);
     // Node would answer 417 by itself, without our headers: an expectation that we do not know is
     // one that we need not meet (RFC 9110 §10.1.1).
     server.on('checkExpectation', (...of) => server.emit('request', ...of));
@@ -200,7 +199,7 @@ export class HttpServer {
     return server;
   }
 
-  #receive(request: IncomingMessage, response: ServerResponse): void {
+  readonly #receive = (request: IncomingMessage, response: ServerResponse): void => {
     const { ids, clock, headers, observers } = this.#parts;
     const found = this.#find(request.method, request.url);
     const requestId = ids.ordered(clock.nowMs());
@@ -220,7 +219,7 @@ export class HttpServer {
     // A client of a server that shuts down opens its next connection elsewhere.
     if (this.isClosing) context.set('connection', 'close');
     void this.#serve(context, found);
-  }
+  };
 
   /** What the router says: a route, `null` for none, and no store for a path that it cannot read. */
   #find(method = '', url = ''): Found | null {
@@ -347,11 +346,11 @@ export class HttpServer {
     }
   }
 
-  #end(context: RequestContext): void {
+  readonly #ended = (context: RequestContext): void => {
     this.open -= 1;
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
     for (const observer of this.#parts.observers) observer.ended(context, tookMs);
-  }
+  };
 }
 
 /** The address of a caller, by whose `X-Forwarded-For` is believed. */

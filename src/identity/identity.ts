@@ -10,15 +10,7 @@ import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import type { Queryable, Row, Store } from '../db/db.ts';
 import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
-import {
-  type ApiKey,
-  KEY_COLUMNS,
-  OWNER_COLUMNS,
-  isSecret,
-  keyOf,
-  mintSecret,
-  ownerValues,
-} from './keys.ts';
+import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, mintSecret, ownerValues } from './keys.ts';
 
 export {
   type Caller,
@@ -38,6 +30,8 @@ export { IDENTITY_MIGRATIONS } from './migrations.ts';
 /** How long a looked-up key is trusted without asking the database again. */
 const REMEMBER_MS = 3_000;
 const MAX_REMEMBERED = 50_000;
+/** Longer than any secret: a caller cannot make the server hash megabytes. */
+const MAX_SECRET_LENGTH = 200;
 const NOTE_LAST_USE_EVERY_MS = 20_000;
 
 export interface Account {
@@ -85,7 +79,7 @@ export class Identity {
    * `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`.
    */
   async callerOf(secret: string): Promise<Caller> {
-    if (!isSecret(secret)) throw unknownKey();
+    if (secret.length === 0 || secret.length > MAX_SECRET_LENGTH) throw unknownKey();
     const digest = sha256Hex(secret);
     const nowMs = this.#parts.clock.nowMs();
     let known = this.#remembered.get(digest);

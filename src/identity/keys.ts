@@ -98,8 +98,6 @@ export interface KeySecret {
 }
 
 const SECRET_BYTES = 32;
-/** Longer than any secret: a caller cannot make the server hash megabytes. */
-const MAX_SECRET_LENGTH = 200;
 
 /**
  * A secret is `<NAME>_INFERENCE_KEY_` or `<NAME>_ADMIN_KEY_`, then 256 random bits; `name` is the
@@ -109,9 +107,4 @@ const MAX_SECRET_LENGTH = 200;
 export function mintSecret(ids: Ids, name: string, kind: KeyKind): KeySecret {
   const secret = `${name}_${kind}_KEY_${ids.bytes(SECRET_BYTES).toString('base64url')}`;
   return { secret, sha256: sha256Hex(secret), last6: secret.slice(-6) };
-}
-
-/** Whether what a caller presents can be a secret at all. */
-export function isSecret(presented: string): boolean {
-  return presented.length > 0 && presented.length <= MAX_SECRET_LENGTH;
 }

@@ -18,7 +18,7 @@ import { usdToNano } from '../core/money.ts';
 import { Documents, type MediaSettings } from '../documents/documents.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
 import { configuredEngines, hostOf } from '../engines/engine-settings.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { callerRate } from '../catalog/model-access.ts';
 import type { Feature } from '../http/route.ts';
 import { modelRoutes } from '../models/models.ts';
 import { Guard } from '../net/guard.ts';
