@@ -21,7 +21,8 @@ import { videoEngine } from './media/media.ts';
 import { SPEECH_MODEL_FILES, transcriptionEngine } from './transcription/transcription.ts';
 import { type WorkFolder, openWorkFolder } from './work-folder.ts';
 
-export interface MediaEnginesParts {
+/** What the engines of this process are made with. */
+export interface LocalEnginesParts {
   readonly config: Config;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -50,13 +51,13 @@ const SPEECH_LIMIT_MS = HOUR_MS;
 const VIDEO_LIMIT_MS = 10 * MINUTE_MS;
 
 export class MediaEngines {
-  readonly #parts: MediaEnginesParts;
+  readonly #parts: LocalEnginesParts;
   #offers: readonly Offer[] = [];
   #work: WorkFolder | undefined;
   #isStopped = false;
   #starting: Promise<void> | undefined;
 
-  constructor(parts: MediaEnginesParts) {
+  constructor(parts: LocalEnginesParts) {
     this.#parts = parts;
   }
 
@@ -147,7 +148,7 @@ export class MediaEngines {
       engine,
       child: cutoutEngine({
         model,
-        threads: this.#threads,
+        threads: threadsOf(config),
         fetchModel,
         ...this.#childParts(engine),
       }),
@@ -200,20 +201,20 @@ export class MediaEngines {
   }
 
   #transcription(directory: string): Offer {
-    const { media, searchPath } = this.#parts.config;
-    const { ffmpeg, ffprobe, speechModel: model, vadModel: vadPath } = media;
+    const { config } = this.#parts;
+    const { ffmpeg, ffprobe, speechModel: model, vadModel, ...media } = config.media;
     const engine = 'embedded-speech';
     return {
       engine,
       child: transcriptionEngine({
         model,
-        vadPath,
-        threads: this.#threads,
+        vadPath: vadModel,
+        threads: threadsOf(config),
         maxSeconds: media.maxTranscriptionSeconds,
         directory,
         ffmpeg,
         ffprobe,
-        searchPath,
+        searchPath: config.searchPath,
         fetchModel: this.#fetchModel('Speech model'),
         ...this.#childParts(engine),
       }),
@@ -237,16 +238,17 @@ export class MediaEngines {
     return { log, clock, ids, onChange: () => this.#childChanged(engine) };
   }
 
-  get #threads(): number {
-    return this.#parts.config.embedded.threads ?? Math.max(1, availableParallelism() - 1);
-  }
-
   #fetchModel(title: string): FetchModel {
     const { config } = this.#parts;
     const { dataFolder, embedded } = config;
     const parts = { ...this.#parts, dataFolder, mayDownload: embedded.download };
     return modelFetcher(parts, (file) => `${title} (${file.name})`);
   }
+}
+
+/** Of each embedded engine: one core is left to the server. */
+export function threadsOf({ embedded }: Config): number {
+  return embedded.threads ?? Math.max(1, availableParallelism() - 1);
 }
 
 const STILL_TO_VIDEO = VideoModelSettings.parse({

@@ -8,9 +8,7 @@
  */
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
-
 import { z } from 'zod';
-
 import type { ChatMessage, OfferedTool } from './chat-request.ts';
 import type { Fault } from '../../core/faults.ts';
 import { reasonOf } from '../../core/log.ts';

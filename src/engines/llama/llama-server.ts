@@ -7,7 +7,7 @@ import { Fault } from '../../core/faults.ts';
 import { reasonOf } from '../../core/log.ts';
 import { type LocalRequest, type LocalService, answerJson } from '../local/local-server.ts';
 import { readBody } from '../local/upload.ts';
-import { CollectedAnswer, newHead, StreamedAnswer } from './chat-answer.ts';
+import { collectedAnswer, newHead, streamedAnswer } from './chat-answer.ts';
 import { type ChatRequest, parseChatRequest } from './chat-request.ts';
 import { base64OfVector, parseEmbeddingRequest } from './embedding-model.ts';
 import type { LoadedLlamaModel } from './llama-models.ts';
@@ -58,16 +58,16 @@ async function chat(
   const model = models.chat(request.model);
   const head = newHead(request.model, Date.now());
   if (!request.stream) {
-    const collected = new CollectedAnswer(request.choices, request.logprobs);
-    const usage = await model.answer(request, collected, signal);
+    const collected = collectedAnswer(request.choices, request.logprobs);
+    const usage = await model.answer(request, collected.listener, signal);
     return answerJson(response, 200, collected.body(head, usage));
   }
-  const streamed = new StreamedAnswer(head, request.choices, (text) => {
+  const streamed = streamedAnswer(head, request.choices, (text) => {
     if (!response.headersSent) beginStream(response);
     response.write(text);
   });
   try {
-    const usage = await model.answer(request, streamed, signal);
+    const usage = await model.answer(request, streamed.listener, signal);
     streamed.finish(request.includeUsage ? usage : undefined);
     response.end();
   } catch (error) {

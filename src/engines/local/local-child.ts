@@ -14,8 +14,7 @@ import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
-import { ModelFetch, type ModelProgress } from './model-fetch.ts';
-import type { FetchModel, ModelFile } from './model-files.ts';
+import { type FetchModel, ModelFetch, type ModelFile, type ModelProgress } from './model-files.ts';
 
 /** Where a running child answers, and the Bearer token that it asks for. */
 export interface LocalAddress {
@@ -239,9 +238,6 @@ export class LocalChild {
         return;
       case 'used':
         this.#fetch?.start();
-        return;
-      case 'model-loaded':
-        log.info({ engine: name }, 'An engine has loaded its model');
         return;
       case 'model-failed':
         // A model that does not load is not tried again at the next start of the child.

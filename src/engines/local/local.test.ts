@@ -11,8 +11,7 @@ import { type Clock, systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { LocalChild } from './local-child.ts';
-import { ModelFetch } from './model-fetch.ts';
-import type { ModelFile } from './model-files.ts';
+import { ModelFetch, type ModelFile } from './model-files.ts';
 import { optionalPackage } from './optional-package.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'local-'));

@@ -74,7 +74,6 @@ serveLocal(async (given, report) => {
   /** Takes a model into use; requests that run keep theirs. */
   async function load({ model, vadPath }: z.infer<typeof ReadyModel>): Promise<void> {
     recognizer = await Recognizer.load(loaded.default, { model, threads, vadPath });
-    report({ type: 'model-loaded' });
   }
   const { model, vadPath } = settings;
   if (model !== undefined) await load({ model, vadPath });
