@@ -118,7 +118,7 @@ function lookup(
 ): Lookup {
   if (name === undefined) return { accountId, queueId };
   const found = catalog.resolve(name, 'video');
-  return { accountId, queueId, modelIds: found.ok ? [found.model.id, name] : [name] };
+  return { accountId, queueId, modelIds: found === undefined ? [name] : [found.model.id, name] };
 }
 
 async function quote(parts: VideoRouteParts, context: RequestContext): Promise<void> {
