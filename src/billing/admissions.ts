@@ -1,149 +1,92 @@
 /**
- * Admission: a request is counted against its limits and its money is set aside. On PostgreSQL the
- * requests of a tick are one statement, one round trip: the windows' part grants buckets, the
- * ledger's part holds only for what was granted. What is tight in either is decided under its lock.
- *
- * With the windows in memory (one process on SQLite) the count comes first and the hold second.
+ * Admission where limits and money are rows that processes share: the requests of a tick are one
+ * statement, one round trip. The windows' part grants buckets, the ledger's part holds only for what
+ * was granted; what neither can decide is decided under its lock.
  */
 import type { Clock } from '../core/clock.ts';
-import { type HoldAnswer, type HoldRequest, type Ledger } from './ledger/ledger.ts';
-import type { Reservation, StoredWindows, WindowAnswer, Windows } from './limits/limits.ts';
-import type { WindowState, WindowTake } from './limits/limits.ts';
+import type { HoldAnswer, HoldRequest, StoredHolds } from './ledger/ledger.ts';
+import type { StoredWindows, WindowAnswer, WindowTake } from './limits/limits.ts';
 import { Batcher, type Store, runTogether } from '../db/db.ts';
 
-/** The window refuses, the ledger refuses, or the request may run. */
-export type AdmissionAnswer =
-  | { readonly step: 'window'; readonly refusal: WindowAnswer & { readonly ok: false } }
-  | {
-      readonly step: 'hold';
-      readonly state: WindowState;
-      readonly reserved: Reservation;
-      readonly hold: HoldAnswer;
-    };
-
-export interface AdmissionWish {
+export interface AdmissionRequest {
   readonly take: WindowTake;
   readonly hold: HoldRequest;
   readonly nowMs: number;
 }
 
-export interface Admissions {
-  /** Counts and holds; room of a refused hold is given back. Throws when the database is away. */
-  admit(wish: AdmissionWish): Promise<AdmissionAnswer>;
+/** What the window says, and when it grants, what the ledger says, unless that is yet to be asked. */
+export interface AdmissionAnswer {
+  readonly taken: WindowAnswer;
+  readonly hold: HoldAnswer | undefined;
 }
 
-type Taken = WindowAnswer & { readonly ok: true };
+/** Requests of one statement, at most, and statements on their way. */
+const BATCHES = { maxItems: 128, maxInFlight: 2 };
 
-/** Counts first, holds second: two steps, for windows that cost nothing to ask. */
-export class SteppedAdmissions implements Admissions {
-  readonly #windows: Windows;
-  readonly #ledger: Ledger;
-
-  constructor(parts: { readonly windows: Windows; readonly ledger: Ledger }) {
-    this.#windows = parts.windows;
-    this.#ledger = parts.ledger;
-  }
-
-  async admit(wish: AdmissionWish): Promise<AdmissionAnswer> {
-    const taken = await this.#windows.take(wish.take, wish.nowMs);
-    if (!taken.ok) return { step: 'window', refusal: taken };
-    return holdTaken(this.#windows, taken, wish, () => this.#ledger.hold(wish.hold));
-  }
-}
-
-/** Requests of one statement, at most. */
-const MAX_BATCH = 128;
-const IN_FLIGHT = 2;
-
-/** Both in one statement, for all requests of a tick. */
-export class JoinedAdmissions implements Admissions {
+export class JoinedAdmissions {
   readonly #store: Store;
   readonly #windows: StoredWindows;
-  readonly #ledger: Ledger;
+  readonly #holds: StoredHolds;
   readonly #clock: Clock;
-  readonly #batches: Batcher<AdmissionWish, AdmissionAnswer>;
+  readonly #batches: Batcher<AdmissionRequest, AdmissionAnswer>;
 
   constructor(parts: {
     readonly store: Store;
     readonly windows: StoredWindows;
-    readonly ledger: Ledger;
+    readonly holds: StoredHolds;
     readonly clock: Clock;
   }) {
     this.#store = parts.store;
     this.#windows = parts.windows;
-    this.#ledger = parts.ledger;
+    this.#holds = parts.holds;
     this.#clock = parts.clock;
-    this.#batches = new Batcher((wishes) => this.#admitBatch(wishes), {
-      maxInFlight: IN_FLIGHT,
-      maxItems: MAX_BATCH,
-    });
+    this.#batches = new Batcher((requests) => this.#admitBatch(requests), BATCHES);
   }
 
-  admit(wish: AdmissionWish): Promise<AdmissionAnswer> {
-    return this.#batches.add(wish);
+  /** Throws when the database is away. */
+  admit(request: AdmissionRequest): Promise<AdmissionAnswer> {
+    return this.#batches.add(request);
   }
 
   async #admitBatch(
-    wishes: readonly AdmissionWish[],
+    requests: readonly AdmissionRequest[],
   ): Promise<(AdmissionAnswer | Promise<AdmissionAnswer>)[]> {
     const takes = this.#windows.takeTogether(
-      wishes.map((wish) => wish.take),
+      requests.map(({ take }) => take),
       this.#clock.nowMs(),
     );
-    const requests = wishes.map((wish) => wish.hold);
-    const keys = wishes.map((wish) => wish.take.bucket);
-    const holds = this.#ledger.holdTogether(requests, { relation: 'window_granted', keys });
-    const durable = requests.some((request) => request.lifetime === 'durable');
+    const wanted = requests.map(({ hold }) => hold);
+    const keys = requests.map(({ take }) => take.bucket);
+    const holds = this.#holds.placeTogether(wanted, { relation: 'window_granted', keys });
     const rows = await holds.placing(() => {
-      return runTogether(this.#store, [takes.part, holds.part], { durable });
+      return runTogether(this.#store, [takes.part, holds.part], { durable: false });
     });
     const taken = takes.read(rows);
     const held = holds.read(rows);
-    return wishes.map((wish, index) => this.#answer(wish, taken[index], held[index]));
+    return requests.map((request, at) => this.#answer(request, taken[at], held[at]));
   }
 
-  #answer(
-    wish: AdmissionWish,
-    taken: WindowAnswer | undefined,
-    hold: HoldAnswer | undefined,
-  ): AdmissionAnswer | Promise<AdmissionAnswer> {
-    if (taken?.ok === true && hold !== undefined) {
-      return { step: 'hold', state: taken.state, reserved: taken.reserved, hold };
-    }
-    return this.#admitTight(wish, taken);
-  }
-
-  async #admitTight(
-    wish: AdmissionWish,
+  async #answer(
+    { take, hold, nowMs }: AdmissionRequest,
     granted: WindowAnswer | undefined,
+    held: HoldAnswer | undefined,
   ): Promise<AdmissionAnswer> {
-    const taken = granted ?? (await this.#windows.takeTight(wish.take, wish.nowMs));
-    if (!taken.ok) return { step: 'window', refusal: taken };
-    return holdTaken(this.#windows, taken, wish, () => this.#ledger.holdLocked(wish.hold));
+    const taken = granted ?? (await this.#windows.takeLocked(take, nowMs));
+    if (!taken.ok || held !== undefined) return { taken, hold: held };
+    return { taken, hold: await this.#placeLocked(hold, taken, nowMs) };
   }
-}
 
-async function holdTaken(
-  windows: Windows,
-  taken: Taken,
-  wish: AdmissionWish,
-  place: () => Promise<HoldAnswer>,
-): Promise<AdmissionAnswer> {
-  const { state, reserved } = taken;
-  try {
-    const hold = await place();
-    return { step: 'hold', state, reserved, hold };
-  } catch (error) {
-    // The database is away: the tokens were not used.
-    await giveBack(windows, reserved, wish.nowMs);
-    throw error;
-  }
-}
-
-async function giveBack(windows: Windows, reserved: Reservation, nowMs: number): Promise<void> {
-  try {
-    await windows.correct(reserved, 0, nowMs);
-  } catch {
-    // Away as well; the minute ends anyway.
+  async #placeLocked(
+    hold: HoldRequest,
+    { reserved }: WindowAnswer & { readonly ok: true },
+    nowMs: number,
+  ): Promise<HoldAnswer> {
+    try {
+      return await this.#holds.placeLocked(hold);
+    } catch (error) {
+      // The database is away: the tokens were not used. If that is away as well, the minute ends.
+      await this.#windows.correct(reserved, 0, nowMs).catch(() => undefined);
+      throw error;
+    }
   }
 }

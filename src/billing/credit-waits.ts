@@ -36,7 +36,7 @@ export class CreditWaits {
   async retry(
     accountId: string,
     refused: HoldAnswer,
-    place: () => Promise<HoldAnswer>,
+    place: () => HoldAnswer | Promise<HoldAnswer>,
     signal: AbortSignal | undefined,
   ): Promise<HoldAnswer> {
     const line = this.#lines.get(accountId) ?? [];

@@ -22,7 +22,7 @@ import {
   type UsageRecord,
   type UsageStatus,
 } from './ledger/ledger.ts';
-import { type Admissions, SteppedAdmissions } from './admissions.ts';
+import type { JoinedAdmissions } from './admissions.ts';
 import { CreditWaits, isHeld } from './credit-waits.ts';
 import type { FinishedAnswer, Idempotency, IdempotencyToken } from './idempotency/idempotency.ts';
 import {
@@ -32,12 +32,13 @@ import {
   tooDear,
   withHeaders,
 } from './refusals.ts';
-import { type Queryable, StoreUnavailable } from '../db/db.ts';
+import type { Queryable } from '../db/db.ts';
 import {
   type Counters,
   type LimitLog,
   type RateRule,
   type Reservation,
+  type WindowAnswer,
   type WindowState,
   type Windows,
   type WindowTake,
@@ -122,8 +123,8 @@ export interface Outcome {
 export interface SalesParts {
   readonly ledger: Ledger;
   readonly windows: Windows;
-  /** Default: counted first, held second. */
-  readonly admissions?: Admissions;
+  /** Counts and holds in one step, where both are rows; else counted first, held second. */
+  readonly joined?: JoinedAdmissions | undefined;
   readonly idempotency: Idempotency;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
@@ -139,12 +140,10 @@ export interface SalesParts {
 /** Sells the work of one server. */
 export class Sales {
   readonly #parts: SalesParts;
-  readonly #admissions: Admissions;
   readonly #waits: CreditWaits;
 
   constructor(parts: SalesParts) {
     this.#parts = parts;
-    this.#admissions = parts.admissions ?? new SteppedAdmissions(parts);
     this.#waits = new CreditWaits(parts.clock);
   }
 
@@ -170,7 +169,8 @@ export class Sales {
     try {
       await sale.release({ status: 'failed' });
     } catch (error) {
-      // The ledger gives the hold back by itself later; the first error is the caller's.
+      // The first error is the caller's.
+      this.#parts.ledger.holds.release(sale.hold);
       const { requestId } = sale.request;
       const fields = { requestId, reason: reasonOf(error), after: reasonOf(failure) };
       this.#parts.log.error(fields, 'A hold could not be released');
@@ -178,38 +178,44 @@ export class Sales {
   }
 
   async #admit(request: SaleRequest): Promise<Sale> {
-    const { price } = request;
+    const { price, caller } = request;
     if (price === undefined) return new Sale(this, request, await this.count(request));
-    if (request.caller.payment !== undefined) await this.#takePayment(request.caller, price);
-    const nowMs = this.#parts.clock.nowMs();
+    if (caller.payment !== undefined) await this.#takePayment(caller, price);
+    const { joined, clock } = this.#parts;
+    const nowMs = clock.nowMs();
     const wanted = this.#holdOf(request, price);
-    const answer = await this.#admissions.admit({ take: takeOf(request), hold: wanted, nowMs });
-    if (answer.step === 'window') throw this.#limited(request, answer.refusal, nowMs);
-    const { state, reserved } = answer;
-    const sale = new Sale(this, request, { window: state, reserved, startedMs: nowMs });
-    const hold = isHeld(answer.hold)
-      ? await this.#waitForCredit(wanted, answer.hold, request.signal)
-      : answer.hold;
-    if (!hold.ok) await this.correctRoom(sale, 0);
-    this.#grant(sale, price, hold);
+    const answer = await joined?.admit({ take: takeOf(request), hold: wanted, nowMs });
+    const taken = answer?.taken ?? (await this.#take(request, nowMs));
+    const sale = new Sale(this, request, this.#counted(request, taken, nowMs));
+    await this.#setAside(sale, price, wanted, answer?.hold);
     return sale;
   }
 
   /** For `Sale.reserve`. */
   async reserve(sale: Sale, price: PriceBounds): Promise<void> {
-    const { request } = sale;
-    if (request.caller.payment !== undefined) await this.#takePayment(request.caller, price);
-    const answer = await this.#hold(this.#holdOf(request, price), request.signal);
-    this.#grant(sale, price, answer);
+    const { caller } = sale.request;
+    if (caller.payment !== undefined) await this.#takePayment(caller, price);
+    await this.#setAside(sale, price, this.#holdOf(sale.request, price));
   }
 
-  #grant(sale: Sale, { minNano }: PriceBounds, answer: HoldAnswer): void {
-    if (answer.ok) {
-      sale.hold = answer.hold;
-      sale.state = 'held';
-      return;
+  async #setAside(
+    sale: Sale,
+    { minNano }: PriceBounds,
+    wanted: HoldRequest,
+    first?: HoldAnswer,
+  ): Promise<void> {
+    const { caller, rate, ownLimit, signal } = sale.request;
+    let answer: HoldAnswer;
+    try {
+      answer = first ?? (await this.#parts.ledger.holds.place(wanted));
+      if (isHeld(answer)) answer = await this.#waitForCredit(wanted, answer, signal);
+    } catch (error) {
+      // The database is away: the tokens were not used.
+      await this.#correctRoom(sale, 0);
+      throw error;
     }
-    const { caller, rate, ownLimit } = sale.request;
+    if (answer.ok) return sale.holds(answer.hold);
+    await this.#correctRoom(sale, 0);
     const refusal = moneyRefusal(this.#parts, caller, minNano, answer);
     if (ownLimit !== undefined) throw refusal;
     throw withHeaders(refusal, rateHeaders(sale.window, rate, sale.startedMs));
@@ -237,27 +243,29 @@ export class Sales {
     return moneyRefusal(this.#parts, caller, minNano, { ok: false, reason: 'balance', postedNano });
   }
 
-  /** Sets money aside, after a short wait where only open holds stand in the way. */
-  async #hold(wanted: HoldRequest, signal?: AbortSignal): Promise<HoldAnswer> {
-    const answer = await this.#parts.ledger.hold(wanted);
-    return isHeld(answer) ? this.#waitForCredit(wanted, answer, signal) : answer;
-  }
-
+  /** Only open holds stand in the way: one of them may end in a moment. */
   #waitForCredit(
     wanted: HoldRequest,
     refused: HoldAnswer,
     signal: AbortSignal | undefined,
   ): Promise<HoldAnswer> {
-    const place = () => this.#parts.ledger.hold(wanted);
+    const place = () => this.#parts.ledger.holds.place(wanted);
     return this.#waits.retry(wanted.accountId, refused, place, signal);
   }
 
   /** Counts a request against its limits. Throws 429. */
   async count(request: CountRequest): Promise<Counted> {
     const nowMs = this.#parts.clock.nowMs();
-    const taken = await this.#parts.windows.take(takeOf(request), nowMs);
-    if (!taken.ok) throw this.#limited(request, taken, nowMs);
-    return { window: taken.state, reserved: taken.reserved, startedMs: nowMs };
+    return this.#counted(request, await this.#take(request, nowMs), nowMs);
+  }
+
+  #take(request: CountRequest, nowMs: number): WindowAnswer | Promise<WindowAnswer> {
+    return this.#parts.windows.take(takeOf(request), nowMs);
+  }
+
+  #counted(request: CountRequest, taken: WindowAnswer, startedMs: number): Counted {
+    if (!taken.ok) throw this.#limited(request, taken, startedMs);
+    return { window: taken.state, reserved: taken.reserved, startedMs };
   }
 
   /**
@@ -276,8 +284,12 @@ export class Sales {
     const { id, caller, priceNano } = job;
     const price = { minNano: priceNano, maxNano: priceNano };
     await this.#takePayment(caller, price);
-    const wanted = this.#holdOf({ requestId: id, caller }, price);
-    const answer = await this.#hold({ ...wanted, lifetime: 'durable' });
+    const wanted: HoldRequest = {
+      ...this.#holdOf({ requestId: id, caller }, price),
+      lifetime: 'durable',
+    };
+    let answer = await this.#parts.ledger.holds.place(wanted);
+    if (isHeld(answer)) answer = await this.#waitForCredit(wanted, answer, undefined);
     if (!answer.ok) throw moneyRefusal(this.#parts, caller, priceNano, answer);
     return answer.hold;
   }
@@ -311,12 +323,15 @@ export class Sales {
   ): Promise<Settlement> {
     const tokens = outcome.tokens ?? NO_TOKENS;
     const request = { costNano: outcome.costNano, usage: this.#usageOf(sale, outcome, tokens) };
-    const room = this.correctRoom(sale, tokens.prompt + tokens.completion);
-    // What is kept shows the room that is left.
-    if (together !== undefined) await room;
-    const settlement = await (together === undefined
-      ? this.#parts.ledger.settle(request, sale.hold)
-      : this.#settleTogether(request, sale.hold, together));
+    const room = this.#correctRoom(sale, tokens.prompt + tokens.completion);
+    const { holds } = this.#parts.ledger;
+    let settlement: Settlement;
+    if (together === undefined) settlement = await holds.settle(request, sale.hold);
+    else {
+      // What is kept shows the room that is left.
+      await room;
+      settlement = await holds.settleWith(request, sale.hold, together);
+    }
     sale.state = 'settled';
     this.#waits.ended(sale.request.caller.accountId);
     await room;
@@ -325,21 +340,6 @@ export class Sales {
       this.#parts.settled?.(sale, outcome, settlement);
     }
     return settlement;
-  }
-
-  async #settleTogether(
-    request: SettleRequest,
-    hold: Hold,
-    together: (tx: Queryable, settlement: Settlement) => Promise<void>,
-  ): Promise<Settlement> {
-    const { ledger } = this.#parts;
-    try {
-      return await ledger.settleWith(request, together);
-    } catch (error) {
-      // The charge alone can wait in the journal; what goes with it cannot.
-      if (error instanceof StoreUnavailable) return ledger.settle(request, hold);
-      throw error;
-    }
   }
 
   #usageOf(sale: Sale, outcome: Outcome, tokens: TokenCounts): UsageRecord {
@@ -364,7 +364,7 @@ export class Sales {
   }
 
   /** Does not fail: room that is not given back comes back with the next minute. */
-  correctRoom(counted: Pick<Counted, 'window' | 'reserved'>, usedTokens: number) {
+  #correctRoom(counted: Pick<Counted, 'window' | 'reserved'>, usedTokens: number) {
     const { window, reserved } = counted;
     if (window.tokenLimit === 0) return undefined;
     const { windows, clock, log } = this.#parts;
@@ -431,6 +431,12 @@ export class Sale implements Counted {
     this.window = counted.window;
     this.reserved = counted.reserved;
     this.startedMs = counted.startedMs;
+  }
+
+  /** For `Sales`: its money is set aside. */
+  holds(hold: Hold): void {
+    this.hold = hold;
+    this.state = 'held';
   }
 
   /** Sets the money of a counted request aside, now that its price is known. Throws 402 or 429. */

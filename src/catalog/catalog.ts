@@ -7,7 +7,7 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 
-import { type Config, MODEL_TYPES, type ModelType, serviceWords } from '../config/config.ts';
+import { type Config, MODEL_TYPES, type ModelType } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { ModelPrivacy } from '../identity/identity.ts';
@@ -208,8 +208,12 @@ export class Catalog {
   #build(): Snapshot {
     const { service, models: configured, defaults } = this.#settings;
     const nowMs = this.#clock.nowMs();
-    const { name: serviceName } = service;
-    const given = { serviceName, startedSeconds: this.#startedSeconds, nowMs, defaults };
+    const given = {
+      serviceName: service.name,
+      startedSeconds: this.#startedSeconds,
+      nowMs,
+      defaults,
+    };
     const found = mergeDiscovered(this.#discovered);
     const models = new Map<string, CatalogModel>();
     for (const settings of configured) {
@@ -227,7 +231,7 @@ export class Catalog {
     return {
       models,
       traits,
-      lookup: new ModelLookup(models, traits, serviceWords(serviceName).modelPrefix),
+      lookup: new ModelLookup(models, traits, `${service.name}-`),
       validUntilMs: all.reduce((least, model) => Math.min(least, model.stageEndsMs), Infinity),
       bodies: new Map(),
     };

@@ -73,12 +73,12 @@ class ContentLoader {
   async #medium(part: ContentPart, path: readonly string[]): Promise<ContentPart> {
     switch (part.type) {
       case 'image_url': {
-        const { url } = await this.#media.image(part.image_url.url, [...path, 'image_url', 'url']);
+        const url = await this.#media.image(part.image_url.url, [...path, 'image_url', 'url']);
         if (url === part.image_url.url) return part;
         return { ...part, image_url: { ...part.image_url, url } };
       }
       case 'video_url': {
-        const { url } = await this.#media.video(part.video_url.url, [...path, 'video_url', 'url']);
+        const url = await this.#media.video(part.video_url.url, [...path, 'video_url', 'url']);
         if (url === part.video_url.url) return part;
         return { ...part, video_url: { ...part.video_url, url } };
       }

@@ -10,7 +10,7 @@ import { systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import { reasonOf, silentLog } from '../core/log.ts';
 import { type Store, openStore } from '../db/db.ts';
-import { configuredEngines } from '../engines/engine-settings.ts';
+import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
 import { llamaAvailable } from '../engines/llama/llama-engine.ts';
 import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';

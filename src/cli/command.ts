@@ -197,7 +197,7 @@ export function warningLog({ stderr }: Console): Log {
     level: 'warn',
     pretty: true,
     clock: systemClock(),
-    write: (text) => stderr.write(text),
+    write: stderr.write,
   });
 }
 

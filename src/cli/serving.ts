@@ -19,8 +19,8 @@ import type { Log } from '../core/log.ts';
 import { formatUsd } from '../core/money.ts';
 import { makeLasting } from '../core/young-generation.ts';
 import type { Settings } from './command.ts';
-import { type Console, drawingOutput } from './terminal.ts';
-import { TerminalProgress } from './terminal-progress.ts';
+import { Progress } from './progress.ts';
+import type { Console } from './terminal.ts';
 
 const UNKNOWN_REVISION = '00000000.000000';
 
@@ -37,9 +37,9 @@ export function revision(): string {
 
 /** A bar on a terminal, a line every tenth elsewhere. */
 export function downloadView(console: Console, title: string): DownloadView {
-  const progress = new TerminalProgress(title, drawingOutput(console.stderr));
+  const progress = new Progress(console.stderr);
   return {
-    update: (state) => progress.show(state),
+    update: (state) => progress.download(title, state),
     end: () => progress.end(`${title}: download ended`),
   };
 }
@@ -53,7 +53,7 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
     level,
     pretty,
     clock: systemClock(),
-    write: (text) => console.stderr.write(text),
+    write: console.stderr.write,
   });
 }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { systemClock } from '../core/clock.ts';
 import { logWriter } from '../observability/log-writer.ts';
-import { drawingOutput, printableConsole, table } from './terminal.ts';
+import { printableConsole, table } from './terminal.ts';
 
 const NAME = '\u001b]0;owned\u0007\u001b[2Ka\nb\u202e\u009b31m';
 /** Everything that a terminal acts on, but the line end. */
@@ -53,6 +53,6 @@ test('a log line on a terminal cannot begin another', () => {
 
 test('a line that is drawn again keeps its control characters', () => {
   const { console, said } = terminal();
-  drawingOutput(console.stderr).write('\r\u001b[2Khalf');
+  console.stderr.draw?.('\r\u001b[2Khalf');
   assert.equal(said(), '\r\u001b[2Khalf');
 });

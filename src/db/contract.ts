@@ -20,9 +20,16 @@ export type Column = string | number | bigint | null | Buffer;
 
 export type Row = Readonly<Record<string, Column>>;
 
+export interface Statement {
+  readonly sql: string;
+  readonly parameters: readonly Parameter[];
+}
+
 export interface Queryable {
   /** Runs one statement; rows of a SELECT or a RETURNING clause. */
   query<R = Row>(sql: string, parameters?: readonly Parameter[]): Promise<readonly R[]>;
+  /** Runs statements one after the other, for what they change. */
+  run(statements: readonly Statement[]): Promise<void>;
 }
 
 export interface WriteOptions {
@@ -41,6 +48,13 @@ export interface Store extends Queryable {
   /** Whether the database answers: `undefined`, or the reason why not. */
   unavailable(): string | undefined;
   close(): Promise<void>;
+}
+
+/** The store of one file, which one process writes. */
+export interface FileStore extends Store {
+  readonly dialect: 'sqlite';
+  /** The rows of a SELECT as they were last committed, at once. */
+  readNow(sql: string, parameters: readonly Parameter[]): readonly Row[];
 }
 
 /** One step of the schema. `id` is `<folder>-<number>`, never changed once released. */

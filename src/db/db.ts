@@ -12,10 +12,12 @@ import { SqliteStore } from './sqlite/sqlite-store.ts';
 export type {
   Column,
   Dialect,
+  FileStore,
   Migration,
   Parameter,
   Queryable,
   Row,
+  Statement,
   Store,
   WriteOptions,
 } from './contract.ts';

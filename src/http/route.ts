@@ -52,3 +52,13 @@ export interface Feature {
   /** Called after the last answer has left and before the database closes. */
   readonly close?: () => Promise<void>;
 }
+
+/** A route that only answers: no body, no price. */
+export function get(
+  path: string,
+  auth: RouteAuth,
+  describe: RouteDescription,
+  handle: Route['handle'],
+): Route {
+  return { method: 'GET', path, auth, describe, handle };
+}

@@ -28,6 +28,7 @@ const refuse = async (): Promise<never> => {
 const NO_STORE: Store = {
   dialect: 'sqlite',
   query: refuse,
+  run: refuse,
   transaction: refuse,
   migrate: refuse,
   unavailable: () => undefined,

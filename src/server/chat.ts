@@ -17,7 +17,7 @@ import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import { Documents, type MediaSettings } from '../documents/documents.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
-import { configuredEngines, hostOf } from '../engines/engine-settings.ts';
+import { configuredEngines, hostOf } from '../engines/registry.ts';
 import { callerRate } from '../catalog/model-access.ts';
 import type { Feature } from '../http/route.ts';
 import { modelRoutes } from '../models/models.ts';

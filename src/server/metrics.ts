@@ -228,7 +228,7 @@ export class ServerMetrics implements RequestObserver {
 
   async #readDatabase(gauges: Gauges): Promise<void> {
     const { stores, clock, payments } = this.#parts;
-    gauges.set('journal', stores.ledger.journaled);
+    gauges.set('journal', stores.ledger.holds.journaled);
     const holds = await withinASecond(clock, stores.ledger.openHolds());
     gauges.set('databaseUp', Number(holds !== undefined));
     gauges.show('holdsOpen', 'holdsUsd', 'debtsUsd', 'topUps');

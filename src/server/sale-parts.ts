@@ -3,7 +3,7 @@
  * Windows are in memory for one process on a file, in the database for all that share one.
  */
 import type { Config } from '../config/config.ts';
-import { type Admissions, JoinedAdmissions, SteppedAdmissions } from '../billing/admissions.ts';
+import { JoinedAdmissions } from '../billing/admissions.ts';
 import { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { Sales, type SalesParts } from '../billing/sale.ts';
 import type { Clock } from '../core/clock.ts';
@@ -43,12 +43,12 @@ export interface SaleParts {
 
 export function openSale(setup: SaleSetup): SaleParts {
   const { config, stores, limitLog, clock, ids, log, wallets, settled } = setup;
-  const { windows, admissions } = admissionsOn(stores, clock);
+  const { windows, joined } = admissionOn(stores, clock);
   const idempotency = new Idempotency({ store: stores.store, clock, ids, log });
   const sales = new Sales({
     ledger: stores.ledger,
     windows,
-    admissions,
+    joined,
     idempotency,
     limitLog,
     clock,
@@ -60,14 +60,9 @@ export function openSale(setup: SaleSetup): SaleParts {
   return { sales, idempotency, windows, limitLog };
 }
 
-function admissionsOn(
-  { store, ledger }: Stores,
-  clock: Clock,
-): { readonly windows: Windows; readonly admissions: Admissions } {
-  if (store.dialect === 'postgres') {
-    const windows = new StoredWindows(store);
-    return { windows, admissions: new JoinedAdmissions({ store, windows, ledger, clock }) };
-  }
-  const windows = new MemoryWindows();
-  return { windows, admissions: new SteppedAdmissions({ windows, ledger }) };
+function admissionOn({ store, ledger }: Stores, clock: Clock) {
+  const holds = ledger.storedHolds;
+  if (holds === undefined) return { windows: new MemoryWindows(), joined: undefined };
+  const windows = new StoredWindows(store);
+  return { windows, joined: new JoinedAdmissions({ store, windows, holds, clock }) };
 }

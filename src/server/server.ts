@@ -146,7 +146,13 @@ export async function startApp(parts: AppParts): Promise<App> {
       const database = store.unavailable();
       const { isClosing } = server;
       const ok = database === undefined && !isClosing;
-      return { ok, database, journaled: ledger.journaled, engines: registry.count, isClosing };
+      return {
+        ok,
+        database,
+        journaled: ledger.holds.journaled,
+        engines: registry.count,
+        isClosing,
+      };
     },
     configure: (next) => {
       inForce = next;

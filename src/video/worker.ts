@@ -412,10 +412,8 @@ export class Worker {
     this.#isSweeping = true;
     try {
       const nowMs = this.#parts.clock.nowMs();
-      for (const id of await this.#table.expiredMedia(nowMs, SWEEP_BATCH)) {
-        await this.removeMedia(id);
-      }
-      await this.#table.forget(nowMs - REMEMBERED_MS, SWEEP_BATCH);
+      for (const id of await this.#table.expireMedia(nowMs)) await this.#files.removeResult(id);
+      await this.#table.forget(nowMs - REMEMBERED_MS);
       const deadMs = Math.max(this.#isAlone ? this.#bornMs : 0, nowMs - ABANDONED_MS);
       for (const { id } of await this.#table.abandoned(deadMs)) {
         await this.#refund(id, 'nobody', FAILURES.abandoned);
@@ -428,11 +426,6 @@ export class Worker {
     } finally {
       this.#isSweeping = false;
     }
-  }
-
-  /** Deletes the media of a job; again is fine. */
-  async removeMedia(id: string): Promise<void> {
-    if (await this.#table.mediaGone(id)) await this.#files.removeResult(id);
   }
 
   async #removeOrphans(): Promise<void> {

@@ -5,7 +5,7 @@
  */
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { Windows } from '../billing/limits/limits.ts';
-import { type Config, serviceWords } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
@@ -78,7 +78,7 @@ export async function openWalletPayments(options: WalletOptions): Promise<Paymen
     publicUrl: config.publicUrl,
     basePath,
     serviceName: config.service.title,
-    tokenPrefix: `${serviceWords(config.service.name).name}_wallet_`,
+    tokenPrefix: `${config.service.name}_wallet_`,
     docsUrl,
     keysUrl: docsUrl,
     ...walletPostings(stores.ledger),

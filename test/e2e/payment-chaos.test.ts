@@ -16,7 +16,7 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { runCommand } from '../../src/cli/cli.ts';
 import { walletAccountId } from '../../src/identity/identity.ts';
 import { usdToNano } from '../../src/core/money.ts';
-import { NO_TOKENS } from '../../src/billing/ledger/ledger.ts';
+import { NO_TOKENS, type SettleRequest } from '../../src/billing/ledger/ledger.ts';
 import { type AnvilChain, USDC, startAnvil } from '../chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type Books, openBooks } from './payment-books.ts';
@@ -171,9 +171,9 @@ async function spend({ books }: Chaos, wallet: string, index: number): Promise<v
   const accountId = walletAccountId(wallet);
   const requestId = `spent-${index}`;
   const wish = { requestId, accountId, minNano: costNano, maxNano: costNano };
-  const hold = await ledger.hold({ ...wish, floorNano: usdToNano(0) });
-  if (!hold.ok) return;
-  await ledger.settle({
+  const placed = await ledger.holds.place({ ...wish, floorNano: usdToNano(0) });
+  if (!placed.ok) return;
+  const request: SettleRequest = {
     costNano,
     usage: {
       requestId,
@@ -189,7 +189,8 @@ async function spend({ books }: Chaos, wallet: string, index: number): Promise<v
       latencyMs: 1,
       status: 'completed',
     },
-  });
+  };
+  await ledger.holds.settle(request, placed.hold);
 }
 
 async function reorganise(all: Chaos): Promise<void> {

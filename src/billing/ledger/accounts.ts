@@ -5,7 +5,7 @@
 import { dayOf } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
-import { payDebt } from './debts.ts';
+import { type PostingContext, payDebt } from './debts.ts';
 import type { HouseAccount, TransferKind } from './records.ts';
 import { insertTransfer } from './transfers.ts';
 
@@ -34,8 +34,9 @@ export interface CreditRequest {
 export async function creditAccount(
   tx: Queryable,
   credit: CreditRequest,
-  nowMs: number,
+  context: PostingContext,
 ): Promise<Nano> {
+  const { nowMs } = context;
   await openAccount(tx, credit.accountId, nowMs);
   const [row] = await tx.query<{ balance_nano: bigint; debt_nano: bigint }>(
     `UPDATE ledger_account SET balance_nano = balance_nano + $2 WHERE id = $1
@@ -52,7 +53,7 @@ export async function creditAccount(
     nowMs,
   });
   if (row === undefined || row.debt_nano === 0n) return balanceAfterNano;
-  return (await payDebt(tx, credit.accountId, credit.id, nowMs)) ?? balanceAfterNano;
+  return (await payDebt(tx, credit.accountId, credit.id, context)) ?? balanceAfterNano;
 }
 
 export interface DebitRequest {
@@ -68,12 +69,12 @@ export interface DebitRequest {
 export async function debitAccount(
   tx: Queryable,
   debit: DebitRequest,
-  nowMs: number,
+  { nowMs, heldOf }: PostingContext,
 ): Promise<Nano | undefined> {
   const [row] = await tx.query<{ balance_nano: bigint }>(
     `UPDATE ledger_account SET balance_nano = balance_nano - $2
-     WHERE id = $1 AND debt_nano = 0 AND balance_nano - held_nano >= $2 RETURNING balance_nano`,
-    [debit.accountId, debit.amountNano],
+     WHERE id = $1 AND debt_nano = 0 AND balance_nano - held_nano - $3 >= $2 RETURNING balance_nano`,
+    [debit.accountId, debit.amountNano, heldOf(debit.accountId)],
   );
   if (row === undefined) return undefined;
   await insertTransfer(tx, {

@@ -6,10 +6,10 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
+import { TestLedger } from '../../../test/support/test-ledger.ts';
 import {
   type AllowancePeriod,
   LEDGER_MIGRATIONS,
-  Ledger,
   NO_TOKENS,
   cappedSpending,
   keySpendingSince,
@@ -19,7 +19,7 @@ import {
 async function bench(fixture: StoreFixture) {
   const store = await fixture.open(LEDGER_MIGRATIONS);
   const clock = new TestClock();
-  const ledger = new Ledger({ store, clock, ids: systemIds(), log: silentLog });
+  const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
   await ledger.start({ alone: true });
   await store.transaction((tx) =>
     ledger.creditIn(tx, {

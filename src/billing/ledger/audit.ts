@@ -5,6 +5,7 @@
  */
 import { type Nano, nano } from '../../core/money.ts';
 import type { Store } from '../../db/db.ts';
+import type { HoldFigures } from './records.ts';
 
 export interface AuditDifference {
   readonly accountId: string;
@@ -138,7 +139,7 @@ interface FiguresRow {
 }
 
 /** Runs every check in one transaction, so that a running server does not look like a difference. */
-export async function runAudit(store: Store): Promise<AuditReport> {
+export async function runAudit(store: Store, inMemory: HoldFigures): Promise<AuditReport> {
   return store.transaction(
     async (tx) => {
       if (store.dialect === 'postgres') {
@@ -160,7 +161,7 @@ export async function runAudit(store: Store): Promise<AuditReport> {
         ok: differences.length === 0,
         accounts: Number(figures?.accounts ?? 0n),
         transfers: Number(figures?.transfers ?? 0n),
-        openHolds: Number(figures?.holds ?? 0n),
+        openHolds: Number(figures?.holds ?? 0n) + inMemory.count,
         differences,
         owedNano: nano(figures?.owed ?? 0n),
         debtNano: nano(figures?.debt ?? 0n),
@@ -171,22 +172,23 @@ export async function runAudit(store: Store): Promise<AuditReport> {
   );
 }
 
-export interface OpenHoldFigures {
-  readonly count: number;
-  readonly amountNano: Nano;
+export interface OpenHoldFigures extends HoldFigures {
   readonly debtNano: Nano;
 }
 
 /** Open holds, what they set aside (USD and daily credit), and what accounts owe. */
-export async function openHoldFigures(store: Store): Promise<OpenHoldFigures> {
+export async function openHoldFigures(
+  store: Store,
+  inMemory: HoldFigures,
+): Promise<OpenHoldFigures> {
   const [row] = await store.query<{ count: bigint; amount: bigint; debt: bigint }>(
     `SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount,
       (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account WHERE debt_nano > 0) AS debt
      FROM ledger_hold`,
   );
   return {
-    count: Number(row?.count ?? 0n),
-    amountNano: nano(row?.amount ?? 0n),
+    count: Number(row?.count ?? 0n) + inMemory.count,
+    amountNano: nano((row?.amount ?? 0n) + inMemory.amountNano),
     debtNano: nano(row?.debt ?? 0n),
   };
 }

@@ -6,7 +6,8 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { type HoldAnswer, LEDGER_MIGRATIONS, Ledger, NO_TOKENS } from './ledger.ts';
+import { TestLedger } from '../../../test/support/test-ledger.ts';
+import { type HoldAnswer, LEDGER_MIGRATIONS, NO_TOKENS } from './ledger.ts';
 
 const HOUSE = 'house:top-up:base';
 
@@ -14,7 +15,7 @@ onEachStore('reversed credits', (fixture) => {
   async function open() {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const clock = new TestClock();
-    const ledger = new Ledger({ store, clock, ids: systemIds(), log: silentLog });
+    const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
     await ledger.start({ alone: true });
     const topUp = (id: string, usd: string) =>
       store.transaction((tx) =>

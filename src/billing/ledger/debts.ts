@@ -27,7 +27,13 @@ export interface Reversal {
   readonly missingNano: Nano;
 }
 
-interface Standing {
+/** When a posting is made, and what of its account is held without being in a row. */
+export interface PostingContext {
+  readonly nowMs: number;
+  readonly heldOf: (accountId: string) => bigint;
+}
+
+interface LockedAccount {
   readonly free: bigint;
   readonly debt_nano: bigint;
 }
@@ -36,9 +42,9 @@ interface Standing {
 export async function reverseCredit(
   tx: Queryable,
   reversal: ReversalRequest,
-  nowMs: number,
+  context: PostingContext,
 ): Promise<Reversal> {
-  const { free } = await lockAccount(tx, reversal.accountId);
+  const { free } = await lockAccount(tx, reversal.accountId, context);
   const takenNano = minNano(maxNano(ZERO, nano(free)), reversal.amountNano);
   const missingNano = nano(reversal.amountNano - takenNano);
   const [after] = await tx.query<{ balance_nano: bigint }>(
@@ -51,7 +57,7 @@ export async function reverseCredit(
     kind: 'REVERSAL',
     creditAccount: reversal.to,
     balanceAfterNano: nano(after?.balance_nano ?? 0n),
-    nowMs,
+    nowMs: context.nowMs,
   } as const;
   if (takenNano > 0n) {
     const taken = { part: 0, debitAccount: reversal.accountId, amountNano: takenNano };
@@ -69,10 +75,10 @@ export async function payDebt(
   tx: Queryable,
   accountId: string,
   id: string,
-  nowMs: number,
+  context: PostingContext,
 ): Promise<Nano | undefined> {
-  const standing = await lockAccount(tx, accountId);
-  const amountNano = minNano(nano(standing.free), nano(standing.debt_nano));
+  const { free, debt_nano: debt } = await lockAccount(tx, accountId, context);
+  const amountNano = minNano(nano(free), nano(debt));
   if (amountNano <= 0n) return undefined;
   const [after] = await tx.query<{ balance_nano: bigint }>(
     `UPDATE ledger_account SET balance_nano = balance_nano - $2, debt_nano = debt_nano - $2
@@ -90,17 +96,21 @@ export async function payDebt(
     amountNano,
     balanceAfterNano,
     kind: 'DEBT',
-    nowMs,
+    nowMs: context.nowMs,
   });
   return balanceAfterNano;
 }
 
 /** An update that changes nothing locks the row: other holds and settles of the account wait. */
-async function lockAccount(tx: Queryable, accountId: string): Promise<Standing> {
-  const [row] = await tx.query<Standing>(
+async function lockAccount(
+  tx: Queryable,
+  accountId: string,
+  { heldOf }: PostingContext,
+): Promise<LockedAccount> {
+  const [row] = await tx.query<LockedAccount>(
     `UPDATE ledger_account SET debt_nano = debt_nano WHERE id = $1
-     RETURNING balance_nano - held_nano AS free, debt_nano`,
-    [accountId],
+     RETURNING balance_nano - held_nano - $2 AS free, debt_nano`,
+    [accountId, heldOf(accountId)],
   );
   assert(row !== undefined, 'a posting needs an account');
   return row;
@@ -125,9 +135,9 @@ export async function debtsOf(store: Queryable): Promise<readonly Debt[]> {
 }
 
 /** Pays debts from balances that were held when the debt was made. */
-export async function collectDebts(store: Store, ids: Ids, nowMs: number): Promise<void> {
+export async function collectDebts(store: Store, ids: Ids, context: PostingContext): Promise<void> {
   for (const { accountId } of await debtsOf(store)) {
-    await store.transaction((tx) => payDebt(tx, accountId, `debt-${ids.uuid()}`, nowMs));
+    await store.transaction((tx) => payDebt(tx, accountId, `debt-${ids.uuid()}`, context));
   }
 }
 

@@ -8,9 +8,10 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { type Nano, usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
+import { TestLedger } from '../../../test/support/test-ledger.ts';
 import { type Store, StoreUnavailable } from '../../db/db.ts';
 import { EpochWatch } from './epochs.ts';
-import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS, type SettleRequest } from './ledger.ts';
+import { LEDGER_MIGRATIONS, NO_TOKENS, type SettleRequest } from './ledger.ts';
 
 const DEAD_AFTER_MS = 6_000;
 
@@ -64,14 +65,14 @@ function wish(requestId: string, lifetime: 'process' | 'durable' = 'process') {
 describe('a process in the ledger (postgres)', () => {
   const fixture = storeFixture('postgres');
   const folders: string[] = [];
-  const ledgers: Ledger[] = [];
+  const ledgers: TestLedger[] = [];
   after(async () => {
     for (const ledger of ledgers) await ledger.stop();
     for (const folder of folders) rmSync(folder, { recursive: true, force: true });
   });
 
-  async function open(store: Store, clock: TestClock, folder = newFolder()): Promise<Ledger> {
-    const ledger = new Ledger({
+  async function open(store: Store, clock: TestClock, folder = newFolder()): Promise<TestLedger> {
+    const ledger = new TestLedger({
       store,
       clock,
       ids: systemIds(),
@@ -90,7 +91,7 @@ describe('a process in the ledger (postgres)', () => {
     return folder;
   }
 
-  async function fund(ledger: Ledger, store: Store): Promise<void> {
+  async function fund(ledger: TestLedger, store: Store): Promise<void> {
     await store.transaction((tx) =>
       ledger.creditIn(tx, {
         accountId: 'a',
@@ -112,7 +113,7 @@ describe('a process in the ledger (postgres)', () => {
     assert.fail('It did not come to pass');
   }
 
-  const openHolds = async (ledger: Ledger): Promise<number> => (await ledger.audit()).openHolds;
+  const openHolds = async (ledger: TestLedger): Promise<number> => (await ledger.audit()).openHolds;
 
   test('holds whose placing got no answer are given back by the process itself', async () => {
     const real = await fixture.open(LEDGER_MIGRATIONS);
@@ -143,8 +144,8 @@ describe('a process in the ledger (postgres)', () => {
     lose('ledger_usage');
     const settlement = await ledger.settle(bill(clock, 'r1', CENT), answer.hold);
     assert.equal(settlement.usdNano, CENT);
-    assert.equal(ledger.journaled, 1);
-    await until(clock, async () => ledger.journaled === 0);
+    assert.equal(ledger.holds.journaled, 1);
+    await until(clock, async () => ledger.holds.journaled === 0);
     assert.equal((await ledger.balances('a')).usdNano, usdToNano('99.99'));
     assert.deepEqual((await ledger.audit()).differences, []);
   });
@@ -177,7 +178,7 @@ describe('a process in the ledger (postgres)', () => {
     assert.ok((await Promise.all(holds)).every((one) => one.ok));
     const clock = new TestClock();
     const watchers = [await open(store, clock), await open(store, clock)];
-    await until(clock, async () => (await openHolds(watchers[0] as Ledger)) === 0);
+    await until(clock, async () => (await openHolds(watchers[0] as TestLedger)) === 0);
     const epochs = await store.query('SELECT id FROM ledger_epoch');
     assert.equal(epochs.length, 2);
     assert.deepEqual((await dead.audit()).differences, []);

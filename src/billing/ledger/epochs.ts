@@ -8,9 +8,9 @@
  * itself cut off begins to look on anew.
  */
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
-import { nano } from '../../core/money.ts';
-import type { Queryable, Store } from '../../db/db.ts';
+import type { Queryable, Statement, Store } from '../../db/db.ts';
 import { DURABLE_EPOCH } from './place-holds.ts';
+import { HOLD_COLUMNS, type HoldRow, giveBack, heldInRow } from './settle.ts';
 import { States } from './states.ts';
 
 /** An epoch that was not renewed for this long belongs to a dead process. */
@@ -20,19 +20,6 @@ export const RENEWALS_PER_LIFE = 6;
 
 /** Holds given back in one transaction, at most. */
 const RELEASE_BATCH = 500;
-
-const RELEASED = `request_id, account_id, allowance_id, allowance_start_ms, usd_nano, daily_nano,
-  daily_day`;
-
-interface OrphanRow {
-  readonly request_id: string;
-  readonly account_id: string;
-  readonly allowance_id: string | null;
-  readonly allowance_start_ms: bigint;
-  readonly usd_nano: bigint;
-  readonly daily_nano: bigint;
-  readonly daily_day: bigint;
-}
 
 export async function renewEpoch(store: Store, id: string, nowMs: number): Promise<void> {
   await store.transaction(
@@ -105,10 +92,10 @@ export async function closeEpoch(store: Store, id: string, nowMs: number): Promi
   let released = 0;
   for (;;) {
     const batch = await releaseBatch(store, nowMs, (tx) =>
-      tx.query<OrphanRow>(
+      tx.query<HoldRow>(
         `DELETE FROM ledger_hold WHERE request_id IN
            (SELECT request_id FROM ledger_hold WHERE epoch_id = $1 ORDER BY request_id LIMIT ${RELEASE_BATCH})
-         RETURNING ${RELEASED}`,
+         RETURNING ${HOLD_COLUMNS}`,
         [id],
       ),
     );
@@ -148,10 +135,10 @@ export async function releaseHolds(
   for (let start = 0; start < sorted.length; start += RELEASE_BATCH) {
     const ids = sorted.slice(start, start + RELEASE_BATCH);
     released += await releaseBatch(store, nowMs, async (tx) => {
-      const rows: OrphanRow[] = [];
+      const rows: HoldRow[] = [];
       for (const id of ids) {
-        const sql = `DELETE FROM ledger_hold WHERE request_id = $1 RETURNING ${RELEASED}`;
-        rows.push(...(await tx.query<OrphanRow>(sql, [id])));
+        const sql = `DELETE FROM ledger_hold WHERE request_id = $1 RETURNING ${HOLD_COLUMNS}`;
+        rows.push(...(await tx.query<HoldRow>(sql, [id])));
       }
       return rows;
     });
@@ -162,31 +149,21 @@ export async function releaseHolds(
 function releaseBatch(
   store: Store,
   nowMs: number,
-  take: (tx: Queryable) => Promise<readonly OrphanRow[]>,
+  take: (tx: Queryable) => Promise<readonly HoldRow[]>,
 ): Promise<number> {
   return store.transaction(async (tx) => {
     const rows = await take(tx);
-    if (rows.length === 0) return 0;
-    const states = new States(tx, store.dialect, nowMs);
-    await states.load(
-      rows.map((row) => row.account_id),
-      rows.flatMap((row) => row.allowance_id ?? []),
-    );
-    for (const row of rows) giveBack(states, row);
-    await states.save();
+    const accountIds = rows.map((row) => row.account_id);
+    const allowanceIds = rows.flatMap((row) => row.allowance_id ?? []);
+    const context = { dialect: store.dialect, nowMs };
+    const states = await States.load(tx, context, accountIds, allowanceIds);
+    for (const row of rows) {
+      const account = states.account(row.account_id);
+      if (account !== undefined) giveBack(states, account, heldInRow(row));
+    }
+    const statements: Statement[] = [];
+    states.save(statements);
+    await tx.run(statements);
     return rows.length;
   });
-}
-
-function giveBack(states: States, row: OrphanRow): void {
-  const account = states.account(row.account_id);
-  if (account !== undefined) {
-    account.heldNano = nano(account.heldNano - row.usd_nano);
-    if (Number(row.daily_day) === account.dailyDay) account.dailyHeldNano -= row.daily_nano;
-  }
-  const allowance = states.allowance(row.allowance_id);
-  if (allowance !== undefined && Number(row.allowance_start_ms) === allowance.periodStartMs) {
-    allowance.usdHeldNano -= row.usd_nano;
-    allowance.diemHeldNano -= row.daily_nano;
-  }
 }

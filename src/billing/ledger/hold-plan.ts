@@ -4,16 +4,16 @@
  * is always spent before USD. The SQL of the PostgreSQL fast path says the same for whole batches.
  */
 import { dayOf, dayStartMs, monthBounds } from '../../core/clock.ts';
-import { type Nano, ZERO, addNano, maxNano, minNano, nano } from '../../core/money.ts';
+import { type Nano, nano } from '../../core/money.ts';
 
 /** A row of `ledger_account`, as it stands. */
 export interface AccountState {
-  readonly balanceNano: bigint;
-  readonly heldNano: bigint;
+  balanceNano: bigint;
+  heldNano: bigint;
   readonly dailyAllocationNano: bigint;
   readonly dailyDay: number;
-  readonly dailySpentNano: bigint;
-  readonly dailyHeldNano: bigint;
+  dailySpentNano: bigint;
+  dailyHeldNano: bigint;
   /** What a reversal could not take back. */
   readonly debtNano: bigint;
 }
@@ -26,10 +26,10 @@ export interface AllowanceState {
   readonly periodStartMs: number;
   readonly usdLimitNano: bigint | undefined;
   readonly diemLimitNano: bigint | undefined;
-  readonly usdSpentNano: bigint;
-  readonly usdHeldNano: bigint;
-  readonly diemSpentNano: bigint;
-  readonly diemHeldNano: bigint;
+  usdSpentNano: bigint;
+  usdHeldNano: bigint;
+  diemSpentNano: bigint;
+  diemHeldNano: bigint;
 }
 
 /** What a request asks for: at least `minNano` to run at all, at most `maxNano`. */
@@ -64,8 +64,26 @@ export type HoldPlan =
       readonly usdNano: Nano;
       /** The most that could be held if no other hold were open. */
       readonly reachNano: Nano;
+      /** What is posted: balance, and daily credit that is not spent. */
+      readonly before: { readonly usdNano: Nano; readonly diemNano: Nano };
     }
   | HoldRefusal;
+
+/** What open holds that are no rows set aside. */
+export interface OpenAmounts {
+  readonly usdNano: bigint;
+  readonly diemNano: bigint;
+}
+
+export interface HeldBeside {
+  /** Of the account, on its day. */
+  readonly account: OpenAmounts;
+  /** Of the allowance, in its period. */
+  readonly allowance: OpenAmounts;
+}
+
+const NONE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
+export const NOTHING_BESIDE: HeldBeside = { account: NONE, allowance: NONE };
 
 /**
  * Beyond what a useful answer takes, one hold gets at most one part in four of what is free, so
@@ -73,18 +91,12 @@ export type HoldPlan =
  */
 export const SHARE_PARTS = 4n;
 
-/** Daily credit and USD that are neither spent nor held at `nowMs`; nothing while a debt is open. */
-export function availableOf(account: AccountState, nowMs: number): Amounts {
-  if (account.debtNano > 0n) return { daily: ZERO, usd: ZERO };
-  const usd = nano(account.balanceNano - account.heldNano);
-  if (account.dailyAllocationNano === 0n) return { daily: ZERO, usd };
-  const today = account.dailyDay === dayOf(nowMs);
-  const used = today ? account.dailySpentNano + account.dailyHeldNano : 0n;
-  return {
-    // An allocation that was lowered during the day can leave less than was used.
-    daily: maxNano(ZERO, nano(account.dailyAllocationNano - used)),
-    usd,
-  };
+/** Daily credit that is not spent, whether or not it is held. */
+export function dailyLeft(account: AccountState, nowMs: number): bigint {
+  const { dailyAllocationNano, dailySpentNano } = account;
+  if (account.dailyDay !== dayOf(nowMs)) return dailyAllocationNano;
+  // An allocation that was lowered during the day can be less than was spent.
+  return dailyAllocationNano > dailySpentNano ? dailyAllocationNano - dailySpentNano : 0n;
 }
 
 /** First millisecond of the allowance period that contains `nowMs`; 0 for LIFETIME. */
@@ -111,64 +123,73 @@ export function periodEndMs(period: AllowancePeriod, nowMs: number): number | un
   }
 }
 
-/** Divides a wish into daily credit and USD, or says what stands in its way. */
+/** Divides what a request may hold into daily credit and USD, or says what stands in its way. */
 export function planHold(
   account: AccountState,
   allowance: AllowanceState | undefined,
-  wish: HoldWish,
+  wanted: HoldWish,
   nowMs: number,
+  beside: HeldBeside = NOTHING_BESIDE,
 ): HoldPlan {
-  // What is not spent, whether or not it is held.
-  const posted = availableOf({ ...account, heldNano: 0n, dailyHeldNano: 0n }, nowMs);
-  const postedNano = addNano(posted.daily, posted.usd);
-  if (postedNano < wish.floorNano || postedNano < wish.minNano) {
+  // An account with a debt spends nothing.
+  const isOwing = account.debtNano > 0n;
+  const usd = isOwing ? 0n : account.balanceNano;
+  const daily = isOwing ? 0n : dailyLeft(account, nowMs);
+  const postedNano = nano(usd + daily);
+  if (postedNano < wanted.floorNano || postedNano < wanted.minNano) {
     return { ok: false, reason: 'balance', postedNano };
   }
-  const caps = allowance === undefined ? undefined : capsOf(allowance, nowMs);
-  const reach = caps === undefined ? posted : within(posted, caps.diem.unspent, caps.usd.unspent);
-  const reachNano = addNano(reach.daily, reach.usd);
-  if (allowance !== undefined && caps !== undefined && isBelow(reachNano, wish.minNano, wish)) {
-    return allowanceRefusal(allowance, caps, nowMs);
+  const heldToday = account.dailyDay === dayOf(nowMs) ? account.dailyHeldNano : 0n;
+  let freeUsd = atLeastZero(usd - account.heldNano - beside.account.usdNano);
+  let freeDaily = atLeastZero(daily - heldToday - beside.account.diemNano);
+  let reachNano = postedNano;
+  if (allowance !== undefined) {
+    const caps = capsOf(allowance, beside.allowance, nowMs);
+    reachNano = nano(smaller(daily, caps.diem.unspent) + smaller(usd, caps.usd.unspent));
+    if (isBelow(reachNano, wanted.minNano, wanted)) return allowanceRefusal(allowance, caps, nowMs);
+    freeDaily = smaller(freeDaily, caps.diem.free);
+    freeUsd = smaller(freeUsd, caps.usd.free);
   }
-  const open = availableOf(account, nowMs);
-  const free = caps === undefined ? open : within(open, caps.diem.free, caps.usd.free);
-  const freeNano = addNano(free.daily, free.usd);
-  const useful = minNano(wish.usefulNano ?? wish.minNano, wish.maxNano);
-  if (isBelow(freeNano, reachNano < useful ? wish.minNano : useful, wish)) {
+  const freeNano = freeDaily + freeUsd;
+  const useful = smaller(wanted.usefulNano ?? wanted.minNano, wanted.maxNano);
+  if (isBelow(freeNano, reachNano < useful ? wanted.minNano : useful, wanted)) {
     return reachNano > 0n
-      ? { ok: false, reason: 'held', availableNano: freeNano }
+      ? { ok: false, reason: 'held', availableNano: nano(freeNano) }
       : { ok: false, reason: 'balance', postedNano };
   }
-  const granted = grantOf(wish, useful, freeNano);
-  const dailyNano = minNano(free.daily, granted);
-  return { ok: true, dailyNano, usdNano: nano(granted - dailyNano), reachNano };
+  const granted = grantOf(wanted, useful, freeNano);
+  const dailyNano = smaller(freeDaily, granted);
+  return {
+    ok: true,
+    dailyNano: dailyNano as Nano, // parts of what is posted
+    usdNano: (granted - dailyNano) as Nano, // the same
+    reachNano,
+    before: { usdNano: account.balanceNano as Nano, diemNano: daily as Nano }, // the same
+  };
 }
 
 /** A priced request holds something, or its settle could take nothing. */
-function isBelow(amount: Nano, least: Nano, wish: HoldWish): boolean {
-  return wish.maxNano > 0n && (amount < least || amount === 0n);
+function isBelow(amount: bigint, least: bigint, wanted: HoldWish): boolean {
+  return wanted.maxNano > 0n && (amount < least || amount === 0n);
 }
 
-interface Amounts {
-  readonly daily: Nano;
-  readonly usd: Nano;
+function grantOf({ maxNano, maxIsNamed }: HoldWish, useful: bigint, free: bigint): bigint {
+  if (free <= useful || (maxIsNamed === true && free >= maxNano)) return smaller(free, maxNano);
+  return smaller(maxNano, useful + (free - useful) / SHARE_PARTS);
 }
 
-function within(amounts: Amounts, diem: Nano, usd: Nano): Amounts {
-  return { daily: minNano(amounts.daily, diem), usd: minNano(amounts.usd, usd) };
+function smaller(a: bigint, b: bigint): bigint {
+  return a < b ? a : b;
 }
 
-function grantOf(wish: HoldWish, useful: Nano, free: Nano): Nano {
-  if (free <= useful || (wish.maxIsNamed === true && free >= wish.maxNano)) {
-    return minNano(free, wish.maxNano);
-  }
-  return minNano(wish.maxNano, nano(useful + (free - useful) / SHARE_PARTS));
+function atLeastZero(amount: bigint): bigint {
+  return amount > 0n ? amount : 0n;
 }
 
 /** The room under a cap: what is not spent, and what of that is not held. */
 interface Room {
-  readonly unspent: Nano;
-  readonly free: Nano;
+  readonly unspent: bigint;
+  readonly free: bigint;
 }
 
 interface Caps {
@@ -176,24 +197,26 @@ interface Caps {
   readonly diem: Room;
 }
 
-const UNLIMITED = nano(9_000_000_000_000_000_000n);
+const UNLIMITED = 9_000_000_000_000_000_000n;
 const NO_CAP: Room = { unspent: UNLIMITED, free: UNLIMITED };
-function capsOf(allowance: AllowanceState, nowMs: number): Caps {
-  const { usdLimitNano, usdSpentNano, usdHeldNano } = allowance;
-  const { diemLimitNano, diemSpentNano, diemHeldNano } = allowance;
+
+function capsOf(allowance: AllowanceState, beside: OpenAmounts, nowMs: number): Caps {
+  const { usdLimitNano, diemLimitNano } = allowance;
   if (allowance.periodStartMs !== periodStartMs(allowance.period, nowMs)) {
     return { usd: roomOf(usdLimitNano, 0n, 0n), diem: roomOf(diemLimitNano, 0n, 0n) };
   }
+  const usdHeld = allowance.usdHeldNano + beside.usdNano;
+  const diemHeld = allowance.diemHeldNano + beside.diemNano;
   return {
-    usd: roomOf(usdLimitNano, usdSpentNano, usdHeldNano),
-    diem: roomOf(diemLimitNano, diemSpentNano, diemHeldNano),
+    usd: roomOf(usdLimitNano, allowance.usdSpentNano, usdHeld),
+    diem: roomOf(diemLimitNano, allowance.diemSpentNano, diemHeld),
   };
 }
 
 function roomOf(limit: bigint | undefined, spent: bigint, held: bigint): Room {
   if (limit === undefined) return NO_CAP;
-  const unspent = maxNano(ZERO, nano(limit - spent));
-  return { unspent, free: maxNano(ZERO, nano(unspent - held)) };
+  const unspent = atLeastZero(limit - spent);
+  return { unspent, free: atLeastZero(unspent - held) };
 }
 
 function allowanceRefusal(allowance: AllowanceState, caps: Caps, nowMs: number): HoldRefusal {

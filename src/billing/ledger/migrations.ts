@@ -172,4 +172,28 @@ ALTER TABLE ledger_hold_next RENAME TO ledger_hold;
 ALTER TABLE ledger_account ADD COLUMN debt_nano BIGINT NOT NULL DEFAULT 0 CHECK (debt_nano >= 0);
 CREATE INDEX ledger_account_debt ON ledger_account (id) WHERE debt_nano > 0;`,
   },
+  {
+    // Holds of requests live in memory beside a file: what an older version left is given back.
+    id: 'ledger-0007',
+    up: {
+      sqlite: `
+UPDATE ledger_account SET
+  held_nano = held_nano - (SELECT COALESCE(sum(usd_nano), 0) FROM ledger_hold
+    WHERE account_id = ledger_account.id AND epoch_id <> 'durable'),
+  daily_held_nano = daily_held_nano - (SELECT COALESCE(sum(daily_nano), 0) FROM ledger_hold
+    WHERE account_id = ledger_account.id AND epoch_id <> 'durable'
+      AND daily_day = ledger_account.daily_day);
+UPDATE ledger_allowance SET
+  usd_held_nano = usd_held_nano - (SELECT COALESCE(sum(usd_nano), 0) FROM ledger_hold
+    WHERE allowance_id = ledger_allowance.id AND epoch_id <> 'durable'
+      AND allowance_start_ms = ledger_allowance.period_start_ms),
+  diem_held_nano = diem_held_nano - (SELECT COALESCE(sum(daily_nano), 0) FROM ledger_hold
+    WHERE allowance_id = ledger_allowance.id AND epoch_id <> 'durable'
+      AND allowance_start_ms = ledger_allowance.period_start_ms);
+DELETE FROM ledger_hold WHERE epoch_id <> 'durable';
+DELETE FROM ledger_epoch;
+`,
+      postgres: '',
+    },
+  },
 ];

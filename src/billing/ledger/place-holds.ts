@@ -1,12 +1,13 @@
 /**
- * Places a batch of holds inside one transaction: each request gets its plan in the order of
- * arrival, and what is granted is set aside before the next one is looked at.
+ * Places holds as rows, inside one transaction: those of queued jobs, which outlive every process,
+ * and on PostgreSQL those that a process could not be granted at once. Each request gets its plan
+ * in the order of arrival, and what is granted is set aside before the next one is looked at.
  */
-import { type Nano, addNano, maxNano, nano } from '../../core/money.ts';
-import type { Queryable } from '../../db/db.ts';
-import { availableOf, planHold } from './hold-plan.ts';
+import { ZERO, nano } from '../../core/money.ts';
+import type { Dialect, Queryable, Statement } from '../../db/db.ts';
+import { type AccountState, type AllowanceState, type HeldBeside, planHold } from './hold-plan.ts';
 import type { HoldAnswer, HoldRequest } from './records.ts';
-import type { States } from './states.ts';
+import { States } from './states.ts';
 
 const INSERT_HOLD = `INSERT INTO ledger_hold (request_id, account_id, allowance_id,
   allowance_start_ms, usd_nano, daily_nano, daily_day, epoch_id, created_ms)
@@ -16,65 +17,67 @@ const INSERT_HOLD = `INSERT INTO ledger_hold (request_id, account_id, allowance_
 export const DURABLE_EPOCH = 'durable';
 
 export interface HoldContext {
-  readonly tx: Queryable;
-  readonly states: States;
+  readonly dialect: Dialect;
   readonly epochId: string;
   readonly nowMs: number;
+  /** Open holds that are no rows. */
+  readonly beside?: (
+    request: HoldRequest,
+    account: AccountState,
+    allowance: AllowanceState | undefined,
+  ) => HeldBeside;
 }
 
 export async function placeHolds(
+  tx: Queryable,
   context: HoldContext,
   requests: readonly HoldRequest[],
 ): Promise<HoldAnswer[]> {
-  await context.states.load(
-    requests.map((request) => request.accountId),
-    requests.flatMap((request) => request.allowanceId ?? []),
-  );
-  const answers: HoldAnswer[] = [];
-  for (const request of requests) answers.push(await placeOne(context, request));
-  if (answers.some((answer) => answer.ok)) await context.states.save();
+  const accountIds = requests.map((request) => request.accountId);
+  const allowanceIds = requests.flatMap((request) => request.allowanceId ?? []);
+  const states = await States.load(tx, context, accountIds, allowanceIds);
+  const inserts: Statement[] = [];
+  const answers = requests.map((request) => placeOne(context, states, request, inserts));
+  if (inserts.length > 0) states.save(inserts);
+  await tx.run(inserts);
   return answers;
 }
 
-async function placeOne(context: HoldContext, request: HoldRequest): Promise<HoldAnswer> {
-  const { states, nowMs } = context;
-  const account = states.account(request.accountId);
-  if (account === undefined) return { ok: false, reason: 'balance', postedNano: nano(0n) };
+function placeOne(
+  { beside, epochId, nowMs }: HoldContext,
+  states: States,
+  request: HoldRequest,
+  inserts: Statement[],
+): HoldAnswer {
+  const { requestId, accountId, allowanceId = null } = request;
+  const account = states.account(accountId);
+  if (account === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
   const allowance = states.allowance(request.allowanceId);
-  const plan = planHold(account, allowance, request, nowMs);
-  if (!plan.ok) return plan;
-  const before = { usdNano: nano(account.balanceNano), diemNano: dailyLeft(account, nowMs) };
-  account.heldNano += plan.usdNano;
-  account.dailyHeldNano += plan.dailyNano;
+  const others = beside?.(request, account, allowance);
+  const planned = planHold(account, allowance, request, nowMs, others);
+  if (!planned.ok) return planned;
+  const { usdNano, dailyNano, reachNano, before } = planned;
+  account.heldNano += usdNano;
+  account.dailyHeldNano += dailyNano;
   if (allowance !== undefined) {
-    allowance.usdHeldNano += plan.usdNano;
-    allowance.diemHeldNano += plan.dailyNano;
+    allowance.usdHeldNano += usdNano;
+    allowance.diemHeldNano += dailyNano;
   }
-  await context.tx.query(INSERT_HOLD, [
-    request.requestId,
-    request.accountId,
-    allowance === undefined ? null : (request.allowanceId ?? null),
-    allowance?.periodStartMs ?? 0,
-    plan.usdNano,
-    plan.dailyNano,
-    account.dailyDay,
-    request.lifetime === 'durable' ? DURABLE_EPOCH : context.epochId,
-    nowMs,
-  ]);
-  return {
-    ok: true,
-    hold: {
-      requestId: request.requestId,
-      accountId: request.accountId,
-      grantedNano: addNano(plan.dailyNano, plan.usdNano),
-      reachNano: plan.reachNano,
-      before,
-    },
-  };
-}
-
-/** Daily credit that is not spent yet, holds not counted: what the balance header shows. */
-function dailyLeft(account: Parameters<typeof availableOf>[0], nowMs: number): Nano {
-  const open = { ...account, dailyHeldNano: 0n };
-  return maxNano(nano(0n), availableOf(open, nowMs).daily);
+  const epoch = request.lifetime === 'durable' ? DURABLE_EPOCH : epochId;
+  inserts.push({
+    sql: INSERT_HOLD,
+    parameters: [
+      requestId,
+      accountId,
+      allowance === undefined ? null : allowanceId,
+      allowance?.periodStartMs ?? 0,
+      usdNano,
+      dailyNano,
+      account.dailyDay,
+      epoch,
+      nowMs,
+    ],
+  });
+  const grantedNano = nano(dailyNano + usdNano);
+  return { ok: true, hold: { requestId, accountId, grantedNano, reachNano, before } };
 }

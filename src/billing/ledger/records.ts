@@ -2,6 +2,7 @@
  * The shapes that go in and out of the ledger, and the usage record that each settle writes.
  */
 import type { Nano } from '../../core/money.ts';
+import type { Queryable } from '../../db/db.ts';
 import type { HoldRefusal, HoldWish } from './hold-plan.ts';
 
 /** Where an amount comes from or goes to when it is not a caller's account. */
@@ -107,4 +108,39 @@ export interface Settlement {
   readonly usdNano: Nano;
   readonly diemNano: Nano;
   readonly after: Balances;
+}
+
+export interface HoldFigures {
+  readonly count: number;
+  /** USD and daily credit. */
+  readonly amountNano: Nano;
+}
+
+/** Where the holds of requests live: in memory beside a file, in rows that processes share. */
+export interface Holds {
+  /** Sets money aside for a request, or says why not. A crash undoes it, unless it is durable. */
+  place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer>;
+  /** Takes the cost and writes the receipt; resolves when both are on disk. */
+  settle(request: SettleRequest, hold: Hold): Promise<Settlement>;
+  /**
+   * Settles and does further work in the same transaction, so that neither happens without the
+   * other. `work` may run twice, and has no effect outside `tx`.
+   */
+  settleWith(
+    request: SettleRequest,
+    hold: Hold,
+    work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ): Promise<Settlement>;
+  /** Gives a hold back whose settle has failed for good. */
+  release(hold: Hold): void;
+  /** USD of an account that is set aside without being in a row. */
+  heldOf(accountId: string): bigint;
+  /** Open holds that are no rows. */
+  figures(): HoldFigures;
+  /** Settles that wait in the local journal for the database to come back. */
+  readonly journaled: number;
+  /** `alone` says that no other process can be alive. */
+  start(alone: boolean): Promise<void>;
+  /** Does not throw for a lost database. */
+  stop(): Promise<void>;
 }

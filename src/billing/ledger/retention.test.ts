@@ -6,10 +6,16 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { type Nano, usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS } from './ledger.ts';
+import { TestLedger } from '../../../test/support/test-ledger.ts';
+import { LEDGER_MIGRATIONS, NO_TOKENS } from './ledger.ts';
 
 onEachStore('retention', (fixture) => {
-  async function spend(ledger: Ledger, clock: TestClock, id: string, usd: string): Promise<void> {
+  async function spend(
+    ledger: TestLedger,
+    clock: TestClock,
+    id: string,
+    usd: string,
+  ): Promise<void> {
     const costNano: Nano = usdToNano(usd);
     const wish = { requestId: id, accountId: 'a', minNano: costNano, maxNano: costNano };
     const answer = await ledger.hold({ ...wish, floorNano: usdToNano('0') });
@@ -36,7 +42,7 @@ onEachStore('retention', (fixture) => {
   test('the audit is the same before and after old days are dropped', async () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const clock = new TestClock();
-    const ledger = new Ledger({ store, clock, ids: systemIds(), log: silentLog });
+    const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
     await ledger.start({ alone: true });
     await store.transaction((tx) =>
       ledger.creditIn(tx, {
@@ -77,7 +83,7 @@ onEachStore('retention', (fixture) => {
   test('nothing is dropped when everything is kept for ever', async () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const clock = new TestClock();
-    const ledger = new Ledger({ store, clock, ids: systemIds(), log: silentLog });
+    const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
     assert.equal(await ledger.dropOld({ usageDay: undefined, postingDay: undefined }), 0);
   });
 });

@@ -1,17 +1,15 @@
 /**
- * Reads and writes the rows that money moves on, inside a transaction: accounts and allowances
- * are read once (locked on PostgreSQL, in order of id, so that no two processes wait for each
- * other), changed in memory, and written once.
+ * The rows that money moves on, inside a transaction: accounts and allowances are read once (locked
+ * on PostgreSQL, accounts first, each in order of id, so that no two processes wait for each other),
+ * changed in memory, and written once.
  */
 import { assert } from '../../core/assert.ts';
 import { dayOf } from '../../core/clock.ts';
-import type { Dialect, Queryable } from '../../db/db.ts';
+import type { Dialect, Queryable, Statement } from '../../db/db.ts';
 import { type AccountState, type AllowanceState, periodStartMs } from './hold-plan.ts';
 import type { AllowancePeriod } from './hold-plan.ts';
 
-type Mutable<T> = { -readonly [K in keyof T]: T[K] };
-
-interface AccountRow {
+export interface AccountRow {
   readonly balance_nano: bigint;
   readonly held_nano: bigint;
   readonly daily_allocation_nano: bigint;
@@ -22,7 +20,7 @@ interface AccountRow {
   readonly debt_nano: bigint;
 }
 
-interface AllowanceRow {
+export interface AllowanceRow {
   readonly period: AllowancePeriod;
   readonly period_start_ms: bigint;
   readonly usd_limit_nano: bigint | null;
@@ -33,15 +31,15 @@ interface AllowanceRow {
   readonly diem_held_nano: bigint;
 }
 
-const SELECT_ACCOUNT = `SELECT balance_nano, held_nano, daily_allocation_nano,
+export const SELECT_ACCOUNT = `SELECT balance_nano, held_nano, daily_allocation_nano,
   daily_allocation_day, daily_day, daily_spent_nano, daily_held_nano, debt_nano
   FROM ledger_account WHERE id = $1`;
-const UPDATE_ACCOUNT = `UPDATE ledger_account SET balance_nano = $2, held_nano = $3, daily_day = $4,
-  daily_spent_nano = $5, daily_held_nano = $6 WHERE id = $1`;
-const SELECT_ALLOWANCE = `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano,
+const UPDATE_ACCOUNT = `UPDATE ledger_account SET balance_nano = $1, held_nano = $2, daily_day = $3,
+  daily_spent_nano = $4, daily_held_nano = $5 WHERE id = $6`;
+export const SELECT_ALLOWANCE = `SELECT period, period_start_ms, usd_limit_nano, diem_limit_nano,
   usd_spent_nano, usd_held_nano, diem_spent_nano, diem_held_nano FROM ledger_allowance WHERE id = $1`;
-const UPDATE_ALLOWANCE = `UPDATE ledger_allowance SET period_start_ms = $2, usd_spent_nano = $3,
-  usd_held_nano = $4, diem_spent_nano = $5, diem_held_nano = $6 WHERE id = $1`;
+const UPDATE_ALLOWANCE = `UPDATE ledger_allowance SET period_start_ms = $1, usd_spent_nano = $2,
+  usd_held_nano = $3, diem_spent_nano = $4, diem_held_nano = $5 WHERE id = $6`;
 
 /** The daily credit of a day: of every day, unless the allocation names one. */
 export function allocationOn(
@@ -52,94 +50,84 @@ export function allocationOn(
   return only === null || Number(only) === day ? row.daily_allocation_nano : 0n;
 }
 
+/** An account on the day of `nowMs`: a new day begins with nothing spent and nothing held of it. */
+export function accountOf(row: AccountRow, nowMs: number): AccountState {
+  const today = dayOf(nowMs);
+  const isCurrent = Number(row.daily_day) >= today;
+  return {
+    balanceNano: row.balance_nano,
+    heldNano: row.held_nano,
+    dailyAllocationNano: allocationOn(row, today),
+    dailyDay: isCurrent ? Number(row.daily_day) : today,
+    dailySpentNano: isCurrent ? row.daily_spent_nano : 0n,
+    dailyHeldNano: isCurrent ? row.daily_held_nano : 0n,
+    debtNano: row.debt_nano,
+  };
+}
+
+/** The same of an allowance and its period. */
+export function allowanceOf(row: AllowanceRow, nowMs: number): AllowanceState {
+  const startMs = periodStartMs(row.period, nowMs);
+  const isCurrent = Number(row.period_start_ms) >= startMs;
+  return {
+    period: row.period,
+    periodStartMs: isCurrent ? Number(row.period_start_ms) : startMs,
+    usdLimitNano: row.usd_limit_nano ?? undefined,
+    diemLimitNano: row.diem_limit_nano ?? undefined,
+    usdSpentNano: isCurrent ? row.usd_spent_nano : 0n,
+    usdHeldNano: isCurrent ? row.usd_held_nano : 0n,
+    diemSpentNano: isCurrent ? row.diem_spent_nano : 0n,
+    diemHeldNano: isCurrent ? row.diem_held_nano : 0n,
+  };
+}
+
 export class States {
-  readonly #tx: Queryable;
-  readonly #lock: string;
-  readonly #nowMs: number;
-  readonly #accounts = new Map<string, Mutable<AccountState>>();
-  readonly #allowances = new Map<string, Mutable<AllowanceState>>();
+  readonly #accounts = new Map<string, AccountState>();
+  readonly #allowances = new Map<string, AllowanceState>();
 
-  constructor(tx: Queryable, dialect: Dialect, nowMs: number) {
-    this.#tx = tx;
-    this.#lock = dialect === 'postgres' ? ' FOR UPDATE' : '';
-    this.#nowMs = nowMs;
+  static async load(
+    tx: Queryable,
+    { dialect, nowMs }: { readonly dialect: Dialect; readonly nowMs: number },
+    accountIds: readonly string[],
+    allowanceIds: readonly string[],
+  ): Promise<States> {
+    const states = new States();
+    const lock = dialect === 'postgres' ? ' FOR UPDATE' : '';
+    for (const id of accountIds.toSorted()) {
+      if (states.#accounts.has(id)) continue;
+      const [row] = await tx.query<AccountRow>(SELECT_ACCOUNT + lock, [id]);
+      if (row !== undefined) states.#accounts.set(id, accountOf(row, nowMs));
+    }
+    for (const id of allowanceIds.toSorted()) {
+      if (states.#allowances.has(id)) continue;
+      const [row] = await tx.query<AllowanceRow>(SELECT_ALLOWANCE + lock, [id]);
+      if (row !== undefined) states.#allowances.set(id, allowanceOf(row, nowMs));
+    }
+    return states;
   }
 
-  /** Reads accounts first, allowances second, each in order of id: the fixed lock order. */
-  async load(accountIds: Iterable<string>, allowanceIds: Iterable<string>): Promise<void> {
-    for (const id of [...new Set(accountIds)].sort()) {
-      const rows = await this.#tx.query<AccountRow>(SELECT_ACCOUNT + this.#lock, [id]);
-      const row = rows[0];
-      if (row !== undefined) this.#accounts.set(id, this.#currentAccount(row));
-    }
-    for (const id of [...new Set(allowanceIds)].sort()) {
-      const rows = await this.#tx.query<AllowanceRow>(SELECT_ALLOWANCE + this.#lock, [id]);
-      const row = rows[0];
-      if (row !== undefined) this.#allowances.set(id, this.#currentAllowance(row));
-    }
-  }
-
-  account(id: string): Mutable<AccountState> | undefined {
+  account(id: string): AccountState | undefined {
     return this.#accounts.get(id);
   }
 
-  allowance(id: string | null | undefined): Mutable<AllowanceState> | undefined {
-    return id === null || id === undefined ? undefined : this.#allowances.get(id);
+  allowance(id: string | undefined): AllowanceState | undefined {
+    return id === undefined ? undefined : this.#allowances.get(id);
   }
 
-  /** Writes every row that was read. */
-  async save(): Promise<void> {
+  /** Adds what writes every row that was read. */
+  save(statements: Statement[]): void {
     for (const [id, state] of this.#accounts) {
-      assert(state.balanceNano >= 0n, `the balance of ${id} went below zero`);
-      assert(state.heldNano >= 0n && state.dailyHeldNano >= 0n, `a hold of ${id} went below zero`);
-      await this.#tx.query(UPDATE_ACCOUNT, [
-        id,
-        state.balanceNano,
-        state.heldNano,
-        state.dailyDay,
-        state.dailySpentNano,
-        state.dailyHeldNano,
-      ]);
+      const { balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano } = state;
+      assert(balanceNano >= 0n, `the balance of ${id} went below zero`);
+      assert(heldNano >= 0n && dailyHeldNano >= 0n, `a hold of ${id} went below zero`);
+      const parameters = [balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano, id];
+      statements.push({ sql: UPDATE_ACCOUNT, parameters });
     }
     for (const [id, state] of this.#allowances) {
-      await this.#tx.query(UPDATE_ALLOWANCE, [
-        id,
-        state.periodStartMs,
-        state.usdSpentNano,
-        state.usdHeldNano,
-        state.diemSpentNano,
-        state.diemHeldNano,
-      ]);
+      const { usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano } = state;
+      const amounts = [usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano];
+      const parameters = [state.periodStartMs, ...amounts, id];
+      statements.push({ sql: UPDATE_ALLOWANCE, parameters });
     }
-  }
-
-  /** A new day begins with nothing spent and nothing held of its daily credit. */
-  #currentAccount(row: AccountRow): Mutable<AccountState> {
-    const today = dayOf(this.#nowMs);
-    const current = Number(row.daily_day) >= today;
-    return {
-      balanceNano: row.balance_nano,
-      heldNano: row.held_nano,
-      dailyAllocationNano: allocationOn(row, today),
-      dailyDay: current ? Number(row.daily_day) : today,
-      dailySpentNano: current ? row.daily_spent_nano : 0n,
-      dailyHeldNano: current ? row.daily_held_nano : 0n,
-      debtNano: row.debt_nano,
-    };
-  }
-
-  #currentAllowance(row: AllowanceRow): Mutable<AllowanceState> {
-    const start = periodStartMs(row.period, this.#nowMs);
-    const current = Number(row.period_start_ms) >= start;
-    return {
-      period: row.period,
-      periodStartMs: current ? Number(row.period_start_ms) : start,
-      usdLimitNano: row.usd_limit_nano ?? undefined,
-      diemLimitNano: row.diem_limit_nano ?? undefined,
-      usdSpentNano: current ? row.usd_spent_nano : 0n,
-      usdHeldNano: current ? row.usd_held_nano : 0n,
-      diemSpentNano: current ? row.diem_spent_nano : 0n,
-      diemHeldNano: current ? row.diem_held_nano : 0n,
-    };
   }
 }

@@ -4,7 +4,7 @@
  */
 import { dayOf } from '../../core/clock.ts';
 import type { Nano } from '../../core/money.ts';
-import type { Queryable } from '../../db/db.ts';
+import type { Queryable, Statement } from '../../db/db.ts';
 import type { HouseAccount, TransferKind } from './records.ts';
 
 export interface Transfer {
@@ -30,20 +30,27 @@ const INSERT = `INSERT INTO ledger_transfer (id, part, day, account_id, debit_ac
   credit_account, amount_nano, balance_after_nano, kind, request_id, model_id, note, created_ms)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`;
 
-export function insertTransfer(tx: Queryable, transfer: Transfer): Promise<unknown> {
-  return tx.query(INSERT, [
-    transfer.id,
-    transfer.part,
-    transfer.day ?? dayOf(transfer.nowMs),
-    transfer.accountId,
-    transfer.debitAccount,
-    transfer.creditAccount,
-    transfer.amountNano,
-    transfer.balanceAfterNano,
-    transfer.kind,
-    transfer.requestId ?? null,
-    transfer.modelId ?? null,
-    transfer.note ?? null,
-    transfer.nowMs,
-  ]);
+export function transferStatement(transfer: Transfer): Statement {
+  return {
+    sql: INSERT,
+    parameters: [
+      transfer.id,
+      transfer.part,
+      transfer.day ?? dayOf(transfer.nowMs),
+      transfer.accountId,
+      transfer.debitAccount,
+      transfer.creditAccount,
+      transfer.amountNano,
+      transfer.balanceAfterNano,
+      transfer.kind,
+      transfer.requestId ?? null,
+      transfer.modelId ?? null,
+      transfer.note ?? null,
+      transfer.nowMs,
+    ],
+  };
+}
+
+export function insertTransfer(tx: Queryable, transfer: Transfer): Promise<void> {
+  return tx.run([transferStatement(transfer)]);
 }

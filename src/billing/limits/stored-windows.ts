@@ -55,7 +55,7 @@ export interface TakeTogether {
 
 const MAX_BATCH = 256;
 
-/** Adds a bucket's takes when all of them fit; a bucket that is not returned is tight. */
+/** Adds a bucket's takes when all of them fit; a bucket that is not returned is looked at under its lock. */
 const TAKE = `window_take AS (
   SELECT * FROM json_to_recordset($::json) AS t(bucket text, minute bigint, requests bigint,
     tokens bigint, request_limit bigint, token_limit bigint)
@@ -97,14 +97,14 @@ const CORRECTED_ROWS = `SELECT 'corrected' AS part, bucket AS id, minute AS a, r
 export class StoredWindows implements Windows {
   readonly #store: Store;
   readonly #takes: Batcher<TimedTake, WindowAnswer>;
-  readonly #tight: Batcher<TimedTake, WindowAnswer>;
+  readonly #locked: Batcher<TimedTake, WindowAnswer>;
   readonly #corrections: Batcher<Correction, Counters | undefined>;
 
   constructor(store: Store) {
     this.#store = store;
     const options = { maxInFlight: 2, maxItems: MAX_BATCH };
     this.#takes = new Batcher((takes) => this.#takeBatch(takes), options);
-    this.#tight = new Batcher((takes) => this.#countLocked(takes), options);
+    this.#locked = new Batcher((takes) => this.#countLocked(takes), options);
     this.#corrections = new Batcher((items) => this.#correctBatch(items), {
       ...options,
       maxInFlight: 1,
@@ -116,8 +116,8 @@ export class StoredWindows implements Windows {
   }
 
   /** Counts under the lock of the bucket, where `takeTogether` had no answer. */
-  takeTight(take: WindowTake, nowMs: number): Promise<WindowAnswer> {
-    return this.#tight.add(timed(take, nowMs));
+  takeLocked(take: WindowTake, nowMs: number): Promise<WindowAnswer> {
+    return this.#locked.add(timed(take, nowMs));
   }
 
   /** The takes as a part of a statement that others share. */
@@ -142,11 +142,11 @@ export class StoredWindows implements Windows {
     ]);
   }
 
-  /** What is tight is counted apart, so that the others do not wait for it. */
+  /** What needs a lock is counted apart, so that the others do not wait for it. */
   async #takeBatch(takes: readonly TimedTake[]) {
     const { part, read } = together(takes);
     const answers = read(await runTogether(this.#store, [part], { durable: false }));
-    return takes.map((take, index) => answers[index] ?? this.#tight.add(take));
+    return takes.map((take, index) => answers[index] ?? this.#locked.add(take));
   }
 
   #countLocked(takes: readonly TimedTake[]): Promise<WindowAnswer[]> {

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { CHARACTER_SORTS, type CharacterQuery, type Personas } from '../personas/personas.ts';
 import { invalidRequest } from '../../json/validation.ts';
-import type { Route } from '../../http/route.ts';
+import { type Route, get } from '../../http/route.ts';
 import { CHARACTERS_DESCRIPTION, CHARACTER_DESCRIPTION } from './describe.ts';
 
 const flag = z.enum(['true', 'false']).transform((text) => text === 'true');
@@ -35,29 +35,19 @@ const LISTS = new Set(['categories', 'tags']);
 
 export function characterRoutes(personas: Personas): Route[] {
   return [
-    {
-      method: 'GET',
-      path: '/characters',
-      auth: 'public',
-      describe: CHARACTERS_DESCRIPTION,
-      handle: (context) => context.json(200, personas.list(readQuery(context.query))),
-    },
-    {
-      method: 'GET',
-      path: '/characters/:slug',
-      auth: 'public',
-      describe: CHARACTER_DESCRIPTION,
-      handle: async (context) => {
-        const slug = context.parameters['slug'] ?? '';
-        const persona = personas.get(slug);
-        if (persona === undefined) {
-          throw new Fault('CHARACTER_NOT_FOUND', {
-            message: `There is no character "${slug.slice(0, 100)}"`,
-          });
-        }
-        await context.json(200, { object: 'character', data: persona.character });
-      },
-    },
+    get('/characters', 'public', CHARACTERS_DESCRIPTION, (context) =>
+      context.json(200, personas.list(readQuery(context.query))),
+    ),
+    get('/characters/:slug', 'public', CHARACTER_DESCRIPTION, async (context) => {
+      const slug = context.parameters['slug'] ?? '';
+      const persona = personas.get(slug);
+      if (persona === undefined) {
+        throw new Fault('CHARACTER_NOT_FOUND', {
+          message: `There is no character "${slug.slice(0, 100)}"`,
+        });
+      }
+      await context.json(200, { object: 'character', data: persona.character });
+    }),
   ];
 }
 

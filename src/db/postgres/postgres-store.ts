@@ -13,7 +13,14 @@ import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import type { Ids } from '../../core/ids.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { migrateWith } from '../migrate.ts';
-import type { Migration, Parameter, Queryable, Store, WriteOptions } from '../contract.ts';
+import type {
+  Migration,
+  Parameter,
+  Queryable,
+  Statement,
+  Store,
+  WriteOptions,
+} from '../contract.ts';
 import {
   StoreUnavailable,
   isConnectionFailure,
@@ -68,6 +75,10 @@ export class PostgresStore implements Store {
     return this.#attempt((client) => this.#run<R>(client, sql, parameters, this.#replyTimeoutMs));
   }
 
+  run(statements: readonly Statement[]): Promise<void> {
+    return this.transaction((tx) => tx.run(statements));
+  }
+
   async transaction<T>(
     body: (tx: Queryable) => Promise<T>,
     options: WriteOptions = {},
@@ -77,6 +88,11 @@ export class PostgresStore implements Store {
       await client.query(this.#beginning(options));
       const value = await body({
         query: (sql, parameters = []) => this.#run(client, sql, parameters, timeoutMs),
+        run: async (statements) => {
+          for (const { sql, parameters } of statements) {
+            await this.#run(client, sql, parameters, timeoutMs);
+          }
+        },
       });
       await client.query('COMMIT');
       return value;

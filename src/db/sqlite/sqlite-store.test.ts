@@ -7,8 +7,7 @@ import { TestClock } from '../../../test/support/test-clock.ts';
 import { silentLog } from '../../core/log.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { StoreUnavailable } from '../failures.ts';
-import { flushFile } from './flusher.ts';
-import { type SqliteOptions, SqliteStore } from './sqlite-store.ts';
+import { type SqliteOptions, SqliteStore, flushFile } from './sqlite-store.ts';
 
 async function withStore(
   options: Partial<SqliteOptions>,

@@ -4,24 +4,35 @@
  * Group commit: transactions that arrive in one turn of the event loop share one SQLite
  * transaction, each inside its own savepoint. The commit writes the log without a flush
  * (`synchronous = NORMAL`); the answer of a durable transaction waits for one shared `fdatasync`
- * on the thread pool. Checkpoints run on a worker thread. So the event loop never waits for the
- * disk, and a promise that has resolved is on it.
+ * on the thread pool: one at a time, and whoever committed before it began is covered by it.
+ * Checkpoints run on a worker thread. So the event loop never waits for the disk, and a promise
+ * that has resolved is on it.
  *
  * A disk that refuses to write (full, read-only, broken) makes the store unavailable: what fails by
- * it is a `StoreUnavailable`, and the store tries to write until that works again.
+ * it is a `StoreUnavailable`, and the store tries to write until that works again. After a failed
+ * flush the pages may be lost while the kernel calls them clean, so that is never tried again:
+ * everything fails until the process is restarted.
  */
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, fdatasync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
+import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import { promisify } from 'node:util';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { StoreUnavailable, diskFailure } from '../failures.ts';
 import { makeFolder } from './make-folder.ts';
 import { migrateWith } from '../migrate.ts';
-import type { Migration, Parameter, Queryable, Store, WriteOptions } from '../contract.ts';
+import type {
+  Column,
+  FileStore,
+  Migration,
+  Parameter,
+  Queryable,
+  Row,
+  Statement,
+  WriteOptions,
+} from '../contract.ts';
 import { Checkpointer, type LogLimits } from './checkpointer.ts';
-import { type Flush, Flusher, flushFile } from './flusher.ts';
-import { Statements } from './statements.ts';
 
 /** Transactions that share one commit, at most: bounds how long the loop works in one go. */
 const MAX_GROUP = 256;
@@ -34,11 +45,17 @@ const RETRY_WRITE_MS = 2 * SECOND_MS;
 /** What the disk has to take before it counts as usable again: some hundred requests. */
 const RETRY_WRITE_BYTES = 1024 * 1024;
 
+export type Flush = (fileDescriptor: number) => Promise<void>;
+
+export const flushFile: Flush = promisify(fdatasync);
+
 interface Job {
   readonly body: (tx: Queryable) => Promise<unknown>;
   readonly durable: boolean;
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: unknown) => void;
+  /** What the body gave, until its commit is on disk. */
+  value: unknown;
 }
 
 export interface SqliteOptions {
@@ -52,13 +69,13 @@ export interface SqliteOptions {
   readonly logLimits?: Partial<LogLimits>;
 }
 
-export class SqliteStore implements Store {
+export class SqliteStore implements FileStore {
   readonly dialect = 'sqlite';
   readonly #writer: DatabaseSync;
   readonly #reader: DatabaseSync;
   readonly #write: Statements;
   readonly #read: Statements;
-  readonly #flusher: Flusher;
+  readonly #flush: Flush;
   readonly #checkpointer: Checkpointer;
   readonly #logFile: number;
   readonly #clock: Clock;
@@ -70,9 +87,16 @@ export class SqliteStore implements Store {
   readonly #tx: Queryable = {
     query: async <R>(sql: string, parameters: readonly Parameter[] = []) =>
       this.#write.run(sql, parameters) as R[],
+    run: async (statements: readonly Statement[]) => {
+      for (const { sql, parameters } of statements) this.#write.run(sql, parameters);
+    },
   };
   #queue: Job[] = [];
   #draining = false;
+  /** Committed, and waiting for a flush that begins later. */
+  #unflushed: Job[] = [];
+  #isFlushing = false;
+  #flushFailure: Error | undefined;
   #closed = false;
 
   constructor(options: SqliteOptions) {
@@ -81,7 +105,7 @@ export class SqliteStore implements Store {
     makeFolder(dirname(options.path));
     this.#writer = openConnection(options.path);
     this.#writer.exec('PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0');
-    // The first write makes the log file, whose descriptor the flusher needs.
+    // The first write makes the log file, whose descriptor the flush needs.
     this.#writer.exec('CREATE TABLE IF NOT EXISTS store_migration (id TEXT PRIMARY KEY)');
     this.#writer.exec('BEGIN IMMEDIATE; DELETE FROM store_migration WHERE 0; COMMIT');
     // Left by a process that was killed while it tried whether the disk takes writes again.
@@ -91,18 +115,26 @@ export class SqliteStore implements Store {
     this.#write = new Statements(this.#writer);
     this.#read = new Statements(this.#reader);
     this.#logFile = openSync(`${options.path}-wal`, 'a+');
-    this.#flusher = new Flusher(this.#logFile, options.flush ?? flushFile);
+    this.#flush = options.flush ?? flushFile;
     this.#checkpointer = new Checkpointer(options.path, options.logLimits);
   }
 
-  async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
-    if (!isRead(sql)) return this.transaction((tx) => tx.query<R>(sql, parameters));
+  readNow(sql: string, parameters: readonly Parameter[]): readonly Row[] {
     try {
-      return this.#read.run(sql, parameters) as R[]; // the caller names its row
+      return this.#read.run(sql, parameters);
     } catch (error) {
       // A disk that fails can fail a read first.
       throw this.#reasonOf(error);
     }
+  }
+
+  async query<R>(sql: string, parameters: readonly Parameter[] = []): Promise<readonly R[]> {
+    if (isRead(sql)) return this.readNow(sql, parameters) as R[]; // the caller names its row
+    return this.transaction((tx) => tx.query<R>(sql, parameters));
+  }
+
+  run(statements: readonly Statement[]): Promise<void> {
+    return this.transaction((tx) => tx.run(statements));
   }
 
   transaction<T>(body: (tx: Queryable) => Promise<T>, options: WriteOptions = {}): Promise<T> {
@@ -113,11 +145,11 @@ export class SqliteStore implements Store {
         durable: options.durable ?? true,
         resolve: resolve as (value: unknown) => void, // the job carries its own T
         reject,
+        value: undefined,
       });
-      if (!this.#draining) {
-        this.#draining = true;
-        setImmediate(() => void this.#drain());
-      }
+      if (this.#draining) return;
+      this.#draining = true;
+      setImmediate(() => void this.#drain());
     });
   }
 
@@ -126,19 +158,20 @@ export class SqliteStore implements Store {
   }
 
   unavailable(): string | undefined {
-    return this.#flusher.failure?.message ?? this.#refusing;
+    return this.#flushFailure?.message ?? this.#refusing;
   }
 
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
     this.#stopRetrying?.();
-    while (this.#draining) await new Promise((resolve) => setImmediate(resolve));
-    await this.#flusher.durable();
+    while (this.#draining || this.#isFlushing)
+      await new Promise((resolve) => setImmediate(resolve));
     await this.#checkpointer.close();
     closeSync(this.#logFile);
     this.#reader.close();
     this.#writer.close();
+    if (this.#flushFailure !== undefined) throw this.#flushFailure;
   }
 
   async #drain(): Promise<void> {
@@ -159,35 +192,58 @@ export class SqliteStore implements Store {
   }
 
   async #commitGroup(group: readonly Job[]): Promise<void> {
-    const answers: (() => void)[] = [];
-    this.#write.run('BEGIN IMMEDIATE', []);
+    this.#write.run('BEGIN IMMEDIATE');
     const [only] = group;
-    if (group.length === 1 && only !== undefined) {
-      // Alone, a body needs no savepoint: what it undoes is all there is.
-      answers.push(this.#answer(only, await only.body(this.#tx)));
-    } else {
-      for (const job of group) answers.push(await this.#runInSavepoint(job));
+    // Alone, a body needs no savepoint: what it undoes is all there is.
+    if (group.length === 1 && only !== undefined) only.value = await only.body(this.#tx);
+    const done = group.length === 1 ? group : await this.#runInSavepoints(group);
+    this.#write.run('COMMIT');
+    for (const job of done) {
+      if (job.durable) this.#unflushed.push(job);
+      else job.resolve(job.value);
     }
-    this.#write.run('COMMIT', []);
-    for (const answer of answers) answer();
+    if (this.#unflushed.length > 0 && !this.#isFlushing) void this.#flushCommits();
   }
 
-  /** The body's writes stand or are undone by themselves; its neighbours stand either way. */
-  async #runInSavepoint(job: Job): Promise<() => void> {
-    this.#write.run('SAVEPOINT job', []);
-    try {
-      const value = await job.body(this.#tx);
-      this.#write.run('RELEASE job', []);
-      return this.#answer(job, value);
-    } catch (error) {
-      // A disk failure can have undone the whole transaction: nobody of the group got anything.
-      if (!this.#writer.isTransaction) throw error;
-      // The body refused or failed: only its own writes are undone.
-      this.#write.run('ROLLBACK TO job', []);
-      this.#write.run('RELEASE job', []);
-      const reason = this.#reasonOf(error);
-      return () => job.reject(reason);
+  /** A body's writes stand or are undone by themselves; its neighbours stand either way. */
+  async #runInSavepoints(group: readonly Job[]): Promise<readonly Job[]> {
+    const done: Job[] = [];
+    for (const job of group) {
+      this.#write.run('SAVEPOINT job');
+      try {
+        job.value = await job.body(this.#tx);
+        done.push(job);
+      } catch (error) {
+        // A disk failure can have undone the whole transaction: nobody of the group got anything.
+        if (!this.#writer.isTransaction) throw error;
+        // The body refused or failed: only its own writes are undone.
+        this.#write.run('ROLLBACK TO job');
+        job.reject(this.#reasonOf(error));
+      }
+      this.#write.run('RELEASE job');
     }
+    return done;
+  }
+
+  async #flushCommits(): Promise<void> {
+    this.#isFlushing = true;
+    while (this.#unflushed.length > 0) {
+      const covered = this.#unflushed;
+      this.#unflushed = [];
+      try {
+        if (this.#flushFailure === undefined) await this.#flush(this.#logFile);
+      } catch (error) {
+        // A lost flush means lost commits: nothing after it can be trusted.
+        this.#flushFailure = new Error('The database could not be flushed to disk', {
+          cause: error,
+        });
+      }
+      for (const job of covered) {
+        if (this.#flushFailure === undefined) job.resolve(job.value);
+        else job.reject(this.#flushFailure);
+      }
+    }
+    this.#isFlushing = false;
   }
 
   /** The error as its caller gets it; a disk that refuses makes the store unavailable. */
@@ -235,19 +291,6 @@ export class SqliteStore implements Store {
       return false;
     }
   }
-
-  #answer(job: Job, value: unknown): () => void {
-    return job.durable ? this.#afterFlush(job, value) : () => job.resolve(value);
-  }
-
-  #afterFlush(job: Job, value: unknown): () => void {
-    return () => {
-      this.#flusher.durable().then(
-        () => job.resolve(value),
-        (error: unknown) => job.reject(error),
-      );
-    };
-  }
 }
 
 function openConnection(path: string): DatabaseSync {
@@ -273,4 +316,71 @@ const READ = /^\s*(?:SELECT\b|WITH\b(?![\s\S]*\b(?:INSERT|UPDATE|DELETE)\b))/i;
 
 function isRead(sql: string): boolean {
   return READ.test(sql);
+}
+
+/** Bounds the cache: a caller that builds texts with varying lists must not fill memory. */
+const MAX_STATEMENTS = 1_000;
+const NUMBERED = /\$(\d+)/g;
+
+interface Prepared {
+  readonly statement: StatementSync;
+  /** Names of the columns; a statement without any is run without asking for rows. */
+  readonly columns: readonly string[];
+}
+
+/**
+ * Prepared statements of one connection, by their text, with the seam's types: integers as bigint,
+ * bytes as Buffer, `$1` as `?`, booleans as 0 and 1.
+ */
+class Statements {
+  readonly #database: DatabaseSync;
+  readonly #byText = new Map<string, Prepared>();
+
+  constructor(database: DatabaseSync) {
+    this.#database = database;
+  }
+
+  run(text: string, parameters: readonly Parameter[] = []): Row[] {
+    const { statement, columns } = this.#byText.get(text) ?? this.#prepare(text);
+    const hasBoolean = parameters.includes(true) || parameters.includes(false);
+    const bound = (hasBoolean ? parameters.map(boundOf) : parameters) as readonly Bound[]; // none left
+    if (columns.length === 0) {
+      statement.run(...bound);
+      return [];
+    }
+    const rows: Row[] = [];
+    // It gives arrays, see `#prepare`.
+    for (const values of statement.all(...bound) as unknown as (Column | Uint8Array)[][]) {
+      const row: Record<string, Column> = {};
+      for (let at = 0; at < columns.length; at += 1) {
+        const value = values[at] ?? null;
+        row[columns[at] ?? ''] =
+          value instanceof Uint8Array
+            ? Buffer.from(value.buffer, value.byteOffset, value.byteLength)
+            : value;
+      }
+      rows.push(row);
+    }
+    return rows;
+  }
+
+  #prepare(text: string): Prepared {
+    if (this.#byText.size >= MAX_STATEMENTS) this.#byText.clear();
+    const numbers = Array.from(text.matchAll(NUMBERED), ([, digits]) => Number(digits));
+    // Parameters that stand in order need no number, which SQLite looks up at each binding.
+    const isInOrder = numbers.every((number, at) => number === at + 1);
+    const statement = this.#database.prepare(text.replaceAll(NUMBERED, isInOrder ? '?' : '?$1'));
+    statement.setReadBigInts(true);
+    // Objects that SQLite's binding makes are slow to make and slow to read.
+    statement.setReturnArrays(true);
+    const prepared = { statement, columns: statement.columns().map(({ name }) => name) };
+    this.#byText.set(text, prepared);
+    return prepared;
+  }
+}
+
+type Bound = Exclude<Parameter, boolean>;
+
+function boundOf(parameter: Parameter): Bound {
+  return typeof parameter === 'boolean' ? Number(parameter) : parameter;
 }

@@ -110,8 +110,8 @@ export class ToolFailure extends Error {
 /** What a process that did not do its work died of. */
 export function toolFailure(outcome: SandboxOutcome): ToolFailure {
   if (outcome.ended === 'missing') return new ToolFailure('missing', 'not found');
-  if (outcome.ended === 'killed' && outcome.reason !== 'crash') {
-    return new ToolFailure('too-much', `ended by its ${outcome.reason} bound`);
+  if (outcome.ended === 'time' || outcome.ended === 'memory') {
+    return new ToolFailure('too-much', `ended by its ${outcome.ended} bound`);
   }
   // A decoder that crashes on foreign bytes did so because of them.
   return new ToolFailure('unusable', outcome.errorText.trim());

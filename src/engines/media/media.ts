@@ -61,6 +61,7 @@ export interface MediaLimits {
   readonly fileBytes: number;
 }
 
+/** Of the embedded engine; a server has its own. */
 const DEFAULT_LIMITS: MediaLimits = {
   readTimeoutMs: 120_000,
   writeTimeoutMs: 3_600_000,

@@ -94,7 +94,7 @@ async function readiness(shared: FeatureParts, parts: OpsParts): Promise<Readine
       unhandledRejections: metrics.unhandledRejections,
     },
     database: { ok: answered !== undefined },
-    journal: { ok: true, waitingSettles: stores.ledger.journaled },
+    journal: { ok: true, waitingSettles: stores.ledger.holds.journaled },
     engines: { ok: ready > 0 || sellsNoModels, models: models.length, modelsReady: ready },
     // A chain that took money back stops no request; a person has to know of it.
     ...(credits === undefined ? {} : { payments: { ok: true, ...credits } }),

@@ -1,0 +1,294 @@
+/**
+ * Holds of a database that processes share: each is a row of the epoch of its process. What is
+ * asked in one turn of the event loop travels as one statement; what that could not decide is
+ * decided under a lock. Settles wait in a local journal while the database is away.
+ */
+import type { Clock } from '../../../core/clock.ts';
+import type { Log } from '../../../core/log.ts';
+import { ZERO, formatUsd, maxNano, minNano, nano } from '../../../core/money.ts';
+import {
+  Batcher,
+  type Queryable,
+  type Store,
+  StoreUnavailable,
+  isDatabaseError,
+  runTogether,
+} from '../../../db/db.ts';
+import { EpochKeeper } from '../epoch-keeper.ts';
+import { OpenHolds } from '../open-holds.ts';
+import { placeHolds } from '../place-holds.ts';
+import type {
+  Hold,
+  HoldAnswer,
+  HoldFigures,
+  HoldRequest,
+  Holds,
+  SettleRequest,
+  Settlement,
+} from '../records.ts';
+import { ABOVE_HOLD, settleRows } from '../settle.ts';
+import { SettleJournal } from '../settle-journal.ts';
+import { type HoldGate, type HoldTogether, holdTogether } from './fast-holds.ts';
+import { type FastSettle, settleFast } from './fast-settles.ts';
+
+/** Requests in one batch to the database, at most, and batches on their way. */
+const BATCHES = { maxInFlight: 2, maxItems: 128 };
+
+export interface StoredHoldsParts {
+  readonly store: Store;
+  readonly epochId: string;
+  /** Folder for settles while the database is away; without one they fail. */
+  readonly journalFolder: string | undefined;
+  /** How long an epoch may stay unrenewed. */
+  readonly deadAfterMs: number;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** A part of a statement that places holds. */
+export interface HoldsTogether extends HoldTogether {
+  /** Runs the statement; holds whose fate a failure hides are given back later. */
+  readonly placing: <T>(run: () => Promise<T>) => Promise<T>;
+}
+
+export class StoredHolds implements Holds {
+  readonly #parts: StoredHoldsParts;
+  readonly #holds: Batcher<HoldRequest, HoldAnswer>;
+  readonly #lockedHolds: Batcher<HoldRequest, HoldAnswer>;
+  readonly #settles: Batcher<SettleRequest, Settlement>;
+  readonly #lockedSettles: Batcher<SettleRequest, Settlement>;
+  readonly #open = new OpenHolds();
+  readonly #journal: SettleJournal | undefined;
+  readonly #keeper: EpochKeeper;
+
+  constructor(parts: StoredHoldsParts) {
+    const { journalFolder } = parts;
+    this.#parts = parts;
+    this.#journal = journalFolder === undefined ? undefined : new SettleJournal(journalFolder);
+    this.#keeper = new EpochKeeper({
+      ...parts,
+      open: this.#open,
+      journal: this.#journal,
+      settle: (request) => this.#settles.add(request),
+    });
+    this.#holds = new Batcher((requests) => this.#placeBatch(requests), BATCHES);
+    this.#lockedHolds = new Batcher((requests) => this.#placeLocked(requests), BATCHES);
+    this.#settles = new Batcher((requests) => this.#settleBatch(requests), BATCHES);
+    this.#lockedSettles = new Batcher((requests) => this.#settleLocked(requests), BATCHES);
+  }
+
+  place(request: HoldRequest): Promise<HoldAnswer> {
+    // Known before it can be in the database.
+    this.#open.add(request.requestId);
+    return this.#holds.add(request);
+  }
+
+  /** The same under a lock at once, where `placeTogether` had no answer. */
+  placeLocked(request: HoldRequest): Promise<HoldAnswer> {
+    this.#open.add(request.requestId);
+    return this.#lockedHolds.add(request);
+  }
+
+  /** Holds as a part of a statement that others share; run it inside `placing`. */
+  placeTogether(requests: readonly HoldRequest[], gate?: HoldGate): HoldsTogether {
+    const { epochId, clock } = this.#parts;
+    const { part, read } = holdTogether(requests, { epochId, nowMs: clock.nowMs() }, gate);
+    return {
+      part,
+      read: (rows) => {
+        const answers = read(rows);
+        for (const [index, { requestId }] of requests.entries()) {
+          if (answers[index] === undefined) this.#open.remove(requestId);
+        }
+        return answers;
+      },
+      placing: (run) => {
+        for (const { requestId } of requests) this.#open.add(requestId);
+        return this.#placing(requests, run);
+      },
+    };
+  }
+
+  /** While the database is away the settle goes to the journal, and the answer is the expected one. */
+  async settle(request: SettleRequest, hold: Hold): Promise<Settlement> {
+    try {
+      return await this.#settles.add(request);
+    } catch (error) {
+      const journal = this.#journal;
+      if (journal === undefined || !isDatabaseError(error)) throw error;
+      await journal.add(request);
+      return expectedSettlement(request, hold);
+    } finally {
+      // From here the journal stands for the hold, or nobody does and it is given back.
+      this.#open.remove(request.usage.requestId);
+    }
+  }
+
+  /** While the database is away the settle goes to the journal without the work. */
+  async settleWith(
+    request: SettleRequest,
+    hold: Hold,
+    work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ): Promise<Settlement> {
+    try {
+      return await this.#parts.store.transaction(async (tx) => {
+        const [settlement] = await settleRows(tx, this.#context(), [request]);
+        if (settlement === undefined) throw new Error('A settle gave no answer');
+        await work(tx, settlement);
+        return settlement;
+      });
+    } catch (error) {
+      if (error instanceof StoreUnavailable) return this.settle(request, hold);
+      throw error;
+    }
+  }
+
+  release(): void {
+    // It stands for no request any more, so the epoch's keeper gives it back.
+  }
+
+  heldOf(): bigint {
+    return 0n;
+  }
+
+  figures(): HoldFigures {
+    return { count: 0, amountNano: ZERO };
+  }
+
+  get journaled(): number {
+    return this.#journal?.size ?? 0;
+  }
+
+  start(alone: boolean): Promise<void> {
+    return this.#keeper.start(alone);
+  }
+
+  stop(): Promise<void> {
+    return this.#keeper.stop();
+  }
+
+  /** Whether a hold was placed is not known after a failure: if so, it belongs to nobody. */
+  async #placing<T>(requests: readonly HoldRequest[], place: () => Promise<T>): Promise<T> {
+    try {
+      return await place();
+    } catch (error) {
+      for (const { requestId, lifetime } of requests) {
+        this.#open.remove(requestId);
+        if (lifetime === 'durable') this.#open.doubt(requestId, this.#parts.clock.nowMs());
+      }
+      throw error;
+    }
+  }
+
+  async #placeBatch(
+    requests: readonly HoldRequest[],
+  ): Promise<readonly (HoldAnswer | Promise<HoldAnswer>)[]> {
+    const { part, read, placing } = this.placeTogether(requests);
+    const fast = read(
+      await placing(() =>
+        runTogether(this.#parts.store, [part], { durable: requests.some(isDurable) }),
+      ),
+    );
+    // What needs a lock waits for it alone; the others do not wait for it.
+    return requests.map((request, index) => fast[index] ?? this.placeLocked(request));
+  }
+
+  async #placeLocked(requests: readonly HoldRequest[]): Promise<readonly HoldAnswer[]> {
+    const { store, epochId, clock } = this.#parts;
+    const context = { dialect: store.dialect, epochId, nowMs: clock.nowMs() };
+    const answers = await this.#placing(requests, () =>
+      store.transaction((tx) => placeHolds(tx, context, requests), {
+        durable: requests.some(isDurable),
+      }),
+    );
+    for (const [index, { requestId }] of requests.entries()) {
+      if (answers[index]?.ok !== true) this.#open.remove(requestId);
+    }
+    return answers;
+  }
+
+  async #settleBatch(
+    requests: readonly SettleRequest[],
+  ): Promise<readonly (Settlement | Promise<Settlement>)[]> {
+    const once = withoutRepeats(requests);
+    const fast = await this.#settleFast(once);
+    const first = new Set(once);
+    return requests.map((request) => {
+      const settled = first.has(request) ? fast.get(request.usage.requestId) : undefined;
+      return settled?.settlement ?? this.#lockedSettles.add(request);
+    });
+  }
+
+  async #settleFast(requests: readonly SettleRequest[]): Promise<ReadonlyMap<string, FastSettle>> {
+    const { store, clock, log } = this.#parts;
+    try {
+      const fast = await settleFast(store, requests, clock.nowMs());
+      for (const { usage, costNano } of requests) {
+        const held = fast.get(usage.requestId)?.heldNano;
+        if (held === undefined || costNano <= held) continue;
+        const fields = { requestId: usage.requestId, cost: formatUsd(costNano) };
+        log.error({ ...fields, taken: formatUsd(held) }, ABOVE_HOLD);
+      }
+      return fast;
+    } catch (error) {
+      if (error instanceof StoreUnavailable) throw error;
+      // One record that the database refuses must not stop its neighbours.
+      log.error({ reason: String(error) }, 'A batch of settles failed; they go one by one');
+      return new Map();
+    }
+  }
+
+  /** In one transaction; when that fails for one of them, each in its own. */
+  async #settleLocked(
+    requests: readonly SettleRequest[],
+  ): Promise<readonly (Settlement | Error)[]> {
+    try {
+      return await this.#settleTogether(requests);
+    } catch (error) {
+      if (error instanceof StoreUnavailable || requests.length === 1) throw error;
+      const outcomes = await Promise.allSettled(requests.map((one) => this.#settleTogether([one])));
+      return outcomes.map((outcome) => {
+        if (outcome.status === 'rejected') return asError(outcome.reason);
+        return outcome.value[0] ?? new Error('A settle gave no answer');
+      });
+    }
+  }
+
+  #settleTogether(requests: readonly SettleRequest[]): Promise<Settlement[]> {
+    return this.#parts.store.transaction((tx) => settleRows(tx, this.#context(), requests));
+  }
+  #context() {
+    const { store, clock, log } = this.#parts;
+    return { dialect: store.dialect, nowMs: clock.nowMs(), log };
+  }
+}
+
+function isDurable({ lifetime }: HoldRequest): boolean {
+  return lifetime === 'durable';
+}
+
+function asError(reason: unknown): Error {
+  return reason instanceof Error ? reason : new Error(String(reason));
+}
+
+/** The first settle of each request: a repeat in the same tick is settled after it. */
+function withoutRepeats(requests: readonly SettleRequest[]): SettleRequest[] {
+  const seen = new Set<string>();
+  return requests.filter(({ usage }) => {
+    if (seen.has(usage.requestId)) return false;
+    seen.add(usage.requestId);
+    return true;
+  });
+}
+
+/** What a settle will take, told before the database can confirm it. */
+function expectedSettlement(request: SettleRequest, hold: Hold): Settlement {
+  const cost = minNano(request.costNano, hold.grantedNano);
+  const diemNano = minNano(cost, hold.before.diemNano);
+  const usdNano = nano(cost - diemNano);
+  const after = {
+    usdNano: maxNano(ZERO, nano(hold.before.usdNano - usdNano)),
+    diemNano: nano(hold.before.diemNano - diemNano),
+  };
+  return { fresh: true, usdNano, diemNano, after };
+}

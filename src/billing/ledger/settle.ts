@@ -1,0 +1,305 @@
+/**
+ * Settles requests inside one transaction: takes the cost (daily credit first), gives the rest of
+ * the hold back, posts the transfers, writes the usage records and adds them to the rollups by day,
+ * key and model, which every overview reads instead of the records.
+ *
+ * Exactly once: the hold is the right to charge. One in a row goes with its row; one in memory is
+ * open until its settle is on disk (`memory-holds.ts`). A request whose row is gone was settled
+ * before, or its process was taken for dead; then the usage record decides, and a late settle takes
+ * at most what is available.
+ */
+import { dayOf } from '../../core/clock.ts';
+import type { Log } from '../../core/log.ts';
+import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
+import type { Dialect, Parameter, Queryable, Statement } from '../../db/db.ts';
+import { type AccountState, dailyLeft } from './hold-plan.ts';
+import type { Balances, SettleRequest, Settlement, UsageRecord } from './records.ts';
+import { States } from './states.ts';
+import { transferStatement } from './transfers.ts';
+
+/** What a hold sets aside. */
+export interface HeldAmounts {
+  readonly usdNano: bigint;
+  readonly dailyNano: bigint;
+  /** The day whose credit it is. */
+  readonly dailyDay: number;
+  readonly allowanceId: string | undefined;
+  /** Counts in the period of its allowance that began by then, and in no later one. */
+  readonly allowanceMs: number;
+  /** Its account and its allowance have the amounts in their rows as well. */
+  readonly isRow: boolean;
+}
+
+export interface HoldRow {
+  readonly request_id: string;
+  readonly account_id: string;
+  readonly allowance_id: string | null;
+  readonly allowance_start_ms: bigint;
+  readonly usd_nano: bigint;
+  readonly daily_nano: bigint;
+  readonly daily_day: bigint;
+}
+
+export const HOLD_COLUMNS = `request_id, account_id, allowance_id, allowance_start_ms, usd_nano,
+  daily_nano, daily_day`;
+
+export interface SettleContext {
+  readonly dialect: Dialect;
+  readonly nowMs: number;
+  readonly log: Log;
+}
+
+export interface Settle {
+  readonly request: SettleRequest;
+  /** Missing when no hold is open any more. */
+  readonly held: HeldAmounts | undefined;
+}
+
+interface Taken {
+  readonly usdNano: Nano;
+  readonly diemNano: Nano;
+}
+
+/** One request that is charged now, as the records need it. */
+interface Charge extends Taken {
+  readonly usage: UsageRecord;
+  readonly creditDay: number;
+  readonly balanceAfterNano: Nano;
+}
+
+const DELETE_HOLD = `DELETE FROM ledger_hold WHERE request_id = $1 AND account_id = $2
+  RETURNING ${HOLD_COLUMNS}`;
+const FIND_USAGE =
+  'SELECT usd_nano, diem_nano FROM ledger_usage WHERE request_id = $1 AND day = $2';
+
+/** Settles requests whose holds are rows. */
+export async function settleRows(
+  tx: Queryable,
+  context: SettleContext,
+  requests: readonly SettleRequest[],
+): Promise<Settlement[]> {
+  const settles: Settle[] = [];
+  for (const request of requests) {
+    const { requestId, accountId } = request.usage;
+    const [row] = await tx.query<HoldRow>(DELETE_HOLD, [requestId, accountId]);
+    settles.push({ request, held: row && heldInRow(row) });
+  }
+  return settleAll(tx, context, settles);
+}
+
+export function heldInRow(row: HoldRow): HeldAmounts {
+  return {
+    usdNano: row.usd_nano,
+    dailyNano: row.daily_nano,
+    dailyDay: Number(row.daily_day),
+    allowanceId: row.allowance_id ?? undefined,
+    allowanceMs: Number(row.allowance_start_ms),
+    isRow: true,
+  };
+}
+
+export async function settleAll(
+  tx: Queryable,
+  context: SettleContext,
+  settles: readonly Settle[],
+): Promise<Settlement[]> {
+  const accountIds = settles.map(({ request }) => request.usage.accountId);
+  const allowanceIds = settles.flatMap(({ held }) => held?.allowanceId ?? []);
+  const states = await States.load(tx, context, accountIds, allowanceIds);
+  const charges: Charge[] = [];
+  const settlements: Settlement[] = [];
+  for (const { request, held } of settles) {
+    const { usage } = request;
+    const account = states.account(usage.accountId);
+    const before = held === undefined ? await settledBefore(tx, usage, charges) : undefined;
+    const { usdNano, diemNano } = before ?? take(context, states, request, held);
+    const after = balancesOf(account);
+    settlements.push({ fresh: before === undefined, usdNano, diemNano, after });
+    if (before !== undefined) continue;
+    const creditDay = held?.dailyDay ?? dayOf(context.nowMs);
+    charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano: after.usdNano });
+  }
+  const statements: Statement[] = [];
+  states.save(statements);
+  for (const charge of charges) record(statements, charge, context.nowMs);
+  addToDays(statements, charges);
+  await tx.run(statements);
+  return settlements;
+}
+
+async function settledBefore(
+  tx: Queryable,
+  usage: UsageRecord,
+  charges: readonly Charge[],
+): Promise<Taken | undefined> {
+  const now = charges.find((charge) => charge.usage.requestId === usage.requestId);
+  if (now !== undefined) return now;
+  const key = [usage.requestId, dayOf(usage.createdMs)];
+  const [row] = await tx.query<{ usd_nano: bigint; diem_nano: bigint }>(FIND_USAGE, key);
+  return row && { usdNano: nano(row.usd_nano), diemNano: nano(row.diem_nano) };
+}
+
+/** The admission bound rules it out; a command beside the server may bring it about. */
+export const ABOVE_HOLD = 'A cost was above its hold; only what was there was taken';
+
+/** Takes the cost: out of the hold, or, when that is gone, out of what is available. */
+function take(
+  context: SettleContext,
+  states: States,
+  { usage, costNano }: SettleRequest,
+  held: HeldAmounts | undefined,
+): Taken {
+  const account = states.account(usage.accountId);
+  if (account === undefined) return { usdNano: ZERO, diemNano: ZERO };
+  if (held?.isRow === true) giveBack(states, account, held);
+  // An account with a debt spends nothing that is not held.
+  const free =
+    held === undefined && account.debtNano > 0n ? 0n : account.balanceNano - account.heldNano;
+  const daily = held?.dailyNano ?? lateDaily(account, context.nowMs);
+  const diemNano = least(costNano, daily);
+  // A command beside the server may have taken what a hold in memory set aside.
+  const usdNano = least(least(costNano - diemNano, held?.usdNano ?? free), free);
+  if (held !== undefined && usdNano + diemNano < costNano) {
+    const taken = formatUsd(usdNano + diemNano);
+    const fields = { requestId: usage.requestId, cost: formatUsd(costNano), taken };
+    context.log.error(fields, ABOVE_HOLD);
+  }
+  account.balanceNano -= usdNano;
+  // A hold of yesterday spends yesterday's credit, which today's counters no longer hold.
+  if (held === undefined || held.dailyDay === account.dailyDay) account.dailySpentNano += diemNano;
+  const allowance = states.allowance(held?.allowanceId);
+  if (allowance !== undefined && (held?.allowanceMs ?? 0) >= allowance.periodStartMs) {
+    allowance.usdSpentNano += usdNano;
+    allowance.diemSpentNano += diemNano;
+  }
+  return { usdNano, diemNano };
+}
+
+/** Daily credit that is neither spent nor held. */
+function lateDaily(account: AccountState, nowMs: number): bigint {
+  return account.debtNano > 0n ? 0n : dailyLeft(account, nowMs) - account.dailyHeldNano;
+}
+
+/** Takes what a row held off its account and its allowance. */
+export function giveBack(states: States, account: AccountState, held: HeldAmounts): void {
+  account.heldNano -= held.usdNano;
+  if (held.dailyDay === account.dailyDay) account.dailyHeldNano -= held.dailyNano;
+  const allowance = states.allowance(held.allowanceId);
+  if (allowance === undefined || held.allowanceMs < allowance.periodStartMs) return;
+  allowance.usdHeldNano -= held.usdNano;
+  allowance.diemHeldNano -= held.dailyNano;
+}
+
+function least(a: bigint, b: bigint): Nano {
+  const smaller = a < b ? a : b;
+  return (smaller > 0n ? smaller : 0n) as Nano; // both are nano-USD
+}
+
+function balancesOf(account: AccountState | undefined): Balances {
+  if (account === undefined) return { usdNano: ZERO, diemNano: ZERO };
+  const left = account.dailyAllocationNano - account.dailySpentNano;
+  return { usdNano: nano(account.balanceNano), diemNano: nano(left > 0n ? left : 0n) };
+}
+
+const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind,
+  model_id, replica, attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens,
+  reasoning_tokens, counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms,
+  status, extras) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+  $17, $18, $19, $20, $21, $22)`;
+
+/** The postings of a charge and its receipt. */
+function record(statements: Statement[], charge: Charge, nowMs: number): void {
+  const { usage, usdNano, diemNano } = charge;
+  const posting = {
+    id: usage.requestId,
+    accountId: usage.accountId,
+    creditAccount: 'house:revenue',
+    kind: 'CHARGE',
+    requestId: usage.requestId,
+    modelId: usage.modelId,
+    balanceAfterNano: charge.balanceAfterNano,
+    nowMs,
+  } as const;
+  if (usdNano > 0n) {
+    const usd = { part: 0, debitAccount: usage.accountId, amountNano: usdNano };
+    statements.push(transferStatement({ ...posting, ...usd }));
+  }
+  if (diemNano > 0n) {
+    const diem = { part: 1, debitAccount: 'house:daily-credit', amountNano: diemNano };
+    statements.push(transferStatement({ ...posting, ...diem, day: charge.creditDay }));
+  }
+  const { tokens, firstTokenMs, extras } = usage;
+  statements.push({
+    sql: INSERT_USAGE,
+    parameters: [
+      usage.requestId,
+      dayOf(usage.createdMs),
+      usage.createdMs,
+      usage.accountId,
+      usage.keyId,
+      usage.kind,
+      usage.modelId,
+      usage.replica ?? null,
+      usage.attempts,
+      tokens.prompt,
+      tokens.completion,
+      tokens.cached,
+      tokens.cacheWrite,
+      tokens.reasoning,
+      usage.countedBy,
+      usage.priceVersion,
+      usdNano,
+      diemNano,
+      Math.round(usage.latencyMs),
+      firstTokenMs === undefined ? null : Math.round(firstTokenMs),
+      usage.status,
+      extras === undefined ? null : JSON.stringify(extras),
+    ],
+  });
+}
+
+const ADD_TO_DAY = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests,
+  prompt_tokens, completion_tokens, usd_nano, diem_nano) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+  ON CONFLICT (account_id, day, key_id, model_id) DO UPDATE SET
+  requests = ledger_usage_day.requests + excluded.requests,
+  prompt_tokens = ledger_usage_day.prompt_tokens + excluded.prompt_tokens,
+  completion_tokens = ledger_usage_day.completion_tokens + excluded.completion_tokens,
+  usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano,
+  diem_nano = ledger_usage_day.diem_nano + excluded.diem_nano`;
+
+interface DaySum {
+  readonly usage: UsageRecord;
+  readonly day: number;
+  requests: number;
+  prompt: number;
+  completion: number;
+  usdNano: bigint;
+  diemNano: bigint;
+}
+
+/** Adds charges to the rows of their days, one write a row: a tick has a few accounts and models. */
+function addToDays(statements: Statement[], charges: readonly Charge[]): void {
+  const sums: DaySum[] = [];
+  for (const { usage, usdNano, diemNano } of charges) {
+    const day = dayOf(usage.createdMs);
+    let sum = sums.find((one) => one.day === day && isSameRow(one.usage, usage));
+    if (sum === undefined) {
+      sum = { usage, day, requests: 0, prompt: 0, completion: 0, usdNano: 0n, diemNano: 0n };
+      sums.push(sum);
+    }
+    sum.requests += 1;
+    sum.prompt += usage.tokens.prompt;
+    sum.completion += usage.tokens.completion;
+    sum.usdNano += usdNano;
+    sum.diemNano += diemNano;
+  }
+  for (const { usage, day, requests, prompt, completion, usdNano, diemNano } of sums) {
+    const row: Parameter[] = [usage.accountId, day, usage.keyId, usage.modelId];
+    const parameters = [...row, requests, prompt, completion, usdNano, diemNano];
+    statements.push({ sql: ADD_TO_DAY, parameters });
+  }
+}
+
+function isSameRow(a: UsageRecord, b: UsageRecord): boolean {
+  return a.accountId === b.accountId && a.keyId === b.keyId && a.modelId === b.modelId;
+}
