@@ -10,7 +10,7 @@ import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import type { Queryable, Row, Store } from '../db/db.ts';
 import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
-import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, mintSecret, ownerValues } from './keys.ts';
+import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, newSecret, ownerValues } from './keys.ts';
 
 export {
   type Caller,
@@ -173,30 +173,23 @@ export class Identity {
     tx: Queryable = this.#parts.store,
   ): Promise<{ readonly key: ApiKey; readonly secret: string }> {
     const { ids, clock, keyPrefix } = this.#parts;
-    const minted = mintSecret(ids, keyPrefix, wanted.kind);
+    const secret = newSecret(ids, keyPrefix, wanted.kind);
     const key: ApiKey = {
       ...wanted,
       id: `key_${ids.hex(12)}`,
-      last6: minted.last6,
+      last6: secret.slice(-6),
       createdMs: clock.nowMs(),
       revokedMs: undefined,
       lastUsedMs: undefined,
     };
+    const { id, accountId, kind, last6, createdMs } = key;
     await tx.query(
       `INSERT INTO identity_key (id, account_id, kind, last6, created_ms, secret_sha256,
        ${OWNER_COLUMNS.join(', ')})
        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
-      [
-        key.id,
-        key.accountId,
-        key.kind,
-        key.last6,
-        key.createdMs,
-        minted.sha256,
-        ...ownerValues(key),
-      ],
+      [id, accountId, kind, last6, createdMs, sha256Hex(secret), ...ownerValues(key)],
     );
-    return { key, secret: minted.secret };
+    return { key, secret };
   }
 
   /** Newest first; revoked keys are left out unless asked for. */

@@ -1,5 +1,5 @@
 /** API keys as their owner sees them, the rows that they are kept in, and their secrets. */
-import { type Ids, sha256Hex } from '../core/ids.ts';
+import type { Ids } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
 import type { KeyKind, LimitOverrides, ModelPrivacy } from './caller.ts';
@@ -91,12 +91,6 @@ export function ownerValues(key: ApiKey): (string | number | bigint | null)[] {
   ];
 }
 
-export interface KeySecret {
-  readonly secret: string;
-  readonly sha256: string;
-  readonly last6: string;
-}
-
 const SECRET_BYTES = 32;
 
 /**
@@ -104,7 +98,6 @@ const SECRET_BYTES = 32;
  * service name in upper case. It is shown once; the database keeps its SHA-256, which needs no salt
  * at that entropy.
  */
-export function mintSecret(ids: Ids, name: string, kind: KeyKind): KeySecret {
-  const secret = `${name}_${kind}_KEY_${ids.bytes(SECRET_BYTES).toString('base64url')}`;
-  return { secret, sha256: sha256Hex(secret), last6: secret.slice(-6) };
+export function newSecret(ids: Ids, name: string, kind: KeyKind): string {
+  return `${name}_${kind}_KEY_${ids.bytes(SECRET_BYTES).toString('base64url')}`;
 }
