@@ -16,7 +16,6 @@ import { openPersonas, type Personas } from '../chat/personas/personas.ts';
 import { Web } from '../chat/web/web.ts';
 import { type EngineDialect, engineDialect } from '../chat/wire/engine-request.ts';
 import type { Config } from '../config/config.ts';
-import { perConfig } from '../config/per-config.ts';
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
@@ -24,11 +23,12 @@ import { Documents, type MediaSettings } from '../documents/documents.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
 import { configuredEngines, hostOf } from '../engines/registry.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { callerRate } from '../catalog/model-access.ts';
 import type { Feature } from '../http/route.ts';
 import { modelRoutes } from '../models/models.ts';
 import { Guard } from '../net/guard.ts';
 import type { FeatureParts } from './feature-parts.ts';
+import { perConfig } from './sale-parts.ts';
 
 export interface Extras {
   readonly guard: Guard;

@@ -13,12 +13,11 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../core/money.ts';
 import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
-import type { Media } from '../engines/media/media.ts';
+import type { EngineInput, Media } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
 import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
-import type { GivenInput } from './media-store.ts';
 import {
   checkQueue,
   checkReferenceLength,
@@ -182,8 +181,8 @@ async function fetchInputs(
   { caller, workSignal: signal }: RequestContext,
   { settings, request }: { settings: VideoModelSettings; request: VideoQueueRequest },
   bag: MediaBag,
-): Promise<{ inputs: GivenInput[]; measured: Measured }> {
-  const inputs: GivenInput[] = [];
+): Promise<{ inputs: EngineInput[]; measured: Measured }> {
+  const inputs: EngineInput[] = [];
   let leftBytes = parts.maxBytes;
   let referenceMs: number | undefined;
   let source: Measured['source'];
