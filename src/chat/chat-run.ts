@@ -41,10 +41,15 @@ import {
   leastOfRound,
   planRound,
 } from './chat-bounds.ts';
-import type { FoundDocument, SearchResult } from './web/web.ts';
+import type { SearchResult } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import type { AnswerEnd } from './wire/chat-response.ts';
+import {
+  type AnswerEnd,
+  type AnswerFrame,
+  type AnswerOptions,
+  chatCompletionId,
+} from './wire/chat-response.ts';
 import { type EngineDialect, engineRequest } from './wire/engine-request.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
@@ -173,11 +178,21 @@ export function citationsOf({ prepared, additions }: ChatRun): readonly SearchRe
   return found === undefined ? prepared.citations : [...prepared.citations, ...found];
 }
 
-export function documentsFor({
-  prepared,
-  additions,
-}: ChatRun): readonly FoundDocument[] | undefined {
-  return prepared.documents ?? additions.autoSearch?.documents;
+/** What an answer shows of what the engine says, and under what names. */
+export function answerOptions(run: ChatRun): AnswerOptions & AnswerFrame {
+  const { parts, context, request, model, prepared, additions, round } = run;
+  const { disable_thinking, strip_thinking_response } = request.parameters;
+  return {
+    stripThinkTags: strip_thinking_response || disable_thinking,
+    dropReasoning: disable_thinking,
+    choiceCount: request.choiceCount,
+    maxOutputTokens: round.outputTokens,
+    id: chatCompletionId(context.requestId),
+    model: model.id,
+    createdS: Math.floor(parts.clock.nowMs() / 1_000),
+    serviceName: parts.serviceName,
+    documents: prepared.documents ?? additions.autoSearch?.documents,
+  };
 }
 
 /** What ends an answer once it is charged. */

@@ -15,11 +15,11 @@ import type { ChatBill } from './chat-bill.ts';
 import {
   type Attempted,
   answerEnd,
+  answerOptions,
   billOf,
   type ChatRun,
   chatFault,
   citationsOf,
-  documentsFor,
   endRound,
   endUnseen,
   engineCall,
@@ -29,7 +29,6 @@ import {
   searchRound,
 } from './chat-run.ts';
 import { outputBytes } from './wire/chat-choice.ts';
-import { chatCompletionId } from './wire/chat-response.ts';
 import { ChatStream, KEEP_ALIVE, streamErrorEvents } from './wire/chat-stream.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
@@ -60,21 +59,12 @@ class StreamedAnswer implements EngineSink {
   #isRoundOpen = false;
 
   constructor(run: ChatRun) {
-    const { request, parts, model, additions, context } = run;
-    const { parameters } = request;
+    const { parts, additions, context } = run;
     this.#run = run;
     this.#copy = context.keeper === undefined ? undefined : new StreamCopy();
     this.#stream = new ChatStream({
-      id: chatCompletionId(context.requestId),
-      model: model.id,
-      createdS: Math.floor(parts.clock.nowMs() / 1_000),
-      serviceName: parts.serviceName,
+      ...answerOptions(run),
       newCallId: () => `call_${parts.ids.hex(12)}`,
-      stripThinkTags: parameters.strip_thinking_response || parameters.disable_thinking,
-      dropReasoning: parameters.disable_thinking,
-      choiceCount: request.choiceCount,
-      maxOutputTokens: run.round.outputTokens,
-      documents: documentsFor(run),
       heldTool: additions.autoSearch?.toolName,
     });
   }

@@ -2,10 +2,10 @@
 import type { EngineAnswer, EngineFailure } from '../engines/engines.ts';
 import {
   answerEnd,
+  answerOptions,
   billOf,
   type ChatRun,
   chatFault,
-  documentsFor,
   endRound,
   endUnseen,
   engineCall,
@@ -14,12 +14,7 @@ import {
   outcomeOf,
   searchRound,
 } from './chat-run.ts';
-import {
-  type ChatAnswer,
-  chatCompletionId,
-  readChatAnswer,
-  writeChatAnswer,
-} from './wire/chat-response.ts';
+import { type ChatAnswer, readChatAnswer, writeChatAnswer } from './wire/chat-response.ts';
 import { type HeldRound, heldRoundOf, joinedAnswer } from './wire/held-calls.ts';
 
 const JSON_TYPE = 'application/json; charset=utf-8';
@@ -60,19 +55,13 @@ interface RoundAnswer {
 }
 
 async function runRound(run: ChatRun): Promise<RoundAnswer> {
-  const { choiceCount, parameters } = run.request;
   let read: ChatAnswer | undefined;
   const answer = await run.parts.engines.collect({
     ...engineCall(run),
     // An answer that is cut or no chat completion is the engine's failure: another replica may do better.
     isUsable: (body) => {
       try {
-        read = readChatAnswer(body, {
-          stripThinkTags: parameters.strip_thinking_response || parameters.disable_thinking,
-          dropReasoning: parameters.disable_thinking,
-          choiceCount,
-          maxOutputTokens: run.round.outputTokens,
-        });
+        read = readChatAnswer(body, answerOptions(run));
         return true;
       } catch {
         // The engines report it as `garbage` when no replica gives a usable answer.
@@ -85,21 +74,14 @@ async function runRound(run: ChatRun): Promise<RoundAnswer> {
 
 /** Settles, and only then sends. */
 async function send(run: ChatRun, read: ChatAnswer, answer: EngineAnswer): Promise<void> {
-  const { parts, context, model } = run;
+  const { parts, context } = run;
   const bill = billOf(run);
   const replica = answer.replica.engine;
   const outcome = outcomeOf(run, bill, 'completed', { replica, firstTokenMs: answer.firstByteMs });
   const { body } = await run.admission.answer(outcome, (settled) => {
     context.setAll(parts.headers.answered(factsOf(run, answer.head, settled.after.usdNano)));
-    const whole = writeChatAnswer(read, {
-      id: chatCompletionId(context.requestId),
-      model: model.id,
-      createdS: Math.floor(parts.clock.nowMs() / 1_000),
-      serviceName: parts.serviceName,
-      documents: documentsFor(run),
-      ...answerEnd(run, bill, settled),
-    });
-    return { type: JSON_TYPE, body: whole };
+    const frame = { ...answerOptions(run), ...answerEnd(run, bill, settled) };
+    return { type: JSON_TYPE, body: writeChatAnswer(read, frame) };
   });
   noteBill(run, bill, replica);
   await context.bytes(200, JSON_TYPE, body);

@@ -7,6 +7,7 @@ import {
   chatCompletionId,
   readChatAnswer,
   writeChatAnswer,
+  type AnswerEnd,
   type AnswerFrame,
 } from './chat-response.ts';
 import { stripThinkTags, ThinkStripper } from './think-tags.ts';
@@ -26,7 +27,7 @@ const USAGE = {
   cacheWriteTokens: 1,
   reasoningTokens: 1,
 };
-const FRAME: AnswerFrame = {
+const FRAME: AnswerFrame & AnswerEnd = {
   id: 'chatcmpl-x',
   model: 'shown',
   createdS: 7,

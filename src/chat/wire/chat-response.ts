@@ -63,7 +63,8 @@ export interface AnswerEnd {
   readonly citations: readonly SearchResult[];
 }
 
-export interface AnswerFrame extends AnswerEnd {
+/** Under what names an answer goes to the caller. */
+export interface AnswerFrame {
   /** `chatcmpl-` and 32 hex. */
   readonly id: string;
   /** The resolved model id. */
@@ -71,6 +72,7 @@ export interface AnswerFrame extends AnswerEnd {
   /** Unix seconds; used when the engine names none. */
   readonly createdS: number;
   readonly serviceName: string;
+  /** Shown as a tool call before those of the engine. */
   readonly documents?: readonly FoundDocument[] | undefined;
 }
 
@@ -207,7 +209,10 @@ function safeCall(call: JsonObject, index: number): JsonObject {
 }
 
 /** The caller's bytes: the engine's answer under our id, with usage, cost and the echo. */
-export function writeChatAnswer({ source, choices }: ChatAnswer, frame: AnswerFrame): Buffer {
+export function writeChatAnswer(
+  { source, choices }: ChatAnswer,
+  frame: AnswerFrame & AnswerEnd,
+): Buffer {
   const { body } = source;
   const shown = withDocuments(choices, frame);
   const given = body['choices'];

@@ -12,24 +12,14 @@ import { CHUNK_OBJECT, type ChunkTemplate, learnTemplate, textOnlyKind } from '.
 import type { HeldRound } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { addTally, noOutput, outputBytes, type OutputTally, tallyOf } from './chat-choice.ts';
-import { type AnswerEnd, documentsCall, endMembers } from './chat-response.ts';
+import { type AnswerEnd, type AnswerFrame, documentsCall, endMembers } from './chat-response.ts';
 import type { FoundDocument, SearchResult } from '../web/web.ts';
 import { SseEvents, type SseData } from './sse-events.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
 import type { Fault } from '../../core/faults.ts';
 import { readUsage, type ReportedUsage } from '../../engines/usage.ts';
 
-export interface ChatStreamOptions extends StreamChoiceOptions {
-  /** `chatcmpl-` and 32 hex. */
-  readonly id: string;
-  /** The resolved model id. */
-  readonly model: string;
-  /** Unix seconds, for the chunks that we write ourselves. */
-  readonly createdS: number;
-  readonly serviceName: string;
-  /** Shown as a tool call after the role chunk. */
-  readonly documents?: readonly FoundDocument[] | undefined;
-}
+export interface ChatStreamOptions extends StreamChoiceOptions, AnswerFrame {}
 
 /** An error that the engine sent inside its stream, or `broken_stream`: for the log, not the caller. */
 export interface EngineFailure {
