@@ -25,7 +25,7 @@ import {
   reverseCredit,
 } from './debts.ts';
 import { dailyLeft } from './hold-plan.ts';
-import { EPOCH_DEAD_AFTER_MS } from './epochs.ts';
+import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
 import { StoredHolds } from './postgres/stored-holds.ts';
 import type {
