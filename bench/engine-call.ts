@@ -1,7 +1,7 @@
 /**
- * What a call through the engines' door costs against a bare `Pool.dispatch` on the same upstream,
+ * What a call through the engines costs against a bare `Pool.dispatch` on the same upstream,
  * in one run: JSON answers and streams, short windows interleaved, medians of the ratios.
- * For streams also the same door read through an async iterator, the design that lost.
+ * For streams also the same read through an async iterator, the design that lost.
  *
  *     node bench/engine-call.ts [pairs]
  *
@@ -149,7 +149,7 @@ function bare(pool: Pool, path: string): Once {
     });
 }
 
-function viaDoor(engines: Engines, call: EngineCall): Once {
+function viaEngines(engines: Engines, call: EngineCall): Once {
   return async () => {
     let chunks = 0;
     const run = engines.run(call, {
@@ -165,7 +165,7 @@ function viaDoor(engines: Engines, call: EngineCall): Once {
   };
 }
 
-/** The same door behind an async iterator, one promise for each piece. */
+/** The same behind an async iterator, one promise for each piece. */
 function viaIterator(engines: Engines, call: EngineCall): Once {
   async function* read(): AsyncGenerator<Buffer> {
     const queue: Buffer[] = [];
@@ -225,12 +225,12 @@ async function main(pairs: number): Promise<void> {
   };
   const json = [
     { name: 'bare Pool.dispatch', once: bare(pool, '/v1/json') },
-    { name: 'engines.run', once: viaDoor(engines, call('/json')) },
+    { name: 'engines.run', once: viaEngines(engines, call('/json')) },
     { name: 'engines.collect', once: whole },
   ];
   const stream = [
     { name: 'bare Pool.dispatch', once: bare(pool, '/v1/stream') },
-    { name: 'engines.run', once: viaDoor(engines, call('/stream')) },
+    { name: 'engines.run', once: viaEngines(engines, call('/stream')) },
     { name: 'engines.run, async iterator', once: viaIterator(engines, call('/stream')) },
   ];
   console.log(`Node ${process.version}`);

@@ -2,7 +2,7 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { startApp } from '../src/server/server.ts';
 import { welcomeOwner } from '../src/server/stores.ts';
-import { pinoLog } from '../src/observability/pino-log.ts';
+import { logWriter } from '../src/observability/log-writer.ts';
 import { loadConfig } from '../src/config/config.ts';
 import { systemClock } from '../src/core/clock.ts';
 import { systemIds } from '../src/core/ids.ts';
@@ -51,7 +51,12 @@ const app = await startApp({
   clock: systemClock(),
   ids: systemIds(),
   // Every line is made and formatted; only the terminal is left out.
-  log: pinoLog({ level: 'info', pretty: false, write: () => void (lines += 1) }),
+  log: logWriter({
+    level: 'info',
+    pretty: false,
+    clock: systemClock(),
+    write: () => void (lines += 1),
+  }),
   version: '00000000.000000',
 });
 const owner = await welcomeOwner(app.stores, loaded.config);

@@ -4,7 +4,7 @@ import { apiKeyRoutes } from './api-keys.ts';
 import { billingRoutes } from './billing.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
 import { usageRoutes } from './usage.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Feature } from '../http/route.ts';
 import type { Payments } from '../payments/payments.ts';
 
 export function accountFeature(parts: AccountParts, payments: Payments | undefined): Feature {

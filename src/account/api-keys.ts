@@ -9,7 +9,7 @@ import { Fault } from '../core/faults.ts';
 import { type Nano, decimalUsd, toUsdNumber, usdToNano } from '../core/money.ts';
 import { offsetOf, pageHeaders, readBody, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { type Route, SMALL_JSON_BODY } from '../http/route.ts';
+import { type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
 import { type ApiKey, walletCaller } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { Payments } from '../payments/payments.ts';
@@ -46,21 +46,15 @@ const WALLET_PATH = '/api_keys/generate_web3_key';
 export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined): Route[] {
   const { identity } = parts.stores;
   return [
-    {
-      method: 'GET',
-      path: PATH,
-      auth: 'admin',
-      describe: LIST_KEYS,
-      handle: async (context) => {
-        const page = readQuery(context, ListKeysQuery);
-        const { accountId } = context.caller;
-        const all = await identity.listKeys(accountId);
-        const shown = all.slice(offsetOf(page), offsetOf(page) + page.limit);
-        const reports = await reportKeys(parts, accountId, shown);
-        context.setAll(pageHeaders(page, all.length));
-        await context.json(200, { object: 'list', data: reports.map(itemOf) });
-      },
-    },
+    get(PATH, 'admin', LIST_KEYS, async (context) => {
+      const page = readQuery(context, ListKeysQuery);
+      const { accountId } = context.caller;
+      const all = await identity.listKeys(accountId);
+      const shown = all.slice(offsetOf(page), offsetOf(page) + page.limit);
+      const reports = await reportKeys(parts, accountId, shown);
+      context.setAll(pageHeaders(page, all.length));
+      await context.json(200, { object: 'list', data: reports.map(itemOf) });
+    }),
     {
       method: 'POST',
       path: PATH,
@@ -94,36 +88,21 @@ export function apiKeyRoutes(parts: AccountParts, payments: Payments | undefined
         await context.json(200, { success: true });
       },
     },
-    {
-      method: 'GET',
-      path: `${PATH}/:id`,
-      auth: 'admin',
-      describe: GET_KEY,
-      handle: async (context) => {
-        const key = await identity.findKey(
-          context.caller.accountId,
-          context.parameters['id'] ?? '',
-        );
-        await context.json(200, { data: await reportOf(parts, key) });
-      },
-    },
+    get(`${PATH}/:id`, 'admin', GET_KEY, async (context) => {
+      const key = await identity.findKey(context.caller.accountId, context.parameters['id'] ?? '');
+      await context.json(200, { data: await reportOf(parts, key) });
+    }),
     ...walletKeyRoutes(parts, payments),
   ];
 }
 
 function walletKeyRoutes(parts: AccountParts, given: Payments | undefined): Route[] {
   return [
-    {
-      method: 'GET',
-      path: WALLET_PATH,
-      auth: 'public',
-      describe: KEY_CHALLENGE,
-      handle: async (context) => {
-        const token = requirePayments(given).keyChallenges.mint();
-        context.set('cache-control', 'no-store');
-        await context.json(200, { success: true, data: { token } });
-      },
-    },
+    get(WALLET_PATH, 'public', KEY_CHALLENGE, async (context) => {
+      const token = requirePayments(given).keyChallenges.mint();
+      context.set('cache-control', 'no-store');
+      await context.json(200, { success: true, data: { token } });
+    }),
     {
       method: 'POST',
       path: WALLET_PATH,

@@ -14,7 +14,7 @@ import type { Queryable } from '../db/db.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 import { offsetOf, pageHeaders, pageQuery, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import type { Route } from '../http/route.ts';
+import { type Route, get } from '../http/route.ts';
 import { type AccountParts, isEnough } from './account-parts.ts';
 
 export type BalanceAnswer = z.infer<typeof BalanceAnswer>;
@@ -106,20 +106,10 @@ const TRANSACTIONS: RouteDescription = {
 
 export function billingRoutes(parts: AccountParts): Route[] {
   return [
-    {
-      method: 'GET',
-      path: '/billing/balance',
-      auth: 'key-or-wallet',
-      describe: BALANCE,
-      handle: (context) => answerBalance(parts, context),
-    },
-    {
-      method: 'GET',
-      path: '/billing/transactions',
-      auth: 'admin-or-wallet',
-      describe: TRANSACTIONS,
-      handle: (context) => answerTransactions(parts.stores.store, context),
-    },
+    get('/billing/balance', 'key-or-wallet', BALANCE, (context) => answerBalance(parts, context)),
+    get('/billing/transactions', 'admin-or-wallet', TRANSACTIONS, (context) =>
+      answerTransactions(parts.stores.store, context),
+    ),
   ];
 }
 

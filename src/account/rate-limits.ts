@@ -5,9 +5,9 @@
 import { z } from 'zod';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { callerRate } from '../catalog/model-access.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
-import type { Route } from '../http/route.ts';
+import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { type AccountParts, isEnough } from './account-parts.ts';
 
@@ -100,21 +100,14 @@ const RATE_LIMIT_LOG: RouteDescription = {
 };
 
 export function rateLimitRoutes(parts: AccountParts): Route[] {
-  const log = (path: string, describe: RouteDescription): Route => ({
-    method: 'GET',
-    path,
-    auth: 'key',
-    describe,
-    handle: async (context) => context.json(200, await logOf(parts, context.caller)),
-  });
+  const log = (path: string, describe: RouteDescription): Route =>
+    get(path, 'key', describe, async (context) =>
+      context.json(200, await logOf(parts, context.caller)),
+    );
   return [
-    {
-      method: 'GET',
-      path: '/api_keys/rate_limits',
-      auth: 'key',
-      describe: RATE_LIMITS,
-      handle: async (context) => context.json(200, await limitsOf(parts, context.caller)),
-    },
+    get('/api_keys/rate_limits', 'key', RATE_LIMITS, async (context) =>
+      context.json(200, await limitsOf(parts, context.caller)),
+    ),
     log('/api_keys/rate_limits/log', RATE_LIMIT_LOG),
     log('/api_keys/rate_limit_logs', { ...RATE_LIMIT_LOG, summary: 'The same, second path' }),
   ];

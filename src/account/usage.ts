@@ -15,7 +15,7 @@ import { Fault } from '../core/faults.ts';
 import { formatUsd, toUsdNumber } from '../core/money.ts';
 import { offsetOf, pageHeaders, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import type { Route } from '../http/route.ts';
+import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';
 import { refuseIssues } from '../json/validation.ts';
 import type { AccountParts } from './account-parts.ts';
@@ -35,20 +35,8 @@ const MAX_CSV_ROWS = 100_000;
 
 export function usageRoutes(parts: AccountParts): Route[] {
   return [
-    {
-      method: 'GET',
-      path: '/usage',
-      auth: 'key-or-wallet',
-      describe: USAGE,
-      handle: (context) => answerUsage(parts, context),
-    },
-    {
-      method: 'GET',
-      path: '/usage/:id',
-      auth: 'key-or-wallet',
-      describe: RECEIPT,
-      handle: (context) => answerReceipt(parts, context),
-    },
+    get('/usage', 'key-or-wallet', USAGE, (context) => answerUsage(parts, context)),
+    get('/usage/:id', 'key-or-wallet', RECEIPT, (context) => answerReceipt(parts, context)),
   ];
 }
 

@@ -4,14 +4,9 @@ import { test } from 'node:test';
 import { loadConfig } from '../config/config.ts';
 import { Fault, type FaultCode } from '../core/faults.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import {
-  Catalog,
-  type DiscoveredModel,
-  type KeyLimits,
-  rateFor,
-  requirePlan,
-  requirePrivacy,
-} from './catalog.ts';
+import { Catalog, type CatalogModel, type DiscoveredModel, type KeyLimits } from './catalog.ts';
+import type { ModelPrivacy, Plan } from '../identity/identity.ts';
+import { callerRate, requireAccess } from './model-access.ts';
 
 const PRICE = 'price: { input: 0.3, output: 1.2 }';
 
@@ -44,9 +39,20 @@ async function catalogOf(yaml: string, clock = new TestClock()) {
   return new Catalog({ settings: await settings(yaml), clock });
 }
 
+const REASONS: Partial<Record<FaultCode, string>> = {
+  MODEL_NOT_FOUND: 'unknown',
+  INVALID_MODEL: 'wrong-type',
+  MODEL_RETIRED: 'retired',
+};
+
 function found(catalog: Catalog, name: string, type: 'text' | 'embedding' = 'text') {
-  const resolution = catalog.resolve(name, type);
-  return resolution.ok ? `${resolution.model.id} by ${resolution.via}` : resolution.reason;
+  try {
+    const { model, via } = catalog.require(name, type);
+    return `${model.id} by ${via}`;
+  } catch (error) {
+    if (error instanceof Fault) return REASONS[error.code] ?? error.code;
+    throw error;
+  }
 }
 
 function code(work: () => unknown): FaultCode | 'none' {
@@ -357,35 +363,20 @@ test('plans and privacy limits refuse what they do not include', async () => {
   const catalog = await catalogOf(YAML);
   const pro = catalog.require('llama-3.1-8b', 'text').model;
   const open = catalog.require('atlas-24b', 'text').model;
-  assert.equal(
-    code(() => requirePlan(pro, 'paid')),
-    'PRO_ONLY_MODEL',
-  );
+  const access = (model: CatalogModel, plan: Plan, modelPrivacy: ModelPrivacy): string =>
+    code(() => requireAccess(model, { plan, modelPrivacy, models: undefined }));
+  assert.equal(access(pro, 'paid', 'ALL'), 'PRO_ONLY_MODEL');
   for (const plan of ['pro', 'partner', 'staff'] as const) {
-    assert.equal(
-      code(() => requirePlan(pro, plan)),
-      'none',
-    );
+    assert.equal(access(pro, plan, 'ALL'), 'none');
   }
+  assert.equal(access(open, 'paid', 'ALL'), 'none');
+  assert.equal(access(pro, 'pro', 'PRIVATE_TEXT'), 'MODEL_NOT_ALLOWED');
+  assert.equal(access(pro, 'pro', 'PRIVATE_ONLY'), 'MODEL_NOT_ALLOWED');
+  assert.equal(access(open, 'paid', 'PRIVATE_ONLY'), 'none');
+  const listed = { plan: 'paid', modelPrivacy: 'ALL', models: new Set(['another']) } as const;
   assert.equal(
-    code(() => requirePlan(open, 'paid')),
-    'none',
-  );
-  assert.equal(
-    code(() => requirePrivacy(pro, 'ALL')),
-    'none',
-  );
-  assert.equal(
-    code(() => requirePrivacy(pro, 'PRIVATE_TEXT')),
+    code(() => requireAccess(open, listed)),
     'MODEL_NOT_ALLOWED',
-  );
-  assert.equal(
-    code(() => requirePrivacy(pro, 'PRIVATE_ONLY')),
-    'MODEL_NOT_ALLOWED',
-  );
-  assert.equal(
-    code(() => requirePrivacy(open, 'PRIVATE_ONLY')),
-    'none',
   );
 });
 
@@ -394,10 +385,10 @@ test('limits follow tier, type and plan, and a model can have its own', async ()
   const config = await settings(yaml);
   const catalog = new Catalog({ settings: config, clock: new TestClock() });
   const rate = (name: string, plan: 'paid' | 'partner', type: 'text' | 'embedding' = 'text') => {
-    const { requestsPerMinute, tokensPerMinute } = rateFor(
-      catalog.require(name, type).model,
-      plan,
+    const { requestsPerMinute, tokensPerMinute } = callerRate(
       config.limits,
+      { plan, keyLimits: {}, accountLimits: {} },
+      catalog.require(name, type).model,
     );
     return [requestsPerMinute, tokensPerMinute];
   };
@@ -414,10 +405,10 @@ test('ten thousand models cost a lookup no more than ten', async () => {
   const perLookup = (count: number, name: string): number => {
     catalog.setDiscovered(many(count));
     const rounds = name === 'no-such-model-at-all' ? 20 : 2_000;
-    catalog.resolve(name, 'text');
+    found(catalog, name);
     const samples = Array.from({ length: 5 }, () => {
       const start = performance.now();
-      for (let round = 0; round < rounds; round += 1) catalog.resolve(name, 'text');
+      for (let round = 0; round < rounds; round += 1) found(catalog, name);
       return (performance.now() - start) / rounds;
     });
     return Math.min(...samples);
@@ -426,6 +417,8 @@ test('ten thousand models cost a lookup no more than ten', async () => {
   assert.ok(ratio('vendor/model-7.5-7b') < 10);
   assert.ok(ratio('Model_7.5_7B') < 10);
   assert.ok(perLookup(10_000, 'no-such-model-at-all') < 5, 'an unknown name stays below 5 ms');
-  const unknown = catalog.resolve('vendor/modle-9876.5-7b', 'text');
-  assert.deepEqual(unknown, { ok: false, reason: 'unknown', nearest: 'vendor/model-9876.5-7b' });
+  assert.throws(
+    () => catalog.require('vendor/modle-9876.5-7b', 'text'),
+    /does not exist; did you mean "vendor\/model-9876\.5-7b"\?$/,
+  );
 });

@@ -7,11 +7,11 @@
  */
 import { isDeepStrictEqual } from 'node:util';
 
-import { type Config, MODEL_TYPES, type ModelType, serviceWords } from '../config/config.ts';
+import { type Config, MODEL_TYPES, type ModelType } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { isWithinPrivacy, type ModelPrivacy } from './access.ts';
-import { nextStageMs, stageOf } from './deprecation.ts';
+import type { ModelPrivacy } from '../identity/identity.ts';
+import { isWithinPrivacy } from './model-access.ts';
 import {
   type CatalogModel,
   configuredModel,
@@ -19,27 +19,25 @@ import {
   type DiscoveredModel,
   mergeDiscovered,
 } from './model.ts';
-import { ModelIndex } from './model-index.ts';
 import {
   isOnList,
   listBody,
+  type ListOptions,
   type ListType,
   modelItem,
   type VideoConstraints,
 } from './model-list.ts';
-import { resolutionFault, type Resolution, type ResolvedModel, resolveName } from './resolution.ts';
+import { ModelLookup, type ResolvedModel } from './model-lookup.ts';
 import { assignTraits } from './traits.ts';
 
-export { type ModelPrivacy, requirePlan, requirePrivacy } from './access.ts';
-export type { DeprecationNotice } from './deprecation.ts';
 export type { CatalogModel, DiscoveredModel, Origin, Replica } from './model.ts';
-export type { FoundVia } from './model-index.ts';
 export {
   LIST_TYPES,
   type ListType,
   type VideoConstraints,
   WIRE_CAPABILITIES,
 } from './model-list.ts';
+export type { DeprecationNotice, ResolvedModel } from './model-lookup.ts';
 export {
   boundFor,
   chargeFor,
@@ -51,8 +49,6 @@ export {
   type Usage,
   type UsageBound,
 } from './pricing.ts';
-export { type ModelRate, rateFor } from './rates.ts';
-export type { Resolution, ResolvedModel } from './resolution.ts';
 
 /** The part of the configuration that the catalogue reads; a whole `Config` fits. */
 export type CatalogSettings = Pick<Config, 'service' | 'models' | 'defaults'>;
@@ -77,7 +73,7 @@ const UNLIMITED: KeyLimits = { modelPrivacy: 'ALL', models: undefined };
 interface Snapshot {
   readonly models: ReadonlyMap<string, CatalogModel>;
   readonly traits: ReadonlyMap<ModelType, ReadonlyMap<string, CatalogModel>>;
-  readonly index: ModelIndex;
+  readonly lookup: ModelLookup;
   /** When a deprecation moves on and the snapshot must be built again. */
   readonly validUntilMs: number;
   /** Bodies that were asked for, by what was asked. */
@@ -86,8 +82,7 @@ interface Snapshot {
 
 export class Catalog {
   readonly #clock: Clock;
-  readonly #webSearch: boolean;
-  readonly #videoConstraints: VideoConstraints | undefined;
+  readonly #shown: ListOptions;
   readonly #startedSeconds: number;
   #settings: CatalogSettings;
   #discovered: readonly DiscoveredModel[] = [];
@@ -96,8 +91,8 @@ export class Catalog {
 
   constructor(options: CatalogOptions) {
     this.#clock = options.clock;
-    this.#webSearch = options.webSearch ?? false;
-    this.#videoConstraints = options.videoConstraints;
+    const { webSearch = false, videoConstraints } = options;
+    this.#shown = { webSearch, videoConstraints };
     this.#startedSeconds = Math.floor(options.clock.nowMs() / 1_000);
     this.#settings = options.settings;
     this.#snapshot = this.#build();
@@ -138,28 +133,18 @@ export class Catalog {
     return this.#current().traits.get(type)?.get(trait);
   }
 
-  /** Traits that each model holds now, by id. */
-  traitsOf(id: string): readonly string[] {
-    const snapshot = this.#current();
-    const model = snapshot.models.get(id);
-    const held = model === undefined ? undefined : snapshot.traits.get(model.type);
-    return [...(held ?? [])].flatMap(([trait, holder]) => (holder === model ? [trait] : []));
-  }
-
-  /** Finds the model that a caller means: id, trait, alias, then a tolerant spelling. */
-  resolve(name: string, type: ModelType): Resolution {
-    return resolveName(this.#current().index, name, type, this.#clock.nowMs());
+  /** The model that a caller means, or what replaces it, whether or not it is offline. */
+  resolve(name: string, type: ModelType): ResolvedModel | undefined {
+    return this.#current().lookup.resolve(name, type);
   }
 
   /** As `resolve`, with refusals thrown: 404, 400 for the wrong type, 410, 503 when offline. */
   require(name: string, type: ModelType): ResolvedModel {
-    const resolution = this.resolve(name, type);
-    if (!resolution.ok) throw resolutionFault(resolution, name, type);
-    const { model } = resolution;
-    if (model.offline || model.replicas.length === 0) {
-      throw new Fault('MODEL_OFFLINE', { message: `The model "${model.id}" is offline` });
-    }
-    return resolution;
+    const { lookup } = this.#current();
+    const resolved = lookup.resolve(name, type) ?? lookup.refuse(name, type);
+    const { id, offline, replicas } = resolved.model;
+    if (!offline && replicas.length > 0) return resolved;
+    throw new Fault('MODEL_OFFLINE', { message: `The model "${id}" is offline` });
   }
 
   /** The JSON body of `GET /models?type=`, without what a limited key may not use. */
@@ -172,24 +157,19 @@ export class Catalog {
   }
 
   #list(snapshot: Snapshot, type: ListType, { modelPrivacy, models }: KeyLimits): Buffer {
-    const nowMs = this.#clock.nowMs();
-    const holds = traitsByModel(snapshot);
     const data = [...snapshot.models.values()]
       .filter((model) => model.listed && isOnList(model, type))
       .filter((model) => isWithinPrivacy(model, modelPrivacy) && models?.has(model.id) !== false)
-      .map((model) => ({ model, stage: stageOf(model, nowMs) }))
-      .filter(({ stage }) => stage !== 'gone')
-      .map(({ model, stage }) => {
+      .filter((model) => model.stage !== 'gone')
+      .map((model) => {
         const offline =
           model.offline ||
-          stage === 'removed' ||
+          model.stage === 'removed' ||
           model.replicas.length === 0 ||
           this.#offline.has(model.id);
-        const traits = holds.get(model.id) ?? [];
-        return modelItem(
-          { model, traits, offline },
-          { webSearch: this.#webSearch, videoConstraints: this.#videoConstraints },
-        );
+        const held = [...(snapshot.traits.get(model.type) ?? [])];
+        const traits = held.flatMap(([trait, holder]) => (holder === model ? [trait] : []));
+        return modelItem({ model, traits, offline }, this.#shown);
       });
     return listBody(type, data);
   }
@@ -228,7 +208,12 @@ export class Catalog {
   #build(): Snapshot {
     const { service, models: configured, defaults } = this.#settings;
     const nowMs = this.#clock.nowMs();
-    const given = { serviceName: service.name, startedSeconds: this.#startedSeconds, defaults };
+    const given = {
+      serviceName: service.name,
+      startedSeconds: this.#startedSeconds,
+      nowMs,
+      defaults,
+    };
     const found = mergeDiscovered(this.#discovered);
     const models = new Map<string, CatalogModel>();
     for (const settings of configured) {
@@ -239,41 +224,30 @@ export class Catalog {
     for (const model of found.values()) {
       if (!models.has(model.id)) models.set(model.id, discoveredModel(model, given));
     }
-    const traits = traitsByType(models.values(), nowMs);
+    const all = [...models.values()];
+    const traits = new Map(
+      MODEL_TYPES.map((type) => [type, assignTraits(all.filter((model) => model.type === type))]),
+    );
     return {
       models,
       traits,
-      index: new ModelIndex(models.values(), traits, serviceWords(service.name).modelPrefix),
-      validUntilMs: nextStageMs(models.values(), nowMs),
+      lookup: new ModelLookup(models, traits, `${service.name}-`),
+      validUntilMs: all.reduce((least, model) => Math.min(least, model.stageEndsMs), Infinity),
       bodies: new Map(),
     };
   }
 }
 
-function traitsByType(
-  models: Iterable<CatalogModel>,
-  nowMs: number,
-): ReadonlyMap<ModelType, ReadonlyMap<string, CatalogModel>> {
-  const all = [...models];
-  return new Map(
-    MODEL_TYPES.map((type) => [
-      type,
-      assignTraits(
-        all.filter((model) => model.type === type),
-        nowMs,
-      ),
-    ]),
-  );
-}
-
-function traitsByModel(snapshot: Snapshot): ReadonlyMap<string, readonly string[]> {
-  const held = new Map<string, string[]>();
-  for (const traits of snapshot.traits.values()) {
-    for (const [trait, model] of traits) {
-      const list = held.get(model.id);
-      if (list === undefined) held.set(model.id, [trait]);
-      else list.push(trait);
-    }
-  }
-  return held;
+/** The named model, or the default of its type where a request names none. Throws 404, 410, 503. */
+export function requireModel(
+  catalog: Catalog,
+  type: ModelType,
+  wanted: { readonly name: string | undefined; readonly work: string },
+): ResolvedModel {
+  const name = wanted.name ?? catalog.holderOf('default', type)?.id;
+  if (name !== undefined) return catalog.require(name, type);
+  throw new Fault('MODEL_OFFLINE', {
+    message: `No engine for ${wanted.work} is running on this server`,
+    retryAfterSeconds: 30,
+  });
 }

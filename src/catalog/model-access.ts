@@ -1,25 +1,36 @@
-/** Whether a caller may use a model: plan, privacy and the list of its key, each with its refusal. */
-import {
-  type Catalog,
-  type CatalogModel,
-  type Price,
-  type ResolvedModel,
-  requirePlan,
-  requirePrice,
-  requirePrivacy,
-} from './catalog.ts';
-import type { ModelType } from '../config/config.ts';
-import type { Caller } from '../identity/identity.ts';
+/** Whether a caller may use a model and how often: plan, privacy, the list and limits of its key. */
+import type { LimitsSection, ModelType, PlanLimits } from '../config/config.ts';
+import type { Caller, ModelPrivacy } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
+import type { CatalogModel } from './model.ts';
+import { type Price, requirePrice } from './pricing.ts';
 
-/** Throws PRO_ONLY_MODEL (401) or MODEL_NOT_ALLOWED (403). */
-export function requireAccess(model: CatalogModel, caller: Caller): void {
-  requirePlan(model, caller.plan);
-  requirePrivacy(model, caller.modelPrivacy);
-  if (caller.models === undefined || caller.models.has(model.id)) return;
-  throw new Fault('MODEL_NOT_ALLOWED', {
-    message: `This API key may not use the model "${model.id}"`,
-  });
+/** Throws `PRO_ONLY_MODEL` (401) or `MODEL_NOT_ALLOWED` (403). */
+export function requireAccess(
+  model: CatalogModel,
+  caller: Pick<Caller, 'plan' | 'modelPrivacy' | 'models'>,
+): void {
+  if (model.requires !== undefined && caller.plan === 'paid') {
+    throw new Fault('PRO_ONLY_MODEL', {
+      message: `The model "${model.id}" is only available to Pro users`,
+    });
+  }
+  if (!isWithinPrivacy(model, caller.modelPrivacy)) {
+    throw new Fault('MODEL_NOT_ALLOWED', {
+      message: `The API key is limited to private models and "${model.id}" is not private`,
+    });
+  }
+  if (caller.models?.has(model.id) === false) {
+    throw new Fault('MODEL_NOT_ALLOWED', {
+      message: `This API key may not use the model "${model.id}"`,
+    });
+  }
+}
+
+/** Whether a key with this limit may use the model. */
+export function isWithinPrivacy(model: CatalogModel, privacy: ModelPrivacy): boolean {
+  if (privacy === 'ALL' || model.privacy === 'private') return true;
+  return privacy === 'PRIVATE_TEXT' && model.type !== 'text';
 }
 
 /** The price of a model for a caller who may use it. Throws 401, 403 or 503. */
@@ -28,17 +39,40 @@ export function requireSold(model: CatalogModel, caller: Caller): Price {
   return requirePrice(model);
 }
 
-/** The named model, or the default of its type where a request names none. Throws 404, 410, 503. */
-export function requireModel(
-  catalog: Catalog,
-  type: ModelType,
-  wanted: { readonly name: string | undefined; readonly work: string },
-): ResolvedModel {
-  if (wanted.name !== undefined) return catalog.require(wanted.name, type);
-  const holder = catalog.holderOf('default', type);
-  if (holder !== undefined) return catalog.require(holder.id, type);
-  throw new Fault('MODEL_OFFLINE', {
-    message: `No engine for ${wanted.work} is running on this server`,
-    retryAfterSeconds: 30,
-  });
+/** Requests a minute of what is no text; its tokens are not limited. */
+const REQUESTS_OF = {
+  embedding: 'embedding',
+  image: 'image',
+  upscale: 'image',
+  inpaint: 'image',
+  asr: 'audio',
+  tts: 'audio',
+  music: 'audio',
+  video: 'videoQueue',
+} as const satisfies Record<Exclude<ModelType, 'text'>, keyof PlanLimits>;
+
+/**
+ * The rate limits of one caller for one model: the key's own, else the account's own, else those of
+ * the model itself, else those of the plan for its tier or kind.
+ */
+export function callerRate(
+  limits: LimitsSection,
+  caller: Pick<Caller, 'plan' | 'keyLimits' | 'accountLimits'>,
+  { type, tier, limits: ofModel }: Pick<CatalogModel, 'type' | 'tier' | 'limits'>,
+) {
+  const { keyLimits, accountLimits } = caller;
+  const plan = limits.plans[caller.plan];
+  const base =
+    type === 'text'
+      ? plan.text[tier]
+      : { requestsPerMinute: plan[REQUESTS_OF[type]], tokensPerMinute: 0 };
+  const isOfKey =
+    keyLimits.requestsPerMinute !== undefined || keyLimits.tokensPerMinute !== undefined;
+  const own = isOfKey ? keyLimits : accountLimits;
+  return {
+    requestsPerMinute:
+      own.requestsPerMinute ?? ofModel?.requestsPerMinute ?? base.requestsPerMinute,
+    tokensPerMinute: own.tokensPerMinute ?? ofModel?.tokensPerMinute ?? base.tokensPerMinute,
+    type: isOfKey ? ('api_key' as const) : ('user' as const),
+  };
 }

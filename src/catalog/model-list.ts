@@ -2,7 +2,7 @@
  * The bodies of `GET /models`, `/models/traits` and `/models/compatibility_mapping`. Their shapes
  * are wire shapes: the spelling of every key is the protocol's.
  */
-import type { Capability, ModelType, PriceSettings, VideoModelSettings } from '../config/config.ts';
+import type { Capability, VideoModelSettings } from '../config/config.ts';
 import { CAPABILITIES, MODEL_TYPES } from '../config/config.ts';
 import type { CatalogModel } from './model.ts';
 
@@ -33,99 +33,83 @@ export function isOnList(model: CatalogModel, type: ListType): boolean {
   return model.type === type;
 }
 
-/** One item of the list. */
-export function modelItem(listed: ListedModel, options: ListOptions): Record<string, unknown> {
-  const { model } = listed;
+/** One item of the list. What is undefined in it is not on the wire. */
+export function modelItem({ model, traits, offline }: ListedModel, options: ListOptions): object {
   return {
     id: model.id,
     object: 'model',
     created: model.createdSeconds,
     owned_by: model.ownedBy,
     type: model.type,
-    ...(model.type === 'text' ? { context_length: model.context } : {}),
+    context_length: model.type === 'text' ? model.context : undefined,
     model_spec: {
       name: model.name,
       description: model.description,
       privacy: model.privacy,
-      offline: listed.offline,
+      offline,
       beta: model.beta,
       betaModel: model.beta,
       uncensored: model.uncensored,
-      traits: listed.traits,
+      traits,
       modelSource: model.source,
       regionRestrictions: model.regionRestrictions,
-      ...deprecationOf(model),
-      ...pricingOf(model),
+      deprecation: deprecationOf(model),
+      pricing: pricingOf(model),
       ...extrasOf(model, options),
     },
   };
 }
 
-function deprecationOf(model: CatalogModel): object {
-  const { deprecation } = model;
-  if (deprecation === undefined) return {};
-  const { date, startsAt, removesAt, autoRemap, replacement } = deprecation;
+function deprecationOf({ deprecation }: CatalogModel): object | undefined {
+  if (deprecation === undefined) return undefined;
+  const { date, startsAt, removesAt = date, autoRemap, replacement } = deprecation;
   return {
-    deprecation: {
-      date,
-      ...(startsAt === undefined ? {} : { startsAt }),
-      removesAt: removesAt ?? date,
-      autoRemap: autoRemap && replacement !== undefined,
-      ...(replacement === undefined ? {} : { replacementModelId: replacement }),
-    },
+    date,
+    startsAt,
+    removesAt,
+    autoRemap: autoRemap && replacement !== undefined,
+    replacementModelId: replacement,
   };
 }
 
-interface Amount {
-  readonly usd: number;
-  readonly diem: number;
-}
-
 /** One unit of daily credit is one USD, so both figures are the same. */
-function amount(usd: string): Amount {
-  return { usd: Number(usd), diem: Number(usd) };
+function amount(usd: string | undefined): object | undefined {
+  return usd === undefined ? undefined : { usd: Number(usd), diem: Number(usd) };
 }
 
-function amounts(row: Readonly<Record<string, string | undefined>>): Record<string, Amount> {
-  const given = Object.entries(row).flatMap(([key, usd]) =>
-    usd === undefined ? [] : [[key, amount(usd)] as const],
-  );
-  return Object.fromEntries(given);
-}
-
-function pricingOf(model: CatalogModel): object {
-  const row = model.price?.row;
-  if (row === undefined || model.type === 'video') return {};
-  return { pricing: { ...tokenPricing(row, model.type), ...unitPricing(row) } };
-}
-
-function tokenPricing(row: PriceSettings, type: ModelType): object {
+function pricingOf({ price, type }: CatalogModel): object | undefined {
+  const row = price?.row;
+  if (row === undefined || type === 'video') return undefined;
   const { extended } = row;
-  const flat = amounts({
-    input: row.input,
-    output: row.output ?? (type === 'embedding' ? row.input : undefined),
-    cache_input: row.cacheInput,
-    cache_write: row.cacheWrite,
-  });
-  if (extended === undefined) return flat;
-  const { above, input, output, cacheInput, cacheWrite } = extended;
-  const long = amounts({ input, output, cache_input: cacheInput, cache_write: cacheWrite });
-  return { ...flat, extended: { context_token_threshold: above, ...long } };
-}
-
-function unitPricing(row: PriceSettings): object {
-  return amounts({
-    generation: row.perImage,
-    per_audio_second: row.perSecond,
-    per_search: row.perSearch,
-    per_request: row.perRequest,
-  });
+  return {
+    input: amount(row.input),
+    output: amount(row.output ?? (type === 'embedding' ? row.input : undefined)),
+    cache_input: amount(row.cacheInput),
+    cache_write: amount(row.cacheWrite),
+    extended: extended && {
+      context_token_threshold: extended.above,
+      input: amount(extended.input),
+      output: amount(extended.output),
+      cache_input: amount(extended.cacheInput),
+      cache_write: amount(extended.cacheWrite),
+    },
+    generation: amount(row.perImage),
+    per_audio_second: amount(row.perSecond),
+    per_search: amount(row.perSearch),
+    per_request: amount(row.perRequest),
+  };
 }
 
 function extrasOf(model: CatalogModel, options: ListOptions): object {
   if (model.type === 'text') return textExtras(model, options);
-  if (model.type === 'embedding') return embeddingExtras(model);
-  const { constraints, video } = model;
+  const { constraints, video, embedding } = model;
+  if (model.type === 'embedding') {
+    return {
+      embeddingDimensions: embedding?.dimensions,
+      maxInputTokens: embedding?.maxInputTokens,
+      supportsCustomDimensions: embedding?.customDimensions === true ? true : undefined,
+    };
+  }
   const ofVideo = video === undefined ? undefined : options.videoConstraints?.(video);
   if (constraints === undefined && ofVideo === undefined) return {};
   return { constraints: { ...ofVideo, ...constraints } };
@@ -134,18 +118,27 @@ function extrasOf(model: CatalogModel, options: ListOptions): object {
 function textExtras(model: CatalogModel, options: ListOptions): object {
   const { temperature, topP, frequencyPenalty, presencePenalty, repetitionPenalty } =
     model.sampling;
-  const constraint = (key: string, value: number | undefined): object =>
-    value === undefined ? {} : { [key]: { default: value } };
+  const usual = (value: number | undefined): object | undefined =>
+    value === undefined ? undefined : { default: value };
+  const has = (capability: Capability): boolean =>
+    model.capabilities.has(capability) || (capability === 'webSearch' && options.webSearch);
   return {
     availableContextTokens: model.context,
     maxCompletionTokens: model.maxCompletionTokens,
-    capabilities: capabilitiesOf(model, options),
+    capabilities: {
+      ...Object.fromEntries(CAPABILITIES.map((name) => [WIRE_CAPABILITIES[name], has(name)])),
+      quantization: model.quantization,
+      reasoningEffortOptions: model.reasoningEfforts,
+      defaultReasoningEffort: model.defaultReasoningEffort,
+      maxImages: model.maxImages,
+      maxVideos: model.maxVideos,
+    },
     constraints: {
-      ...constraint('temperature', temperature),
-      ...constraint('top_p', topP),
-      ...constraint('frequency_penalty', frequencyPenalty),
-      ...constraint('presence_penalty', presencePenalty),
-      ...constraint('repetition_penalty', repetitionPenalty),
+      temperature: usual(temperature),
+      top_p: usual(topP),
+      frequency_penalty: usual(frequencyPenalty),
+      presence_penalty: usual(presencePenalty),
+      repetition_penalty: usual(repetitionPenalty),
       ...model.constraints,
     },
   };
@@ -168,33 +161,6 @@ export const WIRE_CAPABILITIES: Readonly<Record<Capability, string>> = {
   teeAttestation: 'supportsTeeAttestation',
   e2ee: 'supportsE2EE',
 };
-
-function capabilitiesOf(model: CatalogModel, options: ListOptions): object {
-  const has = (capability: Capability): boolean =>
-    model.capabilities.has(capability) || (capability === 'webSearch' && options.webSearch);
-  return {
-    ...Object.fromEntries(CAPABILITIES.map((name) => [WIRE_CAPABILITIES[name], has(name)])),
-    quantization: model.quantization,
-    ...(model.reasoningEfforts === undefined
-      ? {}
-      : { reasoningEffortOptions: model.reasoningEfforts }),
-    ...(model.defaultReasoningEffort === undefined
-      ? {}
-      : { defaultReasoningEffort: model.defaultReasoningEffort }),
-    ...(model.maxImages === undefined ? {} : { maxImages: model.maxImages }),
-    ...(model.maxVideos === undefined ? {} : { maxVideos: model.maxVideos }),
-  };
-}
-
-function embeddingExtras(model: CatalogModel): object {
-  const { embedding } = model;
-  if (embedding === undefined) return {};
-  return {
-    embeddingDimensions: embedding.dimensions,
-    maxInputTokens: embedding.maxInputTokens,
-    ...(embedding.customDimensions ? { supportsCustomDimensions: true } : {}),
-  };
-}
 
 /** The envelope of every list, as bytes that are sent again and again. */
 export function listBody(type: ListType, data: unknown): Buffer {

@@ -11,7 +11,7 @@ import type {
   Tier,
 } from '../config/config.ts';
 import { compilePrice, type Price } from './pricing.ts';
-import { tierOfId, tierOfParameters } from './tier.ts';
+import { DAY_MS } from '../core/clock.ts';
 
 /** Where a model comes from, best first: the order in which traits move between models. */
 export const ORIGINS = ['configured', 'discovered', 'downloaded', 'demo'] as const;
@@ -72,11 +72,22 @@ export interface CatalogModel extends Readonly<Omit<ModelSettings, Settled>> {
   readonly capabilities: ReadonlySet<Capability>;
   readonly price: Price | undefined;
   readonly replicas: readonly Replica[];
+  /** Where it stands in its life when the catalogue was read. */
+  readonly stage: Stage;
+  /** When that changes: infinity for never. */
+  readonly stageEndsMs: number;
 }
+
+/** The life of a model that goes: announced, warned, removed (rerouted or refused), and not listed. */
+export type Stage = 'active' | 'warned' | 'removed' | 'gone';
+
+/** Versioning, retired entries: listed up to 30 days after the removal. */
+const LISTED_AFTER_REMOVAL_MS = 30 * DAY_MS;
 
 export interface ModelDefaults {
   readonly serviceName: string;
   readonly startedSeconds: number;
+  readonly nowMs: number;
   readonly defaults: DefaultsSection;
 }
 
@@ -106,41 +117,51 @@ export function configuredModel(
     replicas: replicas.length > 0 ? replicas : replicasOf(found),
     embedding: settings.embedding ?? found?.embedding,
     video: settings.video ?? found?.video,
+    ...lifeOf(settings.deprecation, given.nowMs),
   };
 }
 
 /** A model as an engine reports it, with the default price of its type. */
 export function discoveredModel(found: DiscoveredModel, given: ModelDefaults): CatalogModel {
-  const price = found.price ?? defaultPrice(found.type, given.defaults);
-  const context = found.context ?? (found.type === 'text' ? given.defaults.context : 0);
-  return {
+  const { id, type, origin, description = '', source = '', listed = true } = found;
+  const { defaults } = given;
+  const prices: Partial<Record<ModelType, PriceSettings>> = defaults.price;
+  const settings: ModelSettings = {
     ...BARE,
-    id: found.id,
-    type: found.type,
-    origin: found.origin,
-    name: found.name ?? found.id,
-    description: found.description ?? '',
-    source: found.source ?? '',
-    ownedBy: given.serviceName,
-    createdSeconds: given.startedSeconds,
-    privacy: given.defaults.privacy,
-    tier: tierOf(found.id, found),
-    context,
-    maxCompletionTokens: found.maxCompletionTokens ?? context,
-    capabilities: new Set(found.capabilities ?? []),
+    id,
+    type,
+    description,
+    source,
+    listed,
+    privacy: defaults.privacy,
+    context: type === 'text' ? (found.context ?? defaults.context) : found.context,
     quantization: found.quantization ?? 'not-available',
     reasoningEfforts: found.reasoningEfforts,
-    embedding: found.embedding,
-    video: found.video,
-    price: price === undefined ? undefined : compilePrice(price),
-    replicas: replicasOf(found),
-    listed: found.listed ?? true,
+    price: found.price ?? prices[type],
   };
+  return { ...configuredModel(settings, found, given), origin };
+}
+
+function lifeOf(
+  deprecation: ModelSettings['deprecation'],
+  nowMs: number,
+): Pick<CatalogModel, 'stage' | 'stageEndsMs'> {
+  if (deprecation === undefined) return { stage: 'active', stageEndsMs: Infinity };
+  const { date, startsAt, removesAt } = deprecation;
+  const warnsAtMs = startsAt === undefined ? 0 : Date.parse(startsAt);
+  const removesAtMs = Date.parse(removesAt ?? date);
+  const leavesListAtMs = removesAtMs + LISTED_AFTER_REMOVAL_MS;
+  const ahead = [warnsAtMs, removesAtMs, leavesListAtMs].filter((timeMs) => timeMs > nowMs);
+  const stageEndsMs = Math.min(...ahead);
+  if (nowMs < warnsAtMs) return { stage: 'active', stageEndsMs };
+  if (nowMs < removesAtMs) return { stage: 'warned', stageEndsMs };
+  return { stage: nowMs < leavesListAtMs ? 'removed' : 'gone', stageEndsMs };
 }
 
 const BARE = {
   traits: [],
   aliases: [],
+  replicas: [],
   imageTokens: 2_048,
   audioTokensPerSecond: 64,
   videoTokensPerSecond: 1_024,
@@ -159,11 +180,6 @@ function replicasOf(found: DiscoveredModel | undefined): readonly Replica[] {
   return (found?.replicas ?? []).map((replica) => ({ weight: 1, order: 0, ...replica }));
 }
 
-function defaultPrice(type: ModelType, defaults: DefaultsSection): PriceSettings | undefined {
-  const table: Partial<Record<ModelType, PriceSettings>> = defaults.price;
-  return table[type];
-}
-
 /** The same model on several engines is one model with several replicas. */
 export function mergeDiscovered(
   models: readonly DiscoveredModel[],
@@ -177,4 +193,38 @@ export function mergeDiscovered(
     }
   }
   return merged;
+}
+
+/**
+ * The limit tier of a text model by its size. Sizes: XS up to 4 B parameters, S up to 15 B, M up
+ * to 80 B, L above. Where nothing tells the size, M: neither generous nor useless.
+ */
+const SIZES: readonly (readonly [upToBillions: number, tier: Tier])[] = [
+  [4, 'XS'],
+  [15, 'S'],
+  [80, 'M'],
+];
+
+/** The tier of a parameter count. */
+export function tierOfParameters(parameters: number): Tier {
+  return SIZES.find(([billions]) => parameters <= billions * 1e9)?.[1] ?? 'L';
+}
+
+// `8x7b` counts its experts; `a3b` (active parameters) is not the size.
+const COUNT = /(?<![a-z0-9.])(?:(\d{1,3})x)?(\d{1,4}(?:\.\d{1,3})?)([bm])(?![a-z0-9])/g;
+
+/** Parameters that an id such as `qwen3:0.6b`, `mixtral-8x7b` or `smol-135M` tells. */
+export function parametersInId(id: string): number | undefined {
+  let largest: number | undefined;
+  for (const [, experts = '1', size = '0', unit] of id.toLowerCase().matchAll(COUNT)) {
+    const parameters = Number(experts) * Number(size) * (unit === 'b' ? 1e9 : 1e6);
+    if (parameters > (largest ?? 0)) largest = parameters;
+  }
+  return largest;
+}
+
+/** The tier guessed from the id. */
+export function tierOfId(id: string): Tier {
+  const parameters = parametersInId(id);
+  return parameters === undefined ? 'M' : tierOfParameters(parameters);
 }

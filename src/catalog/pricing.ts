@@ -26,13 +26,22 @@ interface TokenRates {
   readonly cacheWrite: bigint;
 }
 
+/** The most that a token may turn out to cost: a bound does not know which kind it will be. */
+type DearestRates = Pick<TokenRates, 'input' | 'output'>;
+
 /** A price row, ready to compute with. */
 export interface Price {
   /** 12 hex digits of the row's hash; stands on every usage record. */
   readonly version: string;
   readonly tokens: TokenRates | undefined;
-  /** Rates of the whole request when the prompt has more than `above` tokens. */
-  readonly extended: { readonly above: number; readonly rates: TokenRates } | undefined;
+  readonly dearest: DearestRates | undefined;
+  /**
+   * Rates of the whole request when the prompt has more than `above` tokens. A prompt whose bound is
+   * above may stay below, so its dearest rates are those of both rows.
+   */
+  readonly extended:
+    | { readonly above: number; readonly rates: TokenRates; readonly dearest: DearestRates }
+    | undefined;
   readonly perImage: Nano | undefined;
   readonly perSecond: Nano | undefined;
   readonly perSearch: Nano | undefined;
@@ -41,8 +50,17 @@ export interface Price {
   readonly row: PriceSettings;
 }
 
+/** What has a price of its own. */
+interface Units {
+  readonly images?: number;
+  /** Length of audio. */
+  readonly audioMs?: number;
+  /** Searches, scraped pages and the like, priced by who ran them. */
+  readonly surcharges?: Nano;
+}
+
 /** What a request used. All counts are whole and not negative. */
-export interface Usage {
+export interface Usage extends Units {
   /** All prompt tokens, cached ones included. */
   readonly promptTokens?: number;
   /** Of the prompt tokens: read from a cache. */
@@ -51,23 +69,15 @@ export interface Usage {
   readonly cacheWriteTokens?: number;
   /** All completion tokens of all choices, reasoning included. */
   readonly completionTokens?: number;
-  readonly images?: number;
-  /** Length of audio. */
-  readonly audioMs?: number;
-  /** Searches, scraped pages and the like, priced by who ran them. */
-  readonly surcharges?: Nano;
 }
 
 /** The most that a request can use. */
-export interface UsageBound {
+export interface UsageBound extends Units {
   readonly promptTokens?: number;
   /** Cap of one choice. */
   readonly maxOutputTokens?: number;
   /** Number of choices (`n`). Default 1. */
   readonly choices?: number;
-  readonly images?: number;
-  readonly audioMs?: number;
-  readonly surcharges?: Nano;
 }
 
 const VERSION_DIGITS = 12;
@@ -80,6 +90,7 @@ export function compilePrice(row: PriceSettings): Price {
   return {
     version: versionOf(row),
     tokens,
+    dearest: tokens && dearestOf(tokens),
     extended: compileExtended(row, tokens),
     perImage: amount(row.perImage),
     perSecond: amount(row.perSecond),
@@ -125,7 +136,20 @@ function compileExtended(row: PriceSettings, base: TokenRates | undefined): Pric
     cacheInput: perMillionToFemto(cacheInput),
     cacheWrite: perMillionToFemto(cacheWrite),
   };
-  return { above: extended.above, rates };
+  const dearest = dearestOf(rates);
+  const short = dearestOf(base);
+  return {
+    above: extended.above,
+    rates,
+    dearest: {
+      input: larger(dearest.input, short.input),
+      output: short.output === undefined ? undefined : larger(rates.output, short.output),
+    },
+  };
+}
+
+function dearestOf({ input, output, cacheInput, cacheWrite }: TokenRates): DearestRates {
+  return { input: larger(input, larger(cacheInput, cacheWrite)), output };
 }
 
 /** The price of a model, or the refusal to serve it for nothing. */
@@ -155,50 +179,51 @@ export function chargeForCalls(calls: readonly Usage[], units: Units, price: Pri
   return femtoToNano(femto);
 }
 
-function tokenCharge(usage: Usage, price: Price): bigint {
-  const prompt = tokenCount(usage.promptTokens);
-  const completion = tokenCount(usage.completionTokens);
+function tokenCharge(usage: Usage, { tokens, extended }: Price): bigint {
+  const { promptTokens, completionTokens = 0, cachedTokens = 0, cacheWriteTokens = 0 } = usage;
+  const prompt = tokenCount(promptTokens);
+  const completion = tokenCount(completionTokens);
   if (prompt === 0n && completion === 0n) return 0n;
-  const rates = ratesFor(prompt, price);
+  const isLong = extended !== undefined && prompt > BigInt(extended.above);
+  const rates = isLong ? extended.rates : (tokens ?? unpriced('tokens'));
   // An engine that reports more cached tokens than prompt tokens is not paid for the difference.
-  const cached = smaller(tokenCount(usage.cachedTokens), prompt);
-  const written = smaller(tokenCount(usage.cacheWriteTokens), prompt - cached);
-  const plain = prompt - cached - written;
-  const output = completion === 0n ? 0n : completion * requireRate(rates.output, 'output');
-  return plain * rates.input + cached * rates.cacheInput + written * rates.cacheWrite + output;
-}
-
-/** Pricing, `extended`: above the threshold its rates hold for the whole request. */
-function ratesFor(promptTokens: bigint, price: Price): TokenRates {
-  const { extended } = price;
-  if (extended !== undefined && promptTokens > BigInt(extended.above)) return extended.rates;
-  return requireRate(price.tokens, 'tokens');
-}
-
-export interface Units {
-  readonly images?: number;
-  readonly audioMs?: number;
-  readonly surcharges?: Nano;
+  const cached = cachedTokens === 0 ? 0n : smaller(tokenCount(cachedTokens), prompt);
+  const written =
+    cacheWriteTokens === 0 ? 0n : smaller(tokenCount(cacheWriteTokens), prompt - cached);
+  const output = completion === 0n ? 0n : completion * (rates.output ?? unpriced('output'));
+  return (
+    (prompt - cached - written) * rates.input +
+    cached * rates.cacheInput +
+    written * rates.cacheWrite +
+    output
+  );
 }
 
 function unitCharge(units: Units, price: Price): bigint {
-  let femto = price.perRequest * FEMTO_PER_NANO;
+  let femto = (price.perRequest + (units.surcharges ?? 0n)) * FEMTO_PER_NANO;
   if (units.images) {
-    femto += tokenCount(units.images) * requireRate(price.perImage, 'images') * FEMTO_PER_NANO;
+    femto += tokenCount(units.images) * (price.perImage ?? unpriced('images')) * FEMTO_PER_NANO;
   }
   if (units.audioMs) {
-    const perMs = (requireRate(price.perSecond, 'audio') * FEMTO_PER_NANO) / MS_PER_SECOND;
+    const perMs = ((price.perSecond ?? unpriced('audio')) * FEMTO_PER_NANO) / MS_PER_SECOND;
     femto += tokenCount(units.audioMs) * perMs;
   }
-  return femto + (units.surcharges ?? 0n) * FEMTO_PER_NANO;
+  return femto;
 }
 
 /** A true upper bound of `chargeFor` for every usage within `bound`; what a hold reserves. */
 export function boundFor(bound: UsageBound, price: Price): Nano {
-  const fixed = fixedBound(bound, price);
-  const output = tokenCount(bound.maxOutputTokens) * tokenCount(bound.choices ?? 1);
-  const perToken = output === 0n ? 0n : dearestOutput(bound, price);
-  return femtoToNanoBound(fixed + output * perToken);
+  const prompt = tokenCount(bound.promptTokens);
+  const { choices = 1 } = bound;
+  let output = tokenCount(bound.maxOutputTokens);
+  if (choices !== 1) output *= tokenCount(choices);
+  let femto = unitCharge(bound, price);
+  if (prompt > 0n || output > 0n) {
+    const dearest = dearestRates(bound, price);
+    femto += prompt * dearest.input;
+    if (output > 0n) femto += output * (dearest.output ?? unpriced('output'));
+  }
+  return femtoToNanoBound(femto);
 }
 
 /**
@@ -210,51 +235,27 @@ export function outputTokensAffordable(
   bound: UsageBound,
   price: Price,
 ): number | undefined {
-  const left = granted * FEMTO_PER_NANO - fixedBound(bound, price);
+  const dearest = dearestRates(bound, price);
+  const fixed = unitCharge(bound, price) + tokenCount(bound.promptTokens) * dearest.input;
+  const left = granted * FEMTO_PER_NANO - fixed;
   if (left < 0n) return undefined;
-  const perToken = dearestOutput(bound, price) * tokenCount(bound.choices ?? 1);
+  const { choices = 1 } = bound;
+  let perToken = dearest.output ?? unpriced('output');
+  if (choices !== 1) perToken *= tokenCount(choices);
   if (perToken === 0n) return Number.MAX_SAFE_INTEGER;
   const tokens = left / perToken;
   return tokens > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(tokens);
 }
 
-/** Everything but the output, at the dearest rate that any part of it may turn out to have. */
-function fixedBound(bound: UsageBound, price: Price): bigint {
-  const prompt = tokenCount(bound.promptTokens);
-  const units = unitCharge(bound, price);
-  if (prompt === 0n) return units;
-  const { base, extended } = possibleRates(bound, price);
-  const dearest = dearestInput(base);
-  return (
-    units + prompt * (extended === undefined ? dearest : larger(dearest, dearestInput(extended)))
-  );
-}
-
-function dearestInput(rates: TokenRates): bigint {
-  return larger(rates.input, larger(rates.cacheInput, rates.cacheWrite));
-}
-
-function dearestOutput(bound: UsageBound, price: Price): bigint {
-  const { base, extended } = possibleRates(bound, price);
-  const dearest = requireRate(base.output, 'output');
-  if (extended === undefined) return dearest;
-  return larger(dearest, requireRate(extended.output, 'output'));
-}
-
-/** A shorter prompt than its bound may stay below the threshold, so both rows are possible. */
-function possibleRates(
-  bound: UsageBound,
-  price: Price,
-): { readonly base: TokenRates; readonly extended: TokenRates | undefined } {
-  const base = requireRate(price.tokens, 'tokens');
+/** What a token may cost at most in a request with a prompt of up to so many. */
+function dearestRates({ promptTokens = 0 }: UsageBound, price: Price): DearestRates {
   const { extended } = price;
-  const reaches = extended !== undefined && (bound.promptTokens ?? 0) > extended.above;
-  return { base, extended: reaches ? extended.rates : undefined };
+  if (extended !== undefined && promptTokens > extended.above) return extended.dearest;
+  return price.dearest ?? unpriced('tokens');
 }
 
 /** No price, no sale: a kind of work that the row does not price is refused. */
-function requireRate<T>(rate: T | undefined, what: string): T {
-  if (rate !== undefined) return rate;
+function unpriced(what: string): never {
   throw new Fault('MODEL_OFFLINE', {
     message: `The model has no price for ${what} and does not sell them`,
     canRetry: false,

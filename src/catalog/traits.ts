@@ -7,7 +7,6 @@
  */
 import type { Capability, Tier } from '../config/config.ts';
 import { TIERS } from '../config/config.ts';
-import { stageOf } from './deprecation.ts';
 import { type CatalogModel, ORIGINS } from './model.ts';
 
 /** Traits that a text model gets for what it can do. */
@@ -19,20 +18,17 @@ const BY_CAPABILITY: Readonly<Record<string, Capability>> = {
 };
 
 /** Trait to model, for the models of one type. */
-export function assignTraits(
-  models: readonly CatalogModel[],
-  nowMs: number,
-): ReadonlyMap<string, CatalogModel> {
+export function assignTraits(models: readonly CatalogModel[]): ReadonlyMap<string, CatalogModel> {
   const ranked = models
     .filter((model) => model.listed)
-    .map((model, index) => ({ model, index, rank: rankOf(model, nowMs) }))
+    .map((model, index) => ({ model, index, rank: rankOf(model) }))
     .toSorted((a, b) => a.rank - b.rank || a.index - b.index)
     .map(({ model }) => model);
   const traits = new Map<string, CatalogModel>();
   const best = ranked[0];
   if (best !== undefined) derive(traits, ranked, best);
   for (const model of models) {
-    if (stageOf(model, nowMs) === 'removed' || stageOf(model, nowMs) === 'gone') continue;
+    if (model.stage === 'removed' || model.stage === 'gone') continue;
     for (const trait of model.traits) traits.set(trait, model);
   }
   return traits;
@@ -76,13 +72,11 @@ function extreme(
 const SERVES_NOBODY = 100;
 const NEEDS_PLAN = 10;
 
-function rankOf(model: CatalogModel, nowMs: number): number {
-  const stage = stageOf(model, nowMs);
-  const serves =
-    !model.offline && model.replicas.length > 0 && stage !== 'removed' && stage !== 'gone';
+function rankOf({ origin, offline, replicas, stage, requires }: CatalogModel): number {
+  const serves = !offline && replicas.length > 0 && stage !== 'removed' && stage !== 'gone';
   return (
-    ORIGINS.indexOf(model.origin) +
+    ORIGINS.indexOf(origin) +
     (serves ? 0 : SERVES_NOBODY) +
-    (model.requires === undefined ? 0 : NEEDS_PLAN)
+    (requires === undefined ? 0 : NEEDS_PLAN)
   );
 }

@@ -16,7 +16,8 @@ import {
   shownUsd,
   withStores,
 } from './command.ts';
-import { Progress, listing, table } from './terminal.ts';
+import { Progress } from './progress.ts';
+import { listing, table } from './terminal.ts';
 
 export const auditCommand: Command = {
   name: 'audit',
@@ -67,7 +68,7 @@ async function askChains(
     log: silentLog,
     sinceMs: since === undefined ? 0 : pastMs(since, clock.nowMs()),
     receivedInLedger: (tx, prefix) => stores.ledger.receivedFrom(topUpAccount(prefix), tx),
-    onProgress: (what, done, total) => progress?.show(`Asking about ${what}`, done, total),
+    onProgress: (what, done, total) => progress?.count(`Asking about ${what}`, done, total),
   });
   progress?.end();
   return report;

@@ -9,7 +9,7 @@ import type { Log } from '../core/log.ts';
 import { type Nano, formatUsd, usdToNano } from '../core/money.ts';
 import { nearestOf } from '../core/nearest.ts';
 import type { Account } from '../identity/identity.ts';
-import { pinoLog } from '../observability/pino-log.ts';
+import { logWriter } from '../observability/log-writer.ts';
 import { type Stores, openStores } from '../server/stores.ts';
 import type { Console } from './terminal.ts';
 
@@ -193,7 +193,12 @@ export interface CommandContext {
 }
 
 export function warningLog({ stderr }: Console): Log {
-  return pinoLog({ level: 'warn', pretty: true, write: (text) => stderr.write(text) });
+  return logWriter({
+    level: 'warn',
+    pretty: true,
+    clock: systemClock(),
+    write: stderr.write,
+  });
 }
 
 /**

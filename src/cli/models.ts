@@ -2,7 +2,7 @@
 import { request } from 'undici';
 import { z } from 'zod';
 import { Catalog } from '../catalog/catalog.ts';
-import { type Config, reachableHost, serviceWords } from '../config/config.ts';
+import { type Config, reachableHost } from '../config/config.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import { type LibraryModel, MODEL_LIBRARY } from '../engines/llama/llama-models.ts';
@@ -10,8 +10,8 @@ import { downloadFile } from '../engines/local/model-download.ts';
 import { hasModel, modelPath } from '../engines/local/model-files.ts';
 import { BASE_PATH } from '../server/server.ts';
 import { type Command, UsageError, guessOf, requireSettings } from './command.ts';
-import { type Console, drawingOutput, table } from './terminal.ts';
-import { TerminalProgress } from './terminal-progress.ts';
+import { Progress } from './progress.ts';
+import { type Console, table } from './terminal.ts';
 
 export const modelsCommand: Command = {
   name: 'models',
@@ -122,7 +122,7 @@ async function askServer({ listen, service }: Config) {
   try {
     const signal = AbortSignal.timeout(ASK_LIMIT_MS);
     const { statusCode, headers, body } = await request(`${server}/models?type=all`, { signal });
-    const isOurs = headers[`${serviceWords(service.name).headerPrefix}version`] !== undefined;
+    const isOurs = headers[`x-${service.name}-version`] !== undefined;
     if (statusCode === 200 && isOurs) return { server, models: modelsOf(await body.json()) };
     await body.dump();
     return undefined;
@@ -181,7 +181,7 @@ is right. The server loads it at its next start.`,
 };
 
 async function fetchModel(console: Console, model: LibraryModel, path: string): Promise<void> {
-  const progress = new TerminalProgress(model.title, drawingOutput(console.stderr));
+  const progress = new Progress(console.stderr);
   const stop = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     console.onSignal(signal, () =>
@@ -195,7 +195,7 @@ async function fetchModel(console: Console, model: LibraryModel, path: string): 
       clock: systemClock(),
       log: silentLog,
       signal: stop.signal,
-      onProgress: (state) => progress.show(state),
+      onProgress: (state) => progress.download(model.title, state),
     });
   } catch (error) {
     // The line of the bar is closed before the reason is printed.

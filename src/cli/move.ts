@@ -13,7 +13,8 @@ import {
   shownUsd,
   warningLog,
 } from './command.ts';
-import { Progress, listing } from './terminal.ts';
+import { Progress } from './progress.ts';
+import { listing } from './terminal.ts';
 
 export const moveCommand: Command = {
   name: 'move',
@@ -69,7 +70,7 @@ async function copy(
         source,
         target,
         nowMs: clock.nowMs(),
-        onProgress: (done, total) => progress?.show('Copying rows', done, total),
+        onProgress: (done, total) => progress?.count('Copying rows', done, total),
       });
       progress?.end('Copied; comparing and auditing both');
       return report;

@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
 import type { FirstOwner } from '../server/stores.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
-import { pinoLog } from '../observability/pino-log.ts';
+import { logWriter } from '../observability/log-writer.ts';
 import { UnhandledRejections } from '../server/unhandled-rejections.ts';
 import {
   CONFIG_FILE,
@@ -19,8 +19,8 @@ import type { Log } from '../core/log.ts';
 import { formatUsd } from '../core/money.ts';
 import { makeLasting } from '../core/young-generation.ts';
 import type { Settings } from './command.ts';
-import { type Console, drawingOutput } from './terminal.ts';
-import { TerminalProgress } from './terminal-progress.ts';
+import { Progress } from './progress.ts';
+import type { Console } from './terminal.ts';
 
 const UNKNOWN_REVISION = '00000000.000000';
 
@@ -37,9 +37,9 @@ export function revision(): string {
 
 /** A bar on a terminal, a line every tenth elsewhere. */
 export function downloadView(console: Console, title: string): DownloadView {
-  const progress = new TerminalProgress(title, drawingOutput(console.stderr));
+  const progress = new Progress(console.stderr);
   return {
-    update: (state) => progress.show(state),
+    update: (state) => progress.download(title, state),
     end: () => progress.end(`${title}: download ended`),
   };
 }
@@ -49,7 +49,12 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
   const { format, level } = config.log;
   const pretty =
     !json && (format === 'pretty' || (format === 'auto' && console.stderr.isTTY === true));
-  return pinoLog({ level, pretty, write: (text) => console.stderr.write(text) });
+  return logWriter({
+    level,
+    pretty,
+    clock: systemClock(),
+    write: console.stderr.write,
+  });
 }
 
 /** Hears what libraries leave behind in this process, from now to its end. */

@@ -1,8 +1,9 @@
 /** What others named never reaches a terminal raw. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { pinoLog } from '../observability/pino-log.ts';
-import { drawingOutput, printableConsole, table } from './terminal.ts';
+import { systemClock } from '../core/clock.ts';
+import { logWriter } from '../observability/log-writer.ts';
+import { printableConsole, table } from './terminal.ts';
 
 const NAME = '\u001b]0;owned\u0007\u001b[2Ka\nb\u202e\u009b31m';
 /** Everything that a terminal acts on, but the line end. */
@@ -38,7 +39,12 @@ test('a cell of a table is one line', () => {
 
 test('a log line on a terminal cannot begin another', () => {
   let said = '';
-  const log = pinoLog({ level: 'info', pretty: true, write: (text) => void (said += text) });
+  const log = logWriter({
+    level: 'info',
+    pretty: true,
+    clock: systemClock(),
+    write: (text) => void (said += text),
+  });
   log.info({ reason: 'x\n12:00:01 error Forged' }, 'Failed\nor so');
   const [first, ...rest] = said.trimEnd().split('\n');
   assert.match(first ?? '', /^\d\d:\d\d:\d\d info {2}Failed$/);
@@ -47,6 +53,6 @@ test('a log line on a terminal cannot begin another', () => {
 
 test('a line that is drawn again keeps its control characters', () => {
   const { console, said } = terminal();
-  drawingOutput(console.stderr).write('\r\u001b[2Khalf');
+  console.stderr.draw?.('\r\u001b[2Khalf');
   assert.equal(said(), '\r\u001b[2Khalf');
 });

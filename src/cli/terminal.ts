@@ -1,5 +1,5 @@
 /**
- * What a command writes: streams that are safe for a terminal, tables, and how far a long command is.
+ * What a command writes: streams that are safe for a terminal, and tables.
  *
  * Whatever a caller, an engine or a configuration named something, its letters reach the terminal
  * and its control characters do not. They could erase lines, change colours or the title, or turn
@@ -17,9 +17,9 @@ export interface Console {
 }
 
 export interface TextOutput {
-  write(text: string): unknown;
+  readonly write: (text: string) => unknown;
   /** Writes control characters too, for a line that is drawn again and holds nobody's words. */
-  draw?(text: string): unknown;
+  readonly draw?: (text: string) => unknown;
   readonly isTTY?: boolean;
   readonly columns?: number;
 }
@@ -46,11 +46,6 @@ export function printableLine(text: string): string {
 export function printableConsole(console: Console): Console {
   const { stdout, stderr } = console;
   return { ...console, stdout: printableOutput(stdout), stderr: printableOutput(stderr) };
-}
-
-/** The output for a line that is drawn again and again, which needs control characters. */
-export function drawingOutput(output: TextOutput): TextOutput {
-  return { ...output, write: (text) => output.draw?.(text) };
 }
 
 const DEFAULT_COLUMNS = 80;
@@ -90,35 +85,4 @@ export function table(
 export function listing(pairs: readonly (readonly [string, string])[]): string {
   const width = Math.max(...pairs.map(([name]) => name.length));
   return pairs.map(([name, value]) => `${name.padEnd(width)}  ${printableLine(value)}\n`).join('');
-}
-
-/** Goes back to the beginning of the line and empties it. */
-const CLEAR = '\r\u001b[2K';
-
-/** How far a long command is: a line that is drawn again on a terminal, one every tenth elsewhere. */
-export class Progress {
-  readonly #output: TextOutput;
-  #shown = '';
-  #step = 0;
-
-  constructor(output: TextOutput) {
-    this.#output = output;
-  }
-
-  show(what: string, done: number, total: number): void {
-    if (what !== this.#shown) this.#step = 0;
-    this.#shown = what;
-    const percent = total <= 0 ? 100 : Math.min(100, Math.floor((100 * done) / total));
-    const line = `${what}: ${percent} %, ${Math.min(done, Math.max(0, total))} of ${total}`;
-    const step = Math.floor(percent / 10);
-    if (this.#output.isTTY === true) this.#output.draw?.(`${CLEAR}${line}`);
-    else if (step > this.#step) this.#output.write(`${line}\n`);
-    this.#step = step;
-  }
-
-  /** Takes the line away; `says` takes its place. */
-  end(says?: string): void {
-    if (this.#output.isTTY === true) this.#output.draw?.(CLEAR);
-    if (says !== undefined) this.#output.write(`${says}\n`);
-  }
 }

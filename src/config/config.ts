@@ -44,7 +44,6 @@ export {
 } from './models-section.ts';
 export type { RpcSection } from './rpc-section.ts';
 export { type Config, type ConfigSource } from './sections.ts';
-export { serviceWords } from './service-name.ts';
 export {
   VIDEO_ASPECT_RATIOS,
   VIDEO_DURATIONS,

@@ -25,7 +25,7 @@ export function importModels(
       findings.problem(path, 'There is no price file to import from; set "priceFile"');
       return model;
     }
-    const found = prices.find(model.import);
+    const found = prices(model.import);
     if (typeof found === 'string') {
       findings.problem(path, found);
       return model;

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { type ImportedModel, readPriceFile } from './price-file.ts';
 
 function imported(entry: string): ImportedModel {
-  const found = readPriceFile(`{"m": ${entry}}`).find('m');
+  const found = readPriceFile(`{"m": ${entry}}`)('m');
   assert.ok(typeof found !== 'string', 'the entry is imported');
   return found;
 }
@@ -68,7 +68,7 @@ test('other kinds of model have their own prices', () => {
 
 test('what cannot be imported says why', () => {
   const file = readPriceFile('{"gpt-4o": {"mode": "rerank"}, "sample_spec": "text"}');
-  assert.equal(file.find('gpt-4o'), 'The entry is of mode "rerank", which cannot be imported');
-  assert.equal(file.find('gpt-40'), 'The price file has no entry "gpt-40"; did you mean "gpt-4o"?');
+  assert.equal(file('gpt-4o'), 'The entry is of mode "rerank", which cannot be imported');
+  assert.equal(file('gpt-40'), 'The price file has no entry "gpt-40"; did you mean "gpt-4o"?');
   assert.throws(() => readPriceFile('{'), SyntaxError);
 });

@@ -7,23 +7,11 @@ import { divideHalfUp, formatUsd, parseDecimal } from '../core/money.ts';
 import { didYouMean } from '../core/nearest.ts';
 import type { Capability, ModelType, PriceSettings } from './models-section.ts';
 
-/** What the price file knows about one model. */
-export interface ImportedModel {
-  readonly type: ModelType;
-  readonly context: number | undefined;
-  readonly maxCompletionTokens: number | undefined;
-  readonly maxInputTokens: number | undefined;
-  readonly dimensions: number | undefined;
-  readonly capabilities: readonly Capability[];
-  readonly price: PriceSettings;
-  /** What could not be taken over as it stands. */
-  readonly warnings: readonly string[];
-}
+/** What the price file knows about one model, and what could not be taken over as it stands. */
+export type ImportedModel = Exclude<ReturnType<typeof importModel>, string>;
 
-export interface PriceFile {
-  /** The model of a key, or a sentence that says why there is none. */
-  find(key: string): ImportedModel | string;
-}
+/** The model of a key, or a sentence that says why there is none. */
+export type PriceFile = (key: string) => ImportedModel | string;
 
 /** A number of the file with its digits. */
 class Digits {
@@ -41,12 +29,10 @@ export function readPriceFile(text: string): PriceFile {
     typeof value === 'number' ? new Digits(context?.source ?? String(value)) : value;
   const parsed: unknown = JSON.parse(text, keepDigits);
   const entries = isEntry(parsed) ? parsed : {};
-  return {
-    find(key) {
-      const entry = Object.hasOwn(entries, key) ? entries[key] : undefined;
-      if (isEntry(entry)) return importModel(entry);
-      return `The price file has no entry "${key}"${didYouMean(key, Object.keys(entries))}`;
-    },
+  return (key) => {
+    const entry = Object.hasOwn(entries, key) ? entries[key] : undefined;
+    if (isEntry(entry)) return importModel(entry);
+    return `The price file has no entry "${key}"${didYouMean(key, Object.keys(entries))}`;
   };
 }
 
@@ -73,7 +59,7 @@ const SUPPORTS: Readonly<Record<string, readonly Capability[]>> = {
   supports_video_input: ['videoInput'],
 };
 
-function importModel(entry: Entry): ImportedModel | string {
+function importModel(entry: Entry) {
   const mode = typeof entry['mode'] === 'string' ? entry['mode'] : 'chat';
   const type = TYPES[mode];
   if (type === undefined) return `The entry is of mode "${mode}", which cannot be imported`;

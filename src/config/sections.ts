@@ -7,19 +7,22 @@ import { hash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 
-import { ClusterSection, RetentionSection } from './cluster-section.ts';
 import { DiscoverySection, EmbeddedSection, EnginesSection } from './engines-section.ts';
 import type { ConfigProblem } from './explain.ts';
 import { LimitsSection } from './limits-section.ts';
 import { DefaultsSection, ModelsSection, PriceFileSection } from './models-section.ts';
 import { MediaSection } from './media-section.ts';
-import { LogSection, MetricsSection, TracingSection } from './observability-section.ts';
 import {
+  ClusterSection,
   DatabaseSection,
   DataSection,
   HttpSection,
   ListenSection,
+  LogSection,
+  MetricsSection,
+  RetentionSection,
   ServiceSection,
+  TracingSection,
 } from './server-section.ts';
 import { PaymentsSection } from './payments-section.ts';
 import { RpcSection } from './rpc-section.ts';

@@ -1,11 +1,22 @@
 /**
  * What the server is and where it listens: service name and public address, listen address,
- * database, data folder, and how HTTP is spoken to the outside.
+ * database and who shares it, data folder, how HTTP is spoken to the outside, and what the operator
+ * is told: log, metrics, traces.
  */
 import { z } from 'zod';
 
-import { Text, flag, httpUrl, whole } from './setting-kinds.ts';
-import { ServiceName } from './service-name.ts';
+import { Text, flag, httpUrl, secret, whole } from './setting-kinds.ts';
+
+/** Long enough for a brand, short enough for header names. */
+const SERVICE_NAME_CHARACTERS = 20;
+
+/** `svc` by default; the public words that begin with it are joined where they are sent. */
+const ServiceName = z
+  .string()
+  .regex(
+    new RegExp(`^[a-z][a-z0-9]{0,${SERVICE_NAME_CHARACTERS - 1}}$`),
+    `Must be 1 to ${SERVICE_NAME_CHARACTERS} lowercase letters or digits and start with a letter`,
+  );
 
 export const ServiceSection = z
   .strictObject({
@@ -79,5 +90,78 @@ export const HttpSection = z
       'How long a caller may read nothing of its answer: after that its connection is closed, and what was produced is charged.',
     ),
     maxConnections: whole(10_000).describe('Open connections before new ones wait.'),
+  })
+  .prefault({});
+
+export const ClusterSection = z
+  .strictObject({
+    workers: whole(1, 256).describe(
+      'Processes of `farebox serve` on this machine; more than 1 needs PostgreSQL.',
+    ),
+    connections: whole(8, 1_000).describe('Connections of one process to PostgreSQL.'),
+    replyTimeoutSeconds: z
+      .number()
+      .min(0.2)
+      .max(60)
+      .default(5)
+      .describe('A reply of PostgreSQL that takes longer means that it is lost.'),
+    deadAfterSeconds: z
+      .number()
+      .min(1)
+      .max(600)
+      .default(30)
+      .describe('A process that gave no sign for so long is dead; its holds are given back.'),
+  })
+  .prefault({});
+
+export const RetentionSection = z
+  .strictObject({
+    usageDays: days(400).describe('Receipts (usage records). Day totals are kept.'),
+    postingDays: days(800).describe('Postings. Their sums are carried, so balances stay proven.'),
+    limitLogDays: days(30).describe('The log of refusals by a limit.'),
+  })
+  .prefault({})
+  .describe('Days that rows are kept; 0 keeps them for ever.');
+
+function days(value: number) {
+  return z.number().int().min(0).max(36_500).default(value);
+}
+
+export const LogSection = z
+  .strictObject({
+    level: z
+      .enum(['debug', 'info', 'warn', 'error', 'silent'])
+      .default('info')
+      .describe('Least level that is written.'),
+    format: z
+      .enum(['auto', 'json', 'pretty'])
+      .default('auto')
+      .describe('`auto` is `pretty` on a terminal and `json` elsewhere.'),
+  })
+  .prefault({});
+
+export const MetricsSection = z
+  .strictObject({
+    enabled: flag(true).describe('Serve `/metrics` for Prometheus.'),
+    token: secret().optional().describe('Bearer token that `/metrics` asks for. Default: none.'),
+  })
+  .prefault({});
+
+export const TracingSection = z
+  .strictObject({
+    endpoint: httpUrl()
+      .optional()
+      .describe('OTLP/HTTP collector, for example `http://127.0.0.1:4318`. Default: no traces.'),
+    headers: z
+      .record(z.string(), z.string())
+      .default({})
+      .meta({ secret: true })
+      .describe('Further headers for the collector.'),
+    sampleRatio: z
+      .number()
+      .min(0)
+      .max(1)
+      .default(1)
+      .describe('Share of requests that are traced, 0 to 1.'),
   })
   .prefault({});

@@ -137,83 +137,70 @@ export const VideoPricing = z.discriminatedUnion('kind', [
 
 const VIDEO_TASKS = ['text-to-video', 'image-to-video', 'reference-to-video', 'upscale'] as const;
 
+const VideoModel = z.strictObject({
+  task: z.enum(VIDEO_TASKS).describe('What the model makes a video of.'),
+  pricing: VideoPricing.describe('How its price is found.'),
+  durations: z.array(Duration).default([]).describe('Lengths on offer.'),
+  resolutions: z.array(z.enum(VIDEO_RESOLUTIONS)).default([]).describe('Resolutions on offer.'),
+  defaultResolution: z
+    .enum(VIDEO_RESOLUTIONS)
+    .optional()
+    .describe('Taken when a request names none. Default: the first of `resolutions`.'),
+  aspectRatios: z.array(z.enum(VIDEO_ASPECT_RATIOS)).default([]).describe('Shapes on offer.'),
+  audio: flag(false).describe('The result has sound.'),
+  audioConfigurable: flag(false).describe('`audio: false` turns the sound off.'),
+  promptCharacterLimit: whole(2_500, 20_000).describe('Longest prompt.'),
+  maxReferenceSeconds: whole(150, 150).describe(
+    'Reference videos of one request, in seconds altogether.',
+  ),
+  downloadUrl: flag(false).describe(
+    'Results are fetched from a secret address instead of `/video/retrieve`.',
+  ),
+  expectedSeconds: whole(120).describe('How long a result takes, told until there is experience.'),
+});
+
 /** What belongs to a model of type `video` besides what all models have. */
 export type VideoModelSettings = z.infer<typeof VideoModelSettings>;
-export const VideoModelSettings = z
-  .strictObject({
-    task: z.enum(VIDEO_TASKS).describe('What the model makes a video of.'),
-    pricing: VideoPricing.describe('How its price is found.'),
-    durations: z.array(Duration).default([]).describe('Lengths on offer.'),
-    resolutions: z.array(z.enum(VIDEO_RESOLUTIONS)).default([]).describe('Resolutions on offer.'),
-    defaultResolution: z
-      .enum(VIDEO_RESOLUTIONS)
-      .optional()
-      .describe('Taken when a request names none. Default: the first of `resolutions`.'),
-    aspectRatios: z.array(z.enum(VIDEO_ASPECT_RATIOS)).default([]).describe('Shapes on offer.'),
-    audio: flag(false).describe('The result has sound.'),
-    audioConfigurable: flag(false).describe('`audio: false` turns the sound off.'),
-    promptCharacterLimit: whole(2_500, 20_000).describe('Longest prompt.'),
-    maxReferenceSeconds: whole(150, 150).describe(
-      'Reference videos of one request, in seconds altogether.',
-    ),
-    downloadUrl: flag(false).describe(
-      'Results are fetched from a secret address instead of `/video/retrieve`.',
-    ),
-    expectedSeconds: whole(120).describe(
-      'How long a result takes, told until there is experience.',
-    ),
-  })
-  .superRefine((model, context) => {
-    for (const message of contradictions(model)) {
-      context.addIssue({ code: 'custom', message });
-    }
-  });
+export const VideoModelSettings = VideoModel.superRefine((model, context) => {
+  for (const message of contradictions(model)) {
+    context.addIssue({ code: 'custom', message });
+  }
+});
 
 /** What a request could never fulfil. */
-function contradictions(model: {
-  task: (typeof VIDEO_TASKS)[number];
-  pricing: VideoPricing;
-  durations: readonly string[];
-  resolutions: readonly VideoResolution[];
-  defaultResolution?: VideoResolution | undefined;
-  aspectRatios: readonly string[];
-}): string[] {
-  const { pricing, resolutions } = model;
-  const found: string[] = [];
-  const isUpscale = pricing.kind === 'upscale';
-  if (isUpscale !== (model.task === 'upscale')) {
-    found.push('The task `upscale` and the pricing `upscale` belong together');
-  }
-  if (isUpscale) return found;
-  if (model.durations.length === 0) found.push('`durations` must name at least one length');
+function contradictions({ task, pricing, ...model }: z.infer<typeof VideoModel>): string[] {
+  const { durations, resolutions, defaultResolution } = model;
+  const together = 'The task `upscale` and the pricing `upscale` belong together';
+  if (pricing.kind === 'upscale') return task === 'upscale' ? [] : [together];
   const isFlat = pricing.kind === 'generation';
-  if (!isFlat && model.durations.includes('1 gen')) {
-    found.push('The duration `1 gen` needs the pricing `generation`');
-  }
-  const isMatching = model.durations.some((text) => text === '-1' || /^auto$/i.test(text));
-  if (!isFlat && isMatching && model.task !== 'reference-to-video') {
-    found.push(
+  const follows = durations.some((text) => text === '-1' || /^auto$/i.test(text));
+  const rates = pricing.kind === 'duration-resolution' ? pricing.rates : undefined;
+  const unrated = resolutions.filter((name) => rates !== undefined && rates[name] === undefined);
+  const countsPixels = pricing.kind === 'megapixel' || pricing.kind === 'tokens';
+  const rules: readonly (readonly [isBroken: boolean, message: string])[] = [
+    [task === 'upscale', together],
+    [durations.length === 0, '`durations` must name at least one length'],
+    [!isFlat && durations.includes('1 gen'), 'The duration `1 gen` needs the pricing `generation`'],
+    [
+      !isFlat && follows && task !== 'reference-to-video',
       'The durations `-1` and `auto` follow a reference video: the task must be reference-to-video',
-    );
-  }
-  if (pricing.kind === 'duration-resolution') {
-    const missing = resolutions.filter((name) => pricing.rates[name] === undefined);
-    if (missing.length > 0) found.push(`\`rates\` has no rate for ${missing.join(', ')}`);
-    if (resolutions.length === 0) found.push('`resolutions` must name at least one');
-  }
-  if ((pricing.kind === 'megapixel' || pricing.kind === 'tokens') && resolutions.length === 0) {
-    found.push('`resolutions` must name at least one, since the price counts pixels');
-  }
-  if (
-    (pricing.kind === 'megapixel' || pricing.kind === 'tokens') &&
-    model.aspectRatios.length === 0
-  ) {
-    found.push('`aspectRatios` must name at least one, since the price counts pixels');
-  }
-  if (model.defaultResolution !== undefined && !resolutions.includes(model.defaultResolution)) {
-    found.push('`defaultResolution` is not one of `resolutions`');
-  }
-  return found;
+    ],
+    [unrated.length > 0, `\`rates\` has no rate for ${unrated.join(', ')}`],
+    [rates !== undefined && resolutions.length === 0, '`resolutions` must name at least one'],
+    [
+      countsPixels && resolutions.length === 0,
+      '`resolutions` must name at least one, since the price counts pixels',
+    ],
+    [
+      countsPixels && model.aspectRatios.length === 0,
+      '`aspectRatios` must name at least one, since the price counts pixels',
+    ],
+    [
+      defaultResolution !== undefined && !resolutions.includes(defaultResolution),
+      '`defaultResolution` is not one of `resolutions`',
+    ],
+  ];
+  return rules.flatMap(([isBroken, message]) => (isBroken ? [message] : []));
 }
 
 export const VideoSection = z

@@ -51,8 +51,10 @@ test('what waits no longer is taken out, once', () => {
 
 test('the newest of the longest line gives way, only to a shorter one', () => {
   const queue = queueOf('a1', 'a2', 'a3', 'b1');
-  assert.equal(queue.lastOfLongest('c'), 'a3');
-  assert.equal(queue.lastOfLongest('b'), 'a3');
-  assert.equal(queue.lastOfLongest('a'), undefined);
-  assert.equal(queueOf('a1', 'b1').lastOfLongest('c'), undefined);
+  assert.equal(queue.takeLastOfLongest('a'), undefined);
+  const before = queue.size;
+  assert.equal(queue.takeLastOfLongest('c'), 'a3');
+  assert.equal(queue.size, before - 1);
+  assert.equal(queueOf('a1', 'a2', 'a3', 'b1').takeLastOfLongest('b'), 'a3');
+  assert.equal(queueOf('a1', 'b1').takeLastOfLongest('c'), undefined);
 });

@@ -51,13 +51,15 @@ export class FairQueue<T> {
     return item;
   }
 
-  /** The newest item of the longest line, if that is longer than the caller's would become. */
-  lastOfLongest(caller: string): T | undefined {
+  /** Takes the newest item of the longest line out, if that is longer than the caller's would be. */
+  takeLastOfLongest(caller: string): T | undefined {
     let longest: Line<T> | undefined;
     for (const line of this.#lines)
       if (longest === undefined || line.items.length > longest.items.length) longest = line;
-    const isLonger = (longest?.items.length ?? 0) > this.sizeOf(caller) + 1;
-    return isLonger ? longest?.items.at(-1) : undefined;
+    if (longest === undefined || longest.items.length <= this.sizeOf(caller) + 1) return undefined;
+    // A line that long keeps items of its own.
+    this.#size -= 1;
+    return longest.items.pop();
   }
 
   #line(caller: string): Line<T> | undefined {

@@ -1,6 +1,6 @@
 /**
- * The log as the rest of the code sees it: structured, leveled, with bound fields. Secrets, prompts
- * and payment payloads are never passed to it.
+ * The log as the rest of the code sees it: structured and leveled. Secrets, prompts and payment
+ * payloads are never passed to it.
  */
 
 export type LogFields = Readonly<Record<string, unknown>>;
@@ -10,7 +10,6 @@ export interface Log {
   info(fields: LogFields, message: string): void;
   warn(fields: LogFields, message: string): void;
   error(fields: LogFields, message: string): void;
-  child(fields: LogFields): Log;
 }
 
 export const silentLog: Log = {
@@ -18,7 +17,6 @@ export const silentLog: Log = {
   info: () => undefined,
   warn: () => undefined,
   error: () => undefined,
-  child: () => silentLog,
 };
 
 /** The message of anything thrown, for logs. */

@@ -28,13 +28,6 @@ const DROPPED =
 const VOID = new Set(
   'area base br col embed hr img input link meta param source track wbr'.split(' '),
 );
-const PARAGRAPHS = new Set(['p', 'table', 'dl', 'figure', 'fieldset', 'form', 'details']);
-const LINES = new Set(
-  (
-    'div section article main header footer nav aside body dt dd address figcaption caption ' +
-    'summary thead tbody tfoot legend option'
-  ).split(' '),
-);
 
 /** Turns HTML into Markdown of at most `maxChars` characters; never throws on bad HTML. */
 export function htmlToMarkdown(html: string, options: HtmlOptions): Markdown {
@@ -52,14 +45,13 @@ export function htmlToMarkdown(html: string, options: HtmlOptions): Markdown {
       } else if (dropped.has(name)) {
         if (!isSelfClosing) droppedDepth += 1;
       } else if (droppedDepth === 0) {
-        const href = (): string | undefined => targetOf(attribute('href') ?? '', options.baseUrl);
-        applyTag(writer, name, href);
+        writer.open(name, () => targetOf(attribute('href') ?? '', options.baseUrl));
       }
     },
     close(name) {
       if (name === 'title') isTitle = false;
       else if (dropped.has(name)) droppedDepth = Math.max(0, droppedDepth - 1);
-      else if (droppedDepth === 0) applyTag(writer, name, undefined);
+      else if (droppedDepth === 0) writer.close(name);
     },
     text(text) {
       if (isTitle) title += titles === 1 ? text : '';
@@ -90,52 +82,6 @@ export function measureHtml(html: string): { depth: number; elements: number } {
     },
   });
   return { depth, elements };
-}
-
-/** `href` is there for an opening tag. */
-function applyTag(
-  writer: MarkdownWriter,
-  name: string,
-  href: (() => string | undefined) | undefined,
-): void {
-  const isClosing = href === undefined;
-  if (/^h[1-6]$/.test(name)) {
-    writer.breakLines(2);
-    if (!isClosing) writer.mark(`${'#'.repeat(Number(name[1]))} `);
-    return;
-  }
-  if (PARAGRAPHS.has(name)) writer.breakLines(2);
-  else if (LINES.has(name)) writer.breakLines(1);
-  switch (name) {
-    case 'br':
-      return writer.breakLines(1);
-    case 'hr':
-      writer.breakLines(2);
-      writer.mark('---');
-      return writer.breakLines(2);
-    case 'pre':
-      return isClosing ? writer.closeCode() : writer.openCode();
-    case 'code':
-      return writer.inlineCode();
-    case 'blockquote':
-      return isClosing ? writer.closeQuote() : writer.openQuote();
-    case 'ul':
-    case 'ol':
-      return isClosing ? writer.closeList() : writer.openList(name === 'ol');
-    case 'li':
-      return isClosing ? undefined : writer.openItem();
-    case 'table':
-      return isClosing ? writer.closeTable() : writer.openTable();
-    case 'tr':
-      return isClosing ? writer.closeRow() : writer.openRow();
-    case 'td':
-    case 'th':
-      return isClosing ? undefined : writer.openCell();
-    case 'a':
-      return isClosing ? writer.closeLink() : writer.openLink(href());
-    default:
-      return undefined;
-  }
 }
 
 const MAX_LINK_CHARS = 500;

@@ -1,6 +1,7 @@
 /**
- * Writes Markdown from a flat series of events: collapses white space, counts line breaks, indents
- * lists and quotes, builds table rows. It holds no tree; nesting is a few bounded counters.
+ * Writes Markdown from a flat series of elements and text: collapses white space, counts line
+ * breaks, indents lists and quotes, builds table rows. It holds no tree; nesting is a few bounded
+ * counters.
  */
 import { TextSink } from './text-sink.ts';
 
@@ -9,6 +10,15 @@ const MAX_LIST_DEPTH = 8;
 const MAX_QUOTE_DEPTH = 3;
 
 const BARE_ITEM = /^ {0,16}(?:-|\d{1,7}\.) $/;
+
+const PARAGRAPHS = new Set(['p', 'table', 'dl', 'figure', 'fieldset', 'form', 'details']);
+const LINES = new Set(
+  (
+    'div section article main header footer nav aside body dt dd address figcaption caption ' +
+    'summary thead tbody tfoot legend option'
+  ).split(' '),
+);
+const HEADING = /^h[1-6]$/;
 
 interface OpenLink {
   readonly href: string | undefined;
@@ -44,31 +54,107 @@ export class MarkdownWriter {
     else this.#inline(text.replace(/[ \t\r\n\f\u00a0]+/g, ' '));
   }
 
-  /** Writes a mark such as `# ` at the start of a line. */
-  mark(mark: string): void {
-    this.#inline(mark);
-  }
-
   /** Ends the line; 2 leaves an empty one. Inside a table cell it is a space. */
-  breakLines(count: number): void {
+  #break(count: number): void {
     if (this.#cells !== undefined) {
       this.#inline(' ');
       return;
     }
-    this.closeLink();
+    this.#closeLink();
     if (BARE_ITEM.test(this.#line)) return; // `<li><p>text`: the text belongs behind the mark
     this.#flush();
     this.#pendingBreaks = Math.max(this.#pendingBreaks, count);
   }
 
-  openCode(): void {
-    this.breakLines(2);
+  /** An element begins; `href` is where a link leads. */
+  open(name: string, href: () => string | undefined): void {
+    this.#breakAround(name);
+    switch (name) {
+      case 'br':
+        return this.#break(1);
+      case 'hr':
+        this.#break(2);
+        this.#inline('---');
+        return this.#break(2);
+      case 'pre':
+        return this.#openCode();
+      case 'code':
+        return this.#tick();
+      case 'blockquote':
+        this.#break(2);
+        this.#quoteDepth += 1;
+        return;
+      case 'ul':
+      case 'ol':
+        this.#break(this.#lists.length === 0 ? 2 : 1);
+        if (this.#lists.length < MAX_LIST_DEPTH) {
+          this.#lists.push({ isOrdered: name === 'ol', items: 0 });
+        }
+        return;
+      case 'li':
+        return this.#openItem();
+      case 'table':
+        return this.#openTable();
+      case 'tr':
+        this.#closeRow();
+        this.#break(1);
+        this.#cells = [];
+        return;
+      case 'td':
+      case 'th':
+        return this.#openCell();
+      case 'a':
+        this.#closeLink();
+        this.#link = { href: href(), text: '' };
+        return;
+      default:
+        if (HEADING.test(name)) this.#inline(`${'#'.repeat(Number(name[1]))} `);
+    }
+  }
+
+  close(name: string): void {
+    this.#breakAround(name);
+    switch (name) {
+      case 'br':
+      case 'hr':
+        return this.open(name, () => undefined);
+      case 'pre':
+        return this.#closeCode();
+      case 'code':
+        return this.#tick();
+      case 'blockquote':
+        this.#break(2);
+        this.#quoteDepth = Math.max(0, this.#quoteDepth - 1);
+        return;
+      case 'ul':
+      case 'ol':
+        this.#break(this.#lists.length === 1 ? 2 : 1);
+        this.#lists.pop();
+        return;
+      case 'table':
+        this.#closeRow();
+        this.#tables.pop();
+        return this.#break(2);
+      case 'tr':
+        return this.#closeRow();
+      case 'a':
+        return this.#closeLink();
+    }
+  }
+
+  #breakAround(name: string): void {
+    if (PARAGRAPHS.has(name) || HEADING.test(name)) this.#break(2);
+    else if (LINES.has(name)) this.#break(1);
+  }
+
+  #openCode(): void {
+    this.#break(2);
     if (this.#codeDepth === 0 && this.#cells === undefined) this.#writeLine('```');
     this.#pendingBreaks = 1;
     this.#codeDepth += 1;
   }
 
-  closeCode(): void {
+  #closeCode(): void {
     if (this.#codeDepth === 0) return;
     this.#flush();
     this.#codeDepth -= 1;
@@ -78,67 +164,35 @@ export class MarkdownWriter {
     this.#pendingBreaks = 2;
   }
 
-  inlineCode(): void {
+  #tick(): void {
     if (this.#codeDepth === 0) this.#inline('`');
   }
 
-  openQuote(): void {
-    this.breakLines(2);
-    this.#quoteDepth += 1;
-  }
-
-  closeQuote(): void {
-    this.breakLines(2);
-    this.#quoteDepth = Math.max(0, this.#quoteDepth - 1);
-  }
-
-  openList(isOrdered: boolean): void {
-    this.breakLines(this.#lists.length === 0 ? 2 : 1);
-    if (this.#lists.length < MAX_LIST_DEPTH) this.#lists.push({ isOrdered, items: 0 });
-  }
-
-  closeList(): void {
-    this.breakLines(this.#lists.length === 1 ? 2 : 1);
-    this.#lists.pop();
-  }
-
-  openItem(): void {
+  #openItem(): void {
     this.#line = BARE_ITEM.test(this.#line) ? '' : this.#line;
-    this.breakLines(1);
+    this.#break(1);
     const list = this.#lists.at(-1);
     if (list !== undefined) list.items += 1;
     const indent = '  '.repeat(Math.max(0, this.#lists.length - 1));
     this.#line = `${indent}${list?.isOrdered === true ? `${list.items}.` : '-'} `;
   }
 
-  openTable(): void {
+  #openTable(): void {
     // A table in a cell means a page laid out with tables: its cells are blocks, not columns.
     if (this.#cells !== undefined) this.#spillCells();
     if (this.#tables.length < MAX_LIST_DEPTH) this.#tables.push({ rows: 0 });
-    this.breakLines(2);
+    this.#break(2);
   }
 
-  closeTable(): void {
-    this.closeRow();
-    this.#tables.pop();
-    this.breakLines(2);
-  }
-
-  openRow(): void {
-    this.closeRow();
-    this.breakLines(1);
-    this.#cells = [];
-  }
-
-  openCell(): void {
+  #openCell(): void {
     if (this.#cells === undefined) return;
-    this.closeLink();
+    this.#closeLink();
     if (this.#line !== '' || this.#cells.length > 0) this.#cells.push(this.#line.trim());
     else this.#cells.push('');
     this.#line = '';
   }
 
-  closeRow(): void {
+  #closeRow(): void {
     const cells = this.#takeCells();
     if (cells === undefined || cells.every((cell) => cell === '')) return;
     this.#pendingBreaks = Math.max(this.#pendingBreaks, 1);
@@ -152,12 +206,7 @@ export class MarkdownWriter {
     this.#pendingBreaks = 1;
   }
 
-  openLink(href: string | undefined): void {
-    this.closeLink();
-    this.#link = { href, text: '' };
-  }
-
-  closeLink(): void {
+  #closeLink(): void {
     const link = this.#link;
     if (link === undefined) return;
     this.#link = undefined;
@@ -171,12 +220,12 @@ export class MarkdownWriter {
   }
 
   toString(): string {
-    this.closeLink();
-    this.closeRow();
+    this.#closeLink();
+    this.#closeRow();
     this.#flush();
     if (this.#codeDepth > 0) {
       this.#codeDepth = 1;
-      this.closeCode();
+      this.#closeCode();
     }
     return this.#sink.toString();
   }
@@ -207,7 +256,7 @@ export class MarkdownWriter {
   #takeCells(): string[] | undefined {
     const cells = this.#cells;
     if (cells === undefined) return undefined;
-    this.closeLink();
+    this.#closeLink();
     this.#cells = undefined;
     const all = [...cells.slice(1), this.#line.trim()];
     this.#line = '';
@@ -218,7 +267,7 @@ export class MarkdownWriter {
     for (const cell of this.#takeCells() ?? []) {
       if (cell === '') continue;
       this.#line = cell;
-      this.breakLines(1);
+      this.#break(1);
     }
   }
 

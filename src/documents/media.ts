@@ -7,7 +7,7 @@ import type { Config } from '../config/config.ts';
 import { Fault, type FaultCode, invalidField } from '../core/faults.ts';
 import { type ImageSize, imageSize, SNIFF_BYTES, sniffMedia } from '../core/media-type.ts';
 import type { Guard } from '../net/guard.ts';
-import { type DataUrl, fromBase64, isDataUrl, parseDataUrl } from './data-url.ts';
+import { type DataUrl, fromBase64, fromBytes, isDataUrl, parseDataUrl } from './data-url.ts';
 
 const IMAGE_TYPES = new Set(
   ['png', 'jpeg', 'webp', 'heic', 'heif', 'avif'].map((name) => `image/${name}`),
@@ -30,28 +30,6 @@ export interface MediaContext {
   readonly engineFetches?: boolean;
 }
 
-export interface LoadedPicture {
-  /** A data URL, or the caller's URL when the engine fetches: then there is nothing else. */
-  readonly url: string;
-  readonly mediaType?: string;
-  /** Of an image. */
-  readonly size?: ImageSize;
-  readonly sizeBytes?: number;
-}
-
-export interface LoadedAudio {
-  /** Bare base64, as the wire has it. */
-  readonly data: string;
-  readonly format: string;
-  readonly sizeBytes: number;
-}
-
-export interface LoadedFile {
-  readonly filename: string;
-  readonly mediaType: string;
-  readonly bytes: Buffer;
-}
-
 /** The media of one request; `path` names the field in a refusal, as `['messages', '0', …]`. */
 export class RequestMedia {
   readonly #settings: MediaSettings;
@@ -63,8 +41,9 @@ export class RequestMedia {
     this.#context = context;
   }
 
-  async image(url: string, path: readonly string[]): Promise<LoadedPicture> {
-    if (await this.#isForEngine(url)) return { url };
+  /** A data URL, or the caller's own URL when the engine fetches. */
+  async image(url: string, path: readonly string[]): Promise<string> {
+    if (await this.#isForEngine(url)) return url;
     const media = await this.#load(url, this.#settings.maxImageBytes, path, ['image/*', 0]);
     const mediaType = typeOf(media, IMAGE_TYPES, (found) =>
       refused('CORRUPTED_IMAGE', path, `must be PNG, JPEG, WebP, HEIF or AVIF${found}`),
@@ -79,21 +58,24 @@ export class RequestMedia {
       throw refused('IMAGE_TOO_SMALL', path, problem);
     }
     const isExact = isDataUrl(url) && media.mediaType === mediaType;
-    const inline = isExact ? url : toDataUrl(mediaType, media.bytes());
-    return { url: inline, mediaType, size, sizeBytes: media.sizeBytes };
+    return isExact ? url : toDataUrl(mediaType, media.bytes());
   }
 
-  async video(url: string, path: readonly string[]): Promise<LoadedPicture> {
-    if (await this.#isForEngine(url)) return { url };
+  /** The same of a video. */
+  async video(url: string, path: readonly string[]): Promise<string> {
+    if (await this.#isForEngine(url)) return url;
     const media = await this.#load(url, this.#settings.maxVideoBytes, path, ['video/*']);
     const mediaType = typeOf(media, VIDEO_TYPES, (found) =>
       refused('INVALID_VIDEO_FORMAT', path, `must be MP4, MPEG, MOV or WebM${found}`),
     );
-    const inline = isDataUrl(url) ? url : toDataUrl(mediaType, media.bytes());
-    return { url: inline, mediaType, sizeBytes: media.sizeBytes };
+    return isDataUrl(url) ? url : toDataUrl(mediaType, media.bytes());
   }
 
-  audio(audio: { data: string; format?: string }, path: readonly string[]): LoadedAudio {
+  /** Bare base64, as the wire has it. */
+  audio(
+    audio: { data: string; format?: string },
+    path: readonly string[],
+  ): { data: string; format: string } {
     const refuse = (problem: string): Fault => refused('INVALID_AUDIO_FORMAT', path, problem);
     const format = (audio.format ?? 'wav').toLowerCase();
     if (!AUDIO_FORMATS.includes(format)) {
@@ -112,13 +94,13 @@ export class RequestMedia {
     const sniffed = sniffMedia(media.head(SNIFF_BYTES));
     const isMarked = sniffed?.startsWith('audio/') === true || sniffed === 'video/mp4';
     if (!isMarked && !UNMARKED_AUDIO.has(format)) throw refuse(`is not ${format}${found(sniffed)}`);
-    return { data, format, sizeBytes: media.sizeBytes };
+    return { data, format };
   }
 
   async file(
     { filename, file_data: url }: { filename?: string; file_data: string },
     path: readonly string[],
-  ): Promise<LoadedFile> {
+  ): Promise<{ filename: string; mediaType: string; bytes: Buffer }> {
     const media = await this.#load(url, this.#settings.maxFileBytes, path);
     const named = isDataUrl(url) ? '' : (URL.parse(url)?.pathname.split('/').at(-1) ?? '');
     return { filename: filename ?? named, mediaType: media.mediaType, bytes: media.bytes() };
@@ -150,12 +132,7 @@ export class RequestMedia {
     });
     this.#heldBytes += bytes.length;
     if (this.#heldBytes > maxRequestBytes) throw tooMuchMedia(maxRequestBytes);
-    return {
-      mediaType,
-      sizeBytes: bytes.length,
-      head: (count) => bytes.subarray(0, count),
-      bytes: () => bytes,
-    };
+    return fromBytes(mediaType, bytes);
   }
 }
 

@@ -1,7 +1,8 @@
 /**
- * What the Stores Open XML formats have in common: parts that point at other parts through
+ * What the Office Open XML formats have in common: parts that point at other parts through
  * relationship files (ECMA-376 part 2).
  */
+import { posix } from 'node:path';
 import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
@@ -30,16 +31,10 @@ export function relationships(zip: ZipArchive, part: string): Map<string, Relati
 
 /** A path relative to a folder of an archive, with `.` and `..` walked. */
 export function resolvePath(folder: string, target: string): string {
-  const parts: string[] = [];
-  const whole = target.startsWith('/') ? target : `${folder}${target}`;
-  for (const part of whole.split('/')) {
-    if (part === '..') parts.pop();
-    else if (part !== '' && part !== '.') parts.push(part);
-  }
-  return parts.join('/');
+  return posix.resolve('/', folder, target).slice(1);
 }
 
-/** The main part of an stores document, such as `word/document.xml`; `undefined` when it is none. */
+/** The main part of an office document, such as `word/document.xml`; `undefined` when it is none. */
 export function officePart(zip: ZipArchive): string | undefined {
   for (const target of relationships(zip, '').values()) {
     if (target.type === 'officeDocument') return target.path;

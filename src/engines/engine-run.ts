@@ -36,7 +36,6 @@ import { GARBAGE, outweighs, type Verdict, verdictOfFailure, verdictOfStatus } f
 /** Tries on one replica; with more replicas each gets one, up to the larger bound. */
 const MIN_ATTEMPTS = 3;
 const MAX_ATTEMPTS = 5;
-const BACKOFF = { baseMs: 100, capMs: 2_000 };
 /** A longer `Retry-After` is the caller's to wait out, not ours. */
 const MAX_RETRY_AFTER_MS = 5_000;
 /** In the queue for a slot. */
@@ -150,7 +149,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
   #goRound(targets: readonly Target[]): void {
     const { clock, ids } = this.#context;
     const canRetry = (this.tried?.size ?? 0) > (this.#barred?.size ?? 0);
-    const backoff = backoffMs(this.#attempts, BACKOFF, canRetry ? ids.fraction() : 0);
+    const backoff = backoffMs(this.#attempts, canRetry ? ids.fraction() : 0);
     const pauseMs = Math.max(this.#pauseMs, backoff);
     if (!canRetry || pauseMs > MAX_RETRY_AFTER_MS)
       return this.#finish(this.#best ?? this.#nothingReady(targets));

@@ -97,9 +97,8 @@ export class EngineState {
   /** False when the queue is full and nobody in it waits for more calls than this caller. */
   enqueue(waiter: Waiter): boolean {
     if (this.queueRoom <= 0) {
-      const last = this.#waiters.lastOfLongest(waiter.caller);
+      const last = this.#waiters.takeLastOfLongest(waiter.caller);
       if (last === undefined) return false;
-      this.dequeue(last);
       last.crowdOut();
     }
     this.#waiters.add(waiter.caller, waiter);
@@ -120,7 +119,7 @@ export class EngineState {
   }
 
   status(): EngineStatus {
-    const { connected, running, queued } = this.pool.stats();
+    const { connected, running, queued } = this.pool.stats;
     return {
       id: this.settings.id,
       inFlight: this.#inFlight,

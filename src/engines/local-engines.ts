@@ -5,13 +5,10 @@
  *
  * A small open model is fetched only when nothing else serves its kind of work.
  */
-import { availableParallelism } from 'node:os';
 import type { DiscoveredModel } from '../catalog/catalog.ts';
-import type { Config } from '../config/config.ts';
-import { type Clock, SECOND_MS } from '../core/clock.ts';
-import type { Ids } from '../core/ids.ts';
-import { type Log, reasonOf } from '../core/log.ts';
-import { type FoundEngine, discoverEngines, discoveredModels, probeTargets } from './discovery.ts';
+import { SECOND_MS } from '../core/clock.ts';
+import { reasonOf } from '../core/log.ts';
+import { type FoundEngine, discoverEngines, probeTargets } from './discovery.ts';
 import type { EngineSettings } from './engines.ts';
 import { LlamaEngine, llamaAvailable } from './llama/llama-engine.ts';
 import {
@@ -21,8 +18,8 @@ import {
   demoModels,
   librarySpec,
 } from './llama/llama-models.ts';
-import { type DownloadView, hasModel, modelFetcher } from './local/model-files.ts';
-import { MediaEngines } from './media-engines.ts';
+import { hasModel, modelFetcher } from './local/model-files.ts';
+import { type LocalEnginesParts, MediaEngines, threadsOf } from './media-engines.ts';
 
 /** Engines beside the configured ones, as the app sees them. */
 export interface LocalEngineSource {
@@ -31,16 +28,6 @@ export interface LocalEngineSource {
   engines(): EngineSettings[];
   models(): DiscoveredModel[];
   stop(): Promise<void>;
-}
-
-export interface LocalEnginesParts {
-  readonly config: Config;
-  readonly clock: Clock;
-  readonly ids: Ids;
-  readonly log: Log;
-  /** Called when engines or models came or went. */
-  readonly onChange: () => void;
-  readonly viewOf?: (title: string) => DownloadView;
 }
 
 const LLAMA_ENGINE = 'embedded';
@@ -90,7 +77,8 @@ export class LocalEngines implements LocalEngineSource {
 
   models(): DiscoveredModel[] {
     const own = (this.#llama?.models() ?? []).map(embeddedModel);
-    return [...discoveredModels(this.#found), ...own, ...this.#media.models()];
+    const found = this.#found.flatMap(({ models }) => models);
+    return [...found, ...own, ...this.#media.models()];
   }
 
   async stop(): Promise<void> {
@@ -122,7 +110,7 @@ export class LocalEngines implements LocalEngineSource {
       ids,
       log,
       onChange,
-      threads: embedded.threads ?? Math.max(1, availableParallelism() - 1),
+      threads: threadsOf(config),
       models: embedded.demo ? demoModels() : [],
     });
     this.#llama = llama;
@@ -163,32 +151,24 @@ export class LocalEngines implements LocalEngineSource {
   #isServed(model: LibraryModel): boolean {
     const type = model.work === 'chat' ? 'text' : 'embedding';
     if (this.#parts.config.models.some((configured) => configured.type === type)) return true;
-    return discoveredModels(this.#found).some((found) => found.type === type);
+    return this.#found.some(({ models }) => models.some((found) => found.type === type));
   }
 }
 
 function embeddedModel(model: LoadedLlamaModel): DiscoveredModel {
-  return {
-    id: model.id,
-    origin: model.isDemo ? 'demo' : 'downloaded',
-    replicas: [{ engine: LLAMA_ENGINE, model: model.id }],
-    context: model.contextTokens,
-    ...(model.isDemo ? { description: DEMO_DESCRIPTION } : {}),
-    ...workOf(model),
-  };
-}
-
-function workOf(
-  model: LoadedLlamaModel,
-): Pick<DiscoveredModel, 'type' | 'capabilities' | 'embedding'> {
+  const { id, isDemo, contextTokens, dimensions } = model;
+  const common = {
+    id,
+    origin: isDemo ? 'demo' : 'downloaded',
+    replicas: [{ engine: LLAMA_ENGINE, model: id }],
+    context: contextTokens,
+    ...(isDemo && { description: DEMO_DESCRIPTION }),
+  } as const;
   if (model.work === 'embeddings') {
-    const { dimensions, contextTokens } = model;
     const embedding = { dimensions, maxInputTokens: contextTokens, customDimensions: true };
-    return { type: 'embedding', embedding };
+    return { ...common, type: 'embedding', embedding };
   }
   const reasoning = model.canReason ? (['reasoning', 'reasoningEffort'] as const) : [];
-  return {
-    type: 'text',
-    capabilities: ['functionCalling', 'responseSchema', 'logProbs', ...reasoning],
-  };
+  const capabilities = ['functionCalling', 'responseSchema', 'logProbs', ...reasoning] as const;
+  return { ...common, type: 'text', capabilities };
 }

@@ -3,13 +3,12 @@
  * Both follow a changed configuration and engines that come or go.
  */
 import { Catalog, type VideoConstraints } from '../catalog/catalog.ts';
-import type { Config } from '../config/config.ts';
-import { type CallObserver, Engines } from './engines.ts';
+import type { Config, EngineSettings as ConfiguredEngine } from '../config/config.ts';
+import { type CallObserver, Engines, type EngineSettings } from './engines.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import type { DownloadView } from './local/model-files.ts';
-import { configuredEngines } from './engine-settings.ts';
 import { type LocalEngineSource, LocalEngines } from './local-engines.ts';
 
 export interface EngineRegistryParts {
@@ -83,4 +82,38 @@ function localEnginesOf(parts: EngineRegistryParts, onChange: () => void): Local
     onChange,
     ...(viewOf === undefined ? {} : { viewOf }),
   });
+}
+
+/** The engines of a configuration, beside the local ones. */
+export function configuredEngines(config: Config): EngineSettings[] {
+  return Object.entries(config.engines).map(([id, engine]) => settingsOf(id, engine));
+}
+
+function settingsOf(id: string, engine: ConfiguredEngine): EngineSettings {
+  return {
+    id,
+    protocol: engine.protocol,
+    url: baseOf(engine),
+    headers: engine.headers,
+    concurrency: engine.concurrency,
+    maxQueued: engine.maxQueued,
+    maxConnections: engine.maxConnections,
+    timeLimits: {
+      connectMs: engine.connectTimeoutMs,
+      firstByteMs: engine.firstByteTimeoutMs,
+      idleMs: engine.idleTimeoutMs,
+      totalMs: engine.totalTimeoutMs,
+    },
+    ...(engine.apiKey === undefined ? {} : { apiKey: engine.apiKey }),
+  };
+}
+
+/** A rembg server is often written with the path of its one call. */
+function baseOf({ protocol, url }: ConfiguredEngine): string {
+  return protocol === 'rembg' ? url.replace(/\/(?:api\/remove\/?)?$/, '') : url;
+}
+
+/** The host name of an engine's address, from which its dialect is guessed. */
+export function hostOf(settings: EngineSettings): string {
+  return URL.canParse(settings.url) ? new URL(settings.url).hostname : '';
 }

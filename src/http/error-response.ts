@@ -2,17 +2,18 @@
  * The only translator from what was thrown to bytes. A Fault gives its public part; anything else
  * is a bug or a lost database, and gives a sentence that tells nothing of our insides.
  */
-import { FAULTS, Fault } from '../core/faults.ts';
+import type { Socket } from 'node:net';
+import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
 import { StoreUnavailable } from '../db/db.ts';
+import { reasonPhrase } from './request-context.ts';
 
 /** How long a caller waits before it asks a server whose database is away again. */
 const DATABASE_RETRY_SECONDS = 5;
 
-export interface ErrorAnswer {
+interface ErrorAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: unknown;
-  /** Told apart in the log: a refusal, or something that an operator has to look at. */
   readonly fault: Fault;
 }
 
@@ -40,44 +41,63 @@ function asFault(error: unknown): Fault {
   return new Fault('UNKNOWN_ERROR', { cause: error });
 }
 
-function standardBody(fault: Fault): unknown {
-  const { options } = fault;
-  if (options.body !== undefined) return options.body;
-  return {
-    error: fault.message,
-    code: fault.code,
-    ...(options.details === undefined ? {} : { details: options.details }),
-    ...options.fields,
-  };
+/** What is undefined in a body is not on the wire. */
+function standardBody({ message, code, options }: Fault): unknown {
+  return options.body ?? { error: message, code, details: options.details, ...options.fields };
 }
 
-function openAiBody(fault: Fault): unknown {
-  const { options } = fault;
-  const details = options.details === undefined ? {} : { details: options.details };
+function openAiBody({ message, code, status, options }: Fault): unknown {
+  const { body, details, fields } = options;
   return {
     // The payment objects of a 402 stay readable beside the error object.
-    ...(isObject(options.body) ? options.body : {}),
+    ...(typeof body === 'object' ? body : {}),
     error: {
-      message: fault.message,
-      type: openAiType(fault.status),
+      message,
+      type: openAiType(status),
       param: null,
-      code: fault.code.toLowerCase(),
-      ...details,
-      ...options.fields,
+      code: code.toLowerCase(),
+      details,
+      ...fields,
     },
   };
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
-}
+const OPENAI_TYPES: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  402: 'insufficient_quota',
+  403: 'permission_error',
+  429: 'rate_limit_error',
+};
 
 /** The error types of the OpenAI protocol. */
-export function openAiType(status: number): string {
-  if (status === 401) return 'authentication_error';
-  if (status === 402) return 'insufficient_quota';
-  if (status === 403) return 'permission_error';
-  if (status === 429) return 'rate_limit_error';
-  if (status >= 500) return 'server_error';
-  return 'invalid_request_error';
+function openAiType(status: number): string {
+  return OPENAI_TYPES[status] ?? (status >= 500 ? 'server_error' : 'invalid_request_error');
 }
+
+/**
+ * Answers what is no HTTP request, or one that does not end; `error` is what Node's parser says.
+ * There is no context yet, so the bytes are written by hand and the connection is closed.
+ */
+export function refuseConnection(error: { readonly code?: string }, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const code = PARSER_CODES[error.code ?? ''] ?? 'MALFORMED_REQUEST';
+  const answer = errorAnswer(new Fault(code, { canRetry: false }), false);
+  const body = JSON.stringify(answer.body);
+  const head = [
+    `HTTP/1.1 ${answer.status} ${reasonPhrase(answer.status)}`,
+    'content-type: application/json; charset=utf-8',
+    `content-length: ${Buffer.byteLength(body)}`,
+    'x-content-type-options: nosniff',
+    'connection: close',
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+}
+
+/** What Node's parser says, in our words; anything else is a malformed request. */
+const PARSER_CODES: Readonly<Record<string, FaultCode>> = {
+  HPE_HEADER_OVERFLOW: 'HEADERS_TOO_LARGE',
+  ERR_HTTP_REQUEST_TIMEOUT: 'REQUEST_TOO_SLOW',
+};

@@ -3,64 +3,58 @@
  *
  *   request id and standard headers → method and path [404, 405] → identify [401, 402, 403],
  *   with the abuse guard before its refusals and after it [429] → body [415, 413] →
- *   idempotency [400, 409] → handler → error body → log line
+ *   idempotency [400, 409] → handler → error body → observers
  *
- * Fastify routes and reads; answers are written by the request context.
+ * It counts a request from its first byte until the answer has left and the handler has ended, so
+ * that a closing server knows when the last hold is settled. Answers are written by the context.
  */
-import type { IncomingMessage } from 'node:http';
-import { isIP } from 'node:net';
-import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import { lookup } from 'node:dns/promises';
+import { once } from 'node:events';
+import { type IncomingMessage, type Server, type ServerResponse, createServer } from 'node:http';
+import { type AddressInfo, isIP } from 'node:net';
+import proxyAddress from '@fastify/proxy-addr';
+import createRouter, { type HTTPMethod } from 'find-my-way';
 import type { Caller } from '../identity/identity.ts';
-import type { Clock } from '../core/clock.ts';
+import type { Config } from '../config/config.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
 import { targetPath } from '../core/request-target.ts';
-import { errorAnswer } from './error-response.ts';
-import { RequestContext } from './request-context.ts';
-import { noteFailedCredential } from './identify.ts';
-import { refuseConnection } from './malformed-request.ts';
+import type { AbuseGuard } from './abuse-guard.ts';
+import { errorAnswer, refuseConnection } from './error-response.ts';
 import type { RunOnce } from './idempotent.ts';
+import { readBytes, requireMediaType } from './read-request.ts';
+import { type HeaderRecord, RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';
 import type { StandardHeaders } from './standard-headers.ts';
 import { limitWrites } from './write-timeout.ts';
 
-export interface ServerOptions {
-  readonly basePath: string;
-  readonly trustProxy: boolean | readonly string[];
-  readonly maxConnections: number;
-  readonly requestTimeoutMs: number;
-  /** How long a caller may take no byte of its answer. */
-  readonly writeTimeoutMs: number;
+/** Told of every request; it cannot fail one. */
+export interface RequestObserver {
+  begun?(context: RequestContext): void;
+  /** The answer has left, or the caller has, and the handler has ended. */
+  ended(context: RequestContext, tookMs: number): void;
+  /** Runs the handler, so that what it does can be found to belong to its request. */
+  readonly within?: (context: RequestContext, work: () => Promise<void>) => Promise<void>;
 }
 
 export interface ServerParts {
-  readonly options: ServerOptions;
+  readonly settings: Config['http'];
+  readonly basePath: string;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
   readonly headers: StandardHeaders;
-  readonly routes: readonly Route[];
+  /** Stage "identify": throws 401, 402, 403. */
+  readonly identify: (context: RequestContext, route: Route) => Promise<void>;
   /** Stage "abuse guard": throws when the caller, or the credential that failed, is blocked. */
-  readonly guard: (context: RequestContext, route: Route) => void;
+  readonly guard: AbuseGuard;
   /** Stage "idempotency": runs the handler, or replays what it answered before. */
   readonly once: RunOnce;
   /** Balance headers of a known caller, for answers that no admission has given theirs. */
-  readonly balanceHeaders: (
-    context: RequestContext,
-    caller: Caller,
-  ) => Promise<Record<string, string>>;
-  /** Told of every request that begins. */
-  readonly started: (context: RequestContext, route: Route | undefined) => void;
-  /**
-   * Told of every request whose answer has left and whose handler has ended: for the guard, the
-   * metrics and the traces.
-   */
-  readonly finished: (context: RequestContext, route: Route | undefined, status: number) => void;
-  /** Stage "identify": throws 401, 402, 403. */
-  readonly identify: (context: RequestContext, route: Route) => Promise<Caller | undefined>;
-  /** A reason to refuse new work, such as a shutdown. */
-  readonly refusal: () => Fault | undefined;
+  readonly balanceHeaders: (caller: Caller) => Promise<HeaderRecord>;
+  readonly observers: readonly RequestObserver[];
 }
 
 /** Stands for a path that no route has: anybody may ask, and a key is read when there is one. */
@@ -73,341 +67,326 @@ const ANY_PATH: Route = {
 
 /** Larger request heads are refused by Node's parser. */
 const MAX_HEADER_BYTES = 65_536;
+const MAX_PARAMETER_CHARS = 200;
 /** Requests that arrive too slowly are looked for so often, in a share of the time that they have. */
 const LOOKS_PER_REQUEST_TIMEOUT = 20;
 const KEEP_ALIVE_TIMEOUT_MS = 75_000;
+/** How long cut answers may take to settle what they produced. */
+const SETTLE_GRACE_MS = 5_000;
+const DRAIN_POLL_MS = 20;
+const BODY_LIMIT_BYTES = 1024 * 1024;
+/** Another server behind the same address can answer at once. */
+const RETRY_SECONDS = 1;
+const NO_PARAMETERS = {};
+const NO_HANDLER = (): void => undefined;
 
-/** No route gives Fastify a schema, so its two schema compilers are never loaded. */
-const NO_SCHEMAS = { buildValidator: noSchema, buildSerializer: noSchema };
-
-function noSchema(): never {
-  throw new Error('Bodies are checked by the handlers, not by Fastify');
+/** What the router finds. */
+interface Found {
+  /** `null` for a path that it cannot read: a wrong encoding, a parameter that is too long. */
+  readonly store: Route | null;
+  readonly params: Readonly<Record<string, string>>;
 }
 
-const CONTEXT = Symbol('context');
-type WithContext = FastifyRequest & { [CONTEXT]?: RequestContext };
+export class HttpServer {
+  readonly #parts: ServerParts;
+  readonly #router;
+  readonly #methods = new Set<Route['method']>();
+  readonly #address: (request: IncomingMessage) => string;
+  readonly #within: RequestObserver['within'];
+  readonly #servers: Server[] = [];
+  /** What it serves. */
+  routes: readonly Route[] = [];
+  /** Requests that have not ended. */
+  open = 0;
+  /** From then on new work is refused. */
+  isClosing = false;
 
-export async function buildServer(parts: ServerParts): Promise<FastifyInstance> {
-  const server = Fastify({
-    logger: false,
-    trustProxy: trustedProxies(parts.options.trustProxy),
-    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200 },
-    bodyLimit: 1_048_576,
-    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-    requestTimeout: parts.options.requestTimeoutMs,
-    http: {
+  constructor(parts: ServerParts) {
+    this.#parts = parts;
+    this.#address = addressBy(parts.settings.trustProxy);
+    this.#within = parts.observers.find((observer) => observer.within !== undefined)?.within;
+    this.#router = createRouter({
+      ignoreTrailingSlash: true,
+      maxParamLength: MAX_PARAMETER_CHARS,
+      onBadUrl: NO_HANDLER,
+      onMaxParamLength: NO_HANDLER,
+    });
+  }
+
+  /** The one that listens. */
+  get server(): Server {
+    const [server] = this.#servers;
+    if (server === undefined) throw new Error('The server does not listen yet');
+    return server;
+  }
+
+  /** Serves the routes; resolves with where it listens, `http://host:port`. */
+  async listen(routes: readonly Route[], at: { host: string; port: number }): Promise<string> {
+    const { clock, log, settings, basePath } = this.#parts;
+    this.routes = routes;
+    for (const route of routes) {
+      this.#methods.add(route.method);
+      const path = route.root === true ? route.path : basePath + route.path;
+      this.#router.on(route.method, path, NO_HANDLER, route);
+    }
+    // The name of this machine stands for an address of each family, and clients try either.
+    const named = at.host === 'localhost' ? await lookup(at.host, { all: true }) : [];
+    const hosts = named.length === 0 ? [at.host] : named.map(({ address }) => address);
+    for (const host of new Set(hosts)) {
+      const server = this.#createServer();
+      const port = this.#servers.length === 0 ? at.port : addressOf(this.server).port;
+      const listening = once(server, 'listening');
+      server.listen({ host, port });
+      try {
+        await listening;
+        limitWrites(server, { clock, log, timeoutMs: settings.writeTimeoutSeconds * SECOND_MS });
+        this.#servers.push(server);
+      } catch (error) {
+        // The further address of a name may be one that this machine does not have.
+        if (this.#servers.length === 0) throw error;
+      }
+    }
+    const { address, port } = addressOf(this.server);
+    const shown = address === '0.0.0.0' ? '127.0.0.1' : address;
+    return `http://${isIP(shown) === 6 ? `[${shown}]` : shown}:${port}`;
+  }
+
+  /**
+   * No new work. Open answers finish, to the deadline; those that are left are cut, and pay for what
+   * they produced. It listens all the while, so that `/readyz` can say why new work is refused.
+   */
+  async close(): Promise<void> {
+    this.isClosing = true;
+    const isDrained = await this.#drained(this.#parts.settings.drainSeconds * SECOND_MS);
+    // Connections that idle, or that send half a request, would hold the closing server open.
+    for (const server of this.#servers) server.closeAllConnections();
+    if (!isDrained) await this.#drained(SETTLE_GRACE_MS);
+    for (const server of this.#servers) {
+      const closed = new Promise((resolve) => server.close(resolve));
+      server.closeAllConnections();
+      await closed;
+    }
+    this.#parts.guard.close();
+  }
+
+  /** Waits until nothing is open, at most `limitMs`; says whether that came true. */
+  async #drained(limitMs: number): Promise<boolean> {
+    const { clock } = this.#parts;
+    const untilMs = clock.monotonicMs() + limitMs;
+    while (this.open > 0 && clock.monotonicMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+    return this.open === 0;
+  }
+
+  #createServer(): Server {
+    const { settings } = this.#parts;
+    const requestTimeoutMs = settings.requestTimeoutSeconds * SECOND_MS;
+    const server = createServer({
+      keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
       maxHeaderSize: MAX_HEADER_BYTES,
+      requestTimeout: requestTimeoutMs,
       // Node looks only every 30 s by itself, and would give the head of a request a minute.
-      headersTimeout: parts.options.requestTimeoutMs,
-      connectionsCheckingInterval: Math.ceil(
-        parts.options.requestTimeoutMs / LOOKS_PER_REQUEST_TIMEOUT,
-      ),
+      headersTimeout: requestTimeoutMs,
+      connectionsCheckingInterval: Math.ceil(requestTimeoutMs / LOOKS_PER_REQUEST_TIMEOUT),
       // A missing one is refused by us, with our body.
       requireHostHeader: false,
-    },
-    schemaController: { compilersFactory: NO_SCHEMAS },
-    exposeHeadRoutes: false,
-    return503OnClosing: false,
-    forceCloseConnections: 'idle',
-    clientErrorHandler: refuseConnection,
-    frameworkErrors: (error, request, reply) => {
-      // A path that cannot be decoded never meets a route.
-      void fail(parts, begin(parts, request, reply), fromFastify(error));
-    },
-  });
-  server.server.maxConnections = parts.options.maxConnections;
-  limitWrites(server.server, { ...parts, timeoutMs: parts.options.writeTimeoutMs });
-  // Node would answer 417 by itself, without our headers: an expectation that we do not know is one
-  // that we need not meet (RFC 9110 §10.1.1).
-  server.server.on('checkExpectation', (request, response) => {
-    server.server.emit('request', request, response);
-  });
-  server.removeAllContentTypeParsers();
-  server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) =>
-    done(null, body),
-  );
-  const refusalOfPath = pathRefusals(parts);
-  server.setErrorHandler((error, request: WithContext, reply) => {
-    const context = request[CONTEXT] ?? begin(parts, request, reply);
-    // Fastify reads a body before it says that there is no route.
-    const refused = request.is404 ? refusalOfPath(request).fault : fromFastify(error);
-    return fail(parts, context, refused);
-  });
-  for (const route of parts.routes) register(server, parts, route);
-  answerUnknownPaths(server, parts, refusalOfPath);
-  return server;
-}
+    });
+    server.maxConnections = settings.maxConnections;
+    server.on('request', this.#receive);
+    // Node would answer 417 by itself, without our headers: an expectation that we do not know is
+    // one that we need not meet (RFC 9110 §10.1.1).
+    server.on('checkExpectation', (...of) => server.emit('request', ...of));
+    server.on('clientError', refuseConnection);
+    return server;
+  }
 
-/**
- * Whose `X-Forwarded-For` is believed. Proxies append to what the caller sent, so `true` is the one
- * hop that connects to us: believing the whole list would let every caller choose its address.
- */
-function trustedProxies(setting: boolean | readonly string[]): TrustedProxies {
-  if (typeof setting === 'boolean') return setting && ((_address, hop) => hop === 0);
-  return [...setting];
-}
+  readonly #receive = (request: IncomingMessage, response: ServerResponse): void => {
+    const { ids, clock, headers, observers } = this.#parts;
+    const found = this.#find(request.method, request.url);
+    const requestId = ids.ordered(clock.nowMs());
+    const context = new RequestContext({
+      requestId,
+      request,
+      response,
+      route: found?.store ?? undefined,
+      parameters: found?.params ?? NO_PARAMETERS,
+      address: this.#address(request),
+      startedMs: clock.monotonicMs(),
+      answerHeaders: headers.of(request.headers, requestId),
+      ended: this.#ended,
+    });
+    this.open += 1;
+    for (const observer of observers) observer.begun?.(context);
+    // A client of a server that shuts down opens its next connection elsewhere.
+    if (this.isClosing) context.set('connection', 'close');
+    void this.#serve(context, found);
+  };
 
-type TrustedProxies = false | string[] | ((address: string, hop: number) => boolean);
+  /** What the router says: a route, `null` for none, and no store for a path that it cannot read. */
+  #find(method = '', url = ''): Found | null {
+    return this.#router.find(method as HTTPMethod, url) as Found | null; // what `listen` gave it
+  }
 
-/** A proxy that passes on what is no address is worth no more than its own address. */
-function addressOf(request: FastifyRequest): string {
-  return isIP(request.ip) === 0 ? (request.raw.socket.remoteAddress ?? '') : request.ip;
-}
-
-function register(server: FastifyInstance, parts: ServerParts, route: Route): void {
-  server.route({
-    method: route.method,
-    url: fullPath(parts, route),
-    bodyLimit: route.body?.limitBytes ?? 1_024 * 1_024,
-    onRequest: async (request: WithContext, reply) => {
-      const context = begin(parts, request, reply, route);
-      request[CONTEXT] = context;
-      const refusedHost = refusalOfHost(request.raw);
-      if (refusedHost !== undefined) throw refusedHost;
-      if (route.operational === true) return;
-      const refusal = parts.refusal();
-      if (refusal !== undefined) throw refusal;
-      await admitCaller(parts, context, route);
-      checkContentType(context, route);
-    },
-    handler: async (request: WithContext, reply) => {
-      const context = request[CONTEXT];
-      if (context === undefined) throw new Error('A handler ran without its context');
-      reply.hijack();
-      if (Buffer.isBuffer(request.body)) context.body = request.body;
-      const worked = context.working();
-      try {
-        if (route.sells === undefined) await addBalanceHeaders(parts, context);
-        await parts.once(context, route, () => route.handle(context));
-      } catch (error) {
-        // Whatever a handler throws becomes the answer here, once.
-        await fail(parts, context, error);
-      } finally {
-        worked();
+  async #serve(context: RequestContext, found: Found | null): Promise<void> {
+    const route = found?.store ?? undefined;
+    let isAdmitted = route === undefined;
+    try {
+      if (route === undefined) this.#answerPath(context, found);
+      else {
+        await this.#admit(context, route);
+        isAdmitted = true;
+        if (route.sells === undefined) await this.#addBalanceHeaders(context);
+        const handle = (): Promise<void> => route.handle(context);
+        if (this.#within === undefined) await this.#parts.once(context, route, handle);
+        else await this.#within(context, () => this.#parts.once(context, route, handle));
       }
-    },
-  });
-}
-
-/**
- * Identifies the caller and asks the guard about it: by key or wallet when it has one, else by the
- * credential that failed and its address. So neighbours of a blocked stranger are served, and a
- * blocked caller hears of its block before anything else.
- */
-async function admitCaller(
-  parts: ServerParts,
-  context: RequestContext,
-  route: Route,
-): Promise<void> {
-  try {
-    const caller = await parts.identify(context, route);
-    if (caller !== undefined) context.identify(caller);
-  } catch (error) {
-    noteFailedCredential(context, error);
-    // A blocked caller gets the guard's answer instead of the refusal.
-    parts.guard(context, route);
-    throw error;
+    } catch (error) {
+      // Whatever a stage or a handler throws becomes the answer here, once. Who leaves before its
+      // request is read has done nothing that a guard could count.
+      if (isAdmitted || !context.isGone) await this.#fail(context, error);
+      if (route === undefined && found === null) await this.#identifyStranger(context);
+    } finally {
+      context.finish();
+    }
   }
-  parts.guard(context, route);
-}
 
-/** Who asked for a path that is not there, for the guard and the log; never throws. */
-async function identifyStranger(parts: ServerParts, context: RequestContext): Promise<void> {
-  if (context.header('authorization') === undefined) return;
-  try {
-    const caller = await parts.identify(context, ANY_PATH);
-    if (caller !== undefined) context.identify(caller);
-  } catch {
-    // The database is away: the path is unknown whoever asks.
+  /**
+   * The stages before the handler. The caller is identified and the guard is asked about it: by key
+   * or wallet when it has one, else by the credential that failed and its address. So neighbours of
+   * a blocked stranger are served, and a blocked caller hears of its block before anything else.
+   */
+  async #admit(context: RequestContext, route: Route): Promise<void> {
+    const { identify, guard } = this.#parts;
+    requireOneHost(context.request);
+    if (route.operational !== true) {
+      if (this.isClosing) throw new Fault('SHUTTING_DOWN', { retryAfterSeconds: RETRY_SECONDS });
+      try {
+        await identify(context, route);
+      } finally {
+        // A blocked caller gets the guard's answer instead of the refusal.
+        guard.refuse(context, route);
+      }
+    }
+    if (route.method === 'GET') return;
+    requireMediaType(context.request, route);
+    context.body = await readBytes(context.request, route.body?.limitBytes ?? BODY_LIMIT_BYTES);
   }
-}
 
-/**
- * Balance headers belong on every answer to a known caller; a sale has them from its admission. One
- * that pays instead of signing in has them from there only: its payment proves it when it is taken.
- */
-async function addBalanceHeaders(parts: ServerParts, context: RequestContext): Promise<void> {
-  const caller = context.callerIfKnown;
-  if (caller === undefined || caller.payment !== undefined) return;
-  const headers = await parts.balanceHeaders(context, caller);
-  for (const [name, value] of Object.entries(headers)) {
-    if (!context.has(name)) context.set(name, value);
+  /** Answers a preflight; throws for a path that is not there, or not with this method. */
+  #answerPath(context: RequestContext, found: Found | null): void {
+    const { url, method } = context.request;
+    const others = [...this.#methods].map((one) => ({ one, found: this.#find(one, url) }));
+    const isUnreadable = found !== null || others.every((other) => other.found?.store === null);
+    if (isUnreadable) throw new Fault('INVALID_REQUEST', { message: 'The request is malformed' });
+    requireOneHost(context.request);
+    const methods = others.flatMap((other) => (other.found === null ? [] : [other.one])).sort();
+    if (method === 'OPTIONS') {
+      context.setAll(this.#parts.headers.preflight(context.request.headers, methods));
+      return context.empty(204);
+    }
+    if (methods.length === 0) throw this.#unknownPath(url);
+    const allow = methods.join(', ');
+    throw new Fault('METHOD_NOT_ALLOWED', {
+      message: `The method is not allowed on this path; use ${allow}`,
+      headers: { allow },
+    });
   }
+
+  #unknownPath(url: string | undefined): Fault {
+    const { basePath } = this.#parts;
+    // The usual mistake is a base URL without the version.
+    const hint = targetPath(url).startsWith(basePath) ? '' : `; the base path is ${basePath}`;
+    return new Fault('NOT_FOUND', { message: `Not found${hint}` });
+  }
+
+  /** Who asked for a path that is not there, for the guard and the log; never throws. */
+  async #identifyStranger(context: RequestContext): Promise<void> {
+    if (context.headers['authorization'] === undefined) return;
+    try {
+      await this.#parts.identify(context, ANY_PATH);
+    } catch {
+      // The database is away: the path is unknown whoever asks.
+    }
+  }
+
+  async #fail(context: RequestContext, error: unknown): Promise<void> {
+    const { headers, log } = this.#parts;
+    const wantsOpenAi = context.headers[headers.errorFormatHeader] === 'openai';
+    const answer = errorAnswer(error, wantsOpenAi);
+    context.notes.code = answer.fault.code;
+    if (answer.status >= 500) {
+      const { cause } = answer.fault.options;
+      const stack =
+        answer.fault.code === 'UNKNOWN_ERROR' && cause instanceof Error ? cause.stack : undefined;
+      const reason = reasonOf(cause ?? answer.fault);
+      log.error({ requestId: context.requestId, reason, stack }, 'Request failed');
+    }
+    if (context.answered) return context.destroy();
+    // A payment that is still under way (202) is no failure.
+    if (answer.status >= 400) context.setAll(headers.failed);
+    context.setAll(answer.headers);
+    try {
+      await this.#addBalanceHeaders(context);
+    } catch {
+      // The database is away: the refusal goes out without the balance.
+    }
+    await context.json(answer.status, answer.body);
+  }
+
+  /**
+   * Balance headers belong on every answer to a known caller; a sale has them from its admission.
+   * One that pays instead of signing in has them from there only: its payment proves it when it is
+   * taken.
+   */
+  async #addBalanceHeaders(context: RequestContext): Promise<void> {
+    const caller = context.callerIfKnown;
+    if (caller === undefined || caller.payment !== undefined) return;
+    const headers = await this.#parts.balanceHeaders(caller);
+    for (const name in headers) {
+      if (!context.has(name)) context.set(name, headers[name] ?? '');
+    }
+  }
+
+  readonly #ended = (context: RequestContext): void => {
+    this.open -= 1;
+    const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
+    for (const observer of this.#parts.observers) observer.ended(context, tookMs);
+  };
 }
 
-function fullPath(parts: ServerParts, route: Route): string {
-  return route.root === true ? route.path : parts.options.basePath + route.path;
+/** The address of a caller, by whose `X-Forwarded-For` is believed. */
+function addressBy(trusted: boolean | readonly string[]): (request: IncomingMessage) => string {
+  if (trusted === false) return ({ socket }) => socket.remoteAddress ?? '';
+  // Proxies append to what the caller sent, so `true` is the one hop that connects to us: believing
+  // the whole list would let every caller choose its address.
+  const trusts =
+    trusted === true
+      ? (_address: string, hop: number): boolean => hop === 0
+      : proxyAddress.compile([...trusted]);
+  return (request) => {
+    const address = proxyAddress(request, trusts);
+    // A proxy that passes on what is no address is worth no more than its own address.
+    return isIP(address) === 0 ? (request.socket.remoteAddress ?? '') : address;
+  };
 }
 
-function begin(
-  parts: ServerParts,
-  request: FastifyRequest,
-  reply: FastifyReply,
-  route?: Route,
-): RequestContext {
-  const context = new RequestContext({
-    requestId: parts.ids.ordered(parts.clock.nowMs()),
-    request: request.raw,
-    response: reply.raw,
-    parameters: (request.params ?? {}) as Record<string, string>, // Fastify's path parameters
-    address: addressOf(request),
-    startedMs: parts.clock.monotonicMs(),
-  });
-  parts.started(context, route);
-  parts.headers.begin(context);
-  // A client of a server that shuts down opens its next connection elsewhere.
-  if (parts.refusal() !== undefined) context.set('connection', 'close');
-  context.onEnd(() => parts.finished(context, route, context.statusCode));
-  return context;
+function addressOf(server: Server): AddressInfo {
+  return server.address() as AddressInfo; // of a server that listens on a port
 }
 
 /**
  * RFC 9112 §3.2: a request without a Host, or with several, is refused. Two of them are how one
  * server in a row is made to see another address than the next.
  */
-function refusalOfHost({ rawHeaders, httpVersionMinor }: IncomingMessage): Fault | undefined {
+function requireOneHost({ rawHeaders, httpVersionMinor }: IncomingMessage): void {
   let hosts = 0;
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at];
     if (name?.length === HOST.length && name.toLowerCase() === HOST) hosts += 1;
   }
-  if (hosts === 1 || (hosts === 0 && httpVersionMinor === 0)) return undefined;
-  return new Fault('INVALID_REQUEST', {
+  if (hosts === 1 || (hosts === 0 && httpVersionMinor === 0)) return;
+  throw new Fault('INVALID_REQUEST', {
     message: `The request has ${hosts === 0 ? 'no' : 'more than one'} Host header; send exactly one`,
   });
 }
 
 const HOST = 'host';
-
-function checkContentType(context: RequestContext, route: Route): void {
-  const { body } = route;
-  if (body === undefined || context.request.method === 'GET') return;
-  const type = context.header('content-type')?.toLowerCase() ?? '';
-  if (body.types.some((known) => type.startsWith(known))) return;
-  const wanted = body.types.join(' or ');
-  throw new Fault('INVALID_CONTENT_TYPE', {
-    message:
-      type === ''
-        ? `The request has no Content-Type; send ${wanted}`
-        : `The Content-Type ${type.slice(0, 100)} is not supported here; send ${wanted}`,
-  });
-}
-
-async function fail(parts: ServerParts, context: RequestContext, error: unknown): Promise<void> {
-  const wantsOpenAi = context.header(parts.headers.errorFormatHeader) === 'openai';
-  const answer = errorAnswer(error, wantsOpenAi);
-  context.notes.code = answer.fault.code;
-  if (answer.status >= 500) {
-    const reason = reasonOf(answer.fault.options.cause ?? answer.fault);
-    const stack = answer.fault.code === 'UNKNOWN_ERROR' ? stackOf(answer.fault.options.cause) : {};
-    parts.log.error({ requestId: context.requestId, reason, ...stack }, 'Request failed');
-  }
-  if (context.answered) {
-    context.destroy();
-    return;
-  }
-  // A payment that is still under way (202) is no failure.
-  if (answer.status >= 400) context.setAll(parts.headers.failed());
-  context.setAll(answer.headers);
-  try {
-    await addBalanceHeaders(parts, context);
-  } catch {
-    // The database is away: the refusal goes out without the balance.
-  }
-  await context.json(answer.status, answer.body);
-}
-
-function stackOf(error: unknown): { stack?: string } {
-  return error instanceof Error && error.stack !== undefined ? { stack: error.stack } : {};
-}
-
-/** Fastify's own refusals in our words. */
-function fromFastify(error: unknown): unknown {
-  if (error instanceof Fault) return error;
-  const { code, statusCode } = error as { code?: string; statusCode?: number }; // Fastify's shape
-  switch (code) {
-    case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return new Fault('PAYLOAD_TOO_LARGE');
-    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
-      return new Fault('INVALID_CONTENT_TYPE');
-    case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
-    case 'FST_ERR_CTP_EMPTY_JSON_BODY':
-      return new Fault('INVALID_REQUEST', { message: 'The body is not what Content-Length says' });
-    default:
-      if (statusCode !== undefined && statusCode < 500) {
-        return new Fault('INVALID_REQUEST', { message: 'The request is malformed', cause: error });
-      }
-      return error;
-  }
-}
-
-interface PathRefusal {
-  readonly fault: Fault;
-  /** Of the path, for what is no method of it; none when there is no such path. */
-  readonly methods: readonly string[];
-}
-
-/** Why a request meets no route: 405 where the path has other methods, else 404. */
-function pathRefusals(parts: ServerParts): (request: FastifyRequest) => PathRefusal {
-  const methodsByPath = new Map<string, Set<string>>();
-  for (const route of parts.routes) {
-    const pattern = pathPattern(fullPath(parts, route));
-    const methods = methodsByPath.get(pattern) ?? new Set();
-    methods.add(route.method);
-    methodsByPath.set(pattern, methods);
-  }
-  const matchers = [...methodsByPath].map(([pattern, methods]) => ({
-    expression: new RegExp(pattern),
-    methods: [...methods],
-  }));
-  return (request) => {
-    const path = targetPath(request.raw.url);
-    // `/rpc/networks` is a path of its own and one of `/rpc/:network`.
-    const known = matchers.filter((matcher) => matcher.expression.test(path));
-    const methods = [...new Set(known.flatMap((matcher) => matcher.methods))].sort();
-    return { fault: known.length === 0 ? unknownPath(parts, path) : wrongMethod(methods), methods };
-  };
-}
-
-function answerUnknownPaths(
-  server: FastifyInstance,
-  parts: ServerParts,
-  refusalOfPath: (request: FastifyRequest) => PathRefusal,
-): void {
-  server.setNotFoundHandler(async (request: WithContext, reply) => {
-    const context = begin(parts, request, reply);
-    reply.hijack();
-    const { fault, methods } = refusalOfPath(request);
-    const refused = refusalOfHost(request.raw);
-    if (refused === undefined && request.method === 'OPTIONS') {
-      context.setAll(parts.headers.preflight(context, methods));
-      context.empty(204);
-      return;
-    }
-    const worked = context.working();
-    await fail(parts, context, refused ?? fault);
-    await identifyStranger(parts, context);
-    worked();
-  });
-}
-
-function pathPattern(path: string): string {
-  const escaped = path.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`);
-  return `^${escaped.replaceAll(/:[A-Za-z]+/g, '[^/]+')}/?$`;
-}
-
-function unknownPath(parts: ServerParts, path: string): Fault {
-  // The usual mistake is a base URL without the version.
-  const hint = path.startsWith(parts.options.basePath)
-    ? ''
-    : `; the base path is ${parts.options.basePath}`;
-  return new Fault('NOT_FOUND', { message: `Not found${hint}` });
-}
-
-function wrongMethod(methods: readonly string[]): Fault {
-  const allow = methods.join(', ');
-  return new Fault('METHOD_NOT_ALLOWED', {
-    message: `The method is not allowed on this path; use ${allow}`,
-    headers: { allow },
-  });
-}

@@ -26,64 +26,59 @@ export interface IdentifyParts {
 
 const BEARER = /^Bearer[ ]+(\S+)$/i;
 
+/** Sets the caller of a context; throws when the route asks for another one. */
 export function identifyStage(parts: IdentifyParts) {
-  return async (context: RequestContext, route: Route): Promise<Caller | undefined> => {
-    if (route.auth === 'public') return optionalCaller(parts, context);
-    const caller = await credentialCaller(parts, context, route);
-    if (caller === undefined) throw parts.discovery(context, route);
-    // Known from here on, whatever is refused next: the guard and the log name the caller.
-    context.identify(caller);
-    requireKind(caller, route);
-    parts.enter(context, caller, route);
-    return caller;
+  return async (context: RequestContext, route: Route): Promise<void> => {
+    try {
+      const caller = await callerOf(parts, context, route);
+      // Known from here on, whatever is refused next: the guard and the log name the caller.
+      context.callerIfKnown = caller;
+      if (route.auth === 'public') return;
+      if (caller === undefined) throw parts.discovery(context, route);
+      requireKind(caller, route);
+      parts.enter(context, caller, route);
+    } catch (error) {
+      noteFailedCredential(context, error);
+      // A public route shows more to a known caller, and does not mind an unknown one.
+      if (route.auth !== 'public' || !(error instanceof Fault)) throw error;
+    }
   };
-}
-
-/** A public route shows more to a known caller, and does not mind an unknown one. */
-async function optionalCaller(
-  parts: IdentifyParts,
-  context: RequestContext,
-): Promise<Caller | undefined> {
-  const token = BEARER.exec(context.header('authorization') ?? '')?.[1];
-  if (token === undefined) return undefined;
-  try {
-    return await parts.callerOfBearer(token);
-  } catch (error) {
-    // A wrong key on a public route is not an error of that route.
-    if (!(error instanceof Fault)) throw error;
-    noteFailedCredential(context, error);
-    return undefined;
-  }
 }
 
 /** Characters of a presented key that tell it from others; most of its random part is not kept. */
 const CREDENTIAL_PREFIX_CHARS = 32;
 
 /** Notes a credential that was refused, for the guard; a missing one and a payment are none. */
-export function noteFailedCredential(context: RequestContext, error: unknown): void {
+function noteFailedCredential(context: RequestContext, error: unknown): void {
   if (!(error instanceof Fault) || (error.status !== 401 && error.status !== 403)) return;
   if (context.callerIfKnown !== undefined) return;
-  const authorization = context.header('authorization');
   // Sign-ins differ each time: those of one address count together.
   context.failedCredential =
-    authorization === undefined ? 'sign-in' : authorization.slice(0, CREDENTIAL_PREFIX_CHARS);
+    context.headers['authorization']?.slice(0, CREDENTIAL_PREFIX_CHARS) ?? 'sign-in';
 }
 
 /** Wallet headers beat Bearer where wallets are welcome, and a payment beats a sign-in. */
-function credentialCaller(
+function callerOf(
   parts: IdentifyParts,
   context: RequestContext,
-  route: Route,
+  { auth, sells }: Route,
 ): Promise<Caller> | undefined {
-  const signIn = context.header('sign-in-with-x') ?? context.header('x-sign-in-with-x');
-  const takesWallets = route.auth.includes('wallet');
+  const { headers } = context;
+  const { authorization } = headers;
+  const token = authorization === undefined ? undefined : BEARER.exec(authorization)?.[1];
+  if (auth === 'public') return token === undefined ? undefined : parts.callerOfBearer(token);
+  const signIn = headers['sign-in-with-x'] ?? headers['x-sign-in-with-x'];
   const payment = paymentHeader(context);
-  if (payment !== undefined && route.auth === 'key-or-wallet' && route.sells !== undefined) {
+  if (payment !== undefined && auth === 'key-or-wallet' && sells !== undefined) {
     return payingCaller(parts, context, payment, signIn);
   }
-  if (signIn !== undefined && takesWallets) return parts.callerOfSignIn(signIn, context);
-  const authorization = context.header('authorization');
-  if (authorization !== undefined) return bearerCaller(parts, authorization);
+  if (signIn !== undefined && auth.includes('wallet')) return parts.callerOfSignIn(signIn, context);
+  if (token !== undefined) return parts.callerOfBearer(token);
+  if (authorization !== undefined) {
+    throw new Fault('AUTHENTICATION_FAILED', {
+      message: 'Authentication failed: send the header "Authorization: Bearer <API key>"',
+    });
+  }
   if (signIn !== undefined) {
     throw new Fault('AUTHENTICATION_FAILED', {
       message: 'A wallet sign-in is not accepted on this endpoint; send an API key',
@@ -110,31 +105,13 @@ async function payingCaller(
 }
 
 /** The payment header of a request, under any of its three names. */
-export function paymentHeader(context: RequestContext): string | undefined {
-  return (
-    context.header('payment-signature') ??
-    context.header('x-402-payment') ??
-    context.header('x-payment')
-  );
+export function paymentHeader({ headers }: RequestContext): string | undefined {
+  return headers['payment-signature'] ?? headers['x-402-payment'] ?? headers['x-payment'];
 }
 
 /** What marks a retry of the request that opened a payment. */
-export function retryProof(context: RequestContext): RetryProof {
-  return {
-    claim: context.header('payment-claim'),
-    idempotencyKey: context.header('idempotency-key'),
-    path: context.path,
-  };
-}
-
-function bearerCaller(parts: IdentifyParts, authorization: string): Promise<Caller> {
-  const token = BEARER.exec(authorization)?.[1];
-  if (token === undefined) {
-    throw new Fault('AUTHENTICATION_FAILED', {
-      message: 'Authentication failed: send the header "Authorization: Bearer <API key>"',
-    });
-  }
-  return parts.callerOfBearer(token);
+export function retryProof({ headers, path }: RequestContext): RetryProof {
+  return { claim: headers['payment-claim'], idempotencyKey: headers['idempotency-key'], path };
 }
 
 function requireKind(caller: Caller, route: Route): void {

@@ -18,6 +18,9 @@ function exchangeWith(body: string): RequestContext {
     parameters: {},
     address: '127.0.0.1',
     startedMs: 0,
+    route: undefined,
+    answerHeaders: {},
+    ended: () => undefined,
   });
   context.body = Buffer.from(body);
   return context;

@@ -1,20 +1,20 @@
 /**
- * One request and its answer, as the stages and handlers see it: id, caller, body, the headers that
- * have gathered, and three ways to answer (JSON, bytes, stream). It answers exactly once.
+ * One request and its answer, as the stages and handlers see it: id, route, caller, body, the
+ * headers that have gathered, and three ways to answer (JSON, bytes, stream). It answers exactly
+ * once.
  *
  * Answers are written straight to the socket: headers and first bytes leave together, and bytes
- * are never encoded twice.
+ * are never encoded twice. What a request does not ask for (signal, query, listeners) is not made.
  */
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Writable } from 'node:stream';
 import { promisify } from 'node:util';
-import { brotliCompress, constants, gzip } from 'node:zlib';
+import { brotliCompress, brotliCompressSync, constants, gzip, gzipSync } from 'node:zlib';
 import { assert } from '../core/assert.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
 import type { IdempotencyToken } from '../billing/idempotency/idempotency.ts';
 import type { AnswerKeeper } from '../billing/sale.ts';
-import { HeaderList } from './header-list.ts';
 import { StreamWriter } from './stream-writer.ts';
 
 const gzipAsync = promisify(gzip);
@@ -22,17 +22,41 @@ const brotliAsync = promisify(brotliCompress);
 
 /** Below this size compression costs more than it saves. */
 const COMPRESS_FROM_BYTES = 1_024;
-const GZIP_LEVEL = 5;
+/** Up to this it takes some 40 µs: less than the way to another thread and back. */
+const AT_ONCE_BYTES = 16 * 1_024;
+const GZIP_OPTIONS = { level: 5 };
 const BROTLI_QUALITY = 4;
+const COMPRESSIBLE = /^(?:application\/json|text\/(?!event-stream))/;
+
+/** What a route is known by, in logs and metrics too. */
+export interface RouteName {
+  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
+  /** Below the base path, with `:name` for parameters: `/chat/completions`. */
+  readonly path: string;
+  /**
+   * For operators' tools and readers (`/readyz`, `/docs`): answered while the server drains, without
+   * guard or caller, and logged at `debug`.
+   */
+  readonly operational?: true;
+}
+
+/** Headers of an answer in the order in which they leave. */
+export type HeaderRecord = Record<string, string>;
 
 export interface RequestContextParts {
   readonly requestId: string;
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
+  /** Missing for a path that no route has. */
+  readonly route: RouteName | undefined;
   readonly parameters: Readonly<Record<string, string>>;
   /** Address of the caller, by the proxy rules of the configuration. */
   readonly address: string;
   readonly startedMs: number;
+  /** Headers that every answer has; the others join them. */
+  readonly answerHeaders: HeaderRecord;
+  /** Called once: the answer or the caller has left, and the handler has ended. */
+  readonly ended: (context: RequestContext) => void;
 }
 
 /** What the log line of a request says beyond status and time. */
@@ -49,6 +73,9 @@ export interface RequestNotes {
 export class RequestContext {
   readonly requestId: string;
   readonly request: IncomingMessage;
+  /** Of the request; several of one name are joined by Node's rules. */
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  readonly route: RouteName | undefined;
   readonly parameters: Readonly<Record<string, string>>;
   readonly address: string;
   readonly startedMs: number;
@@ -56,74 +83,83 @@ export class RequestContext {
   /** The beginning of a credential that stands for nobody, once that is known. */
   failedCredential: string | undefined;
   body: Buffer = EMPTY;
-  #caller: Caller | undefined;
-  #keeper: AnswerKeeper | undefined;
-  #query: URLSearchParams | undefined;
+  callerIfKnown: Caller | undefined;
+  /** Set when the answer is kept for the retries of this request. */
+  keeper: AnswerKeeper | undefined;
   readonly #response: ServerResponse;
-  readonly #headers = new HeaderList();
-  readonly #abort = new AbortController();
-  readonly #settled: (() => void)[] = [];
-  readonly #ended: (() => void)[] = [];
-  /** The answer, and the handler while it works. */
-  #unfinished = 1;
+  readonly #headers: HeaderRecord;
+  readonly #ended: (context: RequestContext) => void;
+  #query: URLSearchParams | undefined;
+  #abort: AbortController | undefined;
+  #closers: (() => void)[] | undefined;
+  #isGone = false;
+  /** The answer and the handler. */
+  #unfinished = 2;
 
   constructor(parts: RequestContextParts) {
     this.requestId = parts.requestId;
     this.request = parts.request;
+    // The one that Node gives as a list, `set-cookie`, is none of a request.
+    this.headers = parts.request.headers as typeof this.headers;
+    this.route = parts.route;
     this.parameters = parts.parameters;
     this.address = parts.address;
     this.startedMs = parts.startedMs;
     this.#response = parts.response;
+    this.#headers = parts.answerHeaders;
+    this.#ended = parts.ended;
     // A caller can be gone before its request meets a stage; `close` does not come twice.
     if (parts.response.destroyed) queueMicrotask(() => this.#close());
-    else parts.response.once('close', () => this.#close());
+    else parts.response.on('close', () => this.#close());
   }
 
   #close(): void {
-    if (!this.#response.writableFinished) this.#abort.abort();
-    for (const done of this.#settled) done();
-    this.#finish();
+    if (!this.#response.writableFinished) {
+      this.#isGone = true;
+      this.#abort?.abort();
+    }
+    for (const done of this.#closers ?? NOTHING) done();
+    this.finish();
+  }
+
+  /** The caller left before its answer was complete. */
+  get isGone(): boolean {
+    return this.#isGone;
   }
 
   /** Aborts when the caller leaves before the answer is complete. */
   get signal(): AbortSignal {
+    if (this.#abort === undefined) {
+      this.#abort = new AbortController();
+      if (this.#isGone) this.#abort.abort();
+    }
     return this.#abort.signal;
+  }
+
+  /**
+   * Aborts when nobody will ask for the answer any more: not when the caller leaves a request whose
+   * answer is kept.
+   */
+  get workSignal(): AbortSignal {
+    return this.keeper === undefined ? this.signal : NEVER;
   }
 
   /** Runs when the answer has left or the caller has. */
   onClose(done: () => void): void {
-    this.#settled.push(done);
+    this.#closers ??= [];
+    this.#closers.push(done);
   }
 
-  /** Runs when the answer has left or the caller has, and the handler has ended too. */
-  onEnd(done: () => void): void {
-    this.#ended.push(done);
-  }
-
-  /** The handler works until the returned function is called, once. */
-  working(): () => void {
-    this.#unfinished += 1;
-    return () => this.#finish();
-  }
-
-  #finish(): void {
+  /** The handler has ended; called once by whoever ran it. */
+  finish(): void {
     this.#unfinished -= 1;
-    if (this.#unfinished > 0) return;
-    for (const done of this.#ended) done();
+    if (this.#unfinished === 0) this.#ended(this);
   }
 
   /** The identified caller; asking for it on a public route is a bug. */
   get caller(): Caller {
-    assert(this.#caller !== undefined, 'this route has no caller');
-    return this.#caller;
-  }
-
-  get callerIfKnown(): Caller | undefined {
-    return this.#caller;
-  }
-
-  identify(caller: Caller): void {
-    this.#caller = caller;
+    assert(this.callerIfKnown !== undefined, 'this route has no caller');
+    return this.callerIfKnown;
   }
 
   get answered(): boolean {
@@ -144,62 +180,37 @@ export class RequestContext {
     return this.#query;
   }
 
-  /** A request header; several of one name are joined by Node's rules. */
+  /** A header of the request. */
   header(name: string): string | undefined {
-    const value = this.request.headers[name];
-    return Array.isArray(value) ? value.join(', ') : value;
+    return this.headers[name];
   }
 
-  /** Adds a header to the answer; a later value replaces an earlier one, but `vary` gathers. */
+  /** Adds a header to the answer; a later value replaces an earlier one in its place. */
   set(name: string, value: string | number): void {
-    const before = name === 'vary' ? this.#headers.get(name) : undefined;
-    const isNew = before !== undefined && !before.split(', ').includes(String(value));
-    this.#headers.set(name, isNew ? `${before}, ${value}` : String(value));
+    this.#headers[name] = String(value);
+  }
+
+  setAll(headers: Readonly<Record<string, string>>): void {
+    Object.assign(this.#headers, headers);
   }
 
   has(name: string): boolean {
-    return this.#headers.has(name);
-  }
-
-  /** Names of the headers that have gathered so far. */
-  headerNames(): string[] {
-    return this.#headers.names();
-  }
-
-  /** Set when the answer is kept for the retries of this request. */
-  get keeper(): AnswerKeeper | undefined {
-    return this.#keeper;
+    return this.#headers[name] !== undefined;
   }
 
   /** The answer is kept under a key, with those headers that are still true of a replay. */
   keepFor(token: IdempotencyToken): void {
-    const earlier = new Set(this.#headers.names());
-    this.#keeper = {
+    const earlier = new Set(Object.keys(this.#headers));
+    this.keeper = {
       token,
       finished: ({ type, body }) => {
-        const headers: Record<string, string> = { 'x-request-id': this.requestId };
-        for (const name of this.#headers.names()) {
-          if (earlier.has(name) || VOLATILE.test(name)) continue;
-          headers[name] = this.#headers.get(name) ?? '';
+        const headers: HeaderRecord = { 'x-request-id': this.requestId };
+        for (const [name, value] of Object.entries(this.#headers)) {
+          if (!earlier.has(name) && !VOLATILE.test(name)) headers[name] = value;
         }
         return { status: 200, headers: { ...headers, 'content-type': type }, body };
       },
     };
-  }
-
-  /**
-   * Aborts when nobody will ask for the answer any more: not when the caller leaves a request whose
-   * answer is kept.
-   */
-  get workSignal(): AbortSignal {
-    return this.#keeper === undefined ? this.#abort.signal : NEVER;
-  }
-
-  setAll(headers: Readonly<Record<string, string | number>>): void {
-    for (const name in headers) {
-      const value = headers[name];
-      if (value !== undefined) this.set(name, value);
-    }
   }
 
   /** Answers with JSON, compressed when the caller asked for it. */
@@ -209,13 +220,16 @@ export class RequestContext {
   }
 
   async bytes(status: number, contentType: string, body: Buffer): Promise<void> {
-    this.set('content-type', contentType);
-    const canShrink = compressible(contentType);
-    const encoding = canShrink ? this.#acceptedEncoding(body.length) : undefined;
-    if (canShrink) this.set('vary', 'Accept-Encoding');
+    const headers = this.#headers;
+    headers['content-type'] = contentType;
+    if (!COMPRESSIBLE.test(contentType)) return this.#end(status, body);
+    const { vary } = headers;
+    headers['vary'] = vary === undefined ? 'Accept-Encoding' : `${vary}, Accept-Encoding`;
+    const encoding =
+      body.length < COMPRESS_FROM_BYTES ? undefined : encodingFor(this.headers['accept-encoding']);
     if (encoding === undefined) return this.#end(status, body);
-    const packed = encoding === 'br' ? await brotli(body) : await gzipAsync(body, GZIP_OPTIONS);
-    this.set('content-encoding', encoding);
+    const packed = await packedBy(encoding, body);
+    headers['content-encoding'] = encoding;
     this.#end(status, packed);
   }
 
@@ -225,16 +239,12 @@ export class RequestContext {
 
   /** Begins a stream; headers leave with the first write. */
   stream(status: number, contentType: string): StreamWriter {
-    this.set('content-type', contentType);
-    this.#writeHead(status, undefined);
-    return new StreamWriter(this.#response);
+    return new StreamWriter(this.#begin(status, contentType));
   }
 
   /** Begins an answer that a pipeline writes and ends. */
   pipe(status: number, contentType: string): Writable {
-    this.set('content-type', contentType);
-    this.#writeHead(status, undefined);
-    return this.#response;
+    return this.#begin(status, contentType);
   }
 
   /** Ends an answer that has begun and cannot be completed. */
@@ -242,54 +252,53 @@ export class RequestContext {
     this.#response.destroy();
   }
 
+  #begin(status: number, contentType: string): ServerResponse {
+    this.#headers['content-type'] = contentType;
+    return this.#writeHead(status);
+  }
+
   #end(status: number, body: Buffer): void {
-    if (this.#abort.signal.aborted) return;
-    this.#writeHead(status, body.length);
-    this.#response.end(this.request.method === 'HEAD' ? undefined : body);
+    if (this.#isGone) return;
+    if (status !== 204) this.#headers['content-length'] = String(body.length);
+    this.#writeHead(status).end(this.request.method === 'HEAD' ? undefined : body);
   }
 
-  #writeHead(status: number, length: number | undefined): void {
-    assert(!this.#response.headersSent, 'an context answers once');
-    if (length !== undefined && status !== 204) this.set('content-length', length);
-    this.#response.writeHead(status, reasonPhrase(status), this.#headers.flat);
-  }
-
-  #acceptedEncoding(sizeBytes: number): 'br' | 'gzip' | undefined {
-    if (sizeBytes < COMPRESS_FROM_BYTES) return undefined;
-    return encodingFor(this.header('accept-encoding'));
+  #writeHead(status: number): ServerResponse {
+    assert(!this.#response.headersSent, 'a request is answered once');
+    return this.#response.writeHead(status, reasonPhrase(status), this.#headers);
   }
 }
 
 /** Headers of one answer that are not true of its replay. */
 const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
 const EMPTY = Buffer.alloc(0);
+const NOTHING: readonly (() => void)[] = [];
 const NEVER = new AbortController().signal;
-const GZIP_OPTIONS = { level: GZIP_LEVEL };
 
-function brotli(body: Buffer): Promise<Buffer> {
-  return brotliAsync(body, {
-    params: {
-      [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY,
-      [constants.BROTLI_PARAM_SIZE_HINT]: body.length,
-    },
-  });
+function packedBy(encoding: 'br' | 'gzip', body: Buffer): Buffer | Promise<Buffer> {
+  const isSmall = body.length <= AT_ONCE_BYTES;
+  if (encoding === 'gzip') {
+    return isSmall ? gzipSync(body, GZIP_OPTIONS) : gzipAsync(body, GZIP_OPTIONS);
+  }
+  const { BROTLI_PARAM_QUALITY: quality, BROTLI_PARAM_SIZE_HINT: sizeHint } = constants;
+  const options = { params: { [quality]: BROTLI_QUALITY, [sizeHint]: body.length } };
+  return isSmall ? brotliCompressSync(body, options) : brotliAsync(body, options);
 }
 
-function compressible(contentType: string): boolean {
-  return /^(?:application\/json|text\/(?!event-stream))/.test(contentType);
+const BROTLI = accepting('br');
+const GZIP = accepting('gzip');
+
+/** Finds a name in the list of `Accept-Encoding`, unless a weight of zero refuses it. */
+function accepting(name: string): RegExp {
+  const refusal = String.raw`(?:[^,]*;)?\s*q=0(?:\.0+)?\s*(?:,|$)`;
+  return new RegExp(String.raw`(?:^|,)\s*${name}\s*(?:;(?!${refusal})[^,]*)?(?:,|$)`, 'i');
 }
 
 /** `br` before `gzip`; `q=0` refuses one. */
-export function encodingFor(accept: string | undefined): 'br' | 'gzip' | undefined {
+function encodingFor(accept: string | undefined): 'br' | 'gzip' | undefined {
   if (accept === undefined) return undefined;
-  const offered = accept
-    .toLowerCase()
-    .split(',')
-    .map((part) => part.trim());
-  const accepts = (name: string): boolean =>
-    offered.some((part) => part.split(';')[0]?.trim() === name && !/;\s*q=0(?:\.0+)?$/.test(part));
-  if (accepts('br')) return 'br';
-  return accepts('gzip') ? 'gzip' : undefined;
+  if (BROTLI.test(accept)) return 'br';
+  return GZIP.test(accept) ? 'gzip' : undefined;
 }
 
 const OWN_REASONS: Readonly<Record<number, string>> = {

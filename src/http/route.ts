@@ -1,9 +1,9 @@
 /**
- * What a route declares: its path, who may call it, what body it reads, and its handler. The stages
- * in `server.ts` do the rest in one order for all.
+ * What a feature declares: its routes, its jobs, its end; and what a route does: its path, who may
+ * call it, what body it reads, and its handler. The stages in `http.ts` do the rest in one order.
  */
 import type { RouteDescription } from './describe.ts';
-import type { RequestContext } from './request-context.ts';
+import type { RequestContext, RouteName } from './request-context.ts';
 
 /**
  * Who may call: anybody; any API key; an API key or a wallet; an ADMIN key; an ADMIN key or a
@@ -18,17 +18,9 @@ export interface RouteBody {
   readonly limitBytes: number;
 }
 
-export interface Route {
-  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
-  /** Below the base path, with `:name` for parameters: `/chat/completions`. */
-  readonly path: string;
+export interface Route extends RouteName {
   /** The path stands at the origin, not below the base path. */
   readonly root?: boolean;
-  /**
-   * For operators' tools and readers (`/readyz`, `/docs`): answered while the server drains, without
-   * guard or caller, and logged at `debug`.
-   */
-  readonly operational?: true;
   readonly auth: RouteAuth;
   /** What it offers, in a few words: payment requirements and the x402 manifest say so. */
   readonly about?: string;
@@ -47,3 +39,26 @@ export interface Route {
 export const JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 35 * 1024 * 1024 };
 /** Bodies of management routes. */
 export const SMALL_JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 256 * 1024 };
+
+/** A feature as the server sees it. */
+export interface Feature {
+  readonly routes: readonly Route[];
+  /** Called once the server listens. */
+  readonly start?: () => void;
+  /** Jobs of this process, once a minute; a failure is logged and tried again. */
+  readonly everyMinute?: () => Promise<unknown>;
+  /** Jobs on the database, once a minute in one of all processes that share it. */
+  readonly onceAMinute?: () => Promise<unknown>;
+  /** Called after the last answer has left and before the database closes. */
+  readonly close?: () => Promise<void>;
+}
+
+/** A route that only answers: no body, no price. */
+export function get(
+  path: string,
+  auth: RouteAuth,
+  describe: RouteDescription,
+  handle: Route['handle'],
+): Route {
+  return { method: 'GET', path, auth, describe, handle };
+}

@@ -1,26 +1,16 @@
 /**
- * The public file of identity: accounts, API keys, and who a presented secret stands for.
+ * Accounts, API keys, and who a presented secret stands for. Every statement on keys names the
+ * account, so that no owner reaches another's.
  *
  * Looked-up keys are remembered for `REMEMBER_MS`, so a revocation made by another process (the
  * command line) takes effect within that time; one made here takes effect at once.
  */
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Ids } from '../core/ids.ts';
+import { type Ids, sha256Hex } from '../core/ids.ts';
 import type { Queryable, Row, Store } from '../db/db.ts';
 import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
-import { digestOf, mintSecret } from './key-secret.ts';
-import {
-  type ApiKey,
-  KEY_COLUMNS,
-  countActiveKeys,
-  findKey,
-  insertKey,
-  keyOf,
-  listKeys,
-  revokeKey,
-  updateKey,
-} from './keys.ts';
+import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, newSecret, ownerValues } from './keys.ts';
 
 export {
   type Caller,
@@ -40,6 +30,8 @@ export { IDENTITY_MIGRATIONS } from './migrations.ts';
 /** How long a looked-up key is trusted without asking the database again. */
 const REMEMBER_MS = 3_000;
 const MAX_REMEMBERED = 50_000;
+/** Longer than any secret: a caller cannot make the server hash megabytes. */
+const MAX_SECRET_LENGTH = 200;
 const NOTE_LAST_USE_EVERY_MS = 20_000;
 
 export interface Account {
@@ -87,8 +79,8 @@ export class Identity {
    * `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`.
    */
   async callerOf(secret: string): Promise<Caller> {
-    const digest = digestOf(secret);
-    if (digest === undefined) throw unknownKey();
+    if (secret.length === 0 || secret.length > MAX_SECRET_LENGTH) throw unknownKey();
+    const digest = sha256Hex(secret);
     const nowMs = this.#parts.clock.nowMs();
     let known = this.#remembered.get(digest);
     if (known === undefined || known.untilMs < nowMs) known = await this.#lookUp(digest, nowMs);
@@ -102,20 +94,14 @@ export class Identity {
     plan: Plan,
     tx: Queryable = this.#parts.store,
   ): Promise<Account> {
-    const account: Account = {
-      id: `acct_${this.#parts.ids.hex(12)}`,
-      name,
-      plan,
-      disabled: false,
-      limits: {},
-      createdMs: this.#parts.clock.nowMs(),
-    };
+    const id = `acct_${this.#parts.ids.hex(12)}`;
+    const createdMs = this.#parts.clock.nowMs();
     await tx.query(
       `INSERT INTO identity_account (id, name, plan, disabled, limits, created_ms)
-       VALUES ($1, $2, $3, 0, $4, $5)`,
-      [account.id, name, plan, '{}', account.createdMs],
+       VALUES ($1, $2, $3, 0, '{}', $4)`,
+      [id, name, plan, createdMs],
     );
-    return account;
+    return { id, name, plan, disabled: false, limits: {}, createdMs };
   }
 
   /** The account of a wallet, made when it has none: only a wallet that makes a key needs one. */
@@ -140,16 +126,10 @@ export class Identity {
    * Changes plan, limits or access of an account; remembered keys are forgotten. Other processes
    * follow within `REMEMBER_MS`.
    */
-  async updateAccount(account: Account): Promise<void> {
+  async updateAccount({ id, name, plan, disabled, limits }: Account): Promise<void> {
     await this.#parts.store.query(
       'UPDATE identity_account SET name = $2, plan = $3, disabled = $4, limits = $5 WHERE id = $1',
-      [
-        account.id,
-        account.name,
-        account.plan,
-        account.disabled ? 1 : 0,
-        JSON.stringify(account.limits),
-      ],
+      [id, name, plan, disabled ? 1 : 0, JSON.stringify(limits)],
     );
     this.forget();
   }
@@ -168,7 +148,12 @@ export class Identity {
     tx: Queryable,
   ): Promise<{ readonly key: ApiKey; readonly secret: string }> {
     await this.lockAccount(wanted.accountId, tx);
-    const active = await countActiveKeys(tx, wanted.accountId, this.#parts.clock.nowMs());
+    const [row] = await tx.query<{ total: bigint }>(
+      `SELECT count(*) AS total FROM identity_key WHERE account_id = $1 AND revoked_ms IS NULL
+       AND (expires_ms IS NULL OR expires_ms > $2)`,
+      [wanted.accountId, this.#parts.clock.nowMs()],
+    );
+    const active = Number(row?.total ?? 0n);
     if (active >= maxActive) {
       throw new Fault('API_KEY_LIMIT_REACHED', {
         message: `The account has ${active} active API keys and may have ${maxActive}; delete one first`,
@@ -188,42 +173,63 @@ export class Identity {
     tx: Queryable = this.#parts.store,
   ): Promise<{ readonly key: ApiKey; readonly secret: string }> {
     const { ids, clock, keyPrefix } = this.#parts;
-    const minted = mintSecret(ids, keyPrefix, wanted.kind);
+    const secret = newSecret(ids, keyPrefix, wanted.kind);
     const key: ApiKey = {
       ...wanted,
       id: `key_${ids.hex(12)}`,
-      last6: minted.last6,
+      last6: secret.slice(-6),
       createdMs: clock.nowMs(),
       revokedMs: undefined,
       lastUsedMs: undefined,
     };
-    await insertKey(tx, key, minted.sha256);
-    return { key, secret: minted.secret };
+    const { id, accountId, kind, last6, createdMs } = key;
+    await tx.query(
+      `INSERT INTO identity_key (id, account_id, kind, last6, created_ms, secret_sha256,
+       ${OWNER_COLUMNS.join(', ')})
+       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
+      [id, accountId, kind, last6, createdMs, sha256Hex(secret), ...ownerValues(key)],
+    );
+    return { key, secret };
   }
 
+  /** Newest first; revoked keys are left out unless asked for. */
   async listKeys(accountId: string, options = { revoked: false }): Promise<ApiKey[]> {
-    const keys = await listKeys(this.#parts.store, accountId, options);
-    return keys.map((key) => this.#withLastUse(key));
+    const rows = await this.#parts.store.query(
+      `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key WHERE account_id = $1
+       AND (revoked_ms IS NULL OR $2 = 1) ORDER BY created_ms DESC, id`,
+      [accountId, options.revoked ? 1 : 0],
+    );
+    return rows.map((row) => this.#keyOf(row));
   }
 
-  #withLastUse(key: ApiKey): ApiKey {
-    const usedMs = this.#lastUsed.get(key.id);
-    return usedMs === undefined ? key : { ...key, lastUsedMs: usedMs };
-  }
-
-  /** An active key of the account; its last use is as fresh as this process knows it. */
+  /** An active key of the account. */
   async findKey(
     accountId: string,
     id: string,
     tx: Queryable = this.#parts.store,
   ): Promise<ApiKey | undefined> {
-    const key = await findKey(tx, accountId, id);
-    return key === undefined ? undefined : this.#withLastUse(key);
+    const [row] = await tx.query(
+      `SELECT ${KEY_COLUMNS.join(', ')} FROM identity_key
+       WHERE account_id = $1 AND id = $2 AND revoked_ms IS NULL`,
+      [accountId, id],
+    );
+    return row === undefined ? undefined : this.#keyOf(row);
+  }
+
+  /** The last use is as fresh as this process knows it. */
+  #keyOf(row: Row): ApiKey {
+    const key = keyOf(row);
+    const usedMs = this.#lastUsed.get(key.id);
+    return usedMs === undefined ? key : { ...key, lastUsedMs: usedMs };
   }
 
   /** Writes what an owner can change. In a transaction, call `forget` when it has committed. */
   async updateKey(key: ApiKey, tx: Queryable = this.#parts.store): Promise<void> {
-    await updateKey(tx, key);
+    await tx.query(
+      `UPDATE identity_key SET ${OWNER_COLUMNS.map((name, at) => `${name} = $${at + 3}`).join(', ')}
+       WHERE account_id = $1 AND id = $2 AND revoked_ms IS NULL`,
+      [key.accountId, key.id, ...ownerValues(key)],
+    );
     this.forget();
   }
 
@@ -233,10 +239,15 @@ export class Identity {
     this.#remembered.clear();
   }
 
+  /** `false` when there is no such active key. */
   async revokeKey(accountId: string, id: string): Promise<boolean> {
-    const revoked = await revokeKey(this.#parts.store, accountId, id, this.#parts.clock.nowMs());
+    const rows = await this.#parts.store.query(
+      `UPDATE identity_key SET revoked_ms = $3 WHERE account_id = $1 AND id = $2
+       AND revoked_ms IS NULL RETURNING id`,
+      [accountId, id, this.#parts.clock.nowMs()],
+    );
     this.forget();
-    return revoked;
+    return rows.length > 0;
   }
 
   /** Writes the times of last use that were noted since the last call. */
@@ -262,7 +273,7 @@ export class Identity {
   async #lookUp(digest: string, nowMs: number): Promise<Remembered> {
     const generation = this.#generation;
     const [row] = await this.#parts.store.query(
-      `SELECT ${KEY_COLUMNS.replaceAll(/\b(\w+)\b/g, 'k.$1')}, a.plan AS plan,
+      `SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')}, a.plan AS plan,
        a.disabled AS disabled, a.limits AS account_limits
        FROM identity_key k JOIN identity_account a ON a.id = k.account_id WHERE k.secret_sha256 = $1`,
       [digest],

@@ -1,9 +1,7 @@
-/**
- * API keys as their owner sees them: rows, changes and reads. Every statement names the account,
- * so that no owner reaches another's key.
- */
+/** API keys as their owner sees them, the rows that they are kept in, and their secrets. */
+import type { Ids } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
-import type { Queryable, Row } from '../db/db.ts';
+import type { Row } from '../db/db.ts';
 import type { KeyKind, LimitOverrides, ModelPrivacy } from './caller.ts';
 
 export const LIMIT_PERIODS = ['EPOCH', 'MONTH', 'LIFETIME'] as const;
@@ -27,9 +25,27 @@ export interface ApiKey {
   readonly limits: LimitOverrides;
 }
 
-export const KEY_COLUMNS = `id, account_id, kind, last6, description, created_ms, expires_ms,
-  revoked_ms, last_used_ms, limit_period, usd_limit_nano, diem_limit_nano, model_privacy, models,
-  limits`;
+/** What an owner can change of a key. */
+export const OWNER_COLUMNS = [
+  'description',
+  'expires_ms',
+  'limit_period',
+  'usd_limit_nano',
+  'diem_limit_nano',
+  'model_privacy',
+  'models',
+  'limits',
+] as const;
+export const KEY_COLUMNS = [
+  'id',
+  'account_id',
+  'kind',
+  'last6',
+  'created_ms',
+  'revoked_ms',
+  'last_used_ms',
+  ...OWNER_COLUMNS,
+] as const;
 
 /** Turns a row of `identity_key` into a key; the columns are those of `KEY_COLUMNS`. */
 export function keyOf(row: Row): ApiKey {
@@ -61,107 +77,27 @@ function optionalNano(value: Row[string] | undefined): Nano | undefined {
   return typeof value === 'bigint' ? nano(value) : undefined;
 }
 
-/** Newest first; revoked keys are left out unless asked for. */
-export async function listKeys(
-  store: Queryable,
-  accountId: string,
-  options: { readonly revoked: boolean },
-): Promise<ApiKey[]> {
-  const rows = await store.query(
-    `SELECT ${KEY_COLUMNS} FROM identity_key WHERE account_id = $1
-     AND (revoked_ms IS NULL OR $2 = 1) ORDER BY created_ms DESC, id`,
-    [accountId, options.revoked ? 1 : 0],
-  );
-  return rows.map(keyOf);
+/** What an owner can change of a key, in the order of `OWNER_COLUMNS`. */
+export function ownerValues(key: ApiKey): (string | number | bigint | null)[] {
+  return [
+    key.description,
+    key.expiresMs ?? null,
+    key.limitPeriod,
+    key.usdLimitNano ?? null,
+    key.diemLimitNano ?? null,
+    key.modelPrivacy,
+    key.models === undefined ? null : JSON.stringify(key.models),
+    JSON.stringify(key.limits),
+  ];
 }
 
-/** Keys that are neither revoked nor expired. */
-export async function countActiveKeys(
-  store: Queryable,
-  accountId: string,
-  nowMs: number,
-): Promise<number> {
-  const [row] = await store.query<{ total: bigint }>(
-    `SELECT count(*) AS total FROM identity_key WHERE account_id = $1 AND revoked_ms IS NULL
-     AND (expires_ms IS NULL OR expires_ms > $2)`,
-    [accountId, nowMs],
-  );
-  return Number(row?.total ?? 0n);
-}
+const SECRET_BYTES = 32;
 
-export async function findKey(
-  store: Queryable,
-  accountId: string,
-  id: string,
-): Promise<ApiKey | undefined> {
-  const [row] = await store.query(
-    `SELECT ${KEY_COLUMNS} FROM identity_key WHERE account_id = $1 AND id = $2 AND revoked_ms IS NULL`,
-    [accountId, id],
-  );
-  return row === undefined ? undefined : keyOf(row);
-}
-
-export async function insertKey(
-  store: Queryable,
-  key: ApiKey,
-  secretSha256: string,
-): Promise<void> {
-  await store.query(
-    `INSERT INTO identity_key (${KEY_COLUMNS}, secret_sha256)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
-    [
-      key.id,
-      key.accountId,
-      key.kind,
-      key.last6,
-      key.description,
-      key.createdMs,
-      key.expiresMs ?? null,
-      null,
-      null,
-      key.limitPeriod,
-      key.usdLimitNano ?? null,
-      key.diemLimitNano ?? null,
-      key.modelPrivacy,
-      key.models === undefined ? null : JSON.stringify(key.models),
-      JSON.stringify(key.limits),
-      secretSha256,
-    ],
-  );
-}
-
-/** Writes the fields that an owner can change. */
-export async function updateKey(store: Queryable, key: ApiKey): Promise<void> {
-  await store.query(
-    `UPDATE identity_key SET description = $3, expires_ms = $4, limit_period = $5,
-     usd_limit_nano = $6, diem_limit_nano = $7, model_privacy = $8, models = $9, limits = $10
-     WHERE account_id = $1 AND id = $2 AND revoked_ms IS NULL`,
-    [
-      key.accountId,
-      key.id,
-      key.description,
-      key.expiresMs ?? null,
-      key.limitPeriod,
-      key.usdLimitNano ?? null,
-      key.diemLimitNano ?? null,
-      key.modelPrivacy,
-      key.models === undefined ? null : JSON.stringify(key.models),
-      JSON.stringify(key.limits),
-    ],
-  );
-}
-
-/** `false` when there is no such active key. */
-export async function revokeKey(
-  store: Queryable,
-  accountId: string,
-  id: string,
-  nowMs: number,
-): Promise<boolean> {
-  const rows = await store.query(
-    `UPDATE identity_key SET revoked_ms = $3 WHERE account_id = $1 AND id = $2
-     AND revoked_ms IS NULL RETURNING id`,
-    [accountId, id, nowMs],
-  );
-  return rows.length > 0;
+/**
+ * A secret is `<NAME>_INFERENCE_KEY_` or `<NAME>_ADMIN_KEY_`, then 256 random bits; `name` is the
+ * service name in upper case. It is shown once; the database keeps its SHA-256, which needs no salt
+ * at that entropy.
+ */
+export function newSecret(ids: Ids, name: string, kind: KeyKind): string {
+  return `${name}_${kind}_KEY_${ids.bytes(SECRET_BYTES).toString('base64url')}`;
 }

@@ -3,37 +3,21 @@ import { type Catalog, LIST_TYPES, type ListType } from '../catalog/catalog.ts';
 import { MODEL_TYPES, type ModelType } from '../config/config.ts';
 import { Fault } from '../core/faults.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import type { Route } from '../http/route.ts';
+import { type Route, get } from '../http/route.ts';
 import { MAPPING_DESCRIPTION, MODELS_DESCRIPTION, TRAITS_DESCRIPTION } from './schema.ts';
 
 export function modelRoutes(catalog: Catalog): Route[] {
   return [
-    {
-      method: 'GET',
-      path: '/models',
-      auth: 'public',
-      describe: MODELS_DESCRIPTION,
-      handle: async (context) => {
-        const type = queryType<ListType>(context, LIST_TYPES);
-        await context.json(200, catalog.listBody(type, context.callerIfKnown));
-      },
-    },
-    {
-      method: 'GET',
-      path: '/models/traits',
-      auth: 'public',
-      describe: TRAITS_DESCRIPTION,
-      handle: (context) =>
-        context.json(200, catalog.traitsBody(queryType<ModelType>(context, MODEL_TYPES))),
-    },
-    {
-      method: 'GET',
-      path: '/models/compatibility_mapping',
-      auth: 'public',
-      describe: MAPPING_DESCRIPTION,
-      handle: (context) =>
-        context.json(200, catalog.mappingBody(queryType<ModelType>(context, MODEL_TYPES))),
-    },
+    get('/models', 'public', MODELS_DESCRIPTION, async (context) => {
+      const type = queryType<ListType>(context, LIST_TYPES);
+      await context.json(200, catalog.listBody(type, context.callerIfKnown));
+    }),
+    get('/models/traits', 'public', TRAITS_DESCRIPTION, (context) =>
+      context.json(200, catalog.traitsBody(queryType<ModelType>(context, MODEL_TYPES))),
+    ),
+    get('/models/compatibility_mapping', 'public', MAPPING_DESCRIPTION, (context) =>
+      context.json(200, catalog.mappingBody(queryType<ModelType>(context, MODEL_TYPES))),
+    ),
   ];
 }
 

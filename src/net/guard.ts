@@ -1,7 +1,7 @@
 /**
  * The only way to fetch a URL that a caller supplied. Each hop is parsed, its name resolved once,
  * every address judged, and the connection made to exactly those addresses: a second answer of the
- * name server is never asked for. Redirects go through the same door. Bytes, time, redirects, open
+ * name server is never asked for. Redirects are judged the same way. Bytes, time, redirects, open
  * fetches and buffered memory are bounded.
  *
  * Faults: `UNSAFE_URL`, `FETCH_FAILED`, `PAYLOAD_TOO_LARGE`, `SERVICE_UNAVAILABLE`; an abort of

@@ -5,7 +5,6 @@ import fc from 'fast-check';
 
 import { backoffMs, retryAfterMs } from './retry.ts';
 
-const SETTINGS = { baseMs: 100, capMs: 2_000 };
 const NOW = Date.UTC(2026, 10, 21, 12);
 
 test('a pause is between nothing and its ceiling, which doubles up to the cap', () => {
@@ -14,14 +13,14 @@ test('a pause is between nothing and its ceiling, which doubles up to the cap', 
       fc.integer({ min: 1, max: 2_000 }),
       fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),
       (retry, fraction) => {
-        const pauseMs = backoffMs(retry, SETTINGS, fraction);
+        const pauseMs = backoffMs(retry, fraction);
         assert.ok(pauseMs >= 0);
         assert.ok(pauseMs <= Math.min(2_000, 100 * 2 ** (retry - 1)));
       },
     ),
   );
   assert.deepEqual(
-    [1, 2, 3, 9].map((retry) => backoffMs(retry, SETTINGS, 0.5)),
+    [1, 2, 3, 9].map((retry) => backoffMs(retry, 0.5)),
     [50, 100, 200, 1_000],
   );
 });

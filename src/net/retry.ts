@@ -3,22 +3,18 @@
  * Pure arithmetic; who retries what is decided by the caller.
  */
 
-export interface BackoffSettings {
-  /** Upper end of the first pause. */
-  readonly baseMs: number;
-  /** Upper end of any pause. */
-  readonly capMs: number;
-}
+/** Upper end of the first pause, and of any. */
+const BASE_MS = 100;
+const CAP_MS = 2_000;
 
 /**
  * The pause before retry number `retry` (1 is the first): uniform between 0 and
  * min(cap, base × 2^(retry − 1)), so that callers who failed together do not return together.
  * `fraction` is a uniform number in [0, 1).
  */
-export function backoffMs(retry: number, settings: BackoffSettings, fraction: number): number {
+export function backoffMs(retry: number, fraction: number): number {
   // Past 2^30 the cap has long decided; the bound keeps the power finite.
-  const ceilingMs = settings.baseMs * 2 ** Math.min(retry - 1, 30);
-  return Math.min(settings.capMs, ceilingMs) * fraction;
+  return Math.min(CAP_MS, BASE_MS * 2 ** Math.min(retry - 1, 30)) * fraction;
 }
 
 const SECONDS = /^\d+(?:\.\d+)?$/;

@@ -131,9 +131,8 @@ export class UpstreamPool {
   }
 
   /** Sockets and requests that the client library holds, for tests and status pages. */
-  stats(): { connected: number; free: number; running: number; queued: number } {
-    const { connected, free, running, queued } = this.#pool.stats;
-    return { connected, free, running, queued };
+  get stats(): Pool['stats'] {
+    return this.#pool.stats;
   }
 
   /** Starts an exchange. A closed pool fails it at once, all else is heard later. */

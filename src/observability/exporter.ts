@@ -4,16 +4,20 @@
  * Invariants: the queue is bounded and what does not fit is dropped and counted; one batch is on
  * its way at a time; nothing here ever waits for, slows or fails a request.
  */
-import type { Clock } from '../core/clock.ts';
-import { SECOND_MS } from '../core/clock.ts';
+import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { fetchWhole, UpstreamPool } from '../net/upstream-pool.ts';
-import { type Resource, type Span, otlpBody } from './otlp.ts';
 
 const MAX_QUEUED = 4_096;
 const MAX_BATCH = 512;
 const SEND_EVERY_MS = 2 * SECOND_MS;
 const SEND_LIMIT_MS = 10 * SECOND_MS;
+const SEND_LIMITS = {
+  connectMs: SEND_LIMIT_MS,
+  firstByteMs: SEND_LIMIT_MS,
+  idleMs: SEND_LIMIT_MS,
+  totalMs: SEND_LIMIT_MS,
+};
 /** How long a closing server tries to get rid of its last spans. */
 const CLOSE_LIMIT_MS = 2 * SECOND_MS;
 const MAX_ANSWER_BYTES = 64 * 1024;
@@ -56,7 +60,10 @@ export class Exporter {
       clock: options.clock,
     });
     this.#headers = ['content-type', 'application/json', ...Object.entries(options.headers).flat()];
-    this.#stop = options.clock.every(SEND_EVERY_MS, () => this.#tick());
+    this.#stop = options.clock.every(SEND_EVERY_MS, () => {
+      if (this.#restTicks > 0) this.#restTicks -= 1;
+      else this.#send();
+    });
   }
 
   add(span: Span): void {
@@ -73,10 +80,10 @@ export class Exporter {
     this.#stop();
     const { clock } = this.#options;
     const untilMs = clock.monotonicMs() + CLOSE_LIMIT_MS;
-    const patience = new AbortController();
-    const tooLong = clock.sleep(CLOSE_LIMIT_MS, patience.signal).catch(() => undefined); // sent in time
+    const drained = new AbortController();
+    const tooLong = clock.sleep(CLOSE_LIMIT_MS, drained.signal).catch(() => undefined); // sent in time
     await Promise.race([this.#drain(untilMs), tooLong]);
-    patience.abort();
+    drained.abort();
     this.dropped += this.#queue.length;
     await this.#pool.destroy();
   }
@@ -89,11 +96,6 @@ export class Exporter {
       // A collector that does not take them now will not within a moment.
       if (this.#queue.length === before) return;
     }
-  }
-
-  #tick(): void {
-    if (this.#restTicks > 0) this.#restTicks -= 1;
-    else this.#send();
   }
 
   #send(): void {
@@ -133,19 +135,88 @@ export class Exporter {
       path: TRACES_PATH,
       headers: this.#headers,
       body,
-      limits: {
-        connectMs: SEND_LIMIT_MS,
-        firstByteMs: SEND_LIMIT_MS,
-        idleMs: SEND_LIMIT_MS,
-        totalMs: SEND_LIMIT_MS,
-      },
+      limits: SEND_LIMITS,
       maxResponseBytes: MAX_ANSWER_BYTES,
     });
-    return answer.ok ? resultOf(answer.status) : 'retry';
+    if (!answer.ok || RETRYABLE.has(answer.status)) return 'retry';
+    return answer.status >= 200 && answer.status < 300 ? 'taken' : 'refused';
   }
 }
 
-function resultOf(status: number): Sent {
-  if (status >= 200 && status < 300) return 'taken';
-  return RETRYABLE.has(status) ? 'retry' : 'refused';
+type AttributeValue = string | number | boolean;
+export type Attributes = Readonly<Record<string, AttributeValue | undefined>>;
+
+/** `SPAN_KIND_SERVER` and `SPAN_KIND_CLIENT` of the protocol. */
+const SPAN_KIND = { server: 2, client: 3 } as const;
+const STATUS_ERROR = 2;
+
+export interface Span {
+  readonly traceId: string;
+  readonly spanId: string;
+  readonly parentSpanId: string | undefined;
+  readonly name: string;
+  readonly kind: keyof typeof SPAN_KIND;
+  readonly startMs: number;
+  readonly endMs: number;
+  readonly attributes: Attributes;
+  readonly isError: boolean;
+}
+
+interface Resource {
+  readonly serviceName: string;
+  readonly version: string;
+  /** Tells the processes of one service apart. */
+  readonly instanceId: string;
+}
+
+/** The body of `POST /v1/traces`, in the JSON of OTLP: ids in hex, 64-bit numbers as texts. */
+function otlpBody(spans: readonly Span[], resource: Resource): Buffer {
+  const { serviceName, version, instanceId } = resource;
+  const body = {
+    resourceSpans: [
+      {
+        resource: {
+          attributes: attributesOf({
+            'service.name': serviceName,
+            'service.version': version,
+            'service.instance.id': instanceId,
+          }),
+        },
+        scopeSpans: [{ scope: { name: 'farebox', version }, spans: spans.map(spanOf) }],
+      },
+    ],
+  };
+  return Buffer.from(JSON.stringify(body));
+}
+
+function spanOf(span: Span): object {
+  return {
+    traceId: span.traceId,
+    spanId: span.spanId,
+    ...(span.parentSpanId === undefined ? {} : { parentSpanId: span.parentSpanId }),
+    name: span.name,
+    kind: SPAN_KIND[span.kind],
+    startTimeUnixNano: unixNano(span.startMs),
+    endTimeUnixNano: unixNano(span.endMs),
+    attributes: attributesOf(span.attributes),
+    status: span.isError ? { code: STATUS_ERROR } : {},
+  };
+}
+
+const MICROSECONDS = 1_000;
+
+function unixNano(ms: number): string {
+  return String(BigInt(Math.round(ms * MICROSECONDS)) * 1_000n);
+}
+
+function attributesOf(attributes: Attributes): object[] {
+  return Object.entries(attributes).flatMap(([key, value]) =>
+    value === undefined ? [] : [{ key, value: valueOf(value) }],
+  );
+}
+
+function valueOf(value: AttributeValue): object {
+  if (typeof value === 'string') return { stringValue: value };
+  if (typeof value === 'boolean') return { boolValue: value };
+  return Number.isInteger(value) ? { intValue: String(value) } : { doubleValue: value };
 }

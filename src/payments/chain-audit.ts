@@ -44,7 +44,6 @@ export interface UnknownTransfer {
   readonly network: string;
   readonly payTo: string;
   readonly transaction: string;
-  /** Missing where the node does not tell. */
   readonly amountNano: Nano | undefined;
 }
 
@@ -124,7 +123,6 @@ class ChainAudit {
     );
   }
 
-  /** What is wrong with a payment, or `undefined`. */
   async #faultOf(row: TopUpRow): Promise<string | undefined> {
     const rail = this.#rails.get(row.network);
     if (rail === undefined) {

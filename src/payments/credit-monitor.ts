@@ -7,14 +7,10 @@
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { chainReason } from './chain-reason.ts';
 import type { SignedPayment } from './payment.ts';
-import type { Evidence, Heights, Paid, PaymentServices, Rail } from './rail.ts';
-import { type Reverse, attemptOf, entryOf, paymentOf } from './top-up-records.ts';
-import type { TopUpRow, TopUpTable } from './top-up-table.ts';
-
-export interface CreditMonitorOptions extends PaymentServices {
-  readonly table: TopUpTable;
-  readonly reverse: Reverse;
-}
+import type { Evidence, Heights, Paid, Rail } from './rail.ts';
+import type { PaymentServices } from './payment-options.ts';
+import { attemptOf, entryOf, paymentOf } from './top-up-records.ts';
+import type { TopUpRow } from './top-up-table.ts';
 
 /** A new credit is looked at again after so long, then ever more rarely. */
 export const FIRST_LOOK_MS = 20 * SECOND_MS;
@@ -28,9 +24,9 @@ const CLAIM_MS = MINUTE_MS;
 const SWEEP_ROWS = 50;
 
 export class CreditMonitor {
-  readonly #options: CreditMonitorOptions;
+  readonly #options: PaymentServices;
 
-  constructor(options: CreditMonitorOptions) {
+  constructor(options: PaymentServices) {
     this.#options = options;
   }
 
@@ -115,10 +111,8 @@ export class CreditMonitor {
       }
     } catch (error) {
       // The next look asks the chain what came of it.
-      log.warn(
-        { reason: chainReason(error), paymentId: row.payment_id },
-        'A payment that vanished could not be sent again',
-      );
+      const note = { reason: chainReason(error), paymentId: row.payment_id };
+      log.warn(note, 'A payment that vanished could not be sent again');
     }
     await onStep?.('resent');
   }

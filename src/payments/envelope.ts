@@ -12,7 +12,6 @@ import { toCaip2 } from './networks.ts';
 import { refusePayment } from './payment.ts';
 
 export interface Envelope {
-  /** CAIP-2. */
   readonly network: string;
   /** What the client says it chose; only compared, never trusted. */
   readonly accepted: Readonly<Record<string, unknown>>;

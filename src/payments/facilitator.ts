@@ -11,10 +11,11 @@ import { SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { chainReason } from './chain-reason.ts';
 import { asObject } from './header-codec.ts';
-import type { Rail, RailOptions } from './rail.ts';
+import type { PaymentServices } from './payment-options.ts';
 import { endsWithin } from './waiting.ts';
 
 type Request = [PaymentPayload, PaymentRequirements];
+type FacilitatorServices = Pick<PaymentServices, 'rails' | 'clock' | 'log' | 'settleWaitMs'>;
 
 /** What an answer may take beyond the time that a settlement waits for its block. */
 const ANSWER_GRACE_MS = 5 * SECOND_MS;
@@ -22,12 +23,12 @@ const RETRY_AFTER_SECONDS = 5;
 
 export class ExposedFacilitator {
   readonly #official = new x402Facilitator();
-  readonly #options: Pick<RailOptions, 'clock' | 'log' | 'settleWaitMs'>;
+  readonly #services: FacilitatorServices;
   readonly #running = new Map<string, Promise<unknown>>();
 
-  constructor(rails: Iterable<Rail>, options: Pick<RailOptions, 'clock' | 'log' | 'settleWaitMs'>) {
-    this.#options = options;
-    for (const rail of rails) {
+  constructor(services: FacilitatorServices) {
+    this.#services = services;
+    for (const rail of services.rails.values()) {
       this.#official.register(rail.network as `${string}:${string}`, rail.exposedScheme()); // CAIP-2
     }
   }
@@ -59,7 +60,7 @@ export class ExposedFacilitator {
     body: unknown,
     refusal: (network: string) => unknown,
   ): Promise<unknown> {
-    const { clock, log, settleWaitMs } = this.#options;
+    const { clock, log, settleWaitMs } = this.#services;
     const request = readRequest(body);
     if (request === undefined) return refusal('');
     const key = JSON.stringify([call, request]);

@@ -25,7 +25,6 @@ export function decodeHeader(
   }
 }
 
-/** The value as a JSON object, or `undefined` for anything else. */
 export function asObject(value: unknown): Readonly<Record<string, unknown>> | undefined {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
   return value as Readonly<Record<string, unknown>>; // an object by the checks above

@@ -46,7 +46,6 @@ export class Passes {
     );
   }
 
-  /** Whether this is a retry of the request that opened the payment. */
   async isRetry(paymentKey: string, proof: RetryProof): Promise<boolean> {
     const [row] = await this.#store.query<{ key_hash: string | null }>(
       'SELECT key_hash FROM payments_pass WHERE payment_key = $1 AND created_ms > $2',

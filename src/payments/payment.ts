@@ -6,7 +6,6 @@ import { sha256Hex } from '../core/ids.ts';
 import { type FaultCode, type FaultOptions, Fault } from '../core/faults.ts';
 import type { RailOffer } from './requirements.ts';
 
-/** The signed part of a payment on an EVM chain. */
 export interface Erc3009 {
   readonly kind: 'erc3009';
   readonly from: `0x${string}`;
@@ -18,10 +17,8 @@ export interface Erc3009 {
   readonly nonce: `0x${string}`;
 }
 
-/** The signed part of a payment on Solana. */
 export interface SolanaPayment {
   readonly kind: 'solana';
-  /** Base64 wire transaction. */
   readonly transaction: string;
   /** Lower-case hex SHA-256 of the message: the wire bytes are malleable, the message is not. */
   readonly messageHash: string;
@@ -34,9 +31,7 @@ export interface SignedPayment {
   readonly key: string;
   /** Public name of the payment, derived from the key. */
   readonly id: string;
-  /** CAIP-2. */
   readonly network: string;
-  /** Identity of the wallet that pays. */
   readonly wallet: string;
   readonly amountUnits: bigint;
   /** The offer that it was made under, which may not be today's. */
@@ -63,4 +58,9 @@ export function refusePayment(
   const { reason, ...rest } = options;
   const details = reason === undefined ? {} : { details: { reason } };
   return new Fault(code, { ...rest, message, body: { error: code, message, ...details } });
+}
+
+/** A payment whose content is bad. */
+export function invalidPayment(message: string): Fault {
+  return refusePayment('INVALID_PAYMENT', message);
 }

@@ -5,11 +5,8 @@
  * knows nothing of HTTP servers or of the ledger: the postings are functions that it is handed and
  * calls inside its own database transactions, so that a top-up is credited with the row that says so.
  */
-import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
+import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Ids } from '../core/ids.ts';
-import type { Log } from '../core/log.ts';
-import type { Store } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import { CreditMonitor } from './credit-monitor.ts';
 import type { ExposedFacilitator } from './facilitator.ts';
@@ -17,22 +14,23 @@ import { USDC_DECIMALS, wrongDecimals } from './networks.ts';
 import { openRails } from './open-rails.ts';
 import { type RetryProof, NO_PROOF, Passes } from './passes.ts';
 import { RailMonitor } from './rail-monitor.ts';
-import type { OnStep, Rail } from './rail.ts';
+import type { RailHealth } from './rail.ts';
 import { openReceiptSigner } from './receipts.ts';
-import { type RefundPosting, Refunds } from './refunds.ts';
-import { type RequirementOptions, Requirements } from './requirements.ts';
+import { Refunds } from './refunds.ts';
+import { Requirements } from './requirements.ts';
 import { sharedSecret } from './secrets.ts';
-import { type Amounts, type PaymentSettings, readAmounts } from './settings.ts';
+import type { PaymentsOptions } from './payment-options.ts';
+import { type Amounts, readAmounts } from './settings.ts';
 import { type OfferedPayment, ShownPayments } from './shown-payments.ts';
 import { KeyChallenges } from './sign-in/key-challenges.ts';
-import { type TokenCaps, WalletSessions } from './sign-in/sessions.ts';
+import { WalletSessions } from './sign-in/sessions.ts';
 import { type SignedInWallet, SignIn } from './sign-in/sign-in.ts';
 import type { StakingReader } from './staking.ts';
-import type { Credit, Reverse, TopUpReceipt } from './top-up-records.ts';
+import type { TopUpReceipt } from './top-up-records.ts';
 import { type CreditCounts, LEASE_MS, TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 
-export { askRails, askStaking } from './ask-rails.ts';
+export { askRails, askStaking } from './open-rails.ts';
 export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';
@@ -40,38 +38,13 @@ export type { ExposedFacilitator } from './facilitator.ts';
 export type { RetryProof } from './passes.ts';
 export { remember } from './remember.ts';
 export type { RailHealth } from './rail.ts';
-export type { RefundPosting, RefundState } from './refunds.ts';
+export type { RefundState } from './refunds.ts';
 export { authOptions } from './requirements.ts';
 export type { PaymentRequiredAnswer, Resource } from './requirements.ts';
 export type { PaymentSettings } from './settings.ts';
-export type { TokenCaps, TokenLimits } from './sign-in/sessions.ts';
-export type { Credit, CreditEntry, Reverse, TopUpReceipt } from './top-up-records.ts';
-
-export interface PaymentsOptions extends Pick<
-  RequirementOptions,
-  'publicUrl' | 'serviceName' | 'docsUrl' | 'keysUrl'
-> {
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly ids: Ids;
-  readonly log: Log;
-  readonly settings: PaymentSettings;
-  /** Version path of the service; `/api/v1` by default. */
-  readonly basePath?: string;
-  /** Prefix of wallet tokens, for example `svc_wallet_`. */
-  readonly tokenPrefix: string;
-  readonly credit: Credit;
-  readonly reverse: Reverse;
-  readonly debitRefund: RefundPosting;
-  readonly restoreRefund: RefundPosting;
-  readonly tokenCaps: TokenCaps;
-  /** How often the chain is asked about a transaction under way; 1 s by default. */
-  readonly pollMs?: number;
-  /** How long a dead process keeps its payments; 15 s by default. */
-  readonly leaseMs?: number;
-  /** Called at the points where a crash must lose nothing. */
-  readonly onStep?: OnStep;
-}
+export type { TokenLimits } from './sign-in/sessions.ts';
+export type { LedgerPostings, PaymentsOptions } from './payment-options.ts';
+export type { CreditEntry, TopUpReceipt } from './top-up-records.ts';
 
 const SWEEP_EVERY_MS = 10 * SECOND_MS;
 const ASK_RAILS_EVERY_MS = 5 * MINUTE_MS;
@@ -86,27 +59,28 @@ export async function openPayments(options: PaymentsOptions): Promise<Payments> 
 }
 
 async function openAll(options: PaymentsOptions) {
-  const { store, clock, ids, log, settings, publicUrl, onStep } = options;
+  const { store, clock, ids, log, settings, publicUrl } = options;
   const { basePath = '/api/v1', pollMs = SECOND_MS, leaseMs = LEASE_MS } = options;
   const { rails, evm } = await openRails({ store, clock, log, settings, pollMs });
   if (rails.size === 0) throw new Fault('X402_NOT_CONFIGURED');
-  for (const rail of rails.values()) await checkToken(rail);
+  for (const rail of rails.values()) {
+    // One that cannot be asked now is asked again before it takes a payment.
+    const decimals = await rail.decimals().catch(() => USDC_DECIMALS);
+    if (decimals !== USDC_DECIMALS) throw new Error(wrongDecimals(rail.offer.asset, decimals));
+  }
   const newSecret = (): string => ids.bytes(32).toString('base64url');
   const owner = ids.hex(8);
   const amounts = readAmounts(settings);
-  const railMonitor = new RailMonitor(rails, clock, log);
+  const railMonitor = new RailMonitor(rails, log);
   const settleWaitMs = settings.settleWaitSeconds * SECOND_MS;
-  const common = { rails, clock, log, settleWaitMs, pollMs, onStep };
   const table = new TopUpTable(store, clock, owner, leaseMs);
-  const topUps = new TopUps({
-    ...common,
-    table,
-    credit: options.credit,
-    signReceipt: settings.receipts
+  const services = { ...options, rails, table, owner, settleWaitMs, pollMs, leaseMs };
+  const topUps = new TopUps(
+    services,
+    settings.receipts
       ? await openReceiptSigner(store, clock, `${publicUrl}${basePath}/x402/top-up`)
       : undefined,
-    isExternal: settings.facilitator.url !== undefined,
-  });
+  );
   const signIn = new SignIn({
     store,
     clock,
@@ -125,8 +99,8 @@ async function openAll(options: PaymentsOptions) {
     topUps,
     passes,
     railMonitor,
-    shown: new ShownPayments({ ...common, topUps, table, passes }),
-    creditMonitor: new CreditMonitor({ ...common, table, reverse: options.reverse }),
+    shown: new ShownPayments(services, topUps, passes),
+    creditMonitor: new CreditMonitor(services),
     requirements: new Requirements({
       ...options,
       basePath,
@@ -151,42 +125,16 @@ async function openAll(options: PaymentsOptions) {
       clock,
       ids,
     ),
-    refunds: new Refunds({
-      ...common,
-      store,
-      ids,
-      owner,
-      debit: options.debitRefund,
-      restore: options.restoreRefund,
-      leaseMs,
-    }),
-    staking: await openStaking(options),
-    facilitator: await openExposed(rails, options, settleWaitMs),
+    refunds: new Refunds(services),
+    // Both load large libraries: only where they are configured.
+    staking:
+      settings.staking === undefined
+        ? undefined
+        : (await import('./staking.ts')).openStakingReader(settings.staking, clock, log),
+    facilitator: settings.facilitator.expose
+      ? new (await import('./facilitator.ts')).ExposedFacilitator(services)
+      : undefined,
   };
-}
-
-async function checkToken(rail: Rail): Promise<void> {
-  // One that cannot be asked now is asked again before it takes a payment.
-  const decimals = await rail.decimals().catch(() => USDC_DECIMALS);
-  if (decimals !== USDC_DECIMALS) throw new Error(wrongDecimals(rail.offer.asset, decimals));
-}
-
-/** The staking reader loads a chain library: only where a contract is configured. */
-async function openStaking(options: PaymentsOptions): Promise<StakingReader | undefined> {
-  const { settings, clock, log } = options;
-  if (settings.staking === undefined) return undefined;
-  const { openStakingReader } = await import('./staking.ts');
-  return openStakingReader(settings.staking, clock, log);
-}
-
-async function openExposed(
-  rails: ReadonlyMap<string, Rail>,
-  { settings, clock, log }: PaymentsOptions,
-  settleWaitMs: number,
-): Promise<ExposedFacilitator | undefined> {
-  if (!settings.facilitator.expose) return undefined;
-  const { ExposedFacilitator: Facilitator } = await import('./facilitator.ts');
-  return new Facilitator(rails.values(), { clock, log, settleWaitMs });
 }
 
 type OpenedPayments = Awaited<ReturnType<typeof openAll>>;
@@ -195,9 +143,7 @@ export class Payments {
   readonly #opened: OpenedPayments;
   /** In nano-USD. */
   readonly amounts: Amounts;
-  /** The 402 answers. */
   readonly requirements: Requirements;
-  /** The bearer tokens of wallets. */
   readonly sessions: WalletSessions;
   readonly refunds: Refunds;
   readonly keyChallenges: KeyChallenges;
@@ -276,10 +222,8 @@ export class Payments {
   }
 
   /** Asks the rails now; `start` does it every five minutes. */
-  async checkRails(): Promise<ReturnType<RailMonitor['health']>> {
-    const { railMonitor } = this.#opened;
-    await railMonitor.check();
-    return railMonitor.health();
+  async checkRails(): Promise<readonly RailHealth[]> {
+    return await this.#opened.railMonitor.check();
   }
 
   /** Finishes payments and refunds that were left behind; `start` does it every ten seconds. Never throws. */

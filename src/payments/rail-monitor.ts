@@ -2,7 +2,6 @@
  * Looks after the rails: gas keys that run dry, a receiver without a token account, a node on another
  * chain. A rail that cannot settle is not offered; each problem is logged once when it appears.
  */
-import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { chainReason } from './chain-reason.ts';
 import type { Rail, RailHealth } from './rail.ts';
@@ -11,19 +10,16 @@ import type { RailOffer } from './requirements.ts';
 export class RailMonitor {
   readonly #rails: ReadonlyMap<string, Rail>;
   readonly #log: Log;
-  readonly #clock: Clock;
   readonly #health = new Map<string, RailHealth>();
-  readonly #reported = new Map<string, string>();
 
-  constructor(rails: ReadonlyMap<string, Rail>, clock: Clock, log: Log) {
+  constructor(rails: ReadonlyMap<string, Rail>, log: Log) {
     this.#rails = rails;
-    this.#clock = clock;
     this.#log = log;
   }
 
-  /** Asks every rail once. Never throws. */
-  async check(): Promise<void> {
-    await Promise.all([...this.#rails.values()].map(async (rail) => await this.#checkOne(rail)));
+  /** Asks every rail once, and gives their answers. Never throws. */
+  async check(): Promise<readonly RailHealth[]> {
+    return await Promise.all([...this.#rails.values()].map((rail) => this.#check(rail)));
   }
 
   /** The rails to offer. When none can settle, all are: an offer that waits beats an empty list. */
@@ -33,42 +29,27 @@ export class RailMonitor {
     return (ready.length > 0 ? ready : all).map((rail) => rail.offer);
   }
 
-  /** The last answers, for the status page. */
-  health(): readonly RailHealth[] {
-    return [...this.#health.values()];
-  }
-
-  async #checkOne(rail: Rail): Promise<void> {
-    let health: RailHealth;
-    try {
-      health = await rail.health();
-    } catch (error) {
+  async #check(rail: Rail): Promise<RailHealth> {
+    const { network } = rail;
+    const before = this.#health.get(network);
+    const health = await rail.health().catch((error: unknown) => ({
       // A node that does not answer says nothing about the keys: what was offered stays offered.
-      const before = this.#health.get(rail.network);
-      health = {
-        network: rail.network,
-        isReady: before?.isReady ?? true,
-        problems: [`The node does not answer: ${chainReason(error)}`],
-        gasAddress: before?.gasAddress,
-        gasBalance: before?.gasBalance,
-      };
-    }
-    this.#health.set(rail.network, health);
-    this.#report(health);
+      network,
+      isReady: before?.isReady ?? true,
+      problems: [`The node does not answer: ${chainReason(error)}`],
+      gasAddress: before?.gasAddress,
+      gasBalance: before?.gasBalance,
+    }));
+    this.#health.set(network, health);
+    const text = health.problems.join('; ');
+    if (before === undefined || before.problems.join('; ') !== text) this.#report(health, text);
+    return health;
   }
 
-  #report(health: RailHealth): void {
-    const text = health.problems.join('; ');
-    if (this.#reported.get(health.network) === text) return;
-    this.#reported.set(health.network, text);
-    const fields = {
-      network: health.network,
-      gasAddress: health.gasAddress,
-      gasBalance: health.gasBalance?.toString(),
-      atMs: this.#clock.nowMs(),
-    };
-    if (text === '') this.#log.info(fields, 'A payment rail is ready');
-    else if (health.isReady) this.#log.warn(fields, `A payment rail needs care: ${text}`);
-    else this.#log.error(fields, `A payment rail is not offered: ${text}`);
+  #report({ network, isReady, gasAddress, gasBalance }: RailHealth, problems: string): void {
+    const fields = { network, gasAddress, gasBalance: gasBalance?.toString() };
+    if (problems === '') this.#log.info(fields, 'A payment rail is ready');
+    else if (isReady) this.#log.warn(fields, `A payment rail needs care: ${problems}`);
+    else this.#log.error(fields, `A payment rail is not offered: ${problems}`);
   }
 }

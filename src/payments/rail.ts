@@ -49,7 +49,6 @@ export interface Heights {
 export interface Received {
   readonly transaction: string;
   readonly height: bigint;
-  /** Missing where the node does not tell. */
   readonly amountUnits: bigint | undefined;
 }
 
@@ -71,7 +70,6 @@ export interface Position {
   readonly expiresAt: bigint;
 }
 
-/** What is known of an attempt, from the journal. */
 export interface Attempt extends Position {
   readonly transaction: string | undefined;
   readonly raw: string | undefined;
@@ -87,7 +85,6 @@ export type Journal = (key: string, transaction: string, raw: string) => Promise
 
 export interface RailHealth {
   readonly network: string;
-  /** Whether payments can be settled here now. */
   readonly isReady: boolean;
   readonly problems: readonly string[];
   /** Address and native balance (smallest unit) of the key that pays fees, where there is one. */
@@ -106,27 +103,6 @@ export interface RailOptions {
   readonly pollMs: number;
   /** Settles in place of the embedded facilitator. */
   readonly external: FacilitatorClient | undefined;
-}
-
-/** A point at which a crash is survivable by design; tests stop the process there. */
-export type Step =
-  | 'opened'
-  | 'journaled'
-  | 'settled'
-  | 'credited'
-  | 'vanished'
-  | 'resent'
-  | 'reversed';
-
-export type OnStep = (step: Step) => void | Promise<void>;
-
-/** What everything that follows a payment works with. */
-export interface PaymentServices extends Pick<
-  RailOptions,
-  'clock' | 'log' | 'settleWaitMs' | 'pollMs'
-> {
-  readonly rails: ReadonlyMap<string, Rail>;
-  readonly onStep: OnStep | undefined;
 }
 
 /** A refund under way: what was signed, in a text of the rail's own. */

@@ -10,34 +10,14 @@ import { walletIdentity, walletKind } from '../core/addresses.ts';
 import { assert } from '../core/assert.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Ids } from '../core/ids.ts';
 import type { Nano } from '../core/money.ts';
-import type { Queryable, Store } from '../db/db.ts';
+import type { Queryable } from '../db/db.ts';
 import { chainReason } from './chain-reason.ts';
 import { nanoToUnits, unitsToNano } from './networks.ts';
-import type { Evidence, Journal, PaymentServices, RefundRail } from './rail.ts';
+import type { Evidence, Journal, RefundRail } from './rail.ts';
+import type { PaymentServices } from './payment-options.ts';
 import { attemptOf } from './top-up-records.ts';
 import type { PageOfRows } from './top-up-table.ts';
-
-/** What the ledger is told about a refund; it posts inside `tx` and gives the new balance. */
-export interface RefundEntry {
-  readonly wallet: string;
-  readonly amountNano: Nano;
-  readonly refundId: string;
-}
-
-/** Throws a Fault (`INSUFFICIENT_BALANCE`) when the credit does not cover it. */
-export type RefundPosting = (tx: Queryable, entry: RefundEntry) => Promise<Nano>;
-
-export interface RefundOptions extends PaymentServices {
-  readonly store: Store;
-  readonly ids: Ids;
-  readonly owner: string;
-  readonly debit: RefundPosting;
-  /** Takes the debit back after a refund that can never arrive. */
-  readonly restore: RefundPosting;
-  readonly leaseMs: number;
-}
 
 export interface RefundState {
   readonly refundId: string;
@@ -48,7 +28,6 @@ export interface RefundState {
   readonly failure: string | undefined;
 }
 
-/** A refund as it is stored. */
 export interface RefundRow {
   readonly refund_id: string;
   readonly network: string;
@@ -79,15 +58,15 @@ const MONITOR_MS = MINUTE_MS;
 const SWEEP_ROWS = 20;
 
 export class Refunds {
-  readonly #options: RefundOptions;
+  readonly #options: PaymentServices;
 
-  constructor(options: RefundOptions) {
+  constructor(options: PaymentServices) {
     this.#options = options;
   }
 
   /** Pays credit back. Fractions of a token unit stay as credit. Throws a Fault when nothing was debited. */
   async refund(address: string, amountNano: Nano): Promise<RefundState> {
-    const { store, clock, ids, debit, owner, leaseMs, settleWaitMs } = this.#options;
+    const { store, clock, ids, debitRefund, owner, leaseMs, settleWaitMs } = this.#options;
     if (walletKind(address) === undefined) {
       throw new Fault('INVALID_REQUEST', {
         message: 'The wallet must be an EVM or a Solana address',
@@ -105,7 +84,7 @@ export class Refunds {
     const untilMs = nowMs + leaseMs + settleWaitMs;
     const row = [refundId, network, wallet, units, text, startHeight, expiresAt, owner, untilMs];
     await store.transaction(async (tx) => {
-      await debit(tx, { wallet, amountNano: unitsToNano(units), refundId });
+      await debitRefund(tx, { wallet, amountNano: unitsToNano(units), refundId });
       await tx.query(
         `INSERT INTO payments_refund (refund_id, network, wallet, amount_units, state,
            authorization_text, start_height, expires_at, lease_owner, lease_until_ms, next_check_ms,
@@ -118,7 +97,6 @@ export class Refunds {
     return await this.state(refundId);
   }
 
-  /** Throws a Fault for an unknown refund. */
   async state(refundId: string): Promise<RefundState> {
     const row = await this.#find(refundId);
     if (row === undefined) throw new Fault('REQUEST_ID_NOT_FOUND', { message: 'No such refund' });
@@ -254,7 +232,7 @@ export class Refunds {
   }
 
   async #giveUp(row: RefundRow, reason: string): Promise<void> {
-    const { store, clock, restore, log } = this.#options;
+    const { store, clock, restoreRefund, log } = this.#options;
     const { refund_id: refundId, wallet } = row;
     await store.transaction(async (tx) => {
       const rows = await tx.query(
@@ -263,7 +241,7 @@ export class Refunds {
         [refundId, reason, clock.nowMs()],
       );
       if (rows.length === 0) return;
-      await restore(tx, { wallet, refundId, amountNano: unitsToNano(row.amount_units) });
+      await restoreRefund(tx, { wallet, refundId, amountNano: unitsToNano(row.amount_units) });
     });
     log.warn({ refundId, reason }, 'A refund has failed and was credited back');
   }

@@ -26,13 +26,11 @@ export interface RequirementOptions {
   readonly publicUrl: string;
   /** Version path of the service, for example `/api/v1`. */
   readonly basePath: string;
-  /** The operator's name of the service. */
   readonly serviceName: string;
   readonly docsUrl: string;
   readonly keysUrl: string;
   readonly amounts: Amounts;
   readonly maxTimeoutSeconds: number;
-  /** Whether top-ups get a signed receipt. */
   readonly hasReceipts: boolean;
   readonly clock: Pick<Clock, 'nowMs'>;
   readonly ids: Pick<Ids, 'hex'>;
@@ -73,7 +71,6 @@ const PAYMENT_IDENTIFIER = {
   },
 } as const;
 
-/** How a caller can prove who it is. */
 export function authOptions(getKey: string, docs: string, basePath: string): Json {
   return {
     apiKey: { header: 'Authorization: Bearer YOUR_API_KEY', getKey, docs },

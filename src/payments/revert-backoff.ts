@@ -34,7 +34,6 @@ export class RevertBackoff {
     return waitMs > 0 ? backingOff(Math.ceil(waitMs / SECOND_MS)) : undefined;
   }
 
-  /** Throws it. */
   check(wallet: string): void {
     const refusal = this.refusal(wallet);
     if (refusal !== undefined) throw refusal;

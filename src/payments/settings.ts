@@ -36,24 +36,16 @@ export function depthFor<Depth>(
     .at(-1)?.wait;
 }
 
-export interface Amounts {
-  readonly minimumTopUp: Nano;
-  readonly suggestedTopUp: Nano;
-  readonly maximumTopUp: Nano;
-  readonly minimumBalance: Nano;
-}
+export type Amounts = Readonly<
+  Record<'minimumTopUp' | 'suggestedTopUp' | 'maximumTopUp' | 'minimumBalance', Nano>
+>;
 
-/** The amounts as integers; throws a RangeError for an impossible order of them. */
+/** The amounts as integers, in the order that the configuration has checked. */
 export function readAmounts(settings: PaymentSettings): Amounts {
-  const amounts = {
+  return {
     minimumTopUp: usdToNano(settings.minimumTopUpUsd),
     suggestedTopUp: usdToNano(settings.suggestedTopUpUsd),
     maximumTopUp: usdToNano(settings.maximumTopUpUsd),
     minimumBalance: usdToNano(settings.minimumBalanceUsd),
   };
-  const { minimumTopUp, suggestedTopUp, maximumTopUp } = amounts;
-  if (minimumTopUp > suggestedTopUp || suggestedTopUp > maximumTopUp) {
-    throw new RangeError('payments: minimumTopUpUsd <= suggestedTopUpUsd <= maximumTopUpUsd');
-  }
-  return amounts;
 }

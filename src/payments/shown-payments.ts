@@ -15,10 +15,9 @@ import { readEnvelope } from './envelope.ts';
 import { unitsToNano } from './networks.ts';
 import type { Passes, RetryProof } from './passes.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
-import type { PaymentServices } from './rail.ts';
+import type { PaymentServices } from './payment-options.ts';
 import { alreadyCredited, notSent, pending, rejected, withClaim } from './top-up-faults.ts';
 import { type OnOpened, type TopUpReceipt, receiptOf, underItsOffer } from './top-up-records.ts';
-import type { TopUpTable } from './top-up-table.ts';
 import type { TopUps } from './top-ups.ts';
 import { endsWithin } from './waiting.ts';
 
@@ -28,12 +27,6 @@ export interface OfferedPayment {
   readonly amountNano: Nano;
   /** Settles and credits it. Throws as a top-up does, and 409 when it has served another request. */
   take(): Promise<TopUpReceipt>;
-}
-
-export interface ShownPaymentsOptions extends PaymentServices {
-  readonly topUps: TopUps;
-  readonly table: TopUpTable;
-  readonly passes: Passes;
 }
 
 /** What an answer may take beyond `settleWaitSeconds`. */
@@ -53,15 +46,19 @@ interface Shown {
 }
 
 export class ShownPayments {
-  readonly #options: ShownPaymentsOptions;
+  readonly #services: PaymentServices;
+  readonly #topUps: TopUps;
+  readonly #passes: Passes;
 
-  constructor(options: ShownPaymentsOptions) {
-    this.#options = options;
+  constructor(services: PaymentServices, topUps: TopUps, passes: Passes) {
+    this.#services = services;
+    this.#topUps = topUps;
+    this.#passes = passes;
   }
 
   /** Credits a payment once; the receipt has a balance for the request that opened it. Throws a Fault. */
   async topUp(header: string, proof: RetryProof): Promise<TopUpReceipt> {
-    const { passes } = this.#options;
+    const passes = this.#passes;
     const shown = await this.#read(header);
     const { key } = shown.payment;
     let isOwn = await passes.isRetry(key, proof);
@@ -76,10 +73,10 @@ export class ShownPayments {
 
   /** Checks a payment that a request brings, and moves nothing. Throws a Fault, 409 for one of others. */
   async offer(header: string, proof: RetryProof): Promise<OfferedPayment> {
-    const { topUps, passes } = this.#options;
+    const passes = this.#passes;
     const shown = await this.#read(header);
     const { payment, isNew } = shown;
-    if (isNew) await this.#soon(shown, topUps.check(payment), tooLate);
+    if (isNew) await this.#soon(shown, this.#topUps.check(payment), tooLate);
     else if (!(await passes.isRetry(payment.key, proof))) {
       // Helps it on its way, and says no more than what has become of it.
       throw alreadyCredited(await this.#pay(shown));
@@ -92,7 +89,7 @@ export class ShownPayments {
   }
 
   async #take(shown: Shown, proof: RetryProof): Promise<TopUpReceipt> {
-    const { passes } = this.#options;
+    const passes = this.#passes;
     const { key } = shown.payment;
     let isOwn = !shown.isNew || (await passes.isRetry(key, proof));
     const receipt = await this.#pay(shown, async () => {
@@ -108,7 +105,7 @@ export class ShownPayments {
 
   /** The payment of a header, under the offer of its row or of today. Throws a Fault. */
   async #read(header: string): Promise<Shown> {
-    const { rails, table, settleWaitMs } = this.#options;
+    const { rails, table, settleWaitMs } = this.#services;
     const envelope = readEnvelope(header);
     const rail = rails.get(envelope.network);
     if (rail === undefined) {
@@ -134,10 +131,9 @@ export class ShownPayments {
   }
 
   async #pay(shown: Shown, onOpened?: OnOpened): Promise<TopUpReceipt> {
-    const { topUps, table } = this.#options;
     const { payment } = shown;
-    return await this.#soon(shown, topUps.pay(payment, onOpened), async () => {
-      const row = await table.find(payment.key);
+    return await this.#soon(shown, this.#topUps.pay(payment, onOpened), async () => {
+      const row = await this.#services.table.find(payment.key);
       if (row?.state === 'credited') return receiptOf(row);
       throw row?.state === 'sent' ? pending(payment, row.tx_id) : tooLateFault();
     });
@@ -145,7 +141,7 @@ export class ShownPayments {
 
   /** Waits for `work`, not for longer than the answer may take; every wait takes from that. */
   async #soon<T>(shown: Shown, work: Promise<T>, late: () => Promise<T>): Promise<T> {
-    const { clock } = this.#options;
+    const { clock } = this.#services;
     const startMs = clock.monotonicMs();
     const isInTime = await endsWithin(clock, shown.leftMs, work);
     shown.leftMs = Math.max(0, shown.leftMs - (clock.monotonicMs() - startMs));

@@ -5,7 +5,6 @@
 import { Fault } from '../core/faults.ts';
 import { encodeHeader } from './header-codec.ts';
 import { type SignedPayment, refusePayment } from './payment.ts';
-import type { TopUpReceipt } from './top-up-records.ts';
 import { USED_BEFORE } from './rail.ts';
 
 const RETRY = { retryAfterSeconds: 5 };
@@ -91,7 +90,7 @@ export function pending(payment: SignedPayment, transaction: string | null): Fau
 }
 
 /** 409: it is credited, and whoever shows it now may have read it on the chain. */
-export function alreadyCredited(receipt: TopUpReceipt): Fault {
+export function alreadyCredited(receipt: { readonly responseHeader: string }): Fault {
   return refusePayment(
     'PAYMENT_ALREADY_CREDITED',
     'This payment is credited already; sign in with the wallet to use the credit',

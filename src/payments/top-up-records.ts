@@ -3,14 +3,12 @@
  * and the payment and the attempt as a row remembers them.
  */
 import { type Nano, nano } from '../core/money.ts';
-import type { Queryable } from '../db/db.ts';
 import { unitsToNano } from './networks.ts';
 import type { SignedPayment } from './payment.ts';
 import type { Attempt, Rail } from './rail.ts';
 import type { RailOffer } from './requirements.ts';
 import type { TopUpRow } from './top-up-table.ts';
 
-/** What the ledger is told about a payment. */
 export interface CreditEntry {
   readonly wallet: string;
   readonly amountNano: Nano;
@@ -22,12 +20,6 @@ export interface CreditEntry {
   readonly network: string;
   readonly transaction: string;
 }
-
-/** Posts a top-up inside `tx` and gives the new balance. */
-export type Credit = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
-
-/** Takes a credit back inside `tx`; gives what the balance did not cover, which is a debt now. */
-export type Reverse = (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
 
 /** The entry of a credit or, for a row that is credited, of its reversal. */
 export function entryOf(
@@ -106,7 +98,6 @@ export function underItsOffer(payment: SignedPayment, row: TopUpRow): SignedPaym
   return { ...payment, offer: { ...offer, payTo: authorization.to } };
 }
 
-/** The stored answer of a credited row. */
 export function receiptOf(row: TopUpRow): TopUpReceipt {
   return {
     wallet: row.wallet,

@@ -48,15 +48,11 @@ export interface TopUpRow {
 }
 
 export interface CreditCounts {
-  /** Credits that the chain could still undo. */
   readonly watched: number;
-  /** Those of them that are not on the chain now. */
   readonly vanished: number;
-  /** Reversals since the beginning. */
   readonly reversed: number;
 }
 
-/** Where a payment is on the chain. */
 type Mined = Pick<Paid, 'transaction' | 'height'>;
 
 /** A process that died gives its rows up after this time; one that lives renews it. */
@@ -65,7 +61,6 @@ export const LEASE_MS = 15_000;
 export class TopUpTable {
   readonly #store: Store;
   readonly #clock: Clock;
-  /** This process, for the leases. */
   readonly #owner: string;
   readonly #leaseMs: number;
 
@@ -156,7 +151,6 @@ export class TopUpTable {
     );
   }
 
-  /** How often a lease is to be renewed. */
   get renewMs(): number {
     return this.#leaseMs / 3;
   }
@@ -313,7 +307,6 @@ export class TopUpTable {
     });
   }
 
-  /** How many credits are watched, how many of them are missing, how many were reversed for good. */
   async counts(): Promise<CreditCounts> {
     const [row] = await this.#store.query<Record<keyof CreditCounts, bigint>>(
       `SELECT (SELECT count(*) FROM payments_topup WHERE is_watched = 1) AS watched,

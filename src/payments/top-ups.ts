@@ -11,16 +11,18 @@
  *   once it is as deep as its amount asks. `credit-monitor.ts` watches it from there.
  * - Unknown is not failed: it answers `SETTLEMENT_PENDING` and the sweep finishes it.
  */
+import { assert } from '../core/assert.ts';
 import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { chainReason } from './chain-reason.ts';
 import { FIRST_LOOK_MS } from './credit-monitor.ts';
 import { encodeHeader } from './header-codec.ts';
-import { type SignedPayment, refusePayment } from './payment.ts';
+import { type SignedPayment, invalidPayment } from './payment.ts';
 import { SettlementRefused } from './rail.ts';
-import type { Evidence, Paid, PaymentServices, Position, Rail, Verdict } from './rail.ts';
+import type { Evidence, Paid, Position, Rail, Verdict } from './rail.ts';
 import type { SignReceipt } from './receipts.ts';
 import { RevertBackoff } from './revert-backoff.ts';
+import type { PaymentServices } from './payment-options.ts';
 import {
   busy,
   inProgress,
@@ -32,16 +34,8 @@ import {
   usedBefore,
 } from './top-up-faults.ts';
 import { attemptOf, entryOf, NO_ATTEMPT, paymentOf, receiptOf } from './top-up-records.ts';
-import type { Credit, OnOpened, TopUpReceipt } from './top-up-records.ts';
-import type { TopUpRow, TopUpTable } from './top-up-table.ts';
-
-export interface TopUpOptions extends PaymentServices {
-  readonly table: TopUpTable;
-  readonly credit: Credit;
-  readonly signReceipt: SignReceipt | undefined;
-  /** An external facilitator sends transactions whose ids we do not know beforehand. */
-  readonly isExternal: boolean;
-}
+import type { OnOpened, TopUpReceipt } from './top-up-records.ts';
+import type { TopUpRow } from './top-up-table.ts';
 
 /**
  * Where the work on a leased row begins: a new one is sent, one that was left behind is looked for
@@ -66,7 +60,10 @@ const MAX_RUNNING = 1_000;
 const REVERTED = 'transaction_reverted';
 
 export class TopUps {
-  readonly #options: TopUpOptions;
+  readonly #options: PaymentServices;
+  readonly #signReceipt: SignReceipt | undefined;
+  /** An external facilitator sends transactions whose ids we do not know beforehand. */
+  readonly #isExternal: boolean;
   readonly #running = new Map<
     string,
     { readonly hash: string; readonly done: Promise<TopUpReceipt> }
@@ -74,8 +71,10 @@ export class TopUps {
   readonly #backoff: RevertBackoff;
   #isSweeping = false;
 
-  constructor(options: TopUpOptions) {
+  constructor(options: PaymentServices, signReceipt: SignReceipt | undefined) {
     this.#options = options;
+    this.#signReceipt = signReceipt;
+    this.#isExternal = options.settings.facilitator.url !== undefined;
     this.#backoff = new RevertBackoff(options.clock);
   }
 
@@ -135,10 +134,7 @@ export class TopUps {
     if (row?.payload_hash === payment.hash) return await this.#resume(payment, row);
     // The same authorization with other content: only one of them can ever be executed.
     if (row?.state === 'credited') {
-      throw refusePayment(
-        'INVALID_PAYMENT',
-        'The authorization was already used by another payment',
-      );
+      throw invalidPayment('The authorization was already used by another payment');
     }
     if (row !== undefined && row.state !== 'failed') throw inProgress();
     return await this.#open(payment, row, onOpened);
@@ -261,7 +257,7 @@ export class TopUps {
     leased: TopUpRow,
     attempt: 'new' | Extract<Evidence, { kind: 'open' }>['attempt'],
   ): Promise<Sent> {
-    const { table, log, isExternal, onStep } = this.#options;
+    const { table, log, onStep } = this.#options;
     const rail = this.#railOf(payment);
     let row = leased;
     if (attempt !== 'new') {
@@ -285,7 +281,7 @@ export class TopUps {
     };
     try {
       // Handed over: from here on it may be on the chain under an id that we do not know.
-      if (isExternal) await journal(null, null);
+      if (this.#isExternal) await journal(null, null);
       await rail.settle(payment, async (_key, transaction, raw) => await journal(transaction, raw));
     } catch (error) {
       if (error instanceof SettlementRefused) {
@@ -310,7 +306,6 @@ export class TopUps {
     }
   }
 
-  /** What the chain shows; `undefined` when it cannot be asked. */
   async #look(payment: SignedPayment, row: TopUpRow): Promise<Evidence | undefined> {
     try {
       return await this.#railOf(payment).findPayment(payment, attemptOf(row));
@@ -351,11 +346,11 @@ export class TopUps {
   }
 
   async #credit(payment: SignedPayment, paid: Paid): Promise<TopUpReceipt> {
-    const { table, credit, signReceipt, clock, log, onStep } = this.#options;
+    const { table, credit, clock, log, onStep } = this.#options;
     const { transaction, height } = paid;
     const { network, wallet: payer, id: paymentId } = payment;
     this.#backoff.paid(payer);
-    const receipt = signReceipt?.(network, payer, transaction);
+    const receipt = this.#signReceipt?.(network, payer, transaction);
     const settlement = encodeHeader({
       success: true,
       transaction,
@@ -424,12 +419,7 @@ export class TopUps {
 
   #railOf(payment: SignedPayment): Rail {
     const rail = this.#options.rails.get(payment.network);
-    if (rail === undefined) {
-      throw refusePayment(
-        'X402_NOT_CONFIGURED',
-        'Wallet payments on this network are not configured here',
-      );
-    }
+    assert(rail !== undefined, 'a payment is read by its rail');
     return rail;
   }
 }

@@ -160,12 +160,12 @@ function resolveCalls(
     if (before !== undefined && isSameMethod(body, span, before.span)) method = before.method;
     else {
       const name = spanString(body, span.methodStart, span.methodEnd) ?? '';
-      const resolution = catalogue.resolve(network, name);
-      if (!resolution.ok) {
-        refused.set(name, resolution.kind);
+      const resolved = catalogue.resolve(network, name);
+      if (typeof resolved === 'string') {
+        refused.set(name, resolved);
         continue;
       }
-      method = resolution.method;
+      method = resolved;
     }
     const credits = network.baseCredits * method.tier;
     before = {

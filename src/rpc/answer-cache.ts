@@ -6,9 +6,8 @@
  * params as sent, so two calls share an answer only when a node could not tell them apart.
  */
 import type { Clock } from '../core/clock.ts';
-import type { RequestSpan } from '../json/json-spans.ts';
 import type { Admission, Call } from './admission.ts';
-import type { Method, Sharing } from './catalogue.ts';
+import type { Method } from './catalogue.ts';
 import type { ItemAnswer } from './classify.ts';
 
 /** Longer params are never shared: they are not repeated either. */
@@ -40,17 +39,14 @@ export class AnswerCache {
     this.#clock = clock;
   }
 
-  /** How a call may be shared, or undefined when it may not. */
-  sharing({ sharing }: Method, { paramsStart, paramsEnd }: RequestSpan): Sharing | undefined {
-    if (sharing === undefined || paramsEnd - paramsStart > MAX_PARAMS_BYTES) return undefined;
-    const isOn = sharing === 'head' ? this.#settings.isMerging : this.#settings.maxBytes > 0;
-    return isOn ? sharing : undefined;
-  }
-
-  key(admission: Admission, call: Call): string {
-    const { paramsStart, paramsEnd } = call.span;
-    const params = paramsStart < 0 ? '' : admission.body.toString('latin1', paramsStart, paramsEnd);
-    return `${admission.network.slug} ${call.method.name} ${params}`;
+  /** Under what a call may share its answer; undefined when it may not. */
+  keyOf({ body, network }: Admission, { method, span }: Call): string | undefined {
+    const { paramsStart, paramsEnd } = span;
+    const isOn = method.sharing === 'head' ? this.#settings.isMerging : this.#settings.maxBytes > 0;
+    if (method.sharing === undefined || !isOn) return undefined;
+    if (paramsEnd - paramsStart > MAX_PARAMS_BYTES) return undefined;
+    const params = paramsStart < 0 ? '' : body.toString('latin1', paramsStart, paramsEnd);
+    return `${network.slug} ${method.name} ${params}`;
   }
 
   /** The result bytes kept under a key. */
@@ -63,7 +59,7 @@ export class AnswerCache {
   }
 
   /** Keeps the result of a success; head reads are merged in flight, never kept. */
-  keep(key: string, sharing: Sharing, answer: ItemAnswer): void {
+  keep(key: string, { sharing }: Method, answer: ItemAnswer): void {
     if (sharing === 'head' || answer.outcome !== 'success' || answer.isNull) return;
     const { resultStart, resultEnd } = answer.span;
     const sizeBytes = key.length + resultEnd - resultStart;

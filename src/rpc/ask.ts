@@ -69,10 +69,7 @@ export interface AskFault {
   readonly isAborted: boolean;
 }
 
-export type OneReply =
-  | { readonly kind: 'answer'; readonly answer: ItemAnswer }
-  | StreamAnswer
-  | AskFault;
+export type OneReply = ItemAnswer | StreamAnswer | AskFault;
 
 export type ManyReply =
   | {
@@ -120,7 +117,7 @@ export async function askOne(
   const answer = judgeItem(reply.body, item, reply.status, run.network.family, isKnownId);
   if (typeof answer === 'string') return fail(run, upstream, answer);
   upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
-  return { kind: 'answer', answer };
+  return answer;
 }
 
 /** Asks a batch whose items carry `expectedIds`, distinct integers in their plain spelling. */

@@ -3,16 +3,17 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { seededIds } from '../../test/support/seeded-ids.ts';
+import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
 import { admitBody, callerId } from './admission.ts';
 import { makeRpc } from '../../test/rpc/bench.ts';
 import { itemCredits } from './answer.ts';
-import { createCatalogue } from './catalogue.ts';
+import { Catalogue } from './catalogue.ts';
 import { formatRpcCost } from './rpc.ts';
 import methodData from './methods.json' with { type: 'json' };
+import networkData from './networks.json' with { type: 'json' };
 
-const catalogue = createCatalogue();
+const catalogue = new Catalogue();
 const PREFIXES = methodData.prefixRules;
 
 function admit(network: string, body: unknown): ReturnType<typeof admitBody> {
@@ -59,12 +60,9 @@ describe('method table', () => {
         );
         const isAllowed = row.family === network.family && (row.optional !== true || byPrefix);
         const resolution = catalogue.resolve(network, row.name);
-        assert.equal(resolution.ok, isAllowed, `${slug} ${row.name}`);
-        if (resolution.ok) {
-          assert.equal(
-            network.baseCredits * resolution.method.tier,
-            network.baseCredits * row.tier,
-          );
+        assert.equal(typeof resolution === 'object', isAllowed, `${slug} ${row.name}`);
+        if (typeof resolution === 'object') {
+          assert.equal(network.baseCredits * resolution.tier, network.baseCredits * row.tier);
           assert.equal(admit(slug, call(row.name)).creditsMax, network.baseCredits * row.tier);
         } else assert.match(refusal(slug, call(row.name)).message, new RegExp(row.name));
         checked += 1;
@@ -79,7 +77,7 @@ describe('method table', () => {
         for (const pattern of group.names) {
           const name = pattern.replace('*', 'anything');
           assert.equal(
-            catalogue.resolve(catalogue.network(slug)!, name).ok,
+            typeof catalogue.resolve(catalogue.network(slug)!, name) === 'object',
             false,
             `${slug} ${name}`,
           );
@@ -93,7 +91,7 @@ describe('method table', () => {
     const starknet = catalogue.network('starknet-mainnet')!;
     const tierOf = (name: string): number | undefined => {
       const resolution = catalogue.resolve(ethereum, name);
-      return resolution.ok ? resolution.method.tier : undefined;
+      return typeof resolution === 'object' ? resolution.tier : undefined;
     };
     assert.equal(tierOf('arbtrace_replayAnything'), 4);
     assert.equal(tierOf('arbtrace_anything'), 2);
@@ -104,10 +102,10 @@ describe('method table', () => {
     assert.equal(tierOf('starknet_anything'), undefined);
     assert.equal(tierOf('ETH_CALL'), undefined);
     assert.equal(tierOf('zks_ bad name'), undefined);
-    assert.equal(catalogue.resolve(starknet, 'starknet_anything').ok, true);
-    assert.equal(catalogue.resolve(starknet, 'zks_anything').ok, false);
-    assert.equal(catalogue.resolve(starknet, 'starknet_subscribeNewThings').ok, false);
-    assert.equal(catalogue.resolve(starknet, 'constructor').ok, false);
+    assert.equal(typeof catalogue.resolve(starknet, 'starknet_anything'), 'object');
+    assert.equal(typeof catalogue.resolve(starknet, 'zks_anything'), 'string');
+    assert.equal(typeof catalogue.resolve(starknet, 'starknet_subscribeNewThings'), 'string');
+    assert.equal(typeof catalogue.resolve(starknet, 'constructor'), 'string');
     assert.equal(catalogue.network('constructor'), undefined);
   });
 
@@ -115,10 +113,28 @@ describe('method table', () => {
     const solana = catalogue.network('solana-mainnet')!;
     const row = methodData.methods.find(({ name }) => name === 'getAsset');
     assert.ok(row !== undefined && 'optional' in row);
-    assert.equal(catalogue.resolve(solana, 'getAsset').ok, false);
-    const resolution = createCatalogue(['getAsset']).resolve(solana, 'getAsset');
-    assert.ok(resolution.ok && solana.baseCredits * resolution.method.tier === 60);
+    assert.equal(typeof catalogue.resolve(solana, 'getAsset'), 'string');
+    const resolution = new Catalogue(['getAsset']).resolve(solana, 'getAsset');
+    assert.ok(typeof resolution === 'object' && solana.baseCredits * resolution.tier === 60);
   });
+});
+
+test('the data files hold the words that the code knows, and no others', () => {
+  const families = ['evm', 'starknet', 'solana'];
+  for (const row of methodData.methods) {
+    assert.ok(families.includes(row.family), row.name);
+    assert.ok([1, 2, 4].includes(row.tier), row.name);
+    assert.ok(['safe', 'safe-notnull', 'write-dedupe', 'write-no-retry'].includes(row.retry));
+    assert.ok(['static', 'head', 'by-block', 'finalized', 'never'].includes(row.cache), row.name);
+    assert.ok(!('node' in row) || ['node', 'bundler'].includes(row.node), row.name);
+  }
+  for (const { family, tier } of methodData.prefixRules) {
+    assert.ok(families.includes(family) && [1, 2, 4].includes(tier));
+  }
+  for (const { kind } of methodData.refused) {
+    assert.ok(['websocket', 'filter', 'key', 'admin', 'removed'].includes(kind), kind);
+  }
+  for (const { family } of Object.values(networkData)) assert.ok(families.includes(family));
 });
 
 describe('admission', () => {
@@ -230,7 +246,7 @@ describe('billing', () => {
   test('the examples of the specification hold to the last digit', () => {
     const rpc = makeRpc(
       { networks: {} },
-      { clock: systemClock(), ids: seededIds(1), log: silentLog },
+      { clock: systemClock(), ids: systemIds(), log: silentLog },
     );
     const shown = (credits: number): string => formatRpcCost(rpc.cost(credits));
     assert.equal(shown(20), '0.00001250');

@@ -5,7 +5,6 @@
  * rule of the family covers is refused. An optional method is refused unless the operator allows
  * it or a prefix rule of the specification covers its name. It does not know upstreams or prices.
  */
-import { assert } from '../core/assert.ts';
 import methodData from './methods.json' with { type: 'json' };
 import networkData from './networks.json' with { type: 'json' };
 
@@ -59,32 +58,24 @@ export type RefusalKind =
   | 'family'
   | 'unlisted';
 
-export type Resolution =
-  | { readonly ok: true; readonly method: Method }
-  | { readonly ok: false; readonly kind: RefusalKind };
-
-export interface Catalogue {
-  /** The slugs, sorted. */
-  readonly slugs: readonly string[];
-  network(slug: string): Network | undefined;
-  resolve(network: Network, name: string): Resolution;
-}
-
-interface MethodRow {
-  readonly name: string;
-  readonly family: string;
-  readonly tier: number;
-  readonly retry: string;
-  readonly cache: string;
-  readonly node?: string;
+/** A row of `methods.json`; its test knows every word that stands there. */
+interface MethodRow extends Pick<Method, 'name' | 'retry' | 'tier'> {
+  readonly family: Family;
+  readonly cache: 'static' | 'head' | 'by-block' | 'finalized' | 'never';
+  readonly node?: NodeKind;
+  /** Refused unless the operator switches it on. */
   readonly optional?: boolean;
 }
 
-/** A listed method as it is resolved to; an optional one only when it is on. */
-interface Listed {
-  readonly ok: true;
-  readonly method: Method;
-  readonly isOn: boolean;
+interface PrefixRule extends Pick<Method, 'tier'> {
+  readonly prefix: string;
+  readonly family: Family;
+}
+
+/** Names of one kind; a `*` at the end stands for anything. */
+interface RefusedNames {
+  readonly kind: RefusalKind;
+  readonly names: readonly string[];
 }
 
 /** Names that a prefix rule may cover; anything else never reaches a node. */
@@ -97,83 +88,6 @@ export const RAW_BROADCAST = 'eth_sendRawTransaction';
 /** Verbs of unlisted names that change the chain: such a call is never sent twice. */
 const WRITING_NAME = /_(send|add|submit|set)/;
 
-/** Reads the data files; `allow` names optional methods that the operator switches on. */
-export function createCatalogue(allow: readonly string[] = []): Catalogue {
-  const networks = new Map(
-    Object.entries(networkData).map(([slug, row]) => [
-      slug,
-      { slug, ...row, family: familyOf(row.family) },
-    ]),
-  );
-  const allowed = new Set(allow);
-  const listed = {
-    evm: new Map<string, Listed>(),
-    starknet: new Map<string, Listed>(),
-    solana: new Map<string, Listed>(),
-  };
-  const rows: readonly MethodRow[] = methodData.methods;
-  for (const row of rows) {
-    const isOn = row.optional !== true || allowed.has(row.name);
-    listed[familyOf(row.family)].set(row.name, { ok: true, method: methodOf(row), isOn });
-  }
-  const rules = methodData.prefixRules.map((rule) => ({
-    prefix: rule.prefix,
-    family: familyOf(rule.family),
-    tier: tierOf(rule.tier),
-  }));
-  return {
-    slugs: [...networks.keys()].sort(),
-    network: (slug) => networks.get(slug),
-    resolve(network, name) {
-      const row = listed[network.family].get(name);
-      if (row?.isOn === true) return row;
-      const refusal = refusalOf(name);
-      if (refusal !== undefined) return { ok: false, kind: refusal };
-      const rule = rules.find((one) => name.startsWith(one.prefix));
-      if (rule?.family === network.family && PLAIN_NAME.test(name)) {
-        return { ok: true, method: row?.method ?? prefixedMethod(name, rule.tier) };
-      }
-      const isElsewhere =
-        rule !== undefined || Object.values(listed).some((methods) => methods.has(name));
-      return { ok: false, kind: isElsewhere && row === undefined ? 'family' : 'unlisted' };
-    },
-  };
-}
-
-function refusalOf(name: string): RefusalKind | undefined {
-  if (WEBSOCKET_NAME.test(name)) return 'websocket';
-  for (const group of methodData.refused) {
-    for (const pattern of group.names) {
-      const isMatch = pattern.endsWith('*')
-        ? name.startsWith(pattern.slice(0, -1))
-        : name === pattern;
-      if (isMatch) return refusalKind(group.kind);
-    }
-  }
-  return undefined;
-}
-
-/** An unlisted name under a prefix rule: reads may be repeated, anything else may not. */
-function prefixedMethod(name: string, tier: Method['tier']): Method {
-  const mayRepeat = !WRITING_NAME.test(name);
-  const retry = mayRepeat ? 'safe' : 'write-no-retry';
-  return { name, tier, retry, mayRepeat, sharing: undefined, node: 'node' };
-}
-
-function methodOf(row: MethodRow): Method {
-  const { name } = row;
-  const retry = oneOf(row.retry, ['safe', 'safe-notnull', 'write-dedupe', 'write-no-retry']);
-  return {
-    name,
-    tier: tierOf(row.tier),
-    retry,
-    // Of the writes only the plain broadcast can be recognised by its hash on the second node.
-    mayRepeat: retry.startsWith('safe') || (retry === 'write-dedupe' && name === RAW_BROADCAST),
-    sharing: sharingOf(row),
-    node: oneOf(row.node ?? 'node', ['node', 'bundler']),
-  };
-}
-
 /** Reads whose answer the hash of a block determines. */
 const BY_BLOCK_HASH = new Set([
   'eth_getBlockByHash',
@@ -184,27 +98,82 @@ const BY_BLOCK_HASH = new Set([
   'eth_getHeaderByHash',
 ]);
 
-function sharingOf(row: MethodRow): Sharing | undefined {
-  const cache = oneOf(row.cache, ['static', 'head', 'by-block', 'finalized', 'never']);
-  if (cache === 'static' || cache === 'head') return cache;
-  return cache === 'by-block' && BY_BLOCK_HASH.has(row.name) ? 'by-hash' : undefined;
+/** The networks and methods of the data files. */
+export class Catalogue {
+  /** The slugs, sorted. */
+  readonly slugs: readonly string[];
+  readonly #networks: ReadonlyMap<string, Network>;
+  readonly #methods = {
+    evm: new Map<string, Method>(),
+    starknet: new Map<string, Method>(),
+    solana: new Map<string, Method>(),
+  };
+  /** Methods that are not on. */
+  readonly #off = new Set<Method>();
+  readonly #rules: readonly PrefixRule[];
+  readonly #refused: readonly RefusedNames[];
+
+  /** `allow` names optional methods that the operator switches on. */
+  constructor(allow: readonly string[] = []) {
+    // The words of the data files are held to these types by their test.
+    const { methods, prefixRules, refused } = methodData as {
+      readonly methods: readonly MethodRow[];
+      readonly prefixRules: readonly PrefixRule[];
+      readonly refused: readonly RefusedNames[];
+    };
+    const networks = networkData as Readonly<Record<string, Omit<Network, 'slug'>>>;
+    const entries = Object.entries(networks);
+    this.#networks = new Map(entries.map(([slug, network]) => [slug, { slug, ...network }]));
+    this.slugs = [...this.#networks.keys()].sort();
+    this.#rules = prefixRules;
+    this.#refused = refused;
+    for (const row of methods) {
+      const method = methodOf(row);
+      this.#methods[row.family].set(row.name, method);
+      if (row.optional === true && !allow.includes(row.name)) this.#off.add(method);
+    }
+  }
+
+  network(slug: string): Network | undefined {
+    return this.#networks.get(slug);
+  }
+
+  /** The method that a name calls, or why it is refused. */
+  resolve({ family }: Network, name: string): Method | RefusalKind {
+    const method = this.#methods[family].get(name);
+    if (method !== undefined && !this.#off.has(method)) return method;
+    if (WEBSOCKET_NAME.test(name)) return 'websocket';
+    for (const { kind, names } of this.#refused)
+      if (names.some((pattern) => isMatch(pattern, name))) return kind;
+    const rule = this.#rules.find(({ prefix }) => name.startsWith(prefix));
+    if (rule?.family === family && PLAIN_NAME.test(name))
+      return method ?? prefixedMethod(name, rule.tier);
+    if (method !== undefined) return 'unlisted';
+    const isElsewhere = Object.values(this.#methods).some((methods) => methods.has(name));
+    return rule !== undefined || isElsewhere ? 'family' : 'unlisted';
+  }
 }
 
-function tierOf(value: number): Method['tier'] {
-  assert(value === 1 || value === 2 || value === 4, `methods.json: no tier ${value}`);
-  return value;
+function isMatch(pattern: string, name: string): boolean {
+  return pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : name === pattern;
 }
 
-function familyOf(value: string): Family {
-  return oneOf(value, ['evm', 'starknet', 'solana']);
+/** An unlisted name under a prefix rule: reads may be repeated, anything else may not. */
+function prefixedMethod(name: string, tier: Method['tier']): Method {
+  const mayRepeat = !WRITING_NAME.test(name);
+  const retry = mayRepeat ? 'safe' : 'write-no-retry';
+  return { name, tier, retry, mayRepeat, sharing: undefined, node: 'node' };
 }
 
-function refusalKind(value: string): RefusalKind {
-  return oneOf(value, ['websocket', 'filter', 'key', 'admin', 'removed']);
-}
-
-function oneOf<const T extends string>(value: string, allowed: readonly T[]): T {
-  const found = allowed.find((one) => one === value);
-  assert(found !== undefined, `the RPC data files hold the unknown word "${value}"`);
-  return found;
+function methodOf({ name, tier, retry, cache, node = 'node' }: MethodRow): Method {
+  const isByHash = cache === 'by-block' && BY_BLOCK_HASH.has(name);
+  return {
+    name,
+    tier,
+    retry,
+    // Of the writes only the plain broadcast can be recognised by its hash on the second node.
+    mayRepeat: retry.startsWith('safe') || (retry === 'write-dedupe' && name === RAW_BROADCAST),
+    sharing: cache === 'static' || cache === 'head' ? cache : isByHash ? 'by-hash' : undefined,
+    node,
+  };
 }

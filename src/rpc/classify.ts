@@ -25,6 +25,7 @@ export type UpstreamFault =
 
 /** The answer of a node to one call. */
 export interface ItemAnswer {
+  readonly kind: 'answer';
   readonly outcome: 'success' | 'error' | 'unknown-id';
   readonly bytes: Buffer;
   readonly span: ReplySpan;
@@ -86,13 +87,14 @@ export function judgeItem(
   if (span.errorStart < 0 || bytes[span.errorStart] === LETTER_N) {
     if (span.resultStart < 0) return 'broken';
     const isNull = bytes[span.resultStart] === LETTER_N;
-    return { outcome: isKnownId ? 'success' : 'unknown-id', bytes, span, isNull, error: undefined };
+    const outcome = isKnownId ? 'success' : 'unknown-id';
+    return { kind: 'answer', outcome, bytes, span, isNull, error: undefined };
   }
   const error = readError(bytes, span.errorStart, span.errorEnd);
   // A gateway's own words in place of an error object.
   if (error === undefined) return faultOfStatus(status);
   const fault = faultOfError(error, status, family);
-  return fault ?? { outcome: 'error', bytes, span, isNull: false, error };
+  return fault ?? { kind: 'answer', outcome: 'error', bytes, span, isNull: false, error };
 }
 
 /** Judges a reply whose body is no JSON-RPC reply at all. */

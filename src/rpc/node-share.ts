@@ -20,7 +20,6 @@ export interface Holder {
 }
 
 interface Waiter {
-  readonly caller: string;
   readonly holder: Holder;
   readonly calls: number;
   go(isAdmitted: boolean): void;
@@ -64,7 +63,11 @@ export class NodeShare {
     signal: AbortSignal | undefined,
   ): Promise<Holder | undefined> {
     if (signal?.aborted === true) return undefined;
-    if (this.#queue.size >= MAX_WAITING && !this.#crowdOut(caller)) return undefined;
+    if (this.#queue.size >= MAX_WAITING) {
+      const last = this.#queue.takeLastOfLongest(caller);
+      if (last === undefined) return undefined;
+      last.go(false);
+    }
     const holder = this.#holder(caller);
     return new Promise((resolve) => {
       const leave = (): void => {
@@ -73,7 +76,6 @@ export class NodeShare {
       };
       const cancel = this.#clock.after(timeoutMs, leave);
       const waiter: Waiter = {
-        caller,
         holder,
         calls,
         go: (isAdmitted) => {
@@ -101,14 +103,6 @@ export class NodeShare {
     this.#cancelTimer = undefined;
     for (let next = this.#queue.next(); next !== undefined; next = this.#queue.next())
       next.go(false);
-  }
-
-  #crowdOut(caller: string): boolean {
-    const last = this.#queue.lastOfLongest(caller);
-    if (last === undefined) return false;
-    this.#queue.remove(last.caller, last);
-    last.go(false);
-    return true;
   }
 
   #serve(): void {

@@ -61,17 +61,12 @@ export interface ProxyRpcCall {
 }
 
 /** What the answer of the route is made of; the status is 200. */
-export interface ProxyRpcAnswer {
-  readonly body: Buffer;
-  /** Follows `body`; destroy it when the caller leaves. */
-  readonly rest: Readable | undefined;
-  readonly credits: number;
+export interface ProxyRpcAnswer extends Omit<RpcAnswer, 'kind'> {
   /** USD with eight decimals. */
   readonly costUsd: string;
   /** The id of the request that a node answered: of the first one, for a replay. */
   readonly requestId: string;
   readonly isReplayed: boolean;
-  readonly retries: number;
   /** The sale and what it left, for the balance headers; missing for a replay. */
   readonly charged: { readonly admission: Sale; readonly remainingNano: Nano } | undefined;
 }
@@ -168,7 +163,7 @@ async function sendSettled(run: Run, answer: RpcAnswer): Promise<void> {
   const remainingNano = isAnswered
     ? await settleAnswered(run, answer, answer.body)
     : await settleAborted(run, answer);
-  await run.call.send(answered(run, answer, undefined, remainingNano));
+  await run.call.send(answered(run, answer, remainingNano));
 }
 
 /** A long answer settles when its last bytes are here, and leaves after that. */
@@ -189,7 +184,7 @@ async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<
   const held = holdLastBytes(rest, settleAll, keep);
   const before = sale.hold.before.usdNano;
   try {
-    await call.send(answered(run, answer, held, before));
+    await call.send(answered(run, { ...answer, rest: held }, before));
   } catch (error) {
     held.destroy();
     // A node's fault is free, the work of a node for a caller who left is due. Destroyed without a
@@ -257,20 +252,12 @@ async function giveCreditsBack(run: Run, after: unknown): Promise<void> {
   }
 }
 
-function answered(
-  run: Run,
-  answer: RpcAnswer,
-  rest: Readable | undefined,
-  remainingNano: Nano,
-): ProxyRpcAnswer {
+function answered(run: Run, answer: RpcAnswer, remainingNano: Nano): ProxyRpcAnswer {
   return {
-    body: answer.body,
-    rest,
-    credits: answer.credits,
+    ...answer,
     costUsd: formatRpcCost(run.parts.rpc.cost(answer.credits)),
     requestId: run.call.requestId,
     isReplayed: false,
-    retries: answer.retries,
     charged: { admission: run.sale, remainingNano },
   };
 }

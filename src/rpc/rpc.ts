@@ -14,7 +14,7 @@ import { formatUsd, type Nano, nano, usdToNano } from '../core/money.ts';
 import { type Admission, admitBody, type BodyScan } from './admission.ts';
 import { AnswerCache } from './answer-cache.ts';
 import type { RpcAnswer } from './answer.ts';
-import { type Catalogue, createCatalogue, type Network } from './catalogue.ts';
+import { Catalogue, type Network } from './catalogue.ts';
 import { ByteBudget, nodeClient } from './node-client.ts';
 import type { RunSettings } from './ask.ts';
 import { RpcRun, type RunOptions } from './run.ts';
@@ -75,7 +75,7 @@ export class Rpc {
     this.#nanoPerCredit = usdToNano(settings.usdPerCredit);
     this.priceVersion = `rpc-${this.#nanoPerCredit}`;
     this.#dependencies = dependencies;
-    this.#catalogue = createCatalogue(settings.allow);
+    this.#catalogue = new Catalogue(settings.allow);
     this.#cache = new AnswerCache({ isMerging: mergeHeadReads, maxBytes: cacheBytes }, clock);
     this.#runSettings = {
       clock,

@@ -27,7 +27,7 @@ import {
   type StreamAnswer,
 } from './ask.ts';
 import { broadcastVerdict, transactionHash } from './broadcast.ts';
-import type { NodeKind, Sharing } from './catalogue.ts';
+import type { NodeKind } from './catalogue.ts';
 import type { ItemAnswer, NodeError } from './classify.ts';
 import { isSpan, joinBatch, joined, plainId, type Slices } from './splice.ts';
 import type { UpstreamGroup } from './upstream-group.ts';
@@ -92,8 +92,8 @@ export class RpcRun extends RunContext {
     try {
       if (isBatch || only === undefined) await this.#askBatch(calls);
       else {
-        const sharing = this.#cache.sharing(only.method, only.span);
-        if (sharing !== undefined) await this.#askShared(only, sharing);
+        const key = this.#cache.keyOf(this.#admission, only);
+        if (key !== undefined) await this.#askShared(only, key);
         if (only.result === undefined && only.answer === undefined)
           await this.#walk(this.#group.kindFor(only.method.node), calls, false);
       }
@@ -107,15 +107,11 @@ export class RpcRun extends RunContext {
     const nodes: Call[] = [];
     const bundlers: Call[] = [];
     for (const call of calls) {
-      if (call.method.sharing !== undefined) {
-        const sharing = this.#cache.sharing(call.method, call.span);
-        // Head reads are merged while they are on their way, and never kept.
-        if (sharing !== undefined && sharing !== 'head')
-          call.result = this.#cache.get(this.#cache.key(this.#admission, call));
-      }
+      const { node, sharing } = call.method;
+      const key = sharing && this.#cache.keyOf(this.#admission, call);
+      if (key !== undefined) call.result = this.#cache.get(key);
       if (call.result !== undefined) continue;
-      const isForNode =
-        call.method.node === 'node' || this.#group.kindFor(call.method.node) === 'node';
+      const isForNode = node === 'node' || this.#group.kindFor(node) === 'node';
       (isForNode ? nodes : bundlers).push(call);
     }
     await Promise.all([
@@ -123,22 +119,20 @@ export class RpcRun extends RunContext {
       bundlers.length > 0 && this.#walk('bundler', bundlers, false),
     ]);
     for (const call of calls) {
-      if (call.method.sharing === undefined || call.answer === undefined) continue;
-      const sharing = this.#cache.sharing(call.method, call.span);
-      if (sharing !== undefined)
-        this.#cache.keep(this.#cache.key(this.#admission, call), sharing, call.answer);
+      const { answer, method } = call;
+      const key = answer && method.sharing && this.#cache.keyOf(this.#admission, call);
+      if (answer !== undefined && key !== undefined) this.#cache.keep(key, method, answer);
     }
   }
 
   /** From the cache, or together with all who ask the same at this moment. */
-  async #askShared(call: Call, sharing: Sharing): Promise<void> {
-    const key = this.#cache.key(this.#admission, call);
+  async #askShared(call: Call, key: string): Promise<void> {
     call.result = this.#cache.get(key);
     if (call.result !== undefined) return;
     call.answer = await this.#cache.merge(key, async () => {
       await this.#walk(this.#group.kindFor(call.method.node), [call], true);
       const { answer, fault } = call;
-      if (answer !== undefined) this.#cache.keep(key, sharing, answer);
+      if (answer !== undefined) this.#cache.keep(key, call.method, answer);
       // One caller's wait for its share is not a wait of those who ask the same.
       else if (fault?.fault === 'quota' && !fault.isSent) call.fault = undefined;
       else throw this.#unanswered();
@@ -204,8 +198,7 @@ export class RpcRun extends RunContext {
       mayWait: false,
       isShared: false,
     });
-    const isThere =
-      reply.kind === 'answer' && reply.answer.outcome === 'success' && !reply.answer.isNull;
+    const isThere = reply.kind === 'answer' && reply.outcome === 'success' && !reply.isNull;
     return isThere ? hash : undefined;
   }
 
@@ -291,7 +284,7 @@ export class RpcRun extends RunContext {
   }
 
   #note(call: Call, reply: OneReply): void {
-    if (reply.kind === 'answer') noteAnswer(call, reply.answer);
+    if (reply.kind === 'answer') noteAnswer(call, reply);
     else if (reply.kind === 'stream') this.#stream = reply;
     // What a node refused as such stays refused, whatever the next node fails of.
     else if (call.fault?.fault !== 'refused') call.fault = reply;

@@ -4,12 +4,12 @@ import { test } from 'node:test';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
-import { createCatalogue } from './catalogue.ts';
+import { Catalogue } from './catalogue.ts';
 import type { NodeClient } from './node-client.ts';
 import { UpstreamGroup } from './upstream-group.ts';
 import { Upstream } from './upstream.ts';
 
-const NETWORK = createCatalogue().network('ethereum-mainnet')!;
+const NETWORK = new Catalogue().network('ethereum-mainnet')!;
 
 const UNREACHABLE = {
   ok: false,

@@ -9,29 +9,23 @@
  * among them, since callers may cause what they see. It stays open for two seconds at first and up
  * to thirty while the node stays dead; then a question of our own closes or reopens it.
  */
+import type { RpcSection } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { scanReply } from '../json/json-spans.ts';
 import { CircuitBreaker } from '../net/circuit-breaker.ts';
-import type { Family, Network, NodeKind } from './catalogue.ts';
+import type { Family, Network } from './catalogue.ts';
 import { faultOfStatus, judgeItem, type UpstreamFault } from './classify.ts';
 import { ByteBudget, type NodeClient } from './node-client.ts';
 import { NodeShare } from './node-share.ts';
 
-export interface UpstreamSettings {
+type Configured = RpcSection['networks'][string]['upstreams'][number];
+
+export interface UpstreamSettings extends Omit<Configured, 'headers' | 'url'> {
   /** Stands in logs and metrics in place of the address. */
   readonly name: string;
-  readonly kind: NodeKind;
-  readonly weight: number;
-  /** Most items in one batch to this node; 1 sends every call alone. */
-  readonly maxBatch: number;
-  /** Calls per second, items of a batch counted; 0 is unlimited. */
-  readonly ratePerSecond: number;
-  readonly timeoutMs: number;
   /** Calls on their way at once; one caller has at most as many as it leaves free. */
   readonly connections: number;
-  /** Largest request that it takes; learnt from its refusals when unknown. */
-  readonly maxRequestBytes?: number | undefined;
 }
 
 export interface UpstreamDependencies {

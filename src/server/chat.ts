@@ -1,22 +1,100 @@
-/** The chat and the models that it can be had with, wired. */
+/**
+ * The chat, wired, with the models that it can be had with and what makes it more than a relay: the
+ * guard of every fetch, documents, web, media and personas. Embeddings and characters are built on
+ * the same.
+ */
 import type { LargeBodies } from './large-bodies.ts';
-import { chatCompletionsRoute } from '../chat/chat-completions/chat-completions.ts';
-import { modelRoutes } from '../models/models.ts';
-import type { Config } from '../config/config.ts';
-import { callerRate } from '../http/caller-limits.ts';
-import { type ChatParts, planAdditions } from '../chat/chat.ts';
+import { characterRoutes } from '../chat/characters/characters.ts';
+import {
+  type AdditionParts,
+  chatCompletionsRoute,
+  type ChatParts,
+  PaidFindings,
+  planAdditions,
+} from '../chat/chat.ts';
+import { openPersonas, type Personas } from '../chat/personas/personas.ts';
+import { Web } from '../chat/web/web.ts';
 import { type EngineDialect, engineDialect } from '../chat/wire/engine-request.ts';
-import { configuredEngines, hostOf } from '../engines/engine-settings.ts';
-import { type Extras, additionParts } from './extras.ts';
-import { perConfig } from '../config/per-config.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Config } from '../config/config.ts';
+import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
+import type { Log } from '../core/log.ts';
+import { usdToNano } from '../core/money.ts';
+import { Documents, type MediaSettings } from '../documents/documents.ts';
+import { embeddingsRoute } from '../embeddings/embeddings.ts';
+import { configuredEngines, hostOf } from '../engines/registry.ts';
+import { AnswerHeaders } from '../http/answer-headers.ts';
+import { callerRate } from '../catalog/model-access.ts';
+import type { Feature } from '../http/route.ts';
+import { modelRoutes } from '../models/models.ts';
+import { Guard } from '../net/guard.ts';
 import type { FeatureParts } from './feature-parts.ts';
+import { perConfig } from './sale-parts.ts';
 
-/** What a chat is made of; embeddings need it as well. */
-export function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
+export interface Extras {
+  readonly guard: Guard;
+  readonly documents: Documents;
+  readonly media: MediaSettings;
+  readonly web: Web;
+  readonly personas: Personas;
+  /** Ends the workers and the connections to the search provider. */
+  close(): Promise<void>;
+}
+
+/** Opens everything; rejects when the folder of personas cannot be read. */
+export async function openExtras(config: Config, clock: Clock, log: Log): Promise<Extras> {
+  const { allow, ports, userAgent } = config.fetch;
+  const guard = new Guard({ allow, ports, ...(userAgent === undefined ? {} : { userAgent }) });
+  const personas = await openPersonas({
+    list: config.personas.list,
+    folder: config.personas.folder,
+    log,
+    startedAt: isoTime(clock.nowMs()),
+  });
+  const documents = new Documents({ clock, log, ...config.documents });
+  const { search, scraping } = config;
+  const web = new Web({ guard, log, documents, search, scraping });
+  // Every process reads its own folder: this is no job that one does for all.
+  const stopReading =
+    config.personas.folder === undefined
+      ? undefined
+      : clock.every(MINUTE_MS, () => void personas.reload());
+  return {
+    guard,
+    documents,
+    media: { guard, ...config.content },
+    web,
+    personas,
+    close: async () => {
+      stopReading?.();
+      await Promise.all([web.close(), documents.close()]);
+    },
+  };
+}
+
+/** The chat, its models and personas, and the embeddings, which need the same parts. */
+export function chatFeature(
+  shared: FeatureParts,
+  extras: Extras,
+  largeBodies: LargeBodies,
+): Feature {
+  const chat = chatParts(shared, extras);
+  const { tokenizer } = extras.documents;
+  return {
+    routes: [
+      chatCompletionsRoute(chat, (body, options) => largeBodies.chat(body, options)),
+      ...modelRoutes(chat.catalog),
+      embeddingsRoute({ ...chat, tokenizer }, (body) => largeBodies.embeddings(body)),
+      ...characterRoutes(extras.personas),
+    ],
+    close: () => extras.close(),
+  };
+}
+
+function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
   const { config, catalog, engines, sales, clock, ids, log } = shared;
   const additions = additionParts(extras, clock, config);
   const dialects = perConfig(config, dialectsOf);
+  const serviceName = config().service.name;
   return {
     catalog,
     engines,
@@ -24,21 +102,13 @@ export function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
     clock,
     ids,
     log,
-    serviceName: config().service.name,
+    headers: new AnswerHeaders({ serviceName, clock }),
+    serviceName,
     systemPrompt: () => config().service.systemPrompt ?? '',
     rateOf: (caller, model) => callerRate(config().limits, caller, model),
     dialectOf: (id) => dialects().get(id) ?? engineDialect(''),
     canSearch: extras.web.canSearch,
-    planAdditions: (call, request, model) => planAdditions(additions, call, request, model),
-  };
-}
-
-export function chatFeature(chat: ChatParts, largeBodies: LargeBodies): Feature {
-  return {
-    routes: [
-      chatCompletionsRoute(chat, (body, options) => largeBodies.chat(body, options)),
-      ...modelRoutes(chat.catalog),
-    ],
+    planAdditions: (inputs) => planAdditions(additions, inputs),
   };
 }
 
@@ -47,7 +117,45 @@ function dialectsOf(config: Config): ReadonlyMap<string, EngineDialect> {
   return new Map(
     configuredEngines(config).map((one) => {
       const continuousUsage = config.engines[one.id]?.continuousUsage ?? false;
-      return [one.id, { ...engineDialect(hostOf(one)), continuousUsage }];
+      return [one.id, engineDialect(hostOf(one), continuousUsage)];
     }),
   );
+}
+
+/** What the chat flow takes of it; prices and engine settings follow a changed configuration. */
+function additionParts(extras: Extras, clock: Clock, config: () => Config): AdditionParts {
+  const { personas, web, documents, media } = extras;
+  return {
+    personas,
+    web,
+    documents,
+    media,
+    findings: new PaidFindings(clock),
+    clock,
+    maxFileChars: config().documents.maxChars,
+    prices: perConfig(config, ({ search, scraping, socialSearch }) => ({
+      searchNano: usdToNano(search?.usdPerSearch ?? '0'),
+      pageNano: usdToNano(scraping.usdPerPage),
+      socialNano: usdToNano(socialSearch.usdPerResult),
+    })),
+    fetchesMedia: (engineId) => config().engines[engineId]?.fetchesMedia ?? false,
+    socialSearch: () => {
+      const { maxResults } = config().socialSearch;
+      const membersFor = (engineId: string) =>
+        config().engines[engineId]?.socialSearch ?? xaiSearch(maxResults);
+      return { maxResults, membersFor };
+    },
+  };
+}
+
+/** xAI's own spelling, which other servers with such a search have taken over. */
+function xaiSearch(maxResults: number) {
+  return {
+    search_parameters: {
+      mode: 'on',
+      return_citations: true,
+      max_search_results: maxResults,
+      sources: [{ type: 'web' }, { type: 'x' }],
+    },
+  };
 }

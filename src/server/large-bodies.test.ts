@@ -6,7 +6,7 @@ import { scanRequest } from '../json/json-spans.ts';
 import { parseChatRequest } from '../chat/wire/chat-request.ts';
 import { parseEmbeddingsRequest } from '../embeddings/embeddings-request.ts';
 import { engineDialect, engineRequest } from '../chat/wire/engine-request.ts';
-import { LARGE_BODY_BYTES } from '../http/json-body.ts';
+import { LARGE_BODY_BYTES } from '../http/read-request.ts';
 import { LargeBodies } from './large-bodies.ts';
 
 const OPTIONS = { serviceName: 'svc' };

@@ -12,7 +12,7 @@ import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { callerRate } from '../catalog/model-access.ts';
 import { filmCheck } from '../video/check-film.ts';
 import { MediaFiles } from '../documents/media-files.ts';
 import { VideoQuotes } from '../video/quote-video.ts';
@@ -20,16 +20,16 @@ import { videoMoney } from '../video/video-money.ts';
 import type { Caller } from '../identity/identity.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import { Video } from '../video/video.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
-import { type WorkFolder, openWorkFolder } from '../engines/work-folder.ts';
+import { openWorkFolder } from '../engines/work-folder.ts';
 
 const MB = 1_000_000;
 const WEBHOOK_TIMEOUT_MS = 10_000;
 /** An engine that was never timed. */
 const USUAL_SECONDS = 120;
 
-export interface MediaSubjectParts {
+export interface MediaFeatureParts {
   readonly shared: FeatureParts;
   readonly documents: Documents;
   /** Stands before every path that a caller is told. */
@@ -37,18 +37,17 @@ export interface MediaSubjectParts {
   readonly largeBodies: LargeBodies;
 }
 
-export function mediaFeature(parts: MediaSubjectParts): Feature {
+export function mediaFeature(parts: MediaFeatureParts): Feature {
   const { shared, documents, basePath, largeBodies } = parts;
   const { catalog, engines, sales, windows, guard, clock, log } = shared;
   const config = shared.config();
-  const work = once(() => workFolder(shared));
+  const work = once(() => openWorkFolder(join(config.dataFolder, 'work'), shared));
   const media = once(() => openMedia(shared));
   const fetchTimeoutMs = config.media.downloadTimeoutSeconds * SECOND_MS;
-  const folder = async (): Promise<string> => (await work.get()).path;
   const video = openVideo(shared, media.get);
   const files = new MediaFiles({
     guard,
-    folder,
+    folder: async () => (await work.get()).path,
     timeoutMs: fetchTimeoutMs,
     maxBytes: config.media.maxStoredMb * MB,
     maxCallerBytes: config.media.maxStoredMbPerCaller * MB,
@@ -56,9 +55,9 @@ export function mediaFeature(parts: MediaSubjectParts): Feature {
   });
   const rateOf = (caller: Caller, model: CatalogModel) =>
     callerRate(shared.config().limits, caller, model);
-  const serviceName = config.service.name;
   const maxBytes = maxDownloadBytes(config.media);
   const readLargeJson = (bytes: Buffer) => largeBodies.json(bytes);
+  const serviceName = config.service.name;
   const common = { catalog, engines, sales, clock, log, rateOf, serviceName, readLargeJson };
   const reading = { files, media: media.get, maxBytes };
   return {
@@ -68,7 +67,7 @@ export function mediaFeature(parts: MediaSubjectParts): Feature {
         ...common,
         ...reading,
         video,
-        quotes: new VideoQuotes({ ...reading, catalog, windows, clock }),
+        quotes: new VideoQuotes({ ...common, ...reading, windows }),
         takesWebhooks: config.video.webhooks,
         limits: () => shared.config().limits,
         publicBase: () => shared.config().publicUrl + basePath,
@@ -87,10 +86,6 @@ export function mediaFeature(parts: MediaSubjectParts): Feature {
       await (await work.made())?.remove();
     },
   };
-}
-
-function workFolder(shared: FeatureParts): Promise<WorkFolder> {
-  return openWorkFolder(join(shared.config().dataFolder, 'work'), shared);
 }
 
 function openMedia({ config, clock, log }: FeatureParts): Promise<Media> {

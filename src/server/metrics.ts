@@ -3,20 +3,32 @@
  * Nothing here can fail a request, and a database that is away only leaves its own figures out.
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import type { RequestContext } from '../http/request-context.ts';
-import type { Route } from '../http/route.ts';
+import type { HttpServer, RequestObserver } from '../http/http.ts';
+import type { RequestContext, RouteName } from '../http/request-context.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Engines } from '../engines/engines.ts';
 import type { Outcome, Sale } from '../billing/sale.ts';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
-import { Counter, Gauge, Histogram, MoneyCounter, metricsText } from '../observability/metrics.ts';
-import { toUsdNumber } from '../core/money.ts';
+import {
+  type Buckets,
+  type Figure,
+  MAX_SERIES,
+  type Metric,
+  type MoneyFigure,
+  figures,
+  histogram,
+  metricsText,
+  moneyFigures,
+} from '../observability/metrics.ts';
+import { addNano, toUsdNumber } from '../core/money.ts';
 import { NO_TOKENS, type Settlement } from '../billing/ledger/ledger.ts';
 import type { Payments } from '../payments/payments.ts';
 import { METRICS } from '../observability/metric-list.ts';
 import type { Stores } from './stores.ts';
+import type { Traces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
 
+type ServerState = Pick<HttpServer, 'open' | 'isClosing'>;
 const REQUEST_BOUNDS_SECONDS = [
   0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300,
 ];
@@ -24,71 +36,120 @@ const FIRST_TOKEN_BOUNDS_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5
 const NANOSECONDS = 1e9;
 type LoopDelay = ReturnType<typeof monitorEventLoopDelay>;
 const LOOP_RESOLUTION_MS = 10;
-/** A scrape does not wait for a database that is away. */
-const DATABASE_PATIENCE_MS = 1_000;
 const BREAKER_STATES = ['closed', 'open', 'half-open'] as const;
 
-export interface MonitorParts {
+export interface ServerMetricsParts {
   readonly stores: Stores;
   readonly clock: Clock;
   readonly version: string;
   readonly engines: Engines;
   readonly catalog: Catalog;
-  /** Requests that have not ended, and whether the server drains. */
-  readonly traffic: { readonly open: number; readonly isClosing: boolean };
   /** `undefined` without payment rails. */
   readonly payments: Payments | undefined;
-  /** Labels on every value, where several processes share a port. */
-  readonly labels: Readonly<Record<string, string>>;
   readonly unhandledRejections: RejectionFigures;
-  readonly spans: () => { readonly sent: number; readonly dropped: number };
+  readonly traces: Traces | undefined;
+  /** Whether several processes share the port: every value then says whose it is. */
+  readonly isOneOfSeveral: boolean;
 }
 
-export class Monitor {
-  readonly #parts: MonitorParts;
-  readonly #requests = new Counter(METRICS.requests);
-  readonly #requestSeconds = new Histogram(METRICS.requestSeconds, REQUEST_BOUNDS_SECONDS);
-  readonly #refusals = new Counter(METRICS.refusals);
-  readonly #firstToken = new Histogram(METRICS.firstToken, FIRST_TOKEN_BOUNDS_SECONDS);
-  readonly #tokens = new Counter(METRICS.tokens);
-  readonly #charged = new MoneyCounter(METRICS.charged);
-  readonly #settled = new Counter(METRICS.settled);
-  readonly #chores = new Counter(METRICS.chores);
-  readonly #gauges = new Map<string, Gauge>();
+/** What is counted of a route; kept, so that a request looks up nothing by its labels. */
+interface RouteFigures {
+  readonly seconds: Buckets;
+  readonly byStatus: Map<number, Figure>;
+}
+
+/** The same of a model and a kind of work; each is made with its first value. */
+interface SoldFigures {
+  readonly settled: Partial<Record<Outcome['status'], Figure>>;
+  readonly tokens: Partial<Record<keyof typeof TOKEN_KINDS, Figure>>;
+  usd?: MoneyFigure;
+  diem?: MoneyFigure;
+  firstToken?: Buckets;
+}
+
+/** What the label `kind` calls the tokens of a settle. */
+const TOKEN_KINDS = {
+  prompt: 'prompt',
+  completion: 'completion',
+  cached: 'cached',
+  cacheWrite: 'cache_write',
+  reasoning: 'reasoning',
+} as const;
+const TOKEN_NAMES = Object.keys(TOKEN_KINDS) as (keyof typeof TOKEN_KINDS)[]; // its own keys
+
+export class ServerMetrics implements RequestObserver {
+  readonly #parts: ServerMetricsParts;
+  readonly #requests = figures(METRICS.requests);
+  readonly #requestSeconds = histogram(METRICS.requestSeconds, REQUEST_BOUNDS_SECONDS);
+  readonly #refusals = figures(METRICS.refusals);
+  readonly #firstToken = histogram(METRICS.firstToken, FIRST_TOKEN_BOUNDS_SECONDS);
+  readonly #tokens = figures(METRICS.tokens);
+  readonly #charged = moneyFigures(METRICS.charged);
+  readonly #settled = figures(METRICS.settled);
+  readonly #chores = figures(METRICS.chores);
+  readonly #routes = new Map<RouteName | undefined, RouteFigures>();
+  /** By kind of work and model. */
+  readonly #sold = new Map<string, Map<string, SoldFigures>>();
   readonly #loop: LoopDelay;
   readonly #stopLoop: () => void;
   #loopFigures: readonly (readonly [quantile: string, seconds: number])[] = [];
 
-  constructor(parts: MonitorParts) {
+  constructor(parts: ServerMetricsParts) {
     this.#parts = parts;
     this.#loop = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
     this.#loop.enable();
-    this.#stopLoop = parts.clock.every(MINUTE_MS, () => this.#turnLoopWindow());
+    this.#stopLoop = parts.clock.every(MINUTE_MS, () => {
+      this.#loopFigures = loopFigures(this.#loop);
+      this.#loop.reset();
+    });
   }
 
-  requestEnded(context: RequestContext, route: Route | undefined, status: number): void {
-    const path = routeLabel(route);
-    // Only methods of the routes: a caller can send any word.
-    this.#requests.add([route?.method ?? 'other', path, String(status)]);
-    const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
-    this.#requestSeconds.observe([path], tookMs / SECOND_MS);
-    if (context.notes.code !== undefined) this.#refusals.add([context.notes.code]);
-  }
-
-  settled(sale: Sale, outcome: Outcome, settlement: Settlement): void {
-    const { kind, modelId } = sale.request;
-    this.#settled.add([kind, outcome.status]);
-    if (settlement.usdNano > 0n) this.#charged.add([kind, modelId, 'usd'], settlement.usdNano);
-    if (settlement.diemNano > 0n) this.#charged.add([kind, modelId, 'diem'], settlement.diemNano);
-    const tokens = outcome.tokens ?? NO_TOKENS;
-    this.#countTokens(modelId, 'prompt', tokens.prompt);
-    this.#countTokens(modelId, 'completion', tokens.completion);
-    this.#countTokens(modelId, 'cached', tokens.cached);
-    this.#countTokens(modelId, 'cache_write', tokens.cacheWrite);
-    this.#countTokens(modelId, 'reasoning', tokens.reasoning);
-    if (outcome.firstTokenMs !== undefined) {
-      this.#firstToken.observe([modelId], outcome.firstTokenMs / SECOND_MS);
+  ended({ route, statusCode, notes }: RequestContext, tookMs: number): void {
+    // The pattern of a route is bounded and its method is one of ours; a caller can send any word.
+    const path = route?.path ?? 'unknown';
+    let known = this.#routes.get(route);
+    if (known === undefined) {
+      known = { seconds: this.#requestSeconds.at(path), byStatus: new Map() };
+      this.#routes.set(route, known);
     }
+    let count = known.byStatus.get(statusCode);
+    if (count === undefined) {
+      count = this.#requests.at(route?.method ?? 'other', path, String(statusCode));
+      known.byStatus.set(statusCode, count);
+    }
+    count.value += 1;
+    known.seconds.observe(tookMs / SECOND_MS);
+    if (notes.code !== undefined) this.#refusals.at(notes.code).value += 1;
+  }
+
+  settled({ request }: Sale, outcome: Outcome, { usdNano, diemNano }: Settlement): void {
+    const { kind, modelId } = request;
+    const { status, tokens = NO_TOKENS, firstTokenMs } = outcome;
+    const sold = this.#sold.get(kind)?.get(modelId) ?? this.#newlySold(kind, modelId);
+    (sold.settled[status] ??= this.#settled.at(kind, status)).value += 1;
+    if (usdNano > 0n) {
+      sold.usd ??= this.#charged.at(kind, modelId, 'usd');
+      sold.usd.value = addNano(sold.usd.value, usdNano);
+    }
+    if (diemNano > 0n) {
+      sold.diem ??= this.#charged.at(kind, modelId, 'diem');
+      sold.diem.value = addNano(sold.diem.value, diemNano);
+    }
+    for (const name of TOKEN_NAMES) {
+      if (tokens[name] <= 0) continue;
+      (sold.tokens[name] ??= this.#tokens.at(modelId, TOKEN_KINDS[name])).value += tokens[name];
+    }
+    if (firstTokenMs === undefined) return;
+    (sold.firstToken ??= this.#firstToken.at(modelId)).observe(firstTokenMs / SECOND_MS);
+  }
+
+  #newlySold(kind: string, modelId: string): SoldFigures {
+    const sold: SoldFigures = { settled: {}, tokens: {} };
+    const models = this.#sold.get(kind) ?? new Map<string, SoldFigures>();
+    this.#sold.set(kind, models);
+    // Models come and go; a metric counts no more of them apart either.
+    if (models.size < MAX_SERIES) models.set(modelId, sold);
+    return sold;
   }
 
   /** Promises of this process that failed with nobody there to hear it. */
@@ -97,14 +158,15 @@ export class Monitor {
   }
 
   jobRan(result: 'done' | 'failed'): void {
-    this.#chores.add([result]);
+    this.#chores.at(result).value += 1;
   }
 
   /** The page of a scrape. Never throws. */
-  async page(): Promise<string> {
-    this.#readProcess();
-    this.#readEngines();
-    await this.#readDatabase();
+  async page(server: ServerState): Promise<string> {
+    const gauges = new Gauges();
+    this.#readProcess(gauges, server);
+    this.#readEngines(gauges);
+    await this.#readDatabase(gauges);
     const metrics = [
       this.#requests,
       this.#requestSeconds,
@@ -114,9 +176,9 @@ export class Monitor {
       this.#charged,
       this.#settled,
       this.#chores,
-      ...this.#gauges.values(),
+      ...gauges.all.values(),
     ];
-    return metricsText(metrics, this.#parts.labels);
+    return metricsText(metrics, this.#parts.isOneOfSeveral ? { process: String(process.pid) } : {});
   }
 
   close(): void {
@@ -124,86 +186,76 @@ export class Monitor {
     this.#loop.disable();
   }
 
-  #countTokens(model: string, kind: string, count: number): void {
-    if (count > 0) this.#tokens.add([model, kind], count);
-  }
-
-  #gauge(name: keyof typeof METRICS): Gauge {
-    let gauge = this.#gauges.get(name);
-    if (gauge === undefined) {
-      gauge = new Gauge(METRICS[name]);
-      this.#gauges.set(name, gauge);
-    }
-    return gauge;
-  }
-
-  #readProcess(): void {
-    const { traffic, version, spans, unhandledRejections } = this.#parts;
+  #readProcess(gauges: Gauges, server: ServerState): void {
+    const { version, traces } = this.#parts;
     const memory = process.memoryUsage();
     const cpu = process.cpuUsage();
-    this.#gauge('requestsOpen').set([], traffic.open);
-    this.#gauge('draining').set([], Number(traffic.isClosing));
-    this.#gauge('build').set([version, process.version], 1);
-    this.#gauge('resident').set([], memory.rss);
-    this.#gauge('heapUsed').set([], memory.heapUsed);
-    this.#gauge('external').set([], memory.external);
-    this.#gauge('cpu').set([], (cpu.user + cpu.system) / 1e6);
-    this.#gauge('started').set([], Math.floor(performance.timeOrigin) / SECOND_MS);
-    this.#gauge('unhandledRejections').set([], unhandledRejections.count);
-    this.#gauge('spansSent').set([], spans().sent);
-    this.#gauge('spansDropped').set([], spans().dropped);
+    gauges.set('requestsOpen', server.open);
+    gauges.set('draining', Number(server.isClosing));
+    gauges.set('build', 1, version, process.version);
+    gauges.set('resident', memory.rss);
+    gauges.set('heapUsed', memory.heapUsed);
+    gauges.set('external', memory.external);
+    gauges.set('cpu', (cpu.user + cpu.system) / 1e6);
+    gauges.set('started', Math.floor(performance.timeOrigin) / SECOND_MS);
+    gauges.set('unhandledRejections', this.unhandledRejections);
+    gauges.set('spansSent', traces?.counts.sent ?? 0);
+    gauges.set('spansDropped', traces?.counts.dropped ?? 0);
     if (this.#loopFigures.length === 0) this.#loopFigures = loopFigures(this.#loop);
-    for (const [quantile, seconds] of this.#loopFigures) {
-      this.#gauge('loopDelay').set([quantile], seconds);
-    }
+    for (const [quantile, seconds] of this.#loopFigures) gauges.set('loopDelay', seconds, quantile);
   }
 
-  #readEngines(): void {
+  #readEngines(gauges: Gauges): void {
     const { engines, catalog } = this.#parts;
     const models = catalog.models();
-    this.#gauge('modelsOffered').set([], models.length);
-    const ready = models.filter((model) => engines.isReady(model.replicas));
-    this.#gauge('modelsReady').set([], ready.length);
-    for (const name of ENGINE_GAUGES) this.#gauge(name).clear();
+    gauges.set('modelsOffered', models.length);
+    gauges.set('modelsReady', models.filter(({ replicas }) => engines.isReady(replicas)).length);
+    gauges.show(...ENGINE_GAUGES);
     for (const engine of engines.status()) {
-      this.#gauge('engineInFlight').set([engine.id], engine.inFlight);
-      this.#gauge('engineQueued').set([engine.id], engine.queued);
-      this.#gauge('engineConnections').set([engine.id], engine.connections);
-      for (const replica of engine.replicas) {
-        const labels = [engine.id, replica.model];
-        this.#gauge('replicaHealthy').set(labels, Number(replica.isHealthy));
-        this.#gauge('replicaCalls').set(labels, replica.calls);
-        this.#gauge('replicaFailures').set(labels, replica.failures);
+      gauges.set('engineInFlight', engine.inFlight, engine.id);
+      gauges.set('engineQueued', engine.queued, engine.id);
+      gauges.set('engineConnections', engine.connections, engine.id);
+      for (const { model, isHealthy, calls, failures, breaker } of engine.replicas) {
+        gauges.set('replicaHealthy', Number(isHealthy), engine.id, model);
+        gauges.set('replicaCalls', calls, engine.id, model);
+        gauges.set('replicaFailures', failures, engine.id, model);
         for (const state of BREAKER_STATES) {
-          this.#gauge('replicaBreaker').set([...labels, state], Number(replica.breaker === state));
+          gauges.set('replicaBreaker', Number(breaker === state), engine.id, model, state);
         }
       }
     }
   }
 
-  async #readDatabase(): Promise<void> {
+  async #readDatabase(gauges: Gauges): Promise<void> {
     const { stores, clock, payments } = this.#parts;
-    this.#gauge('journal').set([], stores.ledger.holds.journaled);
-    const holds = await withPatience(clock, stores.ledger.openHolds());
-    this.#gauge('databaseUp').set([], Number(holds !== undefined));
-    this.#gauge('holdsOpen').clear();
-    this.#gauge('holdsUsd').clear();
-    this.#gauge('debtsUsd').clear();
-    this.#gauge('topUps').clear();
+    gauges.set('journal', stores.ledger.holds.journaled);
+    const holds = await withinASecond(clock, stores.ledger.openHolds());
+    gauges.set('databaseUp', Number(holds !== undefined));
+    gauges.show('holdsOpen', 'holdsUsd', 'debtsUsd', 'topUps');
     if (holds === undefined) return;
-    this.#gauge('holdsOpen').set([], holds.count);
-    this.#gauge('holdsUsd').set([], toUsdNumber(holds.amountNano));
-    this.#gauge('debtsUsd').set([], toUsdNumber(holds.debtNano));
-    const topUps =
-      payments === undefined ? undefined : await withPatience(clock, payments.creditCounts());
-    for (const [state, count] of Object.entries(topUps ?? {})) {
-      this.#gauge('topUps').set([state], count);
-    }
+    gauges.set('holdsOpen', holds.count);
+    gauges.set('holdsUsd', toUsdNumber(holds.amountNano));
+    gauges.set('debtsUsd', toUsdNumber(holds.debtNano));
+    const topUps = payments && (await withinASecond(clock, payments.creditCounts()));
+    for (const [state, count] of Object.entries(topUps ?? {})) gauges.set('topUps', count, state);
+  }
+}
+
+type GaugeName = keyof typeof METRICS;
+
+/** What a scrape finds: of parts that come and go, those that are there. */
+class Gauges {
+  readonly all = new Map<GaugeName, Metric<Figure>>();
+
+  /** Shows metrics though they may have no value. */
+  show(...names: readonly GaugeName[]): void {
+    for (const name of names) this.all.set(name, figures(METRICS[name]));
   }
 
-  #turnLoopWindow(): void {
-    this.#loopFigures = loopFigures(this.#loop);
-    this.#loop.reset();
+  set(name: GaugeName, value: number, ...labels: readonly string[]): void {
+    if (!this.all.has(name)) this.show(name);
+    const figure = this.all.get(name)?.at(...labels);
+    if (figure !== undefined) figure.value = value;
   }
 }
 
@@ -217,11 +269,6 @@ const ENGINE_GAUGES = [
   'replicaBreaker',
 ] as const;
 
-/** The pattern of a route, which is bounded; paths are not. */
-export function routeLabel(route: Route | undefined): string {
-  return route?.path ?? 'unknown';
-}
-
 function loopFigures(loop: LoopDelay): readonly (readonly [string, number])[] {
   const seconds = (nanoseconds: number): number =>
     Number.isFinite(nanoseconds) ? nanoseconds / NANOSECONDS : 0;
@@ -233,15 +280,15 @@ function loopFigures(loop: LoopDelay): readonly (readonly [string, number])[] {
   ];
 }
 
-/** The value, or `undefined` when the database fails or takes too long. */
-export async function withPatience<T>(clock: Clock, work: Promise<T>): Promise<T | undefined> {
-  const patience = new AbortController();
-  const tooLong = clock.sleep(DATABASE_PATIENCE_MS, patience.signal).then(
+/** The value, or `undefined` when the database fails or takes longer: a scrape does not wait. */
+export async function withinASecond<T>(clock: Clock, work: Promise<T>): Promise<T | undefined> {
+  const answered = new AbortController();
+  const tooLate = clock.sleep(SECOND_MS, answered.signal).then(
     () => undefined,
     () => undefined, // the work was faster
   );
   const answer = work.catch(() => undefined); // the figure is left out; the store has logged why
-  const first = await Promise.race([answer, tooLong]);
-  patience.abort();
+  const first = await Promise.race([answer, tooLate]);
+  answered.abort();
   return first;
 }

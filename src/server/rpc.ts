@@ -3,7 +3,7 @@ import type { LargeBodies } from './large-bodies.ts';
 import { cryptoRpcRoutes } from '../rpc/crypto-rpc/crypto-rpc.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { CreditCap, Rpc } from '../rpc/rpc.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Feature } from '../http/route.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 export function rpcFeature(

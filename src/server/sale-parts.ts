@@ -5,7 +5,7 @@
 import type { Config } from '../config/config.ts';
 import { JoinedAdmissions } from '../billing/admissions.ts';
 import { Idempotency } from '../billing/idempotency/idempotency.ts';
-import { Sales } from '../billing/sale.ts';
+import { Sales, type SalesParts } from '../billing/sale.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
@@ -17,9 +17,9 @@ import {
   type Windows,
 } from '../billing/limits/limits.ts';
 import type { Stores } from './stores.ts';
-import { perConfig } from '../config/per-config.ts';
 import type { Wallets } from '../wallet/wallet.ts';
-import type { Observers } from './observers.ts';
+
+export type OnSettle = NonNullable<SalesParts['settled']>;
 
 export interface SaleSetup {
   readonly config: () => Config;
@@ -30,7 +30,7 @@ export interface SaleSetup {
   readonly log: Log;
   readonly wallets: Wallets;
   /** Told of every settle. */
-  readonly observers: Observers;
+  readonly settled: OnSettle;
 }
 
 export interface SaleParts {
@@ -41,7 +41,7 @@ export interface SaleParts {
 }
 
 export function openSale(setup: SaleSetup): SaleParts {
-  const { config, stores, limitLog, clock, ids, log, wallets, observers } = setup;
+  const { config, stores, limitLog, clock, ids, log, wallets, settled } = setup;
   const { windows, joined } = admissionOn(stores, clock);
   const idempotency = new Idempotency({ store: stores.store, clock, ids, log });
   const sales = new Sales({
@@ -54,7 +54,7 @@ export function openSale(setup: SaleSetup): SaleParts {
     log,
     minimumCreditNano: perConfig(config, ({ limits }) => usdToNano(limits.minimumCreditUsd)),
     walletRefusal: (caller, credit) => wallets.refusal(caller, credit),
-    settled: (...of) => observers.settled(...of),
+    settled,
   });
   return { sales, idempotency, windows, limitLog };
 }
@@ -64,4 +64,14 @@ function admissionOn({ store, ledger }: Stores, clock: Clock) {
   if (holds === undefined) return { windows: new MemoryWindows(), joined: undefined };
   const windows = new StoredWindows(store);
   return { windows, joined: new JoinedAdmissions({ store, windows, holds, clock }) };
+}
+
+/** What is worked out of the settings once, and again when they change: for what each request asks. */
+export function perConfig<T>(config: () => Config, make: (config: Config) => T): () => T {
+  let made: { readonly from: Config; readonly value: T } | undefined;
+  return () => {
+    const from = config();
+    if (made?.from !== from) made = { from, value: make(from) };
+    return made.value;
+  };
 }

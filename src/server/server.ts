@@ -2,39 +2,34 @@
  * The only composition root: builds every part from the configuration and hands each what it
  * needs. Two apps in one process share nothing.
  */
-import type { FastifyInstance } from 'fastify';
 import { LargeBodies } from './large-bodies.ts';
 import type { OpenApiDocument } from '../http/openapi/openapi.ts';
-import type { Route } from '../http/route.ts';
+import type { HttpServer } from '../http/http.ts';
+import type { Feature, Route } from '../http/route.ts';
 import { accountFeature } from '../account/account.ts';
-import { callersOf } from './callers.ts';
-import { chatParts, chatFeature } from './chat.ts';
+import { type Extras, chatFeature, openExtras } from './chat.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
-import { type Extras, extrasFeature, openExtras } from './extras.ts';
-import { listen } from './listen.ts';
+import { openHttpServer } from './http-server.ts';
 import type { LocalEngineSource } from '../engines/local-engines.ts';
 import { mediaFeature } from './media.ts';
 import { type Stores, openStores } from './stores.ts';
 import { OwnDocument } from './ops/documentation.ts';
 import { opsFeature } from './ops/ops.ts';
 import { rpcFeature } from './rpc.ts';
-import type { Feature } from '../http/feature.ts';
-import type { FeatureParts } from './feature-parts.ts';
-import { openSale } from './sale-parts.ts';
-import { Traces } from './traces.ts';
+import { type OnSettle, openSale } from './sale-parts.ts';
+import { openTraces } from './traces.ts';
 import type { RejectionFigures } from './unhandled-rejections.ts';
-import { maintenanceOf } from './maintenance.ts';
+import { Maintenance } from './maintenance.ts';
 import { type Wallets, openWallets, walletsFeature } from '../wallet/wallet.ts';
-import { Observers } from './observers.ts';
+import { ServerMetrics } from './metrics.ts';
 import type { Catalog } from '../catalog/catalog.ts';
 import type { Config } from '../config/config.ts';
 import { videoConstraints } from '../video/model-checks.ts';
 import type { Engines } from '../engines/engines.ts';
-import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import type { Log } from '../core/log.ts';
+import { type Log, reasonOf } from '../core/log.ts';
 import { LimitLog } from '../billing/limits/limits.ts';
 import { type ServerLock, lockDataFolder, makeFolder } from '../db/db.ts';
 
@@ -62,7 +57,7 @@ export interface App {
   readonly localEngines: LocalEngineSource;
   /** Resolves when the engines of this machine were looked for and the embedded one is up. */
   readonly localReady: Promise<void>;
-  readonly server: FastifyInstance;
+  readonly server: HttpServer;
   /** Where it listens, `http://host:port`. */
   readonly address: string;
   /** What it serves, as an OpenAPI 3.1 document. */
@@ -90,7 +85,7 @@ const NO_REJECTIONS: RejectionFigures = { count: 0 };
 
 /** Builds and starts everything; resolves when the server listens. */
 export async function startApp(parts: AppParts): Promise<App> {
-  const { clock, ids, log, version } = parts;
+  const { clock, log, version } = parts;
   let inForce = parts.config;
   const config = (): Config => inForce;
 
@@ -101,47 +96,41 @@ export async function startApp(parts: AppParts): Promise<App> {
   await ledger.start({ alone: store.dialect === 'sqlite' });
   const extras = await openExtras(inForce, clock, log);
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH });
-
-  const traces = new Traces(parts);
-  const { canSearch } = extras.web;
-  const observe = traces.callObserver;
-  const registry = new EngineRegistry({ ...parts, config, canSearch, videoConstraints, observe });
+  const { payments } = wallets;
+  const opened = { config, stores, extras, wallets };
+  const { shared, registry, metrics, traces, closeObservers } = openShared(parts, opened);
   const { catalog, engines, localEngines } = registry;
-  const limitLog = new LimitLog({ store, clock, ids });
-  const observers = new Observers({
-    ...parts,
-    config,
-    stores,
-    catalog,
-    engines,
-    limitLog,
-    traces,
-    basePath: BASE_PATH,
-    unhandledRejections: parts.unhandledRejections ?? NO_REJECTIONS,
-    // A process whose engines another one runs is a worker of several on one port.
-    isOneOfSeveral: parts.localEngines !== undefined,
-    payments: wallets.payments,
-  });
-  const sale = openSale({ ...parts, config, stores, limitLog, wallets, observers });
-  const { guard } = extras;
-  const shared = { config, stores, catalog, engines, ...sale, guard, clock, ids, log };
-
-  const { idempotency } = sale;
+  const largeBodies = new LargeBodies();
+  const observers = traces === undefined ? [metrics] : [metrics, traces];
+  const { idempotency } = shared;
+  const serving = { shared, basePath: BASE_PATH, version, wallets, idempotency, observers };
+  const server = openHttpServer(serving);
   const document = new OwnDocument({ config, version, basePath: BASE_PATH, routes: () => routes });
-  const features = featuresOf({ shared, extras, wallets, idempotency, observers, document });
+
+  // Every feature of the product; each brings its routes, its jobs and its end.
+  const features: readonly Feature[] = [
+    { routes: [], onceAMinute: () => idempotency.prune(), close: () => idempotency.close() },
+    { routes: [], everyMinute: () => largeBodies.rest(), close: () => largeBodies.close() },
+    chatFeature(shared, extras, largeBodies),
+    rpcFeature(shared, idempotency, largeBodies),
+    accountFeature(shared, payments),
+    mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
+    walletsFeature(shared, wallets, () => routes),
+    opsFeature(shared, document, { server, metrics, payments }),
+  ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
-  const maintenance = maintenanceOf(shared, features, observers);
-  await maintenance.start();
-  const listener = await listen({
-    shared,
-    version,
-    basePath: BASE_PATH,
-    routes,
-    callers: callersOf(shared, wallets),
-    idempotency,
-    observers,
+  const maintenance = new Maintenance({
+    ...shared,
+    jobs: features.flatMap((feature) => feature.everyMinute ?? []),
+    sharedJobs: [
+      () => shared.windows.prune(clock.nowMs()),
+      ...features.flatMap((feature) => feature.onceAMinute ?? []),
+    ],
+    ran: (result) => metrics.jobRan(result),
   });
-  document.listens(listener.address);
+  await maintenance.start();
+  const address = await server.listen(routes, inForce.listen);
+  document.listens(address);
   for (const feature of features) feature.start?.();
 
   return {
@@ -150,21 +139,32 @@ export async function startApp(parts: AppParts): Promise<App> {
     engines,
     localEngines,
     localReady: localEngines.start(),
-    server: listener.server,
-    address: listener.address,
+    server,
+    address,
     openApi: () => document.openApi(),
-    readiness: () => readinessOf(stores, registry, observers),
+    readiness: () => {
+      const database = store.unavailable();
+      const { isClosing } = server;
+      const ok = database === undefined && !isClosing;
+      return {
+        ok,
+        database,
+        journaled: ledger.holds.journaled,
+        engines: registry.count,
+        isClosing,
+      };
+    },
     configure: (next) => {
       inForce = next;
       registry.configure();
       void extras.personas.reload();
     },
     close: async () => {
-      await listener.close();
+      await server.close();
       await maintenance.stop();
       for (const feature of features.toReversed()) await feature.close?.();
       await registry.close();
-      await observers.close();
+      await closeObservers();
       await ledger.stop();
       await stores.close();
       lock?.release();
@@ -172,43 +172,49 @@ export async function startApp(parts: AppParts): Promise<App> {
   };
 }
 
-interface ProgramParts {
-  readonly shared: FeatureParts;
+interface OpenParts {
+  readonly config: () => Config;
+  readonly stores: Stores;
   readonly extras: Extras;
   readonly wallets: Wallets;
-  readonly idempotency: Idempotency;
-  readonly observers: Observers;
-  readonly document: OwnDocument;
 }
 
-/** Every feature of the product; each brings its routes, its jobs and its end. */
-function featuresOf(parts: ProgramParts): readonly Feature[] {
-  const { shared, extras, wallets, idempotency, observers, document } = parts;
-  const chat = chatParts(shared, extras);
-  const largeBodies = new LargeBodies();
-  return [
-    chatFeature(chat, largeBodies),
-    { routes: [], onceAMinute: () => idempotency.prune(), close: () => idempotency.close() },
-    { routes: [], everyMinute: () => largeBodies.rest(), close: () => largeBodies.close() },
-    extrasFeature(extras, chat, largeBodies),
-    rpcFeature(shared, idempotency, largeBodies),
-    accountFeature(shared, wallets.payments),
-    mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
-    walletsFeature(shared, wallets, () => document.routes),
-    opsFeature(shared, observers, document, wallets.payments),
-  ];
-}
-
-function readinessOf(
-  { store, ledger }: Stores,
-  registry: EngineRegistry,
-  observers: Observers,
-): Readiness {
-  const database = store.unavailable();
-  const { isClosing } = observers.traffic;
-  const { journaled } = ledger.holds;
-  const ok = database === undefined && !isClosing;
-  return { ok, database, journaled, engines: registry.count, isClosing };
+/** What every feature is built from: models and engines, the sale, and whoever is told of it. */
+function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenParts) {
+  const { clock, ids, log } = parts;
+  const traces = openTraces(parts);
+  const { canSearch } = extras.web;
+  const observe = traces?.observeCall;
+  const registry = new EngineRegistry({ ...parts, config, canSearch, videoConstraints, observe });
+  const { catalog, engines } = registry;
+  const metrics = new ServerMetrics({
+    ...parts,
+    stores,
+    catalog,
+    engines,
+    traces,
+    payments: wallets.payments,
+    unhandledRejections: parts.unhandledRejections ?? NO_REJECTIONS,
+    // A process whose engines another one runs is a worker of several on one port.
+    isOneOfSeveral: parts.localEngines !== undefined,
+  });
+  const settled: OnSettle = (...of) => {
+    metrics.settled(...of);
+    traces?.settled(...of);
+  };
+  const limitLog = new LimitLog({ store: stores.store, clock, ids });
+  const sale = openSale({ config, stores, limitLog, clock, ids, log, wallets, settled });
+  const { guard } = extras;
+  const shared = { config, stores, catalog, engines, ...sale, guard, clock, ids, log };
+  const closeObservers = async (): Promise<void> => {
+    metrics.close();
+    await traces?.close();
+    await limitLog.flush().catch((error: unknown) => {
+      // The database is away: log lines cost nobody money.
+      log.warn({ reason: reasonOf(error) }, 'The limit log is not written');
+    });
+  };
+  return { shared, registry, metrics, traces, closeObservers };
 }
 
 /** One server a data folder, when the database is a file in it. */

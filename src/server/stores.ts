@@ -2,7 +2,7 @@
  * What every command needs, with or without a running server: the database, accounts, money.
  */
 import { join } from 'node:path';
-import { type Config, serviceWords } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import { Identity } from '../identity/identity.ts';
 import { type Clock, SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
@@ -38,7 +38,7 @@ export async function openStores(parts: StoresParts): Promise<Stores> {
     log,
   });
   await store.migrate(MIGRATIONS);
-  const keyPrefix = serviceWords(config.service.name).name.toUpperCase();
+  const keyPrefix = config.service.name.toUpperCase();
   const identity = new Identity({ store, clock, ids, keyPrefix });
   return {
     store,

@@ -1,9 +1,11 @@
 /**
- * Tracing, wired: which requests get a span, what stands on it, and how engine calls find theirs.
- * Names follow the HTTP and GenAI semantic conventions of OpenTelemetry.
+ * Traces to a collector: which requests get a span, what stands on it, and how engine calls find
+ * theirs. Names follow the HTTP and GenAI semantic conventions of OpenTelemetry. Without a collector
+ * nothing here exists.
  */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { RequestObserver } from '../http/http.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import type { Route } from '../http/route.ts';
 import type { Config } from '../config/config.ts';
 import type { CallObserver, EngineCall, EngineOutcome } from '../engines/engines.ts';
 import type { Outcome, Sale } from '../billing/sale.ts';
@@ -12,7 +14,8 @@ import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { formatUsd } from '../core/money.ts';
 import { NO_TOKENS, type Settlement } from '../billing/ledger/ledger.ts';
-import { type Attributes, type RequestTrace, Tracing } from '../observability/tracing.ts';
+import { type Attributes, Exporter } from '../observability/exporter.ts';
+import { RequestTrace, type TraceSource } from '../observability/tracing.ts';
 
 export interface TracesParts {
   readonly config: Config;
@@ -22,60 +25,50 @@ export interface TracesParts {
   readonly log: Log;
 }
 
-/** Does nothing at all when no collector is configured. */
-export class Traces {
-  readonly #tracing: Tracing | undefined;
+/** The traces of a server; `undefined` when no collector is configured. */
+export function openTraces(parts: TracesParts): Traces | undefined {
+  const { endpoint, headers, sampleRatio } = parts.config.tracing;
+  if (endpoint === undefined) return undefined;
+  const { config, version, clock, ids, log } = parts;
+  const resource = { serviceName: config.service.name, version, instanceId: ids.uuid() };
+  const exporter = new Exporter({ endpoint, headers, resource, clock, log });
+  return new Traces({ clock, ids, sampleRatio, exporter });
+}
+
+export class Traces implements RequestObserver {
+  readonly #source: TraceSource;
+  readonly #running = new AsyncLocalStorage<RequestTrace>();
   readonly #byRequest = new Map<string, RequestTrace>();
 
-  constructor(parts: TracesParts) {
-    const { endpoint, headers, sampleRatio } = parts.config.tracing;
-    if (endpoint === undefined) return;
-    const { version, clock, ids, log } = parts;
-    const serviceName = parts.config.service.name;
-    this.#tracing = new Tracing({
-      endpoint,
-      headers,
-      sampleRatio,
-      serviceName,
-      version,
-      clock,
-      ids,
-      log,
-    });
+  constructor(source: TraceSource) {
+    this.#source = source;
   }
 
-  begin(context: RequestContext, route: Route | undefined): void {
+  begun(context: RequestContext): void {
     // Health checks and scrapes would drown the rest.
-    if (this.#tracing === undefined || route?.operational === true) return;
-    const trace = this.#tracing.begin({
-      traceparent: context.header('traceparent'),
-      tracestate: context.header('tracestate'),
-    });
+    if (context.route?.operational === true) return;
+    const trace = new RequestTrace(this.#source, (name) => context.header(name));
     this.#byRequest.set(context.requestId, trace);
   }
 
   /** Runs a handler so that its engine calls find the trace. */
-  within(context: RequestContext, work: () => Promise<void>): Promise<void> {
-    if (this.#tracing === undefined) return work();
-    return this.#tracing.within(this.#byRequest.get(context.requestId), work);
-  }
+  readonly within = (context: RequestContext, work: () => Promise<void>): Promise<void> => {
+    const trace = this.#byRequest.get(context.requestId);
+    return trace === undefined ? work() : this.#running.run(trace, work);
+  };
 
-  /** For the engines' door; `undefined` without tracing, which costs nothing. */
-  get callObserver(): CallObserver | undefined {
-    const tracing = this.#tracing;
-    if (tracing === undefined) return undefined;
-    return (call) => {
-      const running = tracing.current?.call();
-      if (running === undefined) return undefined;
-      return {
-        headers: running.headers,
-        ended: (outcome) => {
-          const name = `${call.work} ${call.replicas[0]?.model ?? ''}`.trim();
-          running.end(name, callAttributes(call, outcome), outcome?.ok !== true);
-        },
-      };
+  /** Asked by the engines about every call. */
+  readonly observeCall: CallObserver = (call) => {
+    const running = this.#running.getStore()?.call();
+    if (running === undefined) return undefined;
+    return {
+      headers: running.headers,
+      ended: (outcome) => {
+        const name = `${call.work} ${call.replicas[0]?.model ?? ''}`.trim();
+        running.end(name, callAttributes(call, outcome), outcome?.ok !== true);
+      },
     };
-  }
+  };
 
   settled({ request }: Sale, outcome: Outcome, settlement: Settlement): void {
     const tokens = outcome.tokens ?? NO_TOKENS;
@@ -92,36 +85,32 @@ export class Traces {
     });
   }
 
-  end(context: RequestContext, route: Route | undefined, status: number): void {
-    const trace = this.#byRequest.get(context.requestId);
+  ended(context: RequestContext): void {
+    const { requestId, route, statusCode, callerIfKnown: caller, notes } = context;
+    const trace = this.#byRequest.get(requestId);
     if (trace === undefined) return;
-    this.#byRequest.delete(context.requestId);
-    const method = route?.method ?? 'HTTP';
-    const name = route === undefined ? method : `${method} ${route.path}`;
-    const caller = context.callerIfKnown;
-    const isError = status >= 500;
-    trace.end(
-      name,
-      {
-        'http.request.method': route?.method ?? '_OTHER',
-        'http.route': route?.path,
-        'http.response.status_code': status,
-        'farebox.request.id': context.requestId,
-        'farebox.account.id': caller?.accountId,
-        'farebox.key.id': caller?.keyId === '' ? undefined : caller?.keyId,
-        'farebox.model.id': context.notes.model,
-        'error.type': isError ? (context.notes.code ?? String(status)) : undefined,
-      },
-      isError,
-    );
+    this.#byRequest.delete(requestId);
+    const isError = statusCode >= 500;
+    const attributes: Attributes = {
+      'http.request.method': route?.method ?? '_OTHER',
+      'http.route': route?.path,
+      'http.response.status_code': statusCode,
+      'farebox.request.id': requestId,
+      'farebox.account.id': caller?.accountId,
+      'farebox.key.id': caller?.keyId === '' ? undefined : caller?.keyId,
+      'farebox.model.id': notes.model,
+      'error.type': isError ? (notes.code ?? String(statusCode)) : undefined,
+    };
+    trace.end(route === undefined ? 'HTTP' : `${route.method} ${route.path}`, attributes, isError);
   }
 
+  /** Spans that a collector took, and spans that were dropped. */
   get counts(): { readonly sent: number; readonly dropped: number } {
-    return this.#tracing?.counts ?? { sent: 0, dropped: 0 };
+    return this.#source.exporter;
   }
 
-  async close(): Promise<void> {
-    await this.#tracing?.close();
+  close(): Promise<void> {
+    return this.#source.exporter.close();
   }
 }
 

@@ -8,6 +8,7 @@
  * process ends at once. What is on disk is whole: holds of a dead process are given back, journaled
  * settles and payments are finished by the next start.
  */
+import type { EventEmitter } from 'node:events';
 import { type Clock, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 
@@ -16,15 +17,7 @@ export interface RejectionFigures {
 }
 
 /** What this listens on: the process, or what a test has in its place. */
-export interface RejectionSource {
-  on(event: 'unhandledRejection', listener: (reason: unknown) => void): unknown;
-  on(event: 'uncaughtException', listener: (error: unknown) => void): unknown;
-  off(
-    event: 'unhandledRejection' | 'uncaughtException',
-    listener: (error: unknown) => void,
-  ): unknown;
-  exit(code: number): void;
-}
+type RejectionSource = Pick<EventEmitter, 'on' | 'off'> & { exit(code: number): void };
 
 /** A library that fails on every request must not fill the disk. */
 const MAX_LINES_PER_MINUTE = 20;

@@ -5,9 +5,18 @@
  */
 import type { Queryable, Store } from '../db/db.ts';
 import type { EnginePlace, EngineRef } from '../engines/media/media.ts';
-import { type JobFailure, type JobState, type NewJob, type VideoJob, jobOf } from './job.ts';
+import {
+  JOB_COLUMNS,
+  type JobFailure,
+  type JobState,
+  type NewJob,
+  type VideoJob,
+  jobOf,
+} from './job.ts';
 
 const PPM = 1e6;
+/** Jobs that one sweep of a kind looks at. */
+const BATCH = 100;
 /** The states in which an engine or this server has work to do. */
 const OPEN = `state IN ('queued', 'submitted', 'running', 'storing')`;
 const AT_ENGINE = `state IN ('submitted', 'running')`;
@@ -75,18 +84,15 @@ export class JobTable {
     await this.#store.query(`DELETE FROM video_job WHERE id = $1 AND state = 'admitting'`, [id]);
   }
 
-  async find(id: string): Promise<VideoJob | undefined> {
-    return (await this.#jobs('SELECT * FROM video_job WHERE id = $1', [id]))[0];
-  }
-
-  async findByDownload(hash: string): Promise<VideoJob | undefined> {
-    return (await this.#jobs('SELECT * FROM video_job WHERE download_hash = $1', [hash]))[0];
+  async find(by: 'id' | 'download_hash', value: string): Promise<VideoJob | undefined> {
+    const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE ${by} = $1`;
+    return (await this.#jobs(sql, [value]))[0];
   }
 
   /** A caller's jobs, newest first, from before `beforeMs`. */
   async list(accountId: string, beforeMs: number, limit: number): Promise<VideoJob[]> {
     return await this.#jobs(
-      `SELECT * FROM video_job WHERE account_id = $1 AND created_ms < $2 AND state <> 'admitting'
+      `SELECT ${JOB_COLUMNS} FROM video_job WHERE account_id = $1 AND created_ms < $2 AND state <> 'admitting'
        ORDER BY created_ms DESC, id LIMIT $3`,
       [accountId, beforeMs, limit],
     );
@@ -131,7 +137,7 @@ export class JobTable {
          SELECT id FROM video_job
          WHERE ${OPEN} AND due_ms <= $3 AND lease_until_ms <= $3
          ORDER BY due_ms LIMIT $4)
-       RETURNING *`,
+       RETURNING ${JOB_COLUMNS}`,
       [this.owner, nowMs + leaseMs, nowMs, limit],
     );
   }
@@ -212,7 +218,7 @@ export class JobTable {
          execution_ms = $3 - started_ms, media_bytes = $4, media_type = $5, media_until_ms = $6,
          has_media = 1, inputs = '[]', ${FREE},
          webhook_due_ms = CASE WHEN webhook_url = '' THEN 0 ELSE $3 END
-       WHERE id = $1 AND lease_owner = $2 AND state = 'storing' RETURNING *`,
+       WHERE id = $1 AND lease_owner = $2 AND state = 'storing' RETURNING ${JOB_COLUMNS}`,
       [id, this.owner, nowMs, media.sizeBytes, media.mimeType, media.untilMs],
     );
     return rows.map(jobOf)[0];
@@ -241,7 +247,7 @@ export class JobTable {
       `UPDATE video_job SET state = 'failed', finished_ms = $2, failure = $3, inputs = '[]',
          request = '{}', execution_ms = CASE WHEN started_ms = 0 THEN 0 ELSE $2 - started_ms END,
          ${FREE}, webhook_due_ms = ${tells}
-       WHERE id = $1 AND ${condition} RETURNING *`,
+       WHERE id = $1 AND ${condition} RETURNING ${JOB_COLUMNS}`,
       [id, nowMs, JSON.stringify(failure), ...(by === 'worker' ? [this.owner] : [])],
     );
     return rows.map(jobOf)[0];
@@ -249,40 +255,42 @@ export class JobTable {
 
   /** Jobs that a dead process left while it held their money. */
   async abandoned(beforeMs: number): Promise<VideoJob[]> {
-    const sql = `SELECT * FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT 100`;
+    const sql = `SELECT ${JOB_COLUMNS} FROM video_job WHERE state = 'admitting' AND created_ms < $1 LIMIT ${BATCH}`;
     return await this.#jobs(sql, [beforeMs]);
   }
 
-  /** Says that the media is gone, and forgets the prompt with it. `true` for the one call that finds it there. */
+  /** Says that the media of a job is gone, and forgets its prompt. `true` when it was there. */
   async mediaGone(id: string): Promise<boolean> {
-    const rows = await this.#store.query(
+    return (await this.#mediaGone('id = $1', id)).length === 1;
+  }
+
+  /** The same for media that is kept no longer. */
+  async expireMedia(nowMs: number): Promise<string[]> {
+    const ids = `SELECT id FROM video_job WHERE has_media = 1 AND media_until_ms <= $1 LIMIT ${BATCH}`;
+    return await this.#mediaGone(`id IN (${ids})`, nowMs);
+  }
+
+  async #mediaGone(condition: string, value: string | number): Promise<string[]> {
+    const rows = await this.#store.query<{ id: string }>(
       `UPDATE video_job SET has_media = 0, download_hash = NULL, request = '{}'
-       WHERE id = $1 AND has_media = 1 RETURNING id`,
-      [id],
+       WHERE has_media = 1 AND ${condition} RETURNING id`,
+      [value],
     );
-    return rows.length === 1;
+    return rows.map(({ id }) => id);
   }
 
   async revokeDownload(id: string): Promise<void> {
     await this.#store.query('UPDATE video_job SET download_hash = NULL WHERE id = $1', [id]);
   }
 
-  async expiredMedia(nowMs: number, limit: number): Promise<string[]> {
-    const rows = await this.#store.query<{ id: string }>(
-      'SELECT id FROM video_job WHERE has_media = 1 AND media_until_ms <= $1 LIMIT $2',
-      [nowMs, limit],
-    );
-    return rows.map(({ id }) => id);
-  }
-
   /** Forgets jobs that ended before `beforeMs` and whose media is gone. */
-  async forget(beforeMs: number, limit: number): Promise<void> {
+  async forget(beforeMs: number): Promise<void> {
     await this.#store.query(
       `DELETE FROM video_job WHERE id IN (
          SELECT id FROM video_job
          WHERE finished_ms > 0 AND finished_ms < $1 AND has_media = 0 AND webhook_due_ms = 0
-         LIMIT $2)`,
-      [beforeMs, limit],
+         LIMIT ${BATCH})`,
+      [beforeMs],
     );
   }
 
@@ -302,7 +310,7 @@ export class JobTable {
       `UPDATE video_job SET webhook_attempts = webhook_attempts + 1, webhook_due_ms = $2
        WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 AND id IN (
          SELECT id FROM video_job WHERE webhook_due_ms > 0 AND webhook_due_ms <= $1 LIMIT $3)
-       RETURNING *`,
+       RETURNING ${JOB_COLUMNS}`,
       [nowMs, nowMs + laterMs, limit],
     );
   }

@@ -8,11 +8,9 @@
  * are final; the step into them carries the money with it. A caller's cancel is a way to `failed`.
  */
 import { z } from 'zod';
-import { assert } from '../core/assert.ts';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
-import { type Nano, nano } from '../core/money.ts';
+import { nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
-import type { EngineRef } from '../engines/media/media.ts';
 
 const JobState = z.enum([
   'admitting',
@@ -73,100 +71,79 @@ export const FAILURES = {
   cancelled: failure('VIDEO_CANCELLED', 'The video was cancelled'),
 } as const satisfies Record<string, JobFailure>;
 
-export interface VideoJob extends EngineRef {
+const Count = z.bigint().transform(Number);
+const json = <T extends z.ZodType>(schema: T) =>
+  z
+    .string()
+    .transform((text): unknown => JSON.parse(text))
+    .pipe(schema);
+
+/** The columns of `video_job` that make a job, in our spelling. */
+const Columns = z.object({
   /** The `queue_id` of the wire. */
-  readonly id: string;
-  readonly accountId: string;
+  id: z.string(),
+  accountId: z.string(),
   /** Empty for a wallet. */
-  readonly keyId: string;
-  readonly modelId: string;
-  readonly state: JobState;
-  readonly quoteNano: Nano;
+  keyId: z.string(),
+  modelId: z.string(),
+  state: JobState,
+  quoteNano: z.bigint().transform(nano),
   /** The request without its media. */
-  readonly request: Readonly<Record<string, unknown>>;
-  readonly inputs: readonly JobInput[];
+  request: json(z.record(z.string(), z.unknown())),
+  inputs: json(z.array(JobInput)),
+  /** Where it was ordered, and as what; empty before. */
+  engine: z.string(),
+  engineModel: z.string(),
+  engineJobId: z.string(),
   /** Orders that an engine took. */
-  readonly attempts: number;
+  attempts: Count,
   /** Orders that may have reached an engine and whose answer is lost. */
-  readonly unclear: number;
+  unclear: Count,
   /** When the engine fell silent; 0 while it answers. */
-  readonly silentSinceMs: number;
-  /** From 0 to 1. */
-  readonly fraction: number;
-  readonly createdMs: number;
+  silentSinceMs: Count,
+  progressPpm: Count,
+  createdMs: Count,
   /** When the engine took it; 0 before. */
-  readonly startedMs: number;
-  readonly finishedMs: number;
-  readonly executionMs: number;
-  readonly failure: JobFailure | null;
-  readonly mediaBytes: number;
-  readonly mediaType: string;
-  readonly mediaUntilMs: number;
-  readonly hasMedia: boolean;
-  readonly hasDownload: boolean;
-  readonly webhookUrl: string;
-  readonly webhookAttempts: number;
+  startedMs: Count,
+  finishedMs: Count,
+  executionMs: Count,
+  failure: z
+    .literal('')
+    .transform(() => null)
+    .or(json(JobFailure)),
+  mediaBytes: Count,
+  mediaType: z.string(),
+  mediaUntilMs: Count,
+  hasMedia: z.bigint().transform((value) => value === 1n),
+  downloadHash: z.string().nullable(),
+  webhookUrl: z.string(),
+  webhookAttempts: Count,
+});
+
+/** What a query gives for `jobOf`. */
+export const JOB_COLUMNS = Object.keys(Columns.shape)
+  .map(
+    (name) => `${name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)} AS "${name}"`,
+  )
+  .join(', ');
+
+export type VideoJob = Readonly<ReturnType<typeof jobOf>>;
+
+/** Builds a job from a row of `JOB_COLUMNS`. */
+export function jobOf(row: Row) {
+  const { progressPpm, downloadHash, ...job } = Columns.parse(row);
+  // The fraction is from 0 to 1.
+  return { ...job, fraction: progressPpm / 1e6, hasDownload: downloadHash !== null };
 }
 
 /** A job as it is first written; everything else begins at nothing. */
-export type NewJob = Pick<
+export interface NewJob extends Pick<
   VideoJob,
-  | 'id'
-  | 'accountId'
-  | 'keyId'
-  | 'modelId'
-  | 'quoteNano'
-  | 'request'
-  | 'inputs'
-  | 'createdMs'
-  | 'webhookUrl'
-> & { readonly inputBytes: number; readonly downloadHash: string | null };
-
-const Request = z.record(z.string(), z.unknown());
-
-/** Builds a job from a row of `video_job`. */
-export function jobOf(row: Row): VideoJob {
-  const text = (name: string): string => {
-    const value = row[name];
-    assert(typeof value === 'string', `video_job.${name} is text`);
-    return value;
-  };
-  const big = (name: string): bigint => {
-    const value = row[name];
-    assert(typeof value === 'bigint', `video_job.${name} is a number`);
-    return value;
-  };
-  const number = (name: string): number => Number(big(name));
-  const failure = text('failure');
-  return {
-    id: text('id'),
-    accountId: text('account_id'),
-    keyId: text('key_id'),
-    modelId: text('model_id'),
-    state: JobState.parse(text('state')),
-    quoteNano: nano(big('quote_nano')),
-    request: Request.parse(JSON.parse(text('request'))),
-    inputs: z.array(JobInput).parse(JSON.parse(text('inputs'))),
-    engine: text('engine'),
-    engineModel: text('engine_model'),
-    engineJobId: text('engine_job_id'),
-    attempts: number('attempts'),
-    unclear: number('unclear'),
-    silentSinceMs: number('silent_since_ms'),
-    fraction: number('progress_ppm') / 1e6,
-    createdMs: number('created_ms'),
-    startedMs: number('started_ms'),
-    finishedMs: number('finished_ms'),
-    executionMs: number('execution_ms'),
-    failure: failure === '' ? null : JobFailure.parse(JSON.parse(failure)),
-    mediaBytes: number('media_bytes'),
-    mediaType: text('media_type'),
-    mediaUntilMs: number('media_until_ms'),
-    hasMedia: number('has_media') === 1,
-    hasDownload: row['download_hash'] !== null,
-    webhookUrl: text('webhook_url'),
-    webhookAttempts: number('webhook_attempts'),
-  };
+  'id' | 'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request' | 'createdMs' | 'webhookUrl'
+> {
+  readonly inputs: readonly JobInput[];
+  readonly inputBytes: number;
+  readonly downloadHash: string | null;
 }
 
 /** The words of retrieve and webhooks, and those that retrieve says with its status. */

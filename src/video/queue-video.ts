@@ -1,21 +1,23 @@
 /**
- * The queue flow: check the request against its model, fetch and measure its media, set the quote
- * aside for as long as the job lives, and hand it to the video folder, which survives a restart.
+ * `POST /video/queue`: the request is checked against its model, its media fetched and measured, the
+ * quote set aside for as long as the job lives, and the job handed to what survives a restart.
  *
  * Nothing is fetched for a caller without credit, and nothing is held before the price is known.
  */
-import type { Catalog, CatalogModel, DeprecationNotice } from '../catalog/catalog.ts';
-import type { VideoModelSettings } from '../config/config.ts';
-import type { Media } from '../engines/media/media.ts';
-import type { Caller } from '../identity/identity.ts';
-import { Fault } from '../core/faults.ts';
-import { type Nano, formatUsd } from '../core/money.ts';
 import type { Hold } from '../billing/ledger/ledger.ts';
-import type { Queryable } from '../db/db.ts';
-import type { Counted, RateRule, Sales } from '../billing/sale.ts';
-import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
+import { type Counted, type RateRule, type Sales, rateHeaders } from '../billing/sale.ts';
+import type { Catalog, CatalogModel, ResolvedModel } from '../catalog/catalog.ts';
 import { requireAccess } from '../catalog/model-access.ts';
-import type { GivenInput } from './media-store.ts';
+import type { VideoModelSettings } from '../config/config.ts';
+import type { Clock } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../core/money.ts';
+import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
+import type { EngineInput, Media } from '../engines/media/media.ts';
+import { AnswerHeaders } from '../http/answer-headers.ts';
+import { type ReadLargeJson, readJson } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import type { Caller } from '../identity/identity.ts';
 import {
   checkQueue,
   checkReferenceLength,
@@ -24,7 +26,7 @@ import {
 } from './model-checks.ts';
 import { measureSource } from './quote-video.ts';
 import { type Measured, quoteVideo } from './quote.ts';
-import { type VideoQueueRequest, mediaUrlsOf } from './video-requests.ts';
+import { VideoQueueRequest, mediaUrlsOf } from './video-requests.ts';
 import { type QueuedJob, RESULT_BYTES, type Video } from './video.ts';
 
 export interface QueueVideoParts {
@@ -36,26 +38,23 @@ export interface QueueVideoParts {
   /** Of one video, and of all media of a request together. */
   readonly maxBytes: number;
   readonly takesWebhooks: boolean;
+  readonly serviceName: string;
+  /** `https://host/api/v1`. */
+  readonly publicBase: () => string;
+  readonly readLargeJson: ReadLargeJson;
+  readonly clock: Clock;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
-export interface QueueVideoCall {
-  readonly caller: Caller;
-  readonly request: VideoQueueRequest;
-  readonly signal: AbortSignal;
-  readonly note: (notes: { model?: string; costUsd?: string }) => void;
-  /** Keeps the answer in the transaction that makes the job real, maybe twice. */
-  readonly keep?: (tx: Queryable, queued: QueuedVideo) => Promise<void>;
-}
-
-export interface QueuedVideo extends QueuedJob {
-  readonly model: CatalogModel;
-  readonly deprecation: DeprecationNotice | undefined;
-  readonly quoteNano: Nano;
+/** What is known of a request once it was counted and priced. */
+interface Priced extends ResolvedModel {
   readonly rate: RateRule;
   readonly counted: Counted;
-  readonly hold: Hold;
+  readonly quoteNano: Nano;
 }
+
+const WALLET_DECIMALS = 6;
+const JSON_TYPE = 'application/json; charset=utf-8';
 
 interface Kind {
   readonly want: 'image' | 'video' | 'audio' | 'document';
@@ -72,30 +71,26 @@ const IMAGE: Kind = { want: 'image', maxBytes: 25_000_000 };
 const MAX_AUDIO_SECONDS = 30;
 
 /** Queues one video. Throws a Fault for every refusal. */
-export async function queueVideo(
-  parts: QueueVideoParts,
-  call: QueueVideoCall,
-): Promise<QueuedVideo> {
-  const { caller, request } = call;
-  const { model, deprecation } = parts.catalog.require(request.model, 'video');
-  call.note({ model: model.id });
+export async function queue(parts: QueueVideoParts, context: RequestContext): Promise<void> {
+  const request = await readJson(context, VideoQueueRequest, parts.readLargeJson);
+  const { caller, notes, keeper } = context;
+  const { sales, catalog } = parts;
+  const resolved = catalog.require(request.model, 'video');
+  const { model } = resolved;
+  notes.model = model.id;
   requireAccess(model, caller);
   const settings = requireVideoSettings(model);
   checkQueue(settings, request);
   if (request.webhook_url !== undefined && !parts.takesWebhooks) throw noWebhooks();
   const rate = parts.rateOf(caller, model);
-  const counted = await parts.sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
-  if (mustFetch(request)) await parts.sales.requireCredit(caller);
-  return await parts.files.within(caller.accountId, async (bag) => {
-    const { inputs, measured } = await fetchInputs(parts, call, settings, bag);
+  const counted = await sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
+  if (mustFetch(request)) await sales.requireCredit(caller);
+  const answer = await parts.files.within(caller.accountId, async (bag) => {
+    const { inputs, measured } = await fetchInputs(parts, context, { settings, request }, bag);
     await bag.reserve(RESULT_BYTES);
     const quoteNano = quoteVideo(settings, request, measured);
+    const priced: Priced = { ...resolved, rate, counted, quoteNano };
     let hold: Hold | undefined;
-    const queuedWith = (job: QueuedJob): QueuedVideo => {
-      if (hold === undefined) throw new Error('A job was queued without its hold');
-      return { ...job, model, deprecation, quoteNano, rate, counted, hold };
-    };
-    const { keep } = call;
     const job = await parts.video.queue(
       {
         accountId: caller.accountId,
@@ -111,14 +106,63 @@ export async function queueVideo(
         hold: async ({ id }) => {
           // The job is written and counts by itself now.
           bag.free();
-          hold = await parts.sales.holdForJob({ id, caller, priceNano: quoteNano });
+          hold = await sales.holdForJob({ id, caller, priceNano: quoteNano });
         },
-        ...(keep && { together: (tx, queued) => keep(tx, queuedWith(queued)) }),
+        // The answer and the job are there together; another request may have the key by now.
+        together: async (tx, queued) => {
+          if (keeper === undefined) return;
+          setHeaders(parts, context, priced, hold);
+          const body = Buffer.from(JSON.stringify(answerOf(parts, priced, queued)));
+          const isKept = await sales.keep(tx, keeper, { type: JSON_TYPE, body });
+          if (!isKept) throw new Fault('REQUEST_IN_PROGRESS');
+        },
       },
     );
-    call.note({ costUsd: formatUsd(quoteNano) });
-    return queuedWith(job);
+    notes.costUsd = formatUsd(quoteNano);
+    setHeaders(parts, context, priced, hold);
+    return answerOf(parts, priced, job);
   });
+  if (keeper !== undefined) keeper.token.isSpent = true;
+  await context.json(200, answer);
+}
+
+function setHeaders(
+  parts: QueueVideoParts,
+  context: RequestContext,
+  { model, deprecation, rate, counted }: Priced,
+  hold: Hold | undefined,
+): void {
+  if (hold === undefined) throw new Error('A job was queued without its hold');
+  const make = new AnswerHeaders(parts);
+  context.setAll(make.answered({ model, deprecation }));
+  context.setAll(make.balanceHeaders(hold.before, context.caller));
+  context.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
+  if (context.caller.kind === 'wallet') showBalance(context, leftAfter(hold));
+}
+
+export function showBalance(context: RequestContext, balanceNano: Nano): void {
+  context.set('x-balance-remaining', formatUsd(balanceNano, WALLET_DECIMALS));
+}
+
+/** What is left once the hold is taken: daily credit pays first. */
+function leftAfter({ before, grantedNano }: Hold): Nano {
+  const fromUsd = maxNano(nano(0n), nano(grantedNano - before.diemNano));
+  return maxNano(nano(0n), nano(before.usdNano - fromUsd));
+}
+
+function answerOf(
+  { publicBase }: QueueVideoParts,
+  { model, quoteNano }: Priced,
+  { id, downloadToken, webhookSecret }: QueuedJob,
+): object {
+  const download = `${publicBase()}/video/download/${downloadToken}`;
+  return {
+    model: model.id,
+    queue_id: id,
+    ...(downloadToken !== undefined && { download_url: download }),
+    ...(webhookSecret !== undefined && { webhook_secret: webhookSecret }),
+    quote: toUsdNumber(quoteNano),
+  };
 }
 
 function mustFetch(request: VideoQueueRequest): boolean {
@@ -134,16 +178,15 @@ function noWebhooks(): Fault {
 
 async function fetchInputs(
   parts: QueueVideoParts,
-  call: QueueVideoCall,
-  settings: VideoModelSettings,
+  { caller, workSignal: signal }: RequestContext,
+  { settings, request }: { settings: VideoModelSettings; request: VideoQueueRequest },
   bag: MediaBag,
-): Promise<{ inputs: GivenInput[]; measured: Measured }> {
-  const { request, signal } = call;
-  const inputs: GivenInput[] = [];
+): Promise<{ inputs: EngineInput[]; measured: Measured }> {
+  const inputs: EngineInput[] = [];
   let leftBytes = parts.maxBytes;
   let referenceMs: number | undefined;
   let source: Measured['source'];
-  const looked = { signal, holder: call.caller.accountId };
+  const looked = { signal, holder: caller.accountId };
   for (const { role, url } of mediaUrlsOf(request)) {
     const { want, maxBytes = parts.maxBytes } =
       KINDS.find(([name]) => name.test(role))?.[1] ?? IMAGE;

@@ -1,17 +1,19 @@
 /**
- * The quote flow: the price of a video, in public. Only an upscale has to look at a file for it,
+ * `POST /video/quote`: the price of a video, in public. Only an upscale has to look at a file for it,
  * and since anybody may ask, such looks are few, short and bounded per address.
  */
+import type { Windows } from '../billing/limits/limits.ts';
 import type { Catalog } from '../catalog/catalog.ts';
-import type { Media, MediaCall } from '../engines/media/media.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import type { Nano } from '../core/money.ts';
-import type { Windows } from '../billing/limits/limits.ts';
+import { toUsdNumber } from '../core/money.ts';
 import type { MediaFiles } from '../documents/media-files.ts';
+import type { Media, MediaCall } from '../engines/media/media.ts';
+import { type ReadLargeJson, readJson } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
 import { checkQuote, requireVideoSettings } from './model-checks.ts';
 import { type SourceFacts, quoteVideo } from './quote.ts';
-import type { VideoQuoteRequest } from './video-requests.ts';
+import { VideoQuoteRequest } from './video-requests.ts';
 
 export interface QuoteVideoParts {
   readonly catalog: Catalog;
@@ -20,13 +22,7 @@ export interface QuoteVideoParts {
   readonly windows: Windows;
   readonly clock: Clock;
   readonly maxBytes: number;
-}
-
-export interface QuoteVideoCall {
-  readonly request: VideoQuoteRequest;
-  /** Who asks: an account, or an address. */
-  readonly asker: string;
-  readonly signal: AbortSignal;
+  readonly readLargeJson: ReadLargeJson;
 }
 
 /** Quotes that look at a file, per asker and minute, and on the whole server at once. */
@@ -44,37 +40,32 @@ export class VideoQuotes {
     this.#parts = parts;
   }
 
-  /** The price of a request. Faults: 400, 404, 413, 422, 429. */
-  async quote(call: QuoteVideoCall): Promise<Nano> {
-    const { request } = call;
-    const { model } = this.#parts.catalog.require(request.model, 'video');
-    const settings = requireVideoSettings(model);
+  /** Answers with the price of a request. Faults: 400, 404, 413, 422, 429. */
+  async answer(context: RequestContext): Promise<void> {
+    const { catalog, readLargeJson } = this.#parts;
+    const request = await readJson(context, VideoQuoteRequest, readLargeJson);
+    const settings = requireVideoSettings(catalog.require(request.model, 'video').model);
     checkQuote(settings, request);
-    if (settings.task !== 'upscale') {
-      const seconds = request.reference_video_total_duration;
-      const referenceMs = seconds && Math.round(seconds * MS_PER_SECOND);
-      return quoteVideo(settings, request, { referenceMs });
-    }
-    const source = await this.#lookAt(request.video_url ?? '', call);
-    return quoteVideo(settings, request, { source });
+    const seconds = request.reference_video_total_duration;
+    const measured =
+      settings.task === 'upscale'
+        ? { source: await this.#lookAt(request.video_url ?? '', context) }
+        : { referenceMs: seconds && Math.round(seconds * MS_PER_SECOND) };
+    await context.json(200, { quote: toUsdNumber(quoteVideo(settings, request, measured)) });
   }
 
-  async #lookAt(url: string, { asker, signal }: QuoteVideoCall) {
-    const nowMs = this.#parts.clock.nowMs();
-    const taken = await this.#parts.windows.take(
-      {
-        bucket: `${asker}|video-quote`,
-        tokens: 0,
-        requestLimit: LOOKS_PER_MINUTE,
-        tokenLimit: 0,
-      },
-      nowMs,
-    );
+  async #lookAt(url: string, context: RequestContext): Promise<SourceFacts> {
+    const { windows, clock, files, media, maxBytes } = this.#parts;
+    const { signal } = context;
+    const asker = context.callerIfKnown?.accountId ?? `address:${context.address}`;
+    const nowMs = clock.nowMs();
+    const bucket = `${asker}|video-quote`;
+    const take = { bucket, tokens: 0, requestLimit: LOOKS_PER_MINUTE, tokenLimit: 0 };
+    const taken = await windows.take(take, nowMs);
     if (!taken.ok) throw tooMany((taken.state.resetsAtMs - nowMs) / MS_PER_SECOND);
     if (this.#looks >= LOOKS_AT_ONCE) throw tooMany(1);
     this.#looks += 1;
     try {
-      const { files, media, maxBytes } = this.#parts;
       return await files.within(asker, async (bag) => {
         const file = await bag.fetch(url, { maxBytes, timeoutMs: LOOK_TIMEOUT_MS, signal });
         return await measureSource(await media(), file.path, { signal, holder: asker });

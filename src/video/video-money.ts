@@ -12,22 +12,14 @@ import type { Queryable } from '../db/db.ts';
 import type { VideoJob } from './job.ts';
 import type { Sales } from '../billing/sale.ts';
 
-/**
- * `hold` sets the quote aside so that it outlives the process, and throws the refusal when there is
- * not enough. `settle` and `refund` run inside the transaction that makes the job final, so that
- * exactly one of them counts, once.
- */
+/** Both run inside the transaction that makes the job final: exactly one of them counts, once. */
 export interface VideoMoney {
-  hold(job: VideoJob): Promise<void>;
   settle(tx: Queryable, job: VideoJob): Promise<void>;
   refund(tx: Queryable, job: VideoJob): Promise<void>;
 }
 
 export function videoMoney(sales: Sales): VideoMoney {
   return {
-    hold: async () => {
-      throw new Error('A video is queued with the hold of its caller');
-    },
     settle: async (tx, job) => {
       await sales.settleJob(tx, {
         costNano: job.quoteNano,

@@ -29,7 +29,14 @@ import {
 } from '../../test/support/test-video-engines.ts';
 import type { FilmVerdict } from './check-film.ts';
 import { VIDEO_MIGRATIONS } from './migrations.ts';
-import { type QueueJob, RESULT_BYTES, Video, percentile } from './video.ts';
+import {
+  type QueueJob,
+  type QueueSteps,
+  type QueuedJob,
+  RESULT_BYTES,
+  Video,
+  percentile,
+} from './video.ts';
 import type { VideoParts } from './worker.ts';
 
 const folders: string[] = [];
@@ -37,17 +44,31 @@ after(() => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
 });
 
+/** Queues with the money of its test. */
+class TestVideo extends Video {
+  readonly #hold: QueueSteps['hold'];
+
+  constructor(parts: VideoParts, money: TestMoney) {
+    super(parts);
+    this.#hold = (job) => money.hold(job);
+  }
+
+  override async queue(wanted: QueueJob): Promise<QueuedJob> {
+    return await super.queue(wanted, { hold: this.#hold });
+  }
+}
+
 interface Fixture {
   readonly store: Store;
   readonly clock: TestClock;
   readonly engines: TestEngines;
   readonly money: TestMoney;
-  readonly video: Video;
+  readonly video: TestVideo;
   readonly folder: string;
   readonly posts: { url: string; body: string; headers: Readonly<Record<string, string>> }[];
   /** Lets time go on in seconds until `claim` holds. */
   readonly until: (claim: () => Promise<boolean> | boolean) => Promise<void>;
-  readonly another: (parts?: Partial<VideoParts>) => Video;
+  readonly another: (parts?: Partial<VideoParts>) => TestVideo;
 }
 
 onEachStore('video jobs', (stores) => {
@@ -59,33 +80,36 @@ onEachStore('video jobs', (stores) => {
     const engines = new TestEngines();
     const money = new TestMoney(store);
     const posts: Fixture['posts'] = [];
-    const running: Video[] = [];
-    const another = (parts: Partial<VideoParts> = {}): Video => {
-      const made = new Video({
-        store,
-        engines,
-        checkFilm: anyFilm,
-        money,
-        folder,
-        keepHours: 24,
-        maxJobHours: 2,
-        maxSilenceMinutes: 10,
-        maxOpenJobs: 3,
-        webhooks: {
-          masterSecret: 'master',
-          post: async (url, body, headers) => {
-            posts.push({ url, body, headers });
-            return posts.length === 1 ? 500 : 204;
+    const running: TestVideo[] = [];
+    const another = (parts: Partial<VideoParts> = {}): TestVideo => {
+      const made = new TestVideo(
+        {
+          store,
+          engines,
+          checkFilm: anyFilm,
+          money,
+          folder,
+          keepHours: 24,
+          maxJobHours: 2,
+          maxSilenceMinutes: 10,
+          maxOpenJobs: 3,
+          webhooks: {
+            masterSecret: 'master',
+            post: async (url, body, headers) => {
+              posts.push({ url, body, headers });
+              return posts.length === 1 ? 500 : 204;
+            },
           },
+          serviceName: 'svc',
+          expectedSeconds: () => 90,
+          clock,
+          ids: systemIds(),
+          log: silentLog,
+          ...changed,
+          ...parts,
         },
-        serviceName: 'svc',
-        expectedSeconds: () => 90,
-        clock,
-        ids: systemIds(),
-        log: silentLog,
-        ...changed,
-        ...parts,
-      });
+        money,
+      );
       running.push(made);
       return made;
     };

@@ -10,8 +10,8 @@ import { sha256Hex } from '../core/ids.ts';
 import type { Queryable } from '../db/db.ts';
 import { JobTable } from './job-table.ts';
 import { type NewJob, type VideoJob, failureFault } from './job.ts';
-import { type GivenInput, MediaStore } from './media-store.ts';
-import type { VideoMoney } from './video-money.ts';
+import type { EngineInput } from '../engines/media/media.ts';
+import { MediaStore } from './media-store.ts';
 import { webhookSecretOf } from './webhooks.ts';
 import { type VideoParts, Worker } from './worker.ts';
 
@@ -21,7 +21,7 @@ export interface QueueJob extends Pick<
   'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request'
 > {
   /** Media files; they are moved away from where they lie. */
-  readonly inputs: readonly GivenInput[];
+  readonly inputs: readonly EngineInput[];
   readonly webhookUrl?: string | undefined;
   /** Results are fetched with a secret token. */
   readonly withDownload: boolean;
@@ -35,10 +35,9 @@ export interface QueuedJob {
   readonly webhookSecret: string | undefined;
 }
 
-/** What the caller's flow adds to the steps of queueing. */
 export interface QueueSteps {
-  /** Stands in for `money.hold` where the flow knows more of who pays. */
-  readonly hold?: VideoMoney['hold'];
+  /** Sets the quote aside so that it outlives the process; throws when there is not enough. */
+  readonly hold: (job: VideoJob) => Promise<void>;
   /**
    * Runs in the transaction that makes the job real, maybe twice: what it writes through `tx` exists
    * exactly when the job does, and when it throws there is no job.
@@ -122,7 +121,7 @@ export class Video {
    * Holds the quote and queues the job. Faults: 402 of the hold, 429 for too many open jobs, those
    * of the steps.
    */
-  async queue(wanted: QueueJob, steps: QueueSteps = {}): Promise<QueuedJob> {
+  async queue(wanted: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
     const { ids, clock, maxOpenJobs, webhooks } = this.#parts;
     const { inputs: given, webhookUrl, withDownload, ...job } = wanted;
     if ((await this.#table.countOpen(job.accountId)) >= maxOpenJobs) {
@@ -139,7 +138,7 @@ export class Video {
       await this.#table.insert({ ...job, ...isNew, webhookUrl: told?.webhookUrl ?? '' });
     } catch (error) {
       // A job that is not written has no files. When it was written after all, nothing is held yet.
-      await this.#files.removeInputs(id);
+      await this.#files.remove('inputs', id);
       throw error;
     }
     const webhookSecret = told && webhookSecretOf(told.masterSecret, job.accountId);
@@ -151,15 +150,15 @@ export class Video {
   }
 
   async #hold(id: string, { hold }: QueueSteps): Promise<void> {
-    const job = await this.#table.find(id);
+    const job = await this.#table.find('id', id);
     if (job === undefined) throw new Error('A video job is gone right after its insert');
     try {
-      await (hold === undefined ? this.#parts.money.hold(job) : hold(job));
+      await hold(job);
     } catch (error) {
       // A refusal held nothing. Anything else may have: the sweep gives it back.
       if (error instanceof Fault && error.status < 500) {
         await this.#table.withdraw(id);
-        await this.#files.removeInputs(id);
+        await this.#files.remove('inputs', id);
       }
       throw error;
     }
@@ -219,7 +218,7 @@ export class Video {
 
   /** Deletes the media of a job, after `delete_media_on_completion` was served. */
   async removeMedia(id: string): Promise<void> {
-    await this.#worker.removeMedia(id);
+    if (await this.#table.mediaGone(id)) await this.#files.remove('results', id);
   }
 
   /** What jobs hold on disk, of one account and of all. */
@@ -234,7 +233,7 @@ export class Video {
 
   /** The media behind a download token. Faults: MEDIA_NOT_FOUND when revoked, expired or not ready. */
   async openDownload(token: string): Promise<MediaFile> {
-    const job = await this.#table.findByDownload(sha256Hex(token));
+    const job = await this.#table.find('download_hash', sha256Hex(token));
     const untilMs = (job?.finishedMs ?? 0) + DOWNLOAD_HOURS * HOUR_MS;
     if (job?.state !== 'completed' || this.#parts.clock.nowMs() > untilMs) {
       throw new Fault('MEDIA_NOT_FOUND');
@@ -244,14 +243,14 @@ export class Video {
 
   /** Ends a download token and deletes its media. Faults: MEDIA_NOT_FOUND for an unknown one. */
   async revokeDownload(token: string): Promise<void> {
-    const job = await this.#table.findByDownload(sha256Hex(token));
+    const job = await this.#table.find('download_hash', sha256Hex(token));
     if (job === undefined) throw new Fault('MEDIA_NOT_FOUND');
     await this.#table.revokeDownload(job.id);
     await this.removeMedia(job.id);
   }
 
   async #find({ accountId, queueId, modelIds }: Lookup): Promise<VideoJob> {
-    const job = await this.#table.find(queueId);
+    const job = await this.#table.find('id', queueId);
     const isTheirs = job?.accountId === accountId && job.state !== 'admitting';
     if (!isTheirs || modelIds?.includes(job.modelId) === false) {
       throw new Fault('MEDIA_NOT_FOUND', { message: 'There is no such video of yours' });
@@ -264,7 +263,7 @@ export class Video {
       throw new Fault('MEDIA_NOT_FOUND', { message: 'The video was deleted or has expired' });
     }
     return {
-      path: this.#files.resultPath(job.id),
+      path: this.#files.pathOf('results', job.id),
       sizeBytes: job.mediaBytes,
       mimeType: job.mediaType,
     };

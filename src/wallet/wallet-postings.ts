@@ -3,17 +3,9 @@ import { walletAccountId } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import { formatUsd } from '../core/money.ts';
 import type { Ledger } from '../billing/ledger/ledger.ts';
-import type { Credit, RefundPosting, Reverse, TokenCaps } from '../payments/payments.ts';
+import type { LedgerPostings } from '../payments/payments.ts';
 
-export interface WalletPostings {
-  readonly credit: Credit;
-  readonly reverse: Reverse;
-  readonly debitRefund: RefundPosting;
-  readonly restoreRefund: RefundPosting;
-  readonly tokenCaps: TokenCaps;
-}
-
-export function walletPostings(ledger: Ledger): WalletPostings {
+export function walletPostings(ledger: Ledger): LedgerPostings {
   return {
     credit: (tx, entry) =>
       ledger.creditIn(tx, {

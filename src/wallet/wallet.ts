@@ -5,22 +5,26 @@
  */
 import type { Ledger } from '../billing/ledger/ledger.ts';
 import type { Windows } from '../billing/limits/limits.ts';
-import { type Config, serviceWords } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
 import type { Store } from '../db/db.ts';
-import type { Feature } from '../http/feature.ts';
+import type { Feature, Route } from '../http/route.ts';
 import { retryProof } from '../http/identify.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import type { Route } from '../http/route.ts';
 import { type Caller, walletCaller, walletOfAccount } from '../identity/identity.ts';
 import { type Payments, type Resource, authOptions, openPayments } from '../payments/payments.ts';
 import { StakedCredit } from './staked-credit.ts';
 import { walletPostings } from './wallet-postings.ts';
-import { paymentRequired, setPaymentResponse, walletRoutes } from './x402/x402.ts';
+import {
+  paymentRequired,
+  requireConfigured,
+  setPaymentResponse,
+  walletRoutes,
+} from './x402/x402.ts';
 
 interface WalletStores {
   readonly store: Store;
@@ -74,34 +78,69 @@ export async function openWalletPayments(options: WalletOptions): Promise<Paymen
     publicUrl: config.publicUrl,
     basePath,
     serviceName: config.service.title,
-    tokenPrefix: `${serviceWords(config.service.name).name}_wallet_`,
+    tokenPrefix: `${config.service.name}_wallet_`,
     docsUrl,
     keysUrl: docsUrl,
     ...walletPostings(stores.ledger),
   });
 }
 
+/** Without rails the wallet side says so. */
 export async function openWallets(options: WalletOptions): Promise<Wallets> {
+  const { config, stores, basePath } = options;
   const payments = await openWalletPayments(options);
-  return payments === undefined ? noWallets(options) : someWallets(options, payments);
-}
-
-function noWallets({ config, basePath }: WalletOptions): Wallets {
-  const notConfigured = (): Fault => new Fault('X402_NOT_CONFIGURED');
-  const refuse = async (): Promise<never> => {
-    throw notConfigured();
+  const isStaking = payments !== undefined && config.payments.staking !== undefined;
+  const staked = new StakedCredit(stores.ledger, async (wallet) => payments?.stakedCredit(wallet));
+  const asked = new WeakMap<Caller, Resource>();
+  const withStake = async (caller: Caller): Promise<Caller> => {
+    const wallet = walletOfAccount(caller.accountId);
+    if (wallet !== undefined) await staked.refresh(wallet, caller.accountId);
+    return caller;
+  };
+  const callerOf = async (wallet: string, capId?: string): Promise<Caller> => {
+    const caller = walletCaller(wallet, capId);
+    return isStaking ? await withStake(caller) : caller;
   };
   return {
-    payments: undefined,
+    payments,
     basePath,
-    isToken: () => false,
-    callerOfToken: refuse,
-    withStake: undefined,
-    callerOfSignIn: refuse,
-    callerOfPayment: refuse,
-    discovery: (context) => keyOnlyDiscovery(context, config.publicUrl, basePath),
-    entered: () => undefined,
-    refusal: notConfigured,
+    isToken: (token) => payments !== undefined && token.startsWith(payments.sessions.prefix),
+    withStake: isStaking ? withStake : undefined,
+    callerOfToken: async (token) => {
+      const { wallet, capId } = await requireConfigured(payments).sessions.verify(token);
+      return callerOf(wallet, capId);
+    },
+    callerOfSignIn: async (header) =>
+      callerOf((await requireConfigured(payments).signIn(header)).wallet),
+    callerOfPayment: async (header, context) => {
+      const offered = await requireConfigured(payments).offer(header, retryProof(context));
+      let taken: Promise<void> | undefined;
+      const take = async (): Promise<void> => {
+        const { responseHeader } = await offered.take();
+        setPaymentResponse(context, responseHeader);
+      };
+      const payment = { amountNano: offered.amountNano, take: () => (taken ??= take()) };
+      return { ...(await callerOf(offered.wallet)), payment };
+    },
+    discovery: (context, route) => {
+      if (payments === undefined) return keyOnlyDiscovery(context, config.publicUrl, basePath);
+      const resource = resourceOf(context, route);
+      return paymentRequired(
+        context,
+        payments,
+        resource,
+        payments.requirements.discovery(resource),
+      );
+    },
+    entered: (caller, context, route) => {
+      if (caller.kind === 'wallet') asked.set(caller, resourceOf(context, route));
+    },
+    refusal: (caller, credit) => {
+      const resource = asked.get(caller) ?? { path: basePath, description: SOLD };
+      const { requirements } = requireConfigured(payments);
+      const { body, header } = requirements.insufficientCredit(resource, credit);
+      return new Fault('PAYMENT_REQUIRED', { body, headers: { 'PAYMENT-REQUIRED': header } });
+    },
   };
 }
 
@@ -125,55 +164,6 @@ function keyOnlyDiscovery(context: RequestContext, publicUrl: string, basePath: 
   });
 }
 
-function someWallets({ config, stores, basePath }: WalletOptions, payments: Payments): Wallets {
-  const { requirements, sessions } = payments;
-  const staked = new StakedCredit(stores.ledger, payments.stakedCredit);
-  const isStaking = config.payments.staking !== undefined;
-  const asked = new WeakMap<Caller, Resource>();
-  const withStake = async (caller: Caller): Promise<Caller> => {
-    const wallet = walletOfAccount(caller.accountId);
-    if (wallet !== undefined) await staked.refresh(wallet, caller.accountId);
-    return caller;
-  };
-  const callerOf = async (wallet: string, capId?: string): Promise<Caller> => {
-    const caller = walletCaller(wallet, capId);
-    return isStaking ? await withStake(caller) : caller;
-  };
-  return {
-    payments,
-    basePath,
-    isToken: (token) => token.startsWith(sessions.prefix),
-    withStake: isStaking ? withStake : undefined,
-    callerOfToken: async (token) => {
-      const { wallet, capId } = await sessions.verify(token);
-      return callerOf(wallet, capId);
-    },
-    callerOfSignIn: async (header) => callerOf((await payments.signIn(header)).wallet),
-    callerOfPayment: async (header, context) => {
-      const offered = await payments.offer(header, retryProof(context));
-      let taken: Promise<void> | undefined;
-      const take = async (): Promise<void> => {
-        const { responseHeader } = await offered.take();
-        setPaymentResponse(context, responseHeader);
-      };
-      const payment = { amountNano: offered.amountNano, take: () => (taken ??= take()) };
-      return { ...(await callerOf(offered.wallet)), payment };
-    },
-    discovery: (context, route) => {
-      const resource = resourceOf(context, route);
-      return paymentRequired(context, payments, resource, requirements.discovery(resource));
-    },
-    entered: (caller, context, route) => {
-      if (caller.kind === 'wallet') asked.set(caller, resourceOf(context, route));
-    },
-    refusal: (caller, credit) => {
-      const resource = asked.get(caller) ?? { path: basePath, description: SOLD };
-      const { body, header } = requirements.insufficientCredit(resource, credit);
-      return new Fault('PAYMENT_REQUIRED', { body, headers: { 'PAYMENT-REQUIRED': header } });
-    },
-  };
-}
-
 /** Paths go into a header whose size is bounded. */
 const MAX_PATH_CHARS = 200;
 
@@ -181,7 +171,6 @@ function resourceOf(context: RequestContext, route: Route): Resource {
   return { path: context.path.slice(0, MAX_PATH_CHARS), description: route.about ?? SOLD };
 }
 
-/** What the wallet routes are built from. */
 export interface WalletFeatureOptions {
   readonly config: () => Config;
   readonly stores: WalletStores;

@@ -16,10 +16,13 @@ import { type Site, openSite } from '../media/site.ts';
 
 const MB = 1_000_000;
 const LARGE_BYTES = 120 * MB;
+/** For what is only counted: a third of it, and less room. */
+const SMALLER_BYTES = 40 * MB;
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-room-'));
 let site: Site;
 let farebox: TestApp;
+let crowded: TestApp;
 let clip: Buffer;
 /** Bytes of each upload that has ended. */
 const uploads: number[] = [];
@@ -70,11 +73,27 @@ before(async () => {
     framesPerSecond: 12,
   });
   site.pages.set('/large.mp4', padded(LARGE_BYTES));
-  farebox = await startTestApp({
-    yaml: `fetch: { allow: [127.0.0.0/8] }
+  site.pages.set('/smaller.mp4', padded(SMALLER_BYTES));
+  farebox = await startTestApp({ yaml: settings(port, { all: 1_600, each: 1_000 }) });
+  crowded = await startTestApp({ yaml: settings(port, { all: 1_250, each: 750 }) });
+});
+after(async () => {
+  for (const server of [farebox, crowded]) {
+    await server.audit();
+    await server.stop();
+  }
+  engine.closeAllConnections();
+  engine.close();
+  await site.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** With room for that many megabytes, of all callers and of each. */
+function settings(port: number, room: { readonly all: number; readonly each: number }): string {
+  return `fetch: { allow: [127.0.0.0/8] }
 engines: { studio: { url: "http://127.0.0.1:${port}/v1" } }
 limits: { plans: { staff: { videoQueue: 1000, videoRetrieve: 10000 }, paid: { videoQueue: 1000 } } }
-media: { maxStoredMb: 1600, maxStoredMbPerCaller: 1000 }
+media: { maxStoredMb: ${room.all}, maxStoredMbPerCaller: ${room.each} }
 models:
   - id: larger
     type: video
@@ -84,20 +103,11 @@ models:
     type: video
     replicas: [{ engine: studio }]
     video: { task: image-to-video, durations: [1 gen], pricing: { kind: generation, perGeneration: 0.01 } }
-`,
-  });
-});
-after(async () => {
-  await farebox.audit();
-  await farebox.stop();
-  engine.closeAllConnections();
-  engine.close();
-  await site.close();
-  rmSync(folder, { recursive: true, force: true });
-});
+`;
+}
 
-async function queue(order: object, key = farebox.owner.secret) {
-  const answer = await fetch(`${farebox.url}/video/queue`, {
+async function queue(order: object, server = farebox, key = server.owner.secret) {
+  const answer = await fetch(`${server.url}/video/queue`, {
     method: 'POST',
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
     body: JSON.stringify(order),
@@ -106,22 +116,26 @@ async function queue(order: object, key = farebox.owner.secret) {
   return { status: answer.status, body, id: String(body['queue_id']) };
 }
 
-async function cancel(id: string, key = farebox.owner.secret): Promise<void> {
-  await fetch(`${farebox.url}/video/cancel`, {
+async function cancel(id: string, server = farebox, key = server.owner.secret): Promise<void> {
+  await fetch(`${server.url}/video/cancel`, {
     method: 'POST',
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
     body: JSON.stringify({ queue_id: id }),
   });
 }
 
-const upscale = () => ({ model: 'larger', video_url: `${site.url}/large.mp4`, upscale_factor: 2 });
+const upscale = (film: string) => ({
+  model: 'larger',
+  video_url: `${site.url}/${film}.mp4`,
+  upscale_factor: 2,
+});
 
 test('films of 120 MB pass through without being in memory', async () => {
   const heldNow = (): number => process.memoryUsage().arrayBuffers;
   const startBytes = heldNow();
   let peakBytes = startBytes;
   const watch = setInterval(() => (peakBytes = Math.max(peakBytes, heldNow())), 5);
-  const queued = await Promise.all([1, 2, 3].map(() => queue(upscale())));
+  const queued = await Promise.all([1, 2, 3].map(() => queue(upscale('large'))));
   for (let turn = 0; turn < 600 && uploads.length < 3; turn += 1) {
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
@@ -136,32 +150,32 @@ test('films of 120 MB pass through without being in memory', async () => {
 
 test('what a caller has on the disk is bounded, and so is what all have', async () => {
   takesOrders = false;
-  const other = await farebox.account('1');
-  const third = await farebox.account('1');
+  const other = await crowded.account('1');
+  const third = await crowded.account('1');
   const mine: string[] = [];
   const refusedFor = async (key: string, ids: string[]) => {
     for (let turn = 0; turn < 10; turn += 1) {
-      const { status, body, id } = await queue(upscale(), key);
+      const { status, body, id } = await queue(upscale('smaller'), crowded, key);
       if (status !== 200) return { status, body };
       ids.push(id);
     }
     return assert.fail('Nothing was refused');
   };
-  const full = await refusedFor(farebox.owner.secret, mine);
+  const full = await refusedFor(crowded.owner.secret, mine);
   assert.deepEqual([full.status, full.body['code']], [429, 'RATE_LIMIT_EXCEEDED']);
-  assert.match(String(full.body['error']), /more than 1000 MB on this server/);
+  assert.match(String(full.body['error']), /more than 750 MB on this server/);
   assert.equal(mine.length, 3);
   const theirs: string[] = [];
   const all = await refusedFor(other.secret, theirs);
   assert.deepEqual([all.status, all.body['code']], [503, 'SERVICE_UNAVAILABLE']);
   // What is refused leaves nothing behind, and what ends gives its room back.
-  const kept = readdirSync(join(farebox.config.dataFolder, 'media/inputs'));
+  const kept = readdirSync(join(crowded.config.dataFolder, 'media/inputs'));
   assert.deepEqual(kept.toSorted(), [...mine, ...theirs].toSorted());
-  for (const work of readdirSync(join(farebox.config.dataFolder, 'work'))) {
-    assert.deepEqual(readdirSync(join(farebox.config.dataFolder, 'work', work)), []);
+  for (const work of readdirSync(join(crowded.config.dataFolder, 'work'))) {
+    assert.deepEqual(readdirSync(join(crowded.config.dataFolder, 'work', work)), []);
   }
-  for (const id of mine) await cancel(id);
-  assert.equal((await queue(upscale(), third.secret)).status, 200);
+  for (const id of mine) await cancel(id, crowded);
+  assert.equal((await queue(upscale('smaller'), crowded, third.secret)).status, 200);
   takesOrders = true;
 });
 

@@ -172,12 +172,11 @@ describe('the OpenAPI document', () => {
   });
 
   test('has every route of the server, and ids that are there once', () => {
-    const printed = farebox.app.server.printRoutes({ commonPrefix: false });
     const ids = operations.map(({ one }) => one.operationId);
     assert.equal(new Set(ids).size, ids.length);
-    const routes = printed.match(/\((?:GET|POST|PUT|PATCH|DELETE)(?:, [A-Z]+)*\)/g) ?? [];
-    const methods = routes.flatMap((text) => text.slice(1, -1).split(', '));
-    assert.equal(operations.length, methods.length, printed);
+    const routes = farebox.app.server.routes.map(({ method, path }) => `${method} ${path}`);
+    assert.equal(new Set(routes).size, routes.length);
+    assert.equal(operations.length, routes.length, routes.join('\n'));
   });
 
   test('shows examples of every request and answer, and each fits its schema', () => {

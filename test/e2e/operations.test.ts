@@ -1,10 +1,12 @@
 /** What operators live by: health, metrics, log lines without secrets, and the caller's address. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { pinoLog } from '../../src/observability/pino-log.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { logWriter } from '../../src/observability/log-writer.ts';
 import { METRICS } from '../../src/observability/metric-list.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
@@ -21,7 +23,12 @@ describe('operations', () => {
   before(async () => {
     upstream = await TestUpstream.start();
     farebox = await startTestApp({
-      log: pinoLog({ level: 'debug', pretty: false, write: (text) => (written += text) }),
+      log: logWriter({
+        level: 'debug',
+        pretty: false,
+        clock: systemClock(),
+        write: (text) => (written += text),
+      }),
       yaml: `
 engines: { one: { url: ${upstream.url}, apiKey: engine-secret-key } }
 models: [{ id: m, type: text, context: 4096, maxCompletionTokens: 64, price: { input: 1, output: 2 }, replicas: [{ engine: one }] }]
@@ -96,6 +103,16 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     };
     assert.equal(await exitCode(new URL(origin).port), 0);
     assert.equal(await exitCode('1'), 1);
+  });
+
+  test('the name of this machine is listened on by each of its addresses', async () => {
+    const named = await startTestApp({ yaml: 'listen: { host: localhost }' });
+    const { port } = new URL(named.url);
+    for (const { address, family } of await lookup('localhost', { all: true })) {
+      const host = family === 6 ? `[${address}]` : address;
+      assert.equal((await fetch(`http://${host}:${port}/livez`)).status, 200);
+    }
+    await named.stop();
   });
 
   test('a server whose only engine is gone is alive and not ready', async () => {

@@ -8,17 +8,16 @@ export interface LogLine {
 }
 
 /** Keeps every line in `lines`, for tests that must see what was logged. */
-export function memoryLog(lines: LogLine[], bound: LogFields = {}): Log {
+export function memoryLog(lines: LogLine[]): Log {
   const keep =
     (level: LogLine['level']) =>
     (fields: LogFields, message: string): void => {
-      lines.push({ level, message, fields: { ...bound, ...fields } });
+      lines.push({ level, message, fields });
     };
   return {
     debug: keep('debug'),
     info: keep('info'),
     warn: keep('warn'),
     error: keep('error'),
-    child: (fields) => memoryLog(lines, { ...bound, ...fields }),
   };
 }

@@ -22,8 +22,8 @@ async function run(order: Order): Promise<void> {
   const clock = systemClock();
   const store = await openTestStore(order.databaseUrl);
   await store.migrate([...VIDEO_MIGRATIONS, ...TEST_MONEY_MIGRATIONS]);
-  const { video } = openVideo(order, store, clock);
-  const { id } = await video.queue({
+  const { video, money } = openVideo(order, store, clock);
+  const wanted = {
     accountId: 'alice',
     keyId: '',
     modelId: 'still',
@@ -31,7 +31,8 @@ async function run(order: Order): Promise<void> {
     request: { prompt: 'zoom out', seconds: '2', size: '320x180' },
     inputs: [{ role: 'image_url', path: order.imagePath, mimeType: 'image/png' }],
     withDownload: false,
-  });
+  };
+  const { id } = await video.queue(wanted, { hold: (job) => money.hold(job) });
   video.start();
   let last = '';
   for (;;) {

@@ -8,8 +8,14 @@
  * A caller who leaves pays for the pieces that were written down; a failure costs nothing.
  */
 import type { RateRule, Sale, Sales } from '../../billing/sale.ts';
-import { type Catalog, type CatalogModel, type Price, chargeFor } from '../../catalog/catalog.ts';
-import { requireModel, requireSold } from '../../catalog/model-access.ts';
+import {
+  type Catalog,
+  type CatalogModel,
+  type Price,
+  chargeFor,
+  requireModel,
+} from '../../catalog/catalog.ts';
+import { requireSold } from '../../catalog/model-access.ts';
 import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Log } from '../../core/log.ts';
@@ -24,7 +30,7 @@ import {
   audioPieces,
 } from '../../engines/media/media.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
-import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
+import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import type { Caller } from '../../identity/identity.ts';

@@ -12,8 +12,12 @@ import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { JobQueue } from '../../core/job-queue.ts';
 import { reasonOf } from '../../core/log.ts';
-import { type LocalRequest, answerBytes, answerJson, serveLocal } from '../local/local-server.ts';
-import { optionalPackage } from '../local/optional-package.ts';
+import {
+  type LocalRequest,
+  answerBytes,
+  optionalPackage,
+  serveLocal,
+} from '../local/local-server.ts';
 import { isMultipart, readBody, readUpload } from '../local/upload.ts';
 import { applyMatte } from './matte.ts';
 import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
@@ -65,14 +69,10 @@ serveLocal(async (given, report) => {
       segmenter = next;
       await old.close();
     });
-    report({ type: 'model-loaded' });
   }
 
   return {
     async handle(request, response) {
-      if (request.path === '/health') {
-        return answerJson(response, 200, { status: 'ok', model: segmenter.name });
-      }
       if (request.path !== '/api/remove') throw new Fault('NOT_FOUND');
       if (request.method !== 'POST') throw new Fault('METHOD_NOT_ALLOWED');
       const bytes = await readImage(request);

@@ -27,7 +27,6 @@ export class AnswerSplitter {
   #stopped = false;
   #hasContent = false;
   #calls = 0;
-  #callText = '';
   #call: ArgumentsScanner | undefined;
 
   constructor(options: SplitterOptions) {
@@ -112,13 +111,10 @@ export class AnswerSplitter {
 
   #stepCall(pieces: AnswerPiece[]): boolean {
     if (this.#call === undefined) {
-      this.#callText += this.#held;
-      this.#held = '';
-      const at = this.#callText.indexOf(ARGUMENTS_KEY);
+      const at = this.#held.indexOf(ARGUMENTS_KEY);
       if (at < 0) return false;
-      const name = nameOf(this.#callText.slice(0, at));
-      this.#held = this.#callText.slice(at + ARGUMENTS_KEY.length);
-      this.#callText = '';
+      const name = nameOf(this.#held.slice(0, at));
+      this.#held = this.#held.slice(at + ARGUMENTS_KEY.length);
       this.#call = new ArgumentsScanner();
       pieces.push({ type: 'call-start', index: this.#calls, name });
       return true;

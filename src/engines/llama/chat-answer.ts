@@ -4,9 +4,8 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { AnswerPiece } from './answer-splitter.ts';
-import type { ChoiceEnd } from './chat-choice.ts';
+import type { ChoiceEnd, TokenLogprob } from './chat-choice.ts';
 import type { ChatListener, ChatUsage } from './chat-model.ts';
-import type { TokenLogprob } from './logprob-track.ts';
 
 type FinishReason = ChoiceEnd['finishReason'];
 
@@ -39,126 +38,101 @@ function usageOnWire(usage: ChatUsage): object {
   };
 }
 
-interface CollectedChoice {
-  content: string;
-  reasoning: string;
-  readonly calls: ReturnType<typeof newCall>[];
-  readonly logprobs: TokenLogprob[];
-  finishReason: FinishReason;
-}
-
 /** Collects all choices into one body. */
-export class CollectedAnswer implements ChatListener {
-  readonly #choices = new Map<number, CollectedChoice>();
-  readonly #withLogprobs: boolean;
-
-  constructor(choices: number, withLogprobs: boolean) {
-    this.#withLogprobs = withLogprobs;
-    for (let index = 0; index < choices; index += 1) {
-      const empty = { content: '', reasoning: '', calls: [], logprobs: [] };
-      this.#choices.set(index, { ...empty, finishReason: 'stop' });
-    }
-  }
-
-  onStart(): void {
+export function collectedAnswer(choices: number, withLogprobs: boolean) {
+  const collected = Array.from({ length: choices }, () => ({
+    content: '',
+    reasoning: '',
+    calls: [] as ReturnType<typeof newCall>[],
+    logprobs: [] as TokenLogprob[],
+    finishReason: 'stop' as FinishReason,
+  }));
+  const listener: ChatListener = {
     // A collected answer begins with its end.
-  }
-
-  onPieces(index: number, pieces: readonly AnswerPiece[], logprobs: readonly TokenLogprob[]): void {
-    const choice = this.#choices.get(index);
-    if (choice === undefined) return;
-    choice.logprobs.push(...logprobs);
-    for (const piece of pieces) {
-      if (piece.type === 'content') choice.content += piece.text;
-      else if (piece.type === 'reasoning') choice.reasoning += piece.text;
-      else if (piece.type === 'call-start') choice.calls.push(newCall(piece.name));
-      else {
-        const call = choice.calls[piece.index];
-        if (call !== undefined) call.function.arguments += piece.text;
+    onStart: () => undefined,
+    onPieces(index, pieces, logprobs) {
+      const choice = collected[index];
+      if (choice === undefined) return;
+      choice.logprobs.push(...logprobs);
+      for (const piece of pieces) {
+        if (piece.type === 'content') choice.content += piece.text;
+        else if (piece.type === 'reasoning') choice.reasoning += piece.text;
+        else if (piece.type === 'call-start') choice.calls.push(newCall(piece.name));
+        else {
+          const call = choice.calls[piece.index];
+          if (call !== undefined) call.function.arguments += piece.text;
+        }
       }
-    }
-  }
-
-  onEnd(index: number, finishReason: FinishReason): void {
-    const choice = this.#choices.get(index);
-    if (choice !== undefined) choice.finishReason = finishReason;
-  }
-
-  body(head: AnswerHead, usage: ChatUsage): object {
-    const { id, created, model } = head;
-    const choices = [...this.#choices].map(([index, choice]) => ({
+    },
+    onEnd(index, finishReason) {
+      const choice = collected[index];
+      if (choice !== undefined) choice.finishReason = finishReason;
+    },
+  };
+  const body = ({ id, created, model }: AnswerHead, usage: ChatUsage): object => ({
+    id,
+    object: 'chat.completion',
+    created,
+    model,
+    choices: collected.map(({ content, reasoning, calls, logprobs, finishReason }, index) => ({
       index,
       message: {
         role: 'assistant',
-        content: choice.content === '' && choice.calls.length > 0 ? null : choice.content,
+        content: content === '' && calls.length > 0 ? null : content,
         refusal: null,
-        ...(choice.reasoning === '' ? {} : { reasoning_content: choice.reasoning }),
-        ...(choice.calls.length === 0 ? {} : { tool_calls: choice.calls }),
+        ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+        ...(calls.length === 0 ? {} : { tool_calls: calls }),
       },
-      logprobs: this.#withLogprobs ? { content: choice.logprobs, refusal: null } : null,
-      finish_reason: choice.finishReason,
-    }));
-    return { id, object: 'chat.completion', created, model, choices, usage: usageOnWire(usage) };
-  }
+      logprobs: withLogprobs ? { content: logprobs, refusal: null } : null,
+      finish_reason: finishReason,
+    })),
+    usage: usageOnWire(usage),
+  });
+  return { listener, body };
 }
 
 /** Writes each piece as an event at once. */
-export class StreamedAnswer implements ChatListener {
-  readonly #head: AnswerHead;
-  readonly #choices: number;
-  readonly #write: (text: string) => void;
-
-  constructor(head: AnswerHead, choices: number, write: (text: string) => void) {
-    this.#head = head;
-    this.#choices = choices;
-    this.#write = write;
-  }
-
-  onStart(): void {
-    for (let index = 0; index < this.#choices; index += 1) {
-      this.#choice(index, { role: 'assistant', content: '' }, null);
-    }
-  }
-
-  onPieces(index: number, pieces: readonly AnswerPiece[], logprobs: readonly TokenLogprob[]): void {
-    let scores = logprobs;
-    for (const piece of pieces) {
-      const isContent = piece.type === 'content';
-      this.#choice(index, deltaOf(piece), null, isContent ? scores : []);
-      if (isContent) scores = [];
-    }
-  }
-
-  onEnd(index: number, finishReason: FinishReason): void {
-    this.#choice(index, {}, finishReason);
-  }
-
-  /** The usage chunk, when asked for, and the end mark. */
-  finish(usage: ChatUsage | undefined): void {
-    if (usage !== undefined) this.#event({ choices: [], usage: usageOnWire(usage) });
-    this.#write('data: [DONE]\n\n');
-  }
-
-  /** An error after the stream has begun. */
-  fail(body: unknown): void {
-    this.#write(`data: ${JSON.stringify(body)}\n\ndata: [DONE]\n\n`);
-  }
-
-  #choice(
+export function streamedAnswer(head: AnswerHead, choices: number, write: (text: string) => void) {
+  const { id, created, model } = head;
+  const event = (fields: object): void => {
+    const chunk = { id, object: 'chat.completion.chunk', created, model, ...fields };
+    write(`data: ${JSON.stringify(chunk)}\n\n`);
+  };
+  const choice = (
     index: number,
     delta: object,
-    finishReason: FinishReason | null,
+    finish_reason: FinishReason | null,
     scores: readonly TokenLogprob[] = [],
-  ): void {
+  ): void => {
     const logprobs = scores.length > 0 ? { content: scores, refusal: null } : null;
-    this.#event({ choices: [{ index, delta, logprobs, finish_reason: finishReason }] });
-  }
-
-  #event(fields: object): void {
-    const { id, created, model } = this.#head;
-    const chunk = { id, object: 'chat.completion.chunk', created, model, ...fields };
-    this.#write(`data: ${JSON.stringify(chunk)}\n\n`);
-  }
+    event({ choices: [{ index, delta, logprobs, finish_reason }] });
+  };
+  const listener: ChatListener = {
+    onStart() {
+      for (let index = 0; index < choices; index += 1) {
+        choice(index, { role: 'assistant', content: '' }, null);
+      }
+    },
+    onPieces(index, pieces, logprobs) {
+      let scores = logprobs;
+      for (const piece of pieces) {
+        const isContent = piece.type === 'content';
+        choice(index, deltaOf(piece), null, isContent ? scores : []);
+        if (isContent) scores = [];
+      }
+    },
+    onEnd: (index, finishReason) => choice(index, {}, finishReason),
+  };
+  /** The usage chunk, when asked for, and the end mark. */
+  const finish = (usage: ChatUsage | undefined): void => {
+    if (usage !== undefined) event({ choices: [], usage: usageOnWire(usage) });
+    write('data: [DONE]\n\n');
+  };
+  /** An error after the stream has begun. */
+  const fail = (body: unknown): void => {
+    write(`data: ${JSON.stringify(body)}\n\ndata: [DONE]\n\n`);
+  };
+  return { listener, finish, fail };
 }
 
 function deltaOf(piece: AnswerPiece): object {

@@ -12,17 +12,31 @@ import {
   type Token,
   TokenBias,
 } from 'node-llama-cpp';
-
 import { type AnswerPiece, AnswerSplitter } from './answer-splitter.ts';
 import type { ChatRequest } from './chat-request.ts';
 import type { SamplingDefaults } from './llama-models.ts';
-import { LogprobTrack, type TokenLogprob } from './logprob-track.ts';
-import { TokenText } from './token-text.ts';
 
 /** Small, so that a long prompt lets others in between and a leaving caller is noticed at once. */
 const PROMPT_SLICE_TOKENS = 64;
 /** How far back repetition is looked for. */
 const PENALTY_WINDOW_TOKENS = 1_024;
+/** UTF-8 characters have up to four bytes, a token at least one. */
+const MAX_PENDING = 4;
+/** Tokens before, for tokenizers whose spacing depends on them. */
+const LOOK_BACK = 4;
+const REPLACEMENT = '\uFFFD';
+/** OpenAI's floor for what has no chance at all: JSON knows no infinity. */
+const LOWEST = -9999;
+
+export interface ScoredText {
+  readonly token: string;
+  readonly logprob: number;
+  readonly bytes: number[];
+}
+
+export interface TokenLogprob extends ScoredText {
+  readonly top_logprobs: ScoredText[];
+}
 
 export interface ChoiceTask {
   readonly markTexts: ReadonlyMap<Token, string>;
@@ -192,5 +206,96 @@ class ChoiceRun {
     let shown = 0;
     for (const piece of pieces) if (piece.type === 'content') shown += piece.text.length;
     this.#task.onPieces(pieces, this.#logprobs?.release(shown, this.#splitter.isStopped) ?? []);
+  }
+}
+
+/**
+ * Turns tokens into text one by one. A token can end in the middle of a character: its text waits
+ * for the next token, so that no replacement character is ever handed out for a whole one.
+ */
+class TokenText {
+  readonly #model: LlamaModel;
+  readonly #markTexts: ReadonlyMap<Token, string>;
+  #before: Token[];
+  #pending: Token[] = [];
+
+  constructor(model: LlamaModel, markTexts: ReadonlyMap<Token, string>, prompt: readonly Token[]) {
+    this.#model = model;
+    this.#markTexts = markTexts;
+    this.#before = prompt.slice(-LOOK_BACK);
+  }
+
+  /** The text that is complete with this token. */
+  push(token: Token): string {
+    const mark = this.#markTexts.get(token);
+    if (mark !== undefined) return this.end() + this.#advance([token], mark);
+    this.#pending.push(token);
+    const text = this.#model.detokenize(this.#pending, false, this.#before);
+    if (text.endsWith(REPLACEMENT) && this.#pending.length < MAX_PENDING) return '';
+    return this.#flush(text);
+  }
+
+  /** What is left when no token follows. */
+  end(): string {
+    if (this.#pending.length === 0) return '';
+    return this.#flush(this.#model.detokenize(this.#pending, false, this.#before));
+  }
+
+  #flush(text: string): string {
+    const tokens = this.#pending;
+    this.#pending = [];
+    return this.#advance(tokens, text);
+  }
+
+  #advance(tokens: readonly Token[], text: string): string {
+    this.#before = [...this.#before, ...tokens].slice(-LOOK_BACK);
+    return text;
+  }
+}
+
+/**
+ * Log probabilities of the content tokens in the OpenAI shape. Text can be held back behind the
+ * tokens that made it, so that each entry waits until its text is shown; entries of text that is
+ * never shown (a stop text) are dropped.
+ */
+class LogprobTrack {
+  readonly #model: LlamaModel;
+  readonly #top: number;
+  #waiting: { readonly entry: TokenLogprob; readonly start: number; readonly end: number }[] = [];
+  #written = 0;
+  #shown = 0;
+
+  constructor(model: LlamaModel, top: number) {
+    this.#model = model;
+    this.#top = top;
+  }
+
+  /** Notes a sampled token and the text that became complete with it. */
+  add(output: TokenOutput, text: string): void {
+    const start = this.#written;
+    this.#written += text.length;
+    const best: ScoredText[] = [];
+    for (const [token, chance] of output.probabilities ?? []) {
+      if (best.length >= this.#top || chance <= 0) break;
+      best.push(this.#score(token, chance));
+    }
+    const entry = { ...this.#score(output.token, output.confidence ?? 0), top_logprobs: best };
+    this.#waiting.push({ entry, start, end: this.#written });
+  }
+
+  /** The entries whose text is now shown; `isCut` also lets go of one that is shown in part. */
+  release(length: number, isCut: boolean): TokenLogprob[] {
+    this.#shown += length;
+    const isDue = (wait: { start: number; end: number }): boolean =>
+      isCut ? wait.start < this.#shown : wait.end <= this.#shown;
+    const due = this.#waiting.filter(isDue);
+    this.#waiting = this.#waiting.filter((wait) => !isDue(wait));
+    return due.map((wait) => wait.entry);
+  }
+
+  #score(token: Token, chance: number): ScoredText {
+    const text = this.#model.detokenize([token], true);
+    const logprob = chance > 0 ? Math.log(chance) : LOWEST;
+    return { token: text, logprob, bytes: [...Buffer.from(text, 'utf8')] };
   }
 }

@@ -4,7 +4,6 @@
  */
 import type { LlamaEmbeddingContext, LlamaModel, Token } from 'node-llama-cpp';
 import { z } from 'zod';
-
 import { parsed } from './chat-request.ts';
 import type { LlamaModelSpec, LoadedLlamaModel } from './llama-models.ts';
 import { overloaded, refusal } from './refusal.ts';

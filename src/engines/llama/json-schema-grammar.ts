@@ -8,9 +8,9 @@ import { refusal } from './refusal.ts';
 
 /** How long the parts that a schema leaves open may become. */
 export interface GrammarLimits {
-  /** Characters of a string; 0 leaves it open. */
+  /** Characters of a string. */
   readonly stringLength: number;
-  /** Items of an array and free members of an object; 0 leaves it open. */
+  /** Items of an array and free members of an object. */
   readonly items: number;
   readonly digits: number;
   /** Nesting of values that the schema does not describe. */
@@ -19,8 +19,8 @@ export interface GrammarLimits {
 }
 
 export const OPEN_LIMITS: GrammarLimits = {
-  stringLength: 0,
-  items: 0,
+  stringLength: Infinity,
+  items: Infinity,
   digits: 15,
   freeDepth: 8,
   whitespace: '| " " | "\\n" [ \\t]{0,24}',
@@ -44,22 +44,17 @@ type Schema = Readonly<Record<string, unknown>>;
 
 /** A grammar whose root is one JSON value of this schema. */
 export function grammarForSchema(schema: unknown, limits: GrammarLimits): string {
-  const writer = new GrammarWriter(schema, limits);
-  return writer.finish(`lead ${writer.visit(schema, 0)}`);
-}
-
-export interface CallableTool {
-  readonly name: string;
-  readonly parameters: unknown;
+  const writer = new GrammarWriter(limits);
+  return writer.finish(`lead ${writer.visitDocument(schema)}`);
 }
 
 /** A grammar for one tool call in the Hermes way, from behind the opening mark to the closing one. */
 export function grammarForToolCall(
-  tools: readonly CallableTool[],
+  tools: readonly { readonly name: string; readonly parameters?: unknown }[],
   close: string,
   limits: GrammarLimits,
 ): string {
-  const writer = new GrammarWriter({}, limits);
+  const writer = new GrammarWriter(limits);
   const calls = tools.map((tool) => {
     const schema = tool.parameters ?? { type: 'object', properties: {} };
     const parameters = writer.visitDocument(schema);
@@ -77,30 +72,22 @@ class GrammarWriter {
   #document: unknown;
   #documents = 0;
 
-  constructor(document: unknown, limits: GrammarLimits) {
-    this.#document = document;
+  constructor(limits: GrammarLimits) {
     this.#limits = limits;
   }
 
   finish(root: string): string {
-    this.#rules.set('root', root);
-    this.#rules.set('lead', '[ \\t\\n]{0,4}');
-    this.#rules.set('ws', this.#limits.whitespace);
-    this.#rules.set(
-      'char',
-      String.raw`[^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | "u" [0-9a-fA-F]{4} )`,
-    );
-    return [...this.#rules].map(([name, text]) => `${name} ::= ${text}`).join('\n');
+    const char = String.raw`[^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | "u" [0-9a-fA-F]{4} )`;
+    const fixed = { root, lead: '[ \\t\\n]{0,4}', ws: this.#limits.whitespace, char };
+    const rules = [...this.#rules, ...Object.entries(fixed)];
+    return rules.map(([name, text]) => `${name} ::= ${text}`).join('\n');
   }
 
-  /** Visits another schema with its own `$ref` root. */
+  /** The expression for a schema that is the root of its own `$ref`. */
   visitDocument(schema: unknown): string {
-    const before = this.#document;
     this.#document = schema;
     this.#documents += 1;
-    const name = this.visit(schema, 0);
-    this.#document = before;
-    return name;
+    return this.visit(schema, 0);
   }
 
   /** The expression for a schema; large ones become a rule of their own. */
@@ -131,9 +118,8 @@ class GrammarWriter {
   #typed(schema: Schema, depth: number): string {
     const type = schema['type'] ?? impliedType(schema);
     if (Array.isArray(type)) {
-      return this.#either(
-        type.map((one) => this.#typed({ ...schema, type: one as unknown }, depth)),
-      );
+      const types: readonly unknown[] = type;
+      return this.#either(types.map((one) => this.#typed({ ...schema, type: one }, depth)));
     }
     switch (typeof type === 'string' ? type : 'any') {
       case 'object':
@@ -168,14 +154,12 @@ class GrammarWriter {
       const value = isSchema(extra) ? this.visit(extra, depth + 1) : this.#anything(depth + 1);
       return this.#freeObject(value);
     }
-    const list = this.#members(members);
-    return this.#rule(`"{" ws ${list} ws "}"`);
+    return this.#rule(`"{" ws ${this.#members(members)} ws "}"`);
   }
 
   #freeObject(value: string): string {
     const member = this.#rule(`${this.#string({})} ":" ws ${value}`);
-    const more = this.#limits.items === 0 ? '*' : `{0,${this.#limits.items - 1}}`;
-    return this.#rule(`"{" ws ( ${member} ( "," ws ${member} )${more} )? ws "}"`);
+    return this.#rule(`"{" ws ( ${several(member, 1, this.#limits.items)} )? ws "}"`);
   }
 
   /** Commas are the difficulty: they stand between members, and any optional one may be missing. */
@@ -206,27 +190,20 @@ class GrammarWriter {
       const items = fixed.map((item) => this.visit(item, depth + 1));
       return this.#rule(`"[" ws ${items.join(' "," ws ')} ws "]"`);
     }
-    const item =
-      schema['items'] === undefined
-        ? this.#anything(depth + 1)
-        : this.visit(schema['items'], depth + 1);
+    const { items } = schema;
+    const item = items === undefined ? this.#anything(depth + 1) : this.visit(items, depth + 1);
     const low = count(schema['minItems']) ?? 0;
-    const open = this.#limits.items === 0 ? undefined : Math.max(low, this.#limits.items);
-    const high = count(schema['maxItems']) ?? open;
+    const high = count(schema['maxItems']) ?? Math.max(low, this.#limits.items);
     if (high === 0) return literal('[]');
-    const name = this.#rule(item);
-    const more = repeat(Math.max(low - 1, 0), high === undefined ? undefined : high - 1);
-    const list = `${name} ( "," ws ${name} )${more}`;
+    const list = several(this.#rule(item), low, high);
     return this.#rule(`"[" ws ${low > 0 ? list : `( ${list} )?`} ws "]"`);
   }
 
   #string(schema: Schema): string {
     const format = FORMATS.get(String(schema['format']));
-    if (format !== undefined) return this.#rule(format);
+    if (format !== undefined) return this.#rule(`"\\"" ${format} "\\""`);
     const low = count(schema['minLength']) ?? 0;
-    const open = this.#limits.stringLength === 0 ? undefined : this.#limits.stringLength;
-    const high =
-      count(schema['maxLength']) ?? (open === undefined ? undefined : Math.max(open, low));
+    const high = count(schema['maxLength']) ?? Math.max(low, this.#limits.stringLength);
     return this.#rule(`"\\"" char${repeat(low, high)} "\\""`);
   }
 
@@ -244,8 +221,7 @@ class GrammarWriter {
     const scalars = `${this.#string({})} | ${this.#number({}, true)} | "true" | "false" | "null"`;
     if (depth >= this.#limits.freeDepth) return this.#rule(scalars);
     const inner = this.#anything(depth + 1);
-    const more = this.#limits.items === 0 ? '*' : `{0,${this.#limits.items - 1}}`;
-    const list = this.#rule(`"[" ws ( ${inner} ( "," ws ${inner} )${more} )? ws "]"`);
+    const list = this.#rule(`"[" ws ( ${several(inner, 1, this.#limits.items)} )? ws "]"`);
     return this.#rule(`${scalars} | ${list} | ${this.#freeObject(inner)}`);
   }
 
@@ -293,17 +269,15 @@ class GrammarWriter {
   }
 }
 
+const DATE = '[0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9]';
+const TIME = '[0-2] [0-9] ":" [0-5] [0-9] ":" [0-5] [0-9] "Z"';
+const HEX_4 = '[0-9a-f]{4} "-"';
+/** What stands between the quotes. */
 const FORMATS: ReadonlyMap<string, string> = new Map([
-  ['date', '"\\"" [0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9] "\\""'],
-  ['time', '"\\"" [0-2] [0-9] ":" [0-5] [0-9] ":" [0-5] [0-9] "Z\\""'],
-  [
-    'date-time',
-    '"\\"" [0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9] "T" [0-2] [0-9] ":" [0-5] [0-9] ":" [0-5] [0-9] "Z\\""',
-  ],
-  [
-    'uuid',
-    '"\\"" [0-9a-f]{8} "-" [0-9a-f]{4} "-" [0-9a-f]{4} "-" [0-9a-f]{4} "-" [0-9a-f]{12} "\\""',
-  ],
+  ['date', DATE],
+  ['time', TIME],
+  ['date-time', `${DATE} "T" ${TIME}`],
+  ['uuid', `[0-9a-f]{8} "-" ${HEX_4} ${HEX_4} ${HEX_4} [0-9a-f]{12}`],
 ]);
 
 function notEnforceable(why: string): Fault {
@@ -337,19 +311,18 @@ function count(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 ? value : undefined;
 }
 
-function repeat(low: number, high: number | undefined): string {
+function repeat(low: number, high: number): string {
   const from = Math.min(low, MAX_REPETITION);
-  if (high === undefined || high > MAX_REPETITION) return from === 0 ? '*' : `{${from},}`;
+  if (high > MAX_REPETITION) return from === 0 ? '*' : `{${from},}`;
   return `{${from},${Math.max(high, from)}}`;
 }
 
-/** A text as a GBNF literal. */
+/** At least one item with commas between them; the limits count them all. */
+function several(item: string, low: number, high: number): string {
+  return `${item} ( "," ws ${item} )${repeat(Math.max(low - 1, 0), high - 1)}`;
+}
+
+/** A text as a GBNF literal, which escapes as JSON does. */
 function literal(text: string): string {
-  const escaped = text
-    .replaceAll('\\', '\\\\')
-    .replaceAll('"', '\\"')
-    .replaceAll('\n', '\\n')
-    .replaceAll('\r', '\\r')
-    .replaceAll('\t', '\\t');
-  return `"${escaped}"`;
+  return JSON.stringify(text);
 }

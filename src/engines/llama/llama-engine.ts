@@ -4,11 +4,9 @@
  *
  * It never runs native code in this process and knows nothing of prices or callers.
  */
-import { type Clock, MINUTE_MS } from '../../core/clock.ts';
-import type { Ids } from '../../core/ids.ts';
-import type { Log } from '../../core/log.ts';
+import { MINUTE_MS } from '../../core/clock.ts';
 import { siblingUrl } from '../../core/sibling.ts';
-import { type LocalAddress, LocalChild } from '../local/local-child.ts';
+import { type LocalAddress, LocalChild, type LocalChildParts } from '../local/local-child.ts';
 import type { LlamaModelSpec, LoadedLlamaModel } from './llama-models.ts';
 
 /** Large files on slow disks take their time; a child that says nothing for so long hangs. */
@@ -22,23 +20,18 @@ const HEAP_MB = 4_096;
  */
 const CHILD_ENVIRONMENT = { UV_THREADPOOL_SIZE: '1' };
 
-export interface LlamaEngineOptions {
-  readonly clock: Clock;
-  readonly ids: Ids;
-  readonly log: Log;
-  /** Cores minus one, at least 1; 1 in tests. */
-  readonly threads: number;
-  readonly models: readonly LlamaModelSpec[];
-  /** Called after each change of address, state or models. */
-  readonly onChange?: () => void;
-}
-
 /** What the child is sent at its start. */
 export interface LlamaSettings {
-  /** Threads for arithmetic. More than free cores makes everything many times slower. */
+  /**
+   * Threads for arithmetic: cores minus one, at least 1; 1 in tests. More than free cores makes
+   * everything many times slower.
+   */
   readonly threads: number;
   readonly models: readonly LlamaModelSpec[];
 }
+
+/** `onChange` is called after each change of address or models. */
+export type LlamaEngineOptions = LlamaSettings & LocalChildParts;
 
 /** What passes over the process channel after the start; requests travel over HTTP. */
 export type LlamaCommand = { readonly type: 'load'; readonly model: LlamaModelSpec };
@@ -81,6 +74,7 @@ export class LlamaEngine {
       settings: (): LlamaSettings => ({ threads, models: [...this.#specs.values()] }),
       heapMb: HEAP_MB,
       startTimeoutMs: START_LIMIT_MS,
+      retriesStart: true,
       environment: CHILD_ENVIRONMENT,
       onMessage: (message) => this.#hear(message as LlamaReport), // from `llama-process.ts`
       onChange: () => this.#childChanged(),

@@ -33,12 +33,7 @@ export interface LlamaModelSpec {
 }
 
 /** What a loaded model can do, as its file says. */
-export interface LoadedLlamaModel {
-  readonly id: string;
-  readonly work: 'chat' | 'embeddings';
-  readonly contextTokens: number;
-  readonly sequences: number;
-  readonly isDemo: boolean;
+export interface LoadedLlamaModel extends Omit<LlamaModelSpec, 'path' | 'sampling'> {
   /** The model can think in a `<think>` block. */
   readonly canReason: boolean;
   /** Length of a vector; 0 for chat models. */

@@ -89,14 +89,11 @@ function containerOf(head: Buffer): ContainerFormat | undefined {
 const PLAYLIST =
   /^\uFEFF?\s*(#EXTM3U|ffconcat|\[playlist\]|<\?xml|<MPD|<smil|v=0|#EXT|\[Reference\])/i;
 
-function isImage(format: ContainerFormat): boolean {
-  return format.endsWith('_pipe');
-}
-
-async function readHead(path: string, head: Buffer): Promise<number> {
+async function readHead(path: string): Promise<Buffer> {
   const file = await open(path, 'r');
   try {
-    return (await file.read(head, 0, head.length, 0)).bytesRead;
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(HEAD_BYTES), 0, HEAD_BYTES, 0);
+    return buffer.subarray(0, bytesRead);
   } finally {
     await file.close();
   }
@@ -104,18 +101,15 @@ async function readHead(path: string, head: Buffer): Promise<number> {
 
 /** Looks at a file. Faults: INVALID_VIDEO_FORMAT for what is no media of the wanted kind. */
 export async function inspectMedia(path: string, want: 'av' | 'image'): Promise<MediaInput> {
-  const head = Buffer.alloc(HEAD_BYTES);
-  const bytesRead = await readHead(path, head);
-  const format = containerOf(head.subarray(0, bytesRead));
-  if (format !== undefined && isImage(format) === (want === 'image')) return { path, format };
-  if (PLAYLIST.test(head.toString('utf8', 0, Math.min(bytesRead, 64)))) {
-    throw new Fault('INVALID_VIDEO_FORMAT', {
-      message: 'The file is a playlist or a description: send the media itself',
-    });
-  }
+  const head = await readHead(path);
+  const format = containerOf(head);
+  if (format?.endsWith('_pipe') === (want === 'image')) return { path, format };
   const known =
     want === 'image' ? 'a JPEG, PNG or WebP image' : 'MP4, MOV, WebM, MKV, AVI or audio';
-  throw new Fault('INVALID_VIDEO_FORMAT', { message: `The file is not ${known}` });
+  const message = PLAYLIST.test(head.toString('utf8', 0, 64))
+    ? 'The file is a playlist or a description: send the media itself'
+    : `The file is not ${known}`;
+  throw new Fault('INVALID_VIDEO_FORMAT', { message });
 }
 
 /** The types in which films are sold. */
@@ -123,8 +117,7 @@ export type FilmType = 'video/mp4' | 'video/quicktime' | 'video/webm';
 
 /** What kind of film a file is, by its first bytes; `undefined` for everything else. */
 export async function filmTypeOf(path: string): Promise<FilmType | undefined> {
-  const head = Buffer.alloc(HEAD_BYTES);
-  const start = head.subarray(0, await readHead(path, head));
+  const start = await readHead(path);
   const format = containerOf(start);
   if (format === 'mov') {
     const isMp4 = start.toString('latin1', 4, 8) === 'ftyp' && start[8] !== QUICKTIME_BRAND;

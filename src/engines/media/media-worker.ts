@@ -31,6 +31,8 @@ type Av = typeof api & { readonly lib: typeof lib; readonly constants: typeof co
 const DISPLAY_MATRIX_BYTES = 36;
 /** Like ffmpeg's own bound against packets that go on without time going on. */
 const MAX_PACKETS = 5_000_000;
+/** Of a packet or a frame that does not say when it is shown: less than any time. */
+const NO_TIME = -(2n ** 62n);
 /** Of each decoder of a check. */
 const CHECK_THREADS = 2;
 
@@ -91,11 +93,10 @@ function audioOf(input: api.Demuxer): lib.Stream {
 }
 
 function videoFacts(av: Av, stream: lib.Stream, counted: Measured): MediaFacts['video'] {
-  const { width, height, codecId } = stream.codecpar;
+  const { width, height } = stream.codecpar;
   const { num, den } = stream.avgFrameRate;
-  const codec = av.lib.avGetCodecName(codecId) ?? 'unknown';
   const rate = den > 0 ? num / den : 0;
-  return shownVideo({ codec, width, height, rate, degrees: degreesOf(av, stream) }, counted);
+  return shownVideo({ width, height, rate, degrees: degreesOf(av, stream) }, counted);
 }
 
 /** Walks through all packets: what the header says about length and rate is only a claim. */
@@ -109,24 +110,17 @@ async function measure(input: api.Demuxer, videoIndex: number | undefined): Prom
     packets += 1;
     if (packet.streamIndex === videoIndex) frames += 1;
     if (packets > MAX_PACKETS) throw new Error('The file has too many packets');
-    if (stream !== undefined && packet.pts > -(2n ** 62n)) {
+    if (stream !== undefined && packet.pts > NO_TIME) {
       const unit = stream.timeBase.num / stream.timeBase.den;
       const at = Number(packet.pts) * unit;
-      const span = spans.get(packet.streamIndex) ?? { low: at, high: at };
-      span.low = Math.min(span.low, at);
-      span.high = Math.max(span.high, at + Number(packet.duration) * unit);
-      spans.set(packet.streamIndex, span);
+      const { low, high } = spans.get(packet.streamIndex) ?? { low: at, high: at };
+      const end = at + Number(packet.duration) * unit;
+      spans.set(packet.streamIndex, { low: Math.min(low, at), high: Math.max(high, end) });
     }
     packet.free();
   }
   const seconds = Math.max(0, ...[...spans.values()].map(({ low, high }) => high - low));
   return { seconds, frames };
-}
-
-function audioFacts(av: Av, stream: lib.Stream | undefined): MediaFacts['audio'] {
-  if (stream === undefined) return null;
-  const { codecId, sampleRate, channels } = stream.codecpar;
-  return { codec: av.lib.avGetCodecName(codecId) ?? 'unknown', sampleRate, channels };
 }
 
 async function probe(av: Av, task: LookTask): Promise<MediaFacts> {
@@ -136,7 +130,7 @@ async function probe(av: Av, task: LookTask): Promise<MediaFacts> {
   return {
     durationSeconds: Math.max(headerSeconds(input), counted.seconds),
     video: video === undefined ? null : videoFacts(av, video, counted),
-    audio: audioFacts(av, input.audio()),
+    hasAudio: input.audio() !== undefined,
   };
 }
 
@@ -144,56 +138,43 @@ function headerSeconds({ duration }: api.Demuxer): number {
   return Number.isFinite(duration) ? Math.max(duration, 0) : 0;
 }
 
-/** Decodes the packets of one stream; throws at the first frame that is not as it was written. */
-class StrictDecoder {
-  readonly #av: Av;
-  readonly #decoder: api.Decoder;
-  readonly #size: { readonly width: number; readonly height: number };
-  #low = Infinity;
-  #high = -Infinity;
-  #frames = 0;
-
-  private constructor(av: Av, decoder: api.Decoder, stream: lib.Stream) {
-    this.#av = av;
-    this.#decoder = decoder;
-    this.#size = stream.codecpar;
-  }
-
-  static async open(av: Av, stream: lib.Stream): Promise<StrictDecoder> {
-    const decoder = await av.Decoder.create(stream, {
-      threadCount: CHECK_THREADS,
-      exitOnError: true,
-      options: { err_detect: 'explode' },
-    });
-    return new StrictDecoder(av, decoder, stream);
-  }
-
-  get measured(): Measured {
-    return { seconds: Math.max(0, this.#high - this.#low) || 0, frames: this.#frames };
-  }
-
+interface StrictDecoder {
   /** `null` after the last packet. */
-  async take(packet: lib.Packet | null): Promise<void> {
-    for (const frame of await this.#decoder.decodeAll(packet)) {
-      this.#look(frame);
-      frame.free();
-    }
-  }
+  readonly take: (packet: lib.Packet | null) => Promise<void>;
+  readonly measured: () => Measured;
+}
 
-  #look(frame: lib.Frame): void {
-    this.#frames += 1;
-    const isDamaged =
-      frame.decodeErrorFlags !== 0 || frame.hasFlags(this.#av.constants.AV_FRAME_FLAG_CORRUPT);
-    if (isDamaged) throw new Error(`Frame ${this.#frames} is damaged`);
-    if (frame.width !== this.#size.width || frame.height !== this.#size.height) {
-      throw new Error(`Frame ${this.#frames} has another size than its track`);
+/** Decodes the packets of one stream; throws at the first frame that is not as it was written. */
+async function strictDecoder(av: Av, stream: lib.Stream): Promise<StrictDecoder> {
+  const decoder = await av.Decoder.create(stream, {
+    threadCount: CHECK_THREADS,
+    exitOnError: true,
+    options: { err_detect: 'explode' },
+  });
+  const { width, height } = stream.codecpar;
+  let [low, high, frames] = [Infinity, -Infinity, 0];
+  const look = (frame: lib.Frame): void => {
+    frames += 1;
+    const isMarked = frame.hasFlags(av.constants.AV_FRAME_FLAG_CORRUPT);
+    if (isMarked || frame.decodeErrorFlags !== 0) throw new Error(`Frame ${frames} is damaged`);
+    if (frame.width !== width || frame.height !== height) {
+      throw new Error(`Frame ${frames} has another size than its track`);
     }
     const { pts, duration, timeBase } = frame;
-    if (pts <= -(2n ** 62n)) return;
+    if (pts <= NO_TIME) return;
     const unit = timeBase.num / timeBase.den;
-    this.#low = Math.min(this.#low, Number(pts) * unit);
-    this.#high = Math.max(this.#high, (Number(pts) + Number(duration)) * unit);
-  }
+    low = Math.min(low, Number(pts) * unit);
+    high = Math.max(high, (Number(pts) + Number(duration)) * unit);
+  };
+  return {
+    take: async (packet) => {
+      for (const frame of await decoder.decodeAll(packet)) {
+        look(frame);
+        frame.free();
+      }
+    },
+    measured: () => ({ seconds: Math.max(0, high - low) || 0, frames }),
+  };
 }
 
 /** Hands every packet to its decoder. The library's own reader takes a damaged file for its end. */
@@ -220,15 +201,15 @@ async function check(av: Av, task: LookTask): Promise<MediaFacts> {
   const [video, audio] = [videoOf(input), input.audio()];
   const decoders = new Map<number, StrictDecoder>();
   for (const stream of audio === undefined ? [video] : [video, audio]) {
-    decoders.set(stream.index, await StrictDecoder.open(av, stream));
+    decoders.set(stream.index, await strictDecoder(av, stream));
   }
   await decodeWhole(av, input, decoders);
-  const all = [...decoders.values()].map(({ measured }) => measured);
+  const all = [...decoders.values()].map(({ measured }) => measured());
   const [decoded = { seconds: 0, frames: 0 }] = all;
   return {
     durationSeconds: Math.max(headerSeconds(input), ...all.map(({ seconds }) => seconds)),
     video: videoFacts(av, video, decoded),
-    audio: audioFacts(av, audio),
+    hasAudio: audio !== undefined,
     decoded,
   };
 }

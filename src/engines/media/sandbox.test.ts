@@ -69,12 +69,12 @@ test('a program that is not there is missing', async () => {
 
 test('time, processor time and memory each end it, with whatever it started', async () => {
   const slow = await shell('sleep 60 & echo $!; wait', { timeoutMs: 200 });
-  assert.ok(slow.outcome.ended === 'killed' && slow.outcome.reason === 'time');
+  assert.equal(slow.outcome.ended, 'time');
   await gone(Number(slow.lines[0]));
   const busy = await shell('while :; do :; done', { cpuSeconds: 1 });
-  assert.ok(busy.outcome.ended === 'killed' && busy.outcome.reason !== 'memory');
+  assert.ok(['time', 'crash'].includes(busy.outcome.ended));
   const large = await shell('sleep 60', { memoryBytes: 1 });
-  assert.ok(large.outcome.ended === 'killed' && large.outcome.reason === 'memory');
+  assert.equal(large.outcome.ended, 'memory');
 });
 
 test('a file does not grow beyond its bound', async () => {

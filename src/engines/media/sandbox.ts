@@ -6,7 +6,7 @@
  * The bounds of the operating system (`ulimit`) are set where there is a shell; the watch on time
  * and on resident memory works everywhere this file system shows `/proc`, and time everywhere.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { constants, setPriority } from 'node:os';
 import { createInterface } from 'node:readline';
@@ -31,20 +31,15 @@ export interface SandboxRun {
   readonly onLine?: (line: string) => void;
 }
 
+/** `time` and `memory` are bounds that ended it; a `crash` is a signal of its own. */
 export type SandboxOutcome =
   | { readonly ended: 'exit'; readonly code: number; readonly errorText: string }
-  /** A bound ended it, or it died of a signal of its own. */
-  | {
-      readonly ended: 'killed';
-      readonly reason: 'time' | 'memory' | 'crash';
-      readonly errorText: string;
-    }
+  | { readonly ended: 'time' | 'memory' | 'crash'; readonly errorText: string }
   | { readonly ended: 'missing' };
 
 const MEMORY_WATCH_MS = 100;
 /** Of standard error, for the log: the last part counts. */
 const ERROR_CHARACTERS = 4_000;
-/** A line longer than this is no message of ours. */
 const PAGE_BYTES = 4096;
 /** Address space is reserved far beyond what is used; the bound only stops the absurd. */
 const ADDRESS_SPACE_FACTOR = 8;
@@ -105,7 +100,8 @@ async function residentBytes(pid: number): Promise<number | undefined> {
 
 /** Runs it to its end. Rejects only with the abort reason of `signal`. */
 export async function runSandboxed(run: SandboxRun): Promise<SandboxOutcome> {
-  run.signal.throwIfAborted();
+  const { limits, signal, clock } = run;
+  signal.throwIfAborted();
   const { command, args } = limited(run);
   const child = spawn(command, args, {
     env: {},
@@ -115,54 +111,48 @@ export async function runSandboxed(run: SandboxRun): Promise<SandboxOutcome> {
     windowsHide: true,
   });
   yieldToServer(child);
-  let reason: 'time' | 'memory' | undefined;
-  const stop = (why: 'time' | 'memory'): void => {
-    reason ??= why;
+  let exceeded: 'time' | 'memory' | undefined;
+  const stop = (bound: 'time' | 'memory'): void => {
+    exceeded ??= bound;
     killGroup(child);
   };
-  const cancelTimer = run.clock.after(run.limits.timeoutMs, () => stop('time'));
-  const cancelWatch = run.clock.every(MEMORY_WATCH_MS, () => {
+  const cancelTimer = clock.after(limits.timeoutMs, () => stop('time'));
+  const cancelWatch = clock.every(MEMORY_WATCH_MS, () => {
     if (child.pid === undefined) return;
     void residentBytes(child.pid).then((bytes) => {
-      if (bytes !== undefined && bytes > run.limits.memoryBytes) stop('memory');
+      if (bytes !== undefined && bytes > limits.memoryBytes) stop('memory');
     });
   });
   const onAbort = (): void => killGroup(child);
-  run.signal.addEventListener('abort', onAbort, { once: true });
+  signal.addEventListener('abort', onAbort, { once: true });
   try {
-    const outcome = await ending(child, run, () => reason);
-    run.signal.throwIfAborted();
-    return outcome;
+    const outcome = await ending(child, run.onLine);
+    signal.throwIfAborted();
+    if (exceeded === undefined || outcome.ended === 'missing') return outcome;
+    return { ended: exceeded, errorText: outcome.errorText };
   } finally {
     cancelTimer();
     cancelWatch();
-    run.signal.removeEventListener('abort', onAbort);
+    signal.removeEventListener('abort', onAbort);
   }
 }
 
 async function ending(
-  child: ChildProcess,
-  run: SandboxRun,
-  reasonNow: () => 'time' | 'memory' | undefined,
+  child: ChildProcessWithoutNullStreams,
+  onLine: SandboxRun['onLine'],
 ): Promise<SandboxOutcome> {
   let errorText = '';
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
     errorText = (errorText + text).slice(-ERROR_CHARACTERS);
   });
-  if (child.stdout !== null) {
-    createInterface({ input: child.stdout }).on('line', (line) => run.onLine?.(line));
-  }
-  child.once('exit', () => child.stdin?.destroy());
+  createInterface({ input: child.stdout }).on('line', (line) => onLine?.(line));
+  child.once('exit', () => child.stdin.destroy());
   return await new Promise<SandboxOutcome>((resolve) => {
     child.once('error', () => resolve({ ended: 'missing' }));
     child.once('close', (code, signal) => {
-      const reason = reasonNow();
-      if (reason !== undefined) resolve({ ended: 'killed', reason, errorText });
-      else if (signal === 'SIGXCPU') resolve({ ended: 'killed', reason: 'time', errorText });
-      else if (code === null) resolve({ ended: 'killed', reason: 'crash', errorText });
+      if (code === null) resolve({ ended: signal === 'SIGXCPU' ? 'time' : 'crash', errorText });
       // 127: the shell found no such program.
-      else if (code === 127) resolve({ ended: 'missing' });
-      else resolve({ ended: 'exit', code, errorText });
+      else resolve(code === 127 ? { ended: 'missing' } : { ended: 'exit', code, errorText });
     });
   });
 }

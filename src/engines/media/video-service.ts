@@ -13,14 +13,13 @@ import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
-import { assert } from '../../core/assert.ts';
 import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { reasonOf } from '../../core/log.ts';
 import { type LocalRequest, type LocalService, answerJson } from '../local/local-server.ts';
 import { JobQueue } from '../../core/job-queue.ts';
-import { type Upload, isMultipart, readUpload } from '../local/upload.ts';
+import { type Upload, fieldsIn, isMultipart, readUpload } from '../local/upload.ts';
 import type { StillMove } from './media-task.ts';
 import type { Media } from './media.ts';
 
@@ -77,6 +76,8 @@ interface Job {
   fraction: number;
   error: { code: string; message: string } | null;
 }
+
+type Work = (onProgress: (fraction: number) => void) => Promise<void>;
 
 export interface VideoServiceParts {
   readonly media: Media;
@@ -153,9 +154,8 @@ export class VideoService implements LocalService {
       throw new Fault('MODEL_AT_CAPACITY', { retryAfterSeconds: RETRY_AFTER_SECONDS });
     }
     if (!isMultipart(request.raw)) {
-      throw new Fault('INVALID_CONTENT_TYPE', {
-        message: 'Send multipart/form-data with the media',
-      });
+      const message = 'Send multipart/form-data with the media';
+      throw new Fault('INVALID_CONTENT_TYPE', { message });
     }
     const { directory: root, ids, clock } = this.#parts;
     await mkdir(root, { recursive: true });
@@ -163,20 +163,14 @@ export class VideoService implements LocalService {
     this.#heldBytes += uploadBytes;
     try {
       const upload = await readUpload(request.raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
-      const fields = parseFields(upload);
-      const job: Job = {
-        id: `video_${ids.hex(16)}`,
-        key,
-        fields,
-        createdSeconds: Math.floor(clock.nowMs() / 1000),
-        directory,
-        uploadBytes,
-        aborter: new AbortController(),
-        status: 'queued',
-        fraction: 0,
-        error: null,
-      };
-      this.#start(job, upload);
+      const fields = fieldsIn(upload, CreateFields);
+      const id = `video_${ids.hex(16)}`;
+      const createdSeconds = Math.floor(clock.nowMs() / 1000);
+      const aborter = new AbortController();
+      const made = { id, key, fields, createdSeconds, directory, uploadBytes, aborter };
+      const job: Job = { ...made, status: 'queued', fraction: 0, error: null };
+      // Wrong input is told at once, not by a job that fails later.
+      this.#start(job, this.#workOf(job, upload));
       return job;
     } catch (error) {
       // Nothing stays of a job that was not taken.
@@ -186,11 +180,8 @@ export class VideoService implements LocalService {
     }
   }
 
-  #start(job: Job, upload: Upload): void {
-    // Wrong input is told at once, not by a job that fails later.
-    const work = this.#workOf(job, upload);
+  #start(job: Job, work: Work): void {
     this.#jobs.set(job.id, job);
-    const { signal } = job.aborter;
     const run = async (): Promise<void> => {
       job.status = 'in_progress';
       await work((fraction) => {
@@ -199,7 +190,7 @@ export class VideoService implements LocalService {
       job.fraction = 1;
       job.status = 'completed';
     };
-    this.#turns.run(run, signal).catch((error: unknown) => {
+    this.#turns.run(run, job.aborter.signal).catch((error: unknown) => {
       // The poll tells it; a job that was deleted has nobody to tell.
       job.status = 'failed';
       job.error =
@@ -210,30 +201,35 @@ export class VideoService implements LocalService {
     });
   }
 
-  #workOf(job: Job, upload: Upload): (onProgress: (fraction: number) => void) => Promise<void> {
+  #workOf({ fields, directory, aborter }: Job, upload: Upload): Work {
     const { media } = this.#parts;
-    const path = (name: string): string | undefined => upload.files.get(name)?.path;
-    const outputPath = join(job.directory, 'output.mp4');
-    const call = { signal: job.aborter.signal };
-    if (job.fields.model === 'upscale') {
-      const source = needed(path('input_video'), 'input_video');
-      const factor = job.fields.upscale_factor;
+    const needed = (name: string): string => {
+      const path = upload.files.get(name)?.path;
+      if (path !== undefined) return path;
+      const message = `The field "${name}" with the media is missing`;
+      throw new Fault('INVALID_REQUEST', { message });
+    };
+    const outputPath = join(directory, 'output.mp4');
+    const call = { signal: aborter.signal };
+    if (fields.model === 'upscale') {
+      const source = needed('input_video');
+      const factor = fields.upscale_factor;
       return async (onProgress) => {
         const facts = await media.probe(source, call);
         await media.upscale({ path: source, outputPath, factor, facts }, { ...call, onProgress });
       };
     }
-    const imagePath = needed(path('input_reference'), 'input_reference');
-    const [width = 1280, height = 720] = job.fields.size.split('x').map(Number);
+    const imagePath = needed('input_reference');
+    const [width = 1280, height = 720] = fields.size.split('x').map(Number);
     const still = {
       imagePath,
-      audioPath: path('input_audio'),
+      audioPath: upload.files.get('input_audio')?.path,
       outputPath,
       width: width - (width % 2),
       height: height - (height % 2),
-      seconds: job.fields.seconds,
+      seconds: fields.seconds,
       framesPerSecond: FRAMES_PER_SECOND,
-      move: moveOf(job.fields.prompt),
+      move: moveOf(fields.prompt),
     };
     return async (onProgress) => await media.stillToVideo(still, { ...call, onProgress });
   }
@@ -253,21 +249,6 @@ export class VideoService implements LocalService {
     job.aborter.abort();
     await rm(job.directory, { recursive: true, force: true });
   }
-}
-
-function needed(path: string | undefined, name: string): string {
-  if (path !== undefined) return path;
-  throw new Fault('INVALID_REQUEST', { message: `The field "${name}" with the media is missing` });
-}
-
-function parseFields(upload: Upload): z.infer<typeof CreateFields> {
-  const parsed = CreateFields.safeParse(Object.fromEntries(upload.fields));
-  if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  assert(issue !== undefined, 'a failed parse has an issue');
-  throw new Fault('INVALID_REQUEST', {
-    message: `Field "${issue.path.join('.')}": ${issue.message}`,
-  });
 }
 
 /** A job as the protocol shows it; `progress` runs from 0 to 100. */

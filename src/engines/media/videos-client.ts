@@ -32,14 +32,17 @@ export interface OrderedJob extends EnginePlace {
   readonly request: Readonly<Record<string, unknown>>;
 }
 
+/** A file of media. */
+export interface EngineInput {
+  /** The field that it came in. */
+  readonly role: string;
+  readonly path: string;
+  readonly mimeType: string;
+}
+
 export interface EngineOrder {
   readonly job: OrderedJob;
-  /** The media, by the field that it came in. */
-  readonly inputs: readonly {
-    readonly role: string;
-    readonly path: string;
-    readonly mimeType: string;
-  }[];
+  readonly inputs: readonly EngineInput[];
   /**
    * Called before anything goes to an engine, with the place it will go to. `false`: the job is
    * somebody else's by now, and nothing may be sent.
@@ -246,17 +249,12 @@ export class VideosClient {
     const boundary = `farebox-${order.job.id}`;
     const body = multipartBody(boundary, await formParts(replica.model, order));
     const answer = await this.#engines.collect({
-      work: 'video',
-      replicas: [replica],
-      method: 'POST',
-      path: '/videos',
+      ...callOf('POST', replica, '/videos', signal),
       contentType: `multipart/form-data; boundary=${boundary}`,
       buildBody: () => body,
       headers: ['idempotency-key', keyOf(order.job)],
-      maxResponseBytes: MAX_ANSWER_BYTES,
       // A second try could make a second video; the job itself asks again.
       maxAttempts: 1,
-      signal,
     });
     if (!answer.ok) return failedOrder(answer);
     const said = parseJson(answer.body);
@@ -272,14 +270,8 @@ export class VideosClient {
   async find(job: OrderedJob, signal: AbortSignal): Promise<FindAnswer> {
     let silent: Away | undefined;
     for (const replica of this.#placesOf(job)) {
-      const answer = await this.#engines.collect({
-        work: 'video',
-        replicas: [replica],
-        method: 'GET',
-        path: `/videos?limit=${LISTED}&order=desc`,
-        maxResponseBytes: MAX_LIST_BYTES,
-        signal,
-      });
+      const call = callOf('GET', replica, `/videos?limit=${LISTED}&order=desc`, signal);
+      const answer = await this.#engines.collect({ ...call, maxResponseBytes: MAX_LIST_BYTES });
       // Any answer but a list: it keeps none, or does not show it.
       if (!answer.ok && answer.status === null) silent = away(detailOf(answer));
       if (!answer.ok) continue;
@@ -298,14 +290,14 @@ export class VideosClient {
     if (engine !== '') return [{ engine, model: engineModel }];
     const replicas = this.#replicasOf(modelId);
     const states = this.#engines.replicaStatus(replicas);
-    const loadOf = (replica: Replica): number => {
-      const state = states.find(
-        (one) => one.engine === replica.engine && one.model === replica.model,
-      );
-      if (state?.isHealthy !== true) return Infinity;
-      return (state.inFlight + 1) / (replica.weight ?? 1);
-    };
-    const ranked = replicas.map((replica) => ({ replica, load: loadOf(replica) }));
+    const ranked = replicas.map((replica) => {
+      const { engine: id, model, weight = 1 } = replica;
+      const state = states.find((one) => one.engine === id && one.model === model);
+      return {
+        replica,
+        load: state?.isHealthy === true ? (state.inFlight + 1) / weight : Infinity,
+      };
+    });
     return ranked
       .toSorted((a, b) => (a.replica.order ?? 0) - (b.replica.order ?? 0) || byLoad(a.load, b.load))
       .map(({ replica }) => replica);
@@ -313,8 +305,7 @@ export class VideosClient {
 
   /** How far a job is. */
   async poll(ref: EngineRef, signal: AbortSignal): Promise<PollAnswer> {
-    const call = callOf('GET', ref, '', signal);
-    const answer = await this.#engines.collect({ ...call, maxResponseBytes: MAX_ANSWER_BYTES });
+    const answer = await this.#engines.collect(callOf('GET', ...placeOf(ref), signal));
     if (!answer.ok) return isLost(answer) ? { kind: 'lost' } : notNow(answer);
     const polled = Polled.safeParse(parseJson(answer.body));
     if (!polled.success) return away('no status in the answer');
@@ -336,7 +327,10 @@ export class VideosClient {
     file.on('drain', () => run?.resume());
     await opened;
     run = this.#engines.run(
-      { ...callOf('GET', ref, '/content', signal), maxResponseBytes: MAX_VIDEO_BYTES },
+      {
+        ...callOf('GET', ...placeOf(ref, '/content'), signal),
+        maxResponseBytes: MAX_VIDEO_BYTES,
+      },
       {
         // What the file is, its bytes say.
         onHead: () => undefined,
@@ -355,24 +349,26 @@ export class VideosClient {
 
   /** Lets the engine forget a job; that it does not answer is no matter. */
   async remove(ref: EngineRef): Promise<void> {
-    const call = callOf('DELETE', ref, '', undefined);
-    await this.#engines.collect({ ...call, maxResponseBytes: MAX_ANSWER_BYTES });
+    await this.#engines.collect(callOf('DELETE', ...placeOf(ref), undefined));
   }
 }
 
 function callOf(
-  method: 'GET' | 'DELETE',
-  ref: EngineRef,
-  suffix: string,
+  method: 'POST' | 'GET' | 'DELETE',
+  replica: Replica,
+  path: string,
   signal: AbortSignal | undefined,
 ) {
-  return {
-    work: 'video' as const,
-    replicas: [{ engine: ref.engine, model: ref.engineModel }],
-    method,
-    path: `/videos/${encodeURIComponent(ref.engineJobId)}${suffix}`,
-    signal,
-  };
+  const maxResponseBytes = MAX_ANSWER_BYTES;
+  return { work: 'video' as const, replicas: [replica], method, path, maxResponseBytes, signal };
+}
+
+/** Where a job is asked for. */
+function placeOf(
+  { engine, engineModel: model, engineJobId }: EngineRef,
+  suffix = '',
+): readonly [Replica, string] {
+  return [{ engine, model }, `/videos/${encodeURIComponent(engineJobId)}${suffix}`];
 }
 
 function createdAt({ engine, model }: Replica, engineJobId: string): CreateAnswer & FindAnswer {

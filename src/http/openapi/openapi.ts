@@ -40,23 +40,7 @@ export interface OpenApiOptions {
 }
 
 /** An OpenAPI document; its shape is checked by the test. */
-export type OpenApiDocument = Readonly<Record<string, unknown>> & {
-  readonly info: { readonly title: string; readonly version: string; readonly description: string };
-  readonly servers: readonly { readonly url: string }[];
-  readonly tags: readonly { readonly name: string; readonly description: string }[];
-  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
-  readonly components: {
-    readonly schemas: Readonly<Record<string, JsonSchema>>;
-    readonly headers: Readonly<Record<string, HeaderComponent>>;
-  };
-};
-
-export interface HeaderComponent {
-  readonly description: string;
-  readonly required?: true;
-  readonly schema: JsonSchema;
-  readonly example: string;
-}
+export type OpenApiDocument = ReturnType<typeof openApiDocument>;
 
 export interface Operation {
   readonly operationId: string;
@@ -69,14 +53,7 @@ export interface Operation {
   readonly responses: Readonly<Record<string, OperationResponse>>;
 }
 
-export interface OperationParameter {
-  readonly name: string;
-  readonly in: string;
-  readonly required: boolean;
-  readonly description: string;
-  readonly schema: JsonSchema;
-  readonly example?: string;
-}
+export type OperationParameter = ReturnType<typeof parameterOf>;
 
 export interface OperationResponse {
   readonly description: string;
@@ -98,10 +75,7 @@ export type OperationContent = Readonly<
 >;
 
 /** The whole document. Throws when a route does not describe itself. */
-export function openApiDocument(
-  routes: readonly Route[],
-  options: OpenApiOptions,
-): OpenApiDocument {
+export function openApiDocument(routes: readonly Route[], options: OpenApiOptions) {
   const components = new Components();
   for (const [name, schema] of Object.entries(ERROR_SCHEMAS)) components.define(name, schema);
   const paths: Record<string, Record<string, Operation>> = {};
@@ -247,7 +221,7 @@ function parametersOf(
   ];
 }
 
-function parameterOf(one: ParameterDescription, components: Components): OperationParameter {
+function parameterOf(one: ParameterDescription, components: Components) {
   return {
     name: one.name,
     in: one.in,
@@ -396,10 +370,17 @@ function headerReferences(
   );
 }
 
+interface HeaderComponent {
+  readonly description: string;
+  readonly required?: true;
+  readonly schema: JsonSchema;
+  readonly example: string;
+}
+
 /** Marks the component of a header that is always there, for answers that may lack it. */
 const SOMETIMES = '.sometimes';
 
-function headerComponents(): Record<string, HeaderComponent> {
+function headerComponents() {
   const components: Record<string, HeaderComponent> = {};
   for (const { name, about, example, always } of Object.values(HEADER_GROUPS).flat()) {
     const component = { description: about, schema: { type: 'string' }, example };

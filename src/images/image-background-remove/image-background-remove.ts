@@ -6,8 +6,8 @@
  * and so does a cutout that shows everything or nothing.
  */
 import { type RateRule, type Sales } from '../../billing/sale.ts';
-import { type Catalog, type CatalogModel, chargeFor } from '../../catalog/catalog.ts';
-import { requireModel, requireSold } from '../../catalog/model-access.ts';
+import { type Catalog, type CatalogModel, chargeFor, requireModel } from '../../catalog/catalog.ts';
+import { requireSold } from '../../catalog/model-access.ts';
 import { decodeBase64 } from '../../core/event-loop.ts';
 import type { Clock } from '../../core/clock.ts';
 import { Fault, invalidField } from '../../core/faults.ts';
@@ -19,7 +19,7 @@ import { dataUrlBytes } from '../../documents/media-files.ts';
 import type { EngineAnswer, Engines } from '../../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../../engines/media-engine-fault.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
-import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
+import { type ReadLargeJson, readJson } from '../../http/read-request.ts';
 import { isMultipart, readFile } from '../../http/multipart.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';

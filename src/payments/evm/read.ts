@@ -7,7 +7,13 @@ import { assert } from '../../core/assert.ts';
 import { sha256Hex } from '../../core/ids.ts';
 import type { Envelope } from '../envelope.ts';
 import { asObject } from '../header-codec.ts';
-import { type Erc3009, type SignedPayment, paymentId, refusePayment } from '../payment.ts';
+import {
+  type Erc3009,
+  type SignedPayment,
+  invalidPayment,
+  paymentId,
+  refusePayment,
+} from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 
 const HEX32 = /^0x[0-9a-fA-F]{64}$/;
@@ -23,28 +29,19 @@ export function readErc3009(
   offer: RailOffer,
 ): SignedPayment {
   if ('permit2Authorization' in inner) {
-    throw refusePayment(
-      'INVALID_PAYMENT',
-      'Permit2 payments are not offered, sign an ERC-3009 authorization',
-    );
+    throw invalidPayment('Permit2 payments are not offered, sign an ERC-3009 authorization');
   }
   const fields = asObject(inner['authorization']);
   const signature = inner['signature'];
   if (fields === undefined || typeof signature !== 'string' || !SIGNATURE.test(signature)) {
-    throw refusePayment(
-      'INVALID_PAYMENT',
-      'The payload needs an authorization and its signature as hex',
-    );
+    throw invalidPayment('The payload needs an authorization and its signature as hex');
   }
   const value = readUint(fields, 'value', 'INVALID_AMOUNT');
   const from = readAddress(fields, 'from', 'INVALID_PAYMENT_PAYER');
   const to = readAddress(fields, 'to', 'INVALID_PAYMENT_RECIPIENT');
   const nonce = fields['nonce'];
   if (typeof nonce !== 'string' || !HEX32.test(nonce)) {
-    throw refusePayment(
-      'INVALID_PAYMENT',
-      'The nonce of the authorization must be 32 bytes as hex',
-    );
+    throw invalidPayment('The nonce of the authorization must be 32 bytes as hex');
   }
   const validAfter = readUint(fields, 'validAfter', 'INVALID_PAYMENT');
   const validBefore = readUint(fields, 'validBefore', 'INVALID_PAYMENT');

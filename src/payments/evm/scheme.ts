@@ -3,13 +3,7 @@
  * is sent by `EvmSender`, receipts are waited for within a bound. A scheme is made anew for each
  * verify or settle, so that a chain that could not be asked is told apart from a bad payment.
  */
-import type {
-  PaymentPayload,
-  PaymentRequirements,
-  SchemeNetworkFacilitator,
-  SettleResponse,
-  VerifyResponse,
-} from '@x402/core/types';
+import type { SchemeNetworkFacilitator } from '@x402/core/types';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
 import { type Abi, type Hex, encodeFunctionData } from 'viem';
 import { Fault } from '../../core/faults.ts';
@@ -112,31 +106,29 @@ export class ExposedEvmScheme implements SchemeNetworkFacilitator {
   }
 
   /** Throws 503 when the chain could not be asked. */
-  async verify(
-    payload: PaymentPayload,
-    requirements: PaymentRequirements,
-  ): Promise<VerifyResponse> {
-    const { scheme, isTroubled } = this.#open();
-    const result = await scheme.verify(payload, requirements);
-    if (!result.isValid && isTroubled()) throw chainAway();
-    return result;
-  }
+  readonly verify: SchemeNetworkFacilitator['verify'] = async (...request) =>
+    await this.#ask(
+      (scheme) => scheme.verify(...request),
+      ({ isValid }) => isValid,
+    );
 
   /** Throws 503 when nothing was sent because the chain could not be asked. */
-  async settle(
-    payload: PaymentPayload,
-    requirements: PaymentRequirements,
-  ): Promise<SettleResponse> {
-    const { scheme, isTroubled } = this.#open();
-    const result = await scheme.settle(payload, requirements);
-    if (!result.success && result.transaction === '' && isTroubled()) throw chainAway();
-    return result;
-  }
-}
+  readonly settle: SchemeNetworkFacilitator['settle'] = async (...request) =>
+    await this.#ask(
+      (scheme) => scheme.settle(...request),
+      ({ success, transaction }) => success || transaction !== '',
+    );
 
-function chainAway(): Fault {
-  return new Fault('SERVICE_UNAVAILABLE', {
-    message: 'The chain could not be asked about the payment; send the same request again',
-    retryAfterSeconds: RETRY_AFTER_SECONDS,
-  });
+  async #ask<Result>(
+    question: (scheme: ExactEvmScheme) => Promise<Result>,
+    isAnswered: (result: Result) => boolean,
+  ): Promise<Result> {
+    const { scheme, isTroubled } = this.#open();
+    const result = await question(scheme);
+    if (isAnswered(result) || !isTroubled()) return result;
+    throw new Fault('SERVICE_UNAVAILABLE', {
+      message: 'The chain could not be asked about the payment; send the same request again',
+      retryAfterSeconds: RETRY_AFTER_SECONDS,
+    });
+  }
 }

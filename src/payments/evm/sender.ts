@@ -30,11 +30,6 @@ interface Price extends Fees {
   readonly gas: bigint;
 }
 
-/** Nothing left this process: the same call can simply be made again later. */
-class NotSentError extends Error {
-  override readonly name = 'NotSentError';
-}
-
 /** The chain would not run the call: nothing was sent, and sending it would cost gas for nothing. */
 export class RefusedError extends Error {
   override readonly name = 'RefusedError';
@@ -69,8 +64,8 @@ export class EvmSender {
   }
 
   /**
-   * Signs, journals and broadcasts. Throws `NotSentError` or `RefusedError` when nothing was sent,
-   * another error when it is not known.
+   * Signs, journals and broadcasts. Throws `RefusedError` when the chain would not run it, another
+   * error when it was not sent or when that is not known.
    */
   async send(call: Call, journal: JournalCall): Promise<Hex> {
     const result = this.#last.then(() => this.#send(call, journal));
@@ -130,14 +125,13 @@ export class EvmSender {
     }
   }
 
-  /** Fees and gas within the caps; `NotSentError` when the fees cannot be. */
+  /** Fees and gas within the caps; throws when the fees cannot be. */
   async #price(call: Call): Promise<Price> {
     try {
       const fees = await this.#marketFees();
       return { ...fees, gas: await this.#gas(call, fees) };
     } catch (error) {
-      if (error instanceof NotSentError || error instanceof RefusedError) throw error;
-      throw new NotSentError(chainReason(error));
+      throw error instanceof RefusedError ? error : new Error(chainReason(error));
     }
   }
 
@@ -163,12 +157,13 @@ export class EvmSender {
       if (!isExecutionFailure(error)) throw error;
       // A key that cannot pay for the gas limit reads like a call that needs too much of it.
       const balance = await client.getBalance({ address });
-      if (balance < maxGas * fees.maxFeePerGas) throw new NotSentError('The gas key runs dry');
+      if (balance < maxGas * fees.maxFeePerGas)
+        throw new Error('The gas key runs dry', { cause: error });
       throw new RefusedError('the chain refuses the call');
     }
   }
 
-  /** What a block takes now, below the cap; `NotSentError` when the base fee alone is above it. */
+  /** What a block takes now, below the cap; throws when the base fee alone is above it. */
   async #marketFees(): Promise<Fees> {
     const { client, maxFeePerGas: cap } = this.#options;
     const [block, tip] = await Promise.all([
@@ -176,7 +171,7 @@ export class EvmSender {
       client.estimateMaxPriorityFeePerGas(),
     ]);
     const baseFee = block.baseFeePerGas ?? 0n;
-    if (baseFee > cap) throw new NotSentError(`The base fee of ${baseFee} wei is above the cap`);
+    if (baseFee > cap) throw new Error(`The base fee of ${baseFee} wei is above the cap`);
     const maxFeePerGas = least(baseFee * 2n + tip, cap);
     return { maxFeePerGas, maxPriorityFeePerGas: least(tip, maxFeePerGas) };
   }

@@ -13,7 +13,6 @@ const LIFE_MS = 15 * MINUTE_MS;
 const MAX_CHARS = 512;
 const HEADER = encode({ alg: 'HS256', typ: 'JWT' });
 
-/** What a wallet sends to get an API key. */
 export interface KeyProof {
   readonly address: string;
   readonly token: string;

@@ -4,10 +4,9 @@
  * Solana: Ed25519 of `node:crypto`, which by itself accepts forgeries under small-order keys, so
  * those keys are refused first. Malformed signatures are `false`, never an exception.
  */
-import { type KeyObject, createPublicKey, verify } from 'node:crypto';
-
+import { createPublicKey, verify } from 'node:crypto';
+import { promisify } from 'node:util';
 import secp256k1 from 'secp256k1';
-
 import { base58Decode } from '../../core/base58.ts';
 import { isSmallOrder } from '../../core/ed25519.ts';
 import { keccak256 } from '../../core/keccak.ts';
@@ -22,6 +21,8 @@ export type ContractSignatureCheck = (question: {
 const HEX_SIGNATURE = /^0x(?:[0-9a-fA-F]{2})+$/;
 const EOA_SIGNATURE_BYTES = 65;
 const ED25519_SIGNATURE_BYTES = 64;
+/** With a callback the check runs on the thread pool: 0.1 ms that the event loop keeps. */
+const verifyOffLoop = promisify(verify);
 
 /** The EIP-191 digest of a text. */
 function personalMessageHash(text: string): Buffer {
@@ -51,7 +52,10 @@ export async function isSignedByKey(
   text: string,
   signature: string,
 ): Promise<boolean> {
-  if (!wallet.startsWith('0x')) return await isSignedBySolana(wallet, text, signature);
+  if (!wallet.startsWith('0x')) {
+    const bytes = decodeSolanaSignature(signature);
+    return bytes !== undefined && (await isSignedByEd25519(wallet, Buffer.from(text), bytes));
+  }
   if (!HEX_SIGNATURE.test(signature)) return false;
   const bytes = Buffer.from(signature.slice(2), 'hex');
   return recoverAddress(personalMessageHash(text), bytes) === wallet;
@@ -72,11 +76,6 @@ export async function isSignedByContract(
   });
 }
 
-async function isSignedBySolana(wallet: string, text: string, signature: string): Promise<boolean> {
-  const bytes = decodeSolanaSignature(signature);
-  return bytes !== undefined && (await isSignedByEd25519(wallet, Buffer.from(text, 'utf8'), bytes));
-}
-
 /** Whether the key of a base58 address signed the bytes. */
 export async function isSignedByEd25519(
   wallet: string,
@@ -90,25 +89,11 @@ export async function isSignedByEd25519(
       format: 'jwk',
       key: { kty: 'OKP', crv: 'Ed25519', x: publicKey.toString('base64url') },
     });
-    return await verifyOffLoop(message, key, signature);
+    return await verifyOffLoop(null, message, key, signature);
   } catch {
     // A key that is no point of the curve.
     return false;
   }
-}
-
-/** With a callback the check runs on the thread pool: 0.1 ms that the event loop keeps. */
-async function verifyOffLoop(
-  message: Uint8Array,
-  key: KeyObject,
-  signature: Uint8Array,
-): Promise<boolean> {
-  return await new Promise((resolve, reject) => {
-    verify(null, message, key, signature, (error, isValid) => {
-      if (error === null) resolve(isValid);
-      else reject(error);
-    });
-  });
 }
 
 /** Wallets send base58; some libraries base64. 64 bytes decide which it was. */

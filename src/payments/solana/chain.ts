@@ -19,6 +19,7 @@ import {
   signature,
 } from '@solana/kit';
 import type { Clock } from '../../core/clock.ts';
+import { assert } from '../../core/assert.ts';
 import { SEED_BYTES, solanaKeyBytes } from '../../core/wallet-keys.ts';
 import { Failover, NODE_TIMEOUT_MS } from '../nodes.ts';
 
@@ -172,14 +173,10 @@ export function transactionId(transaction: Transaction): string {
   return getBase58Decoder().decode(first);
 }
 
-/** A key in one of the forms that operators have. Throws a RangeError that never names the key. */
+/** A key in one of the forms that operators have. */
 export async function readSolanaKey(text: string): Promise<KeyPairSigner> {
   const bytes = solanaKeyBytes(text);
-  if (bytes === undefined) {
-    throw new RangeError(
-      'A Solana key must be base58 of 64 or 32 bytes, 64 hex digits, or the JSON array of a keypair file',
-    );
-  }
+  assert(bytes !== undefined, 'the configuration takes no other key');
   return bytes.length === SEED_BYTES
     ? await createKeyPairSignerFromPrivateKeyBytes(bytes)
     : await createKeyPairSignerFromBytes(bytes);

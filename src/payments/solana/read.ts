@@ -13,7 +13,13 @@ import {
 import { findAssociatedTokenPda, TOKEN_PROGRAM_ADDRESS } from '@solana-program/token';
 import { assert } from '../../core/assert.ts';
 import type { Envelope } from '../envelope.ts';
-import { type SignedPayment, type SolanaPayment, paymentId, refusePayment } from '../payment.ts';
+import {
+  type SignedPayment,
+  type SolanaPayment,
+  invalidPayment,
+  paymentId,
+  refusePayment,
+} from '../payment.ts';
 import type { RailOffer } from '../requirements.ts';
 import { decodeWire, messageHash } from './chain.ts';
 
@@ -33,7 +39,7 @@ export function readSolanaPayment(
 ): SignedPayment {
   const wire = inner['transaction'];
   if (typeof wire !== 'string' || wire.length > MAX_WIRE_CHARS || !BASE64.test(wire)) {
-    throw refusePayment('INVALID_PAYMENT', 'The payload needs a base64 transaction');
+    throw invalidPayment('The payload needs a base64 transaction');
   }
   const { transaction, transfer } = decodeTransfer(wire);
   const hash = messageHash(transaction);
@@ -67,10 +73,10 @@ function decodeTransfer(wire: string): { transaction: Transaction; transfer: Tra
     transfer = findTransfer(transaction);
   } catch {
     // The kit throws many kinds of errors on bytes that are no transaction.
-    throw refusePayment('INVALID_PAYMENT', 'The transaction cannot be decoded');
+    throw invalidPayment('The transaction cannot be decoded');
   }
   if (transfer === undefined) {
-    throw refusePayment('INVALID_PAYMENT', 'The third instruction must be one TransferChecked');
+    throw invalidPayment('The third instruction must be one TransferChecked');
   }
   return { transaction, transfer };
 }
@@ -95,7 +101,6 @@ function findTransfer(transaction: Transaction) {
     destination: destination.address,
     authority: authority.address,
     feePayer: message.feePayer.address,
-    /** Accounts of all instructions. */
     touched: new Set<string>(
       instructions.flatMap((one) => (one.accounts ?? []).map((account) => account.address)),
     ),
@@ -121,7 +126,7 @@ export async function checkTransfer(payment: SignedPayment, offer: RailOffer): P
   }
   const feePayer = offer.extra['feePayer'];
   if (transfer.feePayer !== feePayer) {
-    throw refusePayment('INVALID_PAYMENT', `The fee payer of the transaction must be ${feePayer}`);
+    throw invalidPayment(`The fee payer of the transaction must be ${feePayer}`);
   }
   if (transfer.touched.has(feePayer) || transfer.authority === offer.payTo) {
     throw refusePayment(

@@ -36,7 +36,6 @@ export interface SolanaRefundOptions {
   readonly rpc: SolanaRpc;
   readonly feePayer: KeyPairSigner | undefined;
   readonly offer: RailOffer;
-  /** What the nodes show of a transaction. */
   readonly find: (payment: SolanaPayment, attempt: Attempt) => Promise<Evidence>;
 }
 

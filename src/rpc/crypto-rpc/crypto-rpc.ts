@@ -1,18 +1,13 @@
 /** `POST /crypto/rpc/{network}` and `GET /crypto/rpc/networks`. */
 import { pipeline } from 'node:stream/promises';
-import {
-  type ProxyRpcAnswer,
-  type ProxyRpcCall,
-  type ProxyRpcParts,
-  proxyRpc,
-} from '../proxy-rpc.ts';
+import { type ProxyRpcCall, type ProxyRpcParts, proxyRpc } from '../proxy-rpc.ts';
 import type { Clock } from '../../core/clock.ts';
 import { MAX_BATCH_ITEMS } from '../rpc.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import { LARGE_BODY_BYTES } from '../../http/json-body.ts';
+import { LARGE_BODY_BYTES } from '../../http/read-request.ts';
 import type { ScannedBody } from '../../json/json-spans.ts';
-import { JSON_BODY, type Route } from '../../http/route.ts';
+import { JSON_BODY, type Route, get } from '../../http/route.ts';
 import { NETWORKS_DESCRIPTION, RPC_DESCRIPTION } from './schema.ts';
 
 const JSON_TYPE = 'application/json';
@@ -27,15 +22,12 @@ export function cryptoRpcRoutes(
   readLarge: (body: Buffer, maxItems: number) => Promise<ScannedBody>,
 ): Route[] {
   const make = new AnswerHeaders(parts);
-  const names = ownNames(parts.serviceName);
+  const prefix = `x-${parts.serviceName}-rpc-`;
+  const names = { credits: `${prefix}credits`, costUsd: `${prefix}cost-usd` };
   return [
-    {
-      method: 'GET',
-      path: '/crypto/rpc/networks',
-      auth: 'public',
-      describe: NETWORKS_DESCRIPTION,
-      handle: (context) => context.json(200, { networks: parts.rpc.networks() }),
-    },
+    get('/crypto/rpc/networks', 'public', NETWORKS_DESCRIPTION, (context) =>
+      context.json(200, { networks: parts.rpc.networks() }),
+    ),
     {
       method: 'POST',
       path: '/crypto/rpc/:network',
@@ -59,7 +51,13 @@ async function relay(
   parts: CryptoRpcParts,
   context: RequestContext,
   read: Pick<ProxyRpcCall, 'body' | 'scanned'>,
-  { make, names }: { readonly make: AnswerHeaders; readonly names: OwnNames },
+  {
+    make,
+    names,
+  }: {
+    readonly make: AnswerHeaders;
+    readonly names: Readonly<Record<'costUsd' | 'credits', string>>;
+  },
 ): Promise<void> {
   const network = context.parameters['network'] ?? '';
   await proxyRpc(parts, {
@@ -72,7 +70,11 @@ async function relay(
     send: async (answer) => {
       context.notes.model = network;
       context.notes.costUsd = answer.costUsd;
-      setRelayHeaders(context, names, answer);
+      context.set(names.credits, answer.credits);
+      context.set(names.costUsd, answer.costUsd);
+      context.set('x-request-id', answer.requestId);
+      if (answer.isReplayed) context.set('idempotent-replayed', 'true');
+      if (answer.retries > 0) context.set('x-retry-count', answer.retries);
       if (answer.charged !== undefined) {
         const { admission, remainingNano } = answer.charged;
         context.setAll(make.charged(admission, remainingNano));
@@ -83,22 +85,4 @@ async function relay(
       await pipeline(answer.rest, writable);
     },
   });
-}
-
-/** The names that begin with the service's own. */
-interface OwnNames {
-  readonly credits: string;
-  readonly costUsd: string;
-}
-
-function ownNames(serviceName: string): OwnNames {
-  return { credits: `x-${serviceName}-rpc-credits`, costUsd: `x-${serviceName}-rpc-cost-usd` };
-}
-
-function setRelayHeaders(context: RequestContext, names: OwnNames, answer: ProxyRpcAnswer): void {
-  context.set(names.credits, answer.credits);
-  context.set(names.costUsd, answer.costUsd);
-  context.set('x-request-id', answer.requestId);
-  if (answer.isReplayed) context.set('idempotent-replayed', 'true');
-  if (answer.retries > 0) context.set('x-retry-count', answer.retries);
 }

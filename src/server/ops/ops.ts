@@ -7,14 +7,13 @@
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { Fault } from '../../core/faults.ts';
-import type { Feature } from '../../http/feature.ts';
+import type { Feature, Route } from '../../http/route.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import type { Route } from '../../http/route.ts';
 import { METRICS_CONTENT_TYPE } from '../../observability/metrics.ts';
 import type { Payments } from '../../payments/payments.ts';
 import type { FeatureParts } from '../feature-parts.ts';
-import { withPatience } from '../metrics.ts';
-import type { Observers } from '../observers.ts';
+import { type ServerMetrics, withinASecond } from '../metrics.ts';
+import type { HttpServer } from '../../http/http.ts';
 import { type OwnDocument, documentationRoutes } from './documentation.ts';
 import {
   LIVE_DESCRIPTION,
@@ -25,18 +24,13 @@ import {
 } from './ops-schema.ts';
 
 interface OpsParts {
-  readonly shared: FeatureParts;
-  readonly observers: Observers;
+  readonly server: HttpServer;
+  readonly metrics: ServerMetrics;
   readonly payments: Payments | undefined;
 }
 
-export function opsFeature(
-  shared: FeatureParts,
-  observers: Observers,
-  document: OwnDocument,
-  payments: Payments | undefined,
-): Feature {
-  const parts = { shared, observers, payments };
+export function opsFeature(shared: FeatureParts, document: OwnDocument, parts: OpsParts): Feature {
+  const { server, metrics } = parts;
   const operational = { method: 'GET', root: true, operational: true, auth: 'public' } as const;
   const routes: Route[] = [
     {
@@ -50,10 +44,10 @@ export function opsFeature(
       path: '/readyz',
       describe: READY_DESCRIPTION,
       handle: async (context) => {
-        const state = await readiness(parts);
+        const state = await readiness(shared, parts);
         const isReady = Object.values(state).every((part) => part === undefined || part.ok);
         const word = isReady ? 'ready' : 'not ready';
-        const status = observers.traffic.isClosing ? 'draining' : word;
+        const status = server.isClosing ? 'draining' : word;
         await answer(context, isReady ? 200 : 503, {
           status,
           parts: state,
@@ -66,7 +60,7 @@ export function opsFeature(
       describe: METRICS_DESCRIPTION,
       handle: async (context) => {
         requireToken(shared, context);
-        const page = Buffer.from(await observers.monitor.page());
+        const page = Buffer.from(await metrics.page(server));
         context.set('cache-control', 'no-store');
         await context.bytes(200, METRICS_CONTENT_TYPE, page);
       },
@@ -80,24 +74,24 @@ function answer(context: RequestContext, status: number, body: unknown): Promise
   return context.json(status, body);
 }
 
-async function readiness({ shared, observers, payments }: OpsParts): Promise<ReadinessParts> {
+async function readiness(shared: FeatureParts, parts: OpsParts): Promise<ReadinessParts> {
   const { stores, clock, catalog, engines } = shared;
-  const { monitor, traffic } = observers;
+  const { server, metrics, payments } = parts;
   const unavailable = stores.store.unavailable() !== undefined;
   const answered = unavailable
     ? undefined
-    : await withPatience(clock, stores.store.query('SELECT 1'));
+    : await withinASecond(clock, stores.store.query('SELECT 1'));
   const models = catalog.models();
   const ready = models.filter((model) => engines.isReady(model.replicas)).length;
   // A server that sells JSON-RPC alone has no models, and waits for none.
   const sellsNoModels = models.length === 0 && !shared.config().embedded.enabled;
   const credits =
-    payments === undefined ? undefined : await withPatience(clock, payments.creditCounts());
+    payments === undefined ? undefined : await withinASecond(clock, payments.creditCounts());
   return {
     server: {
-      ok: !traffic.isClosing,
-      openRequests: traffic.open,
-      unhandledRejections: monitor.unhandledRejections,
+      ok: !server.isClosing,
+      openRequests: server.open,
+      unhandledRejections: metrics.unhandledRejections,
     },
     database: { ok: answered !== undefined },
     journal: { ok: true, waitingSettles: stores.ledger.holds.journaled },

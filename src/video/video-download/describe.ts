@@ -5,6 +5,7 @@ import {
   type RouteDescription,
   jsonContent,
 } from '../../http/describe.ts';
+import { FILMS } from '../video-generation/describe.ts';
 
 const TOKEN: ParameterDescription = {
   name: 'token',
@@ -13,12 +14,6 @@ const TOKEN: ParameterDescription = {
   schema: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
   example: 'Q2hhaW5zLW9mLWxldHRlcnMtdGhhdC1hcmUtc2VjcmV0',
 };
-
-const bytes = (type: string) => ({
-  type,
-  schema: { type: 'string', contentMediaType: type },
-  example: '…',
-});
 
 export const VIDEO_DOWNLOAD: RouteDescription = {
   tag: 'Video',
@@ -30,7 +25,7 @@ export const VIDEO_DOWNLOAD: RouteDescription = {
       status: 200,
       about: 'The video.',
       headers: ['download', 'no-store'],
-      content: [bytes('video/mp4'), bytes('video/quicktime'), bytes('video/webm')],
+      content: FILMS,
     },
   ],
   refusals: ['MEDIA_NOT_FOUND', 'RATE_LIMIT_EXCEEDED'],

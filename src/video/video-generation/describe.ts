@@ -8,11 +8,13 @@ import {
   VideoQuoteRequest,
   VideoRetrieveRequest,
 } from '../video-requests.ts';
-import { type RouteDescription, jsonContent } from '../../http/describe.ts';
+import { type AnswerDescription, type RouteDescription, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 
 const QUEUE_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
+const Usd = z.number().min(0);
 const Milliseconds = z.number().min(0).describe('Milliseconds.');
+const REFUNDED = z.literal(true);
 
 const SOURCES: readonly FaultCode[] = [
   'UNSAFE_URL',
@@ -26,20 +28,35 @@ const SOURCES: readonly FaultCode[] = [
   'VIDEO_DURATION_TOO_SHORT',
 ];
 
+function answered(about: string, schema: z.ZodType, example: object): AnswerDescription {
+  return { status: 200, about, content: jsonContent(schema, example) };
+}
+
+/** The types in which films are sold. */
+export const FILMS = ['video/mp4', 'video/quicktime', 'video/webm'].map((type) => ({
+  type,
+  schema: { type: 'string', contentMediaType: type },
+  example: '…',
+}));
+
 export const VIDEO_QUOTE: RouteDescription = {
   tag: 'Video',
   summary: 'Quote a price',
   about: 'Needs no key. What a model takes is in its `constraints` of `GET /models?type=video`.',
   request: jsonContent(VideoQuoteRequest, { model: 'reel-1', duration: '5s', resolution: '720p' }),
-  answers: [
-    {
-      status: 200,
-      about: 'The price in USD.',
-      content: jsonContent(z.strictObject({ quote: z.number().min(0) }), { quote: 0.25 }),
-    },
-  ],
+  answers: [answered('The price in USD.', z.strictObject({ quote: Usd }), { quote: 0.25 })],
   refusals: [...MODEL_REFUSALS, ...SOURCES, 'RATE_LIMIT_EXCEEDED'],
 };
+
+const Queued = z
+  .strictObject({
+    model: z.string(),
+    queue_id: z.string(),
+    download_url: z.string().optional().describe('Secret address of the result.'),
+    webhook_secret: z.string().optional().describe('Signs calls of your webhook.'),
+    quote: Usd.describe('USD set aside.'),
+  })
+  .meta({ id: 'QueuedVideo' });
 
 export const VIDEO_QUEUE: RouteDescription = {
   tag: 'Video',
@@ -52,21 +69,12 @@ export const VIDEO_QUEUE: RouteDescription = {
   }),
   answers: [
     {
-      status: 200,
-      about: 'The request is queued.',
+      ...answered('The request is queued.', Queued, {
+        model: 'reel-1',
+        queue_id: QUEUE_ID,
+        quote: 0.25,
+      }),
       headers: ['model'],
-      content: jsonContent(
-        z
-          .strictObject({
-            model: z.string(),
-            queue_id: z.string(),
-            download_url: z.string().optional().describe('Secret address of the result.'),
-            webhook_secret: z.string().optional().describe('Signs calls of your webhook.'),
-            quote: z.number().min(0).describe('USD set aside.'),
-          })
-          .meta({ id: 'QueuedVideo' }),
-        { model: 'reel-1', queue_id: QUEUE_ID, quote: 0.25 },
-      ),
     },
   ],
   refusals: [...MODEL_REFUSALS, ...SOURCES],
@@ -81,13 +89,18 @@ const Progress = z
     remaining_time: z.number().nullable().optional(),
   })
   .meta({ id: 'VideoProgress' });
+const PROGRESS = {
+  status: 'PROCESSING',
+  average_execution_time: 60000,
+  execution_duration: 12000,
+};
 
 const PolicyRefusal = z
   .strictObject({
     error: z.strictObject({
       message: z.string(),
       type: z.enum(['provider_content_policy', 'provider_request_refused']),
-      credits_refunded: z.literal(true),
+      credits_refunded: REFUNDED,
     }),
   })
   .meta({ id: 'VideoPolicyRefusal' });
@@ -103,16 +116,7 @@ export const VIDEO_RETRIEVE: RouteDescription = {
       status: 200,
       about: 'How far it is, or the video.',
       headers: ['rate', 'no-store'],
-      content: [
-        ...jsonContent(Progress, {
-          status: 'PROCESSING',
-          average_execution_time: 60000,
-          execution_duration: 12000,
-        }),
-        { type: 'video/mp4', schema: videoBytes('video/mp4'), example: '…' },
-        { type: 'video/quicktime', schema: videoBytes('video/quicktime'), example: '…' },
-        { type: 'video/webm', schema: videoBytes('video/webm'), example: '…' },
-      ],
+      content: [...jsonContent(Progress, PROGRESS), ...FILMS],
     },
     {
       status: 422,
@@ -139,23 +143,25 @@ export const VIDEO_RETRIEVE: RouteDescription = {
   ],
 };
 
-function videoBytes(contentMediaType: string) {
-  return { type: 'string', contentMediaType };
-}
-
 export const VIDEO_COMPLETE: RouteDescription = {
   tag: 'Video',
   summary: 'Remove a finished video',
   request: jsonContent(VideoCompleteRequest, { model: 'reel-1', queue_id: QUEUE_ID }),
   answers: [
-    {
-      status: 200,
-      about: 'The media is removed from storage.',
-      content: jsonContent(z.strictObject({ success: z.boolean() }), { success: true }),
-    },
+    answered('The media is removed from storage.', z.strictObject({ success: z.boolean() }), {
+      success: true,
+    }),
   ],
   refusals: ['MEDIA_NOT_FOUND', 'REQUEST_ID_NOT_FOUND', 'INFERENCE_FAILED'],
 };
+
+const Cancelled = z
+  .strictObject({
+    queue_id: z.string(),
+    status: z.enum(['CANCELLED', 'FAILED']).describe('`FAILED`: it had failed before.'),
+    credits_refunded: REFUNDED,
+  })
+  .meta({ id: 'CancelledVideo' });
 
 export const VIDEO_CANCEL: RouteDescription = {
   tag: 'Video',
@@ -164,23 +170,31 @@ export const VIDEO_CANCEL: RouteDescription = {
     'Ends a request that is not done: nothing is charged, and what was set aside is back. Once the video is made it is to be paid, and this answers 400. Again is fine.',
   request: jsonContent(VideoCancelRequest, { queue_id: QUEUE_ID }),
   answers: [
-    {
-      status: 200,
-      about: 'The request has ended and is not charged.',
-      content: jsonContent(
-        z
-          .strictObject({
-            queue_id: z.string(),
-            status: z.enum(['CANCELLED', 'FAILED']).describe('`FAILED`: it had failed before.'),
-            credits_refunded: z.literal(true),
-          })
-          .meta({ id: 'CancelledVideo' }),
-        { queue_id: QUEUE_ID, status: 'CANCELLED', credits_refunded: true },
-      ),
-    },
+    answered('The request has ended and is not charged.', Cancelled, {
+      queue_id: QUEUE_ID,
+      status: 'CANCELLED',
+      credits_refunded: true,
+    }),
   ],
   refusals: ['MEDIA_NOT_FOUND', 'INVALID_MODEL', 'MODEL_NOT_FOUND'],
 };
+
+const Job = z.strictObject({
+  queue_id: z.string(),
+  model: z.string(),
+  status: z.enum(['PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']),
+  progress: z.number().nullable(),
+  quote: z.number(),
+  created_at: z.string(),
+  finished_at: z.string().optional(),
+  execution_duration: z.number().nullable(),
+  media: z.strictObject({ stored: z.boolean(), expires_at: z.string() }).optional(),
+  error: z.string().optional(),
+  credits_refunded: REFUNDED.optional(),
+});
+const Jobs = z
+  .strictObject({ object: z.literal('list'), data: z.array(Job), has_more: z.boolean() })
+  .meta({ id: 'VideoJobs' });
 
 export const VIDEO_JOBS: RouteDescription = {
   tag: 'Video',
@@ -190,33 +204,6 @@ export const VIDEO_JOBS: RouteDescription = {
     before: z.string().optional().describe('Only those queued before this ISO 8601 time.'),
   }),
   answers: [
-    {
-      status: 200,
-      about: 'Own requests, newest first.',
-      content: jsonContent(
-        z
-          .strictObject({
-            object: z.literal('list'),
-            data: z.array(
-              z.strictObject({
-                queue_id: z.string(),
-                model: z.string(),
-                status: z.enum(['PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED']),
-                progress: z.number().nullable(),
-                quote: z.number(),
-                created_at: z.string(),
-                finished_at: z.string().optional(),
-                execution_duration: z.number().nullable(),
-                media: z.strictObject({ stored: z.boolean(), expires_at: z.string() }).optional(),
-                error: z.string().optional(),
-                credits_refunded: z.literal(true).optional(),
-              }),
-            ),
-            has_more: z.boolean(),
-          })
-          .meta({ id: 'VideoJobs' }),
-        { object: 'list', data: [], has_more: false },
-      ),
-    },
+    answered('Own requests, newest first.', Jobs, { object: 'list', data: [], has_more: false }),
   ],
 };

@@ -5,26 +5,21 @@
 import { createReadStream } from 'node:fs';
 import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
-import { type AnswerKeeper, type RateRule, rateHeaders } from '../../billing/sale.ts';
+import { type RateRule, rateHeaders } from '../../billing/sale.ts';
 import type { LimitsSection } from '../../config/config.ts';
-import { type Clock, isoTime } from '../../core/clock.ts';
-import { Fault } from '../../core/faults.ts';
-import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../../core/money.ts';
-import type { Queryable } from '../../db/db.ts';
-import { AnswerHeaders } from '../../http/answer-headers.ts';
-import { type ReadLargeJson, readJson } from '../../http/json-body.ts';
+import { isoTime } from '../../core/clock.ts';
+import { toUsdNumber } from '../../core/money.ts';
+import { readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import type { Caller } from '../../identity/identity.ts';
 import { invalidRequest } from '../../json/validation.ts';
 import { type VideoJob, statusOf } from '../job.ts';
-import { type QueueVideoParts, type QueuedVideo, queueVideo } from '../queue-video.ts';
+import { type QueueVideoParts, queue, showBalance } from '../queue-video.ts';
 import type { VideoQuotes } from '../quote-video.ts';
 import {
   VideoCancelRequest,
   VideoCompleteRequest,
-  VideoQueueRequest,
-  VideoQuoteRequest,
   VideoRetrieveRequest,
 } from '../video-requests.ts';
 import type { Lookup, MediaFile, Retrieval } from '../video.ts';
@@ -32,16 +27,9 @@ import * as DESCRIPTIONS from './describe.ts';
 
 export interface VideoRouteParts extends QueueVideoParts {
   readonly quotes: VideoQuotes;
-  readonly serviceName: string;
-  /** `https://host/api/v1`. */
-  readonly publicBase: () => string;
-  readonly readLargeJson: ReadLargeJson;
   readonly limits: () => LimitsSection;
-  readonly clock: Clock;
 }
 
-const WALLET_DECIMALS = 6;
-const JSON_TYPE = 'application/json; charset=utf-8';
 /** Looking is free; it has a rate limit of its own beside that of queueing. */
 const RETRIEVE_BUCKET = 'video-retrieve';
 
@@ -58,7 +46,7 @@ export function videoRoutes(parts: VideoRouteParts): Route[] {
       path: '/video/quote',
       auth: 'public',
       describe: DESCRIPTIONS.VIDEO_QUOTE,
-      handle: (context) => quote(parts, context),
+      handle: (context) => parts.quotes.answer(context),
     },
     {
       ...post,
@@ -118,78 +106,7 @@ function lookup(
 ): Lookup {
   if (name === undefined) return { accountId, queueId };
   const found = catalog.resolve(name, 'video');
-  return { accountId, queueId, modelIds: found.ok ? [found.model.id, name] : [name] };
-}
-
-async function quote(parts: VideoRouteParts, context: RequestContext): Promise<void> {
-  const request = await readJson(context, VideoQuoteRequest, parts.readLargeJson);
-  const caller = context.callerIfKnown;
-  const quoteNano = await parts.quotes.quote({
-    request,
-    asker: caller?.accountId ?? `address:${context.address}`,
-    signal: context.signal,
-  });
-  await context.json(200, { quote: toUsdNumber(quoteNano) });
-}
-
-async function queue(parts: VideoRouteParts, context: RequestContext): Promise<void> {
-  const request = await readJson(context, VideoQueueRequest, parts.readLargeJson);
-  const { keeper } = context;
-  const queued = await queueVideo(parts, {
-    caller: context.caller,
-    request,
-    signal: context.workSignal,
-    note: (notes) => Object.assign(context.notes, notes),
-    ...(keeper && { keep: (tx, job) => keepQueued(parts, context, keeper, { tx, job }) }),
-  });
-  if (keeper !== undefined) keeper.token.isSpent = true;
-  setQueuedHeaders(parts, context, queued);
-  await context.json(200, queueAnswer(parts, queued));
-}
-
-/** The answer and the job are there together. Throws 409 when another request has the key by now. */
-async function keepQueued(
-  parts: VideoRouteParts,
-  context: RequestContext,
-  keeper: AnswerKeeper,
-  { tx, job }: { readonly tx: Queryable; readonly job: QueuedVideo },
-): Promise<void> {
-  setQueuedHeaders(parts, context, job);
-  const body = Buffer.from(JSON.stringify(queueAnswer(parts, job)));
-  const isKept = await parts.sales.keep(tx, keeper, { type: JSON_TYPE, body });
-  if (!isKept) throw new Fault('REQUEST_IN_PROGRESS');
-}
-
-function setQueuedHeaders(
-  parts: VideoRouteParts,
-  context: RequestContext,
-  queued: QueuedVideo,
-): void {
-  const { model, deprecation, hold, rate, counted } = queued;
-  const make = new AnswerHeaders(parts);
-  context.setAll(make.model(model, deprecation));
-  context.setAll(make.balanceHeaders(hold.before, context.caller));
-  context.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
-  if (context.caller.kind === 'wallet') showBalance(context, leftAfter(hold));
-}
-
-function queueAnswer(parts: VideoRouteParts, queued: QueuedVideo): object {
-  const { model, id, downloadToken, webhookSecret, quoteNano } = queued;
-  const download = `${parts.publicBase()}/video/download/${downloadToken}`;
-  return {
-    model: model.id,
-    queue_id: id,
-    ...(downloadToken !== undefined && { download_url: download }),
-    ...(webhookSecret !== undefined && { webhook_secret: webhookSecret }),
-    quote: toUsdNumber(quoteNano),
-  };
-}
-
-/** What is left once the hold is taken: daily credit pays first. */
-function leftAfter(hold: QueuedVideo['hold']): Nano {
-  const { usdNano, diemNano } = hold.before;
-  const fromUsd = maxNano(nano(0n), nano(hold.grantedNano - diemNano));
-  return maxNano(nano(0n), nano(usdNano - fromUsd));
+  return { accountId, queueId, modelIds: found === undefined ? [name] : [found.model.id, name] };
 }
 
 /** How far a caller's video is, or the video. */
@@ -248,10 +165,6 @@ export async function sendMedia(context: RequestContext, media: MediaFile): Prom
 async function setBalance({ sales }: VideoRouteParts, context: RequestContext): Promise<void> {
   const { caller } = context;
   if (caller.kind === 'wallet') showBalance(context, await sales.balanceOf(caller));
-}
-
-function showBalance(context: RequestContext, balanceNano: Nano): void {
-  context.set('x-balance-remaining', formatUsd(balanceNano, WALLET_DECIMALS));
 }
 
 /** A caller's own videos, newest first, with what became of each. */

@@ -30,7 +30,7 @@ type LimitOptions = Pick<WalletRouteOptions, 'windows' | 'clock'>;
 /** decisions.md 5: the path parameter of the wallet endpoints. */
 const WALLET_PATH = /^(?:0x[a-fA-F0-9]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 
-export function requireConfigured({ payments }: WalletRouteOptions): Payments {
+export function requireConfigured(payments: Payments | undefined): Payments {
   if (payments !== undefined) return payments;
   throw new Fault('X402_NOT_CONFIGURED');
 }

@@ -26,7 +26,7 @@ export function tokenRoutes(options: WalletRouteOptions): Route[] {
       handle: async (context) => {
         const wallet = await signedWallet(options, context);
         const limits = limitsOf(readQuery(context, TokenQuery));
-        const { id, token, expiresAt } = await requireConfigured(options).sessions.mint(
+        const { id, token, expiresAt } = await requireConfigured(options.payments).sessions.mint(
           wallet,
           limits,
         );
@@ -44,7 +44,7 @@ export function tokenRoutes(options: WalletRouteOptions): Route[] {
       describe: TOKEN_LIST,
       handle: async (context) => {
         const wallet = await signedWallet(options, context);
-        const tokens = await requireConfigured(options).sessions.list(wallet);
+        const tokens = await requireConfigured(options.payments).sessions.list(wallet);
         const nowMs = options.clock.nowMs();
         const spending = await cappedSpending(options.store, walletAccountId(wallet), nowMs);
         const data = tokens.map(({ id, createdMs, expiresMs, limits }) => {
@@ -68,7 +68,7 @@ export function tokenRoutes(options: WalletRouteOptions): Route[] {
       handle: async (context) => {
         const wallet = await signedWallet(options, context);
         const id = context.parameters['id'] ?? '';
-        if (!(await requireConfigured(options).sessions.revoke(wallet, id))) {
+        if (!(await requireConfigured(options.payments).sessions.revoke(wallet, id))) {
           throw new Fault('INVALID_REQUEST', {
             message: 'The wallet has no token with this id that can still be used',
           });

@@ -32,7 +32,7 @@ import type { WalletRouteOptions } from './route-checks.ts';
 import { tokenRoutes } from './token.ts';
 import { transactionsRoute } from './transactions.ts';
 
-export { limitPayments } from './route-checks.ts';
+export { limitPayments, requireConfigured } from './route-checks.ts';
 
 const TOP_UP_PATH = '/x402/top-up';
 /** What clients of version 1 read in place of `PAYMENT-RESPONSE`. */
@@ -67,7 +67,7 @@ function topUpRoute(options: WalletRouteOptions): Route {
     describe: TOP_UP,
     handle: async (context) => {
       await limitPayments(options, context, options.perMinute.topUp);
-      const payments = requireConfigured(options);
+      const payments = requireConfigured(options.payments);
       const header = paymentHeader(context);
       if (header === undefined) {
         const resource = { path: options.basePath + TOP_UP_PATH, description: 'Wallet credit' };
@@ -116,7 +116,6 @@ export function setPaymentResponse(context: RequestContext, value: string): void
   context.set(X_PAYMENT_RESPONSE, value);
 }
 
-/** The credit of the wallet that signed. */
 function balanceRoute(options: WalletRouteOptions): Route {
   return {
     method: 'GET',
@@ -127,7 +126,7 @@ function balanceRoute(options: WalletRouteOptions): Route {
     handle: async (context) => {
       const wallet = requireOwnWallet(context);
       await limitRequests(options, `x402-balance|${wallet}`, options.perMinute.balance);
-      const payments = requireConfigured(options);
+      const payments = requireConfigured(options.payments);
       const { usdNano, diemNano } = await options.ledger.balances(context.caller.accountId);
       const staked = await payments.stakedCredit(wallet);
       const isLinked = diemNano > 0n || (staked !== undefined && staked.credit > 0n);

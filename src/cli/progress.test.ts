@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict';
+import { suite, test } from 'node:test';
+
+import type { DownloadProgress } from '../engines/local/model-download.ts';
+import { Progress } from './progress.ts';
+
+function at(fraction: number): DownloadProgress {
+  return {
+    fraction,
+    bytesDone: fraction * 640_000_000,
+    bytesTotal: 640_000_000,
+    bytesPerSecond: 9_500_000,
+    secondsLeft: Math.ceil((1 - fraction) * 67),
+  };
+}
+
+function output(isTTY: boolean, columns?: number) {
+  const written: string[] = [];
+  const write = (text: string): number => written.push(text);
+  return {
+    written,
+    output: { isTTY, write, draw: write, ...(columns === undefined ? {} : { columns }) },
+  };
+}
+
+suite('Progress', () => {
+  test('draws one line again and again on a terminal', () => {
+    const { written, output: out } = output(true);
+    const progress = new Progress(out);
+    progress.download('Qwen3 0.6B', at(0.5));
+    progress.download('Qwen3 0.6B', at(0.75));
+    progress.end('Qwen3 0.6B is ready');
+    assert.equal(
+      written[0],
+      '\r\u001b[2KQwen3 0.6B ████████████░░░░░░░░░░░░ 50 %, 320 MB of 640 MB, 9.5 MB/s, 34 s left',
+    );
+    assert.ok(written.slice(0, 2).every((text) => text.startsWith('\r') && !text.includes('\n')));
+    assert.equal(written.slice(2).join(''), '\r\u001b[2KQwen3 0.6B is ready\n');
+  });
+
+  test('never wraps in a narrow terminal', () => {
+    const { written, output: out } = output(true, 30);
+    new Progress(out).download('Qwen3 0.6B', at(0.1));
+    assert.equal(written[0]!.replace('\r\u001b[2K', '').length, 29);
+  });
+
+  test('writes a plain line every tenth without a terminal', () => {
+    const { written, output: out } = output(false);
+    const progress = new Progress(out);
+    for (let step = 0; step <= 100; step += 1) progress.download('model', at(step / 100));
+    progress.end('done');
+    assert.equal(written.length, 11);
+    assert.equal(written[0], 'model: 10 %, 64 MB of 640 MB, 9.5 MB/s, 2 min left\n');
+    assert.equal(written.at(-1), 'done\n');
+  });
+
+  test('does without a total', () => {
+    const { written, output: out } = output(true);
+    new Progress(out).download('m', {
+      fraction: 0,
+      bytesDone: 1_500,
+      bytesTotal: undefined,
+      bytesPerSecond: 900,
+      secondsLeft: undefined,
+    });
+    assert.match(written[0]!, /0 %, 1\.5 kB, 900 B\/s$/);
+  });
+});

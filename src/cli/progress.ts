@@ -1,0 +1,82 @@
+/**
+ * Shows how far something long has come: one line that is drawn again and again on a terminal,
+ * plain lines every tenth otherwise.
+ */
+import type { DownloadProgress } from '../engines/local/model-download.ts';
+import type { TextOutput } from './terminal.ts';
+
+const BAR_CHARACTERS = 24;
+const DEFAULT_COLUMNS = 80;
+const STEPS_WITHOUT_TERMINAL = 10;
+/** Goes back to the beginning of the line and empties it. */
+const ERASE_LINE = '\r\u001b[2K';
+
+export class Progress {
+  readonly #output: TextOutput;
+  #title = '';
+  #step = 0;
+  #isDrawn = false;
+
+  constructor(output: TextOutput) {
+    this.#output = output;
+  }
+
+  /** Shows a new state of `title`, 0 to 1; `drawn` is what a terminal shows. */
+  show(title: string, fraction: number, line: string, drawn = line): void {
+    if (title !== this.#title) this.#step = 0;
+    this.#title = title;
+    if (this.#output.isTTY === true) {
+      const width = (this.#output.columns ?? DEFAULT_COLUMNS) - 1;
+      this.#output.draw?.(`${ERASE_LINE}${drawn.slice(0, width)}`);
+      this.#isDrawn = true;
+      return;
+    }
+    const step = Math.floor(fraction * STEPS_WITHOUT_TERMINAL);
+    if (step <= this.#step) return;
+    this.#step = step;
+    this.#output.write(`${line}\n`);
+  }
+
+  /** As `show`, for things that are counted. */
+  count(title: string, done: number, total: number): void {
+    const percent = total <= 0 ? 100 : Math.min(100, Math.floor((100 * done) / total));
+    const figures = `${Math.min(done, Math.max(0, total))} of ${total}`;
+    this.show(title, percent / 100, `${title}: ${percent} %, ${figures}`);
+  }
+
+  /** As `show`, with a bar on a terminal. */
+  download(title: string, progress: DownloadProgress): void {
+    const { fraction, bytesDone, bytesTotal, bytesPerSecond, secondsLeft } = progress;
+    const filled = Math.round(fraction * BAR_CHARACTERS);
+    const bar = '█'.repeat(filled) + '░'.repeat(BAR_CHARACTERS - filled);
+    const total = bytesTotal === undefined ? '' : ` of ${size(bytesTotal)}`;
+    const left = secondsLeft === undefined ? '' : `, ${duration(secondsLeft)} left`;
+    const figures = `${Math.floor(fraction * 100)} %, ${size(bytesDone)}${total}, ${size(bytesPerSecond)}/s${left}`;
+    this.show(title, fraction, `${title}: ${figures}`, `${title} ${bar} ${figures}`);
+  }
+
+  /** Takes a drawn line away; `message` takes its place. */
+  end(message?: string): void {
+    if (this.#isDrawn) this.#output.draw?.(ERASE_LINE);
+    this.#isDrawn = false;
+    if (message !== undefined) this.#output.write(`${message}\n`);
+  }
+}
+
+/** `639 MB`; decimal units, as disks and networks are sold. */
+function size(bytes: number): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1_000 && unit < units.length - 1) {
+    value /= 1_000;
+    unit += 1;
+  }
+  return `${value < 10 && unit > 0 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+function duration(seconds: number): string {
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3_600) return `${Math.ceil(seconds / 60)} min`;
+  return `${(seconds / 3_600).toFixed(1)} h`;
+}

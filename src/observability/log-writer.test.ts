@@ -1,0 +1,33 @@
+/** What the log of a running server writes, and what it must never write. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { systemClock } from '../core/clock.ts';
+import { logWriter } from './log-writer.ts';
+
+function lines(): { readonly written: string[]; readonly log: ReturnType<typeof logWriter> } {
+  const written: string[] = [];
+  const write = (text: string): void => void written.push(text);
+  return { written, log: logWriter({ level: 'info', pretty: false, clock: systemClock(), write }) };
+}
+
+test('a line is one JSON object with level, time, fields and message', () => {
+  const { written, log } = lines();
+  log.info({ status: 200, route: '/models' }, 'Request');
+  log.debug({}, 'Not shown');
+  assert.equal(written.length, 1);
+  const { time, ...rest } = JSON.parse(written[0] ?? '');
+  assert.deepEqual(rest, { level: 'info', status: 200, route: '/models', msg: 'Request' });
+  assert.match(time, /^\d{4}-\d\d-\d\dT/);
+});
+
+test('secrets are hidden at the top and one level below', () => {
+  const { written, log } = lines();
+  const fields = { apiKey: 'sk-1', engine: { id: 'a', secret: 'sk-2' }, list: ['x'], none: null };
+  log.warn({ password: 'sk-3', ...fields }, 'Careful');
+  assert.doesNotMatch(written.join(''), /sk-/);
+  const line = JSON.parse(written[0] ?? '');
+  assert.equal(line.apiKey, '[hidden]');
+  assert.deepEqual(line.engine, { id: 'a', secret: '[hidden]' });
+  assert.deepEqual(line.list, ['x']);
+  assert.equal(fields.engine.secret, 'sk-2', 'the caller keeps its own object');
+});

@@ -1,0 +1,67 @@
+/**
+ * The log of a running server: one JSON object a line, or readable lines on a terminal. Nothing
+ * secret is ever passed to it; hiding what is named like a secret is the second lock on that.
+ */
+import { type Clock, isoTime } from '../core/clock.ts';
+import type { Log, LogFields } from '../core/log.ts';
+
+const LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
+type Level = (typeof LEVELS)[number];
+
+export interface LogWriterOptions {
+  /** The least important that is written. */
+  readonly level: Level;
+  readonly pretty: boolean;
+  readonly clock: Clock;
+  readonly write: (text: string) => void;
+}
+
+const HIDDEN = new Set(['apiKey', 'secret', 'authorization', 'password']);
+
+export function logWriter({ level: least, pretty, clock, write }: LogWriterOptions): Log {
+  const at = (level: Level) => {
+    if (LEVELS.indexOf(level) < LEVELS.indexOf(least)) return () => undefined;
+    return (fields: LogFields, msg: string): void => {
+      const time = isoTime(clock.nowMs());
+      const line = { level, time, ...censored(fields), msg };
+      write(pretty ? prettyLine(line) : `${textOf(line)}\n`);
+    };
+  };
+  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+}
+
+/** The fields without what must not be read, at the top and one level below. */
+function censored(fields: LogFields, depth = 0): LogFields {
+  let shown = fields;
+  for (const name in fields) {
+    const value = fields[name];
+    if (HIDDEN.has(name)) shown = { ...shown, [name]: '[hidden]' };
+    else if (depth === 0 && typeof value === 'object' && value !== null && !Array.isArray(value)) {
+      shown = { ...shown, [name]: censored(value as LogFields, 1) }; // any object has named fields
+    }
+  }
+  return shown;
+}
+
+function textOf(value: unknown): string {
+  try {
+    return JSON.stringify(value);
+  } catch {
+    // A line with an amount of money in it is better written than lost.
+    return JSON.stringify(value, (_name, part) => (typeof part === 'bigint' ? String(part) : part));
+  }
+}
+
+/** `12:00:01 info  Request POST /chat/completions 200 …` */
+function prettyLine({ level, time, msg, ...fields }: LogFields): string {
+  const clock = String(time).slice(11, 19);
+  const rest = Object.entries(fields)
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => `${name}=${typeof value === 'string' ? value : textOf(value)}`)
+    .join(' ');
+  const said = `${String(msg)}${rest === '' ? '' : `  ${rest}`}`;
+  // What goes on after a line end is seen to go on: a text of others cannot pass for a line of ours.
+  return `${clock} ${String(level).padEnd(5)} ${said.replaceAll('\n', CONTINUED)}\n`;
+}
+
+const CONTINUED = `\n${' '.repeat('12:00:01 '.length)}| `;

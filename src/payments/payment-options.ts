@@ -1,0 +1,67 @@
+/** What payments are opened with, and what everything that follows a payment works with. */
+import type { Clock } from '../core/clock.ts';
+import type { Ids } from '../core/ids.ts';
+import type { Log } from '../core/log.ts';
+import type { Nano } from '../core/money.ts';
+import type { Queryable, Store } from '../db/db.ts';
+import type { Rail } from './rail.ts';
+import type { RequirementOptions } from './requirements.ts';
+import type { PaymentSettings } from './settings.ts';
+import type { TokenCaps } from './sign-in/sessions.ts';
+import type { CreditEntry } from './top-up-records.ts';
+import type { TopUpTable } from './top-up-table.ts';
+
+/** What the ledger is told about a refund. */
+interface RefundEntry {
+  readonly wallet: string;
+  readonly amountNano: Nano;
+  readonly refundId: string;
+}
+
+/** Postings of the ledger inside a database transaction of payments; most give the new balance. */
+export interface LedgerPostings {
+  readonly credit: (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
+  /** Takes a credit back; gives what the balance did not cover, which is a debt now. */
+  readonly reverse: (tx: Queryable, entry: CreditEntry) => Promise<Nano>;
+  /** Throws a Fault (`INSUFFICIENT_BALANCE`) when the credit does not cover it. */
+  readonly debitRefund: (tx: Queryable, entry: RefundEntry) => Promise<Nano>;
+  /** Takes the debit back after a refund that can never arrive. */
+  readonly restoreRefund: (tx: Queryable, entry: RefundEntry) => Promise<Nano>;
+  readonly tokenCaps: TokenCaps;
+}
+
+export interface PaymentsOptions
+  extends
+    LedgerPostings,
+    Pick<RequirementOptions, 'publicUrl' | 'serviceName' | 'docsUrl' | 'keysUrl'> {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+  readonly settings: PaymentSettings;
+  /** Version path of the service; `/api/v1` by default. */
+  readonly basePath?: string;
+  /** Prefix of wallet tokens, for example `svc_wallet_`. */
+  readonly tokenPrefix: string;
+  /** How often the chain is asked about a transaction under way; 1 s by default. */
+  readonly pollMs?: number;
+  /** How long a dead process keeps its payments; 15 s by default. */
+  readonly leaseMs?: number;
+  /** Called at the points where a crash must lose nothing. */
+  readonly onStep?: OnStep;
+}
+
+export interface PaymentServices extends PaymentsOptions {
+  readonly pollMs: number;
+  readonly leaseMs: number;
+  readonly settleWaitMs: number;
+  readonly rails: ReadonlyMap<string, Rail>;
+  readonly table: TopUpTable;
+  /** This process, for the leases. */
+  readonly owner: string;
+}
+
+/** A point at which a crash is survivable by design; tests stop the process there. */
+type Step = 'opened' | 'journaled' | 'settled' | 'credited' | 'vanished' | 'resent' | 'reversed';
+
+export type OnStep = (step: Step) => void | Promise<void>;

@@ -1,0 +1,87 @@
+/** The HTTP server, wired: who calls (by key, wallet token, sign-in or payment) and how many at once. */
+import { hostname } from 'node:os';
+import { AbuseGuard } from '../http/abuse-guard.ts';
+import { AnswerHeaders } from '../http/answer-headers.ts';
+import { HttpServer, type RequestObserver, type ServerParts } from '../http/http.ts';
+import { idempotentStage } from '../http/idempotent.ts';
+import { type IdentifyParts, identifyStage } from '../http/identify.ts';
+import { standardHeaders } from '../http/standard-headers.ts';
+import { Concurrency } from '../billing/limits/limits.ts';
+import type { Idempotency } from '../billing/idempotency/idempotency.ts';
+import { Fault } from '../core/faults.ts';
+import type { Wallets } from '../wallet/wallet.ts';
+import { limitPayments } from '../wallet/x402/x402.ts';
+import type { FeatureParts } from './feature-parts.ts';
+import { RequestLog } from './request-log.ts';
+
+export interface HttpServerParts {
+  readonly shared: FeatureParts;
+  readonly basePath: string;
+  /** `YYYYMMDD.HHMMSS` of the build. */
+  readonly version: string;
+  readonly wallets: Wallets;
+  readonly idempotency: Idempotency;
+  /** Told of every request, after the guard and the log. */
+  readonly observers: readonly RequestObserver[];
+}
+
+export function openHttpServer(parts: HttpServerParts): HttpServer {
+  const { shared, basePath, version, wallets, idempotency, observers } = parts;
+  const { config, clock, ids, log, limitLog, stores } = shared;
+  const { service, http } = config();
+  const guard = new AbuseGuard({ config, limitLog, clock, basePath });
+  const make = new AnswerHeaders({ serviceName: service.name, clock });
+  const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) =>
+    make.balanceHeaders(await stores.ledger.balances(caller.accountId), caller);
+  return new HttpServer({
+    settings: http,
+    basePath,
+    clock,
+    ids,
+    log,
+    headers: standardHeaders(clock, {
+      serviceName: service.name,
+      version,
+      hostName: hostname(),
+      timestamps: service.timestampHeader,
+      corsOrigins: http.corsOrigins,
+    }),
+    identify: identifyStage(callersOf(shared, wallets)),
+    guard,
+    once: idempotentStage({ idempotency, balanceHeaders }),
+    balanceHeaders,
+    observers: [guard, new RequestLog(log), ...observers],
+  });
+}
+
+function callersOf(shared: FeatureParts, wallets: Wallets): IdentifyParts {
+  const { config, stores } = shared;
+  const { withStake } = wallets;
+  const concurrency = new Concurrency();
+  return {
+    callerOfBearer: async (token) => {
+      if (wallets.isToken(token)) return wallets.callerOfToken(token);
+      const caller = await stores.identity.callerOf(token);
+      return withStake === undefined ? caller : withStake(caller);
+    },
+    callerOfSignIn: wallets.callerOfSignIn,
+    callerOfPayment: async (header, context) => {
+      // Each payment is a question to the chain, wherever it is sent.
+      await limitPayments(shared, context, config().payments.routesPerMinute.topUp);
+      return wallets.callerOfPayment(header, context);
+    },
+    discovery: wallets.discovery,
+    enter: (context, caller, route) => {
+      wallets.entered(caller, context, route);
+      const { walletConcurrency, keyConcurrency } = config().limits;
+      const isWallet = caller.kind === 'wallet';
+      const limit = isWallet ? walletConcurrency : keyConcurrency;
+      const leave = concurrency.enter(caller.accountId, limit);
+      if (leave !== undefined) return context.onClose(leave);
+      throw new Fault(isWallet ? 'X402_CONCURRENCY_LIMIT' : 'RATE_LIMIT_EXCEEDED', {
+        message: `Too many concurrent requests: at most ${limit} run at once`,
+        retryAfterSeconds: 1,
+      });
+    },
+  };
+}
