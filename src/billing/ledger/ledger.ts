@@ -280,15 +280,12 @@ export class Ledger {
     return runAudit(this.#store, this.holds.figures());
   }
 
-  /**
-   * Starts the epoch of this process. `alone` says that no other process can be alive (the lock of
-   * the data folder proves it), so every other epoch is closed at once.
-   */
-  start(options: { readonly alone: boolean }): Promise<void> {
-    return this.holds.start(options.alone);
+  /** Takes this process among those that share the ledger. */
+  start(): Promise<void> {
+    return this.holds.start();
   }
 
-  /** Ends the epoch; holds that are still open are given back. Does not throw for a lost database. */
+  /** Gives back holds that are still open. Does not throw for a lost database. */
   stop(): Promise<void> {
     return this.holds.stop();
   }

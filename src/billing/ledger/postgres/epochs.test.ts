@@ -80,7 +80,7 @@ describe('a process in the ledger (postgres)', () => {
       journalFolder: folder,
       epochDeadAfterMs: DEAD_AFTER_MS,
     });
-    await ledger.start({ alone: false });
+    await ledger.start();
     ledgers.push(ledger);
     return ledger;
   }

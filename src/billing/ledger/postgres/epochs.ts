@@ -73,17 +73,12 @@ export class Epoch {
     this.#doubtful.set(requestId, this.#parts.clock.nowMs());
   }
 
-  /** `alone` says that no other process can be alive: every other epoch is closed at once. */
-  async start(alone: boolean): Promise<void> {
+  async start(): Promise<void> {
     const { clock, journal, deadAfterMs } = this.#parts;
     await journal?.open();
     await this.#renew();
     await this.#replayJournal();
     await this.#adoptJournals();
-    if (alone) {
-      for (const { id } of await this.#others()) await this.#close(id);
-      for (const id of await this.#lost(Number.MAX_SAFE_INTEGER)) await this.#close(id);
-    }
     this.#stopRenewing = clock.every(Math.ceil(deadAfterMs / RENEWALS_PER_LIFE), () => {
       // A round that hangs must not be joined by a second one.
       this.#renewing ??= this.#round().finally(() => {

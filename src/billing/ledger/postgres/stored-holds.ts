@@ -158,8 +158,8 @@ export class StoredHolds implements Holds {
     return this.#journal?.size ?? 0;
   }
 
-  start(alone: boolean): Promise<void> {
-    return this.#epoch.start(alone);
+  start(): Promise<void> {
+    return this.#epoch.start();
   }
 
   stop(): Promise<void> {
