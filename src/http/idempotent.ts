@@ -44,7 +44,8 @@ export function idempotentStage(parts: IdempotentParts): RunOnce {
   return async (context, route, run) => {
     const isPriced = route.sells !== undefined && route.method === 'POST';
     if (!isPriced || route.ownIdempotency === true) return run();
-    const key = parseIdempotencyKey(context.header('idempotency-key'));
+    const header = context.header('idempotency-key');
+    const key = header === undefined ? undefined : parseIdempotencyKey(header);
     if (key === undefined) return run();
     const stored = await parts.idempotency.once(
       {
