@@ -34,8 +34,8 @@ export interface PriceBounds {
   readonly minNano: Nano;
   readonly maxNano: Nano;
   /** What a useful answer costs, and whether the caller named the size: `HoldRequest` of the ledger. */
-  readonly usefulNano?: Nano | undefined;
-  readonly maxIsNamed?: boolean | undefined;
+  readonly usefulNano?: Nano;
+  readonly maxIsNamed?: boolean;
 }
 
 /** The answer of a sale: missing bytes are too many to be kept for retries. */

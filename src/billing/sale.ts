@@ -58,6 +58,7 @@ export type {
   Counted,
   CountRequest,
   Outcome,
+  PriceBounds,
   SaleRequest,
   SoldAnswer,
 } from './sale-request.ts';

@@ -23,7 +23,7 @@ import { Documents, type MediaSettings } from '../documents/documents.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
 import { configuredEngines, hostOf } from '../engines/registry.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { callerRate } from '../catalog/model-access.ts';
 import type { Feature } from '../http/route.ts';
 import { modelRoutes } from '../models/models.ts';
 import { Guard } from '../net/guard.ts';
