@@ -134,7 +134,7 @@ function setHeaders(
 ): void {
   if (hold === undefined) throw new Error('A job was queued without its hold');
   const make = new AnswerHeaders(parts);
-  context.setAll(make.model(model, deprecation));
+  context.setAll(make.answered({ model, deprecation }));
   context.setAll(make.balanceHeaders(hold.before, context.caller));
   context.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
   if (context.caller.kind === 'wallet') showBalance(context, leftAfter(hold));
