@@ -92,7 +92,8 @@ export class RpcRun extends RunContext {
     try {
       if (isBatch || only === undefined) await this.#askBatch(calls);
       else {
-        const key = this.#cache.keyOf(this.#admission, only);
+        const { sharing } = only.method;
+        const key = sharing && this.#cache.keyOf(this.#admission, only);
         if (key !== undefined) await this.#askShared(only, key);
         if (only.result === undefined && only.answer === undefined)
           await this.#walk(this.#group.kindFor(only.method.node), calls, false);
