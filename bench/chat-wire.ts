@@ -8,7 +8,14 @@ import { parseChatRequest } from '../src/chat/wire/chat-request.ts';
 import { readChatAnswer, writeChatAnswer } from '../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../src/chat/wire/chat-stream.ts';
 import { engineDialect, engineRequest } from '../src/chat/wire/engine-request.ts';
-import { readEmbeddings, writeEmbeddings } from '../src/embeddings/embeddings-response.ts';
+import {
+  embeddingsEnd,
+  type EmbeddingsEnd,
+  type EngineEmbeddings,
+  readEmbeddings,
+  type VectorFormat,
+  vectorPieces,
+} from '../src/embeddings/embeddings-response.ts';
 import { SVC_PARAMETER_DEFAULTS } from '../src/chat/wire/svc-parameters.ts';
 
 const ROUNDS = 15;
@@ -197,6 +204,12 @@ const vectors = Array.from({ length: 64 }, (_, index) => ({
   embedding: Array.from({ length: 768 }, (__, at) => Math.fround(Math.sin(index * 768 + at))),
 }));
 const floats = Buffer.from(JSON.stringify({ data: vectors }));
+function writeEmbeddings(
+  embeddings: EngineEmbeddings,
+  frame: VectorFormat & EmbeddingsEnd,
+): Buffer {
+  return Buffer.concat([...vectorPieces(embeddings, frame), embeddingsEnd(frame)]);
+}
 const base64 = writeEmbeddings(readEmbeddings(floats, 64), {
   model: 'e',
   encoding: 'base64',

@@ -1,8 +1,8 @@
 /** Every reference page that is made from code; the script writes them, a test compares them. */
-import { metricsPage } from '../../src/observability/metric-list.ts';
 import { cliPage } from './cli-page.ts';
 import { configPage } from './config-page.ts';
 import { errorsPage } from './errors-page.ts';
+import { metricsPage } from './metrics-page.ts';
 
 /** Path from the root of the checkout, and the function that makes the text. */
 export const PAGES: Readonly<Record<string, () => string>> = {

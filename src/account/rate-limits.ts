@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { toUsdNumber } from '../core/money.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { callerRate } from '../catalog/model-access.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 import { type Route, get } from '../http/route.ts';
 import type { Caller } from '../identity/identity.ts';

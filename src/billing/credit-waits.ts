@@ -21,7 +21,8 @@ interface Waiting {
 export class CreditWaits {
   readonly #clock: Clock;
   readonly #lines = new Map<string, Waiting[]>();
-  #count = 0;
+  /** Requests that wait. */
+  count = 0;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -29,7 +30,7 @@ export class CreditWaits {
 
   /** A hold of the account has ended: its first request that waits tries again. */
   ended(accountId: string): void {
-    if (this.#count > 0) this.#lines.get(accountId)?.[0]?.wake();
+    this.#lines.get(accountId)?.[0]?.wake();
   }
 
   /** Tries until the answer is another one than `refused`, the wait is over, or the caller left. */
@@ -40,11 +41,11 @@ export class CreditWaits {
     signal: AbortSignal | undefined,
   ): Promise<HoldAnswer> {
     const line = this.#lines.get(accountId) ?? [];
-    if (line.length >= MAX_WAITING_OF_ACCOUNT || this.#count >= MAX_WAITING) return refused;
+    if (line.length >= MAX_WAITING_OF_ACCOUNT || this.count >= MAX_WAITING) return refused;
     const waiting: Waiting = { wake: () => undefined };
     this.#lines.set(accountId, line);
     line.push(waiting);
-    this.#count += 1;
+    this.count += 1;
     const untilMs = this.#clock.monotonicMs() + MAX_WAIT_MS;
     try {
       let answer = refused;
@@ -57,7 +58,7 @@ export class CreditWaits {
       return answer;
     } finally {
       line.splice(line.indexOf(waiting), 1);
-      this.#count -= 1;
+      this.count -= 1;
       if (line.length === 0) this.#lines.delete(accountId);
       // What this one left may do for the next.
       else line[0]?.wake();

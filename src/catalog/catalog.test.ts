@@ -6,8 +6,7 @@ import { Fault, type FaultCode } from '../core/faults.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { Catalog, type CatalogModel, type DiscoveredModel, type KeyLimits } from './catalog.ts';
 import type { ModelPrivacy, Plan } from '../identity/identity.ts';
-import { requireAccess } from './model-access.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { callerRate, requireAccess } from './model-access.ts';
 
 const PRICE = 'price: { input: 0.3, output: 1.2 }';
 
@@ -40,9 +39,20 @@ async function catalogOf(yaml: string, clock = new TestClock()) {
   return new Catalog({ settings: await settings(yaml), clock });
 }
 
+const REASONS: Partial<Record<FaultCode, string>> = {
+  MODEL_NOT_FOUND: 'unknown',
+  INVALID_MODEL: 'wrong-type',
+  MODEL_RETIRED: 'retired',
+};
+
 function found(catalog: Catalog, name: string, type: 'text' | 'embedding' = 'text') {
-  const resolution = catalog.resolve(name, type);
-  return resolution.ok ? `${resolution.model.id} by ${resolution.via}` : resolution.reason;
+  try {
+    const { model, via } = catalog.require(name, type);
+    return `${model.id} by ${via}`;
+  } catch (error) {
+    if (error instanceof Fault) return REASONS[error.code] ?? error.code;
+    throw error;
+  }
 }
 
 function code(work: () => unknown): FaultCode | 'none' {
@@ -395,10 +405,10 @@ test('ten thousand models cost a lookup no more than ten', async () => {
   const perLookup = (count: number, name: string): number => {
     catalog.setDiscovered(many(count));
     const rounds = name === 'no-such-model-at-all' ? 20 : 2_000;
-    catalog.resolve(name, 'text');
+    found(catalog, name);
     const samples = Array.from({ length: 5 }, () => {
       const start = performance.now();
-      for (let round = 0; round < rounds; round += 1) catalog.resolve(name, 'text');
+      for (let round = 0; round < rounds; round += 1) found(catalog, name);
       return (performance.now() - start) / rounds;
     });
     return Math.min(...samples);
@@ -407,6 +417,8 @@ test('ten thousand models cost a lookup no more than ten', async () => {
   assert.ok(ratio('vendor/model-7.5-7b') < 10);
   assert.ok(ratio('Model_7.5_7B') < 10);
   assert.ok(perLookup(10_000, 'no-such-model-at-all') < 5, 'an unknown name stays below 5 ms');
-  const unknown = catalog.resolve('vendor/modle-9876.5-7b', 'text');
-  assert.deepEqual(unknown, { ok: false, reason: 'unknown', nearest: 'vendor/model-9876.5-7b' });
+  assert.throws(
+    () => catalog.require('vendor/modle-9876.5-7b', 'text'),
+    /does not exist; did you mean "vendor\/model-9876\.5-7b"\?$/,
+  );
 });

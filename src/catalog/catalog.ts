@@ -27,12 +27,7 @@ import {
   modelItem,
   type VideoConstraints,
 } from './model-list.ts';
-import {
-  ModelLookup,
-  resolutionFault,
-  type Resolution,
-  type ResolvedModel,
-} from './model-lookup.ts';
+import { ModelLookup, type ResolvedModel } from './model-lookup.ts';
 import { assignTraits } from './traits.ts';
 
 export type { CatalogModel, DiscoveredModel, Origin, Replica } from './model.ts';
@@ -42,7 +37,7 @@ export {
   type VideoConstraints,
   WIRE_CAPABILITIES,
 } from './model-list.ts';
-export type { DeprecationNotice, Resolution, ResolvedModel } from './model-lookup.ts';
+export type { DeprecationNotice, ResolvedModel } from './model-lookup.ts';
 export {
   boundFor,
   chargeFor,
@@ -138,20 +133,18 @@ export class Catalog {
     return this.#current().traits.get(type)?.get(trait);
   }
 
-  /** Finds the model that a caller means: id, trait, alias, then a tolerant spelling. */
-  resolve(name: string, type: ModelType): Resolution {
+  /** The model that a caller means, or what replaces it, whether or not it is offline. */
+  resolve(name: string, type: ModelType): ResolvedModel | undefined {
     return this.#current().lookup.resolve(name, type);
   }
 
   /** As `resolve`, with refusals thrown: 404, 400 for the wrong type, 410, 503 when offline. */
   require(name: string, type: ModelType): ResolvedModel {
-    const resolution = this.resolve(name, type);
-    if (!resolution.ok) throw resolutionFault(resolution, name, type);
-    const { model } = resolution;
-    if (model.offline || model.replicas.length === 0) {
-      throw new Fault('MODEL_OFFLINE', { message: `The model "${model.id}" is offline` });
-    }
-    return resolution;
+    const { lookup } = this.#current();
+    const resolved = lookup.resolve(name, type) ?? lookup.refuse(name, type);
+    const { id, offline, replicas } = resolved.model;
+    if (!offline && replicas.length > 0) return resolved;
+    throw new Fault('MODEL_OFFLINE', { message: `The model "${id}" is offline` });
   }
 
   /** The JSON body of `GET /models?type=`, without what a limited key may not use. */

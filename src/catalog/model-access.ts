@@ -1,4 +1,5 @@
-/** Whether a caller may use a model: plan, privacy and the list of its key, each with its refusal. */
+/** Whether a caller may use a model and how often: plan, privacy, the list and limits of its key. */
+import type { LimitsSection, ModelType, PlanLimits } from '../config/config.ts';
 import type { Caller, ModelPrivacy } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import type { CatalogModel } from './model.ts';
@@ -36,4 +37,42 @@ export function isWithinPrivacy(model: CatalogModel, privacy: ModelPrivacy): boo
 export function requireSold(model: CatalogModel, caller: Caller): Price {
   requireAccess(model, caller);
   return requirePrice(model);
+}
+
+/** Requests a minute of what is no text; its tokens are not limited. */
+const REQUESTS_OF = {
+  embedding: 'embedding',
+  image: 'image',
+  upscale: 'image',
+  inpaint: 'image',
+  asr: 'audio',
+  tts: 'audio',
+  music: 'audio',
+  video: 'videoQueue',
+} as const satisfies Record<Exclude<ModelType, 'text'>, keyof PlanLimits>;
+
+/**
+ * The rate limits of one caller for one model: the key's own, else the account's own, else those of
+ * the model itself, else those of the plan for its tier or kind.
+ */
+export function callerRate(
+  limits: LimitsSection,
+  caller: Pick<Caller, 'plan' | 'keyLimits' | 'accountLimits'>,
+  { type, tier, limits: ofModel }: Pick<CatalogModel, 'type' | 'tier' | 'limits'>,
+) {
+  const { keyLimits, accountLimits } = caller;
+  const plan = limits.plans[caller.plan];
+  const base =
+    type === 'text'
+      ? plan.text[tier]
+      : { requestsPerMinute: plan[REQUESTS_OF[type]], tokensPerMinute: 0 };
+  const isOfKey =
+    keyLimits.requestsPerMinute !== undefined || keyLimits.tokensPerMinute !== undefined;
+  const own = isOfKey ? keyLimits : accountLimits;
+  return {
+    requestsPerMinute:
+      own.requestsPerMinute ?? ofModel?.requestsPerMinute ?? base.requestsPerMinute,
+    tokensPerMinute: own.tokensPerMinute ?? ofModel?.tokensPerMinute ?? base.tokensPerMinute,
+    type: isOfKey ? ('api_key' as const) : ('user' as const),
+  };
 }

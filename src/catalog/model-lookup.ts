@@ -18,27 +18,27 @@ interface Found {
   readonly via: FoundVia;
 }
 
-export interface ResolvedModel {
-  readonly ok: true;
-  readonly model: CatalogModel;
-  readonly via: FoundVia;
+interface Meaning {
+  /** The name without its suffixes. */
+  readonly bare: string;
+  readonly found: Found | undefined;
+  readonly suffixes: Readonly<Record<string, string>> | undefined;
+}
+
+export interface ResolvedModel extends Found {
   /** `<model>:<parameter>=<value>&…`, decoded; absent when the name had none. */
   readonly suffixes?: Readonly<Record<string, string>>;
   /** For the headers, when the named model is deprecated. */
   readonly deprecation?: DeprecationNotice;
 }
 
-export type Resolution =
-  | ResolvedModel
-  | { readonly ok: false; readonly reason: 'unknown'; readonly nearest: string | undefined }
-  | { readonly ok: false; readonly reason: 'wrong-type'; readonly model: CatalogModel }
-  | { readonly ok: false; readonly reason: 'retired'; readonly model: CatalogModel };
-
 /** Longest chain of replacements that is followed; a longer one is a circle. */
 const REPLACEMENTS = 8;
 
 /** Longer names are no names of ours; the limit keeps odd input cheap. */
 const NAME_CHARACTERS = 512;
+/** Names in messages are cut: they come from the caller. */
+const SHOWN_CHARACTERS = 100;
 
 export class ModelLookup {
   readonly #ids: ReadonlyMap<string, CatalogModel>;
@@ -68,35 +68,64 @@ export class ModelLookup {
     this.#spellings();
   }
 
-  /** The model, what replaces it, or why there is none. */
-  resolve(name: string, type: ModelType): Resolution {
+  /** The model or what replaces it, though it may be offline; `undefined` when `refuse` says why. */
+  resolve(name: string, type: ModelType): ResolvedModel | undefined {
     const known = this.#resolved.get(type)?.get(name);
     if (known !== undefined) return known;
-    let found = this.#find(name, type);
-    const cut = found === undefined ? splitSuffixes(name) : undefined;
-    if (cut !== undefined) found = this.#find(cut.name, type);
-    if (found === undefined) {
-      return { ok: false, reason: 'unknown', nearest: this.#nearestTo(cut?.name ?? name) };
-    }
+    const { found, suffixes } = this.#find(name, type);
+    const served = found?.model.type === type ? this.#servedBy(found.model) : undefined;
+    if (found === undefined || served === undefined) return undefined;
     const { model, via } = found;
-    if (model.type !== type) return { ok: false, reason: 'wrong-type', model };
-    const served = this.#servedBy(model);
-    if (served === undefined) return { ok: false, reason: 'retired', model };
     const warns = served !== model || model.stage !== 'active';
     const resolved: ResolvedModel = {
-      ok: true,
       model: served,
       via,
-      ...(cut === undefined ? {} : { suffixes: cut.suffixes }),
+      ...(suffixes === undefined ? {} : { suffixes }),
       ...(warns ? { deprecation: noticeFor(model, served === model ? undefined : served) } : {}),
     };
     // Names of the catalogue are finite; what callers make of them is not.
-    if (cut === undefined && via !== 'tolerant') ofType(this.#resolved, type).set(name, resolved);
+    if (suffixes === undefined && via !== 'tolerant') {
+      ofType(this.#resolved, type).set(name, resolved);
+    }
     return resolved;
   }
 
+  /** Throws MODEL_NOT_FOUND (404), INVALID_MODEL (400) for the wrong type or MODEL_RETIRED (410). */
+  refuse(name: string, type: ModelType): never {
+    const { bare, found } = this.#find(name, type);
+    const shown = name.slice(0, SHOWN_CHARACTERS);
+    if (found === undefined) {
+      this.#nearest ??= new NearestId(this.#listedIds());
+      const nearest = this.#nearest.find(bare);
+      const hint = nearest === undefined ? 'see GET /models' : `did you mean "${nearest}"?`;
+      throw new Fault('MODEL_NOT_FOUND', {
+        message: `The model "${shown}" does not exist; ${hint}`,
+      });
+    }
+    if (found.model.type !== type) {
+      throw new Fault('INVALID_MODEL', {
+        message: `The model "${shown}" is of type ${found.model.type}, and this endpoint takes ${type} models`,
+      });
+    }
+    const { id, deprecation } = found.model;
+    const { replacement, date = '', removesAt = date } = deprecation ?? {};
+    const advice =
+      replacement === undefined ? 'choose another from GET /models' : `use "${replacement}"`;
+    throw new Fault('MODEL_RETIRED', {
+      message: `The model "${id}" was retired on ${removesAt.slice(0, 10)}; ${advice}`,
+    });
+  }
+
+  /** What a name means as it is, else without its suffixes. */
+  #find(name: string, type: ModelType): Meaning {
+    const found = this.#named(name, type);
+    const cut = found === undefined ? splitSuffixes(name) : undefined;
+    if (cut === undefined) return { bare: name, found, suffixes: undefined };
+    return { ...cut, found: this.#named(cut.bare, type) };
+  }
+
   /** Exact id of any type, then trait, alias and tolerant spelling of this type. */
-  #find(name: string, type: ModelType): Found | undefined {
+  #named(name: string, type: ModelType): Found | undefined {
     if (name.length > NAME_CHARACTERS) return undefined;
     const exact = this.#ids.get(name);
     if (exact?.type === type) return { model: exact, via: 'id' };
@@ -121,12 +150,6 @@ export class ModelLookup {
       current = next;
     }
     return undefined;
-  }
-
-  /** The closest id, for messages. */
-  #nearestTo(name: string): string | undefined {
-    this.#nearest ??= new NearestId(this.#listedIds());
-    return this.#nearest.find(name);
   }
 
   *#listedIds(): Iterable<string> {
@@ -184,23 +207,24 @@ export interface DeprecationNotice {
 }
 
 /** The notice for a model that still serves, and, with `servedBy`, for one that no longer does. */
-function noticeFor(model: CatalogModel, servedBy?: CatalogModel): DeprecationNotice {
-  const date = model.deprecation?.date ?? '';
-  const day = (model.deprecation?.removesAt ?? date).slice(0, 10);
-  const next = model.deprecation?.replacement;
-  const advice = next === undefined ? 'choose another model' : `use "${next}" instead`;
+function noticeFor(
+  { id, deprecation }: CatalogModel,
+  servedBy: CatalogModel | undefined,
+): DeprecationNotice {
+  const { date = '', removesAt = date, replacement } = deprecation ?? {};
+  const day = removesAt.slice(0, 10);
+  const advice =
+    replacement === undefined ? 'choose another model' : `use "${replacement}" instead`;
   const warning =
     servedBy === undefined
-      ? `The model "${model.id}" is deprecated and stops on ${day}; ${advice}`
-      : `The model "${model.id}" was retired on ${day}; "${servedBy.id}" answered`;
+      ? `The model "${id}" is deprecated and stops on ${day}; ${advice}`
+      : `The model "${id}" was retired on ${day}; "${servedBy.id}" answered`;
   return { warning, date };
 }
 
 const SUFFIX = /:[A-Za-z_]+=/;
 
-function splitSuffixes(
-  name: string,
-): { readonly name: string; readonly suffixes: Record<string, string> } | undefined {
+function splitSuffixes(name: string): Omit<Meaning, 'found'> | undefined {
   const at = name.search(SUFFIX);
   if (at <= 0) return undefined;
   const suffixes: Record<string, string> = {};
@@ -208,7 +232,7 @@ function splitSuffixes(
     const equals = part.indexOf('=');
     if (equals > 0) suffixes[part.slice(0, equals)] = decode(part.slice(equals + 1));
   }
-  return { name: name.slice(0, at), suffixes };
+  return { bare: name.slice(0, at), suffixes };
 }
 
 function decode(text: string): string {
@@ -218,33 +242,4 @@ function decode(text: string): string {
     // A stray percent sign is text, not an encoding.
     return text;
   }
-}
-
-/** Names in messages are cut: they come from the caller. */
-const SHOWN_CHARACTERS = 100;
-
-/** The refusal for a name that no model answers to. */
-export function resolutionFault(
-  resolution: Extract<Resolution, { ok: false }>,
-  name: string,
-  type: ModelType,
-): Fault {
-  const shown = name.slice(0, SHOWN_CHARACTERS);
-  if (resolution.reason === 'unknown') {
-    const { nearest } = resolution;
-    const hint = nearest === undefined ? 'see GET /models' : `did you mean "${nearest}"?`;
-    const message = `The model "${shown}" does not exist; ${hint}`;
-    return new Fault('MODEL_NOT_FOUND', { message });
-  }
-  if (resolution.reason === 'wrong-type') {
-    const actual = resolution.model.type;
-    const message = `The model "${shown}" is of type ${actual}, and this endpoint takes ${type} models`;
-    return new Fault('INVALID_MODEL', { message });
-  }
-  const { warning, date } = noticeFor(resolution.model);
-  const next = resolution.model.deprecation?.replacement;
-  const advice = next === undefined ? 'choose another from GET /models' : `use "${next}"`;
-  const day = (resolution.model.deprecation?.removesAt ?? date).slice(0, 10);
-  const message = `The model "${resolution.model.id}" was retired on ${day}; ${advice}`;
-  return new Fault('MODEL_RETIRED', { message, cause: warning });
 }

@@ -214,8 +214,9 @@ function unitCharge(units: Units, price: Price): bigint {
 /** A true upper bound of `chargeFor` for every usage within `bound`; what a hold reserves. */
 export function boundFor(bound: UsageBound, price: Price): Nano {
   const prompt = tokenCount(bound.promptTokens);
+  const { choices = 1 } = bound;
   let output = tokenCount(bound.maxOutputTokens);
-  if (bound.choices !== undefined) output *= tokenCount(bound.choices);
+  if (choices !== 1) output *= tokenCount(choices);
   let femto = unitCharge(bound, price);
   if (prompt > 0n || output > 0n) {
     const dearest = dearestRates(bound, price);
@@ -238,8 +239,9 @@ export function outputTokensAffordable(
   const fixed = unitCharge(bound, price) + tokenCount(bound.promptTokens) * dearest.input;
   const left = granted * FEMTO_PER_NANO - fixed;
   if (left < 0n) return undefined;
+  const { choices = 1 } = bound;
   let perToken = dearest.output ?? unpriced('output');
-  if (bound.choices !== undefined) perToken *= tokenCount(bound.choices);
+  if (choices !== 1) perToken *= tokenCount(choices);
   if (perToken === 0n) return Number.MAX_SAFE_INTEGER;
   const tokens = left / perToken;
   return tokens > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(tokens);

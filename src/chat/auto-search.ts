@@ -13,17 +13,16 @@ import {
   type Web,
   webSearchTool,
 } from './web/web.ts';
+import type { ChatRequest } from './wire/chat-request.ts';
 import type { ChatMessage, ChatTool } from './wire/chat-schema.ts';
-import type { HeldCall } from './wire/held-calls.ts';
-import type { ExtraUse } from './extra-uses.ts';
+import { type HeldCall, heldMessage, type HeldRound } from './wire/held-calls.ts';
+import type { ExtraUse } from './chat-bill.ts';
+import type { SearchOffer } from './chat-bounds.ts';
 import type { MessageFindings } from './paid-findings.ts';
 
-export interface AutoSearchOptions {
+interface AutoSearchOptions {
   readonly web: Web;
-  /** Names of the caller's tools. */
-  readonly takenNames: readonly string[];
-  readonly asksForCitations: boolean;
-  readonly asksForDocuments: boolean;
+  readonly request: ChatRequest;
   /** `YYYY-MM-DD`. */
   readonly today: string;
   readonly eachNano: ExtraUse['eachNano'];
@@ -33,19 +32,20 @@ export interface AutoSearchOptions {
 
 const NO_MORE: SearchOutcome = { ok: false, reason: 'No more searches are allowed' };
 
-export class AutoSearch {
+export class AutoSearch implements SearchOffer {
   readonly tool: ChatTool;
   /** The most UTF-8 bytes of text that one search adds. */
   readonly searchBytes: number;
   readonly #options: AutoSearchOptions;
   readonly #results: SearchResult[] = [];
+  readonly #messages: ChatMessage[] = [];
+  #messageBytes = 0;
   #asked = 0;
   #billed = 0;
 
   constructor(options: AutoSearchOptions) {
     this.#options = options;
-    const { type, function: made } = webSearchTool(options.takenNames);
-    this.tool = { type, function: { ...made, parameters: { ...made.parameters } } };
+    this.tool = webSearchTool(options.request.tools.map((tool) => tool.function.name));
     this.searchBytes = options.web.searchBytes;
   }
 
@@ -63,8 +63,9 @@ export class AutoSearch {
 
   /** For the caller who asked for search results as documents, once something was found. */
   get documents(): readonly FoundDocument[] | undefined {
-    if (!this.#options.asksForDocuments || this.#results.length === 0) return undefined;
-    return documentsOf(this.#results);
+    const { return_search_results_as_documents } = this.#options.request.parameters;
+    const isAsked = return_search_results_as_documents && this.#results.length > 0;
+    return isAsked ? documentsOf(this.#results) : undefined;
   }
 
   /** Searches that were made; those that failed are free. */
@@ -77,26 +78,36 @@ export class AutoSearch {
     return { ...this.use, count: searches };
   }
 
-  /** Answers the calls of one round, at most `allowed` of them by a search; rejects on abort. */
-  async answer(
-    calls: readonly HeldCall[],
-    allowed: number,
-    signal: AbortSignal,
-  ): Promise<ChatMessage[]> {
-    const asked = calls.slice(0, allowed).map((call) => this.#search(call, signal));
-    const outcomes = await Promise.all(asked);
-    this.#asked += Math.min(calls.length, allowed);
-    return calls.map((call, at) => this.#message(call, outcomes[at] ?? NO_MORE));
+  /** The model's calls and our answers, in order, as they go back to it; and their UTF-8 bytes. */
+  get messages(): readonly ChatMessage[] {
+    return this.#messages;
   }
 
-  async #search(call: HeldCall, signal: AbortSignal): Promise<SearchOutcome> {
+  get messageBytes(): number {
+    return this.#messageBytes;
+  }
+
+  /** Answers the calls of one round, at most `allowed` of them by a search; rejects on abort. */
+  async search(held: HeldRound, allowed: number, signal: AbortSignal): Promise<void> {
+    const { calls } = held;
+    const asked = calls.slice(0, allowed).map((call) => this.#outcomeOf(call, signal));
+    const outcomes = await Promise.all(asked);
+    this.#asked += Math.min(calls.length, allowed);
+    const answers = calls.map((call, at) => this.#answerTo(call, outcomes[at] ?? NO_MORE));
+    for (const message of [heldMessage(held), ...answers]) {
+      this.#messages.push(message);
+      this.#messageBytes += Buffer.byteLength(JSON.stringify(message));
+    }
+  }
+
+  async #outcomeOf(call: HeldCall, signal: AbortSignal): Promise<SearchOutcome> {
     const read = readSearchCall(call.arguments);
     if (!read.ok) return read;
     const { query } = read;
     const { web, findings } = this.#options;
     const known = findings.known(query)?.results;
     if (known !== undefined) return { ok: true, query, results: known };
-    const outcome = await web.search(query, { signal });
+    const outcome = await web.search(query, signal);
     if (!outcome.ok) return outcome;
     // Of equal calls that ran together one is billed.
     if (findings.known(query) === undefined) {
@@ -106,8 +117,9 @@ export class AutoSearch {
     return outcome;
   }
 
-  #message(call: HeldCall, outcome: SearchOutcome): ChatMessage {
-    const { asksForCitations: citations, today } = this.#options;
+  #answerTo(call: HeldCall, outcome: SearchOutcome): ChatMessage {
+    const { request, today } = this.#options;
+    const citations = request.parameters.enable_web_citations;
     const firstSource = this.#results.length;
     if (outcome.ok) this.#results.push(...outcome.results);
     return { ...searchToolMessage(call.id, outcome, { citations, today, firstSource }) };

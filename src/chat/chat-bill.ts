@@ -1,23 +1,51 @@
 /**
  * What a chat answer used and costs, over all its engine calls. The engine's own usage comes first,
  * as far as it is possible; what it did not count is counted here, by the bytes of the text, and the
- * record says so. No output and no engine work is free.
+ * record says so. No output and no engine work is free. What is used beside tokens has its count and
+ * its price: the surcharge of the bill and the lines of the receipt are made of the same list.
  */
-import { type Price, chargeForCalls } from '../catalog/catalog.ts';
-import type { Nano } from '../core/money.ts';
+import { type Price, chargeForCalls, surcharge } from '../catalog/catalog.ts';
+import { type Nano, ZERO, formatUsd, nano } from '../core/money.ts';
 import { mediaTokensAbout, tokensAbout, tokensAtLeast } from '../core/token-count.ts';
 import type { TokenCounts, UsageRecord } from '../billing/ledger/ledger.ts';
 import { type OutputTally, outputBytes } from './wire/chat-choice.ts';
-import type { PromptFacts } from './wire/prompt-facts.ts';
+import type { ChatRequest } from './wire/chat-request.ts';
 import type { ReportedUsage, TokenUsage } from '../engines/usage.ts';
-import type { Round } from './round.ts';
 
-export interface ChatBill {
-  /** The sum of all rounds, for the caller and the record. */
-  readonly usage: TokenUsage;
-  readonly tokens: TokenCounts;
-  readonly countedBy: UsageRecord['countedBy'];
-  readonly costNano: Nano;
+export interface ExtraUse {
+  /** In the words of the request's parameters. */
+  readonly name: 'web_search' | 'web_scraping' | 'x_search';
+  /** Searches, pages, results. */
+  readonly count: number;
+  readonly eachNano: Nano;
+}
+
+/** Prices of one search, of one page that was read, of one result of an engine's own search. */
+export interface ExtraPrices {
+  readonly searchNano: Nano;
+  readonly pageNano: Nano;
+  readonly socialNano: Nano;
+}
+
+const USD_DECIMALS = 9;
+
+/** What the uses cost together. */
+export function surchargesOf(uses: readonly ExtraUse[]): Nano {
+  let sum = ZERO;
+  for (const use of uses) sum = nano(sum + surcharge(use.count, use.eachNano));
+  return sum;
+}
+
+/** The lines of the receipt, with USD as exact decimal text. */
+export function receiptLines(
+  uses: readonly ExtraUse[],
+): Record<string, { readonly count: number; readonly usd: string }> {
+  const lines: Record<string, { readonly count: number; readonly usd: string }> = {};
+  for (const { name, count, eachNano } of uses) {
+    if (count > 0)
+      lines[name] = { count, usd: formatUsd(surcharge(count, eachNano), USD_DECIMALS) };
+  }
+  return lines;
 }
 
 /** How one engine call ended, and what came of it. */
@@ -34,121 +62,117 @@ export interface RoundEnd {
   readonly extent: 'whole' | 'partial' | 'unseen';
 }
 
-/** What bounds the usage of a round, and what it is counted by. */
-export interface RoundMeasure {
-  readonly round: Pick<Round, 'bounds' | 'promptBytes'>;
-  readonly media: Pick<PromptFacts, 'imageCount' | 'audioCount' | 'videoCount'>;
-  readonly choiceCount: number;
+/** What an engine call may use, which its hold covers. */
+export interface RoundLimits {
+  /** UTF-8 bytes of the prompt's text. */
+  readonly promptBytes: number;
+  readonly promptTokens: number;
+  /** The output cap of one choice: what the engine is told. */
+  readonly outputTokens: number;
 }
 
-export interface RoundUse {
-  readonly usage: TokenUsage;
+/** The usage of one engine call. */
+export interface RoundUse extends TokenUsage {
   readonly countedBy: 'engine' | 'bytes';
   /** Whether the prompt is billed when there is no output. */
   readonly isWork: boolean;
-  /** Of an engine's own search. */
-  readonly searchSources: number | undefined;
   /** The engine said more than can be. */
   readonly isImpossible: boolean;
 }
 
-export interface BillInputs {
-  readonly rounds: readonly RoundUse[];
-  readonly price: Price;
-  /** Searches, pages and the like that were really used. */
-  readonly surchargesNano: Nano;
+export interface ChatBill {
+  /** The sum of all rounds, for the caller and the record. */
+  readonly usage: TokenUsage;
+  readonly tokens: TokenCounts;
+  readonly countedBy: UsageRecord['countedBy'];
+  readonly costNano: Nano;
 }
 
-export function billChat({ rounds, price, surchargesNano }: BillInputs): ChatBill {
-  const usages = rounds.map((round) => round.usage);
-  const usage = usages.reduce(added, NO_USAGE);
-  const tokens: TokenCounts = {
-    prompt: usage.promptTokens,
-    completion: usage.completionTokens,
-    cached: usage.cachedTokens,
-    cacheWrite: usage.cacheWriteTokens,
-    reasoning: usage.reasoningTokens,
-  };
+/** The bill of all rounds, with the searches, pages and the like that were really used. */
+export function billChat(
+  rounds: readonly RoundUse[],
+  price: Price,
+  uses: readonly ExtraUse[],
+): ChatBill {
+  const tokens = { prompt: 0, completion: 0, cached: 0, cacheWrite: 0, reasoning: 0 };
+  let hasWork = false;
+  let countedBy: 'engine' | 'bytes' = 'engine';
+  for (const round of rounds) {
+    tokens.prompt += round.promptTokens;
+    tokens.completion += round.completionTokens;
+    tokens.cached += round.cachedTokens;
+    tokens.cacheWrite += round.cacheWriteTokens;
+    tokens.reasoning += round.reasoningTokens;
+    hasWork ||= round.isWork;
+    if (round.countedBy === 'bytes') countedBy = 'bytes';
+  }
+  const surcharges = surchargesOf(uses);
   // Pricing, "Empty output": no output tokens, nothing to pay for the tokens.
-  const isDue = usage.completionTokens > 0 || rounds.some((round) => round.isWork);
-  const costNano = isDue
-    ? chargeForCalls(usages, { surcharges: surchargesNano }, price)
-    : surchargesNano;
-  const isCounted = rounds.some((round) => round.countedBy === 'bytes');
-  return { usage, tokens, countedBy: isCounted ? 'bytes' : 'engine', costNano };
-}
-
-const NO_USAGE: TokenUsage = {
-  promptTokens: 0,
-  completionTokens: 0,
-  cachedTokens: 0,
-  cacheWriteTokens: 0,
-  reasoningTokens: 0,
-};
-
-function added(a: TokenUsage, b: TokenUsage): TokenUsage {
-  return {
-    promptTokens: a.promptTokens + b.promptTokens,
-    completionTokens: a.completionTokens + b.completionTokens,
-    cachedTokens: a.cachedTokens + b.cachedTokens,
-    cacheWriteTokens: a.cacheWriteTokens + b.cacheWriteTokens,
-    reasoningTokens: a.reasoningTokens + b.reasoningTokens,
+  const isDue = tokens.completion > 0 || hasWork;
+  const usage = {
+    promptTokens: tokens.prompt,
+    completionTokens: tokens.completion,
+    cachedTokens: tokens.cached,
+    cacheWriteTokens: tokens.cacheWrite,
+    reasoningTokens: tokens.reasoning,
   };
+  const costNano = isDue ? chargeForCalls(rounds, { surcharges }, price) : surcharges;
+  return { usage, tokens, countedBy, costNano };
 }
 
 /** The usage of one engine call, within what its hold covers. The one place that counts. */
-export function roundUse(end: RoundEnd, measure: RoundMeasure): RoundUse {
-  const { reported, tally, extent } = end;
-  const most = measure.round.bounds.outputTokens * measure.choiceCount;
-  const counted = countedUsage(tally, measure, most);
-  const common = { isWork: extent === 'unseen', searchSources: reported?.usage.searchSources };
-  if (reported === undefined) {
-    return { ...common, usage: counted, countedBy: 'bytes', isImpossible: false };
+export function roundUse(
+  end: RoundEnd,
+  round: RoundLimits,
+  request: Pick<ChatRequest, 'facts' | 'choiceCount'>,
+): RoundUse {
+  const { reported, extent } = end;
+  const isWork = extent === 'unseen';
+  const mostOutput = round.outputTokens * request.choiceCount;
+  const said = reported?.usage;
+  const isImpossible =
+    said !== undefined &&
+    (said.promptTokens > round.promptTokens || said.completionTokens > mostOutput);
+  if (said !== undefined && extent === 'whole' && !isImpossible) {
+    return { ...said, countedBy: 'engine', isWork, isImpossible };
   }
-  const { promptTokens, isPromptPossible } = promptOf(reported.usage, counted, measure);
-  const output = outputOf(end, reported, counted, most);
-  const { usage } = reported;
-  const cachedTokens = Math.min(usage.cachedTokens, promptTokens);
+  const counted = countedUsage(end, round, request, mostOutput);
+  if (reported === undefined || said === undefined) {
+    return { ...counted, countedBy: 'bytes', isWork, isImpossible };
+  }
+  // A prompt that is longer than its bound is billed as the bound. Media have none of their own: the
+  // whole context is theirs, and an engine that says more than that is not believed at all.
+  let { promptTokens } = said;
+  if (promptTokens > round.promptTokens) {
+    const hasMedia = mediaTokensAbout(request.facts) > 0;
+    promptTokens = hasMedia ? counted.promptTokens : round.promptTokens;
+  }
+  const output = outputOf(end, reported, counted.completionTokens, mostOutput);
+  const { tokens: completionTokens, isEngines } = output;
+  const reasoning = isEngines ? said.reasoningTokens : counted.reasoningTokens;
+  const cachedTokens = Math.min(said.cachedTokens, promptTokens);
   return {
-    ...common,
-    usage: {
-      promptTokens,
-      completionTokens: output.tokens,
-      cachedTokens,
-      cacheWriteTokens: Math.min(usage.cacheWriteTokens, promptTokens - cachedTokens),
-      reasoningTokens: output.isEngines
-        ? Math.min(usage.reasoningTokens, output.tokens)
-        : Math.min(counted.reasoningTokens, output.tokens),
-    },
-    countedBy: output.isEngines ? 'engine' : 'bytes',
-    isImpossible: !isPromptPossible || usage.completionTokens > most,
+    ...said,
+    promptTokens,
+    completionTokens,
+    cachedTokens,
+    cacheWriteTokens: Math.min(said.cacheWriteTokens, promptTokens - cachedTokens),
+    reasoningTokens: Math.min(reasoning, completionTokens),
+    countedBy: isEngines ? 'engine' : 'bytes',
+    isWork,
+    isImpossible,
   };
-}
-
-/**
- * A prompt that is longer than its bound is billed as the bound. Media have none of their own: the
- * whole context is theirs, and an engine that says more than that is not believed at all.
- */
-function promptOf(usage: TokenUsage, counted: TokenUsage, { round, media }: RoundMeasure) {
-  const most = round.bounds.promptTokens;
-  if (usage.promptTokens <= most) {
-    return { promptTokens: usage.promptTokens, isPromptPossible: true };
-  }
-  const promptTokens = mediaTokensAbout(media) > 0 ? counted.promptTokens : most;
-  return { promptTokens, isPromptPossible: false };
 }
 
 /**
  * The engine's count of a whole answer. Before the end its count is of the text that had come by
  * then, and what came after is counted here; a count that is too small for its text is none.
  */
-function outputOf(end: RoundEnd, reported: ReportedUsage, counted: TokenUsage, most: number) {
+function outputOf(end: RoundEnd, reported: ReportedUsage, counted: number, most: number) {
   const said = reported.usage.completionTokens;
-  if (said > most) return { tokens: counted.completionTokens, isEngines: false };
+  if (said > most) return { tokens: counted, isEngines: false };
   if (end.extent === 'whole') return { tokens: said, isEngines: true };
-  if (said < tokensAtLeast(reported.atBytes)) {
-    return { tokens: counted.completionTokens, isEngines: false };
-  }
+  if (said < tokensAtLeast(reported.atBytes)) return { tokens: counted, isEngines: false };
   const sinceBytes = outputBytes(end.tally) - reported.atBytes;
   const tokens = Math.min(said + tokensAbout(sinceBytes), most);
   return { tokens, isEngines: sinceBytes === 0 };
@@ -156,16 +180,17 @@ function outputOf(end: RoundEnd, reported: ReportedUsage, counted: TokenUsage, m
 
 /** By the bytes of the text, whatever pieces it came in; media by their number. */
 function countedUsage(
-  tally: Readonly<OutputTally>,
-  { round, media }: RoundMeasure,
-  most: number,
+  { tally }: RoundEnd,
+  round: RoundLimits,
+  { facts }: Pick<ChatRequest, 'facts'>,
+  mostOutput: number,
 ): TokenUsage {
   const bytes = outputBytes(tally);
-  const completionTokens = Math.min(tokensAbout(bytes), most);
+  const completionTokens = Math.min(tokensAbout(bytes), mostOutput);
   const reasoningShare = bytes === 0 ? 0 : tally.reasoningBytes / bytes;
-  const promptTokens = tokensAbout(round.promptBytes) + mediaTokensAbout(media);
+  const promptTokens = tokensAbout(round.promptBytes) + mediaTokensAbout(facts);
   return {
-    promptTokens: Math.min(promptTokens, round.bounds.promptTokens),
+    promptTokens: Math.min(promptTokens, round.promptTokens),
     completionTokens,
     cachedTokens: 0,
     cacheWriteTokens: 0,

@@ -1,10 +1,23 @@
 /**
  * How much a chat request can use at most, before anybody has counted a token: the basis of its
- * hold. A tokenizer never makes more tokens than there are bytes, so bytes are a true bound on the
- * text; media is bounded by the context, which no engine exceeds, or by their number.
+ * hold, and of the output that each of its engine calls is granted. A tokenizer never makes more
+ * tokens than there are bytes, so bytes are a true bound on the text; media is bounded by the
+ * context, which no engine exceeds, or by their number.
+ *
+ * A round is one engine call. It is planned so that its dearest outcome, and everything that must
+ * still follow it, fit into what is left of the hold. With searches left, what must follow is those
+ * searches and one more round that reads them; where the money does not reach for that, the search
+ * tool is not offered.
  */
-import type { CatalogModel } from '../catalog/catalog.ts';
+import type { PriceBounds } from '../billing/sale.ts';
+import {
+  type CatalogModel,
+  type Price,
+  boundFor,
+  outputTokensAffordable,
+} from '../catalog/catalog.ts';
 import { Fault } from '../core/faults.ts';
+import { type Nano, nano } from '../core/money.ts';
 import {
   mediaTokensAtMost,
   tokensAbout,
@@ -12,7 +25,9 @@ import {
   tokensAtMost,
   tokensMostly,
 } from '../core/token-count.ts';
+import { type ExtraUse, type RoundLimits, surchargesOf } from './chat-bill.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
+import type { ChatMessage } from './wire/chat-schema.ts';
 
 /** Tokens that a chat template adds: system defaults, role marks, the opening of the answer. */
 const TEMPLATE_TOKENS = 256;
@@ -20,13 +35,23 @@ const TOKENS_PER_MESSAGE = 16;
 /** Instructions that templates add when tools are offered. */
 const TOOL_TEMPLATE_TOKENS = 512;
 /** A request whose prompt leaves less room than this for an answer is not worth running. */
-export const MIN_OUTPUT_TOKENS = 16;
+const MIN_OUTPUT_TOKENS = 16;
+/** An answer that is cut before this is of little use: what a request holds before a share begins. */
+const USEFUL_OUTPUT_TOKENS = 256;
+const USEFUL_STEPS = BigInt(USEFUL_OUTPUT_TOKENS - MIN_OUTPUT_TOKENS);
 /** The output cap of a model that names neither a cap nor a context. */
 const FALLBACK_OUTPUT_TOKENS = 8_192;
-
+/** What templates write around a tool offer and around one message of a search, in tokens. */
+const TOOL_OFFER_TOKENS = 1_024;
+const SEARCH_MESSAGE_TOKENS = 256;
+/** An answer that may end in a search needs room for the call. */
+const MIN_CALL_TOKENS = 128;
 /** Few answers are longer, and few pictures or sounds take more of the prompt. */
 const USUAL_OUTPUT_TOKENS = 1_024;
 const USUAL_MEDIA_TOKENS = 1_024;
+
+/** What of a model bounds a chat with it. */
+type ModelRoom = Pick<CatalogModel, 'id' | 'context' | 'maxCompletionTokens'>;
 
 export interface ChatBounds {
   readonly promptTokens: number;
@@ -34,12 +59,8 @@ export interface ChatBounds {
   readonly outputTokens: number;
 }
 
-/** Extra text that the service adds to the prompt, in bytes. */
-export function chatBounds(
-  request: ChatRequest,
-  model: CatalogModel,
-  addedBytes: number,
-): ChatBounds {
+/** `addedBytes`: text that the service adds to the prompt. Throws 400 for what cannot fit. */
+export function chatBounds(request: ChatRequest, model: ModelRoom, addedBytes: number): ChatBounds {
   const { facts } = request;
   const textBytes = facts.textBytes + addedBytes;
   refuseOverflow(textBytes, model);
@@ -48,9 +69,21 @@ export function chatBounds(
     TOKENS_PER_MESSAGE * facts.messageCount +
     (request.tools.length > 0 ? TOOL_TEMPLATE_TOKENS : 0);
   const hasMedia = facts.imageCount + facts.audioCount + facts.videoCount > 0;
-  const bound = tokensAtMost(textBytes) + mediaTokensAtMost(facts) + template;
+  const mediaTokens = hasMedia ? mediaTokensAtMost(facts) : 0;
+  const bound = tokensAtMost(textBytes) + mediaTokens + template;
   const promptTokens = hasMedia && model.context > 0 ? model.context : withinContext(bound, model);
-  return { promptTokens, outputTokens: outputWish(request, model, textBytes + template) };
+  const cap = model.maxCompletionTokens || model.context || FALLBACK_OUTPUT_TOKENS;
+  let outputTokens = cap;
+  if (request.maxOutputTokens !== undefined) {
+    outputTokens = Math.min(request.maxOutputTokens, cap);
+  } else if (model.context > 0) {
+    // Engines refuse a prompt and a cap that exceed the context together.
+    const promptBytes = textBytes + template;
+    const surely = model.context - promptBytes;
+    const room = surely >= MIN_OUTPUT_TOKENS ? surely : model.context - tokensMostly(promptBytes);
+    outputTokens = Math.max(MIN_OUTPUT_TOKENS, Math.min(cap, room));
+  }
+  return { promptTokens, outputTokens };
 }
 
 /**
@@ -59,7 +92,7 @@ export function chatBounds(
  */
 export function tokensEstimate(
   { facts, choiceCount }: ChatRequest,
-  model: CatalogModel,
+  model: ModelRoom,
   outputTokens: number,
 ): number {
   const media = facts.imageCount + facts.audioCount + facts.videoCount;
@@ -69,31 +102,19 @@ export function tokensEstimate(
 }
 
 /** No engine takes a longer prompt than its context; a context of 0 is not known. */
-export function withinContext(promptTokens: number, model: CatalogModel): number {
+function withinContext(promptTokens: number, model: ModelRoom): number {
   return model.context === 0 ? promptTokens : Math.min(promptTokens, model.context);
 }
 
-/** What the caller asked for; else the model's cap, as far as the context has room for it. */
-function outputWish(request: ChatRequest, model: CatalogModel, promptBytes: number): number {
-  const cap = model.maxCompletionTokens || model.context || FALLBACK_OUTPUT_TOKENS;
-  if (request.maxOutputTokens !== undefined) return Math.min(request.maxOutputTokens, cap);
-  if (model.context === 0) return cap;
-  // Engines refuse a prompt and a cap that exceed the context together.
-  const surely = model.context - promptBytes;
-  const usually = model.context - tokensMostly(promptBytes);
-  const room = surely >= MIN_OUTPUT_TOKENS ? surely : usually;
-  return Math.max(MIN_OUTPUT_TOKENS, Math.min(cap, room));
-}
-
 /** What cannot fit by any count is refused here; what might fit is the engine's to decide. */
-export function refuseOverflow(textBytes: number, model: CatalogModel): void {
+export function refuseOverflow(textBytes: number, model: ModelRoom): void {
   if (model.context === 0) return;
   const atLeast = tokensAtLeast(textBytes);
   if (atLeast > model.context) throw contextOverflow(model, `at least ${atLeast}`);
 }
 
 /** The refusal in the shape that SDKs know: an error object. */
-export function contextOverflow(model: CatalogModel, tokens: string | undefined): Fault {
+export function contextOverflow(model: ModelRoom, tokens: string | undefined): Fault {
   const has = tokens === undefined ? '' : `; the prompt has ${tokens}`;
   const message = `The context of ${model.id} holds ${model.context} tokens${has}. Shorten the messages`;
   return new Fault('CONTEXT_LENGTH_EXCEEDED', {
@@ -107,4 +128,200 @@ export function contextOverflow(model: CatalogModel, tokens: string | undefined)
       },
     },
   });
+}
+
+/** Searches that the model may ask for. */
+export interface SearchOffer {
+  readonly searchesLeft: number;
+  /** The most UTF-8 bytes of text that one search adds. */
+  readonly searchBytes: number;
+  /** `searches` of them at their price. */
+  cost(searches: number): ExtraUse;
+}
+
+/** What is added to a chat at most. */
+export interface AdditionBounds {
+  /** Bytes of text. */
+  readonly textBytesBound: number;
+  /** Searches of the model and of the engine are not in it. */
+  readonly usesBound: readonly ExtraUse[];
+  readonly autoSearch: SearchOffer | undefined;
+  /** The engine's own search. */
+  readonly socialSearch: { readonly bound: ExtraUse } | undefined;
+}
+
+/** What a chat may use: its own bounds, and what is added to it. */
+export interface HoldInputs {
+  readonly request: ChatRequest;
+  readonly model: ModelRoom;
+  readonly price: Price;
+  readonly bounds: ChatBounds;
+  readonly additions: AdditionBounds;
+}
+
+/**
+ * What is held for the worst case, as far as the balance affords it. The least is the prompt as it
+ * came with what preparing it costs; the most has every text that may be added, and every round of
+ * a search.
+ */
+export function holdBounds(inputs: HoldInputs): Required<PriceBounds> {
+  const { request, price, bounds, additions } = inputs;
+  const { promptTokens, outputTokens } = bounds;
+  const searches = additions.autoSearch?.searchesLeft ?? 0;
+  const surcharges = surchargesOf(boundUses(additions));
+  const leastOutput = Math.min(outputTokens, MIN_OUTPUT_TOKENS);
+  const least = { promptTokens, maxOutputTokens: leastOutput, choices: request.choiceCount };
+  const minNano = boundFor({ ...least, surcharges }, price);
+  const maxNano = mostNano(inputs, surcharges, outputTokens, searches);
+  const isPlain = searches === 0 && additions.textBytesBound === 0;
+  let usefulNano = maxNano;
+  if (!isPlain) {
+    const useful = Math.min(outputTokens, USEFUL_OUTPUT_TOKENS);
+    usefulNano = mostNano(inputs, surcharges, useful, Math.min(searches, 1));
+  } else if (outputTokens > USEFUL_OUTPUT_TOKENS) {
+    // The cost grows evenly with the output, so a useful answer's needs no third look at the price.
+    const steps = BigInt(outputTokens - MIN_OUTPUT_TOKENS);
+    usefulNano = nano(minNano + ((maxNano - minNano) * USEFUL_STEPS) / steps);
+  }
+  return { minNano, usefulNano, maxNano, maxIsNamed: request.maxOutputTokens !== undefined };
+}
+
+/** The cost of the most tokens of all rounds; each round reads what the earlier ones said. */
+function mostNano(
+  { request, model, price, bounds, additions }: HoldInputs,
+  surcharges: Nano,
+  outputTokens: number,
+  searches: number,
+): Nano {
+  const auto = additions.autoSearch;
+  const firstPrompt = bounds.promptTokens + additions.textBytesBound;
+  const bound = {
+    choices: request.choiceCount,
+    promptTokens: withinContext(firstPrompt, model),
+    maxOutputTokens: outputTokens,
+    surcharges,
+  };
+  if (auto === undefined) return boundFor(bound, price);
+  for (let round = 1; round <= searches; round += 1) {
+    const found = round * (auto.searchBytes + 3 * SEARCH_MESSAGE_TOKENS) + TOOL_OFFER_TOKENS;
+    bound.promptTokens += withinContext(firstPrompt + outputTokens + found, model);
+  }
+  bound.maxOutputTokens += searches * MIN_OUTPUT_TOKENS;
+  bound.surcharges = nano(surcharges + surchargesOf([auto.cost(searches)]));
+  return boundFor(bound, price);
+}
+
+/** The most that a plan's work and an engine's own search use. */
+function boundUses({ usesBound, socialSearch }: AdditionBounds): readonly ExtraUse[] {
+  return socialSearch === undefined ? usesBound : [...usesBound, socialSearch.bound];
+}
+
+export interface Round extends RoundLimits {
+  /** Replaces the request's messages. */
+  readonly messages: readonly ChatMessage[] | undefined;
+  /** Searches that its answer may ask for; 0 offers no tool. */
+  readonly searches: number;
+}
+
+export interface RoundInputs {
+  readonly request: ChatRequest;
+  readonly model: ModelRoom;
+  readonly price: Price;
+  readonly messages: readonly ChatMessage[] | undefined;
+  /** Of the request with that text. */
+  readonly bounds: ChatBounds;
+  /** Text that stands in the prompt beside the caller's. */
+  readonly addedBytes: number;
+  /** What is left of the hold for tokens and searches. */
+  readonly leftNano: Nano;
+  /** Output of earlier rounds, which the caller's cap includes. */
+  readonly usedOutputTokens: number;
+  readonly auto: SearchOffer | undefined;
+}
+
+/** The next round, or `undefined` when the money does not cover it. */
+export function planRound(inputs: RoundInputs): Round | undefined {
+  const { request, model, price, bounds, leftNano, auto } = inputs;
+  const cap = Math.max(
+    Math.min(bounds.outputTokens, MIN_OUTPUT_TOKENS),
+    bounds.outputTokens - inputs.usedOutputTokens,
+  );
+  const promptTokens = promptOf(inputs);
+  const left = auto?.searchesLeft ?? 0;
+  for (const searches of left > 1 ? [left, 1] : [left]) {
+    if (auto === undefined || searches === 0) break;
+    const offered = withinContext(promptTokens + TOOL_OFFER_TOKENS, model);
+    const outputTokens = largest(cap, (tokens) => fits(inputs, offered, auto, searches, tokens));
+    const least = searches > 1 ? cap : Math.min(cap, MIN_CALL_TOKENS);
+    if (outputTokens >= least) return roundOf(inputs, offered, searches, outputTokens);
+  }
+  if (leftNano < 0n) return undefined;
+  const bound = { promptTokens, choices: request.choiceCount };
+  const outputTokens = Math.min(cap, outputTokensAffordable(leftNano, bound, price) ?? 0);
+  if (outputTokens < Math.min(cap, MIN_OUTPUT_TOKENS)) return undefined;
+  return roundOf(inputs, promptTokens, 0, outputTokens);
+}
+
+/** What the shortest answer of a round without searches can cost. */
+export function leastOfRound(inputs: RoundInputs): Nano {
+  const { request, price, bounds } = inputs;
+  const maxOutputTokens = Math.min(bounds.outputTokens, MIN_OUTPUT_TOKENS);
+  const promptTokens = promptOf(inputs);
+  return boundFor({ promptTokens, maxOutputTokens, choices: request.choiceCount }, price);
+}
+
+/** A round whatever it costs: when an engine used more than it can, the hold is the end. */
+export function lastResort(inputs: RoundInputs): Round {
+  return roundOf(inputs, promptOf(inputs), 0, MIN_OUTPUT_TOKENS);
+}
+
+/** With the messages that earlier rounds have added. */
+function promptOf({ request, model, messages, bounds }: RoundInputs): number {
+  const added = Math.max(0, (messages?.length ?? 0) - request.messages.length);
+  return withinContext(bounds.promptTokens + added * SEARCH_MESSAGE_TOKENS, model);
+}
+
+function roundOf(
+  { messages, request, addedBytes }: RoundInputs,
+  promptTokens: number,
+  searches: number,
+  outputTokens: number,
+): Round {
+  const promptBytes = request.facts.textBytes + addedBytes;
+  return { messages, searches, promptBytes, promptTokens, outputTokens };
+}
+
+/** Whether this round with that much output, the searches, and the answer to them fit. */
+function fits(
+  { price, model, leftNano }: RoundInputs,
+  promptTokens: number,
+  auto: SearchOffer,
+  searches: number,
+  outputTokens: number,
+): boolean {
+  const found = searches * (tokensAtMost(auto.searchBytes) + SEARCH_MESSAGE_TOKENS);
+  const next = promptTokens + outputTokens + found + SEARCH_MESSAGE_TOKENS;
+  const now = boundFor({ promptTokens, maxOutputTokens: outputTokens }, price);
+  const later = boundFor(
+    {
+      promptTokens: withinContext(next, model),
+      maxOutputTokens: MIN_OUTPUT_TOKENS,
+      surcharges: surchargesOf([auto.cost(searches)]),
+    },
+    price,
+  );
+  return now + later <= leftNano;
+}
+
+/** The largest whole number up to `max` that holds, where smaller ones hold too; 0 when none. */
+function largest(max: number, holds: (value: number) => boolean): number {
+  if (holds(max)) return max;
+  let low = 0;
+  let high = max;
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (holds(middle)) low = middle;
+    else high = middle;
+  }
+  return low;
 }

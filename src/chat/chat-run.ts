@@ -1,64 +1,52 @@
 /**
- * What a chat request is on its way: the call, where its answer goes, the parts that serve it, and
- * the admitted run that both answer modes share. Values and shapes only; `chat.ts` is the verb.
+ * One chat from its admission to its settled charge: the object that carries it, its engine calls
+ * (one, or several where the model searches by itself), and what they used.
  */
+import type { Outcome, Sale, Sales, RateRule } from '../billing/sale.ts';
 import type { Catalog, CatalogModel, DeprecationNotice, Price } from '../catalog/catalog.ts';
-import type { Engines } from '../engines/engines.ts';
-import type { Caller } from '../identity/identity.ts';
+import { assert } from '../core/assert.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
-import { type Nano, ZERO, maxNano, minNano } from '../core/money.ts';
+import { formatUsd, nano, toUsdNumber } from '../core/money.ts';
+import type {
+  EngineCall,
+  EngineFailure,
+  EngineHead,
+  EngineOutcome,
+  Engines,
+} from '../engines/engines.ts';
+import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
+import type { AnswerFacts, AnswerHeaders } from '../http/answer-headers.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import type { Caller } from '../identity/identity.ts';
+import type { AdditionInputs, AdditionsPlan, PreparedAdditions } from './additions.ts';
+import {
+  type ChatBill,
+  type ExtraUse,
+  type RoundEnd,
+  type RoundUse,
+  billChat,
+  receiptLines,
+  roundUse,
+  surchargesOf,
+} from './chat-bill.ts';
+import {
+  type ChatBounds,
+  type Round,
+  type RoundInputs,
+  chatBounds,
+  contextOverflow,
+  lastResort,
+  leastOfRound,
+  planRound,
+} from './chat-bounds.ts';
+import type { FoundDocument, SearchResult } from './web/web.ts';
+import { noOutput } from './wire/chat-choice.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
-import type { EngineDialect } from './wire/engine-request.ts';
-import type { AnswerFacts } from '../http/answer-facts.ts';
-import type { AnswerKeeper, RateRule, Sale, Sales, SoldAnswer } from '../billing/sale.ts';
-import type { AdditionsPlan } from './chat-additions.ts';
-import type { ChatRounds } from './chat-rounds.ts';
-
-/** Where an answer goes. */
-export interface ChatReceiver {
-  /** What is known before the answer, for the headers of a refusal as well. */
-  resolved(model: CatalogModel, deprecation: DeprecationNotice | undefined): void;
-  admitted(admission: Sale, rate: RateRule): void;
-  /** Set when the answer is kept for retries. */
-  readonly keeper: AnswerKeeper | undefined;
-  /** Everything that a stream has sent, with its end. */
-  sent(lastChunk: Buffer): SoldAnswer;
-  /** Headers of a stream; called once, before the first `write`. */
-  begin(head: AnswerFacts): void;
-  /** `false` when the caller reads slower than the engine writes; `onDrain` says when to go on. */
-  write(chunk: Buffer): boolean;
-  onDrain(resume: () => void): void;
-  /** The end of a stream. */
-  end(lastChunk: Buffer): void;
-  /** The headers of a whole answer, which `whole` then sends. */
-  answered(head: AnswerFacts, body: Buffer): WholeAnswer;
-  whole(answer: WholeAnswer): Promise<void>;
-}
-
-export interface WholeAnswer extends SoldAnswer {
-  readonly body: Buffer;
-}
-
-export interface ChatCall {
-  readonly requestId: string;
-  readonly caller: Caller;
-  readonly request: ChatRequest;
-  readonly signal: AbortSignal;
-  readonly receiver: ChatReceiver;
-  /** For the log line: what the flow learned. */
-  readonly note: (notes: ChatNotes) => void;
-}
-
-export interface ChatNotes {
-  readonly model?: string;
-  readonly replica?: string;
-  readonly costUsd?: string;
-  readonly promptTokens?: number;
-  readonly completionTokens?: number;
-  readonly firstTokenMs?: number;
-}
+import type { AnswerEnd } from './wire/chat-response.ts';
+import { type EngineDialect, engineRequest } from './wire/engine-request.ts';
+import type { HeldRound } from './wire/held-calls.ts';
 
 export interface ChatParts {
   readonly catalog: Catalog;
@@ -67,6 +55,7 @@ export interface ChatParts {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  readonly headers: AnswerHeaders;
   readonly serviceName: string;
   /** The service's own system prompt; empty for none. */
   readonly systemPrompt: () => string;
@@ -75,37 +64,253 @@ export interface ChatParts {
   /** Whether this server can search the web. */
   readonly canSearch: boolean;
   /** Persona, search, scraping, files: what is added to a request, and what it costs at most. */
-  readonly planAdditions: (
-    call: ChatCall,
-    request: ChatRequest,
-    model: CatalogModel,
-  ) => AdditionsPlan;
+  readonly planAdditions: (inputs: AdditionInputs) => AdditionsPlan;
 }
 
 /** A request that may run, before its money is set aside. */
-export interface ChatWish {
+export interface ChatPlan {
   readonly parts: ChatParts;
-  readonly call: ChatCall;
+  readonly context: RequestContext;
+  /** Aborts when nobody will ask for the answer any more. */
+  readonly signal: AbortSignal;
   /** As the model takes it. */
   readonly request: ChatRequest;
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
   readonly price: Price;
   readonly additions: AdditionsPlan;
-  readonly systemPrompt: string | undefined;
+  /** The service's own, and what was added to it; empty for none. */
+  readonly systemPrompt: string;
+  /** Of the request as it came, with the system prompt. */
+  readonly bounds: ChatBounds;
 }
 
-/** One admitted request on its way: what both answer modes share. */
-export interface ChatRun extends ChatWish {
-  readonly rate: RateRule;
+export interface ChatRun extends ChatPlan {
   readonly admission: Sale;
-  /** The engine calls, whose first is planned. */
-  readonly rounds: ChatRounds;
+  readonly prepared: PreparedAdditions;
+  /** The engine call that runs. */
+  round: Round;
+  /** Of the calls that have ended. */
+  readonly uses: RoundUse[];
+  /** Tries of all calls that have ended. */
+  attempts: number;
 }
 
-/** What a stream's headers can say of the balance: posted USD minus this request's hold. */
-export function remainingDuring(run: ChatRun): Nano {
-  const { before, grantedNano } = run.admission.hold;
-  const fromUsd = maxNano(ZERO, minNano(grantedNano, before.usdNano));
-  return maxNano(ZERO, (before.usdNano - fromUsd) as Nano); // both are nano-USD
+/** Plans the first engine call, now that its prompt is known. Throws 402 when it is too dear. */
+export function startRun(plan: ChatPlan, admission: Sale, prepared: PreparedAdditions): ChatRun {
+  const { request, model, bounds, additions } = plan;
+  const { grantedNano } = admission.hold;
+  const uses: RoundUse[] = [];
+  if (request.isPlain && grantedNano === admission.request.price?.maxNano) {
+    // The hold is of everything that it can cost.
+    const promptBytes = request.facts.textBytes + Buffer.byteLength(plan.systemPrompt);
+    const round = { messages: undefined, searches: 0, promptBytes, ...bounds };
+    return { ...plan, admission, prepared, round, uses, attempts: 0 };
+  }
+  const addedBytes = Buffer.byteLength(plan.systemPrompt) + prepared.textBytes;
+  const social = additions.socialSearch;
+  const surcharges = surchargesOf(social ? [...prepared.uses, social.bound] : prepared.uses);
+  const inputs: RoundInputs = {
+    request,
+    model,
+    price: plan.price,
+    messages: prepared.messages,
+    bounds: prepared.textBytes === 0 ? bounds : chatBounds(request, model, addedBytes),
+    addedBytes,
+    leftNano: nano(grantedNano - surcharges),
+    usedOutputTokens: 0,
+    auto: additions.autoSearch,
+  };
+  const round = planRound(inputs);
+  if (round === undefined) throw admission.tooDear(nano(surcharges + leastOfRound(inputs)));
+  return { ...plan, admission, prepared, round, uses, attempts: 0 };
+}
+
+/** Answers the calls of the round that has ended, and plans the next; rejects on abort. */
+export async function searchRound(run: ChatRun, held: HeldRound): Promise<void> {
+  const { request, model, price, prepared, admission, systemPrompt } = run;
+  const auto = run.additions.autoSearch;
+  assert(auto !== undefined, 'calls are held only where searches are offered');
+  await auto.search(held, run.round.searches, run.signal);
+  const addedBytes = Buffer.byteLength(systemPrompt) + prepared.textBytes + auto.messageBytes;
+  const { tokens, costNano } = billOf(run);
+  const inputs: RoundInputs = {
+    request,
+    model,
+    price,
+    messages: [...(prepared.messages ?? request.messages), ...auto.messages],
+    bounds: chatBounds(request, model, addedBytes),
+    addedBytes,
+    // The other nano covers what rounding took off.
+    leftNano: nano(admission.hold.grantedNano - costNano - 1n),
+    usedOutputTokens: tokens.completion,
+    auto,
+  };
+  run.round = planRound(inputs) ?? lastResort(inputs);
+}
+
+/** What was used beside tokens. */
+function extraUses({ prepared, additions, uses }: ChatRun): readonly ExtraUse[] {
+  const { autoSearch: auto, socialSearch: social } = additions;
+  if (auto === undefined && social === undefined) return prepared.uses;
+  const all = [...prepared.uses];
+  if (auto !== undefined) all.push(auto.use);
+  if (social !== undefined && uses.length > 0) {
+    // An engine that names no number has made one search.
+    const sources = uses.reduce((sum, use) => sum + (use.searchSources ?? 1), 0);
+    all.push({ ...social.bound, count: Math.min(sources, social.bound.count) });
+  }
+  return all;
+}
+
+/** The bill of all rounds that have ended. */
+export function billOf(run: ChatRun): ChatBill {
+  return billChat(run.uses, run.price, extraUses(run));
+}
+
+export function citationsOf({ prepared, additions }: ChatRun): readonly SearchResult[] {
+  const found = additions.autoSearch?.results;
+  return found === undefined ? prepared.citations : [...prepared.citations, ...found];
+}
+
+export function documentsFor({
+  prepared,
+  additions,
+}: ChatRun): readonly FoundDocument[] | undefined {
+  return prepared.documents ?? additions.autoSearch?.documents;
+}
+
+/** What ends an answer once it is charged. */
+export function answerEnd(
+  run: ChatRun,
+  { usage }: ChatBill,
+  { usdNano, diemNano }: { readonly usdNano: bigint; readonly diemNano: bigint },
+): AnswerEnd {
+  const cost = { usd: toUsdNumber(usdNano), diem: toUsdNumber(diemNano) };
+  return { usage, cost, parameters: run.request.parameters, citations: citationsOf(run) };
+}
+
+/** What is settled for the rounds that have ended. */
+export function outcomeOf(
+  run: ChatRun,
+  { costNano, tokens, countedBy }: ChatBill,
+  status: Outcome['status'],
+  from: Pick<Outcome, 'replica' | 'firstTokenMs'>,
+): Outcome {
+  const { uses, attempts } = run;
+  const extras: Record<string, unknown> = receiptLines(extraUses(run));
+  if (uses.length > 1) extras['engine_calls'] = uses.length;
+  return { costNano, status, tokens, countedBy, attempts, extras, ...from };
+}
+
+/** Notes for the log what was settled. */
+export function noteBill({ context }: ChatRun, bill: ChatBill, replica: string | undefined): void {
+  const { notes } = context;
+  notes.costUsd = formatUsd(bill.costNano);
+  notes.promptTokens = bill.tokens.prompt;
+  notes.completionTokens = bill.tokens.completion;
+  if (replica !== undefined) notes.replica = replica;
+}
+
+/** Who was asked, and how often. */
+export type Attempted = Pick<EngineOutcome, 'attempts' | 'replica'>;
+
+/** Notes what a round used, and in the log when its engine said what cannot be. */
+export function endRound(run: ChatRun, end: RoundEnd, outcome: Attempted): void {
+  const use = roundUse(end, run.round, run.request);
+  run.uses.push(use);
+  run.attempts += outcome.attempts;
+  if (!use.isImpossible) return;
+  const { promptTokens, completionTokens } = end.reported?.usage ?? {};
+  const said = { replica: outcome.replica?.engine, promptTokens, completionTokens };
+  run.parts.log.warn(
+    { requestId: run.context.requestId, ...said },
+    'An engine reported more tokens than it can have used; it is not believed',
+  );
+}
+
+/** The caller left before any text: what an engine had to read is billed. */
+export function endUnseen(run: ChatRun, outcome: Attempted, reported?: RoundEnd['reported']): void {
+  // A call that still waited for an engine has made no work.
+  const extent = outcome.attempts > 0 ? 'unseen' : 'partial';
+  endRound(run, { reported, tally: noOutput(), extent }, outcome);
+}
+
+/** The failure of an engine in words for the caller. */
+export function chatFault(run: ChatRun, failure: EngineFailure): Error {
+  if (saysContextOverflow(failure)) return contextOverflow(run.model, undefined);
+  return engineFault(failure, run.model.id);
+}
+
+/** What the headers of the answer say. */
+export function factsOf(
+  { model, deprecation, admission, parts }: ChatRun,
+  head: EngineHead | undefined,
+  remainingNano: AnswerFacts['remainingNano'],
+): AnswerFacts {
+  const flags = head && flagsOf(head, parts.serviceName);
+  const replica = head?.replica.engine;
+  const attempts = head?.attempts ?? 1;
+  return { model, deprecation, admission, replica, attempts, flags, remainingNano };
+}
+
+const FLAG =
+  /^x-([a-z\d]+)-(is-blurred|is-content-violation|is-adult-model-content-violation|contains-minor|control-instance)$/;
+
+/** Content flags that an engine reports, by our own name or as `svc`, under our own. */
+function flagsOf(head: EngineHead, serviceName: string): Record<string, string> {
+  const flags: Record<string, string> = {};
+  for (const name in head.headers) {
+    const [, prefix, flag] = name.startsWith('x-') ? (FLAG.exec(name) ?? []) : [];
+    const value = head.headers[name];
+    if (flag === undefined || typeof value !== 'string') continue;
+    const own = `x-${serviceName}-${flag}`;
+    if (prefix === serviceName) flags[own] = value;
+    else if (prefix === 'svc') flags[own] ??= value;
+  }
+  return flags;
+}
+
+/** An answer of more than this is not one, whatever was asked for. */
+const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
+/** Of an answer whose grant is small: names, settings and figures that an engine adds. */
+const MIN_RESPONSE_BYTES = 1024 * 1024;
+/** One token as a chunk for each of its characters, or with its twenty likeliest others. */
+const RESPONSE_BYTES_PER_TOKEN = 16 * 1024;
+/** An answer in one piece has its first byte when all of it is there. */
+const WHOLE_LIMITS = { firstByteMs: 600_000 };
+const STREAM_TYPES = ['text/event-stream'];
+const WHOLE_TYPES = ['application/json'];
+
+/** The call of the current round: the body per replica, affinity, and how much is read. */
+export function engineCall(run: ChatRun): EngineCall {
+  const { request, model, parts, additions, round, systemPrompt } = run;
+  const tokens = round.outputTokens * request.choiceCount;
+  // Figures of the prompt's tokens are as long as the prompt.
+  const isUnbounded = Object.hasOwn(request.fields, 'prompt_logprobs');
+  const grantedBytes = MIN_RESPONSE_BYTES + tokens * RESPONSE_BYTES_PER_TOKEN;
+  return {
+    work: 'chat',
+    replicas: model.replicas,
+    method: 'POST',
+    path: '/chat/completions',
+    contentType: 'application/json',
+    buildBody: (replica) =>
+      engineRequest(request, {
+        model: replica.model,
+        dialect: parts.dialectOf(replica.engine),
+        abilities: model,
+        maxOutputTokens: round.outputTokens,
+        systemPrompt,
+        messages: round.messages,
+        extraTool: round.searches === 0 ? undefined : additions.autoSearch?.tool,
+        extraMembers: additions.socialSearch?.membersFor(replica.engine),
+      }),
+    affinityKey: request.promptCacheKey,
+    caller: run.context.caller.accountId,
+    signal: run.signal,
+    maxResponseBytes: isUnbounded ? MAX_RESPONSE_BYTES : Math.min(MAX_RESPONSE_BYTES, grantedBytes),
+    timeLimits: request.stream ? undefined : WHOLE_LIMITS,
+    accept: request.stream ? STREAM_TYPES : WHOLE_TYPES,
+  };
 }

@@ -37,87 +37,73 @@ export interface LoadedContent {
 
 /** Loads the media and reads the files of all messages. Throws the Faults of media and files. */
 export async function loadContent(inputs: ContentInputs): Promise<LoadedContent> {
-  const { media, engineFetches, signal } = inputs;
-  const loader = new ContentLoader(inputs, new RequestMedia(media, { engineFetches, signal }));
+  const { media, engineFetches, signal, model } = inputs;
+  const loader = new RequestMedia(media, { engineFetches, signal });
   const messages: ChatMessage[] = [];
+  let textBytes = 0;
   for (const [index, message] of inputs.messages.entries()) {
-    messages.push(await loader.message(message, index));
-  }
-  return { messages, textBytes: loader.textBytes };
-}
-
-class ContentLoader {
-  textBytes = 0;
-  readonly #inputs: ContentInputs;
-  readonly #media: RequestMedia;
-
-  constructor(inputs: ContentInputs, media: RequestMedia) {
-    this.#inputs = inputs;
-    this.#media = media;
-  }
-
-  async message(message: ChatMessage, index: number): Promise<ChatMessage> {
-    const { content } = message;
-    if (message.role !== 'user' || typeof content === 'string') return message;
-    const given: readonly ContentPart[] = message.content as ContentPart[]; // no string, a user's
+    if (message.role !== 'user' || typeof message.content === 'string') {
+      messages.push(message);
+      continue;
+    }
+    const given: readonly ContentPart[] = message.content;
     const path = (at: number) => ['messages', String(index), 'content', String(at)];
     // Fetches run side by side; files are read one after another, each in a worker.
-    const loaded = await Promise.all(given.map((part, at) => this.#medium(part, path(at))));
-    for (const [at, part] of loaded.entries()) {
-      if (part.type === 'file') loaded[at] = await this.#file(part, path(at));
+    const content = await Promise.all(given.map((part, at) => loadMedium(loader, part, path(at))));
+    for (const [at, part] of content.entries()) {
+      if (part.type !== 'file') continue;
+      const text = await readFile(inputs, loader, part, path(at));
+      textBytes += Buffer.byteLength(text.text);
+      refuseOverflow(textBytes, model);
+      if (textBytes > MAX_FILE_TEXT_BYTES) {
+        throw new Fault('PAYLOAD_TOO_LARGE', {
+          message: 'The files of this request have too much text; send fewer or shorter ones',
+        });
+      }
+      content[at] = text;
     }
-    if (loaded.every((part, at) => part === given[at])) return message;
-    return { ...message, content: loaded };
+    const isSame = content.every((part, at) => part === given[at]);
+    messages.push(isSame ? message : { ...message, content });
   }
+  return { messages, textBytes };
+}
 
-  async #medium(part: ContentPart, path: readonly string[]): Promise<ContentPart> {
-    switch (part.type) {
-      case 'image_url': {
-        const url = await this.#media.image(part.image_url.url, [...path, 'image_url', 'url']);
-        if (url === part.image_url.url) return part;
-        return { ...part, image_url: { ...part.image_url, url } };
-      }
-      case 'video_url': {
-        const url = await this.#media.video(part.video_url.url, [...path, 'video_url', 'url']);
-        if (url === part.video_url.url) return part;
-        return { ...part, video_url: { ...part.video_url, url } };
-      }
-      case 'input_audio': {
-        const { data, format } = part.input_audio;
-        const audio = { data, ...(format === null || format === undefined ? {} : { format }) };
-        const loaded = this.#media.audio(audio, [...path, 'input_audio', 'data']);
-        if (loaded.data === data && loaded.format === format) return part;
-        const { data: bare, format: known } = loaded;
-        // The schema lists the formats that the loader lets through.
-        const own = { ...part.input_audio, data: bare, format: known as typeof format };
-        return { ...part, input_audio: own };
-      }
-      case 'text':
-      case 'file':
-        return part;
-    }
+async function loadMedium(
+  loader: RequestMedia,
+  part: ContentPart,
+  path: readonly string[],
+): Promise<ContentPart> {
+  if (part.type === 'image_url') {
+    const url = await loader.image(part.image_url.url, [...path, 'image_url', 'url']);
+    return url === part.image_url.url ? part : { ...part, image_url: { ...part.image_url, url } };
   }
+  if (part.type === 'video_url') {
+    const url = await loader.video(part.video_url.url, [...path, 'video_url', 'url']);
+    return url === part.video_url.url ? part : { ...part, video_url: { ...part.video_url, url } };
+  }
+  if (part.type !== 'input_audio') return part;
+  const { data, format } = part.input_audio;
+  const audio = { data, ...(format === null || format === undefined ? {} : { format }) };
+  const loaded = loader.audio(audio, [...path, 'input_audio', 'data']);
+  if (loaded.data === data && loaded.format === format) return part;
+  // The schema lists the formats that the loader lets through.
+  const known = loaded.format as typeof format;
+  return { ...part, input_audio: { ...part.input_audio, data: loaded.data, format: known } };
+}
 
-  async #file(
-    part: Extract<ContentPart, { type: 'file' }>,
-    path: readonly string[],
-  ): Promise<ContentPart> {
-    const { model, documents, signal, caller } = this.#inputs;
-    const { file_data, filename } = part.file;
-    const wanted = { file_data, ...(filename ? { filename } : {}) };
-    const file = await this.#media.file(wanted, [...path, 'file', 'file_data']);
-    const extraction = await documents.extract({ ...file, signal, caller });
-    const text = fileText(file.filename, extraction);
-    this.textBytes += Buffer.byteLength(text);
-    refuseOverflow(this.textBytes, model);
-    if (this.textBytes > MAX_FILE_TEXT_BYTES) {
-      throw new Fault('PAYLOAD_TOO_LARGE', {
-        message: 'The files of this request have too much text; send fewer or shorter ones',
-      });
-    }
-    const { cache_control } = part;
-    return { type: 'text', text, ...(cache_control ? { cache_control } : {}) };
-  }
+type Part<Type extends ContentPart['type']> = Extract<ContentPart, { type: Type }>;
+
+async function readFile(
+  { documents, signal, caller }: ContentInputs,
+  loader: RequestMedia,
+  { file: { file_data, filename }, cache_control }: Part<'file'>,
+  path: readonly string[],
+): Promise<Part<'text'>> {
+  const wanted = { file_data, ...(filename ? { filename } : {}) };
+  const file = await loader.file(wanted, [...path, 'file', 'file_data']);
+  const extraction = await documents.extract({ ...file, signal, caller });
+  const text = fileText(file.filename, extraction);
+  return { type: 'text', text, ...(cache_control ? { cache_control } : {}) };
 }
 
 /** The text of the last user message; empty when there is none. */

@@ -3,42 +3,54 @@
  * engine is done, and only then do the usage chunk with the cost and `[DONE]` leave. Text that the
  * caller was given is paid for, however the stream ends.
  */
-import type {
-  EngineFailure,
-  EngineHead,
-  EngineOutcome,
-  EngineRun,
-  EngineSink,
-} from '../engines/engines.ts';
+import { MAX_STORED_BYTES } from '../billing/idempotency/idempotency.ts';
+import type { Settlement } from '../billing/ledger/ledger.ts';
+import type { Outcome } from '../billing/sale.ts';
 import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
-import { toUsdNumber } from '../core/money.ts';
-import type { Settlement } from '../billing/ledger/ledger.ts';
-import { type AnswerEnd, chatCompletionId } from './wire/chat-response.ts';
+import { type Nano, ZERO, maxNano, minNano, nano } from '../core/money.ts';
+import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
+import type { StreamWriter } from '../http/stream-writer.ts';
+import type { ChatBill } from './chat-bill.ts';
+import {
+  type Attempted,
+  answerEnd,
+  billOf,
+  type ChatRun,
+  chatFault,
+  citationsOf,
+  documentsFor,
+  endRound,
+  endUnseen,
+  engineCall,
+  factsOf,
+  noteBill,
+  outcomeOf,
+  searchRound,
+} from './chat-run.ts';
+import { outputBytes } from './wire/chat-choice.ts';
+import { chatCompletionId } from './wire/chat-response.ts';
 import { ChatStream, KEEP_ALIVE, streamErrorEvents } from './wire/chat-stream.ts';
 import type { HeldRound } from './wire/held-calls.ts';
-import { outputBytes } from './wire/chat-choice.ts';
-import type { Outcome } from '../billing/sale.ts';
-import type { AnswerFacts } from '../http/answer-facts.ts';
-import { type ChatReceiver, type ChatRun, remainingDuring } from './chat-run.ts';
-import { engineCall, flagsOf } from './engine-call.ts';
-import { type Attempted, chatFault, endRound, endUnseen, note } from './whole-answer.ts';
 
+const EVENT_STREAM = 'text/event-stream; charset=utf-8';
 /** Silence after which a comment keeps the connection open; the first one sends the headers. */
 const KEEP_ALIVE_MS = 10_000;
 /** Silence is counted in checks, so that a piece needs no look at the clock. */
 const CHECK_MS = KEEP_ALIVE_MS / 2;
 
-export async function streamAnswer(run: ChatRun): Promise<void> {
-  await new StreamedAnswer(run).run();
+export function streamAnswer(run: ChatRun): Promise<void> {
+  return new StreamedAnswer(run).run();
 }
 
 class StreamedAnswer implements EngineSink {
   readonly #run: ChatRun;
-  readonly #receiver: ChatReceiver;
   readonly #stream: ChatStream;
+  /** What was sent, when it is kept for retries of the request. */
+  readonly #copy: StreamCopy | undefined;
   #engineRun: EngineRun | undefined;
-  #begun = false;
+  /** Once the stream has begun: its headers have left. */
+  #writer: StreamWriter | undefined;
   /** The caller reads slower than the engine writes. */
   #isBlocked = false;
   /** Checks since something was written, and one for a silence that began with a check. */
@@ -48,23 +60,22 @@ class StreamedAnswer implements EngineSink {
   #isRoundOpen = false;
 
   constructor(run: ChatRun) {
-    const { request, parts, model, additions, call, rounds } = run;
-    const { documents } = rounds;
+    const { request, parts, model, additions, context } = run;
+    const { parameters } = request;
     this.#run = run;
-    this.#receiver = call.receiver;
+    this.#copy = context.keeper === undefined ? undefined : new StreamCopy();
     this.#stream = new ChatStream({
-      id: chatCompletionId(call.requestId),
+      id: chatCompletionId(context.requestId),
       model: model.id,
       createdS: Math.floor(parts.clock.nowMs() / 1_000),
       serviceName: parts.serviceName,
       newCallId: () => `call_${parts.ids.hex(12)}`,
-      stripThinkTags:
-        request.parameters.strip_thinking_response || request.parameters.disable_thinking,
-      dropReasoning: request.parameters.disable_thinking,
+      stripThinkTags: parameters.strip_thinking_response || parameters.disable_thinking,
+      dropReasoning: parameters.disable_thinking,
       choiceCount: request.choiceCount,
-      maxOutputTokens: rounds.current.outputTokens,
-      ...(documents === undefined ? {} : { documents }),
-      ...(additions.autoSearch === undefined ? {} : { heldTool: additions.autoSearch.toolName }),
+      maxOutputTokens: run.round.outputTokens,
+      documents: documentsFor(run),
+      heldTool: additions.autoSearch?.toolName,
     });
   }
 
@@ -91,63 +102,55 @@ class StreamedAnswer implements EngineSink {
 
   /** One engine call; `true` when its answer asks for another. */
   async #round(): Promise<boolean> {
-    const { call, rounds } = this.#run;
+    const { parts, signal } = this.#run;
     this.#isRoundOpen = true;
-    const outcome = await this.#runEngine();
-    const fault = call.signal.aborted ? undefined : this.#problemOf(outcome);
+    this.#engineRun = parts.engines.run(engineCall(this.#run), this);
+    const outcome = await this.#engineRun.outcome;
+    const fault = signal.aborted ? undefined : this.#problemOf(outcome);
     this.#endRound(outcome);
     if (fault !== undefined) {
       await this.#fail(fault, outcome);
       return false;
     }
     const held = this.#stream.heldRound;
-    if (!call.signal.aborted && held !== undefined && rounds.current.searches > 0) {
+    if (!signal.aborted && held !== undefined && this.#run.round.searches > 0) {
       if (await this.#search(held)) return true;
     }
-    if (call.signal.aborted) await this.#settle(outcome, 'aborted');
+    if (signal.aborted) await this.#settle(outcome, 'aborted');
     else await this.#complete(outcome);
     return false;
   }
 
   #endRound(outcome: Attempted): void {
     this.#isRoundOpen = false;
+    const { parts, context, signal, round } = this.#run;
     const { tally, reported, isComplete, isCutOff } = this.#stream;
     const isUnseen = !isComplete && outputBytes(tally) === 0;
-    if (isUnseen && this.#run.call.signal.aborted) return endUnseen(this.#run, outcome, reported);
+    if (isUnseen && signal.aborted) return endUnseen(this.#run, outcome, reported);
     // An engine that was stopped said nothing of the whole.
     const extent = isComplete && !isCutOff ? 'whole' : 'partial';
     endRound(this.#run, { reported, tally, extent }, outcome);
     if (!isCutOff) return;
-    const { parts, call, rounds } = this.#run;
-    const grant = { replica: outcome.replica?.engine, grantedTokens: rounds.current.outputTokens };
+    const grant = { replica: outcome.replica?.engine, grantedTokens: round.outputTokens };
     parts.log.warn(
-      { requestId: call.requestId, ...grant },
+      { requestId: context.requestId, ...grant },
       'An engine went beyond the output that was granted and was stopped',
     );
   }
 
   /** Runs the searches of a round and shows what was found; `false` when the caller left. */
   async #search(held: HeldRound): Promise<boolean> {
-    const { call, rounds, request } = this.#run;
+    const run = this.#run;
     try {
-      await rounds.search(held, call.signal);
+      await searchRound(run, held);
     } catch (error) {
       // The caller left during the search; anything else is a bug.
-      if (!call.signal.aborted) throw error;
+      if (!run.signal.aborted) throw error;
       return false;
     }
-    this.#stream.nextRound(rounds.current.outputTokens);
-    if (rounds.citations.length === 0) return true;
-    if (request.parameters.include_search_results_in_stream) {
-      this.#receiver.write(this.#stream.citationsChunk(rounds.citations));
-    }
+    this.#stream.nextRound(run.round.outputTokens);
+    if (this.#writer !== undefined) this.#showCitations(this.#writer);
     return true;
-  }
-
-  #runEngine(): Promise<EngineOutcome> {
-    const engineRun = this.#run.parts.engines.run(engineCall(this.#run), this);
-    this.#engineRun = engineRun;
-    return engineRun.outcome;
   }
 
   // Called by the engine run from here on.
@@ -158,48 +161,50 @@ class StreamedAnswer implements EngineSink {
   }
 
   onChunk(chunk: Buffer): boolean {
-    const bytes = this.#stream.push(chunk);
+    const stream = this.#stream;
+    const bytes = stream.push(chunk);
     if (bytes.length > 0) {
       this.#quietChecks = 0;
-      if (!this.#receiver.write(bytes)) this.#block();
+      this.#copy?.add(bytes);
+      if (this.#writer?.write(bytes) === false) this.#block(this.#writer);
     }
     // After an error inside the stream or the end of the grant nothing more is shown.
-    if (this.#stream.failure !== undefined || this.#stream.isCutOff) this.#engineRun?.abort();
+    if (stream.failure !== undefined || stream.isCutOff) this.#engineRun?.abort();
     return !this.#isBlocked;
   }
 
-  #block(): void {
+  #block(writer: StreamWriter): void {
     if (this.#isBlocked) return;
     this.#isBlocked = true;
-    this.#receiver.onDrain(() => {
+    writer.onDrain(() => {
       this.#isBlocked = false;
       this.#engineRun?.resume();
     });
   }
 
-  #begin(): void {
-    if (this.#begun) return;
-    this.#begun = true;
-    const { rounds } = this.#run;
-    this.#receiver.begin(this.#headNow());
-    const { parameters } = this.#run.request;
-    if (parameters.include_search_results_in_stream && rounds.citations.length > 0) {
-      this.#receiver.write(this.#stream.citationsChunk(rounds.citations));
-    }
+  /** Sends the headers, once; they leave with the first piece. */
+  #begin(): StreamWriter {
+    if (this.#writer !== undefined) return this.#writer;
+    const { context, parts } = this.#run;
+    const facts = factsOf(this.#run, this.#head, remainingDuring(this.#run));
+    context.setAll(parts.headers.answered(facts));
+    context.set('cache-control', 'no-cache');
+    // Proxies that buffer (nginx) are told not to.
+    context.set('x-accel-buffering', 'no');
+    this.#writer = context.stream(200, EVENT_STREAM);
+    this.#showCitations(this.#writer);
+    return this.#writer;
   }
 
-  #headNow(): AnswerFacts {
-    const { model, deprecation, admission, rate, parts } = this.#run;
-    return {
-      model,
-      deprecation,
-      admission,
-      rate,
-      replica: this.#head?.replica.engine,
-      attempts: this.#head?.attempts ?? 1,
-      flags: this.#head === undefined ? {} : flagsOf(this.#head, parts.serviceName),
-      remainingNano: remainingDuring(this.#run),
-    };
+  #showCitations(writer: StreamWriter): void {
+    if (!this.#run.request.parameters.include_search_results_in_stream) return;
+    const citations = citationsOf(this.#run);
+    if (citations.length > 0) this.#write(writer, this.#stream.citationsChunk(citations));
+  }
+
+  #write(writer: StreamWriter, bytes: Buffer): void {
+    this.#copy?.add(bytes);
+    writer.write(bytes);
   }
 
   /** While the engine thinks, a comment now and then keeps proxies from closing the connection. */
@@ -207,10 +212,9 @@ class StreamedAnswer implements EngineSink {
     // A caller that does not read needs no comment.
     if (this.#isBlocked) return;
     this.#quietChecks += 1;
-    if (this.#quietChecks * CHECK_MS <= KEEP_ALIVE_MS || this.#run.call.signal.aborted) return;
+    if (this.#quietChecks * CHECK_MS <= KEEP_ALIVE_MS || this.#run.signal.aborted) return;
     this.#quietChecks = 1;
-    this.#begin();
-    this.#receiver.write(KEEP_ALIVE);
+    this.#write(this.#begin(), KEEP_ALIVE);
   }
 
   /** Why an answer that has ended is none. */
@@ -220,64 +224,42 @@ class StreamedAnswer implements EngineSink {
     if (failure !== undefined) return new Fault('INFERENCE_FAILED', { cause: failure.message });
     if (!outcome.ok) return chatFault(this.#run, outcome);
     const rest = this.#stream.flush();
-    if (rest.length > 0) this.#receiver.write(rest);
+    if (rest.length > 0) this.#write(this.#begin(), rest);
     if (this.#stream.isComplete) return undefined;
     return new Fault('INFERENCE_FAILED', { cause: 'the stream ended early' });
   }
 
   async #complete(outcome: EngineOutcome): Promise<void> {
-    const { parts, call } = this.#run;
-    const receiver = this.#receiver;
-    // Finishing the stream changes it, so its end is made once, whoever asks first.
-    let last: Buffer | undefined;
-    const lastChunk = (settled: Settlement): Buffer => (last ??= this.#closing(settled));
+    const run = this.#run;
+    const { parts, context, additions, admission } = run;
+    const bill = billOf(run);
     // What is kept is a stream that has begun.
-    if (receiver.keeper !== undefined) this.#begin();
-    const sold = await this.#run.admission.answer(
-      this.#outcome(outcome, 'completed'),
-      (settled) => ({ ...receiver.sent(lastChunk(settled)), last: lastChunk(settled) }),
-    );
-    this.#begin();
-    receiver.end(sold.last);
-    note(this.#run, this.#run.rounds.bill(), outcome.replica?.engine);
-    parts.log.debug({ requestId: call.requestId }, 'Stream complete');
-  }
-
-  #closing(settlement: Settlement): Buffer {
-    // They are one tool call, so they wait for the last search.
-    const found = this.#run.additions.autoSearch?.documents;
-    return this.#stream.closing(this.#closingOf(settlement), found);
-  }
-
-  #closingOf(settlement: Settlement): AnswerEnd {
-    const { request, rounds } = this.#run;
-    return {
-      usage: rounds.bill().usage,
-      cost: { usd: toUsdNumber(settlement.usdNano), diem: toUsdNumber(settlement.diemNano) },
-      parameters: request.parameters,
-      citations: rounds.citations,
-    };
+    if (this.#copy !== undefined) this.#begin();
+    let last: Buffer | undefined;
+    const sold = await admission.answer(this.#outcome(bill, outcome, 'completed'), (settled) => {
+      // Finishing the stream changes it, so its end is made once, whoever asks first. Documents of
+      // several searches are one tool call, so they wait for the last one.
+      const found = additions.autoSearch?.documents;
+      last ??= this.#stream.closing(answerEnd(run, bill, settled), found);
+      return { type: EVENT_STREAM, body: this.#copy?.with(last), last };
+    });
+    this.#begin().end(sold.last);
+    noteBill(run, bill, outcome.replica?.engine);
+    parts.log.debug({ requestId: context.requestId }, 'Stream complete');
   }
 
   async #settle(outcome: Attempted, status: 'aborted' | 'failed'): Promise<Settlement> {
-    const settlement = await this.#run.admission.settle(this.#outcome(outcome, status));
-    note(this.#run, this.#run.rounds.bill(), outcome.replica?.engine);
+    const bill = billOf(this.#run);
+    const settlement = await this.#run.admission.settle(this.#outcome(bill, outcome, status));
+    noteBill(this.#run, bill, outcome.replica?.engine);
     return settlement;
   }
 
-  #outcome(outcome: Attempted, status: 'completed' | 'aborted' | 'failed'): Outcome {
-    const { rounds } = this.#run;
-    const bill = rounds.bill();
-    return {
-      costNano: bill.costNano,
-      status,
-      tokens: bill.tokens,
-      countedBy: bill.countedBy,
-      attempts: rounds.attempts,
-      extras: rounds.extras(),
-      ...(outcome.replica === null ? {} : { replica: outcome.replica.engine }),
+  #outcome(bill: ChatBill, { replica }: Attempted, status: Outcome['status']): Outcome {
+    return outcomeOf(this.#run, bill, status, {
+      ...(replica === null ? {} : { replica: replica.engine }),
       ...(this.#head === undefined ? {} : { firstTokenMs: this.#head.firstByteMs }),
-    };
+    });
   }
 
   /**
@@ -285,20 +267,44 @@ class StreamedAnswer implements EngineSink {
    * given is paid for, and said to be; without any the failure is free.
    */
   async #fail(error: Error, outcome: Attempted): Promise<void> {
-    if (!this.#begun) throw error;
-    const { parts, call, admission } = this.#run;
+    const run = this.#run;
+    if (this.#writer === undefined) throw error;
     const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
     const events = [streamErrorEvents(fault)];
     if (this.#stream.hasShownText) {
       const settlement = await this.#settle(outcome, 'failed');
-      events.unshift(this.#stream.usageChunk(this.#closingOf(settlement)));
+      events.unshift(this.#stream.usageChunk(answerEnd(run, billOf(run), settlement)));
     } else {
-      await admission.release({ status: 'failed', attempts: outcome.attempts });
+      await run.admission.release({ status: 'failed', attempts: outcome.attempts });
     }
     const reason = reasonOf(fault.options.cause ?? fault);
-    parts.log.warn({ requestId: call.requestId, reason }, 'A stream failed after its first byte');
-    this.#receiver.end(Buffer.concat(events));
+    const fields = { requestId: run.context.requestId, reason };
+    run.parts.log.warn(fields, 'A stream failed after its first byte');
+    this.#writer.end(Buffer.concat(events));
   }
 }
 
-export type { EngineFailure };
+/** What a stream has sent, for the retries of its request; given up above what is kept. */
+class StreamCopy {
+  #chunks: Buffer[] = [];
+  #sizeBytes = 0;
+
+  add(chunk: Buffer): void {
+    this.#sizeBytes += chunk.length;
+    if (this.#sizeBytes <= MAX_STORED_BYTES) this.#chunks.push(chunk);
+    else this.#chunks = [];
+  }
+
+  /** Everything with its end, or `undefined` when it is too much to keep. */
+  with(last: Buffer): Buffer | undefined {
+    if (this.#sizeBytes + last.length > MAX_STORED_BYTES) return undefined;
+    return Buffer.concat([...this.#chunks, last]);
+  }
+}
+
+/** What a stream's headers can say of the balance: posted USD minus this request's hold. */
+function remainingDuring({ admission }: ChatRun): Nano {
+  const { before, grantedNano } = admission.hold;
+  const fromUsd = maxNano(ZERO, minNano(grantedNano, before.usdNano));
+  return maxNano(ZERO, nano(before.usdNano - fromUsd));
+}

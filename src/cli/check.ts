@@ -24,6 +24,10 @@ interface Finding {
   readonly says: string;
 }
 
+function finding(what: string, state: Finding['state'], says: string): Finding {
+  return { what, state, says };
+}
+
 export const checkCommand: Command = {
   name: 'check',
   summary: 'Check the configuration, the database, every engine and payment rail',
@@ -61,33 +65,32 @@ function openDatabase({ databaseUrl: url }: Config): Promise<Store> {
 }
 
 async function databaseFinding(config: Config): Promise<Finding> {
-  const what = 'database';
   const missing = missingFile(config);
-  if (missing !== undefined) return { what, ...folderFinding(dirname(missing)) };
+  if (missing !== undefined) return folderFinding(dirname(missing));
   try {
     const store = await openDatabase(config);
     try {
       await store.query('SELECT 1 AS answer');
-      return { what, state: 'ok', says: `${store.dialect} answers` };
+      return finding('database', 'ok', `${store.dialect} answers`);
     } finally {
       await store.close();
     }
   } catch (error) {
     // The reason is the finding.
-    return { what, state: 'wrong', says: reasonOf(error) };
+    return finding('database', 'wrong', reasonOf(error));
   }
 }
 
 /** The database comes with the first start, if its folder can be made. */
-function folderFinding(folder: string): Omit<Finding, 'what'> {
+function folderFinding(folder: string): Finding {
   let path = folder;
   while (!existsSync(path)) path = dirname(path);
   try {
     accessSync(path, constants.W_OK);
-    return { state: 'note', says: 'will be made by the first start' };
+    return finding('database', 'note', 'will be made by the first start');
   } catch {
     // Whatever the reason, nothing can be made there.
-    return { state: 'wrong', says: `${path} is not writable` };
+    return finding('database', 'wrong', `${path} is not writable`);
   }
 }
 
@@ -99,9 +102,9 @@ async function engineFindings(config: Config): Promise<Finding[]> {
     const answers = await Promise.all(probed.map(({ id }) => probeFinding(config, engines, id)));
     const others = Object.entries(config.engines)
       .filter(([id]) => probed.every((engine) => engine.id !== id))
-      .map(([id, { protocol }]): Finding => {
+      .map(([id, { protocol }]) => {
         const says = `speaks ${protocol}, which has no question to ask: try it with a request`;
-        return { what: `engine ${id}`, state: 'note', says };
+        return finding(`engine ${id}`, 'note', says);
       });
     return [...answers, ...others];
   } finally {
@@ -112,33 +115,29 @@ async function engineFindings(config: Config): Promise<Finding[]> {
 async function probeFinding(config: Config, engines: Engines, id: string): Promise<Finding> {
   const what = `engine ${id}`;
   const probe = await engines.probe(id);
-  if (!probe.ok) return { what, state: 'wrong', says: probe.message };
+  if (!probe.ok) return finding(what, 'wrong', probe.message);
   const wanted = config.models
     .flatMap((model) => model.replicas.map((replica) => ({ ...replica, id: model.id })))
     .filter((replica) => replica.engine === id)
     .map((replica) => replica.model ?? replica.id);
   const missing = [...new Set(wanted)].filter((model) => !probe.models.includes(model));
   const answered = `answers in ${Math.round(probe.latencyMs)} ms with ${probe.models.length} models`;
-  if (missing.length === 0) return { what, state: 'ok', says: answered };
+  if (missing.length === 0) return finding(what, 'ok', answered);
   // Some engines list nothing and serve everything, so this is no error.
-  const says = `${answered}, but does not name ${missing.join(', ')}`;
-  return { what, state: 'note', says };
+  return finding(what, 'note', `${answered}, but does not name ${missing.join(', ')}`);
 }
 
 function embeddedFinding(config: Config): Finding {
   const what = 'embedded engine';
-  if (!config.embedded.enabled) return { what, state: 'note', says: 'switched off' };
+  if (!config.embedded.enabled) return finding(what, 'note', 'switched off');
   const available = llamaAvailable();
-  return available.ok
-    ? { what, state: 'ok', says: 'its package is installed' }
-    : { what, state: 'note', says: available.reason };
+  if (available.ok) return finding(what, 'ok', 'its package is installed');
+  return finding(what, 'note', available.reason);
 }
 
 function modelFinding({ models }: Config): Finding {
-  const what = 'models';
-  if (models.length > 0) return { what, state: 'ok', says: `${models.length} configured` };
-  const says = 'none configured: embedded and discovered models are offered';
-  return { what, state: 'note', says };
+  if (models.length > 0) return finding('models', 'ok', `${models.length} configured`);
+  return finding('models', 'note', 'none configured: embedded and discovered models are offered');
 }
 
 const COINS = {
@@ -162,8 +161,7 @@ async function paymentFindings(config: Config): Promise<Finding[]> {
     openStore: async () => (missingFile(config) === undefined ? openDatabase(config) : undefined),
   });
   if (rails.length === 0) {
-    const says = 'no rail configured: API keys work alone';
-    return [{ what: 'payments', state: 'note', says }];
+    return [finding('payments', 'note', 'no rail configured: API keys work alone')];
   }
   const findings = rails.map((rail) =>
     railFinding(rail.network === payments.base?.network ? 'base' : 'solana', rail),
@@ -173,20 +171,16 @@ async function paymentFindings(config: Config): Promise<Finding[]> {
 }
 
 function stakingFinding(problem: string | undefined): Finding {
-  const what = 'payments staking';
-  if (problem === undefined) return { what, state: 'ok', says: 'its stakes can be read' };
+  if (problem === undefined) return finding('payments staking', 'ok', 'its stakes can be read');
   const says = `The stake of 23:50 UTC of yesterday cannot be read, so nobody has daily credit: ${problem}`;
-  return { what, state: 'wrong', says };
+  return finding('payments staking', 'wrong', says);
 }
 
 function railFinding(name: RailName, rail: RailHealth): Finding {
-  const what = `payments ${name}`;
-  const held = heldBy(name, rail);
-  if (rail.problems.length === 0) {
-    return { what, state: 'ok', says: [`settles on ${rail.network}`, ...held].join('; ') };
-  }
-  const says = [...rail.problems, ...held].join('; ');
-  return { what, state: rail.isReady ? 'note' : 'wrong', says };
+  const isRight = rail.problems.length === 0;
+  const says = isRight ? [`settles on ${rail.network}`] : rail.problems;
+  const state = isRight ? 'ok' : rail.isReady ? 'note' : 'wrong';
+  return finding(`payments ${name}`, state, [...says, ...heldBy(name, rail)].join('; '));
 }
 
 /** Whose balance pays for settlements; with an external facilitator it is nobody's here. */

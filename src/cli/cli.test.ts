@@ -196,14 +196,15 @@ models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output
     assert.ok(!out.includes('very-secret-word'));
   });
 
-  test('the audit is clean, and the server still owns its epoch and its folder', async () => {
+  test('the audit is clean, no command began an epoch, and the server still owns its folder', async () => {
     const { code, out } = await farebox(folder, 'audit');
     assert.equal(code, 0);
     assert.match(out, /Every balance is the sum of its postings/);
     const database = new DatabaseSync(join(folder, 'data', 'farebox.db'), { readOnly: true });
     const epochs = database.prepare('SELECT count(*) AS count FROM ledger_epoch').get();
     database.close();
-    assert.equal(epochs?.['count'], 1);
+    // Beside a file reservations live in memory: the server has no epoch either.
+    assert.equal(epochs?.['count'], 0);
     const second = await farebox(folder, 'serve');
     assert.equal(second.code, 1);
     assert.match(second.err, /Another server runs on the data folder/);

@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { LocalEngines } from '../engines/local-engines.ts';
 import { type FirstOwner, openStores, welcomeOwner } from '../server/stores.ts';
 import type { Config } from '../config/config.ts';
-import { type Clock, MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
+import { MINUTE_MS, SECOND_MS, systemClock } from '../core/clock.ts';
 import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { siblingUrl } from '../core/sibling.ts';
@@ -23,21 +23,25 @@ const HEALTHY_AFTER_MS = MINUTE_MS;
 /** After the drain a worker closes its database; one that does not is ended. */
 const CLOSING_GRACE_MS = 10 * SECOND_MS;
 
+interface FleetOptions {
+  readonly console: Console;
+  readonly config: Config;
+  readonly log: Log;
+  readonly workers: number;
+  readonly json: boolean;
+}
+
 /** Runs until a signal; gives the exit code. Throws when the database is no PostgreSQL. */
-export async function serveWorkers(
-  console: Console,
-  config: Config,
-  options: { readonly workers: number; readonly json: boolean; readonly log: Log },
-): Promise<number> {
+export async function serveWorkers(options: FleetOptions): Promise<number> {
+  const { console, config, log } = options;
   if (config.databaseUrl.startsWith('sqlite:')) {
     throw new Error(
       `${options.workers} workers need a database that they can share: set "database" to postgres://… ("farebox move" copies what is there), or run one worker`,
     );
   }
-  hearRejections(options.log);
-  const clock = systemClock();
-  const owner = await firstOwner(config, clock, options.log);
-  const fleet = new Fleet({ console, config, clock, ...options });
+  hearRejections(log);
+  const owner = await firstOwner(config, log);
+  const fleet = new Fleet(options);
   const stopped = stopSignal(console).then(() => 'stop' as const);
   const address = await Promise.race([fleet.start(), stopped]);
   if (address === undefined) {
@@ -55,22 +59,13 @@ export async function serveWorkers(
   return 0;
 }
 
-async function firstOwner(config: Config, clock: Clock, log: Log): Promise<FirstOwner | undefined> {
-  const stores = await openStores({ config, clock, ids: systemIds(), log });
+async function firstOwner(config: Config, log: Log): Promise<FirstOwner | undefined> {
+  const stores = await openStores({ config, clock: systemClock(), ids: systemIds(), log });
   try {
     return await welcomeOwner(stores, config);
   } finally {
     await stores.close();
   }
-}
-
-interface FleetParts {
-  readonly console: Console;
-  readonly config: Config;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly workers: number;
-  readonly json: boolean;
 }
 
 interface Slot {
@@ -80,7 +75,8 @@ interface Slot {
 }
 
 class Fleet {
-  readonly #parts: FleetParts;
+  readonly #options: FleetOptions;
+  readonly #clock = systemClock();
   readonly #slots: Slot[] = [];
   readonly #engines: LocalEngines;
   readonly #listening = Promise.withResolvers<string | undefined>();
@@ -88,12 +84,12 @@ class Fleet {
   #isListening = false;
   #isStopping = false;
 
-  constructor(parts: FleetParts) {
-    this.#parts = parts;
-    const { config, clock, log, console } = parts;
+  constructor(options: FleetOptions) {
+    this.#options = options;
+    const { config, log, console } = options;
     this.#engines = new LocalEngines({
       config,
-      clock,
+      clock: this.#clock,
       ids: systemIds(),
       log,
       onChange: () => this.tell(this.#news()),
@@ -106,11 +102,11 @@ class Fleet {
     cluster.setupPrimary({
       // A worker finds out by itself that it is one.
       exec: fileURLToPath(siblingUrl(import.meta.url, '../main')),
-      args: ['serve', ...(this.#parts.json ? ['--json'] : [])],
-      cwd: this.#parts.console.cwd,
+      args: ['serve', ...(this.#options.json ? ['--json'] : [])],
+      cwd: this.#options.console.cwd,
       serialization: 'advanced',
     });
-    for (let at = 0; at < this.#parts.workers; at += 1) {
+    for (let at = 0; at < this.#options.workers; at += 1) {
       const slot: Slot = { worker: undefined, startedMs: 0, crashes: 0 };
       this.#slots.push(slot);
       this.#launch(slot);
@@ -129,9 +125,9 @@ class Fleet {
     this.#isStopping = true;
     this.tell({ kind: 'stop' });
     this.#checkGone();
-    const { clock, config } = this.#parts;
+    const { config } = this.#options;
     const limitMs = config.http.drainSeconds * SECOND_MS + CLOSING_GRACE_MS;
-    const cancel = clock.after(limitMs, () => {
+    const cancel = this.#clock.after(limitMs, () => {
       for (const { worker } of this.#slots) worker?.process.kill('SIGKILL');
     });
     await this.#gone.promise;
@@ -140,10 +136,10 @@ class Fleet {
   }
 
   #launch(slot: Slot): void {
-    const { clock, console, log } = this.#parts;
+    const { console, log } = this.#options;
     const worker = cluster.fork(console.env);
     slot.worker = worker;
-    slot.startedMs = clock.monotonicMs();
+    slot.startedMs = this.#clock.monotonicMs();
     worker.on('error', (error) => log.debug({ reason: String(error) }, 'Worker channel failed'));
     worker.on('online', () => worker.send(this.#news()));
     worker.on('message', (message: FromWorker) => {
@@ -160,17 +156,17 @@ class Fleet {
       this.#checkGone();
       return;
     }
-    const { clock, log } = this.#parts;
+    const { log } = this.#options;
     log.error({ worker: worker.process.pid, how }, 'A worker ended');
     if (!this.#isListening) {
       // Nothing ever worked: the reason is on the terminal, and trying again would hide it.
       this.#listening.resolve(undefined);
       return;
     }
-    if (clock.monotonicMs() - slot.startedMs > HEALTHY_AFTER_MS) slot.crashes = 0;
+    if (this.#clock.monotonicMs() - slot.startedMs > HEALTHY_AFTER_MS) slot.crashes = 0;
     const pauseMs = Math.min(FIRST_RESTART_MS * 2 ** slot.crashes, SLOWEST_RESTART_MS);
     slot.crashes += 1;
-    clock.after(pauseMs, () => {
+    this.#clock.after(pauseMs, () => {
       if (!this.#isStopping) this.#launch(slot);
     });
   }

@@ -40,7 +40,7 @@ async function serve(invocation: Invocation): Promise<number> {
   const { config } = settings;
   const log = logFor(console, config, json);
   const workers = workersOf(invocation.text('workers'), config);
-  if (workers > 1) return serveWorkers(console, config, { workers, json, log });
+  if (workers > 1) return serveWorkers({ console, config, workers, json, log });
   const app = await startServer({
     config,
     log,

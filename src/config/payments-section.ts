@@ -11,11 +11,7 @@ import { evmAddressProblem, solanaAddressProblem, solanaOwnerProblem } from '../
 import { usdToNano } from '../core/money.ts';
 import { isEvmKey, solanaKeyBytes } from '../core/wallet-keys.ts';
 
-const Usd = z
-  .number()
-  .nonnegative()
-  .max(1_000_000)
-  .superRefine(rejectWith((usd) => (isExact(usd) ? undefined : 'Must have at most 9 decimals')));
+const Usd = z.number().nonnegative().max(1_000_000).refine(isExact, 'Must have at most 9 decimals');
 const HttpUrl = z.url({ protocol: /^https?$/ });
 /** Public nodes are asked in parallel about a payment: a few witnesses are enough. */
 const MAX_NODES = 8;
@@ -27,23 +23,13 @@ const Nodes = z
 const EvmAddress = z.string().superRefine(rejectWith(evmAddressProblem));
 const EvmKey = z
   .string()
-  .superRefine(
-    rejectWith((key) =>
-      isEvmKey(key)
-        ? undefined
-        : 'An EVM key is 0x and 64 hex digits, below the order of the curve',
-    ),
-  )
+  .refine(isEvmKey, 'An EVM key is 0x and 64 hex digits, below the order of the curve')
   .meta({ secret: true });
 const SOLANA_KEY_FORMS =
   'Base58 of 64 or 32 bytes, 64 hex digits of the seed, or the JSON array of a keypair file';
 const SolanaKey = z
   .string()
-  .superRefine(
-    rejectWith((key) =>
-      solanaKeyBytes(key) === undefined ? `A Solana key is one of: ${SOLANA_KEY_FORMS}` : undefined,
-    ),
-  )
+  .refine((key) => solanaKeyBytes(key) !== undefined, `A Solana key is one of: ${SOLANA_KEY_FORMS}`)
   .meta({ secret: true })
   .describe(SOLANA_KEY_FORMS);
 
@@ -59,7 +45,9 @@ const BaseRail = z.strictObject({
   rpcUrl: Nodes,
   gasKey: EvmKey.optional().describe('Pays the gas of settlements; holds a little ETH'),
   refundKey: EvmKey.optional().describe('Holds the USDC that refunds are paid from'),
-  asset: EvmAddress.optional().describe('ERC-3009 token; USDC of the network by default'),
+  asset: EvmAddress.optional().describe(
+    'ERC-3009 token of 6 decimals; USDC of the network by default',
+  ),
   confirmations: confirmations(z.union([z.int().min(1).max(1_000), z.enum(['safe', 'finalized'])]))
     .default([
       { fromUsd: 0, wait: 1 },
@@ -89,7 +77,7 @@ const SolanaRail = z.strictObject({
     .string()
     .superRefine(rejectWith(solanaAddressProblem))
     .optional()
-    .describe('Token mint; USDC of the network by default'),
+    .describe('Token mint of 6 decimals; USDC of the network by default'),
   confirmations: confirmations(z.enum(['confirmed', 'finalized']))
     .default([
       { fromUsd: 0, wait: 'confirmed' },

@@ -26,7 +26,7 @@ export interface FaultOptions {
   readonly cause?: unknown;
 }
 
-/** An expected refusal. Throw it; `api/error-response.ts` turns it into bytes. */
+/** An expected refusal. Throw it; `http/error-response.ts` makes it an answer. */
 export class Fault extends Error {
   override readonly name = 'Fault';
   readonly code: FaultCode;

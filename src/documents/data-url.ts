@@ -29,16 +29,22 @@ export function parseDataUrl(url: string): DataUrl | undefined {
   if (!/^[\w.+-]+\/[\w.+*-]+$/.test(mediaType)) return undefined;
   const isBase64 = parameters.at(-1)?.trim().toLowerCase() === 'base64';
   return isBase64
-    ? base64Url(mediaType, url, comma + 1)
+    ? fromBase64(mediaType, url, comma + 1)
     : percentUrl(mediaType, url.slice(comma + 1));
 }
 
-/** Bare base64 as a data URL would carry it; `undefined` when it is not base64. */
-export function fromBase64(mediaType: string, data: string): DataUrl | undefined {
-  return base64Url(mediaType, data, 0);
+/** Bytes that are here already. */
+export function fromBytes(mediaType: string, bytes: Buffer): DataUrl {
+  return {
+    mediaType,
+    sizeBytes: bytes.length,
+    head: (count) => bytes.subarray(0, count),
+    bytes: () => bytes,
+  };
 }
 
-function base64Url(mediaType: string, text: string, start: number): DataUrl | undefined {
+/** Base64 from `start` on; `undefined` when it is something else. */
+export function fromBase64(mediaType: string, text: string, start = 0): DataUrl | undefined {
   // Only the beginning is looked at: what follows is the engine's to refuse, and scanning 30 MB
   // of it would hold the event loop.
   if (!/^[A-Za-z0-9+/_=\s-]*$/.test(text.slice(start, start + MAX_PREFIX_CHARS))) return undefined;
@@ -58,13 +64,7 @@ function base64Url(mediaType: string, text: string, start: number): DataUrl | un
 function percentUrl(mediaType: string, text: string): DataUrl | undefined {
   if (text.length > MAX_PERCENT_CHARS) return undefined;
   try {
-    const bytes = Buffer.from(decodeURIComponent(text));
-    return {
-      mediaType,
-      sizeBytes: bytes.length,
-      head: (count) => bytes.subarray(0, count),
-      bytes: () => bytes,
-    };
+    return fromBytes(mediaType, Buffer.from(decodeURIComponent(text)));
   } catch {
     return undefined; // malformed percent-encoding
   }

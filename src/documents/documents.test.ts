@@ -50,12 +50,11 @@ describe('each format gives its text', () => {
     const whole = await extract(bytes);
     assert.deepEqual(whole, {
       ok: true,
-      pages: 3,
       truncated: false,
       text: '[Page 1]\nFirst page\n\n[Page 2]\nSecond page\n\n[Page 3]\nThird',
     });
     const cut = await extract(bytes, 'a.pdf', { maxPages: 2 });
-    assert.ok(cut.ok && cut.truncated && cut.pages === 3 && !cut.text.includes('Third'));
+    assert.ok(cut.ok && cut.truncated && !cut.text.includes('Third'));
   });
 
   test('DOCX with headings, tables and escaped characters', async () => {
@@ -80,7 +79,7 @@ describe('each format gives its text', () => {
       },
     ]);
     const extraction = await extract(bytes);
-    assert.ok(extraction.ok && extraction.pages === 2);
+    assert.ok(extraction.ok);
     assert.equal(
       extraction.text,
       '## Slide 1\n\nTitle\nPoint & point\n\nNotes:\nSay hello\n\n## Slide 2\n\n| a | b |\n| 1 | 2 |',
@@ -99,7 +98,7 @@ describe('each format gives its text', () => {
       ['<t>Name</t>', '<r><t>rich </t></r><r><t>text</t></r><rPh><t>no</t></rPh>'],
     );
     const extraction = await extract(bytes);
-    assert.ok(extraction.ok && extraction.pages === 2);
+    assert.ok(extraction.ok);
     assert.equal(
       extraction.text,
       '## Sheet: Sales & more\n\nName,,rich text\n,2,2023-03-15,2023-03-15 12:00:00,45000\n"say ""hi"", you",TRUE\n\n## Sheet: Empty',
@@ -206,15 +205,11 @@ test('`fileText()` fences text, notes what was left out and why a file gave noth
 });
 
 describe('exact token counts', () => {
-  test('count, encode and decode agree with the vocabularies', async () => {
+  test('count and decode agree with the vocabularies', async () => {
     const { tokenizer } = documents;
     assert.deepEqual(await tokenizer.count(['hello world', '', 'ü'], 'o200k'), {
       ok: true,
       counts: [2, 0, 1],
-    });
-    assert.deepEqual(await tokenizer.encode('hello world', 'cl100k'), {
-      ok: true,
-      ids: [15339, 1917],
     });
     assert.deepEqual(await tokenizer.decode([15339, 1917], 'cl100k'), {
       ok: true,

@@ -43,8 +43,6 @@ export type Extraction =
   | {
       readonly ok: true;
       readonly text: string;
-      /** Pages, slides, sheets or chapters, where the format has them. */
-      readonly pages?: number;
       readonly truncated: boolean;
     }
   | Unreadable;
@@ -81,8 +79,8 @@ export class Documents {
     const job = { kind: 'extract', filename, mediaType, maxChars, maxPages } as const;
     const read = await this.#read(job, request);
     if (!read.ok) return read;
-    const { text, pages, truncated = false } = read;
-    return { ok: true, text, truncated, ...(pages !== undefined && { pages }) };
+    const { text, truncated = false } = read;
+    return { ok: true, text, truncated };
   }
 
   /** The readable part of a fetched page as Markdown; other media types go through `extract`. */

@@ -35,7 +35,7 @@ export interface PngJob {
  */
 export type TokenJob =
   | { readonly kind: 'count'; readonly encoding: Encoding; readonly sizes: readonly number[] }
-  | { readonly kind: 'encode' | 'decode'; readonly encoding: Encoding };
+  | { readonly kind: 'decode'; readonly encoding: Encoding };
 
 export type ReaderJob = ExtractJob | PageJob | PngJob;
 export type Job = ReaderJob | TokenJob;
@@ -52,12 +52,10 @@ export interface Unreadable {
   readonly reason: string;
 }
 
-/** The text or the ids of a reply are its payload; what is undefined does not pass the pipe. */
+/** The text of a reply is its payload; what is undefined does not pass the pipe. */
 export type ReplyHeader =
   | {
       readonly ok: true;
-      /** Pages, slides, sheets or chapters, where the format has them. */
-      readonly pages?: number | undefined;
       readonly title?: string | undefined;
       readonly truncated?: boolean;
       readonly counts?: readonly number[];

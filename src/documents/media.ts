@@ -7,7 +7,7 @@ import type { Config } from '../config/config.ts';
 import { Fault, type FaultCode, invalidField } from '../core/faults.ts';
 import { type ImageSize, imageSize, SNIFF_BYTES, sniffMedia } from '../core/media-type.ts';
 import type { Guard } from '../net/guard.ts';
-import { type DataUrl, fromBase64, isDataUrl, parseDataUrl } from './data-url.ts';
+import { type DataUrl, fromBase64, fromBytes, isDataUrl, parseDataUrl } from './data-url.ts';
 
 const IMAGE_TYPES = new Set(
   ['png', 'jpeg', 'webp', 'heic', 'heif', 'avif'].map((name) => `image/${name}`),
@@ -132,12 +132,7 @@ export class RequestMedia {
     });
     this.#heldBytes += bytes.length;
     if (this.#heldBytes > maxRequestBytes) throw tooMuchMedia(maxRequestBytes);
-    return {
-      mediaType,
-      sizeBytes: bytes.length,
-      head: (count) => bytes.subarray(0, count),
-      bytes: () => bytes,
-    };
+    return fromBytes(mediaType, bytes);
   }
 }
 

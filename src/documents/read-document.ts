@@ -24,8 +24,6 @@ export interface ReadOptions {
 
 export interface DocumentText {
   readonly text: string;
-  /** Pages, slides, sheets or chapters, where the format has them. */
-  readonly pages: number | undefined;
   readonly isTruncated: boolean;
 }
 
@@ -33,17 +31,13 @@ export interface DocumentText {
 export async function readDocument(bytes: Buffer, options: ReadOptions): Promise<DocumentText> {
   if (bytes.length === 0) throw new ReaderError('is empty');
   const sink = new TextSink(options.maxChars);
-  const pages = await write(bytes, options, sink);
+  await write(bytes, options, sink);
   const text = sink.toString();
   if (text === '') throw new ReaderError('holds no text');
-  return { text, pages, isTruncated: sink.isTruncated };
+  return { text, isTruncated: sink.isTruncated };
 }
 
-async function write(
-  bytes: Buffer,
-  options: ReadOptions,
-  sink: TextSink,
-): Promise<number | undefined> {
+async function write(bytes: Buffer, options: ReadOptions, sink: TextSink): Promise<void> {
   if (bytes.subarray(0, 1_024).includes('%PDF-')) return readPdf(bytes, sink, options.maxPages);
   if (bytes.subarray(0, 4).toString('latin1') === 'PK\x03\x04') return readArchive(bytes, sink);
   if (bytes.subarray(0, 8).toString('hex') === 'd0cf11e0a1b11ae1') throw oldOffice(bytes);
@@ -61,16 +55,12 @@ async function write(
   } else {
     sink.write(text);
   }
-  return undefined;
 }
 
-async function readArchive(bytes: Buffer, sink: TextSink): Promise<number | undefined> {
+async function readArchive(bytes: Buffer, sink: TextSink): Promise<void> {
   const zip = new ZipArchive(bytes);
   const part = officePart(zip) ?? '';
-  if (part.startsWith('word/')) {
-    await readDocx(zip, sink);
-    return undefined;
-  }
+  if (part.startsWith('word/')) return readDocx(zip, sink);
   if (part.startsWith('ppt/')) return readPptx(zip, part, sink);
   if (part.endsWith('.bin')) {
     throw new ReaderError('is a binary workbook (.xlsb), which is not read; save it as .xlsx');

@@ -6,8 +6,8 @@ import type { TextSink } from './text-sink.ts';
 import { scanXml } from './markup.ts';
 import type { ZipArchive } from './zip.ts';
 
-/** Writes every chapter to `sink` and returns the number of chapters. */
-export function readEpub(zip: ZipArchive, sink: TextSink): number {
+/** Writes every chapter to `sink`. */
+export function readEpub(zip: ZipArchive, sink: TextSink): void {
   const packagePath = findPackage(zip);
   const folder = packagePath.slice(0, packagePath.lastIndexOf('/') + 1);
   const items = new Map<string, string>();
@@ -34,7 +34,6 @@ export function readEpub(zip: ZipArchive, sink: TextSink): number {
     const { text, isTruncated } = htmlToMarkdown(html, { maxChars: sink.room });
     sink.writeMarkdown({ text: text && `${text}\n\n`, isTruncated });
   }
-  return spine.length;
 }
 
 function findPackage(zip: ZipArchive): string {

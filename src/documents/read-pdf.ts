@@ -13,12 +13,8 @@ export async function preparePdf(): Promise<void> {
   await getResolvedPDFJS();
 }
 
-/** Writes up to `maxPages` pages to `sink` and returns the number of pages of the document. */
-export async function readPdf(
-  bytes: Uint8Array,
-  sink: TextSink,
-  maxPages: number,
-): Promise<number> {
+/** Writes up to `maxPages` pages to `sink`. */
+export async function readPdf(bytes: Uint8Array, sink: TextSink, maxPages: number): Promise<void> {
   const document = await open(bytes);
   try {
     const last = Math.min(document.numPages, maxPages);
@@ -31,7 +27,6 @@ export async function readPdf(
     }
     if (last < document.numPages) sink.markTruncated();
     if (textChars === 0) throw new ReaderError('holds no text; scanned pages are not recognised');
-    return document.numPages;
   } finally {
     await document.loadingTask.destroy();
   }

@@ -10,8 +10,8 @@ import type { ZipArchive } from './zip.ts';
 
 const MAX_SLIDES = 5_000;
 
-/** Writes every slide of the presentation in `part` to `sink` and returns the number of slides. */
-export function readPptx(zip: ZipArchive, part: string, sink: TextSink): number {
+/** Writes every slide of the presentation in `part` to `sink`. */
+export function readPptx(zip: ZipArchive, part: string, sink: TextSink): void {
   const slides = slidePaths(zip, part);
   for (const [index, path] of slides.entries()) {
     if (sink.isTruncated) break;
@@ -21,7 +21,6 @@ export function readPptx(zip: ZipArchive, part: string, sink: TextSink): number 
     const text = notes === undefined ? '' : readShapes(notes, sink);
     if (text !== '') sink.write(`Notes:\n${text}\n`);
   }
-  return slides.length;
 }
 
 function slidePaths(zip: ZipArchive, part: string): string[] {

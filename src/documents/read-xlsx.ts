@@ -26,8 +26,8 @@ interface Workbook {
   readonly startsIn1904: boolean;
 }
 
-/** Writes every sheet of the workbook in `part` to `sink` and returns the number of sheets. */
-export function readXlsx(zip: ZipArchive, part: string, sink: TextSink): number {
+/** Writes every sheet of the workbook in `part` to `sink`. */
+export function readXlsx(zip: ZipArchive, part: string, sink: TextSink): void {
   const { sheets, startsIn1904 } = readWorkbook(zip, part);
   const book: Workbook = {
     strings: readSharedStrings(zip),
@@ -41,7 +41,6 @@ export function readXlsx(zip: ZipArchive, part: string, sink: TextSink): number 
     if (xml !== undefined) readSheet(xml, book, sink);
     sink.write('\n');
   }
-  return sheets.length;
 }
 
 function readWorkbook(zip: ZipArchive, part: string): { sheets: Sheet[]; startsIn1904: boolean } {

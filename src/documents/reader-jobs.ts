@@ -34,7 +34,7 @@ function reply({
   text,
   isTruncated: truncated = false,
   ...facts
-}: Pick<ReplyHeader & { ok: true }, 'pages' | 'title' | 'png'> & {
+}: Pick<ReplyHeader & { ok: true }, 'title' | 'png'> & {
   readonly text: string;
   readonly isTruncated?: boolean;
 }): Reply {

@@ -1,12 +1,11 @@
 /**
- * The jobs of a `tokenizer` worker: exact counts, ids and texts for the vocabularies `o200k` and
+ * The jobs of a `tokenizer` worker: exact counts and texts for the vocabularies `o200k` and
  * `cl100k`. The merge loop is quadratic in the length of an unbroken run, so long runs are cut: that
  * changes the count of such a run by about one token in a thousand, and never takes seconds.
  */
 import * as cl100k from 'gpt-tokenizer/encoding/cl100k_base';
 import * as o200k from 'gpt-tokenizer/encoding/o200k_base';
 import type { Encoding, Job, Reply } from './jobs.ts';
-import { readIds, writeIds } from './tokenizer.ts';
 
 /** Longer runs without a change from space to letter are cut. */
 const MAX_RUN_CHARS = 1_024;
@@ -26,15 +25,12 @@ export async function runTokenizerJob(job: Job, payload: Buffer): Promise<Reply>
       });
       return { header: { ok: true, counts }, payload: nothing };
     }
-    case 'encode': {
-      const { encode } = library(job.encoding);
-      const ids = pieces(payload.toString()).flatMap((piece) => encode(piece, PLAIN));
-      return { header: { ok: true }, payload: writeIds(ids) };
-    }
     case 'decode':
       try {
-        const text = library(job.encoding).decode(readIds(payload));
-        return { header: { ok: true }, payload: Buffer.from(text) };
+        const ids = Array.from({ length: Math.floor(payload.length / 4) }, (_unused, at) => {
+          return payload.readUInt32LE(at * 4);
+        });
+        return { header: { ok: true }, payload: Buffer.from(library(job.encoding).decode(ids)) };
       } catch {
         // The library throws for nothing but an id that it does not know.
         const reason = `holds a token id that ${job.encoding} does not have`;

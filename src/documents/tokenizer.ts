@@ -33,17 +33,14 @@ export class Tokenizer {
     return { ok: true as const, counts: reply.counts };
   }
 
-  async encode(text: string, encoding: Encoding, options: TokenizerOptions = {}) {
-    const reply = await this.#run({ kind: 'encode', encoding }, Buffer.from(text), options);
-    return reply.ok ? { ok: true as const, ids: readIds(reply.payload) } : reply;
-  }
-
   /** The text of token ids; not `ok` when an id is not in the vocabulary. */
   async decode(ids: readonly number[], encoding: Encoding, options: TokenizerOptions = {}) {
     if (!ids.every((id) => Number.isInteger(id) && id >= 0 && id <= 0xffffffff)) {
       return { ok: false as const, reason: 'holds something that is no token id' };
     }
-    const reply = await this.#run({ kind: 'decode', encoding }, writeIds(ids), options);
+    const bytes = Buffer.alloc(ids.length * 4);
+    for (const [index, id] of ids.entries()) bytes.writeUInt32LE(id, index * 4);
+    const reply = await this.#run({ kind: 'decode', encoding }, bytes, options);
     return reply.ok ? { ok: true as const, text: reply.payload.toString() } : reply;
   }
 
@@ -56,15 +53,4 @@ export class Tokenizer {
     const { header, payload: bytes } = outcome.reply;
     return header.ok ? { ...header, payload: bytes } : header;
   }
-}
-
-export function writeIds(ids: readonly number[]): Buffer {
-  const bytes = Buffer.alloc(ids.length * 4);
-  for (const [index, id] of ids.entries()) bytes.writeUInt32LE(id, index * 4);
-  return bytes;
-}
-
-export function readIds(bytes: Buffer): number[] {
-  const count = Math.floor(bytes.length / 4);
-  return Array.from({ length: count }, (_unused, index) => bytes.readUInt32LE(index * 4));
 }

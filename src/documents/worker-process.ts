@@ -3,37 +3,57 @@
  * on descriptor 3. Once its libraries are loaded it gives up reading files; writing files, starting
  * processes and (on Node 25 and later) the network were never allowed to it.
  *
+ * A second thread of it ends the process when it is too large, too late, or an orphan: it runs while
+ * the first is stuck in a parser, which is when it counts.
+ *
  * Arguments: role, memory bound in bytes, pid of the server.
  */
+import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
-import { Worker } from 'node:worker_threads';
+import { Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { assert } from '../core/assert.ts';
-import { siblingUrl } from '../core/sibling.ts';
 import { encodeFrame, FrameReader } from './frames.ts';
 import type { JobHeader, RunJob } from './jobs.ts';
-import type { WatchdogData } from './worker-watchdog.ts';
 
-/** The watchdog strikes this much after the server should have. */
+/** The second thread strikes this much after the server should have. */
 const GRACE_MS = 3_000;
+const CHECK_EVERY_MS = 20;
 /** The largest body that the server takes, or picture that an engine gives, with room. */
 const MAX_JOB_BYTES = 140_000_000;
 const REPLY_DESCRIPTOR = 3;
 
-async function loadRole(role: string | undefined): Promise<RunJob> {
+const [, , role, maxBytes, parentPid] = process.argv;
+if (isMainThread) await work();
+else watch(new BigInt64Array(workerData as SharedArrayBuffer)); // handed over by `work`
+
+async function work(): Promise<void> {
+  const shared = new SharedArrayBuffer(8);
+  const deadline = new BigInt64Array(shared);
+  const watchdog = new Worker(new URL(import.meta.url), {
+    workerData: shared,
+    argv: process.argv.slice(2),
+  });
+  const [runJob] = await Promise.all([loadRole(), once(watchdog, 'message')]);
+  const replies = createWriteStream('', { fd: REPLY_DESCRIPTOR });
+  const frames = new FrameReader<JobHeader>(MAX_JOB_BYTES);
+  dropPermissions();
+  for await (const chunk of process.stdin) {
+    assert(Buffer.isBuffer(chunk), 'stdin gives bytes');
+    for (const { header, payload } of frames.push(chunk)) {
+      Atomics.store(deadline, 0, BigInt(Date.now() + header.timeoutMs + GRACE_MS));
+      const reply = await runJob(header.job, payload);
+      Atomics.store(deadline, 0, 0n);
+      for (const piece of encodeFrame(reply.header, reply.payload)) replies.write(piece);
+    }
+  }
+  process.exit(0); // stdin has ended: the server is gone or wants no more
+}
+
+async function loadRole(): Promise<RunJob> {
   if (role === 'tokenizer') return (await import('./tokenizer-jobs.ts')).runTokenizerJob;
   const reader = await import('./reader-jobs.ts');
   await reader.prepareReader();
   return reader.runReaderJob;
-}
-
-function startWatchdog(deadline: SharedArrayBuffer): Worker {
-  const [, , , maxBytes, parentPid] = process.argv;
-  const workerData: WatchdogData = {
-    maxBytes: Number(maxBytes),
-    parentPid: Number(parentPid),
-    deadline,
-  };
-  return new Worker(siblingUrl(import.meta.url, 'worker-watchdog'), { workerData });
 }
 
 /** Node 26 can give up a permission for good; older ones keep reading, and nothing else. */
@@ -42,21 +62,15 @@ function dropPermissions(): void {
   for (const scope of ['fs.read', 'worker']) permission?.drop?.(scope);
 }
 
-const shared = new SharedArrayBuffer(8);
-const deadline = new BigInt64Array(shared);
-startWatchdog(shared);
-const runJob = await loadRole(process.argv[2]);
-const replies = createWriteStream('', { fd: REPLY_DESCRIPTOR });
-const frames = new FrameReader<JobHeader>(MAX_JOB_BYTES);
-dropPermissions();
-
-for await (const chunk of process.stdin) {
-  assert(Buffer.isBuffer(chunk), 'stdin gives bytes');
-  for (const { header, payload } of frames.push(chunk)) {
-    Atomics.store(deadline, 0, BigInt(Date.now() + header.timeoutMs + GRACE_MS));
-    const reply = await runJob(header.job, payload);
-    Atomics.store(deadline, 0, 0n);
-    for (const piece of encodeFrame(reply.header, reply.payload)) replies.write(piece);
-  }
+/** `deadline` is the Unix time in milliseconds at which the present job is overdue; 0 when idle. */
+function watch(deadline: BigInt64Array): void {
+  setInterval(() => {
+    const dueMs = Number(Atomics.load(deadline, 0));
+    const isLate = dueMs !== 0 && Date.now() > dueMs;
+    const isOrphan = process.ppid !== Number(parentPid);
+    if (isLate || isOrphan || process.memoryUsage.rss() > Number(maxBytes)) {
+      process.kill(process.pid, 'SIGKILL');
+    }
+  }, CHECK_EVERY_MS);
+  parentPort?.postMessage('watching');
 }
-process.exit(0); // stdin has ended: the server is gone or wants no more

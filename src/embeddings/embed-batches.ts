@@ -4,6 +4,7 @@
  * the others.
  */
 import type { EngineAnswer, EngineFailure, Replica } from '../engines/engines.ts';
+import type { EmbedRun } from './embed-run.ts';
 import {
   type EmbeddingInput,
   type EmbeddingsBatch,
@@ -11,14 +12,14 @@ import {
   MAX_INPUTS,
 } from './embeddings-request.ts';
 import { type EngineEmbeddings, readEmbeddings } from './embeddings-response.ts';
-import type { EmbedRun } from './embed-run.ts';
 
 /** Batches that run at once: more keep engines busy that a single batch does not fill. */
 const PARALLEL_BATCHES = 4;
 /** 2048 vectors of 4096 numbers as JSON text. */
 const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
 /** A large batch is answered when all of it is done. */
-const FIRST_BYTE_MS = 600_000;
+const TIME_LIMITS = { firstByteMs: 600_000 };
+const ANSWER_TYPES = ['application/json'];
 
 export interface EmbeddedBatch {
   readonly embeddings: EngineEmbeddings;
@@ -33,14 +34,29 @@ export type BatchesOutcome =
       readonly done: readonly EmbeddedBatch[];
     };
 
+/** `inputs` replace those of the request. */
 export async function runBatches(
   run: EmbedRun,
   inputs: readonly EmbeddingInput[] | undefined,
 ): Promise<BatchesOutcome> {
-  const { request, signal } = run.call;
-  const maxBatch = run.model.embedding?.maxBatch ?? MAX_INPUTS;
-  const bodies = bodiesFor(run, inputs, maxBatch);
+  const { request, model, signal } = run;
+  const maxBatch = model.embedding?.maxBatch ?? MAX_INPUTS;
   const count = Math.ceil(request.inputs.length / maxBatch);
+  // Made once for each name that engines give the model.
+  const made = new Map<string, readonly EmbeddingsBatch[]>();
+  const batchFor = (replica: Replica, at: number): EmbeddingsBatch => {
+    const name = replica.model;
+    const batches = made.get(name) ?? engineEmbeddings(request, name, maxBatch, inputs);
+    made.set(name, batches);
+    const batch = batches[at];
+    if (batch === undefined) throw new Error('Every replica gets the same batches');
+    return batch;
+  };
+  if (count === 1) {
+    const only = await runBatch(run, (replica) => batchFor(replica, 0), signal);
+    if ('embeddings' in only) return { ok: true, batches: [only] };
+    return { ok: false, failure: only, done: [] };
+  }
   const done: (EmbeddedBatch | undefined)[] = Array.from({ length: count }, () => undefined);
   const stop = new AbortController();
   const both = AbortSignal.any([signal, stop.signal]);
@@ -50,7 +66,7 @@ export async function runBatches(
     while (next < count && failure === undefined) {
       const at = next;
       next += 1;
-      const outcome = await runBatch(run, (replica) => bodies(replica, at), both);
+      const outcome = await runBatch(run, (replica) => batchFor(replica, at), both);
       if ('embeddings' in outcome) {
         done[at] = outcome;
       } else if (failure === undefined) {
@@ -65,15 +81,15 @@ export async function runBatches(
 }
 
 async function runBatch(
-  run: EmbedRun,
+  { parts, context, model }: EmbedRun,
   batchFor: (replica: Replica) => EmbeddingsBatch,
   signal: AbortSignal,
 ): Promise<EmbeddedBatch | EngineFailure> {
   let count = 0;
   let embeddings: EngineEmbeddings | undefined;
-  const answer = await run.parts.engines.collect({
+  const answer = await parts.engines.collect({
     work: 'embeddings',
-    replicas: run.model.replicas,
+    replicas: model.replicas,
     method: 'POST',
     path: '/embeddings',
     contentType: 'application/json',
@@ -82,56 +98,22 @@ async function runBatch(
       count = batch.count;
       return batch.body;
     },
-    caller: run.call.caller.accountId,
+    caller: context.caller.accountId,
     signal,
     maxResponseBytes: MAX_RESPONSE_BYTES,
-    timeLimits: { firstByteMs: FIRST_BYTE_MS },
-    accept: ['application/json'],
+    timeLimits: TIME_LIMITS,
+    accept: ANSWER_TYPES,
     isUsable: (body) => {
-      embeddings = readUsable(body, count, run.model.embedding?.dimensions);
-      return embeddings !== undefined;
+      try {
+        embeddings = readEmbeddings(body, count, model.embedding?.dimensions);
+        return true;
+      } catch {
+        // The engines report it as `garbage` when no replica gives a usable answer.
+        return false;
+      }
     },
   });
   if (!answer.ok) return answer;
   if (embeddings === undefined) throw new Error('A usable answer was read');
   return { embeddings, answer };
-}
-
-function readUsable(
-  body: Buffer,
-  count: number,
-  dimensions: number | undefined,
-): EngineEmbeddings | undefined {
-  try {
-    return readEmbeddings(body, count, dimensions);
-  } catch {
-    // The engines' door reports it as `garbage` when no replica gives a usable answer.
-    return undefined;
-  }
-}
-
-/** The body of each batch, made once for each name that engines give the model. */
-function bodiesFor(
-  run: EmbedRun,
-  inputs: readonly EmbeddingInput[] | undefined,
-  maxBatch: number,
-): (replica: Replica, at: number) => EmbeddingsBatch {
-  const { request } = run.call;
-  const byModel = new Map<string, readonly EmbeddingsBatch[]>();
-  return (replica, at) => {
-    const made =
-      byModel.get(replica.model) ??
-      engineEmbeddings(request, {
-        model: replica.model,
-        maxBatch,
-        takesBase64: request.encoding === 'base64',
-        // Vectors are cut here: not every engine can, and all must give the same.
-        takesDimensions: false,
-        ...(inputs === undefined ? {} : { inputs }),
-      });
-    byModel.set(replica.model, made);
-    const batch = made[at];
-    if (batch === undefined) throw new Error('Every replica gets the same batches');
-    return batch;
-  };
 }

@@ -5,74 +5,72 @@
  */
 import { Fault } from '../core/faults.ts';
 import { tokensAtMost } from '../core/token-count.ts';
-import { type EmbeddingInput, MAX_INPUT_TOKENS } from './embeddings-request.ts';
 import type { EmbedRun } from './embed-run.ts';
+import { type EmbeddingInput, MAX_INPUT_TOKENS } from './embeddings-request.ts';
 
 /** Texts of one counting job, in characters: a job of this size takes a fraction of a second. */
 const MAX_JOB_CHARS = 2_000_000;
 
-/** The inputs to send, or `undefined` for those of the request. Throws `TOO_MANY_TOKENS`. */
-export async function fitInputs(run: EmbedRun): Promise<readonly EmbeddingInput[] | undefined> {
-  const { call, model } = run;
-  const vocabulary = model.embedding?.tokenIds ?? 'cl100k';
-  if (!call.request.hasTokenIds) {
-    await refuseLong(run);
-    return undefined;
-  }
-  if (vocabulary === 'own') return undefined;
-  return decoded(run, vocabulary);
+interface CountJob {
+  readonly texts: string[];
+  /** The place of each among the inputs. */
+  readonly places: number[];
 }
 
-async function refuseLong(run: EmbedRun): Promise<void> {
-  const { request } = run.call;
-  const limit = maxInputTokens(run);
-  let job: { readonly text: string; readonly at: number }[] = [];
+/** The inputs to send, or `undefined` for those of the request. Throws `TOO_MANY_TOKENS`. */
+export async function fitInputs(run: EmbedRun): Promise<readonly EmbeddingInput[] | undefined> {
+  const { request, model } = run;
+  const { tokenIds = 'cl100k', maxInputTokens = MAX_INPUT_TOKENS } = model.embedding ?? {};
+  // `service.md`: 8192 tokens per input; a model may take fewer.
+  const limit = Math.min(MAX_INPUT_TOKENS, maxInputTokens);
+  if (request.hasTokenIds) {
+    return tokenIds === 'own' ? undefined : decoded(run, tokenIds, limit);
+  }
+  let job: CountJob = { texts: [], places: [] };
   let chars = 0;
   for (const [at, text] of request.inputs.entries()) {
     if (typeof text !== 'string' || tokensAtMost(Buffer.byteLength(text)) <= limit) continue;
-    job.push({ text, at });
+    job.texts.push(text);
+    job.places.push(at);
     chars += text.length;
     if (chars < MAX_JOB_CHARS) continue;
-    await count(run, job, limit);
-    job = [];
+    await refuseLong(run, job, limit);
+    job = { texts: [], places: [] };
     chars = 0;
   }
-  if (job.length > 0) await count(run, job, limit);
+  if (job.texts.length > 0) await refuseLong(run, job, limit);
+  return undefined;
 }
 
-async function count(
-  run: EmbedRun,
-  job: readonly { readonly text: string; readonly at: number }[],
+async function refuseLong(
+  { parts, context, signal }: EmbedRun,
+  { texts, places }: CountJob,
   limit: number,
 ): Promise<void> {
-  const { tokenizer } = run.parts;
-  const { caller, signal } = run.call;
-  const texts = job.map((one) => one.text);
-  const counted = await tokenizer.count(texts, 'cl100k', { signal, caller: caller.accountId });
+  const options = { signal, caller: context.caller.accountId };
+  const counted = await parts.tokenizer.count(texts, 'cl100k', options);
   const long = counted.ok ? counted.counts.findIndex((tokens) => tokens > limit) : 0;
   if (long === -1) return;
   const tokens = counted.ok ? `; it has about ${counted.counts[long]}` : '';
   throw new Fault('TOO_MANY_TOKENS', {
-    message: `Input ${job[long]?.at ?? 0} is longer than ${limit} tokens${tokens}`,
+    message: `Input ${places[long] ?? 0} is longer than ${limit} tokens${tokens}`,
   });
 }
 
-/** `service.md`: 8192 tokens per input; a model may take fewer. */
-function maxInputTokens(run: EmbedRun): number {
-  return Math.min(MAX_INPUT_TOKENS, run.model.embedding?.maxInputTokens ?? MAX_INPUT_TOKENS);
-}
-
-async function decoded(run: EmbedRun, vocabulary: 'cl100k' | 'o200k'): Promise<string[]> {
-  const { request, caller, signal } = run.call;
+async function decoded(
+  { parts, context, request, signal }: EmbedRun,
+  vocabulary: 'cl100k' | 'o200k',
+  limit: number,
+): Promise<string[]> {
+  const options = { signal, caller: context.caller.accountId };
   const texts: string[] = [];
   for (const [at, ids] of request.inputs.entries()) {
     if (typeof ids === 'string') throw new Error('Inputs are all texts or all token ids');
-    if (ids.length > maxInputTokens(run)) {
-      const message = `Input ${at} is longer than ${maxInputTokens(run)} tokens`;
+    if (ids.length > limit) {
+      const message = `Input ${at} is longer than ${limit} tokens`;
       throw new Fault('TOO_MANY_TOKENS', { message });
     }
-    const options = { signal, caller: caller.accountId };
-    const text = await run.parts.tokenizer.decode(ids, vocabulary, options);
+    const text = await parts.tokenizer.decode(ids, vocabulary, options);
     if (!text.ok || text.text === '') {
       const reason = text.ok ? 'is empty' : text.reason;
       throw new Fault('INVALID_REQUEST', {

@@ -11,12 +11,7 @@ import { Fault } from '../core/faults.ts';
 import { tokensByRule } from '../core/token-count.ts';
 import type { JsonObject } from '../json/json-scan.ts';
 import { spliceObject, type ParsedObject } from '../json/json-splice.ts';
-import {
-  invalidRequest,
-  parseJsonObject,
-  refuseIssues,
-  type FlatIssue,
-} from '../json/validation.ts';
+import { invalidRequest, parseJsonObject, refuseIssues } from '../json/validation.ts';
 
 /** `service.md`, Other constants. */
 export const MAX_INPUT_TOKENS = 8192;
@@ -68,83 +63,75 @@ export function parseEmbeddingsRequest(bytes: Buffer): EmbeddingsRequest {
   );
   const fields: JsonObject = Object.fromEntries(given);
   const result = BodyBesideInput.safeParse(fields);
-  const inputs = readInputs(fields['input']);
   if (!result.success) throw invalidRequest(result.error);
-  if (!inputs.ok) throw inputs.fault;
-  const body = result.data;
+  const { model, dimensions, encoding_format } = result.data;
   return {
-    model: body.model,
-    ...inputs.value,
-    dimensions: body.dimensions ?? undefined,
-    encoding: body.encoding_format ?? 'float',
+    model,
+    ...readInputs(fields['input']),
+    dimensions: dimensions ?? undefined,
+    encoding: encoding_format ?? 'float',
     fields,
     source,
   };
 }
 
 type Inputs = Pick<EmbeddingsRequest, 'inputs' | 'hasTokenIds' | 'textBytes' | 'tokenIdCount'>;
-type InputResult =
-  | { readonly ok: true; readonly value: Inputs }
-  | { readonly ok: false; readonly fault: Fault };
 
-function refused(path: readonly number[], code: string, message: string): InputResult {
-  const issue: FlatIssue = { code, path: ['input', ...path], message };
-  return { ok: false, fault: refuseIssues([issue]) };
+function refused(path: readonly number[], code: string, message: string): Fault {
+  return refuseIssues([{ code, path: ['input', ...path], message }]);
 }
 
 const EXPECTED = 'Expected a string, a list of strings, token ids, or a list of lists of token ids';
 
-function readInputs(input: unknown): InputResult {
+function readInputs(input: unknown): Inputs {
   if (typeof input === 'string') return readTexts([input], true);
-  if (!Array.isArray(input)) return refused([], 'invalid_type', EXPECTED);
+  if (!Array.isArray(input)) throw refused([], 'invalid_type', EXPECTED);
   const list: readonly unknown[] = input;
   const first = list[0];
-  if (first === undefined) return refused([], 'too_small', 'At least one input is needed');
+  if (first === undefined) throw refused([], 'too_small', 'At least one input is needed');
   if (typeof first === 'number') return readTokenLists([list], true);
   if (list.length > MAX_INPUTS) {
-    return refused([], 'too_big', `At most ${MAX_INPUTS} inputs are taken, got ${list.length}`);
+    throw refused([], 'too_big', `At most ${MAX_INPUTS} inputs are taken, got ${list.length}`);
   }
   return typeof first === 'string' ? readTexts(list, false) : readTokenLists(list, false);
 }
 
-function readTexts(list: readonly unknown[], isSingle: boolean): InputResult {
+function readTexts(list: readonly unknown[], isSingle: boolean): Inputs {
   const inputs: string[] = [];
   let textBytes = 0;
   for (const [index, text] of list.entries()) {
     const path = isSingle ? [] : [index];
-    if (typeof text !== 'string') return refused(path, 'invalid_type', 'Expected a string');
-    if (text === '') return refused(path, 'too_small', 'The input must not be empty');
-    if (tokensByRule(text.length) > MAX_INPUT_TOKENS) {
-      return tooLong(path);
-    }
+    if (typeof text !== 'string') throw refused(path, 'invalid_type', 'Expected a string');
+    if (text === '') throw refused(path, 'too_small', 'The input must not be empty');
+    if (tokensByRule(text.length) > MAX_INPUT_TOKENS) throw tooLong(path);
     inputs.push(text);
     textBytes += Buffer.byteLength(text);
   }
-  return { ok: true, value: { inputs, hasTokenIds: false, textBytes, tokenIdCount: 0 } };
+  return { inputs, hasTokenIds: false, textBytes, tokenIdCount: 0 };
 }
 
-function readTokenLists(lists: readonly unknown[], isSingle: boolean): InputResult {
+function readTokenLists(lists: readonly unknown[], isSingle: boolean): Inputs {
   const inputs: (readonly number[])[] = [];
   let tokenIdCount = 0;
   for (const [index, list] of lists.entries()) {
     const path = isSingle ? [] : [index];
-    if (!Array.isArray(list)) return refused(path, 'invalid_type', EXPECTED);
-    if (list.length === 0) return refused(path, 'too_small', 'The input must not be empty');
-    if (list.length > MAX_INPUT_TOKENS) return tooLong(path);
+    if (!Array.isArray(list)) throw refused(path, 'invalid_type', EXPECTED);
+    if (list.length === 0) throw refused(path, 'too_small', 'The input must not be empty');
+    if (list.length > MAX_INPUT_TOKENS) throw tooLong(path);
     const bad = list.findIndex((id) => !Number.isSafeInteger(id) || id < 0);
     if (bad !== -1) {
-      return refused([...path, bad], 'invalid_type', 'Expected a token id, an integer >= 0');
+      throw refused([...path, bad], 'invalid_type', 'Expected a token id, an integer >= 0');
     }
     inputs.push(list);
     tokenIdCount += list.length;
   }
-  return { ok: true, value: { inputs, hasTokenIds: true, textBytes: 0, tokenIdCount } };
+  return { inputs, hasTokenIds: true, textBytes: 0, tokenIdCount };
 }
 
-function tooLong(path: readonly number[]): InputResult {
+function tooLong(path: readonly number[]): Fault {
   const where = path.length === 0 ? 'The input' : `Input ${path.join('.')}`;
   const message = `${where} is longer than ${MAX_INPUT_TOKENS} tokens`;
-  return { ok: false, fault: new Fault('TOO_MANY_TOKENS', { message }) };
+  return new Fault('TOO_MANY_TOKENS', { message });
 }
 
 /** Refuses `dimensions` that the model's vectors cannot have (400). */
@@ -161,44 +148,37 @@ export function refuseDimensions(
   throw refuseIssues([{ code: 'invalid_value', path: ['dimensions'], message }]);
 }
 
-export interface EmbeddingsTarget {
-  /** The engine's own name of the model. */
-  readonly model: string;
-  /** The most inputs that the engine takes in one request. */
-  readonly maxBatch: number;
-  /** Asks for base64 whatever the caller wants: a third of the bytes, and nothing to parse. */
-  readonly takesBase64: boolean;
-  /** Whether the engine cuts vectors itself; if not, `embeddings-response.ts` does. */
-  readonly takesDimensions: boolean;
-  /** Replaces the inputs (token ids turned into text); same length. */
-  readonly inputs?: readonly EmbeddingInput[];
-}
-
 export interface EmbeddingsBatch {
   readonly body: Buffer;
   /** How many vectors must come back. */
   readonly count: number;
 }
 
-/** The engine's bodies, in order: together they hold every input once. */
+/**
+ * The bodies of an engine that calls the model so and takes so many inputs in one: together they
+ * hold every input once. `replaced` stand for those of the request (token ids turned into text).
+ */
 export function engineEmbeddings(
   request: EmbeddingsRequest,
-  target: EmbeddingsTarget,
+  model: string,
+  maxBatch: number,
+  replaced?: readonly EmbeddingInput[],
 ): EmbeddingsBatch[] {
   const fields: Record<string, unknown> = {
     ...request.fields,
-    model: target.model,
-    encoding_format: target.takesBase64 ? 'base64' : 'float',
+    model,
+    encoding_format: request.encoding,
+    // Vectors are cut here: not every engine can, and all must give the same.
+    dimensions: undefined,
   };
-  if (!target.takesDimensions) delete fields['dimensions'];
-  const inputs = target.inputs ?? request.inputs;
-  if (inputs.length <= target.maxBatch) {
-    if (target.inputs !== undefined) fields['input'] = inputs;
+  const inputs = replaced ?? request.inputs;
+  if (inputs.length <= maxBatch) {
+    if (replaced !== undefined) fields['input'] = inputs;
     return [{ body: spliceObject(request.source, fields), count: inputs.length }];
   }
   const batches: EmbeddingsBatch[] = [];
-  for (let at = 0; at < inputs.length; at += target.maxBatch) {
-    const input = inputs.slice(at, at + target.maxBatch);
+  for (let at = 0; at < inputs.length; at += maxBatch) {
+    const input = inputs.slice(at, at + maxBatch);
     batches.push({ body: spliceObject(request.source, { ...fields, input }), count: input.length });
   }
   return batches;

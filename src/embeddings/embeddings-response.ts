@@ -6,14 +6,12 @@
  * can be. A vector that needs no conversion is copied as the bytes that the engine sent, neither
  * parsed nor rounded. base64 is little-endian float32.
  */
-import { endianness } from 'node:os';
 import { Fault } from '../core/faults.ts';
 import type { EmbeddingEncoding } from './embeddings-request.ts';
 import { childrenOf, isJsonObject } from '../json/json-scan.ts';
 import {
   CLOSE_ARRAY,
   COMMA,
-  isDense,
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
@@ -39,6 +37,7 @@ export interface EngineEmbeddings {
   readonly promptTokens: number | undefined;
 }
 
+const SPACE = 0x20;
 const MINUS = 0x2d;
 const PLUS = 0x2b;
 const DOT = 0x2e;
@@ -120,7 +119,7 @@ function readNumbers(bytes: Buffer, start: number): RawVector {
   let length = 0;
   let at = start;
   do {
-    at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
+    at = (bytes[at + 1] ?? 0) > SPACE ? at + 1 : skipSpace(bytes, at + 1);
     const number = at;
     if (bytes[at] === MINUS) at += 1;
     const hasZero = bytes[at] === 0x30;
@@ -150,7 +149,7 @@ function readNumbers(bytes: Buffer, start: number): RawVector {
       if (Math.abs(Number(bytes.toString('latin1', number, at))) > LARGEST_FLOAT) throw noVector();
     }
     length += 1;
-    if (!isDense(bytes[at])) at = skipSpace(bytes, at);
+    if ((bytes[at] ?? 0) <= SPACE) at = skipSpace(bytes, at);
   } while (bytes[at] === COMMA);
   if (bytes[at] !== CLOSE_ARRAY) throw noVector();
   return { bytes, start, end: at + 1, encoding: 'float', length };
@@ -199,7 +198,8 @@ export interface VectorFormat {
   readonly dimensions: number | undefined;
 }
 
-export interface EmbeddingsFrame extends VectorFormat {
+/** What is known of an answer when it is charged. */
+export interface EmbeddingsEnd {
   /** The resolved model id. */
   readonly model: string;
   readonly promptTokens: number;
@@ -225,17 +225,10 @@ export function* vectorPieces(
   }
 }
 
-/** The end of the caller's body: what is known when the charge is. */
-export function embeddingsEnd(frame: Omit<EmbeddingsFrame, keyof VectorFormat>): Buffer {
-  const { promptTokens } = frame;
+/** The end of the caller's body. */
+export function embeddingsEnd({ model, promptTokens, cost }: EmbeddingsEnd): Buffer {
   const usage = { prompt_tokens: promptTokens, total_tokens: promptTokens };
-  const rest = JSON.stringify({ model: frame.model, usage, cost: frame.cost });
-  return Buffer.from(`],${rest.slice(1)}`);
-}
-
-/** The caller's body in one buffer. */
-export function writeEmbeddings(embeddings: EngineEmbeddings, frame: EmbeddingsFrame): Buffer {
-  return Buffer.concat([...vectorPieces(embeddings, frame), embeddingsEnd(frame)]);
+  return Buffer.from(`],${JSON.stringify({ model, usage, cost }).slice(1)}`);
 }
 
 const CLOSING_BRACE = Buffer.from('}');
@@ -265,22 +258,14 @@ function unitVector(values: Float32Array): Float32Array {
   return norm === 0 ? values : values.map((value) => value / norm);
 }
 
-/** base64 of the little-endian float32 of the values. */
+/** base64 of the float32 of the values, little-endian as every machine is that this runs on. */
 export function floatsToBase64(values: Float32Array): string {
-  const bytes = Buffer.from(values.buffer, values.byteOffset, values.byteLength);
-  return inLittleEndian(bytes).toString('base64');
+  return Buffer.from(values.buffer, values.byteOffset, values.byteLength).toString('base64');
 }
 
 /** The floats of base64 text; a trailing part of a float is left out. */
 export function base64ToFloats(text: string): Float32Array {
-  const decoded = Buffer.from(text, 'base64');
-  const whole = decoded.length - (decoded.length % FLOAT_BYTES);
   // A copy of its own is aligned; a slice of the pool may not be.
-  const bytes = Buffer.from(inLittleEndian(decoded.subarray(0, whole)));
-  const aligned = new Uint8Array(bytes);
-  return new Float32Array(aligned.buffer, 0, whole / FLOAT_BYTES);
-}
-
-function inLittleEndian(bytes: Buffer): Buffer {
-  return endianness() === 'LE' ? bytes : Buffer.from(bytes).swap32();
+  const bytes = Uint8Array.from(Buffer.from(text, 'base64'));
+  return new Float32Array(bytes.buffer, 0, Math.floor(bytes.length / FLOAT_BYTES));
 }

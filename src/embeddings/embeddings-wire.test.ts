@@ -12,12 +12,16 @@ import {
   base64ToFloats,
   floatsToBase64,
   joinEmbeddings,
+  embeddingsEnd,
+  type EmbeddingsEnd,
+  type EngineEmbeddings,
   readEmbeddings,
-  writeEmbeddings,
-  type EmbeddingsFrame,
+  type VectorFormat,
+  vectorPieces,
 } from './embeddings-response.ts';
 
-const TARGET = { model: 'engine-e', maxBatch: 2048, takesBase64: true, takesDimensions: true };
+type EmbeddingsFrame = VectorFormat & EmbeddingsEnd;
+
 const FRAME: EmbeddingsFrame = {
   model: 'shown',
   encoding: 'float',
@@ -25,6 +29,11 @@ const FRAME: EmbeddingsFrame = {
   promptTokens: 4,
   cost: { usd: 0.1, diem: 0 },
 };
+
+/** The caller's body in one buffer. */
+function writeEmbeddings(embeddings: EngineEmbeddings, frame: EmbeddingsFrame): Buffer {
+  return Buffer.concat([...vectorPieces(embeddings, frame), embeddingsEnd(frame)]);
+}
 
 function parse(input: unknown, more: object = {}): EmbeddingsRequest {
   return parseEmbeddingsRequest(Buffer.from(JSON.stringify({ input, model: 'e', ...more })));
@@ -113,16 +122,15 @@ test('what is empty, too long, too many or of no kind is refused', () => {
   assert.match(refusal('a', { model: undefined }), /model/);
 });
 
-test('the engine gets its model and no user; the input keeps its bytes', () => {
+test('the engine gets its model, no user and no length; the input keeps its bytes', () => {
   const text = '{"input":[ "caf\\u00e9" ],"model":"e","user":"u","dimensions":3}';
-  const [batch] = engineEmbeddings(parseEmbeddingsRequest(Buffer.from(text)), TARGET);
+  const [batch] = engineEmbeddings(parseEmbeddingsRequest(Buffer.from(text)), 'engine-e', 2048);
   assert.equal(batch?.count, 1);
   assert.ok(batch.body.includes('[ "caf\\u00e9" ]'));
   assert.deepEqual(JSON.parse(batch.body.toString()), {
     input: ['café'],
     model: 'engine-e',
-    dimensions: 3,
-    encoding_format: 'base64',
+    encoding_format: 'float',
   });
 });
 
@@ -132,7 +140,7 @@ test('batches hold every input once, in order', () => {
       fc.array(fc.string({ minLength: 1 }), { minLength: 1, maxLength: 20 }),
       fc.integer({ min: 1, max: 7 }),
       (inputs, maxBatch) => {
-        const batches = engineEmbeddings(parse(inputs), { ...TARGET, maxBatch });
+        const batches = engineEmbeddings(parse(inputs), 'engine-e', maxBatch);
         const sent = batches.map((batch) => JSON.parse(batch.body.toString()).input as string[]);
         assert.deepEqual(sent.flat(), JSON.parse(JSON.stringify(inputs)));
         assert.deepEqual(

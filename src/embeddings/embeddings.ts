@@ -1,23 +1,48 @@
-/** `POST /embeddings`: parses the body, runs the flow, and gives its answer headers. */
-import { type EmbedParts, embed } from './embed.ts';
-import { type EmbeddingsRequest, parseEmbeddingsRequest } from './embeddings-request.ts';
-import { AnswerHeaders, GatheredHeaders } from '../http/answer-headers.ts';
-import type { RequestContext } from '../http/request-context.ts';
+/**
+ * `POST /embeddings`: parse, resolve, hold, check the length of every input, run the engine in
+ * batches, put the vectors together in order, settle, and only then answer. The body is written in
+ * slices, so that thousands of vectors do not hold up other requests.
+ */
+import { NO_TOKENS } from '../billing/ledger/ledger.ts';
+import type { Sale } from '../billing/sale.ts';
+import { boundFor, chargeFor } from '../catalog/catalog.ts';
+import { requireSold } from '../catalog/model-access.ts';
+import type { Clock } from '../core/clock.ts';
+import { formatUsd, toUsdNumber } from '../core/money.ts';
+import { tokensAbout, tokensAtMost, tokensBehindIds } from '../core/token-count.ts';
+import { engineFault } from '../engines/engine-refusal.ts';
+import type { EngineFailure } from '../engines/engines.ts';
+import type { KnownFacts } from '../http/answer-headers.ts';
 import { LARGE_BODY_BYTES } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
 import { JSON_BODY, type Route } from '../http/route.ts';
 import { EMBEDDINGS_DESCRIPTION } from './describe.ts';
+import { type EmbeddedBatch, runBatches } from './embed-batches.ts';
+import { fitInputs } from './embed-inputs.ts';
+import type { EmbeddingsParts, EmbedRun } from './embed-run.ts';
+import {
+  type EmbeddingsRequest,
+  parseEmbeddingsRequest,
+  refuseDimensions,
+} from './embeddings-request.ts';
+import {
+  embeddingsEnd,
+  type EngineEmbeddings,
+  joinEmbeddings,
+  type VectorFormat,
+  vectorPieces,
+} from './embeddings-response.ts';
 
 const JSON_TYPE = 'application/json; charset=utf-8';
-
-export interface EmbeddingsParts extends EmbedParts {
-  readonly serviceName: string;
-}
+/** Time that writing a body may take at a stretch. */
+const SLICE_MS = 5;
+/** Begin and end marks that models put around an input. */
+const FRAME_TOKENS = 4;
 
 export function embeddingsRoute(
   parts: EmbeddingsParts,
   readLarge: (body: Buffer) => Promise<EmbeddingsRequest>,
 ): Route {
-  const make = new AnswerHeaders(parts);
   return {
     method: 'POST',
     path: '/embeddings',
@@ -26,40 +51,140 @@ export function embeddingsRoute(
     sells: 'embeddings',
     describe: EMBEDDINGS_DESCRIPTION,
     handle: async (context) => {
-      const headers = new GatheredHeaders(context, make);
-      await headers.during(async () => {
-        const { body } = context;
-        const request =
-          body.length < LARGE_BODY_BYTES ? parseEmbeddingsRequest(body) : await readLarge(body);
-        await handle(parts, context, request, headers);
-      });
+      const { body } = context;
+      const request =
+        body.length < LARGE_BODY_BYTES ? parseEmbeddingsRequest(body) : await readLarge(body);
+      await embed(parts, context, request);
     },
   };
 }
 
-async function handle(
+/** Answers; a refusal says what was learned before it. */
+async function embed(
   parts: EmbeddingsParts,
   context: RequestContext,
   request: EmbeddingsRequest,
-  headers: GatheredHeaders,
 ): Promise<void> {
-  const answer = await embed(parts, {
-    requestId: context.requestId,
-    caller: context.caller,
-    request,
-    signal: context.workSignal,
-    resolved: (model, deprecation) => {
-      context.notes.model = model.id;
-      headers.resolved(model, deprecation);
+  const { model, deprecation } = parts.catalog.require(request.model, 'embedding');
+  context.notes.model = model.id;
+  let facts: KnownFacts = { model, deprecation };
+  try {
+    const { caller, workSignal: signal } = context;
+    const price = requireSold(model, caller);
+    const { dimensions = 0, customDimensions = false, tokenIds } = model.embedding ?? {};
+    refuseDimensions(request, model.id, { native: dimensions, canCut: customDimensions });
+    const { textBytes, tokenIdCount, inputs } = request;
+    const behindIds = tokenIds === 'own' ? tokenIdCount : tokensBehindIds(tokenIdCount);
+    const tokensBound = tokensAtMost(textBytes) + behindIds + FRAME_TOKENS * inputs.length;
+    const bound = boundFor({ promptTokens: tokensBound }, price);
+    const work = async (admission: Sale): Promise<void> => {
+      const run = {
+        parts,
+        context,
+        signal,
+        request,
+        model,
+        deprecation,
+        price,
+        admission,
+        tokensBound,
+      };
+      facts = run;
+      const batches = await runBatches(run, await fitInputs(run));
+      if (batches.ok) return answer(run, batches.batches);
+      if (batches.failure.reason !== 'aborted') throw engineFault(batches.failure, model.id);
+      return settleAborted(run, batches.done, batches.failure);
+    };
+    const wanted = {
+      requestId: context.requestId,
+      caller,
+      kind: 'embeddings',
+      modelId: model.id,
+      tier: model.tier,
+      rate: parts.rateOf(caller, model),
+      tokensEstimate: tokensOf(request),
+      price: { minNano: bound, maxNano: bound },
+      priceVersion: price.version,
+      signal,
+      keeper: context.keeper,
+    };
+    await parts.sales.sell(wanted, work);
+  } catch (error) {
+    context.setAll(parts.headers.answered(facts));
+    throw error;
+  }
+}
+
+async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise<void> {
+  const { parts, context, request, model, price, admission } = run;
+  const joined = joinEmbeddings(batches.map((batch) => batch.embeddings));
+  const vectors = await written(joined, request, parts.clock);
+  const promptTokens = Math.min(joined.promptTokens ?? tokensOf(request), run.tokensBound);
+  const attempts = batches.reduce((sum, batch) => sum + batch.answer.attempts, 0);
+  const costNano = chargeFor({ promptTokens }, price);
+  const first = batches[0]?.answer;
+  const replica = first?.replica.engine;
+  const { body } = await admission.answer(
+    {
+      costNano,
+      status: 'completed',
+      tokens: { ...NO_TOKENS, prompt: promptTokens },
+      countedBy: joined.promptTokens === undefined ? 'bytes' : 'engine',
+      attempts,
+      extras: batches.length > 1 ? { engine_calls: batches.length } : {},
+      ...(first === undefined
+        ? {}
+        : { replica: first.replica.engine, firstTokenMs: first.firstByteMs }),
     },
-    admitted: (admission, rate) => headers.admitted(admission, rate),
-    keeper: context.keeper,
-    answer: (facts) => {
-      const { costUsd, promptTokens } = facts;
-      Object.assign(context.notes, { costUsd, promptTokens });
-      headers.answered(facts);
-      return { type: JSON_TYPE, body: Buffer.concat(facts.body) };
+    ({ usdNano, diemNano, after }) => {
+      context.notes.costUsd = formatUsd(costNano);
+      context.notes.promptTokens = promptTokens;
+      const tries = attempts - batches.length + 1;
+      const facts = { ...run, replica, attempts: tries, remainingNano: after.usdNano };
+      context.setAll(parts.headers.answered(facts));
+      const cost = { usd: toUsdNumber(usdNano), diem: toUsdNumber(diemNano) };
+      const end = embeddingsEnd({ model: model.id, promptTokens, cost });
+      return { type: JSON_TYPE, body: Buffer.concat([...vectors, end]) };
     },
+  );
+  await context.bytes(200, JSON_TYPE, body);
+}
+
+async function written(
+  embeddings: EngineEmbeddings,
+  format: VectorFormat,
+  clock: Clock,
+): Promise<Buffer[]> {
+  const pieces: Buffer[] = [];
+  let sliceEndMs = clock.monotonicMs() + SLICE_MS;
+  for (const piece of vectorPieces(embeddings, format)) {
+    pieces.push(piece);
+    if (clock.monotonicMs() < sliceEndMs) continue;
+    await clock.sleep(0);
+    sliceEndMs = clock.monotonicMs() + SLICE_MS;
+  }
+  return pieces;
+}
+
+/** A fair count where an engine gives none: ids are exact, text is prose. */
+function tokensOf(request: EmbeddingsRequest): number {
+  return request.tokenIdCount + tokensAbout(request.textBytes);
+}
+
+/** The caller left: what the engine had to read is billed, as far as it is known. */
+async function settleAborted(
+  { request, price, admission, tokensBound }: EmbedRun,
+  done: readonly EmbeddedBatch[],
+  failure: EngineFailure,
+): Promise<void> {
+  const reported = joinEmbeddings(done.map((batch) => batch.embeddings)).promptTokens ?? 0;
+  const promptTokens = Math.min(Math.max(reported, tokensOf(request)), tokensBound);
+  await admission.settle({
+    costNano: chargeFor({ promptTokens }, price),
+    status: 'aborted',
+    tokens: { ...NO_TOKENS, prompt: promptTokens },
+    countedBy: 'bytes',
+    attempts: failure.attempts,
+    ...(failure.replica === null ? {} : { replica: failure.replica.engine }),
   });
-  if (answer !== undefined) await context.bytes(200, answer.type, answer.body);
 }

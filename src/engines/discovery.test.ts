@@ -9,6 +9,7 @@ import {
 } from 'node:net';
 import { afterEach, suite, test } from 'node:test';
 
+import type { DiscoveredModel } from '../catalog/catalog.ts';
 import { discoverEngines, type LocalEngine, USUAL_TARGETS } from './discovery.ts';
 import { startTestLlama } from '../../test/support/test-llama.ts';
 
@@ -61,6 +62,18 @@ suite('engines on local ports', () => {
     return await discoverEngines([{ engine, origin }]);
   }
 
+  function text(engine: LocalEngine, id: string, known: Partial<DiscoveredModel> = {}) {
+    const replicas = [{ engine, model: id }];
+    const capabilities = ['functionCalling', 'responseSchema', 'logProbs'];
+    return { id, origin: 'discovered', type: 'text', replicas, capabilities, ...known };
+  }
+
+  function embedding(engine: LocalEngine, id: string, { context }: { context: number }) {
+    const replicas = [{ engine, model: id }];
+    const bounds = { dimensions: 0, maxInputTokens: context, customDimensions: false };
+    return { id, origin: 'discovered', type: 'embedding', replicas, context, embedding: bounds };
+  }
+
   suite('discoverEngines()', () => {
     test('asks the usual local ports', () => {
       assert.deepEqual(
@@ -92,19 +105,12 @@ suite('engines on local ports', () => {
           engine: 'ollama',
           url: `${origin}/v1`,
           models: [
-            {
-              id: 'qwen3:8b',
-              contextTokens: 16_384,
-              capabilities: ['completion', 'tools', 'thinking'],
-              isEmbedding: false,
-            },
-            {
-              id: 'nomic:latest',
-              contextTokens: 2_048,
-              capabilities: ['embedding'],
-              isEmbedding: true,
-            },
-            { id: 'other', isEmbedding: false },
+            text('ollama', 'qwen3:8b', {
+              context: 16_384,
+              capabilities: ['functionCalling', 'reasoning', 'responseSchema'],
+            }),
+            embedding('ollama', 'nomic:latest', { context: 2_048 }),
+            text('ollama', 'other'),
           ],
         },
       ]);
@@ -120,7 +126,7 @@ suite('engines on local ports', () => {
       });
       const [found] = await discover('llama.cpp', origin);
       assert.deepEqual(found!.models, [
-        { id: 'm.gguf', contextTokens: 8_192, capabilities: ['vision'], isEmbedding: false },
+        text('llama.cpp', 'm.gguf', { context: 8_192, capabilities: ['vision', 'responseSchema'] }),
       ]);
     });
 
@@ -136,8 +142,8 @@ suite('engines on local ports', () => {
       });
       const [found] = await discover('lm-studio', origin);
       assert.deepEqual(found!.models, [
-        { id: 'gemma', contextTokens: 8_192, capabilities: ['tool_use'], isEmbedding: false },
-        { id: 'text-embedding-x', contextTokens: 512, isEmbedding: true },
+        text('lm-studio', 'gemma', { context: 8_192, capabilities: ['responseSchema'] }),
+        embedding('lm-studio', 'text-embedding-x', { context: 512 }),
       ]);
     });
 
@@ -150,10 +156,7 @@ suite('engines on local ports', () => {
       ]);
       assert.deepEqual(
         found.map((engine) => engine.models),
-        [
-          [{ id: 'm', contextTokens: 32_768, isEmbedding: false }],
-          [{ id: 'm', isEmbedding: false }],
-        ],
+        [[text('vllm', 'm', { context: 32_768 })], [text('ollama', 'm')]],
       );
     });
 
@@ -169,10 +172,10 @@ suite('engines on local ports', () => {
         const list: unknown = await (await fetch(`${llama.url}/models`, { headers })).json();
         const [found] = await discover('llama.cpp', await jsonServer({ '/v1/models': list }));
         assert.deepEqual(
-          found!.models.map((model) => [model.id, model.isEmbedding]),
+          found!.models.map((model) => [model.id, model.type]),
           [
-            ['farebox-demo', false],
-            ['farebox-demo-embedding', true],
+            ['farebox-demo', 'text'],
+            ['farebox-demo-embedding', 'embedding'],
           ],
         );
       } finally {

@@ -10,19 +10,11 @@ import type { Capability } from '../config/config.ts';
 
 export type LocalEngine = 'ollama' | 'llama.cpp' | 'lm-studio' | 'vllm';
 
-export interface FoundModel {
-  readonly id: string;
-  readonly contextTokens?: number;
-  /** In the engine's own words, such as `tools`, `vision`, `thinking`. */
-  readonly capabilities?: readonly string[];
-  readonly isEmbedding: boolean;
-}
-
 export interface FoundEngine {
   readonly engine: LocalEngine;
   /** The base URL of the OpenAI protocol, with `/v1`. */
   readonly url: string;
-  readonly models: readonly FoundModel[];
+  readonly models: readonly DiscoveredModel[];
 }
 
 export interface ProbeTarget {
@@ -46,6 +38,8 @@ const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 const MAX_IGNORED_BYTES = 16 * 1024;
 /** Details are asked for so many models; further ones are offered without. */
 const MAX_DETAILED = 32;
+/** Embedding models that do not say how long an input may be take this much. */
+const USUAL_EMBEDDING_TOKENS = 8_192;
 const EMBEDDING_NAME = /embed|bge-|minilm|e5-|gte-/i;
 
 const ModelList = z.object({
@@ -97,18 +91,47 @@ async function probe({ engine, origin }: ProbeTarget): Promise<FoundEngine | und
   if (list === undefined) return undefined;
   const ids = list.data.map((model) => model.id);
   const details = await DETAILS[engine](origin, ids, AbortSignal.timeout(PROBE_LIMIT_MS));
-  const models = list.data.map((model): FoundModel => {
-    const { id, max_model_len, meta } = model;
-    const contextTokens = max_model_len ?? meta?.n_ctx ?? meta?.n_ctx_train ?? undefined;
-    const listed = withKnown({ id, isEmbedding: EMBEDDING_NAME.test(id) }, { contextTokens });
-    return withKnown(listed, details.get(id) ?? {});
+  const models = list.data.map(({ id, max_model_len, meta }) => {
+    const listed = max_model_len ?? meta?.n_ctx ?? meta?.n_ctx_train ?? undefined;
+    const { contextTokens = listed, ...known } = details.get(id) ?? {};
+    return offered(engine, id, { ...known, contextTokens });
   });
   return { engine, url: `${origin}/v1`, models };
+}
+
+/** What engines call a capability, and what we call it. */
+const CAPABILITY_WORDS: Readonly<Record<string, Capability>> = {
+  tools: 'functionCalling',
+  vision: 'vision',
+  thinking: 'reasoning',
+};
+
+/** A model in the catalogue's words. */
+function offered(engine: LocalEngine, id: string, details: Details): DiscoveredModel {
+  const { contextTokens, capabilities: words, isEmbedding = EMBEDDING_NAME.test(id) } = details;
+  const common = {
+    id,
+    origin: 'discovered',
+    replicas: [{ engine, model: id }],
+    ...(contextTokens !== undefined && { context: contextTokens }),
+  } as const;
+  if (isEmbedding) {
+    const maxInputTokens = contextTokens ?? USUAL_EMBEDDING_TOKENS;
+    const embedding = { dimensions: 0, maxInputTokens, customDimensions: false };
+    return { ...common, type: 'embedding', embedding };
+  }
+  // An engine that names no capabilities is trusted with tools and schemas: it refuses by itself.
+  const capabilities: readonly Capability[] =
+    words === undefined
+      ? ['functionCalling', 'responseSchema', 'logProbs']
+      : [...words.flatMap((word) => CAPABILITY_WORDS[word] ?? []), 'responseSchema'];
+  return { ...common, type: 'text', capabilities };
 }
 
 /** What the endpoints of an engine's own add to its list; a model that is not in it has no more. */
 interface Details {
   readonly contextTokens?: number | undefined;
+  /** In the engine's own words, such as `tools`, `vision`, `thinking`. */
   readonly capabilities?: readonly string[] | undefined;
   readonly isEmbedding?: boolean | undefined;
 }
@@ -169,17 +192,6 @@ const DETAILS: Readonly<
   },
 };
 
-/** The model with those details that are known. */
-function withKnown(model: FoundModel, details: Details): FoundModel {
-  const { contextTokens, capabilities, isEmbedding = model.isEmbedding } = details;
-  return {
-    ...model,
-    ...(contextTokens !== undefined && { contextTokens }),
-    ...(capabilities !== undefined && { capabilities }),
-    isEmbedding,
-  };
-}
-
 function isContextLength([key]: readonly [string, unknown]): boolean {
   return key.endsWith('.context_length');
 }
@@ -227,45 +239,10 @@ async function readJson(body: AsyncIterable<Uint8Array>): Promise<unknown> {
   return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown;
 }
 
-/** Embedding models that do not say how long an input may be take this much. */
-const USUAL_EMBEDDING_TOKENS = 8_192;
-
 /** Which engine is expected where: by the usual port, else by the OpenAI protocol alone. */
 export function probeTargets(urls: readonly string[]): ProbeTarget[] {
   return urls.map((url) => {
     const origin = new URL(url).origin;
     return USUAL_TARGETS.find((target) => target.origin === origin) ?? { engine: 'vllm', origin };
   });
-}
-
-/** What engines call a capability, and what we call it. */
-const CAPABILITY_WORDS: Readonly<Record<string, Capability>> = {
-  tools: 'functionCalling',
-  vision: 'vision',
-  thinking: 'reasoning',
-};
-
-export function discoveredModels(engines: readonly FoundEngine[]): DiscoveredModel[] {
-  return engines.flatMap(({ engine, models }) => models.map((model) => offered(engine, model)));
-}
-
-function offered(engine: string, model: FoundModel): DiscoveredModel {
-  const common = {
-    id: model.id,
-    origin: 'discovered',
-    replicas: [{ engine, model: model.id }],
-    ...(model.contextTokens === undefined ? {} : { context: model.contextTokens }),
-  } as const;
-  if (model.isEmbedding) {
-    const maxInputTokens = model.contextTokens ?? USUAL_EMBEDDING_TOKENS;
-    const embedding = { dimensions: 0, maxInputTokens, customDimensions: false };
-    return { ...common, type: 'embedding', embedding };
-  }
-  // An engine that names no capabilities is trusted with tools and schemas: it refuses by itself.
-  const named = model.capabilities?.flatMap((word) => CAPABILITY_WORDS[word] ?? []);
-  const capabilities: readonly Capability[] =
-    named === undefined
-      ? ['functionCalling', 'responseSchema', 'logProbs']
-      : [...named, 'responseSchema'];
-  return { ...common, type: 'text', capabilities };
 }

@@ -8,7 +8,7 @@
 import type { DiscoveredModel } from '../catalog/catalog.ts';
 import { SECOND_MS } from '../core/clock.ts';
 import { reasonOf } from '../core/log.ts';
-import { type FoundEngine, discoverEngines, discoveredModels, probeTargets } from './discovery.ts';
+import { type FoundEngine, discoverEngines, probeTargets } from './discovery.ts';
 import type { EngineSettings } from './engines.ts';
 import { LlamaEngine, llamaAvailable } from './llama/llama-engine.ts';
 import {
@@ -77,7 +77,8 @@ export class LocalEngines implements LocalEngineSource {
 
   models(): DiscoveredModel[] {
     const own = (this.#llama?.models() ?? []).map(embeddedModel);
-    return [...discoveredModels(this.#found), ...own, ...this.#media.models()];
+    const found = this.#found.flatMap(({ models }) => models);
+    return [...found, ...own, ...this.#media.models()];
   }
 
   async stop(): Promise<void> {
@@ -150,7 +151,7 @@ export class LocalEngines implements LocalEngineSource {
   #isServed(model: LibraryModel): boolean {
     const type = model.work === 'chat' ? 'text' : 'embedding';
     if (this.#parts.config.models.some((configured) => configured.type === type)) return true;
-    return discoveredModels(this.#found).some((found) => found.type === type);
+    return this.#found.some(({ models }) => models.some((found) => found.type === type));
   }
 }
 

@@ -35,12 +35,10 @@ export interface LocalEnginesParts {
 /** An engine and what it offers, once it has been up. */
 interface Offer {
   readonly engine: string;
-  readonly child: LocalChild;
-  /** Appended to the child's address. */
-  readonly basePath: string;
   readonly protocol: EngineSettings['protocol'];
+  readonly child: LocalChild;
   readonly limitMs: number;
-  readonly models: readonly DiscoveredModel[];
+  readonly models: readonly Omit<DiscoveredModel, 'origin'>[];
   /** The last one that it had: a child that is started again is back before most calls. */
   address?: LocalAddress;
 }
@@ -91,16 +89,17 @@ export class MediaEngines {
   }
 
   engines(): EngineSettings[] {
-    return this.#offers.flatMap(({ engine: id, address, basePath, protocol, limitMs }) => {
+    return this.#offers.flatMap(({ engine: id, protocol, address, limitMs }) => {
       if (address === undefined) return [];
       const timeLimits = { firstByteMs: limitMs, idleMs: limitMs, totalMs: limitMs };
-      const url = address.url + basePath;
+      const url = protocol === 'rembg' ? address.url : `${address.url}/v1`;
       return [{ id, protocol, url, apiKey: address.apiKey, timeLimits, isOwn: true }];
     });
   }
 
   models(): DiscoveredModel[] {
-    return this.#offers.flatMap(({ address, models }) => (address === undefined ? [] : models));
+    const up = this.#offers.filter(({ address }) => address !== undefined);
+    return up.flatMap(({ models }) => models.map((one) => ({ ...one, origin: 'downloaded' })));
   }
 
   async stop(): Promise<void> {
@@ -144,22 +143,16 @@ export class MediaEngines {
     const model = config.embedded.download ? config.media.cutoutModel : 'person';
     const engine = 'embedded-cutout';
     const fetchModel = this.#fetchModel('Background removal model');
+    const parts = { threads: threadsOf(config), fetchModel, ...this.#childParts(engine) };
     return {
       engine,
-      child: cutoutEngine({
-        model,
-        threads: threadsOf(config),
-        fetchModel,
-        ...this.#childParts(engine),
-      }),
-      basePath: '',
       protocol: 'rembg',
+      child: cutoutEngine({ model, ...parts }),
       limitMs: CUTOUT_LIMIT_MS,
       models: [
         {
           id: 'farebox-cutout',
           type: 'inpaint',
-          origin: 'downloaded',
           description: 'Removes the background of a photograph.',
           replicas: [{ engine, model }],
           price: config.defaults.price.image,
@@ -172,18 +165,16 @@ export class MediaEngines {
     const { media, searchPath } = this.#parts.config;
     const { ffmpeg, ffprobe } = media;
     const engine = 'embedded-video';
-    const parts = this.#childParts(engine);
+    const parts = { ffmpeg, ffprobe, searchPath, ...this.#childParts(engine) };
     return {
       engine,
-      child: videoEngine({ directory, ffmpeg, ffprobe, searchPath, ...parts }),
-      basePath: '/v1',
       protocol: 'openai',
+      child: videoEngine({ directory, ...parts }),
       limitMs: VIDEO_LIMIT_MS,
       models: [
         {
           id: 'farebox-still-to-video',
           type: 'video',
-          origin: 'downloaded',
           description: 'Moves over a picture: zooms, pans and tilts as the prompt says.',
           replicas: [{ engine, model: 'still-to-video' }],
           video: STILL_TO_VIDEO,
@@ -191,7 +182,6 @@ export class MediaEngines {
         {
           id: 'farebox-upscale',
           type: 'video',
-          origin: 'downloaded',
           description: 'Makes a video two or four times as large.',
           replicas: [{ engine, model: 'upscale' }],
           video: UPSCALE,
@@ -202,32 +192,21 @@ export class MediaEngines {
 
   #transcription(directory: string): Offer {
     const { config } = this.#parts;
-    const { ffmpeg, ffprobe, speechModel: model, vadModel, ...media } = config.media;
+    const { media, searchPath } = config;
     const engine = 'embedded-speech';
+    const fetchModel = this.#fetchModel('Speech model');
+    const parts = { threads: threadsOf(config), fetchModel, ...this.#childParts(engine) };
     return {
       engine,
-      child: transcriptionEngine({
-        model,
-        vadPath: vadModel,
-        threads: threadsOf(config),
-        maxSeconds: media.maxTranscriptionSeconds,
-        directory,
-        ffmpeg,
-        ffprobe,
-        searchPath: config.searchPath,
-        fetchModel: this.#fetchModel('Speech model'),
-        ...this.#childParts(engine),
-      }),
-      basePath: '/v1',
       protocol: 'openai',
+      child: transcriptionEngine({ media, searchPath, directory, ...parts }),
       limitMs: SPEECH_LIMIT_MS,
       models: [
         {
           id: 'farebox-transcription',
           type: 'asr',
-          origin: 'downloaded',
           description: 'Writes down what is said in a video or a sound.',
-          replicas: [{ engine, model: model?.kind ?? 'whisper' }],
+          replicas: [{ engine, model: media.speechModel?.kind ?? 'whisper' }],
         },
       ],
     };

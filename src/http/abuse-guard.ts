@@ -1,5 +1,6 @@
 /**
- * The abuse guard: which answers count as failures, in whose bucket, and what a blocked caller hears. Its own answers do not count, so a caller that waits gets in again.
+ * The abuse guard: which answers count as failures, in whose bucket, and what a blocked caller
+ * hears. Its own answers do not count, so a caller that waits gets in again.
  *
  * Failures of a known caller count for its key or wallet. A stranger is counted by failed
  * credentials alone, by address and beginning of the credential, and by address for all of them; so

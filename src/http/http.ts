@@ -53,7 +53,7 @@ export interface ServerParts {
   /** Stage "idempotency": runs the handler, or replays what it answered before. */
   readonly once: RunOnce;
   /** Balance headers of a known caller, for answers that no admission has given theirs. */
-  readonly balanceHeaders: (context: RequestContext, caller: Caller) => Promise<HeaderRecord>;
+  readonly balanceHeaders: (caller: Caller) => Promise<HeaderRecord>;
   readonly observers: readonly RequestObserver[];
 }
 
@@ -91,13 +91,15 @@ export class HttpServer {
   readonly #parts: ServerParts;
   readonly #router;
   readonly #methods = new Set<Route['method']>();
-  readonly #routes: Route[] = [];
   readonly #address: (request: IncomingMessage) => string;
   readonly #within: RequestObserver['within'];
-  readonly #ended = (context: RequestContext): void => this.#end(context);
   readonly #servers: Server[] = [];
-  #open = 0;
-  #isClosing = false;
+  /** What it serves. */
+  routes: readonly Route[] = [];
+  /** Requests that have not ended. */
+  open = 0;
+  /** From then on new work is refused. */
+  isClosing = false;
 
   constructor(parts: ServerParts) {
     this.#parts = parts;
@@ -111,21 +113,6 @@ export class HttpServer {
     });
   }
 
-  /** Requests that have not ended. */
-  get open(): number {
-    return this.#open;
-  }
-
-  /** From then on new work is refused. */
-  get isClosing(): boolean {
-    return this.#isClosing;
-  }
-
-  /** What it serves. */
-  get routes(): readonly Route[] {
-    return this.#routes;
-  }
-
   /** The one that listens. */
   get server(): Server {
     const [server] = this.#servers;
@@ -135,10 +122,11 @@ export class HttpServer {
 
   /** Serves the routes; resolves with where it listens, `http://host:port`. */
   async listen(routes: readonly Route[], at: { host: string; port: number }): Promise<string> {
+    const { clock, log, settings, basePath } = this.#parts;
+    this.routes = routes;
     for (const route of routes) {
-      this.#routes.push(route);
       this.#methods.add(route.method);
-      const path = route.root === true ? route.path : this.#parts.basePath + route.path;
+      const path = route.root === true ? route.path : basePath + route.path;
       this.#router.on(route.method, path, NO_HANDLER, route);
     }
     // The name of this machine stands for an address of each family, and clients try either.
@@ -151,6 +139,7 @@ export class HttpServer {
       server.listen({ host, port });
       try {
         await listening;
+        limitWrites(server, { clock, log, timeoutMs: settings.writeTimeoutSeconds * SECOND_MS });
         this.#servers.push(server);
       } catch (error) {
         // The further address of a name may be one that this machine does not have.
@@ -167,14 +156,16 @@ export class HttpServer {
    * they produced. It listens all the while, so that `/readyz` can say why new work is refused.
    */
   async close(): Promise<void> {
-    this.#isClosing = true;
+    this.isClosing = true;
     const isDrained = await this.#drained(this.#parts.settings.drainSeconds * SECOND_MS);
     // Connections that idle, or that send half a request, would hold the closing server open.
     for (const server of this.#servers) server.closeAllConnections();
     if (!isDrained) await this.#drained(SETTLE_GRACE_MS);
-    await Promise.all(
-      this.#servers.map((server) => new Promise((resolve) => server.close(resolve))),
-    );
+    for (const server of this.#servers) {
+      const closed = new Promise((resolve) => server.close(resolve));
+      server.closeAllConnections();
+      await closed;
+    }
     this.#parts.guard.close();
   }
 
@@ -182,12 +173,12 @@ export class HttpServer {
   async #drained(limitMs: number): Promise<boolean> {
     const { clock } = this.#parts;
     const untilMs = clock.monotonicMs() + limitMs;
-    while (this.#open > 0 && clock.monotonicMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
-    return this.#open === 0;
+    while (this.open > 0 && clock.monotonicMs() < untilMs) await clock.sleep(DRAIN_POLL_MS);
+    return this.open === 0;
   }
 
   #createServer(): Server {
-    const { clock, log, settings } = this.#parts;
+    const { settings } = this.#parts;
     const requestTimeoutMs = settings.requestTimeoutSeconds * SECOND_MS;
     const server = createServer({
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
@@ -200,8 +191,7 @@ export class HttpServer {
       requireHostHeader: false,
     });
     server.maxConnections = settings.maxConnections;
-    limitWrites(server, { clock, log, timeoutMs: settings.writeTimeoutSeconds * SECOND_MS });
-    server.on('request', (request, response) => this.#receive(request, response));
+    server.on('request', this.#receive);
     // Node would answer 417 by itself, without our headers: an expectation that we do not know is
     // one that we need not meet (RFC 9110 §10.1.1).
     server.on('checkExpectation', (...of) => server.emit('request', ...of));
@@ -209,7 +199,7 @@ export class HttpServer {
     return server;
   }
 
-  #receive(request: IncomingMessage, response: ServerResponse): void {
+  readonly #receive = (request: IncomingMessage, response: ServerResponse): void => {
     const { ids, clock, headers, observers } = this.#parts;
     const found = this.#find(request.method, request.url);
     const requestId = ids.ordered(clock.nowMs());
@@ -224,12 +214,12 @@ export class HttpServer {
       answerHeaders: headers.of(request.headers, requestId),
       ended: this.#ended,
     });
-    this.#open += 1;
+    this.open += 1;
     for (const observer of observers) observer.begun?.(context);
     // A client of a server that shuts down opens its next connection elsewhere.
-    if (this.#isClosing) context.set('connection', 'close');
+    if (this.isClosing) context.set('connection', 'close');
     void this.#serve(context, found);
-  }
+  };
 
   /** What the router says: a route, `null` for none, and no store for a path that it cannot read. */
   #find(method = '', url = ''): Found | null {
@@ -268,7 +258,7 @@ export class HttpServer {
     const { identify, guard } = this.#parts;
     requireOneHost(context.request);
     if (route.operational !== true) {
-      if (this.#isClosing) throw new Fault('SHUTTING_DOWN', { retryAfterSeconds: RETRY_SECONDS });
+      if (this.isClosing) throw new Fault('SHUTTING_DOWN', { retryAfterSeconds: RETRY_SECONDS });
       try {
         await identify(context, route);
       } finally {
@@ -350,17 +340,17 @@ export class HttpServer {
   async #addBalanceHeaders(context: RequestContext): Promise<void> {
     const caller = context.callerIfKnown;
     if (caller === undefined || caller.payment !== undefined) return;
-    const headers = await this.#parts.balanceHeaders(context, caller);
+    const headers = await this.#parts.balanceHeaders(caller);
     for (const name in headers) {
       if (!context.has(name)) context.set(name, headers[name] ?? '');
     }
   }
 
-  #end(context: RequestContext): void {
-    this.#open -= 1;
+  readonly #ended = (context: RequestContext): void => {
+    this.open -= 1;
     const tookMs = this.#parts.clock.monotonicMs() - context.startedMs;
     for (const observer of this.#parts.observers) observer.ended(context, tookMs);
-  }
+  };
 }
 
 /** The address of a caller, by whose `X-Forwarded-For` is believed. */

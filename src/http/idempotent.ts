@@ -34,17 +34,15 @@ export type RunOnce = (
 export interface IdempotentParts {
   readonly idempotency: Idempotency;
   /** Balance headers of a known caller: a replay shows the balance of now. */
-  readonly balanceHeaders: (
-    context: RequestContext,
-    caller: Caller,
-  ) => Promise<Record<string, string>>;
+  readonly balanceHeaders: (caller: Caller) => Promise<Record<string, string>>;
 }
 
 export function idempotentStage(parts: IdempotentParts): RunOnce {
   return async (context, route, run) => {
     const isPriced = route.sells !== undefined && route.method === 'POST';
     if (!isPriced || route.ownIdempotency === true) return run();
-    const key = parseIdempotencyKey(context.header('idempotency-key'));
+    const header = context.header('idempotency-key');
+    const key = header === undefined ? undefined : parseIdempotencyKey(header);
     if (key === undefined) return run();
     const stored = await parts.idempotency.once(
       {
@@ -71,7 +69,7 @@ async function replay(
 ): Promise<void> {
   const { 'content-type': contentType = 'application/json', ...headers } = answer.headers;
   context.setAll(headers);
-  context.setAll(await parts.balanceHeaders(context, context.caller));
+  context.setAll(await parts.balanceHeaders(context.caller));
   context.set('idempotent-replayed', 'true');
   if (!contentType.startsWith('text/event-stream')) {
     return context.bytes(answer.status, contentType, answer.body);

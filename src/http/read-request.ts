@@ -32,7 +32,7 @@ export function requireMediaType({ headers }: IncomingMessage, { body }: Route):
 export function readBytes(request: IncomingMessage, limitBytes: number): Promise<Buffer> {
   if (Number(request.headers['content-length']) > limitBytes) throw new Fault('PAYLOAD_TOO_LARGE');
   return new Promise((resolve, reject) => {
-    const pieces: Buffer[] = [];
+    let pieces: Buffer[] = [];
     let sizeBytes = 0;
     const take = (piece: Buffer): void => {
       pieces.push(piece);
@@ -40,13 +40,18 @@ export function readBytes(request: IncomingMessage, limitBytes: number): Promise
       if (sizeBytes <= limitBytes) return;
       // The rest is read and forgotten, so that the answer is not lost with the connection.
       request.off('data', take);
-      pieces.length = 0;
+      pieces = [];
       reject(new Fault('PAYLOAD_TOO_LARGE'));
     };
     // Of a caller that left while it was identified no event comes any more.
     if (request.destroyed) return reject(new Error('The caller left'));
     request.on('data', take);
-    request.on('end', () => resolve(Buffer.concat(pieces, sizeBytes)));
+    request.on('end', () => {
+      const [only] = pieces;
+      resolve(only !== undefined && pieces.length === 1 ? only : Buffer.concat(pieces, sizeBytes));
+      // The request outlives its body, which is let go once an engine has it.
+      pieces = [];
+    });
     request.on('error', reject);
   });
 }

@@ -15,7 +15,7 @@ import type { Log } from '../core/log.ts';
 const MAX_LOOK_MS = 5_000;
 const LOOKS = 8;
 
-interface Watched extends Placed {
+interface Connection extends Placed {
   readonly socket: Socket;
   /** When it was last seen to take bytes, or to have none to take. */
   movedMs: number;
@@ -29,12 +29,12 @@ export interface WriteTimeoutParts {
   readonly timeoutMs: number;
 }
 
-/** Watches the connections of a server until it closes. */
+/** Looks at the connections of a server until it closes. */
 export function limitWrites(server: Server, { clock, log, timeoutMs }: WriteTimeoutParts): void {
-  const watched = new InFlight<Watched>();
+  const connections = new InFlight<Connection>();
   const stop = clock.every(Math.min(timeoutMs / LOOKS, MAX_LOOK_MS), () => {
     const nowMs = clock.monotonicMs();
-    for (const one of watched.all()) {
+    for (const one of connections.all()) {
       if (hasMoved(one)) one.movedMs = nowMs;
       else if (nowMs - one.movedMs >= timeoutMs) {
         log.debug({ timeoutMs }, 'A caller did not read its answer and was cut off');
@@ -46,13 +46,13 @@ export function limitWrites(server: Server, { clock, log, timeoutMs }: WriteTime
   server.on('connection', (socket) => {
     const movedMs = clock.monotonicMs();
     const one = { socket, place: -1, movedMs, writtenBytes: 0, queuedBytes: 0 };
-    watched.add(one);
-    socket.on('close', () => watched.delete(one));
+    connections.add(one);
+    socket.on('close', () => connections.delete(one));
   });
 }
 
 /** Whether the kernel took bytes since the last look, or has taken all. */
-function hasMoved(one: Watched): boolean {
+function hasMoved(one: Connection): boolean {
   const { socket } = one;
   const waitingBytes = socket.writableLength;
   const writtenBytes = socket.bytesWritten - waitingBytes;

@@ -10,15 +10,7 @@ import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import type { Queryable, Row, Store } from '../db/db.ts';
 import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
-import {
-  type ApiKey,
-  KEY_COLUMNS,
-  OWNER_COLUMNS,
-  isSecret,
-  keyOf,
-  mintSecret,
-  ownerValues,
-} from './keys.ts';
+import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, newSecret, ownerValues } from './keys.ts';
 
 export {
   type Caller,
@@ -38,6 +30,8 @@ export { IDENTITY_MIGRATIONS } from './migrations.ts';
 /** How long a looked-up key is trusted without asking the database again. */
 const REMEMBER_MS = 3_000;
 const MAX_REMEMBERED = 50_000;
+/** Longer than any secret: a caller cannot make the server hash megabytes. */
+const MAX_SECRET_LENGTH = 200;
 const NOTE_LAST_USE_EVERY_MS = 20_000;
 
 export interface Account {
@@ -85,7 +79,7 @@ export class Identity {
    * `AUTHENTICATION_FAILED_INACTIVE_KEY` for a revoked or expired one, `API_ACCESS_DISABLED`.
    */
   async callerOf(secret: string): Promise<Caller> {
-    if (!isSecret(secret)) throw unknownKey();
+    if (secret.length === 0 || secret.length > MAX_SECRET_LENGTH) throw unknownKey();
     const digest = sha256Hex(secret);
     const nowMs = this.#parts.clock.nowMs();
     let known = this.#remembered.get(digest);
@@ -179,30 +173,23 @@ export class Identity {
     tx: Queryable = this.#parts.store,
   ): Promise<{ readonly key: ApiKey; readonly secret: string }> {
     const { ids, clock, keyPrefix } = this.#parts;
-    const minted = mintSecret(ids, keyPrefix, wanted.kind);
+    const secret = newSecret(ids, keyPrefix, wanted.kind);
     const key: ApiKey = {
       ...wanted,
       id: `key_${ids.hex(12)}`,
-      last6: minted.last6,
+      last6: secret.slice(-6),
       createdMs: clock.nowMs(),
       revokedMs: undefined,
       lastUsedMs: undefined,
     };
+    const { id, accountId, kind, last6, createdMs } = key;
     await tx.query(
       `INSERT INTO identity_key (id, account_id, kind, last6, created_ms, secret_sha256,
        ${OWNER_COLUMNS.join(', ')})
        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
-      [
-        key.id,
-        key.accountId,
-        key.kind,
-        key.last6,
-        key.createdMs,
-        minted.sha256,
-        ...ownerValues(key),
-      ],
+      [id, accountId, kind, last6, createdMs, sha256Hex(secret), ...ownerValues(key)],
     );
-    return { key, secret: minted.secret };
+    return { key, secret };
   }
 
   /** Newest first; revoked keys are left out unless asked for. */

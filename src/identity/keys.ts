@@ -1,5 +1,5 @@
 /** API keys as their owner sees them, the rows that they are kept in, and their secrets. */
-import { type Ids, sha256Hex } from '../core/ids.ts';
+import type { Ids } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
 import type { KeyKind, LimitOverrides, ModelPrivacy } from './caller.ts';
@@ -91,27 +91,13 @@ export function ownerValues(key: ApiKey): (string | number | bigint | null)[] {
   ];
 }
 
-export interface KeySecret {
-  readonly secret: string;
-  readonly sha256: string;
-  readonly last6: string;
-}
-
 const SECRET_BYTES = 32;
-/** Longer than any secret: a caller cannot make the server hash megabytes. */
-const MAX_SECRET_LENGTH = 200;
 
 /**
  * A secret is `<NAME>_INFERENCE_KEY_` or `<NAME>_ADMIN_KEY_`, then 256 random bits; `name` is the
  * service name in upper case. It is shown once; the database keeps its SHA-256, which needs no salt
  * at that entropy.
  */
-export function mintSecret(ids: Ids, name: string, kind: KeyKind): KeySecret {
-  const secret = `${name}_${kind}_KEY_${ids.bytes(SECRET_BYTES).toString('base64url')}`;
-  return { secret, sha256: sha256Hex(secret), last6: secret.slice(-6) };
-}
-
-/** Whether what a caller presents can be a secret at all. */
-export function isSecret(presented: string): boolean {
-  return presented.length > 0 && presented.length <= MAX_SECRET_LENGTH;
+export function newSecret(ids: Ids, name: string, kind: KeyKind): string {
+  return `${name}_${kind}_KEY_${ids.bytes(SECRET_BYTES).toString('base64url')}`;
 }

@@ -106,8 +106,9 @@ export function childrenOf(bytes: Buffer, from = 0, options: ChildOptions = {}):
       const nearEnd = Math.min(bytes.length, from + SHORT_STRING_BYTES);
       do index += 1;
       while (index < nearEnd && bytes[index] !== QUOTE && bytes[index] !== BACKSLASH);
-      if (bytes[index] === QUOTE) {
-        index += 1;
+      const quote = bytes[index] === QUOTE ? index : bytes.indexOf(QUOTE, index);
+      if (quote > 0 && bytes[quote - 1] !== BACKSLASH) {
+        index = quote + 1;
       } else {
         const after = skipLooseString(bytes, from);
         index = after < 0 ? bytes.length : after;

@@ -25,11 +25,6 @@ export const CLOSE_ARRAY = 0x5d;
 /** In place of a position: a request is nested too deeply. */
 export const DEPTH_EXCEEDED = -0x7fffffff;
 
-/** Whether a byte is no space. Most documents have none: the callers then save the call. */
-export function isDense(byte: number | undefined): boolean {
-  return byte !== undefined && byte > 0x20;
-}
-
 export function skipSpace(bytes: Buffer, from: number): number {
   let at = from;
   for (; at < bytes.length; at += 1) {
@@ -57,16 +52,16 @@ function skipStrictContainer(bytes: Buffer, from: number, depth: number): number
     if (isObject) {
       const keyEnd = bytes[at] === QUOTE ? skipStrictString(bytes, at) : ~at;
       if (keyEnd < 0) return keyEnd;
-      at = bytes[keyEnd] === COLON ? keyEnd : skipSpace(bytes, keyEnd);
+      at = skipSpace(bytes, keyEnd);
       if (bytes[at] !== COLON) return ~at;
-      at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
+      at = skipSpace(bytes, at + 1);
     }
     const end = skipStrict(bytes, at, depth);
     if (end < 0) return end;
-    at = isDense(bytes[end]) ? end : skipSpace(bytes, end);
+    at = skipSpace(bytes, end);
     if (bytes[at] === close) return at + 1;
     if (bytes[at] !== COMMA) return ~at;
-    at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
+    at = skipSpace(bytes, at + 1);
   }
 }
 
@@ -80,31 +75,20 @@ export function skipStrictString(bytes: Buffer, from: number): number {
       at += 1;
       continue;
     }
-    const escaped = bytes[at + 1];
+    const escaped = bytes[at + 1] ?? 0;
     if (escaped === 0x75) {
       for (let offset = 2; offset < 6; offset += 1) {
-        if (!isHex(bytes[at + offset] ?? 0)) return ~(at + offset);
+        if (!HEX_DIGITS.includes(bytes[at + offset] ?? 0)) return ~(at + offset);
       }
       at += 6;
-    } else if (isSimpleEscape(escaped)) at += 2;
+    } else if (SIMPLE_ESCAPES.includes(escaped)) at += 2;
     else return ~(at + 1);
   }
 }
 
-/** The bytes that may follow a backslash, `u` aside. */
+/** The bytes that may follow a backslash, `u` aside, and `\u`. */
 const SIMPLE_ESCAPES = Buffer.from('"\\/bfnrt');
-
-function isSimpleEscape(byte: number | undefined): boolean {
-  return byte !== undefined && SIMPLE_ESCAPES.includes(byte);
-}
-
-function isDigit(byte: number): boolean {
-  return byte >= 0x30 && byte <= 0x39;
-}
-
-function isHex(byte: number): boolean {
-  return isDigit(byte) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66);
-}
+const HEX_DIGITS = Buffer.from('0123456789abcdefABCDEF');
 
 function skipScalar(bytes: Buffer, at: number): number {
   const byte = bytes[at];
@@ -122,32 +106,23 @@ function skipWord(bytes: Buffer, at: number, word: string): number {
 }
 
 function skipNumber(bytes: Buffer, from: number): number {
-  let at = bytes[from] === 0x2d ? from + 1 : from;
-  if (bytes[at] === 0x30) at += 1;
-  else {
-    const end = skipDigits(bytes, at);
-    if (end === at) return ~at;
-    at = end;
-  }
-  if (bytes[at] === 0x2e) {
-    const end = skipDigits(bytes, at + 1);
-    if (end === at + 1) return ~end;
-    at = end;
-  }
-  if (bytes[at] === 0x65 || bytes[at] === 0x45) {
-    at += 1;
-    if (bytes[at] === 0x2b || bytes[at] === 0x2d) at += 1;
-    const end = skipDigits(bytes, at);
-    if (end === at) return ~end;
-    at = end;
+  const whole = bytes[from] === 0x2d ? from + 1 : from;
+  let at = bytes[whole] === 0x30 ? whole + 1 : skipDigits(bytes, whole);
+  if (at > 0 && bytes[at] === 0x2e) at = skipDigits(bytes, at + 1);
+  if (at > 0 && (bytes[at] === 0x65 || bytes[at] === 0x45)) {
+    const hasSign = bytes[at + 1] === 0x2b || bytes[at + 1] === 0x2d;
+    at = skipDigits(bytes, hasSign ? at + 2 : at + 1);
   }
   return at;
 }
 
+/** At least one. */
 function skipDigits(bytes: Buffer, from: number): number {
   let at = from;
-  while (isDigit(bytes[at] ?? 0)) at += 1;
-  return at;
+  for (; ; at += 1) {
+    const byte = bytes[at] ?? 0;
+    if (byte < 0x30 || byte > 0x39) return at > from ? at : ~at;
+  }
 }
 
 export function skipLoose(bytes: Buffer, at: number): number {

@@ -15,7 +15,6 @@ import {
   COLON,
   COMMA,
   DEPTH_EXCEEDED,
-  isDense,
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
@@ -167,10 +166,10 @@ function scanItems<Item extends { readonly end: number }>(
     const item = scanItem(bytes, text, at);
     if ('ok' in item) return item;
     items.push(item);
-    at = isDense(bytes[item.end]) ? item.end : skipSpace(bytes, item.end);
+    at = bytes[item.end] === COMMA ? item.end : skipSpace(bytes, item.end);
     if (!isBatch || bytes[at] === CLOSE_ARRAY) break;
     if (bytes[at] !== COMMA) return failure(at, 'syntax');
-    at = isDense(bytes[at + 1]) ? at + 1 : skipSpace(bytes, at + 1);
+    at = bytes[at + 1] === OPEN_OBJECT ? at + 1 : skipSpace(bytes, at + 1);
   }
   if (isBatch) at = skipSpace(bytes, at + 1);
   return at === bytes.length ? { ok: true, isBatch, items } : failure(at, 'syntax');
@@ -289,7 +288,8 @@ function scanMembers(
       found[2 * member] = start;
       found[2 * member + 1] = end;
     }
-    at = isDense(bytes[end]) ? end : skipSpace(bytes, end);
+    at = end;
+    if (bytes[at] !== COMMA && bytes[at] !== CLOSE_OBJECT) at = skipSpace(bytes, at);
     if (bytes[at] === CLOSE_OBJECT) return at + 1;
     if (bytes[at] !== COMMA) return failure(at, 'syntax');
     at = bytes[at + 1] === QUOTE ? at + 1 : skipSpace(bytes, at + 1);

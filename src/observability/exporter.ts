@@ -80,10 +80,10 @@ export class Exporter {
     this.#stop();
     const { clock } = this.#options;
     const untilMs = clock.monotonicMs() + CLOSE_LIMIT_MS;
-    const patience = new AbortController();
-    const tooLong = clock.sleep(CLOSE_LIMIT_MS, patience.signal).catch(() => undefined); // sent in time
+    const drained = new AbortController();
+    const tooLong = clock.sleep(CLOSE_LIMIT_MS, drained.signal).catch(() => undefined); // sent in time
     await Promise.race([this.#drain(untilMs), tooLong]);
-    patience.abort();
+    drained.abort();
     this.dropped += this.#queue.length;
     await this.#pool.destroy();
   }

@@ -122,28 +122,3 @@ export const METRICS = {
   external: gauge('nodejs_external_memory_bytes', [], 'Buffers outside the heap.'),
   started: gauge('process_start_time_seconds', [], 'Unix time of the start.'),
 } as const satisfies Record<string, MetricInfo>;
-
-const INTRODUCTION = `# Metrics
-
-<!-- prettier-ignore-start -->
-
-_Generated from the metrics themselves by \`node scripts/write-reference.ts\`._
-
-\`GET /metrics\` gives them in the Prometheus text format. \`metrics.enabled\` turns the page off,
-\`metrics.token\` asks for \`Authorization: Bearer <token>\`. The page lies outside \`/api/v1\`: let
-only your own network reach it, or set a token.
-
-Labels are bounded: they hold routes, models and engines of the configuration, never what a caller
-sent, and past 1000 label sets of one metric the rest is counted as \`other\`. Values are those of
-this process; holds, debts and the credits of wallet payments are those of the database.
-`;
-
-/** The reference page as Markdown. */
-export function metricsPage(): string {
-  const rows = Object.values(METRICS).map(({ name, type, labels, help }) => {
-    const shown = labels.map((label) => `\`${label}\``).join(' ');
-    return `| \`${name}\` | ${type} | ${shown} | ${help} |`;
-  });
-  const head = '| metric | kind | labels | meaning |\n| --- | --- | --- | --- |';
-  return `${INTRODUCTION}\n${head}\n${rows.join('\n')}\n\n<!-- prettier-ignore-end -->\n`;
-}

@@ -15,6 +15,7 @@ import type { PaymentServices } from './payment-options.ts';
 import { endsWithin } from './waiting.ts';
 
 type Request = [PaymentPayload, PaymentRequirements];
+type FacilitatorServices = Pick<PaymentServices, 'rails' | 'clock' | 'log' | 'settleWaitMs'>;
 
 /** What an answer may take beyond the time that a settlement waits for its block. */
 const ANSWER_GRACE_MS = 5 * SECOND_MS;
@@ -22,10 +23,10 @@ const RETRY_AFTER_SECONDS = 5;
 
 export class ExposedFacilitator {
   readonly #official = new x402Facilitator();
-  readonly #services: PaymentServices;
+  readonly #services: FacilitatorServices;
   readonly #running = new Map<string, Promise<unknown>>();
 
-  constructor(services: PaymentServices) {
+  constructor(services: FacilitatorServices) {
     this.#services = services;
     for (const rail of services.rails.values()) {
       this.#official.register(rail.network as `${string}:${string}`, rail.exposedScheme()); // CAIP-2

@@ -30,7 +30,7 @@ import type { TopUpReceipt } from './top-up-records.ts';
 import { type CreditCounts, LEASE_MS, TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 
-export { askRails, askStaking } from './ask-rails.ts';
+export { askRails, askStaking } from './open-rails.ts';
 export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';

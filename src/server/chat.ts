@@ -5,24 +5,30 @@
  */
 import type { LargeBodies } from './large-bodies.ts';
 import { characterRoutes } from '../chat/characters/characters.ts';
-import { chatCompletionsRoute } from '../chat/chat-completions/chat-completions.ts';
-import { type AdditionParts, type ChatParts, PaidFindings, planAdditions } from '../chat/chat.ts';
+import {
+  type AdditionParts,
+  chatCompletionsRoute,
+  type ChatParts,
+  PaidFindings,
+  planAdditions,
+} from '../chat/chat.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
-import { openWeb, type Web } from '../chat/web/web.ts';
+import { Web } from '../chat/web/web.ts';
 import { type EngineDialect, engineDialect } from '../chat/wire/engine-request.ts';
 import type { Config } from '../config/config.ts';
-import { perConfig } from '../config/per-config.ts';
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import { Documents, type MediaSettings } from '../documents/documents.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
 import { configuredEngines, hostOf } from '../engines/registry.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { AnswerHeaders } from '../http/answer-headers.ts';
+import { callerRate } from '../catalog/model-access.ts';
 import type { Feature } from '../http/route.ts';
 import { modelRoutes } from '../models/models.ts';
 import { Guard } from '../net/guard.ts';
 import type { FeatureParts } from './feature-parts.ts';
+import { perConfig } from './sale-parts.ts';
 
 export interface Extras {
   readonly guard: Guard;
@@ -45,13 +51,8 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
     startedAt: isoTime(clock.nowMs()),
   });
   const documents = new Documents({ clock, log, ...config.documents });
-  const web = openWeb({
-    guard,
-    log,
-    readPage: (page) => documents.readPage(page),
-    scraping: config.scraping,
-    ...(config.search === undefined ? {} : { search: config.search }),
-  });
+  const { search, scraping } = config;
+  const web = new Web({ guard, log, documents, search, scraping });
   // Every process reads its own folder: this is no job that one does for all.
   const stopReading =
     config.personas.folder === undefined
@@ -93,6 +94,7 @@ function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
   const { config, catalog, engines, sales, clock, ids, log } = shared;
   const additions = additionParts(extras, clock, config);
   const dialects = perConfig(config, dialectsOf);
+  const serviceName = config().service.name;
   return {
     catalog,
     engines,
@@ -100,12 +102,13 @@ function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
     clock,
     ids,
     log,
-    serviceName: config().service.name,
+    headers: new AnswerHeaders({ serviceName, clock }),
+    serviceName,
     systemPrompt: () => config().service.systemPrompt ?? '',
     rateOf: (caller, model) => callerRate(config().limits, caller, model),
     dialectOf: (id) => dialects().get(id) ?? engineDialect(''),
     canSearch: extras.web.canSearch,
-    planAdditions: (call, request, model) => planAdditions(additions, call, request, model),
+    planAdditions: (inputs) => planAdditions(additions, inputs),
   };
 }
 
@@ -114,7 +117,7 @@ function dialectsOf(config: Config): ReadonlyMap<string, EngineDialect> {
   return new Map(
     configuredEngines(config).map((one) => {
       const continuousUsage = config.engines[one.id]?.continuousUsage ?? false;
-      return [one.id, { ...engineDialect(hostOf(one)), continuousUsage }];
+      return [one.id, engineDialect(hostOf(one), continuousUsage)];
     }),
   );
 }

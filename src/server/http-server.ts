@@ -5,7 +5,7 @@ import { AnswerHeaders } from '../http/answer-headers.ts';
 import { HttpServer, type RequestObserver, type ServerParts } from '../http/http.ts';
 import { idempotentStage } from '../http/idempotent.ts';
 import { type IdentifyParts, identifyStage } from '../http/identify.ts';
-import { StandardHeaders } from '../http/standard-headers.ts';
+import { standardHeaders } from '../http/standard-headers.ts';
 import { Concurrency } from '../billing/limits/limits.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { Fault } from '../core/faults.ts';
@@ -31,7 +31,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
   const { service, http } = config();
   const guard = new AbuseGuard({ config, limitLog, clock, basePath });
   const make = new AnswerHeaders({ serviceName: service.name, clock });
-  const balanceHeaders: ServerParts['balanceHeaders'] = async (_context, caller) =>
+  const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) =>
     make.balanceHeaders(await stores.ledger.balances(caller.accountId), caller);
   return new HttpServer({
     settings: http,
@@ -39,7 +39,7 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
     clock,
     ids,
     log,
-    headers: new StandardHeaders(clock, {
+    headers: standardHeaders(clock, {
       serviceName: service.name,
       version,
       hostName: hostname(),

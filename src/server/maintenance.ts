@@ -1,6 +1,6 @@
 /**
  * The jobs of the background. Some are each process's own; those on the database are done by one
- * of all processes: jobs of the features once a minute, room for the days that come, the end of
+ * of all processes: jobs of the features once a minute, tables for the days that come, the end of
  * rows that are old enough. A lease says who; when its holder dies, another takes over.
  */
 import { type Config } from '../config/config.ts';
@@ -15,7 +15,7 @@ import type { Stores } from './stores.ts';
 const DAYS_AHEAD = 7;
 /** Running requests write on the day before. */
 const LEAST_DAYS = 2;
-const CHORES_LEASE_MS = MINUTE_MS - 5 * SECOND_MS;
+const JOBS_LEASE_MS = MINUTE_MS - 5 * SECOND_MS;
 
 export interface MaintenanceParts {
   readonly config: () => Config;
@@ -44,10 +44,10 @@ export class Maintenance {
     this.#leases = new Leases({ store: stores.store, clock, holder: ids.uuid() });
   }
 
-  /** Makes today's room, then works once a minute. */
+  /** Prepares the days, then works once a minute. */
   async start(): Promise<void> {
     const { clock, stores, limitLog } = this.#parts;
-    await makeRoom(stores, limitLog, clock.nowMs());
+    await prepareDays(stores, limitLog, clock.nowMs());
     this.#stop = clock.every(MINUTE_MS, () => {
       this.#running ??= this.#minute().finally(() => {
         this.#running = undefined;
@@ -63,7 +63,7 @@ export class Maintenance {
   async #minute(): Promise<void> {
     for (const job of this.#parts.jobs) await this.#run(job);
     try {
-      if (await this.#leases.take('jobs', CHORES_LEASE_MS)) {
+      if (await this.#leases.take('jobs', JOBS_LEASE_MS)) {
         for (const job of this.#parts.sharedJobs) await this.#run(job);
       }
       if (await this.#leases.take('days', HOUR_MS)) await this.#run(() => this.days());
@@ -84,12 +84,12 @@ export class Maintenance {
     }
   }
 
-  /** Makes room for the days that come and drops what is old enough. */
+  /** Prepares the days that come and drops what is old enough. */
   async days(): Promise<void> {
     const { config, stores, limitLog, clock } = this.#parts;
     const { usageDays, postingDays, limitLogDays } = config().retention;
     const nowMs = clock.nowMs();
-    await makeRoom(stores, limitLog, nowMs);
+    await prepareDays(stores, limitLog, nowMs);
     const keptFrom = (days: number): number | undefined => {
       return days === 0 ? undefined : dayOf(nowMs) - Math.max(LEAST_DAYS, days);
     };
@@ -101,7 +101,7 @@ export class Maintenance {
 }
 
 /** Before the first row of a day is written, so that nothing has to be moved. */
-async function makeRoom(stores: Stores, limitLog: LimitLog, nowMs: number): Promise<void> {
+async function prepareDays(stores: Stores, limitLog: LimitLog, nowMs: number): Promise<void> {
   const today = dayOf(nowMs);
   await stores.ledger.prepareDays(today - 1, today + DAYS_AHEAD);
   await limitLog.prepareDays(today - 1, today + DAYS_AHEAD);

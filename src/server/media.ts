@@ -12,7 +12,7 @@ import type { CatalogModel } from '../catalog/catalog.ts';
 import { maxDownloadBytes } from '../config/config.ts';
 import type { Documents } from '../documents/documents.ts';
 import { Media, VideosClient } from '../engines/media/media.ts';
-import { callerRate } from '../http/caller-limits.ts';
+import { callerRate } from '../catalog/model-access.ts';
 import { filmCheck } from '../video/check-film.ts';
 import { MediaFiles } from '../documents/media-files.ts';
 import { VideoQuotes } from '../video/quote-video.ts';

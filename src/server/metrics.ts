@@ -36,8 +36,6 @@ const FIRST_TOKEN_BOUNDS_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5
 const NANOSECONDS = 1e9;
 type LoopDelay = ReturnType<typeof monitorEventLoopDelay>;
 const LOOP_RESOLUTION_MS = 10;
-/** A scrape does not wait for a database that is away. */
-const DATABASE_PATIENCE_MS = 1_000;
 const BREAKER_STATES = ['closed', 'open', 'half-open'] as const;
 
 export interface ServerMetricsParts {
@@ -231,14 +229,14 @@ export class ServerMetrics implements RequestObserver {
   async #readDatabase(gauges: Gauges): Promise<void> {
     const { stores, clock, payments } = this.#parts;
     gauges.set('journal', stores.ledger.holds.journaled);
-    const holds = await withPatience(clock, stores.ledger.openHolds());
+    const holds = await withinASecond(clock, stores.ledger.openHolds());
     gauges.set('databaseUp', Number(holds !== undefined));
     gauges.show('holdsOpen', 'holdsUsd', 'debtsUsd', 'topUps');
     if (holds === undefined) return;
     gauges.set('holdsOpen', holds.count);
     gauges.set('holdsUsd', toUsdNumber(holds.amountNano));
     gauges.set('debtsUsd', toUsdNumber(holds.debtNano));
-    const topUps = payments && (await withPatience(clock, payments.creditCounts()));
+    const topUps = payments && (await withinASecond(clock, payments.creditCounts()));
     for (const [state, count] of Object.entries(topUps ?? {})) gauges.set('topUps', count, state);
   }
 }
@@ -282,15 +280,15 @@ function loopFigures(loop: LoopDelay): readonly (readonly [string, number])[] {
   ];
 }
 
-/** The value, or `undefined` when the database fails or takes too long. */
-export async function withPatience<T>(clock: Clock, work: Promise<T>): Promise<T | undefined> {
-  const patience = new AbortController();
-  const tooLong = clock.sleep(DATABASE_PATIENCE_MS, patience.signal).then(
+/** The value, or `undefined` when the database fails or takes longer: a scrape does not wait. */
+export async function withinASecond<T>(clock: Clock, work: Promise<T>): Promise<T | undefined> {
+  const answered = new AbortController();
+  const tooLate = clock.sleep(SECOND_MS, answered.signal).then(
     () => undefined,
     () => undefined, // the work was faster
   );
   const answer = work.catch(() => undefined); // the figure is left out; the store has logged why
-  const first = await Promise.race([answer, tooLong]);
-  patience.abort();
+  const first = await Promise.race([answer, tooLate]);
+  answered.abort();
   return first;
 }

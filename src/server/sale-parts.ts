@@ -17,7 +17,6 @@ import {
   type Windows,
 } from '../billing/limits/limits.ts';
 import type { Stores } from './stores.ts';
-import { perConfig } from '../config/per-config.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 
 export type OnSettle = NonNullable<SalesParts['settled']>;
@@ -65,4 +64,14 @@ function admissionOn({ store, ledger }: Stores, clock: Clock) {
   if (holds === undefined) return { windows: new MemoryWindows(), joined: undefined };
   const windows = new StoredWindows(store);
   return { windows, joined: new JoinedAdmissions({ store, windows, holds, clock }) };
+}
+
+/** What is worked out of the settings once, and again when they change: for what each request asks. */
+export function perConfig<T>(config: () => Config, make: (config: Config) => T): () => T {
+  let made: { readonly from: Config; readonly value: T } | undefined;
+  return () => {
+    const from = config();
+    if (made?.from !== from) made = { from, value: make(from) };
+    return made.value;
+  };
 }

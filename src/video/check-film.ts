@@ -7,7 +7,7 @@
  * that follows its source the shape of that.
  */
 import type { Catalog } from '../catalog/catalog.ts';
-import type { CheckedFilm, Media } from '../engines/media/media.ts';
+import type { Media } from '../engines/media/media.ts';
 import { Fault } from '../core/faults.ts';
 import type { VideoJob } from './job.ts';
 
@@ -124,7 +124,10 @@ async function upscaleOrder(
 }
 
 /** What is wrong with a film, for the log; `undefined` when it is what was ordered. */
-function objection(film: CheckedFilm, order: Order): string | undefined {
+function objection(
+  film: Awaited<ReturnType<Media['checkFilm']>>,
+  order: Order,
+): string | undefined {
   const { seconds, frames, width, height } = film;
   const length = `The film has ${seconds.toFixed(2)} s`;
   if (frames === 0 || seconds === 0) return 'The film has no frames';

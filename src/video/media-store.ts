@@ -6,18 +6,15 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { copyFile, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { EngineInput } from '../engines/media/media.ts';
 import type { JobInput } from './job.ts';
 
-/** A media file that a caller gave; it is moved into the store. */
-export interface GivenInput {
-  readonly role: string;
-  readonly path: string;
-  readonly mimeType: string;
-}
+/** Folders of what was given, one for each job, and files of what came out. */
+const KINDS = ['inputs', 'results'] as const;
+type Kind = (typeof KINDS)[number];
 
-/** The media of a job that it was given (a folder), or a result, by its own name. */
 export interface StoredFile {
-  readonly kind: 'inputs' | 'results';
+  readonly kind: Kind;
   readonly name: string;
 }
 
@@ -28,35 +25,27 @@ export class MediaStore {
     this.#folder = folder;
   }
 
+  /** Where the media of an input or the result of a job lies, whether or not it is there. */
+  pathOf(kind: Kind, name: string): string {
+    return join(this.#folder, kind, name);
+  }
+
   /** Moves the media of a new job into the store. */
   async adopt(
     jobId: string,
-    given: readonly GivenInput[],
+    given: readonly EngineInput[],
   ): Promise<{ inputs: JobInput[]; sizeBytes: number }> {
     const inputs: JobInput[] = [];
     let sizeBytes = 0;
-    if (given.length > 0) await mkdir(this.#inputs(jobId), { recursive: true });
+    if (given.length > 0) await mkdir(this.pathOf('inputs', jobId), { recursive: true });
     for (const [index, { role, path, mimeType }] of given.entries()) {
       const file = `${jobId}/${index}`;
-      await move(path, this.inputPath(file));
-      sizeBytes += (await stat(this.inputPath(file))).size;
+      const to = this.pathOf('inputs', file);
+      await move(path, to);
+      sizeBytes += (await stat(to)).size;
       inputs.push({ role, file, mimeType });
     }
     return { inputs, sizeBytes };
-  }
-
-  /** Where the media of an input lies. */
-  inputPath(file: string): string {
-    return join(this.#folder, 'inputs', file);
-  }
-
-  async removeInputs(jobId: string): Promise<void> {
-    await rm(this.#inputs(jobId), { recursive: true, force: true });
-  }
-
-  /** Where the result of a job lies, whether or not it is there. */
-  resultPath(jobId: string): string {
-    return join(this.#folder, 'results', jobId);
   }
 
   /** Lets `write` fill a file of its own, which becomes the result in one step when it says so. */
@@ -66,30 +55,37 @@ export class MediaStore {
     write: (path: string) => Promise<boolean>,
   ): Promise<number> {
     await mkdir(join(this.#folder, 'results'), { recursive: true });
-    const part = `${this.resultPath(jobId)}.${owner}.part`;
+    const result = this.pathOf('results', jobId);
+    const part = `${result}.${owner}.part`;
     try {
       if (!(await write(part))) return 0;
       const { size } = await stat(part);
-      await rename(part, this.resultPath(jobId));
+      await rename(part, result);
       return size;
     } finally {
       await rm(part, { force: true });
     }
   }
 
-  async removeResult(jobId: string): Promise<void> {
-    await rm(this.resultPath(jobId), { force: true });
+  /** Deletes what lies there, if anything does. */
+  async remove(kind: Kind, name: string): Promise<void> {
+    await rm(this.pathOf(kind, name), { recursive: true, force: true });
   }
 
   /** Everything that lies here, for a check against the table. */
   async files(): Promise<StoredFile[]> {
-    const inputs = await namesIn(join(this.#folder, 'inputs'), 'inputs');
-    return [...inputs, ...(await namesIn(join(this.#folder, 'results'), 'results'))];
+    const found: StoredFile[] = [];
+    for (const kind of KINDS) {
+      // A folder that is not there holds nothing.
+      const names = await readdir(join(this.#folder, kind)).catch(() => []);
+      found.push(...names.map((name) => ({ kind, name })));
+    }
+    return found;
   }
 
   /** The names of everything that lies here in this moment, before this process adds to it. */
   namesNow(): ReadonlySet<string> {
-    const folders = ['inputs', 'results'].map((kind) => join(this.#folder, kind));
+    const folders = KINDS.map((kind) => join(this.#folder, kind));
     return new Set(
       folders.filter((folder) => existsSync(folder)).flatMap((one) => readdirSync(one)),
     );
@@ -97,17 +93,8 @@ export class MediaStore {
 
   /** Whether a file of nobody is so old that its job will not be written any more. */
   async isLeft({ kind, name }: StoredFile, beforeMs: number): Promise<boolean> {
-    const facts = await stat(join(this.#folder, kind, name)).catch(() => undefined);
+    const facts = await stat(this.pathOf(kind, name)).catch(() => undefined);
     return facts !== undefined && facts.mtimeMs < beforeMs;
-  }
-
-  /** Deletes a file of `files`. */
-  async remove({ kind, name }: StoredFile): Promise<void> {
-    await rm(join(this.#folder, kind, name), { recursive: true, force: true });
-  }
-
-  #inputs(jobId: string): string {
-    return join(this.#folder, 'inputs', jobId);
   }
 }
 
@@ -120,10 +107,4 @@ async function move(from: string, to: string): Promise<void> {
     await copyFile(from, to);
     await rm(from, { force: true });
   }
-}
-
-async function namesIn(folder: string, kind: StoredFile['kind']): Promise<StoredFile[]> {
-  // A folder that is not there holds nothing.
-  const names = await readdir(folder).catch(() => []);
-  return names.map((name) => ({ kind, name }));
 }

@@ -13,12 +13,11 @@ import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../core/money.ts';
 import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
-import type { Media } from '../engines/media/media.ts';
+import type { EngineInput, Media } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
 import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
-import type { GivenInput } from './media-store.ts';
 import {
   checkQueue,
   checkReferenceLength,
@@ -135,7 +134,7 @@ function setHeaders(
 ): void {
   if (hold === undefined) throw new Error('A job was queued without its hold');
   const make = new AnswerHeaders(parts);
-  context.setAll(make.model(model, deprecation));
+  context.setAll(make.answered({ model, deprecation }));
   context.setAll(make.balanceHeaders(hold.before, context.caller));
   context.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
   if (context.caller.kind === 'wallet') showBalance(context, leftAfter(hold));
@@ -182,8 +181,8 @@ async function fetchInputs(
   { caller, workSignal: signal }: RequestContext,
   { settings, request }: { settings: VideoModelSettings; request: VideoQueueRequest },
   bag: MediaBag,
-): Promise<{ inputs: GivenInput[]; measured: Measured }> {
-  const inputs: GivenInput[] = [];
+): Promise<{ inputs: EngineInput[]; measured: Measured }> {
+  const inputs: EngineInput[] = [];
   let leftBytes = parts.maxBytes;
   let referenceMs: number | undefined;
   let source: Measured['source'];

@@ -10,7 +10,8 @@ import { sha256Hex } from '../core/ids.ts';
 import type { Queryable } from '../db/db.ts';
 import { JobTable } from './job-table.ts';
 import { type NewJob, type VideoJob, failureFault } from './job.ts';
-import { type GivenInput, MediaStore } from './media-store.ts';
+import type { EngineInput } from '../engines/media/media.ts';
+import { MediaStore } from './media-store.ts';
 import { webhookSecretOf } from './webhooks.ts';
 import { type VideoParts, Worker } from './worker.ts';
 
@@ -20,7 +21,7 @@ export interface QueueJob extends Pick<
   'accountId' | 'keyId' | 'modelId' | 'quoteNano' | 'request'
 > {
   /** Media files; they are moved away from where they lie. */
-  readonly inputs: readonly GivenInput[];
+  readonly inputs: readonly EngineInput[];
   readonly webhookUrl?: string | undefined;
   /** Results are fetched with a secret token. */
   readonly withDownload: boolean;
@@ -137,7 +138,7 @@ export class Video {
       await this.#table.insert({ ...job, ...isNew, webhookUrl: told?.webhookUrl ?? '' });
     } catch (error) {
       // A job that is not written has no files. When it was written after all, nothing is held yet.
-      await this.#files.removeInputs(id);
+      await this.#files.remove('inputs', id);
       throw error;
     }
     const webhookSecret = told && webhookSecretOf(told.masterSecret, job.accountId);
@@ -157,7 +158,7 @@ export class Video {
       // A refusal held nothing. Anything else may have: the sweep gives it back.
       if (error instanceof Fault && error.status < 500) {
         await this.#table.withdraw(id);
-        await this.#files.removeInputs(id);
+        await this.#files.remove('inputs', id);
       }
       throw error;
     }
@@ -217,7 +218,7 @@ export class Video {
 
   /** Deletes the media of a job, after `delete_media_on_completion` was served. */
   async removeMedia(id: string): Promise<void> {
-    if (await this.#table.mediaGone(id)) await this.#files.removeResult(id);
+    if (await this.#table.mediaGone(id)) await this.#files.remove('results', id);
   }
 
   /** What jobs hold on disk, of one account and of all. */
@@ -262,7 +263,7 @@ export class Video {
       throw new Fault('MEDIA_NOT_FOUND', { message: 'The video was deleted or has expired' });
     }
     return {
-      path: this.#files.resultPath(job.id),
+      path: this.#files.pathOf('results', job.id),
       sizeBytes: job.mediaBytes,
       mimeType: job.mediaType,
     };

@@ -216,7 +216,7 @@ export class Worker {
 
   async #order(job: VideoJob): Promise<void> {
     const inputs = job.inputs.map(({ role, file, mimeType }) => {
-      return { role, path: this.#files.inputPath(file), mimeType };
+      return { role, path: this.#files.pathOf('inputs', file), mimeType };
     });
     let added = 1;
     const beforeOrder = async (place: EnginePlace): Promise<boolean> => {
@@ -304,7 +304,7 @@ export class Worker {
   /** Looks at what an engine gave; the operator hears why it is not sold. */
   async #check(job: VideoJob, path: string): Promise<FilmVerdict> {
     const source = job.inputs.find(({ role }) => role === 'video_url');
-    const sourcePath = source && this.#files.inputPath(source.file);
+    const sourcePath = source && this.#files.pathOf('inputs', source.file);
     const verdict = await this.#parts.checkFilm({ job, path, sourcePath }, this.#aborter.signal);
     if (verdict.kind !== 'fit') {
       const fields = { job: job.id, model: job.modelId, engine: job.engine };
@@ -401,7 +401,7 @@ export class Worker {
   }
 
   async #clean(job: VideoJob): Promise<void> {
-    await this.#files.removeInputs(job.id);
+    await this.#files.remove('inputs', job.id);
     if (job.engineJobId !== '') await this.#parts.engines.remove(job);
   }
 
@@ -412,12 +412,13 @@ export class Worker {
     this.#isSweeping = true;
     try {
       const nowMs = this.#parts.clock.nowMs();
-      for (const id of await this.#table.expireMedia(nowMs)) await this.#files.removeResult(id);
+      for (const id of await this.#table.expireMedia(nowMs))
+        await this.#files.remove('results', id);
       await this.#table.forget(nowMs - REMEMBERED_MS);
       const deadMs = Math.max(this.#isAlone ? this.#bornMs : 0, nowMs - ABANDONED_MS);
       for (const { id } of await this.#table.abandoned(deadMs)) {
         await this.#refund(id, 'nobody', FAILURES.abandoned);
-        await this.#files.removeInputs(id);
+        await this.#files.remove('inputs', id);
       }
       await this.#removeOrphans();
     } catch (error) {
@@ -435,7 +436,8 @@ export class Worker {
       const some = all.slice(at, at + SWEEP_BATCH);
       const known = await this.#table.states(some.map(idOf));
       for (const file of some) {
-        if (await this.#isOrphan(file, known.get(idOf(file)))) await this.#files.remove(file);
+        if (await this.#isOrphan(file, known.get(idOf(file))))
+          await this.#files.remove(file.kind, file.name);
       }
     }
   }

@@ -417,10 +417,7 @@ describe('the life of a video', () => {
     const path = join(folder, 'large.mp4');
     writeFileSync(path, bytes);
     const facts = await (await openMedia()).probe(path, call);
-    assert.deepEqual(
-      [facts.video?.width, facts.video?.height, facts.audio?.codec],
-      [320, 240, 'aac'],
-    );
+    assert.deepEqual([facts.video?.width, facts.video?.height, facts.hasAudio], [320, 240, true]);
     await eventually(
       'the media is gone',
       async () => (await send({ path: '/video/retrieve', body: take })).status === 404,

@@ -1,6 +1,7 @@
 /** What operators live by: health, metrics, log lines without secrets, and the caller's address. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, before, beforeEach, describe, test } from 'node:test';
@@ -102,6 +103,16 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     };
     assert.equal(await exitCode(new URL(origin).port), 0);
     assert.equal(await exitCode('1'), 1);
+  });
+
+  test('the name of this machine is listened on by each of its addresses', async () => {
+    const named = await startTestApp({ yaml: 'listen: { host: localhost }' });
+    const { port } = new URL(named.url);
+    for (const { address, family } of await lookup('localhost', { all: true })) {
+      const host = family === 6 ? `[${address}]` : address;
+      assert.equal((await fetch(`http://${host}:${port}/livez`)).status, 200);
+    }
+    await named.stop();
   });
 
   test('a server whose only engine is gone is alive and not ready', async () => {

@@ -7,7 +7,7 @@ import { type Nano, nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
 import { type PostingContext, payDebt } from './debts.ts';
 import type { HouseAccount, TransferKind } from './records.ts';
-import { insertTransfer } from './transfers.ts';
+import { insertTransfer } from './states.ts';
 
 /** Makes the account with nothing on it; an existing one stays as it is. */
 export async function openAccount(tx: Queryable, id: string, nowMs: number): Promise<void> {

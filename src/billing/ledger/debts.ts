@@ -9,7 +9,7 @@ import type { Ids } from '../../core/ids.ts';
 import { type Nano, ZERO, maxNano, minNano, nano } from '../../core/money.ts';
 import type { Queryable, Store } from '../../db/db.ts';
 import type { HouseAccount } from './records.ts';
-import { insertTransfer } from './transfers.ts';
+import { insertTransfer } from './states.ts';
 
 export interface ReversalRequest {
   readonly accountId: string;

@@ -11,7 +11,7 @@ import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import type { Queryable, Statement, Store } from '../../db/db.ts';
 import { DURABLE_EPOCH } from './place-holds.ts';
 import { HOLD_COLUMNS, type HoldRow, giveBack, heldInRow } from './settle.ts';
-import { States } from './states.ts';
+import { readStates, saveStates } from './states.ts';
 
 /** An epoch that was not renewed for this long belongs to a dead process. */
 export const EPOCH_DEAD_AFTER_MS = 30 * SECOND_MS;
@@ -156,13 +156,13 @@ function releaseBatch(
     const accountIds = rows.map((row) => row.account_id);
     const allowanceIds = rows.flatMap((row) => row.allowance_id ?? []);
     const context = { dialect: store.dialect, nowMs };
-    const states = await States.load(tx, context, accountIds, allowanceIds);
+    const states = await readStates(tx, context, accountIds, allowanceIds);
     for (const row of rows) {
-      const account = states.account(row.account_id);
+      const account = states.accounts.get(row.account_id);
       if (account !== undefined) giveBack(states, account, heldInRow(row));
     }
     const statements: Statement[] = [];
-    states.save(statements);
+    saveStates(statements, states);
     await tx.run(statements);
     return rows.length;
   });

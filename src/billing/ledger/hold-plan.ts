@@ -36,10 +36,10 @@ export interface AllowanceState {
 export interface HoldWish {
   readonly minNano: Nano;
   /** What a useful answer takes: held before the share begins. Default: `minNano`. */
-  readonly usefulNano?: Nano;
+  readonly usefulNano?: Nano | undefined;
   readonly maxNano: Nano;
   /** The caller named the size, so all of it is held where it is free. Default: at most a share. */
-  readonly maxIsNamed?: boolean;
+  readonly maxIsNamed?: boolean | undefined;
   /** Posted credit that an account must have to start a request (0.10 USD by default). */
   readonly floorNano: Nano;
 }
@@ -75,15 +75,7 @@ export interface OpenAmounts {
   readonly diemNano: bigint;
 }
 
-export interface HeldBeside {
-  /** Of the account, on its day. */
-  readonly account: OpenAmounts;
-  /** Of the allowance, in its period. */
-  readonly allowance: OpenAmounts;
-}
-
 const NONE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
-export const NOTHING_BESIDE: HeldBeside = { account: NONE, allowance: NONE };
 
 /**
  * Beyond what a useful answer takes, one hold gets at most one part in four of what is free, so
@@ -129,39 +121,44 @@ export function planHold(
   allowance: AllowanceState | undefined,
   wanted: HoldWish,
   nowMs: number,
-  beside: HeldBeside = NOTHING_BESIDE,
+  /** Of the account, on its day, and of the allowance, in its period. */
+  besideAccount: OpenAmounts = NONE,
+  besideAllowance: OpenAmounts = NONE,
 ): HoldPlan {
   // An account with a debt spends nothing.
   const isOwing = account.debtNano > 0n;
   const usd = isOwing ? 0n : account.balanceNano;
   const daily = isOwing ? 0n : dailyLeft(account, nowMs);
-  const postedNano = nano(usd + daily);
+  const postedNano = (usd + daily) as Nano; // both are posted
   if (postedNano < wanted.floorNano || postedNano < wanted.minNano) {
     return { ok: false, reason: 'balance', postedNano };
   }
-  const heldToday = account.dailyDay === dayOf(nowMs) ? account.dailyHeldNano : 0n;
-  let freeUsd = atLeastZero(usd - account.heldNano - beside.account.usdNano);
-  let freeDaily = atLeastZero(daily - heldToday - beside.account.diemNano);
+  let freeUsd = usd - account.heldNano - besideAccount.usdNano;
+  let freeDaily = daily - account.dailyHeldNano - besideAccount.diemNano;
   let reachNano = postedNano;
   if (allowance !== undefined) {
-    const caps = capsOf(allowance, beside.allowance, nowMs);
+    const caps = capsOf(allowance, besideAllowance, nowMs);
     reachNano = nano(smaller(daily, caps.diem.unspent) + smaller(usd, caps.usd.unspent));
     if (isBelow(reachNano, wanted.minNano, wanted)) return allowanceRefusal(allowance, caps, nowMs);
     freeDaily = smaller(freeDaily, caps.diem.free);
     freeUsd = smaller(freeUsd, caps.usd.free);
   }
+  // A command beside the server, or a lower allocation, can leave less than is held.
+  if (freeUsd < 0n) freeUsd = 0n;
+  if (freeDaily < 0n) freeDaily = 0n;
   const freeNano = freeDaily + freeUsd;
-  const useful = smaller(wanted.usefulNano ?? wanted.minNano, wanted.maxNano);
+  const least = wanted.usefulNano ?? wanted.minNano;
+  const useful = least < wanted.maxNano ? least : wanted.maxNano;
   if (isBelow(freeNano, reachNano < useful ? wanted.minNano : useful, wanted)) {
     return reachNano > 0n
       ? { ok: false, reason: 'held', availableNano: nano(freeNano) }
       : { ok: false, reason: 'balance', postedNano };
   }
   const granted = grantOf(wanted, useful, freeNano);
-  const dailyNano = smaller(freeDaily, granted);
+  const dailyNano = freeDaily < granted ? freeDaily : granted;
   return {
     ok: true,
-    dailyNano: dailyNano as Nano, // parts of what is posted
+    dailyNano: dailyNano as Nano, // a part of what is posted
     usdNano: (granted - dailyNano) as Nano, // the same
     reachNano,
     before: { usdNano: account.balanceNano as Nano, diemNano: daily as Nano }, // the same
@@ -174,8 +171,9 @@ function isBelow(amount: bigint, least: bigint, wanted: HoldWish): boolean {
 }
 
 function grantOf({ maxNano, maxIsNamed }: HoldWish, useful: bigint, free: bigint): bigint {
-  if (free <= useful || (maxIsNamed === true && free >= maxNano)) return smaller(free, maxNano);
-  return smaller(maxNano, useful + (free - useful) / SHARE_PARTS);
+  const isAll = free <= useful || (maxIsNamed === true && free >= maxNano);
+  const share = isAll ? free : useful + (free - useful) / SHARE_PARTS;
+  return share < maxNano ? share : maxNano;
 }
 
 function smaller(a: bigint, b: bigint): bigint {

@@ -5,10 +5,10 @@
  * settles exactly once or releases (a settle of zero), through `holds`: the ledger of a file has
  * them in memory, the ledger of a database that is shared in rows.
  */
-import { type Clock, dayOf } from '../../core/clock.ts';
+import type { Clock } from '../../core/clock.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
-import { type Nano, maxNano, nano } from '../../core/money.ts';
+import { type Nano, nano } from '../../core/money.ts';
 import type { FileStore, Queryable, Store } from '../../db/db.ts';
 import {
   type CreditRequest,
@@ -30,13 +30,14 @@ import {
   receivedFrom,
   reverseCredit,
 } from './debts.ts';
+import { dailyLeft } from './hold-plan.ts';
 import { EPOCH_DEAD_AFTER_MS } from './epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
 import { StoredHolds } from './postgres/stored-holds.ts';
 import type { Balances, Holds, HouseAccount, SettleRequest, Settlement } from './records.ts';
 import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
 import { settleRows } from './settle.ts';
-import { allocationOn } from './states.ts';
+import { type AccountRow, SELECT_ACCOUNT, accountOf } from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
 export type { StoredHolds } from './postgres/stored-holds.ts';
@@ -122,8 +123,8 @@ export class Ledger {
    * money.
    */
   async settleIn(tx: Queryable, request: SettleRequest): Promise<Settlement> {
-    const context = { dialect: this.#store.dialect, nowMs: this.#clock.nowMs(), log: this.#log };
-    const [settlement] = await settleRows(tx, context, [request]);
+    const parts = { store: this.#store, clock: this.#clock, log: this.#log };
+    const [settlement] = await settleRows(tx, parts, [request]);
     if (settlement === undefined) throw new Error('A settle gave no answer');
     return settlement;
   }
@@ -187,25 +188,14 @@ export class Ledger {
 
   /** What is posted, and what is left of today's credit; zeroes for an unknown account. */
   async balances(accountId: string): Promise<Balances & { readonly allocationNano: Nano }> {
-    const [row] = await this.#store.query<{
-      balance_nano: bigint;
-      daily_allocation_nano: bigint;
-      daily_allocation_day: bigint | null;
-      daily_day: bigint;
-      daily_spent_nano: bigint;
-    }>(
-      `SELECT balance_nano, daily_allocation_nano, daily_allocation_day, daily_day, daily_spent_nano
-       FROM ledger_account WHERE id = $1`,
-      [accountId],
-    );
+    const [row] = await this.#store.query<AccountRow>(SELECT_ACCOUNT, [accountId]);
     if (row === undefined) return NO_BALANCES;
-    const today = dayOf(this.#clock.nowMs());
-    const spent = Number(row.daily_day) === today ? row.daily_spent_nano : 0n;
-    const allocation = allocationOn(row, today);
+    const nowMs = this.#clock.nowMs();
+    const account = accountOf(row, nowMs);
     return {
-      usdNano: nano(row.balance_nano),
-      diemNano: maxNano(nano(0n), nano(allocation - spent)),
-      allocationNano: nano(allocation),
+      usdNano: nano(account.balanceNano),
+      diemNano: nano(dailyLeft(account, nowMs)),
+      allocationNano: nano(account.dailyAllocationNano),
     };
   }
 

@@ -13,7 +13,7 @@ import { InFlight, type Placed } from '../../core/in-flight.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, StoreUnavailable } from '../../db/db.ts';
-import { type AccountState, type AllowanceState, planHold } from './hold-plan.ts';
+import { planHold } from './hold-plan.ts';
 import { DURABLE_EPOCH, placeHolds } from './place-holds.ts';
 import type {
   Hold,
@@ -24,7 +24,7 @@ import type {
   SettleRequest,
   Settlement,
 } from './records.ts';
-import { type HeldAmounts, type SettleContext, settleAll } from './settle.ts';
+import { type HeldAmounts, settleAll } from './settle.ts';
 import {
   type AccountRow,
   type AllowanceRow,
@@ -84,18 +84,21 @@ export class MemoryHolds implements Holds {
   }
 
   place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
-    if (request.lifetime === 'durable') return this.#placeRow(request);
-    const { requestId, accountId, allowanceId } = request;
-    const nowMs = this.#parts.clock.nowMs();
-    const state = this.#accountNow(accountId, nowMs);
-    if (state === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
-    const cap = allowanceId === undefined ? undefined : this.#allowanceNow(allowanceId, nowMs);
-    const beside = this.#beside(request, state, cap);
-    const plan = planHold(state, cap, request, nowMs, beside);
+    const { requestId, accountId, allowanceId, lifetime } = request;
+    const { store, clock } = this.#parts;
+    const nowMs = clock.nowMs();
+    const [row] = store.readNow(SELECT_ACCOUNT, [accountId]);
+    if (row === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
+    const state = accountOf(row as unknown as AccountRow, nowMs); // what it selects
+    const account = counterOf(this.#accounts, accountId);
+    if (account.since !== state.dailyDay) beginDay(account, state.dailyDay);
+    const capped = allowanceId === undefined ? undefined : this.#capped(allowanceId, nowMs);
+    const plan = planHold(state, capped?.cap, request, nowMs, account, capped?.allowance);
     if (!plan.ok) return plan;
     const { usdNano, dailyNano, reachNano, before } = plan;
-    const { account, allowance } = beside;
-    add(account, usdNano, dailyNano);
+    account.open += 1;
+    account.usdNano += usdNano;
+    account.diemNano += dailyNano;
     const hold: MemoryHold = {
       requestId,
       accountId,
@@ -105,24 +108,27 @@ export class MemoryHolds implements Holds {
       usdNano,
       dailyNano,
       dailyDay: state.dailyDay,
-      allowanceId: cap === undefined ? undefined : allowanceId,
+      allowanceId: capped === undefined ? undefined : allowanceId,
       allowanceMs: nowMs,
       isRow: false,
       account,
-      allowance: cap === undefined ? undefined : allowance,
+      allowance: capped?.allowance,
       place: -1,
       isOpen: true,
       settled: undefined,
     };
-    if (cap !== undefined) {
-      add(allowance, usdNano, dailyNano);
-      allowance.holds?.add(hold);
-    }
-    return { ok: true, hold };
+    if (capped !== undefined) addTo(capped.allowance, hold);
+    return lifetime === 'durable' ? this.#write(request, hold, nowMs) : { ok: true, hold };
   }
 
   settle(request: SettleRequest, hold: Hold): Promise<Settlement> {
-    return this.#settleOnce(hold, (held) => this.#settleSoon(request, held));
+    const held = hold as MemoryHold; // `place` makes no other
+    if (held.settled !== undefined) return repeated(held.settled);
+    held.settled = new Promise((resolve, reject) => {
+      this.#waiting.push({ request, held, resolve, reject });
+      if (this.#waiting.length === 1) void this.#settleWaiting();
+    });
+    return held.settled;
   }
 
   settleWith(
@@ -130,11 +136,14 @@ export class MemoryHolds implements Holds {
     hold: Hold,
     work: (tx: Queryable, settlement: Settlement) => Promise<void>,
   ): Promise<Settlement> {
-    return this.#settleOnce(hold, (held) => this.#settleNow(request, held, work));
+    const held = hold as MemoryHold; // `place` makes no other
+    if (held.settled !== undefined) return repeated(held.settled);
+    held.settled = this.#settleNow(request, held, work);
+    return held.settled;
   }
 
   release(hold: Hold): void {
-    const held = inMemory(hold);
+    const held = hold as MemoryHold; // `place` makes no other
     if (!held.isOpen) return;
     held.isOpen = false;
     const { account, allowance, usdNano, dailyNano } = held;
@@ -171,66 +180,26 @@ export class MemoryHolds implements Holds {
     // Open holds end with the process.
   }
 
-  #placeRow(request: HoldRequest): Promise<HoldAnswer> {
-    const { store, clock } = this.#parts;
-    const context = {
-      dialect: store.dialect,
-      epochId: DURABLE_EPOCH,
-      nowMs: clock.nowMs(),
-      beside: this.#beside.bind(this),
-    };
-    return store.transaction(async (tx) => {
-      const [answer] = await placeHolds(tx, context, [request]);
+  /** The hold of a job is a row, in whose place one in memory stands until it is there. */
+  async #write(request: HoldRequest, hold: MemoryHold, nowMs: number): Promise<HoldAnswer> {
+    const { store } = this.#parts;
+    const context = { dialect: store.dialect, epochId: DURABLE_EPOCH, nowMs };
+    try {
+      const [answer] = await store.transaction((tx) => placeHolds(tx, context, [request]));
       assert(answer !== undefined, 'each request has its answer');
       return answer;
-    });
+    } finally {
+      this.release(hold);
+    }
   }
 
-  #accountNow(id: string, nowMs: number): AccountState | undefined {
-    const [row] = this.#parts.store.readNow(SELECT_ACCOUNT, [id]);
-    return row && accountOf(row as unknown as AccountRow, nowMs); // what it selects
-  }
-
-  #allowanceNow(id: string, nowMs: number): AllowanceState | undefined {
+  #capped(id: string, nowMs: number) {
     const [row] = this.#parts.store.readNow(SELECT_ALLOWANCE, [id]);
-    return row && allowanceOf(row as unknown as AllowanceRow, nowMs); // what it selects
-  }
-
-  /** The counters of a request, of the day and the period that run. */
-  #beside(request: HoldRequest, state: AccountState, cap: AllowanceState | undefined) {
-    const account = counterOf(this.#accounts, request.accountId);
-    if (account.since !== state.dailyDay) {
-      account.since = state.dailyDay;
-      account.diemNano = 0n;
-    }
-    if (cap === undefined || request.allowanceId === undefined) return { account, allowance: NONE };
-    const allowance = counterOf(this.#allowances, request.allowanceId, new InFlight());
+    if (row === undefined) return undefined;
+    const cap = allowanceOf(row as unknown as AllowanceRow, nowMs); // what it selects
+    const allowance = counterOf(this.#allowances, id, new InFlight());
     if (allowance.since !== cap.periodStartMs) beginPeriod(allowance, cap.periodStartMs);
-    return { account, allowance };
-  }
-
-  async #settleOnce(
-    hold: Hold,
-    settle: (held: MemoryHold) => Promise<Settlement>,
-  ): Promise<Settlement> {
-    const held = inMemory(hold);
-    if (held.settled !== undefined) return { ...(await held.settled), fresh: false };
-    held.settled = settle(held);
-    try {
-      const settlement = await held.settled;
-      this.release(held);
-      return settlement;
-    } catch (error) {
-      held.settled = undefined;
-      throw error;
-    }
-  }
-
-  #settleSoon(request: SettleRequest, held: MemoryHold): Promise<Settlement> {
-    return new Promise((resolve, reject) => {
-      this.#waiting.push({ request, held, resolve, reject });
-      if (this.#waiting.length === 1) void this.#settleWaiting();
-    });
+    return { cap, allowance };
   }
 
   /** Everything that has come by the time of the transaction. */
@@ -240,71 +209,80 @@ export class MemoryHolds implements Holds {
       const settlements = await this.#parts.store.transaction((tx) => {
         batch = this.#waiting.splice(0, MAX_BATCH);
         if (this.#waiting.length > 0) void this.#settleWaiting();
-        return settleAll(tx, this.#context(), batch);
+        return settleAll(tx, this.#parts, batch);
       });
-      for (const [at, { resolve, reject }] of batch.entries()) {
+      for (const [at, { held, resolve }] of batch.entries()) {
         const settlement = settlements[at];
-        if (settlement === undefined) reject(new Error('A settle gave no answer'));
-        else resolve(settlement);
+        assert(settlement !== undefined, 'each settle has its answer');
+        this.release(held);
+        resolve(settlement);
       }
     } catch (error) {
       // The transaction may not even have begun.
       if (batch.length === 0) batch = this.#waiting.splice(0);
-      await this.#settleEach(batch, error);
+      const isLost = error instanceof StoreUnavailable || batch.length === 1;
+      for (const { request, held, resolve, reject } of batch) {
+        held.settled = undefined;
+        // One record that the database refuses must not stop its neighbours.
+        if (isLost) reject(error);
+        else await this.#settleNow(request, held).then(resolve, reject);
+      }
     }
   }
 
-  /** One record that the database refuses must not stop its neighbours. */
-  async #settleEach(batch: readonly Waiting[], error: unknown): Promise<void> {
-    const isLost = error instanceof StoreUnavailable || batch.length === 1;
-    for (const { request, held, resolve, reject } of batch) {
-      if (isLost) reject(error);
-      else await this.#settleNow(request, held).then(resolve, reject);
-    }
-  }
-
-  #settleNow(
+  async #settleNow(
     request: SettleRequest,
     held: MemoryHold,
     work?: (tx: Queryable, settlement: Settlement) => Promise<void>,
   ): Promise<Settlement> {
-    return this.#parts.store.transaction(async (tx) => {
-      const [settlement] = await settleAll(tx, this.#context(), [{ request, held }]);
-      assert(settlement !== undefined, 'each settle has its answer');
-      await work?.(tx, settlement);
-      return settlement;
-    });
-  }
-
-  #context(): SettleContext {
-    const { clock, log } = this.#parts;
-    return { dialect: 'sqlite', nowMs: clock.nowMs(), log };
+    try {
+      const settled = await this.#parts.store.transaction(async (tx) => {
+        const [settlement] = await settleAll(tx, this.#parts, [{ request, held }]);
+        assert(settlement !== undefined, 'each settle has its answer');
+        await work?.(tx, settlement);
+        return settlement;
+      });
+      this.release(held);
+      return settled;
+    } catch (error) {
+      // It may be tried again.
+      held.settled = undefined;
+      throw error;
+    }
   }
 }
 
-/** Of a request without a cap: nothing is added to it. */
-const NONE: Counter = { open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds: undefined };
+/** A second settle charges nothing and repeats the first. */
+async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
+  return { ...(await settled), fresh: false };
+}
 
 function counterOf(
   counters: Map<string, Counter>,
   id: string,
   holds?: InFlight<MemoryHold>,
 ): Counter {
-  let counter = counters.get(id);
-  if (counter === undefined) {
-    if (counters.size >= MAX_COUNTERS) {
-      for (const [idle, { open }] of counters) if (open === 0) counters.delete(idle);
-    }
-    counter = { open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds };
-    counters.set(id, counter);
+  const counter = counters.get(id);
+  if (counter !== undefined) return counter;
+  if (counters.size >= MAX_COUNTERS) {
+    for (const [idle, { open }] of counters) if (open === 0) counters.delete(idle);
   }
-  return counter;
+  const added = { open: 0, usdNano: 0n, diemNano: 0n, since: 0, holds };
+  counters.set(id, added);
+  return added;
 }
 
-function add(counter: Counter, usdNano: bigint, diemNano: bigint): void {
-  counter.open += 1;
-  counter.usdNano += usdNano;
-  counter.diemNano += diemNano;
+function addTo(allowance: Counter, hold: MemoryHold): void {
+  allowance.open += 1;
+  allowance.usdNano += hold.usdNano;
+  allowance.diemNano += hold.dailyNano;
+  allowance.holds?.add(hold);
+}
+
+/** Credit of another day is another credit. */
+function beginDay(account: Counter, day: number): void {
+  account.since = day;
+  account.diemNano = 0n;
 }
 
 /** Another period runs: holds from before it are not concerned. */
@@ -317,8 +295,4 @@ function beginPeriod(allowance: Counter, startMs: number): void {
     allowance.usdNano += usdNano;
     allowance.diemNano += dailyNano;
   }
-}
-
-function inMemory(hold: Hold): MemoryHold {
-  return hold as MemoryHold; // `place` makes no other for a request
 }

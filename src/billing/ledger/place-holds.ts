@@ -5,9 +5,9 @@
  */
 import { ZERO, nano } from '../../core/money.ts';
 import type { Dialect, Queryable, Statement } from '../../db/db.ts';
-import { type AccountState, type AllowanceState, type HeldBeside, planHold } from './hold-plan.ts';
+import { planHold } from './hold-plan.ts';
 import type { HoldAnswer, HoldRequest } from './records.ts';
-import { States } from './states.ts';
+import { type States, readStates, saveStates } from './states.ts';
 
 const INSERT_HOLD = `INSERT INTO ledger_hold (request_id, account_id, allowance_id,
   allowance_start_ms, usd_nano, daily_nano, daily_day, epoch_id, created_ms)
@@ -20,12 +20,6 @@ export interface HoldContext {
   readonly dialect: Dialect;
   readonly epochId: string;
   readonly nowMs: number;
-  /** Open holds that are no rows. */
-  readonly beside?: (
-    request: HoldRequest,
-    account: AccountState,
-    allowance: AllowanceState | undefined,
-  ) => HeldBeside;
 }
 
 export async function placeHolds(
@@ -35,26 +29,25 @@ export async function placeHolds(
 ): Promise<HoldAnswer[]> {
   const accountIds = requests.map((request) => request.accountId);
   const allowanceIds = requests.flatMap((request) => request.allowanceId ?? []);
-  const states = await States.load(tx, context, accountIds, allowanceIds);
+  const states = await readStates(tx, context, accountIds, allowanceIds);
   const inserts: Statement[] = [];
   const answers = requests.map((request) => placeOne(context, states, request, inserts));
-  if (inserts.length > 0) states.save(inserts);
+  if (inserts.length > 0) saveStates(inserts, states);
   await tx.run(inserts);
   return answers;
 }
 
 function placeOne(
-  { beside, epochId, nowMs }: HoldContext,
+  { epochId, nowMs }: HoldContext,
   states: States,
   request: HoldRequest,
   inserts: Statement[],
 ): HoldAnswer {
   const { requestId, accountId, allowanceId = null } = request;
-  const account = states.account(accountId);
+  const account = states.accounts.get(accountId);
   if (account === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
-  const allowance = states.allowance(request.allowanceId);
-  const others = beside?.(request, account, allowance);
-  const planned = planHold(account, allowance, request, nowMs, others);
+  const allowance = allowanceId === null ? undefined : states.allowances.get(allowanceId);
+  const planned = planHold(account, allowance, request, nowMs);
   if (!planned.ok) return planned;
   const { usdNano, dailyNano, reachNano, before } = planned;
   account.heldNano += usdNano;

@@ -31,7 +31,7 @@ export interface HoldRequest extends HoldWish {
   readonly requestId: string;
   readonly accountId: string;
   /** The cap of the key that pays, when it has one. */
-  readonly allowanceId?: string;
+  readonly allowanceId?: string | undefined;
   /** `durable` holds (queued jobs) outlive the process; the others die with its epoch. */
   readonly lifetime?: 'process' | 'durable';
 }
@@ -84,17 +84,17 @@ export interface UsageRecord {
   readonly keyId: string;
   readonly kind: string;
   readonly modelId: string;
-  readonly replica?: string;
+  readonly replica?: string | undefined;
   readonly attempts: number;
   readonly tokens: TokenCounts;
   /** Who counted: the engine's usage object, this server by the bytes of the text, or nobody. */
   readonly countedBy: 'engine' | 'bytes' | 'none';
   readonly priceVersion: string;
   readonly latencyMs: number;
-  readonly firstTokenMs?: number;
+  readonly firstTokenMs?: number | undefined;
   readonly status: UsageStatus;
   /** Priced extras of the request (searches, pages, credits, seconds), for the receipt. */
-  readonly extras?: Readonly<Record<string, unknown>>;
+  readonly extras?: Readonly<Record<string, unknown>> | undefined;
 }
 
 export interface SettleRequest {

@@ -8,7 +8,6 @@
 import { dayStartMs } from '../../core/clock.ts';
 import {
   type PartitionedTable,
-  type Queryable,
   type Store,
   dayPartitions,
   dropDayPartition,
@@ -78,8 +77,7 @@ async function dropPartitions(store: Store, rowsOf: RowsOf, beforeDay: number): 
         const partition = partitionOf(table, day);
         // A late row must not come between its sum and its end.
         await tx.query(`LOCK TABLE ${partition} IN SHARE MODE`);
-        await tx.query(`${carryFrom(rowsOf)} FROM ${partition} GROUP BY account_id ${ADD}`);
-        if (rowsOf === 'postings') await tx.query(carryHouse(partition));
+        for (const sql of carriesOf(rowsOf, partition)) await tx.query(sql);
         await dropDayPartition(tx, table, day);
       },
       { timeoutMs: CARRY_TIMEOUT_MS },
@@ -98,24 +96,30 @@ const ADD = `ON CONFLICT (account_id) DO UPDATE SET
   used_nano = ledger_carry.used_nano + excluded.used_nano,
   transfers = ledger_carry.transfers + excluded.transfers`;
 
-function carryFrom(rowsOf: RowsOf): string {
-  if (rowsOf === 'usage')
-    return `${INSERT} SELECT account_id, 0, 0, 0, sum(usd_nano + diem_nano), 0`;
-  return `${INSERT} SELECT account_id,
-    sum(CASE WHEN credit_account = account_id THEN amount_nano ELSE 0 END),
-    sum(CASE WHEN debit_account = account_id THEN amount_nano ELSE 0 END),
-    sum(CASE WHEN kind = 'CHARGE' THEN amount_nano ELSE 0 END), 0, count(*)`;
-}
-
-/** The other side of each posting; no caller's account is the other side of another's posting. */
-function carryHouse(partition: string): string {
-  return `${INSERT}
-    SELECT id, sum(credited), sum(debited), 0, 0, 0 FROM (
-      SELECT credit_account AS id, amount_nano AS credited, 0 AS debited FROM ${partition}
-        WHERE credit_account <> account_id
-      UNION ALL
-      SELECT debit_account, 0, amount_nano FROM ${partition} WHERE debit_account <> account_id
-    ) sides GROUP BY id ${ADD}`;
+/**
+ * What adds up some rows. Of postings also the other side of each; no caller's account is the other
+ * side of another's posting.
+ */
+function carriesOf(rowsOf: RowsOf, rows: string): readonly string[] {
+  if (rowsOf === 'usage') {
+    return [
+      `${INSERT} SELECT account_id, 0, 0, 0, sum(usd_nano + diem_nano), 0 FROM ${rows}
+       GROUP BY account_id ${ADD}`,
+    ];
+  }
+  return [
+    `${INSERT} SELECT account_id,
+       sum(CASE WHEN credit_account = account_id THEN amount_nano ELSE 0 END),
+       sum(CASE WHEN debit_account = account_id THEN amount_nano ELSE 0 END),
+       sum(CASE WHEN kind = 'CHARGE' THEN amount_nano ELSE 0 END), 0, count(*) FROM ${rows}
+     GROUP BY account_id ${ADD}`,
+    `${INSERT} SELECT id, sum(credited), sum(debited), 0, 0, 0 FROM (
+       SELECT credit_account AS id, amount_nano AS credited, 0 AS debited FROM ${rows}
+         WHERE credit_account <> account_id
+       UNION ALL
+       SELECT debit_account, 0, amount_nano FROM ${rows} WHERE debit_account <> account_id
+     ) sides GROUP BY id ${ADD}`,
+  ];
 }
 
 async function deleteByAccount(store: Store, rowsOf: RowsOf, beforeDay: number): Promise<number> {
@@ -133,100 +137,28 @@ async function deleteByAccount(store: Store, rowsOf: RowsOf, beforeDay: number):
   }
 }
 
+/** The oldest rows of an account, the same ones each time that a transaction asks. */
 async function deleteOf(
   store: Store,
   rowsOf: RowsOf,
   accountId: string,
   beforeDay: number,
 ): Promise<number> {
+  const [table, key] =
+    rowsOf === 'usage' ? [USAGE.table, 'request_id, day'] : [TRANSFER.table, 'id, part, day'];
+  const oldest = `(SELECT * FROM ${table} WHERE account_id = $1 AND created_ms < $2
+    ORDER BY created_ms, ${key} LIMIT ${DELETE_BATCH}) oldest`;
+  const which = [accountId, dayStartMs(beforeDay)];
   let dropped = 0;
   for (;;) {
-    const batch = await store.transaction((tx) => {
-      return rowsOf === 'usage'
-        ? deleteUsage(tx, accountId, beforeDay)
-        : deletePostings(tx, accountId, beforeDay);
+    const batch = await store.transaction(async (tx) => {
+      for (const sql of carriesOf(rowsOf, oldest)) await tx.query(sql, which);
+      return tx.query(
+        `DELETE FROM ${table} WHERE (${key}) IN (SELECT ${key} FROM ${oldest}) RETURNING day`,
+        which,
+      );
     });
-    dropped += batch;
-    if (batch < DELETE_BATCH) return dropped;
+    dropped += batch.length;
+    if (batch.length < DELETE_BATCH) return dropped;
   }
-}
-
-async function deleteUsage(tx: Queryable, accountId: string, beforeDay: number): Promise<number> {
-  const rows = await tx.query<{ used: bigint }>(
-    `DELETE FROM ledger_usage WHERE (request_id, day) IN (SELECT request_id, day FROM ledger_usage
-       WHERE account_id = $1 AND created_ms < $2 LIMIT ${DELETE_BATCH})
-     RETURNING usd_nano + diem_nano AS used`,
-    [accountId, dayStartMs(beforeDay)],
-  );
-  const usedNano = rows.reduce((sum, row) => sum + row.used, 0n);
-  if (rows.length > 0) await carry(tx, accountId, { ...NOTHING, usedNano });
-  return rows.length;
-}
-
-interface Carried {
-  readonly creditedNano: bigint;
-  readonly debitedNano: bigint;
-  readonly chargedNano: bigint;
-  readonly usedNano: bigint;
-  readonly transfers: number;
-}
-
-const NOTHING: Carried = {
-  creditedNano: 0n,
-  debitedNano: 0n,
-  chargedNano: 0n,
-  usedNano: 0n,
-  transfers: 0,
-};
-
-interface PostingRow {
-  readonly debit_account: string;
-  readonly credit_account: string;
-  readonly amount_nano: bigint;
-  readonly kind: string;
-}
-
-async function deletePostings(
-  tx: Queryable,
-  accountId: string,
-  beforeDay: number,
-): Promise<number> {
-  const rows = await tx.query<PostingRow>(
-    `DELETE FROM ledger_transfer WHERE (id, part, day) IN (SELECT id, part, day FROM ledger_transfer
-       WHERE account_id = $1 AND created_ms < $2 LIMIT ${DELETE_BATCH})
-     RETURNING debit_account, credit_account, amount_nano, kind`,
-    [accountId, dayStartMs(beforeDay)],
-  );
-  const sums = new Map<string, Carried>();
-  const add = (id: string, change: Partial<Carried>): void => {
-    const sum = sums.get(id) ?? NOTHING;
-    sums.set(id, {
-      creditedNano: sum.creditedNano + (change.creditedNano ?? 0n),
-      debitedNano: sum.debitedNano + (change.debitedNano ?? 0n),
-      chargedNano: sum.chargedNano + (change.chargedNano ?? 0n),
-      usedNano: 0n,
-      transfers: sum.transfers + (change.transfers ?? 0),
-    });
-  };
-  for (const row of rows) {
-    add(row.credit_account, { creditedNano: row.amount_nano });
-    add(row.debit_account, { debitedNano: row.amount_nano });
-    add(accountId, {
-      transfers: 1,
-      ...(row.kind === 'CHARGE' ? { chargedNano: row.amount_nano } : {}),
-    });
-  }
-  for (const [id, sum] of sums) await carry(tx, id, sum);
-  return rows.length;
-}
-
-async function carry(tx: Queryable, accountId: string, sum: Carried): Promise<void> {
-  await tx.query(`${INSERT} VALUES ($1, $2, $3, $4, $5, $6) ${ADD}`, [
-    accountId,
-    sum.creditedNano,
-    sum.debitedNano,
-    sum.chargedNano,
-    sum.usedNano,
-    sum.transfers,
-  ]);
 }

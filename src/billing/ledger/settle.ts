@@ -8,14 +8,13 @@
  * before, or its process was taken for dead; then the usage record decides, and a late settle takes
  * at most what is available.
  */
-import { dayOf } from '../../core/clock.ts';
+import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
-import type { Dialect, Parameter, Queryable, Statement } from '../../db/db.ts';
+import type { Parameter, Queryable, Statement, Store } from '../../db/db.ts';
 import { type AccountState, dailyLeft } from './hold-plan.ts';
 import type { Balances, SettleRequest, Settlement, UsageRecord } from './records.ts';
-import { States } from './states.ts';
-import { transferStatement } from './transfers.ts';
+import { type States, readStates, saveStates, transferStatement } from './states.ts';
 
 /** What a hold sets aside. */
 export interface HeldAmounts {
@@ -43,9 +42,9 @@ export interface HoldRow {
 export const HOLD_COLUMNS = `request_id, account_id, allowance_id, allowance_start_ms, usd_nano,
   daily_nano, daily_day`;
 
-export interface SettleContext {
-  readonly dialect: Dialect;
-  readonly nowMs: number;
+export interface SettleParts {
+  readonly store: Store;
+  readonly clock: Clock;
   readonly log: Log;
 }
 
@@ -75,7 +74,7 @@ const FIND_USAGE =
 /** Settles requests whose holds are rows. */
 export async function settleRows(
   tx: Queryable,
-  context: SettleContext,
+  parts: SettleParts,
   requests: readonly SettleRequest[],
 ): Promise<Settlement[]> {
   const settles: Settle[] = [];
@@ -84,7 +83,7 @@ export async function settleRows(
     const [row] = await tx.query<HoldRow>(DELETE_HOLD, [requestId, accountId]);
     settles.push({ request, held: row && heldInRow(row) });
   }
-  return settleAll(tx, context, settles);
+  return settleAll(tx, parts, settles);
 }
 
 export function heldInRow(row: HoldRow): HeldAmounts {
@@ -100,28 +99,34 @@ export function heldInRow(row: HoldRow): HeldAmounts {
 
 export async function settleAll(
   tx: Queryable,
-  context: SettleContext,
+  parts: SettleParts,
   settles: readonly Settle[],
 ): Promise<Settlement[]> {
-  const accountIds = settles.map(({ request }) => request.usage.accountId);
-  const allowanceIds = settles.flatMap(({ held }) => held?.allowanceId ?? []);
-  const states = await States.load(tx, context, accountIds, allowanceIds);
+  const nowMs = parts.clock.nowMs();
+  const accountIds: string[] = [];
+  const allowanceIds: string[] = [];
+  for (const { request, held } of settles) {
+    accountIds.push(request.usage.accountId);
+    if (held?.allowanceId !== undefined) allowanceIds.push(held.allowanceId);
+  }
+  const context = { dialect: parts.store.dialect, nowMs };
+  const states = await readStates(tx, context, accountIds, allowanceIds);
   const charges: Charge[] = [];
   const settlements: Settlement[] = [];
   for (const { request, held } of settles) {
     const { usage } = request;
-    const account = states.account(usage.accountId);
+    const account = states.accounts.get(usage.accountId);
     const before = held === undefined ? await settledBefore(tx, usage, charges) : undefined;
-    const { usdNano, diemNano } = before ?? take(context, states, request, held);
+    const { usdNano, diemNano } = before ?? take(parts.log, states, request, held, nowMs);
     const after = balancesOf(account);
     settlements.push({ fresh: before === undefined, usdNano, diemNano, after });
     if (before !== undefined) continue;
-    const creditDay = held?.dailyDay ?? dayOf(context.nowMs);
+    const creditDay = held?.dailyDay ?? dayOf(nowMs);
     charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano: after.usdNano });
   }
   const statements: Statement[] = [];
-  states.save(statements);
-  for (const charge of charges) record(statements, charge, context.nowMs);
+  saveStates(statements, states);
+  for (const charge of charges) record(statements, charge, nowMs);
   addToDays(statements, charges);
   await tx.run(statements);
   return settlements;
@@ -144,31 +149,34 @@ export const ABOVE_HOLD = 'A cost was above its hold; only what was there was ta
 
 /** Takes the cost: out of the hold, or, when that is gone, out of what is available. */
 function take(
-  context: SettleContext,
+  log: Log,
   states: States,
   { usage, costNano }: SettleRequest,
   held: HeldAmounts | undefined,
+  nowMs: number,
 ): Taken {
-  const account = states.account(usage.accountId);
+  const account = states.accounts.get(usage.accountId);
   if (account === undefined) return { usdNano: ZERO, diemNano: ZERO };
   if (held?.isRow === true) giveBack(states, account, held);
   // An account with a debt spends nothing that is not held.
-  const free =
-    held === undefined && account.debtNano > 0n ? 0n : account.balanceNano - account.heldNano;
-  const daily = held?.dailyNano ?? lateDaily(account, context.nowMs);
-  const diemNano = least(costNano, daily);
+  const mayTake = held !== undefined || account.debtNano === 0n;
+  const free = mayTake ? account.balanceNano - account.heldNano : 0n;
+  const diemNano = least(costNano, held?.dailyNano ?? lateDaily(account, nowMs));
+  const dueNano = costNano - diemNano;
   // A command beside the server may have taken what a hold in memory set aside.
-  const usdNano = least(least(costNano - diemNano, held?.usdNano ?? free), free);
-  if (held !== undefined && usdNano + diemNano < costNano) {
+  const usdNano = least(
+    held !== undefined && held.usdNano < dueNano ? held.usdNano : dueNano,
+    free,
+  );
+  if (held !== undefined && usdNano < dueNano) {
     const taken = formatUsd(usdNano + diemNano);
-    const fields = { requestId: usage.requestId, cost: formatUsd(costNano), taken };
-    context.log.error(fields, ABOVE_HOLD);
+    log.error({ requestId: usage.requestId, cost: formatUsd(costNano), taken }, ABOVE_HOLD);
   }
   account.balanceNano -= usdNano;
   // A hold of yesterday spends yesterday's credit, which today's counters no longer hold.
   if (held === undefined || held.dailyDay === account.dailyDay) account.dailySpentNano += diemNano;
-  const allowance = states.allowance(held?.allowanceId);
-  if (allowance !== undefined && (held?.allowanceMs ?? 0) >= allowance.periodStartMs) {
+  const allowance = held?.allowanceId && states.allowances.get(held.allowanceId);
+  if (allowance && held.allowanceMs >= allowance.periodStartMs) {
     allowance.usdSpentNano += usdNano;
     allowance.diemSpentNano += diemNano;
   }
@@ -184,8 +192,8 @@ function lateDaily(account: AccountState, nowMs: number): bigint {
 export function giveBack(states: States, account: AccountState, held: HeldAmounts): void {
   account.heldNano -= held.usdNano;
   if (held.dailyDay === account.dailyDay) account.dailyHeldNano -= held.dailyNano;
-  const allowance = states.allowance(held.allowanceId);
-  if (allowance === undefined || held.allowanceMs < allowance.periodStartMs) return;
+  const allowance = held.allowanceId && states.allowances.get(held.allowanceId);
+  if (!allowance || held.allowanceMs < allowance.periodStartMs) return;
   allowance.usdHeldNano -= held.usdNano;
   allowance.diemHeldNano -= held.dailyNano;
 }

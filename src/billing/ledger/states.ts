@@ -1,13 +1,20 @@
 /**
  * The rows that money moves on, inside a transaction: accounts and allowances are read once (locked
  * on PostgreSQL, accounts first, each in order of id, so that no two processes wait for each other),
- * changed in memory, and written once.
+ * changed in memory, and written once. A posting moves one amount from the debited to the credited
+ * account; postings are only ever added.
  */
 import { assert } from '../../core/assert.ts';
 import { dayOf } from '../../core/clock.ts';
 import type { Dialect, Queryable, Statement } from '../../db/db.ts';
-import { type AccountState, type AllowanceState, periodStartMs } from './hold-plan.ts';
-import type { AllowancePeriod } from './hold-plan.ts';
+import type { Nano } from '../../core/money.ts';
+import {
+  type AccountState,
+  type AllowancePeriod,
+  type AllowanceState,
+  periodStartMs,
+} from './hold-plan.ts';
+import type { HouseAccount, TransferKind } from './records.ts';
 
 export interface AccountRow {
   readonly balance_nano: bigint;
@@ -41,23 +48,17 @@ export const SELECT_ALLOWANCE = `SELECT period, period_start_ms, usd_limit_nano,
 const UPDATE_ALLOWANCE = `UPDATE ledger_allowance SET period_start_ms = $1, usd_spent_nano = $2,
   usd_held_nano = $3, diem_spent_nano = $4, diem_held_nano = $5 WHERE id = $6`;
 
-/** The daily credit of a day: of every day, unless the allocation names one. */
-export function allocationOn(
-  row: Pick<AccountRow, 'daily_allocation_nano' | 'daily_allocation_day'>,
-  day: number,
-): bigint {
-  const only = row.daily_allocation_day;
-  return only === null || Number(only) === day ? row.daily_allocation_nano : 0n;
-}
-
 /** An account on the day of `nowMs`: a new day begins with nothing spent and nothing held of it. */
 export function accountOf(row: AccountRow, nowMs: number): AccountState {
   const today = dayOf(nowMs);
   const isCurrent = Number(row.daily_day) >= today;
+  const onlyDay = row.daily_allocation_day;
+  const isAllocated = onlyDay === null || Number(onlyDay) === today;
   return {
     balanceNano: row.balance_nano,
     heldNano: row.held_nano,
-    dailyAllocationNano: allocationOn(row, today),
+    // Of every day, unless the allocation names one.
+    dailyAllocationNano: isAllocated ? row.daily_allocation_nano : 0n,
     dailyDay: isCurrent ? Number(row.daily_day) : today,
     dailySpentNano: isCurrent ? row.daily_spent_nano : 0n,
     dailyHeldNano: isCurrent ? row.daily_held_nano : 0n,
@@ -81,53 +82,93 @@ export function allowanceOf(row: AllowanceRow, nowMs: number): AllowanceState {
   };
 }
 
-export class States {
-  readonly #accounts = new Map<string, AccountState>();
-  readonly #allowances = new Map<string, AllowanceState>();
+export interface States {
+  readonly accounts: ReadonlyMap<string, AccountState>;
+  readonly allowances: ReadonlyMap<string, AllowanceState>;
+}
 
-  static async load(
-    tx: Queryable,
-    { dialect, nowMs }: { readonly dialect: Dialect; readonly nowMs: number },
-    accountIds: readonly string[],
-    allowanceIds: readonly string[],
-  ): Promise<States> {
-    const states = new States();
-    const lock = dialect === 'postgres' ? ' FOR UPDATE' : '';
-    for (const id of accountIds.toSorted()) {
-      if (states.#accounts.has(id)) continue;
-      const [row] = await tx.query<AccountRow>(SELECT_ACCOUNT + lock, [id]);
-      if (row !== undefined) states.#accounts.set(id, accountOf(row, nowMs));
-    }
-    for (const id of allowanceIds.toSorted()) {
-      if (states.#allowances.has(id)) continue;
-      const [row] = await tx.query<AllowanceRow>(SELECT_ALLOWANCE + lock, [id]);
-      if (row !== undefined) states.#allowances.set(id, allowanceOf(row, nowMs));
-    }
-    return states;
+export async function readStates(
+  tx: Queryable,
+  { dialect, nowMs }: { readonly dialect: Dialect; readonly nowMs: number },
+  accountIds: readonly string[],
+  allowanceIds: readonly string[],
+): Promise<States> {
+  const accounts = new Map<string, AccountState>();
+  const allowances = new Map<string, AllowanceState>();
+  const lock = dialect === 'postgres' ? ' FOR UPDATE' : '';
+  for (const id of accountIds.toSorted()) {
+    if (accounts.has(id)) continue;
+    const [row] = await tx.query<AccountRow>(SELECT_ACCOUNT + lock, [id]);
+    if (row !== undefined) accounts.set(id, accountOf(row, nowMs));
   }
+  for (const id of allowanceIds.toSorted()) {
+    if (allowances.has(id)) continue;
+    const [row] = await tx.query<AllowanceRow>(SELECT_ALLOWANCE + lock, [id]);
+    if (row !== undefined) allowances.set(id, allowanceOf(row, nowMs));
+  }
+  return { accounts, allowances };
+}
 
-  account(id: string): AccountState | undefined {
-    return this.#accounts.get(id);
+/** Adds what writes every row that was read. */
+export function saveStates(statements: Statement[], { accounts, allowances }: States): void {
+  for (const [id, state] of accounts) {
+    const { balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano } = state;
+    assert(balanceNano >= 0n, `the balance of ${id} went below zero`);
+    assert(heldNano >= 0n && dailyHeldNano >= 0n, `a hold of ${id} went below zero`);
+    const parameters = [balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano, id];
+    statements.push({ sql: UPDATE_ACCOUNT, parameters });
   }
+  for (const [id, state] of allowances) {
+    const { usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano } = state;
+    const amounts = [usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano];
+    statements.push({ sql: UPDATE_ALLOWANCE, parameters: [state.periodStartMs, ...amounts, id] });
+  }
+}
 
-  allowance(id: string | undefined): AllowanceState | undefined {
-    return id === undefined ? undefined : this.#allowances.get(id);
-  }
+export interface Transfer {
+  /** Request id or payment key: with `part` and the day, unique. */
+  readonly id: string;
+  readonly part: number;
+  /** The caller whose history shows it. */
+  readonly accountId: string;
+  readonly debitAccount: HouseAccount | (string & {});
+  readonly creditAccount: HouseAccount | (string & {});
+  readonly amountNano: Nano;
+  readonly balanceAfterNano: Nano;
+  readonly kind: TransferKind;
+  readonly requestId?: string;
+  readonly modelId?: string;
+  readonly note?: string;
+  readonly nowMs: number;
+  /** The day whose daily credit was spent, when it is not today. */
+  readonly day?: number;
+}
 
-  /** Adds what writes every row that was read. */
-  save(statements: Statement[]): void {
-    for (const [id, state] of this.#accounts) {
-      const { balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano } = state;
-      assert(balanceNano >= 0n, `the balance of ${id} went below zero`);
-      assert(heldNano >= 0n && dailyHeldNano >= 0n, `a hold of ${id} went below zero`);
-      const parameters = [balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano, id];
-      statements.push({ sql: UPDATE_ACCOUNT, parameters });
-    }
-    for (const [id, state] of this.#allowances) {
-      const { usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano } = state;
-      const amounts = [usdSpentNano, usdHeldNano, diemSpentNano, diemHeldNano];
-      const parameters = [state.periodStartMs, ...amounts, id];
-      statements.push({ sql: UPDATE_ALLOWANCE, parameters });
-    }
-  }
+const INSERT_TRANSFER = `INSERT INTO ledger_transfer (id, part, day, account_id, debit_account,
+  credit_account, amount_nano, balance_after_nano, kind, request_id, model_id, note, created_ms)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`;
+
+export function transferStatement(transfer: Transfer): Statement {
+  return {
+    sql: INSERT_TRANSFER,
+    parameters: [
+      transfer.id,
+      transfer.part,
+      transfer.day ?? dayOf(transfer.nowMs),
+      transfer.accountId,
+      transfer.debitAccount,
+      transfer.creditAccount,
+      transfer.amountNano,
+      transfer.balanceAfterNano,
+      transfer.kind,
+      transfer.requestId ?? null,
+      transfer.modelId ?? null,
+      transfer.note ?? null,
+      transfer.nowMs,
+    ],
+  };
+}
+
+export function insertTransfer(tx: Queryable, transfer: Transfer): Promise<void> {
+  return tx.run([transferStatement(transfer)]);
 }

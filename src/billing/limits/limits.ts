@@ -1,11 +1,12 @@
 /** The public file of limits: rate windows, concurrency, the abuse guard, and the log of refusals. */
-export { Concurrency } from './concurrency.ts';
-export { FailureGuard, type GuardSettings } from './failure-guard.ts';
 export { type LimitHit, LimitLog, type LimitType, type LoggedHit } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';
 export { StoredWindows, type TakeTogether } from './stored-windows.ts';
 export {
+  Concurrency,
   type Counters,
+  FailureGuard,
+  type GuardSettings,
   MemoryWindows,
   type RateRule,
   type Reservation,
@@ -16,4 +17,4 @@ export {
   addRateHeaders,
   rateHeaders,
   stateOf,
-} from './window.ts';
+} from './in-memory.ts';

@@ -24,7 +24,7 @@ import {
   correctedMinute,
   countTake,
   tokensOf,
-} from './window.ts';
+} from './in-memory.ts';
 
 interface TimedTake {
   readonly take: WindowTake;

@@ -1,37 +1,11 @@
 /** What the routes of personas say of themselves. */
 import { z } from 'zod';
-import { CHARACTER_SORTS } from '../personas/personas.ts';
+import { Character, CHARACTER_SORTS } from '../personas/personas.ts';
 import {
   type ParameterDescription,
   type RouteDescription,
   jsonAnswer,
 } from '../../http/describe.ts';
-
-const Character = z
-  .strictObject({
-    id: z.string(),
-    slug: z.string().describe('For `character_slug` of a chat request.'),
-    name: z.string(),
-    description: z.string(),
-    tags: z.array(z.string()),
-    adult: z.boolean(),
-    author: z.string(),
-    createdAt: z.string(),
-    updatedAt: z.string(),
-    featured: z.boolean(),
-    photoUrl: z.string().nullable(),
-    shareUrl: z.string().nullable(),
-    webEnabled: z.boolean(),
-    modelId: z.string().describe('The model that it was made for; a request names its own.'),
-    stats: z.strictObject({
-      averageRating: z.number(),
-      imports: z.number(),
-      ratingCount: z.number(),
-      ratingSum: z.number(),
-      userRating: z.number().nullable(),
-    }),
-  })
-  .meta({ id: 'Character' });
 
 const CHARACTER = {
   id: 'c1',

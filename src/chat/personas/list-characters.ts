@@ -1,5 +1,5 @@
 /** Filter, order and page of `GET /characters`, over the personas in memory. */
-import type { Character, CharacterQuery, CharacterSort, Persona } from './persona.ts';
+import type { Character, CharacterQuery, Persona } from './persona.ts';
 
 /** Decisions 7: `limit` 1 to 100, 50 when absent. */
 const DEFAULT_LIMIT = 50;
@@ -42,7 +42,11 @@ function includes(list: readonly string[], wanted: string): boolean {
   return list.some((item) => item.toLowerCase() === wanted.toLowerCase());
 }
 
-function compare(a: Character, b: Character, sortBy: CharacterSort): number {
+function compare(
+  a: Character,
+  b: Character,
+  sortBy: NonNullable<CharacterQuery['sortBy']>,
+): number {
   switch (sortBy) {
     case 'name':
       return a.name.localeCompare(b.name, 'en');

@@ -1,32 +1,36 @@
 /**
  * What a persona is: the character that callers see, the prompt that only the model sees, and the
- * query that finds characters. Shapes only.
+ * query that finds characters.
  */
+import { z } from 'zod';
 
 /** What callers see of a persona (decisions 7, row Characters). */
-export interface Character {
-  readonly id: string;
-  readonly slug: string;
-  readonly name: string;
-  readonly description: string;
-  readonly tags: readonly string[];
-  readonly adult: boolean;
-  readonly author: string;
-  readonly createdAt: string;
-  readonly updatedAt: string;
-  readonly featured: boolean;
-  readonly photoUrl: string | null;
-  readonly shareUrl: string | null;
-  readonly webEnabled: boolean;
-  readonly modelId: string;
-  readonly stats: {
-    readonly averageRating: number;
-    readonly imports: number;
-    readonly ratingCount: number;
-    readonly ratingSum: number;
-    readonly userRating: number | null;
-  };
-}
+export const Character = z
+  .strictObject({
+    id: z.string(),
+    slug: z.string().describe('For `character_slug` of a chat request.'),
+    name: z.string(),
+    description: z.string(),
+    tags: z.array(z.string()),
+    adult: z.boolean(),
+    author: z.string(),
+    createdAt: z.string(),
+    updatedAt: z.string(),
+    featured: z.boolean(),
+    photoUrl: z.string().nullable(),
+    shareUrl: z.string().nullable(),
+    webEnabled: z.boolean(),
+    modelId: z.string().describe('The model that it was made for; a request names its own.'),
+    stats: z.strictObject({
+      averageRating: z.number(),
+      imports: z.number(),
+      ratingCount: z.number(),
+      ratingSum: z.number(),
+      userRating: z.number().nullable(),
+    }),
+  })
+  .meta({ id: 'Character' });
+export type Character = Readonly<z.infer<typeof Character>>;
 
 export interface Persona {
   readonly slug: string;
@@ -45,21 +49,33 @@ export const CHARACTER_SORTS = [
   'imports',
   'rating',
 ] as const;
-export type CharacterSort = (typeof CHARACTER_SORTS)[number];
 
-/** The query of `GET /characters`, already validated; `limit` 1 to 100. */
-export interface CharacterQuery {
-  readonly search?: string;
+const flag = z.enum(['true', 'false']).transform((text) => text === 'true');
+
+/** A list comes as several members of one name, or with commas. */
+const words = z.array(z.string()).transform((given) =>
+  given
+    .flatMap((text) => text.split(','))
+    .map((text) => text.trim())
+    .filter((text) => text !== ''),
+);
+
+const whole = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
+
+/** The query of `GET /characters`: decisions.md 7, row Characters. */
+export const CharacterQuery = z.object({
+  search: z.string().max(1_000).optional(),
   /** Any of them. */
-  readonly categories?: readonly string[];
+  categories: words.optional(),
   /** All of them. */
-  readonly tags?: readonly string[];
-  readonly modelId?: string;
-  readonly isAdult?: boolean;
-  readonly isPro?: boolean;
-  readonly isWebEnabled?: boolean;
-  readonly sortBy?: CharacterSort;
-  readonly sortOrder?: 'asc' | 'desc';
-  readonly limit?: number;
-  readonly offset?: number;
-}
+  tags: words.optional(),
+  modelId: z.string().max(200).optional(),
+  isAdult: flag.optional(),
+  isPro: flag.optional(),
+  isWebEnabled: flag.optional(),
+  sortBy: z.enum(CHARACTER_SORTS).optional(),
+  sortOrder: z.enum(['asc', 'desc']).optional(),
+  limit: whole(1, 100).optional(),
+  offset: whole(0, 1_000_000).optional(),
+});
+export type CharacterQuery = Readonly<z.infer<typeof CharacterQuery>>;

@@ -10,20 +10,7 @@ import { listCharacters } from './list-characters.ts';
 import type { Character, CharacterQuery, Persona } from './persona.ts';
 import { type PersonaFile, readPersonaFolder } from './persona-files.ts';
 
-export { CHARACTER_SORTS, type Character, type CharacterQuery, type Persona } from './persona.ts';
-
-export interface CharacterList {
-  readonly object: 'list';
-  readonly data: readonly Character[];
-}
-
-export interface Personas {
-  list(query?: CharacterQuery): CharacterList;
-  /** `undefined` when there is none: the caller answers `CHARACTER_NOT_FOUND`. */
-  get(slug: string): Persona | undefined;
-  /** Reads the folder again; returns the number of personas now on offer. */
-  reload(): Promise<number>;
-}
+export { Character, CHARACTER_SORTS, CharacterQuery, type Persona } from './persona.ts';
 
 export interface PersonasOptions {
   readonly list: readonly PersonaSection[];
@@ -35,12 +22,12 @@ export interface PersonasOptions {
 
 /** Reads all personas; a folder that cannot be read rejects, a file that is wrong is logged. */
 export async function openPersonas(options: PersonasOptions): Promise<Personas> {
-  const book = new PersonaBook(options);
-  await book.load();
-  return book;
+  const personas = new Personas(options);
+  await personas.load();
+  return personas;
 }
 
-class PersonaBook implements Personas {
+export class Personas {
   readonly #options: PersonasOptions;
   #bySlug: ReadonlyMap<string, Persona> = new Map();
   /** The last good version of each file, for the time while somebody edits it. */
@@ -50,14 +37,16 @@ class PersonaBook implements Personas {
     this.#options = options;
   }
 
-  list(query: CharacterQuery = {}): CharacterList {
-    return { object: 'list', data: listCharacters([...this.#bySlug.values()], query) };
+  list(query: CharacterQuery = {}): Character[] {
+    return listCharacters([...this.#bySlug.values()], query);
   }
 
+  /** `undefined` when there is none: the caller answers `CHARACTER_NOT_FOUND`. */
   get(slug: string): Persona | undefined {
     return this.#bySlug.get(slug);
   }
 
+  /** Reads the folder again; returns the number of personas now on offer. */
   async reload(): Promise<number> {
     try {
       await this.load();

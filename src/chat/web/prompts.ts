@@ -7,18 +7,33 @@ import {
   UNTRUSTED_TEXT_RULE,
   singleLineLabel,
 } from '../../core/untrusted-text.ts';
-import type { ScrapedPage } from './scrape.ts';
 import type { SearchOutcome } from './search.ts';
 import { RESULT_BYTES, type SearchResult } from './search-results.ts';
 
 /** How often a model may search by itself before it must answer. */
 export const MAX_AUTO_SEARCHES = 3;
 
-export interface SearchPromptOptions {
+export type ScrapedPage =
+  | {
+      readonly ok: true;
+      /** As the user wrote it. */
+      readonly url: string;
+      readonly title: string;
+      readonly markdown: string;
+      readonly truncated: boolean;
+    }
+  | { readonly ok: false; readonly url: string; readonly reason: string };
+
+interface SearchPromptOptions {
   /** `enable_web_citations`. */
   readonly citations: boolean;
   /** `YYYY-MM-DD`, so that the model knows what is recent. */
   readonly today: string;
+  /**
+   * The number of sources that earlier searches of the same request gave, so that `[REF]` numbers
+   * run through the whole list of citations.
+   */
+  readonly firstSource?: number;
 }
 
 const CITE =
@@ -29,12 +44,24 @@ const CITE =
 /** The results of a search as a system text. */
 export function searchPrompt(
   results: readonly SearchResult[],
-  { citations, today }: SearchPromptOptions,
+  options: SearchPromptOptions,
 ): string {
-  const head = `Today is ${today}. A web search was made for the user's message.`;
-  if (results.length === 0) return `${head} It found nothing.`;
-  const sources = results.map((result, index) => sourceText(result, index));
+  const head = `Today is ${options.today}. A web search was made for the user's message.`;
+  return results.length === 0 ? `${head} It found nothing.` : foundText(head, results, options);
+}
+
+function foundText(
+  head: string,
+  results: readonly SearchResult[],
+  { citations, firstSource = 0 }: SearchPromptOptions,
+): string {
   const rules = [head, UNTRUSTED_TEXT_RULE, ...(citations ? [CITE] : [])].join(' ');
+  const sources = results.map(({ title, url, content, date }, at) => {
+    const number = firstSource + at;
+    const dated = date === undefined ? '' : `\nDate: ${date}`;
+    const text = `Title: ${title}\nURL: ${url}${dated}\n\n${content}`;
+    return `Source ${number}:\n${delimitUntrusted(text, `search result ${number}`)}`;
+  });
   return [rules, ...sources].join('\n\n');
 }
 
@@ -53,12 +80,6 @@ export function pagesPrompt(pages: readonly ScrapedPage[]): string {
   );
 }
 
-function sourceText({ title, url, content, date }: SearchResult, index: number): string {
-  const dated = date === undefined ? '' : `\nDate: ${date}`;
-  const text = `Title: ${title}\nURL: ${url}${dated}\n\n${content}`;
-  return `Source ${index}:\n${delimitUntrusted(text, `search result ${index}`)}`;
-}
-
 /** Rules before the texts, and delimiters, label and notes around each item, with room to spare. */
 const RULES_BYTES = 4_096;
 const FRAME_BYTES = 4_096;
@@ -73,21 +94,12 @@ export function pagesTextBytes(count: number, maxCharsPerPage: number): number {
   return RULES_BYTES + count * (3 * maxCharsPerPage + FRAME_BYTES);
 }
 
-export interface WebSearchTool {
-  readonly type: 'function';
-  readonly function: {
-    readonly name: string;
-    readonly description: string;
-    readonly parameters: Readonly<Record<string, unknown>>;
-  };
-}
-
 /** The tool of `enable_web_search: auto`, under a name that no tool of the caller has. */
-export function webSearchTool(takenNames: readonly string[]): WebSearchTool {
+export function webSearchTool(takenNames: readonly string[]) {
   let name = 'web_search';
   for (let number = 2; takenNames.includes(name); number++) name = `web_search_${number}`;
   return {
-    type: 'function',
+    type: 'function' as const,
     function: {
       name,
       description:
@@ -124,34 +136,17 @@ export function readSearchCall(
   return { ok: true, query: query.trim() };
 }
 
-export interface ToolMessage {
-  readonly role: 'tool';
-  readonly tool_call_id: string;
-  readonly content: string;
-}
-
-/**
- * The answer to the model's search call. `firstSource` is the number of sources that earlier calls
- * of the same request gave, so that `[REF]` numbers run through the whole list of citations.
- */
+/** The answer to the model's search call. */
 export function searchToolMessage(
   callId: string,
   outcome: SearchOutcome,
-  { citations, today, firstSource }: SearchPromptOptions & { readonly firstSource: number },
-): ToolMessage {
-  const content = outcome.ok
-    ? foundText(outcome.results, { citations, today, firstSource })
-    : `The search failed: ${outcome.reason}. Answer without it and say so.`;
-  return { role: 'tool', tool_call_id: callId, content };
-}
-
-function foundText(
-  results: readonly SearchResult[],
-  { citations, today, firstSource }: SearchPromptOptions & { readonly firstSource: number },
-): string {
-  if (results.length === 0) return 'The search found nothing.';
-  const rules = [`Today is ${today}.`, UNTRUSTED_TEXT_RULE, ...(citations ? [CITE] : [])].join(' ');
-  return [rules, ...results.map((result, index) => sourceText(result, firstSource + index))].join(
-    '\n\n',
-  );
+  options: SearchPromptOptions,
+) {
+  let content = 'The search found nothing.';
+  if (!outcome.ok) {
+    content = `The search failed: ${outcome.reason}. Answer without it and say so.`;
+  } else if (outcome.results.length > 0) {
+    content = foundText(`Today is ${options.today}.`, outcome.results, options);
+  }
+  return { role: 'tool' as const, tool_call_id: callId, content };
 }

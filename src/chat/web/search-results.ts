@@ -43,11 +43,6 @@ export function cleanResults(raw: readonly RawResult[], maxResults: number): Sea
   return results;
 }
 
-/** `web_search_citations` of an answer; `[REF]0[/REF]` in the text points at the first. */
-export function citationsOf(results: readonly SearchResult[]): SearchResult[] {
-  return results.map((result) => ({ ...result }));
-}
-
 /** One document of the tool call `<service>_web_search_documents`. */
 export interface FoundDocument {
   readonly id: string;

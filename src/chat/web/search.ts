@@ -4,19 +4,11 @@
  * an outcome: the answer can go on without a search.
  */
 import { Agent } from 'undici';
+import type { Config } from '../../config/config.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { cleanResults, type RawResult, type SearchResult } from './search-results.ts';
 
-interface SearchLimits {
-  readonly url: string;
-  readonly maxResults: number;
-  readonly timeoutMs: number;
-  readonly language?: string | undefined;
-  readonly safeSearch: 'off' | 'moderate' | 'strict';
-}
-
-export type SearchSettings = SearchLimits &
-  ({ readonly provider: 'searxng' } | { readonly provider: 'brave'; readonly apiKey: string });
+export type SearchSettings = NonNullable<Config['search']>;
 
 export type SearchOutcome =
   | { readonly ok: true; readonly query: string; readonly results: readonly SearchResult[] }
@@ -108,10 +100,7 @@ export function shortenQuery(query: string): string {
   return cut.slice(0, cut.lastIndexOf(' ') > 0 ? cut.lastIndexOf(' ') : undefined).toWellFormed();
 }
 
-function requestFor(
-  settings: SearchSettings,
-  query: string,
-): { url: URL; headers: Record<string, string> } {
+function requestFor(settings: SearchSettings, query: string) {
   const base = settings.url.endsWith('/') ? settings.url : `${settings.url}/`;
   const { language, maxResults, safeSearch } = settings;
   if (settings.provider === 'brave') {
@@ -140,21 +129,14 @@ function readAnswer(provider: SearchSettings['provider'], answer: unknown): RawR
     if (provider === 'brave' && field(answer, 'type') === 'search') return [];
     throw new Error('The answer has no results');
   }
-  return list.map((item: unknown) =>
-    provider === 'brave'
-      ? {
-          title: field(item, 'title'),
-          url: field(item, 'url'),
-          content: field(item, 'description'),
-          date: field(item, 'page_age'),
-        }
-      : {
-          title: field(item, 'title'),
-          url: field(item, 'url'),
-          content: field(item, 'content'),
-          date: field(item, 'publishedDate'),
-        },
-  );
+  const [content, date] =
+    provider === 'brave' ? ['description', 'page_age'] : ['content', 'publishedDate'];
+  return list.map((item: unknown) => ({
+    title: field(item, 'title'),
+    url: field(item, 'url'),
+    content: field(item, content),
+    date: field(item, date),
+  }));
 }
 
 function field(value: unknown, name: string): unknown {

@@ -2,17 +2,13 @@
  * The public file of the web: searching through the configured provider, reading pages that a message
  * names, and what the model and the caller get to see of both. It holds no money and no chat.
  */
+import type { Config } from '../../config/config.ts';
+import { Fault } from '../../core/faults.ts';
 import type { Log } from '../../core/log.ts';
+import type { Documents } from '../../documents/documents.ts';
 import type { Guard } from '../../net/guard.ts';
 import { findUrls } from './find-urls.ts';
-import {
-  type ReadPage,
-  type ScrapedPage,
-  type ScrapeOptions,
-  scrapePages,
-  type ScrapeSettings,
-} from './scrape.ts';
-import { pagesTextBytes, searchTextBytes } from './prompts.ts';
+import { pagesTextBytes, searchTextBytes, type ScrapedPage } from './prompts.ts';
 import { SearchClient, type SearchOutcome, type SearchSettings } from './search.ts';
 
 export { findUrls } from './find-urls.ts';
@@ -20,67 +16,111 @@ export {
   MAX_AUTO_SEARCHES,
   pagesPrompt,
   readSearchCall,
+  type ScrapedPage,
   searchPrompt,
-  type SearchPromptOptions,
   searchToolMessage,
-  type ToolMessage,
   webSearchTool,
-  type WebSearchTool,
 } from './prompts.ts';
-export type { PageToRead, ReadPage, ScrapedPage, ScrapeOptions, ScrapeSettings } from './scrape.ts';
 export { type SearchOutcome, type SearchSettings, shortenQuery } from './search.ts';
-export {
-  citationsOf,
-  documentsOf,
-  type FoundDocument,
-  type SearchResult,
-} from './search-results.ts';
+export { documentsOf, type FoundDocument, type SearchResult } from './search-results.ts';
 
 export interface WebOptions {
   readonly guard: Guard;
-  readonly readPage: ReadPage;
+  readonly documents: Pick<Documents, 'readPage'>;
   readonly log: Log;
   /** Absent: this server offers no search. */
-  readonly search?: SearchSettings;
-  readonly scraping?: Partial<ScrapeSettings>;
+  readonly search: SearchSettings | undefined;
+  readonly scraping: Omit<Config['scraping'], 'usdPerPage'>;
 }
 
-export interface Web {
-  readonly canSearch: boolean;
-  /** Searches the web; a failure is an outcome, an abort rejects with its reason. */
-  search(query: string, options?: { readonly signal?: AbortSignal }): Promise<SearchOutcome>;
-  /** The addresses of a user message that would be scraped, at most the configured number. */
-  urlsIn(text: string): string[];
-  /** The most UTF-8 bytes that one search, or `count` pages, put into a prompt. */
+/** Who asks, and until when. */
+interface ScrapeOptions {
+  readonly signal?: AbortSignal;
+  readonly caller?: string;
+}
+
+/** What a reader of documents can make text of. */
+const READABLE = [
+  'text/*',
+  'application/xhtml+xml',
+  'application/xml',
+  'application/json',
+  'application/pdf',
+  'application/epub+zip',
+  'application/vnd.openxmlformats-officedocument.wordprocessingml.document',
+  'application/vnd.openxmlformats-officedocument.presentationml.presentation',
+  'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
+];
+const MAX_REDIRECTS = 5;
+
+export class Web {
+  /** The most UTF-8 bytes that one search puts into a prompt. */
   readonly searchBytes: number;
-  pagesBytes(count: number): number;
-  /** Reads pages; those with `ok` are the billed ones. */
-  scrape(urls: readonly string[], options?: ScrapeOptions): Promise<ScrapedPage[]>;
-  close(): Promise<void>;
-}
+  readonly #options: WebOptions;
+  readonly #client: SearchClient | undefined;
 
-/** Issue 7: up to 5 URLs of a user message; the rest are own bounds. */
-const SCRAPING: ScrapeSettings = {
-  maxUrls: 5,
-  maxBytes: 10_000_000,
-  timeoutMs: 15_000,
-  maxCharsPerPage: 40_000,
-};
+  constructor(options: WebOptions) {
+    const { search, log } = options;
+    this.#options = options;
+    this.#client = search && new SearchClient(search, log);
+    this.searchBytes = searchTextBytes(search?.maxResults ?? 0);
+  }
 
-export function openWeb({ guard, readPage, log, search, scraping }: WebOptions): Web {
-  const settings = { ...SCRAPING, ...scraping };
-  const client = search === undefined ? undefined : new SearchClient(search, log);
-  return {
-    canSearch: client !== undefined,
-    async search(query, options = {}) {
-      if (client === undefined) return { ok: false, reason: 'This server offers no web search' };
-      return await client.search(query, options.signal);
-    },
-    searchBytes: searchTextBytes(search?.maxResults ?? 0),
-    pagesBytes: (count) => pagesTextBytes(count, settings.maxCharsPerPage),
-    urlsIn: (text) => findUrls(text, settings.maxUrls),
-    scrape: async (urls, options = {}) =>
-      await scrapePages(urls, { guard, readPage, settings }, options),
-    close: async () => await client?.close(),
-  };
+  get canSearch(): boolean {
+    return this.#client !== undefined;
+  }
+
+  /** Searches the web; a failure is an outcome, an abort rejects with its reason. */
+  async search(query: string, signal?: AbortSignal): Promise<SearchOutcome> {
+    const none = { ok: false, reason: 'This server offers no web search' } as const;
+    return this.#client === undefined ? none : await this.#client.search(query, signal);
+  }
+
+  /** The addresses of a user message that would be scraped, at most the configured number. */
+  urlsIn(text: string): string[] {
+    return findUrls(text, this.#options.scraping.maxUrls);
+  }
+
+  /** The most UTF-8 bytes that `count` pages put into a prompt. */
+  pagesBytes(count: number): number {
+    return pagesTextBytes(count, this.#options.scraping.maxCharsPerPage);
+  }
+
+  /**
+   * Reads all pages at once, in the given order; those with `ok` are the billed ones. Rejects only
+   * with the reason of an abort.
+   */
+  scrape(urls: readonly string[], options: ScrapeOptions = {}): Promise<ScrapedPage[]> {
+    const wanted = urls.slice(0, this.#options.scraping.maxUrls);
+    return Promise.all(wanted.map((url) => this.#scrapePage(url, options)));
+  }
+
+  async #scrapePage(url: string, options: ScrapeOptions): Promise<ScrapedPage> {
+    const { guard, documents, scraping } = this.#options;
+    const { maxBytes, timeoutMs, maxCharsPerPage } = scraping;
+    const { caller: _nobodys, ...signal } = options;
+    try {
+      const limits = { maxBytes, timeoutMs, maxRedirects: MAX_REDIRECTS, accept: READABLE };
+      const fetched = await guard.fetch(url, { ...limits, ...signal });
+      const page = await documents.readPage({
+        url: fetched.url,
+        mediaType: fetched.mediaType,
+        bytes: fetched.bytes,
+        ...(fetched.charset === undefined ? {} : { charset: fetched.charset }),
+        limits: { maxChars: maxCharsPerPage },
+        ...options,
+      });
+      if (!page.ok) return { ok: false, url, reason: `It ${page.reason}` };
+      const title = page.title ?? new URL(fetched.url).hostname;
+      return { ok: true, url, title, markdown: page.markdown, truncated: page.truncated };
+    } catch (error) {
+      // A page that cannot be had does not end the chat; an abort and a bug do.
+      if (error instanceof Fault) return { ok: false, url, reason: error.message };
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#client?.close();
+  }
 }

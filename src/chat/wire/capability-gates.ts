@@ -7,7 +7,7 @@
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import type { ChatRequest } from './chat-request.ts';
 import type { ChatMessage } from './chat-schema.ts';
-import { measurePrompt } from './prompt-facts.ts';
+import { measurePrompt, type PromptFacts } from './prompt-facts.ts';
 import { refuseIssues, type FlatIssue } from '../../json/validation.ts';
 
 /** What a chat model can do, as far as a request can ask for it. */
@@ -34,12 +34,15 @@ export function fitToModel(
   const isAbove = most > 0 && asked > most;
   if (request.isPlain && !isAbove) return request;
   const can = model.capabilities;
-  const fitted =
-    can.has('vision') && !can.has('multipleImages') ? keepLastImages(request) : request;
+  const isSingle = can.has('vision') && !can.has('multipleImages');
+  const fitted = isSingle ? keepLastImages(request) : request;
   const issues = [
-    ...mediaIssues(fitted, model),
-    ...featureIssues(fitted, model),
-    ...searchIssues(fitted, model, canSearch),
+    ...mediaIssues(fitted.facts, model),
+    ...featureIssues(fitted, can, canSearch).map(([path, what]) => ({
+      code: 'unsupported_feature',
+      path,
+      message: `The model ${model.id} does not take ${what}`,
+    })),
   ];
   if (isAbove) {
     const field = Object.hasOwn(request.fields, 'max_completion_tokens')
@@ -52,76 +55,52 @@ export function fitToModel(
   return fitted;
 }
 
-function unsupported(path: readonly string[], model: ModelAbilities, what: string): FlatIssue {
-  const message = `The model ${model.id} does not take ${what}`;
-  return { code: 'unsupported_feature', path, message };
-}
-
-function mediaIssues({ facts }: ChatRequest, model: ModelAbilities): FlatIssue[] {
+/** `many`: how the words of a bound name the medium. */
+function mediaIssues(facts: PromptFacts, model: ModelAbilities): FlatIssue[] {
   const can = model.capabilities;
-  const most = model.maxVideos ?? MAX_VIDEOS_PER_REQUEST;
+  const mostImages = model.maxImages ?? (can.has('multipleImages') ? Infinity : 1);
+  const mostVideos = Math.min(model.maxVideos ?? Infinity, MAX_VIDEOS_PER_REQUEST);
   const media = [
-    {
-      count: facts.imageCount,
-      capability: 'vision',
-      name: 'images',
-      cap: model.maxImages ?? (can.has('multipleImages') ? Infinity : 1),
-    },
-    { count: facts.audioCount, capability: 'audioInput', name: 'audio input', cap: Infinity },
-    {
-      count: facts.videoCount,
-      capability: 'videoInput',
-      name: 'video input',
-      many: 'videos',
-      cap: Math.min(most, MAX_VIDEOS_PER_REQUEST),
-    },
+    [facts.imageCount, can.has('vision'), 'images', mostImages, 'images'],
+    [facts.audioCount, can.has('audioInput'), 'audio input', Infinity, ''],
+    [facts.videoCount, can.has('videoInput'), 'video input', mostVideos, 'videos'],
   ] as const;
-  const issues: FlatIssue[] = [];
-  for (const medium of media) {
-    const { count, capability, name, cap } = medium;
-    if (count === 0) continue;
-    if (!can.has(capability)) {
-      issues.push(unsupported(['messages'], model, name));
-    } else if (count > cap) {
-      const many = 'many' in medium ? medium.many : name;
-      const message = `The model ${model.id} takes at most ${cap} ${many} per request, got ${count}`;
-      issues.push({ code: 'too_big', path: ['messages'], message });
-    }
-  }
-  return issues;
+  return media.flatMap(([count, isTaken, what, most, many]) => {
+    if (count === 0 || (isTaken && count <= most)) return [];
+    const code = isTaken ? 'too_big' : 'unsupported_feature';
+    const message = isTaken
+      ? `The model ${model.id} takes at most ${most} ${many} per request, got ${count}`
+      : `The model ${model.id} does not take ${what}`;
+    return [{ code, path: ['messages'], message }];
+  });
 }
 
-function featureIssues(request: ChatRequest, model: ModelAbilities): FlatIssue[] {
-  const can = model.capabilities;
-  const issues: FlatIssue[] = [];
-  if (request.tools.length > 0 && !can.has('functionCalling')) {
-    issues.push(unsupported(['tools'], model, 'tools'));
-  }
-  const format = request.responseFormat?.type ?? 'text';
-  if (format !== 'text' && !can.has('responseSchema')) {
-    issues.push(unsupported(['response_format'], model, `the response format ${format}`));
-  }
-  if (request.logprobs && !can.has('logProbs')) {
-    issues.push(unsupported(['logprobs'], model, 'logprobs'));
-  }
-  return issues;
-}
-
-/** `auto` leaves the search to our discretion, so only an outright `on` is refused. */
-function searchIssues(
-  { parameters }: ChatRequest,
-  model: ModelAbilities,
+/** What is asked for and not there: where it was asked, and what it is. */
+function featureIssues(
+  request: ChatRequest,
+  can: ModelAbilities['capabilities'],
   canSearch: boolean,
-): FlatIssue[] {
-  const issues: FlatIssue[] = [];
-  if (parameters.enable_web_search === 'on' && !canSearch) {
-    const path = ['svc_parameters', 'enable_web_search'];
-    issues.push(unsupported(path, model, 'web search; use off or auto'));
-  }
-  if (parameters.enable_x_search && !model.capabilities.has('xSearch')) {
-    issues.push(unsupported(['svc_parameters', 'enable_x_search'], model, 'social search'));
-  }
-  return issues;
+): (readonly [path: readonly string[], what: string])[] {
+  const { tools, responseFormat, logprobs, parameters } = request;
+  const format = responseFormat?.type ?? 'text';
+  const search = ['svc_parameters', 'enable_web_search'];
+  const social = ['svc_parameters', 'enable_x_search'];
+  const features = [
+    [tools.length > 0, can.has('functionCalling'), ['tools'], 'tools'],
+    [
+      format !== 'text',
+      can.has('responseSchema'),
+      ['response_format'],
+      `the response format ${format}`,
+    ],
+    [logprobs, can.has('logProbs'), ['logprobs'], 'logprobs'],
+    // `auto` leaves the search to our discretion, so only an outright `on` is refused.
+    [parameters.enable_web_search === 'on', canSearch, search, 'web search; use off or auto'],
+    [parameters.enable_x_search, can.has('xSearch'), social, 'social search'],
+  ] as const;
+  return features.flatMap(([isAsked, isTaken, path, what]) =>
+    isAsked && !isTaken ? [[path, what] as const] : [],
+  );
 }
 
 /** Images of every message but the last that bears one give way to a short note. */

@@ -102,7 +102,7 @@ export class ChatStream {
    * what is no chat stream becomes a `failure`.
    */
   push(chunk: Buffer): Buffer {
-    if (this.isOver) return EMPTY;
+    if (this.#isDone || this.isCutOff || this.failure !== undefined) return EMPTY;
     let out = EMPTY;
     let length = 0;
     let copied = 0;
@@ -111,8 +111,14 @@ export class ChatStream {
       while (copied < chunk.length) {
         const template = this.#templateOf(chunk, copied);
         if (template === undefined) break;
-        if (length + template.end - copied + template.addedBytes > out.length) {
-          const larger = Buffer.allocUnsafe(length + template.mostBytes(chunk.length - copied));
+        const neededBytes = length + template.end - copied + template.addedBytes;
+        if (neededBytes > out.length) {
+          // Mostly the chunk is one event.
+          const isLast = template.end === chunk.length;
+          const mostBytes = isLast
+            ? neededBytes
+            : template.mostBytes(chunk.length - copied) + length;
+          const larger = Buffer.allocUnsafe(mostBytes);
           out.copy(larger, 0, 0, length);
           out = larger;
         }

@@ -71,7 +71,8 @@ export class ChunkTemplate {
     const tailBytes = this.#tailEnd - headEnd;
     const textStart = start + headEnd;
     if (textStart + tailBytes > event.length) return false;
-    if (event.compare(bytes, 0, headEnd, start, textStart) !== 0) return false;
+    // Loops, because `compare` of buffers makes more objects than it saves time.
+    for (let at = 0; at < headEnd; at += 1) if (event[start + at] !== bytes[at]) return false;
     // The head ends with the opening quote and the tail begins with the closing one.
     let at = textStart;
     let escapes = 0;
@@ -87,8 +88,9 @@ export class ChunkTemplate {
       escapes += 1;
     }
     const end = at + tailBytes;
-    if (end > event.length || event.compare(bytes, headEnd, this.#tailEnd, at, end) !== 0) {
-      return false;
+    if (end > event.length) return false;
+    for (let tail = 0; tail < tailBytes; tail += 1) {
+      if (event[at + tail] !== bytes[headEnd + tail]) return false;
     }
     this.textStart = textStart;
     this.textEnd = at;
@@ -162,9 +164,15 @@ export function learnTemplate(
   ]);
 }
 
+/** The member that is there under this name once. */
 function find(members: readonly ChildSpan[], key: string): ChildSpan | undefined {
-  const found = members.filter((member) => member.key === key);
-  return found.length === 1 ? found[0] : undefined;
+  let found: ChildSpan | undefined;
+  for (const member of members) {
+    if (member.key !== key) continue;
+    if (found !== undefined) return undefined;
+    found = member;
+  }
+  return found;
 }
 
 /** The member of that name, of the first element where its value is a list. */

@@ -16,9 +16,10 @@ import { readChatAnswer, writeChatAnswer } from './chat-response.ts';
 import { ChatStream } from './chat-stream.ts';
 import { parseEmbeddingsRequest } from '../../embeddings/embeddings-request.ts';
 import {
+  embeddingsEnd,
   floatsToBase64,
   readEmbeddings,
-  writeEmbeddings,
+  vectorPieces,
 } from '../../embeddings/embeddings-response.ts';
 
 const USAGE = {
@@ -275,13 +276,10 @@ test('embeddings: openai and langchain decode base64, ai takes floats', async ()
       embedding: floatsToBase64(new Float32Array([index, 0.5])),
     }));
     const embeddings = readEmbeddings(Buffer.from(JSON.stringify({ data })), request.inputs.length);
-    const body = writeEmbeddings(embeddings, {
-      model: request.model,
-      encoding: request.encoding,
-      dimensions: request.dimensions,
-      promptTokens: 2,
-      cost: COST,
-    });
+    const body = Buffer.concat([
+      ...vectorPieces(embeddings, request),
+      embeddingsEnd({ model: request.model, promptTokens: 2, cost: COST }),
+    ]);
     return new Response(new Uint8Array(body), { headers: { 'content-type': 'application/json' } });
   }) as typeof fetch;
   const client = new OpenAI({ apiKey: 'k', baseURL: BASE, fetch: fetchEmbeddings, maxRetries: 0 });

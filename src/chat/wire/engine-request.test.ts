@@ -194,7 +194,7 @@ test('usage is always asked for on a stream', () => {
     sent({ stream: true, stream_options: { include_usage: false, x: 1 } })['stream_options'],
     { include_usage: true, x: 1 },
   );
-  const dialect = { ...engineDialect('localhost'), continuousUsage: true };
+  const dialect = engineDialect('localhost', true);
   assert.deepEqual(sent({ stream: true }, { dialect })['stream_options'], {
     include_usage: true,
     continuous_usage_stats: true,

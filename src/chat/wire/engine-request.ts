@@ -18,51 +18,23 @@ import {
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { spliceObject } from '../../json/json-splice.ts';
 
-/** What an engine's spelling of the protocol takes; `engineDialect` guesses it. */
+/** How an engine spells what engines spell differently. */
 export interface EngineDialect {
   /**
-   * The name of the output cap. `both` suits self-hosted servers: each reads the one it knows
-   * (older ones only `max_tokens`). OpenAI refuses the two together and wants the newer.
+   * OpenAI's own service: it refuses both names of the output cap together and wants the newer, has
+   * the role `developer` and cache retention, has no `chat_template_kwargs`, and pads each chunk with
+   * random text unless the request declines. All others are taken for self-hosted servers, of which
+   * each reads the name of the cap that it knows.
    */
-  readonly outputCap: 'max_tokens' | 'max_completion_tokens' | 'both';
-  /** Whether messages may have the role `developer`; else it is sent as `system`. */
-  readonly developerRole: boolean;
-  /** Whether `chat_template_kwargs` is taken (vLLM, SGLang, llama.cpp). */
-  readonly templateKwargs: boolean;
-  /** Whether `prompt_cache_retention` is taken. */
-  readonly cacheRetention: boolean;
-  /** Whether `fallbacks` is taken: certain direct routes only. */
-  readonly fallbacks: boolean;
-  /** Whether each chunk is padded with random text unless the request declines. */
-  readonly obfuscates: boolean;
+  readonly isOpenAi: boolean;
   /** Whether each chunk is asked to carry the usage until then (vLLM, SGLang). */
   readonly continuousUsage: boolean;
 }
 
-const SELF_HOSTED: EngineDialect = {
-  outputCap: 'both',
-  developerRole: false,
-  templateKwargs: true,
-  cacheRetention: false,
-  fallbacks: false,
-  obfuscates: false,
-  continuousUsage: false,
-};
-
-const OPENAI: EngineDialect = {
-  outputCap: 'max_completion_tokens',
-  developerRole: true,
-  templateKwargs: false,
-  cacheRetention: true,
-  fallbacks: false,
-  obfuscates: true,
-  continuousUsage: false,
-};
-
-/** The dialect of an engine by the host name of its URL: OpenAI's own hosts, or self-hosted. */
-export function engineDialect(hostname: string): EngineDialect {
+/** The dialect of an engine by the host name of its URL. */
+export function engineDialect(hostname: string, continuousUsage = false): EngineDialect {
   const isOpenAi = hostname === 'api.openai.com' || hostname.endsWith('.openai.azure.com');
-  return isOpenAi ? OPENAI : SELF_HOSTED;
+  return { isOpenAi, continuousUsage };
 }
 
 /** One call of an engine for a chat: how it differs from what the caller sent. */
@@ -98,6 +70,8 @@ const LEFT_OUT = {
   n_predict: undefined,
   num_predict: undefined,
   use_beam_search: undefined,
+  // For certain direct routes only.
+  fallbacks: undefined,
   metadata: undefined,
   text: undefined,
   reasoning: undefined,
@@ -111,27 +85,25 @@ export function engineRequest(request: ChatRequest, target: EngineTarget): Buffe
 /** The engine's body as an object, members to leave out being `undefined`: for `engineRequest`. */
 export function engineFields(request: ChatRequest, target: EngineTarget): JsonObject {
   const { dialect, maxOutputTokens, systemPrompt = '' } = target;
-  const { outputCap } = dialect;
+  const { isOpenAi } = dialect;
   const fields: Record<string, unknown> = {
     ...request.fields,
     ...(request.isPlain ? undefined : LEFT_OUT),
     model: target.model,
-    max_tokens: outputCap === 'max_completion_tokens' ? undefined : maxOutputTokens,
-    max_completion_tokens: outputCap === 'max_tokens' ? undefined : maxOutputTokens,
+    max_tokens: isOpenAi ? undefined : maxOutputTokens,
+    max_completion_tokens: maxOutputTokens,
     stream_options: request.stream
       ? streamOptions(request.fields['stream_options'], dialect)
       : undefined,
   };
   let messages = target.messages ?? request.messages;
-  if (!request.isPlain && !dialect.developerRole) messages = withoutDeveloperRole(messages);
+  if (!request.isPlain && !isOpenAi) messages = withoutDeveloperRole(messages);
   if (systemPrompt !== '') messages = withSystemPrompt(messages, systemPrompt);
   fields['messages'] = messages;
   if (!request.isPlain) {
     setThinking(fields, request, target);
-    const isExtended = dialect.cacheRetention && request.isCacheExtended;
-    fields['prompt_cache_retention'] = isExtended ? '24h' : undefined;
+    fields['prompt_cache_retention'] = isOpenAi && request.isCacheExtended ? '24h' : undefined;
     fields['verbosity'] = request.verbosity;
-    if (!dialect.fallbacks) fields['fallbacks'] = undefined;
   }
   if (target.extraTool !== undefined) fields['tools'] = [...request.tools, target.extraTool];
   return target.extraMembers === undefined ? fields : Object.assign(fields, target.extraMembers);
@@ -140,9 +112,9 @@ export function engineFields(request: ChatRequest, target: EngineTarget): JsonOb
 /** The usage is always asked for: billing needs it, whether the caller does or not. */
 function streamOptions(options: unknown, dialect: EngineDialect): unknown {
   const given = isJsonObject(options) ? options : {};
-  const { obfuscates, continuousUsage } = dialect;
-  if (given['include_usage'] === true && !obfuscates && !continuousUsage) return given;
-  const padding = obfuscates ? { include_obfuscation: false } : {};
+  const { isOpenAi, continuousUsage } = dialect;
+  if (given['include_usage'] === true && !isOpenAi && !continuousUsage) return given;
+  const padding = isOpenAi ? { include_obfuscation: false } : {};
   const continuous = continuousUsage ? { continuous_usage_stats: true } : {};
   const wanted: JsonObject = { ...given, include_usage: true, ...padding, ...continuous };
   return Object.keys(wanted).every((key) => given[key] === wanted[key]) ? given : wanted;
@@ -160,7 +132,7 @@ function setThinking(
   if (effort !== undefined && capabilities.has('reasoningEffort')) {
     fields['reasoning_effort'] = nearestEffort(effort, reasoningEfforts);
   }
-  if (request.isThinkingOff && dialect.templateKwargs) {
+  if (request.isThinkingOff && !dialect.isOpenAi) {
     const given = fields['chat_template_kwargs'];
     const kwargs = isJsonObject(given) ? given : {};
     fields['chat_template_kwargs'] = { ...kwargs, enable_thinking: false };

@@ -1,11 +1,11 @@
 /**
- * Messages in the spellings of other interfaces, rewritten into the canonical kinds: Anthropic
- * blocks (`tool_use`, `tool_result`, `thinking`), items of the Responses interface, nulls.
+ * Messages and their parts in the spellings of other interfaces (Responses, Anthropic, MCP, older
+ * SDKs), rewritten into the canonical kinds: `tool_use`, `tool_result` and `thinking` blocks, call
+ * items, images and files under other names, nulls. What is not understood is left to the schema.
  *
  * Invariant: a message that needs no change is the same object in the result, and a list that
  * needs none is the same list, so that its bytes are never written again.
  */
-import { canonicalPart, firstText } from './foreign-parts.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
 /** The canonical form of the `messages` member (or of `input`); not a list: given back. */
@@ -13,24 +13,20 @@ export function canonicalMessages(messages: unknown): unknown {
   if (typeof messages === 'string') return [{ role: 'user', content: messages }];
   if (!Array.isArray(messages)) return messages;
   const result: unknown[] = [];
-  let changed = false;
   for (const message of messages as readonly unknown[]) {
-    const converted = convertMessage(message);
-    if (converted.length !== 1 || converted[0] !== message) changed = true;
-    for (const one of converted) changed = appendMessage(result, one) || changed;
+    for (const one of convertMessage(message)) {
+      const last = result.at(-1);
+      // Calls that arrive as items of their own belong to one assistant message.
+      if (isCallItem(one) && isCallItem(last)) {
+        result[result.length - 1] = { ...last, tool_calls: [...callsOf(last), ...callsOf(one)] };
+      } else {
+        result.push(one);
+      }
+    }
   }
-  return changed ? result : messages;
-}
-
-/** Calls that arrive as items of their own belong to one assistant message. */
-function appendMessage(into: unknown[], message: unknown): boolean {
-  const last = into.at(-1);
-  if (isCallItem(message) && isCallItem(last)) {
-    into[into.length - 1] = { ...last, tool_calls: [...callsOf(last), ...callsOf(message)] };
-    return true;
-  }
-  into.push(message);
-  return false;
+  const isSame =
+    result.length === messages.length && result.every((one, at) => one === messages[at]);
+  return isSame ? messages : result;
 }
 
 const CALL_ITEM = Symbol('a call item of the Responses interface');
@@ -46,15 +42,11 @@ function callsOf(message: JsonObject): readonly unknown[] {
 
 function convertMessage(message: unknown): readonly unknown[] {
   if (!isJsonObject(message)) return [message];
-  switch (message['type']) {
-    case 'function_call':
-      return [callItem(message)];
-    case 'function_call_output':
-      return [toolMessage(message['call_id'], message['output'])];
-    case 'reasoning':
-      return [];
-    default:
-      break;
+  const { type } = message;
+  if (type === 'reasoning') return [];
+  if (type === 'function_call') return [callItem(message)];
+  if (type === 'function_call_output') {
+    return [toolMessage(message['call_id'], message['output'])];
   }
   const tidy = withoutNulls(message);
   if (tidy['role'] === 'assistant') return [assistantMessage(tidy)];
@@ -64,16 +56,12 @@ function convertMessage(message: unknown): readonly unknown[] {
 
 /** `null` means absent everywhere but in `content`, where it is a value of its own. */
 function withoutNulls(message: JsonObject): JsonObject {
-  const drop = Object.keys(message).filter((key) => mustDrop(key, message[key]));
-  if (drop.length === 0) return message;
-  const gone = new Set(drop);
-  return Object.fromEntries(Object.entries(message).filter(([key]) => !gone.has(key)));
-}
-
-function mustDrop(key: string, value: unknown): boolean {
-  if (value === null) return key !== 'content';
-  if (key === 'tool_calls') return Array.isArray(value) && value.length === 0;
-  return key === 'type' && value === 'message';
+  const kept = Object.entries(message).filter(([key, value]) => {
+    if (value === null) return key === 'content';
+    if (key === 'tool_calls') return !Array.isArray(value) || value.length > 0;
+    return key !== 'type' || value !== 'message';
+  });
+  return kept.length === Object.keys(message).length ? message : Object.fromEntries(kept);
 }
 
 function withParts(message: JsonObject): JsonObject {
@@ -173,4 +161,88 @@ export function isEmptyAssistant(message: JsonObject): boolean {
   if (message['role'] !== 'assistant' || callsOf(message).length > 0) return false;
   const content = message['content'];
   return content === null || content === undefined || content === '';
+}
+
+/** The canonical form of one content part. */
+function canonicalPart(part: unknown): unknown {
+  if (typeof part === 'string') return textPart(part);
+  if (!isJsonObject(part)) return part;
+  const converted = convertPart(part);
+  if (converted === undefined) return part;
+  const cacheControl = part['cache_control'];
+  return isJsonObject(cacheControl) ? { ...converted, cache_control: cacheControl } : converted;
+}
+
+function textPart(text: string): JsonObject {
+  return { type: 'text', text };
+}
+
+function convertPart(part: JsonObject): JsonObject | undefined {
+  switch (part['type']) {
+    case undefined:
+    case 'input_text':
+    case 'output_text':
+      return typeof part['text'] === 'string' ? textPart(part['text']) : undefined;
+    case 'refusal':
+      return typeof part['refusal'] === 'string' ? textPart(part['refusal']) : undefined;
+    case 'image_url':
+    case 'video_url': {
+      const { type } = part;
+      const url = part[type];
+      return typeof url === 'string' ? { type, [type]: { url } } : undefined;
+    }
+    case 'image':
+    case 'input_image':
+      return foreignImage(part);
+    case 'file':
+      return isJsonObject(part['file']) ? undefined : foreignFile(part);
+    case 'input_file':
+    case 'document':
+      return foreignFile(part);
+    default:
+      return undefined;
+  }
+}
+
+function foreignImage(part: JsonObject): JsonObject | undefined {
+  const { image_url: nested, detail } = part;
+  if (isJsonObject(nested)) return { type: 'image_url', image_url: nested };
+  const found = firstText(nested, part['url'], part['image']) ?? sourceUrl(part, 'image/png');
+  if (found === undefined) return undefined;
+  const url = asUrl(found, part, 'image/png');
+  return { type: 'image_url', image_url: typeof detail === 'string' ? { url, detail } : { url } };
+}
+
+function foreignFile(part: JsonObject): JsonObject | undefined {
+  const data =
+    firstText(part['file_data'], part['file_url']) ?? sourceUrl(part, 'application/octet-stream');
+  if (data === undefined) return undefined;
+  const filename = firstText(part['filename'], part['title']);
+  const file_data = asUrl(data, part, 'application/octet-stream');
+  return { type: 'file', file: filename === undefined ? { file_data } : { filename, file_data } };
+}
+
+/** `source: {type, media_type, data | url}` and `{data, mimeType}`. */
+function sourceUrl(part: JsonObject, fallbackType: string): string | undefined {
+  const source = isJsonObject(part['source']) ? part['source'] : part;
+  const url = firstText(source['url']);
+  if (url !== undefined) return url;
+  const data = firstText(source['data']);
+  if (data === undefined) return undefined;
+  return source['type'] === 'text'
+    ? `data:text/plain;base64,${Buffer.from(data).toString('base64')}`
+    : asUrl(data, source, fallbackType);
+}
+
+/** Bare base64 becomes a data URL; a URL stays. */
+function asUrl(value: string, typed: JsonObject, fallbackType: string): string {
+  if (/^(?:https?|data):/i.test(value)) return value;
+  const type = firstText(typed['media_type'], typed['mediaType'], typed['mimeType']);
+  return `data:${type ?? fallbackType};base64,${value}`;
+}
+
+/** The first of the values that is a text with something in it. */
+function firstText(...values: readonly unknown[]): string | undefined {
+  for (const value of values) if (typeof value === 'string' && value !== '') return value;
+  return undefined;
 }

@@ -42,30 +42,28 @@ export function joinedAnswer(
 ): ChatAnswer {
   const choices = answer.choices.map((choice, at) => {
     const message = isJsonObject(choice['message']) ? choice['message'] : {};
-    const calls = toolCallsOf(message).filter((call) => nameOf(call) !== tool);
+    const { content, reasoning_content } = message;
+    const given = toolCallsOf(message);
+    const calls = given.filter((call) => nameOf(call) !== tool);
     const before = at === 0 ? earlier : [];
-    const hasHeld = calls.length < toolCallsOf(message).length;
+    const hasHeld = calls.length < given.length;
     if (!hasHeld && before.length === 0) return choice;
-    const reason = choice['finish_reason'];
-    return {
-      ...choice,
-      message: {
-        ...message,
-        content: joined(
-          before.map((round) => round.content),
-          message['content'],
-        ),
-        reasoning_content: joined(
-          before.map((round) => round.reasoning),
-          message['reasoning_content'],
-        ),
-        tool_calls: calls,
-      },
-      finish_reason:
-        hasHeld && calls.length === 0 && reason === 'tool_calls'
-          ? 'stop'
-          : finishReason(reason, calls.length > 0),
+    const joinedMessage = {
+      ...message,
+      content: joined(
+        before.map((round) => round.content),
+        content,
+      ),
+      reasoning_content: joined(
+        before.map((round) => round.reasoning),
+        reasoning_content,
+      ),
+      tool_calls: calls,
     };
+    const reason = choice['finish_reason'];
+    const isUnseen = hasHeld && calls.length === 0 && reason === 'tool_calls';
+    const finish_reason = isUnseen ? 'stop' : finishReason(reason, calls.length > 0);
+    return { ...choice, message: joinedMessage, finish_reason };
   });
   return { ...answer, choices };
 }

@@ -2,7 +2,7 @@
  * What a prompt holds, counted in one walk: the text's size for the bound on its tokens, and the
  * media for the capability gates. Media bytes are not text: they are counted in parts.
  */
-import { ChatBody, type ChatMessage, type ContentPart } from './chat-schema.ts';
+import { ChatBody, type ChatMessage } from './chat-schema.ts';
 import type { JsonObject } from '../../json/json-scan.ts';
 
 export interface PromptFacts {
@@ -20,14 +20,19 @@ export interface PromptFacts {
   readonly fileCount: number;
 }
 
-type Tally = { -readonly [Key in keyof PromptFacts]: PromptFacts[Key] };
+type Counts = { -readonly [Key in keyof PromptFacts]: PromptFacts[Key] };
 
 const BODY_MEMBERS = new Set(Object.keys(ChatBody.shape));
-const PROMPT_MEMBERS = ['tools', 'response_format'] as const;
+const COUNTED = {
+  image_url: 'imageCount',
+  input_audio: 'audioCount',
+  video_url: 'videoCount',
+  file: 'fileCount',
+} as const;
 
 /** Counts a prompt: its messages, and what of the canonical body `fields` goes along. */
 export function measurePrompt(messages: readonly ChatMessage[], fields: JsonObject): PromptFacts {
-  const tally: Tally = {
+  const counts: Counts = {
     messageCount: messages.length,
     textBytes: 0,
     imageCount: 0,
@@ -36,17 +41,21 @@ export function measurePrompt(messages: readonly ChatMessage[], fields: JsonObje
     videoCount: 0,
     fileCount: 0,
   };
-  for (const key of PROMPT_MEMBERS) countJson(fields[key], tally);
   for (const key of Object.keys(fields)) {
-    if (!BODY_MEMBERS.has(key)) countJson(fields[key], tally);
+    const isPrompt = key === 'tools' || key === 'response_format' || !BODY_MEMBERS.has(key);
+    if (isPrompt) counts.textBytes += jsonBytes(fields[key]);
   }
-  for (const message of messages) countMessage(message, tally);
-  return tally;
+  for (const message of messages) countMessage(message, counts);
+  return counts;
 }
 
 /** Engines put values into the prompt in spellings of about their JSON's size. */
-function countJson(value: unknown, tally: Tally): void {
-  if (value !== undefined) tally.textBytes += Buffer.byteLength(JSON.stringify(value));
+function jsonBytes(value: unknown): number {
+  return value === undefined ? 0 : Buffer.byteLength(JSON.stringify(value));
+}
+
+function textBytes(text: string | null | undefined): number {
+  return text ? Buffer.byteLength(text) : 0;
 }
 
 const MESSAGE_MEMBERS = new Set([
@@ -58,43 +67,23 @@ const MESSAGE_MEMBERS = new Set([
   'reasoning_content',
 ]);
 
-function countMessage(message: ChatMessage, tally: Tally): void {
-  countText(message.name, tally);
+function countMessage(message: ChatMessage, counts: Counts): void {
+  counts.textBytes += textBytes(message.name);
   for (const key of Object.keys(message)) {
-    if (!MESSAGE_MEMBERS.has(key)) countJson(message[key], tally);
+    if (!MESSAGE_MEMBERS.has(key)) counts.textBytes += jsonBytes(message[key]);
   }
-  const imagesBefore = tally.imageCount;
-  if (typeof message.content === 'string') countText(message.content, tally);
-  else for (const part of message.content ?? []) countPart(part, tally);
-  if (tally.imageCount > imagesBefore) tally.imageMessageCount += 1;
+  const imagesBefore = counts.imageCount;
+  if (typeof message.content === 'string') counts.textBytes += textBytes(message.content);
+  else {
+    for (const part of message.content ?? []) {
+      if (part.type === 'text') counts.textBytes += textBytes(part.text);
+      else counts[COUNTED[part.type]] += 1;
+    }
+  }
+  if (counts.imageCount > imagesBefore) counts.imageMessageCount += 1;
   if (message.role !== 'assistant') return;
-  countText(message.reasoning_content, tally);
-  for (const call of message.tool_calls ?? []) {
-    countText(call.function.name, tally);
-    countText(call.function.arguments, tally);
+  counts.textBytes += textBytes(message.reasoning_content);
+  for (const { function: made } of message.tool_calls ?? []) {
+    counts.textBytes += textBytes(made.name) + textBytes(made.arguments);
   }
-}
-
-function countPart(part: ContentPart, tally: Tally): void {
-  switch (part.type) {
-    case 'text':
-      countText(part.text, tally);
-      break;
-    case 'image_url':
-      tally.imageCount += 1;
-      break;
-    case 'input_audio':
-      tally.audioCount += 1;
-      break;
-    case 'video_url':
-      tally.videoCount += 1;
-      break;
-    case 'file':
-      tally.fileCount += 1;
-      break;
-  }
-}
-
-function countText(text: string | null | undefined, tally: Tally): void {
-  if (typeof text === 'string') tally.textBytes += Buffer.byteLength(text);
 }

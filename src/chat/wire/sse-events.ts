@@ -21,7 +21,7 @@ const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
 const EMPTY = Buffer.alloc(0);
-const DATA_FIELD = Buffer.from('data:');
+const DATA_FIELD = 'data:';
 
 export class SseEvents {
   #bytes: Buffer = EMPTY;
@@ -73,9 +73,7 @@ export class SseEvents {
       const event = { start: this.#at, end: this.#line };
       if (end > start) {
         const from = start + DATA_FIELD.length;
-        if (end < from || bytes.compare(DATA_FIELD, 0, DATA_FIELD.length, start, from) !== 0) {
-          continue;
-        }
+        if (end < from || bytes.toString('latin1', start, from) !== DATA_FIELD) continue;
         const valueStart = bytes[from] === SPACE ? from + 1 : from;
         this.#data.push({ start: valueStart - event.start, end: end - event.start });
         continue;

@@ -26,20 +26,12 @@ export const SvcParametersInput = z.object({
 });
 export type SvcParametersInput = z.infer<typeof SvcParametersInput>;
 
+type Toggles = Omit<SvcParametersInput, 'character_slug'>;
+
 /** The effective set, as it is echoed. */
-export interface SvcParameters {
-  readonly enable_e2ee: boolean;
-  readonly enable_web_search: 'off' | 'on' | 'auto';
-  readonly enable_web_citations: boolean;
-  readonly enable_web_scraping: boolean;
-  readonly enable_x_search: boolean;
-  readonly include_venice_system_prompt: boolean;
-  readonly include_search_results_in_stream: boolean;
-  readonly return_search_results_as_documents: boolean;
-  readonly strip_thinking_response: boolean;
-  readonly disable_thinking: boolean;
-  readonly character_slug?: string;
-}
+export type SvcParameters = {
+  readonly [Name in keyof Toggles]-?: NonNullable<Toggles[Name]>;
+} & { readonly character_slug?: string };
 
 export const SVC_PARAMETER_DEFAULTS: SvcParameters = {
   enable_e2ee: true,

@@ -21,9 +21,25 @@ export class ThinkStripper {
     this.#held += piece;
     let visible = '';
     for (;;) {
-      const found = this.#isInside ? this.#leave() : this.#enter();
-      visible += found.visible;
-      if (!found.more) return visible;
+      const at = this.#held.indexOf(this.#isInside ? CLOSE : '<');
+      if (at === -1) {
+        if (!this.#isInside) return visible + this.#take(this.#held.length);
+        // Only the last few characters can still begin the closing tag.
+        this.#held = this.#held.slice(-(CLOSE.length - 1));
+        return visible;
+      }
+      if (this.#isInside) this.#held = this.#held.slice(at);
+      else visible += this.#take(at);
+      const tag = [OPEN, CLOSE].find((one) => this.#held.startsWith(one));
+      if (tag !== undefined) {
+        this.#held = this.#held.slice(tag.length);
+        this.#isInside = tag === OPEN;
+        this.#isAfterBlock = true;
+      } else if (OPEN.startsWith(this.#held) || CLOSE.startsWith(this.#held)) {
+        return visible;
+      } else {
+        visible += this.#take(1);
+      }
     }
   }
 
@@ -32,36 +48,6 @@ export class ThinkStripper {
     const rest = this.#isInside ? '' : this.#show(this.#held);
     this.#held = '';
     return rest;
-  }
-
-  #enter(): { visible: string; more: boolean } {
-    const at = this.#held.indexOf('<');
-    if (at === -1) return { visible: this.#take(this.#held.length), more: false };
-    if (this.#held.startsWith(OPEN, at)) return this.#cross(at, OPEN, true);
-    if (this.#held.startsWith(CLOSE, at)) return this.#cross(at, CLOSE, false);
-    const tail = this.#held.slice(at);
-    const mayBecomeTag = OPEN.startsWith(tail) || CLOSE.startsWith(tail);
-    if (mayBecomeTag) return { visible: this.#take(at), more: false };
-    return { visible: this.#take(at + 1), more: true };
-  }
-
-  #leave(): { visible: string; more: boolean } {
-    const at = this.#held.indexOf(CLOSE);
-    if (at !== -1) {
-      this.#held = this.#held.slice(at);
-      return this.#cross(0, CLOSE, false);
-    }
-    // Only the last few characters can still begin the closing tag.
-    this.#held = this.#held.slice(-(CLOSE.length - 1));
-    return { visible: '', more: false };
-  }
-
-  #cross(at: number, tag: string, isInside: boolean): { visible: string; more: boolean } {
-    const visible = this.#take(at);
-    this.#held = this.#held.slice(tag.length);
-    this.#isInside = isInside;
-    this.#isAfterBlock = true;
-    return { visible, more: true };
   }
 
   #take(length: number): string {

@@ -35,32 +35,27 @@ const LIMITS: LogLimits = {
 export type LogStep = 'copy' | 'cut';
 
 export class Checkpointer {
+  /** Commits since the last copy: the store counts them, and asks for a look each `lookEvery`. */
+  commits = 0;
+  readonly lookEvery: number;
+  /** While the rest of the log is being copied: commits wait for this promise. */
+  pause: Promise<void> | undefined;
   readonly #path: string;
   readonly #limits: LogLimits;
   #worker: Worker | undefined;
-  /** Since the last copy. */
-  #commits = 0;
   /** The size of the file when it was last copied. */
   #copiedBytes = 0;
   #cycle: Promise<void> | undefined;
-  #pause: Promise<void> | undefined;
 
   constructor(path: string, limits: Partial<LogLimits> = {}) {
     this.#path = path;
     this.#limits = { ...LIMITS, ...limits };
+    this.lookEvery = Math.min(COMMITS_BETWEEN_LOOKS, this.#limits.commits);
   }
 
-  /** While the rest of the log is being copied: commits wait for this promise. */
-  get pause(): Promise<void> | undefined {
-    return this.#pause;
-  }
-
-  /** Counts a commit, and starts a cycle when the log has grown. */
-  committed(): void {
-    this.#commits += 1;
-    const lookEvery = Math.min(COMMITS_BETWEEN_LOOKS, this.#limits.commits);
-    if (this.#commits % lookEvery !== 0 || this.#cycle !== undefined) return;
-    this.#cycle = this.#look().finally(() => {
+  /** Starts a cycle when the log has grown. */
+  look(): void {
+    this.#cycle ??= this.#look().finally(() => {
       this.#cycle = undefined;
     });
   }
@@ -71,16 +66,16 @@ export class Checkpointer {
       (file) => file.size,
       () => 0, // no log, nothing to copy
     );
-    if (this.#commits < commits && size < this.#copiedBytes + growthBytes) return;
+    if (this.commits < commits && size < this.#copiedBytes + growthBytes) return;
     const isHuge = size > cutAboveBytes;
-    this.#commits = 0;
+    this.commits = 0;
     this.#copiedBytes = isHuge ? 0 : size;
     await this.#ask('copy');
     // No transaction is open here: their bodies wait for nothing but the database itself.
-    this.#pause = this.#ask(isHuge ? 'cut' : 'copy').finally(() => {
-      this.#pause = undefined;
+    this.pause = this.#ask(isHuge ? 'cut' : 'copy').finally(() => {
+      this.pause = undefined;
     });
-    await this.#pause;
+    await this.pause;
   }
 
   async #ask(step: LogStep): Promise<void> {

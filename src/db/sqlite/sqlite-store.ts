@@ -186,7 +186,9 @@ export class SqliteStore implements FileStore {
         const reason = this.#reasonOf(error);
         for (const job of group) job.reject(reason);
       }
-      this.#checkpointer.committed();
+      const log = this.#checkpointer;
+      log.commits += 1;
+      if (log.commits % log.lookEvery === 0) log.look();
     }
     this.#draining = false;
   }

@@ -12,8 +12,12 @@ import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { JobQueue } from '../../core/job-queue.ts';
 import { reasonOf } from '../../core/log.ts';
-import { type LocalRequest, answerBytes, serveLocal } from '../local/local-server.ts';
-import { optionalPackage } from '../local/optional-package.ts';
+import {
+  type LocalRequest,
+  answerBytes,
+  optionalPackage,
+  serveLocal,
+} from '../local/local-server.ts';
 import { isMultipart, readBody, readUpload } from '../local/upload.ts';
 import { applyMatte } from './matte.ts';
 import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';

@@ -74,19 +74,18 @@ const body = z.looseObject({
 });
 type Body = z.infer<typeof body>;
 
+/** A message as templates know it, but for the arguments of calls, which are still text. */
 export interface ChatMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool';
   readonly content: string;
   readonly name?: string;
-  readonly reasoning?: string;
-  readonly toolCalls?: readonly { readonly name: string; readonly arguments: string }[];
+  readonly reasoning_content?: string;
+  readonly tool_calls?: readonly {
+    readonly function: { readonly name: string; readonly arguments: string };
+  }[];
 }
 
-export interface OfferedTool {
-  readonly name: string;
-  readonly description: string | undefined;
-  readonly parameters: Readonly<Record<string, unknown>> | undefined;
-}
+export type OfferedTool = z.infer<typeof tool>['function'];
 
 export type ChatRequest = ReturnType<typeof parseChatRequest>;
 
@@ -133,14 +132,14 @@ export function parsed<Schema extends z.ZodType>(schema: Schema, input: unknown)
 }
 
 function messageOf(from: z.infer<typeof message>): ChatMessage {
+  const { name, reasoning_content, tool_calls } = from;
   const role = from.role === 'developer' ? 'system' : from.role;
-  const toolCalls = from.tool_calls?.map((call) => call.function);
   return {
     role: role === 'function' ? 'tool' : role,
     content: textOf(from.content),
-    ...(from.name && { name: from.name }),
-    ...(from.reasoning_content && { reasoning: from.reasoning_content }),
-    ...(toolCalls?.length && { toolCalls }),
+    ...(name && { name }),
+    ...(reasoning_content && { reasoning_content }),
+    ...(tool_calls?.length && { tool_calls }),
   };
 }
 
@@ -182,11 +181,7 @@ function schemaOf(format: Body['response_format']): unknown {
 
 /** `one` forces a call of one of `tools`. */
 function toolsOf(request: Body): { tools: OfferedTool[]; toolChoice: 'none' | 'auto' | 'one' } {
-  const tools = (request.tools ?? []).map(({ function: offered }) => ({
-    name: offered.name,
-    description: offered.description ?? undefined,
-    parameters: offered.parameters ?? undefined,
-  }));
+  const tools = (request.tools ?? []).map((offered) => offered.function);
   const choice = request.tool_choice ?? 'auto';
   if (tools.length === 0 || choice === 'none') return { tools: [], toolChoice: 'none' };
   if (choice === 'auto') return { tools, toolChoice: 'auto' };

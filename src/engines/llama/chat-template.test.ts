@@ -58,7 +58,11 @@ suite('chat templates', () => {
         messages: [
           { role: 'system', content: 'Be kind.' },
           { role: 'user', content: 'Go' },
-          { role: 'assistant', content: '', toolCalls: [{ name: 'f', arguments: '{"a":1}' }] },
+          {
+            role: 'assistant',
+            content: '',
+            tool_calls: [{ function: { name: 'f', arguments: '{"a":1}' } }],
+          },
           { role: 'tool', content: '42' },
         ],
       }),

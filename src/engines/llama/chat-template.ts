@@ -108,19 +108,12 @@ function refusedByTemplate(error: unknown): Fault {
   return refusal('invalid_request', message, 'messages');
 }
 
-function messageForTemplate(message: ChatMessage): Record<string, unknown> {
-  const { role, content, name, reasoning, toolCalls } = message;
-  const calls = toolCalls?.map((call) => ({
+function messageForTemplate(message: ChatMessage): object {
+  const calls = message.tool_calls?.map(({ function: { name, arguments: text } }) => ({
     type: 'function',
-    function: { name: call.name, arguments: parseArguments(call.arguments) },
+    function: { name, arguments: parseArguments(text) },
   }));
-  return {
-    role,
-    content,
-    ...(name !== undefined && { name }),
-    ...(reasoning !== undefined && { reasoning_content: reasoning }),
-    ...(calls !== undefined && { tool_calls: calls }),
-  };
+  return calls === undefined ? message : { ...message, tool_calls: calls };
 }
 
 /** Templates want the arguments as an object; text that is no JSON stays text. */
@@ -152,11 +145,11 @@ function describeTools(input: PromptInput): ChatMessage[] {
       const content = `<tool_response>\n${message.content}\n</tool_response>`;
       return { role: 'user', content };
     }
-    if (message.toolCalls === undefined) return message;
-    const calls = message.toolCalls.map(
-      (call) =>
-        `${TOOL_OPEN}\n{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}\n${TOOL_CLOSE}`,
-    );
+    if (message.tool_calls === undefined) return message;
+    const calls = message.tool_calls.map(({ function: { name, arguments: text } }) => {
+      const call = `{"name": ${JSON.stringify(name)}, "arguments": ${text}}`;
+      return `${TOOL_OPEN}\n${call}\n${TOOL_CLOSE}`;
+    });
     return { role: 'assistant', content: [message.content, ...calls].join('\n').trim() };
   });
   if (input.tools.length === 0) return messages;

@@ -44,17 +44,17 @@ type Schema = Readonly<Record<string, unknown>>;
 
 /** A grammar whose root is one JSON value of this schema. */
 export function grammarForSchema(schema: unknown, limits: GrammarLimits): string {
-  const writer = new GrammarWriter(schema, limits);
-  return writer.finish(`lead ${writer.visit(schema, 0)}`);
+  const writer = new GrammarWriter(limits);
+  return writer.finish(`lead ${writer.visitDocument(schema)}`);
 }
 
 /** A grammar for one tool call in the Hermes way, from behind the opening mark to the closing one. */
 export function grammarForToolCall(
-  tools: readonly { readonly name: string; readonly parameters: unknown }[],
+  tools: readonly { readonly name: string; readonly parameters?: unknown }[],
   close: string,
   limits: GrammarLimits,
 ): string {
-  const writer = new GrammarWriter({}, limits);
+  const writer = new GrammarWriter(limits);
   const calls = tools.map((tool) => {
     const schema = tool.parameters ?? { type: 'object', properties: {} };
     const parameters = writer.visitDocument(schema);
@@ -72,8 +72,7 @@ class GrammarWriter {
   #document: unknown;
   #documents = 0;
 
-  constructor(document: unknown, limits: GrammarLimits) {
-    this.#document = document;
+  constructor(limits: GrammarLimits) {
     this.#limits = limits;
   }
 
@@ -84,14 +83,11 @@ class GrammarWriter {
     return rules.map(([name, text]) => `${name} ::= ${text}`).join('\n');
   }
 
-  /** Visits another schema with its own `$ref` root. */
+  /** The expression for a schema that is the root of its own `$ref`. */
   visitDocument(schema: unknown): string {
-    const before = this.#document;
     this.#document = schema;
     this.#documents += 1;
-    const name = this.visit(schema, 0);
-    this.#document = before;
-    return name;
+    return this.visit(schema, 0);
   }
 
   /** The expression for a schema; large ones become a rule of their own. */
@@ -122,9 +118,8 @@ class GrammarWriter {
   #typed(schema: Schema, depth: number): string {
     const type = schema['type'] ?? impliedType(schema);
     if (Array.isArray(type)) {
-      return this.#either(
-        type.map((one) => this.#typed({ ...schema, type: one as unknown }, depth)),
-      );
+      const types: readonly unknown[] = type;
+      return this.#either(types.map((one) => this.#typed({ ...schema, type: one }, depth)));
     }
     switch (typeof type === 'string' ? type : 'any') {
       case 'object':
@@ -159,8 +154,7 @@ class GrammarWriter {
       const value = isSchema(extra) ? this.visit(extra, depth + 1) : this.#anything(depth + 1);
       return this.#freeObject(value);
     }
-    const list = this.#members(members);
-    return this.#rule(`"{" ws ${list} ws "}"`);
+    return this.#rule(`"{" ws ${this.#members(members)} ws "}"`);
   }
 
   #freeObject(value: string): string {
@@ -207,7 +201,7 @@ class GrammarWriter {
 
   #string(schema: Schema): string {
     const format = FORMATS.get(String(schema['format']));
-    if (format !== undefined) return this.#rule(format);
+    if (format !== undefined) return this.#rule(`"\\"" ${format} "\\""`);
     const low = count(schema['minLength']) ?? 0;
     const high = count(schema['maxLength']) ?? Math.max(low, this.#limits.stringLength);
     return this.#rule(`"\\"" char${repeat(low, high)} "\\""`);
@@ -275,17 +269,15 @@ class GrammarWriter {
   }
 }
 
+const DATE = '[0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9]';
+const TIME = '[0-2] [0-9] ":" [0-5] [0-9] ":" [0-5] [0-9] "Z"';
+const HEX_4 = '[0-9a-f]{4} "-"';
+/** What stands between the quotes. */
 const FORMATS: ReadonlyMap<string, string> = new Map([
-  ['date', '"\\"" [0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9] "\\""'],
-  ['time', '"\\"" [0-2] [0-9] ":" [0-5] [0-9] ":" [0-5] [0-9] "Z\\""'],
-  [
-    'date-time',
-    '"\\"" [0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9] "T" [0-2] [0-9] ":" [0-5] [0-9] ":" [0-5] [0-9] "Z\\""',
-  ],
-  [
-    'uuid',
-    '"\\"" [0-9a-f]{8} "-" [0-9a-f]{4} "-" [0-9a-f]{4} "-" [0-9a-f]{4} "-" [0-9a-f]{12} "\\""',
-  ],
+  ['date', DATE],
+  ['time', TIME],
+  ['date-time', `${DATE} "T" ${TIME}`],
+  ['uuid', `[0-9a-f]{8} "-" ${HEX_4} ${HEX_4} ${HEX_4} [0-9a-f]{12}`],
 ]);
 
 function notEnforceable(why: string): Fault {
@@ -330,13 +322,7 @@ function several(item: string, low: number, high: number): string {
   return `${item} ( "," ws ${item} )${repeat(Math.max(low - 1, 0), high - 1)}`;
 }
 
-/** A text as a GBNF literal. */
+/** A text as a GBNF literal, which escapes as JSON does. */
 function literal(text: string): string {
-  const escaped = text
-    .replaceAll('\\', '\\\\')
-    .replaceAll('"', '\\"')
-    .replaceAll('\n', '\\n')
-    .replaceAll('\r', '\\r')
-    .replaceAll('\t', '\\t');
-  return `"${escaped}"`;
+  return JSON.stringify(text);
 }

@@ -74,6 +74,7 @@ export class LlamaEngine {
       settings: (): LlamaSettings => ({ threads, models: [...this.#specs.values()] }),
       heapMb: HEAP_MB,
       startTimeoutMs: START_LIMIT_MS,
+      retriesStart: true,
       environment: CHILD_ENVIRONMENT,
       onMessage: (message) => this.#hear(message as LlamaReport), // from `llama-process.ts`
       onChange: () => this.#childChanged(),

@@ -1,10 +1,23 @@
-/** Entry file of the llama child: loads the models and starts the server. */
+/**
+ * Entry file of the llama child: loads the models and speaks the OpenAI protocol, `GET /health`,
+ * `GET /v1/models`, `POST /v1/chat/completions`, `POST /v1/embeddings`. A caller that hangs up
+ * aborts its generation.
+ */
+import type { ServerResponse } from 'node:http';
+import { Fault } from '../../core/faults.ts';
 import { reasonOf } from '../../core/log.ts';
-import { serveLocal } from '../local/local-server.ts';
+import { type LocalRequest, answerJson, serveLocal } from '../local/local-server.ts';
+import { readBody } from '../local/upload.ts';
+import { collectedAnswer, newHead, streamedAnswer } from './chat-answer.ts';
+import { type ChatRequest, parseChatRequest } from './chat-request.ts';
+import { base64OfVector, parseEmbeddingRequest } from './embedding-model.ts';
 import type { LlamaCommand, LlamaReport, LlamaSettings } from './llama-engine.ts';
-import type { LlamaModelSpec } from './llama-models.ts';
-import { llamaService } from './llama-server.ts';
+import type { LlamaModelSpec, LoadedLlamaModel } from './llama-models.ts';
 import { LoadedModels } from './loaded-models.ts';
+import { refusal } from './refusal.ts';
+
+/** The gateway takes bodies of up to 35 MB; text for a model is far below. */
+const MAX_BODY_BYTES = 40 * 1024 * 1024;
 
 serveLocal(async (given, send) => {
   const { threads, models: specs } = given as LlamaSettings; // sent by `LlamaEngine`
@@ -20,7 +33,107 @@ serveLocal(async (given, send) => {
   };
   for (const spec of specs) await load(spec);
   return {
-    ...llamaService(models),
+    async handle(request, response) {
+      try {
+        await route(models, request, response);
+      } catch (error) {
+        throw faultOf(error);
+      }
+    },
     onMessage: (message) => void load((message as LlamaCommand).model), // sent by `LlamaEngine`
   };
 });
+
+async function route(
+  models: LoadedModels,
+  request: LocalRequest,
+  response: ServerResponse,
+): Promise<void> {
+  const { method, path } = request;
+  switch (`${method} ${path}`) {
+    case 'GET /health':
+      return answerJson(response, 200, { status: 'ok' });
+    case 'GET /v1/models':
+      return answerJson(response, 200, { object: 'list', data: models.list().map(modelOnWire) });
+    case 'POST /v1/chat/completions':
+      return await chat(models, parseChatRequest(await readJson(request)), request, response);
+    case 'POST /v1/embeddings':
+      return await embed(models, request, response);
+    default:
+      throw refusal('not_found', `No such endpoint: ${method} ${path}`);
+  }
+}
+
+async function chat(
+  models: LoadedModels,
+  request: ChatRequest,
+  { signal }: LocalRequest,
+  response: ServerResponse,
+): Promise<void> {
+  const model = models.chat(request.model);
+  const head = newHead(request.model, Date.now());
+  if (!request.stream) {
+    const collected = collectedAnswer(request.choices, request.logprobs);
+    const usage = await model.answer(request, collected.listener, signal);
+    return answerJson(response, 200, collected.body(head, usage));
+  }
+  const streamed = streamedAnswer(head, request.choices, (text) => {
+    if (!response.headersSent) beginStream(response);
+    response.write(text);
+  });
+  try {
+    const usage = await model.answer(request, streamed.listener, signal);
+    streamed.finish(request.includeUsage ? usage : undefined);
+    response.end();
+  } catch (error) {
+    // Before the first byte a status can still say it; afterwards only an event can.
+    if (!response.headersSent || signal.aborted) throw error;
+    streamed.fail(faultOf(error).options.body);
+    response.end();
+  }
+}
+
+function beginStream(response: ServerResponse): void {
+  response.writeHead(200, {
+    'content-type': 'text/event-stream; charset=utf-8',
+    'cache-control': 'no-cache',
+  });
+}
+
+async function embed(
+  models: LoadedModels,
+  { raw, signal }: LocalRequest,
+  response: ServerResponse,
+): Promise<void> {
+  const request = parseEmbeddingRequest(await readJson({ raw }));
+  const { vectors, tokens } = await models.embeddings(request.model).embed(request, signal);
+  answerJson(response, 200, {
+    object: 'list',
+    data: vectors.map((vector, index) => ({
+      object: 'embedding',
+      index,
+      embedding: request.format === 'base64' ? base64OfVector(vector) : Array.from(vector),
+    })),
+    model: request.model,
+    usage: { prompt_tokens: tokens, total_tokens: tokens },
+  });
+}
+
+function modelOnWire(model: LoadedLlamaModel): object {
+  return { id: model.id, object: 'model', created: 0, owned_by: 'farebox-llama', meta: model };
+}
+
+async function readJson({ raw }: Pick<LocalRequest, 'raw'>): Promise<unknown> {
+  const bytes = await readBody(raw, MAX_BODY_BYTES);
+  try {
+    return JSON.parse(bytes.toString());
+  } catch {
+    // The parser's own words quote the body, which must not come back.
+    throw refusal('invalid_request', 'The body is not valid JSON');
+  }
+}
+
+function faultOf(error: unknown): Fault {
+  if (error instanceof Fault) return error;
+  return refusal('internal_error', `The model could not answer: ${reasonOf(error)}`);
+}

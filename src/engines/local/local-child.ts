@@ -7,14 +7,14 @@
  *   no environment: nothing that the parent knows leaks into code that reads foreign data.
  * - A crash costs one child. It is started again with the same secret and, when it is free, on the
  *   same port, so that an address stays good; after repeated crashes only after a pause. A child
- *   that says itself that it can never start is left alone until somebody asks for it.
+ *   that says itself why it cannot start is left alone until somebody asks for it.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { type Clock, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
-import { type FetchModel, ModelFetch, type ModelFile, type ModelProgress } from './model-files.ts';
+import { type FetchedModel, ModelFetch, type ModelProgress } from './model-files.ts';
 
 /** Where a running child answers, and the Bearer token that it asks for. */
 export interface LocalAddress {
@@ -44,16 +44,15 @@ export interface LocalChildOptions extends LocalChildParts {
   /** Upper bound of the child's JavaScript heap. */
   readonly heapMb?: number;
   readonly startTimeoutMs?: number;
+  /** Starts it again even when it says itself why it cannot start. */
+  readonly retriesStart?: boolean;
   /** The child's whole environment. */
   readonly environment?: Readonly<Record<string, string>>;
   /** Gets every message of the child that is not part of the start. */
   readonly onMessage?: (message: unknown) => void;
 }
 
-export interface LocalModel {
-  readonly name: string;
-  readonly files: readonly ModelFile[];
-  readonly fetchModel: FetchModel;
+export interface LocalModel extends FetchedModel {
   /** Added to the settings, and sent at once, when the files are there; in their order. */
   readonly settings: (paths: readonly string[]) => object;
 }
@@ -75,7 +74,6 @@ interface ChildMessage {
   readonly type?: unknown;
   readonly port?: unknown;
   readonly error?: unknown;
-  readonly canRetry?: unknown;
 }
 
 interface Running {
@@ -233,7 +231,7 @@ export class LocalChild {
         onChange?.();
         return;
       case 'failed':
-        this.#isHopeless = said.canRetry === false;
+        this.#isHopeless = this.#options.retriesStart !== true;
         fail(String(said.error));
         return;
       case 'used':

@@ -77,8 +77,7 @@ function report(message: object): void {
 
 /** Tells the parent, which turns it into the message that caller and operator see, and ends. */
 function fail(error: unknown): void {
-  const canRetry = !(error instanceof Fault && error.options.canRetry === false);
-  report({ type: 'failed', error: reasonOf(error), canRetry });
+  report({ type: 'failed', error: reasonOf(error) });
   process.exitCode = 1;
   process.disconnect?.();
 }
@@ -160,4 +159,22 @@ function answerError(raw: IncomingMessage, response: ServerResponse, error: unkn
   if (!raw.complete) raw.resume();
   const body = fault.options.body ?? { error: fault.message, code: fault.code };
   answerJson(response, fault.status, body);
+}
+
+/**
+ * Imports a package that may be missing, as the native parts of engines are, typed by the caller.
+ * Faults: SERVICE_UNAVAILABLE with the command that adds it, or that builds it again.
+ */
+export async function optionalPackage<T>(name: string, need: string): Promise<T> {
+  try {
+    return (await import(name)) as T; // the caller names the package's own type
+  } catch (error) {
+    // Absent or not loadable: an expected state of a machine, told in words.
+    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    const isAbsent = code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND';
+    const message = isAbsent
+      ? `${need} needs the optional package "${name}": run \`npm install ${name}\` beside Farebox and start again`
+      : `${need} could not load the package "${name}": run \`npm rebuild ${name}\`, or use an engine of your own`;
+    throw new Fault('SERVICE_UNAVAILABLE', { message, cause: error, canRetry: false });
+  }
 }

@@ -12,7 +12,7 @@ import { Fault } from '../../core/faults.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { LocalChild } from './local-child.ts';
 import { ModelFetch, type ModelFile } from './model-files.ts';
-import { optionalPackage } from './optional-package.ts';
+import { optionalPackage } from './local-server.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'local-'));
 after(() => rmSync(folder, { recursive: true }));

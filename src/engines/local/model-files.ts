@@ -95,10 +95,14 @@ export interface ModelProgress {
   readonly error: string | undefined;
 }
 
-export interface ModelFetchOptions {
+/** A model of one or more files. */
+export interface FetchedModel {
   readonly name: string;
   readonly files: readonly ModelFile[];
   readonly fetchModel: FetchModel;
+}
+
+export interface ModelFetchOptions extends FetchedModel {
   /** Gets the paths in the order of `files`. */
   readonly onReady: (paths: readonly string[]) => void;
   readonly log: Log;

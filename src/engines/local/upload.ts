@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/busboy';
+import type { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
 
 export interface UploadLimits {
@@ -73,6 +74,18 @@ export async function readUpload(request: IncomingMessage, limits: UploadLimits)
   });
   await Promise.all(writes);
   return { fields, files };
+}
+
+/** The fields in their schema. Faults: INVALID_REQUEST, with the field. */
+export function fieldsIn<Schema extends z.ZodType>(
+  { fields }: Upload,
+  schema: Schema,
+): z.infer<Schema> {
+  const parsed = schema.safeParse(Object.fromEntries(fields));
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  const message = `Field "${issue?.path.join('.')}": ${issue?.message}`;
+  throw new Fault('INVALID_REQUEST', { message });
 }
 
 function createParser(

@@ -106,7 +106,7 @@ test('readProbe() takes the longer of claim and measure, turns sizes, and skips 
   // Twice the frames that the header tells of: the rate that is paid is the true one.
   const fast = readProbe(json, { seconds: 10, frames: 600 });
   assert.equal(fast.video?.framesPerSecond, 60);
-  assert.deepEqual(facts.audio, { codec: 'aac', sampleRate: 48_000, channels: 2 });
+  assert.equal(facts.hasAudio, true);
   assert.equal(readProbe('{"format":{"duration":"N/A"}}', none).durationSeconds, 0);
   assert.throws(() => readProbe('not json', none));
 });

@@ -59,7 +59,7 @@ function mp4(output: string, seconds: number): string[] {
 
 export function probeArguments(input: MediaInput): string[] {
   const entries =
-    'format=duration:stream=codec_type,codec_name,width,height,avg_frame_rate,sample_rate,channels:stream_disposition=attached_pic:stream_side_data=rotation';
+    'format=duration:stream=codec_type,width,height,avg_frame_rate:stream_disposition=attached_pic:stream_side_data=rotation';
   const show = words(`-show_entries ${entries} -of json`);
   return [...words('-hide_banner -loglevel error'), ...source(input), ...show];
 }
@@ -117,12 +117,9 @@ export function progressSeconds(line: string): number | undefined {
 
 const ProbeStream = z.object({
   codec_type: z.string().optional(),
-  codec_name: z.string().default('unknown'),
   width: z.number().default(0),
   height: z.number().default(0),
   avg_frame_rate: z.string().default(''),
-  sample_rate: z.string().default('0'),
-  channels: z.number().default(0),
   disposition: z.object({ attached_pic: z.number().optional() }).optional(),
   side_data_list: z.array(z.object({ rotation: z.number().optional() })).default([]),
 });
@@ -133,12 +130,12 @@ const ProbeAnswer = z.object({
 });
 
 function videoFacts(stream: z.infer<typeof ProbeStream>, measured: Measured): MediaFacts['video'] {
-  const { codec_name: codec, width, height } = stream;
+  const { width, height } = stream;
   const [over = 0, under = 1] = stream.avg_frame_rate.split('/').map(Number);
   const rate = Number.isFinite(over / under) ? over / under : 0;
   const turned = stream.side_data_list.find((data) => data.rotation !== undefined)?.rotation ?? 0;
   // ffprobe counts counter-clockwise.
-  return shownVideo({ codec, width, height, rate, degrees: -turned }, measured);
+  return shownVideo({ width, height, rate, degrees: -turned }, measured);
 }
 
 /** The facts in ffprobe's JSON; throws when it is something else. */
@@ -146,18 +143,13 @@ export function readProbe(json: string, measured: Measured): MediaFacts {
   const { streams, format } = ProbeAnswer.parse(JSON.parse(json));
   const of = (type: string): z.infer<typeof ProbeStream> | undefined =>
     streams.find((s) => s.codec_type === type && s.disposition?.attached_pic !== 1);
-  const [video, audio] = [of('video'), of('audio')];
+  const video = of('video');
   const header = Number(format.duration ?? 0);
   return {
     durationSeconds: Math.max(Number.isFinite(header) ? header : 0, measured.seconds, 0),
     video: video === undefined ? null : videoFacts(video, measured),
-    audio: audio === undefined ? null : audioFacts(audio),
+    hasAudio: of('audio') !== undefined,
   };
-}
-
-function audioFacts(stream: z.infer<typeof ProbeStream>): MediaFacts['audio'] {
-  const { codec_name: codec, sample_rate: sampleRate, channels } = stream;
-  return { codec, sampleRate: Number(sampleRate), channels };
 }
 
 /** Of standard output kept for ffprobe's answer. */
@@ -198,7 +190,7 @@ async function look(
   const facts = readFacts(answer, measured);
   if (kind === 'probe') return facts;
   const { measured: decoded } = await program(ffmpeg, checkArguments(input, 'video'), context);
-  if (facts.audio !== null) await program(ffmpeg, checkArguments(input, 'audio'), context);
+  if (facts.hasAudio) await program(ffmpeg, checkArguments(input, 'audio'), context);
   return { ...facts, decoded };
 }
 

@@ -60,7 +60,6 @@ export type MediaTask = LookTask | AudioTask | ScaleTask | StillTask;
 export type StillMove = 'in' | 'out' | 'left' | 'right' | 'up' | 'down';
 
 const VideoFacts = z.object({
-  codec: z.string(),
   /** As shown, after rotation. */
   width: z.int().min(1),
   height: z.int().min(1),
@@ -73,9 +72,7 @@ export const MediaFacts = z.object({
   /** The longest of what the header says and what the packets say, in seconds. */
   durationSeconds: z.number().min(0),
   video: VideoFacts.nullable(),
-  audio: z
-    .object({ codec: z.string(), sampleRate: z.int().min(0), channels: z.int().min(0) })
-    .nullable(),
+  hasAudio: z.boolean(),
   /** What decoding the video gave, after a check; a probe decodes nothing. */
   decoded: z.object({ seconds: z.number().min(0), frames: z.int().min(0) }).optional(),
 });
@@ -131,16 +128,15 @@ const RATE_TOLERANCE = 1.1;
  * the frames that are there say that it is higher. `null` for one without pixels.
  */
 export function shownVideo(
-  stored: { codec: string; width: number; height: number; rate: number; degrees: number },
+  stored: { width: number; height: number; rate: number; degrees: number },
   counted: Measured,
 ): MediaFacts['video'] {
-  const { codec, width, height, rate, degrees } = stored;
+  const { width, height, rate, degrees } = stored;
   if (width < 1 || height < 1) return null;
   const turns = ((Math.round(degrees / 90) % 4) + 4) % 4;
   const isUpright = turns % 2 === 0;
   const countedRate = counted.seconds > 0 ? counted.frames / counted.seconds : 0;
   return {
-    codec,
     width: isUpright ? width : height,
     height: isUpright ? height : width,
     framesPerSecond: countedRate > rate * RATE_TOLERANCE ? countedRate : rate,

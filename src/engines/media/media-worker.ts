@@ -93,11 +93,10 @@ function audioOf(input: api.Demuxer): lib.Stream {
 }
 
 function videoFacts(av: Av, stream: lib.Stream, counted: Measured): MediaFacts['video'] {
-  const { width, height, codecId } = stream.codecpar;
+  const { width, height } = stream.codecpar;
   const { num, den } = stream.avgFrameRate;
-  const codec = av.lib.avGetCodecName(codecId) ?? 'unknown';
   const rate = den > 0 ? num / den : 0;
-  return shownVideo({ codec, width, height, rate, degrees: degreesOf(av, stream) }, counted);
+  return shownVideo({ width, height, rate, degrees: degreesOf(av, stream) }, counted);
 }
 
 /** Walks through all packets: what the header says about length and rate is only a claim. */
@@ -124,12 +123,6 @@ async function measure(input: api.Demuxer, videoIndex: number | undefined): Prom
   return { seconds, frames };
 }
 
-function audioFacts(av: Av, stream: lib.Stream | undefined): MediaFacts['audio'] {
-  if (stream === undefined) return null;
-  const { codecId, sampleRate, channels } = stream.codecpar;
-  return { codec: av.lib.avGetCodecName(codecId) ?? 'unknown', sampleRate, channels };
-}
-
 async function probe(av: Av, task: LookTask): Promise<MediaFacts> {
   const input = await openInput(av, task.input);
   const video = findVideo(input);
@@ -137,7 +130,7 @@ async function probe(av: Av, task: LookTask): Promise<MediaFacts> {
   return {
     durationSeconds: Math.max(headerSeconds(input), counted.seconds),
     video: video === undefined ? null : videoFacts(av, video, counted),
-    audio: audioFacts(av, input.audio()),
+    hasAudio: input.audio() !== undefined,
   };
 }
 
@@ -216,7 +209,7 @@ async function check(av: Av, task: LookTask): Promise<MediaFacts> {
   return {
     durationSeconds: Math.max(headerSeconds(input), ...all.map(({ seconds }) => seconds)),
     video: videoFacts(av, video, decoded),
-    audio: audioFacts(av, audio),
+    hasAudio: audio !== undefined,
     decoded,
   };
 }

@@ -68,8 +68,7 @@ describe('the life of a clip', () => {
     );
     assert.ok(Math.abs((facts.video?.framesPerSecond ?? 0) - 12) < 0.01);
     assert.ok(Math.abs(facts.durationSeconds - 2) < 0.15, `${facts.durationSeconds} s`);
-    assert.match(facts.video?.codec ?? '', /^(h264|mpeg4)$/);
-    assert.equal(facts.audio?.codec, 'aac');
+    assert.equal(facts.hasAudio, true);
   });
 
   test('every move makes a film without sound', async () => {
@@ -81,7 +80,7 @@ describe('the life of a clip', () => {
         call,
       );
       const facts = await media.probe(outputPath, call);
-      assert.deepEqual([facts.video?.width, facts.audio], [64, null]);
+      assert.deepEqual([facts.video?.width, facts.hasAudio], [64, false]);
     }
   });
 
@@ -94,10 +93,7 @@ describe('the life of a clip', () => {
       { ...call, onProgress },
     );
     const large = await media.probe(at('large.mp4'), call);
-    assert.deepEqual(
-      [large.video?.width, large.video?.height, large.audio?.codec],
-      [320, 240, 'aac'],
-    );
+    assert.deepEqual([large.video?.width, large.video?.height, large.hasAudio], [320, 240, true]);
     assert.ok(Math.abs(large.durationSeconds - 2) < 0.2);
     assert.ok(fractions.length > 0 && fractions.at(-1)! > 0.8, String(fractions));
   });

@@ -9,7 +9,7 @@ import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { JobQueue } from '../../core/job-queue.ts';
-import { type FilmType, endsWhole, filmTypeOf, inspectMedia } from './container.ts';
+import { endsWhole, filmTypeOf, inspectMedia } from './container.ts';
 import { type VideoEncoder, ffmpegTool } from './ffmpeg.ts';
 import {
   type MediaFacts,
@@ -29,6 +29,7 @@ export {
   type CreateAnswer,
   type DownloadAnswer,
   type EngineDelay,
+  type EngineInput,
   type EngineOrder,
   type EnginePlace,
   type EngineRef,
@@ -71,19 +72,13 @@ const DEFAULT_LIMITS: MediaLimits = {
 /** A process that computes on all cores may use this many times the wall time. */
 const CPU_FACTOR = 2;
 const VERSION_TIMEOUT_MS = 10_000;
-/** Films that are checked at once: each keeps some cores busy. */
-const CHECKS_AT_ONCE = 2;
-/** More than all workers of a process bring. */
-const CHECKS_WAITING = 256;
-const CHECK_RETRY_SECONDS = 10;
+/** Each check keeps some cores busy; more wait than all workers of a process bring. */
+const CHECKS = { running: 2, waiting: 256, retryAfterSeconds: 10 };
 /** Beside the limit for looking at a file: decoding 4K on a small machine is as slow as this. */
 const CHECK_MS_PER_SECOND = 6_000;
 
-/** Processes that work at once; each may take `memoryBytes`. */
-const MAX_PROCESSES = 4;
-const MAX_WAITING = 128;
-const MAX_WAITING_OF_HOLDER = 32;
-const RETRY_AFTER_SECONDS = 10;
+/** Processes, of which each may take `memoryBytes`. */
+const PROCESSES = { running: 4, waiting: 128, waitingOfCaller: 32, retryAfterSeconds: 10 };
 
 export interface MediaCall {
   readonly signal: AbortSignal;
@@ -99,35 +94,12 @@ export interface StillRequest extends Omit<StillTask, 'kind' | 'input' | 'audio'
   readonly outputPath: string;
 }
 
-/** A film that decodes to its end. */
-export interface CheckedFilm {
-  readonly type: FilmType;
-  /** What the container says of the longest track. */
-  readonly claimedSeconds: number;
-  /** What its frames last. */
-  readonly seconds: number;
-  readonly frames: number;
-  /** As shown, after rotation. */
-  readonly width: number;
-  readonly height: number;
-  readonly hasSound: boolean;
-}
-
 export class Media {
   readonly #tool: MediaTool;
-  readonly #checks = new JobQueue({
-    running: CHECKS_AT_ONCE,
-    waiting: CHECKS_WAITING,
-    retryAfterSeconds: CHECK_RETRY_SECONDS,
-  });
+  readonly #checks = new JobQueue(CHECKS);
   readonly #limits: MediaLimits;
   readonly #options: MediaOptions;
-  readonly #turns = new JobQueue({
-    running: MAX_PROCESSES,
-    waiting: MAX_WAITING,
-    waitingOfCaller: MAX_WAITING_OF_HOLDER,
-    retryAfterSeconds: RETRY_AFTER_SECONDS,
-  });
+  readonly #processes = new JobQueue(PROCESSES);
 
   private constructor(tool: MediaTool, options: MediaOptions) {
     this.#tool = tool;
@@ -156,10 +128,11 @@ export class Media {
   }
 
   /**
-   * Decodes a film to its end. `expectedSeconds` bounds the time that this may take. Faults:
+   * Decodes a film to its end: what it claims to last, and what its frames do. `expectedSeconds`
+   * bounds the time that this may take. Faults:
    * INVALID_VIDEO_FORMAT for what is no whole MP4, MOV or WebM with video; SERVICE_UNAVAILABLE.
    */
-  async checkFilm(path: string, expectedSeconds: number, call: MediaCall): Promise<CheckedFilm> {
+  async checkFilm(path: string, expectedSeconds: number, call: MediaCall) {
     const type = await filmTypeOf(path);
     if (type === undefined) throw unusable('The file is not MP4, MOV or WebM');
     if (!(await endsWhole(path, type))) throw unusable('The file is cut off or damaged');
@@ -172,8 +145,8 @@ export class Media {
     const { video, decoded } = facts ?? {};
     if (!facts || !video || !decoded) throw unusable('The file has no video');
     const { width, height } = video;
-    const { durationSeconds: claimedSeconds, audio } = facts;
-    return { type, claimedSeconds, ...decoded, width, height, hasSound: audio !== null };
+    const { durationSeconds: claimedSeconds, hasAudio: hasSound } = facts;
+    return { type, claimedSeconds, ...decoded, width, height, hasSound };
   }
 
   /**
@@ -212,7 +185,7 @@ export class Media {
       width: even(facts.video.width),
       height: even(facts.video.height),
       rotation: facts.video.rotation,
-      hasAudio: facts.audio !== null,
+      hasAudio: facts.hasAudio,
       maxSeconds: facts.durationSeconds,
     };
     await this.#run(task, call, facts.durationSeconds, 'video');
@@ -248,7 +221,7 @@ export class Media {
     const { signal, holder } = call;
     const context = { limits, signal, clock, onSeconds };
     try {
-      return await this.#turns.run(() => this.#tool.run(task, context), signal, holder);
+      return await this.#processes.run(() => this.#tool.run(task, context), signal, holder);
     } catch (error) {
       if (!(error instanceof ToolFailure)) throw error;
       const { reason, message: detail } = error;

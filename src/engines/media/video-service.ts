@@ -13,14 +13,13 @@ import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
-import { assert } from '../../core/assert.ts';
 import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { reasonOf } from '../../core/log.ts';
 import { type LocalRequest, type LocalService, answerJson } from '../local/local-server.ts';
 import { JobQueue } from '../../core/job-queue.ts';
-import { type Upload, isMultipart, readUpload } from '../local/upload.ts';
+import { type Upload, fieldsIn, isMultipart, readUpload } from '../local/upload.ts';
 import type { StillMove } from './media-task.ts';
 import type { Media } from './media.ts';
 
@@ -164,7 +163,7 @@ export class VideoService implements LocalService {
     this.#heldBytes += uploadBytes;
     try {
       const upload = await readUpload(request.raw, { maxFileBytes: MAX_UPLOAD_BYTES, directory });
-      const fields = parseFields(upload);
+      const fields = fieldsIn(upload, CreateFields);
       const id = `video_${ids.hex(16)}`;
       const createdSeconds = Math.floor(clock.nowMs() / 1000);
       const aborter = new AbortController();
@@ -250,15 +249,6 @@ export class VideoService implements LocalService {
     job.aborter.abort();
     await rm(job.directory, { recursive: true, force: true });
   }
-}
-
-function parseFields(upload: Upload): z.infer<typeof CreateFields> {
-  const parsed = CreateFields.safeParse(Object.fromEntries(upload.fields));
-  if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  assert(issue !== undefined, 'a failed parse has an issue');
-  const message = `Field "${issue.path.join('.')}": ${issue.message}`;
-  throw new Fault('INVALID_REQUEST', { message });
 }
 
 /** A job as the protocol shows it; `progress` runs from 0 to 100. */

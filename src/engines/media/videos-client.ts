@@ -32,14 +32,17 @@ export interface OrderedJob extends EnginePlace {
   readonly request: Readonly<Record<string, unknown>>;
 }
 
+/** A file of media. */
+export interface EngineInput {
+  /** The field that it came in. */
+  readonly role: string;
+  readonly path: string;
+  readonly mimeType: string;
+}
+
 export interface EngineOrder {
   readonly job: OrderedJob;
-  /** The media, by the field that it came in. */
-  readonly inputs: readonly {
-    readonly role: string;
-    readonly path: string;
-    readonly mimeType: string;
-  }[];
+  readonly inputs: readonly EngineInput[];
   /**
    * Called before anything goes to an engine, with the place it will go to. `false`: the job is
    * somebody else's by now, and nothing may be sent.

@@ -18,10 +18,10 @@ import {
   answerBytes,
   answerJson,
   childLog,
+  optionalPackage,
   serveLocal,
 } from '../local/local-server.ts';
-import { optionalPackage } from '../local/optional-package.ts';
-import { type Upload, isMultipart, readUpload } from '../local/upload.ts';
+import { fieldsIn, isMultipart, readUpload } from '../local/upload.ts';
 import { Media } from '../media/media.ts';
 import { Recognizer, type Segment, type Sherpa, SpeechModel } from './recognizer.ts';
 
@@ -89,7 +89,7 @@ serveLocal(async (given, report) => {
     if (path === undefined) {
       throw new Fault('INVALID_REQUEST', { message: 'The field "file" is missing' });
     }
-    const { language, response_format: format } = fieldsOf(upload);
+    const { language, response_format: format } = fieldsIn(upload, Fields);
     const pcm = join(directory, 'speech.pcm');
     const { durationMs } = await media.extractAudio(path, pcm, maxSeconds, { signal });
     const file = await open(pcm, 'r');
@@ -141,15 +141,6 @@ function notThere(fraction = 0, remainingMs: number | null = null): Fault {
   return new Fault('MODEL_OFFLINE', {
     message: `The speech model is being fetched: ${Math.floor(fraction * PERCENT)} %${left}`,
     retryAfterSeconds: Math.max(RETRY_AFTER_SECONDS, Math.ceil((remainingMs ?? 0) / 1000)),
-  });
-}
-
-function fieldsOf({ fields }: Upload): z.infer<typeof Fields> {
-  const parsed = Fields.safeParse(Object.fromEntries(fields));
-  if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  throw new Fault('INVALID_REQUEST', {
-    message: `Field "${issue?.path.join('.')}": ${issue?.message}`,
   });
 }
 

@@ -31,8 +31,8 @@ const noFetch: FetchModel = () => Promise.reject(new Error('no network here'));
 
 function engineWith(options: Partial<TranscriptionOptions>): LocalChild {
   return transcriptionEngine({
+    media: { maxTranscriptionSeconds: 7_200 },
     threads: 1,
-    maxSeconds: 7_200,
     directory: at(`work-${Object.keys(options).join('-')}`),
     searchPath: '',
     fetchModel: noFetch,
@@ -43,7 +43,7 @@ function engineWith(options: Partial<TranscriptionOptions>): LocalChild {
   });
 }
 
-const engine = engineWith({ model: toy });
+const engine = engineWith({ media: { maxTranscriptionSeconds: 7_200, speechModel: toy } });
 after(async () => {
   await engine.close();
   rmSync(folder, { recursive: true });

@@ -3,10 +3,10 @@
  * `/v1/audio/transcriptions`, and the speech model that is fetched on first use. Until it is there
  * the child answers 503 with how far the fetch is.
  */
+import type { Config } from '../../config/config.ts';
 import { siblingUrl } from '../../core/sibling.ts';
 import { LocalChild, type LocalChildParts } from '../local/local-child.ts';
 import type { FetchModel, ModelFile } from '../local/model-files.ts';
-import type { SpeechModel } from './recognizer.ts';
 
 /** The revision to which sizes and checksums belong. */
 const WHISPER_BASE =
@@ -46,43 +46,42 @@ export const SPEECH_MODEL_FILES: readonly ModelFile[] = [
   },
 ];
 
+type MediaSettings = Config['media'];
+
 export interface TranscriptionOptions extends LocalChildParts {
-  /** Model files of the operator's own; `undefined` fetches Whisper base on first use. */
-  readonly model?: SpeechModel | undefined;
-  readonly vadPath?: string | undefined;
+  /**
+   * With the model files of the operator's own; without them Whisper base is fetched on first use.
+   * Sound longer than `maxTranscriptionSeconds` is cut off; the flow refuses it before.
+   */
+  readonly media: Pick<MediaSettings, 'maxTranscriptionSeconds'> & Partial<MediaSettings>;
   readonly threads: number;
-  /** Longer sound is cut off here; the flow refuses it before. */
-  readonly maxSeconds: number;
   /** A folder of its own; what is in it is deleted at each start of the child. */
   readonly directory: string;
-  readonly ffmpeg?: string | undefined;
-  readonly ffprobe?: string | undefined;
   /** The `PATH` of the machine. */
   readonly searchPath: string;
   readonly fetchModel: FetchModel;
 }
 
 export function transcriptionEngine(options: TranscriptionOptions): LocalChild {
-  const { fetchModel, log, clock, ids, onChange, vadPath, ...settings } = options;
-  const isOwn = settings.model !== undefined;
+  const { media, fetchModel, threads, directory, searchPath, ...parts } = options;
+  const { ffmpeg, ffprobe, maxTranscriptionSeconds: maxSeconds, speechModel: model } = media;
+  const settings = { directory, threads, maxSeconds, ffmpeg, ffprobe, searchPath };
+  const own = model && { model, vadPath: media.vadModel };
   return new LocalChild({
+    ...parts,
     name: 'transcription',
     entry: siblingUrl(import.meta.url, 'transcription-process'),
-    settings: () => (isOwn ? { ...settings, vadPath } : settings),
-    model: isOwn
+    settings: () => ({ ...settings, ...own }),
+    model: own
       ? undefined
       : {
           name: 'whisper-base',
           files: SPEECH_MODEL_FILES,
           fetchModel,
-          settings: ([encoder, decoder, tokens, vad]) => ({
+          settings: ([encoder, decoder, tokens, vadPath]) => ({
             model: { kind: 'whisper', encoder, decoder, tokens },
-            vadPath: vad,
+            vadPath,
           }),
         },
-    onChange,
-    log,
-    clock,
-    ids,
   });
 }

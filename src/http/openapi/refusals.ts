@@ -6,35 +6,6 @@ import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import type { JsonSchema } from '../describe.ts';
 import type { Route } from '../route.ts';
 
-const EVERYWHERE: readonly FaultCode[] = ['INVALID_REQUEST', 'UNKNOWN_ERROR'];
-const BELOW_BASE: readonly FaultCode[] = [
-  'FAILED_REQUESTS',
-  'SERVICE_UNAVAILABLE',
-  'SHUTTING_DOWN',
-];
-const WITH_CREDENTIALS: readonly FaultCode[] = [
-  'AUTHENTICATION_FAILED',
-  'AUTHENTICATION_FAILED_INACTIVE_KEY',
-  'API_ACCESS_DISABLED',
-  // A wallet's token is read wherever a bearer is, and can be too old.
-  'X402_INVALID_SIGN_IN',
-  'PAYMENT_REQUIRED',
-  'PAYMENT_HEADER_NOT_ACCEPTED',
-  'RATE_LIMIT_EXCEEDED',
-];
-/** What methods that can have a body can be refused for, whether the route reads one or not. */
-const WITH_METHOD: readonly FaultCode[] = ['PAYLOAD_TOO_LARGE', 'INVALID_CONTENT_TYPE'];
-const WITH_BODY: readonly FaultCode[] = ['INVALID_JSON'];
-const PRICED: readonly FaultCode[] = [
-  'INSUFFICIENT_BALANCE',
-  'API_KEY_USD_SPEND_LIMIT_EXCEEDED',
-  'API_KEY_DIEM_SPEND_LIMIT_EXCEEDED',
-  'CREDIT_HELD',
-  'INVALID_IDEMPOTENCY_KEY',
-  'IDEMPOTENCY_KEY_REUSED',
-  'IDEMPOTENT_ANSWER_NOT_KEPT',
-  'REQUEST_IN_PROGRESS',
-];
 /** Of a payment: at the top-up, and in a header of an inference request. */
 export const PAYMENT_REFUSALS: readonly FaultCode[] = [
   'INVALID_PAYMENT_FORMAT',
@@ -76,21 +47,47 @@ export const SIGN_IN_REFUSALS = Object.keys(FAULTS).filter((code) =>
   /^X402_(?:INVALID_)?SIGN_IN/.test(code),
 ) as FaultCode[]; // keys of the catalogue
 
-/** The codes that a route can answer with. */
+/** The codes that a route can answer with: its own, and those of its stages. */
 export function refusalsOf(route: Route): FaultCode[] {
-  const codes = new Set<FaultCode>(route.describe?.refusals ?? []);
-  const add = (more: readonly FaultCode[]): void => more.forEach((code) => codes.add(code));
-  add(EVERYWHERE);
-  if (route.operational !== true) add(BELOW_BASE);
-  if (route.auth !== 'public') add(WITH_CREDENTIALS);
-  if (takesWallets(route))
-    add([...SIGN_IN_REFUSALS, 'X402_NOT_CONFIGURED', 'X402_CONCURRENCY_LIMIT']);
-  if (paysHere(route)) add(PAYMENT_REFUSALS);
-  if (route.auth.startsWith('admin')) add(['ADMIN_KEY_REQUIRED']);
-  if (route.method !== 'GET') add(WITH_METHOD);
-  if (route.body !== undefined) add(WITH_BODY);
-  if (route.sells !== undefined) add(PRICED);
-  return [...codes];
+  const { describe, operational, auth, method, body, sells } = route;
+  const stages: readonly (readonly [isPassed: boolean, codes: readonly FaultCode[]])[] = [
+    [true, ['INVALID_REQUEST', 'UNKNOWN_ERROR']],
+    [operational !== true, ['FAILED_REQUESTS', 'SERVICE_UNAVAILABLE', 'SHUTTING_DOWN']],
+    [
+      auth !== 'public',
+      [
+        'AUTHENTICATION_FAILED',
+        'AUTHENTICATION_FAILED_INACTIVE_KEY',
+        'API_ACCESS_DISABLED',
+        // A wallet's token is read wherever a bearer is, and can be too old.
+        'X402_INVALID_SIGN_IN',
+        'PAYMENT_REQUIRED',
+        'PAYMENT_HEADER_NOT_ACCEPTED',
+        'RATE_LIMIT_EXCEEDED',
+      ],
+    ],
+    [takesWallets(route), [...SIGN_IN_REFUSALS, 'X402_NOT_CONFIGURED', 'X402_CONCURRENCY_LIMIT']],
+    [paysHere(route), PAYMENT_REFUSALS],
+    [auth.startsWith('admin'), ['ADMIN_KEY_REQUIRED']],
+    // Of methods that can have a body, whether the route reads one or not.
+    [method !== 'GET', ['PAYLOAD_TOO_LARGE', 'INVALID_CONTENT_TYPE']],
+    [body !== undefined, ['INVALID_JSON']],
+    [
+      sells !== undefined,
+      [
+        'INSUFFICIENT_BALANCE',
+        'API_KEY_USD_SPEND_LIMIT_EXCEEDED',
+        'API_KEY_DIEM_SPEND_LIMIT_EXCEEDED',
+        'CREDIT_HELD',
+        'INVALID_IDEMPOTENCY_KEY',
+        'IDEMPOTENCY_KEY_REUSED',
+        'IDEMPOTENT_ANSWER_NOT_KEPT',
+        'REQUEST_IN_PROGRESS',
+      ],
+    ],
+  ];
+  const codes = stages.flatMap(([isPassed, given]) => (isPassed ? given : []));
+  return [...new Set([...(describe?.refusals ?? []), ...codes])];
 }
 
 export function takesWallets(route: Route): boolean {

@@ -157,7 +157,8 @@ export class EvmSender {
       if (!isExecutionFailure(error)) throw error;
       // A key that cannot pay for the gas limit reads like a call that needs too much of it.
       const balance = await client.getBalance({ address });
-      if (balance < maxGas * fees.maxFeePerGas) throw new Error('The gas key runs dry');
+      if (balance < maxGas * fees.maxFeePerGas)
+        throw new Error('The gas key runs dry', { cause: error });
       throw new RefusedError('the chain refuses the call');
     }
   }

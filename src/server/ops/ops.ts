@@ -12,7 +12,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import { METRICS_CONTENT_TYPE } from '../../observability/metrics.ts';
 import type { Payments } from '../../payments/payments.ts';
 import type { FeatureParts } from '../feature-parts.ts';
-import { type ServerMetrics, withPatience } from '../metrics.ts';
+import { type ServerMetrics, withinASecond } from '../metrics.ts';
 import type { HttpServer } from '../../http/http.ts';
 import { type OwnDocument, documentationRoutes } from './documentation.ts';
 import {
@@ -80,13 +80,13 @@ async function readiness(shared: FeatureParts, parts: OpsParts): Promise<Readine
   const unavailable = stores.store.unavailable() !== undefined;
   const answered = unavailable
     ? undefined
-    : await withPatience(clock, stores.store.query('SELECT 1'));
+    : await withinASecond(clock, stores.store.query('SELECT 1'));
   const models = catalog.models();
   const ready = models.filter((model) => engines.isReady(model.replicas)).length;
   // A server that sells JSON-RPC alone has no models, and waits for none.
   const sellsNoModels = models.length === 0 && !shared.config().embedded.enabled;
   const credits =
-    payments === undefined ? undefined : await withPatience(clock, payments.creditCounts());
+    payments === undefined ? undefined : await withinASecond(clock, payments.creditCounts());
   return {
     server: {
       ok: !server.isClosing,

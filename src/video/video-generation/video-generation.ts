@@ -106,7 +106,7 @@ function lookup(
 ): Lookup {
   if (name === undefined) return { accountId, queueId };
   const found = catalog.resolve(name, 'video');
-  return { accountId, queueId, modelIds: found.ok ? [found.model.id, name] : [name] };
+  return { accountId, queueId, modelIds: found === undefined ? [name] : [found.model.id, name] };
 }
 
 /** How far a caller's video is, or the video. */

@@ -132,7 +132,7 @@ export class StoredHolds implements Holds {
   ): Promise<Settlement> {
     try {
       return await this.#parts.store.transaction(async (tx) => {
-        const [settlement] = await settleRows(tx, this.#context(), [request]);
+        const [settlement] = await settleRows(tx, this.#parts, [request]);
         if (settlement === undefined) throw new Error('A settle gave no answer');
         await work(tx, settlement);
         return settlement;
@@ -255,11 +255,7 @@ export class StoredHolds implements Holds {
   }
 
   #settleTogether(requests: readonly SettleRequest[]): Promise<Settlement[]> {
-    return this.#parts.store.transaction((tx) => settleRows(tx, this.#context(), requests));
-  }
-  #context() {
-    const { store, clock, log } = this.#parts;
-    return { dialect: store.dialect, nowMs: clock.nowMs(), log };
+    return this.#parts.store.transaction((tx) => settleRows(tx, this.#parts, requests));
   }
 }
 

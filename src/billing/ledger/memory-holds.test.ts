@@ -1,0 +1,190 @@
+/** Holds beside a file: many at once, commands beside the server, and what an older version left. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { storeFixture } from '../../../test/databases/stores.ts';
+import { systemIds } from '../../core/ids.ts';
+import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
+import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
+import { seededIds } from '../../../test/support/seeded-ids.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import type { Store } from '../../db/db.ts';
+import {
+  type Hold,
+  type HoldRequest,
+  LEDGER_MIGRATIONS,
+  Ledger,
+  NO_TOKENS,
+  type SettleRequest,
+} from './ledger.ts';
+
+const SEED = Number(process.env['SEED'] ?? '20261122');
+const REQUESTS = 120_000;
+const AT_ONCE = 96;
+
+describe('holds in memory', () => {
+  const fixture = storeFixture('sqlite');
+  const clock = new TestClock();
+  const lines: LogLine[] = [];
+
+  function ledgerOn(store: Store): Ledger {
+    return new Ledger({ store, clock, ids: systemIds(), log: memoryLog(lines) });
+  }
+
+  async function fund(store: Store, ledger: Ledger, amountNano: Nano): Promise<void> {
+    const from = 'house:operator-credit';
+    const credit = { accountId: 'a', amountNano, from, kind: 'CREDIT', id: 'first' } as const;
+    await store.transaction((tx) => ledger.creditIn(tx, credit));
+  }
+
+  function wanted(requestId: string, minNano: Nano, maxNano = minNano): HoldRequest {
+    return { requestId, accountId: 'a', minNano, maxNano, floorNano: ZERO };
+  }
+
+  async function place(ledger: Ledger, request: HoldRequest): Promise<Hold> {
+    const answer = await ledger.holds.place(request);
+    assert.ok(answer.ok);
+    return answer.hold;
+  }
+
+  function bill(requestId: string, costNano: Nano): SettleRequest {
+    return {
+      costNano,
+      usage: {
+        requestId,
+        createdMs: clock.nowMs(),
+        accountId: 'a',
+        keyId: 'k',
+        kind: 'chat',
+        modelId: 'm',
+        attempts: 1,
+        tokens: NO_TOKENS,
+        countedBy: 'engine',
+        priceVersion: 'v1',
+        latencyMs: 5,
+        status: 'completed',
+      },
+    };
+  }
+
+  test(`${REQUESTS} requests of ${AT_ONCE} callers never hold or take more than there is`, async () => {
+    const store = await fixture.open(LEDGER_MIGRATIONS);
+    const ledger = ledgerOn(store);
+    const random = seededIds(SEED);
+    const fundsNano = usdToNano('40');
+    await fund(store, ledger, fundsNano);
+    let next = 0;
+    let takenNano = 0n;
+    let refused = 0;
+    const cents = (most: number): Nano => nano(1 + Math.floor(random.fraction() * most * 1e7));
+    const caller = async (): Promise<void> => {
+      while (next < REQUESTS) {
+        const id = `r${(next += 1)}`;
+        const minNano = cents(3);
+        const answer = await ledger.holds.place(wanted(id, minNano, nano(minNano + cents(6))));
+        const { amountNano } = ledger.holds.figures();
+        assert.ok(amountNano <= fundsNano, `seed ${SEED}: ${amountNano} is held`);
+        if (!answer.ok) {
+          refused += 1;
+          await new Promise((resolve) => setImmediate(resolve));
+          continue;
+        }
+        const { grantedNano } = answer.hold;
+        // Most answers cost a small part; some are given up, and some are asked for twice.
+        const share = BigInt(Math.floor(random.fraction() * 100));
+        const costNano = share > 90n ? grantedNano : nano((grantedNano * share) / 50_000n);
+        const request = bill(id, share < 5n ? ZERO : costNano);
+        const [first, second] = await Promise.all([
+          ledger.holds.settle(request, answer.hold),
+          share % 10n === 0n ? ledger.holds.settle(request, answer.hold) : undefined,
+        ]);
+        assert.ok(first.fresh && second?.fresh !== true);
+        takenNano += first.usdNano;
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, caller));
+    const { usdNano } = await ledger.balances('a');
+    assert.ok(usdNano >= 0n && takenNano <= fundsNano, `seed ${SEED}`);
+    assert.equal(usdNano, fundsNano - takenNano, `seed ${SEED}`);
+    assert.ok(refused > 0 && usdNano < usdToNano('0.1'), `seed ${SEED}: nothing was scarce`);
+    assert.deepEqual(ledger.holds.figures(), { count: 0, amountNano: 0n });
+    assert.deepEqual((await ledger.audit()).differences, []);
+    assert.deepEqual(
+      lines.filter(({ level }) => level === 'error'),
+      [],
+    );
+  });
+
+  test('a command that takes what requests hold leaves them the rest, and jobs all of theirs', async () => {
+    const url = await fixture.freshUrl();
+    const store = await fixture.open(LEDGER_MIGRATIONS, url);
+    const server = ledgerOn(store);
+    const command = ledgerOn(await fixture.open(LEDGER_MIGRATIONS, url));
+    await fund(store, server, usdToNano('1'));
+    const hold = await place(server, wanted('r1', usdToNano('0.6')));
+    const job = { ...wanted('job', usdToNano('0.3')), lifetime: 'durable' } as const;
+    assert.ok((await server.holds.place(job)).ok);
+    const debit = (ledger: Ledger, id: string, usd: string) => {
+      const to = 'house:operator-credit';
+      const amountNano = usdToNano(usd);
+      const movement = { accountId: 'a', amountNano, to, kind: 'CREDIT', id } as const;
+      return store.transaction((tx) => ledger.debitIn(tx, movement));
+    };
+    assert.equal(await debit(server, 'of-the-server', '0.2'), undefined, 'it knows its holds');
+    assert.equal(await debit(command, 'of-a-command', '0.8'), undefined, 'a job keeps its money');
+    assert.equal(await debit(command, 'of-a-command', '0.5'), usdToNano('0.5'));
+    const settled = await server.holds.settle(bill('r1', usdToNano('0.6')), hold);
+    assert.equal(settled.usdNano, usdToNano('0.2'));
+    assert.equal(settled.after.usdNano, usdToNano('0.3'));
+    assert.match(lines.at(-1)?.message ?? '', /above its hold/);
+    const done = await store.transaction((tx) =>
+      server.settleIn(tx, bill('job', usdToNano('0.3'))),
+    );
+    assert.equal(done.after.usdNano, 0n);
+    assert.deepEqual((await server.audit()).differences, []);
+  });
+
+  test('what an older version held for requests is given back, and what it held for jobs is not', async () => {
+    const url = await fixture.freshUrl();
+    const before = LEDGER_MIGRATIONS.filter(({ id }) => id < 'ledger-0007');
+    const store = await fixture.open(before, url);
+    const old = ledgerOn(store);
+    await fund(store, old, usdToNano('1'));
+    await old.setDailyAllocation('a', usdToNano('0.4'));
+    const cap = { id: 'k', accountId: 'a', period: 'LIFETIME', diemLimitNano: undefined } as const;
+    await store.transaction((tx) =>
+      old.setAllowance(tx, { ...cap, usdLimitNano: usdToNano('0.9') }),
+    );
+    const capped = { ...wanted('job', usdToNano('0.7')), allowanceId: 'k' };
+    assert.ok((await old.holds.place({ ...capped, lifetime: 'durable' })).ok);
+    // As the version before wrote the hold of a request: 0.2 USD and 0.1 of today's credit.
+    const [usd, daily] = [usdToNano('0.2'), usdToNano('0.1')];
+    await store.run([
+      {
+        sql: `INSERT INTO ledger_hold SELECT 'killed', account_id, allowance_id, allowance_start_ms,
+          $1, $2, daily_day, 'epoch-of-it', created_ms FROM ledger_hold`,
+        parameters: [usd, daily],
+      },
+      {
+        sql: `UPDATE ledger_account SET held_nano = held_nano + $1, daily_held_nano = daily_held_nano + $2`,
+        parameters: [usd, daily],
+      },
+      {
+        sql: `UPDATE ledger_allowance SET usd_held_nano = usd_held_nano + $1, diem_held_nano = diem_held_nano + $2`,
+        parameters: [usd, daily],
+      },
+      {
+        sql: `INSERT INTO ledger_epoch (id, started_ms, heartbeat_ms) VALUES ('epoch-of-it', 1, 1)`,
+        parameters: [],
+      },
+    ]);
+    assert.deepEqual((await old.audit()).differences, []);
+    assert.equal((await old.audit()).openHolds, 2);
+    const now = ledgerOn(await fixture.open(LEDGER_MIGRATIONS, url));
+    await now.start({ alone: true });
+    const report = await now.audit();
+    assert.deepEqual([report.differences, report.openHolds], [[], 1]);
+    // 1.00 of balance less 0.30 of the job; its 0.40 of daily credit are all held.
+    const rest = await place(now, wanted('r1', usdToNano('0.7')));
+    assert.equal(rest.grantedNano, usdToNano('0.7'));
+  });
+});

@@ -1,0 +1,79 @@
+/** What is sold: the request, its price, its answer, and what it used in the end. */
+import type { Caller } from '../identity/identity.ts';
+import type { Fault } from '../core/faults.ts';
+import type { Nano } from '../core/money.ts';
+import type { FinishedAnswer, IdempotencyToken } from './idempotency/idempotency.ts';
+import type { TokenCounts, UsageRecord, UsageStatus } from './ledger/ledger.ts';
+import type { RateRule, Reservation, WindowState } from './limits/limits.ts';
+
+/** What counts against the rate limits of a caller. */
+export interface CountRequest {
+  readonly caller: Caller;
+  /** The rate-limit bucket: a model, or the name of an endpoint that has limits of its own. */
+  readonly modelId: string;
+  readonly rate: RateRule;
+  /** About how many tokens it will use, prompt and completion; the settle corrects it. */
+  readonly tokensEstimate: number;
+  /** Of a route that counts all its models in one bucket and has words of its own for a refusal. */
+  readonly ownLimit?: {
+    readonly bucket: string;
+    readonly refusal: (state: WindowState) => Fault;
+  };
+}
+
+/** A request that was counted, and the room that it took. */
+export interface Counted {
+  /** By the estimate until the settle, by the true use after it. */
+  window: WindowState;
+  readonly reserved: Reservation;
+  readonly startedMs: number;
+}
+
+/** The least that lets a request run, and the most that it can cost. */
+export interface PriceBounds {
+  readonly minNano: Nano;
+  readonly maxNano: Nano;
+  /** What a useful answer costs, and whether the caller named the size: `HoldRequest` of the ledger. */
+  readonly usefulNano?: Nano;
+  readonly maxIsNamed?: boolean;
+}
+
+/** The answer of a sale: missing bytes are too many to be kept for retries. */
+export interface SoldAnswer {
+  readonly type: string;
+  readonly body: Buffer | undefined;
+}
+
+/** Keeps the answer of a request for its retries, with what the feature knows of its headers. */
+export interface AnswerKeeper {
+  readonly token: IdempotencyToken;
+  finished(answer: SoldAnswer): FinishedAnswer;
+}
+
+export interface SaleRequest extends CountRequest {
+  readonly requestId: string;
+  /** What is sold: names the usage record. */
+  readonly kind: string;
+  readonly tier: string;
+  /** Missing while the price is not known: the work then calls `Sale.reserve`. */
+  readonly price?: PriceBounds;
+  readonly priceVersion: string;
+  /** Ends the wait for credit that others hold; the caller has left. */
+  readonly signal?: AbortSignal;
+  /** Told when the request is charged something. */
+  readonly paid?: (() => void) | undefined;
+  /** Set when the answer is kept for retries. */
+  readonly keeper?: AnswerKeeper | undefined;
+}
+
+/** What a finished request used. */
+export interface Outcome {
+  readonly costNano: Nano;
+  readonly status: UsageStatus;
+  readonly tokens?: TokenCounts;
+  readonly countedBy?: UsageRecord['countedBy'];
+  readonly attempts?: number;
+  readonly replica?: string;
+  readonly firstTokenMs?: number;
+  readonly extras?: Readonly<Record<string, unknown>>;
+}

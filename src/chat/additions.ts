@@ -1,0 +1,290 @@
+/**
+ * What the service adds to a chat request before the engine sees it: persona, search results,
+ * scraped pages, the text of files, media as data. In two steps around the hold: a plan that costs
+ * nothing and names the bounds, and the work, which runs only for callers whose money is set aside.
+ * Uses are what really happened; a search or page that failed is free.
+ */
+import type { CatalogModel } from '../catalog/catalog.ts';
+import { type Clock, isoTime } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { UNTRUSTED_TEXT_RULE } from '../core/untrusted-text.ts';
+import type { Documents, MediaSettings } from '../documents/documents.ts';
+import type { JsonObject } from '../json/json-scan.ts';
+import { AutoSearch } from './auto-search.ts';
+import type { ExtraPrices, ExtraUse } from './chat-bill.ts';
+import type { AdditionBounds } from './chat-bounds.ts';
+import { type LoadedContent, loadContent, userText, withContext } from './message-content.ts';
+import type { MessageFindings, PaidFindings } from './paid-findings.ts';
+import type { Personas } from './personas/personas.ts';
+import {
+  documentsOf,
+  type FoundDocument,
+  pagesPrompt,
+  searchPrompt,
+  type SearchResult,
+  type Web,
+} from './web/web.ts';
+import type { ChatRequest } from './wire/chat-request.ts';
+import type { ChatMessage } from './wire/chat-schema.ts';
+import { SVC_PARAMETER_DEFAULTS } from './wire/svc-parameters.ts';
+
+/** What plans are made and carried out with. */
+export interface AdditionParts {
+  readonly personas: Pick<Personas, 'get'>;
+  readonly web: Web;
+  readonly documents: Pick<Documents, 'extract'>;
+  readonly media: MediaSettings;
+  readonly findings: PaidFindings;
+  readonly clock: Clock;
+  readonly prices: () => ExtraPrices;
+  /** Most characters of one file that the model sees. */
+  readonly maxFileChars: number;
+  /** Whether an engine fetches remote images and videos itself. */
+  readonly fetchesMedia: (engineId: string) => boolean;
+  readonly socialSearch: () => {
+    readonly maxResults: number;
+    readonly membersFor: (engineId: string) => JsonObject;
+  };
+}
+
+/** What a plan is made for. */
+export interface AdditionInputs {
+  /** As the model takes it. */
+  readonly request: ChatRequest;
+  readonly model: CatalogModel;
+  readonly accountId: string;
+  readonly signal: AbortSignal;
+}
+
+export interface AdditionsPlan extends AdditionBounds {
+  /** Put before the caller's own, in order. */
+  readonly systemPrompts: readonly string[];
+  /** Absent: there is nothing to do. Throws Faults, or the reason of an abort. */
+  readonly prepare: (() => Promise<PreparedAdditions>) | undefined;
+  /** `enable_web_search: auto`, where the model can be offered the tool. */
+  readonly autoSearch: AutoSearch | undefined;
+  /** `enable_x_search`: the engine searches by itself. */
+  readonly socialSearch: SocialSearch | undefined;
+  /** Told when the request is charged; absent where nothing may be found. */
+  readonly paid: (() => void) | undefined;
+}
+
+export interface SocialSearch {
+  /** The most results, as a use of the request. */
+  readonly bound: ExtraUse;
+  /** Members of the body that switch it on, for an engine. */
+  readonly membersFor: (engineId: string) => JsonObject;
+}
+
+export interface PreparedAdditions {
+  /** Replaces the messages when something in them changed. */
+  readonly messages: readonly ChatMessage[] | undefined;
+  /** Bytes of text that were added, for the bound on prompt tokens. */
+  readonly textBytes: number;
+  readonly citations: readonly SearchResult[];
+  /** Shown to the caller as a tool call when asked for. */
+  readonly documents: readonly FoundDocument[] | undefined;
+  readonly uses: readonly ExtraUse[];
+}
+
+export const NOTHING_PREPARED: PreparedAdditions = {
+  messages: undefined,
+  textBytes: 0,
+  citations: [],
+  documents: undefined,
+  uses: [],
+};
+
+/** By default nothing is added. */
+export const NOTHING_ADDED: AdditionsPlan = {
+  systemPrompts: [],
+  textBytesBound: 0,
+  usesBound: [],
+  prepare: undefined,
+  autoSearch: undefined,
+  socialSearch: undefined,
+  paid: undefined,
+};
+
+/** Fence, name and note around the text of a file. */
+const FILE_FRAME_BYTES = 2_048;
+
+/** What a request asks the web for. At most one of the two is not empty. */
+interface WebQuestion {
+  readonly urls: readonly string[];
+  /** Empty for no search before the answer. */
+  readonly query: string;
+}
+
+const NO_QUESTION: WebQuestion = { urls: [], query: '' };
+
+/** One request on its way through its additions. */
+interface Addition extends AdditionInputs {
+  readonly parts: AdditionParts;
+  readonly prices: ExtraPrices;
+  readonly question: WebQuestion;
+  /** Absent where nothing is searched or read. */
+  readonly findings: MessageFindings | undefined;
+}
+
+/** Plans the additions of one request. Does no I/O. Throws `CHARACTER_NOT_FOUND`. */
+export function planAdditions(parts: AdditionParts, inputs: AdditionInputs): AdditionsPlan {
+  const { request, model, accountId } = inputs;
+  const { facts, parameters } = request;
+  const hasContent = facts.fileCount + facts.imageCount + facts.audioCount + facts.videoCount > 0;
+  if (!hasContent && parameters === SVC_PARAMETER_DEFAULTS) return NOTHING_ADDED;
+  const general = parts.prices();
+  const prices = { ...general, searchNano: model.price?.perSearch ?? general.searchNano };
+  const question = questionOf(parts.web, request);
+  const { urls, query } = question;
+  const files = facts.fileCount * (3 * parts.maxFileChars + FILE_FRAME_BYTES);
+  const pages = urls.length === 0 ? 0 : parts.web.pagesBytes(urls.length);
+  const search = query === '' ? 0 : parts.web.searchBytes;
+  const mayFind = pages + search > 0 || parameters.enable_web_search === 'auto';
+  const findings = mayFind ? parts.findings.of(accountId, request.messages) : undefined;
+  const addition: Addition = { ...inputs, parts, prices, question, findings };
+  const hasWork = hasContent || pages + search > 0;
+  return {
+    systemPrompts: [
+      ...personaPrompt(parts, request),
+      ...(facts.fileCount > 0 ? [UNTRUSTED_TEXT_RULE] : []),
+    ],
+    textBytesBound: files + pages + search,
+    usesBound: urls.length + query.length === 0 ? [] : [webUse(addition, urls.length || 1)],
+    prepare: hasWork ? () => prepareAdditions(addition) : undefined,
+    autoSearch: urls.length > 0 ? undefined : autoSearch(addition),
+    socialSearch: socialSearch(parts, request, prices),
+    paid: findings === undefined ? undefined : () => findings.paid(),
+  };
+}
+
+function personaPrompt(parts: AdditionParts, request: ChatRequest): string[] {
+  const slug = request.parameters.character_slug;
+  if (slug === undefined) return [];
+  const persona = parts.personas.get(slug);
+  if (persona !== undefined) return [persona.prompt];
+  throw new Fault('CHARACTER_NOT_FOUND', {
+    message: `There is no character "${slug.slice(0, 100)}"; see GET /characters`,
+  });
+}
+
+/** Pages that the user names come before a search; an engine's own search before both. */
+function questionOf(web: Web, request: ChatRequest): WebQuestion {
+  const { enable_web_scraping, enable_web_search, enable_x_search } = request.parameters;
+  const searches = enable_web_search === 'on';
+  if (enable_x_search || !(enable_web_scraping || searches)) return NO_QUESTION;
+  const text = userText(request.messages);
+  const urls = enable_web_scraping ? web.urlsIn(text) : [];
+  return { urls, query: urls.length === 0 && searches ? text.trim() : '' };
+}
+
+/** Pages that were read, or searches. */
+function webUse({ question, prices }: Addition, count: number): ExtraUse {
+  return question.urls.length > 0
+    ? { name: 'web_scraping', count, eachNano: prices.pageNano }
+    : { name: 'web_search', count, eachNano: prices.searchNano };
+}
+
+/**
+ * The tool is offered where the model can call it and nothing stands in its way: one choice, a
+ * text answer, and no order to call or to leave the caller's own tools.
+ */
+function autoSearch({ parts, request, model, prices, findings }: Addition): AutoSearch | undefined {
+  const { parameters, toolChoice, responseFormat, choiceCount } = request;
+  if (findings === undefined) return undefined;
+  if (parameters.enable_web_search !== 'auto' || parameters.enable_x_search) return undefined;
+  if (!parts.web.canSearch || !model.capabilities.has('functionCalling')) return undefined;
+  const isFree = (toolChoice ?? 'auto') === 'auto' && (responseFormat?.type ?? 'text') === 'text';
+  if (!isFree || choiceCount > 1) return undefined;
+  return new AutoSearch({
+    web: parts.web,
+    request,
+    today: isoTime(parts.clock.nowMs()).slice(0, 10),
+    eachNano: prices.searchNano,
+    findings,
+  });
+}
+
+function socialSearch(
+  parts: AdditionParts,
+  request: ChatRequest,
+  prices: ExtraPrices,
+): SocialSearch | undefined {
+  if (!request.parameters.enable_x_search) return undefined;
+  const { maxResults, membersFor } = parts.socialSearch();
+  return {
+    bound: { name: 'x_search', count: maxResults, eachNano: prices.socialNano },
+    membersFor,
+  };
+}
+
+type WebFindings = Omit<PreparedAdditions, 'messages' | 'textBytes'> & { readonly text: string };
+
+const NO_FINDINGS: WebFindings = { text: '', citations: [], documents: undefined, uses: [] };
+
+/**
+ * The work of a plan: content is loaded while the web is asked, and what was found goes into the
+ * messages. Throws the Faults of media and files, or the reason of an abort.
+ */
+async function prepareAdditions(addition: Addition): Promise<PreparedAdditions> {
+  const failed = new AbortController();
+  const signal = AbortSignal.any([addition.signal, failed.signal]);
+  try {
+    const [content, { text, ...found }] = await Promise.all([
+      contentOf(addition, signal),
+      findingsOf(addition, signal),
+    ]);
+    const messages = text === '' ? content.messages : withContext(content.messages, text);
+    const given = addition.request.messages;
+    const isSame = messages.every((message, at) => message === given[at]);
+    const textBytes = content.textBytes + Buffer.byteLength(text);
+    return { ...found, messages: isSame ? undefined : messages, textBytes };
+  } catch (error) {
+    // What still runs beside the part that failed is of no use to anybody.
+    failed.abort();
+    throw error;
+  }
+}
+
+async function contentOf(addition: Addition, signal: AbortSignal): Promise<LoadedContent> {
+  const { parts, request, model, accountId } = addition;
+  return loadContent({
+    messages: request.messages,
+    model,
+    documents: parts.documents,
+    media: parts.media,
+    engineFetches: model.replicas.every((replica) => parts.fetchesMedia(replica.engine)),
+    signal,
+    caller: accountId,
+  });
+}
+
+async function findingsOf(addition: Addition, signal: AbortSignal): Promise<WebFindings> {
+  const { parts, request, question, findings, accountId } = addition;
+  const { urls, query } = question;
+  if (urls.length > 0) {
+    const asked = urls.join(' ');
+    const known = findings?.known(asked)?.pages;
+    const pages = known ?? (await parts.web.scrape(urls, { signal, caller: accountId }));
+    const count = known === undefined ? pages.filter((page) => page.ok).length : 0;
+    if (count > 0) findings?.found(asked, { pages });
+    return { ...NO_FINDINGS, text: pagesPrompt(pages), uses: [webUse(addition, count)] };
+  }
+  if (query === '') return NO_FINDINGS;
+  const known = findings?.known(query)?.results;
+  const outcome = known === undefined ? await parts.web.search(query, signal) : undefined;
+  if (outcome?.ok === false) return NO_FINDINGS;
+  const results = known ?? outcome?.results ?? [];
+  if (known === undefined) findings?.found(query, { results });
+  const { return_search_results_as_documents, enable_web_citations } = request.parameters;
+  const asksForDocuments = return_search_results_as_documents && results.length > 0;
+  return {
+    text: searchPrompt(results, {
+      citations: enable_web_citations,
+      today: isoTime(parts.clock.nowMs()).slice(0, 10),
+    }),
+    citations: results,
+    documents: asksForDocuments ? documentsOf(results) : undefined,
+    uses: [webUse(addition, known === undefined ? 1 : 0)],
+  };
+}

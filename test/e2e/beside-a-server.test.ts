@@ -1,0 +1,97 @@
+/**
+ * Commands beside a server that is under load: `farebox debit` takes the money of running requests
+ * away under them, `farebox credit` brings some back. No balance goes below zero, and every answer
+ * that a client saw in full is settled once, at the cost that it showed.
+ */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Ledger } from '../../src/billing/ledger/ledger.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { systemIds } from '../../src/core/ids.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { openTestStore } from '../databases/stores.ts';
+import { childEnvironment } from '../support/child-environment.ts';
+import { TestUpstream } from '../support/test-upstream.ts';
+import { startFarebox } from './farebox-process.ts';
+
+const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+const CLIENTS = 16;
+const ROUNDS = 3;
+
+test('debit and credit beside a server under load: no balance below zero, each answer paid once', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'farebox-beside-'));
+  const upstream = await TestUpstream.start();
+  upstream.otherwise = { kind: 'json', usage: true };
+  after(async () => {
+    await upstream.kill();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const running = await startFarebox({ folder, yaml: yaml(upstream.url) });
+  const command = (...words: string[]): Promise<string> =>
+    new Promise((resolve) => {
+      execFile(
+        process.execPath,
+        [BINARY, ...words],
+        { cwd: folder, env: childEnvironment({}) },
+        (_error, stdout, stderr) => resolve(stdout + stderr),
+      );
+    });
+  const { secret } = running;
+  assert.ok(secret !== undefined);
+  const seen = new Map<string, number>();
+  const load = { isOver: false };
+  const clients = Array.from({ length: CLIENTS }, async () => {
+    while (!load.isOver) {
+      const answer = await fetch(`${running.url}/chat/completions`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+        body: '{"model":"m","messages":[{"role":"user","content":"Hi"}],"max_tokens":60000}',
+      });
+      const body = (await answer.json()) as { cost?: { usd: number } }; // documented
+      // 402: taken away; 429: held by the others.
+      assert.ok([200, 402, 429].includes(answer.status), String(answer.status));
+      if (body.cost !== undefined)
+        seen.set(String(answer.headers.get('x-request-id')), body.cost.usd);
+    }
+  });
+  let taken = 0;
+  for (let round = 0; round < ROUNDS; round += 1) {
+    // Sixteen requests hold 0.12 each of 2: a debit of 1.9 is more than is free.
+    if (/taken from/.test(await command('debit', '1.9'))) taken += 1;
+    await command('credit', '1.9');
+  }
+  load.isOver = true;
+  await Promise.all(clients);
+  await running.stop();
+  assert.ok(taken > 0 && seen.size > CLIENTS, `${taken} debits, ${seen.size} answers`);
+  const store = await openTestStore(`sqlite:${join(folder, 'data/farebox.db')}`);
+  try {
+    const ledger = new Ledger({ store, clock: systemClock(), ids: systemIds(), log: silentLog });
+    const report = await ledger.audit();
+    assert.deepEqual([report.differences, report.openHolds], [[], 0]);
+    const rows = await store.query<{ request_id: string; usd_nano: bigint }>(
+      'SELECT request_id, usd_nano FROM ledger_usage',
+    );
+    const paid = new Map(rows.map((row) => [row.request_id, Number(row.usd_nano) / 1e9]));
+    for (const [id, usd] of seen) assert.equal(paid.get(id), usd, id);
+  } finally {
+    await store.close();
+  }
+});
+
+function yaml(engineUrl: string): string {
+  return `listen: { host: 127.0.0.1, port: 0 }
+embedded: { enabled: false }
+discovery: { enabled: false }
+log: { level: silent }
+engines: { fake: { url: ${engineUrl} } }
+models:
+  - { id: m, type: text, context: 131072, maxCompletionTokens: 65536, price: { input: 1, output: 2 }, replicas: [{ engine: fake }] }
+limits: { starterCreditUsd: 2, plans: { staff: { text: { XS: &wide { requestsPerMinute: 10000000, tokensPerMinute: 1000000000 }, S: *wide, M: *wide, L: *wide } } } }
+`;
+}
