@@ -106,7 +106,7 @@ export const NOTHING_ADDED: AdditionsPlan = {
   paid: undefined,
 };
 
-/** Fence, name and note around the text of a file. */
+/** Delimiters, name and note around the text of a file. */
 const FILE_FRAME_BYTES = 2_048;
 
 /** What a request asks the web for. At most one of the two is not empty. */

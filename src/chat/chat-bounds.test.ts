@@ -223,7 +223,7 @@ function inputsOf(leftNano: number, more: Partial<RoundInputs> = {}): RoundInput
 
 test('the output that is granted to a round', () => {
   const free = { price: compilePrice({ input: '1', output: '0' }) };
-  const turns = [...chat(1).messages, ...chat(1).messages, ...chat(1).messages];
+  const added = [...chat(1).messages, ...chat(1).messages, ...chat(1).messages];
   const rows: [string, RoundInputs, number | undefined][] = [
     ['all of it', inputsOf(2_372_000), 1_000],
     ['a nano less', inputsOf(2_371_999), 999],
@@ -241,7 +241,7 @@ test('the output that is granted to a round', () => {
     ['but not below the least', inputsOf(9_999_999, { usedOutputTokens: 1_000 }), 16],
     ['output costs nothing', inputsOf(372_000, free), 1_000],
     ['not even the prompt', inputsOf(371_999, free), undefined],
-    ['two messages were added', inputsOf(2_372_000, { messages: turns }), 744],
+    ['two messages were added', inputsOf(2_372_000, { messages: added }), 744],
   ];
   for (const [what, inputs, expected] of rows) {
     const round = planRound(inputs);

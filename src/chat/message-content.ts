@@ -1,5 +1,5 @@
 /**
- * The content parts of messages made fit for an engine: files become fenced text, remote media
+ * The content parts of messages made fit for an engine: files become delimited text, remote media
  * becomes data (or stays an address, for engines that fetch it themselves), inline media is checked.
  *
  * Invariant: a message, and a part, that needs no change is given back as the same object.

@@ -26,13 +26,11 @@ export interface EmbeddedBatch {
   readonly answer: EngineAnswer;
 }
 
-export type BatchesOutcome =
-  | { readonly ok: true; readonly batches: readonly EmbeddedBatch[] }
-  | {
-      readonly ok: false;
-      readonly failure: EngineFailure;
-      readonly done: readonly EmbeddedBatch[];
-    };
+/** Batches in the order of their inputs, without those that failed or were not run. */
+export interface BatchesOutcome {
+  readonly done: readonly EmbeddedBatch[];
+  readonly failure: EngineFailure | undefined;
+}
 
 /** `inputs` replace those of the request. */
 export async function runBatches(
@@ -54,8 +52,8 @@ export async function runBatches(
   };
   if (count === 1) {
     const only = await runBatch(run, (replica) => batchFor(replica, 0), signal);
-    if ('embeddings' in only) return { ok: true, batches: [only] };
-    return { ok: false, failure: only, done: [] };
+    if ('embeddings' in only) return { done: [only], failure: undefined };
+    return { done: [], failure: only };
   }
   const done: (EmbeddedBatch | undefined)[] = Array.from({ length: count }, () => undefined);
   const stop = new AbortController();
@@ -76,8 +74,7 @@ export async function runBatches(
     }
   };
   await Promise.all(Array.from({ length: Math.min(PARALLEL_BATCHES, count) }, work));
-  const batches = done.filter((batch) => batch !== undefined);
-  return failure === undefined ? { ok: true, batches } : { ok: false, failure, done: batches };
+  return { done: done.filter((batch) => batch !== undefined), failure };
 }
 
 async function runBatch(

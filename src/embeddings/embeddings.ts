@@ -90,10 +90,10 @@ async function embed(
         tokensBound,
       };
       facts = run;
-      const batches = await runBatches(run, await fitInputs(run));
-      if (batches.ok) return answer(run, batches.batches);
-      if (batches.failure.reason !== 'aborted') throw engineFault(batches.failure, model.id);
-      return settleAborted(run, batches.done, batches.failure);
+      const { done, failure } = await runBatches(run, await fitInputs(run));
+      if (failure === undefined) return answer(run, done);
+      if (failure.reason !== 'aborted') throw engineFault(failure, model.id);
+      return settleAborted(run, done, failure);
     };
     const wanted = {
       requestId: context.requestId,
