@@ -26,7 +26,6 @@ import {
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
 export { describeConfig } from './describe-config.ts';
-export type { EngineSettings } from './engines-section.ts';
 export { formatProblem } from './explain.ts';
 export { type LimitsSection, type Plan, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';

@@ -6,8 +6,7 @@ import { z } from 'zod';
 
 import { count, engineUrl, flag, httpUrl, secret, whole } from './setting-kinds.ts';
 
-export type EngineSettings = z.infer<typeof EngineSettings>;
-export const EngineSettings = z.strictObject({
+const ConfiguredEngine = z.strictObject({
   protocol: z
     .enum(['openai', 'rembg'])
     .default('openai')
@@ -58,7 +57,7 @@ export const EnginesSection = z
         /^[a-z0-9][a-z0-9-]{0,39}$/,
         'An engine name has lowercase letters, digits and dashes',
       ),
-    EngineSettings,
+    ConfiguredEngine,
   )
   .default({});
 

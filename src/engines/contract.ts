@@ -98,29 +98,18 @@ export interface EngineSink {
   onChunk(chunk: Buffer): boolean;
 }
 
-/**
- * - `unreachable`: no replica takes a connection, or all are taken out by their breaker
- * - `timeout`: a time limit of the call
- * - `overloaded`: 429 or 503, or the queue is full; `retryAfterSeconds` may say when
- * - `refused`: the engine calls the request wrong (4xx); its status and body are given
- * - `misconfigured`: 401, 402, 403, 404, 405 or a redirect: our access to the engine is wrong
- * - `failed`: the engine answered 5xx
- * - `broken`: the connection died in mid-body
- * - `garbage`: the answer is not HTTP, or not what was asked for
- * - `too-large`: the answer is larger than `maxResponseBytes`
- * - `aborted`: the caller left
- */
+/** Why a call failed. */
 export type FailureReason =
-  | 'unreachable'
-  | 'timeout'
-  | 'overloaded'
-  | 'refused'
-  | 'misconfigured'
-  | 'failed'
-  | 'broken'
-  | 'garbage'
-  | 'too-large'
-  | 'aborted';
+  | 'unreachable' // no replica takes a connection, or all are taken out by their breaker
+  | 'timeout' // a time limit of the call
+  | 'overloaded' // 429 or 503, or the queue is full; `retryAfterSeconds` may say when
+  | 'refused' // the engine calls the request wrong (4xx); its status and body are given
+  | 'misconfigured' // 401, 402, 403, 404, 405 or a redirect: our access to the engine is wrong
+  | 'failed' // the engine answered 5xx
+  | 'broken' // the connection died in mid-body
+  | 'garbage' // the answer is not HTTP, or not what was asked for
+  | 'too-large' // the answer is larger than `maxResponseBytes`
+  | 'aborted'; // the caller left
 
 export interface EngineSuccess {
   readonly ok: true;

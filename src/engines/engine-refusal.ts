@@ -12,32 +12,24 @@ const MAX_SHOWN_CHARACTERS = 500;
 
 /** The Fault for a failed call; `aborted` has none, since nobody is there to hear it. */
 export function engineFault(failure: EngineFailure, modelId: string): Fault {
-  const cause = failure.message;
-  switch (failure.reason) {
-    case 'overloaded':
-      return new Fault('MODEL_OVERLOADED', {
-        message: `The model ${modelId} is overloaded`,
-        retryAfterSeconds: failure.retryAfterSeconds ?? OVERLOADED_RETRY_SECONDS,
-        cause,
-      });
-    case 'unreachable':
-      return new Fault('MODEL_OFFLINE', {
-        message: `The model ${modelId} is offline: none of its engines answers`,
-        retryAfterSeconds: OFFLINE_RETRY_SECONDS,
-        cause,
-      });
-    case 'timeout':
-      return new Fault('REQUEST_TIMEOUT', { cause });
-    case 'refused':
-      return refusedFault(failure, modelId);
-    case 'misconfigured':
-    case 'failed':
-    case 'broken':
-    case 'garbage':
-    case 'too-large':
-    case 'aborted':
-      return new Fault('INFERENCE_FAILED', { cause });
+  const { message: cause, reason } = failure;
+  if (reason === 'refused') return refusedFault(failure, modelId);
+  if (reason === 'timeout') return new Fault('REQUEST_TIMEOUT', { cause });
+  if (reason === 'overloaded') {
+    return new Fault('MODEL_OVERLOADED', {
+      message: `The model ${modelId} is overloaded`,
+      retryAfterSeconds: failure.retryAfterSeconds ?? OVERLOADED_RETRY_SECONDS,
+      cause,
+    });
   }
+  if (reason === 'unreachable') {
+    return new Fault('MODEL_OFFLINE', {
+      message: `The model ${modelId} is offline: none of its engines answers`,
+      retryAfterSeconds: OFFLINE_RETRY_SECONDS,
+      cause,
+    });
+  }
+  return new Fault('INFERENCE_FAILED', { cause });
 }
 
 function refusedFault(failure: EngineFailure, modelId: string): Fault {

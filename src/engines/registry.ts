@@ -3,13 +3,15 @@
  * Both follow a changed configuration and engines that come or go.
  */
 import { Catalog, type VideoConstraints } from '../catalog/catalog.ts';
-import type { Config, EngineSettings as ConfiguredEngine } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import { type CallObserver, Engines, type EngineSettings } from './engines.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import type { DownloadView } from './local/model-files.ts';
 import { type LocalEngineSource, LocalEngines } from './local-engines.ts';
+
+type ConfiguredEngine = Config['engines'][string];
 
 export interface EngineRegistryParts {
   readonly config: () => Config;
@@ -39,13 +41,14 @@ export class EngineRegistry {
     const { config, clock, ids, log, canSearch, videoConstraints, observe } = parts;
     this.#config = config;
     this.engines = new Engines({ clock, ids, log, observe });
-    this.catalog = new Catalog({
-      settings: config(),
-      clock,
-      webSearch: canSearch,
-      videoConstraints,
-    });
-    this.localEngines = localEnginesOf(parts, () => this.#refresh());
+    const settings = config();
+    this.catalog = new Catalog({ settings, clock, webSearch: canSearch, videoConstraints });
+    const onChange = (): void => this.#refresh();
+    const { downloadView: viewOf } = parts;
+    const view = viewOf === undefined ? {} : { viewOf };
+    this.localEngines =
+      parts.localEngines?.(onChange) ??
+      new LocalEngines({ config: settings, clock, ids, log, onChange, ...view });
     this.#refresh();
   }
 
@@ -69,19 +72,6 @@ export class EngineRegistry {
     this.engines.update([...configuredEngines(this.#config()), ...this.localEngines.engines()]);
     this.catalog.setDiscovered(this.localEngines.models());
   }
-}
-
-function localEnginesOf(parts: EngineRegistryParts, onChange: () => void): LocalEngineSource {
-  if (parts.localEngines !== undefined) return parts.localEngines(onChange);
-  const { config, clock, ids, log, downloadView: viewOf } = parts;
-  return new LocalEngines({
-    config: config(),
-    clock,
-    ids,
-    log,
-    onChange,
-    ...(viewOf === undefined ? {} : { viewOf }),
-  });
 }
 
 /** The engines of a configuration, beside the local ones. */

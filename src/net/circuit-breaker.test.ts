@@ -163,3 +163,18 @@ test('in any order of calls and results: open admits none, half-open one at a ti
     { numRuns: 1_000 },
   );
 });
+
+test('without a window it opens and closes as it is told, each time for longer', () => {
+  const { breaker, clock } = breakerAndClock({ openMs: 1_000, maxOpenMs: 3_000 });
+  fail(breaker, 100);
+  assert.equal(breaker.state, 'closed');
+  for (const periodMs of [1_000, 2_000, 3_000, 3_000]) {
+    breaker.open();
+    assert.deepEqual([breaker.canAdmit, breaker.opensInMs], [false, periodMs]);
+    clock.advance(periodMs);
+    assert.deepEqual([breaker.canAdmit, breaker.state], [true, 'half-open']);
+  }
+  breaker.close();
+  breaker.open();
+  assert.equal(breaker.opensInMs, 1_000);
+});

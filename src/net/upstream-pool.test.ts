@@ -11,6 +11,7 @@ import { TestClock } from '../../test/support/test-clock.ts';
 import { systemClock } from '../core/clock.ts';
 import {
   Exchange,
+  fetchWhole,
   type TimeLimits,
   type UpstreamFailureKind,
   UpstreamPool,
@@ -374,3 +375,24 @@ test('pauses have a limit of their own, over all of them', () => {
   at(HALF_AN_HOUR_MS + 600);
   assert.deepEqual(failures, ['paused-timeout']);
 });
+
+test('fetchWhole() gives an answer of any status, and says why there is none', async (t) => {
+  const url = await serverFor(t, (socket) =>
+    socket.once('data', (asked) => {
+      const isCut = asked.includes('/cut');
+      socket.end(isCut ? 'HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart' : NOT_FOUND);
+    }),
+  );
+  const pool = poolFor(t, url);
+  const request = { method: 'GET', headers: [], body: null, limits: LIMITS } as const;
+  const found = await fetchWhole(pool, { ...request, path: '/x', maxResponseBytes: 100 });
+  assert.deepEqual(found, { ok: true, status: 404, body: Buffer.from('no') });
+  const cut = await fetchWhole(pool, { ...request, path: '/cut', maxResponseBytes: 100 });
+  assert.deepEqual([cut.ok, cut.status, !cut.ok && cut.kind], [false, 200, 'cut']);
+  const signal = AbortSignal.timeout(50);
+  const silent = poolFor(t, await serverFor(t, () => undefined));
+  const left = await fetchWhole(silent, { ...request, path: '/', maxResponseBytes: 100 }, signal);
+  assert.deepEqual([left.status, !left.ok && left.kind], [0, 'aborted']);
+});
+
+const NOT_FOUND = 'HTTP/1.1 404 No\r\ncontent-length: 2\r\n\r\nno';

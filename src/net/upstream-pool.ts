@@ -62,33 +62,21 @@ export interface UpstreamRequest {
   readonly maxResponseBytes: number;
 }
 
-/**
- * - `connect`: no connection (refused, unknown host, TLS, time limit)
- * - `stale`: the server closed an idle connection as we reused it; it never saw the request
- * - `reset`: the connection died before the first body byte
- * - `unread`: the same, before a large request was written: the server may not want all of it
- * - `first-byte-timeout`, `idle-timeout`, `total-timeout`: a time limit
- * - `paused-timeout`: the reader paused for too long
- * - `cut`: the connection died inside the body
- * - `too-large`: more bytes than allowed
- * - `garbage`: the answer is not HTTP
- * - `aborted`: the caller left
- * - `closed`: the pool is closed
- */
+/** How an exchange failed. */
 export type UpstreamFailureKind =
-  | 'connect'
-  | 'stale'
-  | 'reset'
-  | 'unread'
-  | 'first-byte-timeout'
+  | 'connect' // no connection: refused, unknown host, TLS, time limit
+  | 'stale' // the server closed an idle connection as we reused it; it never saw the request
+  | 'reset' // the connection died before the first body byte
+  | 'unread' // the same, before a large request was written: the server may not want all of it
+  | 'first-byte-timeout' // a time limit, as the next two
   | 'idle-timeout'
   | 'total-timeout'
-  | 'paused-timeout'
-  | 'cut'
-  | 'too-large'
-  | 'garbage'
-  | 'aborted'
-  | 'closed';
+  | 'paused-timeout' // the reader paused for too long
+  | 'cut' // the connection died inside the body
+  | 'too-large' // more bytes than allowed
+  | 'garbage' // the answer is not HTTP
+  | 'aborted' // the caller left
+  | 'closed'; // the pool is closed
 
 export interface UpstreamPoolOptions {
   /** `http(s)://host[:port][/base]` or `unix:/path/to.sock[:/base]`. */

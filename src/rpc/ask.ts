@@ -8,7 +8,7 @@
 import type { Readable } from 'node:stream';
 import type { Clock } from '../core/clock.ts';
 import { peekReply, type ReplySpan, scanReply, spanString } from '../json/json-spans.ts';
-import type { Network } from './catalogue.ts';
+import type { Family, Network } from './catalogue.ts';
 import { faultOfStatus, type ItemAnswer, judgeItem, type UpstreamFault } from './classify.ts';
 import type { ByteBudget, NodeReply } from './node-client.ts';
 import { isSpan, plainId } from './splice.ts';
@@ -71,17 +71,19 @@ export interface AskFault {
 
 export type OneReply = ItemAnswer | StreamAnswer | AskFault;
 
-export type ManyReply =
-  | {
-      readonly kind: 'items';
-      /** By position of the question; undefined where no usable answer came. */
-      readonly answers: readonly (ItemAnswer | undefined)[];
-      /** The node does not keep to the batch rules: ask what is missing one by one. */
-      readonly isIrregular: boolean;
-      /** The reply itself when it holds exactly the answers in order. */
-      readonly whole: Buffer | undefined;
-    }
-  | AskFault;
+interface Matched {
+  readonly kind: 'items';
+  /** By position of the question; undefined where no usable answer came. */
+  readonly answers: readonly (ItemAnswer | undefined)[];
+  /** The node does not keep to the batch rules: ask what is missing one by one. */
+  readonly isIrregular: boolean;
+  /** The reply itself when it holds exactly the answers in order. */
+  readonly whole: Buffer | undefined;
+  /** Of the last item that told one. */
+  readonly fault: UpstreamFault | undefined;
+}
+
+export type ManyReply = Matched | AskFault;
 
 export interface AskOptions {
   readonly canStream: boolean;
@@ -89,70 +91,152 @@ export interface AskOptions {
   readonly mayRepeat: boolean;
   /** Upper bound of this exchange, besides the node's own. */
   readonly timeoutMs: number;
-  /** Wait for a place at the node instead of giving up: there is no other node. */
+  /** Wait for a place at the node instead of giving up. */
   readonly mayWait: boolean;
-  /** Several callers want the answer: it does not end when one of them leaves. */
-  readonly isShared: boolean;
 }
 
 const LETTER_N = 0x6e;
 
-/** Asks one call; `expectedId` is the id that the node should echo. */
-export async function askOne(
-  run: RunContext,
-  upstream: Upstream,
-  body: Buffer,
-  expectedId: Buffer,
-  options: AskOptions,
-): Promise<OneReply> {
-  const startedMs = run.settings.clock.monotonicMs();
-  const reply = await exchange(run, upstream, body, 1, options);
-  if ('kind' in reply) return reply;
-  if (reply.rest !== undefined) return judgeStream(run, upstream, reply, reply.rest, startedMs);
-  const scan = scanReply(reply.body);
-  const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
-  if (isSizeRefusal(reply, item, body)) return refuseSize(upstream, body);
-  if (item === undefined) return fail(run, upstream, statusFault(reply));
-  const isKnownId = isSameId(reply.body, item, expectedId);
-  const answer = judgeItem(reply.body, item, reply.status, run.network.family, isKnownId);
-  if (typeof answer === 'string') return fail(run, upstream, answer);
-  upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
-  return answer;
+/** What one node is asked in a run. */
+export class NodePass {
+  readonly upstream: Upstream;
+  /** There is no other node after it. */
+  readonly isLast: boolean;
+  /** Several callers want the answer: it does not end when one of them leaves. */
+  readonly isShared: boolean;
+  readonly #run: RunContext;
+
+  constructor(run: RunContext, upstream: Upstream, isLast: boolean, isShared: boolean) {
+    this.#run = run;
+    this.upstream = upstream;
+    this.isLast = isLast;
+    this.isShared = isShared;
+  }
+
+  /** Asks one call; `expectedId` is the id that the node should echo. */
+  async askOne(body: Buffer, expectedId: Buffer, options: AskOptions): Promise<OneReply> {
+    const { network, settings } = this.#run;
+    const startedMs = settings.clock.monotonicMs();
+    const reply = await this.#exchange(body, 1, options);
+    if ('kind' in reply) return reply;
+    let answer: ItemAnswer | StreamAnswer | UpstreamFault;
+    if (reply.rest !== undefined) answer = judgeStream(reply, reply.rest);
+    else {
+      const scan = scanReply(reply.body);
+      const item = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
+      if (isSizeRefusal(reply, item, body)) return this.#refuseSize(body);
+      if (item === undefined) return this.#fail(statusFault(reply));
+      const isKnownId = isSameId(reply.body, item, expectedId);
+      answer = judgeItem(reply.body, item, reply.status, network.family, isKnownId);
+    }
+    if (typeof answer === 'string') return this.#fail(answer);
+    this.upstream.noteAnswer(settings.clock.monotonicMs() - startedMs);
+    return answer;
+  }
+
+  /** Asks a batch whose items carry `expectedIds`, distinct integers in their plain spelling. */
+  async askMany(
+    body: Buffer,
+    expectedIds: readonly number[],
+    options: AskOptions,
+  ): Promise<ManyReply> {
+    const { caller, network, settings } = this.#run;
+    const startedMs = settings.clock.monotonicMs();
+    const reply = await this.#exchange(body, expectedIds.length, options);
+    if ('kind' in reply) return reply;
+    const scan = scanReply(reply.body);
+    const first = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
+    if (isSizeRefusal(reply, first, body)) return this.#refuseSize(body);
+    if (!scan.ok) return this.#fail(statusFault(reply));
+    // One object for a batch: the trouble of the node, or a node that takes no batches.
+    const alone = first && judgeItem(reply.body, first, reply.status, network.family, false);
+    if (typeof alone === 'string') return this.#fail(alone);
+    const matched = scan.isBatch
+      ? matchItems(reply, scan.items, expectedIds, network.family)
+      : NO_BATCH;
+    const { fault } = matched;
+    if (fault === undefined) this.upstream.noteAnswer(settings.clock.monotonicMs() - startedMs);
+    else this.upstream.noteFault(fault, caller);
+    const isNothing = fault !== undefined && matched.answers.every((one) => one === undefined);
+    return isNothing ? { kind: 'fault', fault, isSent: true, isAborted: false } : matched;
+  }
+
+  async #exchange(body: Buffer, calls: number, options: AskOptions): Promise<NodeReply | AskFault> {
+    const run = this.#run;
+    const { upstream } = this;
+    // What is learnt spares a node where there is another; it refuses nobody by itself.
+    const isRefused = options.mayWait
+      ? upstream.refusesBytes(body.length)
+      : !upstream.takesBytes(body.length);
+    if (isRefused) return unsent('request-too-large');
+    if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
+    const { caller, deadlineMs, settings } = run;
+    const { share } = upstream;
+    const signal = this.isShared ? undefined : run.signal;
+    let holder = share.take(caller, calls);
+    if (holder === undefined) {
+      if (!options.mayWait) return unsent('quota');
+      const waitMs = Math.max(0, deadlineMs - settings.clock.monotonicMs());
+      holder = await share.wait(caller, calls, waitMs, signal);
+      if (holder === undefined) return { ...unsent('quota'), isAborted: signal?.aborted === true };
+    }
+    const leftMs = deadlineMs - settings.clock.monotonicMs();
+    if (leftMs <= 0) {
+      share.give(holder);
+      return unsent('quota');
+    }
+    run.attempts += 1;
+    const reply = await upstream.client.post({
+      body,
+      timeoutMs: Math.ceil(Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs)),
+      maxBytes: calls === 1 ? settings.maxReplyBytes : settings.maxBatchReplyBytes,
+      canStream: options.canStream,
+      mayRepeat: options.mayRepeat,
+      budget: settings.budget,
+      caller,
+      signal,
+    });
+    if (reply.ok && reply.rest !== undefined) {
+      const held = holder;
+      reply.rest.once('close', () => share.give(held));
+    } else share.give(holder);
+    if (!reply.ok) {
+      const { fault, isSent, isAborted } = reply;
+      if (!reply.isBlameless) upstream.noteFault(fault, caller);
+      return { kind: 'fault', fault, isSent, isAborted };
+    }
+    run.heldBytes += reply.heldBytes;
+    if (reply.status < 300 && body.length >= MIN_LIMIT_BYTES) upstream.noteTaken(body.length);
+    return reply;
+  }
+
+  #refuseSize(body: Buffer): AskFault {
+    this.upstream.noteTooLarge(body.length);
+    // A request that was refused unread has done nothing.
+    return unsent('request-too-large');
+  }
+
+  #fail(fault: UpstreamFault): AskFault {
+    this.upstream.noteFault(fault, this.#run.caller);
+    return { kind: 'fault', fault, isSent: true, isAborted: false };
+  }
 }
 
-/** Asks a batch whose items carry `expectedIds`, distinct integers in their plain spelling. */
-export async function askMany(
-  run: RunContext,
-  upstream: Upstream,
-  body: Buffer,
-  expectedIds: readonly number[],
-  options: AskOptions,
-): Promise<ManyReply> {
-  const startedMs = run.settings.clock.monotonicMs();
-  const reply = await exchange(run, upstream, body, expectedIds.length, options);
-  if ('kind' in reply) return reply;
-  const scan = scanReply(reply.body);
-  const first = scan.ok && !scan.isBatch ? scan.items[0] : undefined;
-  if (isSizeRefusal(reply, first, body)) return refuseSize(upstream, body);
-  if (!scan.ok) return fail(run, upstream, statusFault(reply));
-  if (scan.isBatch) return matchItems(run, upstream, reply, scan.items, expectedIds, startedMs);
-  // One object for a batch: the trouble of the node, or a node that takes no batches.
-  const { family } = run.network;
-  const verdict = first && judgeItem(reply.body, first, reply.status, family, false);
-  if (typeof verdict === 'string') return fail(run, upstream, verdict);
-  upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
-  return { kind: 'items', answers: [], isIrregular: true, whole: undefined };
-}
+/** A node that answered a batch with one object. */
+const NO_BATCH: Matched = {
+  kind: 'items',
+  answers: [],
+  isIrregular: true,
+  whole: undefined,
+  fault: undefined,
+};
 
 function matchItems(
-  run: RunContext,
-  upstream: Upstream,
   { body, status }: NodeReply,
   items: readonly ReplySpan[],
   expectedIds: readonly number[],
-  startedMs: number,
-): ManyReply {
-  const { family } = run.network;
+  family: Family,
+): Matched {
   const answers = Array.from<ItemAnswer | undefined>({ length: expectedIds.length });
   const seen = new Uint8Array(expectedIds.length);
   let positions: Map<number, number> | undefined;
@@ -180,66 +264,8 @@ function matchItems(
     if (typeof answer === 'string') fault = answer;
     else answers[position] = answer;
   }
-  if (fault === undefined) upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
-  else upstream.noteFault(fault, run.caller);
-  if (fault !== undefined && answers.every((one) => one === undefined)) {
-    return { kind: 'fault', fault, isSent: true, isAborted: false };
-  }
   const isWhole = isInOrder && fault === undefined && !isIrregular;
-  return { kind: 'items', answers, isIrregular, whole: isWhole ? body : undefined };
-}
-
-async function exchange(
-  run: RunContext,
-  upstream: Upstream,
-  body: Buffer,
-  calls: number,
-  options: AskOptions,
-): Promise<NodeReply | AskFault> {
-  // What is learnt spares a node where there is another; it refuses nobody by itself.
-  const isRefused = options.mayWait
-    ? upstream.refusesBytes(body.length)
-    : !upstream.takesBytes(body.length);
-  if (isRefused) return unsent('request-too-large');
-  if (!upstream.isVerified && !(await upstream.verify())) return unsent('transport');
-  const { caller, deadlineMs, settings } = run;
-  const { share } = upstream;
-  const signal = options.isShared ? undefined : run.signal;
-  let holder = share.take(caller, calls);
-  if (holder === undefined) {
-    if (!options.mayWait) return unsent('quota');
-    const waitMs = Math.max(0, deadlineMs - settings.clock.monotonicMs());
-    holder = await share.wait(caller, calls, waitMs, signal);
-    if (holder === undefined) return { ...unsent('quota'), isAborted: signal?.aborted === true };
-  }
-  const leftMs = deadlineMs - settings.clock.monotonicMs();
-  if (leftMs <= 0) {
-    share.give(holder);
-    return unsent('quota');
-  }
-  run.attempts += 1;
-  const reply = await upstream.client.post({
-    body,
-    timeoutMs: Math.ceil(Math.min(leftMs, upstream.settings.timeoutMs, options.timeoutMs)),
-    maxBytes: calls === 1 ? settings.maxReplyBytes : settings.maxBatchReplyBytes,
-    canStream: options.canStream,
-    mayRepeat: options.mayRepeat,
-    budget: settings.budget,
-    caller,
-    signal,
-  });
-  if (reply.ok && reply.rest !== undefined) {
-    const held = holder;
-    reply.rest.once('close', () => share.give(held));
-  } else share.give(holder);
-  if (!reply.ok) {
-    const { fault, isSent, isAborted } = reply;
-    if (!reply.isBlameless) upstream.noteFault(fault, caller);
-    return { kind: 'fault', fault, isSent, isAborted };
-  }
-  run.heldBytes += reply.heldBytes;
-  if (reply.status < 300 && body.length >= MIN_LIMIT_BYTES) upstream.noteTaken(body.length);
-  return reply;
+  return { kind: 'items', answers, isIrregular, whole: isWhole ? body : undefined, fault };
 }
 
 /**
@@ -251,25 +277,12 @@ function isSizeRefusal(reply: NodeReply, item: ReplySpan | undefined, body: Buff
   return item === undefined || item.idStart < 0 || reply.body[item.idStart] === LETTER_N;
 }
 
-function refuseSize(upstream: Upstream, body: Buffer): AskFault {
-  upstream.noteTooLarge(body.length);
-  // A request that was refused unread has done nothing.
-  return unsent('request-too-large');
-}
-
-function judgeStream(
-  run: RunContext,
-  upstream: Upstream,
-  reply: NodeReply,
-  rest: Readable,
-  startedMs: number,
-): OneReply {
+function judgeStream(reply: NodeReply, rest: Readable): StreamAnswer | UpstreamFault {
   const { first, idStart, idEnd } = peekReply(reply.body);
   if (first === 'none') {
     rest.destroy();
-    return fail(run, upstream, statusFault(reply));
+    return statusFault(reply);
   }
-  upstream.noteAnswer(run.settings.clock.monotonicMs() - startedMs);
   const outcome = first === 'result' ? 'success' : 'error';
   return { kind: 'stream', outcome, head: reply.body, idStart, idEnd, rest };
 }
@@ -287,11 +300,6 @@ function isSameId(bytes: Buffer, span: ReplySpan, expected: Buffer): boolean {
 function statusFault({ status }: NodeReply): UpstreamFault {
   // A body that is no JSON-RPC reply under a status of success is a broken node.
   return status >= 200 && status < 300 ? 'broken' : faultOfStatus(status);
-}
-
-function fail(run: RunContext, upstream: Upstream, fault: UpstreamFault): AskFault {
-  upstream.noteFault(fault, run.caller);
-  return { kind: 'fault', fault, isSent: true, isAborted: false };
 }
 
 function unsent(fault: UpstreamFault): AskFault {

@@ -180,6 +180,18 @@ describe('batch invariants', () => {
     assert.equal(one.nodes[0]!.asked.find((request) => request.calls.length === 1)!.isBatch, false);
   });
 
+  test('a batch of one is asked as one call, and answered as a batch', async () => {
+    const one = await bench([plainly()]);
+    const answer = await one.ask([call('eth_call', 'x')]);
+    assert.equal(answer.body.toString(), '[{"jsonrpc":"2.0","id":"x","result":"eth_call done"}]');
+    assert.equal(one.nodes[0]!.asked[0]!.isBatch, false);
+    const nothing = plainly(() => null);
+    const two = await bench([nothing, plainly()]);
+    const found = await two.ask([call('eth_getTransactionReceipt', 1)]);
+    assert.equal(list(found)[0]!.result, 'eth_getTransactionReceipt done');
+    assert.equal(found.retries, 1);
+  });
+
   test('items that no node answers carry our error, cost nothing, and leave the rest as it is', async () => {
     const partly: NodeAnswer = (request, response) => {
       if (!request.isBatch) dead(request, response);
@@ -769,6 +781,14 @@ describe('leaving and lateness', () => {
     controller.abort();
     assert.deepEqual([(await running).kind, (await running).credits], ['abandoned', 20]);
     await leaving;
+  });
+
+  test('a caller that leaves a batch before a node has it owes nothing', async () => {
+    const one = await bench([plainly()]);
+    const body = Buffer.from(JSON.stringify(THREE));
+    const signal = AbortSignal.abort();
+    const left = await one.rpc.run(one.rpc.admit(NETWORK, body), { caller: 'alice', signal });
+    assert.deepEqual([left.kind, left.credits, one.nodes[0]!.asked.length], ['abandoned', 0, 0]);
   });
 
   test('items of a slow part become errors of ours when the time is over', async () => {

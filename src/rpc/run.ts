@@ -18,9 +18,8 @@ import {
   unansweredFault,
 } from './answer.ts';
 import {
-  askMany,
-  askOne,
   type AskOptions,
+  NodePass,
   type OneReply,
   RunContext,
   type RunSettings,
@@ -47,15 +46,6 @@ const PROBE_ID = Buffer.from('1');
 const OUR_IDS: readonly Buffer[] = Array.from({ length: MAX_BATCH_ITEMS }, (_, position) =>
   Buffer.from(String(position)),
 );
-
-/** One node's turn. */
-interface Pass {
-  readonly upstream: Upstream;
-  /** There is no other node after it. */
-  readonly isLast: boolean;
-  /** Several callers want the answer. */
-  readonly isShared: boolean;
-}
 
 export interface RunOptions {
   /** Whose request it is: the same caller stays with the same node for a few seconds. */
@@ -92,7 +82,8 @@ export class RpcRun extends RunContext {
     try {
       if (isBatch || only === undefined) await this.#askBatch(calls);
       else {
-        const key = this.#cache.keyOf(this.#admission, only);
+        const { sharing } = only.method;
+        const key = sharing && this.#cache.keyOf(this.#admission, only);
         if (key !== undefined) await this.#askShared(only, key);
         if (only.result === undefined && only.answer === undefined)
           await this.#walk(this.#group.kindFor(only.method.node), calls, false);
@@ -150,7 +141,8 @@ export class RpcRun extends RunContext {
       const open = index === 0 ? calls : calls.filter(isOpen);
       if (open.length === 0 || settings.clock.monotonicMs() >= deadlineMs) return;
       const isLast = index === candidates.length - 1;
-      const isAnswering = await this.#ask({ upstream, isLast, isShared }, open);
+      const pass = new NodePass(this, upstream, isLast, isShared);
+      const isAnswering = await this.#ask(pass, open);
       if (isAnswering && (index === 0 || open.length === calls.length))
         this.#group.stick(kind, caller, upstream);
       for (const call of open) if (call.fault?.isAborted === true) return;
@@ -158,7 +150,7 @@ export class RpcRun extends RunContext {
   }
 
   /** Asks one node for all that is open; whether it answered any of it. */
-  async #ask(pass: Pass, calls: readonly Call[]): Promise<boolean> {
+  async #ask(pass: NodePass, calls: readonly Call[]): Promise<boolean> {
     const [only] = calls;
     this.#whole = undefined;
     if (only !== undefined && calls.length === 1) await this.#askAlone(pass, only);
@@ -179,11 +171,7 @@ export class RpcRun extends RunContext {
   }
 
   /** The hash of a raw transaction that the node refused only because it has it already. */
-  async #recognisedHash(
-    { upstream }: Pass,
-    call: Call,
-    error: NodeError,
-  ): Promise<string | undefined> {
+  async #recognisedHash(pass: NodePass, call: Call, error: NodeError): Promise<string | undefined> {
     const verdict = broadcastVerdict(call, error);
     if (verdict === 'no') return undefined;
     const hash = await transactionHash(this.#admission.body, call);
@@ -191,18 +179,17 @@ export class RpcRun extends RunContext {
     const question = Buffer.from(
       `{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`,
     );
-    const reply = await askOne(this, upstream, question, PROBE_ID, {
+    const reply = await pass.askOne(question, PROBE_ID, {
       canStream: false,
       mayRepeat: true,
       timeoutMs: Infinity,
       mayWait: false,
-      isShared: false,
     });
     const isThere = reply.kind === 'answer' && reply.outcome === 'success' && !reply.isNull;
     return isThere ? hash : undefined;
   }
 
-  async #askAlone(pass: Pass, call: Call): Promise<void> {
+  async #askAlone(pass: NodePass, call: Call): Promise<void> {
     const { body, isBatch } = this.#admission;
     const { span } = call;
     const hasId = span.idStart >= 0 && body[span.idStart] !== LETTER_N;
@@ -212,10 +199,10 @@ export class RpcRun extends RunContext {
     else if (!hasId) sent = joined((slices) => slices.addWithId(body, span, id));
     const canStream = !isBatch && hasId && !pass.isShared;
     const options = askOptions(pass, [call], canStream);
-    this.#note(call, await askOne(this, pass.upstream, sent, id, options));
+    this.#note(call, await pass.askOne(sent, id, options));
   }
 
-  async #askTogether(pass: Pass, calls: readonly Call[]): Promise<void> {
+  async #askTogether(pass: NodePass, calls: readonly Call[]): Promise<void> {
     const { upstream } = pass;
     const { maxBatch } = upstream.settings;
     const { body } = this.#admission;
@@ -226,17 +213,17 @@ export class RpcRun extends RunContext {
     );
   }
 
-  async #askPart(pass: Pass, calls: readonly Call[]): Promise<void> {
+  async #askPart(pass: NodePass, calls: readonly Call[]): Promise<void> {
     return calls.length === 1 ? this.#askEach(pass, calls) : this.#askChunk(pass, calls);
   }
 
-  async #askChunk(pass: Pass, calls: readonly Call[]): Promise<void> {
+  async #askChunk(pass: NodePass, calls: readonly Call[]): Promise<void> {
     const isAll = calls.length === this.#admission.calls.length;
     const ownIds = isAll ? plainIds(this.#admission) : undefined;
     const body = ownIds === undefined ? this.#withOurIds(calls) : this.#admission.body;
     const ids = ownIds ?? calls.map((_, position) => position);
     const options = askOptions(pass, calls, false);
-    const reply = await askMany(this, pass.upstream, body, ids, options);
+    const reply = await pass.askMany(body, ids, options);
     if (reply.kind === 'fault') {
       if (reply.fault === 'request-too-large') return this.#askHalves(pass, calls);
       for (const call of calls) this.#note(call, reply);
@@ -259,14 +246,14 @@ export class RpcRun extends RunContext {
   }
 
   /** What a node does not take in one request it may take in two: it has read none of it. */
-  async #askHalves(pass: Pass, calls: readonly Call[]): Promise<void> {
+  async #askHalves(pass: NodePass, calls: readonly Call[]): Promise<void> {
     const middle = Math.ceil(calls.length / 2);
     const halves = [calls.slice(0, middle), calls.slice(middle)];
     await Promise.all(halves.map((half) => this.#askPart(pass, half)));
   }
 
   /** Asks calls one by one; whatever comes is noted on them. */
-  async #askEach(pass: Pass, calls: readonly Call[]): Promise<void> {
+  async #askEach(pass: NodePass, calls: readonly Call[]): Promise<void> {
     const queue = [...calls];
     const work = async (): Promise<void> => {
       for (let call = queue.shift(); call !== undefined; call = queue.shift())
@@ -334,7 +321,7 @@ function isOpen({ answer, fault, method, wasSecondOpinionAsked }: Call): boolean
   return fault.fault !== 'too-large' && (!fault.isSent || method.mayRepeat);
 }
 
-function askOptions(pass: Pass, calls: readonly Call[], canStream: boolean): AskOptions {
+function askOptions(pass: NodePass, calls: readonly Call[], canStream: boolean): AskOptions {
   let isSecondOpinion = true;
   let mayRepeat = true;
   for (const call of calls) {
@@ -347,7 +334,6 @@ function askOptions(pass: Pass, calls: readonly Call[], canStream: boolean): Ask
     mayRepeat,
     timeoutMs: isSecondOpinion ? SECOND_OPINION_MS : Infinity,
     mayWait: pass.isLast && !pass.isShared && !isSecondOpinion,
-    isShared: pass.isShared,
   };
 }
 

@@ -93,7 +93,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const lock = lockFor(inForce);
   const stores = await openStores(parts);
   const { store, ledger } = stores;
-  await ledger.start({ alone: store.dialect === 'sqlite' });
+  await ledger.start();
   const extras = await openExtras(inForce, clock, log);
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH });
   const { payments } = wallets;
