@@ -362,6 +362,7 @@ function addressBy(trusted: boolean | readonly string[]): (request: IncomingMess
       ? (_address: string, hop: number): boolean => hop === 0
       : proxyAddress.compile([...trusted]);
   return (request) => {
+    if (request.headers['x-forwarded-for'] === undefined) return request.socket.remoteAddress ?? '';
     const address = proxyAddress(request, trusts);
     // A proxy that passes on what is no address is worth no more than its own address.
     return isIP(address) === 0 ? (request.socket.remoteAddress ?? '') : address;
