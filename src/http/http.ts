@@ -244,6 +244,8 @@ export class HttpServer {
       if (isAdmitted || !context.isGone) await this.#fail(context, error);
       if (route === undefined && found === null) await this.#identifyStranger(context);
     } finally {
+      // An answer that could not be written leaves nobody waiting.
+      if (!context.answered) context.destroy();
       context.finish();
     }
   }
