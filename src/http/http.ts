@@ -244,6 +244,8 @@ export class HttpServer {
       if (isAdmitted || !context.isGone) await this.#fail(context, error);
       if (route === undefined && found === null) await this.#identifyStranger(context);
     } finally {
+      // An answer that could not be written leaves nobody waiting.
+      if (!context.answered) context.destroy();
       context.finish();
     }
   }
@@ -362,6 +364,7 @@ function addressBy(trusted: boolean | readonly string[]): (request: IncomingMess
       ? (_address: string, hop: number): boolean => hop === 0
       : proxyAddress.compile([...trusted]);
   return (request) => {
+    if (request.headers['x-forwarded-for'] === undefined) return request.socket.remoteAddress ?? '';
     const address = proxyAddress(request, trusts);
     // A proxy that passes on what is no address is worth no more than its own address.
     return isIP(address) === 0 ? (request.socket.remoteAddress ?? '') : address;
