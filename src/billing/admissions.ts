@@ -3,6 +3,7 @@
  * statement, one round trip. The windows' part grants buckets, the ledger's part holds only for what
  * was granted; what neither can decide is decided under its lock.
  */
+import { assert } from '../core/assert.ts';
 import type { Clock } from '../core/clock.ts';
 import type { HoldAnswer, HoldRequest, StoredHolds } from './ledger/ledger.ts';
 import type { StoredWindows, WindowAnswer, WindowTake } from './limits/limits.ts';
@@ -44,8 +45,15 @@ export class JoinedAdmissions {
   }
 
   /** Throws when the database is away. */
-  admit(request: AdmissionRequest): Promise<AdmissionAnswer> {
-    return this.#batches.add(request);
+  async admit(request: AdmissionRequest): Promise<AdmissionAnswer> {
+    let taken: WindowAnswer | undefined;
+    const hold = await this.#holds.track(request.hold, async () => {
+      const answer = await this.#batches.add(request);
+      taken = answer.taken;
+      return answer.hold;
+    });
+    assert(taken !== undefined, 'each request has its answer');
+    return { taken, hold };
   }
 
   async #admitBatch(
@@ -58,9 +66,7 @@ export class JoinedAdmissions {
     const wanted = requests.map(({ hold }) => hold);
     const keys = requests.map(({ take }) => take.bucket);
     const holds = this.#holds.placeTogether(wanted, { relation: 'window_granted', keys });
-    const rows = await holds.placing(() => {
-      return runTogether(this.#store, [takes.part, holds.part], { durable: false });
-    });
+    const rows = await runTogether(this.#store, [takes.part, holds.part], { durable: false });
     const taken = takes.read(rows);
     const held = holds.read(rows);
     return requests.map((request, at) => this.#answer(request, taken[at], held[at]));

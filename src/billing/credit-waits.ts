@@ -52,7 +52,7 @@ export class CreditWaits {
       while (isHeld(answer)) {
         const leftMs = untilMs - this.#clock.monotonicMs();
         if (leftMs <= 0 || signal?.aborted === true) break;
-        await this.#turn(waiting, Math.min(leftMs, POLL_MS));
+        await this.#pause(waiting, Math.min(leftMs, POLL_MS));
         answer = await place();
       }
       return answer;
@@ -65,7 +65,7 @@ export class CreditWaits {
     }
   }
 
-  async #turn(waiting: Waiting, ms: number): Promise<void> {
+  async #pause(waiting: Waiting, ms: number): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     const cancel = this.#clock.after(ms, resolve);
     waiting.wake = resolve;

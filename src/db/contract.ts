@@ -5,7 +5,7 @@
  *   as `Buffer`; booleans are stored as 0 and 1 in BIGINT columns.
  * - A promise of `query` (for a writing statement) or `transaction` resolves when the change is
  *   durable on disk, unless the call says `{ durable: false }`.
- * - A transaction body awaits nothing but its own `tx`: on SQLite it holds the one writer's turn.
+ * - A transaction body awaits nothing but its own `tx`: on SQLite no other one writes meanwhile.
  *   It may be run again after a serialization failure, so it has no effect outside the database.
  *
  * The store does not know what a table means; a folder's tables carry the folder's prefix and are

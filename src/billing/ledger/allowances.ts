@@ -1,12 +1,13 @@
 /**
  * The caps of keys. A cap counts what its key spent in the running period, whenever the cap was
  * made: a new cap, a cap that comes back, and a cap whose period changes start from the day
- * rollups. Requests that run at that moment without a cap are counted by no cap.
+ * rollups. Requests that run at that moment without a cap are counted by no cap. And what keys have
+ * spent, for people: since a day, and in the running period.
  */
-import { type Nano } from '../../core/money.ts';
+import { dayOf } from '../../core/clock.ts';
+import { type Nano, nano } from '../../core/money.ts';
 import type { Dialect, Queryable } from '../../db/db.ts';
 import { type AllowancePeriod, periodStartMs } from './hold-plan.ts';
-import { keySpendingSince, periodStartDay } from './key-spending.ts';
 
 export interface AllowanceSettings {
   readonly id: string;
@@ -82,12 +83,8 @@ async function countFromRollups(
   nowMs: number,
 ): Promise<void> {
   const startMs = periodStartMs(settings.period, nowMs);
-  const spent = await keySpendingSince(
-    tx,
-    settings.accountId,
-    settings.id,
-    periodStartDay(settings.period, nowMs),
-  );
+  const startDay = periodStartDay(settings.period, nowMs);
+  const spent = (await spendingSince(tx, settings.accountId, startDay)).get(settings.id);
   const held = await tx.query<{ usd_nano: bigint; daily_nano: bigint }>(
     `UPDATE ledger_hold SET allowance_start_ms = $2 WHERE allowance_id = $1
      RETURNING usd_nano, daily_nano`,
@@ -100,10 +97,76 @@ async function countFromRollups(
       settings.id,
       settings.period,
       startMs,
-      spent.usdNano,
-      spent.diemNano,
+      spent?.usdNano ?? 0n,
+      spent?.diemNano ?? 0n,
       held.reduce((sum, row) => sum + row.usd_nano, 0n),
       held.reduce((sum, row) => sum + row.daily_nano, 0n),
     ],
   );
+}
+
+export interface Spending {
+  readonly usdNano: Nano;
+  readonly diemNano: Nano;
+}
+
+export const NOTHING_SPENT: Spending = { usdNano: nano(0n), diemNano: nano(0n) };
+
+interface SumRow {
+  readonly key_id: string;
+  readonly usd: bigint | null;
+  readonly diem: bigint | null;
+}
+
+/** What each key of an account spent since a day, that day included; silent keys are missing. */
+export async function spendingSince(
+  store: Queryable,
+  accountId: string,
+  fromDay: number,
+): Promise<ReadonlyMap<string, Spending>> {
+  const rows = await store.query<SumRow>(
+    `SELECT key_id, CAST(sum(usd_nano) AS BIGINT) AS usd, CAST(sum(diem_nano) AS BIGINT) AS diem
+     FROM ledger_usage_day WHERE account_id = $1 AND day >= $2 GROUP BY key_id`,
+    [accountId, fromDay],
+  );
+  return new Map(rows.map((row) => [row.key_id, spendingOf(row.usd, row.diem)]));
+}
+
+interface CappedRow {
+  readonly id: string;
+  readonly period: AllowancePeriod;
+  readonly period_start_ms: bigint;
+  readonly usd_spent_nano: bigint;
+  readonly diem_spent_nano: bigint;
+}
+
+/** What counts against the caps of an account's keys in the period that runs at `nowMs`. */
+export async function cappedSpending(
+  store: Queryable,
+  accountId: string,
+  nowMs: number,
+): Promise<ReadonlyMap<string, Spending>> {
+  const rows = await store.query<CappedRow>(
+    `SELECT id, period, period_start_ms, usd_spent_nano, diem_spent_nano FROM ledger_allowance
+     WHERE account_id = $1 AND (usd_limit_nano IS NOT NULL OR diem_limit_nano IS NOT NULL)`,
+    [accountId],
+  );
+  return new Map(
+    rows.map((row) => {
+      const isCurrent = Number(row.period_start_ms) >= periodStartMs(row.period, nowMs);
+      return [
+        row.id,
+        isCurrent ? spendingOf(row.usd_spent_nano, row.diem_spent_nano) : NOTHING_SPENT,
+      ];
+    }),
+  );
+}
+
+/** The first day of the period that runs at `nowMs`; 0 for LIFETIME. */
+export function periodStartDay(period: AllowancePeriod, nowMs: number): number {
+  return dayOf(periodStartMs(period, nowMs));
+}
+
+function spendingOf(usd: bigint | null, diem: bigint | null): Spending {
+  return { usdNano: nano(usd ?? 0n), diemNano: nano(diem ?? 0n) };
 }

@@ -33,7 +33,7 @@ export interface AllowanceState {
 }
 
 /** What a request asks for: at least `minNano` to run at all, at most `maxNano`. */
-export interface HoldWish {
+export interface WantedHold {
   readonly minNano: Nano;
   /** What a useful answer takes: held before the share begins. Default: `minNano`. */
   readonly usefulNano?: Nano | undefined;
@@ -119,7 +119,7 @@ export function periodEndMs(period: AllowancePeriod, nowMs: number): number | un
 export function planHold(
   account: AccountState,
   allowance: AllowanceState | undefined,
-  wanted: HoldWish,
+  wanted: WantedHold,
   nowMs: number,
   /** Of the account, on its day, and of the allowance, in its period. */
   besideAccount: OpenAmounts = NONE,
@@ -166,11 +166,11 @@ export function planHold(
 }
 
 /** A priced request holds something, or its settle could take nothing. */
-function isBelow(amount: bigint, least: bigint, wanted: HoldWish): boolean {
+function isBelow(amount: bigint, least: bigint, wanted: WantedHold): boolean {
   return wanted.maxNano > 0n && (amount < least || amount === 0n);
 }
 
-function grantOf({ maxNano, maxIsNamed }: HoldWish, useful: bigint, free: bigint): bigint {
+function grantOf({ maxNano, maxIsNamed }: WantedHold, useful: bigint, free: bigint): bigint {
   const isAll = free <= useful || (maxIsNamed === true && free >= maxNano);
   const share = isAll ? free : useful + (free - useful) / SHARE_PARTS;
   return share < maxNano ? share : maxNano;

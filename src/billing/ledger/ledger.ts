@@ -45,7 +45,14 @@ export type { StoredHolds } from './postgres/stored-holds.ts';
 export { type AllowancePeriod, type HoldRefusal } from './hold-plan.ts';
 export type { AuditReport } from './audit.ts';
 export type { Debt, Reversal, ReversalRequest } from './debts.ts';
-export type { AllowanceSettings } from './allowances.ts';
+export {
+  type AllowanceSettings,
+  NOTHING_SPENT,
+  type Spending,
+  cappedSpending,
+  periodStartDay,
+  spendingSince,
+} from './allowances.ts';
 export type { KeptFrom } from './retention.ts';
 export {
   type TransactionRow,
@@ -59,14 +66,6 @@ export {
   usageDays,
   usageTotals,
 } from './history.ts';
-export {
-  NOTHING_SPENT,
-  type Spending,
-  cappedSpending,
-  keySpendingSince,
-  periodStartDay,
-  spendingSince,
-} from './key-spending.ts';
 export {
   type Balances,
   type Hold,

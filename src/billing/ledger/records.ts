@@ -3,7 +3,7 @@
  */
 import type { Nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
-import type { HoldRefusal, HoldWish } from './hold-plan.ts';
+import type { HoldRefusal, WantedHold } from './hold-plan.ts';
 
 /** Where an amount comes from or goes to when it is not a caller's account. */
 export type HouseAccount =
@@ -27,7 +27,7 @@ export type TransferKind =
   | 'REVERSAL'
   | 'DEBT';
 
-export interface HoldRequest extends HoldWish {
+export interface HoldRequest extends WantedHold {
   readonly requestId: string;
   readonly accountId: string;
   /** The cap of the key that pays, when it has one. */

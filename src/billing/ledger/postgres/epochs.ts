@@ -10,6 +10,7 @@
  * itself cut off begins to look on anew.
  */
 import { type Clock, SECOND_MS } from '../../../core/clock.ts';
+import { InFlight, type Placed } from '../../../core/in-flight.ts';
 import type { Log } from '../../../core/log.ts';
 import type { Queryable, Statement, Store } from '../../../db/db.ts';
 import { DURABLE_EPOCH } from '../place-holds.ts';
@@ -42,11 +43,15 @@ export interface EpochParts {
   readonly settle: (request: SettleRequest) => Promise<unknown>;
 }
 
+/** A request that has a hold of this epoch or is getting one. */
+export interface OpenRequest extends Placed {
+  readonly requestId: string;
+}
+
 export class Epoch {
   readonly #parts: EpochParts;
   readonly #heartbeats: Heartbeats;
-  /** Requests that have a hold of this epoch or are getting one. */
-  readonly #open = new Set<string>();
+  readonly #open = new InFlight<OpenRequest>();
   /** Durable holds whose placing got no answer, with the time of the loss. */
   readonly #doubtful = new Map<string, number>();
   #stopRenewing: (() => void) | undefined;
@@ -59,13 +64,15 @@ export class Epoch {
   }
 
   /** The request stands for its hold: known before that can be in the database. */
-  opened(requestId: string): void {
-    this.#open.add(requestId);
+  opened(requestId: string): OpenRequest {
+    const open = { requestId, place: -1 };
+    this.#open.add(open);
+    return open;
   }
 
   /** The hold is settled, refused, or was never placed. */
-  ended(requestId: string): void {
-    this.#open.delete(requestId);
+  ended(open: OpenRequest): void {
+    this.#open.delete(open);
   }
 
   /** A durable hold outlives the epoch, so it has to be looked for by its id. */
@@ -177,8 +184,9 @@ export class Epoch {
     );
     const doubtful = [...this.#doubtful].filter(([, sinceMs]) => sinceMs < beforeMs);
     for (const [id] of doubtful) this.#doubtful.delete(id);
+    const open = new Set(this.#open.all().map(({ requestId }) => requestId));
     const orphans = [...placed.map(({ id }) => id), ...doubtful.map(([id]) => id)].filter((id) => {
-      return !this.#open.has(id) && journal?.has(id) !== true;
+      return !open.has(id) && journal?.has(id) !== true;
     });
     if (orphans.length === 0) return;
     const which = 'request_id IN (SELECT json_array_elements_text($1::json))';

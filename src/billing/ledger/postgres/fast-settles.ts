@@ -1,7 +1,7 @@
 /**
  * Settles of one tick in one statement, for holds of USD alone without a cap: the hold's row goes,
  * the balance falls, the transfer, the receipt and the day's sum are written, all or nothing.
- * What finds no such hold is settled under a lock (`settle-holds.ts`).
+ * What finds no such hold is settled under a lock (`settle.ts`).
  */
 import { dayOf } from '../../../core/clock.ts';
 import { nano } from '../../../core/money.ts';

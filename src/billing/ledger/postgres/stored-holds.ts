@@ -3,6 +3,7 @@
  * asked in one turn of the event loop travels as one statement; what that could not decide is
  * decided under a lock. Settles wait in a local journal while the database is away.
  */
+import { assert } from '../../../core/assert.ts';
 import type { Clock } from '../../../core/clock.ts';
 import type { Log } from '../../../core/log.ts';
 import { ZERO, formatUsd, maxNano, minNano, nano } from '../../../core/money.ts';
@@ -26,7 +27,7 @@ import type {
 } from '../records.ts';
 import { ABOVE_HOLD, settleRows } from '../settle.ts';
 import { type HoldGate, type HoldTogether, holdTogether } from './fast-holds.ts';
-import { Epoch } from './epochs.ts';
+import { Epoch, type OpenRequest } from './epochs.ts';
 import { type FastSettle, settleFast } from './fast-settles.ts';
 import { SettleJournal } from './settle-journal.ts';
 
@@ -44,10 +45,9 @@ export interface StoredHoldsParts {
   readonly log: Log;
 }
 
-/** A part of a statement that places holds. */
-export interface HoldsTogether extends HoldTogether {
-  /** Runs the statement; holds whose fate a failure hides are given back later. */
-  readonly placing: <T>(run: () => Promise<T>) => Promise<T>;
+/** A hold, with the place of its request among those that have one. */
+interface StoredHold extends Hold {
+  readonly open: OpenRequest;
 }
 
 export class StoredHolds implements Holds {
@@ -74,36 +74,43 @@ export class StoredHolds implements Holds {
     this.#lockedSettles = new Batcher((requests) => this.#settleLocked(requests), BATCHES);
   }
 
-  place(request: HoldRequest): Promise<HoldAnswer> {
-    // Known before it can be in the database.
-    this.#epoch.opened(request.requestId);
-    return this.#holds.add(request);
+  async place(request: HoldRequest): Promise<HoldAnswer> {
+    const answer = await this.track(request, () => this.#holds.add(request));
+    assert(answer !== undefined, 'each request has its answer');
+    return answer;
   }
 
-  /** The same under a lock at once, where `placeTogether` had no answer. */
+  /** Knows of a hold from before it can be in the database; nothing is held without an answer. */
+  async track(
+    { requestId, lifetime }: HoldRequest,
+    place: () => Promise<HoldAnswer | undefined>,
+  ): Promise<HoldAnswer | undefined> {
+    const open = this.#epoch.opened(requestId);
+    try {
+      const answer = await place();
+      if (answer?.ok === true && lifetime !== 'durable') {
+        const hold: StoredHold = { ...answer.hold, open };
+        return { ok: true, hold };
+      }
+      this.#epoch.ended(open);
+      return answer;
+    } catch (error) {
+      // Whether it was placed is not known: if so, it belongs to nobody.
+      this.#epoch.ended(open);
+      if (lifetime === 'durable') this.#epoch.doubt(requestId);
+      throw error;
+    }
+  }
+
+  /** Places under a lock at once, inside `track`, where `placeTogether` had no answer. */
   placeLocked(request: HoldRequest): Promise<HoldAnswer> {
-    this.#epoch.opened(request.requestId);
     return this.#lockedHolds.add(request);
   }
 
-  /** Holds as a part of a statement that others share; run it inside `placing`. */
-  placeTogether(requests: readonly HoldRequest[], gate?: HoldGate): HoldsTogether {
+  /** Holds as a part of a statement that others share; run it inside `track`. */
+  placeTogether(requests: readonly HoldRequest[], gate?: HoldGate): HoldTogether {
     const { epochId, clock } = this.#parts;
-    const { part, read } = holdTogether(requests, { epochId, nowMs: clock.nowMs() }, gate);
-    return {
-      part,
-      read: (rows) => {
-        const answers = read(rows);
-        for (const [index, { requestId }] of requests.entries()) {
-          if (answers[index] === undefined) this.#epoch.ended(requestId);
-        }
-        return answers;
-      },
-      placing: (run) => {
-        for (const { requestId } of requests) this.#epoch.opened(requestId);
-        return this.#placing(requests, run);
-      },
-    };
+    return holdTogether(requests, { epochId, nowMs: clock.nowMs() }, gate);
   }
 
   /** While the database is away the settle goes to the journal, and the answer is the expected one. */
@@ -117,7 +124,7 @@ export class StoredHolds implements Holds {
       return expectedSettlement(request, hold);
     } finally {
       // From here the journal stands for the hold, or nobody does and it is given back.
-      this.#epoch.ended(request.usage.requestId);
+      this.#epoch.ended((hold as StoredHold).open); // `place` makes no other
     }
   }
 
@@ -138,7 +145,7 @@ export class StoredHolds implements Holds {
       if (error instanceof StoreUnavailable) return await this.settle(request, hold);
       throw error;
     } finally {
-      this.#epoch.ended(request.usage.requestId);
+      this.#epoch.ended((hold as StoredHold).open); // `place` makes no other
     }
   }
 
@@ -166,44 +173,21 @@ export class StoredHolds implements Holds {
     return this.#epoch.stop();
   }
 
-  /** Whether a hold was placed is not known after a failure: if so, it belongs to nobody. */
-  async #placing<T>(requests: readonly HoldRequest[], place: () => Promise<T>): Promise<T> {
-    try {
-      return await place();
-    } catch (error) {
-      for (const { requestId, lifetime } of requests) {
-        this.#epoch.ended(requestId);
-        if (lifetime === 'durable') this.#epoch.doubt(requestId);
-      }
-      throw error;
-    }
-  }
-
   async #placeBatch(
     requests: readonly HoldRequest[],
   ): Promise<readonly (HoldAnswer | Promise<HoldAnswer>)[]> {
-    const { part, read, placing } = this.placeTogether(requests);
-    const fast = read(
-      await placing(() =>
-        runTogether(this.#parts.store, [part], { durable: requests.some(isDurable) }),
-      ),
-    );
+    const { part, read } = this.placeTogether(requests);
+    const durable = requests.some(isDurable);
+    const fast = read(await runTogether(this.#parts.store, [part], { durable }));
     // What needs a lock waits for it alone; the others do not wait for it.
     return requests.map((request, index) => fast[index] ?? this.placeLocked(request));
   }
 
-  async #placeLocked(requests: readonly HoldRequest[]): Promise<readonly HoldAnswer[]> {
+  #placeLocked(requests: readonly HoldRequest[]): Promise<readonly HoldAnswer[]> {
     const { store, epochId, clock } = this.#parts;
     const context = { dialect: store.dialect, epochId, nowMs: clock.nowMs() };
-    const answers = await this.#placing(requests, () =>
-      store.transaction((tx) => placeHolds(tx, context, requests), {
-        durable: requests.some(isDurable),
-      }),
-    );
-    for (const [index, { requestId }] of requests.entries()) {
-      if (answers[index]?.ok !== true) this.#epoch.ended(requestId);
-    }
-    return answers;
+    const durable = requests.some(isDurable);
+    return store.transaction((tx) => placeHolds(tx, context, requests), { durable });
   }
 
   async #settleBatch(
