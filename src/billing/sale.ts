@@ -112,22 +112,23 @@ export class Sales {
 
   async #admit(request: SaleRequest): Promise<Sale> {
     const { price, caller } = request;
-    const { joined, clock } = this.#context;
-    if (price === undefined) {
-      return new Sale(this.#context, request, await this.count(request));
+    const { joined, windows, clock } = this.#context;
+    if (price !== undefined && caller.payment !== undefined) {
+      await takePayment(this.#context, caller, price);
     }
-    if (caller.payment !== undefined) await takePayment(this.#context, caller, price);
     const nowMs = clock.nowMs();
-    if (joined === undefined) {
-      const taking = this.#context.windows.take(takeOf(request), nowMs);
+    if (joined === undefined || price === undefined) {
+      const taking = windows.take(takeOf(request), nowMs);
       const taken = taking instanceof Promise ? await taking : taking;
-      const sale = new Sale(this.#context, request, this.#counted(request, taken, nowMs));
-      await sale.setAside(price);
+      if (!taken.ok) throw this.#limited(request, taken, nowMs);
+      const sale = new Sale(this.#context, request, taken, nowMs);
+      if (price !== undefined) await sale.setAside(price);
       return sale;
     }
     const wanted = holdOf(this.#context, request.requestId, caller, price);
     const { taken, hold } = await joined.admit({ take: takeOf(request), hold: wanted, nowMs });
-    const sale = new Sale(this.#context, request, this.#counted(request, taken, nowMs));
+    if (!taken.ok) throw this.#limited(request, taken, nowMs);
+    const sale = new Sale(this.#context, request, taken, nowMs);
     await sale.setAside(price, hold);
     return sale;
   }
@@ -148,13 +149,16 @@ export class Sales {
   async count(request: CountRequest): Promise<Counted> {
     const nowMs = this.#context.clock.nowMs();
     const taken = await this.#context.windows.take(takeOf(request), nowMs);
-    return this.#counted(request, taken, nowMs);
+    if (!taken.ok) throw this.#limited(request, taken, nowMs);
+    return { window: taken.state, reserved: taken.reserved, startedMs: nowMs };
   }
 
-  #counted(request: CountRequest, taken: WindowAnswer, startedMs: number): Counted {
-    if (taken.ok) return { window: taken.state, reserved: taken.reserved, startedMs };
+  #limited(
+    request: CountRequest,
+    { reason, state }: WindowAnswer & { readonly ok: false },
+    nowMs: number,
+  ): Fault {
     const { caller, modelId, rate, ownLimit } = request;
-    const { reason, state } = taken;
     this.#context.limitLog.add({
       accountId: caller.accountId,
       keyId: caller.keyId,
@@ -162,8 +166,8 @@ export class Sales {
       tier: caller.plan,
       type: reason === 'requests' ? 'RPM' : 'TPM',
     });
-    if (ownLimit !== undefined) throw ownLimit.refusal(state);
-    throw limitRefusal(modelId, rate, reason, state, startedMs);
+    if (ownLimit !== undefined) return ownLimit.refusal(state);
+    return limitRefusal(modelId, rate, reason, state, nowMs);
   }
 
   /**
@@ -219,15 +223,20 @@ export class Sale implements Counted {
   keeper: AnswerKeeper | undefined;
   readonly #context: SaleContext;
 
-  constructor(context: SaleContext, request: SaleRequest, counted: Counted) {
+  constructor(
+    context: SaleContext,
+    request: SaleRequest,
+    { state, reserved }: WindowAnswer & { readonly ok: true },
+    startedMs: number,
+  ) {
     this.#context = context;
     this.request = request;
     this.hold = NO_HOLD;
     this.state = 'counted';
     this.keeper = request.keeper;
-    this.window = counted.window;
-    this.reserved = counted.reserved;
-    this.startedMs = counted.startedMs;
+    this.window = state;
+    this.reserved = reserved;
+    this.startedMs = startedMs;
   }
 
   /** Sets the money of a counted request aside, now that its price is known. Throws 402 or 429. */

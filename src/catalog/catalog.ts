@@ -44,7 +44,6 @@ export {
   chargeForCalls,
   outputTokensAffordable,
   type Price,
-  requirePrice,
   surcharge,
   type Usage,
   type UsageBound,

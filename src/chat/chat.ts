@@ -64,7 +64,10 @@ async function runChat(
   try {
     const { caller, workSignal: signal } = context;
     const price = requireSold(model, caller);
-    const request = fitToModel(given, model, parts.canSearch);
+    const most = model.maxCompletionTokens || Infinity;
+    // A plain request asks no more of a model than that.
+    const isFit = given.isPlain && (given.maxOutputTokens ?? 0) <= most;
+    const request = isFit ? given : fitToModel(given, model, parts.canSearch);
     const { accountId } = caller;
     const additions = request.isPlain
       ? NOTHING_ADDED

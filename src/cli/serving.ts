@@ -5,7 +5,7 @@ import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.t
 import type { FirstOwner } from '../server/stores.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
 import { logWriter } from '../observability/log-writer.ts';
-import { UnhandledRejections } from '../server/unhandled-rejections.ts';
+import { type RejectionFigures, countRejections } from '../server/unhandled-rejections.ts';
 import {
   CONFIG_FILE,
   type Config,
@@ -58,10 +58,8 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
 }
 
 /** Hears what libraries leave behind in this process, from now to its end. */
-export function hearRejections(log: Log): UnhandledRejections {
-  const unhandledRejections = new UnhandledRejections(log, systemClock());
-  unhandledRejections.listen(process);
-  return unhandledRejections;
+export function hearRejections(log: Log): RejectionFigures {
+  return countRejections(process, log, systemClock());
 }
 
 /** Starts the server of this process; resolves when it listens. */

@@ -115,6 +115,10 @@ describe('each format gives its text', () => {
   test('HTML, CSV, Markdown, JSON, code and old encodings', async () => {
     assert.equal(await textOf(Buffer.from('<p>a<script>no()</script> b'), 'a.html'), 'a b');
     assert.equal(await textOf(Buffer.from('<!DOCTYPE html><p>x')), 'x');
+    const odd =
+      '<title>A &amp; B</title><svg><title>no</title></svg><script src="a"/><p>&eacute;&#x2014;&nleq; &copy 1 < 2' +
+      '<iframe><p>no</p></iframe><A HREF=/x title="a > b">rel</A> &unknown; &amp;lt;<!-- <p>no --><br>end<textarea>no';
+    assert.equal(await textOf(Buffer.from(odd), 'a.xhtml'), 'é—≰ © 1 < 2rel &unknown; &lt;\nend');
     assert.equal(await textOf(Buffer.from('a,b\n1,2\n'), 'a.csv'), 'a,b\n1,2');
     assert.equal(await textOf(Buffer.from('{"a":[1]}'), 'a.json'), '{"a":[1]}');
     assert.equal(

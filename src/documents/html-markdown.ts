@@ -21,10 +21,10 @@ export interface Markdown {
 }
 
 /** What they hold is no text of the page, up to their closing tag. */
-const DROPPED =
-  'script style textarea xmp iframe noembed noframes template svg object select dialog canvas video audio math'.split(
-    ' ',
-  );
+const DROPPED = (
+  'script style textarea xmp iframe noembed noframes template svg object select dialog canvas ' +
+  'video audio math'
+).split(' ');
 const VOID = new Set(
   'area base br col embed hr img input link meta param source track wbr'.split(' '),
 );

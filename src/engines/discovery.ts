@@ -136,16 +136,13 @@ interface Details {
   readonly isEmbedding?: boolean | undefined;
 }
 
-const DETAILS: Readonly<
-  Record<
-    LocalEngine,
-    (
-      origin: string,
-      ids: readonly string[],
-      signal: AbortSignal,
-    ) => Promise<ReadonlyMap<string, Details>>
-  >
-> = {
+type AskDetails = (
+  origin: string,
+  ids: readonly string[],
+  signal: AbortSignal,
+) => Promise<ReadonlyMap<string, Details>>;
+
+const DETAILS: Readonly<Record<LocalEngine, AskDetails>> = {
   async ollama(origin, ids, signal) {
     const tags = await askFor(OllamaTags, `${origin}/api/tags`, signal);
     const known = new Set(tags?.models.map((model) => model.name));
@@ -156,7 +153,8 @@ const DETAILS: Readonly<
         const { capabilities, model_info = {}, parameters = '' } = show ?? {};
         // What the operator has set is what Ollama serves, whatever the model could do.
         const set = /^num_ctx\s+(\d+)/m.exec(parameters)?.[1];
-        const [, length] = Object.entries(model_info).find(isContextLength) ?? [];
+        const known = Object.entries(model_info);
+        const [, length] = known.find(([key]) => key.endsWith('.context_length')) ?? [];
         const context = set === undefined ? length : Number(set);
         const contextTokens = typeof context === 'number' ? context : undefined;
         const isEmbedding = capabilities?.includes('embedding');
@@ -191,10 +189,6 @@ const DETAILS: Readonly<
     return new Map();
   },
 };
-
-function isContextLength([key]: readonly [string, unknown]): boolean {
-  return key.endsWith('.context_length');
-}
 
 /** The answer in the wanted shape; undefined for anything else, or nothing, or too late. */
 async function askFor<Schema extends z.ZodType>(

@@ -135,8 +135,8 @@ export class LocalEngines implements LocalEngineSource {
             { model: model.id, bytes: model.file.sizeBytes },
             'Fetching a model in the background',
           );
-          const parts = { ...this.#parts, dataFolder, mayDownload: true };
-          await modelFetcher(parts, () => model.title)(model.file, () => undefined, signal);
+          const fetchModel = modelFetcher(this.#parts, () => model.title);
+          await fetchModel(model.file, () => undefined, signal);
         }
         await llama.load(librarySpec(dataFolder, model));
       } catch (error) {

@@ -10,26 +10,22 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { DiscoveredModel } from '../catalog/catalog.ts';
 import { type Config, type ModelType, VideoModelSettings } from '../config/config.ts';
-import { type Clock, HOUR_MS, MINUTE_MS } from '../core/clock.ts';
+import { HOUR_MS, MINUTE_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
-import { type Log, reasonOf } from '../core/log.ts';
+import { reasonOf } from '../core/log.ts';
 import { cutoutEngine } from './cutout/cutout.ts';
 import type { EngineSettings } from './engines.ts';
 import type { LocalAddress, LocalChild, LocalChildParts } from './local/local-child.ts';
-import { type DownloadView, type FetchModel, hasModel, modelFetcher } from './local/model-files.ts';
+import { type FetchParts, type ModelFile, hasModel, modelFetcher } from './local/model-files.ts';
 import { videoEngine } from './media/media.ts';
 import { SPEECH_MODEL_FILES, transcriptionEngine } from './transcription/transcription.ts';
 import { type WorkFolder, openWorkFolder } from './work-folder.ts';
 
 /** What the engines of this process are made with. */
-export interface LocalEnginesParts {
-  readonly config: Config;
-  readonly clock: Clock;
+export interface LocalEnginesParts extends FetchParts {
   readonly ids: Ids;
-  readonly log: Log;
   /** Called when engines or models came or went. */
   readonly onChange: () => void;
-  readonly viewOf?: ((title: string) => DownloadView) | undefined;
 }
 
 /** An engine and what it offers, once it has been up. */
@@ -142,7 +138,7 @@ export class MediaEngines {
     const { config } = this.#parts;
     const model = config.embedded.download ? config.media.cutoutModel : 'person';
     const engine = 'embedded-cutout';
-    const fetchModel = this.#fetchModel('Background removal model');
+    const fetchModel = modelFetcher(this.#parts, titled('Background removal model'));
     const parts = { threads: threadsOf(config), fetchModel, ...this.#childParts(engine) };
     return {
       engine,
@@ -194,7 +190,7 @@ export class MediaEngines {
     const { config } = this.#parts;
     const { media, searchPath } = config;
     const engine = 'embedded-speech';
-    const fetchModel = this.#fetchModel('Speech model');
+    const fetchModel = modelFetcher(this.#parts, titled('Speech model'));
     const parts = { threads: threadsOf(config), fetchModel, ...this.#childParts(engine) };
     return {
       engine,
@@ -216,13 +212,10 @@ export class MediaEngines {
     const { log, clock, ids } = this.#parts;
     return { log, clock, ids, onChange: () => this.#childChanged(engine) };
   }
+}
 
-  #fetchModel(title: string): FetchModel {
-    const { config } = this.#parts;
-    const { dataFolder, embedded } = config;
-    const parts = { ...this.#parts, dataFolder, mayDownload: embedded.download };
-    return modelFetcher(parts, (file) => `${title} (${file.name})`);
-  }
+function titled(kind: string): (file: ModelFile) => string {
+  return ({ name }) => `${kind} (${name})`;
 }
 
 /** Of each embedded engine: one core is left to the server. */

@@ -7,6 +7,7 @@
  */
 import type { z } from 'zod';
 import type { FaultCode } from '../core/faults.ts';
+import type { HEADER_GROUPS } from './openapi/headers.ts';
 
 export const TAGS = {
   Chat: 'Talk to language models, whole or streamed.',
@@ -36,19 +37,11 @@ export interface ContentDescription {
   readonly events?: z.ZodType;
 }
 
-/** Groups of answer headers; `openapi/headers.ts` says what is in them. */
-export type HeaderGroup =
-  | 'model'
-  | 'rate'
-  | 'balance'
-  | 'rpc'
-  | 'page'
-  | 'download'
-  | 'no-store'
-  | 'page-security'
-  | 'stream'
-  | 'payment'
-  | 'replay';
+/** Groups of answer headers that a route names; the document adds the others. */
+type HeaderGroup = Exclude<
+  keyof typeof HEADER_GROUPS,
+  'standard' | 'error' | 'allow' | 'authenticate'
+>;
 
 export interface AnswerDescription {
   readonly status: number;

@@ -43,16 +43,10 @@ export interface RouteName {
 /** Headers of an answer in the order in which they leave. */
 export type HeaderRecord = Record<string, string>;
 
-export interface RequestContextParts {
-  readonly requestId: string;
-  readonly request: IncomingMessage;
+type HeadFields = 'requestId' | 'request' | 'route' | 'parameters' | 'address' | 'startedMs';
+
+export interface RequestContextParts extends Pick<RequestContext, HeadFields> {
   readonly response: ServerResponse;
-  /** Missing for a path that no route has. */
-  readonly route: RouteName | undefined;
-  readonly parameters: Readonly<Record<string, string>>;
-  /** Address of the caller, by the proxy rules of the configuration. */
-  readonly address: string;
-  readonly startedMs: number;
   /** Headers that every answer has; the others join them. */
   readonly answerHeaders: HeaderRecord;
   /** Called once: the answer or the caller has left, and the handler has ended. */
@@ -75,8 +69,10 @@ export class RequestContext {
   readonly request: IncomingMessage;
   /** Of the request; several of one name are joined by Node's rules. */
   readonly headers: Readonly<Record<string, string | undefined>>;
+  /** Missing for a path that no route has. */
   readonly route: RouteName | undefined;
   readonly parameters: Readonly<Record<string, string>>;
+  /** Address of the caller, by the proxy rules of the configuration. */
   readonly address: string;
   readonly startedMs: number;
   readonly notes: RequestNotes = {};
@@ -84,6 +80,8 @@ export class RequestContext {
   failedCredential: string | undefined;
   body: Buffer = EMPTY;
   callerIfKnown: Caller | undefined;
+  /** The caller left before its answer was complete. */
+  isGone = false;
   /** Set when the answer is kept for the retries of this request. */
   keeper: AnswerKeeper | undefined;
   readonly #response: ServerResponse;
@@ -92,7 +90,6 @@ export class RequestContext {
   #query: URLSearchParams | undefined;
   #abort: AbortController | undefined;
   #closers: (() => void)[] | undefined;
-  #isGone = false;
   /** The answer and the handler. */
   #unfinished = 2;
 
@@ -115,23 +112,18 @@ export class RequestContext {
 
   #close(): void {
     if (!this.#response.writableFinished) {
-      this.#isGone = true;
+      this.isGone = true;
       this.#abort?.abort();
     }
     for (const done of this.#closers ?? NOTHING) done();
     this.finish();
   }
 
-  /** The caller left before its answer was complete. */
-  get isGone(): boolean {
-    return this.#isGone;
-  }
-
   /** Aborts when the caller leaves before the answer is complete. */
   get signal(): AbortSignal {
     if (this.#abort === undefined) {
       this.#abort = new AbortController();
-      if (this.#isGone) this.#abort.abort();
+      if (this.isGone) this.#abort.abort();
     }
     return this.#abort.signal;
   }
@@ -258,7 +250,7 @@ export class RequestContext {
   }
 
   #end(status: number, body: Buffer): void {
-    if (this.#isGone) return;
+    if (this.isGone) return;
     if (status !== 204) this.#headers['content-length'] = String(body.length);
     this.#writeHead(status).end(this.request.method === 'HEAD' ? undefined : body);
   }

@@ -227,9 +227,8 @@ export class TopUps {
       begin === 'send' ? { kind: 'open', attempt: 'none' } : await this.#look(payment, leased);
     for (;;) {
       const { row, refusal } = state;
-      const hasArrived = evidence?.kind === 'paid';
-      if (evidence?.kind === 'paid' && evidence.isConfirmed)
-        return await this.#credit(payment, evidence);
+      const arrived = evidence?.kind === 'paid' ? evidence : undefined;
+      if (arrived?.isConfirmed === true) return await this.#credit(payment, arrived);
       if (evidence?.kind === 'final') throw await this.#fail(payment, row, evidence.reason);
       if (evidence?.kind === 'open') {
         if (!isSent) {
@@ -242,6 +241,7 @@ export class TopUps {
         if (refusal !== undefined) throw await this.#refuse(payment, row, refusal);
         if (evidence.attempt === 'reverted') throw await this.#reverted(payment, row);
       }
+      const hasArrived = arrived !== undefined;
       const waits = state.isUnderWay || (hasArrived && !isSweep);
       if (clock.monotonicMs() - startMs >= (waits ? settleWaitMs : 0)) {
         throw await this.#leave(payment, row, hasArrived);

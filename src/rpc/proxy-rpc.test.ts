@@ -55,7 +55,7 @@ onEachStore('proxy rpc', (fixture) => {
     const store = await fixture.open(MIGRATIONS);
     const parts = { store, clock, ids: systemIds(), log: silentLog };
     const ledger = new Ledger(parts);
-    await ledger.start({ alone: true });
+    await ledger.start();
     await store.transaction(async (tx) =>
       ledger.creditIn(tx, {
         accountId: ALICE.accountId,

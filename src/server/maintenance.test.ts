@@ -23,12 +23,15 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         config: () => app.config,
         stores,
         limitLog,
-        jobs: [async () => done.push(`own ${name}`)],
-        sharedJobs: [
-          async () => {
-            throw new Error('A job that fails stops nobody');
+        windows: { prune: async () => undefined },
+        features: [
+          {
+            everyMinute: async () => done.push(`own ${name}`),
+            onceAMinute: async () => {
+              throw new Error('A job that fails stops nobody');
+            },
           },
-          async () => done.push('shared'),
+          { onceAMinute: async () => done.push('shared') },
         ],
         clock,
         ids,

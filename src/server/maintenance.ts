@@ -7,7 +7,8 @@ import { type Config } from '../config/config.ts';
 import { type Clock, HOUR_MS, MINUTE_MS, SECOND_MS, dayOf } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import type { LimitLog } from '../billing/limits/limits.ts';
+import type { LimitLog, Windows } from '../billing/limits/limits.ts';
+import type { Feature } from '../http/route.ts';
 import { Leases } from '../db/db.ts';
 import type { Stores } from './stores.ts';
 
@@ -21,10 +22,9 @@ export interface MaintenanceParts {
   readonly config: () => Config;
   readonly stores: Stores;
   readonly limitLog: LimitLog;
-  /** Jobs of one minute of this process. */
-  readonly jobs: readonly (() => Promise<unknown>)[];
-  /** Jobs of one minute that one of all processes does. */
-  readonly sharedJobs: readonly (() => Promise<unknown>)[];
+  readonly windows: Pick<Windows, 'prune'>;
+  /** Each may bring a job of this process, and one that one of all processes does. */
+  readonly features: readonly Pick<Feature, 'everyMinute' | 'onceAMinute'>[];
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -61,10 +61,12 @@ export class Maintenance {
   }
 
   async #minute(): Promise<void> {
-    for (const job of this.#parts.jobs) await this.#run(job);
+    const { features, windows, clock } = this.#parts;
+    for (const { everyMinute } of features) await this.#run(everyMinute);
     try {
       if (await this.#leases.take('jobs', JOBS_LEASE_MS)) {
-        for (const job of this.#parts.sharedJobs) await this.#run(job);
+        await this.#run(() => windows.prune(clock.nowMs()));
+        for (const { onceAMinute } of features) await this.#run(onceAMinute);
       }
       if (await this.#leases.take('days', HOUR_MS)) await this.#run(() => this.days());
     } catch (error) {
@@ -73,7 +75,8 @@ export class Maintenance {
     }
   }
 
-  async #run(job: () => Promise<unknown>): Promise<void> {
+  async #run(job: (() => Promise<unknown>) | undefined): Promise<void> {
+    if (job === undefined) return;
     try {
       await job();
       this.#parts.ran?.('done');

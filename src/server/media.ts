@@ -25,7 +25,6 @@ import type { FeatureParts } from './feature-parts.ts';
 import { openWorkFolder } from '../engines/work-folder.ts';
 
 const MB = 1_000_000;
-const WEBHOOK_TIMEOUT_MS = 10_000;
 /** An engine that was never timed. */
 const USUAL_SECONDS = 120;
 
@@ -117,11 +116,7 @@ function openVideo(shared: FeatureParts, media: () => Promise<Media>): Video {
     folder: join(dataFolder, 'media'),
     ...bounds,
     webhooks: sends
-      ? {
-          masterSecret: webhookSecret,
-          post: (url, body, headers, signal) =>
-            guard.post(url, { body, headers, timeoutMs: WEBHOOK_TIMEOUT_MS, signal }),
-        }
+      ? { masterSecret: webhookSecret, post: (url, message) => guard.post(url, message) }
       : undefined,
     serviceName: service.name,
     expectedSeconds: (modelId) => catalog.get(modelId)?.video?.expectedSeconds ?? USUAL_SECONDS,

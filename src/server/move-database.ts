@@ -43,9 +43,6 @@ export interface Move {
 /** Copies and proves. Throws when the target has rows already. */
 export async function moveDatabase(move: Move): Promise<MoveReport> {
   const { source, target } = move;
-  // Holds of the ended server go back; nothing of a process moves.
-  await source.ledger.start({ alone: true });
-  await source.ledger.stop();
   const tables = await tablesOf(source.store);
   await refuseRows(target.store, tables);
   await makeDays(move);

@@ -93,7 +93,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const lock = lockFor(inForce);
   const stores = await openStores(parts);
   const { store, ledger } = stores;
-  await ledger.start({ alone: store.dialect === 'sqlite' });
+  await ledger.start();
   const extras = await openExtras(inForce, clock, log);
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH });
   const { payments } = wallets;
@@ -121,11 +121,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
   const maintenance = new Maintenance({
     ...shared,
-    jobs: features.flatMap((feature) => feature.everyMinute ?? []),
-    sharedJobs: [
-      () => shared.windows.prune(clock.nowMs()),
-      ...features.flatMap((feature) => feature.onceAMinute ?? []),
-    ],
+    features,
     ran: (result) => metrics.jobRan(result),
   });
   await maintenance.start();
@@ -145,14 +141,9 @@ export async function startApp(parts: AppParts): Promise<App> {
     readiness: () => {
       const database = store.unavailable();
       const { isClosing } = server;
+      const { journaled } = ledger.holds;
       const ok = database === undefined && !isClosing;
-      return {
-        ok,
-        database,
-        journaled: ledger.holds.journaled,
-        engines: registry.count,
-        isClosing,
-      };
+      return { ok, database, journaled, engines: registry.count, isClosing };
     },
     configure: (next) => {
       inForce = next;

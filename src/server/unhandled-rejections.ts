@@ -17,55 +17,34 @@ export interface RejectionFigures {
 }
 
 /** What this listens on: the process, or what a test has in its place. */
-type RejectionSource = Pick<EventEmitter, 'on' | 'off'> & { exit(code: number): void };
+type RejectionSource = Pick<EventEmitter, 'on'> & { exit(code: number): void };
 
 /** A library that fails on every request must not fill the disk. */
 const MAX_LINES_PER_MINUTE = 20;
 const UNCAUGHT_EXIT_CODE = 1;
 
-export class UnhandledRejections implements RejectionFigures {
-  readonly #log: Log;
-  readonly #clock: Clock;
-  #count = 0;
-  #minuteStartMs = -Infinity;
-  #lines = 0;
-
-  constructor(log: Log, clock: Clock) {
-    this.#log = log;
-    this.#clock = clock;
-  }
-
-  get count(): number {
-    return this.#count;
-  }
-
-  /** Listens until the returned function is called. */
-  listen(source: RejectionSource): () => void {
-    const rejected = (reason: unknown): void => this.#note(reason);
-    const thrown = (error: unknown): void => {
-      this.#log.error({ stack: safeStack(error) }, 'An uncaught exception ends this process');
-      source.exit(UNCAUGHT_EXIT_CODE);
-    };
-    source.on('unhandledRejection', rejected);
-    source.on('uncaughtException', thrown);
-    return () => {
-      source.off('unhandledRejection', rejected);
-      source.off('uncaughtException', thrown);
-    };
-  }
-
-  #note(reason: unknown): void {
-    this.#count += 1;
-    const nowMs = this.#clock.monotonicMs();
-    if (nowMs - this.#minuteStartMs >= MINUTE_MS) {
-      this.#minuteStartMs = nowMs;
-      this.#lines = 0;
+/** Listens as long as the source lives. */
+export function countRejections(source: RejectionSource, log: Log, clock: Clock): RejectionFigures {
+  const figures = { count: 0 };
+  let minuteStartMs = -Infinity;
+  let lines = 0;
+  source.on('unhandledRejection', (reason: unknown) => {
+    figures.count += 1;
+    const nowMs = clock.monotonicMs();
+    if (nowMs - minuteStartMs >= MINUTE_MS) {
+      minuteStartMs = nowMs;
+      lines = 0;
     }
-    this.#lines += 1;
-    if (this.#lines > MAX_LINES_PER_MINUTE) return;
-    const fields = { stack: safeStack(reason), count: this.#count };
-    this.#log.error(fields, 'A promise failed with nobody there to hear it; the process goes on');
-  }
+    lines += 1;
+    if (lines > MAX_LINES_PER_MINUTE) return;
+    const fields = { stack: safeStack(reason), count: figures.count };
+    log.error(fields, 'A promise failed with nobody there to hear it; the process goes on');
+  });
+  source.on('uncaughtException', (error: unknown) => {
+    log.error({ stack: safeStack(error) }, 'An uncaught exception ends this process');
+    source.exit(UNCAUGHT_EXIT_CODE);
+  });
+  return figures;
 }
 
 const MAX_MESSAGE_CHARS = 200;
@@ -76,7 +55,7 @@ const MAX_CAUSES = 3;
  * The stack of anything thrown, without what its messages may carry: of each only the first line,
  * and in it no address (access keys of nodes), no credential and no long word (keys, signatures).
  */
-export function safeStack(error: unknown): string {
+function safeStack(error: unknown): string {
   const parts: string[] = [];
   let cause: unknown = error;
   while (parts.length <= MAX_CAUSES && cause !== undefined && cause !== null) {

@@ -95,7 +95,7 @@ onEachStore('video jobs', (stores) => {
           maxOpenJobs: 3,
           webhooks: {
             masterSecret: 'master',
-            post: async (url, body, headers) => {
+            post: async (url, { body, headers }) => {
               posts.push({ url, body, headers });
               return posts.length === 1 ? 500 : 204;
             },

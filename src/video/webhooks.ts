@@ -8,6 +8,7 @@
 import { createHmac } from 'node:crypto';
 import { type Clock, MINUTE_MS, SECOND_MS, isoTime } from '../core/clock.ts';
 import { type Log, reasonOf } from '../core/log.ts';
+import type { Guard } from '../net/guard.ts';
 import type { JobTable } from './job-table.ts';
 import { type VideoJob, statusOf } from './job.ts';
 
@@ -45,17 +46,10 @@ export function webhookBody(job: VideoJob): string {
   });
 }
 
-/** Posts to a public address only; resolves to the status, rejects when there is no answer. */
-export type PostWebhook = (
-  url: string,
-  body: string,
-  headers: Readonly<Record<string, string>>,
-  signal: AbortSignal,
-) => Promise<number>;
-
 interface WebhookParts {
   readonly table: JobTable;
-  readonly post: PostWebhook;
+  /** Posts to a public address only. */
+  readonly post: Guard['post'];
   readonly masterSecret: string;
   /** The service's word in header names. */
   readonly serviceName: string;
@@ -95,13 +89,7 @@ async function post(parts: WebhookParts, job: VideoJob, signal: AbortSignal): Pr
     [`x-${serviceName}-signature`]: signature,
     [`x-${serviceName}-event-id`]: job.id,
   };
-  const aborter = new AbortController();
-  const cancel = clock.after(TIMEOUT_MS, () => aborter.abort());
-  try {
-    const ended = AbortSignal.any([signal, aborter.signal]);
-    const status = await parts.post(job.webhookUrl, body, headers, ended);
-    return status >= 200 && status < 300;
-  } finally {
-    cancel();
-  }
+  const message = { body, headers, timeoutMs: TIMEOUT_MS, signal };
+  const status = await parts.post(job.webhookUrl, message);
+  return status >= 200 && status < 300;
 }

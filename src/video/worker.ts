@@ -14,12 +14,13 @@ import type {
   EngineRef,
   VideoEngines,
 } from '../engines/media/media.ts';
+import type { Guard } from '../net/guard.ts';
 import type { CheckFilm, FilmVerdict } from './check-film.ts';
 import type { JobTable, JobTrace } from './job-table.ts';
 import { FAILURES, type JobFailure, type VideoJob } from './job.ts';
 import type { MediaStore, StoredFile } from './media-store.ts';
 import type { VideoMoney } from './video-money.ts';
-import { type PostWebhook, sendWebhooks } from './webhooks.ts';
+import { sendWebhooks } from './webhooks.ts';
 
 export interface VideoParts {
   readonly store: Store;
@@ -34,7 +35,7 @@ export interface VideoParts {
   readonly maxSilenceMinutes: number;
   readonly maxOpenJobs: number;
   /** `undefined` sends no webhooks. */
-  readonly webhooks: { readonly masterSecret: string; readonly post: PostWebhook } | undefined;
+  readonly webhooks: { readonly masterSecret: string; readonly post: Guard['post'] } | undefined;
   /** The service's word in header names, for example `svc`. */
   readonly serviceName: string;
   /** `expectedSeconds` of a model, told until there is experience. */

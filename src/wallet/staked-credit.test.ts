@@ -15,7 +15,7 @@ onEachStore('staked credit', (fixture) => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const clock = new TestClock();
     const ledger = new Ledger({ store, clock, ids: systemIds(), log: silentLog });
-    await ledger.start({ alone: true });
+    await ledger.start();
     let known: Nano | undefined = usdToNano('2.5');
     const staked = new StakedCredit(ledger, async () =>
       known === undefined ? undefined : { day: dayOf(clock.nowMs()), credit: known },

@@ -73,7 +73,7 @@ const KEPT_MS = DAY_MS;
 /** How long a holder that stopped renewing still holds, and how often it renews. */
 const LEASE_MS = 60_000;
 const RENEW_MS = 15_000;
-/** How often a waiting duplicate looks for an answer that another process stored. */
+/** How often a waiting duplicate looks for the answer: this process or another one stores it. */
 const POLL_MS = 150;
 const DEFAULT_WAIT_MS = 60_000;
 /** Larger answers are not kept: their key is spent, and a retry hears so instead of running again. */
@@ -95,7 +95,6 @@ export class Idempotency {
   readonly #ids: Ids;
   readonly #log: Log;
   readonly #live = new Map<string, IdempotencyToken>();
-  readonly #waiting = new Map<string, Set<() => void>>();
   #stopRenewing: (() => void) | undefined;
   #renewing = false;
   #renewAgain = false;
@@ -148,19 +147,13 @@ export class Idempotency {
   ): Promise<Extract<IdempotencyState, { state: 'new' | 'replay' }>> {
     const deadlineMs = this.#clock.monotonicMs() + (options.maxWaitMs ?? DEFAULT_WAIT_MS);
     for (;;) {
-      // Listening starts before the question, so that no end of the duplicate is missed.
-      const ended = this.#listen(options.caller, options.key);
-      try {
-        const state = await this.begin(options.caller, options.key, options.fingerprint);
-        if (state.state === 'conflict') throw new Fault('IDEMPOTENCY_KEY_REUSED');
-        if (state.state === 'too-large') throw new Fault('IDEMPOTENT_ANSWER_NOT_KEPT');
-        if (state.state !== 'wait') return state;
-        options.signal?.throwIfAborted();
-        if (this.#clock.monotonicMs() >= deadlineMs) throw new Fault('REQUEST_IN_PROGRESS');
-        await ended.wait();
-      } finally {
-        ended.stop();
-      }
+      const state = await this.begin(options.caller, options.key, options.fingerprint);
+      if (state.state === 'conflict') throw new Fault('IDEMPOTENCY_KEY_REUSED');
+      if (state.state === 'too-large') throw new Fault('IDEMPOTENT_ANSWER_NOT_KEPT');
+      if (state.state !== 'wait') return state;
+      options.signal?.throwIfAborted();
+      if (this.#clock.monotonicMs() >= deadlineMs) throw new Fault('REQUEST_IN_PROGRESS');
+      await this.#clock.sleep(POLL_MS);
     }
   }
 
@@ -178,7 +171,7 @@ export class Idempotency {
     try {
       await run(token);
     } finally {
-      if (token.isSpent) this.#end(token);
+      if (token.isSpent) this.#live.delete(token.token);
       else await this.#giveBack(token, options.requestId);
     }
     return undefined;
@@ -229,7 +222,7 @@ export class Idempotency {
       `DELETE FROM idempotency_entry WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`,
       [token.caller, token.key, token.token],
     );
-    this.#end(token);
+    this.#live.delete(token.token);
   }
 
   /** Removes entries that have run out, oldest first; for the periodic round. */
@@ -289,40 +282,6 @@ export class Idempotency {
       }
     }, NOT_DURABLE);
   }
-
-  #end(token: IdempotencyToken): void {
-    this.#live.delete(token.token);
-    for (const wake of this.#waiting.get(nameOf(token.caller, token.key)) ?? []) wake();
-  }
-
-  /** Wakes when a holder in this process ends, and every now and then for the other processes. */
-  #listen(caller: string, key: string): { wait(): Promise<void>; stop(): void } {
-    const name = nameOf(caller, key);
-    let resolveEnded: () => void = () => undefined;
-    const ended = new Promise<void>((resolve) => {
-      resolveEnded = resolve;
-    });
-    const listeners = this.#waiting.get(name) ?? new Set();
-    listeners.add(resolveEnded);
-    this.#waiting.set(name, listeners);
-    let cancelTimer: () => void = () => undefined;
-    return {
-      wait: async () => {
-        cancelTimer = this.#clock.after(POLL_MS, resolveEnded);
-        await ended;
-      },
-      stop: () => {
-        cancelTimer();
-        listeners.delete(resolveEnded);
-        if (listeners.size === 0 && this.#waiting.get(name) === listeners)
-          this.#waiting.delete(name);
-      },
-    };
-  }
-}
-
-function nameOf(caller: string, key: string): string {
-  return `${caller}\n${key}`;
 }
 
 function answerOf(row: EntryRow): StoredAnswer {

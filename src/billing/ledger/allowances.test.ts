@@ -20,7 +20,7 @@ async function bench(fixture: StoreFixture) {
   const store = await fixture.open(LEDGER_MIGRATIONS);
   const clock = new TestClock();
   const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
-  await ledger.start({ alone: true });
+  await ledger.start();
   await store.transaction((tx) =>
     ledger.creditIn(tx, {
       accountId: 'a',

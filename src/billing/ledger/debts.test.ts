@@ -16,7 +16,7 @@ onEachStore('reversed credits', (fixture) => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const clock = new TestClock();
     const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
-    await ledger.start({ alone: true });
+    await ledger.start();
     const topUp = (id: string, usd: string) =>
       store.transaction((tx) =>
         ledger.creditIn(tx, {

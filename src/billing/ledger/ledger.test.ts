@@ -21,7 +21,7 @@ async function bench(fixture: StoreFixture, url?: string): Promise<Bench> {
   const store = await fixture.open(LEDGER_MIGRATIONS, url);
   const clock = new TestClock();
   const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
-  await ledger.start({ alone: url === undefined });
+  await ledger.start();
   return { ledger, clock, store };
 }
 
@@ -277,7 +277,7 @@ onEachStore('ledger', (fixture) => {
     // Beside a file there is one process, whose holds end with its memory.
     const isShared = fixture.dialect === 'postgres';
     if (isShared) assert.ok(!(await second.ledger.hold(wish('r2', '0.5'))).ok);
-    await second.ledger.start({ alone: true });
+    await first.ledger.stop();
     assert.ok((await second.ledger.hold(wish('r3', '0.5'))).ok);
     const beyond = await second.ledger.hold(wish('r4', '0.46'));
     assert.deepEqual(beyond, { ok: false, reason: 'held', availableNano: usdToNano('0.45') });

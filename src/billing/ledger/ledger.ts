@@ -5,19 +5,12 @@
  * settles exactly once or releases (a settle of zero), through `holds`: the ledger of a file has
  * them in memory, the ledger of a database that is shared in rows.
  */
-import type { Clock } from '../../core/clock.ts';
+import { assert } from '../../core/assert.ts';
+import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import type { FileStore, Queryable, Store } from '../../db/db.ts';
-import {
-  type CreditRequest,
-  type DebitRequest,
-  creditAccount,
-  debitAccount,
-  openAccount,
-  setDailyAllocation,
-} from './accounts.ts';
 import { type AllowanceSettings, dropAllowances, setAllowance } from './allowances.ts';
 import { type AuditReport, type OpenHoldFigures, openHoldFigures, runAudit } from './audit.ts';
 import {
@@ -27,23 +20,30 @@ import {
   type ReversalRequest,
   collectDebts,
   debtsOf,
+  payDebt,
   receivedFrom,
   reverseCredit,
 } from './debts.ts';
 import { dailyLeft } from './hold-plan.ts';
-import { EPOCH_DEAD_AFTER_MS } from './epochs.ts';
+import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
 import { StoredHolds } from './postgres/stored-holds.ts';
-import type { Balances, Holds, HouseAccount, SettleRequest, Settlement } from './records.ts';
+import type {
+  Balances,
+  Holds,
+  HouseAccount,
+  SettleRequest,
+  Settlement,
+  TransferKind,
+} from './records.ts';
 import { type KeptFrom, dropOld, firstDay, prepareDays } from './retention.ts';
 import { settleRows } from './settle.ts';
-import { type AccountRow, SELECT_ACCOUNT, accountOf } from './states.ts';
+import { type AccountRow, SELECT_ACCOUNT, accountOf, insertTransfer } from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
 export type { StoredHolds } from './postgres/stored-holds.ts';
 export { type AllowancePeriod, type HoldRefusal } from './hold-plan.ts';
 export type { AuditReport } from './audit.ts';
-export type { CreditRequest, DebitRequest } from './accounts.ts';
 export type { Debt, Reversal, ReversalRequest } from './debts.ts';
 export type { AllowanceSettings } from './allowances.ts';
 export type { KeptFrom } from './retention.ts';
@@ -93,6 +93,26 @@ export interface LedgerParts {
   readonly log: Log;
 }
 
+export interface CreditRequest {
+  readonly accountId: string;
+  readonly amountNano: Nano;
+  readonly from: HouseAccount;
+  readonly kind: TransferKind;
+  /** Unique: the caller of this function makes sure that one id is credited once. */
+  readonly id: string;
+  readonly note?: string;
+  readonly requestId?: string;
+}
+
+export interface DebitRequest {
+  readonly accountId: string;
+  readonly amountNano: Nano;
+  readonly to: HouseAccount;
+  readonly kind: TransferKind;
+  readonly id: string;
+  readonly note?: string;
+}
+
 export class Ledger {
   readonly holds: Holds;
   /** The same on a database that is shared: its holds can be placed as a part of a statement. */
@@ -131,17 +151,49 @@ export class Ledger {
 
   /** Makes an account with nothing on it; an existing one stays. */
   async openAccount(id: string, tx: Queryable = this.#store): Promise<void> {
-    await openAccount(tx, id, this.#clock.nowMs());
+    const nowMs = this.#clock.nowMs();
+    await tx.query(
+      `INSERT INTO ledger_account (id, balance_nano, held_nano, daily_allocation_nano, daily_day,
+       daily_spent_nano, daily_held_nano, created_ms) VALUES ($1, 0, 0, 0, $2, 0, 0, $3)
+       ON CONFLICT (id) DO NOTHING`,
+      [id, dayOf(nowMs), nowMs],
+    );
   }
 
-  /** Adds money in the caller's transaction; returns the new balance. */
-  creditIn(tx: Queryable, credit: CreditRequest): Promise<Nano> {
-    return creditAccount(tx, credit, this.#context());
+  /** Adds money in the caller's transaction, to its debt first; returns the new balance. */
+  async creditIn(tx: Queryable, credit: CreditRequest): Promise<Nano> {
+    const { accountId, amountNano, from, id } = credit;
+    await this.openAccount(accountId, tx);
+    const [row] = await tx.query<{ balance_nano: bigint; debt_nano: bigint }>(
+      `UPDATE ledger_account SET balance_nano = balance_nano + $2 WHERE id = $1
+       RETURNING balance_nano, debt_nano`,
+      [accountId, amountNano],
+    );
+    assert(row !== undefined, 'a credit has its account');
+    const balanceAfterNano = nano(row.balance_nano);
+    const context = this.#context();
+    const sides = { debitAccount: from, creditAccount: accountId };
+    const { nowMs } = context;
+    await insertTransfer(tx, { ...credit, ...sides, part: 0, balanceAfterNano, nowMs });
+    const paid = row.debt_nano > 0n ? await payDebt(tx, accountId, id, context) : undefined;
+    return paid ?? balanceAfterNano;
   }
 
-  /** Takes money that is not held; `undefined` when there is not enough. */
-  debitIn(tx: Queryable, debit: DebitRequest): Promise<Nano | undefined> {
-    return debitAccount(tx, debit, this.#context());
+  /** Takes what is not held; `undefined` when that is less than the amount, or a debt is open. */
+  async debitIn(tx: Queryable, debit: DebitRequest): Promise<Nano | undefined> {
+    const { accountId, amountNano, to } = debit;
+    const [row] = await tx.query<{ balance_nano: bigint }>(
+      `UPDATE ledger_account SET balance_nano = balance_nano - $2
+       WHERE id = $1 AND debt_nano = 0 AND balance_nano - held_nano - $3 >= $2
+       RETURNING balance_nano`,
+      [accountId, amountNano, this.holds.heldOf(accountId)],
+    );
+    if (row === undefined) return undefined;
+    const balanceAfterNano = nano(row.balance_nano);
+    const sides = { debitAccount: accountId, creditAccount: to };
+    const nowMs = this.#clock.nowMs();
+    await insertTransfer(tx, { ...debit, ...sides, part: 0, balanceAfterNano, nowMs });
+    return balanceAfterNano;
   }
 
   /** Takes back a credit whose money is gone; what the balance does not cover is a debt from now on. */
@@ -168,11 +220,16 @@ export class Ledger {
     return receivedFrom(tx, house);
   }
 
-  /** Daily credit of the one `day`, or of every day. */
+  /** Daily credit of the one `day`, or of every day; what was spent today stays spent. */
   async setDailyAllocation(accountId: string, allocationNano: Nano, day?: number): Promise<void> {
-    await this.#store.transaction((tx) =>
-      setDailyAllocation(tx, accountId, { allocationNano, day }, this.#clock.nowMs()),
-    );
+    await this.#store.transaction(async (tx) => {
+      await this.openAccount(accountId, tx);
+      await tx.query(
+        `UPDATE ledger_account SET daily_allocation_nano = $2, daily_allocation_day = $3
+         WHERE id = $1`,
+        [accountId, allocationNano, day ?? null],
+      );
+    });
   }
 
   /** Makes or changes the cap of a key; what the key spent in the running period stays counted. */
@@ -223,15 +280,12 @@ export class Ledger {
     return runAudit(this.#store, this.holds.figures());
   }
 
-  /**
-   * Starts the epoch of this process. `alone` says that no other process can be alive (the lock of
-   * the data folder proves it), so every other epoch is closed at once.
-   */
-  start(options: { readonly alone: boolean }): Promise<void> {
-    return this.holds.start(options.alone);
+  /** Takes this process among those that share the ledger. */
+  start(): Promise<void> {
+    return this.holds.start();
   }
 
-  /** Ends the epoch; holds that are still open are given back. Does not throw for a lost database. */
+  /** Gives back holds that are still open. Does not throw for a lost database. */
   stop(): Promise<void> {
     return this.holds.stop();
   }

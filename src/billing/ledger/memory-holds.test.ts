@@ -180,7 +180,7 @@ describe('holds in memory', () => {
     assert.deepEqual((await old.audit()).differences, []);
     assert.equal((await old.audit()).openHolds, 2);
     const now = ledgerOn(await fixture.open(LEDGER_MIGRATIONS, url));
-    await now.start({ alone: true });
+    await now.start();
     const report = await now.audit();
     assert.deepEqual([report.differences, report.openHolds], [[], 1]);
     // 1.00 of balance less 0.30 of the job; its 0.40 of daily credit are all held.

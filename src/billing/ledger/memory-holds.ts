@@ -90,7 +90,7 @@ export class MemoryHolds implements Holds {
     const [row] = store.readNow(SELECT_ACCOUNT, [accountId]);
     if (row === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
     const state = accountOf(row as unknown as AccountRow, nowMs); // what it selects
-    const account = counterOf(this.#accounts, accountId);
+    const account = this.#accounts.get(accountId) ?? counterOf(this.#accounts, accountId);
     if (account.since !== state.dailyDay) beginDay(account, state.dailyDay);
     const capped = allowanceId === undefined ? undefined : this.#capped(allowanceId, nowMs);
     const plan = planHold(state, capped?.cap, request, nowMs, account, capped?.allowance);
@@ -124,11 +124,11 @@ export class MemoryHolds implements Holds {
   settle(request: SettleRequest, hold: Hold): Promise<Settlement> {
     const held = hold as MemoryHold; // `place` makes no other
     if (held.settled !== undefined) return repeated(held.settled);
-    held.settled = new Promise((resolve, reject) => {
-      this.#waiting.push({ request, held, resolve, reject });
-      if (this.#waiting.length === 1) void this.#settleWaiting();
-    });
-    return held.settled;
+    const { promise, resolve, reject } = Promise.withResolvers<Settlement>();
+    held.settled = promise;
+    this.#waiting.push({ request, held, resolve, reject });
+    if (this.#waiting.length === 1) void this.#settleWaiting();
+    return promise;
   }
 
   settleWith(
@@ -211,11 +211,12 @@ export class MemoryHolds implements Holds {
         if (this.#waiting.length > 0) void this.#settleWaiting();
         return settleAll(tx, this.#parts, batch);
       });
-      for (const [at, { held, resolve }] of batch.entries()) {
+      for (let at = 0; at < settlements.length; at += 1) {
+        const one = batch[at];
         const settlement = settlements[at];
-        assert(settlement !== undefined, 'each settle has its answer');
-        this.release(held);
-        resolve(settlement);
+        assert(one !== undefined && settlement !== undefined, 'each settle has its answer');
+        this.release(one.held);
+        one.resolve(settlement);
       }
     } catch (error) {
       // The transaction may not even have begun.

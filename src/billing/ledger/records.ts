@@ -139,8 +139,7 @@ export interface Holds {
   figures(): HoldFigures;
   /** Settles that wait in the local journal for the database to come back. */
   readonly journaled: number;
-  /** `alone` says that no other process can be alive. */
-  start(alone: boolean): Promise<void>;
+  start(): Promise<void>;
   /** Does not throw for a lost database. */
   stop(): Promise<void>;
 }

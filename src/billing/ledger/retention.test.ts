@@ -43,7 +43,7 @@ onEachStore('retention', (fixture) => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const clock = new TestClock();
     const ledger = new TestLedger({ store, clock, ids: systemIds(), log: silentLog });
-    await ledger.start({ alone: true });
+    await ledger.start();
     await store.transaction((tx) =>
       ledger.creditIn(tx, {
         accountId: 'a',

@@ -113,8 +113,8 @@ export async function readStates(
 export function saveStates(statements: Statement[], { accounts, allowances }: States): void {
   for (const [id, state] of accounts) {
     const { balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano } = state;
-    assert(balanceNano >= 0n, `the balance of ${id} went below zero`);
-    assert(heldNano >= 0n && dailyHeldNano >= 0n, `a hold of ${id} went below zero`);
+    assert(balanceNano >= 0n, 'no balance goes below zero');
+    assert(heldNano >= 0n && dailyHeldNano >= 0n, 'no hold goes below zero');
     const parameters = [balanceNano, heldNano, dailyDay, dailySpentNano, dailyHeldNano, id];
     statements.push({ sql: UPDATE_ACCOUNT, parameters });
   }

@@ -32,7 +32,6 @@ export function fitToModel(
   const most = model.maxCompletionTokens;
   const asked = request.maxOutputTokens ?? 0;
   const isAbove = most > 0 && asked > most;
-  if (request.isPlain && !isAbove) return request;
   const can = model.capabilities;
   const isSingle = can.has('vision') && !can.has('multipleImages');
   const fitted = isSingle ? keepLastImages(request) : request;

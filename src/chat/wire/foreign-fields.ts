@@ -6,12 +6,7 @@
  */
 import { canonicalMessages } from './foreign-messages.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import {
-  isParameterName,
-  normaliseParameters,
-  splitModelSuffixes,
-  webSearchMode,
-} from './svc-parameters.ts';
+import { takeParameters } from './svc-parameters.ts';
 
 const ALIASES: readonly (readonly [alias: string, name: string])[] = [
   ['input', 'messages'],
@@ -36,8 +31,7 @@ export function canonicalFields(body: JsonObject, serviceName: string): Fields {
   }
   rewriteCaps(fields);
   rewriteText(fields);
-  const search = rewriteTools(fields);
-  rewriteParameters(fields, serviceName, search);
+  takeParameters(fields, serviceName, rewriteTools(fields));
   if (Object.hasOwn(fields, 'messages')) fields['messages'] = canonicalMessages(fields['messages']);
   return fields;
 }
@@ -80,30 +74,31 @@ function flatFormat(format: JsonObject): JsonObject {
   return { type, json_schema: { name: DEFAULT_SCHEMA_NAME, ...inner } };
 }
 
-interface ToolSearch {
-  readonly web: boolean;
-  readonly social: boolean;
-}
-
-/** Converts the tools; search tools become parameters and leave the list. */
-function rewriteTools(fields: Fields): ToolSearch {
-  const tools = fields['tools'];
-  let web = false;
-  let social = false;
+/** Converts the tools; search tools leave the list and become parameters, which it gives back. */
+function rewriteTools(fields: Fields): Fields {
+  const { tools } = fields;
+  const asked: Fields = {};
   if (Array.isArray(tools)) {
     const kept: unknown[] = [];
     for (const tool of tools as readonly unknown[]) {
       const type = isJsonObject(tool) ? tool['type'] : undefined;
-      if (typeof type === 'string' && type.startsWith('web_search')) web = true;
-      else if (type === 'x_search') social = true;
+      if (typeof type === 'string' && type.startsWith('web_search')) {
+        asked['enable_web_search'] = 'auto';
+      } else if (type === 'x_search') asked['enable_x_search'] = true;
       else kept.push(canonicalTool(tool));
     }
     const same = kept.length === tools.length && kept.every((tool, at) => tool === tools[at]);
     if (kept.length === 0) delete fields['tools'];
     else if (!same) fields['tools'] = kept;
   }
-  rewriteToolChoice(fields);
-  return { web, social };
+  if (!Object.hasOwn(fields, 'tools')) {
+    // A choice among no tools has no meaning, and several engines refuse it.
+    delete fields['tool_choice'];
+    delete fields['parallel_tool_calls'];
+  } else if (Object.hasOwn(fields, 'tool_choice')) {
+    fields['tool_choice'] = canonicalChoice(fields['tool_choice']);
+  }
+  return asked;
 }
 
 function canonicalTool(tool: unknown): unknown {
@@ -121,19 +116,6 @@ function canonicalTool(tool: unknown): unknown {
   return { type: 'function', function: Object.fromEntries(given) };
 }
 
-function rewriteToolChoice(fields: Fields): void {
-  if (!Object.hasOwn(fields, 'tools')) {
-    // A choice among no tools has no meaning, and several engines refuse it.
-    for (const key of ['tool_choice', 'parallel_tool_calls']) {
-      if (Object.hasOwn(fields, key)) delete fields[key];
-    }
-    return;
-  }
-  if (Object.hasOwn(fields, 'tool_choice')) {
-    fields['tool_choice'] = canonicalChoice(fields['tool_choice']);
-  }
-}
-
 function canonicalChoice(choice: unknown): unknown {
   if (choice === 'any') return 'required';
   if (!isJsonObject(choice)) return choice;
@@ -144,38 +126,4 @@ function canonicalChoice(choice: unknown): unknown {
   }
   if (type === 'any') return 'required';
   return type === 'auto' || type === 'none' || type === 'required' ? type : choice;
-}
-
-/** Precedence, weakest first: tool types, `web_search`, the parameter object, suffixes. */
-function rewriteParameters(fields: Fields, serviceName: string, search: ToolSearch): void {
-  const merged: Record<string, unknown> = {};
-  if (search.web) merged['enable_web_search'] = 'auto';
-  if (search.social) merged['enable_x_search'] = true;
-  for (const key of ['web_search', 'enable_web_search']) {
-    if (!Object.hasOwn(fields, key)) continue;
-    merged['enable_web_search'] = isJsonObject(fields[key]) ? 'on' : webSearchMode(fields[key]);
-    delete fields[key];
-  }
-  let refused: unknown;
-  for (const key of ['svc_parameters', `${serviceName}_parameters`]) {
-    // For a service called `svc` the second is the first, which is gone by then.
-    if (!Object.hasOwn(fields, key)) continue;
-    const given = normaliseParameters(fields[key]);
-    if (isJsonObject(given)) assignParameters(merged, given);
-    else refused = given;
-    delete fields[key];
-  }
-  if (typeof fields['model'] === 'string') {
-    const { model, parameters } = splitModelSuffixes(fields['model']);
-    fields['model'] = model;
-    assignParameters(merged, parameters);
-  }
-  const asked = refused ?? merged;
-  if (!isJsonObject(asked) || Object.keys(asked).length > 0) fields['svc_parameters'] = asked;
-}
-
-function assignParameters(into: Record<string, unknown>, from: JsonObject): void {
-  for (const [key, value] of Object.entries(from)) {
-    if (value !== undefined && value !== null && isParameterName(key)) into[key] = value;
-  }
 }

@@ -55,66 +55,70 @@ export function effectiveParameters(input: SvcParametersInput | undefined): SvcP
   return { ...SVC_PARAMETER_DEFAULTS, ...Object.fromEntries(given) };
 }
 
-/** A model name without its suffixes, and the parameters that these set. */
-export interface ModelName {
-  readonly model: string;
-  readonly parameters: JsonObject;
-}
+const PARAMETER_NAMES: ReadonlySet<string> = new Set(Object.keys(SvcParametersInput.shape));
 
 /** Ids such as `qwen3:0.6b` hold colons too: suffixes begin where a `name=` follows. */
 const SUFFIXES = /:(?=[A-Za-z_]+=)/;
 
-const PARAMETER_NAMES: ReadonlySet<string> = new Set(Object.keys(SvcParametersInput.shape));
+type Fields = Record<string, unknown>;
 
-/** Other names are dropped before they are copied: `__proto__` would become what they inherit. */
-export function isParameterName(name: string): boolean {
-  return PARAMETER_NAMES.has(name);
+/**
+ * Takes what is asked of the service out of the members of a body, over what was asked for by then.
+ * Precedence, weakest first: `web_search`, the parameter object, the suffixes of the model's name
+ * (`id:param=value&param=value`, URL-encoded).
+ */
+export function takeParameters(fields: Fields, serviceName: string, asked: Fields): void {
+  for (const key of ['web_search', 'enable_web_search']) {
+    if (!Object.hasOwn(fields, key)) continue;
+    asked['enable_web_search'] = isJsonObject(fields[key]) ? 'on' : webSearchMode(fields[key]);
+    delete fields[key];
+  }
+  let refused: unknown;
+  for (const key of ['svc_parameters', `${serviceName}_parameters`]) {
+    // For a service called `svc` the second is the first, which is gone by then.
+    if (!Object.hasOwn(fields, key)) continue;
+    const given = fields[key];
+    if (isJsonObject(given)) {
+      const { web_search, enable_web_search, ...others } = given;
+      assignKnown(asked, others);
+      assignKnown(asked, { enable_web_search: webSearchMode(enable_web_search ?? web_search) });
+    } else {
+      refused = given;
+    }
+    delete fields[key];
+  }
+  const { model } = fields;
+  const at = typeof model === 'string' ? model.search(SUFFIXES) : -1;
+  if (typeof model === 'string' && at !== -1) {
+    fields['model'] = model.slice(0, at);
+    for (const pair of model.slice(at + 1).split('&')) {
+      const [key = '', ...value] = pair.split('=');
+      if (value.length > 0) assignKnown(asked, { [key]: suffixValue(value.join('=')) });
+    }
+  }
+  const wanted = refused ?? asked;
+  if (!isJsonObject(wanted) || Object.keys(wanted).length > 0) fields['svc_parameters'] = wanted;
 }
 
-/** Splits `id:param=value&param=value`; values are URL-decoded, unknown parameters ignored. */
-export function splitModelSuffixes(name: string): ModelName {
-  const at = name.search(SUFFIXES);
-  if (at === -1) return { model: name, parameters: {} };
-  const parameters: Record<string, unknown> = {};
-  for (const pair of name.slice(at + 1).split('&')) {
-    const equals = pair.indexOf('=');
-    if (equals === -1) continue;
-    const key = pair.slice(0, equals);
-    if (isParameterName(key)) parameters[key] = suffixValue(pair.slice(equals + 1));
+/** Other names are dropped before they are copied: `__proto__` would become what they inherit. */
+function assignKnown(into: Fields, from: JsonObject): void {
+  for (const [key, value] of Object.entries(from)) {
+    if (value !== undefined && value !== null && PARAMETER_NAMES.has(key)) into[key] = value;
   }
-  return { model: name.slice(0, at), parameters };
 }
 
 function suffixValue(raw: string): unknown {
-  const text = urlDecoded(raw);
-  if (text === 'true') return true;
-  if (text === 'false') return false;
-  return text;
-}
-
-function urlDecoded(raw: string): string {
+  let text = raw;
   try {
-    return decodeURIComponent(raw);
+    text = decodeURIComponent(raw);
   } catch {
     // A lone percent sign is not an encoding: the text is meant as it stands.
-    return raw;
   }
-}
-
-/** Rewrites older spellings inside a parameter object; gives it back unchanged when none is there. */
-export function normaliseParameters(value: unknown): unknown {
-  if (!isJsonObject(value)) return value;
-  const result: Record<string, unknown> = { ...value };
-  if (Object.hasOwn(result, 'web_search')) {
-    result['enable_web_search'] ??= result['web_search'];
-    delete result['web_search'];
-  }
-  result['enable_web_search'] = webSearchMode(result['enable_web_search']);
-  return result;
+  return text === 'true' || text === 'false' ? text === 'true' : text;
 }
 
 /** `true` and `false` are taken for `on` and `off`; everything else is left to the schema. */
-export function webSearchMode(value: unknown): unknown {
+function webSearchMode(value: unknown): unknown {
   if (value === true || value === 'true') return 'on';
   if (value === false || value === 'false') return 'off';
   return value ?? undefined;

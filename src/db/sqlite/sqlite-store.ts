@@ -139,18 +139,19 @@ export class SqliteStore implements FileStore {
 
   transaction<T>(body: (tx: Queryable) => Promise<T>, options: WriteOptions = {}): Promise<T> {
     if (this.#closed) return Promise.reject(new Error('The store is closed'));
-    return new Promise<T>((resolve, reject) => {
-      this.#queue.push({
-        body,
-        durable: options.durable ?? true,
-        resolve: resolve as (value: unknown) => void, // the job carries its own T
-        reject,
-        value: undefined,
-      });
-      if (this.#draining) return;
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    this.#queue.push({
+      body,
+      durable: options.durable ?? true,
+      resolve: resolve as (value: unknown) => void, // the job carries its own T
+      reject,
+      value: undefined,
+    });
+    if (!this.#draining) {
       this.#draining = true;
       setImmediate(() => void this.#drain());
-    });
+    }
+    return promise;
   }
 
   async migrate(migrations: readonly Migration[]): Promise<void> {
@@ -175,36 +176,32 @@ export class SqliteStore implements FileStore {
   }
 
   async #drain(): Promise<void> {
+    const log = this.#checkpointer;
     while (this.#queue.length > 0) {
-      if (this.#checkpointer.pause !== undefined) await this.#checkpointer.pause;
+      if (log.pause !== undefined) await log.pause;
       const group = this.#queue.splice(0, MAX_GROUP);
       try {
-        await this.#commitGroup(group);
+        this.#write.run('BEGIN IMMEDIATE');
+        const [only] = group;
+        // Alone, a body needs no savepoint: what it undoes is all there is.
+        if (group.length === 1 && only !== undefined) only.value = await only.body(this.#tx);
+        const done = group.length === 1 ? group : await this.#runInSavepoints(group);
+        this.#write.run('COMMIT');
+        for (const job of done) {
+          if (job.durable) this.#unflushed.push(job);
+          else job.resolve(job.value);
+        }
+        if (this.#unflushed.length > 0 && !this.#isFlushing) void this.#flushCommits();
       } catch (error) {
         // BEGIN, COMMIT or the only body failed: nobody of the group got anything.
         if (this.#writer.isTransaction) this.#writer.exec('ROLLBACK');
         const reason = this.#reasonOf(error);
         for (const job of group) job.reject(reason);
       }
-      const log = this.#checkpointer;
       log.commits += 1;
       if (log.commits % log.lookEvery === 0) log.look();
     }
     this.#draining = false;
-  }
-
-  async #commitGroup(group: readonly Job[]): Promise<void> {
-    this.#write.run('BEGIN IMMEDIATE');
-    const [only] = group;
-    // Alone, a body needs no savepoint: what it undoes is all there is.
-    if (group.length === 1 && only !== undefined) only.value = await only.body(this.#tx);
-    const done = group.length === 1 ? group : await this.#runInSavepoints(group);
-    this.#write.run('COMMIT');
-    for (const job of done) {
-      if (job.durable) this.#unflushed.push(job);
-      else job.resolve(job.value);
-    }
-    if (this.#unflushed.length > 0 && !this.#isFlushing) void this.#flushCommits();
   }
 
   /** A body's writes stand or are undone by themselves; its neighbours stand either way. */

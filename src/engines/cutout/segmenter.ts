@@ -84,14 +84,15 @@ export function modelMask(output: Float32Array, recipe: ModelRecipe): Float32Arr
 
 export class Segmenter {
   readonly name: keyof typeof RECIPES;
-  readonly #recipe: ModelRecipe;
+  /** What it looks at has so many pixels on both sides. */
+  readonly side: number;
   readonly #session: onnx.InferenceSession;
   readonly #ort: Onnx;
 
   private constructor(ort: Onnx, name: keyof typeof RECIPES, session: onnx.InferenceSession) {
     this.#ort = ort;
     this.name = name;
-    this.#recipe = RECIPES[name];
+    this.side = RECIPES[name].side;
     this.#session = session;
   }
 
@@ -111,25 +112,20 @@ export class Segmenter {
     return new Segmenter(ort, model.recipe, session);
   }
 
-  /** What it looks at has so many pixels on both sides. */
-  get side(): number {
-    return this.#recipe.side;
-  }
-
   /** The mask of a square copy in 8-bit RGB. */
   async segment(rgb: Buffer): Promise<Plane> {
-    const { side } = this;
+    const { side, name } = this;
     const [inputName] = this.#session.inputNames;
     const [outputName] = this.#session.outputNames;
     assert(inputName !== undefined && outputName !== undefined, 'a model has input and output');
-    const values = modelInput(rgb, this.#recipe);
+    const values = modelInput(rgb, RECIPES[name]);
     const input = new this.#ort.Tensor('float32', values, [1, 3, side, side]);
     // U-2-Net has seven outputs and ISNet twelve; the first is the fused one, the rest cost memory.
     const result = await this.#session.run({ [inputName]: input }, [outputName]);
     const data = result[outputName]?.data;
     assert(data instanceof Float32Array, 'the model answers with 32-bit floats');
     assert(data.length === side * side, 'the mask has the size of the input');
-    return { width: side, height: side, values: modelMask(data, this.#recipe) };
+    return { width: side, height: side, values: modelMask(data, RECIPES[name]) };
   }
 
   async close(): Promise<void> {

@@ -37,11 +37,7 @@ export interface Prompt {
   readonly startsThinking: boolean;
 }
 
-export interface ChatTemplate {
-  /** The model can think, and can be told not to. */
-  readonly canReason: boolean;
-  render(input: PromptInput): Prompt;
-}
+export type ChatTemplate = ReturnType<typeof compileTemplate>;
 
 type Render = (variables: Record<string, unknown>) => string;
 
@@ -49,14 +45,15 @@ type Render = (variables: Record<string, unknown>) => string;
 export function compileTemplate(
   source: string | undefined,
   special: { readonly bos: string; readonly eos: string },
-): ChatTemplate {
+) {
   const text = source ?? CHATML;
   const render = interpreted(text);
   const knowsTools = text.includes(TOOL_OPEN) && text.includes('tools');
   const canReason = text.includes(THINK_CLOSE);
   return {
+    /** The model can think, and can be told not to. */
     canReason,
-    render: (input) => {
+    render: (input: PromptInput): Prompt => {
       const messages = knowsTools ? input.messages : describeTools(input);
       const rendered = renderMessages(render, messages, {
         ...input.variables,

@@ -54,16 +54,11 @@ export class EmbeddingModel {
   readonly #windowTokens: number;
   #requests = 0;
 
-  private constructor(
-    spec: LlamaModelSpec,
-    model: LlamaModel,
-    context: LlamaEmbeddingContext,
-    windowTokens: number,
-  ) {
+  private constructor(spec: LlamaModelSpec, model: LlamaModel, context: LlamaEmbeddingContext) {
     this.#spec = spec;
     this.#model = model;
     this.#context = context;
-    this.#windowTokens = windowTokens;
+    this.#windowTokens = windowTokensOf(spec, model);
   }
 
   static async create(
@@ -71,14 +66,10 @@ export class EmbeddingModel {
     model: LlamaModel,
     threads: number,
   ): Promise<EmbeddingModel> {
-    const windowTokens = Math.min(spec.contextTokens, model.trainContextSize);
-    const context = await model.createEmbeddingContext({
-      contextSize: windowTokens,
-      // A model that looks both ways must see the whole window in one batch.
-      batchSize: windowTokens,
-      threads,
-    });
-    return new EmbeddingModel(spec, model, context, windowTokens);
+    const contextSize = windowTokensOf(spec, model);
+    // A model that looks both ways must see the whole window in one batch.
+    const bounds = { contextSize, batchSize: contextSize, threads };
+    return new EmbeddingModel(spec, model, await model.createEmbeddingContext(bounds));
   }
 
   info(): LoadedLlamaModel {
@@ -143,6 +134,10 @@ export class EmbeddingModel {
     // Truncating breaks the length of one: it is restored afterwards.
     return normalised(sum.subarray(0, dimensions));
   }
+}
+
+function windowTokensOf(spec: LlamaModelSpec, model: LlamaModel): number {
+  return Math.min(spec.contextTokens, model.trainContextSize);
 }
 
 function normalised(vector: Float32Array): Float32Array {

@@ -36,7 +36,7 @@ export type LlamaEngineOptions = LlamaSettings & LocalChildParts;
 /** What passes over the process channel after the start; requests travel over HTTP. */
 export type LlamaCommand = { readonly type: 'load'; readonly model: LlamaModelSpec };
 export type LlamaReport =
-  | { readonly type: 'loaded'; readonly model: LoadedLlamaModel }
+  | { readonly type: 'loaded'; readonly id: string; readonly model: LoadedLlamaModel }
   | { readonly type: 'load-failed'; readonly id: string; readonly reason: string };
 
 export type Availability = { readonly ok: true } | { readonly ok: false; readonly reason: string };
@@ -128,32 +128,28 @@ export class LlamaEngine {
 
   #childChanged(): void {
     if (this.address === undefined) this.#loaded.clear();
-    else {
-      // Models that were asked for while the child was starting with an older list.
-      for (const id of this.#loads.keys()) {
-        const model = this.#specs.get(id);
-        if (model !== undefined) this.#tellToLoad(model);
-      }
-    }
+    // Models that were asked for while the child was starting with an older list.
+    else
+      for (const model of this.#specs.values())
+        if (this.#loads.has(model.id)) this.#tellToLoad(model);
     this.#options.onChange?.();
   }
 
   #hear(message: LlamaReport): void {
     const { log, onChange } = this.#options;
+    const { id } = message;
     if (message.type === 'loaded') {
-      const { model } = message;
-      this.#loaded.set(model.id, model);
-      log.info({ model: model.id }, 'llama model loaded');
-      this.#loads.get(model.id)?.resolve(model);
-      this.#loads.delete(model.id);
+      this.#loaded.set(id, message.model);
+      log.info({ model: id }, 'llama model loaded');
+      this.#loads.get(id)?.resolve(message.model);
     } else {
-      const { id, reason } = message;
+      const { reason } = message;
       log.error({ model: id, reason }, 'llama model cannot be loaded');
       // It would fail again after each restart.
       this.#specs.delete(id);
       this.#loads.get(id)?.reject(new Error(`The model ${id} cannot be loaded: ${reason}`));
-      this.#loads.delete(id);
     }
+    this.#loads.delete(id);
     onChange?.();
   }
 }

@@ -24,11 +24,12 @@ serveLocal(async (given, send) => {
   const report = (message: LlamaReport): void => send(message);
   const models = await LoadedModels.open(Math.max(1, threads));
   const load = async (model: LlamaModelSpec): Promise<void> => {
+    const { id } = model;
     try {
-      report({ type: 'loaded', model: await models.load(model) });
+      report({ type: 'loaded', id, model: await models.load(model) });
     } catch (error) {
       // One file that cannot be read must not take the other models down.
-      report({ type: 'load-failed', id: model.id, reason: reasonOf(error) });
+      report({ type: 'load-failed', id, reason: reasonOf(error) });
     }
   };
   for (const spec of specs) await load(spec);

@@ -5,6 +5,7 @@
  */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Config } from '../../config/config.ts';
 import { type Clock, MINUTE_MS } from '../../core/clock.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
 import { type DownloadProgress, downloadFile } from './model-download.ts';
@@ -33,10 +34,9 @@ export interface DownloadView {
   end(): void;
 }
 
-export interface ModelFetching {
-  readonly dataFolder: string;
-  /** Whether files that are not there may be fetched. */
-  readonly mayDownload: boolean;
+/** What a fetch needs of whoever composes the engines. */
+export interface FetchParts {
+  readonly config: Config;
   readonly viewOf?: ((title: string) => DownloadView) | undefined;
   readonly clock: Clock;
   readonly log: Log;
@@ -58,13 +58,14 @@ export async function hasModel(dataFolder: string, file: ModelFile): Promise<boo
 
 /** Fetches into the data folder, once, with its progress on the terminal and in the log. */
 export function modelFetcher(
-  { dataFolder, mayDownload, viewOf, clock, log }: ModelFetching,
+  { config, viewOf, clock, log }: FetchParts,
   titleOf: (file: ModelFile) => string,
 ): FetchModel {
   return async (file, onProgress, signal) => {
-    const path = modelPath(dataFolder, file);
-    if (await hasModel(dataFolder, file)) return path;
-    if (!mayDownload) throw new Error('Fetching models is switched off (embedded.download)');
+    const path = modelPath(config.dataFolder, file);
+    if (await hasModel(config.dataFolder, file)) return path;
+    if (!config.embedded.download)
+      throw new Error('Fetching models is switched off (embedded.download)');
     const view = viewOf?.(titleOf(file));
     let toldTenth = 0;
     const tell = (progress: DownloadProgress): void => {

@@ -7,6 +7,7 @@
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { Fault } from '../../core/faults.ts';
+import { sniffMedia } from '../../core/media-type.ts';
 
 /** Containers by the names that FFmpeg's demuxers have, and their media types. */
 export const CONTAINER_TYPES = {
@@ -41,28 +42,20 @@ const ISO_BOXES = new Set(['ftyp', 'moov', 'mdat', 'wide', 'free', 'skip']);
 const TS_PACKET_BYTES = 188;
 const TS_SYNC = 0x47;
 
-/** Formats whose first bytes are fixed. */
+/** Containers that only decoders know. */
 const MAGIC: readonly (readonly [string, ContainerFormat])[] = [
   ['\x1a\x45\xdf\xa3', 'matroska'],
-  ['OggS', 'ogg'],
-  ['fLaC', 'flac'],
-  ['ID3', 'mp3'],
   ['FLV\x01', 'flv'],
-  ['\x00\x00\x01\xba', 'mpeg'],
+  ['\0\0\x01\xba', 'mpeg'],
   ['#!AMR', 'amr'],
   ['\x30\x26\xb2\x75\x8e\x66\xcf\x11', 'asf'],
-  ['\xff\xd8\xff', 'jpeg_pipe'],
-  ['\x89PNG\r\n\x1a\n', 'png_pipe'],
 ];
-
-/** Formats inside a RIFF or FORM box, by the word at byte 8. */
-const BOXED = new Map<string, ContainerFormat>([
-  ['RIFFAVI ', 'avi'],
-  ['RIFFWAVE', 'wav'],
-  ['RIFFWEBP', 'webp_pipe'],
-  ['FORMAIFF', 'aiff'],
-  ['FORMAIFC', 'aiff'],
-]);
+/** Those that callers are told of, by what they are told; MPEG there is also a bare stream. */
+const BY_TYPE = new Map(
+  (['avi', 'wav', 'ogg', 'flac', 'mp3', 'aiff', 'jpeg_pipe', 'png_pipe', 'webp_pipe'] as const).map(
+    (format) => [CONTAINER_TYPES[format] as string, format],
+  ),
+);
 
 function audioFrame(head: Buffer): ContainerFormat | undefined {
   const [first = 0, second = 0] = head;
@@ -76,14 +69,13 @@ function audioFrame(head: Buffer): ContainerFormat | undefined {
 /** The container that starts with `head`, or `undefined`. */
 function containerOf(head: Buffer): ContainerFormat | undefined {
   if (head.length < 12) return undefined;
-  const text = head.toString('latin1', 0, 16);
-  if (ISO_BOXES.has(text.slice(4, 8))) return 'mov';
-  const boxed = BOXED.get(text.slice(0, 4) + text.slice(8, 12));
-  if (boxed !== undefined) return boxed;
-  for (const [magic, format] of MAGIC) if (text.startsWith(magic)) return format;
+  const text = head.toString('latin1', 0, 8);
+  if (ISO_BOXES.has(text.slice(4))) return 'mov';
+  const known = MAGIC.find(([magic]) => text.startsWith(magic))?.[1];
+  if (known !== undefined) return known;
   const syncs = [0, 1, 2].map((packet) => head[packet * TS_PACKET_BYTES]);
   if (syncs.every((byte) => byte === TS_SYNC)) return 'mpegts';
-  return audioFrame(head);
+  return BY_TYPE.get(sniffMedia(head) ?? '') ?? audioFrame(head);
 }
 
 const PLAYLIST =

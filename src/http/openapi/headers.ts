@@ -2,7 +2,6 @@
  * Every header that an answer can carry: what it means and when it is there. Names are written for
  * a service called `svc`; the document puts the service's own name in.
  */
-import type { HeaderGroup } from '../describe.ts';
 
 export interface HeaderInfo {
   readonly name: string;
@@ -24,9 +23,7 @@ function some(name: string, about: string, example: string): HeaderInfo {
 
 const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 
-type Group = HeaderGroup | 'standard' | 'error' | 'allow' | 'authenticate';
-
-export const HEADER_GROUPS: Readonly<Record<Group, readonly HeaderInfo[]>> = {
+export const HEADER_GROUPS = {
   standard: [
     always(
       'x-request-id',
@@ -175,7 +172,7 @@ export const HEADER_GROUPS: Readonly<Record<Group, readonly HeaderInfo[]>> = {
       'true',
     ),
   ],
-};
+} as const satisfies Readonly<Record<string, readonly HeaderInfo[]>>;
 
 /** Headers of HTTP itself, which OpenAPI leaves to the protocol. */
 export const PROTOCOL_HEADERS: ReadonlySet<string> = new Set([

@@ -9,7 +9,6 @@ import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import type {
   AnswerDescription,
   ContentDescription,
-  HeaderGroup,
   JsonSchema,
   ParameterDescription,
   RouteDescription,
@@ -183,6 +182,9 @@ function operationId(route: Route): string {
   const tail = words.map((word) => word.charAt(0).toUpperCase() + word.slice(1)).join('');
   return route.method.toLowerCase() + tail;
 }
+
+/** A group of headers of the table. */
+type HeaderGroup = keyof typeof HEADER_GROUPS;
 
 const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> = {
   public: [{}],
@@ -358,7 +360,7 @@ interface HeaderReference {
 
 /** `sometimes`: headers that the groups always have can be missing here. */
 function headerReferences(
-  groups: readonly (keyof typeof HEADER_GROUPS)[],
+  groups: readonly HeaderGroup[],
   when: 'as said' | 'sometimes' = 'as said',
 ): Record<string, HeaderReference> {
   const headers = groups.flatMap((group) => HEADER_GROUPS[group]);

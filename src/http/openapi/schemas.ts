@@ -65,38 +65,29 @@ function jsonSchemaOptions(io: 'input' | 'output'): z.core.ToJSONSchemaParams {
 }
 
 /** The schema with its local references pointing into the components. */
-function withReferences(node: unknown, names: ReadonlyMap<string, string>): JsonSchema {
-  // A JSON Schema stays one: only texts under `$ref` change.
-  return rewrite(node, names) as JsonSchema;
-}
-
-function rewrite(node: unknown, names: ReadonlyMap<string, string>): unknown {
-  if (Array.isArray(node)) return node.map((item) => rewrite(item, names));
-  if (typeof node !== 'object' || node === null) return node;
-  const members = Object.entries(node).flatMap(([key, value]): [string, unknown][] => {
-    if (key === 'id' && typeof value === 'string' && 'type' in node) return [];
-    if (key !== '$ref' || typeof value !== 'string') return [[key, rewrite(value, names)]];
+function withReferences(schema: unknown, names: ReadonlyMap<string, string>): JsonSchema {
+  const text = JSON.stringify(schema, (key, value: unknown) => {
+    if (key !== '$ref' || typeof value !== 'string') return withoutId(value);
     const name = value.replace('#/$defs/', '');
-    return [[key, `#/components/schemas/${names.get(name) ?? name}`]];
+    return `#/components/schemas/${names.get(name) ?? name}`;
   });
-  return Object.fromEntries(members);
+  return JSON.parse(text) as JsonSchema; // only texts under `$ref` change
 }
 
-/** Members and texts of the wire's `svc` under the service's own name. */
+/** A schema says its id by its name among the components. */
+function withoutId(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || !('type' in value)) return value;
+  if (!('id' in value) || typeof value.id !== 'string') return value;
+  const { id: _id, ...rest } = value;
+  return rest;
+}
+
+/** Members and texts of the wire's `svc` under the service's own name, letters and digits all. */
 export function named<T>(node: T, serviceName: string): T {
   if (serviceName === 'svc') return node;
-  const rename = (text: string): string =>
-    text
-      .replaceAll('svc_', `${serviceName}_`)
-      .replaceAll('x-svc-', `x-${serviceName}-`)
-      .replaceAll('SVC_', `${serviceName.toUpperCase()}_`);
-  const walk = (value: unknown): unknown => {
-    if (typeof value === 'string') return rename(value);
-    if (Array.isArray(value)) return value.map(walk);
-    if (typeof value !== 'object' || value === null) return value;
-    return Object.fromEntries(
-      Object.entries(value).map(([key, item]) => [rename(key), walk(item)]),
-    );
-  };
-  return walk(node) as T; // renaming keeps the shape
+  const text = JSON.stringify(node)
+    .replaceAll('svc_', `${serviceName}_`)
+    .replaceAll('x-svc-', `x-${serviceName}-`)
+    .replaceAll('SVC_', `${serviceName.toUpperCase()}_`);
+  return JSON.parse(text) as T; // renaming keeps the shape
 }

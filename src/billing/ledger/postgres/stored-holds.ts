@@ -14,8 +14,6 @@ import {
   isDatabaseError,
   runTogether,
 } from '../../../db/db.ts';
-import { EpochKeeper } from '../epoch-keeper.ts';
-import { OpenHolds } from '../open-holds.ts';
 import { placeHolds } from '../place-holds.ts';
 import type {
   Hold,
@@ -27,9 +25,10 @@ import type {
   Settlement,
 } from '../records.ts';
 import { ABOVE_HOLD, settleRows } from '../settle.ts';
-import { SettleJournal } from '../settle-journal.ts';
 import { type HoldGate, type HoldTogether, holdTogether } from './fast-holds.ts';
+import { Epoch } from './epochs.ts';
 import { type FastSettle, settleFast } from './fast-settles.ts';
+import { SettleJournal } from './settle-journal.ts';
 
 /** Requests in one batch to the database, at most, and batches on their way. */
 const BATCHES = { maxInFlight: 2, maxItems: 128 };
@@ -57,17 +56,15 @@ export class StoredHolds implements Holds {
   readonly #lockedHolds: Batcher<HoldRequest, HoldAnswer>;
   readonly #settles: Batcher<SettleRequest, Settlement>;
   readonly #lockedSettles: Batcher<SettleRequest, Settlement>;
-  readonly #open = new OpenHolds();
   readonly #journal: SettleJournal | undefined;
-  readonly #keeper: EpochKeeper;
+  readonly #epoch: Epoch;
 
   constructor(parts: StoredHoldsParts) {
     const { journalFolder } = parts;
     this.#parts = parts;
     this.#journal = journalFolder === undefined ? undefined : new SettleJournal(journalFolder);
-    this.#keeper = new EpochKeeper({
+    this.#epoch = new Epoch({
       ...parts,
-      open: this.#open,
       journal: this.#journal,
       settle: (request) => this.#settles.add(request),
     });
@@ -79,13 +76,13 @@ export class StoredHolds implements Holds {
 
   place(request: HoldRequest): Promise<HoldAnswer> {
     // Known before it can be in the database.
-    this.#open.add(request.requestId);
+    this.#epoch.opened(request.requestId);
     return this.#holds.add(request);
   }
 
   /** The same under a lock at once, where `placeTogether` had no answer. */
   placeLocked(request: HoldRequest): Promise<HoldAnswer> {
-    this.#open.add(request.requestId);
+    this.#epoch.opened(request.requestId);
     return this.#lockedHolds.add(request);
   }
 
@@ -98,12 +95,12 @@ export class StoredHolds implements Holds {
       read: (rows) => {
         const answers = read(rows);
         for (const [index, { requestId }] of requests.entries()) {
-          if (answers[index] === undefined) this.#open.remove(requestId);
+          if (answers[index] === undefined) this.#epoch.ended(requestId);
         }
         return answers;
       },
       placing: (run) => {
-        for (const { requestId } of requests) this.#open.add(requestId);
+        for (const { requestId } of requests) this.#epoch.opened(requestId);
         return this.#placing(requests, run);
       },
     };
@@ -120,7 +117,7 @@ export class StoredHolds implements Holds {
       return expectedSettlement(request, hold);
     } finally {
       // From here the journal stands for the hold, or nobody does and it is given back.
-      this.#open.remove(request.usage.requestId);
+      this.#epoch.ended(request.usage.requestId);
     }
   }
 
@@ -138,13 +135,15 @@ export class StoredHolds implements Holds {
         return settlement;
       });
     } catch (error) {
-      if (error instanceof StoreUnavailable) return this.settle(request, hold);
+      if (error instanceof StoreUnavailable) return await this.settle(request, hold);
       throw error;
+    } finally {
+      this.#epoch.ended(request.usage.requestId);
     }
   }
 
   release(): void {
-    // It stands for no request any more, so the epoch's keeper gives it back.
+    // No request stands for it any more, so its epoch gives it back.
   }
 
   heldOf(): bigint {
@@ -159,12 +158,12 @@ export class StoredHolds implements Holds {
     return this.#journal?.size ?? 0;
   }
 
-  start(alone: boolean): Promise<void> {
-    return this.#keeper.start(alone);
+  start(): Promise<void> {
+    return this.#epoch.start();
   }
 
   stop(): Promise<void> {
-    return this.#keeper.stop();
+    return this.#epoch.stop();
   }
 
   /** Whether a hold was placed is not known after a failure: if so, it belongs to nobody. */
@@ -173,8 +172,8 @@ export class StoredHolds implements Holds {
       return await place();
     } catch (error) {
       for (const { requestId, lifetime } of requests) {
-        this.#open.remove(requestId);
-        if (lifetime === 'durable') this.#open.doubt(requestId, this.#parts.clock.nowMs());
+        this.#epoch.ended(requestId);
+        if (lifetime === 'durable') this.#epoch.doubt(requestId);
       }
       throw error;
     }
@@ -202,7 +201,7 @@ export class StoredHolds implements Holds {
       }),
     );
     for (const [index, { requestId }] of requests.entries()) {
-      if (answers[index]?.ok !== true) this.#open.remove(requestId);
+      if (answers[index]?.ok !== true) this.#epoch.ended(requestId);
     }
     return answers;
   }

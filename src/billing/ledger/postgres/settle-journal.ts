@@ -8,9 +8,9 @@
  */
 import { type FileHandle, mkdir, open, readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Nano, nano } from '../../core/money.ts';
-import { type ServerLock, lockFile } from '../../db/db.ts';
-import type { SettleRequest } from './records.ts';
+import { type Nano, nano } from '../../../core/money.ts';
+import { type ServerLock, lockFile } from '../../../db/db.ts';
+import type { SettleRequest } from '../records.ts';
 
 /** About an hour of a busy process. */
 const MAX_ENTRIES = 1_000_000;

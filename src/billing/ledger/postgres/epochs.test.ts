@@ -3,15 +3,15 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
-import { storeFixture } from '../../../test/databases/stores.ts';
-import { systemIds } from '../../core/ids.ts';
-import { silentLog } from '../../core/log.ts';
-import { type Nano, usdToNano } from '../../core/money.ts';
-import { TestClock } from '../../../test/support/test-clock.ts';
-import { TestLedger } from '../../../test/support/test-ledger.ts';
-import { type Store, StoreUnavailable } from '../../db/db.ts';
-import { EpochWatch } from './epochs.ts';
-import { LEDGER_MIGRATIONS, NO_TOKENS, type SettleRequest } from './ledger.ts';
+import { storeFixture } from '../../../../test/databases/stores.ts';
+import { systemIds } from '../../../core/ids.ts';
+import { silentLog } from '../../../core/log.ts';
+import { type Nano, usdToNano } from '../../../core/money.ts';
+import { TestClock } from '../../../../test/support/test-clock.ts';
+import { TestLedger } from '../../../../test/support/test-ledger.ts';
+import { type Store, StoreUnavailable } from '../../../db/db.ts';
+import { Heartbeats } from './epochs.ts';
+import { LEDGER_MIGRATIONS, NO_TOKENS, type SettleRequest } from '../ledger.ts';
 
 const DEAD_AFTER_MS = 6_000;
 
@@ -80,7 +80,7 @@ describe('a process in the ledger (postgres)', () => {
       journalFolder: folder,
       epochDeadAfterMs: DEAD_AFTER_MS,
     });
-    await ledger.start({ alone: false });
+    await ledger.start();
     ledgers.push(ledger);
     return ledger;
   }
@@ -187,12 +187,12 @@ describe('a process in the ledger (postgres)', () => {
 
 test('an epoch is dead when it stood still under watch for long enough, whatever its clock says', () => {
   const clock = new TestClock();
-  const watch = new EpochWatch(clock, DEAD_AFTER_MS);
+  const heartbeats = new Heartbeats(clock, DEAD_AFTER_MS);
   const still = { id: 'still', heartbeat: 9_999_999_999_999n };
   let beat = 0n;
   const look = (): string[] => {
     beat += 1n;
-    return watch.look([still, { id: 'alive', heartbeat: beat }]);
+    return heartbeats.dead([still, { id: 'alive', heartbeat: beat }]);
   };
   for (let round = 0; round < 6; round += 1) {
     assert.deepEqual(look(), []);
@@ -203,11 +203,11 @@ test('an epoch is dead when it stood still under watch for long enough, whatever
 
 test('a process that was cut off blames nobody until it has watched anew', () => {
   const clock = new TestClock();
-  const watch = new EpochWatch(clock, DEAD_AFTER_MS);
+  const heartbeats = new Heartbeats(clock, DEAD_AFTER_MS);
   const epochs = [{ id: 'other', heartbeat: 1n }];
-  watch.look(epochs);
+  heartbeats.dead(epochs);
   clock.advance(60_000);
-  assert.deepEqual(watch.look(epochs), []);
+  assert.deepEqual(heartbeats.dead(epochs), []);
   clock.advance(2_000);
-  assert.deepEqual(watch.look(epochs), []);
+  assert.deepEqual(heartbeats.dead(epochs), []);
 });
