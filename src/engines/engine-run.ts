@@ -334,25 +334,20 @@ export class EngineRun implements Waiter, Chooser, Placed {
     };
   }
 
-  #crash(error: unknown): void {
+  #crash(bug: unknown): void {
     const attempt = this.#attempt;
     this.#attempt = null;
-    this.#end();
-    this.#done.reject(error);
+    this.#finish(Promise.reject(bug));
     attempt?.abort();
   }
 
-  #finish(outcome: EngineOutcome): void {
-    this.#end();
-    this.#done.resolve(outcome);
-  }
-
-  #end(): void {
+  #finish(outcome: EngineOutcome | Promise<never>): void {
     this.#isEnded = true;
     if (this.#leaveWait !== null) this.#stopWaiting();
     this.#call.signal?.removeEventListener('abort', this);
     this.#body = null;
     this.#context.running.delete(this);
+    this.#done.resolve(outcome);
   }
 }
 

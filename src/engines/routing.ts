@@ -87,36 +87,33 @@ export class Router {
 
 function pick(
   targets: readonly Target[],
-  chooser: Chooser,
+  { caller, keyHash, tried }: Chooser,
   isLastResort: boolean,
 ): Target | EngineState | null {
+  const open: Target[] = [];
   let best: Target | null = null;
   let full: EngineState | null = null;
   for (const target of targets) {
-    if (!mayTake(target, chooser, isLastResort)) continue;
-    const { engine } = target;
-    if (!engine.hasRoom) {
-      if (full === null || engine.queueRoom > full.queueRoom) full = engine;
-    } else if (best === null || target.isBetterThan(best)) best = target;
+    const { engine, state } = target;
+    if (tried?.has(target) === true) continue;
+    if (!(isLastResort ? state.isLastResortFor(caller) : state.isReadyFor(caller))) continue;
+    if (engine.hasRoom) {
+      open.push(target);
+      if (best === null || target.isBetterThan(best)) best = target;
+    } else if (full === null || engine.queueRoom > full.queueRoom) full = engine;
   }
-  if (best === null || chooser.keyHash === null) return best ?? full;
+  if (best === null || keyHash === null) return best ?? full;
   // The first in the key's order among those of the same order as the least loaded.
   const { order, load } = best;
   let bestScore = -1;
-  for (const target of targets) {
+  for (const target of open) {
     if (target.order !== order || target.load > load + AFFINITY_SLACK) continue;
-    if (!target.engine.hasRoom || !mayTake(target, chooser, isLastResort)) continue;
-    const score = rendezvousScore(chooser.keyHash, target);
+    const score = rendezvousScore(keyHash, target);
     if (score <= bestScore) continue;
     best = target;
     bestScore = score;
   }
   return best;
-}
-
-function mayTake(target: Target, { caller, tried }: Chooser, isLastResort: boolean): boolean {
-  if (tried?.has(target) === true) return false;
-  return isLastResort ? target.state.isLastResortFor(caller) : target.state.isReadyFor(caller);
 }
 
 /** Weighted rendezvous hashing: -weight / ln(u), u uniform in (0, 1) from key and replica. */

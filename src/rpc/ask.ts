@@ -69,7 +69,7 @@ export interface AskFault {
   readonly isAborted: boolean;
 }
 
-export type OneReply = ItemAnswer | StreamAnswer | AskFault;
+type OneReply = ItemAnswer | StreamAnswer | AskFault;
 
 interface Matched {
   readonly kind: 'items';
@@ -83,7 +83,7 @@ interface Matched {
   readonly fault: UpstreamFault | undefined;
 }
 
-export type ManyReply = Matched | AskFault;
+type ManyReply = Matched | AskFault;
 
 export interface AskOptions {
   readonly canStream: boolean;

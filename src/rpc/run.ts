@@ -18,9 +18,9 @@ import {
   unansweredFault,
 } from './answer.ts';
 import {
+  type AskFault,
   type AskOptions,
   NodePass,
-  type OneReply,
   RunContext,
   type RunSettings,
   type StreamAnswer,
@@ -199,7 +199,9 @@ export class RpcRun extends RunContext {
     else if (!hasId) sent = joined((slices) => slices.addWithId(body, span, id));
     const canStream = !isBatch && hasId && !pass.isShared;
     const options = askOptions(pass, [call], canStream);
-    this.#note(call, await pass.askOne(sent, id, options));
+    const reply = await pass.askOne(sent, id, options);
+    if (reply.kind === 'answer') noteAnswer(call, reply);
+    else this.#note(call, reply);
   }
 
   async #askTogether(pass: NodePass, calls: readonly Call[]): Promise<void> {
@@ -270,9 +272,8 @@ export class RpcRun extends RunContext {
     });
   }
 
-  #note(call: Call, reply: OneReply): void {
-    if (reply.kind === 'answer') noteAnswer(call, reply);
-    else if (reply.kind === 'stream') this.#stream = reply;
+  #note(call: Call, reply: AskFault | StreamAnswer): void {
+    if (reply.kind === 'stream') this.#stream = reply;
     // What a node refused as such stays refused, whatever the next node fails of.
     else if (call.fault?.fault !== 'refused') call.fault = reply;
   }
@@ -282,13 +283,15 @@ export class RpcRun extends RunContext {
     const { attempts, signal } = this;
     const stream = this.#stream;
     const hasLeft = signal?.aborted === true && calls.some((call) => call.fault?.isAborted);
-    const isAnswered = stream !== undefined || calls.some(hasAnswer);
-    if (!isAnswered && !hasLeft) throw this.#unanswered();
+    let isAnswered = stream !== undefined || hasLeft;
     let credits = 0;
     for (const call of calls) {
+      // Billing extra: a plain 4xx of the node is billed like an error item.
+      isAnswered ||= (call.answer ?? call.result) !== undefined || call.fault?.fault === 'refused';
       const isPlain = call.answer?.outcome === 'success' && call.result === undefined;
       credits += isPlain ? call.credits : creditsOf(call, stream);
     }
+    if (!isAnswered) throw this.#unanswered();
     const answer = { credits, retries: Math.max(0, attempts - 1), rest: stream?.rest };
     if (hasLeft) return { ...answer, kind: 'abandoned', body: Buffer.alloc(0) };
     const [only] = calls;
@@ -344,11 +347,6 @@ function noteAnswer(call: Call, answer: ItemAnswer | undefined): void {
     // A second opinion counts only when it knows more.
     call.answer = answer;
   }
-}
-
-function hasAnswer({ answer, result, fault }: Call): boolean {
-  // Billing extra: a plain 4xx of the node is billed like an error item.
-  return answer !== undefined || result !== undefined || fault?.fault === 'refused';
 }
 
 function creditsOf(call: Call, stream: StreamAnswer | undefined): number {
