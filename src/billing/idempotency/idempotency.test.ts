@@ -7,6 +7,7 @@ import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { seededIds } from '../../../test/support/seeded-ids.ts';
 import { silentLog } from '../../core/log.ts';
+import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import type { Store } from '../../db/db.ts';
 import {
@@ -108,6 +109,43 @@ onEachStore('idempotency', (fixture) => {
     assert.ok(taken.state === 'new');
     assert.equal(await holder.complete(begun.token, ANSWER), false);
     assert.equal(await later.complete(taken.token, ANSWER), true);
+  });
+
+  test('a key that could not be given back is free when its lease runs out', async (t) => {
+    const clock = new TestClock();
+    const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+    const idempotency = open(store, clock);
+    const options = { caller: 'alice', key: 'k', fingerprint: 'f', requestId: 'r' };
+    await idempotency.once(options, async () => {
+      t.mock.method(store, 'query', () => Promise.reject(new Error('away')));
+    });
+    t.mock.restoreAll();
+    for (let round = 0; round < 5; round += 1) {
+      clock.advance(15_000);
+      // A renewal would have queued before this statement.
+      await store.transaction(async (tx) => tx.query('SELECT 1 AS one'));
+    }
+    assert.equal((await idempotency.begin('alice', 'k', 'f')).state, 'new');
+    await idempotency.close();
+  });
+
+  test('a process that ends without its database leaves its keys to their leases', async (t) => {
+    const clock = new TestClock();
+    const store = await fixture.open(IDEMPOTENCY_MIGRATIONS);
+    const lines: LogLine[] = [];
+    const log = memoryLog(lines);
+    const idempotency = new Idempotency({ store, clock, ids: seededIds(1), log });
+    await idempotency.begin('alice', 'k', 'f');
+    await idempotency.begin('alice', 'other', 'f');
+    t.mock.method(store, 'query', () => Promise.reject(new Error('away')));
+    await idempotency.close();
+    t.mock.restoreAll();
+    assert.deepEqual(
+      lines.map(({ message }) => message),
+      ['Idempotency keys could not be given back'],
+    );
+    clock.advance(75_000);
+    assert.equal((await open(store, clock, 2).begin('alice', 'k', 'f')).state, 'new');
   });
 
   test('a wait ends with 409, another body with 400', async () => {

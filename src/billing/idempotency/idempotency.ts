@@ -217,12 +217,13 @@ export class Idempotency {
   }
 
   /** Gives the key back without an answer: the next request with it runs. */
-  async abandon(token: IdempotencyToken, tx: Queryable = this.#store): Promise<void> {
-    await tx.query(
+  async abandon(token: IdempotencyToken): Promise<void> {
+    // First: when the database is away, the lease is not renewed and runs out.
+    this.#live.delete(token.token);
+    await this.#store.query(
       `DELETE FROM idempotency_entry WHERE caller = $1 AND entry_key = $2 AND token = $3 AND state = 'running'`,
       [token.caller, token.key, token.token],
     );
-    this.#live.delete(token.token);
   }
 
   /** Removes entries that have run out, oldest first; for the periodic round. */
@@ -240,7 +241,12 @@ export class Idempotency {
   async close(): Promise<void> {
     this.#stopRenewing?.();
     this.#stopRenewing = undefined;
-    for (const token of this.#live.values()) await this.abandon(token);
+    try {
+      for (const token of this.#live.values()) await this.abandon(token);
+    } catch (error) {
+      // The database is away: no renewal runs any more, so all their leases run out.
+      this.#log.warn({ reason: reasonOf(error) }, 'Idempotency keys could not be given back');
+    }
   }
 
   #hold(token: IdempotencyToken): void {
