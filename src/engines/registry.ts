@@ -64,8 +64,11 @@ export class EngineRegistry {
   }
 
   async close(): Promise<void> {
-    await this.engines.close(ENGINE_GRACE_MS);
-    await this.localEngines.stop();
+    try {
+      await this.engines.close(ENGINE_GRACE_MS);
+    } finally {
+      await this.localEngines.stop();
+    }
   }
 
   #refresh(): void {

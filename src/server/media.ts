@@ -81,8 +81,11 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
     // The lock of the data folder proves it.
     start: () => video.start({ alone: shared.stores.store.dialect === 'sqlite' }),
     close: async () => {
-      await video.stop();
-      await (await work.made())?.remove();
+      try {
+        await video.stop();
+      } finally {
+        await (await work.made())?.remove();
+      }
     },
   };
 }

@@ -98,7 +98,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH });
   const { payments } = wallets;
   const opened = { config, stores, extras, wallets };
-  const { shared, registry, metrics, traces, closeObservers } = openShared(parts, opened);
+  const { shared, registry, metrics, traces, observerEnds } = openShared(parts, opened);
   const { catalog, engines, localEngines } = registry;
   const largeBodies = new LargeBodies();
   const observers = traces === undefined ? [metrics] : [metrics, traces];
@@ -150,17 +150,30 @@ export async function startApp(parts: AppParts): Promise<App> {
       registry.configure();
       void extras.personas.reload();
     },
-    close: async () => {
-      await server.close();
-      await maintenance.stop();
-      for (const feature of features.toReversed()) await feature.close?.();
-      await registry.close();
-      await closeObservers();
-      await ledger.stop();
-      await stores.close();
-      lock?.release();
-    },
+    close: () =>
+      endEach(log, [
+        () => server.close(),
+        () => maintenance.stop(),
+        ...features.toReversed().map((feature) => () => feature.close?.()),
+        () => registry.close(),
+        ...observerEnds,
+        () => ledger.stop(),
+        () => stores.close(),
+        () => lock?.release(),
+      ]),
   };
+}
+
+/** One after the other, each whatever became of those before it. */
+async function endEach(log: Log, ends: readonly (() => unknown)[]): Promise<void> {
+  for (const end of ends) {
+    try {
+      await end();
+    } catch (error) {
+      // Engines, holds and the lock of the data folder must not outlive the server for that.
+      log.error({ reason: reasonOf(error) }, 'A part of the server has not ended well');
+    }
+  }
 }
 
 interface OpenParts {
@@ -197,15 +210,16 @@ function openShared(parts: AppParts, { config, stores, extras, wallets }: OpenPa
   const sale = openSale({ config, stores, limitLog, clock, ids, log, wallets, settled });
   const { guard } = extras;
   const shared = { config, stores, catalog, engines, ...sale, guard, clock, ids, log };
-  const closeObservers = async (): Promise<void> => {
-    metrics.close();
-    await traces?.close();
-    await limitLog.flush().catch((error: unknown) => {
-      // The database is away: log lines cost nobody money.
-      log.warn({ reason: reasonOf(error) }, 'The limit log is not written');
-    });
-  };
-  return { shared, registry, metrics, traces, closeObservers };
+  const observerEnds = [
+    () => metrics.close(),
+    () => traces?.close(),
+    () =>
+      limitLog.flush().catch((error: unknown) => {
+        // The database is away: log lines cost nobody money.
+        log.warn({ reason: reasonOf(error) }, 'The limit log is not written');
+      }),
+  ];
+  return { shared, registry, metrics, traces, observerEnds };
 }
 
 /** One server a data folder, when the database is a file in it. */
