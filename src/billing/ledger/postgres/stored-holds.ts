@@ -85,10 +85,12 @@ export class StoredHolds implements Holds {
     { requestId, lifetime }: HoldRequest,
     place: () => Promise<HoldAnswer | undefined>,
   ): Promise<HoldAnswer | undefined> {
-    const open = this.#epoch.opened(requestId);
+    // A durable hold is none of the epoch's.
+    const open = lifetime === 'durable' ? undefined : this.#epoch.opened(requestId);
     try {
       const answer = await place();
-      if (answer?.ok === true && lifetime !== 'durable') {
+      if (open === undefined) return answer;
+      if (answer?.ok === true) {
         const hold: StoredHold = { ...answer.hold, open };
         return { ok: true, hold };
       }
@@ -96,8 +98,8 @@ export class StoredHolds implements Holds {
       return answer;
     } catch (error) {
       // Whether it was placed is not known: if so, it belongs to nobody.
-      this.#epoch.ended(open);
-      if (lifetime === 'durable') this.#epoch.doubt(requestId);
+      if (open === undefined) this.#epoch.doubt(requestId);
+      else this.#epoch.ended(open);
       throw error;
     }
   }
