@@ -64,8 +64,8 @@ export class JoinedAdmissions {
       this.#clock.nowMs(),
     );
     const wanted = requests.map(({ hold }) => hold);
-    const keys = requests.map(({ take }) => take.bucket);
-    const holds = this.#holds.placeTogether(wanted, { relation: 'window_granted', keys });
+    const gate = { relation: 'window_granted', keys: takes.keys };
+    const holds = this.#holds.placeTogether(wanted, gate);
     const rows = await runTogether(this.#store, [takes.part, holds.part], { durable: false });
     const taken = takes.read(rows);
     const held = holds.read(rows);

@@ -47,8 +47,10 @@ interface BucketGroup {
 
 /** Takes of one tick as a part of a statement. */
 export interface TakeTogether {
-  /** Its relation `window_granted(key)` has the bucket of every take that is granted. */
+  /** Its relation `window_granted(key)` has the key of every take that is granted. */
   readonly part: StatementPart;
+  /** In order; a take that has to be counted under a lock has none. */
+  readonly keys: readonly (string | undefined)[];
   /** In order; `undefined` for a take that has to be counted under a lock. */
   readonly read: (rows: readonly ComposedRow[]) => (WindowAnswer | undefined)[];
 }
@@ -202,8 +204,11 @@ function together(takes: readonly TimedTake[]): TakeTogether {
     request_limit: first.take.requestLimit,
     token_limit: first.take.tokenLimit,
   }));
+  const keys: (string | undefined)[] = takes.map(() => undefined);
+  for (const [bucket, { indexes }] of groups) for (const index of indexes) keys[index] = bucket;
   return {
     part: { expressions: TAKE, rows: TAKEN_ROWS, parameter: JSON.stringify(rows) },
+    keys,
     read: (answered) => {
       const answers: (WindowAnswer | undefined)[] = takes.map(() => undefined);
       for (const row of answered) {

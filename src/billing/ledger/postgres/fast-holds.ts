@@ -21,8 +21,8 @@ export interface HoldTogether {
 export interface HoldGate {
   /** A relation of an earlier part, with the one column `key`. */
   readonly relation: string;
-  /** In the order of the requests. */
-  readonly keys: readonly string[];
+  /** In the order of the requests; without a key the gate stays shut. */
+  readonly keys: readonly (string | undefined)[];
 }
 
 const MAX_BIGINT = 9_223_372_036_854_775_807n;
