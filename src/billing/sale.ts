@@ -113,23 +113,21 @@ export class Sales {
   async #admit(request: SaleRequest): Promise<Sale> {
     const { price, caller } = request;
     const { joined, windows, clock } = this.#context;
-    if (price !== undefined && caller.payment !== undefined) {
-      await takePayment(this.#context, caller, price);
-    }
     const nowMs = clock.nowMs();
-    if (joined === undefined || price === undefined) {
+    // A payment is taken between the two: a caller above its limits does not pay.
+    if (joined === undefined || price === undefined || caller.payment !== undefined) {
       const taking = windows.take(takeOf(request), nowMs);
       const taken = taking instanceof Promise ? await taking : taking;
       if (!taken.ok) throw this.#limited(request, taken, nowMs);
       const sale = new Sale(this.#context, request, taken, nowMs);
-      if (price !== undefined) await sale.setAside(price);
+      if (price !== undefined) await sale.reserve(price);
       return sale;
     }
     const wanted = holdOf(this.#context, request.requestId, caller, price);
     const { taken, hold } = await joined.admit({ take: takeOf(request), hold: wanted, nowMs });
     if (!taken.ok) throw this.#limited(request, taken, nowMs);
     const sale = new Sale(this.#context, request, taken, nowMs);
-    await sale.setAside(price, hold);
+    await sale.reserve(price, hold);
     return sale;
   }
 
@@ -239,23 +237,22 @@ export class Sale implements Counted {
     this.startedMs = startedMs;
   }
 
-  /** Sets the money of a counted request aside, now that its price is known. Throws 402 or 429. */
-  async reserve(price: PriceBounds): Promise<void> {
-    await takePayment(this.#context, this.request.caller, price);
-    await this.setAside(price);
-  }
-
-  /** For `Sales`: sets money aside, unless the first try has. Throws 402 or 429. */
-  async setAside(price: PriceBounds, first?: HoldAnswer): Promise<void> {
+  /**
+   * Sets the money of a counted request aside, now that its price is known, after its payment was
+   * taken. `first` is the answer of a hold that was tried with the count. Throws 402, 429, and what
+   * becomes of a payment.
+   */
+  async reserve(price: PriceBounds, first?: HoldAnswer): Promise<void> {
     const { requestId, caller, rate, ownLimit, signal } = this.request;
     const wanted = holdOf(this.#context, requestId, caller, price);
     let answer: HoldAnswer;
     try {
+      if (caller.payment !== undefined) await takePayment(this.#context, caller, price);
       const placed = first ?? this.#context.ledger.holds.place(wanted);
       answer = placed instanceof Promise ? await placed : placed;
       if (!answer.ok) answer = await waitForCredit(this.#context, wanted, answer, signal);
     } catch (error) {
-      // The database is away: the tokens were not used.
+      // The payment is refused or the database away: the tokens were not used.
       await this.#correctRoom(0);
       throw error;
     }

@@ -1,0 +1,116 @@
+/** The order of a sale, limits before money, and the room in a window that it takes and gives back. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { storeFixture } from '../../test/databases/stores.ts';
+import { seededIds } from '../../test/support/seeded-ids.ts';
+import { TestClock } from '../../test/support/test-clock.ts';
+import { Fault } from '../core/faults.ts';
+import { silentLog } from '../core/log.ts';
+import { type Nano, ZERO, usdToNano } from '../core/money.ts';
+import { type Caller, walletCaller } from '../identity/identity.ts';
+import { JoinedAdmissions } from './admissions.ts';
+import { Idempotency } from './idempotency/idempotency.ts';
+import { LEDGER_MIGRATIONS, Ledger } from './ledger/ledger.ts';
+import { LIMITS_MIGRATIONS, LimitLog, MemoryWindows, StoredWindows } from './limits/limits.ts';
+import { type SaleRequest, Sales } from './sale.ts';
+
+const WALLET = walletCaller('0x00000000000000000000000000000000000000aa');
+const RATE = { requestsPerMinute: 3, tokensPerMinute: 1_000, type: 'user' } as const;
+const CENT = usdToNano('0.01');
+
+for (const dialect of ['sqlite', 'postgres'] as const) {
+  describe(`a sale (${dialect})`, () => {
+    const fixture = storeFixture(dialect);
+
+    async function open() {
+      const store = await fixture.open([...LEDGER_MIGRATIONS, ...LIMITS_MIGRATIONS]);
+      const parts = { store, clock: new TestClock(), ids: seededIds(1), log: silentLog };
+      const ledger = new Ledger(parts);
+      const windows = dialect === 'sqlite' ? new MemoryWindows() : new StoredWindows(store);
+      const holds = ledger.storedHolds;
+      const joined =
+        windows instanceof StoredWindows && holds !== undefined
+          ? new JoinedAdmissions({ ...parts, windows, holds })
+          : undefined;
+      const sales = new Sales({
+        ...parts,
+        ledger,
+        windows,
+        joined,
+        idempotency: new Idempotency(parts),
+        limitLog: new LimitLog(parts),
+        minimumCreditNano: () => CENT,
+        walletRefusal: () => new Fault('PAYMENT_REQUIRED'),
+      });
+      const credit = (id: string, amountNano: Nano) =>
+        store.transaction(async (tx) => {
+          const { accountId } = WALLET;
+          const from = 'house:operator-credit';
+          await ledger.creditIn(tx, { accountId, amountNano, from, kind: 'CREDIT', id });
+        });
+      const tokensLeft = async () => {
+        const counted = await sales.count(requestOf('count', WALLET, 0));
+        return counted.window.tokensLeft;
+      };
+      return { ledger, sales, credit, tokensLeft };
+    }
+
+    test('a payment is taken once the request is counted, and before its hold', async () => {
+      const { ledger, sales, credit } = await open();
+      const paid: string[] = [];
+      const caller = paying('1', async () => {
+        paid.push('paid');
+        await credit('payment', usdToNano('1'));
+      });
+      await sales.sell(requestOf('a', caller, 10, CENT), (sale) =>
+        sale.settle({ costNano: CENT, status: 'completed' }),
+      );
+      assert.deepEqual(paid, ['paid']);
+      assert.equal((await ledger.balances(WALLET.accountId)).usdNano, usdToNano('0.99'));
+      await sales.count(requestOf('b', WALLET, 0));
+      await sales.count(requestOf('c', WALLET, 0));
+      const limited = sales.sell(requestOf('d', caller, 10, CENT), async () => undefined);
+      await assert.rejects(limited, (error) => error instanceof Fault && error.status === 429);
+      assert.deepEqual(paid, ['paid']);
+    });
+
+    test('a payment that is refused gives the room of its request back', async () => {
+      const { sales, tokensLeft } = await open();
+      const refused = paying('1', () => Promise.reject(new Fault('SETTLEMENT_FAILED')));
+      const work = () => assert.fail('nothing is sold');
+      await assert.rejects(
+        sales.sell(requestOf('a', refused, 400, CENT), work),
+        (error) => error instanceof Fault && error.code === 'SETTLEMENT_FAILED',
+      );
+      const small = paying('0.001', () => assert.fail('too small to be taken'));
+      await assert.rejects(
+        sales.sell(requestOf('b', small, 400, CENT), work),
+        (error) => error instanceof Fault && error.code === 'PAYMENT_REQUIRED',
+      );
+      assert.equal(await tokensLeft(), 1_000);
+    });
+  });
+}
+
+function paying(usd: string, take: () => Promise<void>): Caller {
+  return { ...WALLET, payment: { amountNano: usdToNano(usd), take } };
+}
+
+function requestOf(
+  requestId: string,
+  caller: Caller,
+  tokensEstimate: number,
+  maxNano: Nano = ZERO,
+): SaleRequest {
+  return {
+    requestId,
+    caller,
+    kind: 'chat',
+    modelId: 'm',
+    tier: 'XS',
+    rate: RATE,
+    tokensEstimate,
+    price: { minNano: maxNano, maxNano },
+    priceVersion: 'v1',
+  };
+}
