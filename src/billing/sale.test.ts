@@ -10,7 +10,7 @@ import { type Nano, ZERO, usdToNano } from '../core/money.ts';
 import { type Caller, walletCaller } from '../identity/identity.ts';
 import { JoinedAdmissions } from './admissions.ts';
 import { Idempotency } from './idempotency/idempotency.ts';
-import { LEDGER_MIGRATIONS, Ledger } from './ledger/ledger.ts';
+import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS } from './ledger/ledger.ts';
 import { LIMITS_MIGRATIONS, LimitLog, MemoryWindows, StoredWindows } from './limits/limits.ts';
 import { type SaleRequest, Sales } from './sale.ts';
 
@@ -54,6 +54,23 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       };
       return { ledger, sales, credit, tokensLeft };
     }
+
+    test('a settle that fails gives room back once, not again with the release', async (t) => {
+      const { ledger, sales, credit, tokensLeft } = await open();
+      await credit('first', usdToNano('1'));
+      await sales.count(requestOf('other', WALLET, 500));
+      const failing = t.mock.method(ledger.holds, 'settle', () => {
+        failing.mock.restore();
+        return Promise.reject(new Error('refused'));
+      });
+      const tokens = { ...NO_TOKENS, prompt: 40, completion: 20 };
+      const sold = sales.sell(requestOf('sold', WALLET, 100, CENT), (sale) =>
+        sale.settle({ costNano: CENT, status: 'completed', tokens }),
+      );
+      await assert.rejects(sold, /refused/);
+      assert.equal((await ledger.openHolds()).count, 0);
+      assert.equal(await tokensLeft(), 1_000 - 500 - 60);
+    });
 
     test('a payment is taken once the request is counted, and before its hold', async () => {
       const { ledger, sales, credit } = await open();

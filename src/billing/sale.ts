@@ -219,6 +219,7 @@ export class Sale implements Counted {
   state: 'counted' | 'held' | 'settled';
   /** Set when the answer is kept for retries: in the transaction that settles the sale. */
   keeper: AnswerKeeper | undefined;
+  #isRoomCorrected = false;
   readonly #context: SaleContext;
 
   constructor(
@@ -353,11 +354,13 @@ export class Sale implements Counted {
   }
 
   /**
-   * From here on the headers of the answer say what is left after it. Does not fail: room that is
-   * not given back comes back with the next minute.
+   * From here on the headers of the answer say what is left after it. Once: a settle that fails is
+   * followed by a release. Does not fail: room that is not given back comes back with the next
+   * minute.
    */
   #correctRoom(usedTokens: number): undefined | Promise<void> {
-    if (this.window.tokenLimit === 0) return undefined;
+    if (this.window.tokenLimit === 0 || this.#isRoomCorrected) return undefined;
+    this.#isRoomCorrected = true;
     const { windows, clock, log } = this.#context;
     const now = windows.correct(this.reserved, usedTokens, clock.nowMs());
     if (now instanceof Promise) {
