@@ -380,6 +380,7 @@ const NO_HOLD: Hold = {
   requestId: '',
   accountId: '',
   grantedNano: ZERO,
+  dailyNano: ZERO,
   reachNano: ZERO,
   before: { usdNano: ZERO, diemNano: ZERO },
 };

@@ -4,11 +4,10 @@
  * caller was given is paid for, however the stream ends.
  */
 import { MAX_STORED_BYTES } from '../billing/idempotency/idempotency.ts';
-import type { Settlement } from '../billing/ledger/ledger.ts';
+import { type Settlement, expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Outcome } from '../billing/sale.ts';
 import { Fault } from '../core/faults.ts';
 import { reasonOf } from '../core/log.ts';
-import { type Nano, ZERO, maxNano, minNano, nano } from '../core/money.ts';
 import type { EngineHead, EngineOutcome, EngineRun, EngineSink } from '../engines/engines.ts';
 import type { StreamWriter } from '../http/stream-writer.ts';
 import type { ChatBill } from './chat-bill.ts';
@@ -176,7 +175,9 @@ class StreamedAnswer implements EngineSink {
   #begin(): StreamWriter {
     if (this.#writer !== undefined) return this.#writer;
     const { context, parts } = this.#run;
-    const facts = factsOf(this.#run, this.#head, remainingDuring(this.#run));
+    // Of the balance they can say what is left at least.
+    const { after } = expectedSettlement(this.#run.admission.hold);
+    const facts = factsOf(this.#run, this.#head, after.usdNano);
     context.setAll(parts.headers.answered(facts));
     context.set('cache-control', 'no-cache');
     // Proxies that buffer (nginx) are told not to.
@@ -290,11 +291,4 @@ class StreamCopy {
     if (this.#sizeBytes + last.length > MAX_STORED_BYTES) return undefined;
     return Buffer.concat([...this.#chunks, last]);
   }
-}
-
-/** What a stream's headers can say of the balance: posted USD minus this request's hold. */
-function remainingDuring({ admission }: ChatRun): Nano {
-  const { before, grantedNano } = admission.hold;
-  const fromUsd = maxNano(ZERO, minNano(grantedNano, before.usdNano));
-  return maxNano(ZERO, nano(before.usdNano - fromUsd));
 }

@@ -13,6 +13,7 @@ import type {
   StoredAnswer,
 } from '../billing/idempotency/idempotency.ts';
 import { MAX_STORED_BYTES, parseIdempotencyKey } from '../billing/idempotency/idempotency.ts';
+import { expectedSettlement } from '../billing/ledger/ledger.ts';
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
@@ -182,9 +183,9 @@ async function sendStream(run: Run, answer: RpcAnswer, rest: Readable): Promise<
     await settleAnswered(run, answer, kept && Buffer.concat(kept));
   };
   const held = holdLastBytes(rest, settleAll, keep);
-  const before = sale.hold.before.usdNano;
+  const { after } = expectedSettlement(sale.hold, run.parts.rpc.cost(answer.credits));
   try {
-    await call.send(answered(run, { ...answer, rest: held }, before));
+    await call.send(answered(run, { ...answer, rest: held }, after.usdNano));
   } catch (error) {
     held.destroy();
     // A node's fault is free, the work of a node for a caller who left is due. Destroyed without a

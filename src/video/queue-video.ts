@@ -4,14 +4,14 @@
  *
  * Nothing is fetched for a caller without credit, and nothing is held before the price is known.
  */
-import type { Hold } from '../billing/ledger/ledger.ts';
+import { type Hold, expectedSettlement } from '../billing/ledger/ledger.ts';
 import { type Counted, type RateRule, type Sales, rateHeaders } from '../billing/sale.ts';
 import type { Catalog, CatalogModel, ResolvedModel } from '../catalog/catalog.ts';
 import { requireAccess } from '../catalog/model-access.ts';
 import type { VideoModelSettings } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { type Nano, formatUsd, maxNano, nano, toUsdNumber } from '../core/money.ts';
+import { type Nano, formatUsd, toUsdNumber } from '../core/money.ts';
 import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
 import type { EngineInput, Media } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
@@ -137,17 +137,12 @@ function setHeaders(
   context.setAll(make.answered({ model, deprecation }));
   context.setAll(make.balanceHeaders(hold.before, context.caller));
   context.setAll(rateHeaders(counted.window, rate, parts.clock.nowMs()));
-  if (context.caller.kind === 'wallet') showBalance(context, leftAfter(hold));
+  if (context.caller.kind !== 'wallet') return;
+  showBalance(context, expectedSettlement(hold).after.usdNano);
 }
 
 export function showBalance(context: RequestContext, balanceNano: Nano): void {
   context.set('x-balance-remaining', formatUsd(balanceNano, WALLET_DECIMALS));
-}
-
-/** What is left once the hold is taken: daily credit pays first. */
-function leftAfter({ before, grantedNano }: Hold): Nano {
-  const fromUsd = maxNano(nano(0n), nano(grantedNano - before.diemNano));
-  return maxNano(nano(0n), nano(before.usdNano - fromUsd));
 }
 
 function answerOf(

@@ -5,11 +5,11 @@ import { type StoreFixture, onEachStore } from '../../../test/databases/stores.t
 import { DAY_MS, dayOf } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
-import { type Nano, nano, usdToNano } from '../../core/money.ts';
+import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger } from '../../../test/support/test-ledger.ts';
 import type { Store } from '../../db/db.ts';
-import { LEDGER_MIGRATIONS, NO_TOKENS, type SettleRequest } from './ledger.ts';
+import { LEDGER_MIGRATIONS, NO_TOKENS, type SettleRequest, expectedSettlement } from './ledger.ts';
 
 interface Bench {
   readonly ledger: TestLedger;
@@ -198,6 +198,24 @@ onEachStore('ledger', (fixture) => {
     const late = await b.ledger.settle(bill(b.clock, 'r2', usdToNano('0.2')));
     assert.equal(late.diemNano, usdToNano('0.2'));
     assert.equal((await b.ledger.balances('a')).diemNano, usdToNano('0.3'));
+    await assertClean(b.ledger);
+  });
+
+  test('what a hold leaves, and what a cost takes of it, is known before the settle', async () => {
+    const b = await bench(fixture);
+    await fund(b, 'a', '1');
+    await b.ledger.setDailyAllocation('a', usdToNano('0.3'));
+    await b.ledger.hold(wish('other', '0.2'));
+    const answer = await b.ledger.hold(wish('r', '0.4'));
+    assert.ok(answer.ok);
+    // The other hold has two thirds of the daily credit.
+    assert.deepEqual(expectedSettlement(answer.hold).after, {
+      usdNano: usdToNano('0.7'),
+      diemNano: usdToNano('0.2'),
+    });
+    const expected = expectedSettlement(answer.hold, usdToNano('0.25'));
+    assert.deepEqual(await b.ledger.settle(bill(b.clock, 'r', usdToNano('0.25'))), expected);
+    await b.ledger.settle(bill(b.clock, 'other', ZERO));
     await assertClean(b.ledger);
   });
 

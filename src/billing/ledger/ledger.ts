@@ -54,6 +54,7 @@ export {
   spendingSince,
 } from './allowances.ts';
 export type { KeptFrom } from './retention.ts';
+export { expectedSettlement } from './settle.ts';
 export {
   type TransactionRow,
   type UsageDayRow,

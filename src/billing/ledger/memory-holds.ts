@@ -52,6 +52,7 @@ interface Counter {
 
 /** A hold, with what its settle and its end need. */
 interface MemoryHold extends Hold, HeldAmounts, Placed {
+  readonly dailyNano: Nano;
   readonly account: Counter;
   readonly allowance: Counter | undefined;
   isOpen: boolean;

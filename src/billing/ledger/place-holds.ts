@@ -72,5 +72,5 @@ function placeOne(
     ],
   });
   const grantedNano = nano(dailyNano + usdNano);
-  return { ok: true, hold: { requestId, accountId, grantedNano, reachNano, before } };
+  return { ok: true, hold: { requestId, accountId, grantedNano, dailyNano, reachNano, before } };
 }

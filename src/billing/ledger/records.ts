@@ -42,6 +42,8 @@ export interface Hold {
   readonly accountId: string;
   /** Daily credit plus USD: the most that the settle can take. */
   readonly grantedNano: Nano;
+  /** The daily credit in it, which pays first. */
+  readonly dailyNano: Nano;
   /** The most that could have been granted if no other hold were open. */
   readonly reachNano: Nano;
   /** What was posted before this hold, for the balance headers. */

@@ -13,7 +13,7 @@ import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
 import type { Parameter, Queryable, Statement, Store } from '../../db/db.ts';
 import { type AccountState, dailyLeft } from './hold-plan.ts';
-import type { Balances, SettleRequest, Settlement, UsageRecord } from './records.ts';
+import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
 import { type States, readStates, saveStates, transferStatement } from './states.ts';
 
 /** What a hold sets aside. */
@@ -201,6 +201,20 @@ export function giveBack(states: States, account: AccountState, held: HeldAmount
 function least(a: bigint, b: bigint): Nano {
   const smaller = a < b ? a : b;
   return (smaller > 0n ? smaller : 0n) as Nano; // both are nano-USD
+}
+
+/** What a settle will take, and what it leaves, told before it is made; by default all of the hold. */
+export function expectedSettlement(
+  { grantedNano, dailyNano, before }: Hold,
+  costNano = grantedNano,
+): Settlement {
+  const diemNano = least(costNano, dailyNano);
+  const usdNano = nano(least(costNano, grantedNano) - diemNano);
+  const after = {
+    usdNano: nano(before.usdNano - usdNano),
+    diemNano: nano(before.diemNano - diemNano),
+  };
+  return { fresh: true, usdNano, diemNano, after };
 }
 
 function balancesOf(account: AccountState | undefined): Balances {

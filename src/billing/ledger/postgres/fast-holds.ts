@@ -4,7 +4,7 @@
  * at again under a lock (`place-holds.ts`), so a refusal is never decided by this statement.
  */
 import { dayOf } from '../../../core/clock.ts';
-import { nano } from '../../../core/money.ts';
+import { ZERO, nano } from '../../../core/money.ts';
 import { SHARE_PARTS } from '../hold-plan.ts';
 import type { ComposedRow, StatementPart } from '../../../db/db.ts';
 import type { HoldAnswer, HoldRequest } from '../records.ts';
@@ -109,8 +109,9 @@ function granted(request: HoldRequest, balance: bigint | undefined): HoldAnswer 
       requestId: request.requestId,
       accountId: request.accountId,
       grantedNano: request.maxNano,
+      dailyNano: ZERO,
       reachNano: nano(balance),
-      before: { usdNano: nano(balance), diemNano: nano(0n) },
+      before: { usdNano: nano(balance), diemNano: ZERO },
     },
   };
 }

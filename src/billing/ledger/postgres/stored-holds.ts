@@ -6,7 +6,7 @@
 import { assert } from '../../../core/assert.ts';
 import type { Clock } from '../../../core/clock.ts';
 import type { Log } from '../../../core/log.ts';
-import { ZERO, formatUsd, maxNano, minNano, nano } from '../../../core/money.ts';
+import { ZERO, formatUsd } from '../../../core/money.ts';
 import {
   Batcher,
   type Queryable,
@@ -25,7 +25,7 @@ import type {
   SettleRequest,
   Settlement,
 } from '../records.ts';
-import { ABOVE_HOLD, settleRows } from '../settle.ts';
+import { ABOVE_HOLD, expectedSettlement, settleRows } from '../settle.ts';
 import { type HoldGate, type HoldTogether, holdTogether } from './fast-holds.ts';
 import { Epoch, type OpenRequest } from './epochs.ts';
 import { type FastSettle, settleFast } from './fast-settles.ts';
@@ -123,7 +123,7 @@ export class StoredHolds implements Holds {
       const journal = this.#journal;
       if (journal === undefined || !isDatabaseError(error)) throw error;
       await journal.add(request);
-      return expectedSettlement(request, hold);
+      return expectedSettlement(hold, request.costNano);
     } finally {
       // From here the journal stands for the hold, or nobody does and it is given back.
       this.#epoch.ended((hold as StoredHold).open); // `place` makes no other
@@ -260,16 +260,4 @@ function withoutRepeats(requests: readonly SettleRequest[]): SettleRequest[] {
     seen.add(usage.requestId);
     return true;
   });
-}
-
-/** What a settle will take, told before the database can confirm it. */
-function expectedSettlement(request: SettleRequest, hold: Hold): Settlement {
-  const cost = minNano(request.costNano, hold.grantedNano);
-  const diemNano = minNano(cost, hold.before.diemNano);
-  const usdNano = nano(cost - diemNano);
-  const after = {
-    usdNano: maxNano(ZERO, nano(hold.before.usdNano - usdNano)),
-    diemNano: nano(hold.before.diemNano - diemNano),
-  };
-  return { fresh: true, usdNano, diemNano, after };
 }
