@@ -287,7 +287,8 @@ export class Sale implements Counted {
     const { ledger, waits, settled } = this.#context;
     const { caller, paid } = this.request;
     const tokens = outcome.tokens ?? NO_TOKENS;
-    const request = { costNano: outcome.costNano, usage: this.#usageOf(outcome, tokens) };
+    const usage = this.#usageOf(outcome, tokens);
+    const request = { costNano: outcome.costNano, usage, allowanceId: caller.allowanceId };
     const room = this.#correctRoom(tokens.prompt + tokens.completion);
     let settlement: Settlement;
     if (together === undefined) settlement = await ledger.holds.settle(request, this.hold);

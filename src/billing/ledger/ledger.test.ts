@@ -9,7 +9,13 @@ import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger } from '../../../test/support/test-ledger.ts';
 import type { Store } from '../../db/db.ts';
-import { LEDGER_MIGRATIONS, NO_TOKENS, type SettleRequest, expectedSettlement } from './ledger.ts';
+import {
+  LEDGER_MIGRATIONS,
+  NO_TOKENS,
+  type SettleRequest,
+  cappedSpending,
+  expectedSettlement,
+} from './ledger.ts';
 
 interface Bench {
   readonly ledger: TestLedger;
@@ -239,6 +245,33 @@ onEachStore('ledger', (fixture) => {
     const late = await b.ledger.settle(bill(b.clock, 'r2', usdToNano('0.2')));
     assert.deepEqual([late.diemNano, late.usdNano], [0n, usdToNano('0.2')]);
     assert.deepEqual(late.after, { usdNano: usdToNano('0.7'), diemNano: 0n });
+    await assertClean(b.ledger);
+  });
+
+  test('a settle whose hold is gone counts toward the cap of its key, in the period it began in', async () => {
+    const b = await bench(fixture);
+    await fund(b, 'a', '5');
+    for (const id of ['k', 'token']) {
+      await b.store.transaction((tx) =>
+        b.ledger.setAllowance(tx, {
+          id,
+          accountId: 'a',
+          period: 'EPOCH',
+          usdLimitNano: usdToNano('1'),
+          diemLimitNano: undefined,
+        }),
+      );
+    }
+    const yesterday = bill(b.clock, 'r1', usdToNano('0.5'));
+    b.clock.advance(DAY_MS);
+    const ofKey = bill(b.clock, 'r2', usdToNano('0.4'));
+    const ofToken = { ...bill(b.clock, 'r3', usdToNano('0.3')), allowanceId: 'token' };
+    for (const request of [yesterday, ofKey, ofToken, ofKey]) {
+      await b.store.transaction(async (tx) => b.ledger.settleIn(tx, request));
+    }
+    const spent = await cappedSpending(b.store, 'a', b.clock.nowMs());
+    assert.equal(spent.get('k')?.usdNano, usdToNano('0.4'));
+    assert.equal(spent.get('token')?.usdNano, usdToNano('0.3'));
     await assertClean(b.ledger);
   });
 

@@ -102,6 +102,8 @@ export interface UsageRecord {
 export interface SettleRequest {
   readonly costNano: Nano;
   readonly usage: UsageRecord;
+  /** The cap that a charge counts toward when its hold is gone; default: that of the key. */
+  readonly allowanceId?: string | undefined;
 }
 
 export interface Settlement {

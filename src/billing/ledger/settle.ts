@@ -6,7 +6,7 @@
  * Exactly once: the hold is the right to charge. One in a row goes with its row; one in memory is
  * open until its settle is on disk (`memory-holds.ts`). A request whose row is gone was settled
  * before, or its process was taken for dead; then the usage record decides, and a late settle takes
- * at most what is available.
+ * at most what is available, and counts toward the cap of its key.
  */
 import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
@@ -107,7 +107,8 @@ export async function settleAll(
   const allowanceIds: string[] = [];
   for (const { request, held } of settles) {
     accountIds.push(request.usage.accountId);
-    if (held?.allowanceId !== undefined) allowanceIds.push(held.allowanceId);
+    const allowanceId = allowanceIdOf(request, held);
+    if (allowanceId !== undefined) allowanceIds.push(allowanceId);
   }
   const context = { dialect: parts.store.dialect, nowMs };
   const states = await readStates(tx, context, accountIds, allowanceIds);
@@ -132,6 +133,14 @@ export async function settleAll(
   return settlements;
 }
 
+/** A cap has the id of its key; another id is none. */
+function allowanceIdOf(
+  { usage, allowanceId = usage.keyId }: SettleRequest,
+  held: HeldAmounts | undefined,
+): string | undefined {
+  return held === undefined ? allowanceId : held.allowanceId;
+}
+
 async function settledBefore(
   tx: Queryable,
   usage: UsageRecord,
@@ -151,10 +160,11 @@ export const ABOVE_HOLD = 'A cost was above its hold; only what was there was ta
 function take(
   log: Log,
   states: States,
-  { usage, costNano }: SettleRequest,
+  request: SettleRequest,
   held: HeldAmounts | undefined,
   nowMs: number,
 ): Taken {
+  const { usage, costNano } = request;
   const account = states.accounts.get(usage.accountId);
   if (account === undefined) return { usdNano: ZERO, diemNano: ZERO };
   if (held?.isRow === true) giveBack(states, account, held);
@@ -175,8 +185,9 @@ function take(
   account.balanceNano -= usdNano;
   // A hold of yesterday spends yesterday's credit, which today's counters no longer hold.
   if (held === undefined || held.dailyDay === account.dailyDay) account.dailySpentNano += diemNano;
-  const allowance = held?.allowanceId && states.allowances.get(held.allowanceId);
-  if (allowance && held.allowanceMs >= allowance.periodStartMs) {
+  const allowance = states.allowances.get(allowanceIdOf(request, held) ?? '');
+  const sinceMs = held?.allowanceMs ?? usage.createdMs;
+  if (allowance !== undefined && sinceMs >= allowance.periodStartMs) {
     allowance.usdSpentNano += usdNano;
     allowance.diemSpentNano += diemNano;
   }

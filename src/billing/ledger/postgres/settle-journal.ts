@@ -162,12 +162,12 @@ function bigintsAsText(_key: string, value: unknown): unknown {
 function parseLine(line: string): SettleRequest | undefined {
   if (line === '') return undefined;
   try {
-    const { costNano, usage } = JSON.parse(line) as { costNano: string } & Omit<
+    const { costNano, ...request } = JSON.parse(line) as { costNano: string } & Omit<
       SettleRequest,
       'costNano'
     >; // ours
     const cost: Nano = nano(BigInt(costNano));
-    return { costNano: cost, usage };
+    return { ...request, costNano: cost };
   } catch {
     // The torn last line of a killed process.
     return undefined;
