@@ -83,6 +83,8 @@ export class EngineRun implements Waiter, Chooser, Placed {
   #bytes = 0;
   #wasSent = false;
   #isEnded = false;
+  /** A function: of an object as a listener Node keeps what keeps finished runs alive (bench/README.md). */
+  readonly #onAbort = (): void => this.abort();
 
   constructor(context: RunContext, call: WholeCall, sink: EngineSink | null) {
     this.#context = context;
@@ -99,7 +101,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
     const { signal } = this.#call;
     this.#context.running.add(this);
     if (signal?.aborted === true) return this.abort();
-    signal?.addEventListener('abort', this);
+    signal?.addEventListener('abort', this.#onAbort);
     this.#next();
   }
 
@@ -116,11 +118,6 @@ export class EngineRun implements Waiter, Chooser, Placed {
     if (this.#isEnded) return;
     if (this.#attempt === null) this.#finish(this.#failure('aborted', 'The caller left'));
     else this.#attempt.abort();
-  }
-
-  /** Of the caller's signal, which takes an object for a listener. */
-  handleEvent(): void {
-    this.abort();
   }
 
   /** Called by the engine in whose queue the run stands. */
@@ -344,7 +341,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
   #finish(outcome: EngineOutcome | Promise<never>): void {
     this.#isEnded = true;
     if (this.#leaveWait !== null) this.#stopWaiting();
-    this.#call.signal?.removeEventListener('abort', this);
+    this.#call.signal?.removeEventListener('abort', this.#onAbort);
     this.#body = null;
     this.#context.running.delete(this);
     this.#done.resolve(outcome);

@@ -163,7 +163,7 @@ function ask(
   const exchange = new NodeExchange(node, question, timeoutMs, repeats, settle);
   const { signal } = question;
   if (signal?.aborted === true) return exchange.abort();
-  signal?.addEventListener('abort', exchange);
+  signal?.addEventListener('abort', exchange.onLeave);
   node.pool.dispatch(exchange);
 }
 
@@ -184,6 +184,8 @@ class NodeExchange extends Exchange {
   #isRead = false;
   #isOutOfMemory = false;
   #isOver = false;
+  /** A function: an object as a listener keeps what it has finished alive (bench/README.md). */
+  readonly onLeave = (): void => this.#stop('aborted');
 
   constructor(node: Node, question: Question, timeoutMs: number, repeats: number, settle: Settle) {
     super(node.pool, {
@@ -200,11 +202,6 @@ class NodeExchange extends Exchange {
     this.#settle = settle;
     this.#repeats = repeats;
     this.#startedMs = node.pool.clock.monotonicMs();
-  }
-
-  /** Of the caller's signal, which takes an object for a listener. */
-  handleEvent(): void {
-    this.#stop('aborted');
   }
 
   protected override onHead(status: number, headers: IncomingHttpHeaders): void {
@@ -351,6 +348,6 @@ class NodeExchange extends Exchange {
   #close(): void {
     this.#isOver = true;
     this.#cancelTimer?.();
-    this.#question.signal?.removeEventListener('abort', this);
+    this.#question.signal?.removeEventListener('abort', this.onLeave);
   }
 }
