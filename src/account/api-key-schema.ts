@@ -12,7 +12,7 @@ const PRIVACY = z.enum(['ALL', 'PRIVATE_TEXT', 'PRIVATE_ONLY']);
 const MAX_DESCRIPTION = 64;
 const MAX_MODELS = 500;
 const MAX_MODEL_NAME = 200;
-/** decisions.md 6: at most 500 active keys, so that one page shows all. */
+/** At most 500 active keys, so that one page shows all. */
 const KEYS_PER_PAGE = 500;
 /** More than any balance; keeps an amount exact as a JSON number. */
 const MAX_AMOUNT = 9_000_000;

@@ -175,7 +175,7 @@ async function answerUpdate(parts: AccountParts, context: RequestContext): Promi
   await context.json(200, { success: true, data: await reportOf(parts, changed) });
 }
 
-/** decisions.md 6: an unknown id is a 400; a revoked key and another account's are unknown. */
+/** An unknown id is a 400; a revoked key and another account's are unknown. */
 async function reportOf(parts: AccountParts, key: ApiKey | undefined): Promise<ApiKeyItem> {
   const [report] = key === undefined ? [] : await reportKeys(parts, key.accountId, [key]);
   if (report === undefined) throw new Fault('API_KEY_NOT_FOUND');

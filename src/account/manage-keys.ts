@@ -138,7 +138,7 @@ function knownModels(
   return [...new Set(ids)];
 }
 
-/** decisions.md 6: at most 20 keys a minute. */
+/** An account makes at most `limits.keysPerMinute` keys; throws 429. */
 async function countCreation(
   { windows, clock, limitLog, config }: AccountParts,
   { accountId, keyId, plan }: Caller,

@@ -1,6 +1,7 @@
 /**
- * The one path of a caller's money: limits → hold → run → settle or release. Every flow that sells
- * something goes through `Sales.sell`; there is no other way to charge.
+ * The one path of a caller's money: limits → hold → run → settle or release. Every request that
+ * is sold goes through `Sales.sell`; a job that outlives its request (video) holds and settles by
+ * `holdForJob` and `settleJob`. What operators, top-ups and reversals move is the ledger's own.
  *
  * A hold is a true upper bound of the cost, so a settle never exceeds it. Whatever happens to the
  * work, its hold has ended when `sell` returns: settled by the work, or else released as failed.

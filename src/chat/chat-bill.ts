@@ -107,7 +107,7 @@ export function billChat(
     if (round.countedBy === 'bytes') countedBy = 'bytes';
   }
   const surcharges = surchargesOf(uses);
-  // Pricing, "Empty output": no output tokens, nothing to pay for the tokens.
+  // An empty answer that cost the engine no work is free: nothing to pay for the tokens.
   const isDue = tokens.completion > 0 || hasWork;
   const usage = {
     promptTokens: tokens.prompt,

@@ -91,7 +91,7 @@ export interface ChatPlan {
 }
 
 export interface ChatRun extends ChatPlan {
-  readonly admission: Sale;
+  readonly sale: Sale;
   readonly prepared: PreparedAdditions;
   /** The engine call that runs. */
   round: Round;
@@ -102,15 +102,15 @@ export interface ChatRun extends ChatPlan {
 }
 
 /** Plans the first engine call, now that its prompt is known. Throws 402 when it is too dear. */
-export function startRun(plan: ChatPlan, admission: Sale, prepared: PreparedAdditions): ChatRun {
+export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions): ChatRun {
   const { request, model, bounds, additions } = plan;
-  const { grantedNano } = admission.hold;
+  const { grantedNano } = sale.hold;
   const uses: RoundUse[] = [];
-  if (request.isPlain && grantedNano === admission.request.price?.maxNano) {
+  if (request.isPlain && grantedNano === sale.request.price?.maxNano) {
     // The hold is of everything that it can cost.
     const promptBytes = request.facts.textBytes + Buffer.byteLength(plan.systemPrompt);
     const round = { messages: undefined, searches: 0, promptBytes, ...bounds };
-    return { ...plan, admission, prepared, round, uses, attempts: 0 };
+    return { ...plan, sale, prepared, round, uses, attempts: 0 };
   }
   const addedBytes = Buffer.byteLength(plan.systemPrompt) + prepared.textBytes;
   const social = additions.socialSearch;
@@ -127,13 +127,13 @@ export function startRun(plan: ChatPlan, admission: Sale, prepared: PreparedAddi
     auto: additions.autoSearch,
   };
   const round = planRound(inputs);
-  if (round === undefined) throw admission.tooDear(nano(surcharges + leastOfRound(inputs)));
-  return { ...plan, admission, prepared, round, uses, attempts: 0 };
+  if (round === undefined) throw sale.tooDear(nano(surcharges + leastOfRound(inputs)));
+  return { ...plan, sale, prepared, round, uses, attempts: 0 };
 }
 
 /** Answers the calls of the round that has ended, and plans the next; rejects on abort. */
 export async function searchRound(run: ChatRun, held: HeldRound): Promise<void> {
-  const { request, model, price, prepared, admission, systemPrompt } = run;
+  const { request, model, price, prepared, sale, systemPrompt } = run;
   const auto = run.additions.autoSearch;
   assert(auto !== undefined, 'calls are held only where searches are offered');
   await auto.search(held, run.round.searches, run.signal);
@@ -147,7 +147,7 @@ export async function searchRound(run: ChatRun, held: HeldRound): Promise<void> 
     bounds: chatBounds(request, model, addedBytes),
     addedBytes,
     // The other nano covers what rounding took off.
-    leftNano: nano(admission.hold.grantedNano - costNano - 1n),
+    leftNano: nano(sale.hold.grantedNano - costNano - 1n),
     usedOutputTokens: tokens.completion,
     auto,
   };
@@ -259,14 +259,14 @@ export function chatFault(run: ChatRun, failure: EngineFailure): Error {
 
 /** What the headers of the answer say. */
 export function factsOf(
-  { model, deprecation, admission, parts }: ChatRun,
+  { model, deprecation, sale, parts }: ChatRun,
   head: EngineHead | undefined,
   remainingNano: AnswerFacts['remainingNano'],
 ): AnswerFacts {
   const flags = head && flagsOf(head, parts.serviceName);
   const replica = head?.replica.engine;
   const attempts = head?.attempts ?? 1;
-  return { model, deprecation, admission, replica, attempts, flags, remainingNano };
+  return { model, deprecation, sale, replica, attempts, flags, remainingNano };
 }
 
 const FLAG =

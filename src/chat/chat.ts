@@ -86,11 +86,11 @@ async function runChat(
       systemPrompt,
       bounds,
     };
-    const work = async (admission: Sale): Promise<void> => {
-      facts = { model, deprecation, admission };
+    const work = async (sale: Sale): Promise<void> => {
+      facts = { model, deprecation, sale };
       const { prepare } = additions;
       const prepared = prepare === undefined ? NOTHING_PREPARED : await prepare();
-      const run = startRun(plan, admission, prepared);
+      const run = startRun(plan, sale, prepared);
       await (request.stream ? streamAnswer(run) : wholeAnswer(run));
     };
     const wanted = {

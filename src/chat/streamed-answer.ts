@@ -222,12 +222,12 @@ class StreamedAnswer implements EngineSink {
 
   async #complete(outcome: EngineOutcome): Promise<void> {
     const run = this.#run;
-    const { parts, context, additions, admission } = run;
+    const { parts, context, additions, sale } = run;
     const bill = billOf(run);
     // What is kept is a stream that has begun.
     if (this.#copy !== undefined) this.#begin();
     let last: Buffer | undefined;
-    const sold = await admission.answer(this.#outcome(bill, outcome, 'completed'), (settled) => {
+    const sold = await sale.answer(this.#outcome(bill, outcome, 'completed'), (settled) => {
       // Finishing the stream changes it, so its end is made once, whoever asks first. Documents of
       // several searches are one tool call, so they wait for the last one.
       const found = additions.autoSearch?.documents;
@@ -241,7 +241,7 @@ class StreamedAnswer implements EngineSink {
 
   async #settle(outcome: Attempted, status: 'aborted' | 'failed'): Promise<Settlement> {
     const bill = billOf(this.#run);
-    const settlement = await this.#run.admission.settle(this.#outcome(bill, outcome, status));
+    const settlement = await this.#run.sale.settle(this.#outcome(bill, outcome, status));
     noteBill(this.#run, bill, outcome.replica?.engine);
     return settlement;
   }
@@ -266,7 +266,7 @@ class StreamedAnswer implements EngineSink {
       const settlement = await this.#settle(outcome, 'failed');
       events.unshift(this.#stream.usageChunk(answerEnd(run, billOf(run), settlement)));
     } else {
-      await run.admission.release({ status: 'failed', attempts: outcome.attempts });
+      await run.sale.release({ status: 'failed', attempts: outcome.attempts });
     }
     const reason = reasonOf(fault.options.cause ?? fault);
     const fields = { requestId: run.context.requestId, reason };

@@ -78,7 +78,7 @@ async function send(run: ChatRun, read: ChatAnswer, answer: EngineAnswer): Promi
   const bill = billOf(run);
   const replica = answer.replica.engine;
   const outcome = outcomeOf(run, bill, 'completed', { replica, firstTokenMs: answer.firstByteMs });
-  const { body } = await run.admission.answer(outcome, (settled) => {
+  const { body } = await run.sale.answer(outcome, (settled) => {
     context.setAll(parts.headers.answered(factsOf(run, answer.head, settled.after.usdNano)));
     const frame = { ...answerOptions(run), ...answerEnd(run, bill, settled) };
     return { type: JSON_TYPE, body: writeChatAnswer(read, frame) };
@@ -91,6 +91,6 @@ async function send(run: ChatRun, read: ChatAnswer, answer: EngineAnswer): Promi
 async function settleAborted(run: ChatRun, replica: string | undefined): Promise<void> {
   const bill = billOf(run);
   const from = replica === undefined ? {} : { replica };
-  await run.admission.settle(outcomeOf(run, bill, 'aborted', from));
+  await run.sale.settle(outcomeOf(run, bill, 'aborted', from));
   noteBill(run, bill, replica);
 }

@@ -13,7 +13,7 @@ export type Tier = (typeof TIERS)[number];
 
 const PER_MINUTE = 'per minute, per caller and model';
 
-// Limits, "Text models" and "Other model types".
+// Of a paid account, for text models by tier and for the other types.
 const PAID = {
   text: { XS: [500, 1_000_000], S: [75, 750_000], M: [50, 750_000], L: [20, 500_000] },
   image: 20,
@@ -23,7 +23,7 @@ const PAID = {
   videoRetrieve: 120,
 } as const;
 
-// Limits, "Partner tier". Video is not given there: the default column holds.
+// Of a partner. Video is not given there: the default column holds.
 const PARTNER = {
   text: { XS: [500, 2_000_000], S: [150, 1_500_000], M: [100, 1_500_000], L: [60, 1_000_000] },
   image: 60,

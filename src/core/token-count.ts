@@ -27,7 +27,7 @@ const USUAL_TOKENS_PER_AUDIO = 1_500;
 const USUAL_TOKENS_PER_VIDEO = 4_096;
 /** The cap of Qwen-VL for one picture. */
 const MOST_TOKENS_PER_MEDIUM = 16_384;
-/** The character rule of the specification: `ceil(chars / 3.2 * 0.95)`, kept in integers. */
+/** A token has 3.2 characters. In tenths, so that 0.95 is the only factor that is no integer. */
 const CHARS_PER_TOKEN_TENTHS = 32;
 
 /** The most tokens that any BPE vocabulary makes of a text, without template. */
@@ -81,7 +81,7 @@ export function mediaTokensAtMost(media: MediaCounts): number {
   return (media.imageCount + media.audioCount + media.videoCount) * MOST_TOKENS_PER_MEDIUM;
 }
 
-/** The count by the rule of the specification, for its limits; `chars` are UTF-16 code units. */
+/** `ceil(chars / 3.2 * 0.95)`, for limits that are said in tokens; `chars` are UTF-16 code units. */
 export function tokensByRule(chars: number): number {
   return Math.ceil((chars * 10 * 0.95) / CHARS_PER_TOKEN_TENTHS);
 }

@@ -142,7 +142,7 @@ test('a file that cannot be read gives a reason', async () => {
   const table: readonly (readonly [Uint8Array, RegExp])[] = [
     [new Uint8Array(), /is empty/],
     [Buffer.from('  \n'), /holds no text/],
-    [ole, /old Stores format .* save it as \.xlsx/],
+    [ole, /old Office format .* save it as \.xlsx/],
     [locked, /protected by a password/],
     [Buffer.from('{\\rtf1 x}'), /is RTF/],
     [Buffer.from('89504e470d0a1a0a0000', 'hex'), /is image\/png, not a document/],

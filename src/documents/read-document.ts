@@ -78,6 +78,6 @@ function oldOffice(bytes: Buffer): ReaderError {
     return new ReaderError('is protected by a password');
   }
   return new ReaderError(
-    'is in the old Stores format (.xls, .doc, .ppt), which is not read; save it as .xlsx, .docx or .pptx',
+    'is in the old Office format (.xls, .doc, .ppt), which is not read; save it as .xlsx, .docx or .pptx',
   );
 }

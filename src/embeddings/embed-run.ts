@@ -29,7 +29,7 @@ export interface EmbedRun {
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
   readonly price: Price;
-  readonly admission: Sale;
+  readonly sale: Sale;
   /** The most tokens that the hold covers. */
   readonly tokensBound: number;
 }

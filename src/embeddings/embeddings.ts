@@ -77,7 +77,7 @@ async function embed(
     const behindIds = tokenIds === 'own' ? tokenIdCount : tokensBehindIds(tokenIdCount);
     const tokensBound = tokensAtMost(textBytes) + behindIds + FRAME_TOKENS * inputs.length;
     const bound = boundFor({ promptTokens: tokensBound }, price);
-    const work = async (admission: Sale): Promise<void> => {
+    const work = async (sale: Sale): Promise<void> => {
       const run = {
         parts,
         context,
@@ -86,7 +86,7 @@ async function embed(
         model,
         deprecation,
         price,
-        admission,
+        sale,
         tokensBound,
       };
       facts = run;
@@ -116,7 +116,7 @@ async function embed(
 }
 
 async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise<void> {
-  const { parts, context, request, model, price, admission } = run;
+  const { parts, context, request, model, price, sale } = run;
   const joined = joinEmbeddings(batches.map((batch) => batch.embeddings));
   const vectors = await written(joined, request, parts.clock);
   const promptTokens = Math.min(joined.promptTokens ?? tokensOf(request), run.tokensBound);
@@ -124,7 +124,7 @@ async function answer(run: EmbedRun, batches: readonly EmbeddedBatch[]): Promise
   const costNano = chargeFor({ promptTokens }, price);
   const first = batches[0]?.answer;
   const replica = first?.replica.engine;
-  const { body } = await admission.answer(
+  const { body } = await sale.answer(
     {
       costNano,
       status: 'completed',
@@ -173,13 +173,13 @@ function tokensOf(request: EmbeddingsRequest): number {
 
 /** The caller left: what the engine had to read is billed, as far as it is known. */
 async function settleAborted(
-  { request, price, admission, tokensBound }: EmbedRun,
+  { request, price, sale, tokensBound }: EmbedRun,
   done: readonly EmbeddedBatch[],
   failure: EngineFailure,
 ): Promise<void> {
   const reported = joinEmbeddings(done.map((batch) => batch.embeddings)).promptTokens ?? 0;
   const promptTokens = Math.min(Math.max(reported, tokensOf(request)), tokensBound);
-  await admission.settle({
+  await sale.settle({
     costNano: chargeFor({ promptTokens }, price),
     status: 'aborted',
     tokens: { ...NO_TOKENS, prompt: promptTokens },

@@ -5,7 +5,7 @@
 import type { EngineFailure } from './engines.ts';
 import { Fault } from '../core/faults.ts';
 
-/** decisions.md 10: an overloaded model answers with `Retry-After: 30`. */
+/** An overloaded model is slow to recover: `Retry-After: 30`. */
 const OVERLOADED_RETRY_SECONDS = 30;
 const OFFLINE_RETRY_SECONDS = 10;
 const MAX_SHOWN_CHARACTERS = 500;

@@ -86,8 +86,8 @@ export class AbuseGuard {
   }
 
   /**
-   * Counts an answer that failed. decisions.md 11: any non-success answer of a known caller counts,
-   * except 429s and our own 5xx.
+   * Counts an answer that failed: any non-success answer of a known caller, except 429s and our own
+   * 5xx.
    */
   ended(context: RequestContext): void {
     const { callerIfKnown: caller, failedCredential, statusCode: status, route } = context;

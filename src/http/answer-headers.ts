@@ -13,7 +13,7 @@ import type { Caller } from '../identity/identity.ts';
 export interface KnownFacts {
   readonly model: CatalogModel;
   readonly deprecation: DeprecationNotice | undefined;
-  readonly admission?: Sale | undefined;
+  readonly sale?: Sale | undefined;
   /** The engine that answers, and the attempt that did; unknown while a stream is kept alive. */
   readonly replica?: string | undefined;
   readonly attempts?: number;
@@ -25,7 +25,7 @@ export interface KnownFacts {
 
 /** The same of an inference answer that is complete, whatever the work was. */
 export interface AnswerFacts extends KnownFacts {
-  readonly admission: Sale;
+  readonly sale: Sale;
   readonly replica: string | undefined;
   readonly attempts: number;
   readonly remainingNano: Nano;
@@ -63,7 +63,7 @@ export class AnswerHeaders {
   /** What an answer says as far as it is known: all of a complete one, less of a refusal. */
   answered(facts: KnownFacts): Headers {
     const names = this.#names;
-    const { model, deprecation, admission, replica, attempts = 1, remainingNano } = facts;
+    const { model, deprecation, sale, replica, attempts = 1, remainingNano } = facts;
     const headers: Headers = {};
     headers[names.modelId] = model.id;
     headers[names.modelName] = headerText(model.name);
@@ -71,16 +71,16 @@ export class AnswerHeaders {
       headers[names.deprecationWarning] = headerText(deprecation.warning);
       headers[names.deprecationDate] = deprecation.date;
     }
-    if (admission !== undefined) {
-      const { hold, window, request } = admission;
+    if (sale !== undefined) {
+      const { hold, window, request } = sale;
       this.#addAmounts(headers, hold.before);
       addRateHeaders(headers, window, request.rate, this.#clock.nowMs());
     }
     Object.assign(headers, facts.flags);
     if (replica !== undefined) headers[names.modelRouter] = replica;
     if (attempts > 1) headers['x-retry-count'] = String(attempts - 1);
-    if (admission === undefined || remainingNano === undefined) return headers;
-    return addRemaining(headers, admission.request.caller, remainingNano);
+    if (sale === undefined || remainingNano === undefined) return headers;
+    return addRemaining(headers, sale.request.caller, remainingNano);
   }
 
   /** The balances of a request whose limits the answer does not show. */

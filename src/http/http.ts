@@ -1,9 +1,9 @@
 /**
  * The HTTP server: one ordered list of stages for every route, as `docs/architecture.md` draws it.
  *
- *   request id and standard headers → method and path [404, 405] → identify [401, 402, 403],
- *   with the abuse guard before its refusals and after it [429] → body [415, 413] →
- *   idempotency [400, 409] → handler → error body → observers
+ *   request id and standard headers → method, path, Host [400, 404, 405] → not while it closes [503]
+ *   → identify [400, 401, 402, 403, 429, 503] → abuse guard, instead of such a refusal too [429] →
+ *   body [415, 413] → idempotency [400, 409, 410] → handler → error body → observers
  *
  * It counts a request from its first byte until the answer has left and the handler has ended, so
  * that a closing server knows when the last hold is settled. Answers are written by the context.

@@ -20,7 +20,7 @@ export interface IdentifyParts {
   readonly callerOfPayment: (header: string, context: RequestContext) => Promise<Caller>;
   /** The 402 discovery answer. */
   readonly discovery: (context: RequestContext, route: Route) => Fault;
-  /** Refuses a caller with too many requests in flight; gives the slot back when it closes. */
+  /** Refuses a caller with too many requests in flight; leaves when it has ended. */
   readonly enter: (context: RequestContext, caller: Caller, route: Route) => void;
 }
 

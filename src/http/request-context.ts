@@ -84,12 +84,13 @@ export class RequestContext {
   isGone = false;
   /** Set when the answer is kept for the retries of this request. */
   keeper: AnswerKeeper | undefined;
+  /** Gives back what the caller has in flight, once the answer and the handler have ended. */
+  leave: (() => void) | undefined;
   readonly #response: ServerResponse;
   readonly #headers: HeaderRecord;
   readonly #ended: (context: RequestContext) => void;
   #query: URLSearchParams | undefined;
   #abort: AbortController | undefined;
-  #closers: (() => void)[] | undefined;
   /** The answer and the handler. */
   #unfinished = 2;
 
@@ -115,7 +116,6 @@ export class RequestContext {
       this.isGone = true;
       this.#abort?.abort();
     }
-    for (const done of this.#closers ?? NOTHING) done();
     this.finish();
   }
 
@@ -136,16 +136,12 @@ export class RequestContext {
     return this.keeper === undefined ? this.signal : NEVER;
   }
 
-  /** Runs when the answer has left or the caller has. */
-  onClose(done: () => void): void {
-    this.#closers ??= [];
-    this.#closers.push(done);
-  }
-
   /** The handler has ended; called once by whoever ran it. */
   finish(): void {
     this.#unfinished -= 1;
-    if (this.#unfinished === 0) this.#ended(this);
+    if (this.#unfinished > 0) return;
+    this.leave?.();
+    this.#ended(this);
   }
 
   /** The identified caller; asking for it on a public route is a bug. */
@@ -264,7 +260,6 @@ export class RequestContext {
 /** Headers of one answer that are not true of its replay. */
 const VOLATILE = /^(?:x-ratelimit-.*|x-.*balance-.*|vary|content-encoding|content-length)$/;
 const EMPTY = Buffer.alloc(0);
-const NOTHING: readonly (() => void)[] = [];
 const NEVER = new AbortController().signal;
 
 function packedBy(encoding: 'br' | 'gzip', body: Buffer): Buffer | Promise<Buffer> {

@@ -35,7 +35,7 @@ export interface Route extends RouteName {
   handle(context: RequestContext): Promise<void>;
 }
 
-/** decisions.md 11: JSON bodies of up to 35 MB, files of up to 25 MB. */
+/** Files of up to 25 MB are as base64 less than 35 MB of JSON. */
 export const JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 35 * 1024 * 1024 };
 /** Bodies of management routes. */
 export const SMALL_JSON_BODY: RouteBody = { types: ['application/json'], limitBytes: 256 * 1024 };
@@ -45,10 +45,10 @@ export interface Feature {
   readonly routes: readonly Route[];
   /** Called once the server listens. */
   readonly start?: () => void;
-  /** Jobs of this process, once a minute; a failure is logged and tried again. */
-  readonly everyMinute?: () => Promise<unknown>;
-  /** Jobs on the database, once a minute in one of all processes that share it. */
-  readonly onceAMinute?: () => Promise<unknown>;
+  /** Once a minute in every process; a failure is logged and tried again. */
+  readonly perProcessJob?: () => Promise<unknown>;
+  /** Work on the database: once a minute in one of all processes that share it. */
+  readonly leaderJob?: () => Promise<unknown>;
   /** Called after the last answer has left and before the database closes. */
   readonly close?: () => Promise<void>;
 }

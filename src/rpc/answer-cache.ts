@@ -6,7 +6,7 @@
  * params as sent, so two calls share an answer only when a node could not tell them apart.
  */
 import type { Clock } from '../core/clock.ts';
-import type { Admission, Call } from './admission.ts';
+import type { ParsedRequest, Call } from './parse-request.ts';
 import type { Method } from './catalogue.ts';
 import type { ItemAnswer } from './classify.ts';
 
@@ -40,7 +40,7 @@ export class AnswerCache {
   }
 
   /** Under what a call may share its answer; undefined when it may not. */
-  keyOf({ body, network }: Admission, { method, span }: Call): string | undefined {
+  keyOf({ body, network }: ParsedRequest, { method, span }: Call): string | undefined {
     const { paramsStart, paramsEnd } = span;
     const isOn = method.sharing === 'head' ? this.#settings.isMerging : this.#settings.maxBytes > 0;
     if (method.sharing === undefined || !isOn) return undefined;

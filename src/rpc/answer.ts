@@ -3,7 +3,7 @@
  */
 import { Readable } from 'node:stream';
 import { Fault } from '../core/faults.ts';
-import type { Admission } from './admission.ts';
+import type { ParsedRequest } from './parse-request.ts';
 import type { AskFault } from './ask.ts';
 import type { UpstreamFault } from './classify.ts';
 
@@ -43,7 +43,7 @@ export function errorOf(fault: UpstreamFault | undefined): readonly [code: numbe
   }
 }
 
-/** Billing rule 1: an item with an error, and a success whose id matches no request. */
+/** What an item with an error costs, and a success whose id matches no request. */
 const ERROR_ITEM_CREDITS = 5;
 
 /** Credits that an item costs after it ended; `unknown-id` is a success for another request. */
@@ -57,10 +57,10 @@ export function itemCredits(
 }
 
 /** Every node takes less than what was sent; `limitBytes` is the most that one is known to take. */
-export function requestTooLarge(admission: Admission, limitBytes: number | undefined): Fault {
-  const size = `The request of ${admission.body.length} bytes is larger than the nodes of ${admission.network.slug} take`;
+export function requestTooLarge(parsed: ParsedRequest, limitBytes: number | undefined): Fault {
+  const size = `The request of ${parsed.body.length} bytes is larger than the nodes of ${parsed.network.slug} take`;
   const advice =
-    limitBytes === undefined || limitBytes >= admission.body.length
+    limitBytes === undefined || limitBytes >= parsed.body.length
       ? 'send smaller parameters or batches'
       : `send at most ${limitBytes} bytes`;
   return new Fault('PAYLOAD_TOO_LARGE', { message: `${size}: ${advice}` });

@@ -3,7 +3,7 @@
  * known" confirms it, and one that says "nonce too low" is asked whether the very same transaction
  * is on the chain. The hash comes from the signed bytes, so no answer of a node is believed.
  */
-import type { Call } from './admission.ts';
+import type { Call } from './parse-request.ts';
 import { RAW_BROADCAST } from './catalogue.ts';
 import type { NodeError } from './classify.ts';
 
@@ -30,7 +30,7 @@ export function broadcastVerdict(call: Call, error: NodeError): 'known' | 'ask' 
 export async function transactionHash(body: Buffer, call: Call): Promise<string | undefined> {
   const { paramsStart, paramsEnd } = call.span;
   if (paramsStart < 0) return undefined;
-  // Admission checked that the span is a JSON array.
+  // ParsedRequest checked that the span is a JSON array.
   const [raw] = JSON.parse(body.toString('utf8', paramsStart, paramsEnd)) as readonly unknown[];
   if (typeof raw !== 'string' || !RAW_TRANSACTION.test(raw)) return undefined;
   const hashed = hashedBytes(Buffer.from(raw.slice(2), 'hex'));

@@ -5,7 +5,7 @@ import { systemClock } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { silentLog } from '../core/log.ts';
-import { admitBody, callerId } from './admission.ts';
+import { parseRequest, callerId } from './parse-request.ts';
 import { makeRpc } from '../../test/rpc/bench.ts';
 import { itemCredits } from './answer.ts';
 import { Catalogue } from './catalogue.ts';
@@ -16,8 +16,8 @@ import networkData from './networks.json' with { type: 'json' };
 const catalogue = new Catalogue();
 const PREFIXES = methodData.prefixRules;
 
-function admit(network: string, body: unknown): ReturnType<typeof admitBody> {
-  return admitBody(
+function admit(network: string, body: unknown): ReturnType<typeof parseRequest> {
+  return parseRequest(
     catalogue,
     network,
     Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)),
@@ -137,7 +137,7 @@ test('the data files hold the words that the code knows, and no others', () => {
   for (const { family } of Object.values(networkData)) assert.ok(families.includes(family));
 });
 
-describe('admission', () => {
+describe('parseRequest()', () => {
   test('bodies that are no request say what would be right', () => {
     assert.equal(refusal('dogecoin-mainnet', call('eth_call')).code, 'UNSUPPORTED_RPC_NETWORK');
     assert.match(refusal('base-mainnet', '').message, /empty/);
@@ -192,11 +192,11 @@ describe('admission', () => {
       '1.5',
       '""',
     ]) {
-      const admission = admit(
+      const parsed = admit(
         'base-mainnet',
         `{"id":${id},"jsonrpc":"2.0","method":"eth_blockNumber"}`,
       );
-      assert.equal(callerId(admission.body, admission.calls[0]!.span).toString(), id);
+      assert.equal(callerId(parsed.body, parsed.calls[0]!.span).toString(), id);
     }
     const bare = admit('base-mainnet', '{"jsonrpc":"2.0","method":"eth_blockNumber"}');
     assert.equal(callerId(bare.body, bare.calls[0]!.span).toString(), 'null');

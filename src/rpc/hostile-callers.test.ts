@@ -76,7 +76,7 @@ function rpcOf(
   return {
     lines,
     ask: async (body, caller = 'mallory') =>
-      rpc.run(rpc.admit(network, Buffer.from(JSON.stringify(body))), { caller }),
+      rpc.run(rpc.parse(network, Buffer.from(JSON.stringify(body))), { caller }),
   };
 }
 
@@ -336,7 +336,7 @@ describe('shares', () => {
     const hog = times(130, () => one.ask(slowCall, 'mallory'));
     const controller = new AbortController();
     const body = Buffer.from(JSON.stringify(call('eth_call')));
-    const leaving = one.rpc.run(one.rpc.admit(NETWORK, body), {
+    const leaving = one.rpc.run(one.rpc.parse(NETWORK, body), {
       caller: 'mallory',
       signal: controller.signal,
     });

@@ -1,5 +1,5 @@
 /**
- * The JSON-RPC flow: admit the body, count it against the caller's limits, set the full tier price
+ * The JSON-RPC flow: parse the body, count it against the caller's limits, set the full tier price
  * aside, ask the nodes, and settle by what came back.
  *
  * Order of refusals: body and methods (400), idempotency key (400), requests a minute (429), a
@@ -21,14 +21,14 @@ import { reasonOf } from '../core/log.ts';
 import type { Nano } from '../core/money.ts';
 import type { LimitLog, WindowState } from '../billing/limits/limits.ts';
 import type {
-  Admission as RpcAdmission,
+  ParsedRequest,
   BodyScan,
   CreditCap,
   CreditReservation,
   Rpc,
   RpcAnswer,
 } from './rpc.ts';
-import { admissionFingerprint, formatRpcCost, holdLastBytes } from './rpc.ts';
+import { requestFingerprint, formatRpcCost, holdLastBytes } from './rpc.ts';
 import type { Outcome, RateRule, Sale, SaleRequest, Sales } from '../billing/sale.ts';
 
 export interface ProxyRpcLimits {
@@ -69,14 +69,14 @@ export interface ProxyRpcAnswer extends Omit<RpcAnswer, 'kind'> {
   readonly requestId: string;
   readonly isReplayed: boolean;
   /** The sale and what it left, for the balance headers; missing for a replay. */
-  readonly charged: { readonly admission: Sale; readonly remainingNano: Nano } | undefined;
+  readonly charged: { readonly sale: Sale; readonly remainingNano: Nano } | undefined;
 }
 
 /** A counted request on its way, with what has to be given back when it fails. */
 interface Run {
   readonly parts: ProxyRpcParts;
   readonly call: ProxyRpcCall;
-  readonly body: RpcAdmission;
+  readonly body: ParsedRequest;
   readonly sale: Sale;
   readonly token: IdempotencyToken | undefined;
   readonly reservation: CreditReservation;
@@ -88,7 +88,7 @@ const JSON_TYPE = 'application/json';
 
 /** Runs one request of `POST /crypto/rpc/{network}`. Throws a Fault for every refusal. */
 export async function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promise<void> {
-  const body = parts.rpc.admit(call.network, call.body, call.scanned);
+  const body = parts.rpc.parse(call.network, call.body, call.scanned);
   const key = parseIdempotencyKey(call.idempotencyKey);
   await parts.sales.sell(saleRequest(parts, call), async (sale) => {
     if (key === undefined) return charge(parts, call, body, { sale, token: undefined });
@@ -97,7 +97,7 @@ export async function proxyRpc(parts: ProxyRpcParts, call: ProxyRpcCall): Promis
         requestId: call.requestId,
         caller: call.caller.accountId,
         key,
-        fingerprint: await admissionFingerprint(body),
+        fingerprint: await requestFingerprint(body),
         signal: call.signal,
       },
       (token) => charge(parts, call, body, { sale, token }),
@@ -135,7 +135,7 @@ const OWN_LIMIT = { bucket: BUCKET, refusal: requestLimitFault };
 async function charge(
   parts: ProxyRpcParts,
   call: ProxyRpcCall,
-  body: RpcAdmission,
+  body: ParsedRequest,
   { sale, token }: Pick<Run, 'sale' | 'token'>,
 ): Promise<void> {
   const reservation = await reserveCredits(parts, call, body);
@@ -259,7 +259,7 @@ function answered(run: Run, answer: RpcAnswer, remainingNano: Nano): ProxyRpcAns
     costUsd: formatRpcCost(run.parts.rpc.cost(answer.credits)),
     requestId: run.call.requestId,
     isReplayed: false,
-    charged: { admission: run.sale, remainingNano },
+    charged: { sale: run.sale, remainingNano },
   };
 }
 
@@ -295,7 +295,7 @@ function requestLimitFault(state: WindowState): Fault {
 async function reserveCredits(
   parts: ProxyRpcParts,
   call: ProxyRpcCall,
-  body: RpcAdmission,
+  body: ParsedRequest,
 ): Promise<CreditReservation> {
   const { caller } = call;
   // A key has no window of its own: its cap is a part of the account's.

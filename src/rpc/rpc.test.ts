@@ -390,11 +390,11 @@ describe('failover', () => {
     closing.push(async () => rpc.close(), wrong.close, right.close);
     const body = Buffer.from(JSON.stringify(call('eth_call')));
     assert.equal(
-      json(await rpc.run(rpc.admit(NETWORK, body), { caller: 'a' })).result,
+      json(await rpc.run(rpc.parse(NETWORK, body), { caller: 'a' })).result,
       'eth_call done',
     );
     assert.equal(
-      (await fault(rpc.run(rpc.admit('base-mainnet', body), { caller: 'a' }))).code,
+      (await fault(rpc.run(rpc.parse('base-mainnet', body), { caller: 'a' }))).code,
       'RPC_NETWORK_UNAVAILABLE',
     );
     assert.equal(wrong.asked.length, 0);
@@ -407,7 +407,7 @@ describe('failover', () => {
       { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
     );
     const body = Buffer.from(JSON.stringify(call('eth_call')));
-    const unavailable = await fault(rpc.run(rpc.admit(NETWORK, body), { caller: 'a' }));
+    const unavailable = await fault(rpc.run(rpc.parse(NETWORK, body), { caller: 'a' }));
     assert.equal(unavailable.status, 503);
     const closed = await startNode('0x1');
     await closed.close();
@@ -427,7 +427,7 @@ describe('failover', () => {
     );
     closing.push(async () => both.close(), open.close);
     assert.equal(
-      json(await both.run(both.admit(NETWORK, body), { caller: 'a' })).result,
+      json(await both.run(both.parse(NETWORK, body), { caller: 'a' })).result,
       'eth_call done',
     );
   });
@@ -560,7 +560,7 @@ describe('nulls and writes', () => {
     );
     closing.push(async () => rpc.close(), open.close);
     const answer = await rpc.run(
-      rpc.admit('solana-mainnet', Buffer.from(JSON.stringify(call('sendTransaction')))),
+      rpc.parse('solana-mainnet', Buffer.from(JSON.stringify(call('sendTransaction')))),
       { caller: 'a' },
     );
     assert.match(String(json(answer).result), /done/);
@@ -642,7 +642,7 @@ describe('sharing', () => {
     const body = Buffer.from(
       JSON.stringify([call('eth_supportedEntryPoints', 1), call('eth_call', 2)]),
     );
-    const answer = await rpc.run(rpc.admit(NETWORK, body), { caller: 'a' });
+    const answer = await rpc.run(rpc.parse(NETWORK, body), { caller: 'a' });
     assert.deepEqual(
       list(answer).map((item) => item.result),
       ['bundler', 'node'],
@@ -775,8 +775,8 @@ describe('leaving and lateness', () => {
       },
     ]);
     const controller = new AbortController();
-    const admission = one.rpc.admit(NETWORK, Buffer.from(JSON.stringify(call('eth_call'))));
-    const running = one.rpc.run(admission, { caller: 'alice', signal: controller.signal });
+    const parsed = one.rpc.parse(NETWORK, Buffer.from(JSON.stringify(call('eth_call'))));
+    const running = one.rpc.run(parsed, { caller: 'alice', signal: controller.signal });
     await beginning;
     controller.abort();
     assert.deepEqual([(await running).kind, (await running).credits], ['abandoned', 20]);
@@ -787,7 +787,7 @@ describe('leaving and lateness', () => {
     const one = await bench([plainly()]);
     const body = Buffer.from(JSON.stringify(THREE));
     const signal = AbortSignal.abort();
-    const left = await one.rpc.run(one.rpc.admit(NETWORK, body), { caller: 'alice', signal });
+    const left = await one.rpc.run(one.rpc.parse(NETWORK, body), { caller: 'alice', signal });
     assert.deepEqual([left.kind, left.credits, one.nodes[0]!.asked.length], ['abandoned', 0, 0]);
   });
 
@@ -814,8 +814,8 @@ describe('leaving and lateness', () => {
       { clock: systemClock(), ids: seededIds(1), log: memoryLog([]) },
     );
     const started = performance.now();
-    const admission = rpc.admit(NETWORK, Buffer.from(JSON.stringify(call('eth_call'))));
-    assert.equal((await fault(rpc.run(admission, { caller: 'a' }))).status, 500);
+    const parsed = rpc.parse(NETWORK, Buffer.from(JSON.stringify(call('eth_call'))));
+    assert.equal((await fault(rpc.run(parsed, { caller: 'a' }))).status, 500);
     assert.ok(performance.now() - started < 2_000);
     await rpc.close();
     for (const socket of sockets) socket.destroy();

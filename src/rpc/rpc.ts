@@ -1,8 +1,8 @@
 /**
- * The blockchain JSON-RPC proxy: admit a body, run it against the nodes of its network, say what
+ * The blockchain JSON-RPC proxy: parse a body, run it against the nodes of its network, say what
  * it costs. It knows no HTTP server, no account and no ledger.
  *
- * A caller asks `admit` (400 or the credits to reserve), then `run` (the answer with the credits
+ * A caller asks `parse` (400 or the credits to reserve), then `run` (the answer with the credits
  * due, or a Fault after which nothing is due), and settles. Params, raw transactions and node
  * addresses are never logged.
  */
@@ -11,7 +11,7 @@ import type { Clock } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { formatUsd, type Nano, nano, usdToNano } from '../core/money.ts';
-import { type Admission, admitBody, type BodyScan } from './admission.ts';
+import { type ParsedRequest, parseRequest, type BodyScan } from './parse-request.ts';
 import { AnswerCache } from './answer-cache.ts';
 import type { RpcAnswer } from './answer.ts';
 import { Catalogue, type Network } from './catalogue.ts';
@@ -24,11 +24,11 @@ import { Upstream } from './upstream.ts';
 export { holdLastBytes } from './answer.ts';
 export type { RpcAnswer } from './answer.ts';
 export {
-  type Admission,
-  admissionFingerprint,
+  type ParsedRequest,
+  requestFingerprint,
   type BodyScan,
   MAX_BATCH_ITEMS,
-} from './admission.ts';
+} from './parse-request.ts';
 export { CreditCap, type CreditReservation } from './credit-cap.ts';
 export { RPC_MIGRATIONS } from './migrations.ts';
 
@@ -91,9 +91,9 @@ export class Rpc {
     return this.#catalogue.slugs;
   }
 
-  /** Admits a body for a network, or throws a Fault with status 400; nothing is sent yet. */
-  admit(slug: string, body: Buffer, scanned?: BodyScan): Admission {
-    return admitBody(this.#catalogue, slug, body, scanned);
+  /** Reads a body for a network, or throws a Fault with status 400; nothing is sent yet. */
+  parse(slug: string, body: Buffer, scanned?: BodyScan): ParsedRequest {
+    return parseRequest(this.#catalogue, slug, body, scanned);
   }
 
   /** The price of credits in nano-USD. */
@@ -101,10 +101,10 @@ export class Rpc {
     return nano(BigInt(credits) * this.#nanoPerCredit);
   }
 
-  /** Runs an admitted request. Throws a Fault (500, 503) when no node answered: 0 credits then. */
-  run(admission: Admission, options: RunOptions): Promise<RpcAnswer> {
-    const group = this.#group(admission.network);
-    return new RpcRun(this.#runSettings, group, this.#cache, admission, options).answer();
+  /** Runs a parsed request. Throws a Fault (500, 503) when no node answered: 0 credits then. */
+  run(parsed: ParsedRequest, options: RunOptions): Promise<RpcAnswer> {
+    const group = this.#group(parsed.network);
+    return new RpcRun(this.#runSettings, group, this.#cache, parsed, options).answer();
   }
 
   /** Closes all connections; runs in flight fail. */

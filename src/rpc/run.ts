@@ -8,7 +8,7 @@
  */
 import { assert } from '../core/assert.ts';
 import type { Fault } from '../core/faults.ts';
-import { type Admission, type Call, callerId, MAX_BATCH_ITEMS } from './admission.ts';
+import { type ParsedRequest, type Call, callerId, MAX_BATCH_ITEMS } from './parse-request.ts';
 import type { AnswerCache } from './answer-cache.ts';
 import {
   errorOf,
@@ -57,7 +57,7 @@ export interface RunOptions {
 export class RpcRun extends RunContext {
   readonly #group: UpstreamGroup;
   readonly #cache: AnswerCache;
-  readonly #admission: Admission;
+  readonly #parsed: ParsedRequest;
   #stream: StreamAnswer | undefined;
   /** A node's reply to a batch that can be passed on as it is. */
   #whole: Buffer | undefined;
@@ -66,24 +66,24 @@ export class RpcRun extends RunContext {
     settings: RunSettings,
     group: UpstreamGroup,
     cache: AnswerCache,
-    admission: Admission,
+    parsed: ParsedRequest,
     { caller, signal }: RunOptions,
   ) {
-    super(settings, admission.network, caller, signal);
+    super(settings, parsed.network, caller, signal);
     this.#group = group;
     this.#cache = cache;
-    this.#admission = admission;
+    this.#parsed = parsed;
   }
 
   /** Throws a Fault when no node answered any of it. */
   async answer(): Promise<RpcAnswer> {
-    const { calls, isBatch } = this.#admission;
+    const { calls, isBatch } = this.#parsed;
     const [only] = calls;
     try {
       if (isBatch || only === undefined) await this.#askBatch(calls);
       else {
         const { sharing } = only.method;
-        const key = sharing && this.#cache.keyOf(this.#admission, only);
+        const key = sharing && this.#cache.keyOf(this.#parsed, only);
         if (key !== undefined) await this.#askShared(only, key);
         if (only.result === undefined && only.answer === undefined)
           await this.#walk(this.#group.kindFor(only.method.node), calls, false);
@@ -99,7 +99,7 @@ export class RpcRun extends RunContext {
     const bundlers: Call[] = [];
     for (const call of calls) {
       const { node, sharing } = call.method;
-      const key = sharing && this.#cache.keyOf(this.#admission, call);
+      const key = sharing && this.#cache.keyOf(this.#parsed, call);
       if (key !== undefined) call.result = this.#cache.get(key);
       if (call.result !== undefined) continue;
       const isForNode = node === 'node' || this.#group.kindFor(node) === 'node';
@@ -111,7 +111,7 @@ export class RpcRun extends RunContext {
     ]);
     for (const call of calls) {
       const { answer, method } = call;
-      const key = answer && method.sharing && this.#cache.keyOf(this.#admission, call);
+      const key = answer && method.sharing && this.#cache.keyOf(this.#parsed, call);
       if (answer !== undefined && key !== undefined) this.#cache.keep(key, method, answer);
     }
   }
@@ -174,7 +174,7 @@ export class RpcRun extends RunContext {
   async #recognisedHash(pass: NodePass, call: Call, error: NodeError): Promise<string | undefined> {
     const verdict = broadcastVerdict(call, error);
     if (verdict === 'no') return undefined;
-    const hash = await transactionHash(this.#admission.body, call);
+    const hash = await transactionHash(this.#parsed.body, call);
     if (hash === undefined || verdict === 'known') return hash;
     const question = Buffer.from(
       `{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["${hash}"]}`,
@@ -190,7 +190,7 @@ export class RpcRun extends RunContext {
   }
 
   async #askAlone(pass: NodePass, call: Call): Promise<void> {
-    const { body, isBatch } = this.#admission;
+    const { body, isBatch } = this.#parsed;
     const { span } = call;
     const hasId = span.idStart >= 0 && body[span.idStart] !== LETTER_N;
     const id = hasId ? callerId(body, span) : OWN_ID;
@@ -207,7 +207,7 @@ export class RpcRun extends RunContext {
   async #askTogether(pass: NodePass, calls: readonly Call[]): Promise<void> {
     const { upstream } = pass;
     const { maxBatch } = upstream.settings;
-    const { body } = this.#admission;
+    const { body } = this.#parsed;
     if (calls.length <= maxBatch && upstream.takesBytes(body.length))
       return this.#askChunk(pass, calls);
     await Promise.all(
@@ -220,9 +220,9 @@ export class RpcRun extends RunContext {
   }
 
   async #askChunk(pass: NodePass, calls: readonly Call[]): Promise<void> {
-    const isAll = calls.length === this.#admission.calls.length;
-    const ownIds = isAll ? plainIds(this.#admission) : undefined;
-    const body = ownIds === undefined ? this.#withOurIds(calls) : this.#admission.body;
+    const isAll = calls.length === this.#parsed.calls.length;
+    const ownIds = isAll ? plainIds(this.#parsed) : undefined;
+    const body = ownIds === undefined ? this.#withOurIds(calls) : this.#parsed.body;
     const ids = ownIds ?? calls.map((_, position) => position);
     const options = askOptions(pass, calls, false);
     const reply = await pass.askMany(body, ids, options);
@@ -268,7 +268,7 @@ export class RpcRun extends RunContext {
     return joinBatch(calls, (slices, call, position) => {
       const id = OUR_IDS[position];
       assert(id !== undefined, 'a batch has at most 100 items');
-      slices.addWithId(this.#admission.body, call.span, id);
+      slices.addWithId(this.#parsed.body, call.span, id);
     });
   }
 
@@ -279,7 +279,7 @@ export class RpcRun extends RunContext {
   }
 
   #finish(): RpcAnswer {
-    const { body, calls, isBatch } = this.#admission;
+    const { body, calls, isBatch } = this.#parsed;
     const { attempts, signal } = this;
     const stream = this.#stream;
     const hasLeft = signal?.aborted === true && calls.some((call) => call.fault?.isAborted);
@@ -305,14 +305,14 @@ export class RpcRun extends RunContext {
   }
 
   #unanswered(): Fault {
-    const { calls } = this.#admission;
+    const { calls } = this.#parsed;
     const large = calls.find(({ fault }) => fault?.fault === 'request-too-large');
     if (large === undefined) {
       const last = calls.find(({ fault }) => fault !== undefined)?.fault;
       return unansweredFault(last, this.#group.hasOpen());
     }
     const kind = this.#group.kindFor(large.method.node);
-    return requestTooLarge(this.#admission, this.#group.requestLimitBytes(kind));
+    return requestTooLarge(this.#parsed, this.#group.requestLimitBytes(kind));
   }
 }
 
@@ -391,7 +391,7 @@ function streamHead(body: Buffer, { span }: Call, { head, idStart, idEnd }: Stre
  * The caller's ids when they are growing integers in their plain spelling, as most clients send
  * them: then no node can confuse them, and the caller's own bytes can travel.
  */
-function plainIds({ body, calls }: Admission): readonly number[] | undefined {
+function plainIds({ body, calls }: ParsedRequest): readonly number[] | undefined {
   const ids: number[] = [];
   let before = -1;
   for (const { span } of calls) {

@@ -77,8 +77,9 @@ function callersOf(shared: FeatureParts, wallets: Wallets): IdentifyParts {
       const { walletConcurrency, keyConcurrency } = config().limits;
       const isWallet = caller.kind === 'wallet';
       const limit = isWallet ? walletConcurrency : keyConcurrency;
-      const leave = concurrency.enter(caller.accountId, limit);
-      if (leave !== undefined) return context.onClose(leave);
+      // Work that goes on for a caller who left (`Idempotency-Key`) still runs.
+      context.leave = concurrency.enter(caller.accountId, limit);
+      if (context.leave !== undefined) return;
       throw new Fault(isWallet ? 'X402_CONCURRENCY_LIMIT' : 'RATE_LIMIT_EXCEEDED', {
         message: `Too many concurrent requests: at most ${limit} run at once`,
         retryAfterSeconds: 1,

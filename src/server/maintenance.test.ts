@@ -26,12 +26,12 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
         windows: { prune: async () => undefined },
         features: [
           {
-            everyMinute: async () => done.push(`own ${name}`),
-            onceAMinute: async () => {
+            perProcessJob: async () => done.push(`own ${name}`),
+            leaderJob: async () => {
               throw new Error('A job that fails stops nobody');
             },
           },
-          { onceAMinute: async () => done.push('shared') },
+          { leaderJob: async () => done.push('shared') },
         ],
         clock,
         ids,

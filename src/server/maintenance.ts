@@ -24,7 +24,7 @@ export interface MaintenanceParts {
   readonly limitLog: LimitLog;
   readonly windows: Pick<Windows, 'prune'>;
   /** Each may bring a job of this process, and one that one of all processes does. */
-  readonly features: readonly Pick<Feature, 'everyMinute' | 'onceAMinute'>[];
+  readonly features: readonly Pick<Feature, 'perProcessJob' | 'leaderJob'>[];
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
@@ -62,11 +62,11 @@ export class Maintenance {
 
   async #minute(): Promise<void> {
     const { features, windows, clock } = this.#parts;
-    for (const { everyMinute } of features) await this.#run(everyMinute);
+    for (const { perProcessJob } of features) await this.#run(perProcessJob);
     try {
       if (await this.#leases.take('jobs', JOBS_LEASE_MS)) {
         await this.#run(() => windows.prune(clock.nowMs()));
-        for (const { onceAMinute } of features) await this.#run(onceAMinute);
+        for (const { leaderJob } of features) await this.#run(leaderJob);
       }
       if (await this.#leases.take('days', HOUR_MS)) await this.#run(() => this.days());
     } catch (error) {

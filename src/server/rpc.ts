@@ -31,7 +31,7 @@ export function rpcFeature(
       },
       (body, maxItems) => largeBodies.rpc(body, maxItems),
     ),
-    onceAMinute: () => creditCap.prune(),
+    leaderJob: () => creditCap.prune(),
     close: () => rpc.close(),
   };
 }

@@ -107,10 +107,11 @@ export async function startApp(parts: AppParts): Promise<App> {
   const server = openHttpServer(serving);
   const document = new OwnDocument({ config, version, basePath: BASE_PATH, routes: () => routes });
 
-  // Every feature of the product; each brings its routes, its jobs and its end.
+  // Every feature of the product; each brings its routes, its jobs and its end. The chat's brings the
+  // models, embeddings and characters (`chat.ts`), that of media images, audio and video (`media.ts`).
   const features: readonly Feature[] = [
-    { routes: [], onceAMinute: () => idempotency.prune(), close: () => idempotency.close() },
-    { routes: [], everyMinute: () => largeBodies.rest(), close: () => largeBodies.close() },
+    { routes: [], leaderJob: () => idempotency.prune(), close: () => idempotency.close() },
+    { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, extras, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),
     accountFeature(shared, payments),

@@ -44,29 +44,42 @@ export class JobTable {
     this.owner = owner;
   }
 
-  async insert(job: NewJob): Promise<void> {
-    await this.#store.query(
-      `INSERT INTO video_job (id, account_id, key_id, model_id, state, quote_nano, request, inputs,
-         engine, engine_model, engine_job_id, attempts, progress_ppm, created_ms, started_ms,
-         finished_ms, execution_ms, due_ms, lease_owner, lease_until_ms, failure, media_bytes,
-         media_type, media_until_ms, has_media, download_hash, webhook_url, webhook_attempts,
-         webhook_due_ms, input_bytes)
-       VALUES ($1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, $8, 0, 0, 0, $8, '', 0,
-         '', 0, '', 0, 0, $9, $10, 0, 0, $11)`,
-      [
-        job.id,
-        job.accountId,
-        job.keyId,
-        job.modelId,
-        job.quoteNano,
-        JSON.stringify(job.request),
-        JSON.stringify(job.inputs),
-        job.createdMs,
-        job.downloadHash,
-        job.webhookUrl,
-        job.inputBytes,
-      ],
-    );
+  /** Writes a job, unless its account has `maxOpen` jobs that have not ended; says whether. */
+  async insert(job: NewJob, maxOpen: number): Promise<boolean> {
+    return await this.#store.transaction(async (tx) => {
+      if (this.#store.dialect === 'postgres') {
+        // A statement counts what was committed when it began: one insert of an account at a time.
+        const lock = 'SELECT pg_advisory_xact_lock(hashtext($1))';
+        await tx.query(lock, [`video_job ${job.accountId}`]);
+      }
+      const rows = await tx.query(
+        `INSERT INTO video_job (id, account_id, key_id, model_id, state, quote_nano, request, inputs,
+           engine, engine_model, engine_job_id, attempts, progress_ppm, created_ms, started_ms,
+           finished_ms, execution_ms, due_ms, lease_owner, lease_until_ms, failure, media_bytes,
+           media_type, media_until_ms, has_media, download_hash, webhook_url, webhook_attempts,
+           webhook_due_ms, input_bytes)
+         SELECT $1, $2, $3, $4, 'admitting', $5, $6, $7, '', '', '', 0, 0, $8, 0, 0, 0, $8, '', 0,
+           '', 0, '', 0, 0, $9, $10, 0, 0, $11
+         WHERE $12 > (SELECT count(*) FROM video_job
+           WHERE account_id = $2 AND state NOT IN ('completed', 'failed'))
+         RETURNING id`,
+        [
+          job.id,
+          job.accountId,
+          job.keyId,
+          job.modelId,
+          job.quoteNano,
+          JSON.stringify(job.request),
+          JSON.stringify(job.inputs),
+          job.createdMs,
+          job.downloadHash,
+          job.webhookUrl,
+          job.inputBytes,
+          maxOpen,
+        ],
+      );
+      return rows.length === 1;
+    });
   }
 
   /** admitting → queued, once the money is held. */
@@ -96,15 +109,6 @@ export class JobTable {
        ORDER BY created_ms DESC, id LIMIT $3`,
       [accountId, beforeMs, limit],
     );
-  }
-
-  async countOpen(accountId: string): Promise<number> {
-    const [row] = await this.#store.query<{ open: bigint }>(
-      `SELECT count(*) AS open FROM video_job
-       WHERE account_id = $1 AND state NOT IN ('completed', 'failed')`,
-      [accountId],
-    );
-    return Number(row?.open ?? 0n);
   }
 
   /**

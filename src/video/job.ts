@@ -161,7 +161,7 @@ export function failureFault({ code, message, isPolicy }: JobFailure): Fault {
   if (!isPolicy && code !== 'VIDEO_REQUEST_REFUSED') {
     return new Fault(code, { message, fields: { credits_refunded: true }, canRetry: false });
   }
-  // decisions.md 1, "Retrieve 422".
+  // A refusal of the content or the request has a body of its own, with the type of the refusal.
   const type = isPolicy ? 'provider_content_policy' : 'provider_request_refused';
   const error = { message, type, credits_refunded: true };
   return new Fault(code, { message, body: { error }, canRetry: false });

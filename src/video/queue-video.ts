@@ -61,7 +61,7 @@ interface Kind {
   readonly maxBytes?: number;
 }
 
-/** What a field holds, by its name. Sizes: decisions.md 1 and 11. */
+/** What a field holds, by its name, and how large a file of it may be. */
 const KINDS: readonly (readonly [RegExp, Kind])[] = [
   [/document/, { want: 'document', maxBytes: 25_000_000 }],
   [/audio/, { want: 'audio', maxBytes: 15_000_000 }],

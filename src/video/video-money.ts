@@ -4,7 +4,8 @@
  * writes the receipt under the job's id.
  *
  * A failed job was never charged, so its refund is the release of the hold: the receipt says
- * `failed` with the refunded amount, and the statement of the account has no row.
+ * `failed` with the refunded amount, and the statement of the account has no row. A job that was
+ * never admitted may have held nothing: what it holds goes back, and its receipt names no refund.
  */
 import { type Nano, ZERO, formatUsd } from '../core/money.ts';
 import { NO_TOKENS, type UsageRecord, type UsageStatus } from '../billing/ledger/ledger.ts';
@@ -12,10 +13,12 @@ import type { Queryable } from '../db/db.ts';
 import type { VideoJob } from './job.ts';
 import type { Sales } from '../billing/sale.ts';
 
-/** Both run inside the transaction that makes the job final: exactly one of them counts, once. */
+/** Each runs inside the transaction that makes the job final: exactly one of them counts, once. */
 export interface VideoMoney {
   settle(tx: Queryable, job: VideoJob): Promise<void>;
   refund(tx: Queryable, job: VideoJob): Promise<void>;
+  /** For a job that was never admitted. */
+  release(tx: Queryable, job: VideoJob): Promise<void>;
 }
 
 export function videoMoney(sales: Sales): VideoMoney {
@@ -28,6 +31,9 @@ export function videoMoney(sales: Sales): VideoMoney {
     },
     refund: async (tx, job) => {
       await sales.settleJob(tx, { costNano: ZERO, usage: receipt(job, 'failed', job.quoteNano) });
+    },
+    release: async (tx, job) => {
+      await sales.settleJob(tx, { costNano: ZERO, usage: receipt(job, 'failed', ZERO) });
     },
   };
 }

@@ -8,7 +8,7 @@
 import { z } from 'zod';
 import { VIDEO_ASPECT_RATIOS, VIDEO_DURATIONS, VIDEO_RESOLUTIONS } from '../config/config.ts';
 
-// decisions.md 1, "Queue: required" and "Queue: optional".
+// Bounds of every model; what one of them takes is in `model-checks.ts`.
 const MAX_PROMPT_CHARACTERS = 20_000;
 const MAX_REFERENCE_IMAGES = 30;
 const MAX_REFERENCE_VIDEOS = 10;

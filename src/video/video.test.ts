@@ -18,7 +18,7 @@ import { Fault } from '../core/faults.ts';
 import { systemIds } from '../core/ids.ts';
 import { seededIds } from '../../test/support/seeded-ids.ts';
 import { silentLog } from '../core/log.ts';
-import { nano } from '../core/money.ts';
+import { ZERO, nano } from '../core/money.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import type { Store } from '../db/db.ts';
 import {
@@ -28,6 +28,7 @@ import {
   anyFilm,
 } from '../../test/support/test-video-engines.ts';
 import type { FilmVerdict } from './check-film.ts';
+import type { Sales } from '../billing/sale.ts';
 import { VIDEO_MIGRATIONS } from './migrations.ts';
 import {
   type QueueJob,
@@ -37,6 +38,8 @@ import {
   Video,
   percentile,
 } from './video.ts';
+import type { VideoJob } from './job.ts';
+import { videoMoney } from './video-money.ts';
 import type { VideoParts } from './worker.ts';
 
 const folders: string[] = [];
@@ -53,9 +56,24 @@ class TestVideo extends Video {
     this.#hold = (job) => money.hold(job);
   }
 
-  override async queue(wanted: QueueJob): Promise<QueuedJob> {
-    return await super.queue(wanted, { hold: this.#hold });
+  override async queue(wanted: QueueJob, steps: Partial<QueueSteps> = {}): Promise<QueuedJob> {
+    return await super.queue(wanted, { hold: this.#hold, ...steps });
   }
+}
+
+/** A job whose process ends between its hold and its admission. */
+async function heldByTheDead(video: TestVideo, money: TestMoney): Promise<string> {
+  money.dies = true;
+  const order = { modelId: 'wave', quoteNano: nano(350_000_000n), request: {}, inputs: [] };
+  const id = await new Promise<string>((told) => {
+    const hold = async (job: VideoJob): Promise<void> => {
+      told(job.id);
+      await money.hold(job);
+    };
+    void video.queue({ ...order, accountId: 'alice', keyId: '', withDownload: false }, { hold });
+  });
+  while ((await money.moves(id)).length === 0) await new Promise(setImmediate);
+  return id;
 }
 
 interface Fixture {
@@ -67,7 +85,10 @@ interface Fixture {
   readonly folder: string;
   readonly posts: { url: string; body: string; headers: Readonly<Record<string, string>> }[];
   /** Lets time go on in seconds until `claim` holds. */
-  readonly until: (claim: () => Promise<boolean> | boolean) => Promise<void>;
+  readonly until: (
+    claim: () => Promise<boolean> | boolean,
+    withinSeconds?: number,
+  ) => Promise<void>;
   readonly another: (parts?: Partial<VideoParts>) => TestVideo;
 }
 
@@ -113,8 +134,8 @@ onEachStore('video jobs', (stores) => {
       running.push(made);
       return made;
     };
-    const until: Fixture['until'] = async (claim) => {
-      for (let turn = 0; turn < 2_000; turn += 1) {
+    const until: Fixture['until'] = async (claim, withinSeconds = 1_000) => {
+      for (let turn = 0; turn < withinSeconds * 2; turn += 1) {
         if (await claim()) return;
         clock.advance(500);
         // Real I/O of the database and the disk needs real turns of the loop.
@@ -194,28 +215,64 @@ onEachStore('video jobs', (stores) => {
     assert.deepEqual(readdirSync(join(folder, 'inputs')), []);
   });
 
-  test('a job that a dead process left while it held the money is given back', async () => {
-    const { video, money, clock, store, until } = await open();
-    money.refuse = new Error('the process died here');
-    await assert.rejects(video.queue(wish()), /died here/);
-    const [row] = await store.query<{ id: string }>('SELECT id FROM video_job');
-    clock.advance(11 * 60_000);
+  test('a hold that fails keeps no place among the open jobs, and no refund is told', async () => {
+    const { video, money, until } = await open();
     video.start();
-    await until(async () => (await money.moves(row!.id)).length > 0);
-    assert.deepEqual(await money.moves(row!.id), ['refund']);
+    money.refuse = new Fault('SERVICE_UNAVAILABLE');
+    for (let i = 0; i < 3; i += 1) {
+      await assert.rejects(video.queue(wish()), { code: 'SERVICE_UNAVAILABLE' });
+    }
+    money.refuse = new Error('the database is away');
+    const lost: string[] = [];
+    const hold = async (job: VideoJob): Promise<void> => {
+      lost.push(job.id);
+      await money.hold(job);
+    };
+    for (let i = 0; i < 3; i += 1) {
+      await assert.rejects(video.queue(wish(), { hold }), /is away/);
+    }
+    money.refuse = undefined;
+    await assert.rejects(video.queue(wish()), { code: 'RATE_LIMIT_EXCEEDED' });
+    // Within a minute, since another might ask whether one of them was held after all.
+    for (const id of lost) await until(async () => (await money.moves(id)).length > 0, 60);
+    for (const id of lost) assert.deepEqual(await money.moves(id), ['release']);
+    for (let i = 0; i < 3; i += 1) await video.queue(wish());
+  });
+
+  test('a job that is held and cannot be admitted is given back, and soon', async () => {
+    const { video, money, until } = await open();
+    video.start();
+    let held = '';
+    const hold = async (job: VideoJob): Promise<void> => {
+      held = job.id;
+      await money.hold(job);
+    };
+    const together = () => Promise.reject(new Fault('REQUEST_IN_PROGRESS'));
+    await assert.rejects(video.queue(wish(), { hold, together }), {
+      code: 'REQUEST_IN_PROGRESS',
+    });
+    await until(async () => (await money.moves(held)).length > 1, 60);
+    assert.deepEqual(await money.moves(held), ['hold', 'release']);
+  });
+
+  test('a job that a dead process left while it held the money is given back', async () => {
+    const { video, another, money, clock, until } = await open();
+    const id = await heldByTheDead(video, money);
+    clock.advance(11 * 60_000);
+    another().start();
+    await until(async () => (await money.moves(id)).length > 1);
+    assert.deepEqual(await money.moves(id), ['hold', 'release']);
   });
 
   test('the only process gives back at once what the one before it left', async () => {
-    const { video, another, money, clock, store, until } = await open();
-    money.refuse = new Error('the process died here');
-    await assert.rejects(video.queue(wish()), /died here/);
-    const [row] = await store.query<{ id: string }>('SELECT id FROM video_job');
+    const { video, another, money, clock, until } = await open();
+    const id = await heldByTheDead(video, money);
     clock.advance(1);
     const startedMs = clock.nowMs();
     another().start({ alone: true });
-    await until(async () => (await money.moves(row!.id)).length > 0);
+    await until(async () => (await money.moves(id)).length > 1);
     assert.ok(clock.nowMs() - startedMs < 60_000);
-    assert.deepEqual(await money.moves(row!.id), ['refund']);
+    assert.deepEqual(await money.moves(id), ['hold', 'release']);
   });
 
   test('an engine that refuses refunds once and tells why', async () => {
@@ -567,6 +624,23 @@ onEachStore('video jobs', (stores) => {
     await video.queue(wish({ accountId: 'bob' }));
   });
 
+  test('open jobs that come at once, through several processes, are bounded the same', async () => {
+    const { video, another, folder } = await open();
+    const both = [video, another()];
+    const answers = await Promise.allSettled(
+      Array.from({ length: 12 }, (_, index) => {
+        const path = join(folder, `given-${index}.png`);
+        writeFileSync(path, 'an image');
+        const inputs = [{ role: 'image_url', path, mimeType: 'image/png' }];
+        return both[index % 2]!.queue(wish({ inputs }));
+      }),
+    );
+    const codes = answers.map((one) => (one.status === 'fulfilled' ? 'queued' : one.reason.code));
+    assert.equal(codes.filter((code) => code === 'queued').length, 3, codes.join());
+    assert.equal(codes.filter((code) => code === 'RATE_LIMIT_EXCEEDED').length, 9, codes.join());
+    assert.equal(readdirSync(join(folder, 'inputs')).length, 3);
+  });
+
   test('a download token opens the media for 24 hours, and a revoked one is gone', async () => {
     const { video, engines, until, clock } = await open({ keepHours: 100 });
     video.start();
@@ -711,6 +785,21 @@ onEachStore('video jobs', (stores) => {
     const done = await video.retrieve(lookup(id));
     assert.equal(done.averageMs, 145_000);
   });
+});
+
+test('the receipt of a job names a refund when the job was admitted, and else none', async () => {
+  const extras: unknown[] = [];
+  const settleJob: Sales['settleJob'] = async (_tx, { usage }) => {
+    extras.push(usage.extras);
+    return { fresh: true, usdNano: ZERO, diemNano: ZERO, after: { usdNano: ZERO, diemNano: ZERO } };
+  };
+  const money = videoMoney({ settleJob } as Sales); // all that it calls
+  const job = { id: 'job', quoteNano: nano(350_000_000n), failure: null } as VideoJob; // what it reads
+  const tx = { query: async () => [], run: async () => undefined };
+  await money.refund(tx, job);
+  await money.release(tx, job);
+  const quote = { quoteUsd: '0.350000000' };
+  assert.deepEqual(extras, [{ ...quote, refundedUsd: '0.350000000' }, quote]);
 });
 
 test('percentile() takes the nearest rank', () => {

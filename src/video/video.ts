@@ -124,10 +124,6 @@ export class Video {
   async queue(wanted: QueueJob, steps: QueueSteps): Promise<QueuedJob> {
     const { ids, clock, maxOpenJobs, webhooks } = this.#parts;
     const { inputs: given, webhookUrl, withDownload, ...job } = wanted;
-    if ((await this.#table.countOpen(job.accountId)) >= maxOpenJobs) {
-      const message = `At most ${maxOpenJobs} videos of one caller wait or run at once`;
-      throw new Fault('RATE_LIMIT_EXCEEDED', { message, retryAfterSeconds: 30 });
-    }
     const id = ids.uuid();
     const downloadToken = withDownload ? ids.bytes(TOKEN_BYTES).toString('base64url') : undefined;
     const { inputs, sizeBytes: inputBytes } = await this.#files.adopt(id, given);
@@ -135,7 +131,11 @@ export class Video {
     const told = webhooks && webhookUrl !== undefined ? { webhookUrl, ...webhooks } : undefined;
     try {
       const isNew = { id, inputs, inputBytes, createdMs: clock.nowMs(), downloadHash };
-      await this.#table.insert({ ...job, ...isNew, webhookUrl: told?.webhookUrl ?? '' });
+      const written = { ...job, ...isNew, webhookUrl: told?.webhookUrl ?? '' };
+      if (!(await this.#table.insert(written, maxOpenJobs))) {
+        const message = `At most ${maxOpenJobs} videos of one caller wait or run at once`;
+        throw new Fault('RATE_LIMIT_EXCEEDED', { message, retryAfterSeconds: 30 });
+      }
     } catch (error) {
       // A job that is not written has no files. When it was written after all, nothing is held yet.
       await this.#files.remove('inputs', id);
@@ -155,24 +155,30 @@ export class Video {
     try {
       await hold(job);
     } catch (error) {
-      // A refusal held nothing. Anything else may have: the sweep gives it back.
-      if (error instanceof Fault && error.status < 500) {
+      // A refusal held nothing; anything else may have, also after its answer was lost.
+      if (error instanceof Fault) {
         await this.#table.withdraw(id);
         await this.#files.remove('inputs', id);
-      }
+      } else this.#worker.giveBackSoon(id);
       throw error;
     }
   }
 
-  /** From here on there is a job. A job that is not admitted is given back by the sweep. */
+  /** From here on there is a job. What one that is not admitted holds is given back. */
   async #admit(queued: QueuedJob, { together }: QueueSteps): Promise<void> {
     const { store, clock } = this.#parts;
-    await store.transaction(async (tx) => {
-      if (!(await this.#table.admit(tx, queued.id, clock.nowMs()))) {
-        throw new Fault('SERVICE_UNAVAILABLE', { retryAfterSeconds: 5 });
-      }
-      await together?.(tx, queued);
-    });
+    try {
+      await store.transaction(async (tx) => {
+        if (!(await this.#table.admit(tx, queued.id, clock.nowMs()))) {
+          throw new Fault('SERVICE_UNAVAILABLE', { retryAfterSeconds: 5 });
+        }
+        await together?.(tx, queued);
+      });
+    } catch (error) {
+      // Its answer may be lost and the job admitted after all: then it is left alone.
+      this.#worker.giveBackSoon(queued.id);
+      throw error;
+    }
   }
 
   /**

@@ -58,6 +58,8 @@ const MAX_ATTEMPTS = 3;
 /** Orders without a clear answer: each may be a video that the operator pays for. */
 const MAX_UNCLEAR = 2;
 const SWEEP_MS = MINUTE_MS;
+/** A hold whose answer was lost is in the database by then, or never. */
+const DOUBT_MS = 10 * SECOND_MS;
 /** Money is held in a second; a job that is admitting for so long was left by a dead process. */
 const ABANDONED_MS = 10 * MINUTE_MS;
 const SWEEP_BATCH = 100;
@@ -80,6 +82,8 @@ export class Worker {
   /** Files that were there before this process: when it is alone, a dead one left them. */
   readonly #inherited: ReadonlySet<string>;
   #isAlone = false;
+  /** Jobs that this process could not admit, by when that was. */
+  readonly #unadmitted = new Map<string, number>();
   #stops: (() => void)[] = [];
 
   constructor(parts: VideoParts, table: JobTable, files: MediaStore) {
@@ -147,6 +151,11 @@ export class Worker {
       const jobs = await this.#table.claim(clock.nowMs(), LEASE_MS, room);
       // A database that stood still let a lease of our own run out: its step is still going on.
       for (const job of jobs) if (!this.#running.has(job.id)) this.#take(job);
+    }
+    for (const [id, sinceMs] of this.#unadmitted) {
+      if (clock.nowMs() - sinceMs < DOUBT_MS) continue;
+      await this.#abandon(id);
+      this.#unadmitted.delete(id);
     }
     if (webhooks === undefined) return;
     const sending = { ...webhooks, table: this.#table, serviceName, clock, log };
@@ -350,6 +359,19 @@ export class Worker {
     return cancelled;
   }
 
+  /**
+   * Ends a job that could not be admitted as soon as it is sure what it holds. While the database is
+   * away that waits; when this process dies, the sweep of another finds the job.
+   */
+  giveBackSoon(id: string): void {
+    this.#unadmitted.set(id, this.#parts.clock.nowMs());
+  }
+
+  async #abandon(id: string): Promise<void> {
+    await this.#refund(id, 'nobody', FAILURES.abandoned);
+    await this.#files.remove('inputs', id);
+  }
+
   /** The one step that gives money back: the job is final and free, or neither. */
   async #refund(
     id: string,
@@ -359,7 +381,7 @@ export class Worker {
     const { store, money, clock } = this.#parts;
     return await store.transaction(async (tx) => {
       const failed = await this.#table.failed(tx, id, by, failure, clock.nowMs());
-      if (failed !== undefined) await money.refund(tx, failed);
+      if (failed !== undefined) await money[by === 'nobody' ? 'release' : 'refund'](tx, failed);
       return failed;
     });
   }
@@ -417,10 +439,7 @@ export class Worker {
         await this.#files.remove('results', id);
       await this.#table.forget(nowMs - REMEMBERED_MS);
       const deadMs = Math.max(this.#isAlone ? this.#bornMs : 0, nowMs - ABANDONED_MS);
-      for (const { id } of await this.#table.abandoned(deadMs)) {
-        await this.#refund(id, 'nobody', FAILURES.abandoned);
-        await this.#files.remove('inputs', id);
-      }
+      for (const { id } of await this.#table.abandoned(deadMs)) await this.#abandon(id);
       await this.#removeOrphans();
     } catch (error) {
       // The next sweep tries again.

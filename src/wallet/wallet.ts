@@ -197,7 +197,7 @@ export function walletsFeature(
     }),
     // A file is locked by its one server; a shared database has others.
     start: () => payments?.start({ alone: store.dialect === 'sqlite' }),
-    onceAMinute: () => ledger.collectDebts(),
+    leaderJob: () => ledger.collectDebts(),
     close: async () => payments?.stop(),
   };
 }

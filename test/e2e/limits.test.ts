@@ -217,6 +217,43 @@ test('one request above those that may run at once gets the one refusal', async 
   }
 });
 
+test('work that goes on after its caller left keeps its place among those that run at once', async () => {
+  const bench = await startWithEngine({ yaml: `limits: { keyConcurrency: ${KEYS_AT_ONCE} }` });
+  try {
+    const { secret } = await bench.farebox.account('5');
+    const ask = (key: string, signal?: AbortSignal) =>
+      call(bench.farebox, '/chat/completions', {
+        secret,
+        body: chatBody(),
+        headers: { 'idempotency-key': key },
+        ...(signal === undefined ? {} : { signal }),
+      });
+    const until = async (claim: () => boolean | Promise<boolean>): Promise<void> => {
+      for (let turn = 0; turn < 1_000; turn += 1) {
+        if (await claim()) return;
+        await sleep(5);
+      }
+      assert.fail('it never came to be');
+    };
+    const leave = new AbortController();
+    const slow = { kind: 'answer', content: 'word', afterMs: 600 } as const;
+    bench.upstream.script.push(slow, slow, slow, slow);
+    const left = Array.from({ length: KEYS_AT_ONCE }, (_, index) =>
+      assert.rejects(ask(`left-${index}`, leave.signal)),
+    );
+    await until(() => bench.upstream.active === KEYS_AT_ONCE);
+    leave.abort();
+    await Promise.all(left);
+    await sleep(50);
+    const refused = await ask('next');
+    assert.equal(refused.status, 429);
+    assert.match(refused.body.error, /at most 4 run at once/);
+    await until(async () => (await ask('next')).status === 200);
+  } finally {
+    await bench.stop();
+  }
+});
+
 function textModel(tier: string): string {
   return `  - { id: text-${tier.toLowerCase()}, type: text, tier: ${tier}, context: 4096, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: tiny }] }`;
 }

@@ -96,7 +96,7 @@ async function makeBench(answers: readonly NodeAnswer[], options: BenchOptions):
     lines,
     ask: async (body, caller = 'alice') => {
       const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
-      return rpc.run(rpc.admit(network, bytes), { caller });
+      return rpc.run(rpc.parse(network, bytes), { caller });
     },
   };
 }

@@ -26,7 +26,7 @@ export async function startRpcServer(rpc: Rpc): Promise<RpcServer> {
       });
     });
     async function serve(network: string, body: Buffer): Promise<void> {
-      const answer = await rpc.run(rpc.admit(network, body), { caller: 'test' });
+      const answer = await rpc.run(rpc.parse(network, body), { caller: 'test' });
       credits.push(answer.credits);
       response.setHeader('content-type', 'application/json');
       response.setHeader('x-svc-rpc-credits', answer.credits);

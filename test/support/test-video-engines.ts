@@ -24,10 +24,11 @@ export const TEST_MONEY_MIGRATIONS: readonly Migration[] = [
   },
 ];
 
-/** Counts moves in the table. `refuse` is thrown by the next hold. */
+/** Counts moves in the table. `refuse` is thrown by the next hold; `dies` takes it and never answers. */
 export class TestMoney implements VideoMoney {
   readonly #store: Store;
   refuse: Error | undefined;
+  dies = false;
 
   constructor(store: Store) {
     this.#store = store;
@@ -36,6 +37,7 @@ export class TestMoney implements VideoMoney {
   async hold(job: VideoJob): Promise<void> {
     if (this.refuse !== undefined) throw this.refuse;
     await this.#write(this.#store, 'hold', job);
+    if (this.dies) await new Promise(() => undefined);
   }
 
   async settle(tx: Queryable, job: VideoJob): Promise<void> {
@@ -44,6 +46,10 @@ export class TestMoney implements VideoMoney {
 
   async refund(tx: Queryable, job: VideoJob): Promise<void> {
     await this.#write(tx, 'refund', job);
+  }
+
+  async release(tx: Queryable, job: VideoJob): Promise<void> {
+    await this.#write(tx, 'release', job);
   }
 
   async #write(db: Queryable, kind: string, job: VideoJob): Promise<void> {

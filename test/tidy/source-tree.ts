@@ -79,10 +79,9 @@ const MODULE_URL = /new URL\(['`]([^'`]+)['`], import\.meta\.url\)/g;
 
 function entriesOf(code: string, folder: string): string[] {
   const siblings = matches(code, SIBLING).map((name) => `${name}.ts`);
-  // `./llama-process.${extension}` and `./worker.ts` name the same kind of file.
-  const urls = matches(code, MODULE_URL)
-    .map((url) => url.replace(/\$\{\w+\}$/, 'ts'))
-    .filter((url) => url.endsWith('.ts') && !url.includes('${'));
+  const urls = matches(code, MODULE_URL).filter(
+    (url) => url.endsWith('.ts') && !url.includes('${'),
+  );
   return [...siblings, ...urls].map((url) => posix.join(folder, url));
 }
 

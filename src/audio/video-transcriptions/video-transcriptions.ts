@@ -72,7 +72,7 @@ interface Run {
   readonly context: RequestContext;
   readonly model: CatalogModel;
   readonly price: Price;
-  readonly admission: Sale;
+  readonly sale: Sale;
   readonly pcmPath: string;
   readonly durationMs: number;
   /** What was written down so far. */
@@ -114,20 +114,20 @@ async function transcribe(parts: TranscriptionsParts, context: RequestContext): 
     signal,
     keeper,
   };
-  const sold = await sales.sell(wanted, async (admission) => {
+  const sold = await sales.sell(wanted, async (sale) => {
     const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;
     if (!isFree) await sales.requireCredit(caller);
     return await parts.files.within(caller.accountId, async (bag) => {
       const sound = await soundOf(parts, context, request.url, bag);
       const costNano = chargeFor({ audioMs: sound.durationMs }, price);
-      await admission.reserve({ minNano: costNano, maxNano: costNano });
+      await sale.reserve({ minNano: costNano, maxNano: costNano });
       const work = { doneMs: 0, replica: undefined, attempts: 0 };
-      const run: Run = { parts, context, model, price, admission, ...sound, ...work };
+      const run: Run = { parts, context, model, price, sale, ...sound, ...work };
       const heard = await hearUntilLeft(run);
       const outcome = outcomeOf(run, costNano, 'completed');
-      const answer = await admission.answer(outcome, ({ after }) => {
+      const answer = await sale.answer(outcome, ({ after }) => {
         const { replica, attempts } = run;
-        const facts = { model, deprecation, rate, admission, replica, attempts };
+        const facts = { model, deprecation, rate, sale, replica, attempts };
         const headers = new AnswerHeaders(parts);
         context.setAll(headers.answered({ ...facts, remainingNano: after.usdNano }));
         return answerIn(request.response_format ?? 'json', heard);
@@ -177,7 +177,7 @@ function tooLong(seconds: number, maxSeconds: number): Fault {
   });
 }
 
-/** decisions.md 11: a download above its bound is 422 here. */
+/** A download above its bound is no body that was too large (413): it is 422 here. */
 function asTooLong(error: unknown): never {
   if (error instanceof Fault && error.code === 'PAYLOAD_TOO_LARGE') {
     const { message } = error;
@@ -193,7 +193,7 @@ async function hearUntilLeft(run: Run): Promise<Heard[]> {
   } catch (error) {
     const hasWork = run.context.workSignal.aborted && run.doneMs > 0;
     const costNano = chargeFor({ audioMs: run.doneMs }, run.price);
-    if (hasWork) await run.admission.settle(outcomeOf(run, costNano, 'aborted'));
+    if (hasWork) await run.sale.settle(outcomeOf(run, costNano, 'aborted'));
     throw error;
   }
 }

@@ -11,7 +11,7 @@ import { GUIDE_SIDE, type Rgba } from './matte.ts';
 
 export type Sharp = typeof sharpModule;
 
-// decisions.md 9, background removal.
+// From 256 × 256 to 33 megapixels, the same as the route of background removal.
 const MIN_PIXELS = 65_536;
 const MAX_PIXELS = 33_177_600;
 /** `< 25 MB`. */

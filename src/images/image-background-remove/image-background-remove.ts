@@ -43,7 +43,6 @@ export interface BackgroundRemoveParts {
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
 }
 
-// decisions.md 9 and 11.
 const MAX_IMAGE_BYTES = 25_000_000;
 const MIN_PIXELS = 65_536;
 const MAX_PIXELS = 33_177_600;
@@ -72,7 +71,6 @@ export function imageBackgroundRemoveRoute(parts: BackgroundRemoveParts): Route 
     method: 'POST',
     path: '/image/background-remove',
     auth: 'key-or-wallet',
-    // decisions.md 11: a file of 25 MB as base64 fits into the 35 MB of a JSON body.
     body: { ...JSON_BODY, types: ['multipart/form-data', ...JSON_BODY.types] },
     sells: 'cutout',
     describe: BACKGROUND_REMOVE,
@@ -107,15 +105,15 @@ async function removeBackground(
     signal,
     keeper,
   };
-  const cut = await sales.sell(sold, async (admission) => {
+  const cut = await sales.sell(sold, async (sale) => {
     // Fetched for those who can pay: the price is known, the image is not here yet.
     if (inline === undefined && costNano > 0n) await sales.requireCredit(caller);
     const image = inline ?? (await fetchImage(parts, 'url' in given ? given.url : '', signal));
-    await admission.reserve({ minNano: costNano, maxNano: costNano });
+    await sale.reserve({ minNano: costNano, maxNano: costNano });
     const { body, replica, attempts } = await cutOut(parts, context, model, image);
     const outcome = { costNano, status: 'completed', attempts, replica: replica.engine } as const;
-    const answer = await admission.answer({ ...outcome, extras: { images: 1 } }, ({ after }) => {
-      const facts = { model, deprecation, rate, admission, ...outcome };
+    const answer = await sale.answer({ ...outcome, extras: { images: 1 } }, ({ after }) => {
+      const facts = { model, deprecation, rate, sale, ...outcome };
       const headers = new AnswerHeaders(parts);
       context.setAll(headers.answered({ ...facts, remainingNano: after.usdNano }));
       context.set('content-disposition', 'inline; filename="cutout.png"');
@@ -172,7 +170,7 @@ async function fetchImage(
   return bytes;
 }
 
-/** Size and format by the header. Faults: 400, 413, 415, 422 as decisions.md 9 has them. */
+/** Size and format by the header. Faults: 400 empty or damaged, 413, 415, 422 too few or many pixels. */
 function checkImage(bytes: Buffer): void {
   if (bytes.length === 0) {
     throw new Fault('CORRUPTED_IMAGE', { message: 'The image is empty' });

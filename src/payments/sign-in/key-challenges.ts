@@ -8,7 +8,7 @@ import type { Ids } from '../../core/ids.ts';
 import { isSameMac, macOf } from '../secrets.ts';
 import type { SignIn } from './sign-in.ts';
 
-/** decisions.md 6: a challenge lives for 15 minutes. */
+/** How long a challenge can be answered. */
 const LIFE_MS = 15 * MINUTE_MS;
 const MAX_CHARS = 512;
 const HEADER = encode({ alg: 'HS256', typ: 'JWT' });

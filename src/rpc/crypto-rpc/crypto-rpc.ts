@@ -32,8 +32,7 @@ export function cryptoRpcRoutes(
     context.set('x-request-id', answer.requestId);
     if (answer.isReplayed) context.set('idempotent-replayed', 'true');
     if (answer.retries > 0) context.set('x-retry-count', answer.retries);
-    if (charged !== undefined)
-      context.setAll(make.charged(charged.admission, charged.remainingNano));
+    if (charged !== undefined) context.setAll(make.charged(charged.sale, charged.remainingNano));
     if (rest === undefined) return context.bytes(200, JSON_TYPE, body);
     const writable = context.pipe(200, JSON_TYPE);
     writable.write(body);

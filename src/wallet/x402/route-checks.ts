@@ -27,7 +27,7 @@ export interface WalletRouteOptions {
 
 type LimitOptions = Pick<WalletRouteOptions, 'windows' | 'clock'>;
 
-/** decisions.md 5: the path parameter of the wallet endpoints. */
+/** The path parameter of the wallet endpoints. */
 const WALLET_PATH = /^(?:0x[a-fA-F0-9]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 
 export function requireConfigured(payments: Payments | undefined): Payments {

@@ -1,7 +1,7 @@
 /**
- * The admission of a JSON-RPC body: what may go to a node, and what it can cost at most.
+ * Parses a JSON-RPC body: what may go to a node, and what it can cost at most.
  *
- * Invariant: an admitted body is valid JSON of 1 to 100 requests whose methods are all allowed on
+ * Invariant: a parsed body is valid JSON of 1 to 100 requests whose methods are all allowed on
  * the network, spelled so that every parser reads the same members. Everything else is one 400
  * that says what was wrong; nothing has reached a node by then, and nothing is billed.
  */
@@ -27,7 +27,7 @@ const MAX_ID_BYTES = 1_024;
 /** Names longer than this are cut in an error text. */
 const MAX_NAME_SHOWN = 100;
 
-/** One call on its way: what admission found, and what came of it. */
+/** One call on its way: what the body says, and what came of it. */
 export interface Call {
   readonly span: RequestSpan;
   readonly method: Method;
@@ -42,7 +42,7 @@ export interface Call {
 }
 
 /** A request that may be sent to a node; it runs once. */
-export interface Admission {
+export interface ParsedRequest {
   readonly network: Network;
   readonly body: Buffer;
   readonly isBatch: boolean;
@@ -56,13 +56,13 @@ export interface Admission {
 /** What `scanRequest` found in a body with at most `MAX_BATCH_ITEMS`. */
 export type BodyScan = RequestScan | ScanFailure;
 
-/** Admits a body, scanned already or not, or throws a Fault with status 400. */
-export function admitBody(
+/** Reads a body, scanned already or not, or throws a Fault with status 400. */
+export function parseRequest(
   catalogue: Catalogue,
   slug: string,
   body: Buffer,
   scanned?: BodyScan,
-): Admission {
+): ParsedRequest {
   const network = catalogue.network(slug);
   if (network === undefined) {
     throw new Fault('UNSUPPORTED_RPC_NETWORK', {
@@ -82,9 +82,9 @@ export function admitBody(
 }
 
 /** What an idempotency key is bound to: the exact bytes and the network. */
-export async function admissionFingerprint(admission: Admission): Promise<string> {
-  const hash = createHash('sha256').update(admission.network.slug).update('\n');
-  await updateInTurns(hash, admission.body);
+export async function requestFingerprint(parsed: ParsedRequest): Promise<string> {
+  const hash = createHash('sha256').update(parsed.network.slug).update('\n');
+  await updateInTurns(hash, parsed.body);
   return hash.digest('hex');
 }
 
@@ -148,7 +148,7 @@ function resolveCalls(
   network: Network,
   body: Buffer,
   spans: readonly RequestSpan[],
-): Pick<Admission, 'calls' | 'creditsMax' | 'isWrite'> {
+): Pick<ParsedRequest, 'calls' | 'creditsMax' | 'isWrite'> {
   const calls: Call[] = [];
   const refused = new Map<string, RefusalKind>();
   let creditsMax = 0;
