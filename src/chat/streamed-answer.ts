@@ -176,7 +176,7 @@ class StreamedAnswer implements EngineSink {
     if (this.#writer !== undefined) return this.#writer;
     const { context, parts } = this.#run;
     // Of the balance they can say what is left at least.
-    const { after } = expectedSettlement(this.#run.admission.hold);
+    const { after } = expectedSettlement(this.#run.sale.hold);
     const facts = factsOf(this.#run, this.#head, after.usdNano);
     context.setAll(parts.headers.answered(facts));
     context.set('cache-control', 'no-cache');
