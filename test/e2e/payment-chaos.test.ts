@@ -196,6 +196,8 @@ async function spend({ books }: Chaos, wallet: string, index: number): Promise<v
 async function reorganise(all: Chaos): Promise<void> {
   const height = Number(await all.anvil.client.getBlockNumber());
   const depth = Math.min(1 + Math.floor(all.random() * 6), height - 1);
+  // The first block stays.
+  if (depth < 1) return;
   count(all, 'reorganisation');
   all.counts.set('blocks lost', (all.counts.get('blocks lost') ?? 0) + depth);
   await all.anvil.reorg(depth);
