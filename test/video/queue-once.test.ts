@@ -154,6 +154,24 @@ async function jobIds(dataFolder: string): Promise<string[]> {
   }
 }
 
+/**
+ * Waits until the engine has every order: a job whose server dies twice in the middle of giving it is
+ * refunded, as it should be.
+ */
+async function untilAllAreOrdered(dataFolder: string): Promise<void> {
+  const store = await openTestStore(`sqlite:${join(dataFolder, 'farebox.db')}`);
+  try {
+    for (let turn = 0; turn < 400; turn += 1) {
+      const waiting = await store.query("SELECT id FROM video_job WHERE state = 'queued'");
+      if (waiting.length === 0) return;
+      await sleep(25);
+    }
+    assert.fail('A job is not ordered');
+  } finally {
+    await store.close();
+  }
+}
+
 async function chargesOnceEach(farebox: TestApp, ids: readonly string[]): Promise<void> {
   const sql = "SELECT id, amount_nano FROM ledger_transfer WHERE kind = 'CHARGE' ORDER BY id";
   const { store, ledger } = farebox.app.stores;
@@ -206,6 +224,7 @@ test('one key is one job and one charge, wherever the server is killed', async (
     assert.deepEqual(await queue(server, key), { id: retry.id, isReplayed: true });
     ids.push(retry.id);
     assert.deepEqual((await jobIds(dataFolder)).toSorted(), ids.toSorted(), `place ${place}`);
+    await untilAllAreOrdered(dataFolder);
     if (told !== undefined) break;
     if (retry.isReplayed) deathsAfterJob += 1;
   }
