@@ -52,7 +52,7 @@ async function compileOnce(): Promise<void> {
   await once(child, 'exit');
 }
 
-/** A core each: with less, the servers that the tests start are slower than the tests allow for. */
+/** A core each: with more, the servers that tests start are slower than the tests allow for. */
 function processes(): number {
   return Math.min(MAX_PROCESSES, Math.max(2, availableParallelism()), batches.length);
 }
