@@ -39,7 +39,6 @@ export {
   type ModelType,
   type PriceSettings,
   QUANTIZATIONS,
-  REASONING_EFFORTS,
 } from './models-section.ts';
 export type { RpcSection } from './rpc-section.ts';
 export { type Config, type ConfigSource } from './sections.ts';

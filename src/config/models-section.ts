@@ -4,6 +4,7 @@
  * is checked in `cross-checks.ts`.
  */
 import { z } from 'zod';
+import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
 
 import { Text, Usd, count, flag, httpUrl, isoDate, usd, whole } from './setting-kinds.ts';
 import { TIERS } from './limits-section.ts';
@@ -50,16 +51,6 @@ export const QUANTIZATIONS = [
   'int8',
   'int4',
   'not-available',
-] as const;
-
-export const REASONING_EFFORTS = [
-  'none',
-  'minimal',
-  'low',
-  'medium',
-  'high',
-  'xhigh',
-  'max',
 ] as const;
 
 const perMillion = (what: string, fallback = '') =>

@@ -1,13 +1,8 @@
 /** What the lists of models take and answer, and what they say of themselves. */
 import { z } from 'zod';
+import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
 import { LIST_TYPES, WIRE_CAPABILITIES } from '../catalog/catalog.ts';
-import {
-  CAPABILITIES,
-  type Capability,
-  MODEL_TYPES,
-  QUANTIZATIONS,
-  REASONING_EFFORTS,
-} from '../config/config.ts';
+import { CAPABILITIES, type Capability, MODEL_TYPES, QUANTIZATIONS } from '../config/config.ts';
 import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
 
 const ListType = z.enum(LIST_TYPES);

@@ -224,7 +224,7 @@ const MAX_BUCKETS = 50_000;
 
 /**
  * A caller with more than `failures` failed requests within `windowMs` is blocked for `blockMs`.
- * Service rule "Errors" 3; the guard's own answers do not count.
+ * The guard's own answers do not count.
  */
 export class FailureGuard {
   readonly #settings: () => GuardSettings;

@@ -25,7 +25,7 @@ export interface LoggedHit extends LimitHit {
 
 const LOG_TABLE = { table: 'limits_log', column: 'created_ms', unitsPerDay: DAY_MS };
 
-/** decisions.md 6: the last 50, newest first. */
+/** Of the log that callers read: the last 50, newest first. */
 const SHOWN = 50;
 const FLUSH_AFTER_MS = 250;
 /** Hits that wait to be written, at most: a flood of refusals must not fill memory. */

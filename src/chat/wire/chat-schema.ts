@@ -6,6 +6,7 @@
  * Unknown members pass; every optional member also takes `null`, which means absent.
  */
 import { z } from 'zod';
+import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import { SvcParametersInput } from './svc-parameters.ts';
 
 /** Caps per message: decisions, section 7. */
@@ -27,15 +28,6 @@ export const MAX_MESSAGES = 16_384;
 /** Eight times what hosted engines take. */
 export const MAX_TOOLS = 1_024;
 
-export const REASONING_EFFORTS = [
-  'none',
-  'minimal',
-  'low',
-  'medium',
-  'high',
-  'xhigh',
-  'max',
-] as const;
 export type ReasoningEffort = (typeof REASONING_EFFORTS)[number];
 
 export const AUDIO_FORMATS = [

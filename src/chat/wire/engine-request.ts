@@ -7,14 +7,10 @@
  * Never sent: service parameters, `user`, `store`, `metadata` (it is ours, and hosted engines
  * refuse it without storage), and what the dialect does not know.
  */
+import { REASONING_EFFORTS } from '../../core/reasoning-efforts.ts';
 import type { CatalogModel } from '../../catalog/catalog.ts';
 import type { ChatRequest } from './chat-request.ts';
-import {
-  REASONING_EFFORTS,
-  type ChatMessage,
-  type ChatTool,
-  type ReasoningEffort,
-} from './chat-schema.ts';
+import { type ChatMessage, type ChatTool, type ReasoningEffort } from './chat-schema.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { spliceObject } from '../../json/json-splice.ts';
 
