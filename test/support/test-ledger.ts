@@ -1,6 +1,41 @@
 /** A ledger whose requests settle by their id, as their sales settle by their hold. */
-import type { Hold, HoldAnswer, HoldRequest } from '../../src/billing/ledger/ledger.ts';
-import { Ledger, type SettleRequest, type Settlement } from '../../src/billing/ledger/ledger.ts';
+import {
+  type Hold,
+  type HoldAnswer,
+  type HoldRequest,
+  Ledger,
+  NO_TOKENS,
+  type SettleRequest,
+  type Settlement,
+} from '../../src/billing/ledger/ledger.ts';
+import type { Clock } from '../../src/core/clock.ts';
+import type { Nano } from '../../src/core/money.ts';
+
+/** The settle of a chat of that cost; its key is that of account `a` unless another is named. */
+export function bill(
+  clock: Pick<Clock, 'nowMs'>,
+  requestId: string,
+  costNano: Nano,
+  { accountId = 'a', keyId = 'k' } = {},
+): SettleRequest {
+  return {
+    costNano,
+    usage: {
+      requestId,
+      createdMs: clock.nowMs(),
+      accountId,
+      keyId,
+      kind: 'chat',
+      modelId: 'm',
+      attempts: 1,
+      tokens: NO_TOKENS,
+      countedBy: 'engine',
+      priceVersion: 'v1',
+      latencyMs: 5,
+      status: 'completed',
+    },
+  };
+}
 
 export class TestLedger extends Ledger {
   readonly #holds = new Map<string, Hold>();

@@ -6,11 +6,10 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { TestLedger } from '../../../test/support/test-ledger.ts';
+import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
 import {
   type AllowancePeriod,
   LEDGER_MIGRATIONS,
-  NO_TOKENS,
   cappedSpending,
   spendingSince,
 } from './ledger.ts';
@@ -44,23 +43,7 @@ async function bench(fixture: StoreFixture) {
     return { requestId, answer };
   };
   const settle = (requestId: string, usd: string) =>
-    ledger.settle({
-      costNano: usdToNano(usd),
-      usage: {
-        requestId,
-        createdMs: clock.nowMs(),
-        accountId: 'a',
-        keyId: 'k',
-        kind: 'chat',
-        modelId: 'm',
-        attempts: 1,
-        tokens: NO_TOKENS,
-        countedBy: 'engine',
-        priceVersion: 'v1',
-        latencyMs: 5,
-        status: 'completed',
-      },
-    });
+    ledger.settle(bill(clock, requestId, usdToNano(usd)));
   const spend = async (usd: string, allowanceId?: string) => {
     const { requestId } = await hold(usd, allowanceId);
     await settle(requestId, usd);

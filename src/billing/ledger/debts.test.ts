@@ -6,8 +6,8 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { TestLedger } from '../../../test/support/test-ledger.ts';
-import { type HoldAnswer, LEDGER_MIGRATIONS, NO_TOKENS } from './ledger.ts';
+import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
+import { type HoldAnswer, LEDGER_MIGRATIONS } from './ledger.ts';
 
 const HOUSE = 'house:top-up:base';
 
@@ -40,23 +40,7 @@ onEachStore('reversed credits', (fixture) => {
         floorNano: usdToNano(0),
       });
     const settle = (requestId: string, usd: string) =>
-      ledger.settle({
-        costNano: usdToNano(usd),
-        usage: {
-          requestId,
-          createdMs: clock.nowMs(),
-          accountId: 'a',
-          keyId: 'k',
-          kind: 'chat',
-          modelId: 'm',
-          attempts: 1,
-          tokens: NO_TOKENS,
-          countedBy: 'engine',
-          priceVersion: 'v1',
-          latencyMs: 5,
-          status: 'completed',
-        },
-      });
+      ledger.settle(bill(clock, requestId, usdToNano(usd)));
     const assertClean = async () => assert.deepEqual((await ledger.audit()).differences, []);
     return { store, clock, ledger, topUp, reverse, hold, settle, assertClean };
   }

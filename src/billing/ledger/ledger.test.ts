@@ -7,15 +7,9 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { TestLedger } from '../../../test/support/test-ledger.ts';
+import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
 import type { Store } from '../../db/db.ts';
-import {
-  LEDGER_MIGRATIONS,
-  NO_TOKENS,
-  type SettleRequest,
-  cappedSpending,
-  expectedSettlement,
-} from './ledger.ts';
+import { LEDGER_MIGRATIONS, cappedSpending, expectedSettlement } from './ledger.ts';
 
 interface Bench {
   readonly ledger: TestLedger;
@@ -54,26 +48,6 @@ function wish(
     minNano: usdToNano(options.minUsd ?? maxUsd),
     maxNano: usdToNano(maxUsd),
     floorNano: usdToNano(options.floor ?? '0'),
-  };
-}
-
-function bill(clock: TestClock, requestId: string, costNano: Nano, accountId = 'a'): SettleRequest {
-  return {
-    costNano,
-    usage: {
-      requestId,
-      createdMs: clock.nowMs(),
-      accountId,
-      keyId: 'k',
-      kind: 'chat',
-      modelId: 'm',
-      attempts: 1,
-      tokens: NO_TOKENS,
-      countedBy: 'engine',
-      priceVersion: 'v1',
-      latencyMs: 5,
-      status: 'completed',
-    },
   };
 }
 
@@ -375,7 +349,9 @@ onEachStore('ledger', (fixture) => {
               await b.ledger.hold(request).catch(() => undefined);
               return;
             }
-            await b.ledger.settle(bill(b.clock, id, amount, one.account)).catch(() => undefined);
+            await b.ledger
+              .settle(bill(b.clock, id, amount, { accountId: one.account }))
+              .catch(() => undefined);
           }),
         );
         await assertClean(b.ledger);

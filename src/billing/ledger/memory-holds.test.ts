@@ -7,15 +7,9 @@ import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
 import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
 import { seededIds } from '../../../test/support/seeded-ids.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
+import { bill } from '../../../test/support/test-ledger.ts';
 import type { Store } from '../../db/db.ts';
-import {
-  type Hold,
-  type HoldRequest,
-  LEDGER_MIGRATIONS,
-  Ledger,
-  NO_TOKENS,
-  type SettleRequest,
-} from './ledger.ts';
+import { type Hold, type HoldRequest, LEDGER_MIGRATIONS, Ledger } from './ledger.ts';
 
 const SEED = Number(process.env['SEED'] ?? '20261122');
 const REQUESTS = 120_000;
@@ -46,26 +40,6 @@ describe('holds in memory', () => {
     return answer.hold;
   }
 
-  function bill(requestId: string, costNano: Nano): SettleRequest {
-    return {
-      costNano,
-      usage: {
-        requestId,
-        createdMs: clock.nowMs(),
-        accountId: 'a',
-        keyId: 'k',
-        kind: 'chat',
-        modelId: 'm',
-        attempts: 1,
-        tokens: NO_TOKENS,
-        countedBy: 'engine',
-        priceVersion: 'v1',
-        latencyMs: 5,
-        status: 'completed',
-      },
-    };
-  }
-
   test(`${REQUESTS} requests of ${AT_ONCE} callers never hold or take more than there is`, async () => {
     const store = await fixture.open(LEDGER_MIGRATIONS);
     const ledger = ledgerOn(store);
@@ -92,7 +66,7 @@ describe('holds in memory', () => {
         // Most answers cost a small part; some are given up, and some are asked for twice.
         const share = BigInt(Math.floor(random.fraction() * 100));
         const costNano = share > 90n ? grantedNano : nano((grantedNano * share) / 50_000n);
-        const request = bill(id, share < 5n ? ZERO : costNano);
+        const request = bill(clock, id, share < 5n ? ZERO : costNano);
         const [first, second] = await Promise.all([
           ledger.holds.settle(request, answer.hold),
           share % 10n === 0n ? ledger.holds.settle(request, answer.hold) : undefined,
@@ -132,12 +106,12 @@ describe('holds in memory', () => {
     assert.equal(await debit(server, 'of-the-server', '0.2'), undefined, 'it knows its holds');
     assert.equal(await debit(command, 'of-a-command', '0.8'), undefined, 'a job keeps its money');
     assert.equal(await debit(command, 'of-a-command', '0.5'), usdToNano('0.5'));
-    const settled = await server.holds.settle(bill('r1', usdToNano('0.6')), hold);
+    const settled = await server.holds.settle(bill(clock, 'r1', usdToNano('0.6')), hold);
     assert.equal(settled.usdNano, usdToNano('0.2'));
     assert.equal(settled.after.usdNano, usdToNano('0.3'));
     assert.match(lines.at(-1)?.message ?? '', /above its hold/);
     const done = await store.transaction((tx) =>
-      server.settleIn(tx, bill('job', usdToNano('0.3'))),
+      server.settleIn(tx, bill(clock, 'job', usdToNano('0.3'))),
     );
     assert.equal(done.after.usdNano, 0n);
     assert.deepEqual((await server.audit()).differences, []);

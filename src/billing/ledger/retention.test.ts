@@ -6,8 +6,8 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { type Nano, usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
-import { TestLedger } from '../../../test/support/test-ledger.ts';
-import { LEDGER_MIGRATIONS, NO_TOKENS } from './ledger.ts';
+import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
+import { LEDGER_MIGRATIONS } from './ledger.ts';
 
 onEachStore('retention', (fixture) => {
   async function spend(
@@ -20,23 +20,7 @@ onEachStore('retention', (fixture) => {
     const wish = { requestId: id, accountId: 'a', minNano: costNano, maxNano: costNano };
     const answer = await ledger.hold({ ...wish, floorNano: usdToNano('0') });
     assert.ok(answer.ok);
-    await ledger.settle({
-      costNano,
-      usage: {
-        requestId: id,
-        createdMs: clock.nowMs(),
-        accountId: 'a',
-        keyId: 'k',
-        kind: 'chat',
-        modelId: 'm',
-        attempts: 1,
-        tokens: NO_TOKENS,
-        countedBy: 'engine',
-        priceVersion: 'v1',
-        latencyMs: 5,
-        status: 'completed',
-      },
-    });
+    await ledger.settle(bill(clock, id, costNano));
   }
 
   test('the audit is the same before and after old days are dropped', async () => {

@@ -6,12 +6,12 @@ import { after, describe, test } from 'node:test';
 import { storeFixture } from '../../../../test/databases/stores.ts';
 import { systemIds } from '../../../core/ids.ts';
 import { silentLog } from '../../../core/log.ts';
-import { type Nano, usdToNano } from '../../../core/money.ts';
+import { usdToNano } from '../../../core/money.ts';
 import { TestClock } from '../../../../test/support/test-clock.ts';
-import { TestLedger } from '../../../../test/support/test-ledger.ts';
+import { TestLedger, bill } from '../../../../test/support/test-ledger.ts';
 import { type Store, StoreUnavailable } from '../../../db/db.ts';
 import { Heartbeats } from './epochs.ts';
-import { LEDGER_MIGRATIONS, NO_TOKENS, type SettleRequest } from '../ledger.ts';
+import { LEDGER_MIGRATIONS } from '../ledger.ts';
 
 const DEAD_AFTER_MS = 6_000;
 
@@ -33,26 +33,6 @@ function lossy(store: Store): { readonly store: Store; lose: (text: string) => v
     },
   });
   return { store: losing, lose: (text) => void (lost = text) };
-}
-
-function bill(clock: TestClock, requestId: string, costNano: Nano): SettleRequest {
-  return {
-    costNano,
-    usage: {
-      requestId,
-      createdMs: clock.nowMs(),
-      accountId: 'a',
-      keyId: 'k',
-      kind: 'chat',
-      modelId: 'm',
-      attempts: 1,
-      tokens: NO_TOKENS,
-      countedBy: 'engine',
-      priceVersion: 'v1',
-      latencyMs: 5,
-      status: 'completed',
-    },
-  };
 }
 
 const CENT = usdToNano('0.01');
