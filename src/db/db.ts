@@ -26,6 +26,7 @@ export { Batcher } from './batcher.ts';
 export { type ComposedRow, type StatementPart, runTogether } from './compose.ts';
 export { Leases, claimOnce } from './lease.ts';
 export { STORE_MIGRATIONS } from './migrations.ts';
+export { oneAtATime } from './one-at-a-time.ts';
 export {
   type PartitionedTable,
   dayPartitions,

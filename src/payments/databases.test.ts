@@ -71,6 +71,16 @@ function bothSuites(fixture: StoreFixture): void {
     };
   }
 
+  test('a wallet has at most 100 tokens, however many are asked for at once', async () => {
+    const { address } = privateKeyToAccount(generatePrivateKey());
+    const noLimits = { usdNano: undefined, diemNano: undefined };
+    const asked = Array.from({ length: 120 }, (_, at) =>
+      rigs[at % 2 === 0 ? 0 : 1].payments.sessions.mint(address.toLowerCase(), noLimits),
+    );
+    const settled = await Promise.allSettled(asked);
+    assert.equal(settled.filter(({ status }) => status === 'fulfilled').length, 100);
+  });
+
   test('four payments given to both at once are credited once each', async () => {
     const payments = [await pay(), await pay(), await pay(), await pay()];
     const all = payments.flatMap(({ header }) =>

@@ -3,7 +3,7 @@
  * UPDATE: it names the state that it leaves and, for a worker, the lease of its process, so that of
  * several processes exactly one moves a job and a late one moves nothing.
  */
-import type { Queryable, Store } from '../db/db.ts';
+import { type Queryable, type Store, oneAtATime } from '../db/db.ts';
 import type { EnginePlace, EngineRef } from '../engines/media/media.ts';
 import {
   JOB_COLUMNS,
@@ -47,11 +47,7 @@ export class JobTable {
   /** Writes a job, unless its account has `maxOpen` jobs that have not ended; says whether. */
   async insert(job: NewJob, maxOpen: number): Promise<boolean> {
     return await this.#store.transaction(async (tx) => {
-      if (this.#store.dialect === 'postgres') {
-        // A statement counts what was committed when it began: one insert of an account at a time.
-        const lock = 'SELECT pg_advisory_xact_lock(hashtext($1))';
-        await tx.query(lock, [`video_job ${job.accountId}`]);
-      }
+      await oneAtATime(tx, this.#store.dialect, `video_job ${job.accountId}`);
       const rows = await tx.query(
         `INSERT INTO video_job (id, account_id, key_id, model_id, state, quote_nano, request, inputs,
            engine, engine_model, engine_job_id, attempts, progress_ppm, created_ms, started_ms,

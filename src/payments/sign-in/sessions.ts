@@ -10,7 +10,7 @@ import { Fault } from '../../core/faults.ts';
 import type { Ids } from '../../core/ids.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { assert } from '../../core/assert.ts';
-import type { Queryable, Store } from '../../db/db.ts';
+import { type Queryable, type Store, oneAtATime } from '../../db/db.ts';
 import { isSameMac, macOf } from '../secrets.ts';
 import { remember } from '../remember.ts';
 import { refused } from './key-challenges.ts';
@@ -80,6 +80,7 @@ export class WalletSessions {
     const expiresMs = nowMs + lifeMs;
     const id = `wallet-token-${ids.hex(12)}`;
     await store.transaction(async (tx) => {
+      await oneAtATime(tx, store.dialect, `payments_wallet_token ${wallet}`);
       const rows = await tx.query(
         `INSERT INTO payments_wallet_token (id, wallet, created_ms, expires_ms, usd_limit_nano,
            diem_limit_nano)
