@@ -30,7 +30,7 @@ const COMPRESSIBLE = /^(?:application\/json|text\/(?!event-stream))/;
 
 /** What a route is known by, in logs and metrics too. */
 export interface RouteName {
-  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
+  readonly method: 'GET' | 'HEAD' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
   /** Below the base path, with `:name` for parameters: `/chat/completions`. */
   readonly path: string;
   /**
