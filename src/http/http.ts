@@ -301,7 +301,8 @@ export class HttpServer {
 
   /** Who asked for a path that is not there, for the guard and the log; never throws. */
   async #identifyStranger(context: RequestContext): Promise<void> {
-    if (context.headers['authorization'] === undefined) return;
+    const { authorization, 'x-api-key': key } = context.headers;
+    if ((authorization ?? key) === undefined) return;
     try {
       await this.#parts.identify(context, ANY_PATH);
     } catch {
