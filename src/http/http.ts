@@ -313,7 +313,7 @@ export class HttpServer {
   async #fail(context: RequestContext, error: unknown): Promise<void> {
     const { headers, log } = this.#parts;
     const wantsOpenAi = context.headers[headers.errorFormatHeader] === 'openai';
-    const answer = errorAnswer(error, wantsOpenAi);
+    const answer = errorAnswer(error, wantsOpenAi, context);
     context.notes.code = answer.fault.code;
     if (answer.status >= 500) {
       const { cause } = answer.fault.options;
