@@ -15,6 +15,7 @@ import {
   type ChatTool,
   type ReasoningEffort,
   type ResponseFormat,
+  tagsOf,
 } from './chat-schema.ts';
 import { canonicalFields } from './foreign-fields.ts';
 import { isEmptyAssistant } from './foreign-messages.ts';
@@ -52,6 +53,8 @@ export interface ChatRequest {
   readonly verbosity: 'low' | 'medium' | 'high' | undefined;
   readonly promptCacheKey: string | undefined;
   readonly isCacheExtended: boolean;
+  /** What the caller tagged the request with; `undefined` for nothing. */
+  readonly metadata: Readonly<Record<string, string>> | undefined;
   /** The effective service parameters, defaults filled in. */
   readonly parameters: SvcParameters;
   readonly facts: PromptFacts;
@@ -70,6 +73,14 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
   const source = parseJsonObject(bytes);
   return plainRequest(source) ?? anyRequest(source, options);
 }
+
+/** The request of a chat body that was made from one of another protocol. Throws the same 400. */
+export function chatRequestOf(body: JsonObject, options: ChatRequestOptions): ChatRequest {
+  return anyRequest({ bytes: NO_BYTES, body, members: [] }, options);
+}
+
+/** Of a body that has none: no member is found in them, so that the engine's is written anew. */
+const NO_BYTES = Buffer.alloc(0);
 
 /**
  * The request of a plain body, which needs no further look; `undefined` for any other. What is read
@@ -105,6 +116,7 @@ export function plainRequest(source: ParsedObject): ChatRequest | undefined {
     verbosity: undefined,
     promptCacheKey: undefined,
     isCacheExtended: false,
+    metadata: undefined,
     parameters: SVC_PARAMETER_DEFAULTS,
     facts: {
       messageCount: given.messages.length,
@@ -209,6 +221,7 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
     verbosity: verbosity === 'auto' ? undefined : verbosity,
     promptCacheKey: body.prompt_cache_key ?? undefined,
     isCacheExtended: (body.prompt_cache_retention ?? 'default') !== 'default',
+    metadata: tagsOf(body.metadata),
     parameters,
     facts: measurePrompt(messages, fields),
     fields,

@@ -137,7 +137,8 @@ const SECURITY_SCHEMES = {
   apiKey: {
     type: 'http',
     scheme: 'bearer',
-    description: 'An API key: `Authorization: Bearer SVC_INFERENCE_KEY_…`.',
+    description:
+      'An API key: `Authorization: Bearer SVC_INFERENCE_KEY_…`; `x-api-key` with the key alone is taken too.',
   },
   adminKey: {
     type: 'http',
