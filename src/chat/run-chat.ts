@@ -18,6 +18,7 @@ import { wholeAnswer } from './whole-answer.ts';
 import { fitToModel } from './wire/capability-gates.ts';
 import type { AnswerProtocol } from './agents/answer-protocol.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
+import { isTagValue } from './wire/chat-schema.ts';
 
 /**
  * Runs a chat; a refusal says what was learned before it. `protocol` is how its answer is said, when
@@ -85,7 +86,7 @@ export async function runChat(
       paid: additions.paid,
       priceVersion: price.version,
       keeper: context.keeper,
-      metadata: request.metadata,
+      metadata: tagsFor(request, protocol),
     };
     await parts.sales.sell(wanted, work);
   } catch (error) {
@@ -98,6 +99,18 @@ export async function runChat(
 function withinCap(request: ChatRequest, most: number): ChatRequest {
   if ((request.maxOutputTokens ?? 0) <= most) return request;
   return { ...request, maxOutputTokens: most };
+}
+
+/** By which a session of an agent is summed up, beside what the caller tags it with. */
+function tagsFor({ metadata, promptCacheKey }: ChatRequest, protocol: AnswerProtocol | undefined) {
+  const session = promptCacheKey ?? '';
+  const hasSession = session !== '' && isTagValue(session);
+  if (protocol === undefined && !hasSession) return metadata;
+  return {
+    ...metadata,
+    ...(protocol === undefined ? {} : { protocol: protocol.name }),
+    ...(hasSession ? { prompt_cache_key: session } : {}),
+  };
 }
 
 /** The service's prompt first, then the persona; the caller's own follow in the messages. */

@@ -13,6 +13,7 @@ import {
   planAdditions,
   type Sealer,
 } from '../chat/chat.ts';
+import { messagesRoutes } from '../chat/messages/messages.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
 import { Web } from '../chat/web/web.ts';
 import { type EngineDialect, engineDialect } from '../chat/wire/engine-request.ts';
@@ -88,6 +89,7 @@ export function chatFeature(
   return {
     routes: [
       chatCompletionsRoute(chat, (body, options) => largeBodies.chat(body, options)),
+      ...messagesRoutes(chat, (body) => largeBodies.json(body)),
       ...modelRoutes(chat.catalog),
       embeddingsRoute({ ...chat, tokenizer }, (body) => largeBodies.embeddings(body)),
       ...characterRoutes(extras.personas),
