@@ -24,6 +24,7 @@ import type { Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { base } from 'viem/chains';
 import { readFixture } from './compile.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 export const USDC: Hex = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
 export const MULTICALL: Hex = '0xcA11bde05977b3631167028862bE2a173976CA11';
@@ -95,22 +96,8 @@ export async function startAnvil(): Promise<AnvilChain> {
       `${binary.missing}, so nothing can be tried against a private Base: run npm ci, or put anvil on the search path`,
     );
   }
-  const child = spawn(
-    binary.path,
-    [
-      '--port',
-      '0',
-      '--chain-id',
-      '8453',
-      '--accounts',
-      '1',
-      '--threads',
-      '2',
-      '--hardfork',
-      'cancun',
-    ],
-    { stdio: ['ignore', 'pipe', 'ignore'] },
-  );
+  const options = '--port 0 --chain-id 8453 --accounts 1 --threads 2 --hardfork cancun'.split(' ');
+  const child = endWithUs(spawn(binary.path, options, { stdio: ['ignore', 'pipe', 'ignore'] }));
   const exited = new Promise<void>((resolve) => {
     child.once('exit', () => resolve());
   });
