@@ -62,6 +62,7 @@ export const HEADER_GROUPS = {
     ),
   ],
   error: [
+    some('request-id', 'On `/messages` the same as `x-request-id`.', REQUEST_ID),
     always('x-svc-host-name', 'The host that refused, for support.', 'api-1'),
     some('retry-after', 'Seconds to wait before another try.', '30'),
     some('x-should-retry', '`false` when the same request cannot succeed.', 'false'),
@@ -142,6 +143,9 @@ export const HEADER_GROUPS = {
   'page-security': [
     always('content-security-policy', 'What a browser may run and load.', "default-src 'none'"),
     always('referrer-policy', 'Links tell nobody where they were.', 'no-referrer'),
+  ],
+  message: [
+    always('request-id', 'The same as `x-request-id`, where clients of Messages look.', REQUEST_ID),
   ],
   stream: [
     some('cache-control', 'On streams.', 'no-cache'),
