@@ -173,6 +173,8 @@ export class AnswerBlocks {
     const waiting = this.#waiting;
     this.#waiting = [];
     for (const { kind, call, json } of waiting) {
+      // A call that is not complete will not be: what waited for its end is not held up again.
+      events += this.#closeOpen();
       if (kind !== 'call') events += this.#say(kind, json);
       else if (call !== undefined && call.name !== '') events += this.#argue(call, json, true);
     }
