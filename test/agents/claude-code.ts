@@ -1,6 +1,7 @@
 /**
  * Claude Code, unmodified, against a real farebox with a scripted engine: a task of several turns
- * with tools, the money gone in turn 2, the engine lost in mid-stream, a context that overflows.
+ * with tools, a search of the web with a tool that it looks for first, a picture, the money gone in
+ * turn 2, the engine lost in mid-stream, a context that overflows.
  * Requests and postings are counted and the audit is exact.
  *
  * It is not part of the tests: it installs 0.4 GB. Run it by itself:
@@ -13,8 +14,10 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
+import sharp from 'sharp';
 import { claudeEnvironment } from '../../src/cli/agent-settings.ts';
 import { startTestApp } from '../app/test-app.ts';
+import { WebFace } from '../web/web-face.ts';
 import { behave, type Behaviour, TestUpstream } from '../support/test-upstream.ts';
 
 const PACKAGE = '@anthropic-ai/claude-code';
@@ -46,8 +49,14 @@ const INPUT_PRICE = 5;
 /** What the server answered, `POST /messages 200`, by number. */
 const answers = new Map<string, number>();
 
+const SQUARE = { width: 96, height: 96, channels: 3, background: 'red' } as const;
+
 const folder = mkdtempSync(join(tmpdir(), 'farebox-claude-'));
 const upstream = await TestUpstream.start();
+const web = await WebFace.start();
+web.results = [
+  { title: 'Tides', url: 'https://example.com/tides', content: 'The moon pulls the sea' },
+];
 const farebox = await startTestApp({
   yaml: `
 engines: { rack: { url: "${upstream.url}" } }
@@ -56,9 +65,10 @@ models:
     type: text
     context: 200000
     maxCompletionTokens: 32000
-    capabilities: [functionCalling, reasoning, responseSchema, vision]
+    capabilities: [functionCalling, reasoning, responseSchema, vision, multipleImages]
     price: { input: ${INPUT_PRICE}, output: 5 }
     replicas: [{ engine: rack }]
+search: { provider: searxng, url: "${web.url}" }
 `,
 });
 farebox.app.server.server.prependListener('request', (request, response) => {
@@ -72,6 +82,8 @@ const binary = await installed(process.argv[2]);
 
 try {
   const promptBytes = await severalTurns();
+  await webSearch();
+  await picture();
   await moneyGone(promptBytes);
   await engineLost();
   await contextOverflow();
@@ -79,6 +91,7 @@ try {
 } finally {
   await farebox.stop();
   await upstream.kill();
+  await web.stop();
   rmSync(folder, { recursive: true, force: true });
 }
 
@@ -100,6 +113,44 @@ async function severalTurns(): Promise<number> {
     /"role":"tool","tool_call_id":"[^"]+","content":"forty-two/,
   );
   return Buffer.byteLength(scenario.bodies[0] ?? '');
+}
+
+/** The agent's search is a nested request, which this server answers with its own search. */
+async function webSearch(): Promise<void> {
+  const scenario = scenarioOf('a search with a tool that is looked for', '50', [
+    calls('ToolSearch', { query: 'select:WebSearch', max_results: 1 }),
+    (body) => {
+      assert.match(body, /"name":"WebSearch"/, 'the tool is offered once it was found');
+      return calls('WebSearch', { query: 'high tide' });
+    },
+    // The nested request: its model searches by the tool of this server.
+    calls('web_search', { query: 'high tide' }),
+    (body) => {
+      assert.match(body, /The moon pulls the sea/);
+      return says('High water is when the moon pulls.');
+    },
+    says('The moon makes the tide.'),
+  ]);
+  const { result } = await run(scenario, workFolder('search'));
+  assert.equal(result['result'], 'The moon makes the tide.');
+  assert.deepEqual(web.queries.length, 1);
+  assert.match(scenario.bodies[4] ?? '', /example\.com\/tides/, 'the agent was given the sources');
+}
+
+/** What a tool gives back can be a picture. */
+async function picture(): Promise<void> {
+  const work = workFolder('picture');
+  const file = join(work, 'dot.png');
+  writeFileSync(file, await sharp({ create: SQUARE }).png().toBuffer());
+  const scenario = scenarioOf('a picture is read', '50', [
+    calls('Read', { file_path: file }),
+    (body) => {
+      assert.match(body, /"image_url":\{"url":"data:image\/(?:png|jpeg);base64,/);
+      return says('A red square.');
+    },
+  ]);
+  const { result } = await run(scenario, work);
+  assert.equal(result['result'], 'A red square.');
 }
 
 /** The first turn takes nearly everything; the second is refused, and the agent says why at once. */
@@ -189,7 +240,7 @@ async function run(scenario: Scenario, work: string): Promise<Ran> {
   const sent = [...answers].map(([what, count]) => `${count} × ${what}`).join(', ');
   const words = JSON.stringify(String(result['result']).slice(0, 80));
   console.log(
-    `${name}: exit ${code} after ${tookMs} ms, ${words}\n  ${sent}\n  ${requests} requests charged, ${Number(paid) / 1e9} USD`,
+    `${name}: exit ${code} after ${tookMs} ms, ${words}\n  ${sent}\n  ${requests} requests in usage, ${Number(paid) / 1e9} USD`,
   );
   return { result, refused: answers.get('POST /messages 402') ?? 0 };
 }
@@ -232,7 +283,14 @@ async function agent(secret: string, work: string): Promise<Ended> {
     CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
     ...claudeEnvironment(settings),
   };
-  const words = ['-p', 'Do the task', '--output-format', 'json', '--allowedTools', 'Bash,Write'];
+  const words = [
+    '-p',
+    'Do the task',
+    '--output-format',
+    'json',
+    '--allowedTools',
+    'Bash,Write,Read,WebSearch',
+  ];
   const child = spawn(binary, words, { cwd: work, env, stdio: ['ignore', 'pipe', 'pipe'] });
   const timer = setTimeout(() => child.kill('SIGKILL'), RUN_LIMIT_MS);
   let out = '';
@@ -247,7 +305,8 @@ async function agent(secret: string, work: string): Promise<Ended> {
 /** The next step of the conversation; a word for what the agent asks beside it (titles, topics). */
 function stepFor({ steps, bodies }: Scenario, body: string): Behaviour {
   const { tools, messages } = JSON.parse(body) as Record<string, unknown>;
-  const isConversation = Array.isArray(tools) || /summar/i.test(JSON.stringify(messages));
+  const said = JSON.stringify(messages);
+  const isConversation = Array.isArray(tools) || /summar|The moon pulls/i.test(said);
   if (!isConversation) return says('A title');
   bodies.push(body);
   const step = steps.shift() ?? says('Nothing is left to do.');
