@@ -286,7 +286,10 @@ export const FAULTS = {
   }),
   ...refusals(500, {
     INFERENCE_FAILED: ['The inference failed', 'Try again; nothing was charged.'],
-    RPC_UPSTREAM_FAILED: ['No node answered', 'Try again; nothing was charged.'],
+    RPC_UPSTREAM_FAILED: [
+      'No node answered',
+      'Read what the message says of the nodes; try again. Nothing was charged.',
+    ],
     UNKNOWN_ERROR: [
       'Something went wrong on our side',
       'Try again, and give the request id to the operator if it stays.',
@@ -314,6 +317,10 @@ export const FAULTS = {
   ),
   ...refusals(504, {
     REQUEST_TIMEOUT: ['The engine took too long', 'Use `stream: true` for long answers.'],
+    RPC_TIMEOUT: [
+      'No node answered in time; ask for less in one request',
+      'Ask for less in one request, or try again; nothing was charged.',
+    ],
     SETTLEMENT_TIMEOUT: [
       'The payment is not confirmed yet',
       'Send the same header again; do not sign a new one.',
