@@ -253,6 +253,12 @@ export const FAULTS = {
       'Send `Content-Type: application/json`.',
     ],
   }),
+  ...refusals(416, {
+    RANGE_NOT_SATISFIABLE: [
+      'The range begins behind the end of the file',
+      'Ask for bytes that the file has: the message names its size.',
+    ],
+  }),
   ...refusals(422, {
     VIDEO_DURATION_TOO_LONG: ['The video is too long', 'Send a shorter video.'],
     VIDEO_DURATION_TOO_SHORT: ['The video is too short', 'Send a longer video.'],

@@ -138,6 +138,11 @@ export const HEADER_GROUPS = {
       'attachment; filename="usage.csv"',
     ),
   ],
+  range: [
+    some('accept-ranges', 'Ranges of the file can be asked for.', 'bytes'),
+    some('content-range', 'Which bytes of how many these are.', 'bytes 0-1023/52428800'),
+    some('etag', 'Names the bytes, for `If-Range`.', '"0b6f0c2e-4a52-4c0e-9a3c-5d4f6b1c7e10"'),
+  ],
   'no-store': [some('cache-control', 'Whether the answer may be kept.', 'no-store')],
   'page-security': [
     always('content-security-policy', 'What a browser may run and load.', "default-src 'none'"),

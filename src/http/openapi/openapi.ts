@@ -339,6 +339,7 @@ function refusalHeaders(route: Route, status: number): Record<string, HeaderRefe
       ...(status === 402 ? (['payment'] as const) : []),
       'no-store',
       ...(status === 401 ? (['authenticate'] as const) : []),
+      ...(status === 416 ? (['range', 'download'] as const) : []),
     ]),
   };
 }
