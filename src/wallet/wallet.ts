@@ -207,7 +207,7 @@ export function walletsFeature(
 
 function sellable(routes: readonly Route[], basePath: string): Resource[] {
   return routes
-    .filter((route) => route.auth === 'key-or-wallet')
+    .filter((route) => route.auth === 'key-or-wallet' && route.sells !== undefined)
     .map((route) => ({
       path: basePath + route.path.replaceAll(/:(\w+)/g, '{$1}'),
       description: route.about ?? SOLD,
