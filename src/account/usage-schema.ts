@@ -27,6 +27,13 @@ export const UsageQuery = z.object({
     .max(100)
     .optional()
     .describe('Only this API key. Keys that are not ADMIN keys see themselves only.'),
+  tag: z
+    .string()
+    .min(1)
+    .max(200)
+    .optional()
+    .describe('Only requests whose `metadata` has this member.'),
+  tagValue: z.string().max(600).optional().describe('Only this value of the `tag`.'),
   format: z
     .enum(['json', 'csv'])
     .optional()
@@ -46,9 +53,14 @@ const UsageRow = z
     date: Day,
     model: z.string(),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
+    tagValue: z.string().optional().describe('Of the `tag` that was asked for.'),
     ...Sums,
   })
   .meta({ id: 'UsageRow' });
+
+const UsageTagRow = z
+  .object({ tag: z.string(), value: z.string(), ...Sums })
+  .meta({ id: 'UsageTagRow' });
 
 export type UsageAnswer = z.infer<typeof UsageAnswer>;
 export const UsageAnswer = z
@@ -61,8 +73,23 @@ export const UsageAnswer = z
   })
   .meta({ id: 'Usage' });
 
+export type UsageTagsAnswer = z.infer<typeof UsageTagsAnswer>;
+export const UsageTagsAnswer = z
+  .object({
+    object: z.literal('list'),
+    from: Day,
+    to: Day,
+    data: z.array(UsageTagRow).describe('By tag, its dearest value first.'),
+  })
+  .meta({ id: 'UsageTags' });
+
+const CSV_SUMS = 'requests,prompt_tokens,completion_tokens,usd,diem';
 /** The head of the CSV; its columns are those of `UsageRow`. */
-export const CSV_HEAD = 'date,model,api_key_id,requests,prompt_tokens,completion_tokens,usd,diem';
+export const CSV_HEAD = `date,model,api_key_id,${CSV_SUMS}`;
+/** The same where a tag was asked for. */
+export const CSV_HEAD_OF_TAG = `${CSV_HEAD},tag_value`;
+/** Its columns are those of `UsageTagRow`. */
+export const CSV_HEAD_OF_TAGS = `tag,value,${CSV_SUMS}`;
 
 const SURCHARGE = {
   type: 'object',
@@ -130,6 +157,9 @@ export const ReceiptAnswer = z
       .record(z.string(), z.unknown())
       .describe('What else was counted or priced; each member for some kinds only.')
       .meta(EXTRAS),
+    metadata: z
+      .record(z.string(), z.string())
+      .describe('What the caller tagged the request with; values that were no text as JSON.'),
   })
   .meta({ id: 'Receipt' });
 
@@ -144,7 +174,8 @@ const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 export const USAGE: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Usage by day, model and key',
-  about: 'A wallet and an ADMIN key see the account, another key sees itself.',
+  about:
+    'A wallet and an ADMIN key see the account, another key sees itself. With `tag` the rows are also by the value of that member of `metadata`.',
   query: UsageQuery,
   answers: [
     {
@@ -164,6 +195,35 @@ export const USAGE: RouteDescription = {
           type: 'text/csv',
           schema: { type: 'string' },
           example: `${CSV_HEAD}\r\n2026-11-21,atlas-24b,key_019aa3f1c0de,12,3400,900,0.002100000,0.000000000\r\n`,
+        },
+      ],
+    },
+  ],
+};
+
+export const USAGE_TAGS: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Usage by tag',
+  about:
+    'Sums of the requests that carry a tag, which is a member of the `metadata` of a request: a user, a project. A request with several tags counts in each. Kept as long as receipts.',
+  query: UsageQuery,
+  answers: [
+    {
+      status: 200,
+      about: 'One row for each tag and value; as JSON pages or as one CSV file.',
+      headers: ['download'],
+      someHeaders: ['page'],
+      content: [
+        ...jsonContent(UsageTagsAnswer, {
+          object: 'list',
+          from: '2026-10-23',
+          to: '2026-11-21',
+          data: [{ tag: 'project', value: 'search', ...SUMS }],
+        }),
+        {
+          type: 'text/csv',
+          schema: { type: 'string' },
+          example: `${CSV_HEAD_OF_TAGS}\r\nproject,search,12,3400,900,0.002100000,0.000000000\r\n`,
         },
       ],
     },
@@ -205,6 +265,7 @@ export const RECEIPT: RouteDescription = {
       latencyMs: 412,
       firstTokenMs: 88,
       extras: {},
+      metadata: { project: 'search' },
     }),
   ],
   refusals: ['REQUEST_ID_NOT_FOUND'],

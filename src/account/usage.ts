@@ -1,13 +1,16 @@
 /**
- * `GET /usage`: what was used, by day, model and key, as JSON pages or one CSV download; and
- * `GET /usage/{request id}`: the receipt of one request. Everybody sees their own only: a wallet
- * and an ADMIN key their account, another key itself.
+ * `GET /usage`: what was used, by day, model and key, and `GET /usage/tags`: by what callers tag
+ * their requests with, as JSON pages or one CSV download; and `GET /usage/{request id}`: the
+ * receipt of one request. Everybody sees their own only: a wallet and an ADMIN key their account,
+ * another key itself.
  */
 import {
   type UsageFilter,
   type UsageTotals,
+  countUsageTags,
   receiptOf,
   usageDays,
+  usageTags,
   usageTotals,
 } from '../billing/ledger/ledger.ts';
 import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
@@ -21,53 +24,105 @@ import { refuseIssues } from '../json/validation.ts';
 import type { AccountParts } from './account-parts.ts';
 import {
   CSV_HEAD,
+  CSV_HEAD_OF_TAG,
+  CSV_HEAD_OF_TAGS,
   RECEIPT,
   type ReceiptAnswer,
   USAGE,
+  USAGE_TAGS,
   type UsageAnswer,
   UsageQuery,
+  type UsageTagsAnswer,
 } from './usage-schema.ts';
 
 const USUAL_DAYS = 30;
 const MAX_DAYS = 366;
 /** A download is made in memory; a year of a busy account fits in it many times. */
 const MAX_CSV_ROWS = 100_000;
+const ALL_ROWS = { limit: MAX_CSV_ROWS + 1, offset: 0 };
 
 export function usageRoutes(parts: AccountParts): Route[] {
   return [
     get('/usage', 'key-or-wallet', USAGE, (context) => answerUsage(parts, context)),
+    get('/usage/tags', 'key-or-wallet', USAGE_TAGS, (context) => answerTags(parts, context)),
     get('/usage/:id', 'key-or-wallet', RECEIPT, (context) => answerReceipt(parts, context)),
   ];
 }
 
 async function answerUsage(parts: AccountParts, context: RequestContext): Promise<void> {
   const query = readQuery(context, UsageQuery);
-  const range = rangeOf(query, dayOf(parts.clock.nowMs()));
-  const filter = {
-    accountId: context.caller.accountId,
-    ...range,
-    keyId: visibleKey(context.caller, query.key),
-    modelId: query.model,
-  };
-  if (wantsCsv(context, query)) return answerCsv(parts, context, filter);
+  const filter = filterOf(parts, context, query);
+  const { store } = parts.stores;
+  if (wantsCsv(context, query)) {
+    const head = filter.tag === undefined ? CSV_HEAD : CSV_HEAD_OF_TAG;
+    return answerCsv(context, filter, head, await usageDays(store, filter, ALL_ROWS), (row) => [
+      dayText(Number(row.day)),
+      csvField(row.model_id),
+      csvField(row.key_id),
+      ...csvSums(row),
+      ...(row.tag_value === null ? [] : [csvField(row.tag_value)]),
+    ]);
+  }
   const [rows, totals] = await Promise.all([
-    usageDays(parts.stores.store, filter, { limit: query.limit, offset: offsetOf(query) }),
-    usageTotals(parts.stores.store, filter),
+    usageDays(store, filter, { limit: query.limit, offset: offsetOf(query) }),
+    usageTotals(store, filter),
   ]);
   const body: UsageAnswer = {
     object: 'list',
-    from: dayText(range.fromDay),
-    to: dayText(range.toDay),
+    from: dayText(filter.fromDay),
+    to: dayText(filter.toDay),
     totals: sumsOf(totals),
     data: rows.map((row) => ({
       date: dayText(Number(row.day)),
       model: row.model_id,
       apiKeyId: row.key_id === '' ? null : row.key_id,
+      ...(row.tag_value === null ? {} : { tagValue: row.tag_value }),
       ...sumsOf(row),
     })),
   };
   context.setAll(pageHeaders(query, Number(totals.rows)));
   await context.json(200, body);
+}
+
+async function answerTags(parts: AccountParts, context: RequestContext): Promise<void> {
+  const query = readQuery(context, UsageQuery);
+  const filter = filterOf(parts, context, query);
+  const { store } = parts.stores;
+  if (wantsCsv(context, query)) {
+    const rows = await usageTags(store, filter, ALL_ROWS);
+    return answerCsv(context, filter, CSV_HEAD_OF_TAGS, rows, (row) => [
+      csvField(row.name),
+      csvField(row.value),
+      ...csvSums(row),
+    ]);
+  }
+  const [rows, total] = await Promise.all([
+    usageTags(store, filter, { limit: query.limit, offset: offsetOf(query) }),
+    countUsageTags(store, filter),
+  ]);
+  const body: UsageTagsAnswer = {
+    object: 'list',
+    from: dayText(filter.fromDay),
+    to: dayText(filter.toDay),
+    data: rows.map((row) => ({ tag: row.name, value: row.value, ...sumsOf(row) })),
+  };
+  context.setAll(pageHeaders(query, total));
+  await context.json(200, body);
+}
+
+function filterOf(parts: AccountParts, context: RequestContext, query: UsageQuery): UsageFilter {
+  const { tag, tagValue } = query;
+  if (tagValue !== undefined && tag === undefined) {
+    throw badQuery('tag', 'Must name the tag whose value "tagValue" is');
+  }
+  return {
+    accountId: context.caller.accountId,
+    ...rangeOf(query, dayOf(parts.clock.nowMs())),
+    keyId: visibleKey(context.caller, query.key),
+    modelId: query.model,
+    tag,
+    tagValue,
+  };
 }
 
 function rangeOf(query: UsageQuery, today: number): { fromDay: number; toDay: number } {
@@ -79,7 +134,11 @@ function rangeOf(query: UsageQuery, today: number): { fromDay: number; toDay: nu
 }
 
 function badRange(message: string): Fault {
-  return refuseIssues([{ code: 'custom', path: ['from'], message }]);
+  return badQuery('from', message);
+}
+
+function badQuery(name: string, message: string): Fault {
+  return refuseIssues([{ code: 'custom', path: [name], message }]);
 }
 
 /** A key that is not an ADMIN key asks about itself, whatever it asks. */
@@ -92,31 +151,26 @@ function wantsCsv(context: RequestContext, query: UsageQuery): boolean {
   return /(?:^|,)\s*text\/csv\b/i.test(context.header('accept') ?? '');
 }
 
-async function answerCsv(
-  parts: AccountParts,
+async function answerCsv<Row>(
   context: RequestContext,
   filter: UsageFilter,
+  head: string,
+  rows: readonly Row[],
+  fieldsOf: (row: Row) => readonly (string | bigint)[],
 ): Promise<void> {
-  const rows = await usageDays(parts.stores.store, filter, { limit: MAX_CSV_ROWS + 1, offset: 0 });
   if (rows.length > MAX_CSV_ROWS) {
     throw badRange(`The download has more than ${MAX_CSV_ROWS} rows; ask for fewer days`);
   }
-  const lines = rows.map((row) =>
-    [
-      dayText(Number(row.day)),
-      csvField(row.model_id),
-      csvField(row.key_id),
-      row.requests,
-      row.prompt_tokens,
-      row.completion_tokens,
-      formatUsd(row.usd_nano),
-      formatUsd(row.diem_nano),
-    ].join(','),
-  );
+  const lines = rows.map((row) => fieldsOf(row).join(','));
   const name = `usage-${dayText(filter.fromDay)}-${dayText(filter.toDay)}.csv`;
   context.set('content-disposition', `attachment; filename="${name}"`);
-  const text = `${[CSV_HEAD, ...lines].join('\r\n')}\r\n`;
+  const text = `${[head, ...lines].join('\r\n')}\r\n`;
   await context.bytes(200, 'text/csv; charset=utf-8', Buffer.from(text));
+}
+
+function csvSums(row: Omit<UsageTotals, 'rows'>): (string | bigint)[] {
+  const { requests, prompt_tokens, completion_tokens, usd_nano, diem_nano } = row;
+  return [requests, prompt_tokens, completion_tokens, formatUsd(usd_nano), formatUsd(diem_nano)];
 }
 
 /** RFC 4180 quoting; a leading formula sign is put in quotes as text for spreadsheets. */
@@ -158,6 +212,7 @@ async function answerReceipt(parts: AccountParts, context: RequestContext): Prom
     latencyMs: Number(receipt.latency_ms),
     firstTokenMs: receipt.first_token_ms === null ? null : Number(receipt.first_token_ms),
     extras: JSON.parse(receipt.extras ?? '{}') as Record<string, unknown>, // written by the ledger
+    metadata: JSON.parse(receipt.metadata ?? '{}') as Record<string, string>, // written by the ledger
   };
   await context.json(200, body);
 }

@@ -335,7 +335,7 @@ export class Sale implements Counted {
   }
 
   #usageOf(outcome: Outcome, tokens: TokenCounts): UsageRecord {
-    const { requestId, caller, kind, modelId, priceVersion } = this.request;
+    const { requestId, caller, kind, modelId, priceVersion, metadata } = this.request;
     return {
       requestId,
       createdMs: this.startedMs,
@@ -351,6 +351,7 @@ export class Sale implements Counted {
       status: outcome.status,
       replica: outcome.replica,
       firstTokenMs: outcome.firstTokenMs,
+      metadata,
       extras: outcome.extras,
     };
   }

@@ -106,6 +106,7 @@ async function runChat(
       paid: additions.paid,
       priceVersion: price.version,
       keeper: context.keeper,
+      metadata: request.metadata,
     };
     await parts.sales.sell(wanted, work);
   } catch (error) {

@@ -62,9 +62,11 @@ export {
   type UsageRow,
   type UsageTotals,
   countTransactions,
+  countUsageTags,
   receiptOf,
   transactionsOf,
   usageDays,
+  usageTags,
   usageTotals,
 } from './history.ts';
 export {
@@ -75,6 +77,7 @@ export {
   type Holds,
   type HouseAccount,
   NO_TOKENS,
+  type RequestMetadata,
   type SettleRequest,
   type Settlement,
   type TokenCounts,

@@ -196,4 +196,25 @@ DELETE FROM ledger_epoch;
       postgres: '',
     },
   },
+  {
+    // What callers tag their requests with, and the sums by tag; dropped with the receipts.
+    id: 'ledger-0008',
+    up: `
+ALTER TABLE ledger_usage ADD COLUMN metadata TEXT;
+CREATE TABLE ledger_usage_tag (
+  account_id TEXT NOT NULL,
+  name TEXT NOT NULL,
+  day BIGINT NOT NULL,
+  value TEXT NOT NULL,
+  key_id TEXT NOT NULL,
+  model_id TEXT NOT NULL,
+  requests BIGINT NOT NULL,
+  prompt_tokens BIGINT NOT NULL,
+  completion_tokens BIGINT NOT NULL,
+  usd_nano BIGINT NOT NULL,
+  diem_nano BIGINT NOT NULL,
+  PRIMARY KEY (account_id, name, day, value, key_id, model_id)
+);
+CREATE INDEX ledger_usage_tag_day ON ledger_usage_tag (day);`,
+  },
 ];

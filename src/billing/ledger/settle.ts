@@ -1,7 +1,7 @@
 /**
  * Settles requests inside one transaction: takes the cost (daily credit first), gives the rest of
  * the hold back, posts the transfers, writes the usage records and adds them to the rollups by day,
- * key and model, which every overview reads instead of the records.
+ * key, model and tag, which every overview reads instead of the records.
  *
  * Exactly once: the hold is the right to charge. One in a row goes with its row; one in memory is
  * open until its settle is on disk (`memory-holds.ts`). A request whose row is gone was settled
@@ -13,7 +13,14 @@ import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, formatUsd, nano } from '../../core/money.ts';
 import type { Parameter, Queryable, Statement, Store } from '../../db/db.ts';
 import { type AccountState, dailyLeft } from './hold-plan.ts';
-import type { Balances, Hold, SettleRequest, Settlement, UsageRecord } from './records.ts';
+import type {
+  Balances,
+  Hold,
+  RequestMetadata,
+  SettleRequest,
+  Settlement,
+  UsageRecord,
+} from './records.ts';
 import { type States, readStates, saveStates, transferStatement } from './states.ts';
 
 /** What a hold sets aside. */
@@ -237,8 +244,8 @@ function balancesOf(account: AccountState | undefined): Balances {
 const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind,
   model_id, replica, attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens,
   reasoning_tokens, counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms,
-  status, extras) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-  $17, $18, $19, $20, $21, $22)`;
+  status, extras, metadata) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+  $16, $17, $18, $19, $20, $21, $22, $23)`;
 
 /** The postings of a charge and its receipt. */
 function record(statements: Statement[], charge: Charge, nowMs: number): void {
@@ -261,7 +268,7 @@ function record(statements: Statement[], charge: Charge, nowMs: number): void {
     const diem = { part: 1, debitAccount: 'house:daily-credit', amountNano: diemNano };
     statements.push(transferStatement({ ...posting, ...diem, day: charge.creditDay }));
   }
-  const { tokens, firstTokenMs, extras } = usage;
+  const { tokens, firstTokenMs, extras, metadata } = usage;
   statements.push({
     sql: INSERT_USAGE,
     parameters: [
@@ -287,8 +294,35 @@ function record(statements: Statement[], charge: Charge, nowMs: number): void {
       firstTokenMs === undefined ? null : Math.round(firstTokenMs),
       usage.status,
       extras === undefined ? null : JSON.stringify(extras),
+      metadata === undefined ? null : JSON.stringify(metadata),
     ],
   });
+  if (metadata !== undefined) addToTags(statements, charge, metadata);
+}
+
+const ADD_TO_TAG = `INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id,
+  requests, prompt_tokens, completion_tokens, usd_nano, diem_nano)
+  VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9, $10)
+  ON CONFLICT (account_id, name, day, value, key_id, model_id) DO UPDATE SET
+  requests = ledger_usage_tag.requests + excluded.requests,
+  prompt_tokens = ledger_usage_tag.prompt_tokens + excluded.prompt_tokens,
+  completion_tokens = ledger_usage_tag.completion_tokens + excluded.completion_tokens,
+  usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano,
+  diem_nano = ledger_usage_tag.diem_nano + excluded.diem_nano`;
+
+/** Adds a charge to the sums of each of its tags. */
+function addToTags(
+  statements: Statement[],
+  { usage, usdNano, diemNano }: Charge,
+  metadata: RequestMetadata,
+): void {
+  const { accountId, keyId, modelId, tokens } = usage;
+  const day = dayOf(usage.createdMs);
+  for (const [name, value] of Object.entries(metadata)) {
+    const row: Parameter[] = [accountId, name, day, value, keyId, modelId];
+    const parameters = [...row, tokens.prompt, tokens.completion, usdNano, diemNano];
+    statements.push({ sql: ADD_TO_TAG, parameters });
+  }
 }
 
 const ADD_TO_DAY = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests,

@@ -318,7 +318,34 @@ test('text that an engine may put into its prompt counts, known to us or not', (
   assert.ok(parseWith({ documents: [{ text }] }).facts.textBytes > plain + 1000);
   const hidden = { role: 'user', content: 'Hi', note: text };
   assert.ok(parse({ model: 'm', messages: [hidden] }).facts.textBytes > plain + 1000);
-  assert.equal(parseWith({ metadata: { text } }).facts.textBytes, plain);
+  assert.equal(parseWith({ metadata: { user: 'anna' } }).facts.textBytes, plain);
+});
+
+test('metadata is tags of text within the bounds of OpenAI', () => {
+  const given = { user: 'anna', seats: 3, beta: true, at: { x: [1] }, no: null, empty: '' };
+  assert.deepEqual(parseWith({ metadata: given }).metadata, {
+    user: 'anna',
+    seats: '3',
+    beta: 'true',
+    at: '{"x":[1]}',
+    empty: '',
+  });
+  assert.equal(parseWith({ metadata: {} }).metadata, undefined);
+  assert.equal(parseWith({ metadata: { a: null } }).metadata, undefined);
+  const most = Object.fromEntries(Array.from({ length: 16 }, (_, at) => [`n${at}`, 'v']));
+  assert.equal(Object.keys(parseWith({ metadata: most }).metadata ?? {}).length, 16);
+  const wrong: Record<string, unknown>[] = [
+    { ...most, further: 'v' },
+    { ['n'.repeat(65)]: 'v' },
+    { '': 'v' },
+    { n: 'v'.repeat(513) },
+    { n: 'ä'.repeat(257) },
+    { n: 'a\0b' },
+    { n: '\ud800' },
+  ];
+  for (const metadata of wrong) {
+    assert.equal(refusedPath({ metadata })?.split('.')[0], 'metadata', JSON.stringify(metadata));
+  }
 });
 
 test('caps per message are named', () => {

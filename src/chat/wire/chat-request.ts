@@ -15,6 +15,7 @@ import {
   type ChatTool,
   type ReasoningEffort,
   type ResponseFormat,
+  tagsOf,
 } from './chat-schema.ts';
 import { canonicalFields } from './foreign-fields.ts';
 import { isEmptyAssistant } from './foreign-messages.ts';
@@ -52,6 +53,8 @@ export interface ChatRequest {
   readonly verbosity: 'low' | 'medium' | 'high' | undefined;
   readonly promptCacheKey: string | undefined;
   readonly isCacheExtended: boolean;
+  /** What the caller tagged the request with; `undefined` for nothing. */
+  readonly metadata: Readonly<Record<string, string>> | undefined;
   /** The effective service parameters, defaults filled in. */
   readonly parameters: SvcParameters;
   readonly facts: PromptFacts;
@@ -105,6 +108,7 @@ export function plainRequest(source: ParsedObject): ChatRequest | undefined {
     verbosity: undefined,
     promptCacheKey: undefined,
     isCacheExtended: false,
+    metadata: undefined,
     parameters: SVC_PARAMETER_DEFAULTS,
     facts: {
       messageCount: given.messages.length,
@@ -209,6 +213,7 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
     verbosity: verbosity === 'auto' ? undefined : verbosity,
     promptCacheKey: body.prompt_cache_key ?? undefined,
     isCacheExtended: (body.prompt_cache_retention ?? 'default') !== 'default',
+    metadata: tagsOf(body.metadata),
     parameters,
     facts: measurePrompt(messages, fields),
     fields,
