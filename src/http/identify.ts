@@ -58,9 +58,10 @@ const CREDENTIAL_PREFIX_CHARS = 32;
 function noteFailedCredential(context: RequestContext, error: unknown): void {
   if (!(error instanceof Fault) || (error.status !== 401 && error.status !== 403)) return;
   if (context.callerIfKnown !== undefined) return;
-  const { authorization, cookie } = context.headers;
-  if (authorization !== undefined) {
-    context.failedCredential = authorization.slice(0, CREDENTIAL_PREFIX_CHARS);
+  const { authorization, 'x-api-key': key, cookie } = context.headers;
+  const shown = authorization ?? key;
+  if (shown !== undefined) {
+    context.failedCredential = shown.slice(0, CREDENTIAL_PREFIX_CHARS);
   } else if (cookie !== undefined && signInHeader(context) === undefined) {
     context.failedCredential = sha256Hex(cookie).slice(0, CREDENTIAL_PREFIX_CHARS);
   } else {
@@ -77,7 +78,9 @@ function callerOf(
 ): Promise<Caller> | undefined {
   const { headers } = context;
   const { authorization } = headers;
-  const token = authorization === undefined ? undefined : BEARER.exec(authorization)?.[1];
+  // Clients of the Messages protocol send the key by itself.
+  const token =
+    authorization === undefined ? headers['x-api-key'] : BEARER.exec(authorization)?.[1];
   if (auth === 'public') {
     return token === undefined ? sessionCaller(parts, context) : parts.callerOfBearer(token);
   }
@@ -90,7 +93,8 @@ function callerOf(
   if (token !== undefined) return parts.callerOfBearer(token);
   if (authorization !== undefined) {
     throw new Fault('AUTHENTICATION_FAILED', {
-      message: 'Authentication failed: send the header "Authorization: Bearer <API key>"',
+      message:
+        'Authentication failed: send the header "Authorization: Bearer <API key>" or "x-api-key: <API key>"',
     });
   }
   if (signIn !== undefined) {
