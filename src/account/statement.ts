@@ -201,7 +201,7 @@ export const TopUpItem = z
     createdAt: Time,
     updatedAt: Time,
   })
-  .meta({ id: 'TopUp' });
+  .meta({ id: 'WalletPayment' });
 
 export type TopUpsAnswer = z.infer<typeof TopUpsAnswer>;
 export const TopUpsAnswer = z.object({
