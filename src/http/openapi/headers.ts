@@ -139,6 +139,13 @@ export const HEADER_GROUPS = {
       'attachment; filename="usage.csv"',
     ),
   ],
+  session: [
+    some(
+      'set-cookie',
+      'Begins or ends the session of a browser.',
+      'svc_session=; Max-Age=0; Path=/; HttpOnly; SameSite=Strict',
+    ),
+  ],
   'no-store': [some('cache-control', 'Whether the answer may be kept.', 'no-store')],
   'page-security': [
     always('content-security-policy', 'What a browser may run and load.', "default-src 'none'"),

@@ -194,6 +194,7 @@ const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> 
   admin: [{ adminKey: [] }],
   'admin-or-wallet': [{ adminKey: [] }, { wallet: [] }],
   wallet: [{ wallet: [] }],
+  operator: [{ adminKey: [] }],
 };
 
 const IDEMPOTENCY_KEY: ParameterDescription = {
