@@ -19,7 +19,7 @@ import {
   reasoningOf,
   tallyOf,
   toolCallsOf,
-  withReasoningName,
+  canonicalMessage,
 } from './chat-choice.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { type ParsedObject, spliceObject } from '../../json/json-splice.ts';
@@ -69,7 +69,7 @@ export interface AnswerFrame {
   readonly id: string;
   /** The resolved model id. */
   readonly model: string;
-  /** Unix seconds; used when the engine names none. */
+  /** Unix seconds; what engines say differs from chunk to chunk, and in its unit. */
   readonly createdS: number;
   readonly serviceName: string;
   /** Shown as a tool call before those of the engine. */
@@ -145,7 +145,7 @@ function readChoice(
     throw garbage('a choice without a message');
   }
   const original = choice['message'];
-  const whole = withReasoningName(original);
+  const whole = canonicalMessage(original);
   const size = tallyOf(whole);
   const roomBytes = mostBytes(options.maxOutputTokens, 0);
   const isCut = outputBytes(size) > roomBytes;
@@ -220,13 +220,12 @@ export function writeChatAnswer(
     Array.isArray(given) &&
     given.length === shown.length &&
     shown.every((choice, at) => choice === given[at]);
-  const created = body['created'];
   const { usage, cost, ...echo } = endMembers(frame.serviceName, frame);
   return spliceObject(source, {
     ...body,
     id: frame.id,
     object: 'chat.completion',
-    created: Number.isSafeInteger(created) ? created : frame.createdS,
+    created: frame.createdS,
     model: frame.model,
     choices: isSame ? given : shown,
     usage,

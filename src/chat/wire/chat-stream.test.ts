@@ -178,8 +178,13 @@ test('both layouts give the same, and reasoning and tool pieces pass whole', () 
   }
 });
 
-test('a stream cut at every byte gives the same bytes, with LF and with CRLF', () => {
-  for (const source of [PLAIN, MIXED, MIXED.replaceAll('\n', '\r\n')]) {
+test('a stream cut at every byte gives the same bytes, with LF, CRLF and CR', () => {
+  assert.equal(run(MIXED.replaceAll('\n', '\r')).text, run(MIXED).text);
+  for (const source of [
+    PLAIN,
+    MIXED,
+    ...['\r\n', '\r'].map((end) => MIXED.replaceAll('\n', end)),
+  ]) {
     for (const options of [{}, { stripThinkTags: true }]) {
       const whole = run(source, options).text;
       const length = Buffer.byteLength(source);
@@ -226,6 +231,7 @@ test('an event of a known layout gives the bytes that parsing it gives, in any c
   const framings = fc.constantFrom(
     (event: string) => event,
     (event: string) => event.replaceAll('\n', '\r\n'),
+    (event: string) => event.replaceAll('\n', '\r'),
     (event: string) => event.replace('data: ', 'data:'),
     (event: string) => `event: chunk\n${event}`,
   );
@@ -246,6 +252,39 @@ test('an event of a known layout gives the bytes that parsing it gives, in any c
       assert.deepEqual(copied.stream.tally, parsed.stream.tally);
     }),
   );
+});
+
+test('a stream has one time of creation, in seconds, whatever its engine says', () => {
+  for (const layout of [vllm, llama]) {
+    const pieces = ['a', 'b', 'c', 'd'].map((content, at) =>
+      layout([delta({ content })]).replace('"created":1', `"created":${1_795_233_600_000 + at}`),
+    );
+    const seen = run([...pieces, layout([delta({}, 'stop')]), 'data: [DONE]\n\n'].join(''));
+    assert.equal(contentOf(seen), 'abcd');
+    const times = new Set(seen.chunks.map((chunk) => chunk['created']));
+    assert.deepEqual([...times], [OPTIONS.createdS]);
+  }
+});
+
+test('content in parts becomes text, and thinking in parts becomes reasoning', () => {
+  const thinking = (text: string) => ({ type: 'thinking', thinking: [{ type: 'text', text }] });
+  const seen = run(
+    [
+      vllm([delta({ role: 'assistant', content: '' })]),
+      vllm([delta({ content: [thinking('Let')] })]),
+      vllm([delta({ content: [thinking(' me')] })]),
+      vllm([delta({ content: [thinking('.'), { type: 'text', text: 'Four' }] })]),
+      vllm([delta({ content: ' is it' }, 'stop')]),
+      'data: [DONE]\n\n',
+    ].join(''),
+  );
+  assert.equal(contentOf(seen), 'Four is it');
+  const thoughts = seen.chunks.flatMap(
+    (chunk) => chunk.choices[0]?.delta['reasoning_content'] ?? [],
+  );
+  assert.deepEqual(thoughts, ['Let', ' me', '.']);
+  const { contentBytes, reasoningBytes } = seen.stream.tally;
+  assert.deepEqual([contentBytes, reasoningBytes], ['Four is it'.length, 'Let me.'.length]);
 });
 
 test('a text that does not end on its line is no text of a known layout', () => {

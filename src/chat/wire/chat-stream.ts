@@ -232,9 +232,8 @@ export class ChatStream {
     this.hasShownText ||= given.some(hasText);
     const { id, model, createdS } = this.#options;
     const { usage: _taken, ...others } = chunk;
-    const created = Number.isSafeInteger(chunk['created']) ? chunk['created'] : createdS;
-    const framed = { ...others, id, object: CHUNK_OBJECT, created, model, choices: given };
-    shown.push(eventBytes(framed));
+    const head = { id, object: CHUNK_OBJECT, created: createdS, model };
+    shown.push(eventBytes({ ...others, ...head, choices: given }));
     this.#learn(chunk, data);
     if (given.some((choice) => choice['index'] === 0)) this.#showDocuments(shown);
   }

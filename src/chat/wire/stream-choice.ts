@@ -16,7 +16,7 @@ import {
   tallyOf,
   type TextKind,
   toolCallsOf,
-  withReasoningName,
+  canonicalMessage,
 } from './chat-choice.ts';
 import { type HeldRound, ROUND_BREAK } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -145,7 +145,7 @@ export class StreamChoice {
   /** The caller's choice for an engine's, or nothing when there is nothing left to show. */
   show(choice: JsonObject): JsonObject | undefined {
     const original = isJsonObject(choice['delta']) ? choice['delta'] : {};
-    const whole = withReasoningName(original);
+    const whole = canonicalMessage(original);
     if (this.isCut) {
       this.#cutBytes += outputBytes(tallyOf(whole));
       return undefined;
