@@ -41,6 +41,7 @@ import {
   leastOfRound,
   planRound,
 } from './chat-bounds.ts';
+import type { LearnedDialects } from './learned-dialects.ts';
 import type { SearchResult } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
@@ -50,7 +51,7 @@ import {
   type AnswerOptions,
   chatCompletionId,
 } from './wire/chat-response.ts';
-import { type EngineDialect, engineRequest } from './wire/engine-request.ts';
+import { engineRequest } from './wire/engine-request.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
 export interface ChatParts {
@@ -65,7 +66,7 @@ export interface ChatParts {
   /** The service's own system prompt; empty for none. */
   readonly systemPrompt: () => string;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
-  readonly dialectOf: (engineId: string) => EngineDialect;
+  readonly dialects: LearnedDialects;
   /** Whether this server can search the web. */
   readonly canSearch: boolean;
   /** Persona, search, scraping, files: what is added to a request, and what it costs at most. */
@@ -300,6 +301,7 @@ const WHOLE_TYPES = ['application/json'];
 /** The call of the current round: the body per replica, affinity, and how much is read. */
 export function engineCall(run: ChatRun): EngineCall {
   const { request, model, parts, additions, round, systemPrompt } = run;
+  const { dialects } = parts;
   const tokens = round.outputTokens * request.choiceCount;
   // Figures of the prompt's tokens are as long as the prompt.
   const isUnbounded = Object.hasOwn(request.fields, 'prompt_logprobs');
@@ -310,17 +312,20 @@ export function engineCall(run: ChatRun): EngineCall {
     method: 'POST',
     path: '/chat/completions',
     contentType: 'application/json',
-    buildBody: (replica) =>
-      engineRequest(request, {
+    buildBody: (replica, refusal) => {
+      if (refusal !== undefined && !dialects.learn(replica, request, refusal)) return undefined;
+      return engineRequest(request, {
         model: replica.model,
-        dialect: parts.dialectOf(replica.engine),
+        dialect: dialects.of(replica),
         abilities: model,
         maxOutputTokens: round.outputTokens,
         systemPrompt,
         messages: round.messages,
         extraTool: round.searches === 0 ? undefined : additions.autoSearch?.tool,
         extraMembers: additions.socialSearch?.membersFor(replica.engine),
-      }),
+      });
+    },
+    canAmend: true,
     affinityKey: request.promptCacheKey,
     caller: run.context.caller.accountId,
     signal: run.signal,

@@ -26,6 +26,7 @@ import {
 
 export { type AdditionParts, planAdditions } from './additions.ts';
 export type { ChatParts } from './chat-run.ts';
+export { LearnedDialects } from './learned-dialects.ts';
 export { PaidFindings } from './paid-findings.ts';
 
 /** `parseChatRequest` for a body that would hold up the event loop. */
