@@ -42,7 +42,7 @@ import {
   planRound,
 } from './chat-bounds.ts';
 import type { LearnedDialects } from './learned-dialects.ts';
-import type { SearchResult } from './web/web.ts';
+import { type RawResult, type SearchResult, cleanResults } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import {
@@ -52,6 +52,7 @@ import {
   chatCompletionId,
 } from './wire/chat-response.ts';
 import { engineRequest } from './wire/engine-request.ts';
+import { NOTHING_CITED } from './wire/engine-citations.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
 export interface ChatParts {
@@ -100,6 +101,8 @@ export interface ChatRun extends ChatPlan {
   readonly uses: RoundUse[];
   /** Tries of all calls that have ended. */
   attempts: number;
+  /** What the engine's own search found. */
+  cited: readonly RawResult[];
 }
 
 /** Plans the first engine call, now that its prompt is known. Throws 402 when it is too dear. */
@@ -111,7 +114,7 @@ export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions
     // The hold is of everything that it can cost.
     const promptBytes = request.facts.textBytes + Buffer.byteLength(plan.systemPrompt);
     const round = { messages: undefined, searches: 0, promptBytes, ...bounds };
-    return { ...plan, sale, prepared, round, uses, attempts: 0 };
+    return { ...plan, sale, prepared, round, uses, attempts: 0, cited: NOTHING_CITED };
   }
   const addedBytes = Buffer.byteLength(plan.systemPrompt) + prepared.textBytes;
   const social = additions.socialSearch;
@@ -129,7 +132,7 @@ export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions
   };
   const round = planRound(inputs);
   if (round === undefined) throw sale.tooDear(nano(surcharges + leastOfRound(inputs)));
-  return { ...plan, sale, prepared, round, uses, attempts: 0 };
+  return { ...plan, sale, prepared, round, uses, attempts: 0, cited: NOTHING_CITED };
 }
 
 /** Answers the calls of the round that has ended, and plans the next; rejects on abort. */
@@ -174,8 +177,15 @@ export function billOf(run: ChatRun): ChatBill {
   return billChat(run.uses, run.price, extraUses(run));
 }
 
-export function citationsOf({ prepared, additions }: ChatRun): readonly SearchResult[] {
+export function citationsOf({ prepared, additions, cited }: ChatRun): readonly SearchResult[] {
   const found = additions.autoSearch?.results;
+  if (cited.length > 0) {
+    const raw = [...prepared.citations, ...(found ?? []), ...cited];
+    return cleanResults(
+      raw.map(({ date, ...one }) => ({ ...one, date })),
+      raw.length,
+    );
+  }
   return found === undefined ? prepared.citations : [...prepared.citations, ...found];
 }
 
@@ -186,6 +196,7 @@ export function answerOptions(run: ChatRun): AnswerOptions & AnswerFrame {
   return {
     stripThinkTags: strip_thinking_response || disable_thinking,
     dropReasoning: disable_thinking,
+    readsCitations: additions.socialSearch !== undefined,
     choiceCount: request.choiceCount,
     maxOutputTokens: round.outputTokens,
     id: chatCompletionId(context.requestId),

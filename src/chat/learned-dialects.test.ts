@@ -34,7 +34,10 @@ describe('learned dialects', () => {
   let secret: string;
 
   before(async () => {
-    bench = await startWithEngine();
+    bench = await startWithEngine({
+      model:
+        '  - { id: second, type: text, context: 8192, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: other }] }',
+    });
     ({ secret } = await bench.farebox.account('5'));
   });
   beforeEach(() => bench.upstream.seen.splice(0));
@@ -72,6 +75,28 @@ describe('learned dialects', () => {
     assert.equal(refused.status, 400);
     assert.match(refused.body.error, /Unknown parameter: 'stop'/);
     assert.equal(bench.upstream.seen.length, 4);
+  });
+
+  test('a block of thinking that the prompt opened does not leak into a stream', async () => {
+    const contents = async (content: string, more: object = {}): Promise<string[]> => {
+      bench.upstream.script.push({ kind: 'answer', content });
+      const { text } = await chat({
+        stream: true,
+        svc_parameters: { disable_thinking: true },
+        ...more,
+      });
+      return [...text.matchAll(/"delta":\{[^}]*"content":"([^"]+)"/g)].map(
+        ([, said]) => said ?? '',
+      );
+    };
+    // Until an answer has shown that nothing is open the text waits for its end; then it streams.
+    assert.equal((await contents('It is four indeed')).length, 1);
+    assert.ok((await contents('It is four indeed')).length > 1);
+    const other = { model: 'second' };
+    const thought = 'Hm, two and two.</think>It is four';
+    assert.equal((await contents(thought, other)).join(''), 'It is four');
+    assert.equal((await contents('It is four', other)).join(''), 'It is four');
+    assert.equal((await contents(thought, other)).join(''), 'It is four');
   });
 
   test('the one cap that is left is never left out', async () => {

@@ -22,6 +22,8 @@ interface Learned {
 export class LearnedDialects {
   readonly #configured: () => ReadonlyMap<string, EngineDialect>;
   readonly #learned = new Map<string, Learned>();
+  /** Whether the template of a replica opens a block of thinking in the prompt, once it is known. */
+  readonly #opensThinking = new Map<string, boolean>();
   readonly #log: Log;
 
   constructor(configured: () => ReadonlyMap<string, EngineDialect>, log: Log) {
@@ -47,15 +49,7 @@ export class LearnedDialects {
     }
     if (dialect === before) return false;
     const from = this.#configured().get(replica.engine) ?? LOCAL_DIALECT;
-    const key = keyOf(replica);
-    this.#learned.delete(key);
-    if (this.#learned.size >= MAX_LEARNED) {
-      for (const oldest of this.#learned.keys()) {
-        this.#learned.delete(oldest);
-        break;
-      }
-    }
-    this.#learned.set(key, { from, dialect });
+    remember(this.#learned, keyOf(replica), { from, dialect });
     const { outputCap, leaveOut, leaveOutOfMessages } = dialect;
     const fields = { replica: replica.engine, model: replica.model, outputCap };
     this.#log.info(
@@ -64,6 +58,34 @@ export class LearnedDialects {
     );
     return true;
   }
+
+  /**
+   * Whether the template of one of the replicas may open a block of thinking in the prompt: until
+   * an answer has shown that it does not.
+   */
+  mayOpenThinking(replicas: readonly Replica[]): boolean {
+    return replicas.some((replica) => this.#opensThinking.get(keyOf(replica)) !== false);
+  }
+
+  /**
+   * Notes what a stream has shown. A model that is asked to think may answer at once for once, so
+   * of such a one only a block that was open counts; and a template that has opened one goes on.
+   */
+  noteThinking(replica: Replica, opens: boolean, isThinking: boolean): void {
+    const key = keyOf(replica);
+    if (opens || (!isThinking && !this.#opensThinking.has(key))) {
+      remember(this.#opensThinking, key, opens);
+    }
+  }
+}
+
+function remember<Value>(into: Map<string, Value>, key: string, value: Value): void {
+  into.delete(key);
+  if (into.size >= MAX_LEARNED) {
+    const oldest = into.keys().next();
+    if (oldest.done !== true) into.delete(oldest.value);
+  }
+  into.set(key, value);
 }
 
 function keyOf({ engine, model }: Replica): string {

@@ -308,14 +308,16 @@ test('what is stripped does not depend on the cuts', () => {
     { maxLength: 12 },
   );
   fc.assert(
-    fc.property(pieces, fc.array(fc.nat(60), { maxLength: 5 }), (parts, cuts) => {
+    fc.property(pieces, fc.array(fc.nat(60), { maxLength: 5 }), fc.boolean(), (...given) => {
+      const [parts, cuts, mayBeInside] = given;
       const text = parts.join('');
-      const whole = new ThinkStripper();
+      const whole = new ThinkStripper(mayBeInside);
       const expected = whole.push(text) + whole.finish();
       const edges = [0, ...cuts.map((cut) => Math.min(cut, text.length)), text.length].sort(
         (a, b) => a - b,
       );
-      const stripper = new ThinkStripper();
+      if (mayBeInside) assert.equal(stripThinkTags(text), expected);
+      const stripper = new ThinkStripper(mayBeInside);
       let shown = '';
       for (const [at, edge] of edges.entries())
         if (at > 0) shown += stripper.push(text.slice(edges[at - 1], edge));

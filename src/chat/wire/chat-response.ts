@@ -32,7 +32,8 @@ import {
   type ReportedUsage,
   type TokenUsage,
 } from '../../engines/usage.ts';
-import type { FoundDocument, SearchResult } from '../web/web.ts';
+import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
+import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 
 export interface ChatAnswer {
   readonly source: ParsedObject;
@@ -40,6 +41,8 @@ export interface ChatAnswer {
   /** What the engine says was used; `undefined` when it says nothing. */
   readonly reported: ReportedUsage | undefined;
   readonly tally: Readonly<OutputTally>;
+  /** What the engine's own search found, where citations are asked for. */
+  readonly cited: readonly RawResult[];
 }
 
 /** How much the caller gets of the answer's text, and what it asked to be changed in it. */
@@ -52,6 +55,8 @@ export interface AnswerOptions {
   readonly stripThinkTags: boolean;
   /** `disable_thinking`: reasoning that came all the same is left out. */
   readonly dropReasoning: boolean;
+  /** `enable_x_search`: what the engine says that it found is read. */
+  readonly readsCitations?: boolean | undefined;
 }
 
 /** What we say of an answer once it is charged, whole or at the end of a stream. */
@@ -127,11 +132,13 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
     .slice(0, options.choiceCount)
     .map((choice: unknown, index) => readChoice(choice, index, options, tally));
   const usage = readUsage(body['usage']);
+  const cited = options.readsCitations === true ? citedBy(body) : NOTHING_CITED;
   return {
     source: { bytes, body, members: childrenOf(bytes).spans },
     choices,
     reported: usage === undefined ? undefined : { usage, atBytes: outputBytes(tally) },
     tally,
+    cited,
   };
 }
 
