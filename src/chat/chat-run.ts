@@ -20,6 +20,10 @@ import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import type { AnswerFacts, AnswerHeaders } from '../http/answer-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
+import { AnswerBlocks } from './agents/answer-blocks.ts';
+import type { AnswerProtocol } from './agents/answer-protocol.ts';
+import { promptTokensAbout } from './agents/prompt-count.ts';
+import type { Sealer } from './agents/sealed-text.ts';
 import type { AdditionInputs, AdditionsPlan, PreparedAdditions } from './additions.ts';
 import {
   type ChatBill,
@@ -42,6 +46,7 @@ import {
   planRound,
 } from './chat-bounds.ts';
 import type { LearnedDialects } from './learned-dialects.ts';
+import { userText } from './message-content.ts';
 import { type RawResult, type SearchResult, cleanResults } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
@@ -68,6 +73,8 @@ export interface ChatParts {
   readonly systemPrompt: () => string;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
   readonly dialects: LearnedDialects;
+  /** Seals the reasoning that agents keep between turns. */
+  readonly sealer: Sealer;
   /** Whether this server can search the web. */
   readonly canSearch: boolean;
   /** Persona, search, scraping, files: what is added to a request, and what it costs at most. */
@@ -90,6 +97,8 @@ export interface ChatPlan {
   readonly systemPrompt: string;
   /** Of the request as it came, with the system prompt. */
   readonly bounds: ChatBounds;
+  /** How the answer is said; `undefined` for chat completions. */
+  readonly protocol: AnswerProtocol | undefined;
 }
 
 export interface ChatRun extends ChatPlan {
@@ -207,6 +216,29 @@ export function answerOptions(run: ChatRun): AnswerOptions & AnswerFrame {
   };
 }
 
+/** The blocks of the answer, for a protocol that shows it in blocks; what `on` found is in them. */
+export function answerBlocks(run: ChatRun, protocol: AnswerProtocol): AnswerBlocks {
+  const { id: _chats, ...frame } = answerOptions(run);
+  const { requestId } = run.context;
+  const promptTokens = promptTokensAbout(run.request);
+  const sources = run.request.parameters.enable_web_citations ? () => citationsOf(run) : undefined;
+  const { takenCallIds, newCallId } = protocol;
+  const writer = protocol.writer({ ...frame, requestId, promptTokens });
+  return new AnswerBlocks({ writer, sources, takenCallIds, newCallId });
+}
+
+/** Shows the search that was made before the answer, when one was. */
+export function showPrepared({ prepared, request }: ChatRun, blocks: AnswerBlocks): string {
+  if (!prepared.uses.some(({ name }) => name === 'web_search')) return '';
+  return blocks.searched(userText(request.messages).trim(), prepared.citations);
+}
+
+/** Shows the searches of the model that are not shown yet. */
+export function showSearches(run: ChatRun, blocks: AnswerBlocks, shown: number): string {
+  const searches = run.additions.autoSearch?.searches.slice(shown) ?? [];
+  return searches.map(({ query, results }) => blocks.searched(query, results)).join('');
+}
+
 /** What ends an answer once it is charged. */
 export function answerEnd(
   run: ChatRun,
@@ -227,6 +259,7 @@ export function outcomeOf(
   const { uses, attempts } = run;
   const extras: Record<string, unknown> = receiptLines(extraUses(run));
   if (uses.length > 1) extras['engine_calls'] = uses.length;
+  if (run.protocol !== undefined) extras['protocol'] = run.protocol.name;
   return { costNano, status, tokens, countedBy, attempts, extras, ...from };
 }
 

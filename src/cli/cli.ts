@@ -6,6 +6,7 @@ import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { reasonOf } from '../core/log.ts';
 import { nearestOf } from '../core/nearest.ts';
 import { accountsCreateCommand, accountsListCommand, accountsUpdateCommand } from './accounts.ts';
+import { agentsClaudeCommand, agentsCodexCommand } from './agents.ts';
 import { auditCommand } from './audit.ts';
 import { checkCommand } from './check.ts';
 import { type Command, Invocation, UsageError } from './command.ts';
@@ -32,6 +33,8 @@ export const COMMANDS: readonly Command[] = [
   refundCommand,
   modelsCommand,
   modelsPullCommand,
+  agentsCodexCommand,
+  agentsClaudeCommand,
   auditCommand,
   moveCommand,
   checkCommand,

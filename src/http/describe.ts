@@ -75,6 +75,11 @@ export interface RouteDescription {
   readonly answers: readonly AnswerDescription[];
   /** Codes of the route's own refusals. */
   readonly refusals?: readonly FaultCode[];
+  /** The body of every refusal, where the route's protocol has a form of its own. */
+  readonly refusalBody?: {
+    readonly schema: z.ZodType;
+    readonly example: (message: string) => unknown;
+  };
 }
 
 /** One JSON content, the usual case. */

@@ -53,8 +53,8 @@ function noteFailedCredential(context: RequestContext, error: unknown): void {
   if (!(error instanceof Fault) || (error.status !== 401 && error.status !== 403)) return;
   if (context.callerIfKnown !== undefined) return;
   // Sign-ins differ each time: those of one address count together.
-  context.failedCredential =
-    context.headers['authorization']?.slice(0, CREDENTIAL_PREFIX_CHARS) ?? 'sign-in';
+  const { authorization, 'x-api-key': key } = context.headers;
+  context.failedCredential = (authorization ?? key)?.slice(0, CREDENTIAL_PREFIX_CHARS) ?? 'sign-in';
 }
 
 /** Wallet headers beat Bearer where wallets are welcome, and a payment beats a sign-in. */
@@ -65,7 +65,9 @@ function callerOf(
 ): Promise<Caller> | undefined {
   const { headers } = context;
   const { authorization } = headers;
-  const token = authorization === undefined ? undefined : BEARER.exec(authorization)?.[1];
+  // Clients of the Messages protocol send the key by itself.
+  const token =
+    authorization === undefined ? headers['x-api-key'] : BEARER.exec(authorization)?.[1];
   if (auth === 'public') return token === undefined ? undefined : parts.callerOfBearer(token);
   const signIn = headers['sign-in-with-x'] ?? headers['x-sign-in-with-x'];
   const payment = paymentHeader(context);
@@ -76,7 +78,8 @@ function callerOf(
   if (token !== undefined) return parts.callerOfBearer(token);
   if (authorization !== undefined) {
     throw new Fault('AUTHENTICATION_FAILED', {
-      message: 'Authentication failed: send the header "Authorization: Bearer <API key>"',
+      message:
+        'Authentication failed: send the header "Authorization: Bearer <API key>" or "x-api-key: <API key>"',
     });
   }
   if (signIn !== undefined) {

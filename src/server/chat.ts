@@ -12,7 +12,9 @@ import {
   LearnedDialects,
   PaidFindings,
   planAdditions,
+  type Sealer,
 } from '../chat/chat.ts';
+import { messagesRoutes } from '../chat/messages/messages.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
 import { Web } from '../chat/web/web.ts';
 import { engineDialect } from '../chat/wire/engine-dialect.ts';
@@ -38,6 +40,11 @@ export interface Extras {
   readonly personas: Personas;
   /** Ends the workers and the connections to the search provider. */
   close(): Promise<void>;
+}
+
+/** What of it the chat needs, and what is there with the database. */
+export interface ChatExtras extends Extras {
+  readonly sealer: Sealer;
 }
 
 /** Opens everything; rejects when the folder of personas cannot be read. */
@@ -74,7 +81,7 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
 /** The chat, its models and personas, and the embeddings, which need the same parts. */
 export function chatFeature(
   shared: FeatureParts,
-  extras: Extras,
+  extras: ChatExtras,
   largeBodies: LargeBodies,
 ): Feature {
   const chat = chatParts(shared, extras);
@@ -82,6 +89,7 @@ export function chatFeature(
   return {
     routes: [
       chatCompletionsRoute(chat, (body, options) => largeBodies.chat(body, options)),
+      ...messagesRoutes(chat, (body) => largeBodies.json(body)),
       ...modelRoutes(chat.catalog),
       embeddingsRoute({ ...chat, tokenizer }, (body) => largeBodies.embeddings(body)),
       ...characterRoutes(extras.personas),
@@ -90,7 +98,7 @@ export function chatFeature(
   };
 }
 
-function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
+function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
   const { config, catalog, engines, sales, clock, ids, log } = shared;
   const additions = additionParts(extras, clock, config);
   const dialects = perConfig(
@@ -111,6 +119,7 @@ function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
     systemPrompt: () => config().service.systemPrompt ?? '',
     rateOf: (caller, model) => callerRate(config().limits, caller, model),
     dialects: new LearnedDialects(dialects, log),
+    sealer: extras.sealer,
     canSearch: extras.web.canSearch,
     planAdditions: (inputs) => planAdditions(additions, inputs),
   };

@@ -74,6 +74,14 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
   return plainRequest(source) ?? anyRequest(source, options);
 }
 
+/** The request of a chat body that was made from one of another protocol. Throws the same 400. */
+export function chatRequestOf(body: JsonObject, options: ChatRequestOptions): ChatRequest {
+  return anyRequest({ bytes: NO_BYTES, body, members: [] }, options);
+}
+
+/** Of a body that has none: no member is found in them, so that the engine's is written anew. */
+const NO_BYTES = Buffer.alloc(0);
+
 /**
  * The request of a plain body, which needs no further look; `undefined` for any other. What is read
  * here `anyRequest` reads in the same way, which a test proves.

@@ -28,6 +28,8 @@ export interface ShownFrame {
 interface ChunkText {
   readonly kind: TextKind;
   readonly counter: TextCounter;
+  /** Index of the call whose arguments it is. */
+  readonly call: number;
 }
 
 const LINE_FEED = 0x0a;
@@ -37,6 +39,7 @@ const LETTER_U = 0x75;
 
 export class ChunkTemplate {
   readonly kind: TextKind;
+  readonly call: number;
   /** Of the choice whose index stands in the bytes. */
   readonly counter: TextCounter;
   /** Of the event that matched last: its text in the bytes, the text's UTF-8 length, its end. */
@@ -57,6 +60,7 @@ export class ChunkTemplate {
 
   constructor(text: ChunkText, parts: readonly [Buffer, Buffer, Buffer, Buffer]) {
     this.kind = text.kind;
+    this.call = text.call;
     this.counter = text.counter;
     this.#bytes = Buffer.concat(parts);
     this.#headEnd = parts[0].length;
@@ -223,7 +227,7 @@ const DELTA_TEXTS = ['content', 'reasoning_content', 'reasoning', 'tool_calls'];
 export function textOnlyKind(
   chunk: JsonObject,
   hasDocuments: boolean,
-): { readonly kind: TextKind; readonly choice: number } | undefined {
+): { readonly kind: TextKind; readonly choice: number; readonly call: number } | undefined {
   const { choices } = chunk;
   const choice: unknown = Array.isArray(choices) && choices.length === 1 ? choices[0] : undefined;
   if (!isJsonObject(choice) || !isJsonObject(choice['delta'])) return undefined;
@@ -235,15 +239,19 @@ export function textOnlyKind(
   for (const key of DELTA_TEXTS) if ((delta[key] ?? null) !== null) carried += 1;
   // An empty text is the role chunk's, and no later chunk looks like that one.
   if (carried !== 1 || delta['content'] === '') return undefined;
-  if (typeof delta['content'] === 'string') return { kind: 'content', choice: index };
-  if (reasoningOf(delta) !== undefined) return { kind: 'reasoning', choice: index };
-  return !hasDocuments && continuesCall(delta) ? { kind: 'tool', choice: index } : undefined;
+  if (typeof delta['content'] === 'string') return { kind: 'content', choice: index, call: 0 };
+  if (reasoningOf(delta) !== undefined) return { kind: 'reasoning', choice: index, call: 0 };
+  const call = hasDocuments ? undefined : continuedCall(delta);
+  return call === undefined ? undefined : { kind: 'tool', choice: index, call };
 }
 
-/** A piece of arguments for a call that has begun: it has an index and no id. */
-function continuesCall(delta: JsonObject): boolean {
+/** The index of the call that has begun and gets a piece of arguments: it has no id. */
+function continuedCall(delta: JsonObject): number | undefined {
   const [call, ...others] = toolCallsOf(delta);
-  if (call === undefined || others.length > 0 || !Number.isSafeInteger(call['index'])) return false;
+  if (call === undefined || others.length > 0) return undefined;
+  const { index } = call;
+  if (typeof index !== 'number' || !Number.isSafeInteger(index)) return undefined;
   const { name, arguments: text } = madeBy(call);
-  return (call['id'] ?? name ?? null) === null && typeof text === 'string';
+  const isPiece = (call['id'] ?? name ?? null) === null && typeof text === 'string';
+  return isPiece ? index : undefined;
 }

@@ -30,6 +30,8 @@ export interface StreamChoiceOptions extends AnswerOptions {
   readonly mayOpenThinking?: boolean | undefined;
   /** An id for a tool call that the engine gave none, for example `call_…`. */
   readonly newCallId: () => string;
+  /** Between what was said before a search and after it. Default: a blank line. */
+  readonly roundBreak?: string | undefined;
 }
 
 export class StreamChoice {
@@ -191,7 +193,7 @@ export class StreamChoice {
     this.#reasoning += reasoningOf(delta) ?? '';
     if (typeof content === 'string' && content !== '') {
       this.#content += content;
-      if (this.#needsBreak) delta['content'] = ROUND_BREAK + content;
+      if (this.#needsBreak) delta['content'] = (this.#options.roundBreak ?? ROUND_BREAK) + content;
       this.#needsBreak = false;
     }
     if (this.hasRole || !carriesText(delta)) delete delta['role'];
