@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
 import { pageQuery } from '../http/read-request.ts';
 
-const Day = z
+export const Day = z
   .string()
   .regex(/^\d{4}-\d{2}-\d{2}$/, 'Must be a day such as 2026-11-21')
   .refine((text) => isDay(text), 'Must be a day of the calendar')
@@ -27,6 +27,13 @@ export const UsageQuery = z.object({
     .max(100)
     .optional()
     .describe('Only this API key. Keys that are not ADMIN keys see themselves only.'),
+  tag: z
+    .string()
+    .min(1)
+    .max(200)
+    .optional()
+    .describe('Only requests whose `metadata` has this member.'),
+  tagValue: z.string().max(600).optional().describe('Only this value of the `tag`.'),
   format: z
     .enum(['json', 'csv'])
     .optional()
@@ -34,21 +41,32 @@ export const UsageQuery = z.object({
   ...pageQuery({ max: MAX_ROWS, usual: MAX_ROWS }),
 });
 
-const Cost = z.object({
+export const Cost = z.object({
   usd: z.number().describe('USD, exact to nine decimals.'),
   diem: z.number().describe('Daily credit.'),
 });
 const Count = z.number().int();
-const Sums = { requests: Count, promptTokens: Count, completionTokens: Count, cost: Cost };
+export const Sums = {
+  requests: Count,
+  errors: Count.describe('Of the requests, those that failed or were given up.'),
+  promptTokens: Count,
+  completionTokens: Count,
+  cost: Cost,
+};
 
 const UsageRow = z
   .object({
     date: Day,
     model: z.string(),
     apiKeyId: z.string().nullable().describe('Null for a wallet.'),
+    tagValue: z.string().optional().describe('Of the `tag` that was asked for.'),
     ...Sums,
   })
   .meta({ id: 'UsageRow' });
+
+const UsageTagRow = z
+  .object({ tag: z.string(), value: z.string(), ...Sums })
+  .meta({ id: 'UsageTagRow' });
 
 export type UsageAnswer = z.infer<typeof UsageAnswer>;
 export const UsageAnswer = z
@@ -61,8 +79,23 @@ export const UsageAnswer = z
   })
   .meta({ id: 'Usage' });
 
+export type UsageTagsAnswer = z.infer<typeof UsageTagsAnswer>;
+export const UsageTagsAnswer = z
+  .object({
+    object: z.literal('list'),
+    from: Day,
+    to: Day,
+    data: z.array(UsageTagRow).describe('By tag, its dearest value first.'),
+  })
+  .meta({ id: 'UsageTags' });
+
+const CSV_SUMS = 'requests,prompt_tokens,completion_tokens,usd,diem';
 /** The head of the CSV; its columns are those of `UsageRow`. */
-export const CSV_HEAD = 'date,model,api_key_id,requests,prompt_tokens,completion_tokens,usd,diem';
+export const CSV_HEAD = `date,model,api_key_id,${CSV_SUMS}`;
+/** The same where a tag was asked for. */
+export const CSV_HEAD_OF_TAG = `${CSV_HEAD},tag_value`;
+/** Its columns are those of `UsageTagRow`. */
+export const CSV_HEAD_OF_TAGS = `tag,value,${CSV_SUMS}`;
 
 const SURCHARGE = {
   type: 'object',
@@ -89,8 +122,8 @@ const EXTRAS = {
   },
 } as const;
 
-export type ReceiptAnswer = z.infer<typeof ReceiptAnswer>;
-export const ReceiptAnswer = z
+export type Receipt = z.infer<typeof Receipt>;
+export const Receipt = z
   .object({
     object: z.literal('receipt'),
     requestId: z.string().describe('The header `x-request-id` of the answer.'),
@@ -124,17 +157,37 @@ export const ReceiptAnswer = z
     }),
     priceVersion: z.string().describe('Names the prices that the cost was made with.'),
     cost: Cost,
+    reserved: z
+      .number()
+      .nullable()
+      .describe(
+        'What was set aside at admission, USD and daily credit; null where it is not known.',
+      ),
     latencyMs: Count,
     firstTokenMs: Count.nullable(),
     extras: z
       .record(z.string(), z.unknown())
       .describe('What else was counted or priced; each member for some kinds only.')
       .meta(EXTRAS),
+    metadata: z
+      .record(z.string(), z.string())
+      .describe('What the caller tagged the request with; values that were no text as JSON.'),
   })
   .meta({ id: 'Receipt' });
 
-const SUMS = {
+export type ReceiptAnswer = z.infer<typeof ReceiptAnswer>;
+export const ReceiptAnswer = Receipt.extend({
+  unitPrices: z
+    .record(z.string(), z.unknown())
+    .nullable()
+    .describe(
+      'The prices of `priceVersion` as they are configured: USD, those of tokens a million; null where they are not known any more.',
+    ),
+}).meta({ id: 'ReceiptWithPrices' });
+
+export const SUMS_SAMPLE = {
   requests: 12,
+  errors: 0,
   promptTokens: 3400,
   completionTokens: 900,
   cost: { usd: 0.0021, diem: 0 },
@@ -144,7 +197,8 @@ const REQUEST_ID = '019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 export const USAGE: RouteDescription = {
   tag: 'Usage and billing',
   summary: 'Usage by day, model and key',
-  about: 'A wallet and an ADMIN key see the account, another key sees itself.',
+  about:
+    'A wallet and an ADMIN key see the account, another key sees itself. With `tag` the rows are also by the value of that member of `metadata`.',
   query: UsageQuery,
   answers: [
     {
@@ -157,8 +211,15 @@ export const USAGE: RouteDescription = {
           object: 'list',
           from: '2026-10-23',
           to: '2026-11-21',
-          totals: SUMS,
-          data: [{ date: '2026-11-21', model: 'atlas-24b', apiKeyId: 'key_019aa3f1c0de', ...SUMS }],
+          totals: SUMS_SAMPLE,
+          data: [
+            {
+              date: '2026-11-21',
+              model: 'atlas-24b',
+              apiKeyId: 'key_019aa3f1c0de',
+              ...SUMS_SAMPLE,
+            },
+          ],
         }),
         {
           type: 'text/csv',
@@ -168,6 +229,62 @@ export const USAGE: RouteDescription = {
       ],
     },
   ],
+};
+
+export const USAGE_TAGS: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Usage by tag',
+  about:
+    'Sums of the requests that carry a tag, which is a member of the `metadata` of a request: a user, a project. A request with several tags counts in each. Kept as long as receipts.',
+  query: UsageQuery,
+  answers: [
+    {
+      status: 200,
+      about: 'One row for each tag and value; as JSON pages or as one CSV file.',
+      headers: ['download'],
+      someHeaders: ['page'],
+      content: [
+        ...jsonContent(UsageTagsAnswer, {
+          object: 'list',
+          from: '2026-10-23',
+          to: '2026-11-21',
+          data: [{ tag: 'project', value: 'search', ...SUMS_SAMPLE }],
+        }),
+        {
+          type: 'text/csv',
+          schema: { type: 'string' },
+          example: `${CSV_HEAD_OF_TAGS}\r\nproject,search,12,3400,900,0.002100000,0.000000000\r\n`,
+        },
+      ],
+    },
+  ],
+};
+
+export const RECEIPT_SAMPLE: Receipt = {
+  object: 'receipt',
+  requestId: REQUEST_ID,
+  createdAt: '2026-11-21T04:00:00.000Z',
+  apiKeyId: 'key_019aa3f1c0de',
+  kind: 'chat',
+  model: 'atlas-24b',
+  status: 'completed',
+  router: 'rack1',
+  attempts: 1,
+  tokens: {
+    prompt: 9,
+    completion: 7,
+    cached: 0,
+    cacheWrite: 0,
+    reasoning: 0,
+    countedBy: 'engine',
+  },
+  priceVersion: 'a1b2c3d4',
+  cost: { usd: 0.0000111, diem: 0 },
+  reserved: 0.0002,
+  latencyMs: 412,
+  firstTokenMs: 88,
+  extras: {},
+  metadata: { project: 'search' },
 };
 
 export const RECEIPT: RouteDescription = {
@@ -183,28 +300,8 @@ export const RECEIPT: RouteDescription = {
   ],
   answers: [
     jsonAnswer('What the request used and cost.', ReceiptAnswer, {
-      object: 'receipt',
-      requestId: REQUEST_ID,
-      createdAt: '2026-11-21T04:00:00.000Z',
-      apiKeyId: 'key_019aa3f1c0de',
-      kind: 'chat',
-      model: 'atlas-24b',
-      status: 'completed',
-      router: 'rack1',
-      attempts: 1,
-      tokens: {
-        prompt: 9,
-        completion: 7,
-        cached: 0,
-        cacheWrite: 0,
-        reasoning: 0,
-        countedBy: 'engine',
-      },
-      priceVersion: 'a1b2c3d4',
-      cost: { usd: 0.0000111, diem: 0 },
-      latencyMs: 412,
-      firstTokenMs: 88,
-      extras: {},
+      ...RECEIPT_SAMPLE,
+      unitPrices: { input: '0.30', output: '1.20' },
     }),
   ],
   refusals: ['REQUEST_ID_NOT_FOUND'],

@@ -5,7 +5,7 @@ import { DAY_MS } from '../core/clock.ts';
 import { usdToNano } from '../core/money.ts';
 import { TestClock } from '../../test/support/test-clock.ts';
 import { BalanceAnswer, TransactionsAnswer } from './billing.ts';
-import { ReceiptAnswer, UsageAnswer } from './usage-schema.ts';
+import { ReceiptAnswer, UsageAnswer, UsageTagsAnswer } from './usage-schema.ts';
 
 // 12 tokens in at 1 USD, 5 out at 2 USD per million.
 const COST = 0.000022;
@@ -53,6 +53,7 @@ describe('/usage and /billing', () => {
     assert.equal(usage.from, '2026-10-24');
     assert.deepEqual(usage.totals, {
       requests: 4,
+      errors: 0,
       promptTokens: 48,
       completionTokens: 20,
       cost: { usd: 0.000088, diem: 0 },
@@ -153,6 +154,61 @@ describe('/usage and /billing', () => {
     assert.equal((await get('/usage/nothing')).status, 400);
   });
 
+  test('metadata is on the receipt, filters usage, and is summed up by tag', async () => {
+    const tagger = await bench.farebox.account('1');
+    const { secret } = tagger;
+    const ask = async (metadata: unknown) => {
+      const answer = await call(bench.farebox, '/chat/completions', {
+        secret,
+        body: chatBody({ metadata }),
+      });
+      assert.equal(answer.status, 200, answer.text);
+      return answer.headers.get('x-request-id') ?? '';
+    };
+    const id = await ask({ user: 'anna', project: '=x' });
+    await ask({ user: 'anna' });
+    await ask({ user: 'bert' });
+    await chat(secret);
+    const receipt = ReceiptAnswer.parse((await get(`/usage/${id}`, secret)).body);
+    assert.deepEqual(receipt.metadata, { user: 'anna', project: '=x' });
+    const tags = await get('/usage/tags', secret);
+    const rows = UsageTagsAnswer.parse(tags.body).data;
+    assert.deepEqual(
+      rows.map(({ tag, value, requests, cost }) => [tag, value, requests, cost.usd]),
+      [
+        ['project', '=x', 1, COST],
+        ['user', 'anna', 2, 2 * COST],
+        ['user', 'bert', 1, COST],
+      ],
+    );
+    assert.equal(tags.headers.get('x-pagination-total'), '3');
+    const page = await get('/usage/tags?tag=user&limit=1&page=2', secret);
+    assert.deepEqual(
+      UsageTagsAnswer.parse(page.body).data.map((row) => row.value),
+      ['bert'],
+    );
+    assert.equal(page.headers.get('x-pagination-total-pages'), '2');
+    const anna = UsageAnswer.parse((await get('/usage?tag=user&tagValue=anna', secret)).body);
+    assert.deepEqual(anna.totals.requests, 2);
+    assert.deepEqual(
+      anna.data.map((row) => row.tagValue),
+      ['anna'],
+    );
+    const csv = await get('/usage?tag=project&format=csv', secret);
+    assert.match(csv.text, /,diem,tag_value\r\n2026-11-22,atlas,key_[0-9a-f]+,1,12,5,.*,'=x\r\n$/);
+    const sums = await get('/usage/tags?format=csv&tag=user', secret);
+    assert.equal(
+      sums.text,
+      'tag,value,requests,prompt_tokens,completion_tokens,usd,diem\r\n' +
+        'user,anna,2,24,10,0.000044000,0.000000000\r\n' +
+        'user,bert,1,12,5,0.000022000,0.000000000\r\n',
+    );
+    const wrong = await get('/usage?tagValue=anna', secret);
+    assert.deepEqual([wrong.status, wrong.body.issues[0].path], [400, ['tag']]);
+    // The engine refuses what it does not store.
+    assert.doesNotMatch(bench.upstream.seen.at(-2)?.body ?? 'metadata', /metadata/);
+  });
+
   test('the balance tells both currencies and whether the credit is enough', async () => {
     const { accountId } = owner;
     await bench.farebox.app.stores.ledger.setDailyAllocation(accountId, usdToNano('2'));
@@ -162,6 +218,8 @@ describe('/usage and /billing', () => {
       consumptionCurrency: 'DIEM',
       balances: { diem: 2, usd: 5 - 4 * COST },
       diemEpochAllocation: 2,
+      held: { diem: 0, usd: 0 },
+      available: { diem: 2, usd: 4.999912 },
     });
     await bench.farebox.app.stores.ledger.setDailyAllocation(accountId, usdToNano('0'));
     const poor = await bench.farebox.account('0.01');

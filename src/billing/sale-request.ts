@@ -3,7 +3,7 @@ import type { Caller } from '../identity/identity.ts';
 import type { Fault } from '../core/faults.ts';
 import type { Nano } from '../core/money.ts';
 import type { FinishedAnswer, IdempotencyToken } from './idempotency/idempotency.ts';
-import type { TokenCounts, UsageRecord, UsageStatus } from './ledger/ledger.ts';
+import type { RequestMetadata, TokenCounts, UsageRecord, UsageStatus } from './ledger/ledger.ts';
 import type { RateRule, Reservation, WindowState } from './limits/limits.ts';
 
 /** What counts against the rate limits of a caller. */
@@ -58,6 +58,8 @@ export interface SaleRequest extends CountRequest {
   /** Missing while the price is not known: the work then calls `Sale.reserve`. */
   readonly price?: PriceBounds;
   readonly priceVersion: string;
+  /** What the caller tagged the request with, for its receipt and the sums by tag; never empty. */
+  readonly metadata?: RequestMetadata | undefined;
   /** Ends the wait for credit that others hold; the caller has left. */
   readonly signal?: AbortSignal;
   /** Told when the request is charged something. */

@@ -202,6 +202,14 @@ export const FAULTS = {
     UNAUTHORIZED: ['Not allowed', 'Use credentials that own the resource.'],
     API_ACCESS_DISABLED: ['API access is disabled for this account', 'Ask the operator.'],
     MODEL_NOT_ALLOWED: ['The API key may not use this model', 'Use another key or another model.'],
+    OPERATOR_KEY_REQUIRED: [
+      "This endpoint needs an ADMIN key of the operator's account",
+      'Ask the operator of the service.',
+    ],
+    CSRF_CHECK_FAILED: [
+      'The request of a console session does not come from the console',
+      'Send it from a page of this origin, with the token of the session in `X-CSRF-Token`; programs use an API key.',
+    ],
     X402_WALLET_MISMATCH: [
       'The signer is not the wallet of the path',
       'Sign with the wallet that you ask about.',
@@ -211,6 +219,12 @@ export const FAULTS = {
     NOT_FOUND: ['Not found', 'Check the path; all paths start with /api/v1.'],
     MODEL_NOT_FOUND: ['The model does not exist', 'Choose one from `GET /models`.'],
     CHARACTER_NOT_FOUND: ['The character does not exist', 'Choose one from `GET /characters`.'],
+    ACCOUNT_NOT_FOUND: ['The account does not exist', 'List them with `GET /admin/accounts`.'],
+    SESSION_NOT_FOUND: [
+      'There is no such session, or it has ended',
+      'List them with `GET /console/sessions`.',
+    ],
+    PAYMENT_NOT_FOUND: ['There is no such payment', 'List them with `GET /admin/top-ups`.'],
     MEDIA_NOT_FOUND: ['The media does not exist or has expired', 'Queue it again.'],
   }),
   ...refusals(405, {
@@ -230,6 +244,10 @@ export const FAULTS = {
     PAYMENT_IN_PROGRESS: [
       'The payment is being settled',
       'Send the same header again; do not sign a new one.',
+    ],
+    REFERENCE_REUSED: [
+      'The reference stands for another movement',
+      'Use a reference of its own for each movement.',
     ],
     PAYMENT_ALREADY_CREDITED: [
       'The payment is credited already',

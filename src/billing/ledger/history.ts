@@ -62,7 +62,16 @@ export interface UsageRow {
   readonly first_token_ms: bigint | null;
   readonly status: string;
   readonly extras: string | null;
+  readonly reserved_nano: bigint | null;
+  /** A JSON object of texts: what the caller tagged the request with. */
+  readonly metadata: string | null;
 }
+
+/** What is read of a receipt. */
+export const RECEIPT_COLUMNS = `request_id, created_ms, key_id, kind, model_id, replica, attempts,
+  prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
+  price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
+  reserved_nano`;
 
 /** The receipt of one request, for its owner only. */
 export async function receiptOf(
@@ -71,24 +80,28 @@ export async function receiptOf(
   requestId: string,
 ): Promise<UsageRow | undefined> {
   const [row] = await store.query<UsageRow>(
-    `SELECT request_id, created_ms, key_id, kind, model_id, replica, attempts, prompt_tokens,
-     completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
-     price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras
-     FROM ledger_usage WHERE request_id = $1 AND account_id = $2`,
+    `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage WHERE request_id = $1 AND account_id = $2`,
     [requestId, accountId],
   );
   return row;
 }
 
-export interface UsageDayRow {
-  readonly day: bigint;
-  readonly key_id: string;
-  readonly model_id: string;
+export interface UsageSums {
   readonly requests: bigint;
+  /** Of the requests, those that failed or were given up. */
+  readonly errors: bigint;
   readonly prompt_tokens: bigint;
   readonly completion_tokens: bigint;
   readonly usd_nano: bigint;
   readonly diem_nano: bigint;
+}
+
+export interface UsageDayRow extends UsageSums {
+  readonly day: bigint;
+  readonly key_id: string;
+  readonly model_id: string;
+  /** Of the tag that the filter names; null when it names none. */
+  readonly tag_value: string | null;
 }
 
 /** Which rollups: days `fromDay` to `toDay`, both included; a missing key or model is all. */
@@ -98,57 +111,107 @@ export interface UsageFilter {
   readonly toDay: number;
   readonly keyId?: string | undefined;
   readonly modelId?: string | undefined;
+  /** Only requests with this tag, and with this value of it when one is given. */
+  readonly tag?: string | undefined;
+  readonly tagValue?: string | undefined;
 }
 
-const MATCHES = `account_id = $1 AND day >= $2 AND day <= $3
-  AND ($4 = '*' OR key_id = $5) AND ($6 = '*' OR model_id = $7)`;
-
-function matching(filter: UsageFilter): (string | number)[] {
-  const { keyId, modelId } = filter;
-  return [
-    filter.accountId,
-    filter.fromDay,
-    filter.toDay,
-    keyId === undefined ? '*' : '=',
-    keyId ?? '',
-    modelId === undefined ? '*' : '=',
-    modelId ?? '',
-  ];
+interface UsagePage {
+  readonly limit: number;
+  readonly offset: number;
 }
 
-/** Rollups by day, model and key, newest day first; a page of them when one is given. */
+const SUMS = ['requests', 'errors', 'prompt_tokens', 'completion_tokens', 'usd_nano', 'diem_nano'];
+/** Every sum, added up over a group. */
+export const ADDED_UP = SUMS.map(
+  (column) => `CAST(COALESCE(sum(${column}), 0) AS BIGINT) AS ${column}`,
+).join(', ');
+
+/**
+ * `FROM … WHERE …` of the rollups that match: those by tag when a tag is named, those of every account
+ * when none is.
+ */
+export function matching(
+  filter: Omit<UsageFilter, 'accountId'> & { readonly accountId?: string | undefined },
+  isByTag = filter.tag !== undefined,
+) {
+  const { accountId, fromDay, toDay, keyId, modelId, tag, tagValue } = filter;
+  const parameters: (string | number)[] = [fromDay, toDay];
+  let from = `FROM ledger_usage_${isByTag ? 'tag' : 'day'} WHERE day >= $1 AND day <= $2`;
+  const asked = [
+    ['account_id', accountId],
+    ['key_id', keyId],
+    ['model_id', modelId],
+    ['name', tag],
+    ['value', tagValue],
+  ] as const;
+  for (const [column, wanted] of asked) {
+    if (wanted !== undefined) from += ` AND ${column} = $${parameters.push(wanted)}`;
+  }
+  return { from, parameters };
+}
+
+/** Rollups by day, model and key, newest day first; with a tag also by its value. */
 export function usageDays(
   store: Queryable,
   filter: UsageFilter,
-  page: { readonly limit: number; readonly offset: number },
+  page: UsagePage,
 ): Promise<readonly UsageDayRow[]> {
+  const { from, parameters } = matching(filter);
+  const value = filter.tag === undefined ? 'NULL' : 'value';
+  const after = filter.tag === undefined ? '' : ', value';
   return store.query<UsageDayRow>(
-    `SELECT day, key_id, model_id, requests, prompt_tokens, completion_tokens, usd_nano, diem_nano
-     FROM ledger_usage_day WHERE ${MATCHES}
-     ORDER BY day DESC, model_id, key_id LIMIT $8 OFFSET $9`,
-    [...matching(filter), page.limit, page.offset],
+    `SELECT day, key_id, model_id, ${value} AS tag_value, ${SUMS.join(', ')} ${from}
+     ORDER BY day DESC, model_id, key_id${after} ${pageOf(page, parameters)}`,
+    parameters,
   );
 }
 
-export interface UsageTotals {
+function pageOf({ limit, offset }: UsagePage, parameters: (string | number)[]): string {
+  return `LIMIT $${parameters.push(limit)} OFFSET $${parameters.push(offset)}`;
+}
+
+export interface UsageTotals extends UsageSums {
   /** Rollup rows that match. */
   readonly rows: bigint;
-  readonly requests: bigint;
-  readonly prompt_tokens: bigint;
-  readonly completion_tokens: bigint;
-  readonly usd_nano: bigint;
-  readonly diem_nano: bigint;
 }
 
 /** The sums of all rollups that match. */
 export async function usageTotals(store: Queryable, filter: UsageFilter): Promise<UsageTotals> {
-  const sum = (column: string): string =>
-    `CAST(COALESCE(sum(${column}), 0) AS BIGINT) AS ${column}`;
+  const { from, parameters } = matching(filter);
   const [row] = await store.query<UsageTotals>(
-    `SELECT count(*) AS rows, ${['requests', 'prompt_tokens', 'completion_tokens', 'usd_nano', 'diem_nano'].map(sum).join(', ')}
-     FROM ledger_usage_day WHERE ${MATCHES}`,
-    matching(filter),
+    `SELECT count(*) AS rows, ${ADDED_UP} ${from}`,
+    parameters,
   );
   if (row === undefined) throw new Error('A sum has one row');
   return row;
+}
+
+export interface UsageTagRow extends UsageSums {
+  readonly name: string;
+  readonly value: string;
+}
+
+/** The sums of each value of each tag that matches, by name, the dearest value first. */
+export function usageTags(
+  store: Queryable,
+  filter: UsageFilter,
+  page: UsagePage,
+): Promise<readonly UsageTagRow[]> {
+  const { from, parameters } = matching(filter, true);
+  return store.query<UsageTagRow>(
+    `SELECT name, value, ${ADDED_UP} ${from} GROUP BY name, value
+     ORDER BY name, sum(usd_nano + diem_nano) DESC, value ${pageOf(page, parameters)}`,
+    parameters,
+  );
+}
+
+/** How many rows `usageTags` has on all pages. */
+export async function countUsageTags(store: Queryable, filter: UsageFilter): Promise<number> {
+  const { from, parameters } = matching(filter, true);
+  const [row] = await store.query<{ total: bigint }>(
+    `SELECT count(*) AS total FROM (SELECT DISTINCT name, value ${from}) tags`,
+    parameters,
+  );
+  return Number(row?.total ?? 0n);
 }

@@ -9,7 +9,17 @@ import { type Nano, ZERO, nano, usdToNano } from '../../core/money.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
 import type { Store } from '../../db/db.ts';
-import { LEDGER_MIGRATIONS, cappedSpending, expectedSettlement } from './ledger.ts';
+import {
+  LEDGER_MIGRATIONS,
+  type RequestMetadata,
+  cappedSpending,
+  countUsageTags,
+  expectedSettlement,
+  receiptOf,
+  usageDays,
+  usageTags,
+  usageTotals,
+} from './ledger.ts';
 
 interface Bench {
   readonly ledger: TestLedger;
@@ -68,6 +78,66 @@ onEachStore('ledger', (fixture) => {
     assert.equal(settlement.after.usdNano, usdToNano('0.85'));
     assert.ok((await b.ledger.hold(wish('r2', '0.85'))).ok);
     await assertClean(b.ledger);
+  });
+
+  test('tags are on the receipt and in sums by tag, however the settle was written', async () => {
+    const b = await bench(fixture);
+    await fund(b, 'a', '1');
+    await b.ledger.setDailyAllocation('b', usdToNano('1'));
+    const spend = async (
+      requestId: string,
+      usd: string,
+      metadata?: RequestMetadata,
+      accountId = 'a',
+    ): Promise<void> => {
+      await b.ledger.hold({ ...wish(requestId, usd), accountId });
+      const { usage, ...rest } = bill(b.clock, requestId, usdToNano(usd), { accountId });
+      await b.ledger.settle({ ...rest, usage: { ...usage, metadata } });
+    };
+    // Daily credit is settled under a lock, the others of a tick together.
+    await spend('r0', '0.1', { user: 'anna', project: 'x' }, 'b');
+    await Promise.all([
+      spend('r1', '0.01', { user: 'anna', project: 'x' }),
+      spend('r2', '0.02', { user: 'anna' }),
+      spend('r3', '0.04', { user: "o'hara\n", project: 'y' }),
+      spend('r4', '0.08'),
+    ]);
+    const today = dayOf(b.clock.nowMs());
+    const days = { accountId: 'a', fromDay: today - 1, toDay: today };
+    const page = { limit: 10, offset: 0 };
+    const rowsOf = async (accountId: string, tag?: string): Promise<string[]> => {
+      const rows = await usageTags(b.store, { ...days, accountId, tag }, page);
+      return rows.map(
+        ({ name, value, requests, usd_nano, diem_nano }) =>
+          `${name}=${value} ${requests} ${usd_nano + diem_nano}`,
+      );
+    };
+    assert.deepEqual(await rowsOf('a'), [
+      'project=y 1 40000000',
+      'project=x 1 10000000',
+      "user=o'hara\n 1 40000000",
+      'user=anna 2 30000000',
+    ]);
+    assert.deepEqual(await rowsOf('a', 'project'), [
+      'project=y 1 40000000',
+      'project=x 1 10000000',
+    ]);
+    assert.deepEqual(await rowsOf('b', 'user'), ['user=anna 1 100000000']);
+    assert.equal(await countUsageTags(b.store, days), 4);
+    const anna = { ...days, tag: 'user', tagValue: 'anna' };
+    assert.deepEqual(
+      (await usageDays(b.store, anna, page)).map((row) => [row.requests, row.tag_value]),
+      [[2n, 'anna']],
+    );
+    assert.equal((await usageTotals(b.store, anna)).usd_nano, usdToNano('0.03'));
+    assert.equal((await usageTotals(b.store, days)).requests, 4n);
+    const receipt = await receiptOf(b.store, 'a', 'r1');
+    assert.deepEqual(JSON.parse(receipt?.metadata ?? ''), { user: 'anna', project: 'x' });
+    assert.equal((await receiptOf(b.store, 'a', 'r4'))?.metadata, null);
+    await assertClean(b.ledger);
+    // The sums go with the receipts.
+    await b.ledger.dropOld({ usageDay: today + 1, postingDay: undefined });
+    assert.deepEqual(await rowsOf('a'), []);
   });
 
   test('a second settle of the same request charges nothing and repeats the first', async () => {

@@ -77,6 +77,9 @@ export const NO_TOKENS: TokenCounts = {
 /** How a request ended, as its receipt says. */
 export type UsageStatus = 'completed' | 'aborted' | 'failed' | 'expired';
 
+/** Tags of a request by name: a user, a project. Their sums are kept by name and value. */
+export type RequestMetadata = Readonly<Record<string, string>>;
+
 /** What one request used: the receipt. */
 export interface UsageRecord {
   readonly requestId: string;
@@ -95,6 +98,8 @@ export interface UsageRecord {
   readonly latencyMs: number;
   readonly firstTokenMs?: number | undefined;
   readonly status: UsageStatus;
+  /** What the caller tagged the request with; never empty. */
+  readonly metadata?: RequestMetadata | undefined;
   /** Priced extras of the request (searches, pages, credits, seconds), for the receipt. */
   readonly extras?: Readonly<Record<string, unknown>> | undefined;
 }
@@ -139,6 +144,8 @@ export interface Holds {
   release(hold: Hold): void;
   /** USD of an account that is set aside without being in a row. */
   heldOf(accountId: string): bigint;
+  /** The same of the daily credit of a day. */
+  heldDailyOf(accountId: string, day: number): bigint;
   /** Open holds that are no rows. */
   figures(): HoldFigures;
   /** Settles that wait in the local journal for the database to come back. */

@@ -63,8 +63,23 @@ async function dropRows(store: Store, rowsOf: RowsOf, beforeDay: number): Promis
      ON CONFLICT (rows_of) DO UPDATE SET day = excluded.day WHERE ledger_kept_from.day < excluded.day`,
     [rowsOf, beforeDay],
   );
+  // Sums by tag go with the receipts: who tags each request apart has as many of them.
+  if (rowsOf === 'usage') await dropTags(store, beforeDay);
   if (store.dialect === 'postgres') return dropPartitions(store, rowsOf, beforeDay);
   return deleteByAccount(store, rowsOf, beforeDay);
+}
+
+const TAG_KEY = 'account_id, name, day, value, key_id, model_id';
+
+async function dropTags(store: Store, beforeDay: number): Promise<void> {
+  for (;;) {
+    const dropped = await store.query(
+      `DELETE FROM ledger_usage_tag WHERE (${TAG_KEY}) IN (SELECT ${TAG_KEY} FROM ledger_usage_tag
+       WHERE day < $1 LIMIT ${DELETE_BATCH}) RETURNING day`,
+      [beforeDay],
+    );
+    if (dropped.length < DELETE_BATCH) return;
+  }
 }
 
 async function dropPartitions(store: Store, rowsOf: RowsOf, beforeDay: number): Promise<number> {

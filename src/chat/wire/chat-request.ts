@@ -15,6 +15,7 @@ import {
   type ChatTool,
   type ReasoningEffort,
   type ResponseFormat,
+  tagsOf,
 } from './chat-schema.ts';
 import { canonicalFields } from './foreign-fields.ts';
 import { isEmptyAssistant } from './foreign-messages.ts';
@@ -52,6 +53,8 @@ export interface ChatRequest {
   readonly verbosity: 'low' | 'medium' | 'high' | undefined;
   readonly promptCacheKey: string | undefined;
   readonly isCacheExtended: boolean;
+  /** What the caller tagged the request with; `undefined` for nothing. */
+  readonly metadata: Readonly<Record<string, string>> | undefined;
   /** The effective service parameters, defaults filled in. */
   readonly parameters: SvcParameters;
   readonly facts: PromptFacts;
@@ -70,6 +73,14 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
   const source = parseJsonObject(bytes);
   return plainRequest(source) ?? anyRequest(source, options);
 }
+
+/** The request of a chat body that was made from one of another protocol. Throws the same 400. */
+export function chatRequestOf(body: JsonObject, options: ChatRequestOptions): ChatRequest {
+  return anyRequest({ bytes: NO_BYTES, body, members: [] }, options);
+}
+
+/** Of a body that has none: no member is found in them, so that the engine's is written anew. */
+const NO_BYTES = Buffer.alloc(0);
 
 /**
  * The request of a plain body, which needs no further look; `undefined` for any other. What is read
@@ -105,10 +116,12 @@ export function plainRequest(source: ParsedObject): ChatRequest | undefined {
     verbosity: undefined,
     promptCacheKey: undefined,
     isCacheExtended: false,
+    metadata: undefined,
     parameters: SVC_PARAMETER_DEFAULTS,
     facts: {
       messageCount: given.messages.length,
       textBytes,
+      unknownBytes: 0,
       imageCount: 0,
       imageMessageCount: 0,
       audioCount: 0,
@@ -187,6 +200,7 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
   // its identity is what lets the engine's body be spliced. Only the parameters are the copy.
   const body = given as ChatBody;
   const parameters = effectiveParameters(result.data.svc_parameters ?? undefined);
+  refuseMissingTool(body);
   const messages = withoutEmptyAssistants(body.messages);
   const { svc_parameters: _ours, user: _discarded, store: _unused, ...rest } = body;
   const fields = { ...rest, messages };
@@ -209,6 +223,7 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
     verbosity: verbosity === 'auto' ? undefined : verbosity,
     promptCacheKey: body.prompt_cache_key ?? undefined,
     isCacheExtended: (body.prompt_cache_retention ?? 'default') !== 'default',
+    metadata: tagsOf(body.metadata),
     parameters,
     facts: measurePrompt(messages, fields),
     fields,
@@ -222,6 +237,21 @@ function refuseLonger(fields: JsonObject, name: string, most: number): void {
   if (!Array.isArray(list) || list.length <= most) return;
   const message = `At most ${most} ${name} are taken, got ${list.length}`;
   throw refuseIssues([{ code: 'too_big', path: [name], message }]);
+}
+
+/** A call that is demanded must be of a tool that is there. */
+function refuseMissingTool({ tools, tool_choice: choice }: ChatBody): void {
+  if (typeof choice !== 'object' && choice !== 'required') return;
+  if (choice === null) return;
+  const path = ['tool_choice'];
+  if (tools === undefined || tools === null || tools.length === 0) {
+    const message = 'A tool_choice that demands a call needs tools; send tools, or leave it out';
+    throw refuseIssues([{ code: 'custom', path, message }]);
+  }
+  if (choice === 'required') return;
+  if (tools.some((tool) => tool.function.name === choice.function.name)) return;
+  const message = 'The function of tool_choice is not among the tools';
+  throw refuseIssues([{ code: 'custom', path, message }]);
 }
 
 function withoutEmptyAssistants(messages: ChatMessage[]): ChatMessage[] {

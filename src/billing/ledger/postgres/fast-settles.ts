@@ -8,12 +8,15 @@ import { nano } from '../../../core/money.ts';
 import type { Queryable } from '../../../db/db.ts';
 import type { SettleRequest, Settlement, UsageRecord } from '../records.ts';
 
+/** As `settle.ts` counts them. */
+const ERRORS = "count(*) FILTER (WHERE status IN ('failed', 'expired'))";
+
 const SETTLE = `WITH item AS (
   SELECT * FROM json_to_recordset($1::json) AS i(seq bigint, cost bigint, request_id text, day bigint,
     created_ms bigint, account_id text, key_id text, kind text, model_id text, replica text,
     attempts bigint, prompt_tokens bigint, completion_tokens bigint, cached_tokens bigint,
     cache_write_tokens bigint, reasoning_tokens bigint, counted_by text, price_version text,
-    latency_ms bigint, first_token_ms bigint, status text, extras text)
+    latency_ms bigint, first_token_ms bigint, status text, extras text, metadata text)
 ), hold AS (
   DELETE FROM ledger_hold h USING item i
   WHERE h.request_id = i.request_id AND h.account_id = i.account_id
@@ -44,22 +47,42 @@ const SETTLE = `WITH item AS (
 ), usage AS (
   INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind, model_id, replica,
     attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens,
-    counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras)
+    counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
+    reserved_nano)
   SELECT request_id, day, created_ms, account_id, key_id, kind, model_id, replica, attempts,
     prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
-    price_version, usd, 0, latency_ms, first_token_ms, status, extras FROM done
+    price_version, usd, 0, latency_ms, first_token_ms, status, extras, metadata, held FROM done
 ), days AS (
-  INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, prompt_tokens,
+  INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, errors, prompt_tokens,
     completion_tokens, usd_nano, diem_nano)
-  SELECT account_id, day, key_id, model_id, count(*), sum(prompt_tokens), sum(completion_tokens),
-    sum(usd), 0 FROM done GROUP BY account_id, day, key_id, model_id
+  SELECT account_id, day, key_id, model_id, count(*), ${ERRORS}, sum(prompt_tokens),
+    sum(completion_tokens), sum(usd), 0 FROM done GROUP BY account_id, day, key_id, model_id
     ORDER BY account_id, day, key_id, model_id
   ON CONFLICT (account_id, day, key_id, model_id) DO UPDATE SET
     requests = ledger_usage_day.requests + excluded.requests,
+    errors = ledger_usage_day.errors + excluded.errors,
     prompt_tokens = ledger_usage_day.prompt_tokens + excluded.prompt_tokens,
     completion_tokens = ledger_usage_day.completion_tokens + excluded.completion_tokens,
     usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano
-)
+)`;
+/** Only for a tick that has tags: the others are not planned with it. */
+const ADD_TO_TAGS = `, tags AS (
+  INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id, requests,
+    errors, prompt_tokens, completion_tokens, usd_nano, diem_nano)
+  SELECT account_id, tag.key, day, tag.value, key_id, model_id, count(*), ${ERRORS}, sum(prompt_tokens),
+    sum(completion_tokens), sum(usd), 0
+    FROM done CROSS JOIN LATERAL json_each_text(done.metadata::json) AS tag
+    WHERE metadata IS NOT NULL
+    GROUP BY account_id, tag.key, day, tag.value, key_id, model_id
+    ORDER BY account_id, tag.key, day, tag.value, key_id, model_id
+  ON CONFLICT (account_id, name, day, value, key_id, model_id) DO UPDATE SET
+    requests = ledger_usage_tag.requests + excluded.requests,
+    errors = ledger_usage_tag.errors + excluded.errors,
+    prompt_tokens = ledger_usage_tag.prompt_tokens + excluded.prompt_tokens,
+    completion_tokens = ledger_usage_tag.completion_tokens + excluded.completion_tokens,
+    usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano
+)`;
+const SETTLED_ROWS = `
 SELECT request_id, cost, held, usd, balance_after, daily_left FROM done`;
 
 interface SettledRow {
@@ -84,7 +107,9 @@ export async function settleFast(
   nowMs: number,
 ): Promise<ReadonlyMap<string, FastSettle>> {
   const items = requests.map((request, seq) => itemOf(request, seq));
-  const rows = await store.query<SettledRow>(SETTLE, [JSON.stringify(items), dayOf(nowMs), nowMs]);
+  const hasTags = items.some((item) => item.metadata !== null);
+  const sql = SETTLE + (hasTags ? ADD_TO_TAGS : '') + SETTLED_ROWS;
+  const rows = await store.query<SettledRow>(sql, [JSON.stringify(items), dayOf(nowMs), nowMs]);
   return new Map(
     rows.map((row) => [
       row.request_id,
@@ -126,5 +151,6 @@ function itemOf(request: SettleRequest, seq: number) {
     first_token_ms: usage.firstTokenMs === undefined ? null : Math.round(usage.firstTokenMs),
     status: usage.status,
     extras: usage.extras === undefined ? null : JSON.stringify(usage.extras),
+    metadata: usage.metadata === undefined ? null : JSON.stringify(usage.metadata),
   };
 }
