@@ -16,6 +16,7 @@ export { type AdditionParts, planAdditions } from './additions.ts';
 export { AGENTS_MIGRATIONS } from './agents/migrations.ts';
 export { openSealer, type Sealer } from './agents/sealed-text.ts';
 export type { ChatParts } from './chat-run.ts';
+export { LearnedDialects } from './learned-dialects.ts';
 export { PaidFindings } from './paid-findings.ts';
 
 /** `parseChatRequest` for a body that would hold up the event loop. */

@@ -194,6 +194,7 @@ const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> 
   admin: [{ adminKey: [] }],
   'admin-or-wallet': [{ adminKey: [] }, { wallet: [] }],
   wallet: [{ wallet: [] }],
+  operator: [{ adminKey: [] }],
 };
 
 const IDEMPOTENCY_KEY: ParameterDescription = {
@@ -347,6 +348,7 @@ function refusalHeaders(route: Route, status: number): Record<string, HeaderRefe
       ...(status === 402 ? (['payment'] as const) : []),
       'no-store',
       ...(status === 401 ? (['authenticate'] as const) : []),
+      ...(status === 416 ? (['range', 'download'] as const) : []),
     ]),
   };
 }
