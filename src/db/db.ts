@@ -14,9 +14,11 @@ export type {
   Dialect,
   FileStore,
   Migration,
+  Notices,
   Parameter,
   Queryable,
   Row,
+  SharedStore,
   Statement,
   Store,
   WriteOptions,
@@ -40,6 +42,8 @@ export { type ServerLock, lockDataFolder, lockFile } from './sqlite/server-lock.
 export interface OpenStoreOptions {
   /** `sqlite:./data/farebox.db` or `postgres://user:secret@host/database`. */
   readonly url: string;
+  /** The same PostgreSQL past a pooler, for notifications; default: `url`. */
+  readonly directUrl?: string;
   /** Connections of one process to PostgreSQL. */
   readonly maxConnections?: number;
   /** How long a reply of PostgreSQL may take before it counts as lost. */

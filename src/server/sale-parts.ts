@@ -3,7 +3,6 @@
  * Windows are in memory for one process on a file, in the database for all that share one.
  */
 import type { Config } from '../config/config.ts';
-import { JoinedAdmissions } from '../billing/admissions.ts';
 import { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { Sales, type SalesParts } from '../billing/sale.ts';
 import type { Clock } from '../core/clock.ts';
@@ -42,12 +41,12 @@ export interface SaleParts {
 
 export function openSale(setup: SaleSetup): SaleParts {
   const { config, stores, limitLog, clock, ids, log, wallets, settled } = setup;
-  const { windows, joined } = admissionOn(stores, clock);
-  const idempotency = new Idempotency({ store: stores.store, clock, ids, log });
+  const { store } = stores;
+  const windows = store.dialect === 'sqlite' ? new MemoryWindows() : new StoredWindows(store);
+  const idempotency = new Idempotency({ store, clock, ids, log });
   const sales = new Sales({
     ledger: stores.ledger,
     windows,
-    joined,
     idempotency,
     limitLog,
     clock,
@@ -57,13 +56,6 @@ export function openSale(setup: SaleSetup): SaleParts {
     settled,
   });
   return { sales, idempotency, windows, limitLog };
-}
-
-function admissionOn({ store, ledger }: Stores, clock: Clock) {
-  const holds = ledger.storedHolds;
-  if (holds === undefined) return { windows: new MemoryWindows(), joined: undefined };
-  const windows = new StoredWindows(store);
-  return { windows, joined: new JoinedAdmissions({ store, windows, holds, clock }) };
 }
 
 /** What is worked out of the settings once, and again when they change: for what each request asks. */

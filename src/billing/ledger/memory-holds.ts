@@ -159,6 +159,11 @@ export class MemoryHolds implements Holds {
     allowance.diemNano -= dailyNano;
   }
 
+  recall(): undefined {
+    // No other process has any of it.
+    return undefined;
+  }
+
   heldOf(accountId: string): bigint {
     return this.#accounts.get(accountId)?.usdNano ?? 0n;
   }

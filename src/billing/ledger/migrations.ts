@@ -217,4 +217,12 @@ CREATE TABLE ledger_usage_tag (
 );
 CREATE INDEX ledger_usage_tag_day ON ledger_usage_tag (day);`,
   },
+  {
+    // A lease is a hold of a process for many requests (`lease:…`); few accounts have one at a time.
+    id: 'ledger-0009',
+    up: {
+      sqlite: '',
+      postgres: `CREATE INDEX ledger_hold_lease ON ledger_hold (account_id) WHERE request_id LIKE 'lease:%'`,
+    },
+  },
 ];

@@ -125,7 +125,10 @@ export interface HoldFigures {
   readonly amountNano: Nano;
 }
 
-/** Where the holds of requests live: in memory beside a file, in rows that processes share. */
+/**
+ * Where the holds of requests live: in memory, set aside from what is posted where the database is a
+ * file of this process, and from what this process has leased where it is shared.
+ */
 export interface Holds {
   /** Sets money aside for a request, or says why not. A crash undoes it, unless it is durable. */
   place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer>;
@@ -142,6 +145,11 @@ export interface Holds {
   ): Promise<Settlement>;
   /** Gives a hold back whose settle has failed for good. */
   release(hold: Hold): void;
+  /**
+   * Has every process give back what it has leased of an account and does not use, so that a debit
+   * finds it; takes a moment at most. `undefined` where nothing can be leased.
+   */
+  recall(accountId: string): Promise<void> | undefined;
   /** USD of an account that is set aside without being in a row. */
   heldOf(accountId: string): bigint;
   /** Open holds that are no rows. */

@@ -15,10 +15,11 @@ import { type Log, reasonOf } from '../../core/log.ts';
 import { migrateWith } from '../migrate.ts';
 import type {
   Migration,
+  Notices,
   Parameter,
   Queryable,
+  SharedStore,
   Statement,
-  Store,
   WriteOptions,
 } from '../contract.ts';
 import {
@@ -28,6 +29,7 @@ import {
   isSerializationFailure,
 } from '../failures.ts';
 import { serversOf } from './hosts.ts';
+import { PostgresNotices, SAY } from './notices.ts';
 
 const CONNECT_TIMEOUT_MS = 3 * SECOND_MS;
 /** A reply that takes longer means that the connection is gone (a cut network sends no reset). */
@@ -45,6 +47,8 @@ const MIGRATION_TIMEOUT_MS = 600 * SECOND_MS;
 
 export interface PostgresOptions {
   readonly url: string;
+  /** The same servers past a pooler, in the same order; default: `url`. */
+  readonly directUrl?: string;
   readonly maxConnections: number;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -53,12 +57,16 @@ export interface PostgresOptions {
   readonly replyTimeoutMs?: number;
 }
 
-export class PostgresStore implements Store {
+export class PostgresStore implements SharedStore {
   readonly dialect = 'postgres';
   readonly #options: PostgresOptions;
   readonly #servers: readonly string[];
   readonly #replyTimeoutMs: number;
   readonly #names = new Map<string, string>();
+  readonly #directServers: readonly string[];
+  #losses = 0;
+  /** Which of the servers is in use. */
+  #server = 0;
   #pool: pg.Pool;
   #down: string | undefined;
   #stopProbe: (() => void) | undefined;
@@ -67,6 +75,7 @@ export class PostgresStore implements Store {
   constructor(options: PostgresOptions) {
     this.#options = options;
     this.#servers = serversOf(options.url);
+    this.#directServers = serversOf(options.directUrl ?? options.url);
     this.#replyTimeoutMs = options.replyTimeoutMs ?? REPLY_TIMEOUT_MS;
     this.#pool = this.#openPool(this.#servers[0] ?? options.url);
   }
@@ -109,6 +118,33 @@ export class PostgresStore implements Store {
       { timeoutMs: MIGRATION_TIMEOUT_MS },
     );
     await migrateWith(this, migrations, MIGRATION_TIMEOUT_MS);
+  }
+
+  async listen(heard: (word: string) => void): Promise<Notices> {
+    const { clock, ids, log } = this.#options;
+    const notices = new PostgresNotices({
+      connect: () =>
+        new pg.Client({
+          ...this.#connection(this.#directServers[this.#server] ?? this.#directServers[0] ?? ''),
+          connectionTimeoutMillis: PROBE_TIMEOUT_MS,
+          query_timeout: this.#replyTimeoutMs,
+        }),
+      say: (word) => this.query(SAY, [word]),
+      heard,
+      clock,
+      ids,
+      log,
+    });
+    await notices.start();
+    return notices;
+  }
+
+  saying(word: string): Statement {
+    return { sql: SAY, parameters: [word] };
+  }
+
+  get losses(): number {
+    return this.#losses;
   }
 
   unavailable(): string | undefined {
@@ -241,6 +277,7 @@ export class PostgresStore implements Store {
     const reason = reasonOf(error);
     if (this.#down === undefined && !this.#closed) {
       this.#down = reason;
+      this.#losses += 1;
       this.#options.log.error({ reason }, 'Database lost');
       this.#stopProbe = this.#options.clock.every(PROBE_EVERY_MS, () => void this.#probe());
     }
@@ -268,6 +305,7 @@ export class PostgresStore implements Store {
   async #switchToWritable(): Promise<void> {
     const writable = await Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
     if (this.#closed) return;
+    this.#server = this.#servers.indexOf(writable);
     const old = this.#pool;
     // Connections from before the loss may hang in a cut network: none of them is used again.
     this.#pool = this.#openPool(writable);
