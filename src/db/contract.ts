@@ -56,9 +56,8 @@ export interface Notices {
   readonly arrive: boolean;
   /** To every process that listens, this one too. Below 8,000 bytes. */
   say(word: string): Promise<void>;
-  /** Tries whether words arrive; they are tried every two seconds anyway. */
-  check(): Promise<void>;
-  close(): Promise<void>;
+  /** Hears nothing more. */
+  close(): void;
 }
 
 /** The store of a database that processes share. */
@@ -66,10 +65,17 @@ export interface SharedStore extends Store {
   readonly dialect: 'postgres';
   /** How often it was lost since it was opened. */
   readonly losses: number;
-  /** Listens until it is closed; resolves when it was tried whether words arrive. */
+  /**
+   * Listens until either is closed, on one connection for all of this store; resolves when it was
+   * tried whether words arrive.
+   */
   listen(heard: (word: string) => void): Promise<Notices>;
   /** A statement that says a word when its transaction commits. */
   saying(word: string): Statement;
+}
+
+export function isShared(store: Store): store is SharedStore {
+  return store.dialect === 'postgres';
 }
 
 /** The store of one file, which one process writes. */

@@ -23,9 +23,9 @@ export type {
   Store,
   WriteOptions,
 } from './contract.ts';
+export { isShared } from './contract.ts';
 export { StoreUnavailable, isDatabaseError, isUniqueViolation } from './failures.ts';
 export { Batcher } from './batcher.ts';
-export { type ComposedRow, type StatementPart, runTogether } from './compose.ts';
 export { Leases, claimOnce } from './lease.ts';
 export { STORE_MIGRATIONS } from './migrations.ts';
 export { oneAtATime } from './one-at-a-time.ts';

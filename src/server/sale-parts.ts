@@ -10,11 +10,12 @@ import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import {
+  LeasedWindows,
   type LimitLog,
   MemoryWindows,
-  StoredWindows,
   type Windows,
 } from '../billing/limits/limits.ts';
+import { isShared } from '../db/db.ts';
 import type { Stores } from './stores.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 
@@ -42,7 +43,14 @@ export interface SaleParts {
 export function openSale(setup: SaleSetup): SaleParts {
   const { config, stores, limitLog, clock, ids, log, wallets, settled } = setup;
   const { store } = stores;
-  const windows = store.dialect === 'sqlite' ? new MemoryWindows() : new StoredWindows(store);
+  const windows = isShared(store)
+    ? new LeasedWindows({
+        store,
+        clock,
+        processes: () => stores.ledger.holds.processes,
+        holder: ids.uuid(),
+      })
+    : new MemoryWindows();
   const idempotency = new Idempotency({ store, clock, ids, log });
   const sales = new Sales({
     ledger: stores.ledger,

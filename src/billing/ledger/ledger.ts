@@ -10,7 +10,7 @@ import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, nano } from '../../core/money.ts';
-import type { FileStore, Queryable, SharedStore, Store } from '../../db/db.ts';
+import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
 import { type AllowanceSettings, dropAllowances, setAllowance } from './allowances.ts';
 import { type AuditReport, type OpenHoldFigures, openHoldFigures, runAudit } from './audit.ts';
 import {
@@ -310,8 +310,4 @@ const NO_BALANCES = { usdNano: nano(0n), diemNano: nano(0n), allocationNano: nan
 /** Of the two kinds of store each says its dialect. */
 function isFile(store: Store): store is FileStore {
   return store.dialect === 'sqlite';
-}
-
-function isShared(store: Store): store is SharedStore {
-  return store.dialect === 'postgres';
 }

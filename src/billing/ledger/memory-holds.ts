@@ -75,6 +75,7 @@ export interface MemoryHoldsParts {
 
 export class MemoryHolds implements Holds {
   readonly journaled = 0;
+  readonly processes = 1;
   readonly #parts: MemoryHoldsParts;
   readonly #accounts = new Map<string, Counter>();
   readonly #allowances = new Map<string, Counter>();

@@ -156,6 +156,8 @@ export interface Holds {
   figures(): HoldFigures;
   /** Settles that wait in the local journal for the database to come back. */
   readonly journaled: number;
+  /** Processes that share the ledger, this one included, as last seen. */
+  readonly processes: number;
   start(): Promise<void>;
   /** Does not throw for a lost database. */
   stop(): Promise<void>;

@@ -21,14 +21,16 @@ export interface NoticesParts {
   readonly connect: () => pg.Client;
   /** Says a word over the pool, as every other process would. */
   readonly say: (word: string) => Promise<unknown>;
-  readonly heard: (word: string) => void;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
 }
 
-export class PostgresNotices implements Notices {
+/** One for all who listen in a process. */
+export class PostgresNotices {
   readonly #parts: NoticesParts;
+  readonly #listeners: ((word: string) => void)[] = [];
+  #started: Promise<void> | undefined;
   #client: pg.Client | undefined;
   #isHeard = false;
   #isWarned = false;
@@ -41,27 +43,31 @@ export class PostgresNotices implements Notices {
     this.#parts = parts;
   }
 
-  get arrive(): boolean {
-    return this.#isHeard;
+  /** Resolves when the way was tried once; does not fail. */
+  async listen(heard: (word: string) => void): Promise<Notices> {
+    this.#listeners.push(heard);
+    this.#started ??= this.#start();
+    await this.#started;
+    const arrive = (): boolean => this.#isHeard;
+    return {
+      get arrive() {
+        return arrive();
+      },
+      say: (word) => this.#say(word),
+      close: () => void this.#listeners.splice(this.#listeners.indexOf(heard), 1),
+    };
   }
 
-  /** Resolves when the way was tried once. */
-  async start(): Promise<void> {
+  async #start(): Promise<void> {
     await this.#check();
     this.#stop = this.#parts.clock.every(CHECK_EVERY_MS, () => {
-      void this.check();
+      this.#checking ??= this.#check().finally(() => {
+        this.#checking = undefined;
+      });
     });
   }
 
-  /** Tries the way now; does not fail. */
-  check(): Promise<void> {
-    this.#checking ??= this.#check().finally(() => {
-      this.#checking = undefined;
-    });
-    return this.#checking;
-  }
-
-  async say(word: string): Promise<void> {
+  async #say(word: string): Promise<void> {
     const client = this.#client;
     // Its own connection: the caller may be inside a transaction that has the last one of the pool.
     if (client === undefined) await this.#parts.say(word);
@@ -123,8 +129,8 @@ export class PostgresNotices implements Notices {
   }
 
   #heard(word: string): void {
-    if (!word.startsWith(ECHO)) this.#parts.heard(word);
-    else if (word === this.#echo?.word) this.#echo.resolve();
+    if (word === this.#echo?.word) this.#echo.resolve();
+    if (!word.startsWith(ECHO)) for (const heard of this.#listeners) heard(word);
   }
 
   #lost(client: pg.Client): void {

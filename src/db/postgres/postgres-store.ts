@@ -67,6 +67,7 @@ export class PostgresStore implements SharedStore {
   #losses = 0;
   /** Which of the servers is in use. */
   #server = 0;
+  #notices: PostgresNotices | undefined;
   #pool: pg.Pool;
   #down: string | undefined;
   #stopProbe: (() => void) | undefined;
@@ -120,23 +121,16 @@ export class PostgresStore implements SharedStore {
     await migrateWith(this, migrations, MIGRATION_TIMEOUT_MS);
   }
 
-  async listen(heard: (word: string) => void): Promise<Notices> {
+  listen(heard: (word: string) => void): Promise<Notices> {
     const { clock, ids, log } = this.#options;
-    const notices = new PostgresNotices({
-      connect: () =>
-        new pg.Client({
-          ...this.#connection(this.#directServers[this.#server] ?? this.#directServers[0] ?? ''),
-          connectionTimeoutMillis: PROBE_TIMEOUT_MS,
-          query_timeout: this.#replyTimeoutMs,
-        }),
+    this.#notices ??= new PostgresNotices({
+      connect: () => this.#openClient(this.#directServers[this.#server] ?? this.#options.url),
       say: (word) => this.query(SAY, [word]),
-      heard,
       clock,
       ids,
       log,
     });
-    await notices.start();
-    return notices;
+    return this.#notices.listen(heard);
   }
 
   saying(word: string): Statement {
@@ -154,6 +148,7 @@ export class PostgresStore implements SharedStore {
   async close(): Promise<void> {
     this.#closed = true;
     this.#stopProbe?.();
+    await this.#notices?.close();
     if (!this.#pool.ended) await this.#pool.end();
   }
 
@@ -186,6 +181,15 @@ export class PostgresStore implements SharedStore {
       application_name: 'farebox',
       types: { getTypeParser },
     };
+  }
+
+  /** One beside the pool. */
+  #openClient(url: string): pg.Client {
+    return new pg.Client({
+      ...this.#connection(url),
+      connectionTimeoutMillis: PROBE_TIMEOUT_MS,
+      query_timeout: PROBE_TIMEOUT_MS,
+    });
   }
 
   #statementTimeoutMs(timeoutMs: number): number {
@@ -313,11 +317,7 @@ export class PostgresStore implements SharedStore {
   }
 
   async #checkWritable(url: string): Promise<string> {
-    const client = new pg.Client({
-      ...this.#connection(url),
-      connectionTimeoutMillis: PROBE_TIMEOUT_MS,
-      query_timeout: PROBE_TIMEOUT_MS,
-    });
+    const client = this.#openClient(url);
     client.on('error', () => undefined); // the query below fails with the same reason
     try {
       await client.connect();

@@ -60,6 +60,7 @@ export class Epoch {
   readonly #doubtful = new Map<string, number>();
   #id: string;
   #hasBegun = false;
+  #processes = 1;
   #renewedMs = -Infinity;
   #stopRenewing: (() => void) | undefined;
   #renewing: Promise<void> | undefined;
@@ -81,6 +82,11 @@ export class Epoch {
     return this.#hasBegun;
   }
 
+  /** Processes on record, this one included, when that was last looked at; at least one. */
+  get processes(): number {
+    return this.#processes;
+  }
+
   /** Whether nobody can have taken this process for dead yet. */
   get isCertain(): boolean {
     const { clock, deadAfterMs } = this.#parts;
@@ -96,6 +102,7 @@ export class Epoch {
     const { clock, journal, deadAfterMs } = this.#parts;
     await journal?.open();
     await this.renew();
+    this.#processes = (await this.#others()).length + 1;
     await this.#replayJournal();
     await this.#adoptJournals();
     this.#stopRenewing = clock.every(Math.ceil(deadAfterMs / RENEWALS_PER_LIFE), () => {
@@ -185,7 +192,9 @@ export class Epoch {
 
   async #closeDead(): Promise<void> {
     const { clock, deadAfterMs } = this.#parts;
-    for (const { id, heartbeat } of this.#heartbeats.dead(await this.#others())) {
+    const others = await this.#others();
+    this.#processes = others.length + 1;
+    for (const { id, heartbeat } of this.#heartbeats.dead(others)) {
       if (await this.#endOf(id, heartbeat)) await this.#close(id);
     }
     for (const id of await this.#lost(clock.nowMs() - 2 * deadAfterMs)) {

@@ -111,6 +111,10 @@ export class LeasedHolds implements Holds {
     return this.#journal?.size ?? 0;
   }
 
+  get processes(): number {
+    return this.#epoch.processes;
+  }
+
   recall(accountId: string): Promise<void> {
     return this.#recalls.callBack(accountId);
   }
@@ -123,7 +127,7 @@ export class LeasedHolds implements Holds {
   async stop(): Promise<void> {
     this.#leases.forget();
     await this.#epoch.stop();
-    await this.#notices?.close();
+    this.#notices?.close();
     this.#notices = undefined;
   }
 
