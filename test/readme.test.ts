@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { processAnswers } from './app/process-answers.ts';
 import { ROOT, readText } from './tidy/source-tree.ts';
+import { endWithUs } from './support/end-with-us.ts';
 
 const README = readText('README.md');
 const BINARY = join(ROOT, 'bin', 'farebox.mjs');
@@ -38,10 +39,12 @@ describe('the README', () => {
       join(folder, 'farebox.yaml'),
       'discovery: { enabled: false }\nembedded: { download: false }\n',
     );
-    const started = spawn(process.execPath, [BINARY, 'serve'], {
-      cwd: folder,
-      env: { ...env, ...answers.env },
-    });
+    const started = endWithUs(
+      spawn(process.execPath, [BINARY, 'serve'], {
+        cwd: folder,
+        env: { ...env, ...answers.env },
+      }),
+    );
     server = started;
     started.stderr.resume();
     let said = '';
@@ -93,7 +96,9 @@ describe('the README', () => {
     test(`runs "${command}"`, async () => {
       const argv = command.split(' ').slice(2);
       const ended = await new Promise<string>((resolve) => {
-        const child = execFile(process.execPath, [BINARY, ...argv], { cwd: folder, env });
+        const child = endWithUs(
+          execFile(process.execPath, [BINARY, ...argv], { cwd: folder, env }),
+        );
         let said = '';
         child.stdout?.on('data', (chunk: string) => void (said += chunk));
         child.stderr?.on('data', (chunk: string) => void (said += chunk));

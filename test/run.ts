@@ -1,17 +1,26 @@
 /**
  * Runs the tests: `node test/run.ts [files]`. Several processes at once take batches of files from one
- * list, the slow ones first, so that a test that waits leaves its core to another. Within a process the
- * files share what is dear to start (PostgreSQL, chains, compiled modules).
+ * list, the slow ones first, so that a test that waits leaves its core to another. They share one
+ * PostgreSQL; within a process the files share chains and compiled modules too.
+ *
+ * What the tests write to the temporary folder lies in one folder of the run, which goes with it.
  *
  * Each batch's report is printed when it is there; the sums come last. Ends with 1 when a test
  * failed, a process broke off, or nothing ran.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { globSync, statSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
+import { chmodSync, globSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import {
+  PREPARED,
+  preparePostgres,
+  startPostgres,
+  type TestPostgres,
+} from './databases/postgres.ts';
+import { endWithUs, removeWithUs } from './support/end-with-us.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 
@@ -30,14 +39,38 @@ const batches = cut(files);
 const total = new Map<string, number>();
 const broken: string[] = [];
 
+const folder = temporaryFolder();
 await compileOnce();
+const postgres = batches.length > 1 ? await sharedPostgres() : undefined;
 await Promise.all(Array.from({ length: processes() }, takeBatches));
 
 for (const name of COUNTS) console.log(`ℹ ${name} ${total.get(name) ?? 0}`);
 console.log(`ℹ seconds ${Math.round((Date.now() - startedMs) / 1_000)}`);
 if ((total.get('pass') ?? 0) === 0) broken.push('No test ran');
 for (const line of broken) console.error(line);
+await postgres?.close();
+rmSync(folder, { recursive: true, force: true });
 process.exitCode = broken.length > 0 ? 1 : 0;
+
+/** The tests' own, so that nothing of theirs stays when they are cut off. */
+function temporaryFolder(): string {
+  const made = mkdtempSync(join(tmpdir(), 'farebox-run-'));
+  // Other users enter it: PostgreSQL runs as one of them when the tests are run by root.
+  chmodSync(made, 0o755);
+  removeWithUs(made);
+  process.env['TMPDIR'] = made;
+  return made;
+}
+
+/** One for all processes of the run, unless one is named; started once, and made out of one cluster. */
+async function sharedPostgres(): Promise<TestPostgres | undefined> {
+  if (process.env['TEST_DATABASE_URL'] !== undefined) return undefined;
+  const from = preparePostgres();
+  process.env[PREPARED] = from.folder;
+  const server = await startPostgres({ from });
+  process.env['TEST_DATABASE_URL'] = server.url('postgres');
+  return server;
+}
 
 /**
  * Compiles the server into the cache that all processes of the tests share: one that is killed
@@ -46,9 +79,9 @@ process.exitCode = broken.length > 0 ? 1 : 0;
 async function compileOnce(): Promise<void> {
   process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/farebox');
   const script = `await import(${JSON.stringify(new URL('../src/server/server.ts', import.meta.url))})`;
-  const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
-    stdio: 'inherit',
-  });
+  const child = endWithUs(
+    spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' }),
+  );
   await once(child, 'exit');
 }
 
@@ -80,9 +113,11 @@ async function takeBatches(): Promise<void> {
 
 async function runBatch(batch: readonly string[]): Promise<void> {
   const flags = ['--test', '--test-force-exit', '--test-isolation=none', '--test-reporter=spec'];
-  const child = spawn(process.execPath, [...flags, `--test-timeout=${TIMEOUT_MS}`, ...batch], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
+  const child = endWithUs(
+    spawn(process.execPath, [...flags, `--test-timeout=${TIMEOUT_MS}`, ...batch], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    }),
+  );
   const parts: Buffer[] = [];
   child.stdout.on('data', (part: Buffer) => parts.push(part));
   const code = await new Promise<number | null>((resolve) => child.once('close', resolve));

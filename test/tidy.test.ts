@@ -179,3 +179,16 @@ function joined(pieces: string): string {
 function isData(path: string): boolean {
   return path === 'package-lock.json' || path.startsWith('assets/') || /\/fixtures\//.test(path);
 }
+
+test('the lock file has a checksum for every package and names no registry', () => {
+  // The shape is npm's own; what is missing in it is the finding.
+  const { packages } = JSON.parse(readText('package-lock.json')) as {
+    packages: Record<string, { integrity?: string; resolved?: string }>;
+  };
+  const found = Object.entries(packages).filter(([path]) => path !== '');
+  const unsafe = found.filter(([, { integrity, resolved }]) => !integrity || resolved);
+  none(
+    unsafe.map(([path]) => path),
+    'A package without a checksum, or with a registry of its own',
+  );
+});

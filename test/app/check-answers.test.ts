@@ -12,6 +12,7 @@ import type { OpenApiDocument } from '../../src/http/openapi/openapi.ts';
 import { AnswerChecker } from './answer-checker.ts';
 import { checkAnswers } from './check-answers.ts';
 import { type TestApp, startTestApp } from './test-app.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 const GOOD = '{"object":"list","type":"text","data":{"default":"m"}}';
 const HEADERS = {
@@ -141,9 +142,11 @@ describe('the check of answers', () => {
         setImmediate(() => process.exit());
       });`;
     const [code, said] = await new Promise<[unknown, string]>((resolve) => {
-      execFile(process.execPath, ['--input-type=module', '-e', script], (error, _out, err) => {
-        resolve([error?.code ?? 0, err]);
-      });
+      endWithUs(
+        execFile(process.execPath, ['--input-type=module', '-e', script], (error, _out, err) => {
+          resolve([error?.code ?? 0, err]);
+        }),
+      );
     });
     assert.match(said, /GET \/odd: status 200 on a path that is not documented/);
     assert.equal(code, 1);

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { processAnswers } from './process-answers.ts';
 import { childEnvironment } from '../support/child-environment.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
@@ -31,11 +32,13 @@ log: { level: silent }
 ${yaml}`,
   );
   const answers = processAnswers();
-  const child = spawn(process.execPath, [BINARY, 'serve'], {
-    cwd: folder,
-    env: childEnvironment(answers.env),
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
+  const child = endWithUs(
+    spawn(process.execPath, [BINARY, 'serve'], {
+      cwd: folder,
+      env: childEnvironment(answers.env),
+      stdio: ['ignore', 'pipe', 'inherit'],
+    }),
+  );
   const gone = new Promise<void>((resolve) => {
     child.once('exit', () => resolve());
   });

@@ -4,7 +4,9 @@
  * each transaction unless a test turns that off.
  */
 import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { delimiter, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import {
   createTestClient,
@@ -22,6 +24,7 @@ import type { Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { base } from 'viem/chains';
 import { readFixture } from './compile.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 export const USDC: Hex = '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913';
 export const MULTICALL: Hex = '0xcA11bde05977b3631167028862bE2a173976CA11';
@@ -71,7 +74,7 @@ export interface AnvilChain {
   stop(): Promise<void>;
 }
 
-/** Path of the native binary, or why there is none. */
+/** Path of the native binary, of the packages or on the search path, or why there is none. */
 export function anvilBinary(): { path: string } | { missing: string } {
   const arch = process.arch === 'x64' ? 'amd64' : process.arch;
   const platform = process.platform === 'win32' ? 'win32' : process.platform;
@@ -79,7 +82,10 @@ export function anvilBinary(): { path: string } | { missing: string } {
   try {
     return { path: createRequire(import.meta.url).resolve(`${name}/bin/anvil`) };
   } catch {
-    return { missing: `${name} is not installed` };
+    // Not every platform has a package with a checksum.
+    const folders = (process.env['PATH'] ?? '').split(delimiter);
+    const path = folders.map((folder) => join(folder, 'anvil')).find((one) => existsSync(one));
+    return path === undefined ? { missing: `${name} is not installed` } : { path };
   }
 }
 
@@ -87,25 +93,11 @@ export async function startAnvil(): Promise<AnvilChain> {
   const binary = anvilBinary();
   if ('missing' in binary) {
     throw new Error(
-      `${binary.missing}, so nothing can be tried against a private Base: run npm ci`,
+      `${binary.missing}, so nothing can be tried against a private Base: run npm ci, or put anvil on the search path`,
     );
   }
-  const child = spawn(
-    binary.path,
-    [
-      '--port',
-      '0',
-      '--chain-id',
-      '8453',
-      '--accounts',
-      '1',
-      '--threads',
-      '2',
-      '--hardfork',
-      'cancun',
-    ],
-    { stdio: ['ignore', 'pipe', 'ignore'] },
-  );
+  const options = '--port 0 --chain-id 8453 --accounts 1 --threads 2 --hardfork cancun'.split(' ');
+  const child = endWithUs(spawn(binary.path, options, { stdio: ['ignore', 'pipe', 'ignore'] }));
   const exited = new Promise<void>((resolve) => {
     child.once('exit', () => resolve());
   });

@@ -18,6 +18,7 @@ import { openTestStore } from '../databases/stores.ts';
 import { childEnvironment } from '../support/child-environment.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { startFarebox } from './farebox-process.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const CLIENTS = 16;
@@ -34,11 +35,13 @@ test('debit and credit beside a server under load: no balance below zero, each a
   const running = await startFarebox({ folder, yaml: yaml(upstream.url) });
   const command = (...words: string[]): Promise<string> =>
     new Promise((resolve) => {
-      execFile(
-        process.execPath,
-        [BINARY, ...words],
-        { cwd: folder, env: childEnvironment({}) },
-        (_error, stdout, stderr) => resolve(stdout + stderr),
+      endWithUs(
+        execFile(
+          process.execPath,
+          [BINARY, ...words],
+          { cwd: folder, env: childEnvironment({}) },
+          (_error, stdout, stderr) => resolve(stdout + stderr),
+        ),
       );
     });
   const { secret } = running;

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { processAnswers } from '../app/process-answers.ts';
 import { childEnvironment } from '../support/child-environment.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
@@ -45,11 +46,13 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
   const answers = options.uncheckedAnswers === true ? undefined : processAnswers();
   const added = [answers?.env['NODE_OPTIONS'], options.nodeOptions].filter(Boolean).join(' ');
   const nodeOptions = added === '' ? {} : { NODE_OPTIONS: added };
-  const child = spawn(process.execPath, [BINARY, 'serve', ...(options.args ?? [])], {
-    cwd: folder,
-    env: childEnvironment({ ...answers?.env, ...nodeOptions }),
-    stdio: ['ignore', 'pipe', options.quiet === true ? 'ignore' : 'pipe'],
-  });
+  const child = endWithUs(
+    spawn(process.execPath, [BINARY, 'serve', ...(options.args ?? [])], {
+      cwd: folder,
+      env: childEnvironment({ ...answers?.env, ...nodeOptions }),
+      stdio: ['ignore', 'pipe', options.quiet === true ? 'ignore' : 'pipe'],
+    }),
+  );
   let text = '';
   const ended = new Promise<number | null>((resolve) => child.once('exit', resolve));
   const url = await new Promise<string>((resolve, reject) => {
@@ -67,7 +70,7 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
     child,
     folder,
     url,
-    secret: /SVC_INFERENCE_KEY_[\w-]+/.exec(text)?.[0],
+    secret: /SVC_ADMIN_KEY_[\w-]+/.exec(text)?.[0],
     output: () => text,
     stop: async (signal = 'SIGTERM') => {
       if (child.exitCode === null && child.signalCode === null) child.kill(signal);

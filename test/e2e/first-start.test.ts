@@ -8,6 +8,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { startFarebox } from './farebox-process.ts';
 import { childEnvironment } from '../support/child-environment.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 const YAML = 'listen: { port: 0 }\ndiscovery: { enabled: false }\nembedded: { enabled: false }\n';
 const BINARY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
@@ -36,11 +37,13 @@ for (const [name, folder, says] of [
     const cwd = mkdtempSync(join(tmpdir(), 'farebox-start-'));
     writeFileSync(join(cwd, 'farebox.yaml'), YAML);
     writeFileSync(join(cwd, 'taken'), '');
-    const child = spawn(process.execPath, [BINARY, 'serve'], {
-      cwd,
-      env: childEnvironment({ FAREBOX_DATA: folder }),
-      timeout: 20_000,
-    });
+    const child = endWithUs(
+      spawn(process.execPath, [BINARY, 'serve'], {
+        cwd,
+        env: childEnvironment({ FAREBOX_DATA: folder }),
+        timeout: 20_000,
+      }),
+    );
     let said = '';
     child.stderr.on('data', (data: Buffer) => (said += data.toString()));
     const code = await new Promise((resolve) => child.once('exit', resolve));

@@ -11,6 +11,7 @@ import { METRICS } from '../../src/observability/metric-list.ts';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { readText } from '../tidy/source-tree.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 const PROMPT = 'the-secret-of-the-prompt';
 
@@ -80,6 +81,12 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     }
   }
 
+  test('`HEAD /api/hello` says that a server is there, to anybody', async () => {
+    const hello = await fetch(`${origin}/api/hello`, { method: 'HEAD' });
+    assert.equal(hello.status, 204);
+    assert.ok(hello.headers.get('x-request-id'));
+  });
+
   test('/livez and /readyz say that all is well, and name every part', async () => {
     const live = await fetch(`${origin}/livez`);
     assert.deepEqual([live.status, await live.json()], [200, { status: 'alive' }]);
@@ -97,7 +104,9 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     assert.equal(command, 'node');
     assert.match(rest.join(' '), /\/livez'/);
     const exitCode = async (port: string): Promise<number | null> => {
-      const check = spawn(process.execPath, rest, { env: { PORT: port }, stdio: 'ignore' });
+      const check = endWithUs(
+        spawn(process.execPath, rest, { env: { PORT: port }, stdio: 'ignore' }),
+      );
       const [code] = (await once(check, 'exit')) as [number | null];
       return code;
     };

@@ -21,6 +21,7 @@ import { type AnvilChain, USDC, startAnvil } from '../chains/anvil.ts';
 import { type FaultProxy, startFaultProxy } from '../chains/fault-proxy.ts';
 import { type Books, openBooks } from './payment-books.ts';
 import { PAY_TO, evmPayment } from './wallet-rig.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 const PAYMENTS = 20;
 const STEPS = ['opened', 'journaled', 'settled', 'credited'] as const;
@@ -155,9 +156,11 @@ async function useAsStranger({ anvil }: Chaos, header: string): Promise<void> {
 async function child(all: Chaos, dieAt: string, header?: string): Promise<void> {
   const file = new URL('payment-books-process.ts', import.meta.url).pathname;
   const more = header === undefined ? [] : [header];
-  const started = spawn(process.execPath, [file, all.folder, dieAt, ...more], {
-    stdio: ['ignore', 'ignore', 'inherit'],
-  });
+  const started = endWithUs(
+    spawn(process.execPath, [file, all.folder, dieAt, ...more], {
+      stdio: ['ignore', 'ignore', 'inherit'],
+    }),
+  );
   const [code, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve) => {
     started.once('exit', (ended, how) => resolve([ended, how]));
   });

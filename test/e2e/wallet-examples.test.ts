@@ -16,6 +16,7 @@ import {
   startWalletRig,
   topUp,
 } from './wallet-rig.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 const LEFT_NANO = 4_999_978_000n;
 
@@ -34,10 +35,12 @@ describe('the wallet examples', () => {
 
   async function run(name: string, env: Record<string, string>): Promise<string> {
     const file = new URL(`../../examples/wallet/${name}.ts`, import.meta.url).pathname;
-    const child = spawn(process.execPath, [file], {
-      env: { PATH: '', BASE_URL: farebox.url, MODEL: 'm', ...env },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
+    const child = endWithUs(
+      spawn(process.execPath, [file], {
+        env: { PATH: '', BASE_URL: farebox.url, MODEL: 'm', ...env },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      }),
+    );
     let output = '';
     child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
     child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));

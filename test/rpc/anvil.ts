@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { endWithUs } from '../support/end-with-us.ts';
 
 export interface Anvil {
   readonly url: string;
@@ -26,13 +27,8 @@ function anvilPath(): string {
 }
 
 export async function startAnvil(chainId: number): Promise<Anvil> {
-  const child = spawn(
-    anvilPath(),
-    ['--port', '0', '--chain-id', String(chainId), '--accounts', '3'],
-    {
-      stdio: ['ignore', 'pipe', 'ignore'],
-    },
-  );
+  const options = ['--port', '0', '--chain-id', String(chainId), '--accounts', '3'];
+  const child = endWithUs(spawn(anvilPath(), options, { stdio: ['ignore', 'pipe', 'ignore'] }));
   const exited = once(child, 'exit');
   for await (const line of createInterface({ input: child.stdout })) {
     const port = /^Listening on 127\.0\.0\.1:(\d+)/.exec(line)?.[1];

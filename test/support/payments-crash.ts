@@ -1,6 +1,7 @@
 /** For tests: runs a process of payments until it kills itself at a step. */
 import { spawn } from 'node:child_process';
 import type { RigOptions } from './payments.ts';
+import { endWithUs } from './end-with-us.ts';
 
 export interface CrashOrder {
   readonly folder: string;
@@ -13,9 +14,11 @@ export interface CrashOrder {
 /** The signal that ended it: `SIGKILL` when the step came. */
 export async function killedAt(order: CrashOrder): Promise<NodeJS.Signals | null> {
   const file = new URL('payments-crash-child.ts', import.meta.url).pathname;
-  const child = spawn(process.execPath, [file, JSON.stringify(order)], {
-    stdio: ['ignore', 'ignore', 'inherit'],
-  });
+  const child = endWithUs(
+    spawn(process.execPath, [file, JSON.stringify(order)], {
+      stdio: ['ignore', 'ignore', 'inherit'],
+    }),
+  );
   return await new Promise((resolve) => {
     child.once('exit', (_code, signal) => resolve(signal));
   });

@@ -15,6 +15,7 @@ import { after, before, test } from 'node:test';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { onEachStore, openTestStore } from '../databases/stores.ts';
 import { type Place, openVideo } from './open-video.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'kill-order-'));
 const clock = systemClock();
@@ -67,11 +68,13 @@ after(() => {
 
 /** Starts an owner and kills it when the engine has its order. Gives the job's id. */
 async function killedAfterOrder(place: Place): Promise<string> {
-  const owner: ChildProcess = fork(new URL('./owner-process.ts', import.meta.url), [], {
-    // Not a part of the test run that starts it.
-    env: {},
-    execArgv: [],
-  });
+  const owner: ChildProcess = endWithUs(
+    fork(new URL('./owner-process.ts', import.meta.url), [], {
+      // Not a part of the test run that starts it.
+      env: {},
+      execArgv: [],
+    }),
+  );
   const imagePath = join(place.folder, 'given.png');
   writeFileSync(imagePath, 'a picture');
   owner.send({ ...place, imagePath });

@@ -19,6 +19,7 @@ import { openTestStore } from '../databases/stores.ts';
 import { makeClip } from '../media/clips.ts';
 import type { DyingServerGreeting, DyingServerOrder } from './dying-server.ts';
 import { childEnvironment } from '../support/child-environment.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 /** More than the lease of an idempotency key, which a dead process does not give back. */
 const LATER_MS = 61_000;
@@ -92,11 +93,13 @@ interface Mortal extends DyingServerGreeting {
 }
 
 async function startMortal(order: DyingServerOrder): Promise<Mortal> {
-  const child = fork(new URL('./dying-server.ts', import.meta.url), [], {
-    // Not a part of the test run that starts it.
-    env: childEnvironment(),
-    execArgv: [],
-  });
+  const child = endWithUs(
+    fork(new URL('./dying-server.ts', import.meta.url), [], {
+      // Not a part of the test run that starts it.
+      env: childEnvironment(),
+      execArgv: [],
+    }),
+  );
   children.add(child);
   const gone = once(child, 'exit').then(() => children.delete(child));
   child.send(order);

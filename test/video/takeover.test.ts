@@ -14,6 +14,7 @@ import { systemIds } from '../../src/core/ids.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { openTestStore } from '../databases/stores.ts';
 import { type Place, openVideo } from './open-video.ts';
+import { endWithUs } from '../support/end-with-us.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'takeover-'));
 const clock = systemClock();
@@ -33,11 +34,13 @@ after(async () => {
 
 /** Starts an owner, waits for the state, and kills it. Gives the job's id. */
 async function killedIn(state: string, place: Place): Promise<string> {
-  const owner: ChildProcess = fork(new URL('./owner-process.ts', import.meta.url), [], {
-    // Not a part of the test run that starts it.
-    env: {},
-    execArgv: [],
-  });
+  const owner: ChildProcess = endWithUs(
+    fork(new URL('./owner-process.ts', import.meta.url), [], {
+      // Not a part of the test run that starts it.
+      env: {},
+      execArgv: [],
+    }),
+  );
   const imagePath = join(place.folder, 'given.png');
   writeFileSync(imagePath, await sharp(Buffer.from(portraitSvg())).png().toBuffer());
   owner.send({ ...place, imagePath });

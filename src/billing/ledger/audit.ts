@@ -172,6 +172,22 @@ export async function runAudit(store: Store, inMemory: HoldFigures): Promise<Aud
   );
 }
 
+/** What processes have leased of an account, and of its credit of the day. */
+export async function leasedOf(
+  store: Store,
+  accountId: string,
+  day: number,
+): Promise<{ readonly usdNano: bigint; readonly diemNano: bigint }> {
+  if (store.dialect === 'sqlite') return { usdNano: 0n, diemNano: 0n };
+  const [row] = await store.query<{ usd: bigint; diem: bigint }>(
+    `SELECT COALESCE(sum(usd_nano), 0) AS usd,
+      COALESCE(sum(CASE WHEN daily_day = $2 THEN daily_nano ELSE 0 END), 0) AS diem
+     FROM ledger_hold WHERE account_id = $1 AND request_id LIKE 'lease:%'`,
+    [accountId, day],
+  );
+  return { usdNano: row?.usd ?? 0n, diemNano: row?.diem ?? 0n };
+}
+
 export interface OpenHoldFigures extends HoldFigures {
   readonly debtNano: Nano;
 }

@@ -12,7 +12,13 @@ import type { Log } from '../../core/log.ts';
 import { type Nano, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
 import { type AllowanceSettings, dropAllowances, setAllowance } from './allowances.ts';
-import { type AuditReport, type OpenHoldFigures, openHoldFigures, runAudit } from './audit.ts';
+import {
+  type AuditReport,
+  type OpenHoldFigures,
+  leasedOf,
+  openHoldFigures,
+  runAudit,
+} from './audit.ts';
 import {
   type Debt,
   type PostingContext,
@@ -69,6 +75,22 @@ export {
   usageTags,
   usageTotals,
 } from './history.ts';
+export {
+  type ChargedDay,
+  type MovementPlace,
+  type MovementRow,
+  type ReceiptFilter,
+  type ReceiptPlace,
+  type UsageGroup,
+  type UsageGrouping,
+  chargedDays,
+  countReceipts,
+  movementsOf,
+  pricesOf,
+  receiptsOf,
+  rememberPrices,
+  usageGroups,
+} from './overviews.ts';
 export {
   type Balances,
   type Hold,
@@ -270,6 +292,25 @@ export class Ledger {
     };
   }
 
+  /** What is posted, what of it open requests hold, and what is owed; zeroes for an unknown account. */
+  async standing(accountId: string): Promise<Standing> {
+    const [row] = await this.#store.query<AccountRow>(SELECT_ACCOUNT, [accountId]);
+    if (row === undefined) return NO_STANDING;
+    const nowMs = this.#clock.nowMs();
+    const account = accountOf(row, nowMs);
+    // What a process has leased is free for its requests; what those of others hold it does not know.
+    const leased = await leasedOf(this.#store, accountId, account.dailyDay);
+    const open = this.holds.openOf(accountId, account.dailyDay);
+    return {
+      usdNano: nano(account.balanceNano),
+      diemNano: nano(dailyLeft(account, nowMs)),
+      allocationNano: nano(account.dailyAllocationNano),
+      heldUsdNano: nano(account.heldNano - leased.usdNano + open.usdNano),
+      heldDiemNano: nano(account.dailyHeldNano - leased.diemNano + open.diemNano),
+      debtNano: nano(account.debtNano),
+    };
+  }
+
   /** The first day with a receipt or a posting; `undefined` when there is none. */
   firstDay(): Promise<number | undefined> {
     return firstDay(this.#store);
@@ -305,7 +346,23 @@ export class Ledger {
   }
 }
 
+/** An account as its owner sees it. */
+export interface Standing extends Balances {
+  readonly allocationNano: Nano;
+  /** Of the posted USD and of today's credit, what open requests and jobs set aside. */
+  readonly heldUsdNano: Nano;
+  readonly heldDiemNano: Nano;
+  readonly debtNano: Nano;
+}
+
 const NO_BALANCES = { usdNano: nano(0n), diemNano: nano(0n), allocationNano: nano(0n) };
+
+const NO_STANDING: Standing = {
+  ...NO_BALANCES,
+  heldUsdNano: nano(0n),
+  heldDiemNano: nano(0n),
+  debtNano: nano(0n),
+};
 
 /** Of the two kinds of store each says its dialect. */
 function isFile(store: Store): store is FileStore {

@@ -13,7 +13,7 @@ import { InFlight, type Placed } from '../../core/in-flight.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, StoreUnavailable } from '../../db/db.ts';
-import { planHold } from './hold-plan.ts';
+import { type OpenAmounts, planHold } from './hold-plan.ts';
 import { DURABLE_EPOCH, placeHolds } from './place-holds.ts';
 import type {
   Hold,
@@ -167,6 +167,12 @@ export class MemoryHolds implements Holds {
 
   heldOf(accountId: string): bigint {
     return this.#accounts.get(accountId)?.usdNano ?? 0n;
+  }
+
+  openOf(accountId: string, day: number): OpenAmounts {
+    const account = this.#accounts.get(accountId);
+    const diemNano = account?.since === day ? account.diemNano : 0n;
+    return { usdNano: account?.usdNano ?? 0n, diemNano };
   }
 
   figures(): HoldFigures {

@@ -3,7 +3,7 @@
  */
 import type { Nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
-import type { HoldRefusal, WantedHold } from './hold-plan.ts';
+import type { HoldRefusal, OpenAmounts, WantedHold } from './hold-plan.ts';
 
 /** Where an amount comes from or goes to when it is not a caller's account. */
 export type HouseAccount =
@@ -152,6 +152,8 @@ export interface Holds {
   recall(accountId: string): Promise<void> | undefined;
   /** USD of an account that is set aside without being in a row. */
   heldOf(accountId: string): bigint;
+  /** What open requests of this process have set aside in its memory, of the day's credit as well. */
+  openOf(accountId: string, day: number): OpenAmounts;
   /** Open holds that are no rows. */
   figures(): HoldFigures;
   /** Settles that wait in the local journal for the database to come back. */

@@ -152,6 +152,7 @@ export class LeaseSettles {
       isLast: lease === undefined,
       usdNano: taken - diem,
       dailyNano: diem,
+      reservedNano: grantedNano,
     };
   }
 

@@ -10,6 +10,7 @@ import type { Ids } from '../../../core/ids.ts';
 import type { Log } from '../../../core/log.ts';
 import { ZERO } from '../../../core/money.ts';
 import type { Notices, Queryable, SharedStore } from '../../../db/db.ts';
+import type { OpenAmounts } from '../hold-plan.ts';
 import { placeHolds } from '../place-holds.ts';
 import type {
   Hold,
@@ -101,6 +102,10 @@ export class LeasedHolds implements Holds {
 
   heldOf(): bigint {
     return 0n;
+  }
+
+  openOf(accountId: string, day: number): OpenAmounts {
+    return this.#leases.openOf(accountId, day);
   }
 
   figures(): HoldFigures {

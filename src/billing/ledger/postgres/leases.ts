@@ -13,6 +13,7 @@ import type { Ids } from '../../../core/ids.ts';
 import { InFlight } from '../../../core/in-flight.ts';
 import { type Nano, ZERO } from '../../../core/money.ts';
 import { type SharedStore, StoreUnavailable } from '../../../db/db.ts';
+import type { OpenAmounts } from '../hold-plan.ts';
 import type { HoldAnswer, HoldFigures, HoldRequest, Settlement } from '../records.ts';
 import type { Epoch } from './epochs.ts';
 import { LEASE_PREFIX, type LeaseAnswer, type LeaseWant, grantLeases } from './grant-leases.ts';
@@ -82,6 +83,15 @@ export class Leases {
       if (hold !== undefined) return { ok: true, hold };
     }
     return this.#ask(slot ?? this.#openSlot(request), request);
+  }
+
+  openOf(accountId: string, day: number): OpenAmounts {
+    const open = { usdNano: 0n, diemNano: 0n };
+    for (const { lease } of this.#accounts.get(accountId)?.slots ?? []) {
+      if (lease?.kind === 'usd') open.usdNano += lease.heldNano;
+      if (lease?.kind === 'daily' && lease.day === day) open.diemNano += lease.heldNano;
+    }
+    return open;
   }
 
   /** Holds in memory; what is set aside for them is a part of the leases. */

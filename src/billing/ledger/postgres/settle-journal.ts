@@ -170,6 +170,7 @@ interface Line extends Omit<SettleRequest, 'costNano'> {
     readonly isLast: boolean;
     readonly usdNano: string;
     readonly dailyNano: string;
+    readonly reservedNano: string;
   };
 }
 
@@ -180,11 +181,14 @@ function parseLine(line: string): JournaledSettle | undefined {
     const { costNano, from, ...rest } = JSON.parse(line) as Line; // ours
     const request = { ...rest, costNano: nano(BigInt(costNano)) };
     if (from === undefined) {
-      return { request, allowanceId: undefined, isLast: true, usdNano: 0n, dailyNano: 0n };
+      const none = { usdNano: 0n, dailyNano: 0n, reservedNano: 0n };
+      return { request, allowanceId: undefined, isLast: true, ...none };
     }
-    const { leaseId, allowanceId, isLast, usdNano, dailyNano } = from;
-    const parts = { usdNano: BigInt(usdNano), dailyNano: BigInt(dailyNano) };
-    return { request, leaseId, allowanceId, isLast, ...parts };
+    const { leaseId, allowanceId, isLast } = from;
+    const usdNano = BigInt(from.usdNano);
+    const dailyNano = BigInt(from.dailyNano);
+    const reservedNano = BigInt(from.reservedNano);
+    return { request, leaseId, allowanceId, isLast, usdNano, dailyNano, reservedNano };
   } catch {
     // The torn last line of a killed process.
     return undefined;

@@ -20,7 +20,12 @@ export interface LeaseSettle {
   readonly isLast: boolean;
   readonly usdNano: bigint;
   readonly dailyNano: bigint;
+  /** What the hold set aside. */
+  readonly reservedNano: bigint;
 }
+
+/** As `settle.ts` counts them. */
+const ERRORS = "count(*) FILTER (WHERE status IN ('failed', 'expired'))";
 
 /**
  * `item` are the settles, `lease` the rows that they come out of as they stand under their lock,
@@ -32,7 +37,7 @@ const SETTLE = `WITH item AS MATERIALIZED (
     account_id text, key_id text, kind text, model_id text, replica text, attempts bigint,
     prompt_tokens bigint, completion_tokens bigint, cached_tokens bigint, cache_write_tokens bigint,
     reasoning_tokens bigint, counted_by text, price_version text, latency_ms bigint,
-    first_token_ms bigint, status text, extras text, metadata text)
+    first_token_ms bigint, status text, extras text, metadata text, reserved bigint)
 ), account AS MATERIALIZED (
   SELECT a.id, a.balance_nano, a.daily_day,
     CASE WHEN coalesce(a.daily_allocation_day, $2) = $2 THEN a.daily_allocation_nano ELSE 0 END
@@ -52,11 +57,12 @@ const SETTLE = `WITH item AS MATERIALIZED (
 ), usage AS (
   INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind, model_id, replica,
     attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens,
-    counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata)
+    counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
+    reserved_nano)
   SELECT i.request_id, i.day, i.created_ms, i.account_id, i.key_id, i.kind, i.model_id, i.replica,
     i.attempts, i.prompt_tokens, i.completion_tokens, i.cached_tokens, i.cache_write_tokens,
     i.reasoning_tokens, i.counted_by, i.price_version, i.usd, i.diem, i.latency_ms, i.first_token_ms,
-    i.status, i.extras, i.metadata
+    i.status, i.extras, i.metadata, i.reserved
   FROM item i JOIN lease l ON l.id = i.lease_id AND l.account_id = i.account_id
   ON CONFLICT (request_id, day) DO NOTHING RETURNING request_id
 ), done AS (
@@ -90,13 +96,14 @@ const SETTLE = `WITH item AS MATERIALIZED (
   SELECT request_id, 0, $2, account_id, account_id, 'house:revenue', usd, balance_after, 'CHARGE',
     request_id, model_id, NULL, $3 FROM done WHERE usd > 0
 ), days AS (
-  INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, prompt_tokens,
+  INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, errors, prompt_tokens,
     completion_tokens, usd_nano, diem_nano)
-  SELECT account_id, day, key_id, model_id, count(*), sum(prompt_tokens), sum(completion_tokens),
-    sum(usd), sum(diem) FROM done GROUP BY account_id, day, key_id, model_id
+  SELECT account_id, day, key_id, model_id, count(*), ${ERRORS}, sum(prompt_tokens),
+    sum(completion_tokens), sum(usd), sum(diem) FROM done GROUP BY account_id, day, key_id, model_id
     ORDER BY account_id, day, key_id, model_id
   ON CONFLICT (account_id, day, key_id, model_id) DO UPDATE SET
     requests = ledger_usage_day.requests + excluded.requests,
+    errors = ledger_usage_day.errors + excluded.errors,
     prompt_tokens = ledger_usage_day.prompt_tokens + excluded.prompt_tokens,
     completion_tokens = ledger_usage_day.completion_tokens + excluded.completion_tokens,
     usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano,
@@ -126,8 +133,8 @@ const COUNT_CAPS = `, counted AS (
 /** Only for a tick that has tags. */
 const ADD_TO_TAGS = `, tags AS (
   INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id, requests,
-    prompt_tokens, completion_tokens, usd_nano, diem_nano)
-  SELECT account_id, tag.key, day, tag.value, key_id, model_id, count(*), sum(prompt_tokens),
+    errors, prompt_tokens, completion_tokens, usd_nano, diem_nano)
+  SELECT account_id, tag.key, day, tag.value, key_id, model_id, count(*), ${ERRORS}, sum(prompt_tokens),
     sum(completion_tokens), sum(usd), sum(diem)
     FROM done CROSS JOIN LATERAL json_each_text(done.metadata::json) AS tag
     WHERE metadata IS NOT NULL
@@ -135,6 +142,7 @@ const ADD_TO_TAGS = `, tags AS (
     ORDER BY account_id, tag.key, day, tag.value, key_id, model_id
   ON CONFLICT (account_id, name, day, value, key_id, model_id) DO UPDATE SET
     requests = ledger_usage_tag.requests + excluded.requests,
+    errors = ledger_usage_tag.errors + excluded.errors,
     prompt_tokens = ledger_usage_tag.prompt_tokens + excluded.prompt_tokens,
     completion_tokens = ledger_usage_tag.completion_tokens + excluded.completion_tokens,
     usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano,
@@ -199,6 +207,7 @@ function itemOf(settle: LeaseSettle, seq: number) {
     is_last: settle.isLast,
     usd: String(settle.usdNano),
     diem: String(settle.dailyNano),
+    reserved: String(settle.reservedNano),
     request_id: usage.requestId,
     day: dayOf(usage.createdMs),
     created_ms: usage.createdMs,

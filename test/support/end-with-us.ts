@@ -1,0 +1,59 @@
+/**
+ * What a test process starts ends with it, however it ends: by `SIGKILL` too, of which it hears
+ * nothing. A shell holds the other end of a pipe, knows what runs, and ends that when the pipe closes.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { Socket } from 'node:net';
+import type { Writable } from 'node:stream';
+
+/** Reads `+ pid`, `- pid` and `folder path` until its input ends; then nothing of it is left. */
+const WATCHER = `
+trap '' HUP INT TERM
+pids=' '
+while read -r verb what; do
+  case $verb in
+    +) pids="$pids$what " ;;
+    -) pids="\${pids%% $what *} \${pids#* $what }" ;;
+    folder) set -- "$@" "$what" ;;
+  esac
+done
+for pid in $pids; do kill -9 "$pid"; done
+test $# -eq 0 && exit
+rm -rf -- "$@"
+sleep 0.5
+rm -rf -- "$@"
+`;
+
+let watcher: Writable | undefined;
+
+/** Ends a child with this process. */
+export function endWithUs<Child extends ChildProcess>(child: Child): Child {
+  const { pid } = child;
+  // One that could not be started tells so by itself.
+  if (pid === undefined) return child;
+  tell(`+ ${pid}`);
+  child.once('exit', () => tell(`- ${pid}`));
+  return child;
+}
+
+/** Removes a folder after the processes of `endWithUs` have ended. */
+export function removeWithUs(folder: string): void {
+  tell(`folder ${folder}`);
+}
+
+function tell(line: string): void {
+  watcher ??= startWatcher();
+  watcher.write(`${line}\n`);
+}
+
+function startWatcher(): Writable {
+  const shell = spawn('/bin/sh', ['-c', WATCHER], {
+    // An interrupt from the terminal is for us; the watcher hears of our end.
+    detached: true,
+    stdio: ['pipe', 'ignore', 'ignore'],
+  });
+  // Neither it nor its pipe, which is a socket, keeps us running.
+  shell.unref();
+  if (shell.stdin instanceof Socket) shell.stdin.unref();
+  return shell.stdin;
+}
