@@ -12,8 +12,13 @@ import type { VideoModelSettings } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import { Fault, invalidField } from '../core/faults.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../core/money.ts';
-import { imageSizeOf, requirePixels } from '../documents/image-size.ts';
-import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
+import {
+  type MediaBag,
+  type MediaFiles,
+  imageSizeOf,
+  mediaTypeOf,
+  requirePixels,
+} from '../documents/media-files.ts';
 import type { EngineInput, Media } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
 import { type ReadLargeJson, readJson } from '../http/read-request.ts';

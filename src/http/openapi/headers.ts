@@ -157,7 +157,7 @@ export const HEADER_GROUPS = {
     always('referrer-policy', 'Links tell nobody where they were.', 'no-referrer'),
   ],
   message: [
-    always('request-id', 'The same as `x-request-id`, where clients of Messages look.', REQUEST_ID),
+    some('request-id', 'The same as `x-request-id`, where clients of Messages look.', REQUEST_ID),
   ],
   stream: [
     some('cache-control', 'On streams.', 'no-cache'),
