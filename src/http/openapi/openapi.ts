@@ -20,6 +20,7 @@ import {
   ERROR_SCHEMAS,
   byStatus,
   errorSchema,
+  ownError,
   paysHere,
   refusalsOf,
   takesWallets,
@@ -328,7 +329,9 @@ function refusalOf(
     content: {
       'application/json': {
         schema:
-          own === undefined ? errorSchema(route, codes) : components.schema(own.schema, 'output'),
+          own === undefined
+            ? errorSchema(route, codes)
+            : ownError(route, status, components.schema(own.schema, 'output')),
         examples: Object.fromEntries(examples) as never, // pairs of a code and its example
       },
     },
