@@ -17,11 +17,13 @@ import { moveCommand } from './move.ts';
 import { refundCommand } from './refund.ts';
 import { serveCommand } from './serve.ts';
 import { revision } from './serving.ts';
+import { signInCommand } from './sign-in.ts';
 import { type Console, printableConsole } from './terminal.ts';
 
 /** Every command, in the order of the overview. */
 export const COMMANDS: readonly Command[] = [
   serveCommand,
+  signInCommand,
   keysCreateCommand,
   keysListCommand,
   keysRevokeCommand,

@@ -11,6 +11,7 @@ import type { HEADER_GROUPS } from './openapi/headers.ts';
 
 export const TAGS = {
   Chat: 'Talk to language models, whole or streamed.',
+  Responses: 'The same in the Responses protocol: Codex, Agents SDK, AI SDK.',
   Embeddings: 'Texts as vectors.',
   Images: 'Work on images.',
   Video: 'Generate and transcribe videos.',
@@ -21,6 +22,9 @@ export const TAGS = {
   'API keys': 'Keys, their limits, and what the limits refused.',
   'Usage and billing': 'What was used, what it cost, and what is left.',
   Characters: 'Personas for chat.',
+  Console:
+    'Sessions of people in a browser. A session does what its key or wallet can do, on every route: its cookie stands in for the credential. A write with it shows the `csrfToken` of the session in the header `X-CSRF-Token`, and comes from a page of this origin.',
+  Operator: "For ADMIN keys of the operator's own account.",
   Operations: 'Health, metrics and this documentation.',
 } as const;
 export type Tag = keyof typeof TAGS;
@@ -78,7 +82,9 @@ export interface RouteDescription {
   /** The body of every refusal, where the route's protocol has a form of its own. */
   readonly refusalBody?: {
     readonly schema: z.ZodType;
-    readonly example: (message: string) => unknown;
+    readonly example: (message: string, code: FaultCode) => unknown;
+    /** The statuses that a refusal can have. Default: that of the catalogue. */
+    readonly statuses?: (code: FaultCode) => readonly number[];
   };
 }
 

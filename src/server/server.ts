@@ -9,6 +9,7 @@ import type { Feature, Route } from '../http/route.ts';
 import { openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
+import { consoleFeature } from './console.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
 import { openHttpServer } from './http-server.ts';
@@ -117,6 +118,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     chatFeature(shared, { ...extras, sealer }, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),
     accountFeature(shared, payments),
+    consoleFeature(shared, wallets),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsFeature(shared, wallets, () => routes),
     opsFeature(shared, document, { server, metrics, payments }),
