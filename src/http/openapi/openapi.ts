@@ -123,7 +123,7 @@ function infoOf({ title, version }: OpenApiOptions) {
     version,
     description: `A paid inference API in the OpenAI protocol, with blockchain JSON-RPC and wallet payments. Requests are paid from a prepaid balance, with an API key or from a wallet.
 
-Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}.`,
+Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}. Every GET answers HEAD as well.`,
   };
 }
 
