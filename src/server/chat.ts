@@ -91,7 +91,9 @@ export function chatFeature(
       chatCompletionsRoute(chat, (body, options) => largeBodies.chat(body, options)),
       ...messagesRoutes(chat, (body) => largeBodies.json(body)),
       ...modelRoutes(chat.catalog),
-      embeddingsRoute({ ...chat, tokenizer }, (body) => largeBodies.embeddings(body)),
+      embeddingsRoute({ ...chat, tokenizer, floatReplicas: new Set() }, (body) =>
+        largeBodies.embeddings(body),
+      ),
       ...characterRoutes(extras.personas),
     ],
     close: () => extras.close(),
