@@ -96,7 +96,8 @@ describe('clients on the embedded demo model', () => {
     assert.equal(usage.total_tokens, usage.prompt_tokens);
     const paid = before - (await balance());
     assert.equal(Number(paid) / 1e9, cost.usd);
-    assert.ok(paid > 0n);
+    // Word statistics are nobody's money's worth.
+    assert.equal(paid, 0n);
     assert.equal(response.headers.get('x-svc-model-id'), DEMO);
     assert.ok(response.headers.get('x-ratelimit-limit-requests'));
   });
