@@ -1,15 +1,15 @@
 /** What an account sees of itself, wired: keys, limits, usage, billing. */
-import type { AccountParts } from './account-parts.ts';
 import { activityRoutes } from './activity.ts';
 import { apiKeyRoutes } from './api-keys.ts';
 import { billingRoutes } from './billing.ts';
 import { PriceKeeper } from './receipts.ts';
+import { type EventParts, eventRoutes } from './events.ts';
 import { rateLimitRoutes } from './rate-limits.ts';
 import { usageRoutes } from './usage.ts';
 import type { Feature } from '../http/route.ts';
 import type { Payments } from '../payments/payments.ts';
 
-export function accountFeature(parts: AccountParts, payments: Payments | undefined): Feature {
+export function accountFeature(parts: EventParts, payments: Payments | undefined): Feature {
   const kept = new PriceKeeper(parts);
   return {
     perProcessJob: () => kept.keep(),
@@ -20,6 +20,7 @@ export function accountFeature(parts: AccountParts, payments: Payments | undefin
       ...usageRoutes(parts),
       ...activityRoutes(parts),
       ...billingRoutes(parts),
+      ...eventRoutes(parts),
     ],
   };
 }
