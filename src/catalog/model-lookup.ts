@@ -260,7 +260,7 @@ function noticeFor(
   return { warning, date };
 }
 
-const SUFFIX = /:[A-Za-z_]+=/;
+const SUFFIX = /:[A-Za-z_][A-Za-z0-9_]*=/;
 
 function splitSuffixes(name: string): Omit<Meaning, 'found'> | undefined {
   const at = name.search(SUFFIX);

@@ -61,8 +61,9 @@ export interface ChatBounds {
 /** `addedBytes`: text that the service adds to the prompt. Throws 400 for what cannot fit. */
 export function chatBounds(request: ChatRequest, model: ModelRoom, addedBytes: number): ChatBounds {
   const { facts } = request;
-  const textBytes = facts.textBytes + addedBytes;
-  refuseOverflow(textBytes, model);
+  const knownBytes = facts.textBytes + addedBytes;
+  refuseOverflow(knownBytes, model);
+  const textBytes = knownBytes + facts.unknownBytes;
   const template =
     TEMPLATE_TOKENS +
     TOKENS_PER_MESSAGE * facts.messageCount +

@@ -45,8 +45,9 @@ import {
   leastOfRound,
   planRound,
 } from './chat-bounds.ts';
+import type { LearnedDialects } from './learned-dialects.ts';
 import { userText } from './message-content.ts';
-import type { SearchResult } from './web/web.ts';
+import { type RawResult, type SearchResult, cleanResults } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import {
@@ -55,7 +56,8 @@ import {
   type AnswerOptions,
   chatCompletionId,
 } from './wire/chat-response.ts';
-import { type EngineDialect, engineRequest } from './wire/engine-request.ts';
+import { engineRequest } from './wire/engine-request.ts';
+import { NOTHING_CITED } from './wire/engine-citations.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
 export interface ChatParts {
@@ -70,7 +72,7 @@ export interface ChatParts {
   /** The service's own system prompt; empty for none. */
   readonly systemPrompt: () => string;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
-  readonly dialectOf: (engineId: string) => EngineDialect;
+  readonly dialects: LearnedDialects;
   /** Seals the reasoning that agents keep between turns. */
   readonly sealer: Sealer;
   /** Whether this server can search the web. */
@@ -108,6 +110,8 @@ export interface ChatRun extends ChatPlan {
   readonly uses: RoundUse[];
   /** Tries of all calls that have ended. */
   attempts: number;
+  /** What the engine's own search found. */
+  cited: readonly RawResult[];
 }
 
 /** Plans the first engine call, now that its prompt is known. Throws 402 when it is too dear. */
@@ -119,7 +123,7 @@ export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions
     // The hold is of everything that it can cost.
     const promptBytes = request.facts.textBytes + Buffer.byteLength(plan.systemPrompt);
     const round = { messages: undefined, searches: 0, promptBytes, ...bounds };
-    return { ...plan, sale, prepared, round, uses, attempts: 0 };
+    return { ...plan, sale, prepared, round, uses, attempts: 0, cited: NOTHING_CITED };
   }
   const addedBytes = Buffer.byteLength(plan.systemPrompt) + prepared.textBytes;
   const social = additions.socialSearch;
@@ -137,7 +141,7 @@ export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions
   };
   const round = planRound(inputs);
   if (round === undefined) throw sale.tooDear(nano(surcharges + leastOfRound(inputs)));
-  return { ...plan, sale, prepared, round, uses, attempts: 0 };
+  return { ...plan, sale, prepared, round, uses, attempts: 0, cited: NOTHING_CITED };
 }
 
 /** Answers the calls of the round that has ended, and plans the next; rejects on abort. */
@@ -182,8 +186,15 @@ export function billOf(run: ChatRun): ChatBill {
   return billChat(run.uses, run.price, extraUses(run));
 }
 
-export function citationsOf({ prepared, additions }: ChatRun): readonly SearchResult[] {
+export function citationsOf({ prepared, additions, cited }: ChatRun): readonly SearchResult[] {
   const found = additions.autoSearch?.results;
+  if (cited.length > 0) {
+    const raw = [...prepared.citations, ...(found ?? []), ...cited];
+    return cleanResults(
+      raw.map(({ date, ...one }) => ({ ...one, date })),
+      raw.length,
+    );
+  }
   return found === undefined ? prepared.citations : [...prepared.citations, ...found];
 }
 
@@ -194,6 +205,7 @@ export function answerOptions(run: ChatRun): AnswerOptions & AnswerFrame {
   return {
     stripThinkTags: strip_thinking_response || disable_thinking,
     dropReasoning: disable_thinking,
+    readsCitations: additions.socialSearch !== undefined,
     choiceCount: request.choiceCount,
     maxOutputTokens: round.outputTokens,
     id: chatCompletionId(context.requestId),
@@ -333,6 +345,7 @@ const WHOLE_TYPES = ['application/json'];
 /** The call of the current round: the body per replica, affinity, and how much is read. */
 export function engineCall(run: ChatRun): EngineCall {
   const { request, model, parts, additions, round, systemPrompt } = run;
+  const { dialects } = parts;
   const tokens = round.outputTokens * request.choiceCount;
   // Figures of the prompt's tokens are as long as the prompt.
   const isUnbounded = Object.hasOwn(request.fields, 'prompt_logprobs');
@@ -343,17 +356,20 @@ export function engineCall(run: ChatRun): EngineCall {
     method: 'POST',
     path: '/chat/completions',
     contentType: 'application/json',
-    buildBody: (replica) =>
-      engineRequest(request, {
+    buildBody: (replica, refusal) => {
+      if (refusal !== undefined && !dialects.learn(replica, request, refusal)) return undefined;
+      return engineRequest(request, {
         model: replica.model,
-        dialect: parts.dialectOf(replica.engine),
+        dialect: dialects.of(replica),
         abilities: model,
         maxOutputTokens: round.outputTokens,
         systemPrompt,
         messages: round.messages,
         extraTool: round.searches === 0 ? undefined : additions.autoSearch?.tool,
         extraMembers: additions.socialSearch?.membersFor(replica.engine),
-      }),
+      });
+    },
+    canAmend: true,
     affinityKey: request.promptCacheKey,
     caller: run.context.caller.accountId,
     signal: run.signal,

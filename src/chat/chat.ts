@@ -15,7 +15,9 @@ import {
 export { type AdditionParts, planAdditions } from './additions.ts';
 export { AGENTS_MIGRATIONS } from './agents/migrations.ts';
 export { openSealer, type Sealer } from './agents/sealed-text.ts';
+export { RESPONSES_MIGRATIONS, responsesRoutes, StoredTurns } from './responses/responses.ts';
 export type { ChatParts } from './chat-run.ts';
+export { LearnedDialects } from './learned-dialects.ts';
 export { PaidFindings } from './paid-findings.ts';
 
 /** `parseChatRequest` for a body that would hold up the event loop. */

@@ -66,12 +66,14 @@ class StreamedAnswer implements EngineSink {
   #isRoundOpen = false;
 
   constructor(run: ChatRun) {
-    const { parts, additions, context } = run;
+    const { parts, additions, context, model } = run;
     this.#run = run;
     this.#copy = context.keeper === undefined ? undefined : new StreamCopy();
     this.#blocks = run.protocol && answerBlocks(run, run.protocol);
+    const options = answerOptions(run);
     this.#stream = new ChatStream({
-      ...answerOptions(run),
+      ...options,
+      mayOpenThinking: options.stripThinkTags && parts.dialects.mayOpenThinking(model.replicas),
       newCallId: () => `call_${parts.ids.hex(12)}`,
       heldTool: additions.autoSearch?.toolName,
       events: this.#blocks,
@@ -127,6 +129,8 @@ class StreamedAnswer implements EngineSink {
     const { tally, reported, isComplete, isCutOff } = this.#stream;
     const isUnseen = !isComplete && outputBytes(tally) === 0;
     if (isUnseen && signal.aborted) return endUnseen(this.#run, outcome, reported);
+    this.#run.cited = this.#stream.cited;
+    if (isComplete && this.#stream.stripsThinking) this.#noteThinking(outcome);
     // An engine that was stopped said nothing of the whole.
     const extent = isComplete && !isCutOff ? 'whole' : 'partial';
     endRound(this.#run, { reported, tally, extent }, outcome);
@@ -136,6 +140,15 @@ class StreamedAnswer implements EngineSink {
       { requestId: context.requestId, ...grant },
       'An engine went beyond the output that was granted and was stopped',
     );
+  }
+
+  /** Where thinking is taken out: whether the template of the model has opened it in the prompt. */
+  #noteThinking({ replica }: Attempted): void {
+    const { request, parts, model } = this.#run;
+    const opens = this.#stream.opensThinking;
+    if (replica === null || opens === undefined) return;
+    const isThinking = !request.isThinkingOff && model.capabilities.has('reasoning');
+    parts.dialects.noteThinking(replica, opens, isThinking);
   }
 
   /** Runs the searches of a round and shows what was found; `false` when the caller left. */

@@ -38,6 +38,7 @@ export async function wholeAnswer(run: ChatRun): Promise<void> {
       return settleAborted(run, answer.replica?.engine);
     }
     if (read === undefined) throw new Error('A usable answer was read');
+    run.cited = read.cited;
     endRound(run, { reported: read.reported, tally: read.tally, extent: 'whole' }, answer);
     if (tool === undefined) return send(run, read, answer, blocks);
     const held = heldRoundOf(read, tool);

@@ -65,6 +65,14 @@ export const FAULTS = {
       'The image is too small',
       'Send an image within the limits that the message names.',
     ],
+    UNSUPPORTED_PARAMETER: [
+      'The parameter is not supported',
+      'Leave out the parameter that the message names.',
+    ],
+    PREVIOUS_RESPONSE_NOT_FOUND: [
+      'The previous response is not stored, or no longer',
+      'Send the whole conversation as `input`.',
+    ],
     REQUEST_ID_NOT_FOUND: ['No such request', 'Check the id.'],
     API_KEY_NOT_FOUND: ['No such API key', 'List the keys with `GET /api_keys`.'],
     API_KEY_LIMIT_REACHED: [
@@ -278,6 +286,12 @@ export const FAULTS = {
       'Send `Content-Type: application/json`.',
     ],
   }),
+  ...refusals(416, {
+    RANGE_NOT_SATISFIABLE: [
+      'The range begins behind the end of the file',
+      'Ask for bytes that the file has: the message names its size.',
+    ],
+  }),
   ...refusals(422, {
     VIDEO_DURATION_TOO_LONG: ['The video is too long', 'Send a shorter video.'],
     VIDEO_DURATION_TOO_SHORT: ['The video is too short', 'Send a longer video.'],
@@ -311,7 +325,10 @@ export const FAULTS = {
   }),
   ...refusals(500, {
     INFERENCE_FAILED: ['The inference failed', 'Try again; nothing was charged.'],
-    RPC_UPSTREAM_FAILED: ['No node answered', 'Try again; nothing was charged.'],
+    RPC_UPSTREAM_FAILED: [
+      'No node answered',
+      'Read what the message says of the nodes; try again. Nothing was charged.',
+    ],
     UNKNOWN_ERROR: [
       'Something went wrong on our side',
       'Try again, and give the request id to the operator if it stays.',
@@ -339,6 +356,10 @@ export const FAULTS = {
   ),
   ...refusals(504, {
     REQUEST_TIMEOUT: ['The engine took too long', 'Use `stream: true` for long answers.'],
+    RPC_TIMEOUT: [
+      'No node answered in time; ask for less in one request',
+      'Ask for less in one request, or try again; nothing was charged.',
+    ],
     SETTLEMENT_TIMEOUT: [
       'The payment is not confirmed yet',
       'Send the same header again; do not sign a new one.',

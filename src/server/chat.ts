@@ -9,21 +9,23 @@ import {
   type AdditionParts,
   chatCompletionsRoute,
   type ChatParts,
+  LearnedDialects,
   PaidFindings,
   planAdditions,
+  responsesRoutes,
   type Sealer,
+  StoredTurns,
 } from '../chat/chat.ts';
 import { messagesRoutes } from '../chat/messages/messages.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
 import { Web } from '../chat/web/web.ts';
-import { type EngineDialect, engineDialect } from '../chat/wire/engine-request.ts';
+import { engineDialect } from '../chat/wire/engine-dialect.ts';
 import type { Config } from '../config/config.ts';
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import { Documents, type MediaSettings } from '../documents/documents.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
-import { configuredEngines, hostOf } from '../engines/registry.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
 import { callerRate } from '../catalog/model-access.ts';
 import type { Feature } from '../http/route.ts';
@@ -86,14 +88,20 @@ export function chatFeature(
 ): Feature {
   const chat = chatParts(shared, extras);
   const { tokenizer } = extras.documents;
+  const { clock, config, stores } = shared;
+  const keepHours = (): number => config().responses.keepHours;
+  const turns = new StoredTurns({ store: stores.store, clock, keepHours });
+  const readLarge = (body: Buffer): Promise<unknown> => largeBodies.json(body);
   return {
     routes: [
       chatCompletionsRoute(chat, (body, options) => largeBodies.chat(body, options)),
-      ...messagesRoutes(chat, (body) => largeBodies.json(body)),
+      ...responsesRoutes({ chat, turns, readLarge }),
+      ...messagesRoutes(chat, readLarge),
       ...modelRoutes(chat.catalog),
       embeddingsRoute({ ...chat, tokenizer }, (body) => largeBodies.embeddings(body)),
       ...characterRoutes(extras.personas),
     ],
+    leaderJob: () => turns.prune(),
     close: () => extras.close(),
   };
 }
@@ -101,7 +109,11 @@ export function chatFeature(
 function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
   const { config, catalog, engines, sales, clock, ids, log } = shared;
   const additions = additionParts(extras, clock, config);
-  const dialects = perConfig(config, dialectsOf);
+  const dialects = perConfig(
+    config,
+    ({ engines: configured }) =>
+      new Map(Object.entries(configured).map(([id, engine]) => [id, engineDialect(engine)])),
+  );
   const serviceName = config().service.name;
   return {
     catalog,
@@ -114,21 +126,11 @@ function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
     serviceName,
     systemPrompt: () => config().service.systemPrompt ?? '',
     rateOf: (caller, model) => callerRate(config().limits, caller, model),
-    dialectOf: (id) => dialects().get(id) ?? engineDialect(''),
+    dialects: new LearnedDialects(dialects, log),
     sealer: extras.sealer,
     canSearch: extras.web.canSearch,
     planAdditions: (inputs) => planAdditions(additions, inputs),
   };
-}
-
-/** How the server behind each configured address spells what servers spell differently. */
-function dialectsOf(config: Config): ReadonlyMap<string, EngineDialect> {
-  return new Map(
-    configuredEngines(config).map((one) => {
-      const continuousUsage = config.engines[one.id]?.continuousUsage ?? false;
-      return [one.id, engineDialect(hostOf(one), continuousUsage)];
-    }),
-  );
 }
 
 /** What the chat flow takes of it; prices and engine settings follow a changed configuration. */

@@ -234,8 +234,16 @@ CREATE TABLE ledger_price (
 );`,
   },
   {
-    // The names that operators gave their movements, for ever: postings go after years.
+    // A lease is a hold of a process for many requests (`lease:…`); few accounts have one at a time.
     id: 'ledger-0010',
+    up: {
+      sqlite: '',
+      postgres: `CREATE INDEX ledger_hold_lease ON ledger_hold (account_id) WHERE request_id LIKE 'lease:%'`,
+    },
+  },
+  {
+    // The names that operators gave their movements, for ever: postings go after years.
+    id: 'ledger-0011',
     up: `
 CREATE TABLE ledger_reference (
   id TEXT PRIMARY KEY,

@@ -173,6 +173,8 @@ export class AnswerBlocks {
     const waiting = this.#waiting;
     this.#waiting = [];
     for (const { kind, call, json } of waiting) {
+      // A call that is not complete will not be: what waited for its end is not held up again.
+      events += this.#closeOpen();
       if (kind !== 'call') events += this.#say(kind, json);
       else if (call !== undefined && call.name !== '') events += this.#argue(call, json, true);
     }
@@ -292,7 +294,8 @@ export class AnswerBlocks {
     this.#marks = undefined;
     if (rest !== '') events += this.#piece(rest);
     this.#open = undefined;
-    return events + this.#writer.close(open, isLast && this.#finish === 'length');
+    const mayBeCut = isLast || (open.kind === 'call' && !isComplete(open));
+    return events + this.#writer.close(open, mayBeCut && this.#finish === 'length');
   }
 
   /** The engine's id where it can stand in any protocol and no other call has it. */

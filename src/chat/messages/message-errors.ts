@@ -16,6 +16,9 @@ interface ErrorFrame {
   readonly isStranger?: boolean;
 }
 
+/** Where clients of this API look for the id that they show with an error. */
+export const REQUEST_ID_HEADER = 'request-id';
+
 /** The body of a refusal, and the data of the event that ends a stream. */
 export function messageError(fault: Fault, frame: ErrorFrame): JsonObject {
   const { body } = fault.options;
@@ -33,7 +36,9 @@ export const messageErrors: ErrorForm = (fault, context) => {
   const { requestId, callerIfKnown } = context;
   const isStranger = callerIfKnown === undefined;
   const body = messageError(fault, { requestId, isStranger });
-  return NO_RETRY.has(fault.code) ? { headers: { 'x-should-retry': 'false' }, body } : { body };
+  const named = { [REQUEST_ID_HEADER]: requestId };
+  const headers = NO_RETRY.has(fault.code) ? { ...named, 'x-should-retry': 'false' } : named;
+  return { headers, body };
 };
 
 /** Faults that a client would repeat for minutes, and that stay when it does. */

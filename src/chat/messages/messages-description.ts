@@ -185,7 +185,7 @@ const MESSAGE = {
   stop_sequence: null,
   usage: USAGE,
   cost: { usd: 0.0000111, diem: 0 },
-  svc_parameters: { ...ECHO_EXAMPLE, disable_thinking: true },
+  svc_parameters: ECHO_EXAMPLE,
 };
 
 const STREAM = `event: content_block_start
@@ -218,7 +218,7 @@ With \`stream: true\` \`message_delta\` carries the usage and the \`cost\`. An e
     {
       status: 200,
       about: 'The message, whole or as a stream.',
-      headers: ['model', 'stream'],
+      headers: ['model', 'stream', 'message'],
       content: [
         ...jsonContent(Message, MESSAGE),
         {
@@ -240,9 +240,12 @@ export const COUNT_TOKENS_DESCRIPTION: RouteDescription = {
   about: 'Free. An estimate: what is charged is what the engine has counted.',
   request: jsonContent(MessagesBody.meta({ id: 'MessageRequest' }), REQUEST_EXAMPLE),
   answers: [
-    jsonAnswer('About how many tokens the prompt has.', z.strictObject({ input_tokens: Count }), {
-      input_tokens: 9,
-    }),
+    jsonAnswer(
+      'About how many tokens the prompt has.',
+      z.strictObject({ input_tokens: Count }),
+      { input_tokens: 9 },
+      'message',
+    ),
   ],
   refusals: MODEL_REFUSALS,
   refusalBody: MessageError,

@@ -15,7 +15,7 @@ import { promptTokensAbout } from '../agents/prompt-count.ts';
 import type { ChatParts } from '../chat-run.ts';
 import { runChat } from '../run-chat.ts';
 import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
-import { messageError, messageErrors } from './message-errors.ts';
+import { messageError, messageErrors, REQUEST_ID_HEADER } from './message-errors.ts';
 import { MessageWriter } from './message-writer.ts';
 import { COUNT_TOKENS_DESCRIPTION, MESSAGES_DESCRIPTION } from './messages-description.ts';
 import { type MessagesRequest, readMessagesRequest } from './messages-request.ts';
@@ -70,6 +70,7 @@ interface Translated {
 
 function read(parts: ChatParts, context: RequestContext, body: JsonObject): Translated {
   const { sealer, canSearch, serviceName } = parts;
+  context.set(REQUEST_ID_HEADER, context.requestId);
   const { accountId } = context.caller;
   const given = readMessagesRequest(body, {
     canSearch,

@@ -20,7 +20,8 @@ import {
   type TextKind,
 } from './chat-choice.ts';
 import { type AnswerEnd, type AnswerFrame, documentsCall, endMembers } from './chat-response.ts';
-import type { FoundDocument, SearchResult } from '../web/web.ts';
+import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
+import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 import { SseEvents, type SseData } from './sse-events.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
 import type { Fault } from '../../core/faults.ts';
@@ -73,6 +74,8 @@ export class ChatStream {
   #areDocumentsShown = false;
   /** What the engine said last of its usage, maybe before its end. */
   reported: ReportedUsage | undefined;
+  /** What the engine's own search found, where citations are asked for. */
+  cited: readonly RawResult[] = NOTHING_CITED;
   /** Whether the caller was given any text, in this round or before. */
   hasShownText = false;
   /** Whether every choice has ended, one of them where its grant did: the engine may stop. */
@@ -187,6 +190,17 @@ export class ChatStream {
     return this.#choices.get(0)?.heldRound;
   }
 
+  get stripsThinking(): boolean {
+    return this.#options.stripThinkTags;
+  }
+
+  /** Whether a choice closed a block of thinking that its prompt had opened; see `StreamChoice`. */
+  get opensThinking(): boolean | undefined {
+    let opens: boolean | undefined;
+    for (const choice of this.#choices.values()) opens = choice.opensThinking ?? opens;
+    return opens;
+  }
+
   /** Makes ready for another answer of an engine, which continues what was shown. */
   nextRound(maxOutputTokens: number): void {
     for (const choice of this.#choices.values()) choice.nextRound(maxOutputTokens);
@@ -282,6 +296,7 @@ export class ChatStream {
       this.failure = engineFailure(chunk['error']);
       return;
     }
+    if (this.#options.readsCitations === true) this.cited = citedBy(chunk, this.cited);
     const { choices } = chunk;
     const given = Array.isArray(choices) ? this.#showChoices(choices, shown) : [];
     // The usage beside a text includes it.
@@ -296,9 +311,8 @@ export class ChatStream {
       return;
     }
     const { usage: _taken, ...others } = chunk;
-    const created = Number.isSafeInteger(chunk['created']) ? chunk['created'] : createdS;
-    const framed = { ...others, id, object: CHUNK_OBJECT, created, model, choices: given };
-    shown.push(eventBytes(framed));
+    const head = { id, object: CHUNK_OBJECT, created: createdS, model };
+    shown.push(eventBytes({ ...others, ...head, choices: given }));
     this.#learn(chunk, data);
     if (given.some((choice) => choice['index'] === 0)) this.#showDocuments(shown);
   }

@@ -1,7 +1,7 @@
 /**
  * The fast path of a stream. Events of one kind differ only in one text, so the first of a kind is
- * parsed and becomes a template: the bytes before and after the text, and the same with our id
- * and model. A later event that has exactly these bytes around one JSON string needs no parsing.
+ * parsed and becomes a template: the bytes before and after the text, and the same with our id,
+ * model and time. A later event that has exactly these bytes around one JSON string needs no parsing.
  *
  * Invariant: a match proves that the chunk has the structure of the one that was parsed; it is
  * never a guess. A chunk that does not match takes the slow path.
@@ -17,10 +17,11 @@ export interface TextCounter {
   count(kind: TextKind, sizeBytes: number): boolean;
 }
 
-/** What replaces the engine's id and model. */
+/** What replaces the engine's id, model and time. */
 export interface ShownFrame {
   readonly id: string;
   readonly model: string;
+  readonly createdS: number;
 }
 
 /** The text that a chunk carries, and the choice that it belongs to. */
@@ -145,12 +146,15 @@ export function learnTemplate(
   const members = childrenOf(bytes).spans;
   const id = find(members, 'id');
   const model = find(members, 'model');
+  const created = find(members, 'created');
   const member = textMember(bytes, members, text.kind);
   if (id === undefined || model === undefined || member === undefined) return undefined;
+  if (created === undefined) return undefined;
   if (bytes[member.valueStart] !== QUOTE) return undefined;
   const patches: Patch[] = [
     { start: id.valueStart, end: id.end, text: JSON.stringify(frame.id) },
     { start: model.valueStart, end: model.end, text: JSON.stringify(frame.model) },
+    { start: created.valueStart, end: created.end, text: String(frame.createdS) },
   ];
   if (member.key === 'reasoning') {
     const end = member.start + OTHER_REASONING.length;
@@ -230,7 +234,6 @@ export function textOnlyKind(
   if ((chunk['usage'] ?? null) !== null || chunk['object'] !== CHUNK_OBJECT) return undefined;
   const { index, delta } = choice;
   if (typeof index !== 'number' || !Number.isSafeInteger(index) || index < 0) return undefined;
-  if (!Number.isSafeInteger(chunk['created'])) return undefined;
   if (choice['finish_reason'] !== null || (choice['logprobs'] ?? null) !== null) return undefined;
   let carried = 0;
   for (const key of DELTA_TEXTS) if ((delta[key] ?? null) !== null) carried += 1;
