@@ -14,6 +14,7 @@ import type {
   RouteDescription,
 } from '../describe.ts';
 import { TAGS } from '../describe.ts';
+import { takesIdempotencyKey } from '../idempotent.ts';
 import type { Route, RouteAuth } from '../route.ts';
 import { HEADER_GROUPS } from './headers.ts';
 import {
@@ -218,8 +219,7 @@ function parametersOf(
     return described ?? { name, in: 'path' as const, about: 'Part of the path' };
   });
   const others = given.filter((one) => one.in !== 'path');
-  const isPriced = route.sells !== undefined && route.method === 'POST';
-  const all = [...inPath, ...others, ...(isPriced ? [IDEMPOTENCY_KEY] : [])];
+  const all = [...inPath, ...others, ...(takesIdempotencyKey(route) ? [IDEMPOTENCY_KEY] : [])];
   return [
     ...all.map((one) => parameterOf(one, components)),
     ...(about.query === undefined ? [] : queryParameters(about.query, components)),
@@ -305,7 +305,8 @@ function callerGroups(route: Route): HeaderGroup[] {
   // A public route tells a known caller its balance too.
   if (route.operational !== true) groups.push('balance');
   if (takesWallets(route) || paysHere(route)) groups.push('payment');
-  if (route.sells !== undefined) groups.push('rate', 'replay');
+  if (route.sells !== undefined) groups.push('rate');
+  if (takesIdempotencyKey(route)) groups.push('replay');
   return groups;
 }
 

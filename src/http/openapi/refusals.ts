@@ -4,6 +4,7 @@
  */
 import { FAULTS, type FaultCode } from '../../core/faults.ts';
 import type { JsonSchema } from '../describe.ts';
+import { takesIdempotencyKey } from '../idempotent.ts';
 import type { Route } from '../route.ts';
 
 /** Of a payment: at the top-up, and in a header of an inference request. */
@@ -81,6 +82,11 @@ export function refusalsOf(route: Route): FaultCode[] {
         'API_KEY_USD_SPEND_LIMIT_EXCEEDED',
         'API_KEY_DIEM_SPEND_LIMIT_EXCEEDED',
         'CREDIT_HELD',
+      ],
+    ],
+    [
+      sells !== undefined || takesIdempotencyKey(route),
+      [
         'INVALID_IDEMPOTENCY_KEY',
         'IDEMPOTENCY_KEY_REUSED',
         'IDEMPOTENT_ANSWER_NOT_KEPT',
