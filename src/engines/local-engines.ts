@@ -6,11 +6,11 @@
  * A small open model is fetched only when nothing else serves its kind of work.
  */
 import type { DiscoveredModel } from '../catalog/catalog.ts';
-import { SECOND_MS } from '../core/clock.ts';
+import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { reasonOf } from '../core/log.ts';
 import { type FoundEngine, discoverEngines, probeTargets } from './discovery.ts';
 import type { EngineSettings } from './engines.ts';
-import { LlamaEngine, llamaAvailable } from './llama/llama-engine.ts';
+import { LlamaEngine } from './llama/llama-engine.ts';
 import {
   type LibraryModel,
   type LoadedLlamaModel,
@@ -18,7 +18,9 @@ import {
   demoModels,
   librarySpec,
 } from './llama/llama-models.ts';
+import { findPackages, packageSet } from './local/engine-packages.ts';
 import { hasModel, modelFetcher } from './local/model-files.ts';
+import { requirePackages } from './local/package-fetch.ts';
 import { type LocalEnginesParts, MediaEngines, threadsOf } from './media-engines.ts';
 
 /** Engines beside the configured ones, as the app sees them. */
@@ -31,6 +33,8 @@ export interface LocalEngineSource {
 }
 
 const LLAMA_ENGINE = 'embedded';
+/** Until packages that could not be fetched are asked for again. */
+const RETRY_MS = 10 * MINUTE_MS;
 const DEMO_DESCRIPTION =
   'A demo: word statistics of a short text. It babbles, and proves that everything works.';
 
@@ -41,6 +45,7 @@ export class LocalEngines implements LocalEngineSource {
   #llama: LlamaEngine | undefined;
   #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
+  #stopTrying: (() => void) | undefined;
 
   constructor(parts: LocalEnginesParts) {
     this.#parts = parts;
@@ -83,6 +88,7 @@ export class LocalEngines implements LocalEngineSource {
 
   async stop(): Promise<void> {
     this.#stopLooking?.();
+    this.#stopTrying?.();
     this.#abort.abort();
     await Promise.all([this.#llama?.stop(), this.#media.stop()]);
   }
@@ -99,13 +105,22 @@ export class LocalEngines implements LocalEngineSource {
 
   async #startLlama(): Promise<void> {
     const { config, clock, ids, log, onChange } = this.#parts;
-    const { embedded } = config;
-    const available = llamaAvailable();
-    if (!available.ok) {
-      log.warn({ reason: available.reason }, 'There is no embedded engine');
+    const { embedded, dataFolder, models } = config;
+    const isHere = findPackages(packageSet('llama'), dataFolder) !== undefined;
+    // Whoever serves models of their own needs no demo.
+    if (!isHere && models.some(({ type }) => type === 'text')) return;
+    try {
+      await requirePackages('llama', { ...this.#parts, signal: this.#abort.signal });
+    } catch (error) {
+      // The reason says what is missing; a network may be back later.
+      if (this.#abort.signal.aborted) return;
+      log.warn({ reason: reasonOf(error) }, 'There is no embedded engine');
+      if (embedded.download) this.#stopTrying = clock.after(RETRY_MS, () => void this.#tryLlama());
       return;
     }
+    if (this.#abort.signal.aborted) return;
     const llama = new LlamaEngine({
+      dataFolder,
       clock,
       ids,
       log,
@@ -120,6 +135,11 @@ export class LocalEngines implements LocalEngineSource {
       // The engine tries again by itself; the operator hears why it is not there yet.
       log.warn({ reason: reasonOf(error) }, 'The embedded engine did not start');
     }
+  }
+
+  async #tryLlama(): Promise<void> {
+    await this.#startLlama();
+    if (this.#llama !== undefined) await this.#fillLibrary(this.#llama);
   }
 
   /** Loads what was fetched before, and fetches what is missing and wanted. */
