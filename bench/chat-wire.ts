@@ -7,7 +7,8 @@
 import { parseChatRequest } from '../src/chat/wire/chat-request.ts';
 import { readChatAnswer, writeChatAnswer } from '../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../src/chat/wire/chat-stream.ts';
-import { engineDialect, engineRequest } from '../src/chat/wire/engine-request.ts';
+import { LOCAL_DIALECT } from '../src/chat/wire/engine-dialect.ts';
+import { engineRequest } from '../src/chat/wire/engine-request.ts';
 import {
   embeddingsEnd,
   type EmbeddingsEnd,
@@ -65,7 +66,7 @@ function chatBody(sizeBytes: number, messages: number): Buffer {
 const ABILITIES = { capabilities: new Set<never>() };
 const TARGET = {
   model: 'mistral-small',
-  dialect: engineDialect('10.0.0.5'),
+  dialect: LOCAL_DIALECT,
   abilities: ABILITIES,
   maxOutputTokens: 256,
 };

@@ -1,6 +1,7 @@
 /**
  * `GET /billing/balance` for every key and wallet, whose answers name the balance anyway;
- * `GET /billing/transactions`, the history of the whole account, for ADMIN keys and wallets.
+ * `GET /billing/transactions`, the history of the whole account, for ADMIN keys and wallets. The
+ * statement and the payments are in `statement.ts`.
  */
 import { z } from 'zod';
 import {
@@ -16,6 +17,12 @@ import { offsetOf, pageHeaders, pageQuery, readQuery } from '../http/read-reques
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
 import { type AccountParts, isEnough } from './account-parts.ts';
+import { STATEMENT, TOP_UPS, answerStatement, answerTopUps } from './statement.ts';
+
+const Amounts = z.object({
+  diem: z.number().describe('Daily credit.'),
+  usd: z.number().describe('USD.'),
+});
 
 export type BalanceAnswer = z.infer<typeof BalanceAnswer>;
 export const BalanceAnswer = z
@@ -30,6 +37,8 @@ export const BalanceAnswer = z
       usd: z.number().describe('Posted USD; requests in flight are not taken off yet.'),
     }),
     diemEpochAllocation: z.number().describe('Daily credit that is given each day at 00:00 UTC.'),
+    held: Amounts.describe('Of the balances, what open requests and jobs set aside.'),
+    available: Amounts.describe('Of the balances, what the next request can have.'),
   })
   .meta({ id: 'BillingBalance' });
 
@@ -42,6 +51,8 @@ const BALANCE: RouteDescription = {
       consumptionCurrency: 'USD',
       balances: { diem: 0, usd: 50.23 },
       diemEpochAllocation: 0,
+      held: { diem: 0, usd: 0.23 },
+      available: { diem: 0, usd: 50 },
     }),
   ],
 };
@@ -106,23 +117,34 @@ const TRANSACTIONS: RouteDescription = {
 
 export function billingRoutes(parts: AccountParts): Route[] {
   return [
-    get('/billing/balance', 'key-or-wallet', BALANCE, (context) => answerBalance(parts, context)),
+    get('/billing/balance', 'key-or-wallet', BALANCE, async (context) =>
+      context.json(200, await balanceBody(parts, context.caller.accountId)),
+    ),
     get('/billing/transactions', 'admin-or-wallet', TRANSACTIONS, (context) =>
       answerTransactions(parts.stores.store, context),
     ),
+    get('/billing/statement', 'admin-or-wallet', STATEMENT, (context) =>
+      answerStatement(parts, context, context.caller.accountId),
+    ),
+    get('/billing/top-ups', 'key-or-wallet', TOP_UPS, (context) => answerTopUps(parts, context)),
   ];
 }
 
-async function answerBalance(parts: AccountParts, context: RequestContext): Promise<void> {
-  const balances = await parts.stores.ledger.balances(context.caller.accountId);
-  const { usdNano, diemNano, allocationNano } = balances;
-  const body: BalanceAnswer = {
+/** What an account has, as its owner reads it. */
+export async function balanceBody(parts: AccountParts, accountId: string): Promise<BalanceAnswer> {
+  const standing = await parts.stores.ledger.standing(accountId);
+  const { usdNano, diemNano, heldUsdNano, heldDiemNano } = standing;
+  return {
     canConsume: isEnough(usdNano + diemNano, parts),
     consumptionCurrency: diemNano > 0n ? 'DIEM' : usdNano > 0n ? 'USD' : null,
     balances: { diem: toUsdNumber(diemNano), usd: toUsdNumber(usdNano) },
-    diemEpochAllocation: toUsdNumber(allocationNano),
+    diemEpochAllocation: toUsdNumber(standing.allocationNano),
+    held: { diem: toUsdNumber(heldDiemNano), usd: toUsdNumber(heldUsdNano) },
+    available: {
+      diem: toUsdNumber(diemNano - heldDiemNano),
+      usd: toUsdNumber(usdNano - heldUsdNano),
+    },
   };
-  await context.json(200, body);
 }
 
 async function answerTransactions(store: Queryable, context: RequestContext): Promise<void> {

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { type RouteDescription, jsonAnswer, jsonContent } from '../http/describe.ts';
 import { pageQuery } from '../http/read-request.ts';
 
-const Day = z
+export const Day = z
   .string()
   .regex(/^\d{4}-\d{2}-\d{2}$/, 'Must be a day such as 2026-11-21')
   .refine((text) => isDay(text), 'Must be a day of the calendar')
@@ -41,12 +41,18 @@ export const UsageQuery = z.object({
   ...pageQuery({ max: MAX_ROWS, usual: MAX_ROWS }),
 });
 
-const Cost = z.object({
+export const Cost = z.object({
   usd: z.number().describe('USD, exact to nine decimals.'),
   diem: z.number().describe('Daily credit.'),
 });
 const Count = z.number().int();
-const Sums = { requests: Count, promptTokens: Count, completionTokens: Count, cost: Cost };
+export const Sums = {
+  requests: Count,
+  errors: Count.describe('Of the requests, those that failed or were given up.'),
+  promptTokens: Count,
+  completionTokens: Count,
+  cost: Cost,
+};
 
 const UsageRow = z
   .object({
@@ -116,8 +122,8 @@ const EXTRAS = {
   },
 } as const;
 
-export type ReceiptAnswer = z.infer<typeof ReceiptAnswer>;
-export const ReceiptAnswer = z
+export type Receipt = z.infer<typeof Receipt>;
+export const Receipt = z
   .object({
     object: z.literal('receipt'),
     requestId: z.string().describe('The header `x-request-id` of the answer.'),
@@ -151,6 +157,12 @@ export const ReceiptAnswer = z
     }),
     priceVersion: z.string().describe('Names the prices that the cost was made with.'),
     cost: Cost,
+    reserved: z
+      .number()
+      .nullable()
+      .describe(
+        'What was set aside at admission, USD and daily credit; null where it is not known.',
+      ),
     latencyMs: Count,
     firstTokenMs: Count.nullable(),
     extras: z
@@ -163,8 +175,19 @@ export const ReceiptAnswer = z
   })
   .meta({ id: 'Receipt' });
 
-const SUMS = {
+export type ReceiptAnswer = z.infer<typeof ReceiptAnswer>;
+export const ReceiptAnswer = Receipt.extend({
+  unitPrices: z
+    .record(z.string(), z.unknown())
+    .nullable()
+    .describe(
+      'The prices of `priceVersion` as they are configured: USD, those of tokens a million; null where they are not known any more.',
+    ),
+}).meta({ id: 'ReceiptWithPrices' });
+
+export const SUMS_SAMPLE = {
   requests: 12,
+  errors: 0,
   promptTokens: 3400,
   completionTokens: 900,
   cost: { usd: 0.0021, diem: 0 },
@@ -188,8 +211,15 @@ export const USAGE: RouteDescription = {
           object: 'list',
           from: '2026-10-23',
           to: '2026-11-21',
-          totals: SUMS,
-          data: [{ date: '2026-11-21', model: 'atlas-24b', apiKeyId: 'key_019aa3f1c0de', ...SUMS }],
+          totals: SUMS_SAMPLE,
+          data: [
+            {
+              date: '2026-11-21',
+              model: 'atlas-24b',
+              apiKeyId: 'key_019aa3f1c0de',
+              ...SUMS_SAMPLE,
+            },
+          ],
         }),
         {
           type: 'text/csv',
@@ -218,7 +248,7 @@ export const USAGE_TAGS: RouteDescription = {
           object: 'list',
           from: '2026-10-23',
           to: '2026-11-21',
-          data: [{ tag: 'project', value: 'search', ...SUMS }],
+          data: [{ tag: 'project', value: 'search', ...SUMS_SAMPLE }],
         }),
         {
           type: 'text/csv',
@@ -228,6 +258,33 @@ export const USAGE_TAGS: RouteDescription = {
       ],
     },
   ],
+};
+
+export const RECEIPT_SAMPLE: Receipt = {
+  object: 'receipt',
+  requestId: REQUEST_ID,
+  createdAt: '2026-11-21T04:00:00.000Z',
+  apiKeyId: 'key_019aa3f1c0de',
+  kind: 'chat',
+  model: 'atlas-24b',
+  status: 'completed',
+  router: 'rack1',
+  attempts: 1,
+  tokens: {
+    prompt: 9,
+    completion: 7,
+    cached: 0,
+    cacheWrite: 0,
+    reasoning: 0,
+    countedBy: 'engine',
+  },
+  priceVersion: 'a1b2c3d4',
+  cost: { usd: 0.0000111, diem: 0 },
+  reserved: 0.0002,
+  latencyMs: 412,
+  firstTokenMs: 88,
+  extras: {},
+  metadata: { project: 'search' },
 };
 
 export const RECEIPT: RouteDescription = {
@@ -243,29 +300,8 @@ export const RECEIPT: RouteDescription = {
   ],
   answers: [
     jsonAnswer('What the request used and cost.', ReceiptAnswer, {
-      object: 'receipt',
-      requestId: REQUEST_ID,
-      createdAt: '2026-11-21T04:00:00.000Z',
-      apiKeyId: 'key_019aa3f1c0de',
-      kind: 'chat',
-      model: 'atlas-24b',
-      status: 'completed',
-      router: 'rack1',
-      attempts: 1,
-      tokens: {
-        prompt: 9,
-        completion: 7,
-        cached: 0,
-        cacheWrite: 0,
-        reasoning: 0,
-        countedBy: 'engine',
-      },
-      priceVersion: 'a1b2c3d4',
-      cost: { usd: 0.0000111, diem: 0 },
-      latencyMs: 412,
-      firstTokenMs: 88,
-      extras: {},
-      metadata: { project: 'search' },
+      ...RECEIPT_SAMPLE,
+      unitPrices: { input: '0.30', output: '1.20' },
     }),
   ],
   refusals: ['REQUEST_ID_NOT_FOUND'],

@@ -53,6 +53,7 @@ describe('/usage and /billing', () => {
     assert.equal(usage.from, '2026-10-24');
     assert.deepEqual(usage.totals, {
       requests: 4,
+      errors: 0,
       promptTokens: 48,
       completionTokens: 20,
       cost: { usd: 0.000088, diem: 0 },
@@ -217,6 +218,8 @@ describe('/usage and /billing', () => {
       consumptionCurrency: 'DIEM',
       balances: { diem: 2, usd: 5 - 4 * COST },
       diemEpochAllocation: 2,
+      held: { diem: 0, usd: 0 },
+      available: { diem: 2, usd: 4.999912 },
     });
     await bench.farebox.app.stores.ledger.setDailyAllocation(accountId, usdToNano('0'));
     const poor = await bench.farebox.account('0.01');

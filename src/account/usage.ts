@@ -6,22 +6,28 @@
  */
 import {
   type UsageFilter,
-  type UsageTotals,
   countUsageTags,
   receiptOf,
   usageDays,
   usageTags,
   usageTotals,
 } from '../billing/ledger/ledger.ts';
-import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
 import { Fault } from '../core/faults.ts';
-import { formatUsd, toUsdNumber } from '../core/money.ts';
 import { offsetOf, pageHeaders, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
-import type { Caller } from '../identity/identity.ts';
-import { refuseIssues } from '../json/validation.ts';
 import type { AccountParts } from './account-parts.ts';
+import { receiptBody, unitPricesOf } from './receipts.ts';
+import {
+  badQuery,
+  csvField,
+  csvSums,
+  dayText,
+  rangeOf,
+  sumsOf,
+  visibleKey,
+  wantsCsv,
+} from './usage-query.ts';
 import {
   CSV_HEAD,
   CSV_HEAD_OF_TAG,
@@ -35,8 +41,6 @@ import {
   type UsageTagsAnswer,
 } from './usage-schema.ts';
 
-const USUAL_DAYS = 30;
-const MAX_DAYS = 366;
 /** A download is made in memory; a year of a busy account fits in it many times. */
 const MAX_CSV_ROWS = 100_000;
 const ALL_ROWS = { limit: MAX_CSV_ROWS + 1, offset: 0 };
@@ -117,38 +121,12 @@ function filterOf(parts: AccountParts, context: RequestContext, query: UsageQuer
   }
   return {
     accountId: context.caller.accountId,
-    ...rangeOf(query, dayOf(parts.clock.nowMs())),
+    ...rangeOf(query, parts.clock.nowMs()),
     keyId: visibleKey(context.caller, query.key),
     modelId: query.model,
     tag,
     tagValue,
   };
-}
-
-function rangeOf(query: UsageQuery, today: number): { fromDay: number; toDay: number } {
-  const toDay = query.to === undefined ? today : dayOf(Date.parse(query.to));
-  const fromDay = query.from === undefined ? toDay - USUAL_DAYS + 1 : dayOf(Date.parse(query.from));
-  if (fromDay > toDay) throw badRange('Must not be after "to"');
-  if (toDay - fromDay >= MAX_DAYS) throw badRange(`Must be at most ${MAX_DAYS} days before "to"`);
-  return { fromDay, toDay };
-}
-
-function badRange(message: string): Fault {
-  return badQuery('from', message);
-}
-
-function badQuery(name: string, message: string): Fault {
-  return refuseIssues([{ code: 'custom', path: [name], message }]);
-}
-
-/** A key that is not an ADMIN key asks about itself, whatever it asks. */
-function visibleKey(caller: Caller, asked: string | undefined): string | undefined {
-  return caller.kind === 'wallet' || caller.keyKind === 'ADMIN' ? asked : caller.keyId;
-}
-
-function wantsCsv(context: RequestContext, query: UsageQuery): boolean {
-  if (query.format !== undefined) return query.format === 'csv';
-  return /(?:^|,)\s*text\/csv\b/i.test(context.header('accept') ?? '');
 }
 
 async function answerCsv<Row>(
@@ -159,24 +137,13 @@ async function answerCsv<Row>(
   fieldsOf: (row: Row) => readonly (string | bigint)[],
 ): Promise<void> {
   if (rows.length > MAX_CSV_ROWS) {
-    throw badRange(`The download has more than ${MAX_CSV_ROWS} rows; ask for fewer days`);
+    throw badQuery('from', `The download has more than ${MAX_CSV_ROWS} rows; ask for fewer days`);
   }
   const lines = rows.map((row) => fieldsOf(row).join(','));
   const name = `usage-${dayText(filter.fromDay)}-${dayText(filter.toDay)}.csv`;
   context.set('content-disposition', `attachment; filename="${name}"`);
   const text = `${[head, ...lines].join('\r\n')}\r\n`;
   await context.bytes(200, 'text/csv; charset=utf-8', Buffer.from(text));
-}
-
-function csvSums(row: Omit<UsageTotals, 'rows'>): (string | bigint)[] {
-  const { requests, prompt_tokens, completion_tokens, usd_nano, diem_nano } = row;
-  return [requests, prompt_tokens, completion_tokens, formatUsd(usd_nano), formatUsd(diem_nano)];
-}
-
-/** RFC 4180 quoting; a leading formula sign is put in quotes as text for spreadsheets. */
-function csvField(text: string): string {
-  const harmless = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
 }
 
 async function answerReceipt(parts: AccountParts, context: RequestContext): Promise<void> {
@@ -189,43 +156,7 @@ async function answerReceipt(parts: AccountParts, context: RequestContext): Prom
       message: 'No such request: give the x-request-id of an answer that you were charged for',
     });
   }
-  const body: ReceiptAnswer = {
-    object: 'receipt',
-    requestId: receipt.request_id,
-    createdAt: isoTime(Number(receipt.created_ms)),
-    apiKeyId: receipt.key_id === '' ? null : receipt.key_id,
-    kind: receipt.kind,
-    model: receipt.model_id,
-    status: receipt.status,
-    router: receipt.replica,
-    attempts: Number(receipt.attempts),
-    tokens: {
-      prompt: Number(receipt.prompt_tokens),
-      completion: Number(receipt.completion_tokens),
-      cached: Number(receipt.cached_tokens),
-      cacheWrite: Number(receipt.cache_write_tokens),
-      reasoning: Number(receipt.reasoning_tokens),
-      countedBy: receipt.counted_by,
-    },
-    priceVersion: receipt.price_version,
-    cost: { usd: toUsdNumber(receipt.usd_nano), diem: toUsdNumber(receipt.diem_nano) },
-    latencyMs: Number(receipt.latency_ms),
-    firstTokenMs: receipt.first_token_ms === null ? null : Number(receipt.first_token_ms),
-    extras: JSON.parse(receipt.extras ?? '{}') as Record<string, unknown>, // written by the ledger
-    metadata: JSON.parse(receipt.metadata ?? '{}') as Record<string, string>, // written by the ledger
-  };
+  const unitPrices = await unitPricesOf(parts, receipt);
+  const body: ReceiptAnswer = { ...receiptBody(receipt), unitPrices };
   await context.json(200, body);
-}
-
-function sumsOf(row: Omit<UsageTotals, 'rows'>): UsageAnswer['totals'] {
-  return {
-    requests: Number(row.requests),
-    promptTokens: Number(row.prompt_tokens),
-    completionTokens: Number(row.completion_tokens),
-    cost: { usd: toUsdNumber(row.usd_nano), diem: toUsdNumber(row.diem_nano) },
-  };
-}
-
-function dayText(day: number): string {
-  return isoTime(dayStartMs(day)).slice(0, 10);
 }

@@ -310,22 +310,25 @@ export class Sale implements Counted {
   /**
    * Settles and makes the answer out of what was charged. An answer that is kept for retries is
    * written in the transaction of the settle, and so made in it; while the database is away it is
-   * not kept.
+   * not kept. What is done `together` follows the making in that transaction, as in `settle`.
    */
   async answer<A extends SoldAnswer>(
     outcome: Outcome,
     make: (settlement: Settlement) => A,
+    together?: (tx: Queryable, settlement: Settlement) => Promise<void>,
   ): Promise<A> {
     const { keeper } = this;
-    if (keeper === undefined) return make(await this.settle(outcome));
-    const { token } = keeper;
+    if (keeper === undefined && together === undefined) return make(await this.settle(outcome));
     let made: A | undefined;
     let isKept = false;
     const settlement = await this.settle(outcome, async (tx, settled) => {
       made = make(settled);
-      isKept = await this.#context.idempotency.complete(token, keeper.finished(made), tx);
+      await together?.(tx, settled);
+      if (keeper === undefined) return;
+      const answer = keeper.finished(made);
+      isKept = await this.#context.idempotency.complete(keeper.token, answer, tx);
     });
-    token.isSpent = isKept;
+    if (keeper !== undefined) keeper.token.isSpent = isKept;
     return made ?? make(settlement);
   }
 

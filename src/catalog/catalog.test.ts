@@ -422,3 +422,26 @@ test('ten thousand models cost a lookup no more than ten', async () => {
     /does not exist; did you mean "vendor\/model-9876\.5-7b"\?$/,
   );
 });
+
+test('names of the Claude family mean a model of ours, unless that family is on offer', async () => {
+  const sizes = `
+engines: { rack: { url: http://127.0.0.1:1/v1 } }
+models:
+  - { id: middle, context: 8, tier: M, ${PRICE}, replicas: [{ engine: rack }] }
+  - { id: large, context: 8, tier: L, ${PRICE}, replicas: [{ engine: rack }] }
+  - { id: "small:1b", context: 8, tier: XS, ${PRICE}, replicas: [{ engine: rack }] }
+`;
+  const catalog = await catalogOf(sizes);
+  assert.equal(found(catalog, 'claude-opus-4-1-20250805'), 'large by tolerant');
+  assert.equal(found(catalog, 'claude-sonnet-4-5'), 'middle by tolerant');
+  assert.equal(found(catalog, 'anthropic/claude-3.5-haiku'), 'small:1b by tolerant');
+  assert.equal(found(catalog, 'claude-3-7-sonnet-latest'), 'middle by tolerant');
+  assert.equal(found(catalog, 'claude-small:1b'), 'small:1b by tolerant');
+  assert.equal(found(catalog, 'claude-2.1'), 'unknown');
+  assert.equal(found(catalog, 'claude-opusculum'), 'unknown');
+  assert.equal(found(catalog, 'claude-opus-4-1', 'embedding'), 'unknown');
+  const real = sizes.replace('id: large', 'id: anthropic/claude-opus-4-1');
+  const sold = await catalogOf(real);
+  assert.equal(found(sold, 'claude-opus-4-1'), 'anthropic/claude-opus-4-1 by tolerant');
+  assert.equal(found(sold, 'claude-opus-4-7'), 'unknown');
+});

@@ -37,7 +37,7 @@ export {
   type VideoConstraints,
   WIRE_CAPABILITIES,
 } from './model-list.ts';
-export type { DeprecationNotice, ResolvedModel } from './model-lookup.ts';
+export { CLAUDE_PREFIX, type DeprecationNotice, type ResolvedModel } from './model-lookup.ts';
 export {
   boundFor,
   chargeFor,
@@ -155,22 +155,46 @@ export class Catalog {
     return this.#body(`list ${type} ${modelPrivacy}`, make);
   }
 
-  #list(snapshot: Snapshot, type: ListType, { modelPrivacy, models }: KeyLimits): Buffer {
-    const data = [...snapshot.models.values()]
-      .filter((model) => model.listed && isOnList(model, type))
-      .filter((model) => isWithinPrivacy(model, modelPrivacy) && models?.has(model.id) !== false)
-      .filter((model) => model.stage !== 'gone')
-      .map((model) => {
-        const offline =
-          model.offline ||
-          model.stage === 'removed' ||
-          model.replicas.length === 0 ||
-          this.#offline.has(model.id);
-        const held = [...(snapshot.traits.get(model.type) ?? [])];
-        const traits = held.flatMap(([trait, holder]) => (holder === model ? [trait] : []));
-        return modelItem({ model, traits, offline }, this.#shown);
-      });
-    return listBody(type, data);
+  /** The models of a list, without what a limited key may not use. */
+  listed(type: ListType, limits: KeyLimits = UNLIMITED): CatalogModel[] {
+    return listedModels(this.#current(), type, limits);
+  }
+
+  /**
+   * The model with this id, of any type, or what the name means among text models. Throws 404, for
+   * what a limited key may not use too, and 410.
+   */
+  describe(name: string, limits: KeyLimits = UNLIMITED): CatalogModel {
+    const { models, lookup } = this.#current();
+    const exact = models.get(name);
+    const isThere = exact !== undefined && exact.stage !== 'gone';
+    const model = isThere ? exact : lookup.resolve(name, 'text')?.model;
+    if (model === undefined) return lookup.refuse(name, exact?.type ?? 'text');
+    return isAllowed(model, limits) ? model : lookup.refuseUnknown(name);
+  }
+
+  /** The JSON body of `GET /models/{id}`: the model as the list has it. */
+  itemBody(model: CatalogModel): Buffer {
+    return Buffer.from(JSON.stringify(this.#item(this.#current(), model)));
+  }
+
+  #list(snapshot: Snapshot, type: ListType, limits: KeyLimits): Buffer {
+    const models = listedModels(snapshot, type, limits);
+    return listBody(
+      type,
+      models.map((model) => this.#item(snapshot, model)),
+    );
+  }
+
+  #item(snapshot: Snapshot, model: CatalogModel): object {
+    const offline =
+      model.offline ||
+      model.stage === 'removed' ||
+      model.replicas.length === 0 ||
+      this.#offline.has(model.id);
+    const held = [...(snapshot.traits.get(model.type) ?? [])];
+    const traits = held.flatMap(([trait, holder]) => (holder === model ? [trait] : []));
+    return modelItem({ model, traits, offline }, this.#shown);
   }
 
   /** The JSON body of `GET /models/traits?type=`. */
@@ -235,6 +259,17 @@ export class Catalog {
       bodies: new Map(),
     };
   }
+}
+
+function listedModels({ models }: Snapshot, type: ListType, limits: KeyLimits): CatalogModel[] {
+  return [...models.values()]
+    .filter((model) => model.listed && isOnList(model, type))
+    .filter((model) => isAllowed(model, limits))
+    .filter((model) => model.stage !== 'gone');
+}
+
+function isAllowed(model: CatalogModel, { modelPrivacy, models }: KeyLimits): boolean {
+  return isWithinPrivacy(model, modelPrivacy) && models?.has(model.id) !== false;
 }
 
 /** The named model, or the default of its type where a request names none. Throws 404, 410, 503. */

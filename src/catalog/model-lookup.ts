@@ -40,12 +40,27 @@ const NAME_CHARACTERS = 512;
 /** Names in messages are cut: they come from the caller. */
 const SHOWN_CHARACTERS = 100;
 
+/** Pickers of coding agents show only names that begin so: every text model has such an alias. */
+export const CLAUDE_PREFIX = 'claude-';
+
+/** `claude-sonnet-4-5-20250929`, `claude-3-5-haiku-latest`, with a vendor before it or without. */
+const CLAUDE = /^(?:[a-z\d.-]+\/)?claude-(?:[\d.-]+-)?(opus|sonnet|haiku)(?:[-@.\d]|$)/;
+
+/** The model of a server that comes nearest to each line of that family. */
+const CLAUDE_TRAITS: Readonly<Record<string, string>> = {
+  opus: 'most_intelligent',
+  sonnet: 'default',
+  haiku: 'fastest',
+};
+
 export class ModelLookup {
   readonly #ids: ReadonlyMap<string, CatalogModel>;
   readonly #names = new Map<ModelType, Map<string, Found>>();
   readonly #tolerant = new Map<ModelType, Map<string, CatalogModel>>();
   readonly #resolved = new Map<ModelType, Map<string, ResolvedModel>>();
   readonly #prefix: string;
+  /** A name of the Claude family means that family where it is on offer. */
+  readonly #sellsClaude: boolean;
   #nearest: NearestId | undefined;
 
   constructor(
@@ -55,6 +70,7 @@ export class ModelLookup {
   ) {
     this.#ids = models;
     this.#prefix = modelPrefix;
+    this.#sellsClaude = [...models.keys()].some((id) => CLAUDE.test(id.toLowerCase()));
     for (const model of models.values()) {
       for (const alias of model.aliases)
         ofType(this.#names, model.type).set(alias, { model, via: 'alias' });
@@ -93,18 +109,13 @@ export class ModelLookup {
   /** Throws MODEL_NOT_FOUND (404), INVALID_MODEL (400) for the wrong type or MODEL_RETIRED (410). */
   refuse(name: string, type: ModelType): never {
     const { bare, found } = this.#find(name, type);
-    const shown = name.slice(0, SHOWN_CHARACTERS);
     if (found === undefined) {
       this.#nearest ??= new NearestId(this.#listedIds());
-      const nearest = this.#nearest.find(bare);
-      const hint = nearest === undefined ? 'see GET /models' : `did you mean "${nearest}"?`;
-      throw new Fault('MODEL_NOT_FOUND', {
-        message: `The model "${shown}" does not exist; ${hint}`,
-      });
+      return this.refuseUnknown(name, this.#nearest.find(bare));
     }
     if (found.model.type !== type) {
       throw new Fault('INVALID_MODEL', {
-        message: `The model "${shown}" is of type ${found.model.type}, and this endpoint takes ${type} models`,
+        message: `The model "${shownName(name)}" is of type ${found.model.type}, and this endpoint takes ${type} models`,
       });
     }
     const { id, deprecation } = found.model;
@@ -113,6 +124,14 @@ export class ModelLookup {
       replacement === undefined ? 'choose another from GET /models' : `use "${replacement}"`;
     throw new Fault('MODEL_RETIRED', {
       message: `The model "${id}" was retired on ${removesAt.slice(0, 10)}; ${advice}`,
+    });
+  }
+
+  /** Throws MODEL_NOT_FOUND (404), whatever the name means. */
+  refuseUnknown(name: string, nearest?: string): never {
+    const hint = nearest === undefined ? 'see GET /models' : `did you mean "${nearest}"?`;
+    throw new Fault('MODEL_NOT_FOUND', {
+      message: `The model "${shownName(name)}" does not exist; ${hint}`,
     });
   }
 
@@ -136,7 +155,20 @@ export class ModelLookup {
       const model = spellings?.get(key);
       if (model !== undefined) return { model, via: 'tolerant' };
     }
-    return exact === undefined ? undefined : { model: exact, via: 'id' };
+    if (exact !== undefined) return { model: exact, via: 'id' };
+    return type === 'text' ? this.#claude(name) : undefined;
+  }
+
+  /**
+   * What a name that a client of the Messages interface knows by itself stands for, on a server that
+   * sells no model of that name.
+   */
+  #claude(name: string): Found | undefined {
+    const family = CLAUDE.exec(name.toLowerCase())?.[1];
+    if (family === undefined || this.#sellsClaude) return undefined;
+    const trait = CLAUDE_TRAITS[family];
+    const held = trait === undefined ? undefined : this.#names.get('text')?.get(trait);
+    return held === undefined ? undefined : { model: held.model, via: 'tolerant' };
   }
 
   /** The model itself, what replaces it after its removal, or nothing. */
@@ -176,8 +208,14 @@ export class ModelLookup {
     const bare = normal(withoutVendor(name));
     yield whole;
     if (bare !== whole) yield bare;
-    if (bare.startsWith(this.#prefix)) yield bare.slice(this.#prefix.length);
+    for (const prefix of [this.#prefix, CLAUDE_PREFIX]) {
+      if (bare.startsWith(prefix)) yield bare.slice(prefix.length);
+    }
   }
+}
+
+function shownName(name: string): string {
+  return name.slice(0, SHOWN_CHARACTERS);
 }
 
 function ofType<T>(maps: Map<ModelType, Map<string, T>>, type: ModelType): Map<string, T> {
@@ -222,7 +260,7 @@ function noticeFor(
   return { warning, date };
 }
 
-const SUFFIX = /:[A-Za-z_]+=/;
+const SUFFIX = /:[A-Za-z_][A-Za-z0-9_]*=/;
 
 function splitSuffixes(name: string): Omit<Meaning, 'found'> | undefined {
   const at = name.search(SUFFIX);

@@ -54,6 +54,8 @@ export interface AdditionInputs {
   readonly model: CatalogModel;
   readonly accountId: string;
   readonly signal: AbortSignal;
+  /** The most searches that the model may ask for. Default: as many as it ever may. */
+  readonly maxSearches?: number | undefined;
 }
 
 export interface AdditionsPlan extends AdditionBounds {
@@ -189,7 +191,8 @@ function webUse({ question, prices }: Addition, count: number): ExtraUse {
  * The tool is offered where the model can call it and nothing stands in its way: one choice, a
  * text answer, and no order to call or to leave the caller's own tools.
  */
-function autoSearch({ parts, request, model, prices, findings }: Addition): AutoSearch | undefined {
+function autoSearch(addition: Addition): AutoSearch | undefined {
+  const { parts, request, model, prices, findings, maxSearches } = addition;
   const { parameters, toolChoice, responseFormat, choiceCount } = request;
   if (findings === undefined) return undefined;
   if (parameters.enable_web_search !== 'auto' || parameters.enable_x_search) return undefined;
@@ -202,6 +205,7 @@ function autoSearch({ parts, request, model, prices, findings }: Addition): Auto
     today: isoTime(parts.clock.nowMs()).slice(0, 10),
     eachNano: prices.searchNano,
     findings,
+    maxSearches,
   });
 }
 

@@ -28,6 +28,14 @@ interface AutoSearchOptions {
   readonly eachNano: ExtraUse['eachNano'];
   /** What this user message has found and paid for. */
   readonly findings: MessageFindings;
+  /** Below the usual bound, when the caller asks for fewer. */
+  readonly maxSearches: number | undefined;
+}
+
+/** What the model asked for, and what came of it; no results when the search failed. */
+export interface AskedSearch {
+  readonly query: string;
+  readonly results: readonly SearchResult[] | undefined;
 }
 
 const NO_MORE: SearchOutcome = { ok: false, reason: 'No more searches are allowed' };
@@ -37,6 +45,9 @@ export class AutoSearch implements SearchOffer {
   /** The most UTF-8 bytes of text that one search adds. */
   readonly searchBytes: number;
   readonly #options: AutoSearchOptions;
+  /** In the order of the calls. */
+  readonly searches: AskedSearch[] = [];
+  readonly #maxSearches: number;
   readonly #results: SearchResult[] = [];
   readonly #messages: ChatMessage[] = [];
   #messageBytes = 0;
@@ -47,6 +58,7 @@ export class AutoSearch implements SearchOffer {
     this.#options = options;
     this.tool = webSearchTool(options.request.tools.map((tool) => tool.function.name));
     this.searchBytes = options.web.searchBytes;
+    this.#maxSearches = Math.min(options.maxSearches ?? MAX_AUTO_SEARCHES, MAX_AUTO_SEARCHES);
   }
 
   get toolName(): string {
@@ -54,7 +66,7 @@ export class AutoSearch implements SearchOffer {
   }
 
   get searchesLeft(): number {
-    return MAX_AUTO_SEARCHES - this.#asked;
+    return this.#maxSearches - this.#asked;
   }
 
   get results(): readonly SearchResult[] {
@@ -93,6 +105,10 @@ export class AutoSearch implements SearchOffer {
     const asked = calls.slice(0, allowed).map((call) => this.#outcomeOf(call, signal));
     const outcomes = await Promise.all(asked);
     this.#asked += Math.min(calls.length, allowed);
+    for (const [at, outcome] of outcomes.entries()) {
+      const results = outcome.ok ? outcome.results : undefined;
+      this.searches.push({ query: queryOf(calls[at]), results });
+    }
     const answers = calls.map((call, at) => this.#answerTo(call, outcomes[at] ?? NO_MORE));
     for (const message of [heldMessage(held), ...answers]) {
       this.#messages.push(message);
@@ -124,4 +140,10 @@ export class AutoSearch implements SearchOffer {
     if (outcome.ok) this.#results.push(...outcome.results);
     return { ...searchToolMessage(call.id, outcome, { citations, today, firstSource }) };
   }
+}
+
+/** What a call wants to know, as far as it says so. */
+export function queryOf(call: HeldCall | undefined): string {
+  const read = call === undefined ? undefined : readSearchCall(call.arguments);
+  return read?.ok === true ? read.query : '';
 }

@@ -19,6 +19,7 @@ const PRICE = compilePrice({ input: '1', output: '2' });
 const NO_MEDIA = {
   messageCount: 1,
   textBytes: 100,
+  unknownBytes: 0,
   imageCount: 0,
   imageMessageCount: 0,
   audioCount: 0,

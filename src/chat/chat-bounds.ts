@@ -38,7 +38,6 @@ const TOOL_TEMPLATE_TOKENS = 512;
 const MIN_OUTPUT_TOKENS = 16;
 /** An answer that is cut before this is of little use: what a request holds before a share begins. */
 const USEFUL_OUTPUT_TOKENS = 256;
-const USEFUL_STEPS = BigInt(USEFUL_OUTPUT_TOKENS - MIN_OUTPUT_TOKENS);
 /** The output cap of a model that names neither a cap nor a context. */
 const FALLBACK_OUTPUT_TOKENS = 8_192;
 /** What templates write around a tool offer and around one message of a search, in tokens. */
@@ -62,8 +61,9 @@ export interface ChatBounds {
 /** `addedBytes`: text that the service adds to the prompt. Throws 400 for what cannot fit. */
 export function chatBounds(request: ChatRequest, model: ModelRoom, addedBytes: number): ChatBounds {
   const { facts } = request;
-  const textBytes = facts.textBytes + addedBytes;
-  refuseOverflow(textBytes, model);
+  const knownBytes = facts.textBytes + addedBytes;
+  refuseOverflow(knownBytes, model);
+  const textBytes = knownBytes + facts.unknownBytes;
   const template =
     TEMPLATE_TOKENS +
     TOKENS_PER_MESSAGE * facts.messageCount +
@@ -157,6 +157,8 @@ export interface HoldInputs {
   readonly price: Price;
   readonly bounds: ChatBounds;
   readonly additions: AdditionBounds;
+  /** Of a protocol whose clients are better refused than given less output than this, in tokens. */
+  readonly protocol?: { readonly leastOutputTokens?: number } | undefined;
 }
 
 /**
@@ -169,19 +171,21 @@ export function holdBounds(inputs: HoldInputs): Required<PriceBounds> {
   const { promptTokens, outputTokens } = bounds;
   const searches = additions.autoSearch?.searchesLeft ?? 0;
   const surcharges = surchargesOf(boundUses(additions));
-  const leastOutput = Math.min(outputTokens, MIN_OUTPUT_TOKENS);
+  const leastUseful = inputs.protocol?.leastOutputTokens ?? MIN_OUTPUT_TOKENS;
+  const leastOutput = Math.min(outputTokens, leastUseful);
   const least = { promptTokens, maxOutputTokens: leastOutput, choices: request.choiceCount };
   const minNano = boundFor({ ...least, surcharges }, price);
   const maxNano = mostNano(inputs, surcharges, outputTokens, searches);
   const isPlain = searches === 0 && additions.textBytesBound === 0;
   let usefulNano = maxNano;
   if (!isPlain) {
-    const useful = Math.min(outputTokens, USEFUL_OUTPUT_TOKENS);
+    const useful = Math.min(outputTokens, Math.max(USEFUL_OUTPUT_TOKENS, leastOutput));
     usefulNano = mostNano(inputs, surcharges, useful, Math.min(searches, 1));
-  } else if (outputTokens > USEFUL_OUTPUT_TOKENS) {
+  } else if (outputTokens > USEFUL_OUTPUT_TOKENS && outputTokens > leastOutput) {
     // The cost grows evenly with the output, so a useful answer's needs no third look at the price.
-    const steps = BigInt(outputTokens - MIN_OUTPUT_TOKENS);
-    usefulNano = nano(minNano + ((maxNano - minNano) * USEFUL_STEPS) / steps);
+    const steps = BigInt(outputTokens - leastOutput);
+    const usefulSteps = BigInt(Math.max(0, USEFUL_OUTPUT_TOKENS - leastOutput));
+    usefulNano = nano(minNano + ((maxNano - minNano) * usefulSteps) / steps);
   }
   return { minNano, usefulNano, maxNano, maxIsNamed: request.maxOutputTokens !== undefined };
 }

@@ -20,6 +20,10 @@ import { engineFault, saysContextOverflow } from '../engines/engine-refusal.ts';
 import type { AnswerFacts, AnswerHeaders } from '../http/answer-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
+import { AnswerBlocks } from './agents/answer-blocks.ts';
+import type { AnswerProtocol } from './agents/answer-protocol.ts';
+import { promptTokensAbout } from './agents/prompt-count.ts';
+import type { Sealer } from './agents/sealed-text.ts';
 import type { AdditionInputs, AdditionsPlan, PreparedAdditions } from './additions.ts';
 import {
   type ChatBill,
@@ -41,7 +45,9 @@ import {
   leastOfRound,
   planRound,
 } from './chat-bounds.ts';
-import type { SearchResult } from './web/web.ts';
+import type { LearnedDialects } from './learned-dialects.ts';
+import { userText } from './message-content.ts';
+import { type RawResult, type SearchResult, cleanResults } from './web/web.ts';
 import { noOutput } from './wire/chat-choice.ts';
 import type { ChatRequest } from './wire/chat-request.ts';
 import {
@@ -50,7 +56,8 @@ import {
   type AnswerOptions,
   chatCompletionId,
 } from './wire/chat-response.ts';
-import { type EngineDialect, engineRequest } from './wire/engine-request.ts';
+import { engineRequest } from './wire/engine-request.ts';
+import { NOTHING_CITED } from './wire/engine-citations.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
 export interface ChatParts {
@@ -65,7 +72,9 @@ export interface ChatParts {
   /** The service's own system prompt; empty for none. */
   readonly systemPrompt: () => string;
   readonly rateOf: (caller: Caller, model: CatalogModel) => RateRule;
-  readonly dialectOf: (engineId: string) => EngineDialect;
+  readonly dialects: LearnedDialects;
+  /** Seals the reasoning that agents keep between turns. */
+  readonly sealer: Sealer;
   /** Whether this server can search the web. */
   readonly canSearch: boolean;
   /** Persona, search, scraping, files: what is added to a request, and what it costs at most. */
@@ -88,6 +97,8 @@ export interface ChatPlan {
   readonly systemPrompt: string;
   /** Of the request as it came, with the system prompt. */
   readonly bounds: ChatBounds;
+  /** How the answer is said; `undefined` for chat completions. */
+  readonly protocol: AnswerProtocol | undefined;
 }
 
 export interface ChatRun extends ChatPlan {
@@ -99,6 +110,8 @@ export interface ChatRun extends ChatPlan {
   readonly uses: RoundUse[];
   /** Tries of all calls that have ended. */
   attempts: number;
+  /** What the engine's own search found. */
+  cited: readonly RawResult[];
 }
 
 /** Plans the first engine call, now that its prompt is known. Throws 402 when it is too dear. */
@@ -110,7 +123,7 @@ export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions
     // The hold is of everything that it can cost.
     const promptBytes = request.facts.textBytes + Buffer.byteLength(plan.systemPrompt);
     const round = { messages: undefined, searches: 0, promptBytes, ...bounds };
-    return { ...plan, sale, prepared, round, uses, attempts: 0 };
+    return { ...plan, sale, prepared, round, uses, attempts: 0, cited: NOTHING_CITED };
   }
   const addedBytes = Buffer.byteLength(plan.systemPrompt) + prepared.textBytes;
   const social = additions.socialSearch;
@@ -128,7 +141,7 @@ export function startRun(plan: ChatPlan, sale: Sale, prepared: PreparedAdditions
   };
   const round = planRound(inputs);
   if (round === undefined) throw sale.tooDear(nano(surcharges + leastOfRound(inputs)));
-  return { ...plan, sale, prepared, round, uses, attempts: 0 };
+  return { ...plan, sale, prepared, round, uses, attempts: 0, cited: NOTHING_CITED };
 }
 
 /** Answers the calls of the round that has ended, and plans the next; rejects on abort. */
@@ -173,8 +186,15 @@ export function billOf(run: ChatRun): ChatBill {
   return billChat(run.uses, run.price, extraUses(run));
 }
 
-export function citationsOf({ prepared, additions }: ChatRun): readonly SearchResult[] {
+export function citationsOf({ prepared, additions, cited }: ChatRun): readonly SearchResult[] {
   const found = additions.autoSearch?.results;
+  if (cited.length > 0) {
+    const raw = [...prepared.citations, ...(found ?? []), ...cited];
+    return cleanResults(
+      raw.map(({ date, ...one }) => ({ ...one, date })),
+      raw.length,
+    );
+  }
   return found === undefined ? prepared.citations : [...prepared.citations, ...found];
 }
 
@@ -185,6 +205,7 @@ export function answerOptions(run: ChatRun): AnswerOptions & AnswerFrame {
   return {
     stripThinkTags: strip_thinking_response || disable_thinking,
     dropReasoning: disable_thinking,
+    readsCitations: additions.socialSearch !== undefined,
     choiceCount: request.choiceCount,
     maxOutputTokens: round.outputTokens,
     id: chatCompletionId(context.requestId),
@@ -193,6 +214,29 @@ export function answerOptions(run: ChatRun): AnswerOptions & AnswerFrame {
     serviceName: parts.serviceName,
     documents: prepared.documents ?? additions.autoSearch?.documents,
   };
+}
+
+/** The blocks of the answer, for a protocol that shows it in blocks; what `on` found is in them. */
+export function answerBlocks(run: ChatRun, protocol: AnswerProtocol): AnswerBlocks {
+  const { id: _chats, ...frame } = answerOptions(run);
+  const { requestId } = run.context;
+  const promptTokens = promptTokensAbout(run.request);
+  const sources = run.request.parameters.enable_web_citations ? () => citationsOf(run) : undefined;
+  const { takenCallIds, newCallId } = protocol;
+  const writer = protocol.writer({ ...frame, requestId, promptTokens });
+  return new AnswerBlocks({ writer, sources, takenCallIds, newCallId });
+}
+
+/** Shows the search that was made before the answer, when one was. */
+export function showPrepared({ prepared, request }: ChatRun, blocks: AnswerBlocks): string {
+  if (!prepared.uses.some(({ name }) => name === 'web_search')) return '';
+  return blocks.searched(userText(request.messages).trim(), prepared.citations);
+}
+
+/** Shows the searches of the model that are not shown yet. */
+export function showSearches(run: ChatRun, blocks: AnswerBlocks, shown: number): string {
+  const searches = run.additions.autoSearch?.searches.slice(shown) ?? [];
+  return searches.map(({ query, results }) => blocks.searched(query, results)).join('');
 }
 
 /** What ends an answer once it is charged. */
@@ -215,6 +259,7 @@ export function outcomeOf(
   const { uses, attempts } = run;
   const extras: Record<string, unknown> = receiptLines(extraUses(run));
   if (uses.length > 1) extras['engine_calls'] = uses.length;
+  if (run.protocol !== undefined) extras['protocol'] = run.protocol.name;
   return { costNano, status, tokens, countedBy, attempts, extras, ...from };
 }
 
@@ -300,6 +345,7 @@ const WHOLE_TYPES = ['application/json'];
 /** The call of the current round: the body per replica, affinity, and how much is read. */
 export function engineCall(run: ChatRun): EngineCall {
   const { request, model, parts, additions, round, systemPrompt } = run;
+  const { dialects } = parts;
   const tokens = round.outputTokens * request.choiceCount;
   // Figures of the prompt's tokens are as long as the prompt.
   const isUnbounded = Object.hasOwn(request.fields, 'prompt_logprobs');
@@ -310,17 +356,20 @@ export function engineCall(run: ChatRun): EngineCall {
     method: 'POST',
     path: '/chat/completions',
     contentType: 'application/json',
-    buildBody: (replica) =>
-      engineRequest(request, {
+    buildBody: (replica, refusal) => {
+      if (refusal !== undefined && !dialects.learn(replica, request, refusal)) return undefined;
+      return engineRequest(request, {
         model: replica.model,
-        dialect: parts.dialectOf(replica.engine),
+        dialect: dialects.of(replica),
         abilities: model,
         maxOutputTokens: round.outputTokens,
         systemPrompt,
         messages: round.messages,
         extraTool: round.searches === 0 ? undefined : additions.autoSearch?.tool,
         extraMembers: additions.socialSearch?.membersFor(replica.engine),
-      }),
+      });
+    },
+    canAmend: true,
     affinityKey: request.promptCacheKey,
     caller: run.context.caller.accountId,
     signal: run.signal,

@@ -13,6 +13,7 @@ import type { StreamWriter } from '../http/stream-writer.ts';
 import type { ChatBill } from './chat-bill.ts';
 import {
   type Attempted,
+  answerBlocks,
   answerEnd,
   answerOptions,
   billOf,
@@ -26,9 +27,14 @@ import {
   noteBill,
   outcomeOf,
   searchRound,
+  showPrepared,
+  showSearches,
 } from './chat-run.ts';
+import type { AnswerBlocks } from './agents/answer-blocks.ts';
+import { queryOf } from './auto-search.ts';
 import { outputBytes } from './wire/chat-choice.ts';
 import { ChatStream, KEEP_ALIVE, streamErrorEvents } from './wire/chat-stream.ts';
+import type { AnswerEnd } from './wire/chat-response.ts';
 import type { HeldRound } from './wire/held-calls.ts';
 
 const EVENT_STREAM = 'text/event-stream; charset=utf-8';
@@ -46,6 +52,8 @@ class StreamedAnswer implements EngineSink {
   readonly #stream: ChatStream;
   /** What was sent, when it is kept for retries of the request. */
   readonly #copy: StreamCopy | undefined;
+  /** Of another protocol than chat completions. */
+  readonly #blocks: AnswerBlocks | undefined;
   #engineRun: EngineRun | undefined;
   /** Once the stream has begun: its headers have left. */
   #writer: StreamWriter | undefined;
@@ -58,13 +66,18 @@ class StreamedAnswer implements EngineSink {
   #isRoundOpen = false;
 
   constructor(run: ChatRun) {
-    const { parts, additions, context } = run;
+    const { parts, additions, context, model } = run;
     this.#run = run;
     this.#copy = context.keeper === undefined ? undefined : new StreamCopy();
+    this.#blocks = run.protocol && answerBlocks(run, run.protocol);
+    const options = answerOptions(run);
     this.#stream = new ChatStream({
-      ...answerOptions(run),
+      ...options,
+      mayOpenThinking: options.stripThinkTags && parts.dialects.mayOpenThinking(model.replicas),
       newCallId: () => `call_${parts.ids.hex(12)}`,
       heldTool: additions.autoSearch?.toolName,
+      events: this.#blocks,
+      roundBreak: this.#blocks && '',
     });
   }
 
@@ -116,6 +129,8 @@ class StreamedAnswer implements EngineSink {
     const { tally, reported, isComplete, isCutOff } = this.#stream;
     const isUnseen = !isComplete && outputBytes(tally) === 0;
     if (isUnseen && signal.aborted) return endUnseen(this.#run, outcome, reported);
+    this.#run.cited = this.#stream.cited;
+    if (isComplete && this.#stream.stripsThinking) this.#noteThinking(outcome);
     // An engine that was stopped said nothing of the whole.
     const extent = isComplete && !isCutOff ? 'whole' : 'partial';
     endRound(this.#run, { reported, tally, extent }, outcome);
@@ -127,9 +142,21 @@ class StreamedAnswer implements EngineSink {
     );
   }
 
+  /** Where thinking is taken out: whether the template of the model has opened it in the prompt. */
+  #noteThinking({ replica }: Attempted): void {
+    const { request, parts, model } = this.#run;
+    const opens = this.#stream.opensThinking;
+    if (replica === null || opens === undefined) return;
+    const isThinking = !request.isThinkingOff && model.capabilities.has('reasoning');
+    parts.dialects.noteThinking(replica, opens, isThinking);
+  }
+
   /** Runs the searches of a round and shows what was found; `false` when the caller left. */
   async #search(held: HeldRound): Promise<boolean> {
     const run = this.#run;
+    const blocks = this.#blocks;
+    const shown = run.additions.autoSearch?.searches.length ?? 0;
+    if (blocks !== undefined) this.#tell(blocks.searching(queryOf(held.calls[0])));
     try {
       await searchRound(run, held);
     } catch (error) {
@@ -138,7 +165,8 @@ class StreamedAnswer implements EngineSink {
       return false;
     }
     this.#stream.nextRound(run.round.outputTokens);
-    if (this.#writer !== undefined) this.#showCitations(this.#writer);
+    if (blocks !== undefined) this.#tell(showSearches(run, blocks, shown));
+    else if (this.#writer !== undefined) this.#showCitations(this.#writer);
     return true;
   }
 
@@ -183,8 +211,15 @@ class StreamedAnswer implements EngineSink {
     // Proxies that buffer (nginx) are told not to.
     context.set('x-accel-buffering', 'no');
     this.#writer = context.stream(200, EVENT_STREAM);
-    this.#showCitations(this.#writer);
+    const blocks = this.#blocks;
+    if (blocks !== undefined) this.#tell(blocks.begin() + showPrepared(this.#run, blocks));
+    else this.#showCitations(this.#writer);
     return this.#writer;
+  }
+
+  /** Sends events of another protocol. */
+  #tell(events: string): void {
+    if (events !== '') this.#write(this.#begin(), Buffer.from(events));
   }
 
   #showCitations(writer: StreamWriter): void {
@@ -205,7 +240,9 @@ class StreamedAnswer implements EngineSink {
     this.#quietChecks += 1;
     if (this.#quietChecks * CHECK_MS <= KEEP_ALIVE_MS || this.#run.signal.aborted) return;
     this.#quietChecks = 1;
-    this.#write(this.#begin(), KEEP_ALIVE);
+    const writer = this.#begin();
+    const own = this.#blocks && Buffer.from(this.#blocks.keepAlive());
+    this.#write(writer, own ?? KEEP_ALIVE);
   }
 
   /** Why an answer that has ended is none. */
@@ -227,13 +264,18 @@ class StreamedAnswer implements EngineSink {
     // What is kept is a stream that has begun.
     if (this.#copy !== undefined) this.#begin();
     let last: Buffer | undefined;
-    const sold = await sale.answer(this.#outcome(bill, outcome, 'completed'), (settled) => {
+    const make = (settled: Settlement) => {
       // Finishing the stream changes it, so its end is made once, whoever asks first. Documents of
       // several searches are one tool call, so they wait for the last one.
       const found = additions.autoSearch?.documents;
       last ??= this.#stream.closing(answerEnd(run, bill, settled), found);
       return { type: EVENT_STREAM, body: this.#copy?.with(last), last };
-    });
+    };
+    const sold = await sale.answer(
+      this.#outcome(bill, outcome, 'completed'),
+      make,
+      this.#blocks?.together,
+    );
     this.#begin().end(sold.last);
     noteBill(run, bill, outcome.replica?.engine);
     parts.log.debug({ requestId: context.requestId }, 'Stream complete');
@@ -261,12 +303,19 @@ class StreamedAnswer implements EngineSink {
     const run = this.#run;
     if (this.#writer === undefined) throw error;
     const fault = error instanceof Fault ? error : new Fault('INFERENCE_FAILED', { cause: error });
-    const events = [streamErrorEvents(fault)];
+    const blocks = this.#blocks;
+    let end: AnswerEnd | undefined;
     if (this.#stream.hasShownText) {
       const settlement = await this.#settle(outcome, 'failed');
-      events.unshift(this.#stream.usageChunk(answerEnd(run, billOf(run), settlement)));
+      end = answerEnd(run, billOf(run), settlement);
     } else {
       await run.sale.release({ status: 'failed', attempts: outcome.attempts });
+    }
+    const events: Buffer[] = [];
+    if (blocks !== undefined) events.push(Buffer.from(blocks.failed(fault, end)));
+    else {
+      if (end !== undefined) events.push(this.#stream.usageChunk(end));
+      events.push(streamErrorEvents(fault));
     }
     const reason = reasonOf(fault.options.cause ?? fault);
     const fields = { requestId: run.context.requestId, reason };

@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -33,9 +41,15 @@ interface Ended {
 }
 
 /** Runs the real binary in a folder; `PORT` of the folder's server is its own affair. */
-function farebox(folder: string, ...argv: string[]): Promise<Ended> {
+function farebox(
+  folder: string,
+  ...words: readonly (string | { readonly env: Record<string, string> })[]
+): Promise<Ended> {
+  const argv = words.filter((word) => typeof word === 'string');
+  const own = words.filter((word) => typeof word !== 'string').map((word) => word.env);
   return new Promise((resolve) => {
     const env = { ...process.env, FAREBOX_DATA: join(folder, 'data'), PORT: '' };
+    Object.assign(env, ...own);
     execFile(process.execPath, [BINARY, ...argv], { cwd: folder, env }, (error, out, err) => {
       const code = error === null ? 0 : Number(error.code);
       resolve({ code, out, err });
@@ -209,6 +223,55 @@ models: [{ id: atlas-24b, type: text, context: 4096, price: { input: 0.3, output
     assert.equal(second.code, 1);
     assert.match(second.err, /Another server runs on the data folder/);
     assert.equal(await models(server.key), 200);
+  });
+
+  test('an agent gets a key with a cap, and its settings are written beside a copy of the old ones', async () => {
+    const file = join(folder, 'claude', 'settings.json');
+    const env = { CLAUDE_CONFIG_DIR: join(folder, 'claude'), CODEX_HOME: join(folder, 'codex') };
+    const at = `--url=${server.url}`;
+    const printed = await farebox(folder, { env }, 'agents', 'claude', at);
+    assert.equal(printed.code, 0, printed.err);
+    assert.match(printed.out, /^export ANTHROPIC_MODEL=atlas-24b$/m);
+    assert.match(printed.out, /may spend 5\.00 USD a day/);
+    assert.ok(!existsSync(file));
+    mkdirSync(join(folder, 'claude'));
+    writeFileSync(file, '{"theme":"dark","env":{"A":"1"}}');
+    const words = [
+      'agents',
+      'claude',
+      '--write',
+      at,
+      '--limit-usd=0.5',
+      '--period=MONTH',
+      '--json',
+    ];
+    const written = await farebox(folder, { env }, ...words);
+    assert.equal(written.code, 0, written.err);
+    const { backup, secret } = JSON.parse(written.out);
+    assert.equal(readFileSync(backup, 'utf8'), '{"theme":"dark","env":{"A":"1"}}');
+    const settings = JSON.parse(readFileSync(file, 'utf8'));
+    assert.equal(settings.theme, 'dark');
+    assert.equal(settings.env.A, '1');
+    assert.equal(settings.env.ANTHROPIC_BASE_URL, new URL('/api', server.url).href);
+    assert.equal(settings.env.ANTHROPIC_AUTH_TOKEN, secret);
+    assert.equal(await models(settings.env.ANTHROPIC_AUTH_TOKEN), 200);
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    const { out } = await farebox(folder, 'keys', 'list', '--json');
+    const caps = (JSON.parse(out) as Answer[]).map((key) => `${key.limitUsd} ${key.limitPeriod}`);
+    assert.ok(caps.includes('0.50 MONTH') && caps.includes('5.00 EPOCH'), out);
+
+    const codex = await farebox(folder, { env }, 'agents', 'codex', '--write', at);
+    assert.equal(codex.code, 0, codex.err);
+    const toml = readFileSync(join(folder, 'codex', 'config.toml'), 'utf8');
+    assert.match(toml, /^model = "atlas-24b"$/m);
+    assert.match(toml, /^model_context_window = 4096$/m);
+    assert.match(toml, /^experimental_bearer_token = "SVC_INFERENCE_KEY_/m);
+    writeFileSync(file, '// mine\n{}');
+    const refused = await farebox(folder, { env }, 'agents', 'claude', '--write', at);
+    assert.equal(refused.code, 1);
+    assert.match(refused.err, /is left as it is: It is no JSON object/);
+    const after = await farebox(folder, 'keys', 'list', '--json');
+    assert.equal(JSON.parse(after.out).length, JSON.parse(out).length + 1);
   });
 });
 

@@ -6,6 +6,7 @@ import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { reasonOf } from '../core/log.ts';
 import { nearestOf } from '../core/nearest.ts';
 import { accountsCreateCommand, accountsListCommand, accountsUpdateCommand } from './accounts.ts';
+import { agentsClaudeCommand, agentsCodexCommand } from './agents.ts';
 import { auditCommand } from './audit.ts';
 import { checkCommand } from './check.ts';
 import { type Command, Invocation, UsageError } from './command.ts';
@@ -17,11 +18,13 @@ import { moveCommand } from './move.ts';
 import { refundCommand } from './refund.ts';
 import { serveCommand } from './serve.ts';
 import { revision } from './serving.ts';
+import { signInCommand } from './sign-in.ts';
 import { type Console, printableConsole } from './terminal.ts';
 
 /** Every command, in the order of the overview. */
 export const COMMANDS: readonly Command[] = [
   serveCommand,
+  signInCommand,
   keysCreateCommand,
   keysListCommand,
   keysRevokeCommand,
@@ -35,6 +38,8 @@ export const COMMANDS: readonly Command[] = [
   modelsPullCommand,
   enginesCommand,
   enginesPullCommand,
+  agentsCodexCommand,
+  agentsClaudeCommand,
   auditCommand,
   moveCommand,
   checkCommand,

@@ -1,6 +1,8 @@
 /** `farebox keys`: makes, lists and revokes API keys. A secret is shown once, when it is made. */
+import type { Config } from '../config/config.ts';
 import { systemClock } from '../core/clock.ts';
 import { type ApiKey, LIMIT_PERIODS, MODEL_PRIVACY, type NewKey } from '../identity/identity.ts';
+import type { Stores } from '../server/stores.ts';
 import {
   type Command,
   type Invocation,
@@ -37,17 +39,8 @@ Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`,
     const wanted = wantedKey(invocation);
     return withStores(invocation, async ({ config, stores }) => {
       const account = await findAccount(stores, invocation.text('account'));
-      const { keysPerAccount } = config.limits;
       const owned = { ...wanted, accountId: account.id };
-      const { key, secret } = await stores.store.transaction(async (tx) => {
-        const made = await stores.identity.createKeyWithin(keysPerAccount, owned, tx);
-        const { usdLimitNano, diemLimitNano, limitPeriod } = wanted;
-        if (usdLimitNano !== undefined || diemLimitNano !== undefined) {
-          const cap = { id: made.key.id, accountId: account.id, usdLimitNano, diemLimitNano };
-          await stores.ledger.setAllowance(tx, { ...cap, period: limitPeriod });
-        }
-        return made;
-      });
+      const { key, secret } = await createKey(stores, config, owned);
       const what = key.kind === 'ADMIN' ? 'An ADMIN key' : 'A key';
       invocation.answer(
         () => ({ ...jsonKey(key), secret }),
@@ -57,6 +50,19 @@ Example: farebox keys create --description laptop --limit-usd 5 --period MONTH`,
     });
   },
 };
+
+/** Makes a key with its caps, in one transaction. Throws when the account has too many. */
+export function createKey(stores: Stores, { limits }: Config, wanted: NewKey) {
+  return stores.store.transaction(async (tx) => {
+    const made = await stores.identity.createKeyWithin(limits.keysPerAccount, wanted, tx);
+    const { usdLimitNano, diemLimitNano, limitPeriod, accountId } = wanted;
+    if (usdLimitNano !== undefined || diemLimitNano !== undefined) {
+      const cap = { id: made.key.id, accountId, usdLimitNano, diemLimitNano };
+      await stores.ledger.setAllowance(tx, { ...cap, period: limitPeriod });
+    }
+    return made;
+  });
+}
 
 /** What the words ask for; checked before anything is opened. */
 function wantedKey(invocation: Invocation): Omit<NewKey, 'accountId'> {
@@ -116,7 +122,7 @@ function keyTable(keys: readonly ApiKey[], revoked: boolean): string {
   return table([...titles, 'LIMIT', ...(revoked ? ['REVOKED'] : [])], rows);
 }
 
-const PERIOD_WORDS = { EPOCH: 'a day', MONTH: 'a month', LIFETIME: 'in all' } as const;
+export const PERIOD_WORDS = { EPOCH: 'a day', MONTH: 'a month', LIFETIME: 'in all' } as const;
 
 function shownLimit(key: ApiKey): string {
   const caps = [

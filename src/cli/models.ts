@@ -110,7 +110,7 @@ type OfferedModel = ReturnType<typeof modelsOf>[number];
  * What the server that listens offers, else what the configuration alone does, which knows no
  * discovered and no embedded models.
  */
-async function offeredModels(config: Config) {
+export async function offeredModels(config: Config) {
   const running = await askServer(config);
   if (running !== undefined) return running;
   const catalog = new Catalog({ settings: config, clock: systemClock() });

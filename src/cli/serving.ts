@@ -113,6 +113,11 @@ export function watchSettings(
   return watch;
 }
 
+/** The page that begins a session; what stands after `#` is sent to nobody by a browser. */
+export function signInLink(origin: string, secret: string): string {
+  return `${origin}/console/sign-in#${secret}`;
+}
+
 /** What a newcomer reads: where it listens, the key, and a command that works as it stands. */
 export function greeting(address: string, config: Config, owner: FirstOwner | undefined): string {
   const base = `${address}${BASE_PATH}`;
@@ -121,9 +126,18 @@ export function greeting(address: string, config: Config, owner: FirstOwner | un
   Data folder: ${config.dataFolder}
 `;
   if (owner === undefined) return `${where}\n  Make a key: npx farebox keys create\n\n`;
-  return `${where}
+  const { linkSecret } = owner;
+  const link =
+    linkSecret === undefined
+      ? ''
+      : `
+  Open the console, signed in (once, within 15 minutes):
+
+    ${signInLink(address, linkSecret)}
+`;
+  return `${where}${link}
   The owner account has ${formatUsd(owner.creditNano, 2)} USD of starter credit.
-  Its API key is shown only now:
+  Its API key is shown only now; it also manages keys and accounts, so keep it to yourself:
 
     ${owner.secret}
 

@@ -6,6 +6,33 @@ import { z } from 'zod';
 
 import { count, engineUrl, flag, httpUrl, secret, whole } from './setting-kinds.ts';
 
+const Quirks = z
+  .strictObject({
+    outputCap: z
+      .enum(['both', 'max_tokens', 'max_completion_tokens'])
+      .optional()
+      .describe('Under which name the output cap goes. Default: both, to a self-hosted engine.'),
+    developerRole: z
+      .boolean()
+      .optional()
+      .describe('Has the role `developer`; otherwise it becomes `system`. Default: OpenAI only.'),
+    promptCacheRetention: z
+      .boolean()
+      .optional()
+      .describe('Takes `prompt_cache_retention`. Default: OpenAI only.'),
+    fallbacks: z.boolean().optional().describe('Takes `fallbacks`. Default: LiteLLM only.'),
+    thinkingSwitch: z
+      .boolean()
+      .optional()
+      .describe('Reads `chat_template_kwargs.enable_thinking`. Default: self-hosted engines only.'),
+    leaveOut: z.array(z.string()).optional().describe('Members of a body that it refuses.'),
+    leaveOutOfMessages: z
+      .array(z.string())
+      .optional()
+      .describe('Members of messages that it refuses. Default: the reasoning, for Mistral.'),
+  })
+  .prefault({});
+
 const ConfiguredEngine = z.strictObject({
   protocol: z
     .enum(['openai', 'rembg'])
@@ -35,6 +62,25 @@ const ConfiguredEngine = z.strictObject({
     'Requests that wait at once; further ones are refused as overloaded.',
   ),
   maxConnections: whole(512).describe('Open connections to this engine.'),
+  dialect: z
+    .enum([
+      'auto',
+      'self-hosted',
+      'openai',
+      'anthropic',
+      'deepseek',
+      'gemini',
+      'groq',
+      'litellm',
+      'mistral',
+      'openrouter',
+      'xai',
+    ])
+    .default('auto')
+    .describe(
+      'How the engine spells what engines spell differently. `auto`: by the host of its address; what stands behind any other name is taken for a server of one’s own (`self-hosted`). A parameter that an engine refuses by its name is left out from then on, in any dialect.',
+    ),
+  quirks: Quirks.describe('What differs from the dialect.'),
   continuousUsage: flag(false).describe(
     'Ask for the usage with every piece of a stream (`stream_options.continuous_usage_stats` of vLLM and SGLang): a caller that leaves is billed by the count of the engine instead of by the bytes of the text. Each piece then has figures to be read; engines of other kinds may refuse the request.',
   ),

@@ -202,6 +202,14 @@ export const FAULTS = {
     UNAUTHORIZED: ['Not allowed', 'Use credentials that own the resource.'],
     API_ACCESS_DISABLED: ['API access is disabled for this account', 'Ask the operator.'],
     MODEL_NOT_ALLOWED: ['The API key may not use this model', 'Use another key or another model.'],
+    OPERATOR_KEY_REQUIRED: [
+      "This endpoint needs an ADMIN key of the operator's account",
+      'Ask the operator of the service.',
+    ],
+    CSRF_CHECK_FAILED: [
+      'The request of a console session does not come from the console',
+      'Send it from a page of this origin, with the token of the session in `X-CSRF-Token`; programs use an API key.',
+    ],
     X402_WALLET_MISMATCH: [
       'The signer is not the wallet of the path',
       'Sign with the wallet that you ask about.',
@@ -211,6 +219,12 @@ export const FAULTS = {
     NOT_FOUND: ['Not found', 'Check the path; all paths start with /api/v1.'],
     MODEL_NOT_FOUND: ['The model does not exist', 'Choose one from `GET /models`.'],
     CHARACTER_NOT_FOUND: ['The character does not exist', 'Choose one from `GET /characters`.'],
+    ACCOUNT_NOT_FOUND: ['The account does not exist', 'List them with `GET /admin/accounts`.'],
+    SESSION_NOT_FOUND: [
+      'There is no such session, or it has ended',
+      'List them with `GET /console/sessions`.',
+    ],
+    PAYMENT_NOT_FOUND: ['There is no such payment', 'List them with `GET /admin/top-ups`.'],
     MEDIA_NOT_FOUND: ['The media does not exist or has expired', 'Queue it again.'],
   }),
   ...refusals(405, {
@@ -230,6 +244,10 @@ export const FAULTS = {
     PAYMENT_IN_PROGRESS: [
       'The payment is being settled',
       'Send the same header again; do not sign a new one.',
+    ],
+    REFERENCE_REUSED: [
+      'The reference stands for another movement',
+      'Use a reference of its own for each movement.',
     ],
     PAYMENT_ALREADY_CREDITED: [
       'The payment is credited already',
@@ -251,6 +269,12 @@ export const FAULTS = {
     INVALID_CONTENT_TYPE: [
       'The Content-Type is not supported',
       'Send `Content-Type: application/json`.',
+    ],
+  }),
+  ...refusals(416, {
+    RANGE_NOT_SATISFIABLE: [
+      'The range begins behind the end of the file',
+      'Ask for bytes that the file has: the message names its size.',
     ],
   }),
   ...refusals(422, {
@@ -286,7 +310,10 @@ export const FAULTS = {
   }),
   ...refusals(500, {
     INFERENCE_FAILED: ['The inference failed', 'Try again; nothing was charged.'],
-    RPC_UPSTREAM_FAILED: ['No node answered', 'Try again; nothing was charged.'],
+    RPC_UPSTREAM_FAILED: [
+      'No node answered',
+      'Read what the message says of the nodes; try again. Nothing was charged.',
+    ],
     UNKNOWN_ERROR: [
       'Something went wrong on our side',
       'Try again, and give the request id to the operator if it stays.',
@@ -314,6 +341,10 @@ export const FAULTS = {
   ),
   ...refusals(504, {
     REQUEST_TIMEOUT: ['The engine took too long', 'Use `stream: true` for long answers.'],
+    RPC_TIMEOUT: [
+      'No node answered in time; ask for less in one request',
+      'Ask for less in one request, or try again; nothing was charged.',
+    ],
     SETTLEMENT_TIMEOUT: [
       'The payment is not confirmed yet',
       'Send the same header again; do not sign a new one.',

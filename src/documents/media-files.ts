@@ -15,6 +15,8 @@ import { Fault } from '../core/faults.ts';
 import { isDataUrl } from './data-url.ts';
 import type { Guard } from '../net/guard.ts';
 
+export { MAX_IMAGE_PIXELS, imageSizeOf, requirePixels } from './image-size.ts';
+
 export interface MediaFilesParts {
   readonly guard: Guard;
   /** A folder that lives as long as the process. */

@@ -59,8 +59,15 @@ export interface EngineCall {
   readonly path: string;
   /** Of the request body. */
   readonly contentType?: string | undefined;
-  /** The body for a replica (model name, dialect); not asked again to retry on the same one. */
-  readonly buildBody?: ((replica: Replica) => Buffer | StreamedBody) | undefined;
+  /**
+   * The body for a replica (model name, dialect); not asked again to retry on the same one. With
+   * `canAmend` it is asked with the refusal of its last body, a few times at most: for another one
+   * that may pass, or `undefined` when it has none.
+   */
+  readonly buildBody?:
+    | ((replica: Replica, refusal?: EngineFailure) => Buffer | StreamedBody | undefined)
+    | undefined;
+  readonly canAmend?: boolean | undefined;
   /** Further request headers, flat: name, value, name, value. */
   readonly headers?: readonly string[] | undefined;
   /** `prompt_cache_key`: calls with the same key meet the same replica while it can take them. */

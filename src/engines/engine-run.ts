@@ -40,6 +40,8 @@ const MAX_ATTEMPTS = 5;
 const MAX_RETRY_AFTER_MS = 5_000;
 /** In the queue for a slot. */
 const QUEUE_MS = 30_000;
+/** Bodies that are written anew: engines name one parameter that they refuse at a time. */
+const MAX_AMENDMENTS = 4;
 /** Of a refusal's body: enough for any error object, too little to hurt. */
 const MAX_ERROR_BODY_BYTES = 64 * 1024;
 
@@ -69,6 +71,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
   #attempt: Attempt | null = null;
   #attempts = 0;
   #staleRetries = 0;
+  #amendments = 0;
   /** Tried, and not to be tried again after a pause. */
   #barred: Set<Target> | null = null;
   #best: EngineFailure | null = null;
@@ -183,7 +186,7 @@ export class EngineRun implements Waiter, Chooser, Placed {
       limits = { ...limits, totalMs: leftMs };
     }
     if (this.#bodyReplica !== replica && this.#call.buildBody !== undefined) {
-      this.#body = this.#call.buildBody(replica);
+      this.#body = this.#call.buildBody(replica) ?? null;
       this.#bodyReplica = replica;
     }
     this.#attempts += 1;
@@ -270,6 +273,9 @@ export class EngineRun implements Waiter, Chooser, Placed {
     target.state.fail(attempt.ticket, this.caller, verdict, pauseMs);
     if (this.#isEnded) return;
     const failure = this.#failure(verdict.reason, message, pauseMs, attempt);
+    if (verdict.reason === 'refused' && this.#isAmended(failure, target.replica)) {
+      return this.#next();
+    }
     if (verdict.retry === 'never' || failure.sawFirstByte) return this.#finish(failure);
     if (this.#best === null || outweighs(verdict.reason, this.#best.reason)) this.#best = failure;
     const { maxAttempts, replicas } = this.#call;
@@ -279,6 +285,17 @@ export class EngineRun implements Waiter, Chooser, Placed {
     if (verdict.retry === 'elsewhere') (this.#barred ??= new Set()).add(target);
     this.#pauseMs = pauseMs ?? 0;
     this.#next();
+  }
+
+  /** Whether the refused body could be written anew. */
+  #isAmended(refusal: EngineFailure, replica: Replica): boolean {
+    if (this.#call.canAmend !== true || this.#amendments >= MAX_AMENDMENTS) return false;
+    this.#amendments += 1;
+    const body = this.#call.buildBody?.(replica, refusal);
+    if (body === undefined) return false;
+    this.#body = body;
+    this.#bodyReplica = replica;
+    return true;
   }
 
   /** The connection had been closed as idle: that was no try, however often it happens within reason. */

@@ -105,8 +105,3 @@ function settingsOf(id: string, engine: ConfiguredEngine): EngineSettings {
 function baseOf({ protocol, url }: ConfiguredEngine): string {
   return protocol === 'rembg' ? url.replace(/\/(?:api\/remove\/?)?$/, '') : url;
 }
-
-/** The host name of an engine's address, from which its dialect is guessed. */
-export function hostOf(settings: EngineSettings): string {
-  return URL.canParse(settings.url) ? new URL(settings.url).hostname : '';
-}

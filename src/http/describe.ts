@@ -21,6 +21,9 @@ export const TAGS = {
   'API keys': 'Keys, their limits, and what the limits refused.',
   'Usage and billing': 'What was used, what it cost, and what is left.',
   Characters: 'Personas for chat.',
+  Console:
+    'Sessions of people in a browser. A session does what its key or wallet can do, on every route: its cookie stands in for the credential. A write with it shows the `csrfToken` of the session in the header `X-CSRF-Token`, and comes from a page of this origin.',
+  Operator: "For ADMIN keys of the operator's own account.",
   Operations: 'Health, metrics and this documentation.',
 } as const;
 export type Tag = keyof typeof TAGS;
@@ -75,6 +78,11 @@ export interface RouteDescription {
   readonly answers: readonly AnswerDescription[];
   /** Codes of the route's own refusals. */
   readonly refusals?: readonly FaultCode[];
+  /** The body of every refusal, where the route's protocol has a form of its own. */
+  readonly refusalBody?: {
+    readonly schema: z.ZodType;
+    readonly example: (message: string) => unknown;
+  };
 }
 
 /** One JSON content, the usual case. */

@@ -5,7 +5,7 @@
 import type { Socket } from 'node:net';
 import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
 import { StoreUnavailable } from '../db/db.ts';
-import { reasonPhrase } from './request-context.ts';
+import { type RequestContext, reasonPhrase } from './request-context.ts';
 
 /** How long a caller waits before it asks a server whose database is away again. */
 const DATABASE_RETRY_SECONDS = 5;
@@ -17,8 +17,15 @@ interface ErrorAnswer {
   readonly fault: Fault;
 }
 
-/** `openAiShape` is the opt-in error object of OpenAI's clients. */
-export function errorAnswer(error: unknown, openAiShape: boolean): ErrorAnswer {
+/**
+ * `openAiShape` is the opt-in error object of OpenAI's clients. The route of `context` may have a
+ * form of its own, which comes first.
+ */
+export function errorAnswer(
+  error: unknown,
+  openAiShape: boolean,
+  context?: RequestContext,
+): ErrorAnswer {
   const fault = asFault(error);
   const { options } = fault;
   const headers: Record<string, string> = { ...options.headers };
@@ -26,6 +33,11 @@ export function errorAnswer(error: unknown, openAiShape: boolean): ErrorAnswer {
     headers['retry-after'] = String(Math.max(1, Math.ceil(options.retryAfterSeconds)));
   }
   if (!(options.canRetry ?? FAULTS[fault.code].canRetry)) headers['x-should-retry'] = 'false';
+  const own = context?.route?.errors?.(fault, context);
+  if (own !== undefined) {
+    const { status = fault.status, body } = own;
+    return { status, headers: { ...headers, ...own.headers }, body, fault };
+  }
   const body = openAiShape ? openAiBody(fault) : standardBody(fault);
   return { status: fault.status, headers, body, fault };
 }

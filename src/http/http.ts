@@ -301,7 +301,8 @@ export class HttpServer {
 
   /** Who asked for a path that is not there, for the guard and the log; never throws. */
   async #identifyStranger(context: RequestContext): Promise<void> {
-    if (context.headers['authorization'] === undefined) return;
+    const { authorization, 'x-api-key': key } = context.headers;
+    if ((authorization ?? key) === undefined) return;
     try {
       await this.#parts.identify(context, ANY_PATH);
     } catch {
@@ -312,7 +313,7 @@ export class HttpServer {
   async #fail(context: RequestContext, error: unknown): Promise<void> {
     const { headers, log } = this.#parts;
     const wantsOpenAi = context.headers[headers.errorFormatHeader] === 'openai';
-    const answer = errorAnswer(error, wantsOpenAi);
+    const answer = errorAnswer(error, wantsOpenAi, context);
     context.notes.code = answer.fault.code;
     if (answer.status >= 500) {
       const { cause } = answer.fault.options;

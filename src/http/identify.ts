@@ -4,6 +4,7 @@
  */
 import type { Caller } from '../identity/identity.ts';
 import { Fault } from '../core/faults.ts';
+import { sha256Hex } from '../core/ids.ts';
 import type { RetryProof } from '../payments/payments.ts';
 import type { RequestContext } from './request-context.ts';
 import type { Route } from './route.ts';
@@ -18,6 +19,11 @@ export interface IdentifyParts {
    * it is taken as a top-up when the request is admitted.
    */
   readonly callerOfPayment: (header: string, context: RequestContext) => Promise<Caller>;
+  /**
+   * The caller behind the session of a `Cookie` header; `undefined` when it has none. Throws 401, and
+   * 403 for a request that does not come from a page of this origin.
+   */
+  readonly callerOfCookie: (header: string, context: RequestContext) => Promise<Caller> | undefined;
   /** The 402 discovery answer. */
   readonly discovery: (context: RequestContext, route: Route) => Fault;
   /** Refuses a caller with too many requests in flight; leaves when it has ended. */
@@ -52,9 +58,16 @@ const CREDENTIAL_PREFIX_CHARS = 32;
 function noteFailedCredential(context: RequestContext, error: unknown): void {
   if (!(error instanceof Fault) || (error.status !== 401 && error.status !== 403)) return;
   if (context.callerIfKnown !== undefined) return;
-  // Sign-ins differ each time: those of one address count together.
-  context.failedCredential =
-    context.headers['authorization']?.slice(0, CREDENTIAL_PREFIX_CHARS) ?? 'sign-in';
+  const { authorization, 'x-api-key': key, cookie } = context.headers;
+  const shown = authorization ?? key;
+  if (shown !== undefined) {
+    context.failedCredential = shown.slice(0, CREDENTIAL_PREFIX_CHARS);
+  } else if (cookie !== undefined && signInHeader(context) === undefined) {
+    context.failedCredential = sha256Hex(cookie).slice(0, CREDENTIAL_PREFIX_CHARS);
+  } else {
+    // Sign-ins differ each time: those of one address count together.
+    context.failedCredential = 'sign-in';
+  }
 }
 
 /** Wallet headers beat Bearer where wallets are welcome, and a payment beats a sign-in. */
@@ -65,9 +78,13 @@ function callerOf(
 ): Promise<Caller> | undefined {
   const { headers } = context;
   const { authorization } = headers;
-  const token = authorization === undefined ? undefined : BEARER.exec(authorization)?.[1];
-  if (auth === 'public') return token === undefined ? undefined : parts.callerOfBearer(token);
-  const signIn = headers['sign-in-with-x'] ?? headers['x-sign-in-with-x'];
+  // Clients of the Messages protocol send the key by itself.
+  const token =
+    authorization === undefined ? headers['x-api-key'] : BEARER.exec(authorization)?.[1];
+  if (auth === 'public') {
+    return token === undefined ? sessionCaller(parts, context) : parts.callerOfBearer(token);
+  }
+  const signIn = signInHeader(context);
   const payment = paymentHeader(context);
   if (payment !== undefined && auth === 'key-or-wallet' && sells !== undefined) {
     return payingCaller(parts, context, payment, signIn);
@@ -76,7 +93,8 @@ function callerOf(
   if (token !== undefined) return parts.callerOfBearer(token);
   if (authorization !== undefined) {
     throw new Fault('AUTHENTICATION_FAILED', {
-      message: 'Authentication failed: send the header "Authorization: Bearer <API key>"',
+      message:
+        'Authentication failed: send the header "Authorization: Bearer <API key>" or "x-api-key: <API key>"',
     });
   }
   if (signIn !== undefined) {
@@ -85,7 +103,18 @@ function callerOf(
     });
   }
   if (payment !== undefined) throw new Fault('PAYMENT_HEADER_NOT_ACCEPTED');
-  return undefined;
+  return sessionCaller(parts, context);
+}
+
+/** The least of credentials: a browser sends its cookie with everything. */
+function sessionCaller(parts: IdentifyParts, context: RequestContext): Promise<Caller> | undefined {
+  const { cookie } = context.headers;
+  return cookie === undefined ? undefined : parts.callerOfCookie(cookie, context);
+}
+
+/** The header of a wallet's sign-in, under either of its names. */
+export function signInHeader({ headers }: RequestContext): string | undefined {
+  return headers['sign-in-with-x'] ?? headers['x-sign-in-with-x'];
 }
 
 /** A payment that somebody else may have opened lets nobody in; a sign-in beside it does. */
@@ -117,8 +146,13 @@ export function retryProof({ headers, path }: RequestContext): RetryProof {
 function requireKind(caller: Caller, route: Route): void {
   const isAdmin = caller.kind === 'key' && caller.keyKind === 'ADMIN';
   const needsAdmin =
-    route.auth === 'admin' || (route.auth === 'admin-or-wallet' && caller.kind === 'key');
+    route.auth === 'admin' ||
+    route.auth === 'operator' ||
+    (route.auth === 'admin-or-wallet' && caller.kind === 'key');
   if (needsAdmin && !isAdmin) throw new Fault('ADMIN_KEY_REQUIRED');
+  if (route.auth === 'operator' && caller.isOperator !== true) {
+    throw new Fault('OPERATOR_KEY_REQUIRED');
+  }
   if (route.auth === 'key' && caller.kind === 'wallet') {
     throw new Fault('AUTHENTICATION_FAILED', {
       message: 'This endpoint needs an API key; a wallet token is not accepted',

@@ -11,6 +11,7 @@ import type { Writable } from 'node:stream';
 import { promisify } from 'node:util';
 import { brotliCompress, brotliCompressSync, constants, gzip, gzipSync } from 'node:zlib';
 import { assert } from '../core/assert.ts';
+import type { Fault } from '../core/faults.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
 import type { IdempotencyToken } from '../billing/idempotency/idempotency.ts';
@@ -28,9 +29,19 @@ const GZIP_OPTIONS = { level: 5 };
 const BROTLI_QUALITY = 4;
 const COMPRESSIBLE = /^(?:application\/json|text\/(?!event-stream))/;
 
+/** A refusal in the words of a route's own protocol: what differs from the standard answer. */
+export type ErrorForm = (
+  fault: Fault,
+  context: RequestContext,
+) => {
+  readonly status?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body: unknown;
+};
+
 /** What a route is known by, in logs and metrics too. */
 export interface RouteName {
-  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
+  readonly method: 'GET' | 'HEAD' | 'POST' | 'PATCH' | 'DELETE' | 'PUT';
   /** Below the base path, with `:name` for parameters: `/chat/completions`. */
   readonly path: string;
   /**
@@ -38,6 +49,8 @@ export interface RouteName {
    * guard or caller, and logged at `debug`.
    */
   readonly operational?: true;
+  /** How its refusals look, where its protocol has a form of its own. */
+  readonly errors?: ErrorForm;
 }
 
 /** Headers of an answer in the order in which they leave. */

@@ -7,9 +7,16 @@ import type { RequestContext, RouteName } from './request-context.ts';
 
 /**
  * Who may call: anybody; any API key; an API key or a wallet; an ADMIN key; an ADMIN key or a
- * wallet; a wallet only.
+ * wallet; a wallet only; an ADMIN key of the operator's own account.
  */
-export type RouteAuth = 'public' | 'key' | 'key-or-wallet' | 'admin' | 'admin-or-wallet' | 'wallet';
+export type RouteAuth =
+  | 'public'
+  | 'key'
+  | 'key-or-wallet'
+  | 'admin'
+  | 'admin-or-wallet'
+  | 'wallet'
+  | 'operator';
 
 /** What it is worth asking from a caller before the handler runs. */
 export interface RouteBody {

@@ -34,7 +34,8 @@ const OWN_EXPOSED = [
 
 /** The last is a response header that the stock x402 client sends as a request header. */
 const REQUEST_HEADERS = [
-  'authorization, content-type, idempotency-key, payment-signature, payment-claim, x-payment',
+  'authorization, x-api-key, content-type, idempotency-key, payment-signature, payment-claim',
+  'x-payment, anthropic-version, anthropic-beta',
   'x-402-payment, sign-in-with-x, x-sign-in-with-x, access-control-expose-headers',
 ];
 

@@ -26,6 +26,23 @@ export interface CallerPayment {
   take(): Promise<void>;
 }
 
+/** A session of the console: who signed in, when, and from where. */
+export interface ConsoleSession {
+  readonly id: string;
+  readonly accountId: string;
+  /** The key that it acts as; empty for a wallet. */
+  readonly keyId: string;
+  /** The wallet that it acts as. */
+  readonly wallet?: string;
+  readonly createdMs: number;
+  readonly expiresMs: number;
+  readonly lastUsedMs: number;
+  readonly userAgent: string;
+  readonly address: string;
+  /** What a write of it must show; empty in lists. */
+  readonly csrfToken: string;
+}
+
 export interface Caller {
   readonly kind: 'key' | 'wallet';
   readonly accountId: string;
@@ -44,6 +61,10 @@ export interface Caller {
   readonly wallet?: string;
   /** Of a wallet that pays instead of signing in. */
   readonly payment?: CallerPayment;
+  /** The account is the operator's own: its ADMIN keys run the service. */
+  readonly isOperator?: boolean;
+  /** Set when a session of the console asks. */
+  readonly session?: ConsoleSession;
 }
 
 /** The account id of a wallet: EVM addresses in lower case, base58 as it is. */

@@ -10,10 +10,20 @@ import { Fault } from '../core/faults.ts';
 import { type Ids, sha256Hex } from '../core/ids.ts';
 import type { Queryable, Row, Store } from '../db/db.ts';
 import { type Caller, type LimitOverrides, type Plan, walletAccountId } from './caller.ts';
-import { type ApiKey, KEY_COLUMNS, OWNER_COLUMNS, keyOf, newSecret, ownerValues } from './keys.ts';
+import {
+  type ApiKey,
+  KEY_COLUMNS,
+  OWNER_COLUMNS,
+  callerOfKey,
+  keyOf,
+  newSecret,
+  ownerValues,
+} from './keys.ts';
+import { Sessions } from './sessions.ts';
 
 export {
   type Caller,
+  type ConsoleSession,
   type KeyKind,
   type LimitOverrides,
   MODEL_PRIVACY,
@@ -26,6 +36,7 @@ export {
 } from './caller.ts';
 export { type ApiKey, LIMIT_PERIODS, type LimitPeriod } from './keys.ts';
 export { IDENTITY_MIGRATIONS } from './migrations.ts';
+export { type OpenSession, SESSION_LIFE_MS, type SessionOwner, type Sessions } from './sessions.ts';
 
 /** How long a looked-up key is trusted without asking the database again. */
 const REMEMBER_MS = 3_000;
@@ -34,11 +45,15 @@ const MAX_REMEMBERED = 50_000;
 const MAX_SECRET_LENGTH = 200;
 const NOTE_LAST_USE_EVERY_MS = 20_000;
 
+const ACCOUNT_COLUMNS = 'id, name, plan, disabled, is_operator, limits, created_ms';
+
 export interface Account {
   readonly id: string;
   readonly name: string;
   readonly plan: Plan;
   readonly disabled: boolean;
+  /** The operator's own: ADMIN keys of it run the service. */
+  readonly isOperator: boolean;
   readonly limits: LimitOverrides;
   readonly createdMs: number;
 }
@@ -60,6 +75,7 @@ export interface IdentityParts {
 export type NewKey = Omit<ApiKey, 'id' | 'createdMs' | 'revokedMs' | 'lastUsedMs' | 'last6'>;
 
 export class Identity {
+  readonly sessions: Sessions;
   readonly #parts: IdentityParts;
   readonly #remembered = new Map<string, Remembered>();
   readonly #lastUsed = new Map<string, number>();
@@ -69,6 +85,7 @@ export class Identity {
 
   constructor(parts: IdentityParts) {
     this.#parts = parts;
+    this.sessions = new Sessions(parts);
     this.#stopNoting = parts.clock.every(NOTE_LAST_USE_EVERY_MS, () => {
       this.noteLastUse().catch(() => undefined); // the next round writes the same times
     });
@@ -101,7 +118,7 @@ export class Identity {
        VALUES ($1, $2, $3, 0, '{}', $4)`,
       [id, name, plan, createdMs],
     );
-    return { id, name, plan, disabled: false, limits: {}, createdMs };
+    return { id, name, plan, disabled: false, isOperator: false, limits: {}, createdMs };
   }
 
   /** The account of a wallet, made when it has none: only a wallet that makes a key needs one. */
@@ -117,7 +134,7 @@ export class Identity {
 
   async accounts(): Promise<Account[]> {
     const rows = await this.#parts.store.query(
-      'SELECT id, name, plan, disabled, limits, created_ms FROM identity_account ORDER BY created_ms, id',
+      `SELECT ${ACCOUNT_COLUMNS} FROM identity_account ORDER BY created_ms, id`,
     );
     return rows.map(accountOf);
   }
@@ -126,16 +143,25 @@ export class Identity {
    * Changes plan, limits or access of an account; remembered keys are forgotten. Other processes
    * follow within `REMEMBER_MS`.
    */
-  async updateAccount({ id, name, plan, disabled, limits }: Account): Promise<void> {
+  async updateAccount(account: Account): Promise<void> {
+    const { id, name, plan, disabled, isOperator, limits } = account;
     await this.#parts.store.query(
-      'UPDATE identity_account SET name = $2, plan = $3, disabled = $4, limits = $5 WHERE id = $1',
-      [id, name, plan, disabled ? 1 : 0, JSON.stringify(limits)],
+      `UPDATE identity_account SET name = $2, plan = $3, disabled = $4, is_operator = $5,
+       limits = $6 WHERE id = $1`,
+      [id, name, plan, disabled ? 1 : 0, isOperator ? 1 : 0, JSON.stringify(limits)],
     );
     this.forget();
   }
 
-  async findAccount(id: string): Promise<Account | undefined> {
-    return (await this.accounts()).find((account) => account.id === id);
+  async findAccount(id: string, tx: Queryable = this.#parts.store): Promise<Account | undefined> {
+    const sql = `SELECT ${ACCOUNT_COLUMNS} FROM identity_account WHERE id = $1`;
+    const [row] = await tx.query(sql, [id]);
+    return row === undefined ? undefined : accountOf(row);
+  }
+
+  /** Makes an account the operator's own, inside the transaction of the first start. */
+  async makeOperator(id: string, tx: Queryable): Promise<void> {
+    await tx.query('UPDATE identity_account SET is_operator = 1 WHERE id = $1', [id]);
   }
 
   /**
@@ -274,7 +300,7 @@ export class Identity {
     const generation = this.#generation;
     const [row] = await this.#parts.store.query(
       `SELECT ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')}, a.plan AS plan,
-       a.disabled AS disabled, a.limits AS account_limits
+       a.disabled AS disabled, a.limits AS account_limits, a.is_operator AS is_operator
        FROM identity_key k JOIN identity_account a ON a.id = k.account_id WHERE k.secret_sha256 = $1`,
       [digest],
     );
@@ -293,28 +319,13 @@ export class Identity {
   }
 }
 
-function callerOfKey(key: ApiKey, row: Row): Caller {
-  const capped = key.usdLimitNano !== undefined || key.diemLimitNano !== undefined;
-  return {
-    kind: 'key',
-    accountId: key.accountId,
-    keyId: key.id,
-    keyKind: key.kind,
-    plan: String(row['plan']) as Plan, // written by this folder only
-    allowanceId: capped ? key.id : undefined,
-    modelPrivacy: key.modelPrivacy,
-    models: key.models === undefined ? undefined : new Set(key.models),
-    accountLimits: JSON.parse(String(row['account_limits'] ?? '{}')) as LimitOverrides, // ours
-    keyLimits: key.limits,
-  };
-}
-
 function accountOf(row: Row): Account {
   return {
     id: String(row['id']),
     name: String(row['name']),
     plan: String(row['plan']) as Plan, // written by this folder only
     disabled: row['disabled'] !== 0n,
+    isOperator: row['is_operator'] === 1n,
     limits: JSON.parse(String(row['limits'] ?? '{}')) as LimitOverrides, // ours
     createdMs: Number(row['created_ms']),
   };

@@ -2,7 +2,7 @@
 import type { Ids } from '../core/ids.ts';
 import { type Nano, nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
-import type { KeyKind, LimitOverrides, ModelPrivacy } from './caller.ts';
+import type { Caller, KeyKind, LimitOverrides, ModelPrivacy, Plan } from './caller.ts';
 
 export const LIMIT_PERIODS = ['EPOCH', 'MONTH', 'LIFETIME'] as const;
 export type LimitPeriod = (typeof LIMIT_PERIODS)[number];
@@ -66,6 +66,24 @@ export function keyOf(row: Row): ApiKey {
     modelPrivacy: text('model_privacy') as ModelPrivacy, // written by this folder only
     models: row['models'] === null ? undefined : (JSON.parse(text('models')) as string[]), // ours
     limits: row['limits'] === null ? {} : (JSON.parse(text('limits')) as LimitOverrides), // ours
+  };
+}
+
+/** The caller of a key; `row` has `plan`, `account_limits` and `is_operator` of its account. */
+export function callerOfKey(key: ApiKey, row: Row): Caller {
+  const capped = key.usdLimitNano !== undefined || key.diemLimitNano !== undefined;
+  return {
+    kind: 'key',
+    accountId: key.accountId,
+    keyId: key.id,
+    keyKind: key.kind,
+    plan: String(row['plan']) as Plan, // written by this folder only
+    allowanceId: capped ? key.id : undefined,
+    modelPrivacy: key.modelPrivacy,
+    models: key.models === undefined ? undefined : new Set(key.models),
+    accountLimits: JSON.parse(String(row['account_limits'] ?? '{}')) as LimitOverrides, // ours
+    keyLimits: key.limits,
+    isOperator: row['is_operator'] === 1n,
   };
 }
 

@@ -1,4 +1,7 @@
-/** The tables of accounts and API keys. Of a key's secret only the SHA-256 is stored. */
+/**
+ * The tables of accounts, API keys, console sessions and sign-in links. Of a secret only the SHA-256
+ * is stored.
+ */
 import type { Migration } from '../db/db.ts';
 
 export const IDENTITY_MIGRATIONS: readonly Migration[] = [
@@ -32,6 +35,36 @@ CREATE TABLE identity_key (
   limits TEXT
 );
 CREATE INDEX identity_key_account ON identity_key (account_id, created_ms);
+`,
+  },
+  {
+    // Whose ADMIN keys run the service; until now the first account of the first start.
+    id: 'identity-0002',
+    up: `
+ALTER TABLE identity_account ADD COLUMN is_operator BIGINT NOT NULL DEFAULT 0;
+UPDATE identity_account SET is_operator = 1 WHERE id = (
+  SELECT id FROM identity_account WHERE plan = 'staff' AND id NOT LIKE 'wallet:%'
+  ORDER BY created_ms, id LIMIT 1);
+CREATE TABLE identity_session (
+  id TEXT PRIMARY KEY,
+  secret_sha256 TEXT NOT NULL UNIQUE,
+  account_id TEXT NOT NULL,
+  key_id TEXT NOT NULL,
+  wallet TEXT NOT NULL,
+  created_ms BIGINT NOT NULL,
+  expires_ms BIGINT NOT NULL,
+  last_used_ms BIGINT NOT NULL,
+  user_agent TEXT NOT NULL,
+  address TEXT NOT NULL
+);
+CREATE INDEX identity_session_owner ON identity_session (account_id, key_id, created_ms);
+CREATE INDEX identity_session_end ON identity_session (expires_ms);
+CREATE TABLE identity_sign_in_link (
+  secret_sha256 TEXT PRIMARY KEY,
+  account_id TEXT NOT NULL,
+  key_id TEXT NOT NULL,
+  expires_ms BIGINT NOT NULL
+);
 `,
   },
 ];

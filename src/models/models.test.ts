@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import Anthropic from '@anthropic-ai/sdk';
 import { type TestApp, startTestApp } from '../../test/app/test-app.ts';
 
 describe('GET /models', () => {
@@ -13,6 +14,7 @@ engines: { one: { url: "http://127.0.0.1:9" } }
 models:
   - { id: mine, type: text, ${price}, aliases: [gpt-4o], replicas: [{ engine: one }] }
   - { id: theirs, type: text, privacy: anonymized, ${price}, replicas: [{ engine: one }] }
+  - { id: Vendor/Named, type: text, privacy: anonymized, ${price}, replicas: [{ engine: one }] }
   - { id: vectors, type: embedding, privacy: anonymized, embedding: { dimensions: 8 }, price: { input: 1 }, replicas: [{ engine: one }] }
 `,
     });
@@ -29,11 +31,11 @@ models:
   }
 
   test('lists everything without a key, with one, and with one that nobody knows', async () => {
-    const all = ['mine', 'theirs', 'vectors'];
+    const all = ['mine', 'theirs', 'Vendor/Named', 'vectors'];
     assert.deepEqual(await ids('all'), all);
     assert.deepEqual(await ids('all', farebox.owner.secret), all);
     assert.deepEqual(await ids('all', 'SVC_INFERENCE_KEY_unknown'), all);
-    assert.deepEqual(await ids('text'), ['mine', 'theirs']);
+    assert.deepEqual(await ids('text'), ['mine', 'theirs', 'Vendor/Named']);
   });
 
   test('lists to a key of private models what it may use', async () => {
@@ -52,6 +54,55 @@ models:
     assert.deepEqual(await ids('text', secret), ['theirs']);
     const both = await farebox.key({ models: ['mine', 'theirs'], modelPrivacy: 'PRIVATE_ONLY' });
     assert.deepEqual(await ids('all', both), ['mine']);
-    assert.deepEqual(await ids('all'), ['mine', 'theirs', 'vectors']);
+    assert.deepEqual(await ids('all'), ['mine', 'theirs', 'Vendor/Named', 'vectors']);
+  });
+
+  async function body(path: string, headers: Record<string, string> = {}, status = 200) {
+    const answer = await fetch(`${farebox.url}${path}`, { headers });
+    const text = await answer.text();
+    assert.equal(answer.status, status, text);
+    return JSON.parse(text); // checked by the document
+  }
+
+  test('describes one model as the list does, by any of its names', async () => {
+    const [listed] = (await body('/models')).data;
+    assert.deepEqual(await body('/models/mine'), listed);
+    for (const name of ['gpt-4o', 'default', 'claude-mine', 'claude-sonnet-4-5', 'MINE']) {
+      assert.equal((await body(`/models/${name}`)).id, 'mine', name);
+    }
+    assert.equal((await body('/models/vectors')).type, 'embedding');
+    assert.equal((await body('/models/Vendor%2FNamed')).id, 'Vendor/Named');
+    assert.equal((await body('/models/Vendor/Named')).id, 'Vendor/Named');
+    assert.match((await body('/models/mien', {}, 404)).error, /did you mean "mine"/);
+  });
+
+  test('does not find what the key may not use', async () => {
+    const secret = await farebox.key({ models: ['theirs'] });
+    const headers = { authorization: `Bearer ${secret}` };
+    assert.equal((await body('/models/theirs', headers)).id, 'theirs');
+    assert.equal((await body('/models/mine', headers, 404)).code, 'MODEL_NOT_FOUND');
+  });
+
+  test('lists and describes in the form of Anthropic for its clients', async () => {
+    const client = new Anthropic({ baseURL: farebox.url.replace(/\/v1$/, ''), apiKey: 'none' });
+    const listed: string[] = [];
+    for await (const { id } of client.models.list({ limit: 2 })) listed.push(id);
+    const ids = ['mine', 'theirs', 'Vendor/Named'];
+    assert.deepEqual(listed, [...ids, ...ids.map((id) => `claude-${id}`)]);
+    const model = await client.models.retrieve('claude-mine');
+    assert.equal(model.id, 'mine');
+    assert.equal(model.max_input_tokens, 4_096);
+    assert.equal(model.lifecycle, 'active');
+    const encoded = await client.models.retrieve('Vendor/Named');
+    assert.equal(encoded.id, 'Vendor/Named');
+    await assert.rejects(client.models.retrieve('mien'), Anthropic.NotFoundError);
+    await assert.rejects(client.models.list({ limit: 1_001 }), Anthropic.BadRequestError);
+    await assert.rejects(client.models.list({ after_id: 'none' }), Anthropic.BadRequestError);
+    const before = await client.models.list({ before_id: 'claude-mine', limit: 2 });
+    assert.deepEqual(
+      before.data.map(({ id }) => id),
+      ['theirs', 'Vendor/Named'],
+    );
+    assert.ok(before.has_more);
   });
 });

@@ -1,16 +1,28 @@
-/** `GET /models`, `GET /models/traits`, `GET /models/compatibility_mapping`: public lists. */
+/**
+ * `GET /models`, `GET /models/{id}`, `GET /models/traits`, `GET /models/compatibility_mapping`: public
+ * lists. The first two answer clients of Anthropic's API, who name its version, in that API's form.
+ */
 import { type Catalog, LIST_TYPES, type ListType } from '../catalog/catalog.ts';
 import { MODEL_TYPES, type ModelType } from '../config/config.ts';
-import { Fault } from '../core/faults.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
-import { MAPPING_DESCRIPTION, MODELS_DESCRIPTION, TRAITS_DESCRIPTION } from './schema.ts';
+import { anthropicModel, anthropicPage, refusedQuery } from './anthropic-models.ts';
+import {
+  MAPPING_DESCRIPTION,
+  MODEL_DESCRIPTION,
+  MODELS_DESCRIPTION,
+  TRAITS_DESCRIPTION,
+} from './schema.ts';
 
 export function modelRoutes(catalog: Catalog): Route[] {
   return [
     get('/models', 'public', MODELS_DESCRIPTION, async (context) => {
       const type = queryType<ListType>(context, LIST_TYPES);
-      await context.json(200, catalog.listBody(type, context.callerIfKnown));
+      const limits = context.callerIfKnown;
+      const body = isAnthropic(context)
+        ? anthropicPage(catalog.listed('text', limits), context.query)
+        : catalog.listBody(type, limits);
+      await context.json(200, body);
     }),
     get('/models/traits', 'public', TRAITS_DESCRIPTION, (context) =>
       context.json(200, catalog.traitsBody(queryType<ModelType>(context, MODEL_TYPES))),
@@ -18,7 +30,24 @@ export function modelRoutes(catalog: Catalog): Route[] {
     get('/models/compatibility_mapping', 'public', MAPPING_DESCRIPTION, (context) =>
       context.json(200, catalog.mappingBody(queryType<ModelType>(context, MODEL_TYPES))),
     ),
+    get('/models/:id', 'public', MODEL_DESCRIPTION, (context) => answerModel(catalog, context)),
+    // Ids such as `meta/llama-3` come with their slash as it stands, too.
+    get('/models/:vendor/:id', 'public', MODEL_DESCRIPTION, (context) =>
+      answerModel(catalog, context),
+    ),
   ];
+}
+
+async function answerModel(catalog: Catalog, context: RequestContext): Promise<void> {
+  const { vendor, id = '' } = context.parameters;
+  const name = vendor === undefined ? id : `${vendor}/${id}`;
+  const model = catalog.describe(name, context.callerIfKnown);
+  const body = isAnthropic(context) ? anthropicModel(model) : catalog.itemBody(model);
+  await context.json(200, body);
+}
+
+function isAnthropic(context: RequestContext): boolean {
+  return context.header('anthropic-version') !== undefined;
 }
 
 /** `?type=`, `text` when absent; another value is a 400 that names the allowed ones. */
@@ -26,10 +55,5 @@ function queryType<T extends string>(context: RequestContext, allowed: readonly 
   const given = context.query.get('type') ?? 'text';
   const found = allowed.find((type) => type === given);
   if (found !== undefined) return found;
-  const message = `Must be one of ${allowed.join(', ')}`;
-  throw new Fault('INVALID_REQUEST', {
-    message: `The query parameter "type" is not valid: ${message}`,
-    details: { _errors: [], type: { _errors: [message] } },
-    fields: { issues: [{ code: 'invalid_value', path: ['type'], message }] },
-  });
+  throw refusedQuery('type', `Must be one of ${allowed.join(', ')}`);
 }

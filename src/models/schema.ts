@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { REASONING_EFFORTS } from '../core/reasoning-efforts.ts';
 import { LIST_TYPES, WIRE_CAPABILITIES } from '../catalog/catalog.ts';
 import { CAPABILITIES, type Capability, MODEL_TYPES, QUANTIZATIONS } from '../config/config.ts';
-import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import { type ParameterDescription, type RouteDescription, jsonAnswer } from '../http/describe.ts';
 
 const ListType = z.enum(LIST_TYPES);
 const Type = z.enum(MODEL_TYPES);
@@ -12,6 +12,12 @@ const ListQuery = z.object({
   type: ListType.optional().describe(
     '`text` when absent; `all` is everything, `code` the text models that are made for code.',
   ),
+  limit: z.string().optional().describe('With `anthropic-version`: entries of a page, 1 to 1000.'),
+  after_id: z.string().optional().describe('With `anthropic-version`: the page after this entry.'),
+  before_id: z
+    .string()
+    .optional()
+    .describe('With `anthropic-version`: the page before this entry.'),
 });
 const TypeQuery = z.object({ type: Type.optional().describe('`text` when absent.') });
 
@@ -118,6 +124,38 @@ const ModelList = z
   .strictObject({ object: z.literal('list'), type: ListType, data: z.array(Model) })
   .meta({ id: 'ModelList' });
 
+const AnthropicModel = z
+  .strictObject({
+    type: z.literal('model'),
+    id: z.string(),
+    display_name: z.string(),
+    created_at: z.string().describe('RFC 3339.'),
+    max_input_tokens: z.int().nullable().describe('Null where it is not known.'),
+    max_tokens: z.int().nullable(),
+    capabilities: z.null(),
+    lifecycle: z.enum(['active', 'deprecated', 'retired']),
+    line: z.null(),
+    deprecated_at: z.string().nullable(),
+    retires_at: z.string().nullable(),
+  })
+  .meta({ id: 'AnthropicModel' });
+
+const AnthropicModelList = z
+  .strictObject({
+    data: z.array(AnthropicModel),
+    has_more: z.boolean(),
+    first_id: z.string().nullable(),
+    last_id: z.string().nullable(),
+  })
+  .meta({ id: 'AnthropicModelList' });
+
+const ANTHROPIC_VERSION: ParameterDescription = {
+  name: 'anthropic-version',
+  in: 'header',
+  about: "Any value: the answer has the form of Anthropic's API.",
+  example: '2023-06-01',
+};
+
 const NameMap = z
   .strictObject({
     object: z.literal('list'),
@@ -160,15 +198,29 @@ export const MODELS_DESCRIPTION: RouteDescription = {
   tag: 'Models',
   summary: 'List models',
   about:
-    'Needs no key. With a key, only what it may use is listed: see its `models` and `modelPrivacy`.',
+    "Needs no key. With a key, only what it may use is listed: see its `models` and `modelPrivacy`. With the header `anthropic-version` the text models are listed in the form of Anthropic's API, each also as `claude-<id>`, a name that every request may use.",
+  parameters: [ANTHROPIC_VERSION],
   query: ListQuery,
   answers: [
-    jsonAnswer('The models of one type.', ModelList, {
+    jsonAnswer('The models of one type.', z.union([ModelList, AnthropicModelList]), {
       object: 'list',
       type: 'text',
       data: [MODEL],
     }),
   ],
+};
+
+export const MODEL_DESCRIPTION: RouteDescription = {
+  tag: 'Models',
+  summary: 'Describe a model',
+  about:
+    'By its id or by any name that a request can use; the answer has the id. What the key may not use is not found.',
+  parameters: [
+    { name: 'id', in: 'path', about: 'Id, trait or compatibility name', example: 'atlas-24b' },
+    ANTHROPIC_VERSION,
+  ],
+  answers: [jsonAnswer('The model.', z.union([Model, AnthropicModel]), MODEL)],
+  refusals: ['MODEL_NOT_FOUND', 'INVALID_MODEL', 'MODEL_RETIRED'],
 };
 
 export const TRAITS_DESCRIPTION: RouteDescription = {

@@ -130,4 +130,11 @@ export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
       );
       CREATE INDEX payments_pass_created ON payments_pass (created_ms);`,
   },
+  {
+    // For lists: by time, and one by the id that its payer knows.
+    id: 'payments-0006',
+    up: `
+      CREATE INDEX payments_topup_created ON payments_topup (created_ms, payment_id);
+      CREATE INDEX payments_topup_id ON payments_topup (payment_id);`,
+  },
 ];

@@ -13,27 +13,39 @@ const SOLANA_DEVNET = 'solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1';
 
 type Network = BaseSettings['network'] | SolanaSettings['network'];
 
-/** The EIP-712 domain name differs between networks; a wrong one reads as a bad signature. */
-const NETWORKS: Readonly<Record<Network, { slug: string; asset: string; name: string }>> = {
+interface NetworkFacts {
+  readonly slug: string;
+  readonly asset: string;
+  /** The EIP-712 domain name differs between networks; a wrong one reads as a bad signature. */
+  readonly name: string;
+  /** The page of a transaction, with `{tx}` for its id. */
+  readonly explorer: string;
+}
+
+const NETWORKS: Readonly<Record<Network, NetworkFacts>> = {
   [BASE]: {
     slug: 'base',
     asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
     name: 'USD Coin',
+    explorer: 'https://basescan.org/tx/{tx}',
   },
   [BASE_SEPOLIA]: {
     slug: 'base-sepolia',
     asset: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
     name: 'USDC',
+    explorer: 'https://sepolia.basescan.org/tx/{tx}',
   },
   [SOLANA]: {
     slug: 'solana',
     asset: 'EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v',
     name: 'USD Coin',
+    explorer: 'https://explorer.solana.com/tx/{tx}',
   },
   [SOLANA_DEVNET]: {
     slug: 'solana-devnet',
     asset: '4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU',
     name: 'USDC',
+    explorer: 'https://explorer.solana.com/tx/{tx}?cluster=devnet',
   },
 };
 
@@ -41,6 +53,13 @@ const NETWORKS: Readonly<Record<Network, { slug: string; asset: string; name: st
 export function usdcOf(network: Network) {
   const { asset, name } = NETWORKS[network];
   return { asset, extra: { name, version: '2' } };
+}
+
+/** Where people look a transaction up; `null` on a network that no page is known of. */
+export function explorerUrl(network: string, transaction: string): string | null {
+  if (!Object.hasOwn(NETWORKS, network)) return null;
+  const { explorer } = NETWORKS[network as Network]; // own key
+  return explorer.replace('{tx}', encodeURIComponent(transaction));
 }
 
 /** The name of a network in version 1. */

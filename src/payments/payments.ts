@@ -31,6 +31,14 @@ import { type CreditCounts, LEASE_MS, TopUpTable } from './top-up-table.ts';
 import { TopUps } from './top-ups.ts';
 
 export { askRails, askStaking } from './open-rails.ts';
+export { explorerUrl } from './networks.ts';
+export {
+  type TopUpDetail,
+  type TopUpFilter,
+  type TopUpPlace,
+  type TopUpState,
+  listTopUps,
+} from './top-up-list.ts';
 export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';
 export { PAYMENTS_MIGRATIONS } from './migrations.ts';

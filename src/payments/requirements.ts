@@ -220,6 +220,11 @@ export class Requirements {
     }));
   }
 
+  /** What a wallet signs to sign in to the console. */
+  challenge() {
+    return this.#challenge({ path: '/console', description: '' });
+  }
+
   /** A sign-in challenge of five minutes. `eip191` stands first: clients take the first match. */
   #challenge(resource: Resource) {
     const { publicUrl, serviceName, clock, ids } = this.#options;

@@ -23,24 +23,26 @@ export interface RpcAnswer {
 const INTERNAL_ERROR_CODE = -32603;
 const INVALID_REQUEST_CODE = -32600;
 
+/** Why nobody answered, for whoever asked: it names no node and repeats no word of one. */
+const REASONS: Readonly<Record<UpstreamFault, string>> = {
+  transport: 'The connection to the node failed',
+  timeout: 'No node answered in time; ask for less in one request',
+  unread:
+    'The node closed the connection before it had read the request; send smaller parameters or batches',
+  quota: 'The nodes take no further request at the moment; try again later',
+  auth: 'The nodes do not serve this service at the moment; its operator can tell why',
+  broken: 'What the node sent is no answer to the request',
+  refused: 'The node refused this request',
+  'too-large': 'The answer is larger than the limit of this service; ask for less',
+  'request-too-large': 'No node takes a request of this size; send smaller parameters',
+};
+
 /** Code and message of an item that no node answered. */
-export function errorOf(fault: UpstreamFault | undefined): readonly [code: number, text: string] {
-  switch (fault) {
-    case 'refused':
-      return [INVALID_REQUEST_CODE, 'The node refused this request'];
-    case 'request-too-large':
-      return [
-        INVALID_REQUEST_CODE,
-        'No node takes a request of this size; send smaller parameters; it was not billed',
-      ];
-    case 'too-large':
-      return [
-        INTERNAL_ERROR_CODE,
-        'The answer is larger than the limit of this service; ask for less; it was not billed',
-      ];
-    default:
-      return [INTERNAL_ERROR_CODE, 'No node answered this item; it was not billed'];
-  }
+export function errorOf(fault: UpstreamFault = 'broken'): readonly [code: number, text: string] {
+  const reason = REASONS[fault];
+  if (fault === 'refused') return [INVALID_REQUEST_CODE, reason];
+  const code = fault === 'request-too-large' ? INVALID_REQUEST_CODE : INTERNAL_ERROR_CODE;
+  return [code, `${reason}; it was not billed`];
 }
 
 /** What an item with an error costs, and a success whose id matches no request. */
@@ -68,17 +70,15 @@ export function requestTooLarge(parsed: ParsedRequest, limitBytes: number | unde
 
 /**
  * The fault of a run that no node answered; it names no node. 503 when the network has no node
- * left that could be asked, 500 when those it has failed.
+ * left that could be asked, 504 when the last one took too long, 500 when it failed otherwise.
  */
 export function unansweredFault(last: AskFault | undefined, isAnyOpen: boolean): Fault {
-  if (last?.fault === 'too-large') {
-    return new Fault('RPC_UPSTREAM_FAILED', {
-      message: 'The answer of the node is larger than the limit of this service: ask for less',
-    });
-  }
-  return new Fault(
-    last === undefined || !isAnyOpen ? 'RPC_NETWORK_UNAVAILABLE' : 'RPC_UPSTREAM_FAILED',
-  );
+  if (last === undefined) return new Fault('RPC_NETWORK_UNAVAILABLE');
+  const { fault } = last;
+  if (fault === 'timeout') return new Fault('RPC_TIMEOUT');
+  // Of a large answer, the size is the matter whatever became of the node.
+  if (!isAnyOpen && fault !== 'too-large') return new Fault('RPC_NETWORK_UNAVAILABLE');
+  return new Fault('RPC_UPSTREAM_FAILED', { message: REASONS[fault] });
 }
 
 /**

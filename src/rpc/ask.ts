@@ -183,7 +183,7 @@ export class NodePass {
     const leftMs = deadlineMs - settings.clock.monotonicMs();
     if (leftMs <= 0) {
       share.give(holder);
-      return unsent('quota');
+      return unsent('timeout');
     }
     run.attempts += 1;
     const reply = await upstream.client.post({

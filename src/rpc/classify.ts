@@ -12,10 +12,13 @@ import type { Family } from './catalogue.ts';
 
 /**
  * What is wrong with an upstream. `refused`: it refused the request as such (a plain 4xx);
- * `request-too-large`: it takes no request of this size.
+ * `request-too-large`: it takes no request of this size; `unread`: it closed the connection before
+ * it had read a large one.
  */
 export type UpstreamFault =
   | 'transport'
+  | 'timeout'
+  | 'unread'
   | 'quota'
   | 'auth'
   | 'broken'

@@ -133,6 +133,7 @@ describe('sizes', () => {
     for (let round = 0; round < 30; round += 1) {
       const refused = await fault(ask(large(8), `mallory ${round % 5}`));
       assert.equal(refused.code, 'RPC_UPSTREAM_FAILED');
+      assert.match(refused.message, /^The node closed the connection before it had read/);
       assert.equal(json(await ask(call('eth_call'), 'alice')).result, 'eth_call done');
     }
     assert.deepEqual(lines, []);

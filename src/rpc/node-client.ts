@@ -36,6 +36,14 @@ const UNCOUNTED_BYTES = 65_536;
 /** Ways in which the connection itself ends an answer that has begun. */
 const BROKEN: ReadonlySet<UpstreamFailureKind> = new Set(['cut', 'reset', 'garbage']);
 
+/** What is more than that no answer came over the connection. */
+const FAULT_OF_KIND: ReadonlyMap<UpstreamFailureKind, NodeFailure['fault']> = new Map([
+  ['too-large', 'too-large'],
+  ['first-byte-timeout', 'timeout'],
+  ['idle-timeout', 'timeout'],
+  ['total-timeout', 'timeout'],
+]);
+
 /** Bytes that all replies in memory may take together; a caller at most as many as it leaves. */
 export class ByteBudget {
   readonly #limitBytes: number;
@@ -90,7 +98,7 @@ export interface NodeReply {
 
 export interface NodeFailure {
   readonly ok: false;
-  readonly fault: 'transport' | 'too-large';
+  readonly fault: 'timeout' | 'too-large' | 'transport' | 'unread';
   /** Whether the node may have acted on the request. */
   readonly isSent: boolean;
   /** The caller left. */
@@ -206,7 +214,7 @@ class NodeExchange extends Exchange {
 
   protected override onHead(status: number, headers: IncomingHttpHeaders): void {
     this.#status = status;
-    const encoding = headers['content-encoding'] ?? '';
+    const encoding = headers['content-encoding']?.trim().toLowerCase() ?? '';
     if (encoding === 'gzip' || encoding === 'x-gzip') this.#openGunzip();
     else if (encoding !== '' && encoding !== 'identity') this.#stop('closed');
   }
@@ -241,7 +249,7 @@ class NodeExchange extends Exchange {
     this.#chunks = [];
     this.#settle({
       ok: false,
-      fault: kind === 'too-large' ? 'too-large' : 'transport',
+      fault: isUnread && kind === 'unread' ? kind : (FAULT_OF_KIND.get(kind) ?? 'transport'),
       isSent: (this.isSent || this.#status > 0) && !isUnread,
       isAborted: kind === 'aborted',
       isBlameless: kind === 'aborted' || isUnread || this.#isOutOfMemory,

@@ -9,19 +9,21 @@ import {
   type AdditionParts,
   chatCompletionsRoute,
   type ChatParts,
+  LearnedDialects,
   PaidFindings,
   planAdditions,
+  type Sealer,
 } from '../chat/chat.ts';
+import { messagesRoutes } from '../chat/messages/messages.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
 import { Web } from '../chat/web/web.ts';
-import { type EngineDialect, engineDialect } from '../chat/wire/engine-request.ts';
+import { engineDialect } from '../chat/wire/engine-dialect.ts';
 import type { Config } from '../config/config.ts';
 import { type Clock, isoTime, MINUTE_MS } from '../core/clock.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import { Documents, type MediaSettings } from '../documents/documents.ts';
 import { embeddingsRoute } from '../embeddings/embeddings.ts';
-import { configuredEngines, hostOf } from '../engines/registry.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
 import { callerRate } from '../catalog/model-access.ts';
 import type { Feature } from '../http/route.ts';
@@ -38,6 +40,11 @@ export interface Extras {
   readonly personas: Personas;
   /** Ends the workers and the connections to the search provider. */
   close(): Promise<void>;
+}
+
+/** What of it the chat needs, and what is there with the database. */
+export interface ChatExtras extends Extras {
+  readonly sealer: Sealer;
 }
 
 /** Opens everything; rejects when the folder of personas cannot be read. */
@@ -74,7 +81,7 @@ export async function openExtras(config: Config, clock: Clock, log: Log): Promis
 /** The chat, its models and personas, and the embeddings, which need the same parts. */
 export function chatFeature(
   shared: FeatureParts,
-  extras: Extras,
+  extras: ChatExtras,
   largeBodies: LargeBodies,
 ): Feature {
   const chat = chatParts(shared, extras);
@@ -82,6 +89,7 @@ export function chatFeature(
   return {
     routes: [
       chatCompletionsRoute(chat, (body, options) => largeBodies.chat(body, options)),
+      ...messagesRoutes(chat, (body) => largeBodies.json(body)),
       ...modelRoutes(chat.catalog),
       embeddingsRoute({ ...chat, tokenizer }, (body) => largeBodies.embeddings(body)),
       ...characterRoutes(extras.personas),
@@ -90,10 +98,14 @@ export function chatFeature(
   };
 }
 
-function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
+function chatParts(shared: FeatureParts, extras: ChatExtras): ChatParts {
   const { config, catalog, engines, sales, clock, ids, log } = shared;
   const additions = additionParts(extras, clock, config);
-  const dialects = perConfig(config, dialectsOf);
+  const dialects = perConfig(
+    config,
+    ({ engines: configured }) =>
+      new Map(Object.entries(configured).map(([id, engine]) => [id, engineDialect(engine)])),
+  );
   const serviceName = config().service.name;
   return {
     catalog,
@@ -106,20 +118,11 @@ function chatParts(shared: FeatureParts, extras: Extras): ChatParts {
     serviceName,
     systemPrompt: () => config().service.systemPrompt ?? '',
     rateOf: (caller, model) => callerRate(config().limits, caller, model),
-    dialectOf: (id) => dialects().get(id) ?? engineDialect(''),
+    dialects: new LearnedDialects(dialects, log),
+    sealer: extras.sealer,
     canSearch: extras.web.canSearch,
     planAdditions: (inputs) => planAdditions(additions, inputs),
   };
-}
-
-/** How the server behind each configured address spells what servers spell differently. */
-function dialectsOf(config: Config): ReadonlyMap<string, EngineDialect> {
-  return new Map(
-    configuredEngines(config).map((one) => {
-      const continuousUsage = config.engines[one.id]?.continuousUsage ?? false;
-      return [one.id, engineDialect(hostOf(one), continuousUsage)];
-    }),
-  );
 }
 
 /** What the chat flow takes of it; prices and engine settings follow a changed configuration. */

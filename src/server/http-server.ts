@@ -11,8 +11,10 @@ import { Concurrency } from '../billing/limits/limits.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
+import type { Caller } from '../identity/identity.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 import { limitPayments } from '../wallet/x402/x402.ts';
+import { sessionCookie } from './console.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 export interface HttpServerParts {
@@ -59,6 +61,13 @@ function callersOf(shared: FeatureParts, wallets: Wallets): IdentifyParts {
   const { config, stores } = shared;
   const { withStake } = wallets;
   const concurrency = new Concurrency();
+  const cookie = sessionCookie(config);
+  const callerOfSession = async (secret: string, context: RequestContext): Promise<Caller> => {
+    const { session, caller } = await stores.identity.sessions.open(secret);
+    cookie().requireOwnPage(context, session);
+    if (caller !== undefined) return withStake === undefined ? caller : withStake(caller);
+    return { ...(await wallets.callerOfWallet(session.wallet ?? '')), session };
+  };
   return {
     callerOfBearer: async (token) => {
       if (wallets.isToken(token)) return wallets.callerOfToken(token);
@@ -66,6 +75,10 @@ function callersOf(shared: FeatureParts, wallets: Wallets): IdentifyParts {
       return withStake === undefined ? caller : withStake(caller);
     },
     callerOfSignIn: wallets.callerOfSignIn,
+    callerOfCookie: (header, context) => {
+      const secret = cookie().secretIn(header);
+      return secret === undefined ? undefined : callerOfSession(secret, context);
+    },
     callerOfPayment: async (header, context) => {
       // Each payment is a question to the chain, wherever it is sent.
       await limitPayments(shared, context, config().payments.routesPerMinute.topUp);

@@ -65,6 +65,7 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
       ...videoRoutes({
         ...common,
         ...reading,
+        guard,
         video,
         quotes: new VideoQuotes({ ...common, ...reading, windows }),
         takesWebhooks: config.video.webhooks,

@@ -6,8 +6,10 @@ import { LargeBodies } from './large-bodies.ts';
 import type { OpenApiDocument } from '../http/openapi/openapi.ts';
 import type { HttpServer } from '../http/http.ts';
 import type { Feature, Route } from '../http/route.ts';
+import { openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
+import { consoleFeature } from './console.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
 import { EngineRegistry } from '../engines/registry.ts';
 import { openHttpServer } from './http-server.ts';
@@ -85,7 +87,7 @@ const NO_REJECTIONS: RejectionFigures = { count: 0 };
 
 /** Builds and starts everything; resolves when the server listens. */
 export async function startApp(parts: AppParts): Promise<App> {
-  const { clock, log, version } = parts;
+  const { clock, ids, log, version } = parts;
   let inForce = parts.config;
   const config = (): Config => inForce;
 
@@ -94,6 +96,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   const stores = await openStores(parts);
   const { store, ledger } = stores;
   await ledger.start();
+  const sealer = await openSealer(store, ids);
   const extras = await openExtras(inForce, clock, log);
   const wallets = await openWallets({ ...parts, stores, basePath: BASE_PATH });
   const { payments } = wallets;
@@ -112,9 +115,10 @@ export async function startApp(parts: AppParts): Promise<App> {
   const features: readonly Feature[] = [
     { routes: [], leaderJob: () => idempotency.prune(), close: () => idempotency.close() },
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
-    chatFeature(shared, extras, largeBodies),
+    chatFeature(shared, { ...extras, sealer }, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),
     accountFeature(shared, payments),
+    consoleFeature(shared, wallets),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsFeature(shared, wallets, () => routes),
     opsFeature(shared, document, { server, metrics, payments }),

@@ -70,21 +70,44 @@ function journalFor(config: Config): { journalFolder?: string } {
 /** What the first start makes: shown once. */
 export interface FirstOwner {
   readonly accountId: string;
+  readonly keyId: string;
+  /** Of an ADMIN key. */
   readonly secret: string;
   readonly creditNano: Nano;
+  /** Signs the owner in, once and within minutes; only where the terminal is the owner's own. */
+  readonly linkSecret: string | undefined;
 }
 
-/** Makes the owner account with its starter credit and key, if there is no account yet. */
+/**
+ * Makes the owner account with its starter credit and key, if there is no account yet, and on
+ * loopback a link that signs the owner in.
+ */
 export async function welcomeOwner(
   stores: Stores,
   config: Config,
 ): Promise<FirstOwner | undefined> {
+  const owner = await makeOwner(stores, config);
+  if (owner === undefined) return undefined;
+  const { accountId, keyId } = owner;
+  const linkSecret = LOOPBACK.test(config.listen.host)
+    ? await stores.identity.sessions.issueLink(accountId, keyId)
+    : undefined;
+  return { ...owner, linkSecret };
+}
+
+const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|::1)$/;
+
+async function makeOwner(
+  stores: Stores,
+  config: Config,
+): Promise<Omit<FirstOwner, 'linkSecret'> | undefined> {
   if ((await stores.identity.accounts()).length > 0) return undefined;
   const creditNano = usdToNano(config.limits.starterCreditUsd);
   return stores.store.transaction(async (tx) => {
     // Of several machines that start at once, one makes the owner.
     if (!(await claimOnce(tx, 'first owner', 0))) return undefined;
     const account = await stores.identity.createAccount('owner', 'staff', tx);
+    await stores.identity.makeOperator(account.id, tx);
     await stores.ledger.openAccount(account.id, tx);
     if (creditNano > 0n) {
       await stores.ledger.creditIn(tx, {
@@ -96,10 +119,11 @@ export async function welcomeOwner(
         note: 'Starter credit',
       });
     }
-    const { secret } = await stores.identity.createKey(
+    const { key, secret } = await stores.identity.createKey(
       {
         accountId: account.id,
-        kind: 'INFERENCE',
+        // Whoever starts the service runs it.
+        kind: 'ADMIN',
         description: 'first key',
         expiresMs: undefined,
         limitPeriod: 'EPOCH',
@@ -111,6 +135,6 @@ export async function welcomeOwner(
       },
       tx,
     );
-    return { accountId: account.id, secret, creditNano };
+    return { accountId: account.id, keyId: key.id, secret, creditNano };
   });
 }

@@ -10,14 +10,21 @@ import type { Catalog, CatalogModel, ResolvedModel } from '../catalog/catalog.ts
 import { requireAccess } from '../catalog/model-access.ts';
 import type { VideoModelSettings } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
-import { Fault } from '../core/faults.ts';
+import { Fault, invalidField } from '../core/faults.ts';
 import { type Nano, formatUsd, toUsdNumber } from '../core/money.ts';
-import { type MediaBag, type MediaFiles, mediaTypeOf } from '../documents/media-files.ts';
+import {
+  type MediaBag,
+  type MediaFiles,
+  imageSizeOf,
+  mediaTypeOf,
+  requirePixels,
+} from '../documents/media-files.ts';
 import type { EngineInput, Media } from '../engines/media/media.ts';
 import { AnswerHeaders } from '../http/answer-headers.ts';
 import { type ReadLargeJson, readJson } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { Caller } from '../identity/identity.ts';
+import type { Guard } from '../net/guard.ts';
 import {
   checkQueue,
   checkReferenceLength,
@@ -34,6 +41,7 @@ export interface QueueVideoParts {
   readonly sales: Sales;
   readonly video: Video;
   readonly files: MediaFiles;
+  readonly guard: Pick<Guard, 'check'>;
   readonly media: () => Promise<Media>;
   /** Of one video, and of all media of a request together. */
   readonly maxBytes: number;
@@ -85,6 +93,8 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   const rate = parts.rateOf(caller, model);
   const counted = await sales.count({ caller, modelId: model.id, rate, tokensEstimate: 0 });
   if (mustFetch(request)) await sales.requireCredit(caller);
+  // Looked up after the count: a caller cannot make this server ask for names without end.
+  if (request.webhook_url !== undefined) await checkWebhook(parts, request.webhook_url);
   const answer = await parts.files.within(caller.accountId, async (bag) => {
     const { inputs, measured } = await fetchInputs(parts, context, { settings, request }, bag);
     await bag.reserve(RESULT_BYTES);
@@ -164,6 +174,16 @@ function mustFetch(request: VideoQueueRequest): boolean {
   return mediaUrlsOf(request).some(({ url }) => !url.startsWith('data:'));
 }
 
+/** Throws 400 for an address that no webhook would be sent to, in place of a job that stays unheard. */
+async function checkWebhook({ guard }: QueueVideoParts, url: string): Promise<void> {
+  try {
+    await guard.check(url);
+  } catch (error) {
+    if (!(error instanceof Fault) || error.code !== 'UNSAFE_URL') throw error;
+    throw invalidField(['webhook_url'], `webhook_url: ${error.message}`);
+  }
+}
+
 function noWebhooks(): Fault {
   return new Fault('INVALID_REQUEST', {
     message: 'webhook_url: This server sends no webhooks; poll POST /video/retrieve',
@@ -188,6 +208,7 @@ async function fetchInputs(
     const file = await bag.fetch(url, { maxBytes: Math.min(leftBytes, maxBytes), signal });
     leftBytes -= file.sizeBytes;
     inputs.push({ role, path: file.path, mimeType: await typeOf(file.path, want) });
+    if (want === 'image') requirePixels(await imageSizeOf(file.path));
     const lengthMs = async (): Promise<number> => {
       const { durationSeconds } = await (await parts.media()).probe(file.path, looked);
       return Math.round(durationSeconds * 1_000);

@@ -90,7 +90,8 @@ export async function measureSource(
   if (durationMs < 1) {
     throw new Fault('VIDEO_DURATION_TOO_SHORT', { message: 'The video has no length' });
   }
-  return { durationMs, height: video.height, framesPerSecond: video.framesPerSecond };
+  const { width, height, framesPerSecond } = video;
+  return { durationMs, width, height, framesPerSecond };
 }
 
 function tooMany(seconds: number): Fault {

@@ -72,8 +72,13 @@ const upscale = VideoModelSettings.parse({
   },
 });
 
-function source(seconds: number, height: number, framesPerSecond = 25): Measured {
-  return { source: { durationMs: seconds * 1_000, height, framesPerSecond } };
+function source(
+  seconds: number,
+  height: number,
+  framesPerSecond = 25,
+  width = (height * 16) / 9,
+): Measured {
+  return { source: { durationMs: seconds * 1_000, width, height, framesPerSecond } };
 }
 
 const reference = (seconds: number) => ({ referenceMs: Math.round(seconds * 1_000) });
@@ -234,6 +239,10 @@ const TABLE: [string, VideoModelSettings, PricedRequest, Measured, bigint][] = [
   // 540 × 4 = 2160: 10 × 0.10
   ['upscale by 4', upscale, { upscale_factor: 4 }, source(10, 540), 1_000_000_000n],
   ['upscale by 1', upscale, { upscale_factor: 1 }, source(10, 720), 130_000_000n],
+  // 2 × 3840x360 has 5,529,600 pixels: more than 1920x1080, fewer than 3840x2160.
+  ['upscale, very wide goes by its pixels', upscale, {}, source(10, 360, 25, 3840), 1_000_000_000n],
+  ['upscale, a little wider than its tier', upscale, {}, source(10, 360, 25, 641), 250_000_000n],
+  ['upscale, upright goes by its height', upscale, {}, source(10, 360, 25, 200), 130_000_000n],
   ['upscale, 48 frames are not fast', upscale, {}, source(10, 360, 48), 130_000_000n],
   ['upscale, 59.94 frames are: twice', upscale, {}, source(10, 360, 59.94), 260_000_000n],
   // 12.345 × 0.013
@@ -270,6 +279,7 @@ describe('quoteVideo(), against sums worked out by hand', () => {
       return 'none';
     };
     assert.equal(code(source(300.001, 360)), '422 VIDEO_DURATION_TOO_LONG');
+    assert.equal(code(source(1, 540, 25, 961)), '400 INVALID_REQUEST');
     assert.equal(code(source(10, 541)), '400 INVALID_REQUEST');
   });
 

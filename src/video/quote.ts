@@ -19,6 +19,7 @@ import type { PricedRequest } from './video-requests.ts';
 /** What was measured of the video that an upscale starts from. */
 export interface SourceFacts {
   readonly durationMs: number;
+  readonly width: number;
   readonly height: number;
   readonly framesPerSecond: number;
 }
@@ -180,6 +181,15 @@ function pixelsOf(model: VideoModelSettings, request: PricedRequest): bigint {
   return BigInt(size.width) * BigInt(size.height);
 }
 
+/**
+ * Tiers go by height. What is wider than 16:9 has more to work on than its height says: it may have
+ * the pixels that 16:9 has at the height of its tier.
+ */
+function isInTier(width: number, height: number, maxHeight: number): boolean {
+  if (height > maxHeight) return false;
+  return width * 9 <= height * 16 || width * height * 9 <= maxHeight * maxHeight * 16;
+}
+
 function upscalePrice(
   pricing: VideoPricing & { kind: 'upscale' },
   request: PricedRequest,
@@ -192,14 +202,15 @@ function upscalePrice(
       message: `The video has ${Math.ceil(source.durationMs / 1_000)} seconds: send at most ${most}`,
     });
   }
-  const height = source.height * (request.upscale_factor ?? DEFAULT_FACTOR);
+  const factor = request.upscale_factor ?? DEFAULT_FACTOR;
+  const [width, height] = [source.width * factor, source.height * factor];
   const tiers = pricing.tiers.toSorted((a, b) => a.maxHeight - b.maxHeight);
-  const tier = tiers.find(({ maxHeight }) => height <= maxHeight);
+  const tier = tiers.find(({ maxHeight }) => isInTier(width, height, maxHeight));
   if (tier === undefined) {
     const largest = tiers.at(-1)?.maxHeight ?? 0;
     throw badField(
       'upscale_factor',
-      `The result would be ${height} pixels high: choose a factor that gives at most ${largest}`,
+      `The result would have ${width}x${height} pixels: choose a factor that gives a height of at most ${largest}, and no more pixels than 16:9 has at that height`,
     );
   }
   const speed = source.framesPerSecond > pricing.fastAbove ? BigInt(pricing.fastFactor) : 1n;

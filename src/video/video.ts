@@ -59,6 +59,8 @@ interface Processing {
 }
 
 export interface MediaFile {
+  /** The id of its job: a job has one result, which does not change. */
+  readonly tag: string;
   readonly path: string;
   readonly sizeBytes: number;
   readonly mimeType: string;
@@ -269,6 +271,7 @@ export class Video {
       throw new Fault('MEDIA_NOT_FOUND', { message: 'The video was deleted or has expired' });
     }
     return {
+      tag: job.id,
       path: this.#files.pathOf('results', job.id),
       sizeBytes: job.mediaBytes,
       mimeType: job.mediaType,

@@ -47,6 +47,8 @@ export interface Wallets {
   readonly basePath: string;
   isToken(token: string): boolean;
   callerOfToken(token: string): Promise<Caller>;
+  /** The caller of a wallet that has proved itself to the console. */
+  readonly callerOfWallet: (wallet: string) => Promise<Caller>;
   /** Gives the key of a wallet's account the daily credit of its stake; `undefined` without staking. */
   readonly withStake: ((caller: Caller) => Promise<Caller>) | undefined;
   readonly callerOfSignIn: (header: string) => Promise<Caller>;
@@ -110,6 +112,7 @@ export async function openWallets(options: WalletOptions): Promise<Wallets> {
       const { wallet, capId } = await requireConfigured(payments).sessions.verify(token);
       return callerOf(wallet, capId);
     },
+    callerOfWallet: (wallet) => callerOf(wallet),
     callerOfSignIn: async (header) =>
       callerOf((await requireConfigured(payments).signIn(header)).wallet),
     callerOfPayment: async (header, context) => {
@@ -204,7 +207,7 @@ export function walletsFeature(
 
 function sellable(routes: readonly Route[], basePath: string): Resource[] {
   return routes
-    .filter((route) => route.auth === 'key-or-wallet')
+    .filter((route) => route.auth === 'key-or-wallet' && route.sells !== undefined)
     .map((route) => ({
       path: basePath + route.path.replaceAll(/:(\w+)/g, '{$1}'),
       description: route.about ?? SOLD,

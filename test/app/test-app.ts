@@ -37,7 +37,8 @@ export interface TestApp {
   readonly config: Config;
   /** `http://127.0.0.1:<port>/api/v1`. */
   readonly url: string;
-  readonly owner: FirstOwner;
+  /** The operator's account, with a key for inference and nothing else. */
+  readonly owner: Pick<FirstOwner, 'accountId' | 'secret' | 'creditNano'>;
   readonly answers: AnswerCheck;
   /** A key of the owner account, or of another. */
   key(settings?: Partial<NewKey>): Promise<string>;
@@ -73,7 +74,7 @@ export async function startTestApp(options: TestAppOptions = {}): Promise<TestAp
   });
   const answers = checkAnswers(app, BASE_PATH);
   const made = await welcomeOwner(app.stores, config);
-  const owner = made ?? (await existingOwner(app));
+  const owner = { creditNano: usdToNano('0'), ...made, ...(await ownerOf(app)) };
   return {
     app,
     config,
@@ -116,11 +117,10 @@ function embeddedYaml(options: TestAppOptions): string {
   return `embedded: { download: false, threads: 1, demo: ${embedded}, media: ${media} }`;
 }
 
-async function existingOwner(app: App): Promise<FirstOwner> {
+async function ownerOf(app: App): Promise<Pick<FirstOwner, 'accountId' | 'secret'>> {
   const [account] = await app.stores.identity.accounts();
   if (account === undefined) throw new Error('There is no account');
-  const secret = await newKey(app, { accountId: account.id });
-  return { accountId: account.id, secret, creditNano: usdToNano('0') };
+  return { accountId: account.id, secret: await newKey(app, { accountId: account.id }) };
 }
 
 async function newKey(

@@ -72,7 +72,7 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
     child,
     folder,
     url,
-    secret: /SVC_INFERENCE_KEY_[\w-]+/.exec(text)?.[0],
+    secret: /SVC_ADMIN_KEY_[\w-]+/.exec(text)?.[0],
     output: () => text,
     stop: async (signal = 'SIGTERM') => {
       if (child.exitCode === null && child.signalCode === null) child.kill(signal);

@@ -284,6 +284,21 @@ describe('response headers', () => {
     assert.equal(headers['x-request-id']?.length, 32);
   });
 
+  test('`x-api-key` is a key as `Authorization: Bearer` is, which comes first', async () => {
+    const body = chatBody();
+    const withKey = (headers: Record<string, string>) =>
+      ask('/chat/completions', { body, headers });
+    const served = await withKey({ 'x-api-key': secret });
+    assert.equal(served.status, 200, served.text);
+    const unknown = await withKey({ 'x-api-key': 'nobody' });
+    assert.equal(unknown.status, 401);
+    assert.equal(unknown.body.code, 'AUTHENTICATION_FAILED');
+    const both = await withKey({ 'x-api-key': 'nobody', authorization: `Bearer ${secret}` });
+    assert.equal(both.status, 200);
+    const empty = await withKey({ 'x-api-key': '' });
+    assert.equal(empty.status, 401);
+  });
+
   test('a preflight allows our own headers by their name, and those that SDKs add', async () => {
     const answer = await ask('/chat/completions', {
       method: 'OPTIONS',
@@ -299,6 +314,9 @@ describe('response headers', () => {
     const allowed = (answer.headers.get('access-control-allow-headers') ?? '').split(', ');
     for (const name of [
       'authorization',
+      'x-api-key',
+      'anthropic-version',
+      'anthropic-beta',
       'idempotency-key',
       'x-acme-error-format',
       'x-acme-request-timestamp-ms',

@@ -344,6 +344,31 @@ describe('a video engine elsewhere', () => {
     const url = farebox.app.address + address.pathname;
     const film = await fetch(url);
     assert.deepEqual([film.status, Buffer.from(await film.arrayBuffer())], [200, clip]);
+    const size = clip.length;
+    const tag = film.headers.get('etag')!;
+    const ranges: [string, string | undefined, number, Buffer, string | null][] = [
+      ['bytes=0-1', undefined, 206, clip.subarray(0, 2), `bytes 0-1/${size}`],
+      ['bytes=100-', tag, 206, clip.subarray(100), `bytes 100-${size - 1}/${size}`],
+      ['bytes=-10', undefined, 206, clip.subarray(-10), `bytes ${size - 10}-${size - 1}/${size}`],
+      ['bytes=5-999999999', undefined, 206, clip.subarray(5), `bytes 5-${size - 1}/${size}`],
+      // Another film, several ranges, no range: all of it.
+      ['bytes=0-1', '"another"', 200, clip, null],
+      ['bytes=0-1,5-6', undefined, 200, clip, null],
+      ['bytes=9-2', undefined, 200, clip, null],
+      ['lines=1-2', undefined, 200, clip, null],
+    ];
+    for (const [range, condition, status, bytes, told] of ranges) {
+      const headers = { range, ...(condition !== undefined && { 'if-range': condition }) };
+      const part = await fetch(url, { headers });
+      assert.equal(part.headers.get('accept-ranges'), 'bytes');
+      assert.equal(part.headers.get('content-range'), told, range);
+      assert.deepEqual([part.status, Buffer.from(await part.arrayBuffer())], [status, bytes]);
+    }
+    for (const range of [`bytes=${size}-`, 'bytes=-0']) {
+      const behind = await fetch(url, { headers: { range } });
+      assert.equal(behind.status, 416, range);
+      assert.equal(behind.headers.get('content-range'), `bytes */${size}`);
+    }
     assert.equal((await fetch(url.slice(0, -1) + (url.endsWith('A') ? 'B' : 'A'))).status, 404);
     assert.equal((await fetch(url, { method: 'DELETE' })).status, 200);
     assert.equal((await fetch(url)).status, 404);

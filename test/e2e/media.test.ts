@@ -17,6 +17,7 @@ import { receiptOf, transactionsOf } from '../../src/billing/ledger/ledger.ts';
 import { wavHeader } from '../../src/engines/media/wav.ts';
 import { webhookSignature } from '../../src/video/webhooks.ts';
 import { makeClip, openMedia, portraitJpeg, toySpeech } from '../media/clips.ts';
+import { pngHead } from '../media/png-head.ts';
 import { type Site, endless, openSite } from '../media/site.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'farebox-media-'));
@@ -195,16 +196,6 @@ describe('POST /image/background-remove', () => {
     sharp({ create: { width, height, channels: 3, background: '#808080' } });
   const isoFile = (brand: string): Buffer =>
     Buffer.concat([Buffer.from([0, 0, 0, 24]), plain(`ftyp${brand}`), Buffer.alloc(64, 7)]);
-  const pngHead = (width: number, height: number): Buffer => {
-    const head = Buffer.alloc(33);
-    head.write('\x89PNG\r\n\x1a\n', 0, 'latin1');
-    head.writeUInt32BE(13, 8);
-    head.write('IHDR', 12, 'latin1');
-    head.writeUInt32BE(width, 16);
-    head.writeUInt32BE(height, 20);
-    head.set([8, 2, 0, 0, 0], 24);
-    return head;
-  };
   const HOSTILE: [string, () => Buffer | Promise<Buffer>, number, string][] = [
     ['nothing at all', () => Buffer.alloc(0), 400, 'CORRUPTED_IMAGE'],
     ['text', () => plain('this is certainly not an image'), 415, 'INVALID_CONTENT_TYPE'],
@@ -271,7 +262,34 @@ describe('POST /image/background-remove', () => {
     });
   }
 
+  test('a bomb behind image_url is 422 like one that is sent, and costs nothing', async () => {
+    const before = await ownerSpent();
+    const bomb = pngHead(100_000, 100_000);
+    site.pages.set('/bomb.png', bomb);
+    const inline = `data:image/png;base64,${bomb.toString('base64')}`;
+    for (const image_url of [inline, `${site.url}/bomb.png`]) {
+      const asked = { prompt: 'x', duration: '1s', resolution: '360p', aspect_ratio: '1:1' };
+      const still = { model: 'farebox-still-to-video', ...asked, image_url };
+      for (const [path, body] of [
+        ['/image/background-remove', { image_url }],
+        ['/video/queue', still],
+      ] as const) {
+        const answer = await send({ path, body });
+        const said = await json(answer);
+        assert.deepEqual([answer.status, said['code']], [422, 'IMAGE_TOO_LARGE'], path);
+      }
+    }
+    assert.equal(await ownerSpent(), before);
+  });
+
   test('both fields, none, no base64, no multipart file and other content types are refused', async () => {
+    const photo = formWith('image', await portraitJpeg()).get('image') as File;
+    const both = (field: string, text: string): FormData => {
+      const form = new FormData();
+      form.append('image', photo, 'photo');
+      form.append(field, text);
+      return form;
+    };
     const refused: [unknown, number][] = [
       [{}, 400],
       [{ image: 'aGk=', image_url: `${site.url}/me.jpg` }, 400],
@@ -281,6 +299,8 @@ describe('POST /image/background-remove', () => {
       [{ image_url: 'http://169.254.169.254/latest/meta-data' }, 400],
       [{ image_url: `${site.url}/missing.png` }, 400],
       [formWith('file', await portraitJpeg()), 400],
+      [both('image_url', `${site.url}/me.jpg`), 400],
+      [both('image', 'aGk='), 400],
     ];
     for (const [body, status] of refused) {
       const answer = await send({ path, body });
@@ -431,6 +451,15 @@ describe('the life of a video', () => {
       body: { ...(await still()), webhook_url: `${site.url}/hook` },
     });
     assert.equal(refused.status, 400);
+    for (const webhook_url of ['https://10.0.0.1/hook', 'https://localhost.internal/hook']) {
+      const answer = await send({
+        path: '/video/queue',
+        body: { ...(await still()), webhook_url },
+      });
+      const { details } = (await json(answer)) as { details?: { webhook_url?: unknown } };
+      assert.equal(answer.status, 400, webhook_url);
+      assert.notEqual(details?.webhook_url, undefined);
+    }
     const told = await queued({ ...(await still()), webhook_url: 'https://127.0.0.1:1/hook' });
     assert.match(String(told['webhook_secret']), /^[0-9a-f]{64}$/);
     assert.match(webhookSignature('s', 1, '{}'), /^t=1,v1=[0-9a-f]{64}$/);
@@ -439,7 +468,7 @@ describe('the life of a video', () => {
 
   test('an image that no decoder takes fails the job: refunded, and the receipt says so', async () => {
     const user = await farebox.account('1');
-    const bad = Buffer.concat([Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'), Buffer.alloc(900, 9)]);
+    const bad = Buffer.concat([pngHead(640, 480), Buffer.alloc(900, 9)]);
     const { queue_id: id } = await queued(
       { ...(await still()), image_url: `data:image/png;base64,${bad.toString('base64')}` },
       user.secret,

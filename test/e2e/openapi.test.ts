@@ -58,6 +58,7 @@ const SHAPE = {
       properties: {
         servers: { $ref: '#/$defs/servers' },
         get: { $ref: '#/$defs/operation' },
+        head: { $ref: '#/$defs/operation' },
         post: { $ref: '#/$defs/operation' },
         put: { $ref: '#/$defs/operation' },
         patch: { $ref: '#/$defs/operation' },
@@ -127,7 +128,7 @@ const SHAPE = {
   },
 };
 
-const METHODS = ['get', 'post', 'put', 'patch', 'delete'] as const;
+const METHODS = ['get', 'head', 'post', 'put', 'patch', 'delete'] as const;
 
 describe('the OpenAPI document', () => {
   let farebox: TestApp;

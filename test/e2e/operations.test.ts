@@ -81,6 +81,12 @@ limits: { guard: { failures: 3, windowSeconds: 60, blockSeconds: 60 } }
     }
   }
 
+  test('`HEAD /api/hello` says that a server is there, to anybody', async () => {
+    const hello = await fetch(`${origin}/api/hello`, { method: 'HEAD' });
+    assert.equal(hello.status, 204);
+    assert.ok(hello.headers.get('x-request-id'));
+  });
+
   test('/livez and /readyz say that all is well, and name every part', async () => {
     const live = await fetch(`${origin}/livez`);
     assert.deepEqual([live.status, await live.json()], [200, { status: 'alive' }]);

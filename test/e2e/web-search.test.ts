@@ -7,6 +7,7 @@ import { after, before, beforeEach, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { TestUpstream } from '../support/test-upstream.ts';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
+import { call } from '../app/call.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { WebFace } from '../web/web-face.ts';
 
@@ -390,6 +391,47 @@ describe('search of the engine itself', () => {
     assert.equal(body.search_parameters.mode, 'on');
     assert.deepEqual(answer.extras, { x_search: { count: 3, usd: '0.030000000' } });
     assert.equal(answer.paidNano, 120_000n + 30_000_000n);
+  });
+
+  test('what it found is cited, whole and in a stream', async () => {
+    const citations = ['https://news.example/a', 'ftp://no.example', 'https://news.example/a'];
+    const search_results = [{ title: 'Post', url: 'https://x.example/1', date: '2026-11-20' }];
+    const expected = [
+      { title: 'Post', url: 'https://x.example/1', content: '', date: '2026-11-20' },
+      { title: 'news.example', url: 'https://news.example/a', content: '' },
+    ];
+    const usage = { prompt_tokens: 5, completion_tokens: 1 };
+    upstream.script.push({
+      kind: 'own',
+      answer: (response) => {
+        const message = { role: 'assistant', content: 'ok' };
+        const choices = [{ index: 0, message, finish_reason: 'stop' }];
+        response.writeHead(200, { 'content-type': 'application/json' });
+        response.end(JSON.stringify({ id: 'c', choices, usage, citations, search_results }));
+      },
+    });
+    const parameters = { enable_x_search: true };
+    const body = { model: 'cheap-search', messages: [user('Hi')], svc_parameters: parameters };
+    const { secret } = await farebox.account('5');
+    const whole = await call(farebox, '/chat/completions', { secret, body });
+    assert.deepEqual(whole.body.svc_parameters.web_search_citations, expected);
+    upstream.script.push({
+      kind: 'own',
+      answer: (response) => {
+        const event = (choice: object, more: object = {}) =>
+          response.write(`data: ${JSON.stringify({ id: 'c', choices: [choice], ...more })}\n\n`);
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        event({ index: 0, delta: { role: 'assistant', content: 'ok' }, finish_reason: null });
+        event({ index: 0, delta: {}, finish_reason: 'stop' }, { citations, search_results, usage });
+        response.end('data: [DONE]\n\n');
+      },
+    });
+    const stream = await call(farebox, '/chat/completions', {
+      secret,
+      body: { ...body, stream: true },
+    });
+    const last = JSON.parse(stream.text.trimEnd().split('\n\n').at(-2)?.slice(6) ?? '');
+    assert.deepEqual(last.svc_parameters.web_search_citations, expected);
   });
 
   test('a model without it answers 400', async () => {

@@ -62,9 +62,16 @@ export interface UsageRow {
   readonly first_token_ms: bigint | null;
   readonly status: string;
   readonly extras: string | null;
+  readonly reserved_nano: bigint | null;
   /** A JSON object of texts: what the caller tagged the request with. */
   readonly metadata: string | null;
 }
+
+/** What is read of a receipt. */
+export const RECEIPT_COLUMNS = `request_id, created_ms, key_id, kind, model_id, replica, attempts,
+  prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
+  price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
+  reserved_nano`;
 
 /** The receipt of one request, for its owner only. */
 export async function receiptOf(
@@ -73,17 +80,16 @@ export async function receiptOf(
   requestId: string,
 ): Promise<UsageRow | undefined> {
   const [row] = await store.query<UsageRow>(
-    `SELECT request_id, created_ms, key_id, kind, model_id, replica, attempts, prompt_tokens,
-     completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
-     price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata
-     FROM ledger_usage WHERE request_id = $1 AND account_id = $2`,
+    `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage WHERE request_id = $1 AND account_id = $2`,
     [requestId, accountId],
   );
   return row;
 }
 
-interface UsageSums {
+export interface UsageSums {
   readonly requests: bigint;
+  /** Of the requests, those that failed or were given up. */
+  readonly errors: bigint;
   readonly prompt_tokens: bigint;
   readonly completion_tokens: bigint;
   readonly usd_nano: bigint;
@@ -115,18 +121,25 @@ interface UsagePage {
   readonly offset: number;
 }
 
-const SUMS = ['requests', 'prompt_tokens', 'completion_tokens', 'usd_nano', 'diem_nano'];
-const ADDED_UP = SUMS.map(
+const SUMS = ['requests', 'errors', 'prompt_tokens', 'completion_tokens', 'usd_nano', 'diem_nano'];
+/** Every sum, added up over a group. */
+export const ADDED_UP = SUMS.map(
   (column) => `CAST(COALESCE(sum(${column}), 0) AS BIGINT) AS ${column}`,
 ).join(', ');
 
-/** `FROM … WHERE …` of the rollups that match: those by tag when a tag is named. */
-function matching(filter: UsageFilter, isByTag = filter.tag !== undefined) {
+/**
+ * `FROM … WHERE …` of the rollups that match: those by tag when a tag is named, those of every account
+ * when none is.
+ */
+export function matching(
+  filter: Omit<UsageFilter, 'accountId'> & { readonly accountId?: string | undefined },
+  isByTag = filter.tag !== undefined,
+) {
   const { accountId, fromDay, toDay, keyId, modelId, tag, tagValue } = filter;
-  const parameters: (string | number)[] = [accountId, fromDay, toDay];
-  let from = `FROM ledger_usage_${isByTag ? 'tag' : 'day'}
-    WHERE account_id = $1 AND day >= $2 AND day <= $3`;
+  const parameters: (string | number)[] = [fromDay, toDay];
+  let from = `FROM ledger_usage_${isByTag ? 'tag' : 'day'} WHERE day >= $1 AND day <= $2`;
   const asked = [
+    ['account_id', accountId],
     ['key_id', keyId],
     ['model_id', modelId],
     ['name', tag],

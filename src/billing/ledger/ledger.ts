@@ -70,6 +70,22 @@ export {
   usageTotals,
 } from './history.ts';
 export {
+  type ChargedDay,
+  type MovementPlace,
+  type MovementRow,
+  type ReceiptFilter,
+  type ReceiptPlace,
+  type UsageGroup,
+  type UsageGrouping,
+  chargedDays,
+  countReceipts,
+  movementsOf,
+  pricesOf,
+  receiptsOf,
+  rememberPrices,
+  usageGroups,
+} from './overviews.ts';
+export {
   type Balances,
   type Hold,
   type HoldAnswer,
@@ -259,6 +275,24 @@ export class Ledger {
     };
   }
 
+  /** What is posted, what of it open requests hold, and what is owed; zeroes for an unknown account. */
+  async standing(accountId: string): Promise<Standing> {
+    const [row] = await this.#store.query<AccountRow>(SELECT_ACCOUNT, [accountId]);
+    if (row === undefined) return NO_STANDING;
+    const nowMs = this.#clock.nowMs();
+    const account = accountOf(row, nowMs);
+    return {
+      usdNano: nano(account.balanceNano),
+      diemNano: nano(dailyLeft(account, nowMs)),
+      allocationNano: nano(account.dailyAllocationNano),
+      heldUsdNano: nano(account.heldNano + this.holds.heldOf(accountId)),
+      heldDiemNano: nano(
+        account.dailyHeldNano + this.holds.heldDailyOf(accountId, account.dailyDay),
+      ),
+      debtNano: nano(account.debtNano),
+    };
+  }
+
   /** The first day with a receipt or a posting; `undefined` when there is none. */
   firstDay(): Promise<number | undefined> {
     return firstDay(this.#store);
@@ -294,7 +328,23 @@ export class Ledger {
   }
 }
 
+/** An account as its owner sees it. */
+export interface Standing extends Balances {
+  readonly allocationNano: Nano;
+  /** Of the posted USD and of today's credit, what open requests and jobs set aside. */
+  readonly heldUsdNano: Nano;
+  readonly heldDiemNano: Nano;
+  readonly debtNano: Nano;
+}
+
 const NO_BALANCES = { usdNano: nano(0n), diemNano: nano(0n), allocationNano: nano(0n) };
+
+const NO_STANDING: Standing = {
+  ...NO_BALANCES,
+  heldUsdNano: nano(0n),
+  heldDiemNano: nano(0n),
+  debtNano: nano(0n),
+};
 
 function isFile(store: Store): store is FileStore {
   return store.dialect === 'sqlite';

@@ -163,6 +163,11 @@ export class MemoryHolds implements Holds {
     return this.#accounts.get(accountId)?.usdNano ?? 0n;
   }
 
+  heldDailyOf(accountId: string, day: number): bigint {
+    const account = this.#accounts.get(accountId);
+    return account?.since === day ? account.diemNano : 0n;
+  }
+
   figures(): HoldFigures {
     let count = 0;
     let amount = 0n;

@@ -217,4 +217,20 @@ CREATE TABLE ledger_usage_tag (
 );
 CREATE INDEX ledger_usage_tag_day ON ledger_usage_tag (day);`,
   },
+  {
+    // What overviews show of a request and of a day, the prices of receipts, and the movements of an
+    // account that are no charges: few, among any number of charges.
+    id: 'ledger-0009',
+    up: `
+ALTER TABLE ledger_usage ADD COLUMN reserved_nano BIGINT;
+ALTER TABLE ledger_usage_day ADD COLUMN errors BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE ledger_usage_tag ADD COLUMN errors BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX ledger_usage_day_day ON ledger_usage_day (day);
+CREATE INDEX ledger_transfer_movement ON ledger_transfer (account_id, created_ms)
+  WHERE kind <> 'CHARGE';
+CREATE TABLE ledger_price (
+  version TEXT PRIMARY KEY,
+  prices TEXT NOT NULL
+);`,
+  },
 ];

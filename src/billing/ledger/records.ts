@@ -144,6 +144,8 @@ export interface Holds {
   release(hold: Hold): void;
   /** USD of an account that is set aside without being in a row. */
   heldOf(accountId: string): bigint;
+  /** The same of the daily credit of a day. */
+  heldDailyOf(accountId: string, day: number): bigint;
   /** Open holds that are no rows. */
   figures(): HoldFigures;
   /** Settles that wait in the local journal for the database to come back. */

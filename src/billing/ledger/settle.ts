@@ -71,6 +71,8 @@ interface Charge extends Taken {
   readonly usage: UsageRecord;
   readonly creditDay: number;
   readonly balanceAfterNano: Nano;
+  /** What its hold set aside; `null` when that was gone. */
+  readonly reservedNano: bigint | null;
 }
 
 const DELETE_HOLD = `DELETE FROM ledger_hold WHERE request_id = $1 AND account_id = $2
@@ -130,7 +132,9 @@ export async function settleAll(
     settlements.push({ fresh: before === undefined, usdNano, diemNano, after });
     if (before !== undefined) continue;
     const creditDay = held?.dailyDay ?? dayOf(nowMs);
-    charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano: after.usdNano });
+    const balanceAfterNano = after.usdNano;
+    const reservedNano = held === undefined ? null : held.usdNano + held.dailyNano;
+    charges.push({ usage, usdNano, diemNano, creditDay, balanceAfterNano, reservedNano });
   }
   const statements: Statement[] = [];
   saveStates(statements, states);
@@ -244,8 +248,8 @@ function balancesOf(account: AccountState | undefined): Balances {
 const INSERT_USAGE = `INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind,
   model_id, replica, attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens,
   reasoning_tokens, counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms,
-  status, extras, metadata) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
-  $16, $17, $18, $19, $20, $21, $22, $23)`;
+  status, extras, metadata, reserved_nano) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+  $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)`;
 
 /** The postings of a charge and its receipt. */
 function record(statements: Statement[], charge: Charge, nowMs: number): void {
@@ -295,16 +299,18 @@ function record(statements: Statement[], charge: Charge, nowMs: number): void {
       usage.status,
       extras === undefined ? null : JSON.stringify(extras),
       metadata === undefined ? null : JSON.stringify(metadata),
+      charge.reservedNano,
     ],
   });
   if (metadata !== undefined) addToTags(statements, charge, metadata);
 }
 
 const ADD_TO_TAG = `INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id,
-  requests, prompt_tokens, completion_tokens, usd_nano, diem_nano)
-  VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9, $10)
+  requests, errors, prompt_tokens, completion_tokens, usd_nano, diem_nano)
+  VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9, $10, $11)
   ON CONFLICT (account_id, name, day, value, key_id, model_id) DO UPDATE SET
   requests = ledger_usage_tag.requests + excluded.requests,
+  errors = ledger_usage_tag.errors + excluded.errors,
   prompt_tokens = ledger_usage_tag.prompt_tokens + excluded.prompt_tokens,
   completion_tokens = ledger_usage_tag.completion_tokens + excluded.completion_tokens,
   usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano,
@@ -320,15 +326,25 @@ function addToTags(
   const day = dayOf(usage.createdMs);
   for (const [name, value] of Object.entries(metadata)) {
     const row: Parameter[] = [accountId, name, day, value, keyId, modelId];
-    const parameters = [...row, tokens.prompt, tokens.completion, usdNano, diemNano];
-    statements.push({ sql: ADD_TO_TAG, parameters });
+    const sums = [IS_ERROR[usage.status], tokens.prompt, tokens.completion, usdNano, diemNano];
+    statements.push({ sql: ADD_TO_TAG, parameters: [...row, ...sums] });
   }
 }
 
-const ADD_TO_DAY = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests,
-  prompt_tokens, completion_tokens, usd_nano, diem_nano) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+/** What a sum counts as an error: no answer came of it. */
+const IS_ERROR: Readonly<Record<UsageRecord['status'], 0 | 1>> = {
+  completed: 0,
+  aborted: 0,
+  failed: 1,
+  expired: 1,
+};
+
+const ADD_TO_DAY = `INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, errors,
+  prompt_tokens, completion_tokens, usd_nano, diem_nano)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
   ON CONFLICT (account_id, day, key_id, model_id) DO UPDATE SET
   requests = ledger_usage_day.requests + excluded.requests,
+  errors = ledger_usage_day.errors + excluded.errors,
   prompt_tokens = ledger_usage_day.prompt_tokens + excluded.prompt_tokens,
   completion_tokens = ledger_usage_day.completion_tokens + excluded.completion_tokens,
   usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano,
@@ -338,6 +354,7 @@ interface DaySum {
   readonly usage: UsageRecord;
   readonly day: number;
   requests: number;
+  errors: number;
   prompt: number;
   completion: number;
   usdNano: bigint;
@@ -351,18 +368,28 @@ function addToDays(statements: Statement[], charges: readonly Charge[]): void {
     const day = dayOf(usage.createdMs);
     let sum = sums.find((one) => one.day === day && isSameRow(one.usage, usage));
     if (sum === undefined) {
-      sum = { usage, day, requests: 0, prompt: 0, completion: 0, usdNano: 0n, diemNano: 0n };
+      sum = {
+        usage,
+        day,
+        requests: 0,
+        errors: 0,
+        prompt: 0,
+        completion: 0,
+        usdNano: 0n,
+        diemNano: 0n,
+      };
       sums.push(sum);
     }
     sum.requests += 1;
+    sum.errors += IS_ERROR[usage.status];
     sum.prompt += usage.tokens.prompt;
     sum.completion += usage.tokens.completion;
     sum.usdNano += usdNano;
     sum.diemNano += diemNano;
   }
-  for (const { usage, day, requests, prompt, completion, usdNano, diemNano } of sums) {
+  for (const { usage, day, requests, errors, prompt, completion, usdNano, diemNano } of sums) {
     const row: Parameter[] = [usage.accountId, day, usage.keyId, usage.modelId];
-    const parameters = [...row, requests, prompt, completion, usdNano, diemNano];
+    const parameters = [...row, requests, errors, prompt, completion, usdNano, diemNano];
     statements.push({ sql: ADD_TO_DAY, parameters });
   }
 }

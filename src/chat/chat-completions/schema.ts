@@ -3,6 +3,7 @@
  * shapes are open; what is named here is always as it says.
  */
 import { z } from 'zod';
+import type { FaultCode } from '../../core/faults.ts';
 import { type RouteDescription, jsonContent } from '../../http/describe.ts';
 import { MODEL_REFUSALS } from '../../http/openapi/refusals.ts';
 import { ChatBody } from '../wire/chat-schema.ts';
@@ -37,7 +38,7 @@ const Usage = z
   })
   .meta({ id: 'ChatUsage' });
 
-const Cost = z
+export const Cost = z
   .strictObject({
     usd: z.number().min(0).describe('USD charged, exact to nine decimals.'),
     diem: z.number().min(0).describe('Daily credit charged.'),
@@ -55,7 +56,7 @@ const Citations = z
   )
   .describe('What a search found, in the order of the marks; empty when none ran.');
 
-const Echo = z
+export const Echo = z
   .strictObject({
     enable_e2ee: z.boolean(),
     enable_web_search: z.enum(['off', 'on', 'auto']),
@@ -147,7 +148,7 @@ const ChatCompletionEvent = z
 
 const ID = 'chatcmpl-019aa3f1c0de4b7e8c1d2e3f4a5b6c7d';
 
-const ECHO = { ...SVC_PARAMETER_DEFAULTS, web_search_citations: [] };
+export const ECHO_EXAMPLE = { ...SVC_PARAMETER_DEFAULTS, web_search_citations: [] };
 
 const ANSWER = {
   id: ID,
@@ -177,7 +178,7 @@ const ANSWER = {
   },
   cost: { usd: 0.0000111, diem: 0 },
   prompt_logprobs: null,
-  svc_parameters: ECHO,
+  svc_parameters: ECHO_EXAMPLE,
 };
 
 const STREAM = `data: {"id":"${ID}","object":"chat.completion.chunk","created":1795233600,"model":"atlas-24b","choices":[{"index":0,"delta":{"role":"assistant","content":"Hello"},"finish_reason":null}]}
@@ -187,6 +188,20 @@ data: {"id":"${ID}","object":"chat.completion.chunk","created":1795233600,"model
 data: [DONE]
 
 `;
+
+/** What a chat is refused with, in whatever protocol it comes. */
+export const CHAT_REFUSALS: readonly FaultCode[] = [
+  ...MODEL_REFUSALS,
+  'CONTEXT_LENGTH_EXCEEDED',
+  'UNSAFE_URL',
+  'FETCH_FAILED',
+  'CORRUPTED_IMAGE',
+  'IMAGE_TOO_SMALL',
+  'IMAGE_TOO_LARGE',
+  'INVALID_AUDIO_FORMAT',
+  'INVALID_VIDEO_FORMAT',
+  'CHARACTER_NOT_FOUND',
+];
 
 export const CHAT_DESCRIPTION: RouteDescription = {
   tag: 'Chat',
@@ -216,16 +231,5 @@ The worst case of the request is set aside before it runs and the true cost is t
       ],
     },
   ],
-  refusals: [
-    ...MODEL_REFUSALS,
-    'CONTEXT_LENGTH_EXCEEDED',
-    'UNSAFE_URL',
-    'FETCH_FAILED',
-    'CORRUPTED_IMAGE',
-    'IMAGE_TOO_SMALL',
-    'IMAGE_TOO_LARGE',
-    'INVALID_AUDIO_FORMAT',
-    'INVALID_VIDEO_FORMAT',
-    'CHARACTER_NOT_FOUND',
-  ],
+  refusals: CHAT_REFUSALS,
 };

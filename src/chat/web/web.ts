@@ -22,7 +22,13 @@ export {
   webSearchTool,
 } from './prompts.ts';
 export { type SearchOutcome, type SearchSettings, shortenQuery } from './search.ts';
-export { documentsOf, type FoundDocument, type SearchResult } from './search-results.ts';
+export {
+  cleanResults,
+  documentsOf,
+  type FoundDocument,
+  type RawResult,
+  type SearchResult,
+} from './search-results.ts';
 
 export interface WebOptions {
   readonly guard: Guard;

@@ -56,9 +56,38 @@ export function reasoningOf(message: JsonObject): string | undefined {
   return typeof text === 'string' ? text : undefined;
 }
 
-/** `reasoning` (its newer name in some engines) becomes `reasoning_content`. */
-export function withReasoningName(message: JsonObject): JsonObject {
-  if (!Object.hasOwn(message, 'reasoning')) return message;
+/**
+ * The message or delta in the spelling of the protocol: `reasoning` (its newer name in some
+ * engines) becomes `reasoning_content`, and content in parts becomes text, with the thinking in it
+ * as reasoning.
+ */
+export function canonicalMessage(message: JsonObject): JsonObject {
+  const { content } = message;
+  const named = Object.hasOwn(message, 'reasoning') ? withReasoningName(message) : message;
+  return Array.isArray(content) ? withTextContent(named, content) : named;
+}
+
+function withTextContent(message: JsonObject, parts: readonly unknown[]): JsonObject {
+  let thinking = '';
+  let content = '';
+  for (const part of parts) {
+    if (typeof part === 'string') content += part;
+    if (!isJsonObject(part)) continue;
+    if (part['type'] === 'thinking') thinking += partsText(part['thinking']);
+    else content += partsText(part['text']);
+  }
+  if (thinking === '') return { ...message, content };
+  return { ...message, content, reasoning_content: (reasoningOf(message) ?? '') + thinking };
+}
+
+/** A text, or the texts of a list of parts. */
+function partsText(value: unknown): string {
+  if (typeof value === 'string') return value;
+  if (!Array.isArray(value)) return '';
+  return value.map((part) => (isJsonObject(part) ? partsText(part['text']) : '')).join('');
+}
+
+function withReasoningName(message: JsonObject): JsonObject {
   const { reasoning, ...rest } = message;
   if (typeof rest['reasoning_content'] === 'string') return rest;
   return { ...rest, reasoning_content: typeof reasoning === 'string' ? reasoning : null };

@@ -299,6 +299,7 @@ test('every kind of message and part is taken', () => {
     audioCount: 1,
     videoCount: 1,
     fileCount: 1,
+    unknownBytes: 0,
   });
   assert.equal(
     textBytes,
@@ -312,13 +313,55 @@ test('every kind of message and part is taken', () => {
   );
 });
 
-test('text that an engine may put into its prompt counts, known to us or not', () => {
+test('what nobody knows bounds the prompt and is not billed as one', () => {
   const text = 'x'.repeat(1000);
-  const plain = parseWith({}).facts.textBytes;
-  assert.ok(parseWith({ documents: [{ text }] }).facts.textBytes > plain + 1000);
-  const hidden = { role: 'user', content: 'Hi', note: text };
-  assert.ok(parse({ model: 'm', messages: [hidden] }).facts.textBytes > plain + 1000);
-  assert.equal(parseWith({ metadata: { user: 'anna' } }).facts.textBytes, plain);
+  const plain = parseWith({}).facts;
+  assert.equal(plain.unknownBytes, 0);
+  const { textBytes, unknownBytes } = parseWith({ documents: [{ text }] }).facts;
+  assert.equal(textBytes, plain.textBytes);
+  assert.ok(unknownBytes > 1000);
+  const hidden = parse({ model: 'm', messages: [{ role: 'user', content: 'Hi', note: text }] });
+  assert.equal(hidden.facts.textBytes, 2);
+  assert.ok(hidden.facts.unknownBytes > 1000);
+  assert.deepEqual(parseWith({ metadata: { user: 'anna' } }).facts, plain);
+});
+
+test('messages is a list; only its alias `input` may be a text', () => {
+  assert.equal(refusedPath({ messages: 'Hello' }), 'messages');
+  const { messages } = parse({ model: 'm', input: 'Hello' });
+  assert.deepEqual(messages, [{ role: 'user', content: 'Hello' }]);
+});
+
+test('a forced tool choice needs the tool', () => {
+  const tools = [{ type: 'function', function: { name: 'f' } }];
+  const named = (name: string) => ({ type: 'function', function: { name } });
+  for (const tool_choice of [
+    'required',
+    'any',
+    { type: 'any' },
+    named('f'),
+    { type: 'tool', name: 'f' },
+  ]) {
+    assert.equal(refusedPath({ tool_choice }), 'tool_choice', JSON.stringify(tool_choice));
+    assert.equal(refusedPath({ tool_choice, tools: [] }), 'tool_choice');
+    assert.ok(parseWith({ tool_choice, tools }).toolChoice);
+  }
+  assert.equal(refusedPath({ tools, tool_choice: named('g') }), 'tool_choice');
+  for (const tool_choice of ['auto', 'none', null]) {
+    assert.equal(parseWith({ tool_choice }).toolChoice, undefined);
+  }
+  // A choice of search alone forces the search.
+  const search = parseWith({ tools: [{ type: 'web_search' }], tool_choice: 'required' });
+  assert.equal(search.parameters.enable_web_search, 'on');
+  assert.equal(search.toolChoice, undefined);
+});
+
+test('every parameter may be a suffix, and one that nobody knows is dropped', () => {
+  const suffixed = (model: string) => parse({ model, messages: [{ role: 'user', content: 'Hi' }] });
+  const off = suffixed('qwen3:0.6b:enable_e2ee=false');
+  assert.deepEqual([off.model, off.parameters.enable_e2ee], ['qwen3:0.6b', false]);
+  const foreign = suffixed('m:level2_x=1&enable_web_search=on');
+  assert.deepEqual([foreign.model, foreign.parameters.enable_web_search], ['m', 'on']);
 });
 
 test('metadata is tags of text within the bounds of OpenAI', () => {

@@ -74,6 +74,14 @@ export function parseChatRequest(bytes: Buffer, options: ChatRequestOptions): Ch
   return plainRequest(source) ?? anyRequest(source, options);
 }
 
+/** The request of a chat body that was made from one of another protocol. Throws the same 400. */
+export function chatRequestOf(body: JsonObject, options: ChatRequestOptions): ChatRequest {
+  return anyRequest({ bytes: NO_BYTES, body, members: [] }, options);
+}
+
+/** Of a body that has none: no member is found in them, so that the engine's is written anew. */
+const NO_BYTES = Buffer.alloc(0);
+
 /**
  * The request of a plain body, which needs no further look; `undefined` for any other. What is read
  * here `anyRequest` reads in the same way, which a test proves.
@@ -113,6 +121,7 @@ export function plainRequest(source: ParsedObject): ChatRequest | undefined {
     facts: {
       messageCount: given.messages.length,
       textBytes,
+      unknownBytes: 0,
       imageCount: 0,
       imageMessageCount: 0,
       audioCount: 0,
@@ -191,6 +200,7 @@ export function anyRequest(source: ParsedObject, options: ChatRequestOptions): C
   // its identity is what lets the engine's body be spliced. Only the parameters are the copy.
   const body = given as ChatBody;
   const parameters = effectiveParameters(result.data.svc_parameters ?? undefined);
+  refuseMissingTool(body);
   const messages = withoutEmptyAssistants(body.messages);
   const { svc_parameters: _ours, user: _discarded, store: _unused, ...rest } = body;
   const fields = { ...rest, messages };
@@ -227,6 +237,21 @@ function refuseLonger(fields: JsonObject, name: string, most: number): void {
   if (!Array.isArray(list) || list.length <= most) return;
   const message = `At most ${most} ${name} are taken, got ${list.length}`;
   throw refuseIssues([{ code: 'too_big', path: [name], message }]);
+}
+
+/** A call that is demanded must be of a tool that is there. */
+function refuseMissingTool({ tools, tool_choice: choice }: ChatBody): void {
+  if (typeof choice !== 'object' && choice !== 'required') return;
+  if (choice === null) return;
+  const path = ['tool_choice'];
+  if (tools === undefined || tools === null || tools.length === 0) {
+    const message = 'A tool_choice that demands a call needs tools; send tools, or leave it out';
+    throw refuseIssues([{ code: 'custom', path, message }]);
+  }
+  if (choice === 'required') return;
+  if (tools.some((tool) => tool.function.name === choice.function.name)) return;
+  const message = 'The function of tool_choice is not among the tools';
+  throw refuseIssues([{ code: 'custom', path, message }]);
 }
 
 function withoutEmptyAssistants(messages: ChatMessage[]): ChatMessage[] {

@@ -78,7 +78,7 @@ test('an answer gets our id, model, usage, cost and echo', () => {
   assert.deepEqual(rest, {
     id: 'chatcmpl-x',
     object: 'chat.completion',
-    created: 9,
+    created: 7,
     model: 'shown',
     system_fingerprint: 'fp',
     usage: {
@@ -98,6 +98,23 @@ test('an answer gets our id, model, usage, cost and echo', () => {
     tool_calls: [],
   });
   assert.deepEqual(svc_parameters, { ...SVC_PARAMETER_DEFAULTS, web_search_citations: [] });
+});
+
+test('content in parts becomes text, and thinking in parts becomes reasoning', () => {
+  const content = [
+    { type: 'thinking', thinking: [{ type: 'text', text: 'Two and ' }] },
+    { type: 'thinking', thinking: 'two' },
+    { type: 'text', text: 'Four' },
+    { type: 'reference', reference_ids: [1] },
+    '.',
+  ];
+  const { choices } = shaped(answer({ role: 'assistant', content }));
+  assert.deepEqual(choices[0]?.message, {
+    role: 'assistant',
+    content: 'Four.',
+    reasoning_content: 'Two and two',
+    tool_calls: [],
+  });
 });
 
 test('choices that are right keep their bytes', () => {
@@ -291,14 +308,16 @@ test('what is stripped does not depend on the cuts', () => {
     { maxLength: 12 },
   );
   fc.assert(
-    fc.property(pieces, fc.array(fc.nat(60), { maxLength: 5 }), (parts, cuts) => {
+    fc.property(pieces, fc.array(fc.nat(60), { maxLength: 5 }), fc.boolean(), (...given) => {
+      const [parts, cuts, mayBeInside] = given;
       const text = parts.join('');
-      const whole = new ThinkStripper();
+      const whole = new ThinkStripper(mayBeInside);
       const expected = whole.push(text) + whole.finish();
       const edges = [0, ...cuts.map((cut) => Math.min(cut, text.length)), text.length].sort(
         (a, b) => a - b,
       );
-      const stripper = new ThinkStripper();
+      if (mayBeInside) assert.equal(stripThinkTags(text), expected);
+      const stripper = new ThinkStripper(mayBeInside);
       let shown = '';
       for (const [at, edge] of edges.entries())
         if (at > 0) shown += stripper.push(text.slice(edges[at - 1], edge));

@@ -19,7 +19,7 @@ import {
   reasoningOf,
   tallyOf,
   toolCallsOf,
-  withReasoningName,
+  canonicalMessage,
 } from './chat-choice.ts';
 import { childrenOf, isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { type ParsedObject, spliceObject } from '../../json/json-splice.ts';
@@ -32,7 +32,8 @@ import {
   type ReportedUsage,
   type TokenUsage,
 } from '../../engines/usage.ts';
-import type { FoundDocument, SearchResult } from '../web/web.ts';
+import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
+import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 
 export interface ChatAnswer {
   readonly source: ParsedObject;
@@ -40,6 +41,8 @@ export interface ChatAnswer {
   /** What the engine says was used; `undefined` when it says nothing. */
   readonly reported: ReportedUsage | undefined;
   readonly tally: Readonly<OutputTally>;
+  /** What the engine's own search found, where citations are asked for. */
+  readonly cited: readonly RawResult[];
 }
 
 /** How much the caller gets of the answer's text, and what it asked to be changed in it. */
@@ -52,6 +55,8 @@ export interface AnswerOptions {
   readonly stripThinkTags: boolean;
   /** `disable_thinking`: reasoning that came all the same is left out. */
   readonly dropReasoning: boolean;
+  /** `enable_x_search`: what the engine says that it found is read. */
+  readonly readsCitations?: boolean | undefined;
 }
 
 /** What we say of an answer once it is charged, whole or at the end of a stream. */
@@ -69,7 +74,7 @@ export interface AnswerFrame {
   readonly id: string;
   /** The resolved model id. */
   readonly model: string;
-  /** Unix seconds; used when the engine names none. */
+  /** Unix seconds; what engines say differs from chunk to chunk, and in its unit. */
   readonly createdS: number;
   readonly serviceName: string;
   /** Shown as a tool call before those of the engine. */
@@ -127,11 +132,13 @@ export function readChatAnswer(bytes: Buffer, options: AnswerOptions): ChatAnswe
     .slice(0, options.choiceCount)
     .map((choice: unknown, index) => readChoice(choice, index, options, tally));
   const usage = readUsage(body['usage']);
+  const cited = options.readsCitations === true ? citedBy(body) : NOTHING_CITED;
   return {
     source: { bytes, body, members: childrenOf(bytes).spans },
     choices,
     reported: usage === undefined ? undefined : { usage, atBytes: outputBytes(tally) },
     tally,
+    cited,
   };
 }
 
@@ -145,7 +152,7 @@ function readChoice(
     throw garbage('a choice without a message');
   }
   const original = choice['message'];
-  const whole = withReasoningName(original);
+  const whole = canonicalMessage(original);
   const size = tallyOf(whole);
   const roomBytes = mostBytes(options.maxOutputTokens, 0);
   const isCut = outputBytes(size) > roomBytes;
@@ -220,13 +227,12 @@ export function writeChatAnswer(
     Array.isArray(given) &&
     given.length === shown.length &&
     shown.every((choice, at) => choice === given[at]);
-  const created = body['created'];
   const { usage, cost, ...echo } = endMembers(frame.serviceName, frame);
   return spliceObject(source, {
     ...body,
     id: frame.id,
     object: 'chat.completion',
-    created: Number.isSafeInteger(created) ? created : frame.createdS,
+    created: frame.createdS,
     model: frame.model,
     choices: isSame ? given : shown,
     usage,

@@ -208,7 +208,7 @@ const Metadata = z.record(z.string(), z.unknown()).check((context) => {
   for (const [name, value] of tags) {
     if (!isTagText(name, MAX_TAG_NAME_BYTES) || name === '') {
       refuse([name], `Expected a name of 1 to ${MAX_TAG_NAME_BYTES} bytes of well-formed text`);
-    } else if (!isTagText(tagValue(value), MAX_TAG_VALUE_BYTES)) {
+    } else if (!isTagValue(tagValue(value))) {
       refuse([name], `Expected at most ${MAX_TAG_VALUE_BYTES} bytes of well-formed text`);
     }
   }
@@ -230,6 +230,19 @@ export function tagsOf(
   const given = Object.entries(metadata ?? {}).filter(([, value]) => value !== null);
   if (given.length === 0) return undefined;
   return Object.fromEntries(given.map(([name, value]) => [name, tagValue(value)]));
+}
+
+/** Those of a caller's members that can be tags, for protocols whose clients no 400 would help. */
+export function fittingTags(members: Readonly<Record<string, unknown>>): Record<string, string> {
+  const fitting = Object.entries(tagsOf(members) ?? {}).filter(
+    ([name, value]) => name !== '' && isTagText(name, MAX_TAG_NAME_BYTES) && isTagValue(value),
+  );
+  return Object.fromEntries(fitting.slice(0, MAX_TAGS));
+}
+
+/** Whether a text can be the value of a tag. */
+export function isTagValue(text: string): boolean {
+  return isTagText(text, MAX_TAG_VALUE_BYTES);
 }
 
 export const ChatBody = z.looseObject({

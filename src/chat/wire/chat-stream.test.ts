@@ -178,8 +178,13 @@ test('both layouts give the same, and reasoning and tool pieces pass whole', () 
   }
 });
 
-test('a stream cut at every byte gives the same bytes, with LF and with CRLF', () => {
-  for (const source of [PLAIN, MIXED, MIXED.replaceAll('\n', '\r\n')]) {
+test('a stream cut at every byte gives the same bytes, with LF, CRLF and CR', () => {
+  assert.equal(run(MIXED.replaceAll('\n', '\r')).text, run(MIXED).text);
+  for (const source of [
+    PLAIN,
+    MIXED,
+    ...['\r\n', '\r'].map((end) => MIXED.replaceAll('\n', end)),
+  ]) {
     for (const options of [{}, { stripThinkTags: true }]) {
       const whole = run(source, options).text;
       const length = Buffer.byteLength(source);
@@ -226,6 +231,7 @@ test('an event of a known layout gives the bytes that parsing it gives, in any c
   const framings = fc.constantFrom(
     (event: string) => event,
     (event: string) => event.replaceAll('\n', '\r\n'),
+    (event: string) => event.replaceAll('\n', '\r'),
     (event: string) => event.replace('data: ', 'data:'),
     (event: string) => `event: chunk\n${event}`,
   );
@@ -246,6 +252,109 @@ test('an event of a known layout gives the bytes that parsing it gives, in any c
       assert.deepEqual(copied.stream.tally, parsed.stream.tally);
     }),
   );
+});
+
+test('a stream has one time of creation, in seconds, whatever its engine says', () => {
+  for (const layout of [vllm, llama]) {
+    const pieces = ['a', 'b', 'c', 'd'].map((content, at) =>
+      layout([delta({ content })]).replace('"created":1', `"created":${1_795_233_600_000 + at}`),
+    );
+    const seen = run([...pieces, layout([delta({}, 'stop')]), 'data: [DONE]\n\n'].join(''));
+    assert.equal(contentOf(seen), 'abcd');
+    const times = new Set(seen.chunks.map((chunk) => chunk['created']));
+    assert.deepEqual([...times], [OPTIONS.createdS]);
+  }
+});
+
+test('content in parts becomes text, and thinking in parts becomes reasoning', () => {
+  const thinking = (text: string) => ({ type: 'thinking', thinking: [{ type: 'text', text }] });
+  const seen = run(
+    [
+      vllm([delta({ role: 'assistant', content: '' })]),
+      vllm([delta({ content: [thinking('Let')] })]),
+      vllm([delta({ content: [thinking(' me')] })]),
+      vllm([delta({ content: [thinking('.'), { type: 'text', text: 'Four' }] })]),
+      vllm([delta({ content: ' is it' }, 'stop')]),
+      'data: [DONE]\n\n',
+    ].join(''),
+  );
+  assert.equal(contentOf(seen), 'Four is it');
+  const thoughts = seen.chunks.flatMap(
+    (chunk) => chunk.choices[0]?.delta['reasoning_content'] ?? [],
+  );
+  assert.deepEqual(thoughts, ['Let', ' me', '.']);
+  const { contentBytes, reasoningBytes } = seen.stream.tally;
+  assert.deepEqual([contentBytes, reasoningBytes], ['Four is it'.length, 'Let me.'.length]);
+});
+
+test('a block that the prompt opened never shows, however it is cut, unless it is none', () => {
+  const stripped = { stripThinkTags: true, mayOpenThinking: true };
+  const saying = (...texts: string[]) =>
+    [
+      ...texts.map((content) => vllm([delta({ content })])),
+      vllm([delta({}, 'stop')]),
+      'data: [DONE]\n\n',
+    ].join('');
+  for (const pieces of [
+    ['Let me', ' see.</thi', 'nk>\n\nFo', 'ur'],
+    ['Let me see.</think>Four'],
+    ['<think>Let me', '</think>Four'],
+    ['\n<thi', 'nk>Let me</think>', ' Four'],
+    ['Fo', 'ur'],
+  ]) {
+    const source = saying(...pieces);
+    const seen = run(source, stripped);
+    assert.equal(contentOf(seen).trim(), 'Four', pieces.join('|'));
+    const opens = pieces.join('').includes('</think>') && !pieces.join('').includes('<think>');
+    assert.equal(seen.stream.opensThinking, opens);
+    assert.equal(seen.stream.tally.contentBytes, Buffer.byteLength(pieces.join('')));
+  }
+  // What comes after the block streams again.
+  const stream = new ChatStream({ ...OPTIONS, ...stripped });
+  const said = saying('Hm', '</think>', 'Four', ' five').split(/(?<=\n\n)/);
+  const shown = said.map((event) => stream.push(Buffer.from(event)).toString());
+  assert.deepEqual(
+    shown.map((text) => /"content":"([^"]+)"/.exec(text)?.[1]),
+    [undefined, undefined, 'Four', ' five', undefined, undefined],
+  );
+  // An engine that tells its reasoning apart leaves nothing open.
+  const apart = new ChatStream({ ...OPTIONS, ...stripped });
+  apart.push(Buffer.from(vllm([delta({ reasoning_content: 'Hm' })])));
+  assert.match(apart.push(Buffer.from(vllm([delta({ content: 'Four' })]))).toString(), /Four/);
+  // What was held comes with a call, or at the end.
+  const call = { index: 0, id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } };
+  const calling = run(
+    saying('I call').replace(
+      'data: [DONE]',
+      `${vllm([delta({ tool_calls: [call] })])}data: [DONE]`,
+    ),
+    stripped,
+  );
+  assert.equal(contentOf(calling), 'I call');
+});
+
+test('what the search of an engine found is read, in the spellings of the field', () => {
+  const options = { readsCitations: true };
+  const source = [
+    vllm([delta({ content: 'It is' })], { citations: ['https://a.example/1'] }),
+    vllm([
+      delta({
+        content: ' so',
+        annotations: [
+          { type: 'url_citation', url_citation: { url: 'https://b.example/', title: 'B' } },
+        ],
+      }),
+    ]),
+    vllm([delta({}, 'stop')], {
+      search_results: [{ url: 'https://c.example', title: 'C', date: '2026-11-20' }],
+    }),
+    'data: [DONE]\n\n',
+  ].join('');
+  assert.deepEqual(
+    run(source, options).stream.cited.map(({ url }) => url),
+    ['https://a.example/1', 'https://b.example/', 'https://c.example'],
+  );
+  assert.deepEqual(run(source).stream.cited, []);
 });
 
 test('a text that does not end on its line is no text of a known layout', () => {

@@ -11,15 +11,38 @@
 import { CHUNK_OBJECT, type ChunkTemplate, learnTemplate, textOnlyKind } from './chunk-template.ts';
 import type { HeldRound } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
-import { addTally, noOutput, outputBytes, type OutputTally, tallyOf } from './chat-choice.ts';
+import {
+  addTally,
+  noOutput,
+  outputBytes,
+  type OutputTally,
+  tallyOf,
+  type TextKind,
+} from './chat-choice.ts';
 import { type AnswerEnd, type AnswerFrame, documentsCall, endMembers } from './chat-response.ts';
-import type { FoundDocument, SearchResult } from '../web/web.ts';
+import type { FoundDocument, RawResult, SearchResult } from '../web/web.ts';
+import { citedBy, NOTHING_CITED } from './engine-citations.ts';
 import { SseEvents, type SseData } from './sse-events.ts';
 import { StreamChoice, type StreamChoiceOptions } from './stream-choice.ts';
 import type { Fault } from '../../core/faults.ts';
 import { readUsage, type ReportedUsage } from '../../engines/usage.ts';
 
-export interface ChatStreamOptions extends StreamChoiceOptions, AnswerFrame {}
+/** Another protocol's events in the place of chunks. */
+export interface OtherEvents {
+  /** A piece of text as it stands in JSON; `call` is the index of the call that has it. */
+  text(kind: TextKind, json: string, call: number): string;
+  /** A choice of a chunk. */
+  choice(choice: JsonObject): string;
+  /** The engine is asked again. */
+  nextRound(): void;
+  /** What ends a complete stream. */
+  end(end: AnswerEnd): string;
+}
+
+export interface ChatStreamOptions extends StreamChoiceOptions, AnswerFrame {
+  /** Absent: chunks of chat completions. */
+  readonly events?: OtherEvents | undefined;
+}
 
 /** An error that the engine sent inside its stream, or `broken_stream`: for the log, not the caller. */
 export interface EngineFailure {
@@ -51,6 +74,8 @@ export class ChatStream {
   #areDocumentsShown = false;
   /** What the engine said last of its usage, maybe before its end. */
   reported: ReportedUsage | undefined;
+  /** What the engine's own search found, where citations are asked for. */
+  cited: readonly RawResult[] = NOTHING_CITED;
   /** Whether the caller was given any text, in this round or before. */
   hasShownText = false;
   /** Whether every choice has ended, one of them where its grant did: the engine may stop. */
@@ -93,10 +118,14 @@ export class ChatStream {
    */
   push(chunk: Buffer): Buffer {
     if (this.#isDone || this.isCutOff || this.failure !== undefined) return EMPTY;
-    let out = EMPTY;
+    const { events } = this.#options;
+    let out: Buffer = EMPTY;
     let length = 0;
     let copied = 0;
-    if (this.#isBetween) {
+    if (events !== undefined) {
+      ({ out, copied } = this.#tell(events, chunk));
+      length = out.length;
+    } else if (this.#isBetween) {
       // Events of a known layout, up to the first that is none.
       while (copied < chunk.length) {
         const template = this.#templateOf(chunk, copied);
@@ -128,6 +157,20 @@ export class ChatStream {
     return Buffer.concat(shown);
   }
 
+  /** Of events of a known layout another protocol gets nothing but the text; and where they end. */
+  #tell(events: OtherEvents, chunk: Buffer): { readonly out: Buffer; readonly copied: number } {
+    let text = '';
+    let copied = 0;
+    while (this.#isBetween && copied < chunk.length) {
+      const template = this.#templateOf(chunk, copied);
+      if (template === undefined) break;
+      const { kind, call, textStart, textEnd, end } = template;
+      text += events.text(kind, chunk.toString('utf8', textStart, textEnd), call);
+      copied = end;
+    }
+    return { out: text === '' ? EMPTY : Buffer.from(text), copied };
+  }
+
   /** The bytes of an event that the engine did not end with a blank line. Call at its end. */
   flush(): Buffer {
     const shown: Buffer[] = [];
@@ -147,9 +190,21 @@ export class ChatStream {
     return this.#choices.get(0)?.heldRound;
   }
 
+  get stripsThinking(): boolean {
+    return this.#options.stripThinkTags;
+  }
+
+  /** Whether a choice closed a block of thinking that its prompt had opened; see `StreamChoice`. */
+  get opensThinking(): boolean | undefined {
+    let opens: boolean | undefined;
+    for (const choice of this.#choices.values()) opens = choice.opensThinking ?? opens;
+    return opens;
+  }
+
   /** Makes ready for another answer of an engine, which continues what was shown. */
   nextRound(maxOutputTokens: number): void {
     for (const choice of this.#choices.values()) choice.nextRound(maxOutputTokens);
+    this.#options.events?.nextRound();
     this.#events = new SseEvents();
     this.#isBetween = true;
     this.#templates = [];
@@ -164,6 +219,8 @@ export class ChatStream {
    */
   closing(end: AnswerEnd, found?: readonly FoundDocument[]): Buffer {
     const shown: Buffer[] = [];
+    const { events } = this.#options;
+    if (events !== undefined) return Buffer.from(this.#closeChoices(events) + events.end(end));
     if (found !== undefined || this.#choices.size === 0) {
       const first = this.#choice(0);
       if (found !== undefined) {
@@ -178,6 +235,15 @@ export class ChatStream {
     }
     shown.push(this.usageChunk(end), DONE_EVENT);
     return Buffer.concat(shown);
+  }
+
+  #closeChoices(events: OtherEvents): string {
+    let text = '';
+    for (const choice of this.#choices.values()) {
+      if (choice.isFinished && !choice.isHeld) continue;
+      text += events.choice(choice.close(this.isCutOff ? 'length' : 'stop'));
+    }
+    return text;
   }
 
   /** The chunk of usage and cost: the last of a complete stream, before the error of another. */
@@ -203,6 +269,13 @@ export class ChatStream {
     if (event !== undefined) {
       const template = this.#templateOf(data.bytes, event.start);
       if (template !== undefined) {
+        const { events } = this.#options;
+        if (events !== undefined) {
+          const { kind, call, textStart, textEnd } = template;
+          const json = data.bytes.toString('utf8', textStart, textEnd);
+          shown.push(Buffer.from(events.text(kind, json, call)));
+          return;
+        }
         const out = Buffer.allocUnsafe(template.mostBytes(event.end - event.start));
         shown.push(out.subarray(0, template.write(data.bytes, out, 0)));
         return;
@@ -223,6 +296,7 @@ export class ChatStream {
       this.failure = engineFailure(chunk['error']);
       return;
     }
+    if (this.#options.readsCitations === true) this.cited = citedBy(chunk, this.cited);
     const { choices } = chunk;
     const given = Array.isArray(choices) ? this.#showChoices(choices, shown) : [];
     // The usage beside a text includes it.
@@ -230,11 +304,15 @@ export class ChatStream {
     if (usage !== undefined) this.reported = { usage, atBytes: outputBytes(this.tally) };
     if (given.length === 0) return;
     this.hasShownText ||= given.some(hasText);
-    const { id, model, createdS } = this.#options;
+    const { id, model, createdS, events } = this.#options;
+    if (events !== undefined) {
+      for (const choice of given) shown.push(Buffer.from(events.choice(choice)));
+      this.#learn(chunk, data);
+      return;
+    }
     const { usage: _taken, ...others } = chunk;
-    const created = Number.isSafeInteger(chunk['created']) ? chunk['created'] : createdS;
-    const framed = { ...others, id, object: CHUNK_OBJECT, created, model, choices: given };
-    shown.push(eventBytes(framed));
+    const head = { id, object: CHUNK_OBJECT, created: createdS, model };
+    shown.push(eventBytes({ ...others, ...head, choices: given }));
     this.#learn(chunk, data);
     if (given.some((choice) => choice['index'] === 0)) this.#showDocuments(shown);
   }
@@ -275,6 +353,7 @@ export class ChatStream {
   #startChoice(choice: StreamChoice, shown: Buffer[]): void {
     if (choice.hasRole) return;
     choice.hasRole = true;
+    if (this.#options.events !== undefined) return;
     const delta = { role: 'assistant', content: '' };
     const { index } = choice;
     shown.push(this.#ownChunk([{ index, delta, logprobs: null, finish_reason: null }]));
@@ -305,7 +384,8 @@ export class ChatStream {
     const text = textOnlyKind(chunk, this.#options.documents !== undefined);
     const counter = text === undefined ? undefined : this.#choices.get(text.choice);
     if (text === undefined || counter === undefined) return;
-    const template = learnTemplate(data, { kind: text.kind, counter }, this.#options);
+    const { kind, call } = text;
+    const template = learnTemplate(data, { kind, counter, call }, this.#options);
     if (template === undefined) return;
     if (this.#templates.length >= MAX_TEMPLATES) this.#templates.pop();
     this.#templates.unshift(template);

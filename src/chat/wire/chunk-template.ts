@@ -1,7 +1,7 @@
 /**
  * The fast path of a stream. Events of one kind differ only in one text, so the first of a kind is
- * parsed and becomes a template: the bytes before and after the text, and the same with our id
- * and model. A later event that has exactly these bytes around one JSON string needs no parsing.
+ * parsed and becomes a template: the bytes before and after the text, and the same with our id,
+ * model and time. A later event that has exactly these bytes around one JSON string needs no parsing.
  *
  * Invariant: a match proves that the chunk has the structure of the one that was parsed; it is
  * never a guess. A chunk that does not match takes the slow path.
@@ -17,16 +17,19 @@ export interface TextCounter {
   count(kind: TextKind, sizeBytes: number): boolean;
 }
 
-/** What replaces the engine's id and model. */
+/** What replaces the engine's id, model and time. */
 export interface ShownFrame {
   readonly id: string;
   readonly model: string;
+  readonly createdS: number;
 }
 
 /** The text that a chunk carries, and the choice that it belongs to. */
 interface ChunkText {
   readonly kind: TextKind;
   readonly counter: TextCounter;
+  /** Index of the call whose arguments it is. */
+  readonly call: number;
 }
 
 const LINE_FEED = 0x0a;
@@ -36,6 +39,7 @@ const LETTER_U = 0x75;
 
 export class ChunkTemplate {
   readonly kind: TextKind;
+  readonly call: number;
   /** Of the choice whose index stands in the bytes. */
   readonly counter: TextCounter;
   /** Of the event that matched last: its text in the bytes, the text's UTF-8 length, its end. */
@@ -56,6 +60,7 @@ export class ChunkTemplate {
 
   constructor(text: ChunkText, parts: readonly [Buffer, Buffer, Buffer, Buffer]) {
     this.kind = text.kind;
+    this.call = text.call;
     this.counter = text.counter;
     this.#bytes = Buffer.concat(parts);
     this.#headEnd = parts[0].length;
@@ -141,12 +146,15 @@ export function learnTemplate(
   const members = childrenOf(bytes).spans;
   const id = find(members, 'id');
   const model = find(members, 'model');
+  const created = find(members, 'created');
   const member = textMember(bytes, members, text.kind);
   if (id === undefined || model === undefined || member === undefined) return undefined;
+  if (created === undefined) return undefined;
   if (bytes[member.valueStart] !== QUOTE) return undefined;
   const patches: Patch[] = [
     { start: id.valueStart, end: id.end, text: JSON.stringify(frame.id) },
     { start: model.valueStart, end: model.end, text: JSON.stringify(frame.model) },
+    { start: created.valueStart, end: created.end, text: String(frame.createdS) },
   ];
   if (member.key === 'reasoning') {
     const end = member.start + OTHER_REASONING.length;
@@ -219,28 +227,31 @@ const DELTA_TEXTS = ['content', 'reasoning_content', 'reasoning', 'tool_calls'];
 export function textOnlyKind(
   chunk: JsonObject,
   hasDocuments: boolean,
-): { readonly kind: TextKind; readonly choice: number } | undefined {
+): { readonly kind: TextKind; readonly choice: number; readonly call: number } | undefined {
   const { choices } = chunk;
   const choice: unknown = Array.isArray(choices) && choices.length === 1 ? choices[0] : undefined;
   if (!isJsonObject(choice) || !isJsonObject(choice['delta'])) return undefined;
   if ((chunk['usage'] ?? null) !== null || chunk['object'] !== CHUNK_OBJECT) return undefined;
   const { index, delta } = choice;
   if (typeof index !== 'number' || !Number.isSafeInteger(index) || index < 0) return undefined;
-  if (!Number.isSafeInteger(chunk['created'])) return undefined;
   if (choice['finish_reason'] !== null || (choice['logprobs'] ?? null) !== null) return undefined;
   let carried = 0;
   for (const key of DELTA_TEXTS) if ((delta[key] ?? null) !== null) carried += 1;
   // An empty text is the role chunk's, and no later chunk looks like that one.
   if (carried !== 1 || delta['content'] === '') return undefined;
-  if (typeof delta['content'] === 'string') return { kind: 'content', choice: index };
-  if (reasoningOf(delta) !== undefined) return { kind: 'reasoning', choice: index };
-  return !hasDocuments && continuesCall(delta) ? { kind: 'tool', choice: index } : undefined;
+  if (typeof delta['content'] === 'string') return { kind: 'content', choice: index, call: 0 };
+  if (reasoningOf(delta) !== undefined) return { kind: 'reasoning', choice: index, call: 0 };
+  const call = hasDocuments ? undefined : continuedCall(delta);
+  return call === undefined ? undefined : { kind: 'tool', choice: index, call };
 }
 
-/** A piece of arguments for a call that has begun: it has an index and no id. */
-function continuesCall(delta: JsonObject): boolean {
+/** The index of the call that has begun and gets a piece of arguments: it has no id. */
+function continuedCall(delta: JsonObject): number | undefined {
   const [call, ...others] = toolCallsOf(delta);
-  if (call === undefined || others.length > 0 || !Number.isSafeInteger(call['index'])) return false;
+  if (call === undefined || others.length > 0) return undefined;
+  const { index } = call;
+  if (typeof index !== 'number' || !Number.isSafeInteger(index)) return undefined;
   const { name, arguments: text } = madeBy(call);
-  return (call['id'] ?? name ?? null) === null && typeof text === 'string';
+  const isPiece = (call['id'] ?? name ?? null) === null && typeof text === 'string';
+  return isPiece ? index : undefined;
 }

@@ -5,7 +5,8 @@ import fc from 'fast-check';
 import { Fault } from '../../core/faults.ts';
 import { fitToModel, type ModelAbilities } from './capability-gates.ts';
 import { parseChatRequest, type ChatRequest } from './chat-request.ts';
-import { engineDialect, engineFields, engineRequest, type EngineTarget } from './engine-request.ts';
+import { engineDialect, withoutRefused } from './engine-dialect.ts';
+import { engineFields, engineRequest, type EngineTarget } from './engine-request.ts';
 
 const ALL: ModelAbilities = {
   id: 'm',
@@ -25,9 +26,15 @@ const ALL: ModelAbilities = {
 };
 const NONE: ModelAbilities = { ...ALL, capabilities: new Set() };
 const USER = { role: 'user', content: 'Hi' };
+
+function dialectAt(host: string, more: Partial<Parameters<typeof engineDialect>[0]> = {}) {
+  const url = `https://${host}/v1`;
+  return engineDialect({ url, dialect: 'auto', quirks: {}, continuousUsage: false, ...more });
+}
+
 const TARGET: EngineTarget = {
   model: 'engine-m',
-  dialect: engineDialect('127.0.0.1'),
+  dialect: dialectAt('127.0.0.1'),
   abilities: ALL,
   maxOutputTokens: 50,
 };
@@ -164,7 +171,7 @@ test('no other name of the output cap goes round the hold', () => {
 });
 
 test('the dialect decides the names', () => {
-  const openai = { dialect: engineDialect('api.openai.com') };
+  const openai = { dialect: dialectAt('api.openai.com') };
   assert.deepEqual(
     sent(
       {
@@ -188,13 +195,87 @@ test('the dialect decides the names', () => {
   ]);
 });
 
+test('a dialect is a preset, by name or by host, with the quirks of the settings', () => {
+  const asked = {
+    prompt_cache_retention: 'extended',
+    fallbacks: [{ model: 'x' }],
+    reasoning: { enabled: false },
+    messages: [
+      { role: 'developer', content: 'x' },
+      { role: 'assistant', content: 'a', reasoning_content: 'r' },
+      USER,
+    ],
+  };
+  const plain = { model: 'engine-m', reasoning_effort: 'none' };
+  const roles = (role: string, more: object = {}) => [
+    { role, content: 'x' },
+    { role: 'assistant', content: 'a', ...more },
+    USER,
+  ];
+  const reasoned = { reasoning_content: 'r' };
+  assert.deepEqual(sent(asked, { dialect: dialectAt('proxy.example', { dialect: 'openai' }) }), {
+    ...plain,
+    max_completion_tokens: 50,
+    prompt_cache_retention: '24h',
+    messages: roles('developer', reasoned),
+  });
+  assert.deepEqual(sent(asked, { dialect: dialectAt('api.mistral.ai') }), {
+    ...plain,
+    max_tokens: 50,
+    messages: roles('system'),
+  });
+  assert.deepEqual(sent(asked, { dialect: dialectAt('10.0.0.1', { dialect: 'litellm' }) }), {
+    ...plain,
+    max_tokens: 50,
+    fallbacks: [{ model: 'x' }],
+    messages: roles('system', reasoned),
+  });
+  const quirks = {
+    outputCap: 'max_tokens' as const,
+    developerRole: true,
+    promptCacheRetention: true,
+    fallbacks: true,
+    thinkingSwitch: false,
+    leaveOut: ['reasoning_effort'],
+    leaveOutOfMessages: ['reasoning_content'],
+  };
+  assert.deepEqual(sent(asked, { dialect: dialectAt('10.0.0.1', { quirks }) }), {
+    model: 'engine-m',
+    max_tokens: 50,
+    prompt_cache_retention: '24h',
+    fallbacks: [{ model: 'x' }],
+    messages: roles('developer'),
+  });
+});
+
+test('what a refusal names is left out, but for what makes the request', () => {
+  const dialect = dialectAt('127.0.0.1', { continuousUsage: true });
+  const refused = (name: string, inner?: string) =>
+    withoutRefused(dialect, { name, inMessages: false, inner });
+  assert.equal(refused('max_tokens')?.outputCap, 'max_completion_tokens');
+  assert.equal(refused('max_completion_tokens')?.outputCap, 'max_tokens');
+  const one = refused('max_tokens');
+  assert.ok(one);
+  const other = { name: 'max_completion_tokens', inMessages: false, inner: undefined };
+  assert.equal(withoutRefused(one, other), undefined);
+  assert.equal(refused('stream_options', 'continuous_usage_stats')?.continuousUsage, false);
+  assert.deepEqual(refused('stream_options')?.leaveOut, ['stream_options']);
+  assert.deepEqual(refused('top_k')?.leaveOut, ['top_k']);
+  for (const name of ['tools', 'messages', 'n', 'stop', 'response_format']) {
+    assert.equal(refused(name), undefined, name);
+  }
+  const named = { name: 'name', inMessages: true, inner: undefined };
+  assert.deepEqual(withoutRefused(dialect, named)?.leaveOutOfMessages, ['name']);
+  assert.equal(withoutRefused(dialect, { ...named, name: 'content' }), undefined);
+});
+
 test('usage is always asked for on a stream', () => {
   assert.deepEqual(sent({ stream: true })['stream_options'], { include_usage: true });
   assert.deepEqual(
     sent({ stream: true, stream_options: { include_usage: false, x: 1 } })['stream_options'],
     { include_usage: true, x: 1 },
   );
-  const dialect = engineDialect('localhost', true);
+  const dialect = dialectAt('localhost', { continuousUsage: true });
   assert.deepEqual(sent({ stream: true }, { dialect })['stream_options'], {
     include_usage: true,
     continuous_usage_stats: true,

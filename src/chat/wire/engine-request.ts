@@ -13,25 +13,7 @@ import type { ChatRequest } from './chat-request.ts';
 import { type ChatMessage, type ChatTool, type ReasoningEffort } from './chat-schema.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 import { spliceObject } from '../../json/json-splice.ts';
-
-/** How an engine spells what engines spell differently. */
-export interface EngineDialect {
-  /**
-   * OpenAI's own service: it refuses both names of the output cap together and wants the newer, has
-   * the role `developer` and cache retention, has no `chat_template_kwargs`, and pads each chunk with
-   * random text unless the request declines. All others are taken for self-hosted servers, of which
-   * each reads the name of the cap that it knows.
-   */
-  readonly isOpenAi: boolean;
-  /** Whether each chunk is asked to carry the usage until then (vLLM, SGLang). */
-  readonly continuousUsage: boolean;
-}
-
-/** The dialect of an engine by the host name of its URL. */
-export function engineDialect(hostname: string, continuousUsage = false): EngineDialect {
-  const isOpenAi = hostname === 'api.openai.com' || hostname.endsWith('.openai.azure.com');
-  return { isOpenAi, continuousUsage };
-}
+import type { EngineDialect, RefusedParameter } from './engine-dialect.ts';
 
 /** One call of an engine for a chat: how it differs from what the caller sent. */
 export interface EngineTarget {
@@ -66,8 +48,6 @@ const LEFT_OUT = {
   n_predict: undefined,
   num_predict: undefined,
   use_beam_search: undefined,
-  // For certain direct routes only.
-  fallbacks: undefined,
   metadata: undefined,
   text: undefined,
   reasoning: undefined,
@@ -81,36 +61,56 @@ export function engineRequest(request: ChatRequest, target: EngineTarget): Buffe
 /** The engine's body as an object, members to leave out being `undefined`: for `engineRequest`. */
 export function engineFields(request: ChatRequest, target: EngineTarget): JsonObject {
   const { dialect, maxOutputTokens, systemPrompt = '' } = target;
-  const { isOpenAi } = dialect;
+  const { outputCap } = dialect;
   const fields: Record<string, unknown> = {
     ...request.fields,
     ...(request.isPlain ? undefined : LEFT_OUT),
     model: target.model,
-    max_tokens: isOpenAi ? undefined : maxOutputTokens,
-    max_completion_tokens: maxOutputTokens,
+    max_tokens: outputCap === 'max_completion_tokens' ? undefined : maxOutputTokens,
+    max_completion_tokens: outputCap === 'max_tokens' ? undefined : maxOutputTokens,
     stream_options: request.stream
       ? streamOptions(request.fields['stream_options'], dialect)
       : undefined,
   };
   let messages = target.messages ?? request.messages;
-  if (!request.isPlain && !isOpenAi) messages = withoutDeveloperRole(messages);
+  if (!request.isPlain) messages = knownMessages(messages, dialect);
   if (systemPrompt !== '') messages = withSystemPrompt(messages, systemPrompt);
   fields['messages'] = messages;
   if (!request.isPlain) {
     setThinking(fields, request, target);
-    fields['prompt_cache_retention'] = isOpenAi && request.isCacheExtended ? '24h' : undefined;
+    const isExtended = dialect.promptCacheRetention && request.isCacheExtended;
+    fields['prompt_cache_retention'] = isExtended ? '24h' : undefined;
+    if (!dialect.fallbacks) fields['fallbacks'] = undefined;
     fields['verbosity'] = request.verbosity;
   }
   if (target.extraTool !== undefined) fields['tools'] = [...request.tools, target.extraTool];
-  return target.extraMembers === undefined ? fields : Object.assign(fields, target.extraMembers);
+  if (target.extraMembers !== undefined) Object.assign(fields, target.extraMembers);
+  for (const name of dialect.leaveOut) fields[name] = undefined;
+  return fields;
+}
+
+/** What the body has, asked for or not. */
+const ADDED = new Set([
+  'max_tokens',
+  'max_completion_tokens',
+  'stream_options',
+  'reasoning_effort',
+  'chat_template_kwargs',
+  'verbosity',
+]);
+
+/** Whether the body may have what an engine refuses; otherwise the refusal means something else. */
+export function mayHave(request: ChatRequest, { name, inMessages }: RefusedParameter): boolean {
+  if (inMessages) return request.messages.some((message) => Object.hasOwn(message, name));
+  return ADDED.has(name) || Object.hasOwn(request.fields, name);
 }
 
 /** The usage is always asked for: billing needs it, whether the caller does or not. */
 function streamOptions(options: unknown, dialect: EngineDialect): unknown {
   const given = isJsonObject(options) ? options : {};
-  const { isOpenAi, continuousUsage } = dialect;
-  if (given['include_usage'] === true && !isOpenAi && !continuousUsage) return given;
-  const padding = isOpenAi ? { include_obfuscation: false } : {};
+  const { padding: isPadded, continuousUsage } = dialect;
+  if (given['include_usage'] === true && !isPadded && !continuousUsage) return given;
+  const padding = isPadded ? { include_obfuscation: false } : {};
   const continuous = continuousUsage ? { continuous_usage_stats: true } : {};
   const wanted: JsonObject = { ...given, include_usage: true, ...padding, ...continuous };
   return Object.keys(wanted).every((key) => given[key] === wanted[key]) ? given : wanted;
@@ -128,7 +128,7 @@ function setThinking(
   if (effort !== undefined && capabilities.has('reasoningEffort')) {
     fields['reasoning_effort'] = nearestEffort(effort, reasoningEfforts);
   }
-  if (request.isThinkingOff && !dialect.isOpenAi) {
+  if (request.isThinkingOff && dialect.thinkingSwitch) {
     const given = fields['chat_template_kwargs'];
     const kwargs = isJsonObject(given) ? given : {};
     fields['chat_template_kwargs'] = { ...kwargs, enable_thinking: false };
@@ -150,11 +150,26 @@ function nearestEffort(effort: ReasoningEffort, options?: readonly string[]): st
   return best;
 }
 
-function withoutDeveloperRole(messages: readonly ChatMessage[]): readonly ChatMessage[] {
-  if (!messages.some((message) => message.role === 'developer')) return messages;
-  return messages.map((message) =>
-    message.role === 'developer' ? { ...message, role: 'system' as const } : message,
-  );
+/** The messages as the engine knows them; the same list when all are. */
+function knownMessages(
+  messages: readonly ChatMessage[],
+  { developerRole, leaveOutOfMessages }: EngineDialect,
+): readonly ChatMessage[] {
+  let known = messages;
+  if (!developerRole && messages.some((message) => message.role === 'developer')) {
+    known = messages.map((message) =>
+      message.role === 'developer' ? { ...message, role: 'system' as const } : message,
+    );
+  }
+  for (const name of leaveOutOfMessages) {
+    if (!known.some((message) => Object.hasOwn(message, name))) continue;
+    known = known.map((message) => {
+      if (!Object.hasOwn(message, name)) return message;
+      const { [name]: _refused, ...rest } = message;
+      return rest as ChatMessage; // only members that a message can do without are left out
+    });
+  }
+  return known;
 }
 
 /**

@@ -24,6 +24,9 @@ export function canonicalFields(body: JsonObject, serviceName: string): Fields {
     // `null` for an optional member is the same as absent; a defined key cannot be shadowed.
     if (value !== null && key !== '__proto__') fields[key] = value;
   }
+  // The Responses interface takes one text for a user's message.
+  const { input } = fields;
+  if (typeof input === 'string') fields['input'] = [{ role: 'user', content: input }];
   for (const [alias, name] of ALIASES) {
     if (!Object.hasOwn(fields, alias)) continue;
     fields[name] ??= fields[alias];
@@ -92,9 +95,13 @@ function rewriteTools(fields: Fields): Fields {
     else if (!same) fields['tools'] = kept;
   }
   if (!Object.hasOwn(fields, 'tools')) {
-    // A choice among no tools has no meaning, and several engines refuse it.
-    delete fields['tool_choice'];
     delete fields['parallel_tool_calls'];
+    const choice = canonicalChoice(fields['tool_choice']);
+    const isForced = choice !== undefined && choice !== 'auto' && choice !== 'none';
+    if (isForced && asked['enable_web_search'] !== undefined) asked['enable_web_search'] = 'on';
+    // A free choice among no tools has no meaning, and several engines refuse it.
+    if (!isForced || Object.keys(asked).length > 0) delete fields['tool_choice'];
+    else fields['tool_choice'] = choice;
   } else if (Object.hasOwn(fields, 'tool_choice')) {
     fields['tool_choice'] = canonicalChoice(fields['tool_choice']);
   }

@@ -8,9 +8,8 @@
  */
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
 
-/** The canonical form of the `messages` member (or of `input`); not a list: given back. */
+/** The canonical form of the `messages` member; not a list: given back. */
 export function canonicalMessages(messages: unknown): unknown {
-  if (typeof messages === 'string') return [{ role: 'user', content: messages }];
   if (!Array.isArray(messages)) return messages;
   const result: unknown[] = [];
   for (const message of messages as readonly unknown[]) {

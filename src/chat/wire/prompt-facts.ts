@@ -8,10 +8,12 @@ import type { JsonObject } from '../../json/json-scan.ts';
 export interface PromptFacts {
   readonly messageCount: number;
   /**
-   * UTF-8 bytes of every text that can reach the tokenizer: contents, names, calls, tools, the
-   * response schema, and members that we do not know (an engine may put them into its prompt).
+   * UTF-8 bytes of every text that reaches the tokenizer: contents, names, calls, tools, the
+   * response schema.
    */
   readonly textBytes: number;
+  /** Of members that we do not know: an engine may put them into its prompt, most do not. */
+  readonly unknownBytes: number;
   readonly imageCount: number;
   /** Messages that hold at least one image. */
   readonly imageMessageCount: number;
@@ -35,6 +37,7 @@ export function measurePrompt(messages: readonly ChatMessage[], fields: JsonObje
   const counts: Counts = {
     messageCount: messages.length,
     textBytes: 0,
+    unknownBytes: 0,
     imageCount: 0,
     imageMessageCount: 0,
     audioCount: 0,
@@ -42,8 +45,8 @@ export function measurePrompt(messages: readonly ChatMessage[], fields: JsonObje
     fileCount: 0,
   };
   for (const key of Object.keys(fields)) {
-    const isPrompt = key === 'tools' || key === 'response_format' || !BODY_MEMBERS.has(key);
-    if (isPrompt) counts.textBytes += jsonBytes(fields[key]);
+    if (key === 'tools' || key === 'response_format') counts.textBytes += jsonBytes(fields[key]);
+    else if (!BODY_MEMBERS.has(key)) counts.unknownBytes += jsonBytes(fields[key]);
   }
   for (const message of messages) countMessage(message, counts);
   return counts;
@@ -67,10 +70,14 @@ const MESSAGE_MEMBERS = new Set([
   'reasoning_content',
 ]);
 
+/** Members of messages whose JSON goes into the prompt. */
+const PROMPT_MEMBERS = new Set(['reasoning_details', 'thought_signature']);
+
 function countMessage(message: ChatMessage, counts: Counts): void {
   counts.textBytes += textBytes(message.name);
   for (const key of Object.keys(message)) {
-    if (!MESSAGE_MEMBERS.has(key)) counts.textBytes += jsonBytes(message[key]);
+    if (PROMPT_MEMBERS.has(key)) counts.textBytes += jsonBytes(message[key]);
+    else if (!MESSAGE_MEMBERS.has(key)) counts.unknownBytes += jsonBytes(message[key]);
   }
   const imagesBefore = counts.imageCount;
   if (typeof message.content === 'string') counts.textBytes += textBytes(message.content);

@@ -1,5 +1,6 @@
 /**
- * Finds the events of a server-sent event stream in bytes that arrive cut anywhere, LF or CRLF.
+ * Finds the events of a server-sent event stream in bytes that arrive cut anywhere; lines end with
+ * LF, CRLF or CR.
  *
  * Invariant: the events do not depend on the cuts. Bytes of an unfinished event are kept, up to a
  * bound; nothing is decoded. Comments, `event:`, `id:` and `retry:` lines are passed over: the
@@ -32,6 +33,8 @@ export class SseEvents {
   /** Pieces without a line end, not yet joined. */
   #waiting: Buffer[] = [];
   #waitingBytes = 0;
+  /** The last byte was a CR, taken for a whole line end: an LF that follows belongs to it. */
+  #endsInReturn = false;
   /** The data lines of the unfinished event, counted from its first byte. */
   #data: Span[] = [];
 
@@ -44,7 +47,8 @@ export class SseEvents {
    * Takes the next bytes; then call `next` until it gives nothing. `false` when an event is
    * longer than the bound: the stream is of no use any more.
    */
-  push(chunk: Buffer): boolean {
+  push(given: Buffer): boolean {
+    const chunk = this.#endsInReturn || given.includes(CR) ? this.#withLineFeeds(given) : given;
     const keptBytes = this.#bytes.length - this.#at + this.#waitingBytes;
     if (keptBytes > MAX_EVENT_BYTES) return false;
     if (keptBytes > 0 && !chunk.includes(LF)) {
@@ -59,6 +63,22 @@ export class SseEvents {
     this.#waiting = [];
     this.#waitingBytes = 0;
     return true;
+  }
+
+  /** Each CR without its LF is a line end of its own (HTML, server-sent events). */
+  #withLineFeeds(given: Buffer): Buffer {
+    let bytes = this.#endsInReturn && given[0] === LF ? given.subarray(1) : given;
+    let isCopy = false;
+    if (given.length > 0) this.#endsInReturn = false;
+    for (let at = bytes.indexOf(CR); at !== -1; at = bytes.indexOf(CR, at + 1)) {
+      if (bytes[at + 1] === LF) continue;
+      // The engine's bytes are not ours to change.
+      if (!isCopy) bytes = Buffer.from(bytes);
+      isCopy = true;
+      bytes[at] = LF;
+      this.#endsInReturn = at === bytes.length - 1;
+    }
+    return bytes;
   }
 
   /** The data of the next complete event; `undefined` when more bytes are needed. */

@@ -16,7 +16,7 @@ import {
   tallyOf,
   type TextKind,
   toolCallsOf,
-  withReasoningName,
+  canonicalMessage,
 } from './chat-choice.ts';
 import { type HeldRound, ROUND_BREAK } from './held-calls.ts';
 import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
@@ -26,8 +26,12 @@ import { ThinkStripper } from './think-tags.ts';
 export interface StreamChoiceOptions extends AnswerOptions {
   /** Calls of this tool are held back, and so is the end of an answer that has no other call. */
   readonly heldTool?: string | undefined;
+  /** With `stripThinkTags`: the prompt may have opened a block, so that its text is held. */
+  readonly mayOpenThinking?: boolean | undefined;
   /** An id for a tool call that the engine gave none, for example `call_…`. */
   readonly newCallId: () => string;
+  /** Between what was said before a search and after it. Default: a blank line. */
+  readonly roundBreak?: string | undefined;
 }
 
 export class StreamChoice {
@@ -63,7 +67,7 @@ export class StreamChoice {
     this.index = index;
     this.#options = options;
     this.#firstCall = firstCall;
-    this.#stripper = options.stripThinkTags ? new ThinkStripper() : undefined;
+    this.#stripper = options.stripThinkTags ? newStripper(options) : undefined;
     this.#grantedTokens = options.maxOutputTokens;
     this.#usualBytes = mostBytes(this.#grantedTokens, Infinity);
   }
@@ -107,6 +111,12 @@ export class StreamChoice {
     return shown;
   }
 
+  /** Whether a block was closed that the prompt had opened; `undefined` without any text. */
+  get opensThinking(): boolean | undefined {
+    if (this.#stripper?.wasOpened === true) return true;
+    return this.tally.contentBytes === 0 ? undefined : false;
+  }
+
   get #hasToolCalls(): boolean {
     return (this.#calls?.shownCount ?? 0) + this.#firstCall + this.#ownCalls > 0;
   }
@@ -133,7 +143,7 @@ export class StreamChoice {
     this.#content = '';
     this.#reasoning = '';
     this.#calls = undefined;
-    if (this.#options.stripThinkTags) this.#stripper = new ThinkStripper();
+    if (this.#options.stripThinkTags) this.#stripper = newStripper(this.#options);
   }
 
   /** Makes room for one more call, of ours, behind those of the engine; gives its index. */
@@ -145,7 +155,7 @@ export class StreamChoice {
   /** The caller's choice for an engine's, or nothing when there is nothing left to show. */
   show(choice: JsonObject): JsonObject | undefined {
     const original = isJsonObject(choice['delta']) ? choice['delta'] : {};
-    const whole = withReasoningName(original);
+    const whole = canonicalMessage(original);
     if (this.isCut) {
       this.#cutBytes += outputBytes(tallyOf(whole));
       return undefined;
@@ -159,9 +169,9 @@ export class StreamChoice {
       if (calls.length > 0) delta['tool_calls'] = calls;
       else delete delta['tool_calls'];
     }
-    if (dropReasoning) delete delta['reasoning_content'];
     const ended = this.isCut ? 'length' : (choice['finish_reason'] ?? null);
     if (this.#stripper !== undefined) strip(this.#stripper, delta, ended !== null);
+    if (dropReasoning) delete delta['reasoning_content'];
     if (ended !== null) this.isFinished = true;
     if (heldTool !== undefined) return this.#showRound(choice, delta, ended);
     const isRoleNews = !this.hasRole && typeof delta['role'] === 'string';
@@ -183,7 +193,7 @@ export class StreamChoice {
     this.#reasoning += reasoningOf(delta) ?? '';
     if (typeof content === 'string' && content !== '') {
       this.#content += content;
-      if (this.#needsBreak) delta['content'] = ROUND_BREAK + content;
+      if (this.#needsBreak) delta['content'] = (this.#options.roundBreak ?? ROUND_BREAK) + content;
       this.#needsBreak = false;
     }
     if (this.hasRole || !carriesText(delta)) delete delta['role'];
@@ -208,12 +218,20 @@ export class StreamChoice {
   }
 }
 
+function newStripper({ mayOpenThinking }: StreamChoiceOptions): ThinkStripper {
+  return new ThinkStripper(mayOpenThinking === true);
+}
+
 /** Takes the text of `<think>` blocks out of a delta. */
 function strip(stripper: ThinkStripper, delta: Record<string, unknown>, isLast: boolean): void {
   const { content } = delta;
+  // An engine that tells its reasoning apart, or calls a tool, has left no block open.
+  const isApart = (reasoningOf(delta) ?? '') !== '' || toolCallsOf(delta).length > 0;
+  const before = isApart ? stripper.release() : '';
   const given = typeof content === 'string' ? stripper.push(content) : undefined;
   const rest = isLast ? stripper.finish() : '';
-  if (given !== undefined || rest !== '') delta['content'] = (given ?? '') + rest;
+  const text = before + (given ?? '') + rest;
+  if (given !== undefined || text !== '') delta['content'] = text;
 }
 
 function carriesText(delta: JsonObject): boolean {

@@ -58,7 +58,7 @@ export function effectiveParameters(input: SvcParametersInput | undefined): SvcP
 const PARAMETER_NAMES: ReadonlySet<string> = new Set(Object.keys(SvcParametersInput.shape));
 
 /** Ids such as `qwen3:0.6b` hold colons too: suffixes begin where a `name=` follows. */
-const SUFFIXES = /:(?=[A-Za-z_]+=)/;
+const SUFFIXES = /:(?=[A-Za-z_][A-Za-z0-9_]*=)/;
 
 type Fields = Record<string, unknown>;
 

@@ -3,8 +3,11 @@
  *
  * Invariant: the joined output does not depend on where the input was cut. A block that never
  * closes is removed to the end. White space after a block is removed with it while nothing
- * visible has come before. A closing tag without an opening one is removed alone: templates that
- * open the block inside the prompt leave it so, and a stream cannot take back what it has sent.
+ * visible has come before.
+ *
+ * Templates that open the block inside the prompt leave a closing tag without an opening one. A
+ * stream cannot take back what it has sent, so text that may belong to such a block is held until
+ * the closing tag, or until something says that there is none.
  */
 
 const OPEN = '<think>';
@@ -15,10 +18,37 @@ export class ThinkStripper {
   #isInside = false;
   #isAfterBlock = false;
   #hasVisible = false;
+  /** All text until now may belong to a block that the prompt has opened. */
+  #mayBeInside: boolean;
+  /** Whether the text closed a block that it had not opened. */
+  wasOpened = false;
+
+  constructor(mayBeInside: boolean) {
+    this.#mayBeInside = mayBeInside;
+  }
 
   /** The visible text that is certain after this piece. */
   push(piece: string): string {
     this.#held += piece;
+    if (this.#mayBeInside) {
+      const open = this.#held.indexOf(OPEN);
+      const close = this.#held.indexOf(CLOSE);
+      if (open === -1 && close === -1) return '';
+      this.#mayBeInside = false;
+      this.#isInside = close !== -1 && (open === -1 || close < open);
+      this.wasOpened = this.#isInside;
+    }
+    return this.#visible();
+  }
+
+  /** There is no block that the prompt has opened: gives what was held for it. */
+  release(): string {
+    if (!this.#mayBeInside) return '';
+    this.#mayBeInside = false;
+    return this.#visible();
+  }
+
+  #visible(): string {
     let visible = '';
     for (;;) {
       const at = this.#held.indexOf(this.#isInside ? CLOSE : '<');
@@ -33,6 +63,7 @@ export class ThinkStripper {
       const tag = [OPEN, CLOSE].find((one) => this.#held.startsWith(one));
       if (tag !== undefined) {
         this.#held = this.#held.slice(tag.length);
+        if (tag === CLOSE && !this.#isInside) this.wasOpened = true;
         this.#isInside = tag === OPEN;
         this.#isAfterBlock = true;
       } else if (OPEN.startsWith(this.#held) || CLOSE.startsWith(this.#held)) {
@@ -45,9 +76,10 @@ export class ThinkStripper {
 
   /** What was held back as the possible beginning of a tag; call it once, at the end. */
   finish(): string {
+    const released = this.release();
     const rest = this.#isInside ? '' : this.#show(this.#held);
     this.#held = '';
-    return rest;
+    return released + rest;
   }
 
   #take(length: number): string {
@@ -68,10 +100,6 @@ export class ThinkStripper {
  * everything before it along: the block was opened inside the prompt.
  */
 export function stripThinkTags(text: string): string {
-  const firstOpen = text.indexOf(OPEN);
-  const firstClose = text.indexOf(CLOSE);
-  const startsInside = firstClose !== -1 && (firstOpen === -1 || firstClose < firstOpen);
-  const stripper = new ThinkStripper();
-  const head = startsInside ? stripper.push(OPEN) : '';
-  return head + stripper.push(text) + stripper.finish();
+  const stripper = new ThinkStripper(true);
+  return stripper.push(text) + stripper.finish();
 }

@@ -6,6 +6,7 @@
 import { z } from 'zod';
 import type { Fault } from '../../core/faults.ts';
 import { refusal } from './refusal.ts';
+import { refuseUnenforceable } from './strict-schema.ts';
 
 /** `n` of the OpenAI protocol goes to 128; a CPU engine stops earlier. */
 const MAX_CHOICES = 16;
@@ -33,6 +34,7 @@ const tool = z.looseObject({
     name: z.string().min(1).max(128),
     description: z.string().nullish(),
     parameters: schemaObject.nullish(),
+    strict: z.boolean().nullish(),
   }),
 });
 const toolChoice = z.union([
@@ -176,7 +178,9 @@ function schemaOf(format: Body['response_format']): unknown {
   if (format?.type !== 'json_schema') return undefined;
   const described = format.json_schema ?? {};
   // Both `{name, schema}` and the bare schema are sent by clients.
-  return 'schema' in described ? described['schema'] : described;
+  const schema = 'schema' in described ? described['schema'] : described;
+  if (described['strict'] === true) refuseUnenforceable(schema);
+  return schema;
 }
 
 /** `one` forces a call of one of `tools`. */
@@ -184,6 +188,7 @@ function toolsOf(request: Body): { tools: OfferedTool[]; toolChoice: 'none' | 'a
   const tools = (request.tools ?? []).map((offered) => offered.function);
   const choice = request.tool_choice ?? 'auto';
   if (tools.length === 0 || choice === 'none') return { tools: [], toolChoice: 'none' };
+  for (const tool of tools) if (tool.strict === true) refuseUnenforceable(tool.parameters);
   if (choice === 'auto') return { tools, toolChoice: 'auto' };
   if (choice === 'required') return { tools, toolChoice: 'one' };
   const { name } = choice.function;

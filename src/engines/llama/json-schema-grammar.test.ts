@@ -4,6 +4,7 @@
  * worth nothing.
  */
 import assert from 'node:assert/strict';
+import { isIPv4, isIPv6 } from 'node:net';
 import { after, before, suite, test } from 'node:test';
 
 import OpenAI from 'openai';
@@ -113,6 +114,34 @@ suite('JSON schema grammars', () => {
         { type: 'object', additionalProperties: { type: 'boolean' } },
         (value) => Object.values(value).every((item) => typeof item === 'boolean'),
       ],
+      [
+        'bounds of numbers',
+        {
+          type: 'object',
+          properties: {
+            year: { type: 'integer', minimum: 1990, maximum: 2031 },
+            share: { type: 'number', minimum: 0, maximum: 1 },
+            below: { type: 'integer', exclusiveMaximum: 0, minimum: -12 },
+          },
+          required: ['year', 'share', 'below'],
+        },
+        ({ year, share, below }: { year: number; share: number; below: number }) =>
+          year >= 1990 && year <= 2031 && share >= 0 && share <= 1 && below < 0 && below >= -12,
+      ],
+      [
+        'formats',
+        {
+          type: 'array',
+          prefixItems: ['ipv4', 'ipv6', 'email', 'hostname', 'uri', 'duration', 'date-time'].map(
+            (format) => ({ type: 'string', format }),
+          ),
+        },
+        ([four, six, , , uri, , time]: string[]) =>
+          isIPv4(four ?? '') &&
+          isIPv6(six ?? '') &&
+          URL.canParse(uri ?? '') &&
+          new Date(time ?? '').toISOString().slice(0, 19) === time?.slice(0, 19),
+      ],
       ['anything', {}, () => true],
     ];
     for (const [name, schema, holds] of cases) {
@@ -130,6 +159,26 @@ suite('JSON schema grammars', () => {
         produce({ $ref: 'https://example.com/schema' }, 1),
         /not inside the schema/,
       );
+    });
+
+    test('a strict schema is enforced whole or refused before it runs', async () => {
+      const strict = (schema: Record<string, unknown>) =>
+        client.chat.completions.create({
+          model: 'farebox-demo',
+          messages: [{ role: 'user', content: 'Report' }],
+          response_format: {
+            type: 'json_schema',
+            json_schema: { name: 'report', strict: true, schema },
+          },
+          max_tokens: 64,
+        });
+      await assert.rejects(strict({ type: 'string', pattern: '^a+$' }), (error) => {
+        assert.ok(error instanceof OpenAI.BadRequestError);
+        assert.match(error.message, /"pattern" is not enforced/);
+        return true;
+      });
+      const answer = await strict({ type: 'integer', minimum: 7, maximum: 9 });
+      assert.match(answer.choices[0]?.message.content ?? '', /^[789]$/);
     });
 
     test('nesting without end is cut off', () => {

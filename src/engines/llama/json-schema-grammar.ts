@@ -1,9 +1,11 @@
 /**
  * Writes GBNF grammars: the text that a model may produce for a JSON schema. What the grammar lets
- * through is valid JSON of the right shape; `pattern`, `minimum`, `maximum` and `uniqueItems` are
- * not enforced. Properties come in the order of the schema. Everything is bounded.
+ * through is valid JSON of the right shape; `strict-schema.ts` lists the keywords that it passes
+ * over (`pattern`, `uniqueItems` and others). Properties come in the order of the schema. Everything
+ * is bounded.
  */
 import type { Fault } from '../../core/faults.ts';
+import { numberGrammar } from './number-grammar.ts';
 import { refusal } from './refusal.ts';
 
 /** How long the parts that a schema leaves open may become. */
@@ -38,7 +40,7 @@ export const SHORT_LIMITS: GrammarLimits = {
 const MAX_RULES = 2_000;
 const MAX_DEPTH = 64;
 /** Longer repetitions are costly to expand; past it a length is left open. */
-const MAX_REPETITION = 512;
+export const MAX_REPETITION = 512;
 
 type Schema = Readonly<Record<string, unknown>>;
 
@@ -77,7 +79,9 @@ class GrammarWriter {
   }
 
   finish(root: string): string {
-    const char = String.raw`[^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | "u" [0-9a-fA-F]{4} )`;
+    // No halves of surrogate pairs, which would count as characters and are none.
+    const escaped = String.raw`"u" ( [0-9a-ceA-CEfF] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2} )`;
+    const char = String.raw`[^"\\\x7F\x00-\x1F] | "\\" ( ["\\/bfnrt] | ${escaped} )`;
     const fixed = { root, lead: '[ \\t\\n]{0,4}', ws: this.#limits.whitespace, char };
     const rules = [...this.#rules, ...Object.entries(fixed)];
     return rules.map(([name, text]) => `${name} ::= ${text}`).join('\n');
@@ -105,12 +109,17 @@ class GrammarWriter {
     const choices = schema['anyOf'] ?? schema['oneOf'];
     if (Array.isArray(choices)) {
       const { anyOf: _any, oneOf: _one, ...common } = schema;
-      return this.#either(choices.map((choice) => this.visit(merge(common, choice), depth + 1)));
+      return this.#either(
+        choices.map((choice) => this.visit(mergeSchemas(common, choice), depth + 1)),
+      );
     }
     const all = schema['allOf'];
     if (Array.isArray(all)) {
       const { allOf: _all, ...rest } = schema;
-      return this.visit(all.map((part) => this.#resolve(part)).reduce(merge, rest), depth + 1);
+      return this.visit(
+        all.map((part) => this.#resolve(part)).reduce(mergeSchemas, rest),
+        depth + 1,
+      );
     }
     return this.#typed(schema, depth);
   }
@@ -208,12 +217,11 @@ class GrammarWriter {
   }
 
   #number(schema: Schema, isFractional: boolean): string {
-    const low = schema['minimum'] ?? schema['exclusiveMinimum'];
-    const sign = typeof low === 'number' && low >= 0 ? '' : '"-"? ';
-    const whole = `${sign}( "0" | [1-9] [0-9]{0,${this.#limits.digits - 1}} )`;
-    if (!isFractional) return this.#rule(whole);
-    const exponent = this.#limits === SHORT_LIMITS ? '' : ' ( [eE] [-+]? [0-9]{1,3} )?';
-    return this.#rule(`${whole} ( "." [0-9]{1,${this.#limits.digits}} )?${exponent}`);
+    const { digits } = this.#limits;
+    const bounded = numberGrammar(schema, isFractional, digits);
+    const number = bounded ?? numberGrammar({}, isFractional, digits) ?? '"0"';
+    const hasExponent = isFractional && this.#limits !== SHORT_LIMITS && !hasBounds(schema);
+    return this.#rule(hasExponent ? `${number} ( [eE] [-+]? [0-9]{1,3} )?` : number);
   }
 
   /** Any JSON value, nested at most as deep as the limits allow. */
@@ -269,16 +277,37 @@ class GrammarWriter {
   }
 }
 
-const DATE = '[0-9]{4} "-" [01] [0-9] "-" [0-3] [0-9]';
-const TIME = '[0-2] [0-9] ":" [0-5] [0-9] ":" [0-5] [0-9] "Z"';
+function hasBounds(schema: Schema): boolean {
+  const keywords = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'];
+  return keywords.some((keyword) => typeof schema[keyword] === 'number');
+}
+
+const DAY = '( "0" [1-9] | [12] [0-9] )';
+/** Without 29 February, which needs a look at the year. */
+const DATE = `[0-9]{4} "-" ( ( "0" [13578] | "1" [02] ) "-" ( ${DAY} | "3" [01] ) | ( "0" [469] | "11" ) "-" ( ${DAY} | "30" ) | "02-" ( "0" [1-9] | "1" [0-9] | "2" [0-8] ) )`;
+const TIME = '( [01] [0-9] | "2" [0-3] ) ":" [0-5] [0-9] ":" [0-5] [0-9] "Z"';
 const HEX_4 = '[0-9a-f]{4} "-"';
-/** What stands between the quotes. */
+const BYTE = '( [0-9] | [1-9] [0-9] | "1" [0-9]{2} | "2" [0-4] [0-9] | "25" [0-5] )';
+const LABEL = '[a-z] [a-z0-9]{0,20}';
+const HOST = `${LABEL} ( "." ${LABEL} ){1,3}`;
+/** What stands between the quotes; of most formats a part that is enough to write all that is meant. */
 const FORMATS: ReadonlyMap<string, string> = new Map([
   ['date', DATE],
   ['time', TIME],
   ['date-time', `${DATE} "T" ${TIME}`],
+  [
+    'duration',
+    '"P" ( [1-9] [0-9]{0,2} "D" ( "T" [1-9] [0-9]? "H" )? | "T" [1-9] [0-9]{0,2} [HMS] )',
+  ],
   ['uuid', `[0-9a-f]{8} "-" ${HEX_4} ${HEX_4} ${HEX_4} [0-9a-f]{12}`],
+  ['hostname', HOST],
+  ['email', `[a-z0-9] [a-z0-9_-]{0,20} ( "." [a-z0-9_-]{1,20} ){0,2} "@" ${HOST}`],
+  ['ipv4', `${BYTE} ( "." ${BYTE} ){3}`],
+  ['ipv6', '[0-9a-f]{1,4} ( ":" [0-9a-f]{1,4} ){7}'],
+  ['uri', `"http" "s"? "://" ${HOST} ( "/" [a-zA-Z0-9._~-]{0,40} ){0,6}`],
 ]);
+/** Formats of strings that a grammar enforces. */
+export const ENFORCED_FORMATS: ReadonlySet<string> = new Set(FORMATS.keys());
 
 function notEnforceable(why: string): Fault {
   return refusal('invalid_request', `The JSON schema cannot be enforced: ${why}`, 'schema');
@@ -295,7 +324,7 @@ function impliedType(schema: Schema): string | undefined {
 }
 
 /** Joins two schemas as `allOf` means it, for the keywords that a grammar knows. */
-function merge(left: Schema, right: unknown): Schema {
+export function mergeSchemas(left: Schema, right: unknown): Schema {
   if (!isSchema(right)) return left;
   const merged: Record<string, unknown> = { ...left, ...right };
   if (isSchema(left['properties']) && isSchema(right['properties'])) {

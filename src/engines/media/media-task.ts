@@ -53,9 +53,17 @@ export interface StillTask {
   readonly seconds: number;
   readonly framesPerSecond: number;
   readonly move: StillMove;
+  /** What of the picture stays where it does not fit the frame; by default its middle. */
+  readonly keep?: Kept | undefined;
 }
 
 export type MediaTask = LookTask | AudioTask | ScaleTask | StillTask;
+
+/** A place in a picture: shares of its width and height, from the left and from the top. */
+export interface Kept {
+  readonly x: number;
+  readonly y: number;
+}
 
 export type StillMove = 'in' | 'out' | 'left' | 'right' | 'up' | 'down';
 
@@ -149,6 +157,8 @@ const ZOOM = 0.25;
 /** The picture is enlarged first: the move is counted in whole pixels and would tremble. */
 const OVERSAMPLING = 3;
 
+const MIDDLE: Kept = { x: 0.5, y: 0.5 };
+
 /** The filter chain of a still: cover the frame, then travel over it. */
 export function stillFilter(task: StillTask): string {
   const { width, height, framesPerSecond, move } = task;
@@ -156,7 +166,8 @@ export function stillFilter(task: StillTask): string {
   const large = `${width * OVERSAMPLING}:${height * OVERSAMPLING}`;
   const share = `(on/${Math.max(1, frames - 1)})`;
   const [wide, high] = ['(iw-iw/zoom)', '(ih-ih/zoom)'];
-  const middle = { zoom: `${1 + ZOOM}`, x: `${wide}/2`, y: `${high}/2` };
+  const { x: keptX, y: keptY } = task.keep ?? MIDDLE;
+  const middle = { zoom: `${1 + ZOOM}`, x: `${wide}*${keptX}`, y: `${high}*${keptY}` };
   const travels: Record<StillMove, Partial<typeof middle>> = {
     in: { zoom: `1+${ZOOM}*${share}` },
     out: { zoom: `${1 + ZOOM}-${ZOOM}*${share}` },
@@ -167,13 +178,15 @@ export function stillFilter(task: StillTask): string {
   };
   const { zoom, x, y } = { ...middle, ...travels[move] };
   return (
-    `scale=${large}:force_original_aspect_ratio=increase:flags=bicubic,crop=${large},` +
+    `scale=${large}:force_original_aspect_ratio=increase:flags=bicubic:out_range=tv,` +
+    // A JPEG has the full range of values: players take a film with those for broken colours.
+    `format=yuv420p,crop=${large}:(iw-ow)*${keptX}:(ih-oh)*${keptY},` +
     `zoompan=z='${zoom}':x='${x}':y='${y}':d=${frames}:s=${width}x${height}:fps=${framesPerSecond},` +
-    'setsar=1,format=yuv420p'
+    'setsar=1,setparams=range=tv,format=yuv420p'
   );
 }
 
 /** The filter chain of an upscale. */
 export function scaleFilter({ width, height }: ScaleTask): string {
-  return `scale=${width}:${height}:flags=lanczos,setsar=1,format=yuv420p`;
+  return `scale=${width}:${height}:flags=lanczos:out_range=tv,setsar=1,format=yuv420p`;
 }

@@ -12,13 +12,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { crc32, deflateSync } from 'node:zlib';
+import { Decoder, Demuxer } from 'node-av/api';
+import { AVCOL_RANGE_JPEG, type AVPixelFormat } from 'node-av/constants';
+import { avGetPixFmtName } from 'node-av/lib';
 import sharp from 'sharp';
 import { portraitSvg } from '../../../scripts/draw-portrait.ts';
 import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { silentLog } from '../../core/log.ts';
-import { ToolFailure } from './media-task.ts';
-import { Media, type MediaLimits, toolFault } from './media.ts';
+import { type Kept, ToolFailure } from './media-task.ts';
+import { Media, type MediaLimits, type StillRequest, toolFault } from './media.ts';
 import { wavHeader } from './wav.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'media-'));
@@ -39,6 +42,26 @@ function tone(seconds: number): Buffer {
 }
 
 const media = await openMedia();
+
+/** The kind of pixels of a film, and the two colour values in the middle of its first frame. */
+async function firstFrame(path: string) {
+  await using input = await Demuxer.open(path);
+  const stream = input.video()!;
+  const decoder = await Decoder.create(stream);
+  for await (const frame of decoder.frames(input.packets(stream.index))) {
+    if (frame === null) break;
+    const [, blue, red] = frame.data!;
+    const middle = 16 * 32 + 16;
+    const isFullRange = frame.colorRange === AVCOL_RANGE_JPEG;
+    return {
+      format: avGetPixFmtName(frame.format as AVPixelFormat),
+      isFullRange,
+      blue: blue![middle]!,
+      red: red![middle]!,
+    };
+  }
+  return assert.fail('no frame');
+}
 
 before(async () => {
   writeFileSync(at('portrait.png'), await sharp(Buffer.from(portraitSvg())).png().toBuffer());
@@ -69,6 +92,31 @@ describe('the life of a clip', () => {
     assert.ok(Math.abs((facts.video?.framesPerSecond ?? 0) - 12) < 0.01);
     assert.ok(Math.abs(facts.durationSeconds - 2) < 0.15, `${facts.durationSeconds} s`);
     assert.equal(facts.hasAudio, true);
+  });
+
+  test('what a tall picture keeps is what was asked for, in a film that every player shows', async () => {
+    const bands = ['#ff0000', '#00ff00', '#0000ff'].map((fill, at) => {
+      return `<rect y="${at * 200}" width="200" height="200" fill="${fill}"/>`;
+    });
+    const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="200" height="600">${bands.join('')}</svg>`;
+    // A JPEG has the full range of values, which players do not expect of a film.
+    writeFileSync(at('tall.jpg'), await sharp(Buffer.from(svg)).jpeg().toBuffer());
+    const colours: [Kept | undefined, number, number][] = [
+      [{ x: 0.5, y: 0 }, 90, 240], // red
+      [undefined, 54, 34], // green
+      [{ x: 0.5, y: 1 }, 240, 110], // blue
+    ];
+    for (const [keep, blue, red] of colours) {
+      const size = { width: 64, height: 64, seconds: 0.5, framesPerSecond: 8 };
+      const outputPath = at('kept.mp4');
+      const imagePath = at('tall.jpg');
+      const request = { imagePath, audioPath: undefined, outputPath, move: 'in', keep, ...size };
+      await media.stillToVideo(request as StillRequest, call);
+      const frame = await firstFrame(outputPath);
+      assert.deepEqual([frame.format, frame.isFullRange], ['yuv420p', false]);
+      assert.ok(Math.abs(frame.blue - blue) < 12, `blue ${frame.blue}`);
+      assert.ok(Math.abs(frame.red - red) < 12, `red ${frame.red}`);
+    }
   });
 
   test('every move makes a film without sound', async () => {

@@ -10,7 +10,7 @@ import { systemIds } from '../../core/ids.ts';
 import { silentLog } from '../../core/log.ts';
 import { Media } from './media.ts';
 import { videoEngine } from './video-engine.ts';
-import { moveOf } from './video-service.ts';
+import { keptOf, moveOf } from './video-service.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'video-'));
 const clock = systemClock();
@@ -167,4 +167,13 @@ test('moveOf() reads the move out of the prompt', () => {
   assert.equal(moveOf('pan to the left, golden light'), 'left');
   assert.equal(moveOf('the camera tilts up'), 'up');
   assert.equal(moveOf('a quiet scene'), 'in');
+});
+
+test('keptOf() reads out of the prompt what of the picture should stay', () => {
+  assert.deepEqual(keptOf('a quiet scene'), { x: 0.5, y: 0.5 });
+  assert.deepEqual(keptOf('pan left'), { x: 0.5, y: 0.5 });
+  assert.deepEqual(keptOf('zoom in on the tower at the upper right'), { x: 1, y: 0 });
+  assert.deepEqual(keptOf('pan right, keep the boat on the left'), { x: 0, y: 0.5 });
+  assert.deepEqual(keptOf('her face in golden light'), { x: 0.5, y: 0.25 });
+  assert.deepEqual(keptOf('the feet at the bottom, not the sky'), { x: 0.5, y: 1 });
 });

@@ -20,7 +20,7 @@ import { reasonOf } from '../../core/log.ts';
 import { type LocalRequest, type LocalService, answerJson } from '../local/local-server.ts';
 import { JobQueue } from '../../core/job-queue.ts';
 import { type Upload, fieldsIn, isMultipart, readUpload } from '../local/upload.ts';
-import type { StillMove } from './media-task.ts';
+import type { Kept, StillMove } from './media-task.ts';
 import type { Media } from './media.ts';
 
 const MAX_UPLOAD_BYTES = 500_000_000;
@@ -61,6 +61,30 @@ const MOVES: readonly (readonly [RegExp, StillMove])[] = [
 /** The move that a prompt asks for; without one it zooms in. */
 export function moveOf(prompt: string): StillMove {
   return MOVES.find(([words]) => words.test(prompt))?.[1] ?? 'in';
+}
+
+/** Words that say where in the picture something is, and what is there in most pictures. */
+const PLACES: readonly (readonly [RegExp, Partial<Kept>])[] = [
+  [/\b(top|upper|above|overhead)\b/i, { y: 0 }],
+  [/\b(bottom|lower|below|beneath)\b/i, { y: 1 }],
+  [/\bleft(most|-hand)?\b/i, { x: 0 }],
+  [/\bright(most|-hand)?\b/i, { x: 1 }],
+  [/\b(cent(er|re)|middle)\b/i, { x: 0.5, y: 0.5 }],
+  [/\b(sky|clouds?|sun|moon|stars|ceiling|roof|spire|heads?|hats?|hair)\b/i, { y: 0 }],
+  [/\b(faces?|eyes|portrait|person|man|woman|child|people)\b/i, { y: 0.25 }],
+  [/\b(ground|floor|feet|foot|shoes?|foreground|road|street|water|sea|waves?)\b/i, { y: 1 }],
+];
+
+/**
+ * What of a picture a prompt names, as far as words can tell without looking at it: what is cut off
+ * for the frame is then something else. The first word for a direction counts.
+ */
+export function keptOf(prompt: string): Kept {
+  // `pan left` says where the camera goes.
+  const words = MOVES.reduce((text, [move]) => text.replace(move, ' '), prompt);
+  const found = PLACES.filter(([place]) => place.test(words)).map(([, kept]) => kept);
+  const x = found.find((kept) => kept.x !== undefined)?.x ?? 0.5;
+  return { x, y: found.find((kept) => kept.y !== undefined)?.y ?? 0.5 };
 }
 
 interface Job {
@@ -230,6 +254,7 @@ export class VideoService implements LocalService {
       seconds: fields.seconds,
       framesPerSecond: FRAMES_PER_SECOND,
       move: moveOf(fields.prompt),
+      keep: keptOf(fields.prompt),
     };
     return async (onProgress) => await media.stillToVideo(still, { ...call, onProgress });
   }

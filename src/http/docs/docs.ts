@@ -15,7 +15,7 @@ export interface DocsPage {
   readonly script: string;
 }
 
-const METHODS = ['get', 'post', 'put', 'patch', 'delete'] as const;
+const METHODS = ['get', 'head', 'post', 'put', 'patch', 'delete'] as const;
 
 export function docsPage(document: OpenApiDocument): DocsPage {
   const base = document.servers[0]?.url ?? '';

@@ -148,7 +148,8 @@ export function curlOf({ method, url, operation }: PageOperation): string {
     .map((one) => `${one.name}=${one.example ?? one.name}`);
   const address = query.length === 0 ? target : `${target}?${query.join('&')}`;
   const lines = [`curl ${quoted(address)}`];
-  if (method !== 'get' && method !== 'post') lines.push(`-X ${method.toUpperCase()}`);
+  if (method === 'head') lines.push('-I');
+  else if (method !== 'get' && method !== 'post') lines.push(`-X ${method.toUpperCase()}`);
   const scheme = Object.keys(operation.security?.[0] ?? {})[0];
   if (scheme === 'apiKey') lines.push('-H "Authorization: Bearer $API_KEY"');
   if (scheme === 'adminKey') lines.push('-H "Authorization: Bearer $ADMIN_KEY"');

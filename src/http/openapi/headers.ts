@@ -62,6 +62,7 @@ export const HEADER_GROUPS = {
     ),
   ],
   error: [
+    some('request-id', 'On `/messages` the same as `x-request-id`.', REQUEST_ID),
     always('x-svc-host-name', 'The host that refused, for support.', 'api-1'),
     some('retry-after', 'Seconds to wait before another try.', '30'),
     some('x-should-retry', '`false` when the same request cannot succeed.', 'false'),
@@ -138,10 +139,25 @@ export const HEADER_GROUPS = {
       'attachment; filename="usage.csv"',
     ),
   ],
+  range: [
+    some('accept-ranges', 'Ranges of the file can be asked for.', 'bytes'),
+    some('content-range', 'Which bytes of how many these are.', 'bytes 0-1023/52428800'),
+    some('etag', 'Names the bytes, for `If-Range`.', '"0b6f0c2e-4a52-4c0e-9a3c-5d4f6b1c7e10"'),
+  ],
+  session: [
+    some(
+      'set-cookie',
+      'Begins or ends the session of a browser.',
+      'svc_session=; Max-Age=0; Path=/; HttpOnly; SameSite=Strict',
+    ),
+  ],
   'no-store': [some('cache-control', 'Whether the answer may be kept.', 'no-store')],
   'page-security': [
     always('content-security-policy', 'What a browser may run and load.', "default-src 'none'"),
     always('referrer-policy', 'Links tell nobody where they were.', 'no-referrer'),
+  ],
+  message: [
+    some('request-id', 'The same as `x-request-id`, where clients of Messages look.', REQUEST_ID),
   ],
   stream: [
     some('cache-control', 'On streams.', 'no-cache'),

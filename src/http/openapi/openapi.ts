@@ -137,7 +137,8 @@ const SECURITY_SCHEMES = {
   apiKey: {
     type: 'http',
     scheme: 'bearer',
-    description: 'An API key: `Authorization: Bearer SVC_INFERENCE_KEY_…`.',
+    description:
+      'An API key: `Authorization: Bearer SVC_INFERENCE_KEY_…`; `x-api-key` with the key alone is taken too.',
   },
   adminKey: {
     type: 'http',
@@ -193,6 +194,7 @@ const SECURITY: Readonly<Record<RouteAuth, NonNullable<Operation['security']>>> 
   admin: [{ adminKey: [] }],
   'admin-or-wallet': [{ adminKey: [] }, { wallet: [] }],
   wallet: [{ wallet: [] }],
+  operator: [{ adminKey: [] }],
 };
 
 const IDEMPOTENCY_KEY: ParameterDescription = {
@@ -272,7 +274,7 @@ function responsesOf(
   for (const [status, codes] of byStatus(refusalsOf(route))) {
     // A 503 of /readyz is an answer, and what stages refuse comes beside it.
     const own = responses[String(status)];
-    const refusal = refusalOf(route, status, codes);
+    const refusal = refusalOf(route, status, codes, components);
     responses[String(status)] = own === undefined ? refusal : merged(own, refusal);
   }
   return responses;
@@ -306,17 +308,24 @@ function callerGroups(route: Route): HeaderGroup[] {
   return groups;
 }
 
-function refusalOf(route: Route, status: number, codes: readonly FaultCode[]): OperationResponse {
+function refusalOf(
+  route: Route,
+  status: number,
+  codes: readonly FaultCode[],
+  components: Components,
+): OperationResponse {
+  const own = route.describe?.refusalBody;
   const examples = codes.map((code) => {
     const { message, remedy } = FAULTS[code];
-    return [code, { summary: remedy, value: { error: message, code } }];
+    return [code, { summary: remedy, value: own?.example(message) ?? { error: message, code } }];
   });
   return {
     description: codes.map((code) => `\`${code}\`: ${FAULTS[code].message}`).join('\n\n'),
     headers: refusalHeaders(route, status),
     content: {
       'application/json': {
-        schema: errorSchema(route, codes),
+        schema:
+          own === undefined ? errorSchema(route, codes) : components.schema(own.schema, 'output'),
         examples: Object.fromEntries(examples) as never, // pairs of a code and its example
       },
     },
@@ -339,6 +348,7 @@ function refusalHeaders(route: Route, status: number): Record<string, HeaderRefe
       ...(status === 402 ? (['payment'] as const) : []),
       'no-store',
       ...(status === 401 ? (['authenticate'] as const) : []),
+      ...(status === 416 ? (['range', 'download'] as const) : []),
     ]),
   };
 }

@@ -59,6 +59,7 @@ export function refusalsOf(route: Route): FaultCode[] {
         'AUTHENTICATION_FAILED',
         'AUTHENTICATION_FAILED_INACTIVE_KEY',
         'API_ACCESS_DISABLED',
+        'CSRF_CHECK_FAILED',
         // A wallet's token is read wherever a bearer is, and can be too old.
         'X402_INVALID_SIGN_IN',
         'PAYMENT_REQUIRED',
@@ -69,6 +70,7 @@ export function refusalsOf(route: Route): FaultCode[] {
     [takesWallets(route), [...SIGN_IN_REFUSALS, 'X402_NOT_CONFIGURED', 'X402_CONCURRENCY_LIMIT']],
     [paysHere(route), PAYMENT_REFUSALS],
     [auth.startsWith('admin'), ['ADMIN_KEY_REQUIRED']],
+    [auth === 'operator', ['ADMIN_KEY_REQUIRED', 'OPERATOR_KEY_REQUIRED']],
     // Of methods that can have a body, whether the route reads one or not.
     [method !== 'GET', ['PAYLOAD_TOO_LARGE', 'INVALID_CONTENT_TYPE']],
     [body !== undefined, ['INVALID_JSON']],

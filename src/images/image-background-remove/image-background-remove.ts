@@ -15,7 +15,7 @@ import type { Log } from '../../core/log.ts';
 import { imageSize, imageType } from '../../core/media-type.ts';
 import { formatUsd } from '../../core/money.ts';
 import type { AlphaShares, Documents, PngFacts } from '../../documents/documents.ts';
-import { dataUrlBytes } from '../../documents/media-files.ts';
+import { MAX_IMAGE_PIXELS, dataUrlBytes, requirePixels } from '../../documents/media-files.ts';
 import type { EngineAnswer, Engines } from '../../engines/engines.ts';
 import { type RefusalCodes, mediaEngineFault } from '../../engines/media-engine-fault.ts';
 import { AnswerHeaders } from '../../http/answer-headers.ts';
@@ -45,9 +45,8 @@ export interface BackgroundRemoveParts {
 
 const MAX_IMAGE_BYTES = 25_000_000;
 const MIN_PIXELS = 65_536;
-const MAX_PIXELS = 33_177_600;
 /** Four bytes a pixel, should nothing of it compress. */
-const MAX_PNG_BYTES = MAX_PIXELS * 4 + 1_000_000;
+const MAX_PNG_BYTES = MAX_IMAGE_PIXELS * 4 + 1_000_000;
 const MAX_REDIRECTS = 5;
 /**
  * Of all pixels, the least that a cutout shows and the least that it clears: a disc of 24 pixels in
@@ -136,6 +135,10 @@ async function imageOf(
 ): Promise<GivenImage> {
   if (isMultipart(context)) {
     const { bytes, fields } = await readFile(context, 'image', MAX_IMAGE_BYTES - 1);
+    const second = ['image', 'image_url'].find((name) => fields.has(name));
+    if (second !== undefined) {
+      throw invalidField([second], `${second}: Send either the file or ${second}, not both`);
+    }
     return { bytes, model: fields.get('model') };
   }
   const request = await readJson(context, BackgroundRemoveRequest, readLargeJson);
@@ -185,14 +188,7 @@ function checkImage(bytes: Buffer): void {
       message: 'The file is not a JPEG, PNG, WebP, AVIF, TIFF or GIF image',
     });
   }
-  const size = imageSize(bytes);
-  if (size === undefined) return;
-  const { width, height } = size;
-  const pixels = width * height;
-  const message = `The image has ${width}x${height} pixels: send ${MIN_PIXELS} to ${MAX_PIXELS} pixels`;
-  const options = { message, fields: { width, height }, canRetry: false };
-  if (pixels < MIN_PIXELS) throw new Fault('IMAGE_TOO_SMALL', options);
-  if (pixels > MAX_PIXELS) throw new Fault('IMAGE_TOO_LARGE', options);
+  requirePixels(imageSize(bytes), MIN_PIXELS);
 }
 
 /** What an engine makes of the image: a whole PNG of its size, and of use. */

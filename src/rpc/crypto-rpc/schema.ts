@@ -70,5 +70,6 @@ viem, ethers and web3 work unmodified with this URL and the header of the key.`,
     'PAYLOAD_TOO_LARGE',
     'RPC_UPSTREAM_FAILED',
     'RPC_NETWORK_UNAVAILABLE',
+    'RPC_TIMEOUT',
   ],
 };

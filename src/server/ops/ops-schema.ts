@@ -94,3 +94,10 @@ export const METRICS_DESCRIPTION: RouteDescription = {
   ],
   refusals: ['AUTHENTICATION_FAILED', 'NOT_FOUND'],
 };
+
+export const HELLO_DESCRIPTION: RouteDescription = {
+  tag: 'Operations',
+  summary: 'Is there a server at this address?',
+  about: 'Coding agents ask so before their first request, without credentials. An empty answer.',
+  answers: [{ status: 204, about: 'There is.' }],
+};

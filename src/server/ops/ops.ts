@@ -1,6 +1,6 @@
 /**
- * `GET /livez`, `GET /readyz`, `GET /metrics`, for load balancers and Prometheus, and the
- * documentation of all routes.
+ * `GET /livez`, `GET /readyz`, `GET /metrics`, for load balancers and Prometheus, `HEAD /api/hello`
+ * for agents that look for a server, and the documentation of all routes.
  *
  * Alive says that the process turns. Ready says that a request would be served now: not draining,
  * the database answers, and a model has an engine. Both name parts and figures, never addresses.
@@ -16,6 +16,7 @@ import { type ServerMetrics, withinASecond } from '../metrics.ts';
 import type { HttpServer } from '../../http/http.ts';
 import { type OwnDocument, documentationRoutes } from './documentation.ts';
 import {
+  HELLO_DESCRIPTION,
   LIVE_DESCRIPTION,
   METRICS_DESCRIPTION,
   READY_DESCRIPTION,
@@ -64,6 +65,13 @@ export function opsFeature(shared: FeatureParts, document: OwnDocument, parts: O
         context.set('cache-control', 'no-store');
         await context.bytes(200, METRICS_CONTENT_TYPE, page);
       },
+    },
+    {
+      ...operational,
+      method: 'HEAD',
+      path: '/api/hello',
+      describe: HELLO_DESCRIPTION,
+      handle: async (context) => context.empty(204),
     },
   ];
   return { routes: [...routes, ...documentationRoutes(document)] };

@@ -19,16 +19,36 @@ export const VIDEO_DOWNLOAD: RouteDescription = {
   tag: 'Video',
   summary: 'Download a video',
   about: 'The address is the credential: whoever has it can load the video, so keep it secret.',
-  parameters: [TOKEN],
+  parameters: [
+    TOKEN,
+    {
+      name: 'range',
+      in: 'header',
+      about: 'A part of the film, as players and resumed downloads ask for it.',
+      example: 'bytes=0-1023',
+    },
+    {
+      name: 'if-range',
+      in: 'header',
+      about: 'The `etag` of an earlier answer: with another one the film comes whole.',
+      example: '"0b6f0c2e-4a52-4c0e-9a3c-5d4f6b1c7e10"',
+    },
+  ],
   answers: [
     {
       status: 200,
       about: 'The video.',
-      headers: ['download', 'no-store'],
+      headers: ['download', 'range', 'no-store'],
+      content: FILMS,
+    },
+    {
+      status: 206,
+      about: 'The part that was asked for.',
+      headers: ['download', 'range', 'no-store'],
       content: FILMS,
     },
   ],
-  refusals: ['MEDIA_NOT_FOUND', 'RATE_LIMIT_EXCEEDED'],
+  refusals: ['MEDIA_NOT_FOUND', 'RANGE_NOT_SATISFIABLE', 'RATE_LIMIT_EXCEEDED'],
 };
 
 export const VIDEO_REVOKE: RouteDescription = {

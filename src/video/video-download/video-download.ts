@@ -9,7 +9,7 @@ import type { Video } from '../video.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import type { Route } from '../../http/route.ts';
 import { VIDEO_DOWNLOAD, VIDEO_REVOKE } from './describe.ts';
-import { sendMedia } from '../video-generation/video-generation.ts';
+import { sendFile } from '../../http/send-file.ts';
 
 export interface VideoDownloadParts {
   readonly video: Video;
@@ -38,7 +38,7 @@ export function videoDownloadRoutes(parts: VideoDownloadParts): Route[] {
         const media = await parts.video.openDownload(await tokenOf(parts, context));
         const extension = EXTENSIONS[media.mimeType] ?? 'mp4';
         context.set('content-disposition', `attachment; filename="video.${extension}"`);
-        await sendMedia(context, media);
+        await sendFile(context, media);
       },
     },
     {

@@ -116,6 +116,7 @@ export const VIDEO_RETRIEVE: RouteDescription = {
       status: 200,
       about: 'How far it is, or the video.',
       headers: ['rate', 'no-store'],
+      someHeaders: ['range'],
       content: [...jsonContent(Progress, PROGRESS), ...FILMS],
     },
     {

@@ -2,8 +2,6 @@
  * The life of a video over HTTP: `POST /video/quote` (public), `/video/queue`, `/video/retrieve`,
  * `/video/cancel`, `/video/complete`, and `GET /video/jobs`.
  */
-import { createReadStream } from 'node:fs';
-import { pipeline } from 'node:stream/promises';
 import { z } from 'zod';
 import { type RateRule, rateHeaders } from '../../billing/sale.ts';
 import type { LimitsSection } from '../../config/config.ts';
@@ -11,6 +9,7 @@ import { isoTime } from '../../core/clock.ts';
 import { toUsdNumber } from '../../core/money.ts';
 import { readJson } from '../../http/read-request.ts';
 import type { RequestContext } from '../../http/request-context.ts';
+import { sendFile } from '../../http/send-file.ts';
 import { JSON_BODY, type Route } from '../../http/route.ts';
 import type { Caller } from '../../identity/identity.ts';
 import { invalidRequest } from '../../json/validation.ts';
@@ -22,7 +21,7 @@ import {
   VideoCompleteRequest,
   VideoRetrieveRequest,
 } from '../video-requests.ts';
-import type { Lookup, MediaFile, Retrieval } from '../video.ts';
+import type { Lookup, Retrieval } from '../video.ts';
 import * as DESCRIPTIONS from './describe.ts';
 
 export interface VideoRouteParts extends QueueVideoParts {
@@ -120,7 +119,7 @@ async function retrieve(parts: VideoRouteParts, context: RequestContext): Promis
   context.setAll(rateHeaders(counted.window, rate, clock.nowMs()));
   await setBalance(parts, context);
   if (retrieval.kind !== 'media') return context.json(200, retrieveAnswer(retrieval));
-  await sendMedia(context, retrieval.media);
+  await sendFile(context, retrieval.media);
   // Not before the caller has all of it.
   if (request.delete_media_on_completion && !context.signal.aborted) {
     await video.removeMedia(request.queue_id);
@@ -147,18 +146,6 @@ function retrieveAnswer(retrieval: Exclude<Retrieval, { kind: 'media' }>): objec
     progress: retrieval.fraction,
     remaining_time: retrieval.remainingMs,
   };
-}
-
-/** Streams a stored video; a caller who leaves in the middle is not an error. */
-export async function sendMedia(context: RequestContext, media: MediaFile): Promise<void> {
-  context.set('content-length', media.sizeBytes);
-  context.set('cache-control', 'private, no-store');
-  const writable = context.pipe(200, media.mimeType);
-  try {
-    await pipeline(createReadStream(media.path), writable);
-  } catch (error) {
-    if (!context.signal.aborted) throw error;
-  }
 }
 
 /** Wallets see what they have; keys do not. */

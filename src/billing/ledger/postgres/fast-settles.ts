@@ -8,6 +8,9 @@ import { nano } from '../../../core/money.ts';
 import type { Queryable } from '../../../db/db.ts';
 import type { SettleRequest, Settlement, UsageRecord } from '../records.ts';
 
+/** As `settle.ts` counts them. */
+const ERRORS = "count(*) FILTER (WHERE status IN ('failed', 'expired'))";
+
 const SETTLE = `WITH item AS (
   SELECT * FROM json_to_recordset($1::json) AS i(seq bigint, cost bigint, request_id text, day bigint,
     created_ms bigint, account_id text, key_id text, kind text, model_id text, replica text,
@@ -44,18 +47,20 @@ const SETTLE = `WITH item AS (
 ), usage AS (
   INSERT INTO ledger_usage (request_id, day, created_ms, account_id, key_id, kind, model_id, replica,
     attempts, prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens,
-    counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata)
+    counted_by, price_version, usd_nano, diem_nano, latency_ms, first_token_ms, status, extras, metadata,
+    reserved_nano)
   SELECT request_id, day, created_ms, account_id, key_id, kind, model_id, replica, attempts,
     prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, counted_by,
-    price_version, usd, 0, latency_ms, first_token_ms, status, extras, metadata FROM done
+    price_version, usd, 0, latency_ms, first_token_ms, status, extras, metadata, held FROM done
 ), days AS (
-  INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, prompt_tokens,
+  INSERT INTO ledger_usage_day (account_id, day, key_id, model_id, requests, errors, prompt_tokens,
     completion_tokens, usd_nano, diem_nano)
-  SELECT account_id, day, key_id, model_id, count(*), sum(prompt_tokens), sum(completion_tokens),
-    sum(usd), 0 FROM done GROUP BY account_id, day, key_id, model_id
+  SELECT account_id, day, key_id, model_id, count(*), ${ERRORS}, sum(prompt_tokens),
+    sum(completion_tokens), sum(usd), 0 FROM done GROUP BY account_id, day, key_id, model_id
     ORDER BY account_id, day, key_id, model_id
   ON CONFLICT (account_id, day, key_id, model_id) DO UPDATE SET
     requests = ledger_usage_day.requests + excluded.requests,
+    errors = ledger_usage_day.errors + excluded.errors,
     prompt_tokens = ledger_usage_day.prompt_tokens + excluded.prompt_tokens,
     completion_tokens = ledger_usage_day.completion_tokens + excluded.completion_tokens,
     usd_nano = ledger_usage_day.usd_nano + excluded.usd_nano
@@ -63,8 +68,8 @@ const SETTLE = `WITH item AS (
 /** Only for a tick that has tags: the others are not planned with it. */
 const ADD_TO_TAGS = `, tags AS (
   INSERT INTO ledger_usage_tag (account_id, name, day, value, key_id, model_id, requests,
-    prompt_tokens, completion_tokens, usd_nano, diem_nano)
-  SELECT account_id, tag.key, day, tag.value, key_id, model_id, count(*), sum(prompt_tokens),
+    errors, prompt_tokens, completion_tokens, usd_nano, diem_nano)
+  SELECT account_id, tag.key, day, tag.value, key_id, model_id, count(*), ${ERRORS}, sum(prompt_tokens),
     sum(completion_tokens), sum(usd), 0
     FROM done CROSS JOIN LATERAL json_each_text(done.metadata::json) AS tag
     WHERE metadata IS NOT NULL
@@ -72,6 +77,7 @@ const ADD_TO_TAGS = `, tags AS (
     ORDER BY account_id, tag.key, day, tag.value, key_id, model_id
   ON CONFLICT (account_id, name, day, value, key_id, model_id) DO UPDATE SET
     requests = ledger_usage_tag.requests + excluded.requests,
+    errors = ledger_usage_tag.errors + excluded.errors,
     prompt_tokens = ledger_usage_tag.prompt_tokens + excluded.prompt_tokens,
     completion_tokens = ledger_usage_tag.completion_tokens + excluded.completion_tokens,
     usd_nano = ledger_usage_tag.usd_nano + excluded.usd_nano

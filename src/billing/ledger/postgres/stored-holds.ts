@@ -159,6 +159,10 @@ export class StoredHolds implements Holds {
     return 0n;
   }
 
+  heldDailyOf(): bigint {
+    return 0n;
+  }
+
   figures(): HoldFigures {
     return { count: 0, amountNano: ZERO };
   }

@@ -1,0 +1,202 @@
+/**
+ * `GET /usage/requests`: every request of an account, newest first, page by page or as one download;
+ * and `GET /usage/days`: its sums by day and model. Both are as fast with ten million requests as
+ * with ten.
+ */
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { z } from 'zod';
+import {
+  type ReceiptFilter,
+  type ReceiptPlace,
+  type UsageRow,
+  countReceipts,
+  receiptOf,
+  receiptsOf,
+  usageGroups,
+  usageTotals,
+} from '../billing/ledger/ledger.ts';
+import { isoTime } from '../core/clock.ts';
+import { formatUsd } from '../core/money.ts';
+import { decodeCursor, encodeCursor } from '../http/cursor.ts';
+import { readQuery } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { type Route, get } from '../http/route.ts';
+import type { AccountParts } from './account-parts.ts';
+import {
+  ACTIVITY,
+  ACTIVITY_CSV_HEAD,
+  type ActivityAnswer,
+  ActivityQuery,
+  DAYS,
+  type DaysAnswer,
+  DaysQuery,
+} from './activity-schema.ts';
+import { receiptBody } from './receipts.ts';
+import {
+  badQuery,
+  csvField,
+  dayText,
+  rangeOf,
+  sumsOf,
+  visibleKey,
+  wantsCsv,
+} from './usage-query.ts';
+
+const PAGE_OF_DOWNLOAD = 1_000;
+/** A year of a busy account; larger ranges are downloaded in parts. */
+const MAX_DOWNLOAD_ROWS = 1_000_000;
+/** A year of so many models a day is more than a chart shows. */
+const MAX_DAY_ROWS = 20_000;
+
+const Place = z.tuple([z.number().int(), z.string()]);
+
+/** Whose requests, and of which key. */
+export interface Scope {
+  readonly accountId: string;
+  readonly keyId: string | undefined;
+}
+
+export function activityRoutes(parts: AccountParts): Route[] {
+  const scopeOf = ({ caller, query }: RequestContext): Scope => ({
+    accountId: caller.accountId,
+    keyId: visibleKey(caller, query.get('key') ?? undefined),
+  });
+  return [
+    get('/usage/requests', 'key-or-wallet', ACTIVITY, (context) =>
+      answerActivity(parts, context, scopeOf(context)),
+    ),
+    get('/usage/days', 'key-or-wallet', DAYS, (context) =>
+      answerDays(parts, context, scopeOf(context)),
+    ),
+  ];
+}
+
+export async function answerActivity(
+  parts: AccountParts,
+  context: RequestContext,
+  { accountId, keyId }: Scope,
+): Promise<void> {
+  const query = readQuery(context, ActivityQuery);
+  const range = rangeOf(query, parts.clock.nowMs());
+  const { model: modelId, kind, status, limit } = query;
+  const filter: ReceiptFilter = { accountId, ...range, keyId, modelId, kind, status };
+  const [createdMs, requestId] = decodeCursor(query.cursor, Place) ?? [];
+  const after = createdMs === undefined ? undefined : { createdMs, requestId: requestId ?? '' };
+  const { store } = parts.stores;
+  if (wantsCsv(context, query)) return download(parts, context, filter);
+  const page =
+    query.requestId === undefined
+      ? await receiptsOf(store, filter, { limit, after })
+      : { rows: await oneReceipt(parts, filter, query.requestId), next: undefined };
+  const body: ActivityAnswer = {
+    object: 'list',
+    from: dayText(range.fromDay),
+    to: dayText(range.toDay),
+    data: page.rows.map(receiptBody),
+    nextCursor:
+      page.next === undefined ? null : encodeCursor([page.next.createdMs, page.next.requestId]),
+  };
+  await context.json(200, body);
+}
+
+/** A request by its id, whatever its day; the other filters hold. */
+async function oneReceipt(
+  { stores }: AccountParts,
+  filter: ReceiptFilter,
+  requestId: string,
+): Promise<UsageRow[]> {
+  const row = await receiptOf(stores.store, filter.accountId, requestId.replace(/^chatcmpl-/, ''));
+  if (row === undefined) return [];
+  const asked = [
+    [filter.keyId, row.key_id],
+    [filter.modelId, row.model_id],
+    [filter.kind, row.kind],
+    [filter.status, row.status],
+  ];
+  return asked.every(([wanted, is]) => wanted === undefined || wanted === is) ? [row] : [];
+}
+
+async function download(
+  { stores }: AccountParts,
+  context: RequestContext,
+  filter: ReceiptFilter,
+): Promise<void> {
+  const { store } = stores;
+  if ((await countReceipts(store, filter)) > MAX_DOWNLOAD_ROWS) {
+    const most = MAX_DOWNLOAD_ROWS.toLocaleString('en');
+    throw badQuery('from', `The range has more than ${most} requests; ask for fewer days`);
+  }
+  async function* lines(): AsyncGenerator<string> {
+    yield `${ACTIVITY_CSV_HEAD}\r\n`;
+    let after: ReceiptPlace | undefined;
+    do {
+      const { rows, next } = await receiptsOf(store, filter, { limit: PAGE_OF_DOWNLOAD, after });
+      if (rows.length > 0) yield rows.map(csvLine).join('');
+      after = next;
+    } while (after !== undefined);
+  }
+  const name = `requests-${dayText(filter.fromDay)}-${dayText(filter.toDay)}.csv`;
+  context.set('content-disposition', `attachment; filename="${name}"`);
+  try {
+    await pipeline(Readable.from(lines()), context.pipe(200, 'text/csv; charset=utf-8'));
+  } catch (error) {
+    // Who leaves in the middle has left.
+    if (!context.isGone) throw error;
+  }
+}
+
+function csvLine(row: UsageRow): string {
+  const fields = [
+    row.request_id,
+    isoTime(Number(row.created_ms)),
+    csvField(row.key_id),
+    row.kind,
+    csvField(row.model_id),
+    row.status,
+    csvField(row.replica ?? ''),
+    row.attempts,
+    row.prompt_tokens,
+    row.completion_tokens,
+    row.cached_tokens,
+    row.cache_write_tokens,
+    row.reasoning_tokens,
+    row.counted_by,
+    csvField(row.price_version),
+    formatUsd(row.usd_nano),
+    formatUsd(row.diem_nano),
+    row.reserved_nano === null ? '' : formatUsd(row.reserved_nano),
+    row.latency_ms,
+    row.first_token_ms ?? '',
+    csvField(row.extras ?? ''),
+    csvField(row.metadata ?? ''),
+  ];
+  return `${fields.join(',')}\r\n`;
+}
+
+export async function answerDays(
+  parts: AccountParts,
+  context: RequestContext,
+  { accountId, keyId }: Scope,
+): Promise<void> {
+  const query = readQuery(context, DaysQuery);
+  const range = rangeOf(query, parts.clock.nowMs());
+  const filter = { accountId, ...range, keyId, modelId: query.model };
+  const { store } = parts.stores;
+  const [rows, totals] = await Promise.all([
+    usageGroups(store, filter, ['day', 'model_id'], MAX_DAY_ROWS),
+    usageTotals(store, filter),
+  ]);
+  const body: DaysAnswer = {
+    object: 'list',
+    from: dayText(range.fromDay),
+    to: dayText(range.toDay),
+    totals: sumsOf(totals),
+    data: rows.map((row) => ({
+      date: dayText(Number(row.day)),
+      model: row.model_id ?? '',
+      ...sumsOf(row),
+    })),
+  };
+  await context.json(200, body);
+}

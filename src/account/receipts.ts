@@ -1,0 +1,76 @@
+/** Receipts as callers read them, and the prices that each was made with. */
+import { type UsageRow, pricesOf, rememberPrices } from '../billing/ledger/ledger.ts';
+import { isoTime } from '../core/clock.ts';
+import { formatUsd, toUsdNumber } from '../core/money.ts';
+import type { AccountParts } from './account-parts.ts';
+import type { Receipt, ReceiptAnswer } from './usage-schema.ts';
+
+export function receiptBody(row: UsageRow): Receipt {
+  return {
+    object: 'receipt',
+    requestId: row.request_id,
+    createdAt: isoTime(Number(row.created_ms)),
+    apiKeyId: row.key_id === '' ? null : row.key_id,
+    kind: row.kind,
+    model: row.model_id,
+    status: row.status,
+    router: row.replica,
+    attempts: Number(row.attempts),
+    tokens: {
+      prompt: Number(row.prompt_tokens),
+      completion: Number(row.completion_tokens),
+      cached: Number(row.cached_tokens),
+      cacheWrite: Number(row.cache_write_tokens),
+      reasoning: Number(row.reasoning_tokens),
+      countedBy: row.counted_by,
+    },
+    priceVersion: row.price_version,
+    cost: { usd: toUsdNumber(row.usd_nano), diem: toUsdNumber(row.diem_nano) },
+    reserved: row.reserved_nano === null ? null : toUsdNumber(row.reserved_nano),
+    latencyMs: Number(row.latency_ms),
+    firstTokenMs: row.first_token_ms === null ? null : Number(row.first_token_ms),
+    extras: JSON.parse(row.extras ?? '{}') as Record<string, unknown>, // written by the ledger
+    metadata: JSON.parse(row.metadata ?? '{}') as Record<string, string>, // written by the ledger
+  };
+}
+
+/** A price that is its own version: of a credit of RPC, of one quoted film. */
+const OWN_PRICE = /^(rpc|quote)-(\d{1,18})$/;
+
+/** What a receipt was priced by; `null` for prices that were in force for less than a minute. */
+export async function unitPricesOf(
+  { catalog, stores }: AccountParts,
+  { model_id: model, price_version: version }: UsageRow,
+): Promise<ReceiptAnswer['unitPrices']> {
+  const [, kind, amount] = OWN_PRICE.exec(version) ?? [];
+  if (amount !== undefined) {
+    return { [kind === 'rpc' ? 'perCredit' : 'quote']: formatUsd(BigInt(amount)) };
+  }
+  const price = catalog.get(model)?.price;
+  if (price?.version === version) return { ...price.row };
+  const kept = await pricesOf(stores.store, version);
+  return kept === undefined ? null : (JSON.parse(kept) as Record<string, unknown>); // kept by us
+}
+
+/** Keeps the prices in force, so that a receipt can name its own after they have changed. */
+export class PriceKeeper {
+  readonly #parts: AccountParts;
+  readonly #kept = new Set<string>();
+
+  constructor(parts: AccountParts) {
+    this.#parts = parts;
+  }
+
+  /** Writes what is not written yet; nothing as a rule. */
+  async keep(): Promise<void> {
+    const { catalog, stores } = this.#parts;
+    const fresh = new Map<string, string>();
+    for (const { price } of catalog.models()) {
+      if (price === undefined || this.#kept.has(price.version)) continue;
+      fresh.set(price.version, JSON.stringify(price.row));
+    }
+    if (fresh.size === 0) return;
+    await rememberPrices(stores.store, fresh);
+    for (const version of fresh.keys()) this.#kept.add(version);
+  }
+}

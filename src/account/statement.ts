@@ -1,0 +1,276 @@
+/**
+ * `GET /billing/statement`: what came in and what went out, with the charges of a day as one line; and
+ * `GET /billing/top-ups`: the payments of the caller's wallet, those under way among them.
+ */
+import { z } from 'zod';
+import {
+  type ChargedDay,
+  type MovementRow,
+  chargedDays,
+  movementsOf,
+} from '../billing/ledger/ledger.ts';
+import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
+import { toUsdNumber } from '../core/money.ts';
+import { NextCursor, cursorQuery, decodeCursor, encodeCursor } from '../http/cursor.ts';
+import { type RouteDescription, jsonAnswer } from '../http/describe.ts';
+import { readQuery } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { walletOfAccount } from '../identity/identity.ts';
+import { type TopUpDetail, explorerUrl, listTopUps } from '../payments/payments.ts';
+import type { AccountParts } from './account-parts.ts';
+import { badQuery, dayText } from './usage-query.ts';
+import { Cost, Day } from './usage-schema.ts';
+
+const Time = z.string().describe('ISO 8601, UTC.');
+
+const StatementQuery = z.object({
+  from: Day.optional().describe('First day; default the first of the account.'),
+  to: Day.optional().describe('Last day; default today.'),
+  ...cursorQuery(),
+});
+
+const Transaction = z.string().nullable().describe('Id of the transaction on the chain.');
+const ExplorerUrl = z.string().nullable().describe('Where people look the transaction up.');
+
+type Entry = z.infer<typeof Entry>;
+const Entry = z.object({
+  id: z.string(),
+  type: z
+    .enum(['TOP_UP', 'CREDIT', 'REFUND', 'PAYOUT', 'REVERSAL', 'DEBT', 'CHARGES'])
+    .describe(
+      'TOP_UP from a wallet; CREDIT or debit by the operator; REFUND of a failed job or payout; PAYOUT to a wallet; REVERSAL of a top-up that its chain took back; DEBT made good; CHARGES of a day.',
+    ),
+  date: Day,
+  createdAt: Time.nullable().describe('Null for the charges of a day.'),
+  amount: Cost.describe('Above zero came in, below zero was taken.'),
+  balanceAfter: z.number().nullable().describe('USD balance after it; null for charges.'),
+  requests: z.number().int().nullable().describe('Requests of the charges of a day.'),
+  note: z.string().nullable(),
+  network: z.string().nullable().describe('CAIP-2, where a chain was involved.'),
+  transaction: Transaction,
+  explorerUrl: ExplorerUrl,
+});
+
+export type StatementAnswer = z.infer<typeof StatementAnswer>;
+export const StatementAnswer = z
+  .object({
+    object: z.literal('list'),
+    data: z.array(Entry).describe('Newest first.'),
+    nextCursor: NextCursor,
+  })
+  .meta({ id: 'BillingStatement' });
+
+export const STATEMENT: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'Get the statement',
+  about: 'Every movement of the account beside charges, and the charges of each day as one.',
+  query: StatementQuery,
+  answers: [
+    jsonAnswer('Movements and days, newest first.', StatementAnswer, {
+      object: 'list',
+      data: [
+        {
+          id: 'charges-2026-11-21',
+          type: 'CHARGES',
+          date: '2026-11-21',
+          createdAt: null,
+          amount: { usd: -0.0021, diem: 0 },
+          balanceAfter: null,
+          requests: 12,
+          note: null,
+          network: null,
+          transaction: null,
+          explorerUrl: null,
+        },
+      ],
+      nextCursor: null,
+    }),
+  ],
+};
+
+const Place = z.tuple([z.number().int(), z.string(), z.number().int()]);
+/** In a place: the charges of a day stand after its end, before every movement of that time. */
+const CHARGES_ID = '';
+
+export async function answerStatement(
+  parts: AccountParts,
+  context: RequestContext,
+  accountId: string,
+): Promise<void> {
+  const query = readQuery(context, StatementQuery);
+  const nowMs = parts.clock.nowMs();
+  const fromDay = query.from === undefined ? 0 : dayOf(Date.parse(query.from));
+  const toDay = query.to === undefined ? dayOf(nowMs) : dayOf(Date.parse(query.to));
+  if (fromDay > toDay) throw badQuery('from', 'Must not be after "to"');
+  const [createdMs = lastMsOf(toDay), id = CHARGES_ID, part = 0] =
+    decodeCursor(query.cursor, Place) ?? [];
+  const isFirst = query.cursor === undefined;
+  // Of the day whose charges are told already only the movements are left.
+  const lastDay = isFirst ? toDay : dayOf(createdMs) - 1;
+  const { store } = parts.stores;
+  const limit = query.limit + 1;
+  const after = id === CHARGES_ID ? { createdMs } : { createdMs, id, part };
+  const [movements, days] = await Promise.all([
+    movementsOf(store, accountId, dayStartMs(fromDay), { limit, after }),
+    chargedDays(store, accountId, { fromDay, toDay: lastDay }, limit),
+  ]);
+  const lines = [
+    ...days.map((day) => ({ ms: lastMsOf(Number(day.day)), day, movement: undefined })),
+    ...movements.map((movement) => ({ ms: Number(movement.created_ms), day: undefined, movement })),
+  ].toSorted((a, b) => b.ms - a.ms);
+  const shown = lines.slice(0, query.limit);
+  const last = lines.length > query.limit ? shown.at(-1) : undefined;
+  const body: StatementAnswer = {
+    object: 'list',
+    data: shown.map(({ day, movement }) =>
+      movement === undefined ? chargesOf(day) : movementOf(parts, accountId, movement),
+    ),
+    nextCursor:
+      last === undefined
+        ? null
+        : encodeCursor([
+            last.ms,
+            last.movement?.id ?? CHARGES_ID,
+            Number(last.movement?.part ?? 0),
+          ]),
+  };
+  await context.json(200, body);
+}
+
+function lastMsOf(day: number): number {
+  return dayStartMs(day + 1) - 1;
+}
+
+function chargesOf({ day, requests, usd_nano, diem_nano }: ChargedDay): Entry {
+  const date = dayText(Number(day));
+  return {
+    id: `charges-${date}`,
+    type: 'CHARGES',
+    date,
+    createdAt: null,
+    amount: { usd: toUsdNumber(-usd_nano), diem: toUsdNumber(-diem_nano) },
+    balanceAfter: null,
+    requests: Number(requests),
+    note: null,
+    network: null,
+    transaction: null,
+    explorerUrl: null,
+  };
+}
+
+/** A payment's posting notes its transaction; the other side of it says on which rail. */
+const RAIL = /^house:(?:top-up|payout):(base|solana)$/;
+
+function movementOf({ config }: AccountParts, accountId: string, row: MovementRow): Entry {
+  const amount = toUsdNumber(row.amount_nano);
+  const signed = row.credit_account === accountId ? amount : -amount;
+  const isDaily = row.debit_account === 'house:daily-credit';
+  const rail = RAIL.exec(row.debit_account)?.[1] ?? RAIL.exec(row.credit_account)?.[1];
+  const { base, solana } = config().payments;
+  const network = (rail === 'base' ? base : rail === 'solana' ? solana : undefined)?.network;
+  const transaction = rail === undefined ? null : row.note;
+  const createdMs = Number(row.created_ms);
+  return {
+    id: row.part === 0n ? row.id : `${row.id}:${row.part}`,
+    type: row.kind as Entry['type'], // written by the ledger
+    date: dayText(dayOf(createdMs)),
+    createdAt: isoTime(createdMs),
+    amount: isDaily ? { usd: 0, diem: signed } : { usd: signed, diem: 0 },
+    balanceAfter: toUsdNumber(row.balance_after_nano),
+    requests: null,
+    note: transaction === null ? row.note : null,
+    network: network ?? null,
+    transaction,
+    explorerUrl:
+      network === undefined || transaction === null ? null : explorerUrl(network, transaction),
+  };
+}
+
+export type TopUpItem = z.infer<typeof TopUpItem>;
+export const TopUpItem = z
+  .object({
+    paymentId: z.string(),
+    network: z.string().describe('CAIP-2.'),
+    amountUsd: z.number(),
+    state: z
+      .enum(['open', 'sent', 'credited', 'failed'])
+      .describe('open: nothing is sent yet; sent: on its way; credited and failed are final.'),
+    transaction: Transaction,
+    explorerUrl: ExplorerUrl,
+    failure: z.string().nullable().describe('Why it failed, or what the last look at it met.'),
+    createdAt: Time,
+    updatedAt: Time,
+  })
+  .meta({ id: 'WalletPayment' });
+
+export type TopUpsAnswer = z.infer<typeof TopUpsAnswer>;
+export const TopUpsAnswer = z.object({
+  object: z.literal('list'),
+  data: z.array(TopUpItem).describe('Newest first.'),
+  nextCursor: NextCursor,
+});
+
+const TopUpsQuery = z.object(cursorQuery());
+
+export const TOP_UPS: RouteDescription = {
+  tag: 'Usage and billing',
+  summary: 'List top-ups',
+  about:
+    "The payments of the wallet whose account it is, with those under way; an account without a wallet has none. A payment that is open or sent is finished by the server, whatever becomes of its payer's connection.",
+  query: TopUpsQuery,
+  answers: [
+    jsonAnswer('Payments, newest first.', TopUpsAnswer, {
+      object: 'list',
+      data: [
+        {
+          paymentId: 'x402-9f3c2a71',
+          network: 'eip155:8453',
+          amountUsd: 10,
+          state: 'credited',
+          transaction: '0x5e1f…',
+          explorerUrl: 'https://basescan.org/tx/0x5e1f…',
+          failure: null,
+          createdAt: '2026-11-21T04:00:00.000Z',
+          updatedAt: '2026-11-21T04:00:03.000Z',
+        },
+      ],
+      nextCursor: null,
+    }),
+  ],
+};
+
+const TopUpCursor = z.tuple([z.number().int(), z.string()]);
+
+export async function answerTopUps(parts: AccountParts, context: RequestContext): Promise<void> {
+  const { limit, cursor } = readQuery(context, TopUpsQuery);
+  const [createdMs, paymentId = ''] = decodeCursor(cursor, TopUpCursor) ?? [];
+  const wallet = walletOfAccount(context.caller.accountId);
+  const after = createdMs === undefined ? undefined : { createdMs, paymentId };
+  const found =
+    wallet === undefined
+      ? []
+      : await listTopUps(parts.stores.store, { wallet }, { limit: limit + 1, after });
+  const shown = found.slice(0, limit);
+  const last = found.length > limit ? shown.at(-1) : undefined;
+  const body: TopUpsAnswer = {
+    object: 'list',
+    data: shown.map(topUpItem),
+    nextCursor: last === undefined ? null : encodeCursor([last.createdMs, last.paymentId]),
+  };
+  await context.json(200, body);
+}
+
+export function topUpItem(one: TopUpDetail): TopUpItem {
+  const { network, transaction } = one;
+  return {
+    paymentId: one.paymentId,
+    network,
+    amountUsd: toUsdNumber(one.amountNano),
+    state: one.state,
+    transaction: transaction ?? null,
+    explorerUrl: transaction === undefined ? null : explorerUrl(network, transaction),
+    failure: one.failure ?? null,
+    createdAt: isoTime(one.createdMs),
+    updatedAt: isoTime(one.updatedMs),
+  };
+}

@@ -1,0 +1,72 @@
+/** What the routes about usage share: whose, of which days, as a table for spreadsheets. */
+import type { UsageGroup, UsageTotals } from '../billing/ledger/ledger.ts';
+import { dayOf, dayStartMs, isoTime } from '../core/clock.ts';
+import type { Fault } from '../core/faults.ts';
+import { formatUsd, toUsdNumber } from '../core/money.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import type { Caller } from '../identity/identity.ts';
+import { refuseIssues } from '../json/validation.ts';
+import type { UsageAnswer } from './usage-schema.ts';
+
+const USUAL_DAYS = 30;
+const MAX_DAYS = 366;
+
+export interface DayQuery {
+  readonly from?: string | undefined;
+  readonly to?: string | undefined;
+}
+
+/** The days that a query asks for, both included. Throws 400. */
+export function rangeOf(query: DayQuery, nowMs: number): { fromDay: number; toDay: number } {
+  const toDay = query.to === undefined ? dayOf(nowMs) : dayOf(Date.parse(query.to));
+  const fromDay = query.from === undefined ? toDay - USUAL_DAYS + 1 : dayOf(Date.parse(query.from));
+  if (fromDay > toDay) throw badQuery('from', 'Must not be after "to"');
+  if (toDay - fromDay >= MAX_DAYS) {
+    throw badQuery('from', `Must be at most ${MAX_DAYS} days before "to"`);
+  }
+  return { fromDay, toDay };
+}
+
+export function badQuery(name: string, message: string): Fault {
+  return refuseIssues([{ code: 'custom', path: [name], message }]);
+}
+
+/** A key that is not an ADMIN key asks about itself, whatever it asks. */
+export function visibleKey(caller: Caller, asked: string | undefined): string | undefined {
+  return caller.kind === 'wallet' || caller.keyKind === 'ADMIN' ? asked : caller.keyId;
+}
+
+export function wantsCsv(
+  context: RequestContext,
+  { format }: { readonly format?: 'json' | 'csv' | undefined },
+): boolean {
+  if (format !== undefined) return format === 'csv';
+  return /(?:^|,)\s*text\/csv\b/i.test(context.header('accept') ?? '');
+}
+
+/** RFC 4180 quoting; a leading formula sign is put in quotes as text for spreadsheets. */
+export function csvField(text: string): string {
+  const harmless = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
+}
+
+type SumsRow = Omit<UsageTotals, 'rows'> | UsageGroup;
+
+export function csvSums(row: SumsRow): (string | bigint)[] {
+  const { requests, prompt_tokens, completion_tokens, usd_nano, diem_nano } = row;
+  return [requests, prompt_tokens, completion_tokens, formatUsd(usd_nano), formatUsd(diem_nano)];
+}
+
+export function sumsOf(row: SumsRow): UsageAnswer['totals'] {
+  return {
+    requests: Number(row.requests),
+    errors: Number(row.errors),
+    promptTokens: Number(row.prompt_tokens),
+    completionTokens: Number(row.completion_tokens),
+    cost: { usd: toUsdNumber(row.usd_nano), diem: toUsdNumber(row.diem_nano) },
+  };
+}
+
+export function dayText(day: number): string {
+  return isoTime(dayStartMs(day)).slice(0, 10);
+}

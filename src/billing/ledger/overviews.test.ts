@@ -1,0 +1,209 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type StoreFixture, onEachStore } from '../../../test/databases/stores.ts';
+import { DAY_MS, dayOf } from '../../core/clock.ts';
+import { systemIds } from '../../core/ids.ts';
+import { silentLog } from '../../core/log.ts';
+import { nano, usdToNano } from '../../core/money.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { TestLedger, bill } from '../../../test/support/test-ledger.ts';
+import {
+  LEDGER_MIGRATIONS,
+  type MovementPlace,
+  type ReceiptPlace,
+  type UsageRecord,
+  chargedDays,
+  movementsOf,
+  pricesOf,
+  receiptOf,
+  receiptsOf,
+  rememberPrices,
+  usageGroups,
+} from './ledger.ts';
+
+const DAYS = 12;
+const PER_DAY = 7;
+
+async function bench(fixture: StoreFixture) {
+  const store = await fixture.open(LEDGER_MIGRATIONS);
+  const clock = new TestClock();
+  const ids = systemIds();
+  const ledger = new TestLedger({ store, clock, ids, log: silentLog });
+  await ledger.start();
+  const firstDay = dayOf(clock.nowMs());
+  await ledger.prepareDays(firstDay, firstDay + DAYS + 1);
+  const credit = (id: string, usd: string, accountId = 'a') =>
+    store.transaction((tx) =>
+      ledger.creditIn(tx, {
+        accountId,
+        amountNano: usdToNano(usd),
+        from: 'house:operator-credit',
+        kind: 'CREDIT',
+        id,
+      }),
+    );
+  await credit('first', '10');
+  await credit('other', '10', 'b');
+  const all: UsageRecord[] = [];
+  const spend = async (accountId: string, changes: Partial<UsageRecord>): Promise<void> => {
+    const requestId = ids.ordered(clock.nowMs());
+    const amount = usdToNano('0.001');
+    await ledger.hold({
+      requestId,
+      accountId,
+      minNano: amount,
+      maxNano: usdToNano('0.004'),
+      floorNano: nano(0n),
+    });
+    const { usage, ...rest } = bill(clock, requestId, amount, { accountId });
+    const record = { ...usage, ...changes };
+    if (accountId === 'a') all.push(record);
+    await ledger.settle({ ...rest, usage: record });
+  };
+  for (let day = 0; day < DAYS; day += 1) {
+    // Two days on which nothing happens.
+    if (day === 4 || day === 5) {
+      clock.advance(DAY_MS);
+      continue;
+    }
+    for (let at = 0; at < PER_DAY; at += 1) {
+      await spend('a', {
+        keyId: at % 2 === 0 ? 'k' : 'other',
+        modelId: at === 3 && day % 3 === 0 ? 'rare' : 'm',
+        status: at === 6 && day === 2 ? 'failed' : 'completed',
+      });
+      // Several in one millisecond.
+      if (at % 3 === 2) clock.advance(1_000);
+    }
+    await spend('b', {});
+    clock.advance(DAY_MS - 2_000);
+  }
+  return { store, ledger, clock, firstDay, all, credit };
+}
+
+onEachStore('overviews', (fixture) => {
+  let made: ReturnType<typeof bench> | undefined;
+  /** One for all: each test reads what the others leave as it was. */
+  const shared = (): ReturnType<typeof bench> => (made ??= bench(fixture));
+
+  test('every page of every filter gives each receipt once, newest first', async () => {
+    const { store, all, firstDay } = await shared();
+    const range = { accountId: 'a', fromDay: firstDay, toDay: firstDay + DAYS };
+    const filters = [
+      {},
+      { keyId: 'other' },
+      { modelId: 'rare' },
+      { status: 'failed' },
+      { kind: 'rpc' },
+      { fromDay: firstDay + 3, toDay: firstDay + 6 },
+    ];
+    for (const filter of filters) {
+      for (const [limit, sliceRows] of [
+        [1, 2],
+        [10, 3],
+        [100, 5_000],
+      ] as const) {
+        const asked = { ...range, ...filter };
+        const ids: string[] = [];
+        let after: ReceiptPlace | undefined;
+        do {
+          const page = await receiptsOf(store, asked, { limit, after, sliceRows });
+          assert.ok(page.rows.length <= limit);
+          ids.push(...page.rows.map((row) => row.request_id));
+          after = page.next;
+        } while (after !== undefined);
+        const expected = all
+          .filter(
+            (one) =>
+              dayOf(one.createdMs) >= asked.fromDay &&
+              dayOf(one.createdMs) <= asked.toDay &&
+              ('keyId' in filter ? one.keyId === filter.keyId : true) &&
+              ('modelId' in filter ? one.modelId === filter.modelId : true) &&
+              ('status' in filter ? one.status === filter.status : true) &&
+              ('kind' in filter ? one.kind === filter.kind : true),
+          )
+          .toSorted((a, b) => b.createdMs - a.createdMs || (a.requestId < b.requestId ? 1 : -1))
+          .map((one) => one.requestId);
+        assert.deepEqual(ids, expected, JSON.stringify({ filter, limit }));
+      }
+    }
+  });
+
+  test('a receipt says what was reserved, and sums count what failed', async () => {
+    const { store, all, firstDay } = await shared();
+    const [first] = all;
+    assert.ok(first);
+    const receipt = await receiptOf(store, 'a', first.requestId);
+    assert.equal(receipt?.reserved_nano, usdToNano('0.004'));
+    const range = { fromDay: firstDay, toDay: firstDay + DAYS };
+    const groups = await usageGroups(store, range, ['account_id'], 10);
+    assert.deepEqual(
+      groups.map((row) => [row.account_id, row.requests, row.errors, row.usd_nano]),
+      [
+        ['a', BigInt(all.length), 1n, usdToNano(String(all.length / 1_000))],
+        ['b', 10n, 0n, usdToNano('0.01')],
+      ],
+    );
+    const days = await usageGroups(store, { ...range, accountId: 'a' }, ['day', 'model_id'], 100);
+    const [newest] = days;
+    assert.equal(newest?.day, BigInt(firstDay + DAYS - 1));
+    assert.equal(days.length, DAYS - 2 + all.filter(({ modelId }) => modelId === 'rare').length);
+  });
+
+  test('movements are paged without the charges, and charges are one a day', async () => {
+    const { store, clock, firstDay, credit } = await shared();
+    for (const id of ['second', 'third', 'fourth']) await credit(id, '1');
+    const ids: string[] = [];
+    let after: MovementPlace = { createdMs: clock.nowMs() };
+    for (;;) {
+      const rows = await movementsOf(store, 'a', 0, { limit: 2, after });
+      ids.push(...rows.map((row) => row.id));
+      const last = rows.at(-1);
+      if (last === undefined) break;
+      after = { createdMs: Number(last.created_ms), id: last.id, part: Number(last.part) };
+    }
+    assert.deepEqual(new Set(ids), new Set(['first', 'second', 'third', 'fourth']));
+    assert.deepEqual([ids.length, ids.at(-1)], [4, 'first']);
+    const range = { fromDay: firstDay, toDay: firstDay + DAYS };
+    const days = await chargedDays(store, 'a', range, 3);
+    assert.deepEqual(
+      days.map(({ day, requests, usd_nano }) => [Number(day) - firstDay, requests, usd_nano]),
+      [11, 10, 9].map((day) => [day, BigInt(PER_DAY), usdToNano('0.007')]),
+    );
+  });
+
+  test('what open requests hold is told beside what is posted', async () => {
+    const { ledger } = await shared();
+    await ledger.setDailyAllocation('b', usdToNano('1'));
+    const wanted = { accountId: 'b', floorNano: nano(0n) };
+    const amount = usdToNano('1.5');
+    const answer = await ledger.hold({
+      ...wanted,
+      requestId: 'open',
+      minNano: amount,
+      maxNano: amount,
+    });
+    assert.ok(answer.ok);
+    const standing = await ledger.standing('b');
+    assert.deepEqual(
+      [standing.usdNano, standing.heldUsdNano, standing.diemNano, standing.heldDiemNano],
+      [usdToNano('9.99'), usdToNano('0.5'), usdToNano('1'), usdToNano('1')],
+    );
+    assert.equal((await ledger.standing('nobody')).usdNano, 0n);
+  });
+
+  test('the prices of a version are kept as they were first', async () => {
+    const { store } = await shared();
+    await rememberPrices(store, new Map([['v1', '{"input":"1"}']]));
+    await rememberPrices(
+      store,
+      new Map([
+        ['v1', '{"input":"2"}'],
+        ['v2', '{}'],
+      ]),
+    );
+    assert.equal(await pricesOf(store, 'v1'), '{"input":"1"}');
+    assert.equal(await pricesOf(store, 'v2'), '{}');
+    assert.equal(await pricesOf(store, 'v3'), undefined);
+  });
+});

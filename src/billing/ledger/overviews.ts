@@ -1,0 +1,302 @@
+/**
+ * Reads of the past for overviews: the receipts of an account page by page, sums of any grouping,
+ * the movements beside its charges, and the prices that receipts were made with.
+ *
+ * However many receipts there are, a read touches a bounded number of them: the rollups say on which
+ * days there is anything, and what a filter leaves out is passed over in slices.
+ */
+import { dayOf, dayStartMs } from '../../core/clock.ts';
+import type { Parameter, Queryable } from '../../db/db.ts';
+import {
+  ADDED_UP,
+  RECEIPT_COLUMNS,
+  type UsageFilter,
+  type UsageRow,
+  type UsageSums,
+  matching,
+} from './history.ts';
+
+/** Rows that one statement looks at: some milliseconds, for which nothing else runs beside a file. */
+const SLICE_ROWS = 5_000;
+/** Slices of one read; what lies beyond is for the next page. */
+const MAX_SLICES = 40;
+
+/** Which receipts; a missing member is all. */
+export interface ReceiptFilter {
+  readonly accountId: string;
+  readonly fromDay: number;
+  readonly toDay: number;
+  readonly keyId?: string | undefined;
+  readonly modelId?: string | undefined;
+  readonly kind?: string | undefined;
+  readonly status?: string | undefined;
+}
+
+/** A place in the list, newest first: what comes after it is older. */
+export interface ReceiptPlace {
+  readonly createdMs: number;
+  readonly requestId: string;
+}
+
+export interface ReceiptPage {
+  readonly rows: readonly UsageRow[];
+  /** Where to go on; `undefined` at the end. A page before the end can be short, even empty. */
+  readonly next: ReceiptPlace | undefined;
+}
+
+export interface ReceiptPageOptions {
+  readonly limit: number;
+  readonly after?: ReceiptPlace | undefined;
+  /** For tests: rows of a slice. */
+  readonly sliceRows?: number;
+}
+
+/** The receipts that match, newest first, from a place on. */
+export async function receiptsOf(
+  store: Queryable,
+  filter: ReceiptFilter,
+  { limit, after, sliceRows = SLICE_ROWS }: ReceiptPageOptions,
+): Promise<ReceiptPage> {
+  let place = after ?? { createdMs: dayStartMs(filter.toDay + 1), requestId: '' };
+  const days = await daysWithReceipts(store, filter, dayOf(place.createdMs));
+  const rows: UsageRow[] = [];
+  let slices = 0;
+  for (const range of rangesOf(days, limit)) {
+    for (;;) {
+      if (slices >= MAX_SLICES) return { rows, next: place };
+      slices += 1;
+      const sinceMs = await sliceStart(store, filter, range, place, sliceRows);
+      const found = await receiptsWithin(
+        store,
+        filter,
+        { sinceMs, place },
+        limit + 1 - rows.length,
+      );
+      rows.push(...found);
+      const last = rows[limit - 1];
+      if (rows.length > limit && last !== undefined) {
+        return { rows: rows.slice(0, limit), next: placeOf(last) };
+      }
+      if (sinceMs <= dayStartMs(range.fromDay)) break;
+      // Everything since then has been looked at.
+      place = { createdMs: sinceMs, requestId: '' };
+    }
+    place = { createdMs: dayStartMs(range.fromDay), requestId: '' };
+  }
+  return { rows, next: undefined };
+}
+
+export function placeOf(row: Pick<UsageRow, 'created_ms' | 'request_id'>): ReceiptPlace {
+  return { createdMs: Number(row.created_ms), requestId: row.request_id };
+}
+
+interface DayCount {
+  readonly day: bigint;
+  readonly requests: bigint;
+}
+
+interface DayRange {
+  readonly fromDay: number;
+  readonly toDay: number;
+}
+
+/** The days that can have a match, newest first, by their rollups. */
+function daysWithReceipts(
+  store: Queryable,
+  filter: ReceiptFilter,
+  lastDay: number,
+): Promise<readonly DayCount[]> {
+  const toDay = Math.min(filter.toDay, lastDay);
+  const { from, parameters } = matching({ ...filter, toDay });
+  const isFailure = filter.status === 'failed' || filter.status === 'expired';
+  const having = isFailure ? 'HAVING sum(errors) > 0' : '';
+  return store.query<DayCount>(
+    `SELECT day, CAST(sum(requests) AS BIGINT) AS requests ${from}
+     GROUP BY day ${having} ORDER BY day DESC`,
+    parameters,
+  );
+}
+
+/** Days taken together until they should fill a page, so that quiet days cost no question each. */
+function rangesOf(days: readonly DayCount[], limit: number): DayRange[] {
+  const ranges: DayRange[] = [];
+  let open: { fromDay: number; toDay: number; requests: number } | undefined;
+  for (const { day, requests } of days) {
+    open ??= { fromDay: Number(day), toDay: Number(day), requests: 0 };
+    open.fromDay = Number(day);
+    open.requests += Number(requests);
+    if (open.requests <= limit) continue;
+    ranges.push(open);
+    open = undefined;
+  }
+  return open === undefined ? ranges : [...ranges, open];
+}
+
+const OWN = 'account_id = $1 AND day >= $2 AND day <= $3 AND created_ms >= $4 AND created_ms <= $5';
+
+/** The time down to which one slice of rows reaches, whatever of them matches. */
+async function sliceStart(
+  store: Queryable,
+  { accountId, keyId, modelId, kind, status }: ReceiptFilter,
+  { fromDay, toDay }: DayRange,
+  place: ReceiptPlace,
+  sliceRows: number,
+): Promise<number> {
+  const startMs = dayStartMs(fromDay);
+  // Without a filter each row is a match: the limit of the page is enough.
+  if ([keyId, modelId, kind, status].every((wanted) => wanted === undefined)) return startMs;
+  const [row] = await store.query<{ created_ms: bigint }>(
+    `SELECT created_ms FROM ledger_usage WHERE ${OWN} ORDER BY created_ms DESC LIMIT 1 OFFSET $6`,
+    [accountId, fromDay, toDay, startMs, place.createdMs, sliceRows],
+  );
+  if (row === undefined) return startMs;
+  // A millisecond with more rows than a slice is still passed.
+  return Math.min(Number(row.created_ms), place.createdMs - 1);
+}
+
+function receiptsWithin(
+  store: Queryable,
+  filter: ReceiptFilter,
+  { sinceMs, place }: { readonly sinceMs: number; readonly place: ReceiptPlace },
+  limit: number,
+): Promise<readonly UsageRow[]> {
+  const { accountId, keyId, modelId, kind, status } = filter;
+  const { createdMs, requestId } = place;
+  const days = [dayOf(sinceMs), Math.min(filter.toDay, dayOf(createdMs))];
+  const parameters: Parameter[] = [accountId, ...days, sinceMs, createdMs, requestId];
+  let wanted = '';
+  const asked = [
+    ['key_id', keyId],
+    ['model_id', modelId],
+    ['kind', kind],
+    ['status', status],
+  ] as const;
+  for (const [column, value] of asked) {
+    if (value !== undefined) wanted += ` AND ${column} = $${parameters.push(value)}`;
+  }
+  return store.query<UsageRow>(
+    `SELECT ${RECEIPT_COLUMNS} FROM ledger_usage
+     WHERE ${OWN} AND (created_ms < $5 OR request_id < $6)${wanted}
+     ORDER BY created_ms DESC, request_id DESC LIMIT $${parameters.push(limit)}`,
+    parameters,
+  );
+}
+
+/** How many receipts the rollups count; a filter by kind or status is not known to them. */
+export async function countReceipts(store: Queryable, filter: UsageFilter): Promise<number> {
+  const { from, parameters } = matching(filter);
+  const [row] = await store.query<{ total: bigint }>(
+    `SELECT CAST(COALESCE(sum(requests), 0) AS BIGINT) AS total ${from}`,
+    parameters,
+  );
+  return Number(row?.total ?? 0n);
+}
+
+/** What usage is added up by, beside everything. */
+export type UsageGrouping = 'day' | 'model_id' | 'account_id' | 'key_id';
+
+export interface UsageGroup extends UsageSums {
+  readonly day?: bigint;
+  readonly model_id?: string;
+  readonly account_id?: string;
+  readonly key_id?: string;
+}
+
+/** Sums of rollups by what `by` names; without an account those of all. Newest or dearest first. */
+export function usageGroups(
+  store: Queryable,
+  filter: Omit<UsageFilter, 'accountId'> & { readonly accountId?: string | undefined },
+  by: readonly UsageGrouping[],
+  limit: number,
+): Promise<readonly UsageGroup[]> {
+  const { from, parameters } = matching(filter);
+  const columns = by.join(', ');
+  const order = by[0] === 'day' ? 'day DESC, ' : '';
+  return store.query<UsageGroup>(
+    `SELECT ${columns}, ${ADDED_UP} ${from} GROUP BY ${columns}
+     ORDER BY ${order}sum(usd_nano + diem_nano) DESC, ${columns} LIMIT $${parameters.push(limit)}`,
+    parameters,
+  );
+}
+
+export interface MovementRow {
+  readonly id: string;
+  readonly part: bigint;
+  readonly kind: string;
+  readonly amount_nano: bigint;
+  readonly balance_after_nano: bigint;
+  readonly debit_account: string;
+  readonly credit_account: string;
+  readonly note: string | null;
+  readonly created_ms: bigint;
+}
+
+/** A place among movements, newest first; without an id every movement of that time comes after it. */
+export interface MovementPlace {
+  readonly createdMs: number;
+  readonly id?: string | undefined;
+  readonly part?: number | undefined;
+}
+
+/** What moved an account's money beside charges, newest first. What it came to owe moves nothing. */
+export function movementsOf(
+  store: Queryable,
+  accountId: string,
+  sinceMs: number,
+  { limit, after }: { readonly limit: number; readonly after: MovementPlace },
+): Promise<readonly MovementRow[]> {
+  const { createdMs, id, part = 0 } = after;
+  const parameters: Parameter[] = [accountId, sinceMs, createdMs, limit];
+  const place =
+    id === undefined
+      ? ''
+      : `AND (created_ms < $3 OR id < $${parameters.push(id)}
+         OR (id = $${parameters.length} AND part < $${parameters.push(part)}))`;
+  return store.query<MovementRow>(
+    `SELECT id, part, kind, amount_nano, balance_after_nano, debit_account, credit_account, note,
+     created_ms FROM ledger_transfer WHERE account_id = $1 AND kind <> 'CHARGE'
+     AND debit_account <> 'house:bad-debt' AND created_ms >= $2 AND created_ms <= $3 ${place}
+     ORDER BY created_ms DESC, id DESC, part DESC LIMIT $4`,
+    parameters,
+  );
+}
+
+export interface ChargedDay {
+  readonly day: bigint;
+  readonly requests: bigint;
+  readonly usd_nano: bigint;
+  readonly diem_nano: bigint;
+}
+
+/** The days on which an account was charged anything, newest first. */
+export function chargedDays(
+  store: Queryable,
+  accountId: string,
+  { fromDay, toDay }: DayRange,
+  limit: number,
+): Promise<readonly ChargedDay[]> {
+  return store.query<ChargedDay>(
+    `SELECT day, CAST(sum(requests) AS BIGINT) AS requests, CAST(sum(usd_nano) AS BIGINT) AS usd_nano,
+     CAST(sum(diem_nano) AS BIGINT) AS diem_nano FROM ledger_usage_day
+     WHERE account_id = $1 AND day >= $2 AND day <= $3 GROUP BY day
+     HAVING sum(usd_nano + diem_nano) > 0 ORDER BY day DESC LIMIT $4`,
+    [accountId, fromDay, toDay, limit],
+  );
+}
+
+/** Keeps the rows that price versions stand for; one that is there stays. */
+export async function rememberPrices(
+  store: Queryable,
+  prices: ReadonlyMap<string, string>,
+): Promise<void> {
+  const sql = 'INSERT INTO ledger_price (version, prices) VALUES ($1, $2) ON CONFLICT DO NOTHING';
+  const statements = [...prices].map(([version, row]) => ({ sql, parameters: [version, row] }));
+  await store.run(statements);
+}
+
+/** The row of a price version, as JSON; `undefined` for one that was never kept. */
+export async function pricesOf(store: Queryable, version: string): Promise<string | undefined> {
+  const sql = 'SELECT prices FROM ledger_price WHERE version = $1';
+  const [row] = await store.query<{ prices: string }>(sql, [version]);
+  return row?.prices;
+}

@@ -1,0 +1,335 @@
+/**
+ * Turns the deltas of a chat into blocks for an `AnswerWriter`: reasoning, text, calls and searches,
+ * of which one is open at a time. A whole answer goes through as one delta, so that it is by its
+ * making what its stream would fold to.
+ *
+ * Engines may send what they like in any order: a call that is not complete stays open, and what
+ * comes meanwhile for others waits until the end. Leading white space waits for text, and is left
+ * out when none comes. Text is handled as the content of JSON strings: what an engine escaped is
+ * passed on as it is.
+ */
+import type { Fault } from '../../core/faults.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import type { SearchResult } from '../web/web.ts';
+import {
+  argumentsText,
+  madeBy,
+  nameOf,
+  reasoningOf,
+  type TextKind,
+  toolCallsOf,
+} from '../wire/chat-choice.ts';
+import type { AnswerEnd } from '../wire/chat-response.ts';
+import type {
+  AnswerProtocol,
+  AnswerWriter,
+  Block,
+  CallBlock,
+  Citation,
+  SearchBlock,
+  TextBlock,
+  WrittenEnd,
+} from './answer-protocol.ts';
+import { CitationMarks } from './citation-marks.ts';
+
+/** One call of the engine on its way into a block. */
+interface EngineCall {
+  id: string;
+  name: string;
+  block: CallBlock | undefined;
+}
+
+/** What came while another block could not be closed. */
+interface Waiting {
+  readonly kind: TextBlock['kind'] | 'call';
+  readonly call: EngineCall | undefined;
+  json: string;
+}
+
+const SAFE_CALL_ID = /^[A-Za-z0-9_-]{1,64}$/;
+/** White space as it stands in JSON strings. */
+const ONLY_SPACE = /^(?:\s|\\[nrt])*$/;
+
+export interface AnswerBlocksOptions extends Pick<AnswerProtocol, 'takenCallIds' | 'newCallId'> {
+  readonly writer: AnswerWriter;
+  /** What marks in the text refer to; `undefined` where none are asked for. */
+  readonly sources: (() => readonly SearchResult[]) | undefined;
+}
+
+export class AnswerBlocks {
+  readonly blocks: Block[] = [];
+  readonly #options: AnswerBlocksOptions;
+  readonly #writer: AnswerWriter;
+  readonly #callIds = new Set<string>();
+  #open: TextBlock | CallBlock | SearchBlock | undefined;
+  #calls = new Map<number, EngineCall>();
+  #waiting: Waiting[] = [];
+  /** White space before a text that has not begun, and what kind of text. */
+  #lead = '';
+  #leadKind: TextBlock['kind'] = 'text';
+  #marks: CitationMarks | undefined;
+  #finish = 'stop';
+  #stopReason: unknown;
+
+  constructor(options: AnswerBlocksOptions) {
+    this.#options = options;
+    this.#writer = options.writer;
+  }
+
+  /** A piece of text as it stands in JSON; `call` is the index of the call that has it. */
+  text(kind: TextKind, json: string, call: number): string {
+    if (kind === 'tool') {
+      const known = this.#calls.get(call);
+      return known === undefined ? '' : this.#argue(known, json);
+    }
+    const open = this.#open;
+    const wanted = kind === 'content' ? 'text' : kind;
+    if (open?.kind === wanted && this.#marks === undefined) {
+      open.json += json;
+      return this.#writer.piece(open, json);
+    }
+    return this.#say(wanted, json);
+  }
+
+  /** What a choice of a chat says, or a piece of it. */
+  choice(choice: JsonObject): string {
+    const delta = isJsonObject(choice['delta']) ? choice['delta'] : {};
+    let events = '';
+    const reasoning = reasoningOf(delta) ?? '';
+    if (reasoning !== '') events += this.#say('reasoning', jsonContent(reasoning));
+    for (const text of [delta['content'], delta['refusal']]) {
+      if (typeof text === 'string' && text !== '') events += this.#say('text', jsonContent(text));
+    }
+    for (const [at, call] of toolCallsOf(delta).entries()) events += this.#call(call, at);
+    const finish = choice['finish_reason'];
+    if (typeof finish !== 'string') return events;
+    this.#finish = finish;
+    this.#stopReason = choice['stop_reason'];
+    return events;
+  }
+
+  /** The engine is asked again: its calls begin anew. */
+  nextRound(): void {
+    this.#calls = new Map();
+  }
+
+  /** Searches begin; those that ran beside the first are told of when they have ended. */
+  searching(query: string): string {
+    const block: SearchBlock = {
+      kind: 'search',
+      index: this.blocks.length,
+      json: jsonContent(query),
+      results: undefined,
+    };
+    return this.#closeOpen() + this.#begin(block);
+  }
+
+  /** The search that began, or another one, has ended. */
+  searched(query: string, results: readonly SearchResult[] | undefined): string {
+    let events = this.#open?.kind === 'search' ? '' : this.searching(query);
+    if (this.#open?.kind !== 'search') return events;
+    this.#open.results = results;
+    events += this.#closeOpen();
+    return events;
+  }
+
+  /** What a stream begins with. */
+  begin(): string {
+    return this.#writer.begin();
+  }
+
+  get together(): AnswerWriter['together'] {
+    return this.#writer.together;
+  }
+
+  keepAlive(): string {
+    return this.#writer.keepAlive();
+  }
+
+  /** What ends a stream that failed; what is open stays open. */
+  failed(fault: Fault, end: AnswerEnd | undefined): string {
+    return this.#writer.failed(fault, end);
+  }
+
+  /** What ends a stream that is complete. */
+  end(end: AnswerEnd): string {
+    return this.#finishBlocks() + this.#writer.end(this.#written(end));
+  }
+
+  /** The body of a whole answer. */
+  whole(end: AnswerEnd): Buffer {
+    this.#finishBlocks();
+    return this.#writer.whole(this.#written(end));
+  }
+
+  #written(end: AnswerEnd): WrittenEnd {
+    const { blocks } = this;
+    return { ...end, finish: this.#finish, stopReason: this.#stopReason, blocks };
+  }
+
+  /** Closes what is open and shows what waited; an answer of nothing is an empty text. */
+  #finishBlocks(): string {
+    let events = this.#closeOpen(this.#waiting.length === 0);
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const { kind, call, json } of waiting) {
+      // A call that is not complete will not be: what waited for its end is not held up again.
+      events += this.#closeOpen();
+      if (kind !== 'call') events += this.#say(kind, json);
+      else if (call !== undefined && call.name !== '') events += this.#argue(call, json, true);
+    }
+    events += this.#closeOpen(true);
+    if (this.blocks.length > 0) return events;
+    events += this.#begin({ kind: 'text', index: 0, json: '' });
+    return events + this.#closeOpen(true);
+  }
+
+  #say(kind: TextBlock['kind'], json: string): string {
+    if (this.#open?.kind === 'call' && !isComplete(this.#open)) {
+      if (!ONLY_SPACE.test(json)) this.#wait(kind, undefined, json);
+      return '';
+    }
+    let events = '';
+    if (this.#open?.kind !== kind) {
+      const text = this.#leadKind === kind ? this.#lead + json : json;
+      if (ONLY_SPACE.test(text)) {
+        this.#lead = text;
+        this.#leadKind = kind;
+        return '';
+      }
+      events = this.#closeOpen() + this.#begin({ kind, index: this.blocks.length, json: '' });
+      return events + this.#piece(text);
+    }
+    return this.#piece(json);
+  }
+
+  /** A further piece of the text that is open. */
+  #piece(json: string): string {
+    const open = this.#open;
+    if (open === undefined || open.kind === 'search' || json === '') return '';
+    if (this.#marks === undefined || open.kind !== 'text') {
+      open.json += json;
+      return this.#writer.piece(open, json);
+    }
+    let events = '';
+    for (const piece of this.#marks.push(json)) {
+      if ('source' in piece) events += this.#cite(open, piece.source);
+      else {
+        open.json += piece.json;
+        events += this.#writer.piece(open, piece.json);
+      }
+    }
+    return events;
+  }
+
+  /** Marks of sources that are not there are left out. */
+  #cite(block: TextBlock, number: number): string {
+    const source = this.#options.sources?.()[number];
+    if (source === undefined) return '';
+    const citation: Citation = { ...source, number };
+    const mark = jsonContent(this.#writer.mark(citation));
+    block.json += mark;
+    const shown = mark === '' ? '' : this.#writer.piece(block, mark);
+    return shown + this.#writer.cite(block, citation, mark);
+  }
+
+  #call(piece: JsonObject, at: number): string {
+    const index = typeof piece['index'] === 'number' ? piece['index'] : at;
+    const json = jsonContent(argumentsText(madeBy(piece)['arguments']));
+    const name = nameOf(piece) ?? '';
+    let call = this.#calls.get(index);
+    if (call === undefined) {
+      const id = typeof piece['id'] === 'string' ? piece['id'] : '';
+      call = { id: this.#safeId(id), name, block: undefined };
+      this.#calls.set(index, call);
+    } else if (call.name === '') call.name = name;
+    return this.#argue(call, json);
+  }
+
+  /** A piece of the arguments of a call, whose block opens when nothing stands in its way. */
+  #argue(call: EngineCall, json: string, isLast = false): string {
+    const open = this.#open;
+    if (call.block !== undefined) {
+      // Behind arguments that are complete nothing can follow that means anything.
+      if (call.block !== open) return '';
+      if (json === '') return '';
+      call.block.json += json;
+      return this.#writer.piece(call.block, json);
+    }
+    const isBlocked = open?.kind === 'call' && !isComplete(open);
+    if (!isLast && (isBlocked || call.name === '')) {
+      this.#wait('call', call, json);
+      return '';
+    }
+    const waited = this.#waiting.find((one) => one.call === call);
+    if (waited !== undefined) this.#waiting.splice(this.#waiting.indexOf(waited), 1);
+    const { id, name } = call;
+    call.block = { kind: 'call', index: this.blocks.length, json: '', id, name };
+    this.#lead = '';
+    const events = this.#closeOpen() + this.#begin(call.block);
+    return events + this.#piece((waited?.json ?? '') + json);
+  }
+
+  #wait(kind: Waiting['kind'], call: EngineCall | undefined, json: string): void {
+    const waiting = this.#waiting.findLast((one) => one.kind === kind && one.call === call);
+    if (waiting === undefined) this.#waiting.push({ kind, call, json });
+    else waiting.json += json;
+  }
+
+  #begin(block: Block): string {
+    this.blocks.push(block);
+    this.#open = block;
+    this.#lead = '';
+    const isMarked = block.kind === 'text' && this.#options.sources !== undefined;
+    this.#marks = isMarked ? new CitationMarks() : undefined;
+    return this.#writer.open(block);
+  }
+
+  /** `isLast`: nothing follows, so that an answer that was cut was cut in this block. */
+  #closeOpen(isLast = false): string {
+    const open = this.#open;
+    if (open === undefined) return '';
+    let events = '';
+    const rest = this.#marks?.finish() ?? '';
+    this.#marks = undefined;
+    if (rest !== '') events += this.#piece(rest);
+    this.#open = undefined;
+    return events + this.#writer.close(open, isLast && this.#finish === 'length');
+  }
+
+  /** The engine's id where it can stand in any protocol and no other call has it. */
+  #safeId(id: string): string {
+    const { takenCallIds, newCallId } = this.#options;
+    const isUsable = SAFE_CALL_ID.test(id) && !takenCallIds.has(id) && !this.#callIds.has(id);
+    const safe = isUsable ? id : newCallId();
+    this.#callIds.add(safe);
+    return safe;
+  }
+}
+
+/** The content of the JSON string of a text. */
+export function jsonContent(text: string): string {
+  return JSON.stringify(text).slice(1, -1);
+}
+
+/** The text whose JSON string has that content; broken escapes are shown as they stand. */
+export function textOfJson(json: string): string {
+  try {
+    const text: unknown = JSON.parse(`"${json}"`);
+    return typeof text === 'string' ? text : json;
+  } catch {
+    // An engine escaped something that is no escape: its bytes are all there is to show.
+    return json;
+  }
+}
+
+/** Whether a call's arguments are a whole JSON value. */
+function isComplete({ json }: CallBlock): boolean {
+  try {
+    JSON.parse(textOfJson(json));
+    return true;
+  } catch {
+    // More of them may come.
+    return false;
+  }
+}

@@ -1,0 +1,107 @@
+/**
+ * How another protocol than chat completions says a chat: what its translation hands to the one chat
+ * run. The request comes as a chat request (`wire/chat-request.ts`); the answer leaves through an
+ * `AnswerWriter`, block by block, whole or as a stream. Knows no protocol itself.
+ */
+import type { Settlement } from '../../billing/ledger/ledger.ts';
+import type { Fault } from '../../core/faults.ts';
+import type { Queryable } from '../../db/db.ts';
+import type { SearchResult } from '../web/web.ts';
+import type { AnswerEnd } from '../wire/chat-response.ts';
+
+export interface AnswerProtocol {
+  /** What receipts and usage records call it. */
+  readonly name: 'responses' | 'messages';
+  /** Less output than these tokens is not worth running: 402 instead. Default: the chat's. */
+  readonly leastOutputTokens?: number;
+  /** The most searches of our own that the model may ask for. Default: the chat's. */
+  readonly maxSearches?: number | undefined;
+  /** Ids of calls in the conversation: an engine's that is among them gets a new one. */
+  readonly takenCallIds: ReadonlySet<string>;
+  readonly newCallId: () => string;
+  /** The writer of one answer, made when its request is admitted. */
+  writer(frame: WriterFrame): AnswerWriter;
+}
+
+/** Under what names an answer goes to the caller. */
+export interface WriterFrame {
+  /** 32 hex digits: the receipt is found by them. */
+  readonly requestId: string;
+  /** The resolved model id. */
+  readonly model: string;
+  readonly createdS: number;
+  readonly serviceName: string;
+  /** What a call of the engine may say at most. */
+  readonly maxOutputTokens: number;
+  /** Tokens of the prompt by our own count, before the engine says. */
+  readonly promptTokens: number;
+}
+
+interface AnyBlock {
+  /** From 0, in the order in which blocks are shown. */
+  readonly index: number;
+  /** The text so far as content of a JSON string, without its quotes. */
+  json: string;
+}
+
+export type TextBlock = AnyBlock & { readonly kind: 'text' | 'reasoning' };
+
+/** A call of a tool of the caller; the text is its arguments. */
+export type CallBlock = AnyBlock & {
+  readonly kind: 'call';
+  /** Safe and unique in the conversation. */
+  readonly id: string;
+  readonly name: string;
+};
+
+/** A search of our own; the text is its query. */
+export type SearchBlock = AnyBlock & {
+  readonly kind: 'search';
+  /** `undefined` while it runs, and when it failed. */
+  results: readonly SearchResult[] | undefined;
+};
+
+export type Block = TextBlock | CallBlock | SearchBlock;
+
+/** A source that a text names. */
+export interface Citation extends SearchResult {
+  /** Its place among all sources of the answer, from 0. */
+  readonly number: number;
+}
+
+/** What an answer ends with, once it is charged. */
+export interface WrittenEnd extends AnswerEnd {
+  /** `stop`, `length`, `tool_calls`, `content_filter`. */
+  readonly finish: string;
+  /** What the engine says of its end beside that: mostly the stop sequence. */
+  readonly stopReason: unknown;
+  readonly blocks: readonly Block[];
+}
+
+/**
+ * Writes one answer. Blocks come one after the other and at most one is open. For a whole answer
+ * `open`, `piece`, `cite` and `close` are called as for a stream and what they give is dropped.
+ */
+export interface AnswerWriter {
+  /** What a stream begins with: it leaves with the engine's head, or after a silence before it. */
+  begin(): string;
+  open(block: Block): string;
+  /** A further piece of the block's text, which has it already. */
+  piece(block: TextBlock | CallBlock, json: string): string;
+  /** What stands in the text for a source, which comes behind all that the block has by now. */
+  mark(citation: Citation): string;
+  /** The source whose mark the block's text ends with now. */
+  cite(block: TextBlock, citation: Citation, markJson: string): string;
+  /** `isCut`: the answer ended inside of it. */
+  close(block: Block, isCut: boolean): string;
+  /** Every ten seconds of silence. */
+  keepAlive(): string;
+  /** What a stream ends with, after the charge. */
+  end(end: WrittenEnd): string;
+  /** The body of a whole answer, after the charge. */
+  whole(end: WrittenEnd): Buffer;
+  /** What a stream ends with that failed after its begin; `end` when something was charged. */
+  failed(fault: Fault, end: AnswerEnd | undefined): string;
+  /** Rows that exist exactly when the charge does; follows `end` or `whole`, maybe twice. */
+  readonly together?: (tx: Queryable, settlement: Settlement) => Promise<void>;
+}

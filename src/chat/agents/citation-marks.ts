@@ -1,0 +1,38 @@
+/**
+ * Finds the marks `[REF]N[/REF]` by which a model cites what a search found, in text that comes in
+ * pieces cut anywhere. Works on the content of JSON strings, so that nothing need be decoded.
+ */
+
+const MARK = /\[REF\](\d{1,4})\[\\?\/REF\]/;
+/** The longest beginning of a mark that another piece can complete. */
+const OPEN_MARK =
+  /\[(?:R(?:E(?:F(?:\](?:\d{1,4}(?:\[(?:\\?(?:\/(?:R(?:E(?:F)?)?)?)?)?)?)?)?)?)?)?$/;
+
+export type MarkedPiece = { readonly json: string } | { readonly source: number };
+
+export class CitationMarks {
+  #held = '';
+
+  /** The pieces that are certain by now. */
+  push(json: string): MarkedPiece[] {
+    const pieces: MarkedPiece[] = [];
+    let rest = this.#held + json;
+    for (let found = MARK.exec(rest); found !== null; found = MARK.exec(rest)) {
+      if (found.index > 0) pieces.push({ json: rest.slice(0, found.index) });
+      pieces.push({ source: Number(found[1]) });
+      rest = rest.slice(found.index + found[0].length);
+    }
+    const at = rest.search(OPEN_MARK);
+    const certain = at === -1 ? rest : rest.slice(0, at);
+    this.#held = at === -1 ? '' : rest.slice(at);
+    if (certain !== '') pieces.push({ json: certain });
+    return pieces;
+  }
+
+  /** What looked like the beginning of a mark and was none. */
+  finish(): string {
+    const held = this.#held;
+    this.#held = '';
+    return held;
+  }
+}

@@ -1,0 +1,114 @@
+/** An engine behind a name that tells nothing: what it refuses by name is learnt with one retry. */
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { type Bench, call, chatBody, startWithEngine } from '../../test/app/call.ts';
+import type { Behaviour } from '../../test/support/test-upstream.ts';
+
+const BOTH_CAPS = {
+  error: {
+    message: "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
+    type: 'invalid_request_error',
+    param: 'max_tokens',
+    code: 'invalid_parameter_combination',
+  },
+};
+
+/** Refuses a body that has any of these members; answers every other. */
+function refusing(refusals: Readonly<Record<string, object>>): Behaviour {
+  return {
+    kind: 'own',
+    answer: (response, body) => {
+      const sent = JSON.parse(body) as Record<string, unknown>;
+      const [, refusal] = Object.entries(refusals).find(([name]) => name in sent) ?? [];
+      response.writeHead(refusal === undefined ? 200 : 400, { 'content-type': 'application/json' });
+      const message = { role: 'assistant', content: 'Hi' };
+      const choices = [{ index: 0, message, finish_reason: 'stop' }];
+      const usage = { prompt_tokens: 12, completion_tokens: 5 };
+      response.end(JSON.stringify(refusal ?? { id: 'u', model: 'm', choices, usage }));
+    },
+  };
+}
+
+describe('learned dialects', () => {
+  let bench: Bench;
+  let secret: string;
+
+  before(async () => {
+    bench = await startWithEngine({
+      model:
+        '  - { id: second, type: text, context: 8192, price: { input: 1, output: 2 }, replicas: [{ engine: rack1, model: other }] }',
+    });
+    ({ secret } = await bench.farebox.account('5'));
+  });
+  beforeEach(() => bench.upstream.seen.splice(0));
+  after(async () => {
+    await bench.farebox.audit();
+    await bench.stop();
+  });
+
+  const chat = (more: object = {}) =>
+    call(bench.farebox, '/chat/completions', { secret, body: chatBody({ ...more }) });
+  const sent = () =>
+    bench.upstream.seen.map(({ body }) => Object.keys(JSON.parse(body) as object).toSorted());
+
+  test('the first chat is tried again without what was refused, later ones begin so', async () => {
+    bench.upstream.otherwise = refusing({ max_tokens: BOTH_CAPS });
+    const first = await chat();
+    assert.equal(first.status, 200, first.text);
+    assert.equal(first.headers.get('x-retry-count'), '1');
+    const second = await chat();
+    assert.equal(second.status, 200);
+    assert.equal(second.headers.get('x-retry-count'), null);
+    const without = ['max_completion_tokens', 'messages', 'model'];
+    assert.deepEqual(sent(), [[...without, 'max_tokens'].toSorted(), without, without]);
+  });
+
+  test('a second refusal of another name is learnt too; one of what matters is told', async () => {
+    const unknown = (param: string) => ({
+      error: { message: `Unknown parameter: '${param}'.`, param, code: 'unknown_parameter' },
+    });
+    bench.upstream.otherwise = refusing({ vendor: unknown('vendor'), top_k: unknown('top_k') });
+    assert.equal((await chat({ vendor: 1, top_k: 5, seed: 3 })).status, 200);
+    assert.equal(bench.upstream.seen.length, 3);
+    bench.upstream.otherwise = refusing({ stop: unknown('stop') });
+    const refused = await chat({ stop: 'x' });
+    assert.equal(refused.status, 400);
+    assert.match(refused.body.error, /Unknown parameter: 'stop'/);
+    assert.equal(bench.upstream.seen.length, 4);
+  });
+
+  test('a block of thinking that the prompt opened does not leak into a stream', async () => {
+    const contents = async (content: string, more: object = {}): Promise<string[]> => {
+      bench.upstream.script.push({ kind: 'answer', content });
+      const { text } = await chat({
+        stream: true,
+        svc_parameters: { disable_thinking: true },
+        ...more,
+      });
+      return [...text.matchAll(/"delta":\{[^}]*"content":"([^"]+)"/g)].map(
+        ([, said]) => said ?? '',
+      );
+    };
+    // Until an answer has shown that nothing is open the text waits for its end; then it streams.
+    assert.equal((await contents('It is four indeed')).length, 1);
+    assert.ok((await contents('It is four indeed')).length > 1);
+    const other = { model: 'second' };
+    const thought = 'Hm, two and two.</think>It is four';
+    assert.equal((await contents(thought, other)).join(''), 'It is four');
+    assert.equal((await contents('It is four', other)).join(''), 'It is four');
+    assert.equal((await contents(thought, other)).join(''), 'It is four');
+  });
+
+  test('the one cap that is left is never left out', async () => {
+    const refusal = {
+      error: {
+        message: "Unsupported parameter: 'max_completion_tokens' is not supported.",
+        param: 'max_completion_tokens',
+        code: 'unsupported_parameter',
+      },
+    };
+    bench.upstream.otherwise = refusing({ max_completion_tokens: refusal });
+    assert.equal((await chat()).status, 400);
+    assert.equal(bench.upstream.seen.length, 1);
+  });
+});

@@ -1,0 +1,281 @@
+/**
+ * Writes a chat's answer as a message of Anthropic's API, whole or as its events: `message_start`,
+ * the blocks one after the other, `message_delta` with the true usage, `message_stop`. What the
+ * message of a stream folds to is what the whole answer says.
+ */
+import type { Fault } from '../../core/faults.ts';
+import type { JsonObject } from '../../json/json-scan.ts';
+import type { TokenUsage } from '../../engines/usage.ts';
+import { jsonContent, textOfJson } from '../agents/answer-blocks.ts';
+import type {
+  AnswerWriter,
+  Block,
+  CallBlock,
+  Citation,
+  SearchBlock,
+  TextBlock,
+  WriterFrame,
+  WrittenEnd,
+} from '../agents/answer-protocol.ts';
+import type { SearchResult } from '../web/web.ts';
+import { type AnswerEnd, endMembers } from '../wire/chat-response.ts';
+import { messageError } from './message-errors.ts';
+import type { ThinkingShown } from './messages-request.ts';
+
+export interface MessageWriterOptions {
+  readonly thinking: ThinkingShown;
+  readonly stopSequences: readonly string[];
+  /** The caller's names of tools, by the engine's, where these differ. */
+  readonly toolNames: ReadonlyMap<string, string>;
+  /** The signature of a reasoning, by which it is known again. */
+  readonly seal: (text: string) => string;
+  /** Tokens of prompt and answer together, for the refusal of a prompt that is too long. */
+  readonly contextTokens: number;
+}
+
+const MESSAGE_STOP = 'event: message_stop\ndata: {"type":"message_stop"}\n\n';
+const PING = 'event: ping\ndata: {"type":"ping"}\n\n';
+/** Of the text of a source, in a citation of it. */
+const CITED_CHARACTERS = 150;
+
+export class MessageWriter implements AnswerWriter {
+  readonly #frame: WriterFrame;
+  readonly #options: MessageWriterOptions;
+  /** Of the message, as far as it has got: what the events fold to. */
+  readonly #content: JsonObject[] = [];
+  #citations: JsonObject[] = [];
+  #searches = 0;
+
+  constructor(frame: WriterFrame, options: MessageWriterOptions) {
+    this.#frame = frame;
+    this.#options = options;
+  }
+
+  begin(): string {
+    const { promptTokens } = this.#frame;
+    const usage = { ...NO_USAGE, input_tokens: promptTokens };
+    return event('message_start', { message: this.#message([], null, null, usage) });
+  }
+
+  open(block: Block): string {
+    switch (block.kind) {
+      case 'text':
+        this.#citations = [];
+        return this.#start({ type: 'text', text: '' });
+      case 'reasoning':
+        if (this.#options.thinking === 'hidden') return '';
+        return this.#start({ type: 'thinking', thinking: '', signature: '' });
+      case 'call':
+        return this.#start({ ...this.#toolUse(block), input: {} });
+      case 'search':
+        return '';
+    }
+  }
+
+  piece(block: TextBlock | CallBlock, json: string): string {
+    switch (block.kind) {
+      case 'text':
+        return this.#textDelta('text_delta","text', json);
+      case 'call':
+        return this.#textDelta('input_json_delta","partial_json', json);
+      case 'reasoning':
+        if (this.#options.thinking !== 'whole') return '';
+        return this.#textDelta('thinking_delta","thinking', json);
+    }
+  }
+
+  /** A citation stands beside the text, not in it. */
+  mark(): string {
+    return '';
+  }
+
+  cite(_block: TextBlock, { url, title, content }: Citation): string {
+    const citation = {
+      type: 'web_search_result_location',
+      url,
+      title,
+      cited_text: content.slice(0, CITED_CHARACTERS),
+      encrypted_index: '',
+    };
+    this.#citations.push(citation);
+    return this.#delta({ type: 'citations_delta', citation });
+  }
+
+  close(block: Block): string {
+    switch (block.kind) {
+      case 'text': {
+        const citations = this.#citations.length === 0 ? {} : { citations: this.#citations };
+        return this.#stop({ type: 'text', text: textOfJson(block.json), ...citations });
+      }
+      case 'reasoning':
+        return this.#closeThinking(textOfJson(block.json));
+      case 'call':
+        return this.#stop({ ...this.#toolUse(block), input: inputOf(textOfJson(block.json)) });
+      case 'search':
+        return this.#searched(block);
+    }
+  }
+
+  keepAlive(): string {
+    return PING;
+  }
+
+  end(end: WrittenEnd): string {
+    const [stop_reason, stop_sequence] = this.#stopOf(end);
+    const { usage, ...more } = this.#members(end);
+    const delta = { stop_reason, stop_sequence };
+    return event('message_delta', { delta, usage, ...more }) + MESSAGE_STOP;
+  }
+
+  whole(end: WrittenEnd): Buffer {
+    const [reason, sequence] = this.#stopOf(end);
+    const { usage, ...more } = this.#members(end);
+    const message = this.#message(this.#content, reason, sequence, usage);
+    return Buffer.from(JSON.stringify({ ...message, ...more }));
+  }
+
+  failed(fault: Fault, end: AnswerEnd | undefined): string {
+    const { requestId, promptTokens } = this.#frame;
+    const { contextTokens } = this.#options;
+    const error = messageError(fault, { requestId, promptTokens, contextTokens });
+    return event('error', { ...error, ...(end === undefined ? {} : this.#members(end)) });
+  }
+
+  /** The place of the block that is open, or comes next. */
+  get #index(): number {
+    return this.#content.length;
+  }
+
+  #start(content_block: JsonObject): string {
+    return event('content_block_start', { index: this.#index, content_block });
+  }
+
+  #delta(delta: JsonObject): string {
+    return event('content_block_delta', { index: this.#index, delta });
+  }
+
+  /** `json` stands in the event as it is: it is what most events of a stream consist of. */
+  #textDelta(names: string, json: string): string {
+    return `event: content_block_delta\ndata: {"type":"content_block_delta","index":${this.#index},"delta":{"type":"${names}":"${json}"}}\n\n`;
+  }
+
+  #stop(block: JsonObject): string {
+    const index = this.#content.push(block) - 1;
+    return `event: content_block_stop\ndata: {"type":"content_block_stop","index":${index}}\n\n`;
+  }
+
+  #toolUse({ id, name }: CallBlock): JsonObject {
+    return { type: 'tool_use', id, name: this.#options.toolNames.get(name) ?? name };
+  }
+
+  #closeThinking(text: string): string {
+    const { thinking, seal } = this.#options;
+    if (thinking === 'hidden') return '';
+    const signature = seal(text);
+    const shown = thinking === 'whole' ? text : '';
+    const delta = this.#delta({ type: 'signature_delta', signature });
+    return delta + this.#stop({ type: 'thinking', thinking: shown, signature });
+  }
+
+  /** A search and its results are two blocks of a message. */
+  #searched({ json, results }: SearchBlock): string {
+    this.#searches += 1;
+    const id = `srvtoolu_${this.#frame.requestId.slice(0, 22)}${String(this.#searches).padStart(2, '0')}`;
+    const use = {
+      type: 'server_tool_use',
+      id,
+      name: 'web_search',
+      input: { query: textOfJson(json) },
+    };
+    const content = results?.map(searchResult) ?? SEARCH_FAILED;
+    const found = { type: 'web_search_tool_result', tool_use_id: id, content };
+    const argued = jsonContent(`{"query":"${json}"}`);
+    return (
+      this.#start({ ...use, input: {} }) +
+      this.#textDelta('input_json_delta","partial_json', argued) +
+      this.#stop(use) +
+      this.#start(found) +
+      this.#stop(found)
+    );
+  }
+
+  #message(
+    content: readonly JsonObject[],
+    stop_reason: string | null,
+    stop_sequence: string | null,
+    usage: unknown,
+  ): JsonObject {
+    const { requestId, model } = this.#frame;
+    const id = messageId(requestId);
+    const head = { id, type: 'message', role: 'assistant', model };
+    return { ...head, content, stop_reason, stop_sequence, usage };
+  }
+
+  #stopOf({ finish, stopReason }: WrittenEnd): readonly [reason: string, sequence: string | null] {
+    const isOurs =
+      typeof stopReason === 'string' && this.#options.stopSequences.includes(stopReason);
+    if (finish === 'stop' && isOurs) return ['stop_sequence', stopReason];
+    return [STOP_REASONS[finish] ?? 'end_turn', null];
+  }
+
+  /** The usage in the API's words, the cost and the echo in ours. */
+  #members(end: AnswerEnd) {
+    const { usage: _ours, ...more } = endMembers(this.#frame.serviceName, end);
+    return { usage: usageOf(end.usage, this.#searches), ...more };
+  }
+}
+
+/** `msg_` and the 32 digits of the request id: the receipt is found by either. */
+export function messageId(requestId: string): string {
+  return `msg_${requestId}`;
+}
+
+const STOP_REASONS: Readonly<Record<string, string>> = {
+  stop: 'end_turn',
+  tool_calls: 'tool_use',
+  length: 'max_tokens',
+  content_filter: 'refusal',
+};
+
+const NO_USAGE = {
+  input_tokens: 0,
+  cache_creation_input_tokens: 0,
+  cache_read_input_tokens: 0,
+  output_tokens: 0,
+};
+
+/** Tokens of a cache stand beside the others there, not among them. */
+function usageOf(usage: TokenUsage, searches: number): JsonObject {
+  const { promptTokens, cachedTokens, cacheWriteTokens, completionTokens, reasoningTokens } = usage;
+  const counted = {
+    input_tokens: Math.max(0, promptTokens - cachedTokens - cacheWriteTokens),
+    cache_creation_input_tokens: cacheWriteTokens,
+    cache_read_input_tokens: cachedTokens,
+    output_tokens: completionTokens,
+    output_tokens_details: { thinking_tokens: reasoningTokens },
+  };
+  return searches === 0
+    ? counted
+    : { ...counted, server_tool_use: { web_search_requests: searches } };
+}
+
+const SEARCH_FAILED = { type: 'web_search_tool_result_error', error_code: 'unavailable' };
+
+function searchResult({ title, url, date }: SearchResult): JsonObject {
+  return { type: 'web_search_result', title, url, encrypted_content: '', page_age: date ?? null };
+}
+
+/** The arguments of a call; what is no JSON object is none. */
+function inputOf(text: string): unknown {
+  try {
+    const input: unknown = JSON.parse(text);
+    return typeof input === 'object' && input !== null && !Array.isArray(input) ? input : {};
+  } catch {
+    // The model broke off or wrote what is no JSON: its tool is called with nothing.
+    return {};
+  }
+}
+
+function event(type: string, members: object): string {
+  return `event: ${type}\ndata: ${JSON.stringify({ type, ...members })}\n\n`;
+}

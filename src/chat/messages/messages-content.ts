@@ -1,0 +1,92 @@
+/**
+ * Content blocks of Anthropic's Messages API as parts of a chat message. Blocks that only their own
+ * servers can read (results of tools that ran there, containers) are left out.
+ */
+import { refuseIssues } from '../../json/validation.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import type { ContentPart } from '../wire/chat-schema.ts';
+
+/** Where a block stands, for the refusal of one that cannot be read. */
+export type BlockPath = readonly (string | number)[];
+
+/** The parts of a content that is a text or a list of blocks. */
+export function partsOf(content: unknown, path: BlockPath): ContentPart[] {
+  if (typeof content === 'string') return textParts(content);
+  if (!Array.isArray(content)) return [];
+  return (content as readonly unknown[]).flatMap((block, at) =>
+    isJsonObject(block) ? blockParts(block, [...path, at]) : [],
+  );
+}
+
+/** The texts of a content, for places that take nothing else. */
+export function textsOf(content: unknown): string[] {
+  if (typeof content === 'string') return [content];
+  if (!Array.isArray(content)) return [];
+  return (content as readonly unknown[]).flatMap((block) => {
+    const text = isJsonObject(block) && block['type'] === 'text' ? block['text'] : undefined;
+    return typeof text === 'string' ? [text] : [];
+  });
+}
+
+/** The parts of one block; none for a block that says nothing to a model. */
+export function blockParts(block: JsonObject, path: BlockPath): ContentPart[] {
+  switch (block['type']) {
+    case 'text':
+      return textParts(block['text']);
+    case 'image':
+      return [{ type: 'image_url', image_url: { url: sourceUrl(block, 'image/png', path) } }];
+    case 'document':
+      return documentParts(block, path);
+    case 'search_result':
+      return textParts(searchResultText(block));
+    case 'tool_reference':
+      return textParts(referenceText(block['tool_name']));
+    default:
+      return [];
+  }
+}
+
+function textParts(text: unknown): ContentPart[] {
+  return typeof text === 'string' && text !== '' ? [{ type: 'text', text }] : [];
+}
+
+/** A tool that the model has looked for is offered from then on. */
+function referenceText(name: unknown): string {
+  return typeof name === 'string' ? `The tool ${name} is available now.` : '';
+}
+
+function searchResultText(block: JsonObject): string {
+  const head = [block['title'], block['source']].filter((text) => typeof text === 'string');
+  return [...head, ...textsOf(block['content'])].join('\n');
+}
+
+/** A text is shown as it stands; files are read by whoever reads files of a chat. */
+function documentParts(block: JsonObject, path: BlockPath): ContentPart[] {
+  const title = typeof block['title'] === 'string' ? block['title'] : undefined;
+  const about = [title, block['context']].filter((text) => typeof text === 'string');
+  const source = isJsonObject(block['source']) ? block['source'] : {};
+  const isText = source['type'] === 'text' && typeof source['data'] === 'string';
+  if (isText) return textParts([...about, source['data']].join('\n\n'));
+  if (source['type'] === 'content') {
+    return [...textParts(about.join('\n\n')), ...partsOf(source['content'], [...path, 'source'])];
+  }
+  const file_data = sourceUrl(block, 'application/pdf', path);
+  return [
+    { type: 'file', file: title === undefined ? { file_data } : { file_data, filename: title } },
+  ];
+}
+
+/** The address of a block's source, or its bytes as a data URL. Throws 400. */
+function sourceUrl(block: JsonObject, fallbackType: string, path: BlockPath): string {
+  const source = isJsonObject(block['source']) ? block['source'] : {};
+  const { type, url, data, media_type: mediaType } = source;
+  if (type === 'url' && typeof url === 'string') return url;
+  if (type === 'base64' && typeof data === 'string' && data !== '') {
+    return `data:${typeof mediaType === 'string' ? mediaType : fallbackType};base64,${data}`;
+  }
+  const message =
+    type === 'file'
+      ? 'Files are not stored on this server; send the bytes as base64 or a url'
+      : 'Expected a source of type base64 with data or of type url with a url';
+  throw refuseIssues([{ code: 'invalid_value', path: [...path, 'source'], message }]);
+}

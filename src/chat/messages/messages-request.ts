@@ -1,0 +1,212 @@
+/**
+ * A request of Anthropic's Messages API as a chat request: the conversation, the tools, and every
+ * setting that has a counterpart. What has none is left out, never refused.
+ */
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { invalidRequest } from '../../json/validation.ts';
+import { Fault } from '../../core/faults.ts';
+import { effortOf } from '../agents/effort.ts';
+import { engineToolName } from '../agents/tool-names.ts';
+import { Transcript } from '../agents/transcript.ts';
+import { fittingTags, MAX_STOPS } from '../wire/chat-schema.ts';
+import { blockParts, partsOf, textsOf } from './messages-content.ts';
+import { MessagesBody } from './messages-schema.ts';
+import { toolOffer } from './messages-tools.ts';
+
+/** How the reasoning of the model is shown: as it is, by its signature alone, or not at all. */
+export type ThinkingShown = 'whole' | 'signed' | 'hidden';
+
+export interface MessagesRequest {
+  /** The body of the chat. */
+  readonly chat: JsonObject;
+  readonly thinking: ThinkingShown;
+  /** Of which the answer says which one ended it. */
+  readonly stopSequences: readonly string[];
+  readonly maxSearches: number | undefined;
+  /** Ids of calls in the conversation. */
+  readonly callIds: ReadonlySet<string>;
+  /** The caller's names of tools, by the engine's, where these differ. */
+  readonly toolNames: ReadonlyMap<string, string>;
+}
+
+export interface MessagesOptions {
+  /** Whether this server can search the web. */
+  readonly canSearch: boolean;
+  /** The reasoning behind a signature of ours; `undefined` for any other. */
+  readonly openSealed: (signature: unknown) => string | undefined;
+  /** What names the session of an agent, beside the body. */
+  readonly sessionId: string | undefined;
+  /** `<name>_parameters` is read beside `svc_parameters`. */
+  readonly serviceName: string;
+}
+
+/** Translates a body. Throws 400 for what cannot be read, before any work. */
+export function readMessagesRequest(body: JsonObject, options: MessagesOptions): MessagesRequest {
+  refuseThread(body);
+  const result = MessagesBody.safeParse(body);
+  if (!result.success) throw invalidRequest(result.error);
+  const given = body as MessagesBody; // the schema transforms nothing that is read here
+  const transcript = transcriptOf(given, options);
+  const offer = toolOffer(given, options.canSearch);
+  const { thinking, fields } = thinkingOf(given);
+  const stop = (given.stop_sequences ?? []).slice(0, MAX_STOPS);
+  const session = options.sessionId ?? given.metadata?.user_id ?? undefined;
+  const chat: JsonObject = {
+    model: given.model,
+    messages: transcript.messages(),
+    stream: given.stream ?? false,
+    max_completion_tokens: given.max_tokens,
+    temperature: given.temperature,
+    top_p: given.top_p,
+    top_k: given.top_k,
+    stop,
+    prompt_cache_key: session?.slice(0, SESSION_CHARACTERS),
+    metadata: fittingTags(given.metadata ?? {}),
+    ...formatOf(given),
+    ...fields,
+    ...offer.fields,
+    svc_parameters: parametersOf(given, offer.search, thinking.isOff, options.serviceName),
+  };
+  return {
+    chat: withoutAbsent(chat),
+    thinking: thinking.shown,
+    stopSequences: stop,
+    maxSearches: offer.maxSearches,
+    callIds: transcript.callIds,
+    toolNames: offer.names,
+  };
+}
+
+/** Of the name of a session; what is longer names it as well. */
+const SESSION_CHARACTERS = 256;
+
+/**
+ * A conversation that the server keeps: clients of that beta go on with whole conversations when they
+ * are told so in these words, and in no others.
+ */
+function refuseThread({ thread }: JsonObject): void {
+  if (thread === undefined || thread === null) return;
+  const message = 'thread is not supported here; send the whole conversation in messages';
+  const details = { error_code: 'thread_unsupported_request', unsupported: ['thread'] };
+  throw new Fault('INVALID_REQUEST', {
+    message,
+    body: { type: 'error', error: { type: 'invalid_request_error', message, details } },
+  });
+}
+
+/** It changes with every request, so that no prompt would ever meet a cache. */
+const BILLING_HEADER = 'x-anthropic-billing-header:';
+
+function transcriptOf(body: MessagesBody, { openSealed }: MessagesOptions): Transcript {
+  const transcript = new Transcript();
+  for (const text of textsOf(body.system)) {
+    if (text !== '' && !text.startsWith(BILLING_HEADER)) transcript.system(text);
+  }
+  for (const [at, { role, content }] of body.messages.entries()) {
+    const path = ['messages', at, 'content'];
+    if (role === 'system') for (const text of textsOf(content)) transcript.system(text);
+    else if (role === 'assistant') addAssistant(transcript, content, openSealed);
+    else addUser(transcript, content, path);
+  }
+  return transcript;
+}
+
+type Content = MessagesBody['messages'][number]['content'];
+
+function addUser(
+  transcript: Transcript,
+  content: Content,
+  path: readonly (string | number)[],
+): void {
+  if (typeof content === 'string') return transcript.user(partsOf(content, path));
+  for (const [at, block] of content.entries()) {
+    const place = [...path, at];
+    if (block.type !== 'tool_result') {
+      const parts = blockParts(block, place);
+      if (parts.length > 0) transcript.user(parts);
+      continue;
+    }
+    const { tool_use_id: id, content: result, is_error: isError } = block;
+    if (typeof id !== 'string') continue;
+    const parts = partsOf(result, [...place, 'content']);
+    transcript.result(id, isError === true ? asError(parts) : parts);
+  }
+}
+
+/** A result that says that its tool has failed. */
+function asError(parts: ReturnType<typeof partsOf>): ReturnType<typeof partsOf> {
+  const [first, ...rest] = parts;
+  if (first?.type === 'text') return [{ ...first, text: `Error: ${first.text}` }, ...rest];
+  return [{ type: 'text', text: 'Error: the tool has failed' }, ...parts];
+}
+
+/** Blocks of tools that ran on a server, ours or another, are left out. */
+function addAssistant(
+  transcript: Transcript,
+  content: Content,
+  openSealed: MessagesOptions['openSealed'],
+): void {
+  if (typeof content === 'string') return transcript.text(content);
+  for (const block of content) {
+    if (block.type === 'text' && typeof block['text'] === 'string') transcript.text(block['text']);
+    else if (block.type === 'thinking') {
+      const text = openSealed(block['signature']);
+      if (text !== undefined) transcript.reasoning(text);
+    } else if (block.type === 'tool_use') {
+      const { id, name, input } = block;
+      if (typeof id !== 'string' || typeof name !== 'string') continue;
+      transcript.call({ id, name: engineToolName(name), arguments: JSON.stringify(input ?? {}) });
+    }
+  }
+}
+
+const LOW_BUDGET_TOKENS = 4_096;
+const MEDIUM_BUDGET_TOKENS = 16_384;
+
+/** Whoever does not ask for thinking gets none, as from the API that this is the interface of. */
+function thinkingOf({ thinking, output_config: config }: MessagesBody) {
+  const asked = config?.effort ?? undefined;
+  const isOn = thinking?.type === 'enabled' || thinking?.type === 'adaptive';
+  const isOff = !isOn && (thinking?.type !== undefined || asked === undefined);
+  const shown: ThinkingShown = !isOn
+    ? 'hidden'
+    : thinking.display === 'omitted'
+      ? 'signed'
+      : 'whole';
+  const budget = isOn ? (thinking.budget_tokens ?? undefined) : undefined;
+  const effort = effortOf(asked) ?? effortOfBudget(budget);
+  return { thinking: { isOff, shown }, fields: isOff ? {} : { reasoning_effort: effort } };
+}
+
+function effortOfBudget(budgetTokens: number | undefined): string | undefined {
+  if (budgetTokens === undefined) return undefined;
+  if (budgetTokens < LOW_BUDGET_TOKENS) return 'low';
+  return budgetTokens < MEDIUM_BUDGET_TOKENS ? 'medium' : 'high';
+}
+
+function formatOf({ output_config: config, output_format: older }: MessagesBody): JsonObject {
+  const format = config?.format ?? older ?? undefined;
+  if (format === undefined) return {};
+  const json_schema = { name: 'answer', schema: format.schema, strict: true };
+  return { response_format: { type: 'json_schema', json_schema } };
+}
+
+/** What is asked of the service: by the tools and the thinking, and over them by its own words. */
+function parametersOf(
+  body: MessagesBody,
+  search: 'on' | 'auto' | undefined,
+  isThinkingOff: boolean,
+  serviceName: string,
+): JsonObject {
+  const own = body[`${serviceName}_parameters`];
+  const given = { ...(isJsonObject(own) ? own : {}), ...body.svc_parameters };
+  const searching =
+    search === undefined ? {} : { enable_web_search: search, enable_web_citations: true };
+  return { ...searching, ...(isThinkingOff ? { disable_thinking: true } : {}), ...given };
+}
+
+/** Settings that are absent or null have the defaults of the chat. */
+function withoutAbsent(fields: JsonObject): JsonObject {
+  const given = Object.entries(fields).filter(([, value]) => value !== undefined && value !== null);
+  return Object.fromEntries(given);
+}

@@ -1,0 +1,137 @@
+/**
+ * Tools of a Messages request: those of the caller become functions, the hosted web search becomes
+ * the search of this server, and other hosted tools are left out, since they run elsewhere.
+ */
+import { engineToolName } from '../agents/tool-names.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { refuseIssues } from '../../json/validation.ts';
+import type { MessagesBody, Tool, ToolChoice } from './messages-schema.ts';
+
+export interface ToolOffer {
+  /** Members of the chat body. */
+  readonly fields: JsonObject;
+  /** How the search of this server is asked for. */
+  readonly search: 'on' | 'auto' | undefined;
+  /** The most searches, when the caller names a number. */
+  readonly maxSearches: number | undefined;
+  /** The caller's names, by those that engines take, where these differ. */
+  readonly names: ReadonlyMap<string, string>;
+}
+
+const NO_TOOLS: ToolOffer = {
+  fields: {},
+  search: undefined,
+  maxSearches: undefined,
+  names: new Map(),
+};
+
+/** Translates tools and `tool_choice`. Throws 400 for a choice that nobody here can make. */
+export function toolOffer(body: MessagesBody, canSearch: boolean): ToolOffer {
+  const given = body.tools ?? [];
+  const choice = body.tool_choice ?? undefined;
+  if (given.length === 0) return NO_TOOLS;
+  const named = namedTools(body);
+  const functions = given.filter((tool) => isFunction(tool) && isOffered(tool, named, choice));
+  const search = canSearch ? given.find(isSearch) : undefined;
+  const wantsSearch = search !== undefined && isDemanded(search, functions, choice);
+  if (!wantsSearch) refuseUnknownChoice(functions, choice);
+  return {
+    fields: functions.length === 0 ? {} : functionFields(functions, wantsSearch ? 'none' : choice),
+    search: wantsSearch ? 'on' : search && 'auto',
+    maxSearches: search?.max_uses ?? undefined,
+    names: changedNames(functions),
+  };
+}
+
+function functionFields(
+  functions: readonly Tool[],
+  choice: ToolChoice | 'none' | undefined,
+): JsonObject {
+  const tools = functions.map(({ name, description, input_schema }) => ({
+    type: 'function',
+    function: {
+      name: engineToolName(name ?? ''),
+      ...(description ? { description } : {}),
+      parameters: input_schema ?? EMPTY_SCHEMA,
+    },
+  }));
+  if (choice === undefined) return { tools };
+  if (choice === 'none') return { tools, tool_choice: 'none' };
+  const isSerial = choice.disable_parallel_tool_use === true;
+  const parallel = isSerial ? { parallel_tool_calls: false } : {};
+  return { tools, tool_choice: choiceOf(choice), ...parallel };
+}
+
+const EMPTY_SCHEMA = { type: 'object', properties: {} };
+
+function choiceOf({ type, name }: ToolChoice): unknown {
+  if (type === 'any') return 'required';
+  return type === 'tool'
+    ? { type: 'function', function: { name: engineToolName(name ?? '') } }
+    : type;
+}
+
+/** Names that are longer than engines take, as those of MCP servers are. */
+function changedNames(functions: readonly Tool[]): ReadonlyMap<string, string> {
+  const changed = new Map<string, string>();
+  for (const { name = '' } of functions) {
+    const shown = engineToolName(name);
+    if (shown !== name) changed.set(shown, name);
+  }
+  return changed;
+}
+
+function isFunction({ type, name }: Tool): boolean {
+  return name !== undefined && (type ?? 'custom') === 'custom';
+}
+
+function isSearch({ type }: Tool): boolean {
+  return type?.startsWith('web_search') === true;
+}
+
+/** A deferred tool is hidden until it was looked for, called, or chosen. */
+function isOffered(tool: Tool, named: ReadonlySet<string>, choice: ToolChoice | undefined) {
+  const { name = '', defer_loading: isDeferred } = tool;
+  return isDeferred !== true || named.has(name) || choice?.name === name;
+}
+
+/** Whether the search is to run in any case: it is chosen, or the only tool of which one must be. */
+function isDemanded(search: Tool, functions: readonly Tool[], choice: ToolChoice | undefined) {
+  if (choice?.type === 'any') return functions.length === 0;
+  return choice?.type === 'tool' && choice.name === (search.name ?? 'web_search');
+}
+
+/** A choice that names a tool which is not there, or of which none is left. */
+function refuseUnknownChoice(functions: readonly Tool[], choice: ToolChoice | undefined): void {
+  if (choice === undefined) return;
+  const isMissing =
+    choice.type === 'tool'
+      ? !functions.some(({ name }) => name === choice.name)
+      : choice.type === 'any' && functions.length === 0;
+  if (!isMissing) return;
+  const which = choice.name === undefined ? 'a tool' : `the tool "${choice.name.slice(0, 100)}"`;
+  const message = `It demands ${which}, which is not among the tools that this server can offer: those of the caller, and web_search where the server has a search`;
+  throw refuseIssues([{ code: 'invalid_value', path: ['tool_choice'], message }]);
+}
+
+/** Names of deferred tools that the conversation has found or called. */
+function namedTools({ messages, tools }: MessagesBody): ReadonlySet<string> {
+  const named = new Set<string>();
+  if (tools?.some((tool) => tool.defer_loading === true) !== true) return named;
+  for (const { content } of messages) if (typeof content !== 'string') addNames(content, named);
+  return named;
+}
+
+function addNames(blocks: unknown, named: Set<string>): void {
+  if (!Array.isArray(blocks)) return;
+  for (const block of blocks as readonly unknown[]) {
+    if (!isJsonObject(block)) continue;
+    const { type, tool_name: referenced, name, content } = block;
+    if (type === 'tool_reference' && typeof referenced === 'string') named.add(referenced);
+    else if (type === 'tool_use' && typeof name === 'string') named.add(name);
+    else if (type === 'tool_result') addNames(content, named);
+    else if (type === 'tool_search_tool_result' && isJsonObject(content)) {
+      addNames(content['tool_references'], named);
+    }
+  }
+}

@@ -1,0 +1,121 @@
+/**
+ * `POST /messages` and `POST /messages/count_tokens`: Anthropic's Messages API over the one chat run.
+ * A translation of the request, of the answer and of every refusal; what runs, what it costs and how
+ * it is charged is the chat's.
+ */
+import type { Catalog } from '../../catalog/catalog.ts';
+import { Fault } from '../../core/faults.ts';
+import { LARGE_BODY_BYTES, type ReadLargeJson } from '../../http/read-request.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { JSON_BODY, type Route } from '../../http/route.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { parseJsonObject } from '../../json/validation.ts';
+import type { AnswerProtocol, WriterFrame } from '../agents/answer-protocol.ts';
+import { promptTokensAbout } from '../agents/prompt-count.ts';
+import type { ChatParts } from '../chat-run.ts';
+import { runChat } from '../run-chat.ts';
+import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
+import { messageError, messageErrors, REQUEST_ID_HEADER } from './message-errors.ts';
+import { MessageWriter } from './message-writer.ts';
+import { COUNT_TOKENS_DESCRIPTION, MESSAGES_DESCRIPTION } from './messages-description.ts';
+import { type MessagesRequest, readMessagesRequest } from './messages-request.ts';
+
+/** A client that was cut below this asks again for more, so money that short is refused instead. */
+const LEAST_OUTPUT_TOKENS = 1_024;
+/** `toolu_` and as many hex digits. */
+const CALL_ID_BYTES = 12;
+/** The session of an agent, which keeps its prompts on one engine and sums its costs up. */
+const SESSION_HEADER = 'x-claude-code-session-id';
+
+export function messagesRoutes(parts: ChatParts, readLarge: ReadLargeJson): readonly Route[] {
+  const shared = {
+    method: 'POST',
+    auth: 'key-or-wallet',
+    body: JSON_BODY,
+    errors: messageErrors,
+  } as const;
+  return [
+    {
+      ...shared,
+      path: '/messages',
+      about: 'Messages',
+      sells: 'chat',
+      describe: MESSAGES_DESCRIPTION,
+      handle: async (context) => answer(parts, context, await bodyOf(context, readLarge)),
+    },
+    {
+      ...shared,
+      path: '/messages/count_tokens',
+      describe: COUNT_TOKENS_DESCRIPTION,
+      handle: async (context) => {
+        const { request } = read(parts, context, await bodyOf(context, readLarge));
+        parts.catalog.require(request.model, 'text');
+        await context.json(200, { input_tokens: promptTokensAbout(request) });
+      },
+    },
+  ];
+}
+
+async function bodyOf({ body }: RequestContext, readLarge: ReadLargeJson): Promise<JsonObject> {
+  if (body.length < LARGE_BODY_BYTES) return parseJsonObject(body).body;
+  const value = await readLarge(body);
+  if (isJsonObject(value)) return value;
+  throw new Fault('INVALID_REQUEST', { message: 'The body must be a JSON object' });
+}
+
+interface Translated {
+  readonly given: MessagesRequest;
+  readonly request: ChatRequest;
+}
+
+function read(parts: ChatParts, context: RequestContext, body: JsonObject): Translated {
+  const { sealer, canSearch, serviceName } = parts;
+  context.set(REQUEST_ID_HEADER, context.requestId);
+  const { accountId } = context.caller;
+  const given = readMessagesRequest(body, {
+    canSearch,
+    serviceName,
+    openSealed: (signature) => sealer.open(signature, accountId),
+    sessionId: context.header(SESSION_HEADER),
+  });
+  return { given, request: chatRequestOf(given.chat, { serviceName }) };
+}
+
+async function answer(parts: ChatParts, context: RequestContext, body: JsonObject): Promise<void> {
+  const { given, request } = read(parts, context, body);
+  const contextTokens = contextOf(parts.catalog, request);
+  try {
+    await runChat(parts, context, request, protocolOf(parts, context, given, contextTokens));
+  } catch (error) {
+    if (!(error instanceof Fault) || error.code !== 'CONTEXT_LENGTH_EXCEEDED') throw error;
+    // The refusal has figures that are known here only.
+    const promptTokens = promptTokensAbout(request);
+    const { requestId } = context;
+    const refused = messageError(error, { requestId, promptTokens, contextTokens });
+    throw new Fault(error.code, { ...error.options, message: error.message, body: refused });
+  }
+}
+
+/** Tokens of prompt and answer together; 0 where they are not known. */
+function contextOf(catalog: Catalog, request: ChatRequest): number {
+  return catalog.resolve(request.model, 'text')?.model.context ?? 0;
+}
+
+function protocolOf(
+  { sealer, ids }: ChatParts,
+  { caller }: RequestContext,
+  given: MessagesRequest,
+  contextTokens: number,
+): AnswerProtocol {
+  const { thinking, stopSequences, toolNames } = given;
+  const seal = (text: string): string => sealer.seal(text, caller.accountId);
+  const options = { thinking, stopSequences, toolNames, seal, contextTokens };
+  return {
+    name: 'messages',
+    leastOutputTokens: LEAST_OUTPUT_TOKENS,
+    maxSearches: given.maxSearches,
+    takenCallIds: given.callIds,
+    newCallId: () => `toolu_${ids.hex(CALL_ID_BYTES)}`,
+    writer: (frame: WriterFrame) => new MessageWriter(frame, options),
+  };
+}

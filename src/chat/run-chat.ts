@@ -1,0 +1,121 @@
+/**
+ * A chat from its parsed request on, whatever protocol it came in: resolve the model, check what it
+ * can do, set the money aside, run the engine, and settle before the last byte leaves.
+ * `docs/architecture.md` draws its stages.
+ *
+ * Whatever ends a request ends its hold: an answer settles it, a caller who leaves pays for what
+ * was produced, an engine that fails costs nothing but the text that had left.
+ */
+import type { Sale } from '../billing/sale.ts';
+import { requireSold } from '../catalog/model-access.ts';
+import type { KnownFacts } from '../http/answer-headers.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { type AdditionsPlan, NOTHING_ADDED, NOTHING_PREPARED } from './additions.ts';
+import { chatBounds, holdBounds, tokensEstimate } from './chat-bounds.ts';
+import { type ChatParts, type ChatPlan, startRun } from './chat-run.ts';
+import { streamAnswer } from './streamed-answer.ts';
+import { wholeAnswer } from './whole-answer.ts';
+import { fitToModel } from './wire/capability-gates.ts';
+import type { AnswerProtocol } from './agents/answer-protocol.ts';
+import type { ChatRequest } from './wire/chat-request.ts';
+import { isTagValue } from './wire/chat-schema.ts';
+
+/**
+ * Runs a chat; a refusal says what was learned before it. `protocol` is how its answer is said, when
+ * that is not as chat completions.
+ */
+export async function runChat(
+  parts: ChatParts,
+  context: RequestContext,
+  asked: ChatRequest,
+  protocol?: AnswerProtocol,
+): Promise<void> {
+  const { model, deprecation } = parts.catalog.require(asked.model, 'text');
+  context.notes.model = model.id;
+  let facts: KnownFacts = { model, deprecation };
+  try {
+    const { caller, workSignal: signal } = context;
+    const price = requireSold(model, caller);
+    const most = model.maxCompletionTokens || Infinity;
+    const given = protocol === undefined ? asked : withinCap(asked, most);
+    // A plain request asks no more of a model than that.
+    const isFit = given.isPlain && (given.maxOutputTokens ?? 0) <= most;
+    const request = isFit ? given : fitToModel(given, model, parts.canSearch);
+    const { accountId } = caller;
+    const additions = request.isPlain
+      ? NOTHING_ADDED
+      : parts.planAdditions({
+          request,
+          model,
+          accountId,
+          signal,
+          maxSearches: protocol?.maxSearches,
+        });
+    const systemPrompt = joinPrompts(parts, request, additions);
+    const bounds = chatBounds(request, model, Buffer.byteLength(systemPrompt));
+    const plan: ChatPlan = {
+      parts,
+      context,
+      signal,
+      request,
+      model,
+      deprecation,
+      price,
+      additions,
+      systemPrompt,
+      bounds,
+      protocol,
+    };
+    const work = async (sale: Sale): Promise<void> => {
+      facts = { model, deprecation, sale };
+      const { prepare } = additions;
+      const prepared = prepare === undefined ? NOTHING_PREPARED : await prepare();
+      const run = startRun(plan, sale, prepared);
+      await (request.stream ? streamAnswer(run) : wholeAnswer(run));
+    };
+    const wanted = {
+      requestId: context.requestId,
+      caller,
+      kind: 'chat',
+      modelId: model.id,
+      tier: model.tier,
+      rate: parts.rateOf(caller, model),
+      tokensEstimate: tokensEstimate(request, model, bounds.outputTokens),
+      price: holdBounds(plan),
+      signal,
+      paid: additions.paid,
+      priceVersion: price.version,
+      keeper: context.keeper,
+      metadata: tagsFor(request, protocol),
+    };
+    await parts.sales.sell(wanted, work);
+  } catch (error) {
+    context.setAll(parts.headers.answered(facts));
+    throw error;
+  }
+}
+
+/** Agents ask for as much as they can think of: their caps are lowered where a chat's are refused. */
+function withinCap(request: ChatRequest, most: number): ChatRequest {
+  if ((request.maxOutputTokens ?? 0) <= most) return request;
+  return { ...request, maxOutputTokens: most };
+}
+
+/** By which a session of an agent is summed up, beside what the caller tags it with. */
+function tagsFor({ metadata, promptCacheKey }: ChatRequest, protocol: AnswerProtocol | undefined) {
+  const session = promptCacheKey ?? '';
+  const hasSession = session !== '' && isTagValue(session);
+  if (protocol === undefined && !hasSession) return metadata;
+  return {
+    ...metadata,
+    ...(protocol === undefined ? {} : { protocol: protocol.name }),
+    ...(hasSession ? { prompt_cache_key: session } : {}),
+  };
+}
+
+/** The service's prompt first, then the persona; the caller's own follow in the messages. */
+function joinPrompts(parts: ChatParts, request: ChatRequest, additions: AdditionsPlan): string {
+  const own = request.parameters.include_venice_system_prompt ? parts.systemPrompt() : '';
+  if (additions.systemPrompts.length === 0) return own;
+  return [own, ...additions.systemPrompts].filter((text) => text !== '').join('\n\n');
+}

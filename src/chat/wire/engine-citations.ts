@@ -1,0 +1,43 @@
+/**
+ * What an engine says that its own search has found, in the spellings of the field: a list of
+ * addresses (xAI), of results with a title (Perplexity and others), and annotations of a message.
+ */
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import type { RawResult } from '../web/web.ts';
+
+/** More than any search gives; what is usable of them is bounded again. */
+const MAX_READ = 1_024;
+const LISTS = ['search_results', 'search_sources', 'citations'];
+
+export const NOTHING_CITED: readonly RawResult[] = [];
+
+/** What a whole answer or a chunk of a stream names, after what was named `before`. */
+export function citedBy(answer: JsonObject, before = NOTHING_CITED): readonly RawResult[] {
+  const cited = [...before];
+  for (const name of LISTS) addAll(cited, answer[name]);
+  const { choices } = answer;
+  if (!Array.isArray(choices)) return cited;
+  for (const choice of choices) {
+    if (!isJsonObject(choice)) continue;
+    const message = choice['message'] ?? choice['delta'];
+    if (isJsonObject(message)) addAll(cited, message['annotations']);
+  }
+  return cited;
+}
+
+function addAll(to: RawResult[], list: unknown): void {
+  if (!Array.isArray(list)) return;
+  for (const item of list as readonly unknown[]) {
+    if (to.length >= MAX_READ) return;
+    const found = resultOf(item);
+    if (found !== undefined) to.push(found);
+  }
+}
+
+function resultOf(item: unknown): RawResult | undefined {
+  if (typeof item === 'string') return { url: item, title: '', content: '', date: undefined };
+  if (!isJsonObject(item)) return undefined;
+  const inner = isJsonObject(item['url_citation']) ? item['url_citation'] : item;
+  const { url, title, content, snippet, date, published_at } = inner;
+  return { url, title, content: content ?? snippet, date: date ?? published_at };
+}

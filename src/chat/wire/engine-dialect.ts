@@ -1,0 +1,136 @@
+/**
+ * How an engine spells what engines spell differently: presets by name, by the host of the engine's
+ * address where none is named, the operator's own changes, and what a refusal has taught.
+ */
+import type { Config } from '../../config/config.ts';
+
+export interface EngineDialect {
+  /** Under which name the output cap goes; some engines read one, some refuse two together. */
+  readonly outputCap: 'both' | 'max_tokens' | 'max_completion_tokens';
+  /** Has the role `developer`; for the others it becomes `system`. */
+  readonly developerRole: boolean;
+  readonly promptCacheRetention: boolean;
+  /** Falls back to other models of its own, as `fallbacks` names them. */
+  readonly fallbacks: boolean;
+  /** Reads `chat_template_kwargs.enable_thinking`. */
+  readonly thinkingSwitch: boolean;
+  /** Pads each chunk with random text unless the request declines. */
+  readonly padding: boolean;
+  /** Whether each chunk is asked to carry the usage until then (vLLM, SGLang). */
+  readonly continuousUsage: boolean;
+  /** Members of the body that it refuses. */
+  readonly leaveOut: readonly string[];
+  /** Members of messages that it refuses. */
+  readonly leaveOutOfMessages: readonly string[];
+}
+
+type Engine = Config['engines'][string];
+type Preset = Exclude<Engine['dialect'], 'auto'>;
+
+/** Servers of one's own: each reads the name of the cap that it knows, and passes over the other. */
+const SELF_HOSTED: EngineDialect = {
+  outputCap: 'both',
+  developerRole: false,
+  promptCacheRetention: false,
+  fallbacks: false,
+  thinkingSwitch: true,
+  padding: false,
+  continuousUsage: false,
+  leaveOut: [],
+  leaveOutOfMessages: [],
+};
+/** Services with the newer name of the cap; none of them knows our switch. */
+const HOSTED: EngineDialect = {
+  ...SELF_HOSTED,
+  outputCap: 'max_completion_tokens',
+  thinkingSwitch: false,
+};
+const OLDER_CAP: EngineDialect = { ...HOSTED, outputCap: 'max_tokens' };
+
+const PRESETS: Readonly<Record<Preset, EngineDialect>> = {
+  'self-hosted': SELF_HOSTED,
+  openai: { ...HOSTED, developerRole: true, promptCacheRetention: true, padding: true },
+  anthropic: HOSTED,
+  deepseek: OLDER_CAP,
+  gemini: OLDER_CAP,
+  groq: HOSTED,
+  litellm: { ...OLDER_CAP, fallbacks: true },
+  mistral: { ...OLDER_CAP, leaveOutOfMessages: ['reasoning_content', 'reasoning_details'] },
+  openrouter: OLDER_CAP,
+  xai: HOSTED,
+};
+
+const HOSTS: readonly (readonly [host: RegExp, preset: Preset])[] = [
+  [/^api\.openai\.com$|\.openai\.azure\.com$/, 'openai'],
+  [/^api\.anthropic\.com$/, 'anthropic'],
+  [/^api\.deepseek\.com$/, 'deepseek'],
+  [/^generativelanguage\.googleapis\.com$/, 'gemini'],
+  [/^api\.groq\.com$/, 'groq'],
+  [/^api\.mistral\.ai$/, 'mistral'],
+  [/^openrouter\.ai$/, 'openrouter'],
+  [/^api\.x\.ai$/, 'xai'],
+];
+
+/** Of an engine that nobody has configured. */
+export const LOCAL_DIALECT = SELF_HOSTED;
+
+/** The dialect of an engine by its settings. */
+export function engineDialect({
+  url,
+  dialect,
+  quirks,
+  continuousUsage,
+}: Pick<Engine, 'url' | 'dialect' | 'quirks' | 'continuousUsage'>): EngineDialect {
+  const preset = PRESETS[dialect === 'auto' ? presetOf(url) : dialect];
+  const given = Object.entries(quirks).filter(([, value]) => value !== undefined);
+  return { ...preset, continuousUsage, ...Object.fromEntries(given) };
+}
+
+function presetOf(url: string): Preset {
+  const host = URL.parse(url)?.hostname ?? '';
+  return HOSTS.find(([pattern]) => pattern.test(host))?.[1] ?? 'self-hosted';
+}
+
+/** What an engine has refused by name. */
+export interface RefusedParameter {
+  /** A member of the body, or of its messages. */
+  readonly name: string;
+  readonly inMessages: boolean;
+  /** The member of that member which it means. */
+  readonly inner: string | undefined;
+}
+
+/** What makes a request another one: an answer without them would not be what was asked for. */
+const ESSENTIAL = new Set(
+  (
+    'model messages stream n stop tools tool_choice response_format logprobs top_logprobs ' +
+    'functions function_call modalities audio'
+  ).split(' '),
+);
+const ESSENTIAL_OF_MESSAGES = new Set(['role', 'content', 'tool_calls', 'tool_call_id']);
+
+/**
+ * The dialect without what was refused; `undefined` when that cannot be left out, or was already.
+ * One name of the output cap always stays.
+ */
+export function withoutRefused(
+  dialect: EngineDialect,
+  { name, inMessages, inner }: RefusedParameter,
+): EngineDialect | undefined {
+  if (inMessages) {
+    const { leaveOutOfMessages } = dialect;
+    if (ESSENTIAL_OF_MESSAGES.has(name) || leaveOutOfMessages.includes(name)) return undefined;
+    return { ...dialect, leaveOutOfMessages: [...leaveOutOfMessages, name] };
+  }
+  if (name === 'max_tokens' || name === 'max_completion_tokens') {
+    if (dialect.outputCap !== 'both') return undefined;
+    const outputCap = name === 'max_tokens' ? 'max_completion_tokens' : 'max_tokens';
+    return { ...dialect, outputCap };
+  }
+  if (inner === 'continuous_usage_stats' && dialect.continuousUsage) {
+    return { ...dialect, continuousUsage: false };
+  }
+  if (inner === 'include_obfuscation' && dialect.padding) return { ...dialect, padding: false };
+  if (ESSENTIAL.has(name) || dialect.leaveOut.includes(name)) return undefined;
+  return { ...dialect, leaveOut: [...dialect.leaveOut, name] };
+}

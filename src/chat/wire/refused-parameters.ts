@@ -1,0 +1,109 @@
+/**
+ * Which parameters an engine's refusal calls unknown or unsupported, in the spellings of the field:
+ * OpenAI's `param` and `code`, the lists of pydantic (vLLM, Mistral), and sentences. A refusal of a
+ * value, or of a request that is too long, names no parameter here.
+ */
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import type { RefusedParameter } from './engine-dialect.ts';
+
+/** A refusal names a handful at most. */
+const MAX_NAMED = 16;
+const NAME = '[\'"`]?([A-Za-z_][A-Za-z0-9_]*)[\'"`]?';
+
+const UNKNOWN_CODES =
+  /^(?:unsupported|unknown|unrecognized|invalid_parameter_combination|extra_forbidden)/;
+
+const MEMBER = '(?:parameter|argument|keyword argument|field|key|name|property|member)';
+
+/** Sentences that name a parameter as one that is not known or not taken. */
+const SENTENCES: readonly RegExp[] = [
+  `(?:unsupported|unknown|unrecognized|unexpected) (?:request )?${MEMBER}s?(?: supplied)?(?:: ?| (?=['"\`]))${NAME}`,
+  `${MEMBER} ${NAME} is (?:not (?:supported|permitted|allowed|known|recognized)|unsupported|unknown|unrecognized)`,
+  `argument not supported on this model: ${NAME}`,
+  `\\(${NAME} was unexpected\\)`,
+  `${NAME} and ['"\`]?max_completion_tokens['"\`]? (?:cannot be set )?at the same time`,
+  // Only the value that is the default is taken: leaving the parameter out is that.
+  `${NAME} does not support .{1,40} with this model\\. Only the default`,
+].map((sentence) => new RegExp(sentence, 'gi'));
+/** A list of pydantic as Python writes it. */
+const PYTHON_ITEM = /'type': '(?:extra_forbidden|value_error\.extra)', 'loc': \(([^)]{1,200})\)/g;
+
+/** What the body of a refusal names; empty when it names nothing. */
+export function refusedParameters(body: Buffer): readonly RefusedParameter[] {
+  const text = body.toString('utf8');
+  const inMembers = ofJson(parsed(text));
+  const named = inMembers.length > 0 ? inMembers : ofText(text);
+  const seen = new Map(
+    named.map((one) => [`${one.inMessages} ${one.name} ${one.inner ?? ''}`, one]),
+  );
+  return [...seen.values()].slice(0, MAX_NAMED);
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    // Plain text may name it as well.
+    return undefined;
+  }
+}
+
+/** Looks into the members where engines put what is wrong; a few levels are enough for all. */
+function ofJson(value: unknown, depth = 0): RefusedParameter[] {
+  if (depth > 4) return [];
+  if (Array.isArray(value)) {
+    return value.slice(0, MAX_NAMED).flatMap((item) => ofJson(item, depth + 1));
+  }
+  if (typeof value === 'string')
+    return value.startsWith('{') ? ofJson(parsed(value), depth + 1) : [];
+  if (!isJsonObject(value)) return [];
+  const own = ofItem(value) ?? ofParam(value);
+  if (own !== undefined) return [own];
+  return ['error', 'detail', 'message'].flatMap((key) => ofJson(value[key], depth + 1));
+}
+
+/** One complaint of pydantic: where it is, and that it is extra. */
+function ofItem({ type, loc }: JsonObject): RefusedParameter | undefined {
+  if (!Array.isArray(loc) || (type !== 'extra_forbidden' && type !== 'value_error.extra')) {
+    return undefined;
+  }
+  return ofPlace(loc);
+}
+
+/** OpenAI's error object. */
+function ofParam({ param, code, message }: JsonObject): RefusedParameter | undefined {
+  if (typeof param !== 'string' || param === '') return undefined;
+  const isUnknown = typeof code === 'string' && UNKNOWN_CODES.test(code);
+  if (!isUnknown || code === 'unsupported_value') {
+    return typeof message === 'string' ? ofText(message)[0] : undefined;
+  }
+  return ofPlace(param.split(/[.[\]]+/).filter(Boolean));
+}
+
+/** `body`, `messages`, 3, `assistant`, `name`; `stream_options`, `x`; `top_k`. */
+function ofPlace(place: readonly unknown[]): RefusedParameter | undefined {
+  const steps = place[0] === 'body' ? place.slice(1) : place;
+  const [name, inner] = steps;
+  if (typeof name !== 'string') return undefined;
+  if (name !== 'messages' || steps.length < 3) {
+    return { name, inMessages: false, inner: typeof inner === 'string' ? inner : undefined };
+  }
+  const last = steps.at(-1);
+  return typeof last === 'string' ? { name: last, inMessages: true, inner: undefined } : undefined;
+}
+
+function ofText(text: string): RefusedParameter[] {
+  const flat = text.replaceAll('\\"', '"');
+  const named: RefusedParameter[] = [];
+  for (const [, place = ''] of flat.matchAll(PYTHON_ITEM)) {
+    const steps = place.split(',').map((step) => step.trim().replaceAll("'", ''));
+    const one = ofPlace(steps.filter((step) => step !== ''));
+    if (one !== undefined) named.push(one);
+  }
+  for (const sentence of SENTENCES) {
+    for (const [, name = ''] of flat.matchAll(sentence)) {
+      named.push({ name, inMessages: false, inner: undefined });
+    }
+  }
+  return named;
+}

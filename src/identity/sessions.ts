@@ -1,0 +1,235 @@
+/**
+ * Sessions of the console and the links that begin one. A session stands for the key or the wallet
+ * that signed in: it can do what that can do, ends with it, and is a row of which only the SHA-256
+ * of the secret is stored. Nothing of it is remembered in a process, so an ended session is over at
+ * once wherever it is shown.
+ */
+import { type Clock, DAY_MS, MINUTE_MS } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { type Ids, sha256Hex } from '../core/ids.ts';
+import type { Row, Store } from '../db/db.ts';
+import type { Caller, ConsoleSession } from './caller.ts';
+import { KEY_COLUMNS, callerOfKey, keyOf } from './keys.ts';
+
+/** Nobody signs in for longer than a week. */
+export const SESSION_LIFE_MS = 7 * DAY_MS;
+/** Of one key or wallet; a further one ends the oldest. */
+const MAX_SESSIONS = 50;
+const LINK_LIFE_MS = 15 * MINUTE_MS;
+const NOTE_USE_EVERY_MS = MINUTE_MS;
+const SECRET_BYTES = 32;
+/** Longer than any secret: a caller cannot make the server hash megabytes. */
+const MAX_SECRET_CHARS = 100;
+const MAX_AGENT_CHARS = 200;
+const PRUNED_AT_ONCE = 1_000;
+const NOT_DURABLE = { durable: false } as const;
+
+const SESSION_COLUMNS = `id, account_id, key_id, wallet, created_ms, expires_ms, last_used_ms,
+  user_agent, address`;
+
+/** Who signs in: an API key, or a wallet by its signature. */
+export type SessionOwner = Pick<Caller, 'accountId' | 'keyId' | 'wallet'>;
+
+/** Where a sign-in comes from, shown in the list of sessions. */
+export interface SignInPlace {
+  readonly userAgent: string;
+  readonly address: string;
+}
+
+/** A session that stands, with the caller of its key; a wallet's caller is made by who knows wallets. */
+export interface OpenSession {
+  readonly session: ConsoleSession;
+  readonly caller: Caller | undefined;
+}
+
+export interface SessionParts {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly ids: Ids;
+}
+
+export class Sessions {
+  readonly #parts: SessionParts;
+
+  constructor(parts: SessionParts) {
+    this.#parts = parts;
+  }
+
+  /** Begins a session; the secret is for the cookie and nowhere else. */
+  async begin(
+    { accountId, keyId, wallet = '' }: SessionOwner,
+    { userAgent, address }: SignInPlace,
+  ): Promise<{ readonly session: ConsoleSession; readonly secret: string }> {
+    const { store, clock, ids } = this.#parts;
+    const secret = ids.bytes(SECRET_BYTES).toString('base64url');
+    const nowMs = clock.nowMs();
+    const row = {
+      id: `session_${ids.hex(12)}`,
+      account_id: accountId,
+      key_id: keyId,
+      wallet,
+      created_ms: nowMs,
+      expires_ms: nowMs + SESSION_LIFE_MS,
+      last_used_ms: nowMs,
+      user_agent: userAgent.slice(0, MAX_AGENT_CHARS),
+      address,
+    };
+    await store.transaction(async (tx) => {
+      await tx.query(
+        `INSERT INTO identity_session (${SESSION_COLUMNS}, secret_sha256)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+        [...Object.values(row), sha256Hex(secret)],
+      );
+      await tx.query(
+        `DELETE FROM identity_session WHERE account_id = $1 AND key_id = $2 AND id NOT IN (
+           SELECT id FROM identity_session WHERE account_id = $1 AND key_id = $2
+           ORDER BY created_ms DESC, id DESC LIMIT ${MAX_SESSIONS})`,
+        [accountId, keyId],
+      );
+    });
+    return { session: sessionOf(row, secret), secret };
+  }
+
+  /**
+   * The session behind a cookie. Throws `AUTHENTICATION_FAILED` when it is unknown, over, or its key
+   * is revoked or expired, `API_ACCESS_DISABLED`.
+   */
+  async open(secret: string): Promise<OpenSession> {
+    const { store, clock } = this.#parts;
+    if (secret.length > MAX_SECRET_CHARS) throw sessionEnded();
+    const nowMs = clock.nowMs();
+    const columns = SESSION_COLUMNS.split(',').map(
+      (name) => `s.${name.trim()} AS s_${name.trim()}`,
+    );
+    const [row] = await store.query(
+      `SELECT ${columns.join(', ')}, ${KEY_COLUMNS.map((name) => `k.${name}`).join(', ')},
+       a.plan AS plan, a.disabled AS disabled, a.limits AS account_limits, a.is_operator AS is_operator
+       FROM identity_session s LEFT JOIN identity_key k ON k.id = s.key_id
+       LEFT JOIN identity_account a ON a.id = s.account_id
+       WHERE s.secret_sha256 = $1 AND s.expires_ms > $2`,
+      [sha256Hex(secret), nowMs],
+    );
+    if (row === undefined) throw sessionEnded();
+    if (row['disabled'] === 1n) throw new Fault('API_ACCESS_DISABLED');
+    const fields = Object.entries(row).filter(([name]) => name.startsWith('s_'));
+    const session = sessionOf(
+      Object.fromEntries(fields.map(([name, value]) => [name.slice(2), value])),
+      secret,
+    );
+    if (nowMs - session.lastUsedMs >= NOTE_USE_EVERY_MS) await this.#noteUse(session.id, nowMs);
+    if (session.keyId === '') return { session, caller: undefined };
+    if (row['id'] === null) throw sessionEnded();
+    const key = keyOf(row);
+    const isOver = key.expiresMs !== undefined && key.expiresMs <= nowMs;
+    if (key.revokedMs !== undefined || isOver) throw sessionEnded();
+    return { session, caller: { ...callerOfKey(key, row), session } };
+  }
+
+  async #noteUse(id: string, nowMs: number): Promise<void> {
+    const sql = 'UPDATE identity_session SET last_used_ms = $2 WHERE id = $1';
+    await this.#parts.store.transaction((tx) => tx.query(sql, [id, nowMs]), NOT_DURABLE);
+  }
+
+  /** The sessions of an account that stand, newest first; with `keyId` those of one key, or of the wallet. */
+  async list(accountId: string, keyId: string | undefined): Promise<readonly ConsoleSession[]> {
+    const { store, clock } = this.#parts;
+    const rows = await store.query(
+      `SELECT ${SESSION_COLUMNS} FROM identity_session s
+       WHERE account_id = $1 AND ($2 = '*' OR key_id = $3) AND expires_ms > $4
+       AND (key_id = '' OR EXISTS (SELECT 1 FROM identity_key k WHERE k.id = s.key_id
+         AND k.revoked_ms IS NULL AND (k.expires_ms IS NULL OR k.expires_ms > $4)))
+       ORDER BY created_ms DESC, id DESC`,
+      [accountId, keyId === undefined ? '*' : '=', keyId ?? '', clock.nowMs()],
+    );
+    return rows.map((row) => sessionOf(row, ''));
+  }
+
+  /** Ends a session of an account, or of one of its keys; `false` when there is none. */
+  async end(accountId: string, keyId: string | undefined, id: string): Promise<boolean> {
+    const rows = await this.#parts.store.query(
+      `DELETE FROM identity_session WHERE id = $1 AND account_id = $2
+       AND ($3 = '*' OR key_id = $4) RETURNING id`,
+      [id, accountId, keyId === undefined ? '*' : '=', keyId ?? ''],
+    );
+    return rows.length > 0;
+  }
+
+  /** Ends the session of a cookie; nothing when there is none. */
+  async endBySecret(secret: string): Promise<void> {
+    if (secret.length > MAX_SECRET_CHARS) return;
+    await this.#parts.store.query('DELETE FROM identity_session WHERE secret_sha256 = $1', [
+      sha256Hex(secret),
+    ]);
+  }
+
+  /** A secret of 15 minutes that begins one session of a key. */
+  async issueLink(accountId: string, keyId: string): Promise<string> {
+    const { store, clock, ids } = this.#parts;
+    const secret = ids.bytes(SECRET_BYTES).toString('base64url');
+    await store.query(
+      `INSERT INTO identity_sign_in_link (secret_sha256, account_id, key_id, expires_ms)
+       VALUES ($1, $2, $3, $4)`,
+      [sha256Hex(secret), accountId, keyId, clock.nowMs() + LINK_LIFE_MS],
+    );
+    return secret;
+  }
+
+  /** Uses a link up. Throws `AUTHENTICATION_FAILED` for an unknown, a used and an old one. */
+  async takeLink(secret: string): Promise<SessionOwner> {
+    const { store, clock } = this.#parts;
+    const isShaped = secret.length <= MAX_SECRET_CHARS;
+    const [row] = isShaped
+      ? await store.query<{ account_id: string; key_id: string; expires_ms: bigint }>(
+          `DELETE FROM identity_sign_in_link WHERE secret_sha256 = $1
+           RETURNING account_id, key_id, expires_ms`,
+          [sha256Hex(secret)],
+        )
+      : [];
+    if (row === undefined || Number(row.expires_ms) <= clock.nowMs()) {
+      throw new Fault('AUTHENTICATION_FAILED', {
+        message:
+          'The sign-in link was used, or is older than 15 minutes; "farebox sign-in" prints a new one',
+      });
+    }
+    return { accountId: row.account_id, keyId: row.key_id };
+  }
+
+  /** Forgets what is over. */
+  async prune(): Promise<void> {
+    const { store, clock } = this.#parts;
+    const nowMs = clock.nowMs();
+    await store.query(
+      `DELETE FROM identity_session WHERE id IN (
+         SELECT id FROM identity_session WHERE expires_ms <= $1 LIMIT ${PRUNED_AT_ONCE})`,
+      [nowMs],
+    );
+    await store.query('DELETE FROM identity_sign_in_link WHERE expires_ms <= $1', [nowMs]);
+  }
+}
+
+function sessionEnded(): Fault {
+  return new Fault('AUTHENTICATION_FAILED', {
+    message: 'The session has ended; sign in again',
+  });
+}
+
+/** What a page shows to prove that it reads answers of this origin: worked out of the secret. */
+function csrfTokenOf(secret: string): string {
+  return sha256Hex(`csrf ${secret}`);
+}
+
+function sessionOf(row: Readonly<Record<string, Row[string] | number>>, secret: string) {
+  const wallet = String(row['wallet']);
+  return {
+    id: String(row['id']),
+    accountId: String(row['account_id']),
+    keyId: String(row['key_id']),
+    ...(wallet === '' ? {} : { wallet }),
+    createdMs: Number(row['created_ms']),
+    expiresMs: Number(row['expires_ms']),
+    lastUsedMs: Number(row['last_used_ms']),
+    userAgent: String(row['user_agent']),
+    address: String(row['address']),
+    csrfToken: secret === '' ? '' : csrfTokenOf(secret),
+  } satisfies ConsoleSession;
+}

@@ -1,0 +1,233 @@
+/**
+ * `/console/session` and `/console/sessions`: signing in and out in a browser. A sign-in is a request
+ * with the credential itself, so it passes the same stages as every request: the same refusals, the
+ * same guard against guessing. What comes back is a new session, whatever cookie came along.
+ */
+import type { Windows } from '../billing/limits/limits.ts';
+import type { Config } from '../config/config.ts';
+import { type Clock, SECOND_MS, isoTime } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
+import { signInHeader } from '../http/identify.ts';
+import { readBody } from '../http/read-request.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { type Feature, type Route, SMALL_JSON_BODY, get } from '../http/route.ts';
+import type { SessionCookie } from '../http/session-cookie.ts';
+import {
+  type Caller,
+  type ConsoleSession,
+  type Identity,
+  SESSION_LIFE_MS,
+  type SessionOwner,
+} from '../identity/identity.ts';
+import {
+  CONSOLE,
+  type ConsoleAnswer,
+  END_SESSION,
+  LINK,
+  LIST_SESSIONS,
+  LinkRequest,
+  SIGN_IN,
+  SIGN_OUT,
+  type SessionItem,
+  type SessionListAnswer,
+} from './sessions-schema.ts';
+
+const SESSION_PATH = '/console/session';
+/** A link is 256 random bits; the limit keeps the database out of a flood. */
+const LINKS_PER_MINUTE = 10;
+
+export interface SessionsOptions {
+  readonly config: () => Config;
+  readonly identity: Identity;
+  readonly windows: Windows;
+  readonly clock: Clock;
+  readonly cookie: () => SessionCookie;
+  /** What a wallet signs; `undefined` without rails. */
+  readonly challenge: () => ConsoleAnswer['wallet'] | undefined;
+}
+
+export function sessionsFeature(options: SessionsOptions): Feature {
+  const { identity } = options;
+  return { routes: sessionRoutes(options), leaderJob: () => identity.sessions.prune() };
+}
+
+function sessionRoutes(options: SessionsOptions): Route[] {
+  const { sessions } = options.identity;
+  return [
+    get(SESSION_PATH, 'public', CONSOLE, (context) => answerConsole(options, context)),
+    {
+      method: 'POST',
+      path: SESSION_PATH,
+      auth: 'key-or-wallet',
+      describe: SIGN_IN,
+      handle: async (context) => {
+        const { caller } = context;
+        options.cookie().requireSameOrigin(context);
+        requireOwnCredential(context, caller);
+        await beginSession(options, context, caller);
+      },
+    },
+    {
+      method: 'POST',
+      path: `${SESSION_PATH}/link`,
+      auth: 'public',
+      describe: LINK,
+      body: SMALL_JSON_BODY,
+      handle: async (context) => {
+        options.cookie().requireSameOrigin(context);
+        await limitLinks(options, context);
+        const { token } = readBody(context, LinkRequest);
+        await beginSession(options, context, await sessions.takeLink(token));
+      },
+    },
+    {
+      method: 'DELETE',
+      path: SESSION_PATH,
+      auth: 'key-or-wallet',
+      describe: SIGN_OUT,
+      handle: async (context) => {
+        const { session } = context.caller;
+        if (session === undefined) throw new Fault('SESSION_NOT_FOUND');
+        await sessions.end(session.accountId, session.keyId, session.id);
+        context.set('set-cookie', options.cookie().clear);
+        await context.json(200, { success: true });
+      },
+    },
+    get('/console/sessions', 'key-or-wallet', LIST_SESSIONS, async (context) => {
+      const { accountId, session } = context.caller;
+      const open = await sessions.list(accountId, visibleKey(context.caller));
+      const data = open.map((one) => listed(one, session?.id));
+      await context.json(200, { object: 'list', data } satisfies SessionListAnswer);
+    }),
+    {
+      method: 'DELETE',
+      path: '/console/sessions/:id',
+      auth: 'key-or-wallet',
+      describe: END_SESSION,
+      handle: async (context) => {
+        const { caller, parameters } = context;
+        const isEnded = await sessions.end(
+          caller.accountId,
+          visibleKey(caller),
+          parameters['id'] ?? '',
+        );
+        if (!isEnded) throw new Fault('SESSION_NOT_FOUND');
+        await context.json(200, { success: true });
+      },
+    },
+  ];
+}
+
+/** An ADMIN key sees the sessions of its account; another key, and a wallet, its own. */
+function visibleKey({ kind, keyKind, keyId }: Caller): string | undefined {
+  return kind === 'key' && keyKind === 'ADMIN' ? undefined : keyId;
+}
+
+/**
+ * A session is begun by a key or a signature, not by what stands for one: a session would never end,
+ * and a wallet's token would lose its limits. Throws 401.
+ */
+function requireOwnCredential(context: RequestContext, { kind, session }: Caller): void {
+  const isSigned =
+    signInHeader(context) !== undefined && context.header('authorization') === undefined;
+  if (session === undefined && (kind === 'key' || isSigned)) return;
+  throw new Fault('AUTHENTICATION_FAILED', {
+    message:
+      'A session begins with an API key in "Authorization: Bearer" or with the signature of a wallet in SIGN-IN-WITH-X',
+  });
+}
+
+async function limitLinks(
+  { windows, clock }: SessionsOptions,
+  context: RequestContext,
+): Promise<void> {
+  const nowMs = clock.nowMs();
+  const bucket = `sign-in-link|${context.address}`;
+  const limits = { requestLimit: LINKS_PER_MINUTE, tokens: 0, tokenLimit: 0 };
+  const taken = await windows.take({ bucket, ...limits }, nowMs);
+  if (taken.ok) return;
+  throw new Fault('RATE_LIMIT_EXCEEDED', {
+    message: 'Too many sign-in links were tried; try again when the minute is over',
+    retryAfterSeconds: Math.ceil((taken.state.resetsAtMs - nowMs) / SECOND_MS),
+  });
+}
+
+/** Begins a session in the place of the one that the browser has. */
+async function beginSession(
+  options: SessionsOptions,
+  context: RequestContext,
+  owner: SessionOwner,
+): Promise<void> {
+  const { identity, cookie } = options;
+  const { sessions } = identity;
+  const place = { userAgent: context.header('user-agent') ?? '', address: context.address };
+  const { secret } = await sessions.begin(owner, place);
+  // As every further request will see it: a key that was revoked meanwhile signs nobody in.
+  const { session, caller } = await sessions.open(secret);
+  await endEarlier(options, context);
+  context.set('set-cookie', cookie().set(secret, SESSION_LIFE_MS));
+  context.set('cache-control', 'no-store');
+  await context.json(200, { session: await itemOf(options, session, caller) });
+}
+
+async function endEarlier(options: SessionsOptions, context: RequestContext): Promise<void> {
+  const earlier = options.cookie().secretIn(context.header('cookie') ?? '');
+  if (earlier !== undefined) await options.identity.sessions.endBySecret(earlier);
+}
+
+async function answerConsole(options: SessionsOptions, context: RequestContext): Promise<void> {
+  const { config, challenge, cookie } = options;
+  const { service, publicUrl } = config();
+  const caller = context.callerIfKnown;
+  const session = caller?.session;
+  if (session === undefined && cookie().secretIn(context.header('cookie') ?? '') !== undefined) {
+    context.set('set-cookie', cookie().clear);
+  }
+  const body: ConsoleAnswer = {
+    object: 'console',
+    service: { name: service.name, title: service.title },
+    publicUrl,
+    session: session === undefined ? null : await itemOf(options, session, caller),
+    wallet: challenge() ?? null,
+  };
+  context.set('cache-control', 'no-store');
+  await context.json(200, body);
+}
+
+async function itemOf(
+  { identity }: SessionsOptions,
+  session: ConsoleSession,
+  caller: Caller | undefined,
+): Promise<SessionItem> {
+  const { accountId, keyId, wallet, csrfToken } = session;
+  const key = keyId === '' ? undefined : await identity.findKey(accountId, keyId);
+  return {
+    id: session.id,
+    kind: keyId === '' ? 'wallet' : 'key',
+    accountId,
+    keyId: keyId === '' ? null : keyId,
+    keyKind: caller?.keyKind ?? 'INFERENCE',
+    keyDescription: key?.description ?? null,
+    wallet: wallet ?? null,
+    plan: caller?.plan ?? 'paid',
+    isOperator: caller?.isOperator === true && caller.keyKind === 'ADMIN',
+    csrfToken,
+    createdAt: isoTime(session.createdMs),
+    expiresAt: isoTime(session.expiresMs),
+  };
+}
+
+function listed(one: ConsoleSession, currentId: string | undefined): SessionListAnswer['data'][0] {
+  return {
+    id: one.id,
+    kind: one.keyId === '' ? 'wallet' : 'key',
+    keyId: one.keyId === '' ? null : one.keyId,
+    wallet: one.wallet ?? null,
+    isCurrent: one.id === currentId,
+    createdAt: isoTime(one.createdMs),
+    lastUsedAt: isoTime(one.lastUsedMs),
+    expiresAt: isoTime(one.expiresMs),
+    userAgent: one.userAgent,
+    address: one.address,
+  };
+}
