@@ -8,10 +8,10 @@ import { Fault } from '../core/faults.ts';
 import { silentLog } from '../core/log.ts';
 import { type Nano, ZERO, usdToNano } from '../core/money.ts';
 import { type Caller, walletCaller } from '../identity/identity.ts';
-import { JoinedAdmissions } from './admissions.ts';
 import { Idempotency } from './idempotency/idempotency.ts';
 import { LEDGER_MIGRATIONS, Ledger, NO_TOKENS } from './ledger/ledger.ts';
-import { LIMITS_MIGRATIONS, LimitLog, MemoryWindows, StoredWindows } from './limits/limits.ts';
+import { isShared } from '../db/db.ts';
+import { LIMITS_MIGRATIONS, LeasedWindows, LimitLog, MemoryWindows } from './limits/limits.ts';
 import { type SaleRequest, Sales } from './sale.ts';
 
 const WALLET = walletCaller('0x00000000000000000000000000000000000000aa');
@@ -26,17 +26,13 @@ for (const dialect of ['sqlite', 'postgres'] as const) {
       const store = await fixture.open([...LEDGER_MIGRATIONS, ...LIMITS_MIGRATIONS]);
       const parts = { store, clock: new TestClock(), ids: seededIds(1), log: silentLog };
       const ledger = new Ledger(parts);
-      const windows = dialect === 'sqlite' ? new MemoryWindows() : new StoredWindows(store);
-      const holds = ledger.storedHolds;
-      const joined =
-        windows instanceof StoredWindows && holds !== undefined
-          ? new JoinedAdmissions({ ...parts, windows, holds })
-          : undefined;
+      const windows = isShared(store)
+        ? new LeasedWindows({ store, clock: parts.clock, processes: () => 1, holder: 'one' })
+        : new MemoryWindows();
       const sales = new Sales({
         ...parts,
         ledger,
         windows,
-        joined,
         idempotency: new Idempotency(parts),
         limitLog: new LimitLog(parts),
         minimumCreditNano: () => CENT,

@@ -22,7 +22,6 @@ import {
   type TokenCounts,
   type UsageRecord,
 } from './ledger/ledger.ts';
-import type { JoinedAdmissions } from './admissions.ts';
 import { CreditWaits, isHeld } from './credit-waits.ts';
 import type { Idempotency } from './idempotency/idempotency.ts';
 import {
@@ -67,8 +66,6 @@ export type {
 export interface SalesParts {
   readonly ledger: Ledger;
   readonly windows: Windows;
-  /** Counts and holds in one step, where both are rows; else counted first, held second. */
-  readonly joined?: JoinedAdmissions | undefined;
   readonly idempotency: Idempotency;
   readonly limitLog: LimitLog;
   readonly clock: Clock;
@@ -112,23 +109,15 @@ export class Sales {
   }
 
   async #admit(request: SaleRequest): Promise<Sale> {
-    const { price, caller } = request;
-    const { joined, windows, clock } = this.#context;
+    const { price } = request;
+    const { windows, clock } = this.#context;
     const nowMs = clock.nowMs();
-    // A payment is taken between the two: a caller above its limits does not pay.
-    if (joined === undefined || price === undefined || caller.payment !== undefined) {
-      const taking = windows.take(takeOf(request), nowMs);
-      const taken = taking instanceof Promise ? await taking : taking;
-      if (!taken.ok) throw this.#limited(request, taken, nowMs);
-      const sale = new Sale(this.#context, request, taken, nowMs);
-      if (price !== undefined) await sale.reserve(price);
-      return sale;
-    }
-    const wanted = holdOf(this.#context, request.requestId, caller, price);
-    const { taken, hold } = await joined.admit({ take: takeOf(request), hold: wanted, nowMs });
+    const taking = windows.take(takeOf(request), nowMs);
+    const taken = taking instanceof Promise ? await taking : taking;
     if (!taken.ok) throw this.#limited(request, taken, nowMs);
     const sale = new Sale(this.#context, request, taken, nowMs);
-    await sale.reserve(price, hold);
+    // A payment is taken between the two: a caller above its limits does not pay.
+    if (price !== undefined) await sale.reserve(price);
     return sale;
   }
 
@@ -241,16 +230,15 @@ export class Sale implements Counted {
 
   /**
    * Sets the money of a counted request aside, now that its price is known, after its payment was
-   * taken. `first` is the answer of a hold that was tried with the count. Throws 402, 429, and what
-   * becomes of a payment.
+   * taken. Throws 402, 429, and what becomes of a payment.
    */
-  async reserve(price: PriceBounds, first?: HoldAnswer): Promise<void> {
+  async reserve(price: PriceBounds): Promise<void> {
     const { requestId, caller, rate, ownLimit, signal } = this.request;
     const wanted = holdOf(this.#context, requestId, caller, price);
     let answer: HoldAnswer;
     try {
       if (caller.payment !== undefined) await takePayment(this.#context, caller, price);
-      const placed = first ?? this.#context.ledger.holds.place(wanted);
+      const placed = this.#context.ledger.holds.place(wanted);
       answer = placed instanceof Promise ? await placed : placed;
       if (!answer.ok) answer = await waitForCredit(this.#context, wanted, answer, signal);
     } catch (error) {

@@ -50,6 +50,34 @@ export interface Store extends Queryable {
   close(): Promise<void>;
 }
 
+/** Words between the processes of one database; for what makes things quick, never for what is true. */
+export interface Notices {
+  /** Whether a word to ourselves came back a moment ago; without that nobody should rely on them. */
+  readonly arrive: boolean;
+  /** To every process that listens, this one too. Below 8,000 bytes. */
+  say(word: string): Promise<void>;
+  /** Hears nothing more. */
+  close(): void;
+}
+
+/** The store of a database that processes share. */
+export interface SharedStore extends Store {
+  readonly dialect: 'postgres';
+  /** How often it was lost since it was opened. */
+  readonly losses: number;
+  /**
+   * Listens until either is closed, on one connection for all of this store; resolves when it was
+   * tried whether words arrive.
+   */
+  listen(heard: (word: string) => void): Promise<Notices>;
+  /** A statement that says a word when its transaction commits. */
+  saying(word: string): Statement;
+}
+
+export function isShared(store: Store): store is SharedStore {
+  return store.dialect === 'postgres';
+}
+
 /** The store of one file, which one process writes. */
 export interface FileStore extends Store {
   readonly dialect: 'sqlite';

@@ -14,16 +14,18 @@ export type {
   Dialect,
   FileStore,
   Migration,
+  Notices,
   Parameter,
   Queryable,
   Row,
+  SharedStore,
   Statement,
   Store,
   WriteOptions,
 } from './contract.ts';
+export { isShared } from './contract.ts';
 export { StoreUnavailable, isDatabaseError, isUniqueViolation } from './failures.ts';
 export { Batcher } from './batcher.ts';
-export { type ComposedRow, type StatementPart, runTogether } from './compose.ts';
 export { Leases, claimOnce } from './lease.ts';
 export { STORE_MIGRATIONS } from './migrations.ts';
 export { oneAtATime } from './one-at-a-time.ts';
@@ -40,6 +42,8 @@ export { type ServerLock, lockDataFolder, lockFile } from './sqlite/server-lock.
 export interface OpenStoreOptions {
   /** `sqlite:./data/farebox.db` or `postgres://user:secret@host/database`. */
   readonly url: string;
+  /** The same PostgreSQL past a pooler, for notifications; default: `url`. */
+  readonly directUrl?: string;
   /** Connections of one process to PostgreSQL. */
   readonly maxConnections?: number;
   /** How long a reply of PostgreSQL may take before it counts as lost. */

@@ -3,7 +3,6 @@
  * Windows are in memory for one process on a file, in the database for all that share one.
  */
 import type { Config } from '../config/config.ts';
-import { JoinedAdmissions } from '../billing/admissions.ts';
 import { Idempotency } from '../billing/idempotency/idempotency.ts';
 import { Sales, type SalesParts } from '../billing/sale.ts';
 import type { Clock } from '../core/clock.ts';
@@ -11,11 +10,12 @@ import type { Ids } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { usdToNano } from '../core/money.ts';
 import {
+  LeasedWindows,
   type LimitLog,
   MemoryWindows,
-  StoredWindows,
   type Windows,
 } from '../billing/limits/limits.ts';
+import { isShared } from '../db/db.ts';
 import type { Stores } from './stores.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 
@@ -42,12 +42,19 @@ export interface SaleParts {
 
 export function openSale(setup: SaleSetup): SaleParts {
   const { config, stores, limitLog, clock, ids, log, wallets, settled } = setup;
-  const { windows, joined } = admissionOn(stores, clock);
-  const idempotency = new Idempotency({ store: stores.store, clock, ids, log });
+  const { store } = stores;
+  const windows = isShared(store)
+    ? new LeasedWindows({
+        store,
+        clock,
+        processes: () => stores.ledger.holds.processes,
+        holder: ids.uuid(),
+      })
+    : new MemoryWindows();
+  const idempotency = new Idempotency({ store, clock, ids, log });
   const sales = new Sales({
     ledger: stores.ledger,
     windows,
-    joined,
     idempotency,
     limitLog,
     clock,
@@ -57,13 +64,6 @@ export function openSale(setup: SaleSetup): SaleParts {
     settled,
   });
   return { sales, idempotency, windows, limitLog };
-}
-
-function admissionOn({ store, ledger }: Stores, clock: Clock) {
-  const holds = ledger.storedHolds;
-  if (holds === undefined) return { windows: new MemoryWindows(), joined: undefined };
-  const windows = new StoredWindows(store);
-  return { windows, joined: new JoinedAdmissions({ store, windows, holds, clock }) };
 }
 
 /** What is worked out of the settings once, and again when they change: for what each request asks. */

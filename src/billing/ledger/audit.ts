@@ -123,7 +123,7 @@ const CHECKS: readonly { readonly what: string; readonly sql: string }[] = [
 const FIGURES = `SELECT
   (SELECT count(*) FROM ledger_account) AS accounts,
   (SELECT count(*) FROM ledger_transfer) + (SELECT COALESCE(sum(transfers), 0) FROM ledger_carry) AS transfers,
-  (SELECT count(*) FROM ledger_hold) AS holds,
+  (SELECT count(*) FROM ledger_hold WHERE request_id NOT LIKE 'lease:%') AS holds,
   (SELECT COALESCE(sum(balance_nano), 0) FROM ledger_account) AS owed,
   (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account) AS debt,
   (SELECT COALESCE(sum(amount_nano), 0) FROM ledger_transfer WHERE kind = 'CHARGE')
@@ -172,11 +172,30 @@ export async function runAudit(store: Store, inMemory: HoldFigures): Promise<Aud
   );
 }
 
+/** What processes have leased of an account, and of its credit of the day. */
+export async function leasedOf(
+  store: Store,
+  accountId: string,
+  day: number,
+): Promise<{ readonly usdNano: bigint; readonly diemNano: bigint }> {
+  if (store.dialect === 'sqlite') return { usdNano: 0n, diemNano: 0n };
+  const [row] = await store.query<{ usd: bigint; diem: bigint }>(
+    `SELECT COALESCE(sum(usd_nano), 0) AS usd,
+      COALESCE(sum(CASE WHEN daily_day = $2 THEN daily_nano ELSE 0 END), 0) AS diem
+     FROM ledger_hold WHERE account_id = $1 AND request_id LIKE 'lease:%'`,
+    [accountId, day],
+  );
+  return { usdNano: row?.usd ?? 0n, diemNano: row?.diem ?? 0n };
+}
+
 export interface OpenHoldFigures extends HoldFigures {
   readonly debtNano: Nano;
 }
 
-/** Open holds, what they set aside (USD and daily credit), and what accounts owe. */
+/**
+ * Open holds, what they set aside (USD and daily credit), and what accounts owe. Leases are no holds:
+ * what of them a process has set aside for its requests it knows by itself.
+ */
 export async function openHoldFigures(
   store: Store,
   inMemory: HoldFigures,
@@ -184,7 +203,7 @@ export async function openHoldFigures(
   const [row] = await store.query<{ count: bigint; amount: bigint; debt: bigint }>(
     `SELECT count(*) AS count, COALESCE(sum(usd_nano + daily_nano), 0) AS amount,
       (SELECT COALESCE(sum(debt_nano), 0) FROM ledger_account WHERE debt_nano > 0) AS debt
-     FROM ledger_hold`,
+     FROM ledger_hold WHERE request_id NOT LIKE 'lease:%'`,
   );
   return {
     count: Number(row?.count ?? 0n) + inMemory.count,

@@ -1,7 +1,7 @@
 /**
  * The arithmetic of a hold: what an account and an allowance (the cap of a key) can still cover,
  * how much of it a request gets, and how it divides into daily credit and USD. Pure; daily credit
- * is always spent before USD. The SQL of the PostgreSQL fast path says the same for whole batches.
+ * is always spent before USD.
  */
 import { dayOf, dayStartMs, monthBounds } from '../../core/clock.ts';
 import { type Nano, nano } from '../../core/money.ts';
@@ -81,7 +81,7 @@ const NONE: OpenAmounts = { usdNano: 0n, diemNano: 0n };
  * Beyond what a useful answer takes, one hold gets at most one part in four of what is free, so
  * that requests which run together each have room.
  */
-export const SHARE_PARTS = 4n;
+const SHARE_PARTS = 4n;
 
 /** Daily credit that is not spent, whether or not it is held. */
 export function dailyLeft(account: AccountState, nowMs: number): bigint {
@@ -182,6 +182,33 @@ function smaller(a: bigint, b: bigint): bigint {
 
 function atLeastZero(amount: bigint): bigint {
   return amount > 0n ? amount : 0n;
+}
+
+/** What has to be free so that a request gets all of `maxNano`, its share included. */
+export function roomForAll({
+  minNano,
+  usefulNano = minNano,
+  maxNano,
+  maxIsNamed,
+}: WantedHold): bigint {
+  if (maxIsNamed === true || usefulNano >= maxNano) return maxNano;
+  return usefulNano + SHARE_PARTS * (maxNano - usefulNano);
+}
+
+/** What an account and an allowance have free of one kind of credit. */
+export function freeOf(
+  kind: 'usd' | 'daily',
+  account: AccountState,
+  allowance: AllowanceState | undefined,
+  nowMs: number,
+): bigint {
+  const caps = allowance && capsOf(allowance, NONE, nowMs);
+  const free =
+    kind === 'usd'
+      ? account.balanceNano - account.heldNano
+      : dailyLeft(account, nowMs) - account.dailyHeldNano;
+  const room = (kind === 'usd' ? caps?.usd.free : caps?.diem.free) ?? UNLIMITED;
+  return atLeastZero(smaller(free, room));
 }
 
 /** The room under a cap: what is not spent, and what of that is not held. */

@@ -2,17 +2,23 @@
  * The public file of the ledger: double entry in nano-USD. Nothing else writes money.
  *
  * `balance` is what is posted; `available = balance − open holds`. A request holds, runs, and
- * settles exactly once or releases (a settle of zero), through `holds`: the ledger of a file has
- * them in memory, the ledger of a database that is shared in rows.
+ * settles exactly once or releases (a settle of zero), through `holds`: in memory, out of what is
+ * posted in a file of this process, or of what it has leased of a database that is shared.
  */
 import { assert } from '../../core/assert.ts';
 import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Ids } from '../../core/ids.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, nano } from '../../core/money.ts';
-import type { FileStore, Queryable, Store } from '../../db/db.ts';
+import { type FileStore, type Queryable, type Store, isShared } from '../../db/db.ts';
 import { type AllowanceSettings, dropAllowances, setAllowance } from './allowances.ts';
-import { type AuditReport, type OpenHoldFigures, openHoldFigures, runAudit } from './audit.ts';
+import {
+  type AuditReport,
+  type OpenHoldFigures,
+  leasedOf,
+  openHoldFigures,
+  runAudit,
+} from './audit.ts';
 import {
   type Debt,
   type PostingContext,
@@ -27,7 +33,8 @@ import {
 import { dailyLeft } from './hold-plan.ts';
 import { EPOCH_DEAD_AFTER_MS } from './postgres/epochs.ts';
 import { MemoryHolds } from './memory-holds.ts';
-import { StoredHolds } from './postgres/stored-holds.ts';
+import { LeasedHolds } from './postgres/leased-holds.ts';
+import { changedWord } from './postgres/recalls.ts';
 import type {
   Balances,
   Holds,
@@ -41,7 +48,6 @@ import { settleRows } from './settle.ts';
 import { type AccountRow, SELECT_ACCOUNT, accountOf, insertTransfer } from './states.ts';
 
 export { LEDGER_MIGRATIONS } from './migrations.ts';
-export type { StoredHolds } from './postgres/stored-holds.ts';
 export { type AllowancePeriod, type HoldRefusal } from './hold-plan.ts';
 export type { AuditReport } from './audit.ts';
 export type { Debt, Reversal, ReversalRequest } from './debts.ts';
@@ -134,8 +140,6 @@ export interface DebitRequest {
 
 export class Ledger {
   readonly holds: Holds;
-  /** The same on a database that is shared: its holds can be placed as a part of a statement. */
-  readonly storedHolds: StoredHolds | undefined;
   readonly #store: Store;
   readonly #clock: Clock;
   readonly #ids: Ids;
@@ -149,11 +153,9 @@ export class Ledger {
     this.#log = log;
     if (isFile(store)) this.holds = new MemoryHolds({ store, clock, log });
     else {
+      assert(isShared(store), 'a store is a file or shared');
       const deadAfterMs = parts.epochDeadAfterMs ?? EPOCH_DEAD_AFTER_MS;
-      const epochId = ids.uuid();
-      const stored = { store, epochId, journalFolder, deadAfterMs, clock, log };
-      this.storedHolds = new StoredHolds(stored);
-      this.holds = this.storedHolds;
+      this.holds = new LeasedHolds({ store, journalFolder, deadAfterMs, clock, ids, log });
     }
   }
 
@@ -194,6 +196,7 @@ export class Ledger {
     const sides = { debitAccount: from, creditAccount: accountId };
     const { nowMs } = context;
     await insertTransfer(tx, { ...credit, ...sides, part: 0, balanceAfterNano, nowMs });
+    await this.#changed(tx, accountId);
     const paid = row.debt_nano > 0n ? await payDebt(tx, accountId, id, context) : undefined;
     return paid ?? balanceAfterNano;
   }
@@ -201,6 +204,7 @@ export class Ledger {
   /** Takes what is not held; `undefined` when that is less than the amount, or a debt is open. */
   async debitIn(tx: Queryable, debit: DebitRequest): Promise<Nano | undefined> {
     const { accountId, amountNano, to } = debit;
+    await this.holds.recall(accountId);
     const [row] = await tx.query<{ balance_nano: bigint }>(
       `UPDATE ledger_account SET balance_nano = balance_nano - $2
        WHERE id = $1 AND debt_nano = 0 AND balance_nano - held_nano - $3 >= $2
@@ -216,7 +220,8 @@ export class Ledger {
   }
 
   /** Takes back a credit whose money is gone; what the balance does not cover is a debt from now on. */
-  reverseIn(tx: Queryable, reversal: ReversalRequest): Promise<Reversal> {
+  async reverseIn(tx: Queryable, reversal: ReversalRequest): Promise<Reversal> {
+    await this.holds.recall(reversal.accountId);
     return reverseCredit(tx, reversal, this.#context());
   }
 
@@ -248,6 +253,7 @@ export class Ledger {
          WHERE id = $1`,
         [accountId, allocationNano, day ?? null],
       );
+      await this.#changed(tx, accountId);
     });
   }
 
@@ -255,6 +261,17 @@ export class Ledger {
   async setAllowance(tx: Queryable, settings: AllowanceSettings): Promise<void> {
     const context = { tx, dialect: this.#store.dialect, nowMs: this.#clock.nowMs() };
     await setAllowance(context, settings);
+    await this.#changed(tx, settings.accountId);
+  }
+
+  /** Has processes ask anew for what they have leased of an account, once `tx` has committed. */
+  async #changed(tx: Queryable, accountId: string): Promise<void> {
+    if (isShared(this.#store)) await tx.run([this.#store.saying(changedWord(accountId))]);
+  }
+
+  /** Has processes give back what they have leased of an account and do not use. */
+  async recall(accountId: string): Promise<void> {
+    await this.holds.recall(accountId);
   }
 
   /** Forgets caps of keys that are gone; one that requests still hold something of stays. */
@@ -281,14 +298,15 @@ export class Ledger {
     if (row === undefined) return NO_STANDING;
     const nowMs = this.#clock.nowMs();
     const account = accountOf(row, nowMs);
+    // What a process has leased is free for its requests; what those of others hold it does not know.
+    const leased = await leasedOf(this.#store, accountId, account.dailyDay);
+    const open = this.holds.openOf(accountId, account.dailyDay);
     return {
       usdNano: nano(account.balanceNano),
       diemNano: nano(dailyLeft(account, nowMs)),
       allocationNano: nano(account.dailyAllocationNano),
-      heldUsdNano: nano(account.heldNano + this.holds.heldOf(accountId)),
-      heldDiemNano: nano(
-        account.dailyHeldNano + this.holds.heldDailyOf(accountId, account.dailyDay),
-      ),
+      heldUsdNano: nano(account.heldNano - leased.usdNano + open.usdNano),
+      heldDiemNano: nano(account.dailyHeldNano - leased.diemNano + open.diemNano),
       debtNano: nano(account.debtNano),
     };
   }
@@ -346,6 +364,7 @@ const NO_STANDING: Standing = {
   debtNano: nano(0n),
 };
 
+/** Of the two kinds of store each says its dialect. */
 function isFile(store: Store): store is FileStore {
   return store.dialect === 'sqlite';
 }

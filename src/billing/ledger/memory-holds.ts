@@ -13,7 +13,7 @@ import { InFlight, type Placed } from '../../core/in-flight.ts';
 import type { Log } from '../../core/log.ts';
 import { type Nano, ZERO, nano } from '../../core/money.ts';
 import { type FileStore, type Queryable, StoreUnavailable } from '../../db/db.ts';
-import { planHold } from './hold-plan.ts';
+import { type OpenAmounts, planHold } from './hold-plan.ts';
 import { DURABLE_EPOCH, placeHolds } from './place-holds.ts';
 import type {
   Hold,
@@ -75,6 +75,7 @@ export interface MemoryHoldsParts {
 
 export class MemoryHolds implements Holds {
   readonly journaled = 0;
+  readonly processes = 1;
   readonly #parts: MemoryHoldsParts;
   readonly #accounts = new Map<string, Counter>();
   readonly #allowances = new Map<string, Counter>();
@@ -159,13 +160,19 @@ export class MemoryHolds implements Holds {
     allowance.diemNano -= dailyNano;
   }
 
+  recall(): undefined {
+    // No other process has any of it.
+    return undefined;
+  }
+
   heldOf(accountId: string): bigint {
     return this.#accounts.get(accountId)?.usdNano ?? 0n;
   }
 
-  heldDailyOf(accountId: string, day: number): bigint {
+  openOf(accountId: string, day: number): OpenAmounts {
     const account = this.#accounts.get(accountId);
-    return account?.since === day ? account.diemNano : 0n;
+    const diemNano = account?.since === day ? account.diemNano : 0n;
+    return { usdNano: account?.usdNano ?? 0n, diemNano };
   }
 
   figures(): HoldFigures {

@@ -233,4 +233,12 @@ CREATE TABLE ledger_price (
   prices TEXT NOT NULL
 );`,
   },
+  {
+    // A lease is a hold of a process for many requests (`lease:…`); few accounts have one at a time.
+    id: 'ledger-0010',
+    up: {
+      sqlite: '',
+      postgres: `CREATE INDEX ledger_hold_lease ON ledger_hold (account_id) WHERE request_id LIKE 'lease:%'`,
+    },
+  },
 ];

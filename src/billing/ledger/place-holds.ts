@@ -1,15 +1,15 @@
 /**
  * Places holds as rows, inside one transaction: those of queued jobs, which outlive every process,
- * and on PostgreSQL those that a process could not be granted at once. Each request gets its plan
+ * and on PostgreSQL those of requests where there is too little to lease. Each request gets its plan
  * in the order of arrival, and what is granted is set aside before the next one is looked at.
  */
-import { ZERO, nano } from '../../core/money.ts';
+import { type Nano, ZERO, nano } from '../../core/money.ts';
 import type { Dialect, Queryable, Statement } from '../../db/db.ts';
-import { planHold } from './hold-plan.ts';
-import type { HoldAnswer, HoldRequest } from './records.ts';
+import { type HoldRefusal, planHold } from './hold-plan.ts';
+import type { Balances, HoldAnswer, HoldRequest } from './records.ts';
 import { type States, readStates, saveStates } from './states.ts';
 
-const INSERT_HOLD = `INSERT INTO ledger_hold (request_id, account_id, allowance_id,
+export const INSERT_HOLD = `INSERT INTO ledger_hold (request_id, account_id, allowance_id,
   allowance_start_ms, usd_nano, daily_nano, daily_day, epoch_id, created_ms)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`;
 
@@ -31,43 +31,67 @@ export async function placeHolds(
   const allowanceIds = requests.flatMap((request) => request.allowanceId ?? []);
   const states = await readStates(tx, context, accountIds, allowanceIds);
   const inserts: Statement[] = [];
-  const answers = requests.map((request) => placeOne(context, states, request, inserts));
+  const answers = requests.map((request) => {
+    const planned = planFor(states, request, context.nowMs);
+    return planned.ok ? insertHold(inserts, context, request, planned) : planned;
+  });
   if (inserts.length > 0) saveStates(inserts, states);
   await tx.run(inserts);
   return answers;
 }
 
-function placeOne(
-  { epochId, nowMs }: HoldContext,
+/** A hold that has been set aside in the states of its account and its allowance. */
+export interface PlannedHold {
+  readonly ok: true;
+  readonly usdNano: Nano;
+  readonly dailyNano: Nano;
+  readonly reachNano: Nano;
+  readonly before: Balances;
+  readonly dailyDay: number;
+  /** Missing without a cap. */
+  readonly allowanceStartMs: number | undefined;
+}
+
+/** Plans one request and sets aside what it gets, so that the next one sees it. */
+export function planFor(
   states: States,
   request: HoldRequest,
-  inserts: Statement[],
-): HoldAnswer {
-  const { requestId, accountId, allowanceId = null } = request;
-  const account = states.accounts.get(accountId);
+  nowMs: number,
+): PlannedHold | HoldRefusal {
+  const account = states.accounts.get(request.accountId);
   if (account === undefined) return { ok: false, reason: 'balance', postedNano: ZERO };
-  const allowance = allowanceId === null ? undefined : states.allowances.get(allowanceId);
+  const allowance = states.allowances.get(request.allowanceId ?? '');
   const planned = planHold(account, allowance, request, nowMs);
   if (!planned.ok) return planned;
-  const { usdNano, dailyNano, reachNano, before } = planned;
+  const { usdNano, dailyNano } = planned;
   account.heldNano += usdNano;
   account.dailyHeldNano += dailyNano;
   if (allowance !== undefined) {
     allowance.usdHeldNano += usdNano;
     allowance.diemHeldNano += dailyNano;
   }
-  const epoch = request.lifetime === 'durable' ? DURABLE_EPOCH : epochId;
+  return { ...planned, dailyDay: account.dailyDay, allowanceStartMs: allowance?.periodStartMs };
+}
+
+/** Adds the row of a planned hold. */
+export function insertHold(
+  inserts: Statement[],
+  { epochId, nowMs }: Omit<HoldContext, 'dialect'>,
+  { requestId, accountId, allowanceId, lifetime }: HoldRequest,
+  planned: PlannedHold,
+): HoldAnswer & { readonly ok: true } {
+  const { usdNano, dailyNano, dailyDay, allowanceStartMs, reachNano, before } = planned;
   inserts.push({
     sql: INSERT_HOLD,
     parameters: [
       requestId,
       accountId,
-      allowance === undefined ? null : allowanceId,
-      allowance?.periodStartMs ?? 0,
+      allowanceStartMs === undefined ? null : (allowanceId ?? null),
+      allowanceStartMs ?? 0,
       usdNano,
       dailyNano,
-      account.dailyDay,
-      epoch,
+      dailyDay,
+      lifetime === 'durable' ? DURABLE_EPOCH : epochId,
       nowMs,
     ],
   });

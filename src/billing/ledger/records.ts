@@ -3,7 +3,7 @@
  */
 import type { Nano } from '../../core/money.ts';
 import type { Queryable } from '../../db/db.ts';
-import type { HoldRefusal, WantedHold } from './hold-plan.ts';
+import type { HoldRefusal, OpenAmounts, WantedHold } from './hold-plan.ts';
 
 /** Where an amount comes from or goes to when it is not a caller's account. */
 export type HouseAccount =
@@ -125,7 +125,10 @@ export interface HoldFigures {
   readonly amountNano: Nano;
 }
 
-/** Where the holds of requests live: in memory beside a file, in rows that processes share. */
+/**
+ * Where the holds of requests live: in memory, set aside from what is posted where the database is a
+ * file of this process, and from what this process has leased where it is shared.
+ */
 export interface Holds {
   /** Sets money aside for a request, or says why not. A crash undoes it, unless it is durable. */
   place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer>;
@@ -142,14 +145,21 @@ export interface Holds {
   ): Promise<Settlement>;
   /** Gives a hold back whose settle has failed for good. */
   release(hold: Hold): void;
+  /**
+   * Has every process give back what it has leased of an account and does not use, so that a debit
+   * finds it; takes a moment at most. `undefined` where nothing can be leased.
+   */
+  recall(accountId: string): Promise<void> | undefined;
   /** USD of an account that is set aside without being in a row. */
   heldOf(accountId: string): bigint;
-  /** The same of the daily credit of a day. */
-  heldDailyOf(accountId: string, day: number): bigint;
+  /** What open requests of this process have set aside in its memory, of the day's credit as well. */
+  openOf(accountId: string, day: number): OpenAmounts;
   /** Open holds that are no rows. */
   figures(): HoldFigures;
   /** Settles that wait in the local journal for the database to come back. */
   readonly journaled: number;
+  /** Processes that share the ledger, this one included, as last seen. */
+  readonly processes: number;
   start(): Promise<void>;
   /** Does not throw for a lost database. */
   stop(): Promise<void>;

@@ -4,9 +4,9 @@
  * key, model and tag, which every overview reads instead of the records.
  *
  * Exactly once: the hold is the right to charge. One in a row goes with its row; one in memory is
- * open until its settle is on disk (`memory-holds.ts`). A request whose row is gone was settled
- * before, or its process was taken for dead; then the usage record decides, and a late settle takes
- * at most what is available, and counts toward the cap of its key.
+ * open until its settle is on disk (`memory-holds.ts`). A request whose row or lease is gone was
+ * settled before, or its process was taken for dead; then the usage record decides, and a late settle
+ * takes at most what is available, and counts toward the cap of its key.
  */
 import { type Clock, dayOf } from '../../core/clock.ts';
 import type { Log } from '../../core/log.ts';
@@ -86,6 +86,7 @@ export async function settleRows(
   parts: SettleParts,
   requests: readonly SettleRequest[],
 ): Promise<Settlement[]> {
+  if (parts.store.dialect === 'postgres') await lockAccounts(tx, requests);
   const settles: Settle[] = [];
   for (const request of requests) {
     const { requestId, accountId } = request.usage;
@@ -93,6 +94,15 @@ export async function settleRows(
     settles.push({ request, held: row && heldInRow(row) });
   }
   return settleAll(tx, parts, settles);
+}
+
+/** Accounts are locked before holds everywhere. */
+async function lockAccounts(tx: Queryable, requests: readonly SettleRequest[]): Promise<void> {
+  await tx.query(
+    `SELECT id FROM ledger_account WHERE id IN (SELECT json_array_elements_text($1::json))
+     ORDER BY id FOR UPDATE`,
+    [JSON.stringify(requests.map(({ usage }) => usage.accountId))],
+  );
 }
 
 export function heldInRow(row: HoldRow): HeldAmounts {

@@ -6,7 +6,7 @@
  */
 import { assert } from '../../core/assert.ts';
 import { dayOf } from '../../core/clock.ts';
-import type { Dialect, Queryable, Statement } from '../../db/db.ts';
+import type { Dialect, Queryable, Row, Statement } from '../../db/db.ts';
 import type { Nano } from '../../core/money.ts';
 import {
   type AccountState,
@@ -95,18 +95,42 @@ export async function readStates(
 ): Promise<States> {
   const accounts = new Map<string, AccountState>();
   const allowances = new Map<string, AllowanceState>();
-  const lock = dialect === 'postgres' ? ' FOR UPDATE' : '';
-  for (const id of accountIds.toSorted()) {
-    if (accounts.has(id)) continue;
-    const [row] = await tx.query<AccountRow>(SELECT_ACCOUNT + lock, [id]);
-    if (row !== undefined) accounts.set(id, accountOf(row, nowMs));
-  }
-  for (const id of allowanceIds.toSorted()) {
-    if (allowances.has(id)) continue;
-    const [row] = await tx.query<AllowanceRow>(SELECT_ALLOWANCE + lock, [id]);
-    if (row !== undefined) allowances.set(id, allowanceOf(row, nowMs));
-  }
+  const read = dialect === 'postgres' ? lockRows : readRows;
+  await read(tx, SELECT_ACCOUNT, accountIds, (id, row) => {
+    accounts.set(id, accountOf(row as unknown as AccountRow, nowMs)); // what it selects
+  });
+  await read(tx, SELECT_ALLOWANCE, allowanceIds, (id, row) => {
+    allowances.set(id, allowanceOf(row as unknown as AllowanceRow, nowMs)); // the same
+  });
   return { accounts, allowances };
+}
+
+async function lockRows(
+  tx: Queryable,
+  select: string,
+  ids: readonly string[],
+  found: (id: string, row: Row) => void,
+): Promise<void> {
+  if (ids.length === 0) return;
+  const all = select.replace('id = $1', 'id IN (SELECT json_array_elements_text($1::json))');
+  const sql = `${all.replace('SELECT', 'SELECT id,')} ORDER BY id FOR UPDATE`;
+  const rows = await tx.query<Row & { readonly id: string }>(sql, [JSON.stringify(ids)]);
+  for (const row of rows) found(row.id, row);
+}
+
+async function readRows(
+  tx: Queryable,
+  select: string,
+  ids: readonly string[],
+  found: (id: string, row: Row) => void,
+): Promise<void> {
+  for (let at = 0; at < ids.length; at += 1) {
+    const id = ids[at] ?? '';
+    // A batch has few accounts, often one.
+    if (ids.indexOf(id) !== at) continue;
+    const [row] = await tx.query(select, [id]);
+    if (row !== undefined) found(id, row);
+  }
 }
 
 /** Adds what writes every row that was read. */

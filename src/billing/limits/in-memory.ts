@@ -2,7 +2,7 @@
  * What one process counts of a caller. Rate limits per bucket (caller and model) in fixed windows of
  * one UTC minute: room for tokens is reserved at admission by an estimate and corrected at settle,
  * and what a request used above its estimate counts even when its minute is over, then in the minute
- * that runs. Processes that share a database count there, by the same contract (`stored-windows.ts`).
+ * that runs. Processes that share a database count there, by the same contract (`leased-windows.ts`).
  *
  * Requests in flight, and failed requests: the guard against them protects a process, not a balance.
  */

@@ -1,7 +1,7 @@
 /** The public file of limits: rate windows, concurrency, the abuse guard, and the log of refusals. */
 export { type LimitHit, LimitLog, type LimitType, type LoggedHit } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';
-export { StoredWindows, type TakeTogether } from './stored-windows.ts';
+export { LeasedWindows } from './leased-windows.ts';
 export {
   Concurrency,
   type Counters,

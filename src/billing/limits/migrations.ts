@@ -45,4 +45,13 @@ CREATE INDEX limits_log_account ON limits_log (account_id, created_ms);
 `,
     },
   },
+  {
+    // What processes have leased of a bucket in a minute, counted in it and maybe not used.
+    id: 'limits-0003',
+    up: `
+ALTER TABLE limits_window ADD COLUMN leased_minute BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE limits_window ADD COLUMN leased_requests BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE limits_window ADD COLUMN leased_tokens BIGINT NOT NULL DEFAULT 0;
+`,
+  },
 ];

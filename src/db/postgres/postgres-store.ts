@@ -15,10 +15,11 @@ import { type Log, reasonOf } from '../../core/log.ts';
 import { migrateWith } from '../migrate.ts';
 import type {
   Migration,
+  Notices,
   Parameter,
   Queryable,
+  SharedStore,
   Statement,
-  Store,
   WriteOptions,
 } from '../contract.ts';
 import {
@@ -28,6 +29,7 @@ import {
   isSerializationFailure,
 } from '../failures.ts';
 import { serversOf } from './hosts.ts';
+import { PostgresNotices, SAY } from './notices.ts';
 
 const CONNECT_TIMEOUT_MS = 3 * SECOND_MS;
 /** A reply that takes longer means that the connection is gone (a cut network sends no reset). */
@@ -45,6 +47,8 @@ const MIGRATION_TIMEOUT_MS = 600 * SECOND_MS;
 
 export interface PostgresOptions {
   readonly url: string;
+  /** The same servers past a pooler, in the same order; default: `url`. */
+  readonly directUrl?: string;
   readonly maxConnections: number;
   readonly clock: Clock;
   readonly ids: Ids;
@@ -53,12 +57,17 @@ export interface PostgresOptions {
   readonly replyTimeoutMs?: number;
 }
 
-export class PostgresStore implements Store {
+export class PostgresStore implements SharedStore {
   readonly dialect = 'postgres';
   readonly #options: PostgresOptions;
   readonly #servers: readonly string[];
   readonly #replyTimeoutMs: number;
   readonly #names = new Map<string, string>();
+  readonly #directServers: readonly string[];
+  #losses = 0;
+  /** Which of the servers is in use. */
+  #server = 0;
+  #notices: PostgresNotices | undefined;
   #pool: pg.Pool;
   #down: string | undefined;
   #stopProbe: (() => void) | undefined;
@@ -67,6 +76,7 @@ export class PostgresStore implements Store {
   constructor(options: PostgresOptions) {
     this.#options = options;
     this.#servers = serversOf(options.url);
+    this.#directServers = serversOf(options.directUrl ?? options.url);
     this.#replyTimeoutMs = options.replyTimeoutMs ?? REPLY_TIMEOUT_MS;
     this.#pool = this.#openPool(this.#servers[0] ?? options.url);
   }
@@ -111,6 +121,26 @@ export class PostgresStore implements Store {
     await migrateWith(this, migrations, MIGRATION_TIMEOUT_MS);
   }
 
+  listen(heard: (word: string) => void): Promise<Notices> {
+    const { clock, ids, log } = this.#options;
+    this.#notices ??= new PostgresNotices({
+      connect: () => this.#openClient(this.#directServers[this.#server] ?? this.#options.url),
+      say: (word) => this.query(SAY, [word]),
+      clock,
+      ids,
+      log,
+    });
+    return this.#notices.listen(heard);
+  }
+
+  saying(word: string): Statement {
+    return { sql: SAY, parameters: [word] };
+  }
+
+  get losses(): number {
+    return this.#losses;
+  }
+
   unavailable(): string | undefined {
     return this.#down;
   }
@@ -118,6 +148,7 @@ export class PostgresStore implements Store {
   async close(): Promise<void> {
     this.#closed = true;
     this.#stopProbe?.();
+    await this.#notices?.close();
     if (!this.#pool.ended) await this.#pool.end();
   }
 
@@ -150,6 +181,15 @@ export class PostgresStore implements Store {
       application_name: 'farebox',
       types: { getTypeParser },
     };
+  }
+
+  /** One beside the pool. */
+  #openClient(url: string): pg.Client {
+    return new pg.Client({
+      ...this.#connection(url),
+      connectionTimeoutMillis: PROBE_TIMEOUT_MS,
+      query_timeout: PROBE_TIMEOUT_MS,
+    });
   }
 
   #statementTimeoutMs(timeoutMs: number): number {
@@ -241,6 +281,7 @@ export class PostgresStore implements Store {
     const reason = reasonOf(error);
     if (this.#down === undefined && !this.#closed) {
       this.#down = reason;
+      this.#losses += 1;
       this.#options.log.error({ reason }, 'Database lost');
       this.#stopProbe = this.#options.clock.every(PROBE_EVERY_MS, () => void this.#probe());
     }
@@ -268,6 +309,7 @@ export class PostgresStore implements Store {
   async #switchToWritable(): Promise<void> {
     const writable = await Promise.any(this.#servers.map((url) => this.#checkWritable(url)));
     if (this.#closed) return;
+    this.#server = this.#servers.indexOf(writable);
     const old = this.#pool;
     // Connections from before the loss may hang in a cut network: none of them is used again.
     this.#pool = this.#openPool(writable);
@@ -275,11 +317,7 @@ export class PostgresStore implements Store {
   }
 
   async #checkWritable(url: string): Promise<string> {
-    const client = new pg.Client({
-      ...this.#connection(url),
-      connectionTimeoutMillis: PROBE_TIMEOUT_MS,
-      query_timeout: PROBE_TIMEOUT_MS,
-    });
+    const client = this.#openClient(url);
     client.on('error', () => undefined); // the query below fails with the same reason
     try {
       await client.connect();

@@ -1,23 +1,24 @@
 /**
- * The life of this process in a ledger that processes share. Holds belong to the epoch of the
- * process that placed them. A living process renews its epoch; one that stays unrenewed is closed by
- * anybody: its holds are given back, since nobody got a complete answer for them. A process also
- * gives back holds of its own that no request stands for (their placing was confirmed by nobody),
- * and writes journaled settles to the database when that is back.
+ * The life of this process in a ledger that processes share. Leases and holds belong to the epoch of
+ * the process that has them. A living process renews its epoch; one that stays unrenewed is closed by
+ * anybody: its record goes first, so that it leases nothing more, then what it has not spent is given
+ * back. A process that was only cut off or stopped finds its epoch gone and begins another one; what
+ * it still settles of the old one finds no lease. A process also gives back rows of its own that
+ * nothing in it stands for (their placing was confirmed by nobody, or they have served), and writes
+ * journaled settles to the database when that is back.
  *
  * Whether an epoch is renewed is seen, not computed: a process judges another one dead when it has
  * looked on for long enough without a change, so that clocks may differ, and a process that was
  * itself cut off begins to look on anew.
  */
 import { type Clock, SECOND_MS } from '../../../core/clock.ts';
-import { InFlight, type Placed } from '../../../core/in-flight.ts';
+import type { Ids } from '../../../core/ids.ts';
 import type { Log } from '../../../core/log.ts';
 import type { Queryable, Statement, Store } from '../../../db/db.ts';
 import { DURABLE_EPOCH } from '../place-holds.ts';
-import type { SettleRequest } from '../records.ts';
 import { HOLD_COLUMNS, type HoldRow, giveBack, heldInRow } from '../settle.ts';
 import { readStates, saveStates } from '../states.ts';
-import type { SettleJournal } from './settle-journal.ts';
+import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 
 /** An epoch that was not renewed for this long belongs to a dead process. */
 export const EPOCH_DEAD_AFTER_MS = 30 * SECOND_MS;
@@ -33,46 +34,63 @@ const ADOPT_EVERY = 12;
 /** Holds given back in one transaction, at most. */
 const RELEASE_BATCH = 500;
 
+/** A process may take itself for alive so long after a renewal, of the time until it is dead. */
+const CERTAIN_SHARE = 1 / 2;
+
 export interface EpochParts {
   readonly store: Store;
   readonly clock: Clock;
+  readonly ids: Ids;
   readonly log: Log;
-  readonly epochId: string;
   readonly deadAfterMs: number;
   readonly journal: SettleJournal | undefined;
-  readonly settle: (request: SettleRequest) => Promise<unknown>;
-}
-
-/** A request that has a hold of this epoch or is getting one. */
-export interface OpenRequest extends Placed {
-  readonly requestId: string;
+  readonly settle: (entry: JournaledSettle) => Promise<unknown>;
+  /** Rows of this process that something in it stands for. */
+  readonly isKnown: () => ReadonlySet<string>;
+  /** The epoch was closed by another process: nothing is left of its leases. */
+  readonly begunAnew: () => void;
+  /** Something that is due with each renewal. */
+  readonly round: () => void;
 }
 
 export class Epoch {
   readonly #parts: EpochParts;
   readonly #heartbeats: Heartbeats;
-  readonly #open = new InFlight<OpenRequest>();
   /** Durable holds whose placing got no answer, with the time of the loss. */
   readonly #doubtful = new Map<string, number>();
+  #id: string;
+  #hasBegun = false;
+  #processes = 1;
+  #renewedMs = -Infinity;
   #stopRenewing: (() => void) | undefined;
   #renewing: Promise<void> | undefined;
-  #renewals = 0;
+  #rounding: Promise<void> | undefined;
+  #rounds = 0;
 
   constructor(parts: EpochParts) {
     this.#parts = parts;
     this.#heartbeats = new Heartbeats(parts.clock, parts.deadAfterMs);
+    this.#id = parts.ids.uuid();
   }
 
-  /** The request stands for its hold: known before that can be in the database. */
-  opened(requestId: string): OpenRequest {
-    const open = { requestId, place: -1 };
-    this.#open.add(open);
-    return open;
+  get id(): string {
+    return this.#id;
   }
 
-  /** The hold is settled, refused, or was never placed. */
-  ended(open: OpenRequest): void {
-    this.#open.delete(open);
+  /** Whether this process is on record; a command beside the servers is not. */
+  get hasBegun(): boolean {
+    return this.#hasBegun;
+  }
+
+  /** Processes on record, this one included, when that was last looked at; at least one. */
+  get processes(): number {
+    return this.#processes;
+  }
+
+  /** Whether nobody can have taken this process for dead yet. */
+  get isCertain(): boolean {
+    const { clock, deadAfterMs } = this.#parts;
+    return clock.monotonicMs() - this.#renewedMs < deadAfterMs * CERTAIN_SHARE;
   }
 
   /** A durable hold outlives the epoch, so it has to be looked for by its id. */
@@ -83,25 +101,26 @@ export class Epoch {
   async start(): Promise<void> {
     const { clock, journal, deadAfterMs } = this.#parts;
     await journal?.open();
-    await this.#renew();
+    await this.renew();
+    this.#processes = (await this.#others()).length + 1;
     await this.#replayJournal();
     await this.#adoptJournals();
     this.#stopRenewing = clock.every(Math.ceil(deadAfterMs / RENEWALS_PER_LIFE), () => {
       // A round that hangs must not be joined by a second one.
-      this.#renewing ??= this.#round().finally(() => {
-        this.#renewing = undefined;
+      this.#rounding ??= this.#round().finally(() => {
+        this.#rounding = undefined;
       });
     });
   }
 
   /** Ends the epoch; what cannot be written stays in the journal for the next process. */
   async stop(): Promise<void> {
-    const { epochId, journal, log } = this.#parts;
+    const { journal, log } = this.#parts;
     this.#stopRenewing?.();
-    await this.#renewing;
+    await this.#rounding;
     try {
       await this.#replayJournal();
-      await this.#release(epochId);
+      await this.#release(this.#id);
     } catch (error) {
       // The database is away: the others close this epoch, the next process reads the journal.
       log.warn({ reason: String(error), journaled: journal?.size ?? 0 }, 'Epoch not closed');
@@ -109,14 +128,23 @@ export class Epoch {
     await journal?.close();
   }
 
+  /** Says that this process lives; begins another epoch when its own was closed. */
+  renew(): Promise<void> {
+    this.#renewing ??= this.#renew().finally(() => {
+      this.#renewing = undefined;
+    });
+    return this.#renewing;
+  }
+
   async #round(): Promise<void> {
     try {
-      await this.#renew();
+      await this.renew();
       await this.#replayJournal();
       await this.#closeDead();
       await this.#releaseOrphans();
-      this.#renewals += 1;
-      if (this.#renewals % ADOPT_EVERY === 0) await this.#adoptJournals();
+      this.#parts.round();
+      this.#rounds += 1;
+      if (this.#rounds % ADOPT_EVERY === 0) await this.#adoptJournals();
     } catch (error) {
       // The next round tries again; the store has logged what is wrong with the database.
       this.#parts.log.debug({ reason: String(error) }, 'Epoch not renewed');
@@ -124,12 +152,27 @@ export class Epoch {
   }
 
   async #renew(): Promise<void> {
-    const { store, clock, epochId } = this.#parts;
-    const renewal = `INSERT INTO ledger_epoch (id, started_ms, heartbeat_ms) VALUES ($1, $2, $2)
-      ON CONFLICT (id) DO UPDATE SET heartbeat_ms = excluded.heartbeat_ms`;
-    await store.transaction((tx) => tx.query(renewal, [epochId, clock.nowMs()]), {
-      durable: false,
-    });
+    const { store, clock, ids, log, begunAnew } = this.#parts;
+    const sinceMs = clock.monotonicMs();
+    if (this.#hasBegun) {
+      // Above its own last beat, whatever the clock says.
+      const beat = `UPDATE ledger_epoch SET heartbeat_ms = greatest(heartbeat_ms + 1, $2)
+        WHERE id = $1 RETURNING id`;
+      const rows = await store.transaction((tx) => tx.query(beat, [this.#id, clock.nowMs()]), {
+        durable: false,
+      });
+      if (rows.length > 0) {
+        this.#renewedMs = sinceMs;
+        return;
+      }
+      log.warn({ epoch: this.#id }, 'Another process took this one for dead: its leases are gone');
+      begunAnew();
+      this.#id = ids.uuid();
+    }
+    const begin = 'INSERT INTO ledger_epoch (id, started_ms, heartbeat_ms) VALUES ($1, $2, $2)';
+    await store.query(begin, [this.#id, clock.nowMs()]);
+    this.#hasBegun = true;
+    this.#renewedMs = sinceMs;
   }
 
   async #replayJournal(): Promise<void> {
@@ -148,11 +191,24 @@ export class Epoch {
   }
 
   async #closeDead(): Promise<void> {
-    const { clock, epochId, deadAfterMs } = this.#parts;
-    for (const id of this.#heartbeats.dead(await this.#others())) await this.#close(id);
-    for (const id of await this.#lost(clock.nowMs() - 2 * deadAfterMs)) {
-      if (id !== epochId) await this.#close(id);
+    const { clock, deadAfterMs } = this.#parts;
+    const others = await this.#others();
+    this.#processes = others.length + 1;
+    for (const { id, heartbeat } of this.#heartbeats.dead(others)) {
+      if (await this.#endOf(id, heartbeat)) await this.#close(id);
     }
+    for (const id of await this.#lost(clock.nowMs() - 2 * deadAfterMs)) {
+      if (id !== this.#id) await this.#close(id);
+    }
+  }
+
+  /** From here the process leases nothing more; `false` when it has given a sign after all. */
+  async #endOf(id: string, heartbeat: bigint): Promise<boolean> {
+    const rows = await this.#parts.store.query(
+      'DELETE FROM ledger_epoch WHERE id = $1 AND heartbeat_ms = $2 RETURNING id',
+      [id, heartbeat],
+    );
+    return rows.length > 0;
   }
 
   async #close(id: string): Promise<void> {
@@ -163,44 +219,39 @@ export class Epoch {
   /** Gives back every hold of an epoch and forgets the epoch; returns how many holds there were. */
   async #release(id: string): Promise<number> {
     const { store, clock } = this.#parts;
-    const released = await releaseHolds(store, clock.nowMs(), 'epoch_id = $1', id);
-    // Another process may be closing it too: the record goes when the last hold has gone.
-    await store.query(
-      `DELETE FROM ledger_epoch WHERE id = $1 AND id <> $2
-       AND NOT EXISTS (SELECT 1 FROM ledger_hold WHERE epoch_id = $1)`,
-      [id, DURABLE_EPOCH],
-    );
-    return released;
+    await store.query('DELETE FROM ledger_epoch WHERE id = $1 AND id <> $2', [id, DURABLE_EPOCH]);
+    return releaseHolds(store, clock.nowMs(), 'epoch_id = $1', id);
   }
 
-  /** Holds whose placing got no answer are in the database and in no request. */
+  /** Rows that nothing here stands for: unconfirmed ones, and leases that have served. */
   async #releaseOrphans(): Promise<void> {
-    const { store, clock, epochId, journal, log, deadAfterMs } = this.#parts;
+    const { store, clock, log, deadAfterMs, isKnown } = this.#parts;
     const nowMs = clock.nowMs();
     const beforeMs = nowMs - deadAfterMs * ORPHAN_SHARE;
-    const placed = await store.query<{ id: string }>(
-      'SELECT request_id AS id FROM ledger_hold WHERE epoch_id = $1 AND created_ms < $2',
-      [epochId, beforeMs],
+    const placed = await store.query<{ id: string; amount: bigint }>(
+      `SELECT request_id AS id, usd_nano + daily_nano AS amount FROM ledger_hold
+       WHERE epoch_id = $1 AND created_ms < $2`,
+      [this.#id, beforeMs],
     );
     const doubtful = [...this.#doubtful].filter(([, sinceMs]) => sinceMs < beforeMs);
     for (const [id] of doubtful) this.#doubtful.delete(id);
-    const open = new Set(this.#open.all().map(({ requestId }) => requestId));
-    const orphans = [...placed.map(({ id }) => id), ...doubtful.map(([id]) => id)].filter((id) => {
-      return !open.has(id) && journal?.has(id) !== true;
-    });
+    const known = isKnown();
+    const unknown = placed.filter(({ id }) => !known.has(id));
+    const orphans = [...unknown.map(({ id }) => id), ...doubtful.map(([id]) => id)];
     if (orphans.length === 0) return;
     const which = 'request_id IN (SELECT json_array_elements_text($1::json))';
     const released = await releaseHolds(store, nowMs, which, JSON.stringify(orphans));
-    if (released > 0) log.warn({ released }, 'Gave back holds that no request stands for');
+    const held = unknown.filter(({ amount }) => amount > 0n).length;
+    if (held + doubtful.length === 0) return;
+    log.info({ released }, 'Gave back what was held and nothing stands for');
   }
 
   /** Every epoch but the own one and the durable one, dead or not. */
   #others(): Promise<readonly Heartbeat[]> {
-    const { store, epochId } = this.#parts;
-    return store.query<Heartbeat>(
+    return this.#parts.store.query<Heartbeat>(
       `SELECT id, heartbeat_ms AS heartbeat FROM ledger_epoch WHERE id <> $1 AND id <> $2
        ORDER BY id`,
-      [epochId, DURABLE_EPOCH],
+      [this.#id, DURABLE_EPOCH],
     );
   }
 
@@ -233,18 +284,18 @@ export class Heartbeats {
   }
 
   /** Takes a look; returns the epochs that have stood still for as long as it takes. */
-  dead(epochs: readonly Heartbeat[]): string[] {
+  dead(epochs: readonly Heartbeat[]): Heartbeat[] {
     const nowMs = this.#clock.monotonicMs();
     // Cut off in between: nobody can be blamed for what this process could not see.
     if (nowMs - this.#lookedMs > this.#deadAfterMs / 2) this.#seen.clear();
     this.#lookedMs = nowMs;
-    const dead: string[] = [];
+    const dead: Heartbeat[] = [];
     for (const { id, heartbeat } of epochs) {
       const seen = this.#seen.get(id);
       if (seen === undefined || seen.heartbeat !== heartbeat) {
         this.#seen.set(id, { heartbeat, sinceMs: nowMs });
       } else if (nowMs - seen.sinceMs >= this.#deadAfterMs) {
-        dead.push(id);
+        dead.push({ id, heartbeat });
       }
     }
     const listed = new Set(epochs.map((epoch) => epoch.id));
@@ -260,28 +311,34 @@ async function releaseHolds(
   which: string,
   parameter: string,
 ): Promise<number> {
-  const take = `DELETE FROM ledger_hold WHERE request_id IN
-      (SELECT request_id FROM ledger_hold WHERE ${which} ORDER BY request_id LIMIT ${RELEASE_BATCH})
-    RETURNING ${HOLD_COLUMNS}`;
   let released = 0;
   for (;;) {
-    const batch = await store.transaction((tx) => releaseBatch(tx, nowMs, take, parameter));
+    const batch = await store.transaction((tx) => releaseBatch(tx, nowMs, which, parameter));
     if (batch === 0) return released;
     released += batch;
   }
 }
 
+/** Locked in the order of every statement of money: accounts, caps, holds. */
 async function releaseBatch(
   tx: Queryable,
   nowMs: number,
-  take: string,
+  which: string,
   parameter: string,
 ): Promise<number> {
-  const rows = await tx.query<HoldRow>(take, [parameter]);
-  const accountIds = rows.map((row) => row.account_id);
-  const allowanceIds = rows.flatMap((row) => row.allowance_id ?? []);
-  const context = { dialect: 'postgres', nowMs } as const;
-  const states = await readStates(tx, context, accountIds, allowanceIds);
+  const found = await tx.query<HoldRow>(
+    `SELECT ${HOLD_COLUMNS} FROM ledger_hold WHERE ${which} ORDER BY request_id LIMIT ${RELEASE_BATCH}`,
+    [parameter],
+  );
+  if (found.length === 0) return 0;
+  const accountIds = found.map((row) => row.account_id);
+  const allowanceIds = found.flatMap((row) => row.allowance_id ?? []);
+  const states = await readStates(tx, { dialect: 'postgres', nowMs }, accountIds, allowanceIds);
+  const rows = await tx.query<HoldRow>(
+    `DELETE FROM ledger_hold WHERE request_id IN (SELECT json_array_elements_text($1::json))
+     RETURNING ${HOLD_COLUMNS}`,
+    [JSON.stringify(found.map((row) => row.request_id))],
+  );
   for (const row of rows) {
     const account = states.accounts.get(row.account_id);
     if (account !== undefined) giveBack(states, account, heldInRow(row));
@@ -289,5 +346,6 @@ async function releaseBatch(
   const statements: Statement[] = [];
   saveStates(statements, states);
   await tx.run(statements);
-  return rows.length;
+  // Those that another process gave back meanwhile are gone as well.
+  return found.length;
 }

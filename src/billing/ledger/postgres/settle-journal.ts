@@ -8,9 +8,10 @@
  */
 import { type FileHandle, mkdir, open, readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Nano, nano } from '../../../core/money.ts';
+import { nano } from '../../../core/money.ts';
 import { type ServerLock, lockFile } from '../../../db/db.ts';
 import type { SettleRequest } from '../records.ts';
+import type { LeaseSettle } from './settle-statement.ts';
 
 /** About an hour of a busy process. */
 const MAX_ENTRIES = 1_000_000;
@@ -18,7 +19,10 @@ const MAX_ENTRIES = 1_000_000;
 const MAX_FILES = 1_024;
 const FILE_NAME = /^settles-(\d{1,4})\.journal$/;
 
-type Settle = (request: SettleRequest) => Promise<unknown>;
+/** A settle with the lease that it comes out of; one of an earlier version has none. */
+export type JournaledSettle = Omit<LeaseSettle, 'leaseId'> & { readonly leaseId?: string };
+
+type Settle = (entry: JournaledSettle) => Promise<unknown>;
 
 /** What a replay did; `failed` holds the reasons of settles that stay in the journal. */
 export interface Replayed {
@@ -31,7 +35,7 @@ export class SettleJournal {
   #number = 0;
   #lock: ServerLock | undefined;
   #file: FileHandle | undefined;
-  readonly #waiting = new Map<string, SettleRequest>();
+  readonly #waiting = new Map<string, JournaledSettle>();
   #flush: Promise<void> | undefined;
   #dirty = false;
 
@@ -44,11 +48,6 @@ export class SettleJournal {
     return this.#waiting.size;
   }
 
-  /** Whether the settle of this request waits here. */
-  has(requestId: string): boolean {
-    return this.#waiting.has(requestId);
-  }
-
   /** Takes the first file that no living process has, and reads what an ended one left in it. */
   async open(): Promise<void> {
     await mkdir(this.#folder, { recursive: true });
@@ -59,24 +58,24 @@ export class SettleJournal {
     if (this.#lock === undefined) throw new Error(`All journals in ${this.#folder} are in use`);
     const path = join(this.#folder, `settles-${this.#number}.journal`);
     this.#file = await open(path, 'a+');
-    for (const request of await readEntries(path)) {
-      this.#waiting.set(request.usage.requestId, request);
+    for (const entry of await readEntries(path)) {
+      this.#waiting.set(entry.request.usage.requestId, entry);
     }
   }
 
   /** Resolves when the settle is on the local disk. Rejects when the journal is full. */
-  async add(request: SettleRequest): Promise<void> {
+  async add(entry: LeaseSettle): Promise<void> {
     if (this.#file === undefined) throw new Error('The settle journal is not open');
     if (this.#waiting.size >= MAX_ENTRIES) throw new Error('The settle journal is full');
-    this.#waiting.set(request.usage.requestId, request);
-    await this.#file.appendFile(`${JSON.stringify(request, bigintsAsText)}\n`);
+    this.#waiting.set(entry.request.usage.requestId, entry);
+    await this.#file.appendFile(`${lineOf(entry)}\n`);
     await this.#flushed();
   }
 
   /** Hands the waiting settles to `settle` and forgets what was written. */
   async replay(settle: Settle): Promise<Replayed> {
     const entries = [...this.#waiting];
-    const outcomes = await Promise.allSettled(entries.map(([, request]) => settle(request)));
+    const outcomes = await Promise.allSettled(entries.map(([, entry]) => settle(entry)));
     const failed: unknown[] = [];
     for (const [index, outcome] of outcomes.entries()) {
       if (outcome.status === 'rejected') failed.push(outcome.reason);
@@ -138,7 +137,7 @@ export class SettleJournal {
 async function settleFile(path: string, settle: Settle): Promise<number> {
   const entries = await readEntries(path);
   if (entries.length === 0) return 0;
-  await Promise.all(entries.map((request) => settle(request)));
+  await Promise.all(entries.map((entry) => settle(entry)));
   const file = await open(path, 'r+');
   try {
     await file.truncate(0);
@@ -149,7 +148,7 @@ async function settleFile(path: string, settle: Settle): Promise<number> {
   return entries.length;
 }
 
-async function readEntries(path: string): Promise<SettleRequest[]> {
+async function readEntries(path: string): Promise<JournaledSettle[]> {
   const text = await readFile(path, 'utf8');
   return text.split('\n').flatMap((line) => parseLine(line) ?? []);
 }
@@ -158,16 +157,38 @@ function bigintsAsText(_key: string, value: unknown): unknown {
   return typeof value === 'bigint' ? String(value) : value;
 }
 
+/** The request as earlier versions write it too, and beside it what it comes out of. */
+function lineOf({ request, ...from }: LeaseSettle): string {
+  return JSON.stringify({ ...request, from }, bigintsAsText);
+}
+
+interface Line extends Omit<SettleRequest, 'costNano'> {
+  readonly costNano: string;
+  readonly from?: {
+    readonly leaseId: string;
+    readonly allowanceId?: string;
+    readonly isLast: boolean;
+    readonly usdNano: string;
+    readonly dailyNano: string;
+    readonly reservedNano: string;
+  };
+}
+
 /** A line that a crash cut short is not a settle: its caller heard nothing. */
-function parseLine(line: string): SettleRequest | undefined {
+function parseLine(line: string): JournaledSettle | undefined {
   if (line === '') return undefined;
   try {
-    const { costNano, ...request } = JSON.parse(line) as { costNano: string } & Omit<
-      SettleRequest,
-      'costNano'
-    >; // ours
-    const cost: Nano = nano(BigInt(costNano));
-    return { ...request, costNano: cost };
+    const { costNano, from, ...rest } = JSON.parse(line) as Line; // ours
+    const request = { ...rest, costNano: nano(BigInt(costNano)) };
+    if (from === undefined) {
+      const none = { usdNano: 0n, dailyNano: 0n, reservedNano: 0n };
+      return { request, allowanceId: undefined, isLast: true, ...none };
+    }
+    const { leaseId, allowanceId, isLast } = from;
+    const usdNano = BigInt(from.usdNano);
+    const dailyNano = BigInt(from.dailyNano);
+    const reservedNano = BigInt(from.reservedNano);
+    return { request, leaseId, allowanceId, isLast, usdNano, dailyNano, reservedNano };
   } catch {
     // The torn last line of a killed process.
     return undefined;

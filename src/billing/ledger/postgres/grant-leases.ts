@@ -1,0 +1,326 @@
+/**
+ * Grants what a process may reserve in its memory: a lease is a row of `ledger_hold` of its epoch,
+ * for an account or for a capped key of it, set aside like any hold. Under the lock of the account
+ * the unused part of the lease comes back first, each request gets its plan out of all that is free
+ * (`hold-plan.ts`), and what then is left over is leased in part: at most one part in two for each
+ * process, so that the same can happen elsewhere. Where that is too little, each request gets a row
+ * of its own.
+ *
+ * Daily credit pays before USD, so a lease is of one kind: daily credit while any of it is unspent.
+ */
+import type { Queryable, Statement } from '../../../db/db.ts';
+import { ZERO } from '../../../core/money.ts';
+import {
+  type AccountState,
+  type AllowanceState,
+  type HoldRefusal,
+  dailyLeft,
+  freeOf,
+  roomForAll,
+} from '../hold-plan.ts';
+import { INSERT_HOLD, type PlannedHold, insertHold, planFor } from '../place-holds.ts';
+import type { HoldRequest } from '../records.ts';
+import { giveBack } from '../settle.ts';
+import { type States, readStates, saveStates } from '../states.ts';
+
+/** Begins the id of every lease; the id of a request has no colon. */
+export const LEASE_PREFIX = 'lease:';
+/** A lease serves at least so many requests like those that asked for it. */
+const LEAST_REQUESTS = 8n;
+
+export type LeaseKind = 'usd' | 'daily';
+
+/** What is asked for one account, or for one capped key of it. */
+export interface LeaseWant {
+  readonly accountId: string;
+  readonly allowanceId: string | undefined;
+  /** The lease that the process has, with what of it no open hold has set aside. */
+  readonly lease:
+    | { readonly id: string; readonly kind: LeaseKind; readonly freeNano: bigint }
+    | undefined;
+  readonly requests: readonly HoldRequest[];
+  /** `false` while others ask for the money, or when they could not be heard. */
+  readonly mayLease: boolean;
+  /** Whether what leases of others stand in the way of is asked for again once they are recalled. */
+  readonly mayWait: boolean;
+  /** Of a new lease. */
+  readonly newId: string;
+}
+
+/** What a lease is from now on. */
+export interface LeaseGrant {
+  readonly id: string;
+  readonly kind: LeaseKind;
+  /** What its row has more than before, the holds that come out of it included. */
+  readonly addedNano: bigint;
+}
+
+export interface LeaseAnswer {
+  /** In the order of the requests. */
+  readonly answers: readonly (PlannedHold | HoldRefusal)[];
+  /** The lease that all of the granted holds come out of; without one each has a row of its own. */
+  readonly grant: LeaseGrant | undefined;
+  /** The row of the lease is gone: its process was taken for dead. */
+  readonly isLost: boolean;
+  /** Processes whose leases stand in the way of a request that did not get what it should. */
+  readonly holders: readonly string[];
+}
+
+export interface GrantContext {
+  readonly epochId: string;
+  /** `false` for who has not begun one, and so leases nothing. */
+  readonly hasEpoch: boolean;
+  readonly nowMs: number;
+}
+
+/** `undefined` when the epoch of the process was closed by another one. */
+export async function grantLeases(
+  tx: Queryable,
+  context: GrantContext,
+  wants: readonly LeaseWant[],
+): Promise<readonly LeaseAnswer[] | undefined> {
+  const { epochId, hasEpoch, nowMs } = context;
+  const processes = hasEpoch ? await lockEpoch(tx, epochId) : 0n;
+  if (processes === undefined) return undefined;
+  const states = await readStates(
+    tx,
+    { dialect: 'postgres', nowMs },
+    wants.map(({ accountId }) => accountId),
+    wants.flatMap(({ allowanceId }) => allowanceId ?? []),
+  );
+  const rows = await lockLeases(
+    tx,
+    wants.flatMap(({ lease }) => lease?.id ?? []),
+  );
+  const statements: Statement[] = [];
+  const answers: LeaseAnswer[] = [];
+  for (const want of wants) {
+    const row = rows.get(want.lease?.id ?? '');
+    answers.push(await grantOne(tx, { ...context, processes, states, statements }, want, row));
+  }
+  if (statements.length > 0) saveStates(statements, states);
+  // A crash may undo the hold of a request; what a process spends out of its memory it has for sure.
+  if (answers.some(({ grant }) => grant !== undefined)) {
+    statements.push({ sql: 'SET LOCAL synchronous_commit TO DEFAULT', parameters: [] });
+  }
+  await tx.run(statements);
+  return answers;
+}
+
+interface LeaseRow {
+  readonly id: string;
+  readonly allowance_start_ms: bigint;
+  readonly daily_day: bigint;
+}
+
+/** How many processes there are; the own epoch stays until this transaction ends. */
+async function lockEpoch(tx: Queryable, epochId: string): Promise<bigint | undefined> {
+  const [row] = await tx.query<{ processes: bigint }>(
+    `SELECT (SELECT count(*) FROM ledger_epoch) AS processes FROM ledger_epoch WHERE id = $1
+     FOR KEY SHARE`,
+    [epochId],
+  );
+  return row?.processes;
+}
+
+async function lockLeases(
+  tx: Queryable,
+  ids: readonly string[],
+): Promise<ReadonlyMap<string, LeaseRow>> {
+  if (ids.length === 0) return new Map();
+  const rows = await tx.query<LeaseRow>(
+    `SELECT request_id AS id, allowance_start_ms, daily_day FROM ledger_hold
+     WHERE request_id IN (SELECT json_array_elements_text($1::json)) ORDER BY request_id FOR UPDATE`,
+    [JSON.stringify(ids)],
+  );
+  return new Map(rows.map((row) => [row.id, row]));
+}
+
+/** Epochs of other processes that have something of the account leased. */
+export async function holdersOf(
+  tx: Queryable,
+  accountId: string,
+  epochId: string,
+): Promise<string[]> {
+  const rows = await tx.query<{ epoch_id: string }>(
+    `SELECT DISTINCT epoch_id FROM ledger_hold WHERE account_id = $1
+     AND request_id LIKE '${LEASE_PREFIX}%' AND epoch_id <> $2 AND usd_nano + daily_nano > 0`,
+    [accountId, epochId],
+  );
+  return rows.map((row) => row.epoch_id);
+}
+
+interface Granting extends GrantContext {
+  readonly processes: bigint;
+  readonly states: States;
+  readonly statements: Statement[];
+}
+
+async function grantOne(
+  tx: Queryable,
+  granting: Granting,
+  want: LeaseWant,
+  row: LeaseRow | undefined,
+): Promise<LeaseAnswer> {
+  const { states, statements, nowMs, epochId } = granting;
+  const { lease, requests, accountId } = want;
+  const account = states.accounts.get(accountId);
+  const isLost = lease !== undefined && row === undefined;
+  if (account === undefined) {
+    const answers = requests.map((request) => planFor(states, request, nowMs));
+    return { answers, grant: undefined, isLost, holders: [] };
+  }
+  const allowance = states.allowances.get(want.allowanceId ?? '');
+  const freed = row === undefined ? 0n : (lease?.freeNano ?? 0n);
+  if (lease !== undefined && row !== undefined) freeLease(states, account, want, lease, row);
+  const before = [{ ...account }, { ...allowance }];
+  let answers = requests.map((request) => planFor(states, request, nowMs));
+  const hasDaily = dailyLeft(account, nowMs) > 0n;
+  const isShort = (answer: PlannedHold | HoldRefusal): boolean =>
+    // Daily credit that others have leased pays before USD does.
+    answer.ok ? hasDaily && answer.usdNano > 0n : answer.reason === 'held';
+  const holders = answers.some(isShort) ? await holdersOf(tx, accountId, epochId) : [];
+  if (want.mayWait && holders.length > 0) {
+    // Asked again once the others have given back what they do not use.
+    Object.assign(account, before[0]);
+    if (allowance !== undefined) Object.assign(allowance, before[1]);
+    answers = answers.map((answer) =>
+      answer.ok ? { ok: false, reason: 'held', availableNano: ZERO } : answer,
+    );
+  }
+  const grant = leaseFor(granting, want, { row, freed, account, allowance, answers });
+  const isKept = grant !== undefined && grant.id === lease?.id;
+  if (!isKept && lease !== undefined && freed > 0n) {
+    statements.push(addTo({ id: lease.id, kind: lease.kind, addedNano: -freed }));
+  }
+  if (grant !== undefined) return { answers, grant, isLost, holders };
+  for (const [index, answer] of answers.entries()) {
+    const request = requests[index];
+    if (answer.ok && request !== undefined) insertHold(statements, granting, request, answer);
+  }
+  return { answers, grant, isLost, holders };
+}
+
+/** Takes back what no open hold has of the lease. */
+function freeLease(
+  states: States,
+  account: AccountState,
+  { allowanceId }: LeaseWant,
+  { kind, freeNano }: NonNullable<LeaseWant['lease']>,
+  row: LeaseRow,
+): void {
+  giveBack(states, account, {
+    usdNano: kind === 'usd' ? freeNano : 0n,
+    dailyNano: kind === 'daily' ? freeNano : 0n,
+    dailyDay: Number(row.daily_day),
+    allowanceId,
+    allowanceMs: Number(row.allowance_start_ms),
+    isRow: true,
+  });
+}
+
+interface Leasing {
+  readonly row: LeaseRow | undefined;
+  readonly freed: bigint;
+  readonly account: AccountState;
+  readonly allowance: AllowanceState | undefined;
+  readonly answers: readonly (PlannedHold | HoldRefusal)[];
+}
+
+/** Adds what makes or changes the lease that all answers come out of, where one is worth it. */
+function leaseFor(
+  granting: Granting,
+  want: LeaseWant,
+  { row, freed, account, allowance, answers }: Leasing,
+): LeaseGrant | undefined {
+  const { statements, nowMs } = granting;
+  const kind: LeaseKind = dailyLeft(account, nowMs) > 0n ? 'daily' : 'usd';
+  const slice = sliceOf(granting, want, kind, account, allowance);
+  if (slice === undefined) return undefined;
+  let total = slice;
+  for (const answer of answers) {
+    if (!answer.ok || (kind === 'usd' ? answer.dailyNano : answer.usdNano) > 0n) return undefined;
+    total += answer.usdNano + answer.dailyNano;
+  }
+  setAside(account, allowance, kind, slice);
+  const { lease, newId } = want;
+  const isKept = row !== undefined && lease?.kind === kind && isCurrent(row, account, allowance);
+  const id = isKept ? lease.id : newId;
+  const grant = { id, kind, addedNano: isKept ? total - freed : total };
+  if (isKept) statements.push(addTo(grant));
+  else statements.push(insertLease(granting, want, grant, account, allowance));
+  return grant;
+}
+
+/** What is leased beyond what was asked for; `undefined` when it is not worth a lease. */
+function sliceOf(
+  { processes, nowMs }: Granting,
+  { mayLease, requests }: LeaseWant,
+  kind: LeaseKind,
+  account: AccountState,
+  allowance: AllowanceState | undefined,
+): bigint | undefined {
+  if (!mayLease || processes === 0n || account.debtNano > 0n) return undefined;
+  const slice = freeOf(kind, account, allowance, nowMs) / (2n * processes);
+  let least = 1n;
+  for (const request of requests) {
+    const { floorNano } = request;
+    const needed = LEAST_REQUESTS * roomForAll(request);
+    if (needed > least) least = needed;
+    // Memory knows of no other credit than that of the lease.
+    if (floorNano > least) least = floorNano;
+  }
+  return slice < least ? undefined : slice;
+}
+
+function setAside(
+  account: AccountState,
+  allowance: AllowanceState | undefined,
+  kind: LeaseKind,
+  amountNano: bigint,
+): void {
+  if (kind === 'usd') account.heldNano += amountNano;
+  else account.dailyHeldNano += amountNano;
+  if (allowance === undefined) return;
+  if (kind === 'usd') allowance.usdHeldNano += amountNano;
+  else allowance.diemHeldNano += amountNano;
+}
+
+/** Of this day and of the running period of its cap. */
+function isCurrent(
+  row: LeaseRow,
+  account: AccountState,
+  allowance: AllowanceState | undefined,
+): boolean {
+  const isOfDay = Number(row.daily_day) === account.dailyDay;
+  return isOfDay && Number(row.allowance_start_ms) >= (allowance?.periodStartMs ?? 0);
+}
+
+function addTo({ id, kind, addedNano }: LeaseGrant): Statement {
+  const column = kind === 'usd' ? 'usd_nano' : 'daily_nano';
+  return {
+    sql: `UPDATE ledger_hold SET ${column} = ${column} + $2 WHERE request_id = $1`,
+    parameters: [id, addedNano],
+  };
+}
+
+function insertLease(
+  { epochId, nowMs }: Granting,
+  { accountId, allowanceId }: LeaseWant,
+  { id, kind, addedNano }: LeaseGrant,
+  account: AccountState,
+  allowance: AllowanceState | undefined,
+): Statement {
+  const parameters = [
+    id,
+    accountId,
+    allowance === undefined ? null : (allowanceId ?? null),
+    allowance?.periodStartMs ?? 0,
+    kind === 'usd' ? addedNano : 0n,
+    kind === 'daily' ? addedNano : 0n,
+    account.dailyDay,
+    epochId,
+    nowMs,
+  ];
+  return { sql: INSERT_HOLD, parameters };
+}

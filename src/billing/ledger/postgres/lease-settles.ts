@@ -1,0 +1,258 @@
+/**
+ * Settles what was held out of leases: those of a tick in one statement that the answers wait for.
+ * What finds its lease gone is settled late, under a lock, by what the usage records say. While the
+ * database is away settles wait in a local journal.
+ */
+import { assert } from '../../../core/assert.ts';
+import type { Clock } from '../../../core/clock.ts';
+import { type Log, reasonOf } from '../../../core/log.ts';
+import { formatUsd } from '../../../core/money.ts';
+import {
+  Batcher,
+  type Queryable,
+  type SharedStore,
+  StoreUnavailable,
+  isDatabaseError,
+} from '../../../db/db.ts';
+import type { SettleRequest, Settlement } from '../records.ts';
+import { ABOVE_HOLD, expectedSettlement, settleRows } from '../settle.ts';
+import type { LeasedHold } from './lease.ts';
+import type { Leases } from './leases.ts';
+import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
+import { type LeaseSettle, settleFromLeases } from './settle-statement.ts';
+
+/** Settles of one statement, at most, and statements on their way. */
+const SETTLES = { maxInFlight: 2, maxItems: 128 };
+const LATE_SETTLES = { maxInFlight: 1, maxItems: 64 };
+
+export interface LeaseSettlesParts {
+  readonly store: SharedStore;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly leases: Leases;
+  /** Missing when settles fail while the database is away. */
+  readonly journal: SettleJournal | undefined;
+}
+
+interface Settling extends LeaseSettle {
+  /** Missing for what another process had journaled. */
+  readonly held: LeasedHold | undefined;
+}
+
+export class LeaseSettles {
+  readonly #parts: LeaseSettlesParts;
+  /** Holds whose settles wait in the journal. */
+  readonly #journaled = new Map<string, LeasedHold>();
+  readonly #settles: Batcher<Settling, Settlement>;
+  readonly #lateSettles: Batcher<SettleRequest, Settlement>;
+
+  constructor(parts: LeaseSettlesParts) {
+    this.#parts = parts;
+    this.#settles = new Batcher((settles) => this.#settleBatch(settles), SETTLES);
+    this.#lateSettles = new Batcher((requests) => settleEach(parts, requests), LATE_SETTLES);
+  }
+
+  /** While the database is away the settle goes to the journal, and the answer is the expected one. */
+  settle(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
+    if (held.settled !== undefined) return repeated(held.settled);
+    held.settled = this.#settleOrNote(request, held);
+    return held.settled;
+  }
+
+  /** While the database is away the settle goes to the journal without the work. */
+  settleWith(
+    request: SettleRequest,
+    held: LeasedHold,
+    work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ): Promise<Settlement> {
+    if (held.settled !== undefined) return repeated(held.settled);
+    held.settled = this.#settleInOne(request, held, work);
+    return held.settled;
+  }
+
+  async #settleOrNote(request: SettleRequest, held: LeasedHold): Promise<Settlement> {
+    try {
+      const settlement = await this.#settles.add({ ...this.#settleOf(request, held), held });
+      return settlement;
+    } catch (error) {
+      const { journal } = this.#parts;
+      if (journal === undefined || !isDatabaseError(error)) {
+        // It may be tried again.
+        held.settled = undefined;
+        throw error;
+      }
+      return this.#note(journal, request, held);
+    }
+  }
+
+  /** From here the journal stands for the hold. */
+  async #note(
+    journal: SettleJournal,
+    request: SettleRequest,
+    held: LeasedHold,
+  ): Promise<Settlement> {
+    const { requestId } = held;
+    this.#journaled.set(requestId, held);
+    try {
+      await journal.add(this.#settleOf(request, held));
+    } catch (error) {
+      this.#journaled.delete(requestId);
+      held.settled = undefined;
+      throw error;
+    }
+    return expectedSettlement(held, request.costNano);
+  }
+
+  async #settleInOne(
+    request: SettleRequest,
+    held: LeasedHold,
+    work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ): Promise<Settlement> {
+    const { store, clock } = this.#parts;
+    const settle = this.#settleOf(request, held);
+    try {
+      let isFromLease = false;
+      const settlement = await store.transaction(async (tx) => {
+        const fresh = await settleFromLeases(tx, [settle], clock.nowMs());
+        const early = fresh.get(request.usage.requestId);
+        isFromLease = early !== undefined;
+        const [settled = early] =
+          early === undefined ? await settleRows(tx, this.#parts, [request]) : [];
+        assert(settled !== undefined, 'each settle has its answer');
+        await work(tx, settled);
+        return settled;
+      });
+      this.#parts.leases.ended(held, settlement, isFromLease);
+      return settlement;
+    } catch (error) {
+      if (error instanceof StoreUnavailable) {
+        this.#parts.leases.doubt(held);
+        return this.#settleOrNote(request, held);
+      }
+      held.settled = undefined;
+      throw error;
+    }
+  }
+
+  /** What of the cost is daily credit, and that it is not above the hold. */
+  #settleOf(request: SettleRequest, held: LeasedHold): LeaseSettle {
+    const { costNano } = request;
+    const { grantedNano, dailyNano, lease, requestId, allowanceId } = held;
+    let taken: bigint = costNano;
+    if (costNano > grantedNano) {
+      taken = grantedNano;
+      const fields = { requestId, cost: formatUsd(costNano) };
+      this.#parts.log.error({ ...fields, taken: formatUsd(grantedNano) }, ABOVE_HOLD);
+    }
+    const diem = taken < dailyNano ? taken : dailyNano;
+    return {
+      request,
+      leaseId: lease?.id ?? requestId,
+      allowanceId,
+      isLast: lease === undefined,
+      usdNano: taken - diem,
+      dailyNano: diem,
+      reservedNano: grantedNano,
+    };
+  }
+
+  async #settleBatch(
+    settles: readonly Settling[],
+  ): Promise<readonly (Settlement | Promise<Settlement>)[]> {
+    const first = new Map(settles.map((one) => [one.request.usage.requestId, one]));
+    const once = first.size === settles.length ? settles : [...first.values()];
+    const settled = await this.#settleTogether(once);
+    return settles.map((one) => {
+      const { requestId } = one.request.usage;
+      const settlement = first.get(requestId) === one ? settled.get(requestId) : undefined;
+      if (settlement === undefined) return this.#settleLateOne(one);
+      if (one.held !== undefined) this.#parts.leases.ended(one.held, settlement, true);
+      return settlement;
+    });
+  }
+
+  async #settleTogether(settles: readonly Settling[]): Promise<ReadonlyMap<string, Settlement>> {
+    const { store, clock, log } = this.#parts;
+    try {
+      return await settleFromLeases(store, settles, clock.nowMs());
+    } catch (error) {
+      if (error instanceof StoreUnavailable) {
+        for (const { held } of settles) if (held !== undefined) this.#parts.leases.doubt(held);
+        throw error;
+      }
+      if (settles.length === 1) throw error;
+      // One record that the database refuses must not stop its neighbours.
+      log.error({ reason: reasonOf(error) }, 'A batch of settles failed; they go one by one');
+    }
+    const settled = new Map<string, Settlement>();
+    for (const one of settles) {
+      const alone = await this.#settleTogether([one]).catch((error: unknown) => {
+        log.error(
+          { requestId: one.request.usage.requestId, reason: reasonOf(error) },
+          'Not settled',
+        );
+        return undefined;
+      });
+      for (const [id, settlement] of alone ?? []) settled.set(id, settlement);
+    }
+    return settled;
+  }
+
+  /** Its lease is gone, or it was settled before: the usage record decides. */
+  async #settleLateOne({ request, held }: Settling): Promise<Settlement> {
+    const settlement = await this.#lateSettles.add(request);
+    if (held !== undefined) {
+      this.#parts.leases.doubt(held);
+      this.#parts.leases.ended(held, settlement, false);
+    }
+    if (!settlement.fresh) return settlement;
+    const { requestId } = request.usage;
+    const taken = formatUsd(settlement.usdNano + settlement.diemNano);
+    const fields = { requestId, cost: formatUsd(request.costNano), taken };
+    const isShort = settlement.usdNano + settlement.diemNano < request.costNano;
+    if (isShort) this.#parts.log.error(fields, LATE_AND_SHORT);
+    else this.#parts.log.warn(fields, LATE);
+    return settlement;
+  }
+
+  /** What waited in the journal of this process, or of one that has ended. */
+  async settleJournaled({ request, ...entry }: JournaledSettle): Promise<void> {
+    const { requestId } = request.usage;
+    const held = this.#journaled.get(requestId);
+    if (entry.leaseId === undefined) await this.#lateSettles.add(request);
+    else await this.#settles.add({ request, ...entry, leaseId: entry.leaseId, held });
+    this.#journaled.delete(requestId);
+  }
+}
+
+const LATE = 'Settled after the lease of its process was closed: out of what was available';
+const LATE_AND_SHORT =
+  'Settled after the lease of its process was closed, and less was available than it cost';
+
+/** In one transaction; when that fails for one of them, each in its own. */
+async function settleEach(
+  parts: LeaseSettlesParts,
+  requests: readonly SettleRequest[],
+): Promise<readonly (Settlement | Error)[]> {
+  const together = (some: readonly SettleRequest[]) =>
+    parts.store.transaction((tx) => settleRows(tx, parts, some));
+  try {
+    return await together(requests);
+  } catch (error) {
+    if (error instanceof StoreUnavailable || requests.length === 1) throw error;
+    const outcomes = await Promise.allSettled(requests.map((one) => together([one])));
+    return outcomes.map((outcome) => {
+      if (outcome.status === 'rejected') return asError(outcome.reason);
+      return outcome.value[0] ?? new Error('A settle gave no answer');
+    });
+  }
+}
+
+function asError(reason: unknown): Error {
+  return reason instanceof Error ? reason : new Error(String(reason));
+}
+
+/** A second settle charges nothing and repeats the first. */
+async function repeated(settled: Promise<Settlement>): Promise<Settlement> {
+  return { ...(await settled), fresh: false };
+}

@@ -1,0 +1,175 @@
+/**
+ * What a process knows of its leases: the lease of an account or of a capped key, its open holds, and
+ * the requests that ask for more. Plain records and what is worked out of them.
+ */
+import { dayOf } from '../../../core/clock.ts';
+import type { Placed } from '../../../core/in-flight.ts';
+import { type Nano, ZERO } from '../../../core/money.ts';
+import { roomForAll } from '../hold-plan.ts';
+import type { PlannedHold } from '../place-holds.ts';
+import type { Balances, Hold, HoldAnswer, HoldRequest, Settlement } from '../records.ts';
+import type { LeaseGrant, LeaseKind } from './grant-leases.ts';
+
+/** What this process has of an account, or of a capped key of it. */
+export interface Lease extends Placed {
+  readonly id: string;
+  readonly kind: LeaseKind;
+  /** Credit of another day is another credit, and a cap may count anew. */
+  readonly day: number;
+  /** How often the database had been lost when it was granted. */
+  readonly losses: number;
+  /** What its row has, and what of it open holds have set aside. */
+  nano: bigint;
+  heldNano: bigint;
+  open: number;
+  /** What was posted on the account, and what a request could reach, when that was last heard. */
+  posted: Balances;
+  reachNano: Nano;
+  /** Nothing more comes out of it: what is left is given back when its last hold has ended. */
+  isOver: boolean;
+}
+
+export interface LeasedHold extends Hold, Placed {
+  /** Without one the hold is a row of its own, by the id of the request. */
+  readonly lease: Lease | undefined;
+  readonly usdNano: bigint;
+  readonly allowanceId: string | undefined;
+  isOpen: boolean;
+  /** The settle, once it was asked for; none again when it failed. */
+  settled: Promise<Settlement> | undefined;
+}
+
+export interface Asking {
+  readonly request: HoldRequest;
+  readonly resolve: (answer: HoldAnswer) => void;
+  readonly reject: (error: unknown) => void;
+  /** What others had leased was called back for it. */
+  isRecalled: boolean;
+}
+
+/** An account, or a capped key of it, whose requests come out of one lease. */
+export interface Slot {
+  readonly key: string;
+  readonly account: LeasedAccount;
+  readonly allowanceId: string | undefined;
+  lease: Lease | undefined;
+  /** Requests that wait to be asked for. */
+  asking: Asking[];
+  /** It is about to be asked for, or gives back what it does not use. */
+  isDue: boolean;
+  wasUsed: boolean;
+}
+
+export interface LeasedAccount {
+  readonly id: string;
+  readonly slots: Slot[];
+  /** The database is being asked for it: its leases stand still. */
+  isBusy: boolean;
+  contestedUntilMs: number;
+  /** Told when nothing of it is due or asked for. */
+  resting: (() => void)[];
+}
+
+export function newLease(
+  { id, kind, addedNano }: LeaseGrant,
+  nowMs: number,
+  losses: number,
+): Lease {
+  return {
+    id,
+    kind,
+    day: dayOf(nowMs),
+    losses,
+    nano: addedNano,
+    heldNano: 0n,
+    open: 0,
+    posted: { usdNano: ZERO, diemNano: ZERO },
+    reachNano: ZERO,
+    isOver: false,
+    place: -1,
+  };
+}
+
+export function newSlot(account: LeasedAccount, allowanceId: string | undefined): Slot {
+  const key = allowanceId ?? account.id;
+  const slot: Slot = {
+    key,
+    account,
+    allowanceId,
+    lease: undefined,
+    asking: [],
+    isDue: false,
+    wasUsed: true,
+  };
+  account.slots.push(slot);
+  return slot;
+}
+
+/** Holds all that a request can use, where the lease has room for it and all its shares. */
+export function reserve(
+  lease: Lease,
+  allowanceId: string | undefined,
+  request: HoldRequest,
+): LeasedHold | undefined {
+  const { requestId, accountId, floorNano, maxNano } = request;
+  // What is leased is posted; whether more is, memory does not know.
+  if (lease.nano - lease.heldNano < roomForAll(request) || lease.nano < floorNano) return undefined;
+  const isDaily = lease.kind === 'daily';
+  lease.heldNano += maxNano;
+  lease.open += 1;
+  return {
+    requestId,
+    accountId,
+    grantedNano: maxNano,
+    dailyNano: isDaily ? maxNano : ZERO,
+    usdNano: isDaily ? 0n : maxNano,
+    reachNano: lease.reachNano,
+    before: lease.posted,
+    lease,
+    allowanceId,
+    isOpen: true,
+    settled: undefined,
+    place: -1,
+  };
+}
+
+/** A hold that the database has granted: out of the lease, or a row of its own. */
+export function grantedHold(
+  lease: Lease | undefined,
+  allowanceId: string | undefined,
+  { requestId, accountId }: HoldRequest,
+  { usdNano, dailyNano, reachNano, before, allowanceStartMs }: PlannedHold,
+): LeasedHold {
+  const grantedNano = (usdNano + dailyNano) as Nano; // both are nano-USD
+  if (lease !== undefined) {
+    lease.heldNano += grantedNano;
+    lease.open += 1;
+    lease.posted = before;
+    lease.reachNano = reachNano;
+  }
+  return {
+    requestId,
+    accountId,
+    grantedNano,
+    dailyNano,
+    usdNano,
+    reachNano,
+    before,
+    lease,
+    allowanceId: allowanceStartMs === undefined ? undefined : allowanceId,
+    isOpen: true,
+    settled: undefined,
+    place: -1,
+  };
+}
+
+/** Whether there is something to give back. */
+export function hasFree({ lease }: Slot): boolean {
+  return lease !== undefined && lease.nano > lease.heldNano;
+}
+
+/** Tells who waits for it that nothing of the account is due or asked for. */
+export function rest(account: LeasedAccount): void {
+  if (account.isBusy || account.slots.some((slot) => slot.isDue)) return;
+  for (const resolve of account.resting.splice(0)) resolve();
+}

@@ -1,0 +1,159 @@
+/**
+ * Holds of a database that processes share. A process has leases: parts of the balances of accounts,
+ * and of the caps of keys, that are set aside for it in rows. A request that one of them covers is
+ * held in memory, at once (`leases.ts`); the settles of a tick are one statement that the answers
+ * wait for (`lease-settles.ts`).
+ */
+import { assert } from '../../../core/assert.ts';
+import type { Clock } from '../../../core/clock.ts';
+import type { Ids } from '../../../core/ids.ts';
+import type { Log } from '../../../core/log.ts';
+import { ZERO } from '../../../core/money.ts';
+import type { Notices, Queryable, SharedStore } from '../../../db/db.ts';
+import type { OpenAmounts } from '../hold-plan.ts';
+import { placeHolds } from '../place-holds.ts';
+import type {
+  Hold,
+  HoldAnswer,
+  HoldFigures,
+  HoldRequest,
+  Holds,
+  SettleRequest,
+  Settlement,
+} from '../records.ts';
+import { Epoch } from './epochs.ts';
+import { LeaseSettles } from './lease-settles.ts';
+import type { LeasedHold } from './lease.ts';
+import { Leases } from './leases.ts';
+import { Recalls } from './recalls.ts';
+import { SettleJournal } from './settle-journal.ts';
+
+export interface LeasedHoldsParts {
+  readonly store: SharedStore;
+  /** Folder for settles while the database is away; without one they fail. */
+  readonly journalFolder: string | undefined;
+  /** How long an epoch may stay unrenewed. */
+  readonly deadAfterMs: number;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+export class LeasedHolds implements Holds {
+  readonly #parts: LeasedHoldsParts;
+  readonly #leases: Leases;
+  readonly #settles: LeaseSettles;
+  readonly #journal: SettleJournal | undefined;
+  readonly #epoch: Epoch;
+  readonly #recalls: Recalls;
+  #notices: Notices | undefined;
+
+  constructor(parts: LeasedHoldsParts) {
+    const { store, journalFolder, clock } = parts;
+    this.#parts = parts;
+    const journal = journalFolder === undefined ? undefined : new SettleJournal(journalFolder);
+    this.#journal = journal;
+    const leases = new Leases({
+      ...parts,
+      epoch: () => this.#epoch,
+      isHeard: () => this.#notices?.arrive === true,
+      callBack: (accountId, holders) => this.#recalls.wait(accountId, holders),
+    });
+    this.#leases = leases;
+    this.#recalls = new Recalls({
+      store,
+      clock,
+      leases,
+      epochId: () => this.#epoch.id,
+      notices: () => this.#notices,
+    });
+    this.#settles = new LeaseSettles({ ...parts, leases, journal });
+    this.#epoch = new Epoch({
+      ...parts,
+      journal,
+      settle: (entry) => this.#settles.settleJournaled(entry),
+      isKnown: () => leases.knownIds(),
+      begunAnew: () => leases.forget(),
+      round: () => leases.giveIdleBack(),
+    });
+  }
+
+  place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
+    return request.lifetime === 'durable'
+      ? this.#placeDurable(request)
+      : this.#leases.place(request);
+  }
+
+  settle(request: SettleRequest, hold: Hold): Promise<Settlement> {
+    return this.#settles.settle(request, hold as LeasedHold); // `place` makes no other
+  }
+
+  settleWith(
+    request: SettleRequest,
+    hold: Hold,
+    work: (tx: Queryable, settlement: Settlement) => Promise<void>,
+  ): Promise<Settlement> {
+    return this.#settles.settleWith(request, hold as LeasedHold, work); // the same
+  }
+
+  release(hold: Hold): void {
+    this.#leases.end(hold as LeasedHold, ZERO); // the same
+  }
+
+  heldOf(): bigint {
+    return 0n;
+  }
+
+  openOf(accountId: string, day: number): OpenAmounts {
+    return this.#leases.openOf(accountId, day);
+  }
+
+  figures(): HoldFigures {
+    return this.#leases.figures();
+  }
+
+  get journaled(): number {
+    return this.#journal?.size ?? 0;
+  }
+
+  get processes(): number {
+    return this.#epoch.processes;
+  }
+
+  recall(accountId: string): Promise<void> {
+    return this.#recalls.callBack(accountId);
+  }
+
+  async start(): Promise<void> {
+    this.#notices = await this.#parts.store.listen((word) => this.#recalls.heard(word));
+    await this.#epoch.start();
+  }
+
+  async stop(): Promise<void> {
+    this.#leases.forget();
+    await this.#epoch.stop();
+    this.#notices?.close();
+    this.#notices = undefined;
+  }
+
+  /** A durable hold is none of the epoch's. */
+  async #placeDurable(request: HoldRequest): Promise<HoldAnswer> {
+    const { store, clock } = this.#parts;
+    const place = async (): Promise<HoldAnswer> => {
+      const context = { dialect: store.dialect, epochId: this.#epoch.id, nowMs: clock.nowMs() };
+      const [answer] = await store.transaction((tx) => placeHolds(tx, context, [request]));
+      assert(answer !== undefined, 'each request has its answer');
+      return answer;
+    };
+    try {
+      const answer = await place();
+      if (answer.ok || answer.reason !== 'held') return answer;
+      await this.#recalls.callBack(request.accountId);
+      return await place();
+    } catch (error) {
+      // Whether it was placed is not known: if so, it belongs to nobody.
+      this.#epoch.doubt(request.requestId);
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,305 @@
+/**
+ * Several processes that lease from one database: each has a ledger and a store of its own, as real
+ * ones have. What is sold is what is there, to the nano.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { emptyPostgresDatabase } from '../../../../test/databases/postgres.ts';
+import { openTestStore } from '../../../../test/databases/stores.ts';
+import { type LogLine, memoryLog } from '../../../../test/support/memory-log.ts';
+import { bill } from '../../../../test/support/test-ledger.ts';
+import { type Clock, DAY_MS, systemClock } from '../../../core/clock.ts';
+import { systemIds } from '../../../core/ids.ts';
+import { type Nano, ZERO, nano, usdToNano } from '../../../core/money.ts';
+import type { Store } from '../../../db/db.ts';
+import { type Hold, type HoldAnswer, LEDGER_MIGRATIONS, Ledger } from '../ledger.ts';
+
+const PRICE = usdToNano('0.00001');
+const DEAD_AFTER_MS = 1_200;
+/** Longer than notices take on a busy machine. */
+const RECALL_SEEN_MS = 1_500;
+
+interface Process {
+  readonly ledger: Ledger;
+  readonly store: Store;
+  /** Moves the time of this process alone. */
+  readonly skew: { ms: number };
+  /** Its timers and its clock stand still, as under SIGSTOP. */
+  readonly stopped: { is: boolean };
+}
+
+/** Real time that one process can be behind of, and timers that can be stopped. */
+function clockOf(skew: { ms: number }, stopped: { is: boolean }): Clock {
+  const real = systemClock();
+  return {
+    ...real,
+    nowMs: () => real.nowMs() + skew.ms,
+    every: (ms, work) => real.every(ms, () => void (stopped.is || work())),
+  };
+}
+
+describe('leases of several processes', () => {
+  const opened: Process[] = [];
+  const lines: LogLine[] = [];
+  let url: string;
+
+  before(async () => {
+    url = await emptyPostgresDatabase();
+    const store = await openTestStore(url);
+    await store.migrate(LEDGER_MIGRATIONS);
+    await store.close();
+  });
+  after(async () => {
+    for (const { ledger, store } of opened) {
+      await ledger.stop();
+      await store.close();
+    }
+  });
+
+  async function begin(): Promise<Process> {
+    const [skew, stopped] = [{ ms: 0 }, { is: false }];
+    const store = await openTestStore(url);
+    const parts = { clock: clockOf(skew, stopped), ids: systemIds(), log: memoryLog(lines) };
+    const ledger = new Ledger({ ...parts, store, epochDeadAfterMs: DEAD_AFTER_MS });
+    await ledger.start();
+    const process = { ledger, store, skew, stopped };
+    opened.push(process);
+    return process;
+  }
+
+  let accounts = 0;
+  async function fund({ ledger, store }: Process, amountNano: Nano): Promise<string> {
+    const accountId = `account-${(accounts += 1)}`;
+    const from = 'house:operator-credit';
+    const credit = { accountId, amountNano, from, kind: 'CREDIT', id: `for-${accountId}` } as const;
+    await store.transaction((tx) => ledger.creditIn(tx, credit));
+    return accountId;
+  }
+
+  let requests = 0;
+  function wish(accountId: string, maxNano: Nano = PRICE, allowanceId?: string) {
+    const requestId = `r-${(requests += 1)}`;
+    const amounts = { minNano: maxNano, maxNano, floorNano: ZERO };
+    return {
+      requestId,
+      accountId,
+      ...amounts,
+      ...(allowanceId === undefined ? {} : { allowanceId }),
+    };
+  }
+
+  async function held({ ledger }: Process, accountId: string, maxNano = PRICE): Promise<Hold> {
+    const answer = await ledger.holds.place(wish(accountId, maxNano));
+    assert.ok(
+      answer.ok,
+      JSON.stringify(answer, (_, value) => String(value)),
+    );
+    return answer.hold;
+  }
+
+  const settled = ({ ledger }: Process, hold: Hold, costNano: Nano = hold.grantedNano) =>
+    ledger.holds.settle(
+      bill(systemClock(), hold.requestId, costNano, { accountId: hold.accountId }),
+      hold,
+    );
+
+  /** One request to its end; a held one asks again, as who waits for credit does. */
+  async function buy(process: Process, accountId: string, allowanceId?: string) {
+    for (;;) {
+      const answer: HoldAnswer = await process.ledger.holds.place(
+        wish(accountId, PRICE, allowanceId),
+      );
+      if (answer.ok) {
+        await settled(process, answer.hold);
+        return 'sold';
+      }
+      if (answer.reason !== 'held') return answer.reason;
+      await systemClock().sleep(5);
+    }
+  }
+
+  async function buyAll(
+    processes: readonly Process[],
+    accountId: string,
+    count: number,
+    allowanceId?: string,
+  ): Promise<Record<string, number>> {
+    const tally: Record<string, number> = {};
+    let sent = 0;
+    const caller = async (process: Process): Promise<void> => {
+      while (sent < count) {
+        sent += 1;
+        const became = await buy(process, accountId, allowanceId);
+        tally[became] = (tally[became] ?? 0) + 1;
+      }
+    };
+    const callers = processes.flatMap((process) =>
+      Array.from({ length: 12 }, () => caller(process)),
+    );
+    await Promise.all(callers);
+    return tally;
+  }
+
+  async function assertClean({ ledger }: Process): Promise<void> {
+    assert.deepEqual((await ledger.audit()).differences, []);
+  }
+
+  async function leased({ store }: Process, accountId: string): Promise<bigint> {
+    const [row] = await store.query<{ total: bigint }>(
+      `SELECT COALESCE(sum(usd_nano + daily_nano), 0) AS total FROM ledger_hold WHERE account_id = $1`,
+      [accountId],
+    );
+    return row?.total ?? 0n;
+  }
+
+  async function soon(what: string, look: () => Promise<boolean>): Promise<void> {
+    for (let at = 0; at < 400; at += 1) {
+      if (await look()) return;
+      await systemClock().sleep(25);
+    }
+    assert.fail(what);
+  }
+
+  for (const count of [2, 8]) {
+    test(`money for 400 requests serves exactly 400 of 1,200 through ${count} processes`, async () => {
+      const processes = await Promise.all(Array.from({ length: count }, begin));
+      const [first] = processes as [Process];
+      const accountId = await fund(first, nano(400n * PRICE));
+      assert.deepEqual(await buyAll(processes, accountId, 1_200), { sold: 400, balance: 800 });
+      assert.equal((await first.ledger.balances(accountId)).usdNano, 0n);
+      await assertClean(first);
+      for (const { ledger } of processes) await ledger.stop();
+    });
+  }
+
+  test('a cap for 200 requests serves exactly 200 of 600 through two processes', async () => {
+    const [first, second] = [await begin(), await begin()];
+    const accountId = await fund(first, usdToNano('1'));
+    const cap = { id: 'capped', accountId, period: 'EPOCH', diemLimitNano: undefined } as const;
+    await first.store.transaction((tx) =>
+      first.ledger.setAllowance(tx, { ...cap, usdLimitNano: nano(200n * PRICE) }),
+    );
+    assert.deepEqual(await buyAll([first, second], accountId, 600, 'capped'), {
+      sold: 200,
+      'allowance-usd': 400,
+    });
+    await assertClean(first);
+  });
+
+  test('requests that a lease covers ask the database for nothing', async (t) => {
+    const process = await begin();
+    const accountId = await fund(process, usdToNano('1'));
+    await settled(process, await held(process, accountId));
+    const asks = t.mock.method(process.store, 'transaction');
+    const queries = t.mock.method(process.store, 'query');
+    const holds = await Promise.all(Array.from({ length: 100 }, () => held(process, accountId)));
+    assert.equal(asks.mock.callCount() + queries.mock.callCount(), 0);
+    await Promise.all(holds.map((hold) => settled(process, hold)));
+    assert.equal(asks.mock.callCount(), 0);
+    assert.ok(queries.mock.callCount() <= 2, 'the settles of a tick are one statement');
+    await assertClean(process);
+  });
+
+  test('what another process has leased and does not use is called back at once', async () => {
+    const [first, second] = [await begin(), await begin()];
+    const accountId = await fund(first, usdToNano('1'));
+    const open = await held(first, accountId);
+    assert.ok((await leased(first, accountId)) > PRICE);
+    const startedMs = performance.now();
+    const most = nano(usdToNano('1') - PRICE);
+    const all = await second.ledger.holds.place({ ...wish(accountId, most), maxIsNamed: true });
+    assert.ok(all.ok && all.hold.grantedNano === most);
+    assert.ok(performance.now() - startedMs < RECALL_SEEN_MS);
+    assert.equal((await settled(first, open)).usdNano, PRICE);
+    assert.equal((await settled(second, all.hold)).after.usdNano, 0n);
+    assert.equal(await buy(first, accountId), 'balance');
+    await assertClean(first);
+  });
+
+  test('a debit, also of a command that hears nothing, finds what is leased', async () => {
+    const first = await begin();
+    const accountId = await fund(first, usdToNano('1'));
+    await settled(first, await held(first, accountId));
+    assert.ok((await leased(first, accountId)) > 0n);
+    const store = await openTestStore(url);
+    const command = new Ledger({
+      store,
+      clock: systemClock(),
+      ids: systemIds(),
+      log: memoryLog([]),
+    });
+    const amountNano = nano(usdToNano('1') - PRICE);
+    const debit = { accountId, amountNano, to: 'house:operator-credit', kind: 'CREDIT' } as const;
+    const left = await store.transaction((tx) => command.debitIn(tx, { ...debit, id: 'debit' }));
+    assert.equal(left, 0n);
+    await store.close();
+    assert.equal(await buy(first, accountId), 'balance');
+    await assertClean(first);
+  });
+
+  test('daily credit is spent before USD, and what is leased of it ends with its day', async () => {
+    const [first, second] = [await begin(), await begin()];
+    const accountId = await fund(first, usdToNano('1'));
+    await first.ledger.setDailyAllocation(accountId, nano(300n * PRICE));
+    assert.deepEqual(await buyAll([first, second], accountId, 300), { sold: 300 });
+    const { usdNano, diemNano } = await first.ledger.balances(accountId);
+    assert.deepEqual([usdNano, diemNano], [usdToNano('1'), 0n]);
+    assert.deepEqual(await buyAll([first, second], accountId, 20), { sold: 20 });
+    assert.equal((await first.ledger.balances(accountId)).usdNano, usdToNano('1') - 20n * PRICE);
+    await assertClean(first);
+    const late = await held(first, accountId);
+    for (const { skew } of [first, second]) skew.ms = DAY_MS;
+    const early = await held(first, accountId);
+    assert.deepEqual([late.dailyNano, early.dailyNano], [0n, PRICE]);
+    await settled(first, late);
+    await settled(first, early);
+    assert.deepEqual(await buyAll([first, second], accountId, 100), { sold: 100 });
+    const next = await first.ledger.balances(accountId);
+    assert.equal(next.diemNano, nano(199n * PRICE));
+    assert.equal(next.usdNano, usdToNano('1') - 21n * PRICE);
+    await assertClean(first);
+    for (const { skew } of [first, second]) skew.ms = 0;
+  });
+
+  test('a process that stood still past its death begins anew, and its settles count once', async () => {
+    const [first, second] = [await begin(), await begin()];
+    const accountId = await fund(first, usdToNano('1'));
+    const open = [await held(first, accountId), await held(first, accountId)];
+    first.stopped.is = true;
+    await soon('the lease is given back', async () => (await leased(second, accountId)) === 0n);
+    // Half of the money goes elsewhere; what is left pays for one of the two.
+    const rest = nano(usdToNano('1') - PRICE);
+    const spent = await second.ledger.holds.place({ ...wish(accountId, rest), maxIsNamed: true });
+    assert.ok(spent.ok);
+    await settled(second, spent.hold);
+    first.stopped.is = false;
+    const late = await Promise.all(open.map((hold) => settled(first, hold)));
+    const taken = new Set<bigint>(late.map(({ usdNano }) => usdNano));
+    assert.deepEqual(taken, new Set([0n, PRICE]));
+    assert.ok(late.every(({ fresh }) => fresh));
+    assert.equal((await second.ledger.balances(accountId)).usdNano, 0n);
+    const again = await Promise.all(open.map((hold) => settled(first, hold)));
+    assert.ok(again.every(({ fresh }) => !fresh));
+    await assertClean(second);
+    assert.equal(lines.filter(({ message }) => message.includes('lease of its process')).length, 2);
+    const other = await fund(second, usdToNano('1'));
+    await soon('it sells again', async () => (await buy(first, other)) === 'sold');
+    await assertClean(second);
+  });
+
+  test('what is not used goes back by itself, and all of it when the process ends', async () => {
+    const [first, second] = [await begin(), await begin()];
+    const accountId = await fund(first, usdToNano('1'));
+    await settled(first, await held(first, accountId));
+    await settled(second, await held(second, accountId));
+    assert.ok((await leased(first, accountId)) > 0n);
+    await second.ledger.stop();
+    await soon('idle leases are given back', async () => (await leased(first, accountId)) === 0n);
+    const rows = await first.store.query(
+      'SELECT request_id FROM ledger_hold WHERE account_id = $1 AND usd_nano > 0',
+      [accountId],
+    );
+    assert.deepEqual([...rows], []);
+    await assertClean(first);
+  });
+});

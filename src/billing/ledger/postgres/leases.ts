@@ -1,0 +1,375 @@
+/**
+ * What this process has leased, and the requests that are held out of it: one lease for an account,
+ * and one for each capped key. Whatever a lease does not cover is asked from the database, all
+ * requests of a tick together; what is missing there while other processes have it leased is called
+ * back before the answer is no. What is not used, or called back by others, is given back.
+ *
+ * After a loss of the database, or of an answer of it, what memory says of the leases concerned may
+ * not be true: nothing more comes out of them, and what is left is given back by what their rows say.
+ */
+import { assert } from '../../../core/assert.ts';
+import { type Clock, SECOND_MS, dayOf } from '../../../core/clock.ts';
+import type { Ids } from '../../../core/ids.ts';
+import { InFlight } from '../../../core/in-flight.ts';
+import { type Nano, ZERO } from '../../../core/money.ts';
+import { type SharedStore, StoreUnavailable } from '../../../db/db.ts';
+import type { OpenAmounts } from '../hold-plan.ts';
+import type { HoldAnswer, HoldFigures, HoldRequest, Settlement } from '../records.ts';
+import type { Epoch } from './epochs.ts';
+import { LEASE_PREFIX, type LeaseAnswer, type LeaseWant, grantLeases } from './grant-leases.ts';
+import {
+  type Asking,
+  type Lease,
+  type LeasedAccount,
+  type LeasedHold,
+  type Slot,
+  grantedHold,
+  hasFree,
+  newLease,
+  newSlot,
+  reserve,
+  rest,
+} from './lease.ts';
+
+/** Transactions that ask for money at once, and the accounts and requests of one of them. */
+const ASKS_IN_FLIGHT = 3;
+const ACCOUNTS_OF_ASK = 64;
+const REQUESTS_OF_ASK = 128;
+/** An account whose money others asked for is leased by nobody for so long. */
+const CONTESTED_MS = 2 * SECOND_MS;
+
+interface Asked {
+  readonly slot: Slot;
+  readonly want: LeaseWant;
+  readonly entries: readonly Asking[];
+}
+
+export interface LeasesParts {
+  readonly store: SharedStore;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly epoch: () => Epoch;
+  /** Whether others can call back what this process has; without that it leases nothing. */
+  readonly isHeard: () => boolean;
+  /** Calls back what other processes have; resolves when they have answered, or a moment later. */
+  readonly callBack: (accountId: string, holders: readonly string[]) => Promise<void>;
+}
+
+export class Leases {
+  readonly #parts: LeasesParts;
+  readonly #slots = new Map<string, Slot>();
+  readonly #accounts = new Map<string, LeasedAccount>();
+  /** Leases that are over, until their last hold has ended. */
+  readonly #ending = new InFlight<Lease>();
+  /** Open holds that are rows of their own. */
+  readonly #single = new InFlight<LeasedHold>();
+  /** Ids of leases that are being asked for. */
+  readonly #coming = new Set<string>();
+  #due: Slot[] = [];
+  #isScheduled = false;
+  #asksInFlight = 0;
+
+  constructor(parts: LeasesParts) {
+    this.#parts = parts;
+  }
+
+  place(request: HoldRequest): HoldAnswer | Promise<HoldAnswer> {
+    // Ids of accounts and of keys are different ids.
+    const slot = this.#slots.get(request.allowanceId ?? request.accountId);
+    const lease = slot?.lease;
+    if (lease !== undefined && slot?.account.isBusy === false && this.#isGood(lease)) {
+      const hold = reserve(lease, slot.allowanceId, request);
+      slot.wasUsed = true;
+      if (hold !== undefined) return { ok: true, hold };
+    }
+    return this.#ask(slot ?? this.#openSlot(request), request);
+  }
+
+  openOf(accountId: string, day: number): OpenAmounts {
+    const open = { usdNano: 0n, diemNano: 0n };
+    for (const { lease } of this.#accounts.get(accountId)?.slots ?? []) {
+      if (lease?.kind === 'usd') open.usdNano += lease.heldNano;
+      if (lease?.kind === 'daily' && lease.day === day) open.diemNano += lease.heldNano;
+    }
+    return open;
+  }
+
+  /** Holds in memory; what is set aside for them is a part of the leases. */
+  figures(): HoldFigures {
+    let count = 0;
+    let amountNano = 0n;
+    for (const { lease } of this.#slots.values()) {
+      if (lease === undefined) continue;
+      count += lease.open;
+      amountNano += lease.heldNano;
+    }
+    for (const lease of this.#ending.all()) {
+      count += lease.open;
+      amountNano += lease.heldNano;
+    }
+    return { count, amountNano: amountNano as Nano };
+  }
+
+  #isGood(lease: Lease): boolean {
+    const { store, clock } = this.#parts;
+    return (
+      !lease.isOver &&
+      lease.losses === store.losses &&
+      lease.day === dayOf(clock.nowMs()) &&
+      store.unavailable() === undefined &&
+      this.#parts.epoch().isCertain
+    );
+  }
+
+  #openSlot({ accountId, allowanceId }: HoldRequest): Slot {
+    let account = this.#accounts.get(accountId);
+    if (account === undefined) {
+      account = { id: accountId, slots: [], isBusy: false, contestedUntilMs: 0, resting: [] };
+      this.#accounts.set(accountId, account);
+    }
+    const slot = newSlot(account, allowanceId);
+    this.#slots.set(slot.key, slot);
+    return slot;
+  }
+
+  #ask(slot: Slot, request: HoldRequest): Promise<HoldAnswer> {
+    const { promise, resolve, reject } = Promise.withResolvers<HoldAnswer>();
+    slot.asking.push({ request, resolve, reject, isRecalled: false });
+    slot.wasUsed = true;
+    this.#makeDue(slot);
+    return promise;
+  }
+
+  #makeDue(slot: Slot): void {
+    if (!slot.isDue) {
+      slot.isDue = true;
+      this.#due.push(slot);
+    }
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    setImmediate(() => {
+      this.#isScheduled = false;
+      this.#startAsking();
+    });
+  }
+
+  #startAsking(): void {
+    while (this.#asksInFlight < ASKS_IN_FLIGHT) {
+      const chosen: Slot[] = [];
+      const left: Slot[] = [];
+      const accounts = new Set<LeasedAccount>();
+      for (const slot of this.#due) {
+        const { account } = slot;
+        const hasRoom = accounts.has(account) || accounts.size < ACCOUNTS_OF_ASK;
+        if (account.isBusy || !hasRoom) left.push(slot);
+        else {
+          accounts.add(account);
+          chosen.push(slot);
+        }
+      }
+      if (chosen.length === 0) return;
+      this.#due = left;
+      void this.#askFor(chosen, [...accounts]);
+    }
+  }
+
+  async #askFor(slots: readonly Slot[], accounts: readonly LeasedAccount[]): Promise<void> {
+    this.#asksInFlight += 1;
+    for (const account of accounts) account.isBusy = true;
+    const asked: Asked[] = [];
+    for (const slot of slots) {
+      slot.isDue = false;
+      asked.push(this.#askedOf(slot));
+      if (slot.asking.length > 0) this.#makeDue(slot);
+    }
+    try {
+      const losses = this.#parts.store.losses;
+      const answers = await this.#grant(asked.map(({ want }) => want));
+      for (const [index, one] of asked.entries()) {
+        const answer = answers[index];
+        assert(answer !== undefined, 'each want has its answer');
+        this.#answer(one, answer, losses);
+      }
+    } catch (error) {
+      // What was granted, if anything, is not known: it is given back by what the rows say.
+      for (const { slot, entries } of asked) {
+        this.#endLease(slot);
+        for (const { reject } of entries) reject(error);
+      }
+    } finally {
+      for (const { want } of asked) this.#coming.delete(want.newId);
+      for (const account of accounts) account.isBusy = false;
+      this.#asksInFlight -= 1;
+      for (const account of accounts) rest(account);
+      this.#startAsking();
+    }
+  }
+
+  #askedOf(slot: Slot): Asked {
+    const { account, lease } = slot;
+    if (lease !== undefined && (lease.isOver || lease.losses !== this.#parts.store.losses)) {
+      this.#endLease(slot);
+    }
+    const entries = slot.asking.splice(0, REQUESTS_OF_ASK);
+    const isContested = this.#parts.clock.monotonicMs() < account.contestedUntilMs;
+    const current = slot.lease;
+    const newId = LEASE_PREFIX + this.#parts.ids.uuid();
+    this.#coming.add(newId);
+    const want: LeaseWant = {
+      accountId: account.id,
+      allowanceId: slot.allowanceId,
+      lease: current && {
+        id: current.id,
+        kind: current.kind,
+        freeNano: current.nano - current.heldNano,
+      },
+      requests: entries.map(({ request }) => request),
+      mayLease: entries.length > 0 && !isContested && this.#parts.isHeard(),
+      mayWait: this.#parts.isHeard() && entries.every(({ isRecalled }) => !isRecalled),
+      newId,
+    };
+    return { slot, want, entries };
+  }
+
+  async #grant(wants: readonly LeaseWant[]): Promise<readonly LeaseAnswer[]> {
+    const { store, clock } = this.#parts;
+    if (this.#parts.epoch().hasBegun && !this.#parts.epoch().isCertain)
+      await this.#parts.epoch().renew();
+    for (let attempt = 0; attempt < 2; attempt += 1) {
+      const answers = await store.transaction(
+        (tx) => {
+          const { id: epochId, hasBegun: hasEpoch } = this.#parts.epoch();
+          return grantLeases(tx, { epochId, hasEpoch, nowMs: clock.nowMs() }, wants);
+        },
+        { durable: false },
+      );
+      if (answers !== undefined) return answers;
+      // Another process took this one for dead: it goes on as a new one.
+      await this.#parts.epoch().renew();
+    }
+    throw new StoreUnavailable('The epoch of this process does not last');
+  }
+
+  #answer({ slot, want, entries }: Asked, answer: LeaseAnswer, losses: number): void {
+    const { grant, answers, holders } = answer;
+    const freed = want.lease?.freeNano ?? 0n;
+    if (answer.isLost) this.#endLease(slot);
+    const before = slot.lease;
+    if (grant !== undefined && before !== undefined && grant.id === before.id) {
+      before.nano += grant.addedNano;
+    } else {
+      if (before !== undefined) before.nano -= freed;
+      if (grant !== undefined) {
+        this.#endLease(slot);
+        slot.lease = newLease(grant, this.#parts.clock.nowMs(), losses);
+      }
+    }
+    const hasOwn = (): boolean => slot.account.slots.some((one) => one !== slot && hasFree(one));
+    for (const [index, entry] of entries.entries()) {
+      const planned = answers[index];
+      assert(planned !== undefined, 'each request has its answer');
+      if (planned.ok) {
+        const lease = grant === undefined ? undefined : slot.lease;
+        const hold = grantedHold(lease, slot.allowanceId, entry.request, planned);
+        if (lease === undefined) this.#single.add(hold);
+        entry.resolve({ ok: true, hold });
+      } else if (planned.reason !== 'held' || entry.isRecalled || !want.mayWait)
+        entry.resolve(planned);
+      else if (holders.length > 0 || hasOwn()) void this.#askAgain(slot, entry, holders);
+      else entry.resolve(planned);
+    }
+  }
+
+  /** Asks once more when the others, and this process, have given back what they do not use. */
+  async #askAgain(slot: Slot, entry: Asking, holders: readonly string[]): Promise<void> {
+    entry.isRecalled = true;
+    const { account } = slot;
+    this.contest(account.id);
+    await Promise.all([this.#parts.callBack(account.id, holders), this.giveBack(account.id, slot)]);
+    slot.asking.push(entry);
+    this.#makeDue(slot);
+  }
+
+  contest(accountId: string): void {
+    const account = this.#accounts.get(accountId);
+    if (account === undefined) return;
+    account.contestedUntilMs = this.#parts.clock.monotonicMs() + CONTESTED_MS;
+  }
+
+  /** Gives back what no open hold has of the account's leases. */
+  giveBack(accountId: string, except?: Slot): Promise<void> {
+    const account = this.#accounts.get(accountId);
+    if (account === undefined) return Promise.resolve();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    account.resting.push(resolve);
+    for (const slot of account.slots) if (slot !== except && hasFree(slot)) this.#makeDue(slot);
+    rest(account);
+    return promise;
+  }
+
+  /** Once a round: what was not used since the last one. */
+  giveIdleBack(): void {
+    // Who cannot be asked for it keeps nothing.
+    const mayKeep = this.#parts.isHeard();
+    for (const [key, slot] of this.#slots) {
+      const { account, lease, asking, isDue } = slot;
+      const wasUsed = slot.wasUsed && mayKeep;
+      slot.wasUsed = false;
+      if (wasUsed || account.isBusy || isDue || asking.length > 0) continue;
+      if (hasFree(slot)) this.#makeDue(slot);
+      else if (lease === undefined || lease.open === 0) {
+        // Its row, with nothing in it, goes with the next round.
+        this.#slots.delete(key);
+        account.slots.splice(account.slots.indexOf(slot), 1);
+        if (account.slots.length === 0) this.#accounts.delete(account.id);
+      }
+    }
+  }
+
+  #endLease(slot: Slot): void {
+    const { lease } = slot;
+    slot.lease = undefined;
+    if (lease === undefined) return;
+    lease.isOver = true;
+    if (lease.open > 0) this.#ending.add(lease);
+  }
+
+  forget(): void {
+    for (const slot of this.#slots.values()) this.#endLease(slot);
+  }
+
+  /** Rows of this process that something here stands for. */
+  knownIds(): ReadonlySet<string> {
+    const known = new Set(this.#coming);
+    for (const { lease } of this.#slots.values()) if (lease !== undefined) known.add(lease.id);
+    for (const { id } of this.#ending.all()) known.add(id);
+    for (const { requestId } of this.#single.all()) known.add(requestId);
+    return known;
+  }
+
+  /** The hold is over; `takenNano` of it is gone from the row of its lease. */
+  end(held: LeasedHold, takenNano: bigint): void {
+    if (!held.isOpen) return;
+    held.isOpen = false;
+    const { lease } = held;
+    if (lease === undefined) {
+      this.#single.delete(held);
+      return;
+    }
+    lease.nano -= takenNano;
+    lease.heldNano -= held.grantedNano;
+    lease.open -= 1;
+    if (lease.isOver && lease.open === 0) this.#ending.delete(lease);
+  }
+
+  ended(held: LeasedHold, { usdNano, diemNano, after }: Settlement, isFromLease: boolean): void {
+    const { lease } = held;
+    if (lease !== undefined && isFromLease) lease.posted = after;
+    this.end(held, isFromLease ? usdNano + diemNano : ZERO);
+  }
+
+  /** Whether a settle was made is not known: nothing more comes out of its lease. */
+  doubt({ lease }: LeasedHold): void {
+    if (lease !== undefined) lease.isOver = true;
+  }
+}

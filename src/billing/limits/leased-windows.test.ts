@@ -1,0 +1,106 @@
+/** Rate windows of several processes: exactly the allowed number pass, whoever has leased the room. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { emptyPostgresDatabase } from '../../../test/databases/postgres.ts';
+import { openTestStore } from '../../../test/databases/stores.ts';
+import { TestClock } from '../../../test/support/test-clock.ts';
+import { MINUTE_MS } from '../../core/clock.ts';
+import { type Store, isShared } from '../../db/db.ts';
+import { LIMITS_MIGRATIONS, LeasedWindows, type WindowAnswer } from './limits.ts';
+
+describe('leased rate windows', () => {
+  const stores: Store[] = [];
+  /** Notifications take real time; the minute does not end by itself. */
+  const clock = new TestClock();
+  let url: string;
+  let holders = 0;
+
+  before(async () => {
+    url = await emptyPostgresDatabase();
+  });
+  after(async () => {
+    for (const store of stores) await store.close();
+  });
+
+  async function begin(processes: number): Promise<{ windows: LeasedWindows; store: Store }> {
+    const store = await openTestStore(url);
+    stores.push(store);
+    await store.migrate(LIMITS_MIGRATIONS);
+    assert.ok(isShared(store));
+    const holder = `p${(holders += 1)}`;
+    const windows = new LeasedWindows({ store, clock, processes: () => processes, holder });
+    // Until it is known that words arrive, which lets it lease.
+    await store.listen(() => undefined);
+    return { windows, store };
+  }
+
+  function take(bucket: string, requestLimit: number, tokens = 1, tokenLimit = 0) {
+    return { bucket, tokens, requestLimit, tokenLimit };
+  }
+
+  for (const processes of [2, 8]) {
+    test(`of 900 requests through ${processes} processes exactly 300 pass in a minute`, async () => {
+      const all = await Promise.all(Array.from({ length: processes }, () => begin(processes)));
+      const name = `of ${processes}`;
+      let sent = 0;
+      let passed = 0;
+      const caller = async ({ windows }: { windows: LeasedWindows }): Promise<void> => {
+        while (sent < 900) {
+          sent += 1;
+          const answer = await windows.take(take(name, 300), clock.nowMs());
+          if (answer.ok) passed += 1;
+        }
+      };
+      await Promise.all(all.flatMap((one) => Array.from({ length: 8 }, () => caller(one))));
+      assert.equal(passed, 300);
+      clock.advance(MINUTE_MS);
+      const next = await all[0]?.windows.take(take(name, 300), clock.nowMs());
+      assert.equal(next?.ok === true && next.state.requestsLeft, 299);
+    });
+  }
+
+  test('room that a silent process has leased is called back before a 429', async () => {
+    const [first, second] = [await begin(2), await begin(2)];
+    assert.ok((await first.windows.take(take('silent', 100), clock.nowMs())).ok);
+    const answers: WindowAnswer[] = [];
+    for (let at = 0; at < 100; at += 1) {
+      answers.push(await second.windows.take(take('silent', 100), clock.nowMs()));
+    }
+    assert.equal(answers.filter(({ ok }) => ok).length, 99);
+    // Once nobody has anything left, a refusal asks nobody.
+    assert.ok(!(second.windows.take(take('silent', 100), clock.nowMs()) instanceof Promise));
+  });
+
+  test('a lease is counted without the database, and corrected in it', async (t) => {
+    const { windows, store } = await begin(1);
+    const first = await windows.take(take('own', 100, 10, 1_000), clock.nowMs());
+    assert.ok(first.ok);
+    const asks = t.mock.method(store, 'transaction');
+    const second = windows.take(take('own', 100, 10, 1_000), clock.nowMs());
+    assert.ok(!(second instanceof Promise) && second.ok);
+    assert.deepEqual([second.state.requestsLeft, second.state.tokensLeft], [98, 980]);
+    assert.equal(windows.correct(second.reserved, 200, clock.nowMs())?.tokens, 210);
+    assert.equal(asks.mock.callCount(), 0);
+    // What is used above the estimate counts in the minute that runs by then.
+    clock.advance(MINUTE_MS);
+    assert.equal(windows.correct(first.reserved, 110, clock.nowMs()), undefined);
+    const next = await windows.take(take('own', 100, 10, 1_000), clock.nowMs());
+    assert.ok(next.ok);
+    assert.equal(next.state.tokensLeft, 1_000 - 100 - 10);
+  });
+
+  test('tokens are exact across processes, with what was corrected', async () => {
+    const [first, second] = [await begin(2), await begin(2)];
+    const wanted = take('tokens', 0, 10, 1_000);
+    let used = 0;
+    for (let at = 0; at < 400; at += 1) {
+      const { windows } = at % 2 === 0 ? first : second;
+      const answer = await windows.take(wanted, clock.nowMs());
+      if (!answer.ok) continue;
+      const spent = at % 3 === 0 ? 10 : 5;
+      windows.correct(answer.reserved, spent, clock.nowMs());
+      used += spent;
+    }
+    assert.ok(used <= 1_000 && used > 990, String(used));
+  });
+});

@@ -1,0 +1,301 @@
+/**
+ * Rate windows that several processes share, on PostgreSQL. A process leases a part of what a bucket
+ * has left in a minute, counts from it in memory, and asks again when it is used up; what is leased
+ * is counted in the bucket's row at once, so exactly the allowed number pass. Where a part would be
+ * too small each take is counted under the lock of the row. A take that does not fit while others
+ * have room leased calls that back first. What is left of a lease ends with its minute.
+ *
+ * Buckets are locked in order of name. Nothing here waits for the disk: a window that a crash
+ * forgets costs nobody money.
+ */
+import { assert } from '../../core/assert.ts';
+import { type Clock, MINUTE_MS } from '../../core/clock.ts';
+import type { Notices, SharedStore } from '../../db/db.ts';
+import {
+  type Counters,
+  type Reservation,
+  type WindowAnswer,
+  type WindowTake,
+  type Windows,
+  correctedMinute,
+  countTake,
+  stateOf,
+} from './in-memory.ts';
+import {
+  type AskedBucket,
+  type AskingTake,
+  type Bucket,
+  type GrantedWindow,
+  countHere,
+  grantWindows,
+  hasRoom,
+} from './window-grants.ts';
+
+/** Transactions that ask at once, and the buckets and takes of one of them. */
+const ASKS_IN_FLIGHT = 2;
+const BUCKETS_OF_ASK = 128;
+const TAKES_OF_BUCKET = 512;
+/** How long others may take to give back what they have leased. */
+const RECALL_MS = 100;
+
+const RECALL = 'window-recall';
+const FREED = 'window-freed';
+
+export interface LeasedWindowsParts {
+  readonly store: SharedStore;
+  readonly clock: Clock;
+  /** Processes that share the windows. */
+  readonly processes: () => number;
+  /** Unique among them. */
+  readonly holder: string;
+}
+
+export class LeasedWindows implements Windows {
+  readonly #parts: LeasedWindowsParts;
+  readonly #buckets = new Map<string, Bucket>();
+  readonly #recalls = new Map<string, { readonly done: Promise<void>; readonly end: () => void }>();
+  #minute = 0;
+  #notices: Notices | undefined;
+  #due: Bucket[] = [];
+  #isScheduled = false;
+  #asksInFlight = 0;
+
+  constructor(parts: LeasedWindowsParts) {
+    this.#parts = parts;
+    void parts.store
+      .listen((word) => this.#heard(word))
+      .then((notices) => {
+        this.#notices = notices;
+      });
+  }
+
+  take(take: WindowTake, nowMs: number): WindowAnswer | Promise<WindowAnswer> {
+    const minute = Math.floor(nowMs / MINUTE_MS);
+    if (take.requestLimit === 0 && take.tokenLimit === 0) {
+      return countTake(take, { minute, requests: 0, tokens: 0 });
+    }
+    const bucket = this.#buckets.get(take.bucket);
+    if (bucket !== undefined && !bucket.isBusy && bucket.counters.minute === minute) {
+      const isSame =
+        bucket.requestLimit === take.requestLimit && bucket.tokenLimit === take.tokenLimit;
+      if (isSame && hasRoom(bucket, take)) return countHere(bucket, take);
+      if (isSame && bucket.fullMinute === minute) {
+        return { ok: false, reason: 'requests', state: stateOf(take, bucket.counters) };
+      }
+    }
+    return this.#ask(bucket ?? this.#open(take, minute), take, minute);
+  }
+
+  correct(reservation: Reservation, usedTokens: number, nowMs: number): Counters | undefined {
+    const change = usedTokens - reservation.tokens;
+    if (change === 0) return undefined;
+    const minute = correctedMinute(reservation, usedTokens, nowMs);
+    const bucket = this.#buckets.get(reservation.bucket);
+    if (bucket?.counters.minute === minute) {
+      bucket.counters.tokens = Math.max(0, bucket.counters.tokens + change);
+      bucket.tokensLeft -= change;
+      // Where nothing is leased the others wait for it.
+      if (bucket.tokensLeased === 0) this.#makeDue(bucket);
+      return bucket.counters;
+    }
+    // Its minute is over: what was used above the estimate counts in the one that runs.
+    if (change > 0) {
+      const { bucket: name } = reservation;
+      const take = { bucket: name, tokens: 0, requestLimit: 0, tokenLimit: 0 };
+      const late = bucket ?? this.#open(take, 0);
+      late.correction = late.correctionMinute === minute ? late.correction + change : change;
+      late.correctionMinute = minute;
+      this.#makeDue(late);
+    }
+    return undefined;
+  }
+
+  async prune(nowMs: number): Promise<void> {
+    await this.#parts.store.query('DELETE FROM limits_window WHERE minute < $1', [
+      Math.floor(nowMs / MINUTE_MS) - 1,
+    ]);
+  }
+
+  #open({ bucket: name, requestLimit, tokenLimit }: WindowTake, minute: number): Bucket {
+    if (minute > this.#minute) this.#forgetBefore(minute);
+    const bucket: Bucket = {
+      name,
+      counters: { minute: 0, requests: 0, tokens: 0 },
+      requestLimit,
+      tokenLimit,
+      requestsLeft: 0,
+      tokensLeft: 0,
+      requestsLeased: 0,
+      tokensLeased: 0,
+      contestedMinute: 0,
+      fullMinute: 0,
+      isBusy: false,
+      isDue: false,
+      mustFree: false,
+      asking: [],
+      correction: 0,
+      correctionMinute: 0,
+    };
+    this.#buckets.set(name, bucket);
+    return bucket;
+  }
+
+  #forgetBefore(minute: number): void {
+    this.#minute = minute;
+    for (const [name, { counters, isBusy, isDue }] of this.#buckets) {
+      if (counters.minute < minute - 1 && !isBusy && !isDue) this.#buckets.delete(name);
+    }
+  }
+
+  #ask(bucket: Bucket, take: WindowTake, minute: number): Promise<WindowAnswer> {
+    const { promise, resolve, reject } = Promise.withResolvers<WindowAnswer>();
+    bucket.asking.push({ take, minute, resolve, reject, waitsUntilMs: 0 });
+    this.#makeDue(bucket);
+    return promise;
+  }
+
+  #makeDue(bucket: Bucket): void {
+    if (!bucket.isDue) {
+      bucket.isDue = true;
+      this.#due.push(bucket);
+    }
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    setImmediate(() => {
+      this.#isScheduled = false;
+      this.#startAsking();
+    });
+  }
+
+  #startAsking(): void {
+    while (this.#asksInFlight < ASKS_IN_FLIGHT) {
+      const chosen: Bucket[] = [];
+      const left: Bucket[] = [];
+      for (const bucket of this.#due) {
+        const isTaken = bucket.isBusy || chosen.length >= BUCKETS_OF_ASK;
+        (isTaken ? left : chosen).push(bucket);
+      }
+      if (chosen.length === 0) return;
+      this.#due = left;
+      void this.#askFor(chosen);
+    }
+  }
+
+  async #askFor(buckets: readonly Bucket[]): Promise<void> {
+    this.#asksInFlight += 1;
+    const asked = buckets.map((bucket) => {
+      bucket.isDue = false;
+      bucket.isBusy = true;
+      const entries = bucket.asking.splice(0, TAKES_OF_BUCKET);
+      if (bucket.asking.length > 0) this.#makeDue(bucket);
+      const { tokensLeft, requestsLeft, correction } = bucket;
+      return { bucket, entries, tokensLeft, requestsLeft, correction };
+    });
+    const isHeard = this.#notices?.arrive === true;
+    const minute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
+    const context = { minute, isHeard, processes: this.#parts.processes() };
+    try {
+      const answers = await this.#parts.store.transaction(
+        (tx) => grantWindows(tx, context, asked),
+        {
+          durable: false,
+        },
+      );
+      for (const [index, one] of asked.entries()) {
+        const answer = answers[index];
+        assert(answer !== undefined, 'each bucket has its answer');
+        this.#answer(one, answer);
+      }
+    } catch (error) {
+      // What was counted is not known, and comes back with the next minute.
+      for (const { bucket, entries } of asked) {
+        bucket.counters = { minute: 0, requests: 0, tokens: 0 };
+        for (const { reject } of entries) reject(error);
+      }
+    } finally {
+      for (const bucket of buckets) bucket.isBusy = false;
+      this.#asksInFlight -= 1;
+      this.#startAsking();
+    }
+  }
+
+  #answer({ bucket, entries, tokensLeft, correction }: AskedBucket, granted: GrantedWindow): void {
+    const { row, answers, requestsLeased, tokensLeased, isLeasedElsewhere } = granted;
+    const { minute } = row;
+    // What was corrected meanwhile is still to be counted.
+    const changed = bucket.counters.minute === minute ? bucket.tokensLeft - tokensLeft : 0;
+    bucket.correction -= correction;
+    bucket.counters = {
+      minute,
+      requests: row.requests - requestsLeased,
+      tokens: Math.max(0, row.tokens - tokensLeased - changed),
+    };
+    bucket.requestsLeft = requestsLeased;
+    bucket.tokensLeft = tokensLeased + changed;
+    bucket.requestsLeased = requestsLeased;
+    bucket.tokensLeased = tokensLeased;
+    const last = entries.at(-1)?.take;
+    if (last !== undefined) {
+      bucket.requestLimit = last.requestLimit;
+      bucket.tokenLimit = last.tokenLimit;
+    }
+    if (bucket.mustFree) {
+      bucket.mustFree = false;
+      // Who asked waits a moment and no longer.
+      this.#notices?.say(`${FREED} ${this.#parts.holder} ${bucket.name}`).catch(() => undefined);
+    }
+    for (const [index, entry] of entries.entries()) {
+      const answer = answers[index];
+      assert(answer !== undefined, 'each take has its answer');
+      if (!answer.ok && isLeasedElsewhere && this.#mayWait(entry)) {
+        void this.#askAgain(bucket, entry);
+      } else entry.resolve(answer);
+      const isFull = !answer.ok && answer.reason === 'requests' && !isLeasedElsewhere;
+      if (isFull) bucket.fullMinute = minute;
+    }
+  }
+
+  #mayWait(entry: AskingTake): boolean {
+    const nowMs = this.#parts.clock.monotonicMs();
+    if (entry.waitsUntilMs === 0) entry.waitsUntilMs = nowMs + RECALL_MS;
+    return nowMs < entry.waitsUntilMs;
+  }
+
+  /** Asks once more when the others have given back what they have leased. */
+  async #askAgain(bucket: Bucket, entry: AskingTake): Promise<void> {
+    const { clock, holder } = this.#parts;
+    bucket.contestedMinute = entry.minute;
+    let recall = this.#recalls.get(bucket.name);
+    if (recall === undefined) {
+      const { promise: done, resolve: end } = Promise.withResolvers<void>();
+      recall = { done, end };
+      this.#recalls.set(bucket.name, recall);
+      const cancel = clock.after(RECALL_MS, end);
+      // What cannot be said is not answered, and the moment passes.
+      this.#notices?.say(`${RECALL} ${holder} ${bucket.name}`).catch(() => undefined);
+      void done.then(() => {
+        cancel();
+        this.#recalls.delete(bucket.name);
+      });
+    }
+    await recall.done;
+    bucket.asking.push(entry);
+    this.#makeDue(bucket);
+  }
+
+  #heard(word: string): void {
+    const [what, from, ...name] = word.split(' ');
+    if (from === this.#parts.holder || (what !== RECALL && what !== FREED)) return;
+    const bucket = name.join(' ');
+    if (what === FREED) this.#recalls.get(bucket)?.end();
+    else this.#comply(this.#buckets.get(bucket));
+  }
+
+  #comply(bucket: Bucket | undefined): void {
+    if (bucket === undefined) return;
+    bucket.contestedMinute = Math.floor(this.#parts.clock.nowMs() / MINUTE_MS);
+    if (bucket.requestsLeased === 0 && bucket.tokensLeased === 0 && !bucket.isBusy) return;
+    bucket.mustFree = true;
+    this.#makeDue(bucket);
+  }
+}
