@@ -273,9 +273,14 @@ export class AnswerBlocks {
       call.block.json += json;
       return events + this.#writer.piece(call.block, json);
     }
-    if (!this.#isBlocked && call.name !== '') return events + this.#openCall(call, json);
-    this.#wait('call', call, json);
-    return events;
+    if (this.#isBlocked || call.name === '') {
+      this.#wait('call', call, json);
+      return events;
+    }
+    // A piece without a name may have come before.
+    const at = this.#waiting.findIndex((one) => one.call === call);
+    const [before] = at === -1 ? [] : this.#waiting.splice(at, 1);
+    return events + this.#openCall(call, (before?.json ?? '') + json);
   }
 
   #openCall(call: EngineCall, json: string): string {

@@ -242,7 +242,7 @@ function followed(events: readonly Event[], isFailed: boolean) {
         assert.equal(event.item_id, open?.id);
         assert.equal(event.output_index, items.length);
         assert.ok(open);
-        if (/\.delta$/.test(event.type)) open.text += event.delta;
+        if (event.type.endsWith('.delta')) open.text += event.delta;
         else if (/(?:text|arguments|input)\.done$/.test(event.type)) {
           open.done = event.text ?? event.arguments ?? event.input;
         }
