@@ -1,7 +1,8 @@
 /**
  * Claude Code, unmodified, against a real farebox with a scripted engine: a task of several turns
- * with tools, a search of the web with a tool that it looks for first, a picture, the money gone in
- * turn 2, the engine lost in mid-stream, a context that overflows.
+ * with tools, calls side by side, a sub-agent, a search of the web with a tool that it looks for first,
+ * a picture, a PDF, the money gone in turn 2, the engine lost in mid-stream, a context that overflows,
+ * and what it does on each refusal.
  * Requests and postings are counted and the audit is exact.
  *
  * It is not part of the tests: it installs 0.4 GB. Run it by itself:
@@ -17,6 +18,7 @@ import { promisify } from 'node:util';
 import sharp from 'sharp';
 import { claudeEnvironment } from '../../src/cli/agent-settings.ts';
 import { startTestApp } from '../app/test-app.ts';
+import { pdfFile, pdfText } from '../support/test-files.ts';
 import { WebFace } from '../web/web-face.ts';
 import { behave, type Behaviour, TestUpstream } from '../support/test-upstream.ts';
 
@@ -30,7 +32,9 @@ type Step = Behaviour | ((body: string) => Behaviour);
 
 interface Ran {
   readonly result: Readonly<Record<string, unknown>>;
-  /** Requests that were answered with 402. */
+  /** Requests for messages. */
+  readonly requests: number;
+  /** Those that were answered with 402. */
   readonly refused: number;
 }
 
@@ -82,11 +86,15 @@ const binary = await installed(process.argv[2]);
 
 try {
   const promptBytes = await severalTurns();
+  await sideBySide();
+  await subAgent();
   await webSearch();
   await picture();
+  await pdf();
   await moneyGone(promptBytes);
   await engineLost();
   await contextOverflow();
+  await refusals();
   console.log('The audit is exact after each.');
 } finally {
   await farebox.stop();
@@ -113,6 +121,52 @@ async function severalTurns(): Promise<number> {
     /"role":"tool","tool_call_id":"[^"]+","content":"forty-two/,
   );
   return Buffer.byteLength(scenario.bodies[0] ?? '');
+}
+
+/** Calls of one answer run together, and their results come back in its order. */
+async function sideBySide(): Promise<void> {
+  const scenario = scenarioOf('calls side by side', '50', [
+    {
+      kind: 'answer',
+      reasoning: 'Both at once',
+      toolCalls: ['one', 'two'].map((word) => ({
+        name: 'Bash',
+        arguments: JSON.stringify({ command: `echo ${word}`, description: word }),
+      })),
+      promptTokens: 20_000,
+      completionTokens: 80,
+    },
+    (body) => {
+      const { messages } = JSON.parse(body) as { messages: Record<string, unknown>[] };
+      const results = messages.filter(({ role }) => role === 'tool').map(({ content }) => content);
+      assert.deepEqual(results, ['one', 'two']);
+      assert.match(body, /"reasoning_content":"Both at once"/, 'sealed, and opened again');
+      return says('Both ran.');
+    },
+  ]);
+  const { result } = await run(scenario, workFolder('side-by-side'));
+  assert.equal(result['result'], 'Both ran.');
+}
+
+/** An agent of the agent is a conversation of its own in the same session. */
+async function subAgent(): Promise<void> {
+  const task = {
+    description: 'Say a word',
+    prompt: 'Say a word',
+    subagent_type: 'general-purpose',
+  };
+  const scenario = scenarioOf('a sub-agent', '50', [
+    calls('Agent', { ...task, run_in_background: false }),
+    says('The word of the sub-agent'),
+    (body) => {
+      assert.match(body, /The word of the sub-agent/);
+      return says('It said a word.');
+    },
+  ]);
+  const { result } = await run(scenario, workFolder('sub-agent'));
+  assert.equal(result['result'], 'It said a word.');
+  const sessions = scenario.bodies.map((body) => /"prompt_cache_key":"([^"]+)"/.exec(body)?.[1]);
+  assert.equal(new Set(sessions).size, 1, 'one session, one sum');
 }
 
 /** The agent's search is a nested request, which this server answers with its own search. */
@@ -151,6 +205,41 @@ async function picture(): Promise<void> {
   ]);
   const { result } = await run(scenario, work);
   assert.equal(result['result'], 'A red square.');
+}
+
+/** A document is read for the model, as text. */
+async function pdf(): Promise<void> {
+  const work = workFolder('pdf');
+  const file = join(work, 'note.pdf');
+  writeFileSync(file, pdfFile([pdfText('The code word is heron')]));
+  const scenario = scenarioOf('a PDF is read', '50', [
+    calls('Read', { file_path: file }),
+    (body) => {
+      assert.match(body, /The code word is heron/);
+      return says('Heron.');
+    },
+  ]);
+  const { result } = await run(scenario, work);
+  assert.equal(result['result'], 'Heron.');
+}
+
+/** How often the agent asks again, by what it was told: the table of the refusals, by counting. */
+async function refusals(): Promise<void> {
+  const failing: Step = { kind: 'status', status: 500 };
+  const wrong = await run(scenarioOf('a wrong key', '50', []), workFolder('key'), {
+    ANTHROPIC_AUTH_TOKEN: 'SVC_INFERENCE_KEY_none',
+  });
+  assert.equal(wrong.requests, 1);
+  const model = await run(scenarioOf('an unknown model', '50', []), workFolder('model'), {
+    ANTHROPIC_MODEL: 'atlsa',
+  });
+  assert.ok(model.requests <= 2);
+  const steps = Array.from({ length: 40 }, () => failing);
+  const engine = await run(scenarioOf('an engine that fails', '50', steps), workFolder('down'));
+  assert.equal(engine.requests, 1);
+  const limited = await run(scenarioOf('next to no credit', '0.000001', []), workFolder('broke'));
+  assert.match(String(limited.result['result']), /Credit balance is too low/);
+  assert.equal(limited.requests, 1);
 }
 
 /** The first turn takes nearly everything; the second is refused, and the agent says why at once. */
@@ -211,7 +300,11 @@ function calls(name: string, input: object, promptTokens = 20_000): Behaviour {
 }
 
 /** Runs the agent once, with nothing of this machine's settings, and says what it sent and paid. */
-async function run(scenario: Scenario, work: string): Promise<Ran> {
+async function run(
+  scenario: Scenario,
+  work: string,
+  own: Readonly<Record<string, string>> = {},
+): Promise<Ran> {
   const { name, usd } = scenario;
   const { secret, accountId } = await farebox.account(usd);
   const before = await balance(accountId);
@@ -222,7 +315,7 @@ async function run(scenario: Scenario, work: string): Promise<Ran> {
       void behave(stepFor(scenario, body), response, { model: 'm', body }),
   };
   const startedMs = performance.now();
-  const { code, out, err } = await agent(secret, work);
+  const { code, out, err } = await agent(secret, work, own);
   const tookMs = Math.round(performance.now() - startedMs);
   let result: Ran['result'];
   try {
@@ -242,7 +335,12 @@ async function run(scenario: Scenario, work: string): Promise<Ran> {
   console.log(
     `${name}: exit ${code} after ${tookMs} ms, ${words}\n  ${sent}\n  ${requests} requests in usage, ${Number(paid) / 1e9} USD`,
   );
-  return { result, refused: answers.get('POST /messages 402') ?? 0 };
+  const asked = [...answers].filter(([what]) => what.startsWith('POST /messages '));
+  return {
+    result,
+    requests: asked.reduce((sum, [, count]) => sum + count, 0),
+    refused: answers.get('POST /messages 402') ?? 0,
+  };
 }
 
 async function balance(accountId: string): Promise<bigint> {
@@ -266,7 +364,11 @@ interface Ended {
   readonly err: string;
 }
 
-async function agent(secret: string, work: string): Promise<Ended> {
+async function agent(
+  secret: string,
+  work: string,
+  own: Readonly<Record<string, string>>,
+): Promise<Ended> {
   const settings = {
     origin: new URL(farebox.url).origin,
     secret,
@@ -282,6 +384,7 @@ async function agent(secret: string, work: string): Promise<Ended> {
     DISABLE_AUTOUPDATER: '1',
     CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
     ...claudeEnvironment(settings),
+    ...own,
   };
   const words = [
     '-p',
@@ -289,7 +392,7 @@ async function agent(secret: string, work: string): Promise<Ended> {
     '--output-format',
     'json',
     '--allowedTools',
-    'Bash,Write,Read,WebSearch',
+    'Bash,Write,Read,WebSearch,Agent',
   ];
   const child = spawn(binary, words, { cwd: work, env, stdio: ['ignore', 'pipe', 'pipe'] });
   const timer = setTimeout(() => child.kill('SIGKILL'), RUN_LIMIT_MS);
