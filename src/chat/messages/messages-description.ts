@@ -143,6 +143,7 @@ const MessageEvent = z
       type: z.literal('error'),
       error: ErrorMembers,
       request_id: z.string(),
+      code: z.string().describe('The word of the error catalogue.'),
       usage: Usage.optional(),
       cost: Cost.optional().describe('What the text until then cost; absent when it cost nothing.'),
     }),
@@ -158,12 +159,14 @@ const MessageError = {
       type: z.literal('error'),
       error: ErrorMembers,
       request_id: z.string(),
+      code: z.string().describe('The word of the error catalogue.'),
     })
     .meta({ id: 'MessageError' }),
-  example: (message: string) => ({
+  example: (message: string, code: string) => ({
     type: 'error',
     error: { type: 'invalid_request_error', message },
     request_id: REQUEST_ID,
+    code,
   }),
 };
 
