@@ -132,6 +132,9 @@ export const EmbeddedSection = z
       'Fetch small open models in the background; `false` stays with the built-in ones.',
     ),
     demo: flag(true).describe('Offer the built-in demo model.'),
+    sentences: flag(true).describe(
+      'Offer the built-in sentence encoder (English, 512 dimensions) when no embedding model is configured.',
+    ),
     media: flag(true).describe(
       'Offer background removal, transcription and video work without a GPU.',
     ),

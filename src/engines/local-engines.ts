@@ -19,7 +19,9 @@ import {
   librarySpec,
 } from './llama/llama-models.ts';
 import { hasModel, modelFetcher } from './local/model-files.ts';
+import type { LocalChild } from './local/local-child.ts';
 import { type LocalEnginesParts, MediaEngines, threadsOf } from './media-engines.ts';
+import { SENTENCE_DIMENSIONS, SENTENCE_MODEL, sentenceEngine } from './sentences/sentences.ts';
 
 /** Engines beside the configured ones, as the app sees them. */
 export interface LocalEngineSource {
@@ -31,6 +33,17 @@ export interface LocalEngineSource {
 }
 
 const LLAMA_ENGINE = 'embedded';
+const FREE = { input: '0' };
+const SENTENCE_ENGINE = 'embedded-sentences';
+/** In the box, and ahead of the demo. */
+const SENTENCES: DiscoveredModel = {
+  id: SENTENCE_MODEL,
+  type: 'embedding',
+  origin: 'downloaded',
+  description: 'Vectors of English sentences: what means the same in other words is near.',
+  replicas: [{ engine: SENTENCE_ENGINE, model: SENTENCE_MODEL }],
+  embedding: { dimensions: SENTENCE_DIMENSIONS, maxInputTokens: 8_192, customDimensions: false },
+};
 const DEMO_DESCRIPTION =
   'A demo: word statistics of a short text. It babbles, and proves that everything works.';
 
@@ -39,6 +52,7 @@ export class LocalEngines implements LocalEngineSource {
   readonly #abort = new AbortController();
   readonly #media: MediaEngines;
   #llama: LlamaEngine | undefined;
+  #sentences: LocalChild | undefined;
   #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
 
@@ -54,7 +68,7 @@ export class LocalEngines implements LocalEngineSource {
   async start(): Promise<void> {
     const { discovery, embedded } = this.#parts.config;
     const looking = discovery.enabled ? this.#look() : Promise.resolve();
-    if (embedded.enabled) await this.#startLlama();
+    if (embedded.enabled) await Promise.all([this.#startLlama(), this.#startSentences()]);
     await looking;
     if (discovery.enabled) {
       const everyMs = discovery.everySeconds * SECOND_MS;
@@ -71,6 +85,17 @@ export class LocalEngines implements LocalEngineSource {
       const { url, apiKey } = own;
       engines.push({ id: LLAMA_ENGINE, protocol: 'openai', url: `${url}/v1`, apiKey });
     }
+    const sentences = this.#sentences?.runningAt;
+    if (sentences !== undefined) {
+      const { url, apiKey } = sentences;
+      engines.push({
+        id: SENTENCE_ENGINE,
+        protocol: 'openai',
+        url: `${url}/v1`,
+        apiKey,
+        isOwn: true,
+      });
+    }
     for (const { engine: id, url } of this.#found) engines.push({ id, protocol: 'openai', url });
     return [...engines, ...this.#media.engines()];
   }
@@ -78,13 +103,14 @@ export class LocalEngines implements LocalEngineSource {
   models(): DiscoveredModel[] {
     const own = (this.#llama?.models() ?? []).map(embeddedModel);
     const found = this.#found.flatMap(({ models }) => models);
-    return [...found, ...own, ...this.#media.models()];
+    const sentences = this.#sentences?.runningAt === undefined ? [] : [SENTENCES];
+    return [...found, ...own, ...sentences, ...this.#media.models()];
   }
 
   async stop(): Promise<void> {
     this.#stopLooking?.();
     this.#abort.abort();
-    await Promise.all([this.#llama?.stop(), this.#media.stop()]);
+    await Promise.all([this.#llama?.stop(), this.#sentences?.close(), this.#media.stop()]);
   }
 
   async #look(): Promise<void> {
@@ -119,6 +145,20 @@ export class LocalEngines implements LocalEngineSource {
     } catch (error) {
       // The engine tries again by itself; the operator hears why it is not there yet.
       log.warn({ reason: reasonOf(error) }, 'The embedded engine did not start');
+    }
+  }
+
+  /** Vectors that mean something, where the operator has no model for them. */
+  async #startSentences(): Promise<void> {
+    const { config, clock, ids, log, onChange } = this.#parts;
+    const isServed = config.models.some(({ type }) => type === 'embedding');
+    if (isServed || !config.embedded.sentences) return;
+    this.#sentences = sentenceEngine({ clock, ids, log, onChange });
+    try {
+      await this.#sentences.address();
+    } catch (error) {
+      // The reason names the missing package; the demo model goes on answering.
+      log.warn({ reason: reasonOf(error) }, 'There is no sentence encoder');
     }
   }
 
@@ -166,7 +206,8 @@ function embeddedModel(model: LoadedLlamaModel): DiscoveredModel {
   } as const;
   if (model.work === 'embeddings') {
     const embedding = { dimensions, maxInputTokens: contextTokens, customDimensions: true };
-    return { ...common, type: 'embedding', embedding };
+    // Word statistics mean nothing: nobody pays for them, and nobody gets them unasked.
+    return { ...common, type: 'embedding', embedding, ...(isDemo && { price: FREE }) };
   }
   const reasoning = model.canReason ? (['reasoning', 'reasoningEffort'] as const) : [];
   const capabilities = ['functionCalling', 'responseSchema', 'logProbs', ...reasoning] as const;
