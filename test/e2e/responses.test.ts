@@ -166,7 +166,7 @@ describe('responses', () => {
     const usage = await ask(`/usage/${body.id.slice('resp_'.length)}`);
     assert.equal(usage.status, 200, usage.text);
     assert.match(usage.text, /"protocol":"responses"/);
-    assert.match(usage.text, /"session":"thread-1"/);
+    assert.match(usage.text, /"prompt_cache_key":"thread-1"/);
     assert.match(usage.text, /"project":"p"/);
   });
 

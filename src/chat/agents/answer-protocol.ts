@@ -11,7 +11,7 @@ import type { SearchResult } from '../web/web.ts';
 import type { AnswerEnd } from '../wire/chat-response.ts';
 
 export interface AnswerProtocol {
-  /** What receipts and usage records call it. */
+  /** What receipts and usage records call it, as a tag. */
   readonly name: 'responses' | 'messages';
   /** Less output than these tokens is not worth running: 402 instead. Default: the chat's. */
   readonly leastOutputTokens?: number;
