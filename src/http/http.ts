@@ -54,6 +54,10 @@ export interface ServerParts {
   readonly once: RunOnce;
   /** Balance headers of a known caller, for answers that no admission has given theirs. */
   readonly balanceHeaders: (caller: Caller) => Promise<HeaderRecord>;
+  /** Counts a request of a known caller that buys nothing; gives the headers of its limit. Throws 429. */
+  readonly countUnsold: (caller: Caller, route: Route) => Promise<HeaderRecord>;
+  /** What a refusal says of the model, and of the limits that its caller has left. */
+  readonly refusalHeaders: (context: RequestContext, fault: Fault) => Promise<HeaderRecord>;
   readonly observers: readonly RequestObserver[];
 }
 
@@ -237,7 +241,7 @@ export class HttpServer {
       else {
         await this.#admit(context, route);
         isAdmitted = true;
-        if (route.sells === undefined) await this.#addBalanceHeaders(context);
+        if (route.sells === undefined) await this.#countUnsold(context, route);
         const handle = (): Promise<void> => route.handle(context);
         if (this.#within === undefined) await this.#parts.once(context, route, handle);
         else await this.#within(context, () => this.#parts.once(context, route, handle));
@@ -245,8 +249,8 @@ export class HttpServer {
     } catch (error) {
       // Whatever a stage or a handler throws becomes the answer here, once. Who leaves before its
       // request is read has done nothing that a guard could count.
-      if (isAdmitted || !context.isGone) await this.#fail(context, error);
       if (route === undefined && found === null) await this.#identifyStranger(context);
+      if (isAdmitted || !context.isGone) await this.#fail(context, error);
     } finally {
       // An answer that could not be written leaves nobody waiting.
       if (!context.answered) context.destroy();
@@ -346,9 +350,10 @@ export class HttpServer {
     if (answer.status >= 400) context.setAll(headers.failed);
     context.setAll(answer.headers);
     try {
+      context.setMissing(await this.#parts.refusalHeaders(context, answer.fault));
       await this.#addBalanceHeaders(context);
     } catch {
-      // The database is away: the refusal goes out without the balance.
+      // The database is away: the refusal goes out without the balance and the limits.
     }
     await context.json(answer.status, answer.body);
   }
@@ -361,10 +366,15 @@ export class HttpServer {
   async #addBalanceHeaders(context: RequestContext): Promise<void> {
     const caller = context.callerIfKnown;
     if (caller === undefined || caller.payment !== undefined) return;
-    const headers = await this.#parts.balanceHeaders(caller);
-    for (const name in headers) {
-      if (!context.has(name)) context.set(name, headers[name] ?? '');
-    }
+    context.setMissing(await this.#parts.balanceHeaders(caller));
+  }
+
+  /** What sells nothing has one limit for all of it, and its headers; what sells counts itself. */
+  async #countUnsold(context: RequestContext, route: Route): Promise<void> {
+    const { callerIfKnown: caller } = context;
+    if (caller === undefined || route.operational === true) return;
+    await this.#addBalanceHeaders(context);
+    context.setAll(await this.#parts.countUnsold(caller, route));
   }
 
   readonly #ended = (context: RequestContext): void => {

@@ -13,7 +13,8 @@ import type { Fault } from '../core/faults.ts';
 import type { Caller } from '../identity/identity.ts';
 import { targetPath, targetQuery } from '../core/request-target.ts';
 import type { IdempotencyToken } from '../billing/idempotency/idempotency.ts';
-import type { AnswerKeeper } from '../billing/sale.ts';
+import type { AnswerKeeper, LimitOf } from '../billing/sale.ts';
+import type { KnownFacts } from './answer-headers.ts';
 import { codingFor, encoded } from './content-coding.ts';
 import { StreamWriter } from './stream-writer.ts';
 
@@ -41,6 +42,8 @@ export interface RouteName {
    * guard or caller, and logged at `debug`.
    */
   readonly operational?: true;
+  /** The limit of a caller that it counts against, where that is not the one of a model. */
+  readonly limitOf?: (caller: Caller) => LimitOf;
   /** How its refusals look, where its protocol has a form of its own. */
   readonly errors?: ErrorForm;
 }
@@ -87,6 +90,8 @@ export class RequestContext {
   callerIfKnown: Caller | undefined;
   /** The caller left before its answer was complete. */
   isGone = false;
+  /** What is known of the model and of the sale by now, for the headers of a refusal. */
+  known: KnownFacts | undefined;
   /** Set when the answer is kept for the retries of this request. */
   keeper: AnswerKeeper | undefined;
   /** Gives back what the caller has in flight, once the answer and the handler have ended. */
@@ -185,6 +190,11 @@ export class RequestContext {
 
   setAll(headers: Readonly<Record<string, string>>): void {
     Object.assign(this.#headers, headers);
+  }
+
+  /** Adds those headers that the answer does not have. */
+  setMissing(headers: Readonly<Record<string, string>>): void {
+    for (const name in headers) this.#headers[name] ??= headers[name] ?? '';
   }
 
   has(name: string): boolean {

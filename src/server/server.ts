@@ -8,6 +8,7 @@ import type { HttpServer } from '../http/http.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
+import { endpointLimits } from './endpoint-limits.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
 import { consoleFeature } from './console.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
@@ -117,7 +118,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer }, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),
-    accountFeature(shared, payments),
+    accountFeature({ ...shared, endpointLimits: endpointLimits(shared) }, payments),
     consoleFeature(shared, wallets),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsFeature(shared, wallets, () => routes),

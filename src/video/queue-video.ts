@@ -86,6 +86,7 @@ export async function queue(parts: QueueVideoParts, context: RequestContext): Pr
   const resolved = catalog.require(request.model, 'video');
   const { model } = resolved;
   notes.model = model.id;
+  context.known = { model, deprecation: resolved.deprecation };
   requireAccess(model, caller);
   const settings = requireVideoSettings(model);
   checkQueue(settings, request);

@@ -100,6 +100,7 @@ async function transcribe(parts: TranscriptionsParts, context: RequestContext): 
   const asked = { name: request.model ?? undefined, work: 'transcription' };
   const { model, deprecation } = requireModel(parts.catalog, 'asr', asked);
   notes.model = model.id;
+  context.known = { model, deprecation };
   const price = requireSold(model, caller);
   const rate = parts.rateOf(caller, model);
   const wanted = {
@@ -115,6 +116,7 @@ async function transcribe(parts: TranscriptionsParts, context: RequestContext): 
     keeper,
   };
   const sold = await sales.sell(wanted, async (sale) => {
+    context.known = { model, deprecation, sale };
     const isFree = chargeFor({ audioMs: MS_PER_SECOND }, price) === 0n;
     if (!isFree) await sales.requireCredit(caller);
     return await parts.files.within(caller.accountId, async (bag) => {

@@ -52,7 +52,10 @@ export function refusalsOf(route: Route): FaultCode[] {
   const { describe, operational, auth, method, body, sells } = route;
   const stages: readonly (readonly [isPassed: boolean, codes: readonly FaultCode[]])[] = [
     [true, ['INVALID_REQUEST', 'UNKNOWN_ERROR']],
-    [operational !== true, ['FAILED_REQUESTS', 'SERVICE_UNAVAILABLE', 'SHUTTING_DOWN']],
+    [
+      operational !== true,
+      ['RATE_LIMIT_EXCEEDED', 'FAILED_REQUESTS', 'SERVICE_UNAVAILABLE', 'SHUTTING_DOWN'],
+    ],
     [
       auth !== 'public',
       [
@@ -64,7 +67,6 @@ export function refusalsOf(route: Route): FaultCode[] {
         'X402_INVALID_SIGN_IN',
         'PAYMENT_REQUIRED',
         'PAYMENT_HEADER_NOT_ACCEPTED',
-        'RATE_LIMIT_EXCEEDED',
       ],
     ],
     [takesWallets(route), [...SIGN_IN_REFUSALS, 'X402_NOT_CONFIGURED', 'X402_CONCURRENCY_LIMIT']],
