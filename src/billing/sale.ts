@@ -56,6 +56,7 @@ import {
 } from './limits/limits.ts';
 
 export { type RateRule, addRateHeaders, rateHeaders } from './limits/limits.ts';
+export { limitRefusal } from './refusals.ts';
 export type {
   AnswerKeeper,
   Counted,

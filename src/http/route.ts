@@ -38,6 +38,8 @@ export interface Route extends RouteName {
   readonly sells?: string;
   /** The handler reads `Idempotency-Key` itself; otherwise the stage does for all that sells. */
   readonly ownIdempotency?: boolean;
+  /** Sells nothing, and keeps its answer under an `Idempotency-Key` in its own transaction. */
+  readonly keepsAnswer?: boolean;
   /** What the route says of itself; a route without it fails the test of the document. */
   readonly describe?: RouteDescription;
   handle(context: RequestContext): Promise<void>;

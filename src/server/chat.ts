@@ -105,7 +105,9 @@ export function chatFeature(
       ...responsesRoutes({ chat, turns, readLarge }),
       ...messagesRoutes(chat, readLarge),
       ...modelRoutes(chat.catalog),
-      embeddingsRoute({ ...chat, tokenizer }, (body) => largeBodies.embeddings(body)),
+      embeddingsRoute({ ...chat, tokenizer, floatReplicas: new Set() }, (body) =>
+        largeBodies.embeddings(body),
+      ),
       ...characterRoutes(extras.personas),
     ],
     leaderJob: () => turns.prune(),

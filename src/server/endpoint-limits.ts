@@ -4,8 +4,7 @@
  */
 import type { EndpointLimits } from '../account/account.ts';
 import type { WindowState } from '../billing/limits/limits.ts';
-import { limitRefusal } from '../billing/refusals.ts';
-import type { LimitOf } from '../billing/sale.ts';
+import { type LimitOf, limitRefusal } from '../billing/sale.ts';
 import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -35,7 +34,16 @@ export function unsoldLimit(
   return { caller, modelId: UNSOLD, rate, ownLimit: { bucket: UNSOLD, loggedAs, refusal } };
 }
 
-export function endpointLimits({ config, clock, stores }: FeatureParts): EndpointLimits {
+/** What the account's feature is built from beside what all share. */
+export function accountParts<T extends FeatureParts>(
+  shared: T,
+  server: { readonly isClosing: boolean },
+) {
+  const isClosing = () => server.isClosing;
+  return { ...shared, endpointLimits: endpointLimits(shared), isClosing };
+}
+
+function endpointLimits({ config, clock, stores }: FeatureParts): EndpointLimits {
   const creditCap = new CreditCap(stores.store, clock);
   return {
     of: (caller) => {

@@ -61,6 +61,12 @@ export class AnswerChecker {
     });
   }
 
+  /** What the document says of such an answer: `undefined` for a path, method or status without it. */
+  described(answer: SentAnswer, basePath: string): OperationResponse | undefined {
+    const operation = this.#pathOf(answer, basePath)?.operations[answer.method.toLowerCase()];
+    return operation?.responses[String(answer.status)];
+  }
+
   check(answer: SentAnswer, basePath: string): string[] {
     const { method } = answer;
     const known = this.#pathOf(answer, basePath);

@@ -14,12 +14,14 @@ import type {
   RouteDescription,
 } from '../describe.ts';
 import { TAGS } from '../describe.ts';
+import { takesIdempotencyKey } from '../idempotent.ts';
 import type { Route, RouteAuth } from '../route.ts';
 import { HEADER_GROUPS } from './headers.ts';
 import {
   ERROR_SCHEMAS,
   byStatus,
   errorSchema,
+  ownError,
   paysHere,
   refusalsOf,
   takesWallets,
@@ -217,8 +219,7 @@ function parametersOf(
     return described ?? { name, in: 'path' as const, about: 'Part of the path' };
   });
   const others = given.filter((one) => one.in !== 'path');
-  const isPriced = route.sells !== undefined && route.method === 'POST';
-  const all = [...inPath, ...others, ...(isPriced ? [IDEMPOTENCY_KEY] : [])];
+  const all = [...inPath, ...others, ...(takesIdempotencyKey(route) ? [IDEMPOTENCY_KEY] : [])];
   return [
     ...all.map((one) => parameterOf(one, components)),
     ...(about.query === undefined ? [] : queryParameters(about.query, components)),
@@ -304,7 +305,7 @@ function callerGroups(route: Route): HeaderGroup[] {
   // A public route tells a known caller its balance too.
   if (route.operational !== true) groups.push('balance', 'rate');
   if (takesWallets(route) || paysHere(route)) groups.push('payment');
-  if (route.sells !== undefined) groups.push('replay');
+  if (takesIdempotencyKey(route)) groups.push('replay');
   return groups;
 }
 
@@ -328,7 +329,9 @@ function refusalOf(
     content: {
       'application/json': {
         schema:
-          own === undefined ? errorSchema(route, codes) : components.schema(own.schema, 'output'),
+          own === undefined
+            ? errorSchema(route, codes)
+            : ownError(route, status, components.schema(own.schema, 'output')),
         examples: Object.fromEntries(examples) as never, // pairs of a code and its example
       },
     },

@@ -55,6 +55,8 @@ const MAX_REDIRECTS = 5;
  * one megapixel.
  */
 const MIN_SHARE = 0.000_5;
+/** What an engine may call its model in a header of ours. */
+const MODEL_NAME = /^[\w. -]{1,64}$/;
 const PNG_TYPE = 'image/png';
 const PERSON_ABILITY = 'Cuts out people in photographs, and nothing else';
 const REFUSALS: RefusalCodes = {
@@ -113,10 +115,15 @@ async function removeBackground(
     if (inline === undefined && costNano > 0n) await sales.requireCredit(caller);
     const image = inline ?? (await fetchImage(parts, 'url' in given ? given.url : '', signal));
     await sale.reserve({ minNano: costNano, maxNano: costNano });
-    const { body, replica, attempts } = await cutOut(parts, context, model, image);
+    const { body, replica, attempts, head } = await cutOut(parts, context, model, image);
     const outcome = { costNano, status: 'completed', attempts, replica: replica.engine } as const;
-    const answer = await sale.answer({ ...outcome, extras: { images: 1 } }, ({ after }) => {
-      const facts = { model, deprecation, rate, sale, ...outcome };
+    // What runs behind one id changes: a model that was fetched takes over from that of the box.
+    const ran = head.headers['x-model'];
+    const hasName = typeof ran === 'string' && MODEL_NAME.test(ran);
+    const router = hasName ? `${replica.engine}/${ran}` : replica.engine;
+    const extras = { images: 1, ...(hasName && { model: ran }) };
+    const answer = await sale.answer({ ...outcome, extras }, ({ after }) => {
+      const facts = { model, deprecation, rate, sale, ...outcome, replica: router };
       const headers = new AnswerHeaders(parts);
       context.setAll(headers.answered({ ...facts, remainingNano: after.usdNano }));
       context.set('content-disposition', 'inline; filename="cutout.png"');

@@ -4,8 +4,7 @@
  */
 import { z } from 'zod';
 import type { WindowState } from '../../billing/limits/limits.ts';
-import { limitRefusal } from '../../billing/refusals.ts';
-import { type LimitOf, type RateRule, rateHeaders } from '../../billing/sale.ts';
+import { type LimitOf, type RateRule, limitRefusal, rateHeaders } from '../../billing/sale.ts';
 import type { LimitsSection } from '../../config/config.ts';
 import { isoTime } from '../../core/clock.ts';
 import { toUsdNumber } from '../../core/money.ts';
