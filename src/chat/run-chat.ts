@@ -33,7 +33,7 @@ export async function runChat(
   context.notes.model = model.id;
   context.known = { model, deprecation };
   const { caller, workSignal: signal } = context;
-  const price = requireSold(model, caller);
+  const price = requireSold(model, caller, context);
   const most = model.maxCompletionTokens || Infinity;
   const given = protocol === undefined ? asked : withinCap(asked, most);
   // A plain request asks no more of a model than that.

@@ -68,7 +68,7 @@ async function embed(
   context.notes.model = model.id;
   context.known = { model, deprecation };
   const { caller, workSignal: signal } = context;
-  const price = requireSold(model, caller);
+  const price = requireSold(model, caller, context);
   const { dimensions = 0, customDimensions = false, tokenIds } = model.embedding ?? {};
   refuseDimensions(request, model.id, { native: dimensions, canCut: customDimensions });
   const { textBytes, tokenIdCount, inputs } = request;

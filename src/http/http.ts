@@ -97,6 +97,7 @@ export class HttpServer {
   /** Of all routes; each GET answers HEAD. */
   readonly #methods = new Set<Route['method']>(['HEAD']);
   readonly #address: (request: IncomingMessage) => string;
+  readonly #country: ((request: IncomingMessage) => string) | undefined;
   readonly #within: RequestObserver['within'];
   readonly #servers: Server[] = [];
   /** What it serves. */
@@ -109,6 +110,7 @@ export class HttpServer {
   constructor(parts: ServerParts) {
     this.#parts = parts;
     this.#address = addressBy(parts.settings.trustProxy);
+    this.#country = countryBy(parts.settings);
     this.#within = parts.observers.find((observer) => observer.within !== undefined)?.within;
     this.#router = createRouter({
       ignoreTrailingSlash: true,
@@ -217,6 +219,7 @@ export class HttpServer {
       address: this.#address(request),
       startedMs: clock.monotonicMs(),
       answerHeaders: headers.of(request.headers, requestId),
+      countryOf: this.#country,
       ended: this.#ended,
     });
     this.open += 1;
@@ -398,6 +401,24 @@ function addressBy(trusted: boolean | readonly string[]): (request: IncomingMess
     const address = proxyAddress(request, trusts);
     // A proxy that passes on what is no address is worth no more than its own address.
     return isIP(address) === 0 ? (request.socket.remoteAddress ?? '') : address;
+  };
+}
+
+/** The country by the header of a proxy that is believed; empty for any other, and without one. */
+function countryBy({
+  countryHeader,
+  trustProxy,
+}: Config['http']): ((request: IncomingMessage) => string) | undefined {
+  if (countryHeader === undefined) return undefined;
+  const name = countryHeader.toLowerCase();
+  const trusts =
+    typeof trustProxy === 'boolean' ? () => trustProxy : proxyAddress.compile([...trustProxy]);
+  return ({ headers, socket }) => {
+    const given = headers[name];
+    if (typeof given !== 'string' || !trusts(socket.remoteAddress ?? '', 0)) return '';
+    const country = given.trim().toUpperCase();
+    // `XX` is how proxies say that they do not know.
+    return /^[A-Z]{2}$/.test(country) && country !== 'XX' ? country : '';
   };
 }
 

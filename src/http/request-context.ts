@@ -57,6 +57,8 @@ export interface RequestContextParts extends Pick<RequestContext, HeadFields> {
   readonly response: ServerResponse;
   /** Headers that every answer has; the others join them. */
   readonly answerHeaders: HeaderRecord;
+  /** Missing where no header says the country. */
+  readonly countryOf: ((request: IncomingMessage) => string) | undefined;
   /** Called once: the answer or the caller has left, and the handler has ended. */
   readonly ended: (context: RequestContext) => void;
 }
@@ -99,6 +101,7 @@ export class RequestContext {
   readonly #response: ServerResponse;
   readonly #headers: HeaderRecord;
   readonly #ended: (context: RequestContext) => void;
+  readonly #countryOf: ((request: IncomingMessage) => string) | undefined;
   #query: URLSearchParams | undefined;
   #abort: AbortController | undefined;
   /** The answer and the handler. */
@@ -116,6 +119,7 @@ export class RequestContext {
     this.#response = parts.response;
     this.#headers = parts.answerHeaders;
     this.#ended = parts.ended;
+    this.#countryOf = parts.countryOf;
     // A caller can be gone before its request meets a stage; `close` does not come twice.
     if (parts.response.destroyed) queueMicrotask(() => this.#close());
     else parts.response.on('close', () => this.#close());
@@ -176,6 +180,14 @@ export class RequestContext {
   get query(): URLSearchParams {
     this.#query ??= new URLSearchParams(targetQuery(this.request.url));
     return this.#query;
+  }
+
+  /**
+   * The country of the caller, as two letters, where the settings name a header for it: empty unless
+   * a trusted proxy says it.
+   */
+  get country(): string | undefined {
+    return this.#countryOf?.(this.request);
   }
 
   /** A header of the request. */

@@ -101,7 +101,7 @@ async function transcribe(parts: TranscriptionsParts, context: RequestContext): 
   const { model, deprecation } = requireModel(parts.catalog, 'asr', asked);
   notes.model = model.id;
   context.known = { model, deprecation };
-  const price = requireSold(model, caller);
+  const price = requireSold(model, caller, context);
   const rate = parts.rateOf(caller, model);
   const wanted = {
     requestId,

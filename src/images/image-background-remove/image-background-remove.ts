@@ -92,7 +92,7 @@ async function removeBackground(
   const { model, deprecation } = requireModel(parts.catalog, 'inpaint', wanted);
   notes.model = model.id;
   context.known = { model, deprecation };
-  const price = requireSold(model, caller);
+  const price = requireSold(model, caller, context);
   const costNano = chargeFor({ images: 1 }, price);
   const inline = 'bytes' in given ? given.bytes : await dataUrlBytes(given.url);
   if (inline !== undefined) checkImage(inline, mostBytes(parts));
