@@ -143,7 +143,7 @@ export class Catalog {
     const resolved = lookup.resolve(name, type) ?? lookup.refuse(name, type);
     const { id, offline, replicas } = resolved.model;
     if (!offline && replicas.length > 0) return resolved;
-    throw new Fault('MODEL_OFFLINE', { message: `The model "${id}" is offline` });
+    throw new Fault('MODEL_OFFLINE', { message: `The model "${id}" is offline`, modelId: id });
   }
 
   /** The JSON body of `GET /models?type=`, without what a limited key may not use. */

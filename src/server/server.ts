@@ -8,6 +8,7 @@ import type { HttpServer } from '../http/http.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
+import { accountParts } from './endpoint-limits.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
 import { consoleFeature } from './console.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
@@ -112,6 +113,8 @@ export async function startApp(parts: AppParts): Promise<App> {
   const largeBodies = new LargeBodies();
   const observers = traces === undefined ? [metrics] : [metrics, traces];
   const { idempotency } = shared;
+  // Nobody else runs what a process before this one left behind.
+  if (lock !== undefined) await idempotency.start();
   const serving = { shared, basePath: BASE_PATH, version, wallets, idempotency, observers };
   const server = openHttpServer(serving);
   const document = new OwnDocument({ config, version, basePath: BASE_PATH, routes: () => routes });
@@ -123,7 +126,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer }, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),
-    accountFeature({ ...shared, isClosing: () => server.isClosing }, payments),
+    accountFeature(accountParts(shared, server), payments),
     consoleFeature(shared, wallets),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsFeature(shared, wallets, () => routes),
