@@ -8,15 +8,21 @@
  */
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
-import type { DiscoveredModel } from '../catalog/catalog.ts';
+import type { DiscoveredModel, ModelOutage } from '../catalog/catalog.ts';
 import { type Config, type ModelType, VideoModelSettings } from '../config/config.ts';
-import { HOUR_MS, MINUTE_MS } from '../core/clock.ts';
+import { HOUR_MS, MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import type { Ids } from '../core/ids.ts';
 import { reasonOf } from '../core/log.ts';
 import { cutoutEngine, cutoutModelName } from './cutout/cutout.ts';
 import type { EngineSettings } from './engines.ts';
 import type { LocalAddress, LocalChild, LocalChildParts } from './local/local-child.ts';
-import { type FetchParts, type ModelFile, hasModel, modelFetcher } from './local/model-files.ts';
+import {
+  type FetchParts,
+  type ModelFile,
+  hasModel,
+  modelFetcher,
+  outageOfFetch,
+} from './local/model-files.ts';
 import { videoEngine } from './media/media.ts';
 import { SPEECH_MODEL_FILES, transcriptionEngine } from './transcription/transcription.ts';
 import { type WorkFolder, openWorkFolder } from './work-folder.ts';
@@ -35,10 +41,16 @@ interface Offer {
   readonly child: LocalChild;
   readonly limitMs: number;
   readonly models: readonly Omit<DiscoveredModel, 'origin'>[];
+  /** It works with a model that is fetched, and with no other until then. */
+  readonly needsFetch?: true;
+  /** While its model is not there. */
+  outage?: ModelOutage | undefined;
   /** The last one that it had: a child that is started again is back before most calls. */
   address?: LocalAddress;
 }
 
+/** Between two looks at a fetch. */
+const LOOK_MS = 2 * SECOND_MS;
 const CUTOUT_LIMIT_MS = 5 * MINUTE_MS;
 /** A piece of ten minutes on a small machine, behind others in the line. */
 const SPEECH_LIMIT_MS = HOUR_MS;
@@ -49,16 +61,18 @@ export class MediaEngines {
   #offers: readonly Offer[] = [];
   #work: WorkFolder | undefined;
   #isStopped = false;
+  readonly #stopLooks: (() => void)[] = [];
   #starting: Promise<void> | undefined;
 
   constructor(parts: LocalEnginesParts) {
     this.#parts = parts;
   }
 
-  /** Starts what is wanted in the background, one after the other. */
-  start(): void {
+  /** Starts what is wanted, one after the other; resolves when all of it was tried. Never rejects. */
+  start(): Promise<void> {
     const { enabled, media } = this.#parts.config.embedded;
     if (enabled && media) this.#starting = this.#start();
+    return this.#starting ?? Promise.resolve();
   }
 
   async #start(): Promise<void> {
@@ -73,9 +87,11 @@ export class MediaEngines {
     const hasSpeech = await this.#hasSpeech();
     if (this.#isStopped) return;
     this.#offers = this.#offersIn(this.#work.path, hasSpeech);
-    for (const { engine, child } of this.#offers) {
+    for (const offer of this.#offers) {
+      const { engine, child } = offer;
       try {
         await child.address();
+        this.#followFetch(offer);
       } catch (error) {
         // The reason names the missing package or program.
         const fields = { engine, reason: reasonOf(error) };
@@ -95,14 +111,36 @@ export class MediaEngines {
 
   models(): DiscoveredModel[] {
     const up = this.#offers.filter(({ address }) => address !== undefined);
-    return up.flatMap(({ models }) => models.map((one) => ({ ...one, origin: 'downloaded' })));
+    return up.flatMap(({ models, outage }) =>
+      models.map((one) => ({ ...one, origin: 'downloaded', ...(outage && { outage }) })),
+    );
   }
 
   async stop(): Promise<void> {
     this.#isStopped = true;
+    for (const stop of this.#stopLooks) stop();
     await Promise.all(this.#offers.map(({ child }) => child.close()));
     await this.#starting;
     await this.#work?.remove();
+  }
+
+  /**
+   * An engine that can do nothing without its model: the fetch begins at once, so that nobody's media
+   * is touched before it is known whether the model can be had.
+   */
+  #followFetch(offer: Offer): void {
+    if (offer.needsFetch !== true) return;
+    const { clock, onChange } = this.#parts;
+    const look = (): void => {
+      const before = offer.outage?.reason;
+      offer.child.fetchModel();
+      offer.outage = outageOfFetch(offer.child.progress(), clock.nowMs());
+      if (offer.outage === undefined) stop();
+      if (offer.outage?.reason !== before && !this.#isStopped) onChange();
+    };
+    const stop = clock.every(LOOK_MS, look);
+    this.#stopLooks.push(stop);
+    look();
   }
 
   /** A restarted child may have another port. */
@@ -198,6 +236,7 @@ export class MediaEngines {
       engine,
       protocol: 'openai',
       child: transcriptionEngine({ media, searchPath, directory, ...parts }),
+      ...(media.speechModel === undefined && { needsFetch: true as const }),
       limitMs: SPEECH_LIMIT_MS,
       models: [
         {
