@@ -9,6 +9,7 @@ import { type IdentifyParts, identifyStage } from '../http/identify.ts';
 import { standardHeaders } from '../http/standard-headers.ts';
 import { Concurrency } from '../billing/limits/limits.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
+import { nano } from '../core/money.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -34,8 +35,17 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
   const { service, http } = config();
   const guard = new AbuseGuard({ config, limitLog, clock, basePath });
   const make = new AnswerHeaders({ serviceName: service.name, clock });
-  const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) =>
-    make.balanceHeaders(await stores.ledger.balances(caller.accountId), caller);
+  // What can be spent: what jobs and running requests hold is spoken for.
+  const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) => {
+    const { usdNano, diemNano, heldUsdNano, heldDiemNano } = await stores.ledger.standing(
+      caller.accountId,
+    );
+    const available = {
+      usdNano: nano(usdNano - heldUsdNano),
+      diemNano: nano(diemNano - heldDiemNano),
+    };
+    return make.balanceHeaders(available, caller);
+  };
   return new HttpServer({
     settings: http,
     basePath,
