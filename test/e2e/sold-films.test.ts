@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { receiptOf } from '../../src/billing/ledger/ledger.ts';
-import { type Nano, formatUsd } from '../../src/core/money.ts';
+import { formatUsd, nano } from '../../src/core/money.ts';
 import { type TestApp, startTestApp } from '../app/test-app.ts';
 import { type FilmWish, makeFilm, toneWav } from '../media/clips.ts';
 
@@ -146,7 +146,7 @@ async function order(given: Buffer | string, request: object = ORDER): Promise<E
       // What a failed job was charged when it queued is back, by a posting of its own.
       const extras = JSON.parse(receipt?.extras ?? '{}') as { refundedUsd?: string };
       const isBack =
-        receipt !== undefined && extras.refundedUsd === formatUsd(receipt.usd_nano as Nano);
+        receipt !== undefined && extras.refundedUsd === formatUsd(nano(receipt.usd_nano));
       const cost = isBack ? 0n : receipt?.usd_nano;
       charged += cost ?? 0n;
       const asked = orders.get(prompt) ?? '';
