@@ -10,7 +10,7 @@ import type { Caller } from '../identity/identity.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Fault } from '../core/faults.ts';
 import { type Log, reasonOf } from '../core/log.ts';
-import { type Nano, ZERO, addNano, maxNano } from '../core/money.ts';
+import { type Nano, ZERO, addNano, maxNano, nano } from '../core/money.ts';
 import {
   type Hold,
   type HoldAnswer,
@@ -202,14 +202,27 @@ export class Sales {
     return this.#context.ledger.settleIn(tx, request);
   }
 
+  /**
+   * Ends the receipt of a job that `settleJob` charged while it ran; false when it was not charged yet.
+   */
+  closeJob(tx: Queryable, usage: UsageRecord): Promise<boolean> {
+    return this.#context.ledger.closeIn(tx, usage);
+  }
+
+  /** Gives such a charge back by a posting of its own, once; false when there is none. */
+  refundJob(tx: Queryable, usage: UsageRecord): Promise<boolean> {
+    return this.#context.ledger.refundIn(tx, usage);
+  }
+
   /** Keeps an answer for its retries inside a transaction; false when another request has its key. */
   keep(tx: Queryable, keeper: AnswerKeeper, answer: SoldAnswer): Promise<boolean> {
     return this.#context.idempotency.complete(keeper.token, keeper.finished(answer), tx);
   }
 
-  /** What is posted on an account, for the balance header of answers that charge nothing. */
+  /** What an account can spend, for the balance header of answers that charge nothing. */
   async balanceOf(caller: Caller): Promise<Nano> {
-    return (await this.#context.ledger.balances(caller.accountId)).usdNano;
+    const { usdNano, heldUsdNano } = await this.#context.ledger.standing(caller.accountId);
+    return nano(usdNano - heldUsdNano);
   }
 }
 

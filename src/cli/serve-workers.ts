@@ -185,7 +185,9 @@ class Fleet {
   }
 
   #news(): ToWorker {
-    const news = { engines: this.#engines.engines(), models: this.#engines.models() };
+    const { areStarting } = this.#engines;
+    const [engines, models] = [this.#engines.engines(), this.#engines.models()];
+    const news = { engines, models, areStarting };
     return { kind: 'engines', news };
   }
 }

@@ -14,6 +14,7 @@ import { callerRate } from '../catalog/model-access.ts';
 import type { Config } from '../config/config.ts';
 import type { Clock } from '../core/clock.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
+import { nano } from '../core/money.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import type { Caller } from '../identity/identity.ts';
@@ -40,8 +41,17 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
   const { service, http } = config();
   const guard = new AbuseGuard({ config, limitLog, clock, basePath });
   const make = new AnswerHeaders({ serviceName: service.name, clock });
-  const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) =>
-    make.balanceHeaders(await stores.ledger.balances(caller.accountId), caller);
+  // What can be spent: what jobs and running requests hold is spoken for.
+  const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) => {
+    const { usdNano, diemNano, heldUsdNano, heldDiemNano } = await stores.ledger.standing(
+      caller.accountId,
+    );
+    const available = {
+      usdNano: nano(usdNano - heldUsdNano),
+      diemNano: nano(diemNano - heldDiemNano),
+    };
+    return make.balanceHeaders(available, caller);
+  };
   return new HttpServer({
     settings: http,
     basePath,
