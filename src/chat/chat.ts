@@ -15,6 +15,7 @@ import {
 export { type AdditionParts, planAdditions } from './additions.ts';
 export { AGENTS_MIGRATIONS } from './agents/migrations.ts';
 export { openSealer, type Sealer } from './agents/sealed-text.ts';
+export { RESPONSES_MIGRATIONS, responsesRoutes, StoredTurns } from './responses/responses.ts';
 export type { ChatParts } from './chat-run.ts';
 export { LearnedDialects } from './learned-dialects.ts';
 export { PaidFindings } from './paid-findings.ts';

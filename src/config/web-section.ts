@@ -1,6 +1,7 @@
 /**
- * The sections `search`, `scraping`, `fetch`, `documents`, `content` and `personas`: what Farebox
- * fetches from the web, reads from files, and who it can speak as. Every figure has a default.
+ * The sections `search`, `scraping`, `fetch`, `documents`, `content`, `responses` and `personas`: what
+ * Farebox fetches from the web, reads from files and keeps for callers, and who it can speak as.
+ * Every figure has a default.
  */
 import { z } from 'zod';
 import { Text, usd, whole } from './setting-kinds.ts';
@@ -84,6 +85,17 @@ export const ContentSection = z.strictObject({
   maxRequestBytes: whole(100_000_000, 4_000_000_000).describe(
     'Size of all media that one request has fetched.',
   ),
+});
+
+/** Answers that callers continue by their id. */
+export const ResponsesSection = z.strictObject({
+  keepHours: z
+    .number()
+    .int()
+    .min(0)
+    .max(8_760)
+    .default(24)
+    .describe('How long an answer can be continued and read by its id, in hours; 0 stores none.'),
 });
 
 const text = (max: number): z.ZodString => z.string().max(max);

@@ -65,6 +65,14 @@ export const FAULTS = {
       'The image is too small',
       'Send an image within the limits that the message names.',
     ],
+    UNSUPPORTED_PARAMETER: [
+      'The parameter is not supported',
+      'Leave out the parameter that the message names.',
+    ],
+    PREVIOUS_RESPONSE_NOT_FOUND: [
+      'The previous response is not stored, or no longer',
+      'Send the whole conversation as `input`.',
+    ],
     REQUEST_ID_NOT_FOUND: ['No such request', 'Check the id.'],
     API_KEY_NOT_FOUND: ['No such API key', 'List the keys with `GET /api_keys`.'],
     API_KEY_LIMIT_REACHED: [

@@ -11,6 +11,7 @@ import type { HEADER_GROUPS } from './openapi/headers.ts';
 
 export const TAGS = {
   Chat: 'Talk to language models, whole or streamed.',
+  Responses: 'The same in the Responses protocol: Codex, Agents SDK, AI SDK.',
   Embeddings: 'Texts as vectors.',
   Images: 'Work on images.',
   Video: 'Generate and transcribe videos.',
@@ -81,7 +82,9 @@ export interface RouteDescription {
   /** The body of every refusal, where the route's protocol has a form of its own. */
   readonly refusalBody?: {
     readonly schema: z.ZodType;
-    readonly example: (message: string) => unknown;
+    readonly example: (message: string, code: FaultCode) => unknown;
+    /** The statuses that a refusal can have. Default: that of the catalogue. */
+    readonly statuses?: (code: FaultCode) => readonly number[];
   };
 }
 

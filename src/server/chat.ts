@@ -12,7 +12,9 @@ import {
   LearnedDialects,
   PaidFindings,
   planAdditions,
+  responsesRoutes,
   type Sealer,
+  StoredTurns,
 } from '../chat/chat.ts';
 import { messagesRoutes } from '../chat/messages/messages.ts';
 import { openPersonas, type Personas } from '../chat/personas/personas.ts';
@@ -86,14 +88,20 @@ export function chatFeature(
 ): Feature {
   const chat = chatParts(shared, extras);
   const { tokenizer } = extras.documents;
+  const { clock, config, stores } = shared;
+  const keepHours = (): number => config().responses.keepHours;
+  const turns = new StoredTurns({ store: stores.store, clock, keepHours });
+  const readLarge = (body: Buffer): Promise<unknown> => largeBodies.json(body);
   return {
     routes: [
       chatCompletionsRoute(chat, (body, options) => largeBodies.chat(body, options)),
-      ...messagesRoutes(chat, (body) => largeBodies.json(body)),
+      ...responsesRoutes({ chat, turns, readLarge }),
+      ...messagesRoutes(chat, readLarge),
       ...modelRoutes(chat.catalog),
       embeddingsRoute({ ...chat, tokenizer }, (body) => largeBodies.embeddings(body)),
       ...characterRoutes(extras.personas),
     ],
+    leaderJob: () => turns.prune(),
     close: () => extras.close(),
   };
 }

@@ -5,7 +5,7 @@ import { LEDGER_MIGRATIONS } from '../billing/ledger/ledger.ts';
 import { LIMITS_MIGRATIONS } from '../billing/limits/limits.ts';
 import { PAYMENTS_MIGRATIONS } from '../payments/payments.ts';
 import { type Migration, STORE_MIGRATIONS } from '../db/db.ts';
-import { AGENTS_MIGRATIONS } from '../chat/chat.ts';
+import { AGENTS_MIGRATIONS, RESPONSES_MIGRATIONS } from '../chat/chat.ts';
 import { RPC_MIGRATIONS } from '../rpc/rpc.ts';
 import { VIDEO_MIGRATIONS } from '../video/migrations.ts';
 
@@ -19,4 +19,5 @@ export const MIGRATIONS: readonly Migration[] = [
   ...VIDEO_MIGRATIONS,
   ...PAYMENTS_MIGRATIONS,
   ...AGENTS_MIGRATIONS,
+  ...RESPONSES_MIGRATIONS,
 ];

@@ -294,7 +294,8 @@ export class AnswerBlocks {
     this.#marks = undefined;
     if (rest !== '') events += this.#piece(rest);
     this.#open = undefined;
-    return events + this.#writer.close(open, isLast && this.#finish === 'length');
+    const mayBeCut = isLast || (open.kind === 'call' && !isComplete(open));
+    return events + this.#writer.close(open, mayBeCut && this.#finish === 'length');
   }
 
   /** The engine's id where it can stand in any protocol and no other call has it. */

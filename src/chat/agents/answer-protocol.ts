@@ -103,5 +103,5 @@ export interface AnswerWriter {
   /** What a stream ends with that failed after its begin; `end` when something was charged. */
   failed(fault: Fault, end: AnswerEnd | undefined): string;
   /** Rows that exist exactly when the charge does; follows `end` or `whole`, maybe twice. */
-  readonly together?: (tx: Queryable, settlement: Settlement) => Promise<void>;
+  readonly together?: ((tx: Queryable, settlement: Settlement) => Promise<void>) | undefined;
 }

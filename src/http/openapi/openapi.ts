@@ -271,7 +271,7 @@ function responsesOf(
   for (const answer of about.answers) {
     responses[String(answer.status)] = answerOf(route, answer, components);
   }
-  for (const [status, codes] of byStatus(refusalsOf(route))) {
+  for (const [status, codes] of byStatus(refusalsOf(route), about.refusalBody?.statuses)) {
     // A 503 of /readyz is an answer, and what stages refuse comes beside it.
     const own = responses[String(status)];
     const refusal = refusalOf(route, status, codes, components);
@@ -317,7 +317,10 @@ function refusalOf(
   const own = route.describe?.refusalBody;
   const examples = codes.map((code) => {
     const { message, remedy } = FAULTS[code];
-    return [code, { summary: remedy, value: own?.example(message) ?? { error: message, code } }];
+    return [
+      code,
+      { summary: remedy, value: own?.example(message, code) ?? { error: message, code } },
+    ];
   });
   return {
     description: codes.map((code) => `\`${code}\`: ${FAULTS[code].message}`).join('\n\n'),

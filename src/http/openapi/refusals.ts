@@ -97,9 +97,15 @@ export function takesWallets(route: Route): boolean {
 }
 
 /** Codes by status, lowest first. */
-export function byStatus(codes: readonly FaultCode[]): [number, FaultCode[]][] {
-  const groups = Map.groupBy(codes, (code) => FAULTS[code].status);
-  return [...groups].sort(([a], [b]) => a - b);
+export function byStatus(
+  codes: readonly FaultCode[],
+  statusesOf: (code: FaultCode) => readonly number[] = (code) => [FAULTS[code].status],
+): [number, FaultCode[]][] {
+  const pairs = codes.flatMap((code) => statusesOf(code).map((status) => ({ status, code })));
+  const groups = Map.groupBy(pairs, ({ status }) => status);
+  return [...groups]
+    .map(([status, ofStatus]): [number, FaultCode[]] => [status, ofStatus.map(({ code }) => code)])
+    .sort(([a], [b]) => a - b);
 }
 
 /** An object of these members, all of them required unless some are named, and no others. */

@@ -1,0 +1,173 @@
+/** What the protocols of agents share: history, sealed reasoning, names of tools, marks, tags. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { systemIds } from '../../core/ids.ts';
+import { CitationMarks } from './citation-marks.ts';
+import { effortOf } from './effort.ts';
+import { Sealer } from './sealed-text.ts';
+import { withSession } from './session-tag.ts';
+import { engineToolName } from './tool-names.ts';
+import { textPart, Transcript } from './transcript.ts';
+
+const user = (...texts: string[]) => texts.map(textPart);
+
+test('system text is one leading message until something was answered, then a reminder in place', () => {
+  const transcript = new Transcript();
+  transcript.system('one');
+  transcript.user(user('Hi'));
+  transcript.system('two');
+  transcript.text('Hello');
+  transcript.system('late');
+  transcript.user(user('more', 'yet'));
+  assert.deepEqual(transcript.messages(), [
+    { role: 'system', content: 'one\n\ntwo' },
+    { role: 'user', content: 'Hi' },
+    { role: 'assistant', content: 'Hello' },
+    { role: 'user', content: '<system-reminder>\nlate\n</system-reminder>\n\nmore\n\nyet' },
+  ]);
+});
+
+test('an answer is one message, its results follow in the order of its calls', () => {
+  const transcript = new Transcript();
+  transcript.user(user('Go'));
+  transcript.reasoning('think');
+  transcript.text('I will');
+  for (const id of ['a', 'b', 'c']) transcript.call({ id, name: 'read', arguments: '{}' });
+  transcript.result('b', [...user('of b'), { type: 'image_url', image_url: { url: 'data:,' } }]);
+  transcript.result('a', user('of', 'a'));
+  transcript.result('nobody', user('lost'));
+  transcript.text('Done');
+  const made = (id: string) => ({
+    id,
+    type: 'function',
+    function: { name: 'read', arguments: '{}' },
+  });
+  assert.deepEqual(transcript.messages(), [
+    { role: 'user', content: 'Go' },
+    {
+      role: 'assistant',
+      content: 'I will',
+      reasoning_content: 'think',
+      tool_calls: [made('a'), made('b'), made('c')],
+    },
+    { role: 'tool', tool_call_id: 'a', content: 'of\na' },
+    { role: 'tool', tool_call_id: 'b', content: 'of b' },
+    { role: 'tool', tool_call_id: 'c', content: '(no output)' },
+    { role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:,' } }] },
+    { role: 'assistant', content: 'Done' },
+  ]);
+  assert.deepEqual([...transcript.callIds], ['a', 'b', 'c']);
+});
+
+test('a call id that comes again belongs to the last call that has no result', () => {
+  const transcript = new Transcript();
+  transcript.user(user('Go'));
+  for (const result of ['first', 'second']) {
+    transcript.call({ id: 'call_0', name: 'read', arguments: '{}' });
+    transcript.result('call_0', user(result));
+  }
+  const results = transcript.messages().filter(({ role }) => role === 'tool');
+  assert.deepEqual(
+    results.map(({ content }) => content),
+    ['first', 'second'],
+  );
+});
+
+test('reasoning before the last turn of the user does not go back, nor reasoning alone', () => {
+  const transcript = new Transcript();
+  transcript.user(user('Hi'));
+  transcript.reasoning('old');
+  transcript.text('Hello');
+  transcript.user(user('And'));
+  transcript.reasoning('alone');
+  assert.deepEqual(transcript.messages(), [
+    { role: 'user', content: 'Hi' },
+    { role: 'assistant', content: 'Hello' },
+    { role: 'user', content: 'And' },
+  ]);
+});
+
+test('more pictures than a message may have begin another one', () => {
+  const transcript = new Transcript();
+  const picture = { type: 'image_url' as const, image_url: { url: 'data:,' } };
+  transcript.user(Array.from({ length: 12 }, () => picture));
+  assert.deepEqual(
+    transcript.messages().map(({ content }) => content?.length),
+    [10, 2],
+  );
+});
+
+test('sealed text opens for its account and its server, unchanged, and for nobody else', () => {
+  const sealer = new Sealer(randomBytes(32), systemIds());
+  const other = new Sealer(randomBytes(32), systemIds());
+  fc.assert(
+    fc.property(fc.string({ unit: 'binary' }), fc.string(), fc.nat(), (text, account, at) => {
+      const sealed = sealer.seal(text, account);
+      assert.match(sealed, /^fbx1\.[\w-]+$/);
+      assert.equal(sealer.open(sealed, account), text.toWellFormed());
+      assert.equal(sealer.open(sealed, `${account}x`), undefined);
+      assert.equal(other.open(sealed, account), undefined);
+      const place = 5 + (at % (sealed.length - 6));
+      const changed = sealed[place] === 'A' ? 'B' : 'A';
+      const forged = sealed.slice(0, place) + changed + sealed.slice(place + 1);
+      assert.equal(sealer.open(forged, account), undefined);
+    }),
+    { numRuns: 30 },
+  );
+  for (const foreign of [undefined, null, 7, '', 'gAAAAABo', 'fbx1.', 'fbx1.AAAA']) {
+    assert.equal(sealer.open(foreign, 'a'), undefined);
+  }
+});
+
+test('names of tools are safe, short and told apart', () => {
+  assert.equal(engineToolName('shell'), 'shell');
+  assert.equal(engineToolName('read', 'mcp'), 'mcp__read');
+  const long = engineToolName('x'.repeat(80));
+  assert.match(long, /^[\w-]{64}$/);
+  assert.notEqual(long, engineToolName(`${'x'.repeat(79)}y`));
+  assert.match(engineToolName('lesen.datei', 'mcp ö'), /^mcp____lesen_datei_[\da-f]{8}$/);
+});
+
+test('marks are found however the text is cut, and nothing else is lost', () => {
+  const text = 'A[REF]0[/REF] b [REF c [R][REF]12[\\/REF][x][REF]';
+  const whole = (cuts: readonly number[]) => {
+    const marks = new CitationMarks();
+    let from = 0;
+    let shown = '';
+    for (const cut of [...cuts, text.length]) {
+      for (const piece of marks.push(text.slice(from, cut))) {
+        shown += 'json' in piece ? piece.json : `<${piece.source}>`;
+      }
+      from = cut;
+    }
+    return shown + marks.finish();
+  };
+  const expected = 'A<0> b [REF c [R]<12>[x][REF]';
+  assert.equal(whole([]), expected);
+  const cut = fc.nat(text.length);
+  fc.assert(
+    fc.property(fc.array(cut), (cuts) => {
+      assert.equal(whole(cuts.sort((a, b) => a - b)), expected);
+    }),
+  );
+});
+
+test('a session is a tag beside the caller’s own, as far as there is room', () => {
+  assert.equal(withSession(undefined, undefined), undefined);
+  assert.deepEqual(withSession(null, 's1'), { session: 's1' });
+  assert.deepEqual(withSession({ a: '1' }, 's1'), { a: '1', session: 's1' });
+  assert.deepEqual(withSession({ session: 'mine' }, 's1'), { session: 'mine' });
+  assert.deepEqual(withSession({ a: '1' }, 'x'.repeat(513)), { a: '1' });
+  const full = Object.fromEntries(Array.from({ length: 16 }, (_, at) => [`n${at}`, 'v']));
+  assert.deepEqual(withSession(full, 's1'), full);
+});
+
+test('efforts of other interfaces are taken for the nearest', () => {
+  assert.equal(effortOf('high'), 'high');
+  assert.equal(effortOf('XHigh'), 'xhigh');
+  assert.equal(effortOf('ultra'), 'max');
+  assert.equal(effortOf('what'), undefined);
+  assert.equal(effortOf(null), undefined);
+});

@@ -1,0 +1,107 @@
+/**
+ * Refusals in the words of the Responses protocol. Agents decide by status and code whether a request
+ * is sent again: what cannot help is said so that they ask once.
+ */
+import type { Fault, FaultCode } from '../../core/faults.ts';
+import { FAULTS } from '../../core/faults.ts';
+import { z } from 'zod';
+import type { RouteDescription } from '../../http/describe.ts';
+import type { ErrorForm } from '../../http/request-context.ts';
+import { isJsonObject } from '../../json/json-scan.ts';
+
+/** Codex stops at once at this status and the code of an empty balance; at 402 it asks six times. */
+const CODEX = /^codex/i;
+const CODEX_MONEY_STATUS = 429;
+/** Of a limit that does not say when it ends: without any time Codex gives up for good. */
+const USUAL_RETRY_SECONDS = '1';
+
+export const responsesErrors: ErrorForm = (fault, context) => {
+  const status = statusOf(fault, CODEX.test(context.header('originator') ?? ''));
+  const { body, fields, retryAfterSeconds } = fault.options;
+  const code = codeOf(fault.code);
+  const error = {
+    message: fault.message,
+    type: typeOf(status, code),
+    param: placeOf(fields),
+    code,
+  };
+  const isLimited = status === 429 && fault.status === 429 && retryAfterSeconds === undefined;
+  return {
+    status,
+    headers: isLimited ? { 'retry-after': USUAL_RETRY_SECONDS } : {},
+    // How to pay stays readable beside the error.
+    body: { ...(isJsonObject(body) ? body : {}), error },
+  };
+};
+
+/** What failed inside of a stream, for `response.failed`. */
+export function failureCode(fault: Fault): string {
+  // The engine broke off: another one may do better, and what was shown is all that was charged.
+  if (fault.code === 'INFERENCE_FAILED' || fault.code === 'UNKNOWN_ERROR') return 'server_error';
+  if (fault.code === 'INVALID_REQUEST') return 'invalid_prompt';
+  return codeOf(fault.code);
+}
+
+/** A 500 is asked again thirty times, a 503 five times. */
+function statusOf({ status }: Fault, isCodex: boolean): number {
+  if (status === 402 && isCodex) return CODEX_MONEY_STATUS;
+  return status >= 500 ? 503 : status;
+}
+
+function codeOf(code: FaultCode): string {
+  const { status } = FAULTS[code];
+  if (code === 'CONTEXT_LENGTH_EXCEEDED') return 'context_length_exceeded';
+  if (code === 'AUTHENTICATION_FAILED' || code === 'AUTHENTICATION_FAILED_INACTIVE_KEY') {
+    return 'invalid_api_key';
+  }
+  if (status === 402) return 'insufficient_quota';
+  if (status === 429) return 'rate_limit_exceeded';
+  if (status >= 500) return 'server_is_overloaded';
+  return code.toLowerCase();
+}
+
+const TYPES: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  402: 'insufficient_quota',
+  403: 'permission_error',
+  429: 'rate_limit_error',
+};
+
+function typeOf(status: number, code: string): string {
+  if (code === 'insufficient_quota') return code;
+  return TYPES[status] ?? (status >= 500 ? 'server_error' : 'invalid_request_error');
+}
+
+/** The member that is wrong, as a path; a text even when there is none, as some clients demand. */
+function placeOf(fields: Fault['options']['fields']): string {
+  const issues = fields?.['issues'];
+  const first: unknown = Array.isArray(issues) ? issues[0] : undefined;
+  const path = isJsonObject(first) ? first['path'] : undefined;
+  return Array.isArray(path) ? path.join('.') : '';
+}
+
+export const RESPONSES_ERRORS: NonNullable<RouteDescription['refusalBody']> = {
+  schema: z
+    .looseObject({
+      error: z.strictObject({
+        message: z.string(),
+        type: z.string(),
+        param: z.string().describe('The member that is wrong, or empty.'),
+        code: z.string(),
+      }),
+    })
+    .describe(
+      "OpenAI's error object. Of a 402 the payment options of a wallet stand beside `error`; to clients that say `originator: codex…` it is a 429 with the code `insufficient_quota`.",
+    )
+    .meta({ id: 'ResponsesError' }),
+  example: (message, code) => {
+    const status = FAULTS[code].status >= 500 ? 503 : FAULTS[code].status;
+    const said = codeOf(code);
+    return { error: { message, type: typeOf(status, said), param: '', code: said } };
+  },
+  statuses: (code) => {
+    const { status } = FAULTS[code];
+    if (status === 402) return [402, CODEX_MONEY_STATUS];
+    return [status >= 500 ? 503 : status];
+  },
+};

@@ -1,0 +1,424 @@
+/**
+ * Writes an answer in the Responses protocol: the response object, and the events of its stream.
+ *
+ * Items are written once, as JSON: what `output_item.done` says of one is what `output` has of it.
+ * What does not change of a response is written once too, since a stream says it three times and the
+ * tools of an agent are tens of kilobytes. The text of a block is content of a JSON string already.
+ */
+import type { Settlement } from '../../billing/ledger/ledger.ts';
+import type { Fault } from '../../core/faults.ts';
+import type { Queryable } from '../../db/db.ts';
+import { isJsonObject } from '../../json/json-scan.ts';
+import { jsonContent, textOfJson } from '../agents/answer-blocks.ts';
+import type {
+  AnswerWriter,
+  Block,
+  CallBlock,
+  Citation,
+  SearchBlock,
+  TextBlock,
+  WriterFrame,
+  WrittenEnd,
+} from '../agents/answer-protocol.ts';
+import type { AnswerEnd } from '../wire/chat-response.ts';
+import { failureCode } from './refusals.ts';
+import type { ResponsesBody } from './request-schema.ts';
+import type { DeclaredTool } from './tools.ts';
+import { responseIdOf, type Turn } from './turn.ts';
+
+/** Of the keep-alives one in so many is an event, for clients that hear no comments. */
+const COMMENTS_AN_EVENT = 6;
+const COMMENT = ': keep-alive\n\n';
+
+/** How an answer is kept: `undefined` when it was not, or cannot be. */
+export interface TurnKeeper {
+  /** Whether a response of that size can be kept. */
+  readonly fits: (responseJson: string) => boolean;
+  readonly keep: (
+    tx: Queryable,
+    kept: { readonly responseJson: string; readonly status: string; readonly costNano: bigint },
+  ) => Promise<void>;
+}
+
+export interface ResponseWriterOptions {
+  readonly turn: Turn;
+  readonly frame: WriterFrame;
+  readonly keeper: TurnKeeper | undefined;
+  /** Seals reasoning, when the caller asked for it. */
+  readonly seal: ((text: string) => string) | undefined;
+  readonly nowS: () => number;
+}
+
+/** What a response says that changes while it is made. */
+interface ResponseState {
+  readonly status: 'in_progress' | 'completed' | 'incomplete' | 'failed';
+  readonly completedS?: number;
+  readonly error?: { readonly code: string; readonly message: string };
+  readonly incomplete?: string | undefined;
+  readonly end?: AnswerEnd | undefined;
+  readonly isStored: boolean;
+}
+
+const ID_PREFIXES = { text: 'msg', reasoning: 'rs', call: 'fc', search: 'ws' } as const;
+const CUSTOM_PREFIX = 'ctc';
+
+export class ResponseWriter implements AnswerWriter {
+  readonly #options: ResponseWriterOptions;
+  /** Members of the response that stay, without braces. */
+  readonly #fixed: string;
+  /** Finished items as JSON. */
+  readonly #items: string[] = [];
+  #sequence = 0;
+  #keepAlives = 0;
+  /** Of the block that is open: its item's id, and what is around number and text of its pieces. */
+  #itemId = '';
+  #pieceHead = '';
+  #pieceMiddle = '';
+  #pieceTail = '';
+  #annotations: string[] = [];
+  /** Once the answer is complete and can be kept. */
+  #kept: { readonly responseJson: string; readonly status: string } | undefined;
+  readonly together: AnswerWriter['together'];
+
+  constructor(options: ResponseWriterOptions) {
+    this.#options = options;
+    this.#fixed = JSON.stringify(fixedMembers(options)).slice(1, -1);
+    this.together = options.keeper && ((...of) => this.#keep(...of));
+  }
+
+  begin(): string {
+    const response = this.#beginning();
+    return (
+      this.#event('response.created', `"response":${response}`) +
+      this.#event('response.in_progress', `"response":${response}`)
+    );
+  }
+
+  open(block: Block): string {
+    this.#annotations = [];
+    const tool = block.kind === 'call' ? this.#toolOf(block) : undefined;
+    const isCustom = tool?.kind === 'custom';
+    const prefix = isCustom ? CUSTOM_PREFIX : ID_PREFIXES[block.kind];
+    this.#itemId = `${prefix}_${this.#options.frame.requestId}_${block.index}`;
+    const at = `"item_id":"${this.#itemId}","output_index":${block.index}`;
+    const item = this.#itemOf(block, 'in_progress', '');
+    const added = this.#event(
+      'response.output_item.added',
+      `"output_index":${block.index},"item":${item}`,
+    );
+    switch (block.kind) {
+      case 'text':
+        this.#setPieces('response.output_text.delta', `${at},"content_index":0`, ',"logprobs":[]');
+        return (
+          added +
+          this.#event(
+            'response.content_part.added',
+            `${at},"content_index":0,"part":${textPartJson('', '')}`,
+          )
+        );
+      case 'reasoning':
+        this.#setPieces('response.reasoning_summary_text.delta', `${at},"summary_index":0`, '');
+        return (
+          added +
+          this.#event(
+            'response.reasoning_summary_part.added',
+            `${at},"summary_index":0,"part":${summaryJson('')}`,
+          )
+        );
+      case 'call':
+        this.#setPieces('response.function_call_arguments.delta', at, '');
+        return added;
+      case 'search':
+        return (
+          added +
+          this.#event('response.web_search_call.in_progress', at) +
+          this.#event('response.web_search_call.searching', at)
+        );
+    }
+  }
+
+  piece(block: TextBlock | CallBlock, json: string): string {
+    // The input of a custom tool is text inside of the arguments: it is told when they are whole.
+    if (block.kind === 'call' && this.#toolOf(block)?.kind === 'custom') return '';
+    const number = this.#sequence;
+    this.#sequence = number + 1;
+    return `${this.#pieceHead}${number}${this.#pieceMiddle}${json}${this.#pieceTail}`;
+  }
+
+  mark({ number }: Citation): string {
+    return `[${number + 1}]`;
+  }
+
+  cite(block: TextBlock, { url, title }: Citation, markJson: string): string {
+    const end_index = textOfJson(block.json).length;
+    const start_index = end_index - textOfJson(markJson).length;
+    const annotation = JSON.stringify({ type: 'url_citation', url, title, start_index, end_index });
+    const index = this.#annotations.push(annotation) - 1;
+    return this.#event(
+      'response.output_text.annotation.added',
+      `"item_id":"${this.#itemId}","output_index":${block.index},"content_index":0,"annotation_index":${index},"annotation":${annotation}`,
+    );
+  }
+
+  close(block: Block, isCut: boolean): string {
+    const at = `"item_id":"${this.#itemId}","output_index":${block.index}`;
+    const json = sound(block.json);
+    const item = this.#itemOf(block, isCut ? 'incomplete' : 'completed', json);
+    this.#items.push(item);
+    return (
+      this.#endOf(block, at, json) +
+      this.#event('response.output_item.done', `"output_index":${block.index},"item":${item}`)
+    );
+  }
+
+  /** What ends a block before its item is done. */
+  #endOf(block: Block, at: string, json: string): string {
+    switch (block.kind) {
+      case 'text': {
+        const part = textPartJson(json, this.#annotations.join());
+        return (
+          this.#event(
+            'response.output_text.done',
+            `${at},"content_index":0,"text":"${json}","logprobs":[]`,
+          ) + this.#event('response.content_part.done', `${at},"content_index":0,"part":${part}`)
+        );
+      }
+      case 'reasoning':
+        return (
+          this.#event(
+            'response.reasoning_summary_text.done',
+            `${at},"summary_index":0,"text":"${json}"`,
+          ) +
+          this.#event(
+            'response.reasoning_summary_part.done',
+            `${at},"summary_index":0,"part":${summaryJson(json)}`,
+          )
+        );
+      case 'call': {
+        const tool = this.#toolOf(block);
+        if (tool?.kind !== 'custom') {
+          const name = JSON.stringify(tool?.name ?? block.name);
+          return this.#event(
+            'response.function_call_arguments.done',
+            `${at},"name":${name},"arguments":"${json}"`,
+          );
+        }
+        const input = JSON.stringify(customInput(json));
+        return (
+          this.#event('response.custom_tool_call_input.delta', `${at},"delta":${input}`) +
+          this.#event('response.custom_tool_call_input.done', `${at},"input":${input}`)
+        );
+      }
+      case 'search':
+        return block.results === undefined
+          ? ''
+          : this.#event('response.web_search_call.completed', at);
+    }
+  }
+
+  keepAlive(): string {
+    this.#keepAlives += 1;
+    if (this.#keepAlives % COMMENTS_AN_EVENT !== 0) return COMMENT;
+    return this.#event('response.in_progress', `"response":${this.#beginning()}`);
+  }
+
+  end(end: WrittenEnd): string {
+    const { status, json } = this.#finished(end);
+    return this.#event(`response.${status}`, `"response":${json}`);
+  }
+
+  whole(end: WrittenEnd): Buffer {
+    return Buffer.from(this.#finished(end).json);
+  }
+
+  failed(fault: Fault, end: AnswerEnd | undefined): string {
+    const error = { code: failureCode(fault), message: fault.message };
+    const response = this.#response({ status: 'failed', error, end, isStored: false });
+    return this.#event('response.failed', `"response":${response}`);
+  }
+
+  #finished(end: WrittenEnd): { readonly status: string; readonly json: string } {
+    const incomplete = INCOMPLETE_REASONS.get(end.finish);
+    const status = incomplete === undefined ? 'completed' : 'incomplete';
+    const completedS = this.#options.nowS();
+    const state = { status, completedS, incomplete, end } as const;
+    const { keeper } = this.#options;
+    const responseJson = this.#response({ ...state, isStored: keeper !== undefined });
+    this.#kept = undefined;
+    if (keeper === undefined) return { status, json: responseJson };
+    if (!keeper.fits(responseJson)) {
+      return { status, json: this.#response({ ...state, isStored: false }) };
+    }
+    this.#kept = { responseJson, status };
+    return { status, json: responseJson };
+  }
+
+  async #keep(tx: Queryable, { usdNano, diemNano }: Settlement): Promise<void> {
+    if (this.#kept === undefined) return;
+    await this.#options.keeper?.keep(tx, { ...this.#kept, costNano: usdNano + diemNano });
+  }
+
+  #beginning(): string {
+    const isStored = this.#options.keeper !== undefined;
+    return this.#response({ status: 'in_progress', isStored });
+  }
+
+  #response(state: ResponseState): string {
+    const { status, completedS, error, incomplete, end, isStored } = state;
+    const members = {
+      status,
+      completed_at: completedS ?? null,
+      error: error ?? null,
+      incomplete_details: incomplete === undefined ? null : { reason: incomplete },
+      store: isStored,
+      usage: end === undefined ? null : usageOf(end),
+    };
+    const echo = end === undefined ? {} : endMembers(this.#options.frame.serviceName, end);
+    const changing = JSON.stringify({ ...members, ...echo }).slice(1, -1);
+    return `{${this.#fixed},${changing},"output":[${this.#items.join()}]}`;
+  }
+
+  #event(type: string, members: string): string {
+    const number = this.#sequence;
+    this.#sequence = number + 1;
+    return `event: ${type}\ndata: {"type":"${type}","sequence_number":${number},${members}}\n\n`;
+  }
+
+  /** What is around the text of every piece of the block that opens. */
+  #setPieces(type: string, members: string, behind: string): void {
+    this.#pieceHead = `event: ${type}\ndata: {"type":"${type}","sequence_number":`;
+    this.#pieceMiddle = `,${members},"delta":"`;
+    this.#pieceTail = `"${behind}}\n\n`;
+  }
+
+  #itemOf(block: Block, status: string, json: string): string {
+    const head = `{"id":"${this.#itemId}"`;
+    switch (block.kind) {
+      case 'text': {
+        const isNew = status === 'in_progress';
+        const content = isNew ? '' : textPartJson(json, this.#annotations.join());
+        return `${head},"type":"message","status":"${status}","role":"assistant","content":[${content}]}`;
+      }
+      case 'reasoning': {
+        if (status === 'in_progress') return `${head},"type":"reasoning","summary":[]}`;
+        const sealed = this.#options.seal?.(textOfJson(json));
+        const encrypted = sealed === undefined ? '' : `,"encrypted_content":"${sealed}"`;
+        return `${head},"type":"reasoning","summary":[${summaryJson(json)}]${encrypted}}`;
+      }
+      case 'call':
+        return head + this.#callMembers(block, status, json);
+      case 'search':
+        return head + searchMembers(block, status);
+    }
+  }
+
+  #callMembers(block: CallBlock, status: string, json: string): string {
+    const tool = this.#toolOf(block);
+    const { name = block.name, namespace } = tool ?? {};
+    const names = { call_id: block.id, name, ...(namespace === undefined ? {} : { namespace }) };
+    const named = JSON.stringify(names).slice(1, -1);
+    if (tool?.kind !== 'custom') {
+      return `,"type":"function_call","status":"${status}",${named},"arguments":"${json}"}`;
+    }
+    const input = JSON.stringify(json === '' ? '' : customInput(json));
+    return `,"type":"custom_tool_call","status":"${status}",${named},"input":${input}}`;
+  }
+
+  #toolOf({ name }: CallBlock): DeclaredTool | undefined {
+    return this.#options.turn.tools.declared.get(name);
+  }
+}
+
+const INCOMPLETE_REASONS: ReadonlyMap<string, string> = new Map([
+  ['length', 'max_output_tokens'],
+  ['content_filter', 'content_filter'],
+]);
+
+/** Content of a JSON string that any parser takes, whatever an engine has escaped. */
+function sound(json: string): string {
+  return jsonContent(textOfJson(json));
+}
+
+function textPartJson(json: string, annotations: string): string {
+  return `{"type":"output_text","text":"${json}","annotations":[${annotations}],"logprobs":[]}`;
+}
+
+function summaryJson(json: string): string {
+  return `{"type":"summary_text","text":"${json}"}`;
+}
+
+/** What the model wrote for a tool of plain text; models forget the wrapping now and then. */
+function customInput(json: string): string {
+  const text = textOfJson(json);
+  try {
+    const given: unknown = JSON.parse(text);
+    return isJsonObject(given) && typeof given['input'] === 'string' ? given['input'] : text;
+  } catch {
+    // No JSON: then it is the input itself.
+    return text;
+  }
+}
+
+function searchMembers({ json, results }: SearchBlock, status: string): string {
+  const hasFailed = status !== 'in_progress' && results === undefined;
+  const sources = (results ?? []).map(({ url }) => ({ type: 'url', url }));
+  const action = JSON.stringify({ type: 'search', query: textOfJson(json), sources });
+  const shown = hasFailed ? 'failed' : status;
+  return `,"type":"web_search_call","status":"${shown}","action":${action}}`;
+}
+
+function usageOf({ usage }: AnswerEnd) {
+  const { promptTokens, completionTokens, cachedTokens, reasoningTokens } = usage;
+  return {
+    input_tokens: promptTokens,
+    input_tokens_details: { cached_tokens: cachedTokens },
+    output_tokens: completionTokens,
+    output_tokens_details: { reasoning_tokens: reasoningTokens },
+    total_tokens: promptTokens + completionTokens,
+  };
+}
+
+/** What the answer cost, and the parameters of the service that were in force. */
+function endMembers(serviceName: string, { cost, parameters, citations }: AnswerEnd) {
+  return {
+    cost,
+    [`${serviceName}_parameters`]: { ...parameters, web_search_citations: citations },
+  };
+}
+
+/** What is echoed of a request, and stays. */
+function fixedMembers({ turn, frame }: ResponseWriterOptions) {
+  const { body, tools } = turn;
+  return {
+    id: responseIdOf(frame.requestId),
+    object: 'response',
+    created_at: frame.createdS,
+    model: frame.model,
+    instructions: body.instructions ?? null,
+    previous_response_id: body.previous_response_id ?? null,
+    max_output_tokens: body.max_output_tokens ?? null,
+    max_tool_calls: body.max_tool_calls ?? null,
+    parallel_tool_calls: body.parallel_tool_calls ?? true,
+    tools: tools.echo.tools,
+    tool_choice: tools.echo.choice,
+    temperature: body.temperature ?? 1,
+    top_p: body.top_p ?? 1,
+    presence_penalty: body.presence_penalty ?? 0,
+    frequency_penalty: body.frequency_penalty ?? 0,
+    top_logprobs: body.top_logprobs ?? 0,
+    text: textOf(body),
+    reasoning: { effort: body.reasoning?.effort ?? null, summary: body.reasoning?.summary ?? null },
+    truncation: body.truncation ?? 'disabled',
+    metadata: body.metadata ?? {},
+    prompt_cache_key: body.prompt_cache_key ?? null,
+    safety_identifier: body.safety_identifier ?? null,
+    service_tier: body.service_tier ?? 'default',
+    user: typeof body['user'] === 'string' ? body['user'] : null,
+    background: false,
+  };
+}
+
+function textOf({ text }: ResponsesBody) {
+  const verbosity = text?.verbosity ? { verbosity: text.verbosity } : {};
+  return { format: text?.format ?? { type: 'text' }, ...verbosity };
+}

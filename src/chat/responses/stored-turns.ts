@@ -1,0 +1,200 @@
+/**
+ * The answers that callers continue or read by their id. A turn is written in the transaction that
+ * charges it, so what is stored is what was paid; it is there for its account only, for the hours of
+ * `responses.keepHours` after its conversation was last continued.
+ *
+ * Unknown, expired and foreign ids are one: not found.
+ */
+import { type Clock, HOUR_MS } from '../../core/clock.ts';
+import { Fault } from '../../core/faults.ts';
+import type { Queryable, Store } from '../../db/db.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+
+/** A longer conversation is not continued by its id. */
+const MAX_CHAIN_TURNS = 100;
+/** As much as a body may have. */
+const MAX_CHAIN_BYTES = 35 * 1024 * 1024;
+/** A larger turn is not stored. */
+export const MAX_TURN_BYTES = 1024 * 1024;
+/** An account that has more than this stored gets nothing stored until some of it has expired. */
+const MAX_ACCOUNT_BYTES = 256 * 1024 * 1024;
+/** Rows that one round of retention removes. */
+const PRUNE_ROWS = 1_000;
+
+/** A turn as it was: what was new in its input, and its answer. */
+export interface StoredTurn {
+  readonly id: string;
+  readonly input: readonly JsonObject[];
+  readonly response: JsonObject;
+}
+
+/** A turn to store. */
+export interface NewTurn {
+  readonly id: string;
+  readonly accountId: string;
+  readonly parentId: string | undefined;
+  readonly createdMs: number;
+  readonly model: string;
+  readonly status: string;
+  readonly costNano: bigint;
+  readonly inputJson: string;
+  readonly responseJson: string;
+}
+
+interface TurnRow {
+  readonly id: string;
+  readonly parent_id: string;
+  readonly input_json: string;
+  readonly response_json: string;
+}
+
+export interface StoredTurnsParts {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly keepHours: () => number;
+}
+
+export class StoredTurns {
+  readonly #parts: StoredTurnsParts;
+
+  constructor(parts: StoredTurnsParts) {
+    this.#parts = parts;
+  }
+
+  /** Whether a further turn of the account may be stored. */
+  async hasRoom(accountId: string): Promise<boolean> {
+    if (this.#keepMs() === 0) return false;
+    const [row] = await this.#parts.store.query<{ readonly total: bigint | null }>(
+      'SELECT CAST(SUM(size_bytes) AS BIGINT) AS total FROM responses_turn WHERE account_id = $1',
+      [accountId],
+    );
+    return Number(row?.total ?? 0) < MAX_ACCOUNT_BYTES;
+  }
+
+  /** Stores a turn and keeps the conversation that it continues: `tx` is that of its charge. */
+  async add(tx: Queryable, turn: NewTurn): Promise<void> {
+    const keepMs = this.#keepMs();
+    const { id, accountId, parentId = '', createdMs, model, status, costNano } = turn;
+    const { inputJson, responseJson } = turn;
+    const expiresMs = createdMs + keepMs;
+    const sizeBytes = Buffer.byteLength(inputJson) + Buffer.byteLength(responseJson);
+    await tx.query(
+      `INSERT INTO responses_turn (id, account_id, parent_id, created_ms, expires_ms, model_id,
+         status, size_bytes, cost_nano, input_json, response_json)
+       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+      [
+        id,
+        accountId,
+        parentId,
+        createdMs,
+        expiresMs,
+        model,
+        status,
+        sizeBytes,
+        costNano,
+        inputJson,
+        responseJson,
+      ],
+    );
+    if (parentId === '') return;
+    // Once in half the time is often enough: a tool loop writes a turn with every request.
+    const renewBelowMs = createdMs + Math.floor(keepMs / 2);
+    await tx.query(
+      `WITH RECURSIVE ${CHAIN}
+       UPDATE responses_turn SET expires_ms = $3
+       WHERE id IN (SELECT id FROM chain) AND expires_ms < $4`,
+      [parentId, accountId, expiresMs, renewBelowMs],
+    );
+  }
+
+  /**
+   * The conversation that ends with a turn, oldest turn first. Throws `PREVIOUS_RESPONSE_NOT_FOUND`
+   * when a turn of it is missing: a model would not know that it forgot.
+   */
+  async chain(id: string, accountId: string): Promise<StoredTurn[]> {
+    const rows = await this.#parts.store.query<TurnRow>(
+      `WITH RECURSIVE ${CHAIN}
+       SELECT t.id, t.parent_id, t.input_json, t.response_json
+       FROM chain c JOIN responses_turn t ON t.id = c.id
+       WHERE t.expires_ms >= $3 ORDER BY c.depth DESC`,
+      [id, accountId, this.#parts.clock.nowMs()],
+    );
+    const isThere = rows.at(-1)?.id === id;
+    const parentId = rows[0]?.parent_id;
+    if (!isThere || parentId === undefined) throw notFound(id);
+    if (parentId !== '') {
+      throw rows.length < MAX_CHAIN_TURNS
+        ? notFound(parentId)
+        : tooLong(`has more than ${MAX_CHAIN_TURNS} turns`);
+    }
+    let sizeChars = 0;
+    for (const row of rows) sizeChars += row.input_json.length + row.response_json.length;
+    if (sizeChars > MAX_CHAIN_BYTES) throw tooLong('is too large');
+    return rows.map(turnOf);
+  }
+
+  /** One turn of an account, if it is there. */
+  async get(id: string, accountId: string): Promise<StoredTurn | undefined> {
+    const [row] = await this.#parts.store.query<TurnRow>(
+      `SELECT id, parent_id, input_json, response_json FROM responses_turn
+       WHERE id = $1 AND account_id = $2 AND expires_ms >= $3`,
+      [id, accountId, this.#parts.clock.nowMs()],
+    );
+    return row && turnOf(row);
+  }
+
+  /** Says whether it was there. */
+  async remove(id: string, accountId: string): Promise<boolean> {
+    const rows = await this.#parts.store.query(
+      `DELETE FROM responses_turn WHERE id = $1 AND account_id = $2 AND expires_ms >= $3
+       RETURNING id`,
+      [id, accountId, this.#parts.clock.nowMs()],
+    );
+    return rows.length > 0;
+  }
+
+  /** Removes what has expired, a bounded number of rows. */
+  async prune(): Promise<void> {
+    await this.#parts.store.query(
+      `DELETE FROM responses_turn WHERE id IN
+         (SELECT id FROM responses_turn WHERE expires_ms < $1 ORDER BY expires_ms LIMIT $2)`,
+      [this.#parts.clock.nowMs(), PRUNE_ROWS],
+    );
+  }
+
+  #keepMs(): number {
+    return this.#parts.keepHours() * HOUR_MS;
+  }
+}
+
+/** The turns from `$1` of account `$2` up to the first of their conversation, as far as it goes. */
+const CHAIN = `chain (id, parent_id, depth) AS (
+  SELECT id, parent_id, 1 FROM responses_turn WHERE id = $1 AND account_id = $2
+  UNION ALL
+  SELECT t.id, t.parent_id, chain.depth + 1 FROM chain
+  JOIN responses_turn t ON t.id = chain.parent_id AND t.account_id = $2
+  WHERE chain.depth < ${MAX_CHAIN_TURNS}
+)`;
+
+function turnOf({ id, input_json, response_json }: TurnRow): StoredTurn {
+  const input: unknown = JSON.parse(input_json);
+  const response: unknown = JSON.parse(response_json);
+  return {
+    id,
+    input: Array.isArray(input) ? input.filter(isJsonObject) : [],
+    response: isJsonObject(response) ? response : {},
+  };
+}
+
+function notFound(id: string): Fault {
+  return new Fault('PREVIOUS_RESPONSE_NOT_FOUND', {
+    message: `The response ${id.slice(0, 100)} is not stored for this account, or no longer; send the whole conversation as input`,
+    fields: { issues: [{ code: 'custom', path: ['previous_response_id'], message: 'Not found' }] },
+  });
+}
+
+function tooLong(why: string): Fault {
+  return new Fault('PREVIOUS_RESPONSE_NOT_FOUND', {
+    message: `The conversation of previous_response_id ${why}; send what still matters as input`,
+  });
+}

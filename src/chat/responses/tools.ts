@@ -1,0 +1,191 @@
+/**
+ * The tools of a request as an engine takes them, and the way back from an engine's call to the tool
+ * that the caller declared. Tools that others host are left out; only a choice that demands one is
+ * refused.
+ */
+import { z } from 'zod';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { engineToolName } from '../agents/tool-names.ts';
+import type { ChatBody, ChatTool } from '../wire/chat-schema.ts';
+import { checkPart, type Place, refusePart } from './check-part.ts';
+import type { ResponsesBody } from './request-schema.ts';
+
+/** A tool as its caller knows it. */
+export interface DeclaredTool {
+  readonly kind: 'function' | 'custom';
+  readonly name: string;
+  readonly namespace: string | undefined;
+}
+
+export interface ToolPlan {
+  readonly tools: readonly ChatTool[];
+  readonly choice: ChatBody['tool_choice'];
+  /** Whether our own search is offered (`auto`) or demanded (`on`). */
+  readonly search: 'auto' | 'on' | undefined;
+  /** By the name that the engine has. */
+  readonly declared: ReadonlyMap<string, DeclaredTool>;
+  /** For the answer. */
+  readonly echo: { readonly tools: readonly JsonObject[]; readonly choice: unknown };
+}
+
+const FunctionTool = z.looseObject({
+  name: z.string().min(1),
+  description: z.string().nullish(),
+  parameters: z.record(z.string(), z.unknown()).nullish(),
+  strict: z.boolean().nullish(),
+});
+const CustomTool = z.looseObject({
+  name: z.string().min(1),
+  description: z.string().nullish(),
+  format: z
+    .looseObject({
+      type: z.string(),
+      syntax: z.string().nullish(),
+      definition: z.string().nullish(),
+    })
+    .nullish(),
+});
+const Namespace = z.looseObject({
+  name: z.string().min(1),
+  tools: z.array(z.looseObject({ type: z.string().nullish() })),
+});
+
+const NO_PARAMETERS = { type: 'object', properties: {} };
+const CUSTOM_PARAMETERS = {
+  type: 'object',
+  properties: { input: { type: 'string', description: 'The input of the tool, as plain text' } },
+  required: ['input'],
+  additionalProperties: false,
+};
+
+interface Gathered {
+  readonly tools: ChatTool[];
+  readonly declared: Map<string, DeclaredTool>;
+  readonly echo: JsonObject[];
+  hasSearch: boolean;
+}
+
+export function planTools(body: ResponsesBody): ToolPlan {
+  const all: Gathered = { tools: [], declared: new Map(), echo: [], hasSearch: false };
+  for (const [at, tool] of (body.tools ?? []).entries()) addTool(all, tool, ['tools', at]);
+  const wanted = choiceOf(body.tool_choice ?? 'auto', all);
+  const { only } = wanted;
+  const tools =
+    only === undefined ? all.tools : all.tools.filter((tool) => only.has(tool.function.name));
+  const isOffered = all.hasSearch && wanted.choice !== 'none' && only?.has(SEARCH) !== false;
+  return {
+    tools,
+    choice: tools.length === 0 || wanted.isSearch ? undefined : wanted.choice,
+    search: wanted.isSearch ? 'on' : isOffered ? 'auto' : undefined,
+    declared: all.declared,
+    echo: { tools: all.echo, choice: body.tool_choice ?? 'auto' },
+  };
+}
+
+/** Stands for our own search among the names of tools, which have no space. */
+const SEARCH = 'web search';
+
+function addTool(all: Gathered, tool: JsonObject, place: Place): void {
+  const { type } = tool;
+  if (isSearch(type)) {
+    all.echo.push(tool);
+    // `false`: an index of its own is to be asked, which is not here.
+    all.hasSearch ||= tool['external_web_access'] !== false;
+    return;
+  }
+  if (type === 'namespace') {
+    const { name, tools } = checkPart(Namespace, tool, place);
+    all.echo.push(tool);
+    for (const [at, one] of tools.entries()) {
+      addCallable(all, one, { place: [...place, 'tools', at], namespace: name });
+    }
+    return;
+  }
+  const added = addCallable(all, tool, { place, namespace: undefined });
+  if (added !== undefined) all.echo.push(added);
+}
+
+/** Adds a tool that can be called; gives what the answer says of it. */
+function addCallable(
+  all: Gathered,
+  tool: JsonObject,
+  { place, namespace }: { readonly place: Place; readonly namespace: string | undefined },
+): JsonObject | undefined {
+  const type = tool['type'] ?? 'function';
+  if (type === 'function') {
+    const { name, description, parameters, strict } = checkPart(FunctionTool, tool, place);
+    add(all, { kind: 'function', name, namespace }, description, {
+      parameters: parameters ?? NO_PARAMETERS,
+      ...(strict === undefined || strict === null ? {} : { strict }),
+    });
+    const shown = { description: description ?? null, parameters: parameters ?? null };
+    return { ...tool, type, ...shown, strict: strict ?? null };
+  }
+  if (type !== 'custom') return undefined;
+  const { name, description, format } = checkPart(CustomTool, tool, place);
+  const grammar = format?.definition
+    ? `The input must follow this ${format.syntax ?? 'formal'} grammar:\n${format.definition}`
+    : undefined;
+  const about = [description, grammar].filter(Boolean).join('\n\n');
+  add(all, { kind: 'custom', name, namespace }, about, { parameters: CUSTOM_PARAMETERS });
+  return tool;
+}
+
+/** Of two tools of one name the first is the one that can be called. */
+function add(
+  all: Gathered,
+  declared: DeclaredTool,
+  description: string | null | undefined,
+  rest: { readonly parameters: Record<string, unknown>; readonly strict?: boolean },
+): void {
+  const name = engineToolName(declared.name, declared.namespace);
+  if (all.declared.has(name)) return;
+  all.declared.set(name, declared);
+  const about = description ? { description } : {};
+  all.tools.push({ type: 'function', function: { name, ...about, ...rest } });
+}
+
+interface Choice {
+  readonly choice: ChatBody['tool_choice'];
+  readonly isSearch: boolean;
+  /** The tools that are allowed, by the engine's names. */
+  readonly only: ReadonlySet<string> | undefined;
+}
+
+const WORDS = ['auto', 'none', 'required'] as const;
+
+function choiceOf(choice: NonNullable<ResponsesBody['tool_choice']>, all: Gathered): Choice {
+  const place = ['tool_choice'];
+  if (typeof choice === 'string') {
+    const word = WORDS.find((one) => one === choice);
+    if (word === undefined) throw refusePart(place, `Expected one of ${WORDS.join(', ')}`);
+    return { choice: word, isSearch: false, only: undefined };
+  }
+  const { type } = choice;
+  if (isSearch(type)) return { choice: undefined, isSearch: true, only: undefined };
+  if (type === 'allowed_tools') {
+    const listed = Array.isArray(choice['tools']) ? choice['tools'].filter(isJsonObject) : [];
+    const only = listed.map((one) => (isSearch(one['type']) ? SEARCH : nameOf(one)));
+    const mode = choice['mode'] === 'required' ? 'required' : 'auto';
+    return { choice: mode, isSearch: false, only: new Set(only) };
+  }
+  if (type !== 'function' && type !== 'custom') {
+    throw refusePart(place, `A tool of type ${type.slice(0, 50)} cannot be called here`);
+  }
+  const name = nameOf(choice);
+  if (!all.declared.has(name)) {
+    throw refusePart([...place, 'name'], 'Expected the name of one of the tools');
+  }
+  const chosen = { type: 'function' as const, function: { name } };
+  return { choice: chosen, isSearch: false, only: undefined };
+}
+
+function nameOf(tool: JsonObject): string {
+  const { name, namespace } = tool;
+  if (typeof name !== 'string') return '';
+  return engineToolName(name, typeof namespace === 'string' ? namespace : '');
+}
+
+function isSearch(type: unknown): boolean {
+  return typeof type === 'string' && type.startsWith('web_search');
+}

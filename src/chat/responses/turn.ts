@@ -1,0 +1,185 @@
+/**
+ * One turn of a conversation: the body of `POST /responses`, with what is stored of the turns before
+ * it, as a chat request.
+ */
+import { Fault } from '../../core/faults.ts';
+import { isJsonObject, type JsonObject } from '../../json/json-scan.ts';
+import { effortOf } from '../agents/effort.ts';
+import type { Sealer } from '../agents/sealed-text.ts';
+import { withSession } from '../agents/session-tag.ts';
+import { Transcript } from '../agents/transcript.ts';
+import { type ChatRequest, chatRequestOf } from '../wire/chat-request.ts';
+import { checkPart, refusePart } from './check-part.ts';
+import { readItems } from './input-items.ts';
+import { JsonSchemaFormat, type ResponsesBody } from './request-schema.ts';
+import type { StoredTurn, StoredTurns } from './stored-turns.ts';
+import { planTools, type ToolPlan } from './tools.ts';
+
+export interface Turn {
+  readonly body: ResponsesBody;
+  readonly request: ChatRequest;
+  readonly tools: ToolPlan;
+  /** What is new in its input, as items. */
+  readonly items: readonly JsonObject[];
+  /** Ids of the calls in the conversation. */
+  readonly callIds: ReadonlySet<string>;
+}
+
+export interface TurnParts {
+  readonly sealer: Sealer;
+  readonly turns: StoredTurns;
+  readonly serviceName: string;
+  readonly canSearch: boolean;
+}
+
+/** Reads a turn of an account. Throws the 400s. */
+export async function readTurn(
+  parts: TurnParts,
+  body: ResponsesBody,
+  accountId: string,
+): Promise<Turn> {
+  refuseUnsupported(body);
+  const items = itemsOf(body.input);
+  const { previous_response_id } = body;
+  const earlier = previous_response_id
+    ? await parts.turns.chain(previous_response_id, accountId)
+    : [];
+  const transcript = new Transcript();
+  transcript.system(body.instructions ?? '');
+  const referenced = await referencedItems(parts.turns, items, earlier, accountId);
+  const reader = {
+    transcript,
+    sealer: parts.sealer,
+    accountId,
+    referenced: (id: string) => referenced.get(id),
+  };
+  for (const { input, response } of earlier) {
+    readItems(reader, input, { place: ['previous_response_id'], isOwn: false });
+    const output = listOf(response['output']);
+    readItems(reader, output, { place: ['previous_response_id'], isOwn: true });
+  }
+  readItems(reader, items, { place: ['input'], isOwn: false });
+  const messages = transcript.messages();
+  if (messages.length === 0) throw refusePart(['input'], 'At least one message is needed');
+  const tools = planTools(body);
+  const request = chatRequestOf(chatBody(parts, body, { messages, tools }), parts);
+  return { body, request, tools, items, callIds: transcript.callIds };
+}
+
+/** What is asked for and would change the answer, and is not here. */
+function refuseUnsupported(body: ResponsesBody): void {
+  const asked = [
+    ['background', body.background === true],
+    ['conversation', (body['conversation'] ?? null) !== null],
+    ['prompt', (body['prompt'] ?? null) !== null],
+  ] as const;
+  for (const [name, isAsked] of asked) {
+    if (!isAsked) continue;
+    throw new Fault('UNSUPPORTED_PARAMETER', {
+      message: `The parameter ${name} is not supported here; leave it out`,
+      fields: { issues: [{ code: 'custom', path: [name], message: 'Not supported' }] },
+    });
+  }
+}
+
+/** A text is one message of a user. */
+function itemsOf(input: ResponsesBody['input']): JsonObject[] {
+  if (typeof input !== 'string') return input ?? [];
+  const content = [{ type: 'input_text', text: input }];
+  return [{ type: 'message', role: 'user', content }];
+}
+
+/** The stored items that an input names by id, as some clients send back reasoning. */
+async function referencedItems(
+  turns: StoredTurns,
+  items: readonly JsonObject[],
+  earlier: readonly StoredTurn[],
+  accountId: string,
+): Promise<ReadonlyMap<string, JsonObject>> {
+  const found = new Map<string, JsonObject>();
+  const ids = items.flatMap(({ type, id }) =>
+    type === 'item_reference' && typeof id === 'string' ? [id] : [],
+  );
+  if (ids.length === 0) return found;
+  const known = new Map(earlier.map((turn) => [turn.id, turn]));
+  for (const responseId of new Set(ids.map(responseIdOfItem))) {
+    if (responseId === undefined) continue;
+    const turn = known.get(responseId) ?? (await turns.get(responseId, accountId));
+    for (const item of listOf(turn?.response['output'])) {
+      if (typeof item['id'] === 'string') found.set(item['id'], item);
+    }
+  }
+  return found;
+}
+
+/** Ids of items carry that of their request: `rs_<32 hex>_0`. */
+function responseIdOfItem(id: string): string | undefined {
+  const requestId = /^[a-z]+_([\da-f]{32})_\d+$/.exec(id)?.[1];
+  return requestId && responseIdOf(requestId);
+}
+
+/** `resp_` and the digits of the request id: the receipt is found by them. */
+export function responseIdOf(requestId: string): string {
+  return `resp_${requestId}`;
+}
+
+function listOf(value: unknown): JsonObject[] {
+  return Array.isArray(value) ? value.filter(isJsonObject) : [];
+}
+
+/** The members of the chat, those that are not asked for left out. */
+function chatBody(
+  parts: TurnParts,
+  body: ResponsesBody,
+  { messages, tools }: { readonly messages: readonly unknown[]; readonly tools: ToolPlan },
+): JsonObject {
+  const logprobs = body.top_logprobs ? { logprobs: true, top_logprobs: body.top_logprobs } : {};
+  const fields: JsonObject = {
+    model: body.model,
+    messages,
+    stream: body.stream ?? false,
+    tools: tools.tools.length === 0 ? undefined : tools.tools,
+    tool_choice: tools.choice,
+    parallel_tool_calls: body.parallel_tool_calls,
+    max_completion_tokens: body.max_output_tokens,
+    temperature: body.temperature,
+    top_p: body.top_p,
+    presence_penalty: body.presence_penalty,
+    frequency_penalty: body.frequency_penalty,
+    ...logprobs,
+    response_format: formatOf(body.text?.format),
+    verbosity: body.text?.verbosity,
+    reasoning_effort: effortOf(body.reasoning?.effort),
+    prompt_cache_key: body.prompt_cache_key,
+    metadata: withSession(body.metadata, body.prompt_cache_key),
+    svc_parameters: serviceParameters(parts, body, tools),
+  };
+  const given = Object.entries(fields).filter(([, value]) => (value ?? undefined) !== undefined);
+  return Object.fromEntries(given);
+}
+
+/** What the caller asks of the service, over the search that its tools ask for. */
+function serviceParameters(
+  { serviceName, canSearch }: TurnParts,
+  body: ResponsesBody,
+  { search }: ToolPlan,
+): JsonObject | undefined {
+  const own = body[`${serviceName}_parameters`];
+  const given = { ...body.svc_parameters, ...(isJsonObject(own) ? own : {}) };
+  // A search that is only offered is left out where there is none.
+  const isSearching = search === 'on' || (search === 'auto' && canSearch);
+  if (!isSearching) return Object.keys(given).length === 0 ? undefined : given;
+  return { enable_web_search: search, enable_web_citations: true, ...given };
+}
+
+function formatOf(format: JsonObject | null | undefined): JsonObject | undefined {
+  if (!format || format['type'] === 'text') return undefined;
+  if (format['type'] !== 'json_schema') return { type: format['type'] };
+  const { name, description, strict, schema } = checkPart(JsonSchemaFormat, format, [
+    'text',
+    'format',
+  ]);
+  const about = description ? { description } : {};
+  const isStrict = strict === undefined || strict === null ? {} : { strict };
+  return { type: 'json_schema', json_schema: { name, schema, ...about, ...isStrict } };
+}
