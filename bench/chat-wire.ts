@@ -4,6 +4,8 @@
  * parse and write JSON in the plain way.
  * Run: node bench/chat-wire.ts
  */
+import { AnswerBlocks } from '../src/chat/agents/answer-blocks.ts';
+import { MessageWriter } from '../src/chat/messages/message-writer.ts';
 import { parseChatRequest } from '../src/chat/wire/chat-request.ts';
 import { readChatAnswer, writeChatAnswer } from '../src/chat/wire/chat-response.ts';
 import { ChatStream } from '../src/chat/wire/chat-stream.ts';
@@ -166,6 +168,19 @@ function streamOptions(stripThinkTags: boolean): ConstructorParameters<typeof Ch
   };
 }
 
+function messageBlocks(): AnswerBlocks {
+  const frame = { ...streamOptions(false), requestId: '1'.repeat(32), promptTokens: 10 };
+  const writer = new MessageWriter(frame, {
+    thinking: 'hidden',
+    stopSequences: [],
+    toolNames: new Map(),
+    seal: (text) => text,
+    contextTokens: 0,
+  });
+  const newCallId = (): string => 'toolu_1';
+  return new AnswerBlocks({ writer, sources: undefined, takenCallIds: new Set(), newCallId });
+}
+
 for (const [label, pieces] of [
   ['one event a piece', events],
   ['16 events a piece', bursts],
@@ -180,6 +195,14 @@ for (const [label, pieces] of [
       EVENTS,
     );
   }
+  measure(
+    `stream, ${label}, as events of Messages, an event`,
+    () => {
+      const stream = new ChatStream({ ...streamOptions(false), events: messageBlocks() });
+      for (const piece of pieces) stream.push(piece);
+    },
+    EVENTS,
+  );
   measure(
     `stream, ${label}, parse and stringify, an event`,
     () => {

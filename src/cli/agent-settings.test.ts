@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import {
   type AgentSettings,
@@ -107,4 +109,16 @@ describe("Claude Code's settings.json", () => {
       assert.throws(() => withClaudeSettings(text, SETTINGS), /no JSON object/);
     }
   });
+});
+
+test('the page for callers shows what the commands print', () => {
+  const page = readFileSync(
+    join(import.meta.dirname, '..', '..', 'docs', 'callers', 'agents.md'),
+    'utf8',
+  );
+  const shown = { ...SETTINGS, secret: 'SVC_INFERENCE_KEY_…' };
+  assert.ok(page.includes(codexLines(shown)));
+  for (const [name, value] of Object.entries(claudeEnvironment(shown))) {
+    assert.ok(page.includes(`export ${name}=${value}\n`), name);
+  }
 });

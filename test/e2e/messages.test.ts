@@ -114,7 +114,7 @@ describe('@anthropic-ai/sdk', () => {
     assert.equal(paid, 12_000n + 4_000n + 6_000n);
     const { cost, svc_parameters: echo } = data as unknown as Charged;
     assert.equal(cost.usd, Number(paid) / 1e9);
-    assert.equal(echo['disable_thinking'], true);
+    assert.equal(echo['enable_web_search'], 'off');
     assert.equal(response.headers.get('x-svc-model-id'), 'atlas');
     const requestId = response.headers.get('x-request-id') ?? '';
     assert.equal(data.id, `msg_${requestId}`);

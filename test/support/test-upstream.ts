@@ -149,7 +149,8 @@ function sendModels(response: ServerResponse): void {
   );
 }
 
-async function behave(
+/** Answers one request so; for scripts that choose by what was asked. */
+export async function behave(
   behaviour: Behaviour,
   response: ServerResponse,
   { model, body }: { readonly model: string; readonly body: string },

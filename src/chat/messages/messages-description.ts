@@ -185,7 +185,7 @@ const MESSAGE = {
   stop_sequence: null,
   usage: USAGE,
   cost: { usd: 0.0000111, diem: 0 },
-  svc_parameters: { ...ECHO_EXAMPLE, disable_thinking: true },
+  svc_parameters: ECHO_EXAMPLE,
 };
 
 const STREAM = `event: content_block_start

@@ -326,63 +326,33 @@ describe('a Messages request', () => {
     assert.equal(toolNames.get(shown), name);
   });
 
-  const thoughts: readonly (readonly [string, JsonObject, unknown, unknown, string])[] = [
-    ['nothing', {}, true, undefined, 'hidden'],
-    ['disabled', { thinking: { type: 'disabled' } }, true, undefined, 'hidden'],
-    ['between tools', { thinking: { type: 'between_tools' } }, true, undefined, 'hidden'],
-    ['adaptive', { thinking: { type: 'adaptive' } }, undefined, undefined, 'whole'],
-    [
-      'omitted',
-      { thinking: { type: 'adaptive', display: 'omitted' } },
-      undefined,
-      undefined,
-      'signed',
-    ],
-    [
-      'a small budget',
-      { thinking: { type: 'enabled', budget_tokens: 4_095 } },
-      undefined,
-      'low',
-      'whole',
-    ],
-    [
-      'a budget',
-      { thinking: { type: 'enabled', budget_tokens: 4_096 } },
-      undefined,
-      'medium',
-      'whole',
-    ],
-    [
-      'a large budget',
-      { thinking: { type: 'enabled', budget_tokens: 16_384 } },
-      undefined,
-      'high',
-      'whole',
-    ],
+  const thoughts: readonly (readonly [string, JsonObject, unknown, string])[] = [
+    ['nothing', {}, 'none', 'hidden'],
+    ['disabled', { thinking: { type: 'disabled' } }, 'none', 'hidden'],
+    ['between tools', { thinking: { type: 'between_tools' } }, 'none', 'hidden'],
+    ['adaptive', { thinking: { type: 'adaptive' } }, undefined, 'whole'],
+    ['omitted', { thinking: { type: 'adaptive', display: 'omitted' } }, undefined, 'signed'],
+    ['a small budget', { thinking: { type: 'enabled', budget_tokens: 4_095 } }, 'low', 'whole'],
+    ['a budget', { thinking: { type: 'enabled', budget_tokens: 4_096 } }, 'medium', 'whole'],
+    ['a large budget', { thinking: { type: 'enabled', budget_tokens: 16_384 } }, 'high', 'whole'],
     [
       'an effort',
       { thinking: { type: 'adaptive' }, output_config: { effort: 'max' } },
-      undefined,
       'max',
       'whole',
     ],
-    ['an effort alone', { output_config: { effort: 'low' } }, undefined, 'low', 'hidden'],
+    ['an effort alone', { output_config: { effort: 'low' } }, 'low', 'hidden'],
     [
       'an effort of nothing known',
       { thinking: { type: 'adaptive' }, output_config: { effort: 'wild' } },
       undefined,
-      undefined,
       'whole',
     ],
   ];
-  for (const [name, given, off, effort, shown] of thoughts) {
+  for (const [name, given, effort, shown] of thoughts) {
     test(`asks for thinking: ${name}`, () => {
       const { chat: made, thinking } = translated(given);
-      const parameters = made['svc_parameters'] as JsonObject;
-      assert.deepEqual(
-        [parameters['disable_thinking'], made['reasoning_effort'], thinking],
-        [off, effort, shown],
-      );
+      assert.deepEqual([made['reasoning_effort'], thinking], [effort, shown]);
     });
   }
 
@@ -397,7 +367,7 @@ describe('a Messages request', () => {
   });
 
   test("lets the service's own words win", () => {
-    const svc_parameters = { enable_web_search: 'off', disable_thinking: false };
+    const svc_parameters = { enable_web_search: 'off', disable_thinking: true };
     assert.deepEqual(chat({ tools: [search], svc_parameters })['svc_parameters'], {
       ...svc_parameters,
       enable_web_citations: true,

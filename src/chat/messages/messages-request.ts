@@ -48,7 +48,7 @@ export function readMessagesRequest(body: JsonObject, options: MessagesOptions):
   const given = body as MessagesBody; // the schema transforms nothing that is read here
   const transcript = transcriptOf(given, options);
   const offer = toolOffer(given, options.canSearch);
-  const { thinking, fields } = thinkingOf(given);
+  const thinking = thinkingOf(given);
   const stop = (given.stop_sequences ?? []).slice(0, MAX_STOPS);
   const session = options.sessionId ?? given.metadata?.user_id ?? undefined;
   const chat: JsonObject = {
@@ -63,9 +63,9 @@ export function readMessagesRequest(body: JsonObject, options: MessagesOptions):
     prompt_cache_key: session?.slice(0, SESSION_CHARACTERS),
     metadata: fittingTags(given.metadata ?? {}),
     ...formatOf(given),
-    ...fields,
+    reasoning_effort: thinking.effort,
     ...offer.fields,
-    svc_parameters: parametersOf(given, offer.search, thinking.isOff, options.serviceName),
+    svc_parameters: parametersOf(given, offer.search, options.serviceName),
   };
   return {
     chat: withoutAbsent(chat),
@@ -163,7 +163,10 @@ function addAssistant(
 const LOW_BUDGET_TOKENS = 4_096;
 const MEDIUM_BUDGET_TOKENS = 16_384;
 
-/** Whoever does not ask for thinking gets none, as from the API that this is the interface of. */
+/**
+ * Whoever does not ask for thinking gets none, as from the API that this is the interface of: the
+ * model is told so, and what it thinks all the same is not shown.
+ */
 function thinkingOf({ thinking, output_config: config }: MessagesBody) {
   const asked = config?.effort ?? undefined;
   const isOn = thinking?.type === 'enabled' || thinking?.type === 'adaptive';
@@ -175,7 +178,7 @@ function thinkingOf({ thinking, output_config: config }: MessagesBody) {
       : 'whole';
   const budget = isOn ? (thinking.budget_tokens ?? undefined) : undefined;
   const effort = effortOf(asked) ?? effortOfBudget(budget);
-  return { thinking: { isOff, shown }, fields: isOff ? {} : { reasoning_effort: effort } };
+  return { shown, effort: isOff ? 'none' : effort };
 }
 
 function effortOfBudget(budgetTokens: number | undefined): string | undefined {
@@ -191,18 +194,17 @@ function formatOf({ output_config: config, output_format: older }: MessagesBody)
   return { response_format: { type: 'json_schema', json_schema } };
 }
 
-/** What is asked of the service: by the tools and the thinking, and over them by its own words. */
+/** What is asked of the service: by the tools, and over them by its own words. */
 function parametersOf(
   body: MessagesBody,
   search: 'on' | 'auto' | undefined,
-  isThinkingOff: boolean,
   serviceName: string,
 ): JsonObject {
   const own = body[`${serviceName}_parameters`];
   const given = { ...(isJsonObject(own) ? own : {}), ...body.svc_parameters };
   const searching =
     search === undefined ? {} : { enable_web_search: search, enable_web_citations: true };
-  return { ...searching, ...(isThinkingOff ? { disable_thinking: true } : {}), ...given };
+  return { ...searching, ...given };
 }
 
 /** Settings that are absent or null have the defaults of the chat. */
