@@ -35,6 +35,8 @@ const OTHERS_MAY = 0o005;
 /** A running server; `url(name)` is the address of one database of it. */
 export interface TestPostgres {
   url(database: string): string;
+  /** Of its first process, while it runs. */
+  readonly pid: () => number | undefined;
   /** Its files, and the folder of its socket. */
   readonly folder: string;
   /** The socket that it listens on, for a proxy in front of it. */
@@ -207,6 +209,7 @@ export async function startPostgres(
   await start();
   return {
     url,
+    pid: () => child?.pid,
     folder,
     socketPath: join(folder, '.s.PGSQL.5432'),
     start,
