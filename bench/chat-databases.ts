@@ -124,6 +124,12 @@ async function statementsOf(database: string): Promise<number> {
   return Number(row?.['calls'] ?? 0);
 }
 
+/** Bytes of its write-ahead log since the beginning. */
+async function logOf(): Promise<number> {
+  const [row] = await ask(`SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') AS bytes`);
+  return Number(row?.['bytes'] ?? 0);
+}
+
 function cpuOfPostgres(): number {
   const pid = postgres.pid() ?? 0;
   return [pid, ...childrenOf(pid)].reduce((sum, one) => sum + cpuOf(one), 0);
@@ -134,10 +140,13 @@ const COST_WINDOW_MS = 3_000;
 /** Median-free: one long window each, since CPU and counts add up. */
 async function reportCost(title: string, targets: readonly Target[], load: Load): Promise<void> {
   console.log(`\n${title}`);
-  console.log('target                     chats   Farebox µs   PostgreSQL µs   statements/100');
+  console.log(
+    'target                     chats   Farebox µs   PostgreSQL µs   statements/100   log bytes',
+  );
   for (const [index, target] of targets.entries()) {
     const name = NAMES[index];
-    const [cpu, sent] = [cpuOfPostgres(), name === undefined ? 0 : await statementsOf(name)];
+    const [cpu, log] = [cpuOfPostgres(), await logOf()];
+    const sent = name === undefined ? 0 : await statementsOf(name);
     const figures = await runWindow(target, { ...load, windowMs: COST_WINDOW_MS });
     const chats = Math.round((figures.perSecond * COST_WINDOW_MS) / 1_000);
     const isPostgres = name !== undefined;
@@ -148,7 +157,8 @@ async function reportCost(title: string, targets: readonly Target[], load: Load)
         String(chats).padStart(8) +
         figures.cpuMicroseconds.toFixed(0).padStart(13) +
         (isPostgres ? added.toFixed(0) : '-').padStart(16) +
-        (isPostgres ? statements.toFixed(1) : '-').padStart(17),
+        (isPostgres ? statements.toFixed(1) : '-').padStart(17) +
+        (isPostgres ? (((await logOf()) - log) / chats).toFixed(0) : '-').padStart(12),
     );
   }
 }
