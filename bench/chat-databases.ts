@@ -130,9 +130,16 @@ async function logOf(): Promise<number> {
   return Number(row?.['bytes'] ?? 0);
 }
 
-function cpuOfPostgres(): number {
+/** CPU of each of its processes so far, in microseconds. */
+function cpuOfPostgres(): ReadonlyMap<number, number> {
   const pid = postgres.pid() ?? 0;
-  return [pid, ...childrenOf(pid)].reduce((sum, one) => sum + cpuOf(one), 0);
+  return new Map([pid, ...childrenOf(pid)].map((one) => [one, cpuOf(one)]));
+}
+
+function cpuSince(before: ReadonlyMap<number, number>): number {
+  let sum = 0;
+  for (const [pid, cpu] of cpuOfPostgres()) sum += cpu - (before.get(pid) ?? 0);
+  return sum;
 }
 
 const COST_WINDOW_MS = 3_000;
@@ -150,7 +157,7 @@ async function reportCost(title: string, targets: readonly Target[], load: Load)
     const figures = await runWindow(target, { ...load, windowMs: COST_WINDOW_MS });
     const chats = Math.round((figures.perSecond * COST_WINDOW_MS) / 1_000);
     const isPostgres = name !== undefined;
-    const added = isPostgres ? (cpuOfPostgres() - cpu) / chats : 0;
+    const added = isPostgres ? cpuSince(cpu) / chats : 0;
     const statements = isPostgres ? ((await statementsOf(name)) - sent) / (chats / 100) : 0;
     console.log(
       target.name.padEnd(24) +

@@ -23,7 +23,14 @@ export interface BatcherOptions<Item> {
    * database would make it do, and goes with what has come by then. Default: none waits.
    */
   readonly keyOf?: (item: Item) => string;
+  /**
+   * A batch beside one on its way has at least so many items, or the other one takes `PATIENCE_MS`:
+   * few large batches cost less than many small ones. Default: it begins at once.
+   */
+  readonly leastBeside?: number;
 }
+
+const PATIENCE_MS = 10;
 
 /** Answers each item, in order; an `Error` in place of an answer rejects that item alone. */
 type RunBatch<Item, Answer> = (
@@ -37,6 +44,7 @@ export class Batcher<Item, Answer> {
   /** The keys of each batch on its way. */
   readonly #keys: Set<string>[] = [];
   #scheduled = false;
+  #impatient: NodeJS.Timeout | undefined;
   #inFlight = 0;
 
   constructor(run: RunBatch<Item, Answer>, options: BatcherOptions<Item>) {
@@ -56,9 +64,16 @@ export class Batcher<Item, Answer> {
     });
   }
 
-  #start(): void {
-    const { maxInFlight, maxItems, keyOf } = this.#options;
+  #start(isImpatient = false): void {
+    const { maxInFlight, maxItems, keyOf, leastBeside = 1 } = this.#options;
     while (this.#waiting.length > 0 && this.#inFlight < maxInFlight) {
+      if (this.#inFlight > 0 && this.#waiting.length < leastBeside && !isImpatient) {
+        this.#impatient ??= setTimeout(() => {
+          this.#impatient = undefined;
+          this.#start(true);
+        }, PATIENCE_MS);
+        return;
+      }
       if (keyOf === undefined || this.#inFlight === 0) {
         void this.#send(this.#waiting.splice(0, maxItems));
         continue;
@@ -93,6 +108,8 @@ export class Batcher<Item, Answer> {
       for (const waiting of batch) waiting.reject(error);
     } finally {
       this.#inFlight -= 1;
+      clearTimeout(this.#impatient);
+      this.#impatient = undefined;
       if (keys !== undefined) this.#keys.splice(this.#keys.indexOf(keys), 1);
       this.#start();
     }

@@ -22,7 +22,7 @@ import type { JournaledSettle, SettleJournal } from './settle-journal.ts';
 import { type LeaseSettle, settleFromLeases } from './settle-statement.ts';
 
 /** Settles of one statement, at most, and statements on their way. */
-const SETTLES = { maxInFlight: 2, maxItems: 256 };
+const SETTLES = { maxInFlight: 2, maxItems: 256, leastBeside: 48 };
 const LATE_SETTLES = { maxInFlight: 1, maxItems: 64 };
 
 export interface LeaseSettlesParts {
