@@ -40,7 +40,7 @@ export class ProcessRig {
     const farebox = await startFarebox({
       yaml: yamlOf(settings, this.upstream.url),
       args,
-      ...(program === undefined ? {} : { program }),
+      ...(program === undefined ? {} : { binary: program }),
       ...(program === undefined && isUnchecked !== true ? {} : { uncheckedAnswers: true }),
     });
     this.running.add(farebox);
