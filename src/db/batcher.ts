@@ -6,6 +6,7 @@
  * batches are on their way, further items wait and form the next batch, so batches grow with the
  * load and a request never waits for a timer.
  */
+import type { Clock } from '../core/clock.ts';
 
 interface Waiting<Item, Answer> {
   readonly item: Item;
@@ -27,7 +28,7 @@ export interface BatcherOptions<Item> {
    * A batch beside one on its way has at least so many items, or the other one takes `PATIENCE_MS`:
    * few large batches cost less than many small ones. Default: it begins at once.
    */
-  readonly leastBeside?: number;
+  readonly leastBeside?: { readonly items: number; readonly clock: Clock };
 }
 
 const PATIENCE_MS = 10;
@@ -44,7 +45,7 @@ export class Batcher<Item, Answer> {
   /** The keys of each batch on its way. */
   readonly #keys: Set<string>[] = [];
   #scheduled = false;
-  #impatient: NodeJS.Timeout | undefined;
+  #stopWaiting: (() => void) | undefined;
   #inFlight = 0;
 
   constructor(run: RunBatch<Item, Answer>, options: BatcherOptions<Item>) {
@@ -65,13 +66,14 @@ export class Batcher<Item, Answer> {
   }
 
   #start(isImpatient = false): void {
-    const { maxInFlight, maxItems, keyOf, leastBeside = 1 } = this.#options;
+    const { maxInFlight, maxItems, keyOf, leastBeside } = this.#options;
     while (this.#waiting.length > 0 && this.#inFlight < maxInFlight) {
-      if (this.#inFlight > 0 && this.#waiting.length < leastBeside && !isImpatient) {
-        this.#impatient ??= setTimeout(() => {
-          this.#impatient = undefined;
+      const isBeside = this.#inFlight > 0 && leastBeside !== undefined;
+      if (isBeside && this.#waiting.length < leastBeside.items && !isImpatient) {
+        this.#stopWaiting ??= leastBeside.clock.after(PATIENCE_MS, () => {
+          this.#stopWaiting = undefined;
           this.#start(true);
-        }, PATIENCE_MS);
+        });
         return;
       }
       if (keyOf === undefined || this.#inFlight === 0) {
@@ -108,8 +110,8 @@ export class Batcher<Item, Answer> {
       for (const waiting of batch) waiting.reject(error);
     } finally {
       this.#inFlight -= 1;
-      clearTimeout(this.#impatient);
-      this.#impatient = undefined;
+      this.#stopWaiting?.();
+      this.#stopWaiting = undefined;
       if (keys !== undefined) this.#keys.splice(this.#keys.indexOf(keys), 1);
       this.#start();
     }

@@ -1,4 +1,4 @@
-/** Short versions of what `lease-faults.ts` tries at length. */
+/** Short versions of what `bench/lease-faults.ts` tries at length. */
 import { test } from 'node:test';
 import { runScenario } from './lease-scenarios.ts';
 

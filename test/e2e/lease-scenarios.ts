@@ -1,6 +1,6 @@
 /**
  * What leases must survive. Each scenario starts its own PostgreSQL and real processes, compares what
- * callers saw with the books, and fails loudly: for a short test and for `lease-faults.ts`.
+ * callers saw with the books, and fails loudly: for a short test and for `bench/lease-faults.ts`.
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';

@@ -1,6 +1,6 @@
 /**
  * Several real processes on one PostgreSQL, and callers of them who note every answer: for tests and
- * for `lease-faults.ts`. What callers saw is compared with the books.
+ * for the scenarios of leases. What callers saw is compared with the books.
  */
 import assert from 'node:assert/strict';
 import { Pool } from 'undici';

@@ -1,11 +1,11 @@
 /**
- * What leases must survive, at length; `lease-faults.test.ts` runs short versions.
+ * What leases must survive, at length; `test/e2e/lease-faults.test.ts` runs short versions.
  *
- * Run: node test/e2e/lease-faults.ts [scenario …]; ROUNDS=100 says how often a process is killed or
+ * Run: node bench/lease-faults.ts [scenario …]; ROUNDS=100 says how often a process is killed or
  * stopped, OLD=/path/to/src/main.ts is the version before for `upgrade`, PGBOUNCER the program for
  * `pooler`.
  */
-import { SCENARIOS, runScenario } from './lease-scenarios.ts';
+import { SCENARIOS, runScenario } from '../test/e2e/lease-scenarios.ts';
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? '3');
 
