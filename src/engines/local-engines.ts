@@ -6,11 +6,11 @@
  * A small open model is fetched only when nothing else serves its kind of work.
  */
 import type { DiscoveredModel } from '../catalog/catalog.ts';
-import { SECOND_MS } from '../core/clock.ts';
+import { MINUTE_MS, SECOND_MS } from '../core/clock.ts';
 import { reasonOf } from '../core/log.ts';
 import { type FoundEngine, discoverEngines, probeTargets } from './discovery.ts';
 import type { EngineSettings } from './engines.ts';
-import { LlamaEngine, llamaAvailable } from './llama/llama-engine.ts';
+import { LlamaEngine } from './llama/llama-engine.ts';
 import {
   type LibraryModel,
   type LoadedLlamaModel,
@@ -18,8 +18,10 @@ import {
   demoModels,
   librarySpec,
 } from './llama/llama-models.ts';
+import { findPackages, packageSet } from './local/engine-packages.ts';
 import { hasModel, modelFetcher } from './local/model-files.ts';
 import type { LocalChild } from './local/local-child.ts';
+import { requirePackages } from './local/package-fetch.ts';
 import { type LocalEnginesParts, MediaEngines, threadsOf } from './media-engines.ts';
 import { SENTENCE_DIMENSIONS, SENTENCE_MODEL, sentenceEngine } from './sentences/sentences.ts';
 
@@ -44,6 +46,8 @@ const SENTENCES: DiscoveredModel = {
   replicas: [{ engine: SENTENCE_ENGINE, model: SENTENCE_MODEL }],
   embedding: { dimensions: SENTENCE_DIMENSIONS, maxInputTokens: 8_192, customDimensions: false },
 };
+/** Until packages that could not be fetched are asked for again. */
+const RETRY_MS = 10 * MINUTE_MS;
 const DEMO_DESCRIPTION =
   'A demo: word statistics of a short text. It babbles, and proves that everything works.';
 
@@ -55,6 +59,7 @@ export class LocalEngines implements LocalEngineSource {
   #sentences: LocalChild | undefined;
   #found: readonly FoundEngine[] = [];
   #stopLooking: (() => void) | undefined;
+  #stopTrying: (() => void) | undefined;
 
   constructor(parts: LocalEnginesParts) {
     this.#parts = parts;
@@ -109,6 +114,7 @@ export class LocalEngines implements LocalEngineSource {
 
   async stop(): Promise<void> {
     this.#stopLooking?.();
+    this.#stopTrying?.();
     this.#abort.abort();
     await Promise.all([this.#llama?.stop(), this.#sentences?.close(), this.#media.stop()]);
   }
@@ -125,13 +131,22 @@ export class LocalEngines implements LocalEngineSource {
 
   async #startLlama(): Promise<void> {
     const { config, clock, ids, log, onChange } = this.#parts;
-    const { embedded } = config;
-    const available = llamaAvailable();
-    if (!available.ok) {
-      log.warn({ reason: available.reason }, 'There is no embedded engine');
+    const { embedded, dataFolder, models } = config;
+    const isHere = findPackages(packageSet('llama'), dataFolder) !== undefined;
+    // Whoever serves models of their own needs no demo.
+    if (!isHere && models.some(({ type }) => type === 'text')) return;
+    try {
+      await requirePackages('llama', { ...this.#parts, signal: this.#abort.signal });
+    } catch (error) {
+      // The reason says what is missing; a network may be back later.
+      if (this.#abort.signal.aborted) return;
+      log.warn({ reason: reasonOf(error) }, 'There is no embedded engine');
+      if (embedded.download) this.#stopTrying = clock.after(RETRY_MS, () => void this.#tryLlama());
       return;
     }
+    if (this.#abort.signal.aborted) return;
     const llama = new LlamaEngine({
+      dataFolder,
       clock,
       ids,
       log,
@@ -151,15 +166,24 @@ export class LocalEngines implements LocalEngineSource {
   /** Vectors that mean something, where the operator has no model for them. */
   async #startSentences(): Promise<void> {
     const { config, clock, ids, log, onChange } = this.#parts;
-    const isServed = config.models.some(({ type }) => type === 'embedding');
-    if (isServed || !config.embedded.sentences) return;
-    this.#sentences = sentenceEngine({ clock, ids, log, onChange });
+    const { dataFolder, embedded, models } = config;
+    if (!embedded.sentences || models.some(({ type }) => type === 'embedding')) return;
     try {
+      await requirePackages('sentences', { ...this.#parts, signal: this.#abort.signal });
+      if (this.#abort.signal.aborted) return;
+      this.#sentences = sentenceEngine({ dataFolder, clock, ids, log, onChange });
       await this.#sentences.address();
     } catch (error) {
       // The reason names the missing package; the demo model goes on answering.
-      log.warn({ reason: reasonOf(error) }, 'There is no sentence encoder');
+      if (!this.#abort.signal.aborted) {
+        log.warn({ reason: reasonOf(error) }, 'There is no sentence encoder');
+      }
     }
+  }
+
+  async #tryLlama(): Promise<void> {
+    await this.#startLlama();
+    if (this.#llama !== undefined) await this.#fillLibrary(this.#llama);
   }
 
   /** Loads what was fetched before, and fetches what is missing and wanted. */

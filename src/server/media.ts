@@ -98,8 +98,9 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
 }
 
 function openMedia({ config, clock, log }: FeatureParts): Promise<Media> {
-  const { media, searchPath } = config();
+  const { media, searchPath, dataFolder } = config();
   return Media.open({
+    dataFolder,
     ffmpeg: media.ffmpeg,
     ffprobe: media.ffprobe,
     searchPath,

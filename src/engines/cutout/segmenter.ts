@@ -2,7 +2,7 @@
  * Runs a segmentation model: what it wants to see (side, normalisation) and how its answer is read
  * are data, a `ModelRecipe`; the rest is the same for all of them.
  */
-import type * as onnx from 'onnxruntime-node';
+import type * as onnx from 'onnxruntime-common';
 import { assert } from '../../core/assert.ts';
 import type { Plane } from './matte.ts';
 

