@@ -5,7 +5,7 @@
  */
 import { type EngineNews, SharedEngines } from '../engines/shared-engines.ts';
 import { requireSettings } from './command.ts';
-import { logFor, startServer, watchSettings } from './serving.ts';
+import { logFor, operationsOf, startServer, watchSettings } from './serving.ts';
 import type { Console } from './terminal.ts';
 
 /** What the first process tells its workers. */
@@ -43,6 +43,7 @@ export async function runWorker(console: Console, json: boolean): Promise<number
     config,
     log,
     localEngines: (onChange) => given.onChange(onChange),
+    operations: operationsOf(console),
   });
   const watch = watchSettings(console, app, settings, log);
   reload = () => void watch.check(true);

@@ -37,7 +37,9 @@ export {
   type TopUpFilter,
   type TopUpPlace,
   type TopUpState,
+  isStuck,
   listTopUps,
+  topUpById,
 } from './top-up-list.ts';
 export { auditChains } from './chain-audit.ts';
 export type { ChainAuditReport } from './chain-audit.ts';

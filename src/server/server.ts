@@ -17,6 +17,7 @@ import type { LocalEngineSource } from '../engines/local-engines.ts';
 import { mediaFeature } from './media.ts';
 import { type Stores, openStores } from './stores.ts';
 import { OwnDocument } from './ops/documentation.ts';
+import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
 import { rpcFeature } from './rpc.ts';
 import { type OnSettle, openSale } from './sale-parts.ts';
@@ -50,6 +51,8 @@ export interface AppParts {
   readonly unhandledRejections?: RejectionFigures;
   /** Shows downloads to whoever sits at the terminal. */
   readonly downloadView?: (title: string) => DownloadView;
+  /** What only the program around the server can do; default: its routes are not there. */
+  readonly operations?: Operations;
 }
 
 export interface App {
@@ -121,7 +124,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     consoleFeature(shared, wallets),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsFeature(shared, wallets, () => routes),
-    opsFeature(shared, document, { server, metrics, payments }),
+    opsFeature(shared, document, { server, metrics, payments, operations: parts.operations }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
   const maintenance = new Maintenance({
