@@ -7,7 +7,6 @@
  * what this script writes.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import {
   type OnnxAttribute,
@@ -23,7 +22,8 @@ import {
   readTflite,
 } from './tflite-reader.ts';
 
-const SOURCE = '@mediapipe/selfie_segmentation/selfie_segmentation.tflite';
+/** From Google's package `@mediapipe/selfie_segmentation` 0.1.1675465747, unchanged. */
+const SOURCE = new URL('person-model/selfie_segmentation.tflite', import.meta.url);
 const TARGET = new URL('../assets/person-segmentation.onnx', import.meta.url);
 /** `HardSwish` exists from 14 on. */
 const OPSET = 17;
@@ -210,10 +210,9 @@ class Converter {
   }
 }
 
-/** The bytes of the ONNX model, made from the installed package. */
+/** The bytes of the ONNX model, made from the original. */
 export function buildPersonModel(): Buffer {
-  const source = createRequire(import.meta.url).resolve(SOURCE);
-  const model = readTflite(readFileSync(source));
+  const model = readTflite(readFileSync(SOURCE));
   const converter = new Converter(model);
   for (const operator of model.operators) converter.convert(operator);
   return writeOnnx({

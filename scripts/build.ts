@@ -1,26 +1,98 @@
 /**
- * Makes `dist/`: the same tree as `src/` in JavaScript, with the files that are not TypeScript
- * beside it, and the revision that the server reports. Node runs the source in a checkout; an
- * installed package, where Node strips no types, runs this.
+ * Makes `dist/`: the program with its JavaScript packages in one folder of bundles, the files that
+ * are not TypeScript at their places, the licences of what was bundled, and the revision that the
+ * server reports. Node runs the source in a checkout; an installed package runs this.
+ *
+ * Each source keeps the address that it would have in `dist/`, so that a URL relative to a module
+ * means the same in both trees: `import.meta.url` is written as it would be there, and the entries of
+ * processes and workers stand at their places as files of one line.
  */
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { dirname, join, relative } from 'node:path';
+import {
+  copyFileSync,
+  cpSync,
+  globSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join, relative, sep } from 'node:path';
+import { type Metafile, type Plugin, build } from 'esbuild';
 
 const ROOT = join(import.meta.dirname, '..');
+const SRC = join(ROOT, 'src');
 const DIST = join(ROOT, 'dist');
+const BUNDLE = join(DIST, 'bundle');
+/** Processes and workers of their own, and the program. */
+const ENTRIES = ['src/main.ts', 'src/**/*-process.ts', 'src/**/*-worker.ts'];
+/** Native packages, which an engine finds in a folder of its own. */
+const EXTERNAL = ['node-llama-cpp', 'onnxruntime-node', 'sharp', 'sherpa-onnx-node', 'node-av'];
+/** What packages that are not ECMAScript modules expect to be there. */
+const BANNER = `import { createRequire as __createRequire } from 'node:module';
+const require = __createRequire(import.meta.url);
+const __filename = import.meta.filename;
+const __dirname = import.meta.dirname;`;
 
 rmSync(DIST, { recursive: true, force: true });
-compile();
-copyAssets(join(ROOT, 'src'));
+const entries = globSync(ENTRIES, { cwd: ROOT });
+const { metafile } = await build({
+  absWorkingDir: ROOT,
+  entryPoints: Object.fromEntries(entries.map((entry) => [bundleOf(entry), entry])),
+  outdir: BUNDLE,
+  bundle: true,
+  splitting: true,
+  format: 'esm',
+  platform: 'node',
+  target: 'node24.12',
+  banner: { js: BANNER },
+  external: [...EXTERNAL, ...EXTERNAL.map((name) => `${name}/*`), 'pg-native', 'canvas'],
+  minifySyntax: true,
+  minifyWhitespace: true,
+  keepNames: true,
+  legalComments: 'none',
+  metafile: true,
+  logLevel: 'warning',
+  plugins: [keptAddresses()],
+});
+for (const entry of entries) writeEntry(entry);
+copyAssets(SRC);
+copyPrebuilds();
+writeFileSync(join(DIST, 'LICENSES.txt'), licences(metafile));
 writeFileSync(join(DIST, 'build.json'), `${JSON.stringify({ revision: revision() })}\n`);
 
-function compile(): void {
-  const typescript = createRequire(import.meta.url).resolve('typescript/package.json');
-  const compiler = join(dirname(typescript), 'bin', 'tsc');
-  const project = join(ROOT, 'tsconfig.build.json');
-  execFileSync(process.execPath, [compiler, '-p', project], { cwd: ROOT, stdio: 'inherit' });
+/** `src/engines/llama/llama-process.ts` -> `engines.llama.llama-process`, one flat folder. */
+function bundleOf(entry: string): string {
+  return relative('src', entry).replace(/\.ts$/, '').replaceAll(sep, '.');
+}
+
+/** `src/a/b.ts` -> `a/b.js` */
+function builtName(source: string): string {
+  return relative(SRC, source).replace(/\.ts$/, '.js').replaceAll(sep, '/');
+}
+
+/** All bundles are in one folder, so that one relative address is right in each of them. */
+function keptAddresses(): Plugin {
+  return {
+    name: 'kept-addresses',
+    setup(given) {
+      given.onLoad({ filter: /\.ts$/ }, ({ path }) => {
+        if (!path.startsWith(SRC)) return undefined;
+        const address = `new URL('../${builtName(path)}', import.meta.url).href`;
+        const contents = readFileSync(path, 'utf8').replaceAll(/\bimport\.meta\.url\b/g, address);
+        return { contents, loader: 'ts' };
+      });
+    },
+  };
+}
+
+/** The place where `siblingUrl` looks for a process or a worker. */
+function writeEntry(entry: string): void {
+  const target = join(DIST, builtName(join(ROOT, entry)));
+  const up = relative(dirname(target), join(BUNDLE, `${bundleOf(entry)}.js`)).replaceAll(sep, '/');
+  mkdirSync(dirname(target), { recursive: true });
+  writeFileSync(target, `import '${up.startsWith('.') ? up : `./${up}`}';\n`);
 }
 
 /** Data files keep their place, so that a URL relative to a module holds in both trees. */
@@ -29,11 +101,40 @@ function copyAssets(folder: string): void {
     const path = join(folder, entry.name);
     if (entry.isDirectory()) copyAssets(path);
     else if (!entry.name.endsWith('.ts')) {
-      const target = join(DIST, relative(join(ROOT, 'src'), path));
+      const target = join(DIST, relative(SRC, path));
       mkdirSync(dirname(target), { recursive: true });
       copyFileSync(path, target);
     }
   }
+}
+
+/** secp256k1 looks for its native part beside itself; where there is none it goes without. */
+function copyPrebuilds(): void {
+  const source = join(ROOT, 'node_modules/secp256k1/prebuilds');
+  cpSync(source, join(BUNDLE, 'prebuilds'), { recursive: true });
+}
+
+/** The licence of every package that is in a bundle, as their authors ask for. */
+function licences({ inputs }: Metafile): string {
+  const folders = new Set(
+    Object.keys(inputs).flatMap((path) => {
+      const found = /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path);
+      return found === null ? [] : [found[0]];
+    }),
+  );
+  const texts = [...folders].sort().map((folder) => {
+    const path = join(ROOT, folder);
+    // npm's own file of a package.
+    const about = JSON.parse(readFileSync(join(path, 'package.json'), 'utf8')) as {
+      name: string;
+      version: string;
+      license?: string;
+    };
+    const file = readdirSync(path).find((name) => /^(?:licen[cs]e|copying)/i.test(name));
+    const text = file === undefined ? '' : readFileSync(join(path, file), 'utf8').trim();
+    return `${about.name} ${about.version} (${about.license ?? 'see below'})\n\n${text}`;
+  });
+  return `${texts.join(`\n\n${'-'.repeat(80)}\n\n`)}\n`;
 }
 
 /** `YYYYMMDD.HHMMSS` in UTC: of `SOURCE_DATE_EPOCH`, else of the last commit, else of now. */

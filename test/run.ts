@@ -40,6 +40,7 @@ const total = new Map<string, number>();
 const broken: string[] = [];
 
 const folder = temporaryFolder();
+await fetchEngines();
 await compileOnce();
 const postgres = batches.length > 1 ? await sharedPostgres() : undefined;
 await Promise.all(Array.from({ length: processes() }, takeBatches));
@@ -70,6 +71,14 @@ async function sharedPostgres(): Promise<TestPostgres | undefined> {
   const server = await startPostgres({ from });
   process.env['TEST_DATABASE_URL'] = server.url('postgres');
   return server;
+}
+
+/** The packages of the embedded engines, which no installation brings. */
+async function fetchEngines(): Promise<void> {
+  const script = join(ROOT, 'scripts/fetch-engines.ts');
+  const child = spawn(process.execPath, [script], { stdio: 'inherit' });
+  const [code] = (await once(child, 'exit')) as [number | null];
+  if (code !== 0) broken.push('The packages of the embedded engines are not here');
 }
 
 /**

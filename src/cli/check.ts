@@ -12,7 +12,7 @@ import { reasonOf, silentLog } from '../core/log.ts';
 import { type Store, openStore } from '../db/db.ts';
 import { configuredEngines } from '../engines/registry.ts';
 import { Engines } from '../engines/engines.ts';
-import { llamaAvailable } from '../engines/llama/llama-engine.ts';
+import { findPackages, missingPackages, packageSet } from '../engines/local/engine-packages.ts';
 import { type RailHealth, askRails, askStaking } from '../payments/payments.ts';
 import { type Command, requireSettings } from './command.ts';
 import { table } from './terminal.ts';
@@ -135,9 +135,9 @@ async function probeFinding(config: Config, engines: Engines, id: string): Promi
 function embeddedFinding(config: Config): Finding {
   const what = 'embedded engine';
   if (!config.embedded.enabled) return finding(what, 'note', 'switched off');
-  const available = llamaAvailable();
-  if (available.ok) return finding(what, 'ok', 'its package is installed');
-  return finding(what, 'note', available.reason);
+  const isHere = findPackages(packageSet('llama'), config.dataFolder) !== undefined;
+  if (isHere) return finding(what, 'ok', 'its packages are here');
+  return finding(what, 'note', missingPackages('llama'));
 }
 
 function modelFinding({ models }: Config): Finding {

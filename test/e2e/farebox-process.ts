@@ -35,6 +35,8 @@ export interface FareboxOptions {
   readonly uncheckedAnswers?: true;
   /** Besides what the check of the answers needs. */
   readonly nodeOptions?: string;
+  /** Another program than the source of this checkout, such as an installed one. */
+  readonly binary?: string;
   /** Throws the log away instead of keeping it: for load that writes many lines. */
   readonly quiet?: boolean;
 }
@@ -47,7 +49,7 @@ export async function startFarebox(options: FareboxOptions): Promise<FareboxProc
   const added = [answers?.env['NODE_OPTIONS'], options.nodeOptions].filter(Boolean).join(' ');
   const nodeOptions = added === '' ? {} : { NODE_OPTIONS: added };
   const child = endWithUs(
-    spawn(process.execPath, [BINARY, 'serve', ...(options.args ?? [])], {
+    spawn(process.execPath, [options.binary ?? BINARY, 'serve', ...(options.args ?? [])], {
       cwd: folder,
       env: childEnvironment({ ...answers?.env, ...nodeOptions }),
       stdio: ['ignore', 'pipe', options.quiet === true ? 'ignore' : 'pipe'],

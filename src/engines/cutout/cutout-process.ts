@@ -7,28 +7,30 @@
  * then takes over without a pause. Images are worked on one at a time: each may need half a
  * gigabyte while it is in the works.
  */
-import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { Fault } from '../../core/faults.ts';
 import { JobQueue } from '../../core/job-queue.ts';
 import { reasonOf } from '../../core/log.ts';
-import {
-  type LocalRequest,
-  answerBytes,
-  optionalPackage,
-  serveLocal,
-} from '../local/local-server.ts';
+import { packagePath } from '../../core/package-root.ts';
+import { nativePackage, useEnginePackages } from '../local/engine-loader.ts';
+import { type LocalRequest, answerBytes, serveLocal } from '../local/local-server.ts';
 import { isMultipart, readBody, readUpload } from '../local/upload.ts';
 import { applyMatte } from './matte.ts';
 import { MAX_IMAGE_BYTES, PhotoEditor, type Sharp } from './photo.ts';
-import { type Onnx, RECIPES, Segmenter } from './segmenter.ts';
+import { type LoadedModel, type Onnx, Segmenter } from './segmenter.ts';
 
 /** The model file that is part of the package. */
-const PERSON_MODEL = new URL('../../../assets/person-segmentation.onnx', import.meta.url);
+const PERSON_MODEL = 'assets/person-segmentation.onnx';
 const MAX_WAITING = 16;
 const RETRY_AFTER_SECONDS = 5;
 
-const GeneralModel = z.object({ path: z.string(), recipe: z.enum(['u2net', 'isnet']) });
+const GeneralModel = z.object({
+  path: z.string(),
+  /** What answers call it. */
+  name: z.string(),
+  /** Without one, by the side of its input. */
+  recipe: z.enum(['u2net', 'isnet']).optional(),
+});
 const CutoutSettings = z.object({
   threads: z.int().min(1),
   /** The general model, when it is already there. */
@@ -36,17 +38,18 @@ const CutoutSettings = z.object({
 });
 const ModelMessage = z.object({ type: z.literal('model'), general: GeneralModel });
 
-serveLocal(async (given, report) => {
+serveLocal(async (given, report, dataFolder) => {
+  useEnginePackages('cutout', dataFolder);
   const { threads, general } = CutoutSettings.parse(given);
   const need = 'Background removal';
-  const sharp = (await optionalPackage<{ default: Sharp }>('sharp', need)).default;
-  const ort = await optionalPackage<Onnx>('onnxruntime-node', need);
+  const sharp = (await nativePackage<{ default: Sharp }>('sharp', need)).default;
+  const ort = await nativePackage<Onnx>('onnxruntime-node', need);
   const editor = new PhotoEditor(sharp, threads);
-  const load = async (path: string, recipe: keyof typeof RECIPES): Promise<Segmenter> =>
-    await Segmenter.load(ort, { path, recipe, threads });
-  let segmenter = general
-    ? await load(general.path, general.recipe)
-    : await load(fileURLToPath(PERSON_MODEL), 'person');
+  const load = async (model: LoadedModel): Promise<Segmenter> =>
+    await Segmenter.load(ort, { ...model, threads });
+  let segmenter = await load(
+    general ?? { path: packagePath(PERSON_MODEL), name: 'person', recipe: 'person' },
+  );
   const queue = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,
@@ -61,8 +64,8 @@ serveLocal(async (given, report) => {
     return { png: await editor.encodePng(image), model: segmenter.name };
   }
 
-  async function takeOver({ path, recipe }: z.infer<typeof GeneralModel>): Promise<void> {
-    const next = await load(path, recipe);
+  async function takeOver(model: z.infer<typeof GeneralModel>): Promise<void> {
+    const next = await load(model);
     // A job of its own: no image is in the works while the old model goes.
     await queue.run(async () => {
       const old = segmenter;

@@ -1,14 +1,11 @@
 /**
  * Turns messages into the prompt text that a model was trained on, with the Jinja template inside
- * its GGUF file (ChatML where there is none). The interpreter is the one that node-llama-cpp brings
- * along, so that both live and go together.
+ * its GGUF file (ChatML where there is none).
  *
  * Tool calls are written in the Hermes way, `<tool_call>{"name", "arguments"}</tool_call>`: natively
  * where the template knows it, else described in the system message.
  */
-import { createRequire } from 'node:module';
-import { fileURLToPath } from 'node:url';
-import { z } from 'zod';
+import { Template } from '@huggingface/jinja';
 import type { ChatMessage, OfferedTool } from './chat-request.ts';
 import type { Fault } from '../../core/faults.ts';
 import { reasonOf } from '../../core/log.ts';
@@ -159,14 +156,8 @@ function describeTools(input: PromptInput): ChatMessage[] {
   return [{ role: 'system', content: `${first.content}\n\n${lead}` }, ...messages.slice(1)];
 }
 
-const Interpreter = z.object({
-  Template: z.custom<new (source: string) => { render: Render }>((v) => typeof v === 'function'),
-});
-
 /** Compiles a Jinja template. */
 function interpreted(source: string): Render {
-  const require = createRequire(fileURLToPath(import.meta.resolve('node-llama-cpp')));
-  const { Template } = Interpreter.parse(require('@huggingface/jinja'));
   const template = new Template(source);
   return (variables) => template.render(variables);
 }

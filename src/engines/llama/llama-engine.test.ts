@@ -10,7 +10,7 @@ import { z } from 'zod';
 import { systemClock } from '../../core/clock.ts';
 import { systemIds } from '../../core/ids.ts';
 import { type LogLine, memoryLog } from '../../../test/support/memory-log.ts';
-import { LlamaEngine, llamaAvailable } from './llama-engine.ts';
+import { LlamaEngine } from './llama-engine.ts';
 import { demoModels } from './llama-models.ts';
 import { startTestLlama, type TestLlama } from '../../../test/support/test-llama.ts';
 
@@ -553,14 +553,6 @@ suite('the embedded engine', () => {
       }
       assert.equal(engine.address, undefined);
       await assert.rejects(engine.start(), { code: 'SHUTTING_DOWN' });
-    });
-
-    test('a missing package is told with the way to add it', () => {
-      assert.deepEqual(llamaAvailable(), { ok: true });
-      const missing = llamaAvailable(() => {
-        throw new Error('Cannot find package');
-      });
-      assert.ok(!missing.ok && missing.reason.includes('npm install node-llama-cpp'));
     });
   });
 });

@@ -39,24 +39,6 @@ export type LlamaReport =
   | { readonly type: 'loaded'; readonly id: string; readonly model: LoadedLlamaModel }
   | { readonly type: 'load-failed'; readonly id: string; readonly reason: string };
 
-export type Availability = { readonly ok: true } | { readonly ok: false; readonly reason: string };
-
-/** Whether node-llama-cpp is installed; if not, the reason says how to add it. */
-export function llamaAvailable(
-  resolve: (name: string) => string = (name) => import.meta.resolve(name),
-): Availability {
-  try {
-    resolve('node-llama-cpp');
-    return { ok: true };
-  } catch {
-    // Resolution fails for one reason only: the optional package is not there.
-    const reason =
-      'The embedded engine needs the optional package node-llama-cpp, ' +
-      'add it with "npm install node-llama-cpp@3.21.1" or configure an engine';
-    return { ok: false, reason };
-  }
-}
-
 export class LlamaEngine {
   readonly #options: LlamaEngineOptions;
   readonly #child: LocalChild;
@@ -65,7 +47,7 @@ export class LlamaEngine {
   readonly #loads = new Map<string, PromiseWithResolvers<LoadedLlamaModel>>();
 
   constructor(options: LlamaEngineOptions) {
-    const { clock, ids, log, threads } = options;
+    const { clock, ids, log, threads, dataFolder } = options;
     this.#options = options;
     this.#specs = new Map(options.models.map((model) => [model.id, model]));
     this.#child = new LocalChild({
@@ -78,6 +60,7 @@ export class LlamaEngine {
       environment: CHILD_ENVIRONMENT,
       onMessage: (message) => this.#hear(message as LlamaReport), // from `llama-process.ts`
       onChange: () => this.#childChanged(),
+      dataFolder,
       clock,
       ids,
       log,

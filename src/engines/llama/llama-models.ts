@@ -4,7 +4,7 @@
  * permissively licensed and pinned to one revision with size and SHA-256, the published ones of
  * their repositories on Hugging Face.
  */
-import { fileURLToPath } from 'node:url';
+import { packagePath } from '../../core/package-root.ts';
 import { type ModelFile, modelPath } from '../local/model-files.ts';
 
 /** Sampling that applies where a request says nothing. */
@@ -46,7 +46,7 @@ export interface LoadedLlamaModel extends Omit<LlamaModelSpec, 'path' | 'samplin
  * appear.
  */
 export function demoModels(): LlamaModelSpec[] {
-  const path = fileURLToPath(new URL('../../../assets/farebox-demo.gguf', import.meta.url));
+  const path = packagePath('assets/farebox-demo.gguf');
   const common = { path, contextTokens: 8_192, isDemo: true };
   return [
     {

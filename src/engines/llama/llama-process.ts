@@ -6,6 +6,7 @@
 import type { ServerResponse } from 'node:http';
 import { Fault } from '../../core/faults.ts';
 import { reasonOf } from '../../core/log.ts';
+import { useEnginePackages } from '../local/engine-loader.ts';
 import { type LocalRequest, answerJson, serveLocal } from '../local/local-server.ts';
 import { readBody } from '../local/upload.ts';
 import { collectedAnswer, newHead, streamedAnswer } from './chat-answer.ts';
@@ -13,13 +14,16 @@ import { type ChatRequest, parseChatRequest } from './chat-request.ts';
 import { base64OfVector, parseEmbeddingRequest } from './embedding-model.ts';
 import type { LlamaCommand, LlamaReport, LlamaSettings } from './llama-engine.ts';
 import type { LlamaModelSpec, LoadedLlamaModel } from './llama-models.ts';
-import { LoadedModels } from './loaded-models.ts';
+import type { LoadedModels } from './loaded-models.ts';
 import { refusal } from './refusal.ts';
 
 /** The gateway takes bodies of up to 35 MB; text for a model is far below. */
 const MAX_BODY_BYTES = 40 * 1024 * 1024;
 
-serveLocal(async (given, send) => {
+serveLocal(async (given, send, dataFolder) => {
+  useEnginePackages('llama', dataFolder);
+  // What imports the package comes after it can be found.
+  const { LoadedModels } = await import('./loaded-models.ts');
   const { threads, models: specs } = given as LlamaSettings; // sent by `LlamaEngine`
   const report = (message: LlamaReport): void => send(message);
   const models = await LoadedModels.open(Math.max(1, threads));

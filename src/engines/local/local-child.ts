@@ -25,6 +25,8 @@ export interface LocalAddress {
 
 /** What every child gets from whoever composes the engines. */
 export interface LocalChildParts {
+  /** Where fetched packages of engines are, beside those of the program itself. */
+  readonly dataFolder?: string | undefined;
   /** Called when the child serves and when it has ended. */
   readonly onChange?: (() => void) | undefined;
   readonly log: Log;
@@ -172,7 +174,7 @@ export class LocalChild {
   }
 
   #start(): Running {
-    const { name, entry, settings, environment = {}, log, clock } = this.#options;
+    const { name, entry, settings, environment = {}, dataFolder, log, clock } = this.#options;
     const child = fork(entry, [], {
       env: environment,
       execArgv: [`--max-old-space-size=${this.#options.heapMb ?? DEFAULT_HEAP_MB}`],
@@ -216,7 +218,8 @@ export class LocalChild {
     });
     const { apiKey } = this.#address;
     const all = { ...settings(), ...this.#modelSettings };
-    child.send({ type: 'start', settings: all, apiKey, port: this.#port }, () => undefined);
+    const start = { type: 'start', settings: all, apiKey, port: this.#port, dataFolder };
+    child.send(start, () => undefined);
     return running;
   }
 

@@ -28,10 +28,14 @@ export interface LocalService {
   onMessage?(message: unknown): void;
 }
 
-/** Builds the service from the settings that the parent sent; `report` sends to the parent. */
+/**
+ * Builds the service from the settings that the parent sent; `report` sends to the parent. Packages
+ * of the engine may be in the data folder.
+ */
 export type CreateService = (
   settings: unknown,
   report: (message: object) => void,
+  dataFolder: string | undefined,
 ) => Promise<LocalService>;
 
 /** Node's own bounds for slow or idle connections. */
@@ -63,10 +67,11 @@ interface Start {
   readonly settings: unknown;
   readonly apiKey: string;
   readonly port: number;
+  readonly dataFolder?: string;
 }
 
-async function start(create: CreateService, { settings, apiKey, port }: Start) {
-  const service = await create(settings, report);
+async function start(create: CreateService, { settings, apiKey, port, dataFolder }: Start) {
+  const service = await create(settings, report, dataFolder);
   report({ type: 'ready', port: await listen(createLocalServer(service, apiKey), port) });
   return service;
 }
@@ -159,22 +164,4 @@ function answerError(raw: IncomingMessage, response: ServerResponse, error: unkn
   if (!raw.complete) raw.resume();
   const body = fault.options.body ?? { error: fault.message, code: fault.code };
   answerJson(response, fault.status, body);
-}
-
-/**
- * Imports a package that may be missing, as the native parts of engines are, typed by the caller.
- * Faults: SERVICE_UNAVAILABLE with the command that adds it, or that builds it again.
- */
-export async function optionalPackage<T>(name: string, need: string): Promise<T> {
-  try {
-    return (await import(name)) as T; // the caller names the package's own type
-  } catch (error) {
-    // Absent or not loadable: an expected state of a machine, told in words.
-    const code = error instanceof Error && 'code' in error ? error.code : undefined;
-    const isAbsent = code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND';
-    const message = isAbsent
-      ? `${need} needs the optional package "${name}": run \`npm install ${name}\` beside Farebox and start again`
-      : `${need} could not load the package "${name}": run \`npm rebuild ${name}\`, or use an engine of your own`;
-    throw new Fault('SERVICE_UNAVAILABLE', { message, cause: error, canRetry: false });
-  }
 }

@@ -12,7 +12,7 @@ import { Fault } from '../../core/faults.ts';
 import { TestClock } from '../../../test/support/test-clock.ts';
 import { LocalChild } from './local-child.ts';
 import { ModelFetch, type ModelFile } from './model-files.ts';
-import { optionalPackage } from './local-server.ts';
+import { findPackages, missingPackages, packageSet } from './engine-packages.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'local-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -199,10 +199,28 @@ describe('ModelFetch', () => {
   });
 });
 
-test('optionalPackage() says how to add a package that is missing', async () => {
-  const name = `missing-${seededIds(3).hex(4)}`;
-  await assert.rejects(optionalPackage(name, 'Background removal'), {
-    code: 'SERVICE_UNAVAILABLE',
-    message: `Background removal needs the optional package "${name}": run \`npm install ${name}\` beside Farebox and start again`,
-  });
+test('an engine without its packages says which command fetches them', () => {
+  const nowhere = join(tmpdir(), seededIds(3).hex(4));
+  const missing = { ...packageSet('cutout'), folder: 'cutout-of-another-version' };
+  assert.equal(findPackages(missing, nowhere), undefined);
+  assert.equal(
+    missingPackages('cutout'),
+    'onnxruntime-node and sharp are not here: "farebox engines pull cutout" fetches them',
+  );
+});
+
+test('a set has what its lock says for this kind of machine, and no other', () => {
+  const on = (os: string, cpu: string, libc?: 'glibc' | 'musl'): string[] =>
+    packageSet('cutout', { os, cpu, libc }).packages.map(({ name }) => name);
+  assert.ok(on('linux', 'x64', 'glibc').includes('@img/sharp-linux-x64'));
+  assert.ok(on('linux', 'arm64', 'musl').includes('@img/sharp-linuxmusl-arm64'));
+  assert.ok(on('darwin', 'arm64').includes('@img/sharp-libvips-darwin-arm64'));
+  assert.ok(!on('darwin', 'arm64').some((name) => /linux|win32|x64/.test(name)));
+  const linux = { os: 'linux', cpu: 'x64', libc: 'glibc' } as const;
+  const llama = packageSet('llama', linux).packages.map(({ name }) => name);
+  assert.deepEqual(
+    llama.filter((name) => name.startsWith('@node-llama-cpp/')),
+    ['@node-llama-cpp/linux-x64'],
+  );
+  assert.ok(llama.length > 50, 'with all that it depends on');
 });

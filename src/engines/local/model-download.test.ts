@@ -56,7 +56,7 @@ suite('model files', () => {
     response.write(part.subarray(0, limit), () => response.destroy());
   }
 
-  function file(extra: Partial<DownloadOptions['file']> = {}): DownloadOptions['file'] {
+  function file(extra: { url?: string; sha256?: string; sizeBytes?: number } = {}) {
     return { url: `${url}/model.gguf`, sha256: SHA256, sizeBytes: 1_000_000, ...extra };
   }
 

@@ -1,6 +1,6 @@
 /**
  * Fetches a large file in the background: resumed by HTTP range after a cut or a restart, checked
- * against its SHA-256, renamed into place only when whole, so that a file under its own name is
+ * against its checksum, renamed into place only when whole, so that a file under its own name is
  * always good. A `.part` file carries the bytes so far; when they turn out to be of another file,
  * or damaged, the checksum says so and all of it is fetched anew.
  */
@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { request as httpRequest } from 'undici';
+import { type Dispatcher, request as httpRequest } from 'undici';
 import { type Clock, MINUTE_MS, SECOND_MS } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
@@ -34,20 +34,31 @@ export interface DownloadProgress {
   readonly secondsLeft: number | undefined;
 }
 
+/** Lowercase hex. */
+type Checksum =
+  | { readonly sha256: string; readonly sha512?: never }
+  | { readonly sha512: string; readonly sha256?: never };
+
 export interface DownloadOptions {
   readonly file: {
     readonly url: string;
-    /** Lowercase hex. */
-    readonly sha256: string;
     /** More bytes are refused. */
     readonly sizeBytes: number;
-  };
+    /** Headers for its own host only. */
+    readonly headers?: Readonly<Record<string, string>>;
+  } & Checksum;
+  /** A proxy, where there is one. */
+  readonly dispatcher?: Dispatcher | undefined;
+  /** Tries in a row that may bring no byte. Default: eight, about two minutes. */
+  readonly maxTries?: number;
   /** Absolute path of the finished file. */
   readonly path: string;
   readonly clock: Clock;
   readonly log: Log;
   readonly signal: AbortSignal;
   readonly onProgress?: (progress: DownloadProgress) => void;
+  /** Hears that it is tried again, and when. */
+  readonly onRetry?: (reason: string, delayMs: number) => void;
 }
 
 /** Trying again cannot help. */
@@ -60,7 +71,7 @@ class FinalError extends Error {
  * and with a Fault when the server refuses, the checksum differs or nothing arrives any more.
  */
 export async function downloadFile(options: DownloadOptions): Promise<void> {
-  const { path, clock, log, signal } = options;
+  const { path, clock, log, signal, maxTries = MAX_FRUITLESS_TRIES, onRetry } = options;
   const part = `${path}.part`;
   await mkdir(dirname(path), { recursive: true });
   for (let fruitless = 0; ;) {
@@ -72,12 +83,13 @@ export async function downloadFile(options: DownloadOptions): Promise<void> {
       // Cuts, busy servers and name errors pass; what cannot pass is told to the caller.
       signal.throwIfAborted();
       fruitless = (await sizeOf(part)) > before ? 1 : fruitless + 1;
-      if (error instanceof FinalError || fruitless >= MAX_FRUITLESS_TRIES) {
-        const message = `The model file could not be downloaded: ${reasonOf(error)}`;
+      if (error instanceof FinalError || fruitless >= maxTries) {
+        const message = `${new URL(options.file.url).origin} did not give the file: ${reasonOf(error)}`;
         throw new Fault('FETCH_FAILED', { message, cause: error });
       }
       const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (fruitless - 1), SLOWEST_RETRY_MS);
       log.warn({ reason: reasonOf(error), delayMs }, 'download is tried again');
+      onRetry?.(reasonOf(error), delayMs);
       await clock.sleep(delayMs, signal);
     }
   }
@@ -99,11 +111,13 @@ async function tryDownload(options: DownloadOptions, part: string, have: number)
     await response.body.dump();
     throw new FinalError(`it has ${total} bytes, at most ${file.sizeBytes} are taken`);
   }
-  const sha256 = await receive(options, part, response.body, start, total);
-  if (sha256 === file.sha256) return;
+  const sum = await receive(options, part, response.body, start, total);
+  const wanted = file.sha512 ?? file.sha256;
+  if (sum === wanted) return;
   // The bytes are wrong somewhere: nothing of them can be kept.
   await rm(part, { force: true });
-  const message = `its SHA-256 is ${sha256}, it should be ${file.sha256}`;
+  const name = file.sha512 === undefined ? 'SHA-256' : 'SHA-512';
+  const message = `its ${name} is ${sum}, it should be ${wanted}`;
   // A part of an earlier try may have been another's: once anew, then it is the file itself.
   throw isResumed ? new Error(message) : new FinalError(message);
 }
@@ -121,11 +135,18 @@ async function refusalOf(status: number, part: string): Promise<Error> {
 
 type Response = Awaited<ReturnType<typeof httpRequest>>;
 
-async function ask({ file, signal }: DownloadOptions, have: number): Promise<Response> {
+async function ask(options: DownloadOptions, have: number): Promise<Response> {
+  const { file, signal, dispatcher } = options;
   let { url } = file;
+  const { host } = new URL(url);
   for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
     const response = await httpRequest(url, {
-      headers: { 'accept-encoding': 'identity', ...(have > 0 && { range: `bytes=${have}-` }) },
+      ...(dispatcher && { dispatcher }),
+      headers: {
+        'accept-encoding': 'identity',
+        ...(have > 0 && { range: `bytes=${have}-` }),
+        ...(new URL(url).host === host && file.headers),
+      },
       headersTimeout: HEADERS_LIMIT_MS,
       bodyTimeout: IDLE_LIMIT_MS,
       signal,
@@ -139,7 +160,7 @@ async function ask({ file, signal }: DownloadOptions, have: number): Promise<Res
   throw new FinalError(`more than ${MAX_REDIRECTS} redirects`);
 }
 
-/** Writes the part to its end; the SHA-256 of all of it. */
+/** Writes the part to its end; the checksum of all of it. */
 async function receive(
   { file, clock, onProgress }: DownloadOptions,
   part: string,
@@ -147,7 +168,7 @@ async function receive(
   start: number,
   total: number | undefined,
 ): Promise<string> {
-  const hash = createHash('sha256');
+  const hash = createHash(file.sha512 === undefined ? 'sha256' : 'sha512');
   if (start > 0) for await (const chunk of createReadStream(part)) hash.update(chunk);
   const target = await open(part, start > 0 ? 'a' : 'w');
   const pace = new Pace(clock, start, total);

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import type { Config } from '../../config/config.ts';
 import { type Clock, MINUTE_MS } from '../../core/clock.ts';
 import { type Log, reasonOf } from '../../core/log.ts';
+import { modelUrl, throughProxy } from './download-routes.ts';
 import { type DownloadProgress, downloadFile } from './model-download.ts';
 
 export interface ModelFile {
@@ -78,7 +79,11 @@ export function modelFetcher(
       log.info({ model: file.name, percent: tenth * 10, secondsLeft }, 'A model is being fetched');
     };
     try {
-      await downloadFile({ file, path, clock, log, signal, onProgress: tell });
+      const { downloads } = config;
+      const from = { ...file, url: modelUrl(file.url, downloads) };
+      await throughProxy(downloads, (dispatcher) =>
+        downloadFile({ file: from, path, dispatcher, clock, log, signal, onProgress: tell }),
+      );
     } finally {
       view?.end();
     }

@@ -23,6 +23,7 @@ import {
   shownVideo,
   stillFilter,
 } from './media-task.ts';
+import { useEnginePackages } from '../local/engine-loader.ts';
 import type { WorkerLine } from './node-av.ts';
 
 type Av = typeof api & { readonly lib: typeof lib; readonly constants: typeof constants };
@@ -44,7 +45,8 @@ function print(line: WorkerLine): void {
   writeSync(1, `${JSON.stringify(line)}\n`);
 }
 
-async function loadAv(): Promise<Av> {
+async function loadAv(dataFolder: string | undefined): Promise<Av> {
+  useEnginePackages('media', dataFolder);
   const [main, lower, constants] = await Promise.all([
     import('node-av/api'),
     import('node-av/lib'),
@@ -322,8 +324,10 @@ async function run(av: Av, task: MediaTask): Promise<MediaFacts | void> {
 
 async function main(): Promise<void> {
   // Written by the parent, which is of the same version.
-  const task = JSON.parse(process.argv[2] ?? '') as MediaTask;
-  print({ type: 'result', result: (await run(await loadAv(), task)) ?? null });
+  const [, , given = '', dataFolder] = process.argv;
+  const task = JSON.parse(given) as MediaTask;
+  const av = await loadAv(dataFolder || undefined);
+  print({ type: 'result', result: (await run(av, task)) ?? null });
 }
 
 main().then(
@@ -331,7 +335,10 @@ main().then(
   () => process.exit(0),
   (error: unknown) => {
     const code = error instanceof Error && 'code' in error ? error.code : undefined;
-    const isMissing = code === 'ERR_MODULE_NOT_FOUND' || code === 'ERR_DLOPEN_FAILED';
+    const isMissing =
+      code === 'ERR_MODULE_NOT_FOUND' ||
+      code === 'ERR_DLOPEN_FAILED' ||
+      code === 'SERVICE_UNAVAILABLE';
     const message = error instanceof Error ? error.message : String(error);
     print({ type: isMissing ? 'missing' : 'error', message });
     process.exit(1);

@@ -3,7 +3,7 @@
  * film of a picture. Foreign media is decoded in a sandboxed process only, and whatever it contains,
  * the call ends in bounded time with an answer or a Fault.
  */
-import { access, constants, stat } from 'node:fs/promises';
+import { access, constants, mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import { delimiter, isAbsolute, join } from 'node:path';
 import type { Clock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
@@ -47,6 +47,8 @@ export interface MediaOptions {
   readonly ffprobe?: string | undefined;
   /** The `PATH` of the machine; empty never uses a program. */
   readonly searchPath: string;
+  /** Where the package node-av may be, beside the folder of the program. */
+  readonly dataFolder?: string | undefined;
   readonly limits?: Partial<MediaLimits>;
   readonly log: Log;
   readonly clock: Clock;
@@ -76,6 +78,11 @@ const VERSION_TIMEOUT_MS = 10_000;
 const CHECKS = { running: 2, waiting: 256, retryAfterSeconds: 10 };
 /** Beside the limit for looking at a file: decoding 4K on a small machine is as slow as this. */
 const CHECK_MS_PER_SECOND = 6_000;
+
+/** A grey PNG of 16 x 16 pixels. */
+const TRIAL_PICTURE =
+  'iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAAAAAA6mKC9AAAADUlEQVR4nGNgGAXIAAABEAABoJMRpQAAAABJRU5ErkJggg==';
+const TRIAL = { width: 32, height: 32, seconds: 0.2, framesPerSecond: 10, move: 'in' } as const;
 
 /** Processes, of which each may take `memoryBytes`. */
 const PROCESSES = { running: 4, waiting: 128, waitingOfCaller: 32, retryAfterSeconds: 10 };
@@ -109,7 +116,7 @@ export class Media {
 
   /** Finds the tool. A machine without any still opens: the first task then says what to add. */
   static async open(options: MediaOptions): Promise<Media> {
-    const tool = (await findPrograms(options)) ?? nodeAvTool(process.execPath);
+    const tool = (await findPrograms(options)) ?? nodeAvTool(process.execPath, options.dataFolder);
     options.log.debug({ tool: tool.name }, 'Media tool chosen');
     return new Media(tool, options);
   }
@@ -117,6 +124,32 @@ export class Media {
   /** Which tool does the work. */
   get tool(): 'ffmpeg' | 'node-av' {
     return this.#tool.name;
+  }
+
+  /**
+   * Makes a film in `directory` and deletes it, so that nothing is offered which this machine cannot
+   * do. Faults: SERVICE_UNAVAILABLE with what is missing.
+   */
+  async tryOut(directory: string): Promise<void> {
+    const imagePath = join(directory, 'trial.png');
+    const outputPath = join(directory, 'trial.mp4');
+    await mkdir(directory, { recursive: true });
+    await writeFile(imagePath, Buffer.from(TRIAL_PICTURE, 'base64'));
+    try {
+      const { signal } = new AbortController();
+      await this.stillToVideo(
+        { imagePath, outputPath, audioPath: undefined, ...TRIAL },
+        { signal },
+      );
+    } catch (error) {
+      // The picture is ours, so that whatever is wrong is wrong with the machine.
+      if (error instanceof Fault && error.code === 'SERVICE_UNAVAILABLE') throw error;
+      const cause = error instanceof Fault ? error.options.cause : error;
+      const message = `Media work fails with ${this.tool} on this machine: ${reasonOf(cause ?? error)}`;
+      throw new Fault('SERVICE_UNAVAILABLE', { message, cause, canRetry: false });
+    } finally {
+      await Promise.all([imagePath, outputPath].map((path) => rm(path, { force: true })));
+    }
   }
 
   /** Facts of a file. Faults: INVALID_VIDEO_FORMAT, SERVICE_UNAVAILABLE. */
@@ -237,7 +270,7 @@ export function toolFault(cause: ToolFailure, what: string): Fault {
     unusable: `The ${what} cannot be decoded: it is damaged or of a kind that is not supported`,
     'too-much': `The ${what} takes too much time or memory to decode: send a smaller one`,
     missing:
-      'Media work needs ffmpeg: install it, name it in the configuration as media.ffmpeg, or add the package node-av beside Farebox',
+      'Media work needs ffmpeg: install it, name it in the configuration as media.ffmpeg, or fetch node-av with "farebox engines pull media"',
   }[cause.reason];
   return cause.reason === 'missing'
     ? new Fault('SERVICE_UNAVAILABLE', { message, cause, canRetry: false })

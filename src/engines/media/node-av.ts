@@ -25,8 +25,8 @@ function parseLine(line: string): WorkerLine | undefined {
   }
 }
 
-/** `node` is the path of the runtime. */
-export function nodeAvTool(node: string): MediaTool {
+/** `node` is the path of the runtime; the package may be in the data folder. */
+export function nodeAvTool(node: string, dataFolder = ''): MediaTool {
   const entry = fileURLToPath(siblingUrl(import.meta.url, 'media-worker'));
   return {
     name: 'node-av',
@@ -34,7 +34,7 @@ export function nodeAvTool(node: string): MediaTool {
       let last: WorkerLine | undefined;
       const outcome = await runSandboxed({
         command: node,
-        args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task)],
+        args: [`--max-old-space-size=${HEAP_MB}`, entry, JSON.stringify(task), dataFolder],
         ...context,
         onLine: (text) => {
           const line = parseLine(text);

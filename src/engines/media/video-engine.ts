@@ -16,12 +16,13 @@ export interface VideoSettings {
 
 /** The engine's base is the address of the child + `/v1`. */
 export function videoEngine(options: VideoSettings & LocalChildParts): LocalChild {
-  const { log, clock, ids, onChange, ...settings } = options;
+  const { log, clock, ids, onChange, dataFolder, ...settings } = options;
   return new LocalChild({
     name: 'video',
     entry: siblingUrl(import.meta.url, 'video-process'),
     settings: () => settings,
     onChange,
+    dataFolder,
     log,
     clock,
     ids,

@@ -7,11 +7,12 @@ import { Media } from './media.ts';
 import type { VideoSettings } from './video-engine.ts';
 import { VideoService } from './video-service.ts';
 
-serveLocal(async (given) => {
+serveLocal(async (given, _report, dataFolder) => {
   const { directory, ...programs } = given as VideoSettings; // from the parent, of the same version
   // What a dead process left: its jobs are unknown to this one.
   await rm(directory, { recursive: true, force: true });
   const clock = systemClock();
-  const media = await Media.open({ ...programs, log: childLog(), clock });
+  const media = await Media.open({ ...programs, dataFolder, log: childLog(), clock });
+  await media.tryOut(directory);
   return new VideoService({ media, directory, clock, ids: systemIds() });
 });

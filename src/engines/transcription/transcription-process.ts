@@ -13,12 +13,12 @@ import { systemClock } from '../../core/clock.ts';
 import { Fault } from '../../core/faults.ts';
 import { JobQueue } from '../../core/job-queue.ts';
 import { reasonOf } from '../../core/log.ts';
+import { nativePackage, useEnginePackages } from '../local/engine-loader.ts';
 import {
   type LocalRequest,
   answerBytes,
   answerJson,
   childLog,
-  optionalPackage,
   serveLocal,
 } from '../local/local-server.ts';
 import { fieldsIn, isMultipart, readUpload } from '../local/upload.ts';
@@ -56,13 +56,15 @@ const Fields = z.object({
   response_format: z.enum(['json', 'text', 'verbose_json']).default('json'),
 });
 
-serveLocal(async (given, report) => {
+serveLocal(async (given, report, dataFolder) => {
+  useEnginePackages('speech', dataFolder);
   const settings = Settings.parse(given);
   const { directory: root, threads, maxSeconds, ffmpeg, ffprobe, searchPath } = settings;
-  const loaded = await optionalPackage<{ default: Sherpa }>('sherpa-onnx-node', 'Transcription');
+  const loaded = await nativePackage<{ default: Sherpa }>('sherpa-onnx-node', 'Transcription');
   await rm(root, { recursive: true, force: true });
-  const programs = { ffmpeg, ffprobe, searchPath };
+  const programs = { ffmpeg, ffprobe, searchPath, dataFolder };
   const media = await Media.open({ ...programs, log: childLog(), clock: systemClock() });
+  await media.tryOut(root);
   const queue = new JobQueue({
     running: 1,
     waiting: MAX_WAITING,

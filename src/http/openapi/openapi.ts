@@ -21,6 +21,7 @@ import {
   ERROR_SCHEMAS,
   byStatus,
   errorSchema,
+  ownError,
   paysHere,
   refusalsOf,
   takesWallets,
@@ -123,7 +124,7 @@ function infoOf({ title, version }: OpenApiOptions) {
     version,
     description: `A paid inference API in the OpenAI protocol, with blockchain JSON-RPC and wallet payments. Requests are paid from a prepaid balance, with an API key or from a wallet.
 
-Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}.`,
+Requests that meet no operation are refused too, with the body \`Error\`: ${NO_OPERATION.map(refusalWords).join('; ')}. Every GET answers HEAD as well.`,
   };
 }
 
@@ -329,7 +330,9 @@ function refusalOf(
     content: {
       'application/json': {
         schema:
-          own === undefined ? errorSchema(route, codes) : components.schema(own.schema, 'output'),
+          own === undefined
+            ? errorSchema(route, codes)
+            : ownError(route, status, components.schema(own.schema, 'output')),
         examples: Object.fromEntries(examples) as never, // pairs of a code and its example
       },
     },

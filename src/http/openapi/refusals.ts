@@ -323,6 +323,12 @@ export function errorSchema(route: Route, codes: readonly FaultCode[]): JsonSche
   return { anyOf: shapes };
 }
 
+/** In the form of the route's protocol; a path that cannot be read is of no route yet. */
+export function ownError(route: Route, status: number, own: JsonSchema): JsonSchema {
+  const isPathRead = status !== 400 || !route.path.includes(':');
+  return isPathRead ? own : { anyOf: [own, reference('Error'), reference('OpenAiError')] };
+}
+
 function narrowed(name: string, member: string, codes: readonly FaultCode[]): JsonSchema {
   return { allOf: [reference(name), { properties: { [member]: { enum: [...codes] } } }] };
 }

@@ -1,0 +1,45 @@
+/**
+ * Makes the tarball that is published: the build, its assets and the lock of the engines, with a
+ * package file that names no dependency. `npm publish <tarball>` takes it as it is. It goes into the
+ * folder that is named, or the root.
+ */
+import { execFileSync } from 'node:child_process';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+
+const ROOT = join(import.meta.dirname, '..');
+const CONTENTS = [
+  'bin',
+  'dist',
+  'assets',
+  'engines/package-lock.json',
+  'LICENSE',
+  'README.md',
+  'CHANGELOG.md',
+];
+/** Of the package file; the rest is about the checkout. */
+const FIELDS = ['name', 'version', 'description', 'keywords', 'license', 'bin', 'type'];
+/** A checkout brings its own runtime, a package runs on the one that is there. */
+const ENGINES = { node: '>=24.12' };
+
+const target = resolve(process.argv[2] ?? ROOT);
+await import('./build.ts');
+const folder = mkdtempSync(join(tmpdir(), 'farebox-package-'));
+try {
+  for (const name of CONTENTS) cpSync(join(ROOT, name), join(folder, name), { recursive: true });
+  const given = Object.entries(
+    // Our own file.
+    JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as Record<string, unknown>,
+  );
+  const fields = Object.fromEntries(given.filter(([name]) => FIELDS.includes(name)));
+  const about = { ...fields, engines: ENGINES };
+  writeFileSync(join(folder, 'package.json'), `${JSON.stringify(about, undefined, 2)}\n`);
+  const npm = process.platform === 'win32' ? 'npm.cmd' : 'npm';
+  execFileSync(npm, ['pack', folder, '--loglevel=error', '--pack-destination', target], {
+    cwd: ROOT,
+    stdio: 'inherit',
+  });
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}

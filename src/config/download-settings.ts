@@ -1,0 +1,68 @@
+/**
+ * Where packages and models are fetched from, and through which proxy: the settings, then what the
+ * environment and npm's own file say.
+ */
+import { join } from 'node:path';
+import type { Environment } from './yaml-source.ts';
+
+export interface DownloadSettings {
+  /** Of npm packages, without a trailing slash. */
+  readonly registry: string;
+  /** Bearer token for that registry. */
+  readonly registryToken: string | undefined;
+  /** Takes the place of the host of every model. */
+  readonly modelMirror: string | undefined;
+  /** Takes the place of Hugging Face. */
+  readonly modelHub: string | undefined;
+  readonly httpProxy: string | undefined;
+  readonly httpsProxy: string | undefined;
+  readonly noProxy: string | undefined;
+}
+
+const PUBLIC_REGISTRY = 'https://registry.npmjs.org';
+
+interface Given {
+  readonly registry?: string | undefined;
+  readonly modelMirror?: string | undefined;
+  readonly proxy?: string | undefined;
+}
+
+/** Reads npm's file of the user, where there is one. */
+export async function downloadSettings(
+  given: Given,
+  env: Environment,
+  readText: (path: string) => Promise<string | undefined>,
+): Promise<DownloadSettings> {
+  const home = env['HOME'] ?? env['USERPROFILE'];
+  const npm = npmSettings(home && (await readText(join(home, '.npmrc'))), env);
+  const registry = withoutSlash(
+    given.registry ?? env['npm_config_registry'] ?? npm.get('registry') ?? PUBLIC_REGISTRY,
+  );
+  const either = (name: string): string | undefined =>
+    env[name.toLowerCase()] || env[name] || undefined;
+  const { host, pathname } = URL.parse(registry) ?? { host: '', pathname: '' };
+  return {
+    registry,
+    registryToken: npm.get(`//${host}${withoutSlash(pathname)}/:_authToken`),
+    modelMirror: given.modelMirror && withoutSlash(given.modelMirror),
+    modelHub: env['HF_ENDPOINT'] && withoutSlash(env['HF_ENDPOINT']),
+    httpProxy: given.proxy ?? either('HTTP_PROXY') ?? npm.get('proxy'),
+    httpsProxy: given.proxy ?? either('HTTPS_PROXY') ?? npm.get('https-proxy'),
+    noProxy: given.proxy === undefined ? either('NO_PROXY') : undefined,
+  };
+}
+
+/** `key=value` lines, `${NAME}` filled in. */
+function npmSettings(text: string | undefined, env: Environment): ReadonlyMap<string, string> {
+  const lines = (text ?? '').split(/\r?\n/).flatMap((line) => {
+    const [, key, value] = /^\s*([^#;=\s][^=]*?)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
+    if (key === undefined || value === undefined || value === 'null') return [];
+    const filled = value.replaceAll(/\$\{(\w+)\}/g, (_, name: string) => env[name] ?? '');
+    return [[key, filled] as const];
+  });
+  return new Map(lines);
+}
+
+function withoutSlash(url: string): string {
+  return url.replace(/\/+$/, '');
+}

@@ -1,0 +1,47 @@
+/**
+ * The child's side of the native packages: makes the imports of an engine find them in the folder
+ * of its set. Call it before the first import of one.
+ */
+import { registerHooks } from 'node:module';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { Fault } from '../../core/faults.ts';
+import {
+  ENGINE_PACKAGES,
+  type EngineSet,
+  findPackages,
+  missingPackages,
+  packageSet,
+} from './engine-packages.ts';
+
+/** Faults: SERVICE_UNAVAILABLE with the command that fetches them. */
+export function useEnginePackages(name: EngineSet, dataFolder: string | undefined): void {
+  const folder = findPackages(packageSet(name), dataFolder);
+  if (folder === undefined) {
+    const message = `The packages ${missingPackages(name)}`;
+    throw new Fault('SERVICE_UNAVAILABLE', { message, canRetry: false });
+  }
+  const parentURL = pathToFileURL(join(folder, 'engine.js')).href;
+  const names: readonly string[] = ENGINE_PACKAGES[name];
+  registerHooks({
+    resolve: (specifier, context, next) =>
+      names.some((one) => specifier === one || specifier.startsWith(`${one}/`))
+        ? next(specifier, { ...context, parentURL })
+        : next(specifier, context),
+  });
+}
+
+/**
+ * Imports a package of the set, typed by the caller. Faults: SERVICE_UNAVAILABLE when it does not
+ * load on this machine.
+ */
+export async function nativePackage<T>(name: string, need: string): Promise<T> {
+  try {
+    return (await import(name)) as T; // the caller names the package's own type
+  } catch (error) {
+    // A processor or a C library that it was not made for: an expected state of a machine.
+    const reason = error instanceof Error ? (error.message.split('\n')[0] ?? '') : String(error);
+    const message = `${need} could not load the package "${name}" (${reason}): use an engine of your own`;
+    throw new Fault('SERVICE_UNAVAILABLE', { message, cause: error, canRetry: false });
+  }
+}
