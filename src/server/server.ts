@@ -8,6 +8,7 @@ import type { HttpServer } from '../http/http.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
+import { consolePages } from '../console/console.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
 import { consoleFeature } from './console.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
@@ -122,6 +123,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     rpcFeature(shared, idempotency, largeBodies),
     accountFeature({ ...shared, isClosing: () => server.isClosing }, payments),
     consoleFeature(shared, wallets),
+    consolePages({ config, basePath: BASE_PATH }),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsFeature(shared, wallets, () => routes),
     opsFeature(shared, document, { server, metrics, payments, operations: parts.operations }),
