@@ -8,7 +8,7 @@ import { systemClock } from '../core/clock.ts';
 import { type EngineNews, SharedEngines } from '../engines/shared-engines.ts';
 import type { Siblings } from '../server/server.ts';
 import { requireSettings } from './command.ts';
-import { logFor, startServer, watchSettings } from './serving.ts';
+import { logFor, operationsOf, startServer, watchSettings } from './serving.ts';
 import type { Console } from './terminal.ts';
 
 /** What the first process tells its workers. */
@@ -60,6 +60,7 @@ export async function runWorker(console: Console, json: boolean): Promise<number
     log,
     localEngines: (onChange) => given.onChange(onChange),
     siblings,
+    operations: operationsOf(console),
   });
   ownPage = () => app.metricsPage();
   const watch = watchSettings(console, app, settings, log);

@@ -9,6 +9,7 @@ import type { Feature, Route } from '../http/route.ts';
 import { openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
 import { accountParts } from './endpoint-limits.ts';
+import { consolePages } from '../console/console.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
 import { consoleFeature } from './console.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
@@ -18,6 +19,7 @@ import type { LocalEngineSource } from '../engines/local-engines.ts';
 import { mediaFeature } from './media.ts';
 import { type Stores, openStores } from './stores.ts';
 import { OwnDocument } from './ops/documentation.ts';
+import type { Operations } from './ops/admin.ts';
 import { opsFeature } from './ops/ops.ts';
 import { rpcFeature } from './rpc.ts';
 import { type OnSettle, openSale } from './sale-parts.ts';
@@ -55,6 +57,8 @@ export interface AppParts {
   readonly unhandledRejections?: RejectionFigures;
   /** Shows downloads to whoever sits at the terminal. */
   readonly downloadView?: (title: string) => DownloadView;
+  /** What only the program around the server can do; default: its routes are not there. */
+  readonly operations?: Operations;
 }
 
 export interface App {
@@ -129,9 +133,10 @@ export async function startApp(parts: AppParts): Promise<App> {
     rpcFeature(shared, idempotency, largeBodies),
     accountFeature(accountParts(shared, server), payments),
     consoleFeature(shared, wallets),
+    consolePages({ config, basePath: BASE_PATH }),
     mediaFeature({ shared, documents: extras.documents, basePath: BASE_PATH, largeBodies }),
     walletsFeature(shared, wallets, () => routes),
-    opsFeature(shared, document, { server, metrics, payments }),
+    opsFeature(shared, document, { server, metrics, payments, operations: parts.operations }),
   ];
   const routes: readonly Route[] = features.flatMap((feature) => feature.routes);
   const maintenance = new Maintenance({

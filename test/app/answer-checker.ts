@@ -81,7 +81,7 @@ export class AnswerChecker {
 
   #pathOf({ method, path }: SentAnswer, basePath: string): KnownPath | undefined {
     // The router ignores one slash at the end.
-    const root = path.replace(/\/$/, '');
+    const root = path === '/' ? path : path.replace(/\/$/, '');
     const below = root.startsWith(basePath) ? root.slice(basePath.length) : '';
     const found = this.#paths.filter((one) => one.pattern.test(one.isRoot ? root : below));
     // A fixed path wins over one with parameters where it has the method, as in the server.
