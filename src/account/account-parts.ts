@@ -34,3 +34,8 @@ export interface AccountParts {
 export function isEnough(amountNano: bigint, { config }: AccountParts): boolean {
   return amountNano >= usdToNano(config().limits.minimumCreditUsd);
 }
+
+/** The request id, of itself or of the id that an answer of any protocol has. */
+export function requestIdOf(id: string): string {
+  return id.replace(/^(?:chatcmpl-|msg_|resp_)/, '');
+}

@@ -59,8 +59,8 @@ export async function runWorker(console: Console, json: boolean): Promise<number
     config,
     log,
     localEngines: (onChange) => given.onChange(onChange),
-    operations: operationsOf(console),
     siblings,
+    operations: operationsOf(console),
   });
   ownPage = () => app.metricsPage();
   const watch = watchSettings(console, app, settings, log);

@@ -8,8 +8,8 @@ import type { HttpServer } from '../http/http.ts';
 import type { Feature, Route } from '../http/route.ts';
 import { openSealer } from '../chat/chat.ts';
 import { accountFeature } from '../account/account.ts';
-import { consolePages } from '../console/console.ts';
 import { accountParts } from './endpoint-limits.ts';
+import { consolePages } from '../console/console.ts';
 import { type Extras, chatFeature, openExtras } from './chat.ts';
 import { consoleFeature } from './console.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
@@ -116,10 +116,10 @@ export async function startApp(parts: AppParts): Promise<App> {
   const { catalog, engines, localEngines } = registry;
   const largeBodies = new LargeBodies();
   const observers = traces === undefined ? [metrics] : [metrics, traces];
-  const { idempotency } = shared;
+  const { idempotency, slots } = shared;
   // Nobody else runs what a process before this one left behind.
   if (lock !== undefined) await idempotency.start();
-  const serving = { shared, basePath: BASE_PATH, version, wallets, idempotency, observers };
+  const serving = { shared, basePath: BASE_PATH, version, wallets, slots, idempotency, observers };
   const server = openHttpServer(serving);
   const document = new OwnDocument({ config, version, basePath: BASE_PATH, routes: () => routes });
 
@@ -127,6 +127,7 @@ export async function startApp(parts: AppParts): Promise<App> {
   // models, embeddings and characters (`chat.ts`), that of media images, audio and video (`media.ts`).
   const features: readonly Feature[] = [
     { routes: [], leaderJob: () => idempotency.prune(), close: () => idempotency.close() },
+    { routes: [], close: async () => slots.close() },
     { routes: [], perProcessJob: () => largeBodies.rest(), close: () => largeBodies.close() },
     chatFeature(shared, { ...extras, sealer }, largeBodies),
     rpcFeature(shared, idempotency, largeBodies),

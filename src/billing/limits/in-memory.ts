@@ -4,7 +4,8 @@
  * and what a request used above its estimate counts even when its minute is over, then in the minute
  * that runs. Processes that share a database count there, by the same contract (`leased-windows.ts`).
  *
- * Requests in flight, and failed requests: the guard against them protects a process, not a balance.
+ * Requests in flight (`shared-slots.ts` counts them for several processes), and failed requests: the
+ * guard against them protects a process, not a balance.
  */
 import { MINUTE_MS } from '../../core/clock.ts';
 
@@ -214,8 +215,18 @@ interface InFlightOfCaller {
   count: number;
 }
 
-/** Requests in flight per caller. */
-export class Concurrency {
+/** Requests in flight per caller: of this process, or of all that share a database. */
+export interface Slots {
+  /** A function that gives the slot back, or `undefined` when `limit` requests are in flight. */
+  enter(
+    caller: string,
+    limit: number,
+  ): (() => void) | undefined | Promise<(() => void) | undefined>;
+  close(): void | Promise<void>;
+}
+
+/** Requests in flight per caller, of one process. */
+export class Concurrency implements Slots {
   /** Entries stay: a request changes a number here, not the map. */
   readonly #callers = new Map<string, InFlightOfCaller>();
 
@@ -230,6 +241,10 @@ export class Concurrency {
     return () => {
       running.count -= 1;
     };
+  }
+
+  close(): void {
+    // Nobody else counts.
   }
 
   #add(caller: string): InFlightOfCaller {
@@ -275,8 +290,8 @@ export class FailureGuard {
     return until > nowMs ? until : undefined;
   }
 
-  /** Counts a failed request; returns true when it blocks the caller. */
-  failed(caller: string, nowMs: number): boolean {
+  /** Counts failed requests; returns true when they block the caller. */
+  failed(caller: string, nowMs: number, count = 1): boolean {
     const { failures, windowMs, blockMs } = this.#settings();
     const bucket = this.#buckets.get(caller) ?? { failedAtMs: [], blockedUntilMs: 0 };
     // The order of the map is that of the last failures.
@@ -284,7 +299,7 @@ export class FailureGuard {
     this.#buckets.set(caller, bucket);
     this.#forgetAbove(MAX_BUCKETS);
     const recent = bucket.failedAtMs.filter((atMs) => atMs > nowMs - windowMs);
-    recent.push(nowMs);
+    for (let at = 0; at < count && recent.length <= failures; at += 1) recent.push(nowMs);
     bucket.failedAtMs = recent;
     if (recent.length <= failures) return false;
     bucket.failedAtMs = [];

@@ -2,6 +2,7 @@
 export { type LimitHit, LimitLog, type LimitType, type LoggedHit } from './limit-log.ts';
 export { LIMITS_MIGRATIONS } from './migrations.ts';
 export { LeasedWindows } from './leased-windows.ts';
+export { SharedSlots } from './shared-slots.ts';
 export {
   Concurrency,
   type Counters,
@@ -10,6 +11,7 @@ export {
   MemoryWindows,
   type RateRule,
   type Reservation,
+  type Slots,
   type WindowAnswer,
   type WindowState,
   type WindowTake,
