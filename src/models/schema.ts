@@ -101,6 +101,7 @@ const Model = z
       description: z.string(),
       privacy: z.enum(['private', 'anonymized']),
       offline: z.boolean(),
+      offlineReason: z.string().optional().describe('Why, where that is known.'),
       beta: z.boolean(),
       betaModel: z.boolean(),
       uncensored: z.boolean(),
