@@ -154,7 +154,7 @@ export class Catalog {
     const { id, offline, replicas, outage } = resolved.model;
     if (outage !== undefined) throw outageFault(id, outage, this.#clock.nowMs());
     if (!offline && replicas.length > 0) return resolved;
-    throw new Fault('MODEL_OFFLINE', { message: `The model "${id}" is offline` });
+    throw new Fault('MODEL_OFFLINE', { message: `The model "${id}" is offline`, modelId: id });
   }
 
   /** For what may be there in a moment: 503 while engines start, `undefined` from then on. */

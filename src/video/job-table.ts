@@ -358,3 +358,32 @@ export class JobTable {
     return rows.length === 1;
   }
 }
+
+/** A place in the list of all jobs, newest first. */
+export interface JobPlace {
+  readonly createdMs: number;
+  readonly id: string;
+}
+
+/** The jobs of every account, newest first, from a place on; of one state when it is named. */
+export async function listAllJobs(
+  store: Queryable,
+  state: string | undefined,
+  { limit, after }: { readonly limit: number; readonly after?: JobPlace | undefined },
+): Promise<VideoJob[]> {
+  const parameters: (string | number)[] = [];
+  const wanted: string[] = [];
+  if (state !== undefined) wanted.push(`state = $${parameters.push(state)}`);
+  if (after !== undefined) {
+    const time = `$${parameters.push(after.createdMs)}`;
+    const id = `$${parameters.push(after.id)}`;
+    wanted.push(`(created_ms < ${time} OR created_ms = ${time} AND id < ${id})`);
+  }
+  const where = wanted.length === 0 ? '' : `WHERE ${wanted.join(' AND ')}`;
+  const rows = await store.query(
+    `SELECT ${JOB_COLUMNS} FROM video_job ${where}
+     ORDER BY created_ms DESC, id DESC LIMIT $${parameters.push(limit)}`,
+    parameters,
+  );
+  return rows.map(jobOf);
+}

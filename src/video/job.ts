@@ -12,7 +12,7 @@ import { FAULTS, Fault, type FaultCode } from '../core/faults.ts';
 import { nano } from '../core/money.ts';
 import type { Row } from '../db/db.ts';
 
-const JobState = z.enum([
+export const JobState = z.enum([
   'admitting',
   'queued',
   'submitted',
