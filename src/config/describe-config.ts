@@ -33,9 +33,13 @@ function mask(value: unknown, path: Path, root: SchemaNode): unknown {
   if (url !== null && url.host !== '') {
     return withoutSecrets(value, url, HAS_KEY_IN_PATH.has(String(path[0])));
   }
+  // An address of several servers is none to `URL`.
+  if (SEVERAL_SERVERS.test(value)) return value.replace(SEVERAL_SERVERS, `$1:${MASK}@`);
   // A database address without a host is a file; its name is no secret.
   return path[0] !== 'database' && isSecret(root, path) ? MASK : value;
 }
+
+const SEVERAL_SERVERS = /^([a-z][a-z0-9+.-]*:\/\/[^:@/]*):[^@/]*@(?=[^/]*,)/i;
 
 /** Sections whose addresses are of nodes: their access keys are words of the path. */
 const HAS_KEY_IN_PATH: ReadonlySet<string> = new Set(['rpc', 'payments']);

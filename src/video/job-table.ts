@@ -179,12 +179,13 @@ export class JobTable {
   }
 
   /** queued → submitted. */
-  async submitted(id: string, at: EngineRef, nowMs: number): Promise<boolean> {
+  async submitted(tx: Queryable, id: string, at: EngineRef, nowMs: number): Promise<boolean> {
     const set = `state = 'submitted', engine = $3, engine_model = $4, engine_job_id = $5,
       attempts = attempts + 1, unclear = 0, silent_since_ms = 0,
       started_ms = CASE WHEN started_ms = 0 THEN $6 ELSE started_ms END`;
     const { engine, engineModel, engineJobId } = at;
-    return await this.#step(id, set, `state = 'queued'`, engine, engineModel, engineJobId, nowMs);
+    const values = [engine, engineModel, engineJobId, nowMs];
+    return await this.#stepIn(tx, id, set, `state = 'queued'`, values);
   }
 
   /** submitted → running, or running on; progress never goes back. */
@@ -338,13 +339,18 @@ export class JobTable {
   }
 
   /** Changes a job that this process has, in one of the states that `from` names; `false` otherwise. */
-  async #step(
+  #step(id: string, set: string, from: string, ...values: (string | number)[]): Promise<boolean> {
+    return this.#stepIn(this.#store, id, set, from, values);
+  }
+
+  async #stepIn(
+    db: Queryable,
     id: string,
     set: string,
     from: string,
-    ...values: (string | number)[]
+    values: readonly (string | number)[],
   ): Promise<boolean> {
-    const rows = await this.#store.query(
+    const rows = await db.query(
       `UPDATE video_job SET ${set}
        WHERE id = $1 AND lease_owner = $2 ${from && `AND ${from}`} RETURNING id`,
       [id, this.owner, ...values],

@@ -35,6 +35,8 @@ export interface TestAppOptions {
   readonly sentences?: boolean;
   /** Start the embedded media engines, without any other. Default false. */
   readonly media?: boolean;
+  /** Let engines fetch what they lack. Default false. */
+  readonly download?: boolean;
 }
 
 export interface TestApp {
@@ -119,9 +121,9 @@ export async function modelIsThere(farebox: TestApp, id: string): Promise<void> 
 }
 
 function embeddedYaml(options: TestAppOptions): string {
-  const { embedded = false, media = false, sentences = false } = options;
+  const { embedded = false, media = false, sentences = false, download = false } = options;
   if (!embedded && !media) return 'embedded: { enabled: false }';
-  return `embedded: { download: false, threads: 1, demo: ${embedded}, sentences: ${sentences}, media: ${media} }`;
+  return `embedded: { download: ${download}, threads: 1, demo: ${embedded}, sentences: ${sentences}, media: ${media} }`;
 }
 
 async function ownerOf(app: App): Promise<Pick<FirstOwner, 'accountId' | 'secret'>> {
