@@ -111,10 +111,6 @@ const EXTRAS = {
     web_search: SURCHARGE,
     web_scraping: SURCHARGE,
     x_search: SURCHARGE,
-    protocol: {
-      enum: ['responses', 'messages'],
-      description: 'In which a chat came, when not as chat completions.',
-    },
     engine_calls: { type: 'integer', description: 'When it was more than one.' },
     images: { type: 'integer' },
     audioSeconds: { type: 'number' },
