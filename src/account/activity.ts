@@ -22,7 +22,7 @@ import { decodeCursor, encodeCursor } from '../http/cursor.ts';
 import { readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
-import type { AccountParts } from './account-parts.ts';
+import { type AccountParts, requestIdOf } from './account-parts.ts';
 import {
   ACTIVITY,
   ACTIVITY_CSV_HEAD,
@@ -106,7 +106,7 @@ async function oneReceipt(
   filter: ReceiptFilter,
   requestId: string,
 ): Promise<UsageRow[]> {
-  const row = await receiptOf(stores.store, filter.accountId, requestId.replace(/^chatcmpl-/, ''));
+  const row = await receiptOf(stores.store, filter.accountId, requestIdOf(requestId));
   if (row === undefined) return [];
   const asked = [
     [filter.keyId, row.key_id],

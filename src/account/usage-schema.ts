@@ -139,7 +139,7 @@ export const Receipt = z
       .describe(
         'completed; aborted (the caller left); failed (free, but for text that had left); expired (given up by the server).',
       )
-      .meta({ enum: ['completed', 'aborted', 'failed', 'expired'] }),
+      .meta({ enum: ['completed', 'aborted', 'failed', 'expired', 'running'] }),
     router: z.string().nullable().describe('The engine that answered.'),
     attempts: Count.describe('Engines that were asked.'),
     tokens: z.object({

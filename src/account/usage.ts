@@ -16,7 +16,7 @@ import { Fault } from '../core/faults.ts';
 import { offsetOf, pageHeaders, readQuery } from '../http/read-request.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { type Route, get } from '../http/route.ts';
-import type { AccountParts } from './account-parts.ts';
+import { type AccountParts, requestIdOf } from './account-parts.ts';
 import { receiptBody, unitPricesOf } from './receipts.ts';
 import {
   badQuery,
@@ -148,7 +148,7 @@ async function answerCsv<Row>(
 
 async function answerReceipt(parts: AccountParts, context: RequestContext): Promise<void> {
   const { caller } = context;
-  const id = (context.parameters['id'] ?? '').replace(/^chatcmpl-/, '');
+  const id = requestIdOf(context.parameters['id'] ?? '');
   const receipt = await receiptOf(parts.stores.store, caller.accountId, id);
   const owned = visibleKey(caller, undefined);
   if (receipt === undefined || (owned !== undefined && receipt.key_id !== owned)) {

@@ -37,13 +37,7 @@ Prints the settings in force, secrets masked, then one line for each thing that 
 with exit code 1 when something is wrong. The server may run meanwhile.`,
   run: async (invocation) => {
     const { config } = await requireSettings(invocation.console);
-    const findings = [
-      await databaseFinding(config),
-      ...(await engineFindings(config)),
-      embeddedFinding(config),
-      modelFinding(config),
-      ...(await paymentFindings(config)),
-    ];
+    const findings = await findingsOf(config);
     const ok = findings.every((finding) => finding.state !== 'wrong');
     const rows = findings.map(({ what, state, says }) => [what, state, says]);
     invocation.answer(
@@ -53,6 +47,17 @@ with exit code 1 when something is wrong. The server may run meanwhile.`,
     return ok ? 0 : 1;
   },
 };
+
+/** What there is to say of everything that a server of this configuration needs. */
+export async function findingsOf(config: Config): Promise<Finding[]> {
+  return [
+    await databaseFinding(config),
+    ...(await engineFindings(config)),
+    embeddedFinding(config),
+    modelFinding(config),
+    ...(await paymentFindings(config)),
+  ];
+}
 
 /** The file of a SQLite database that is not there: a check makes none. */
 function missingFile({ databaseUrl: url }: Config): string | undefined {

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type App, type AppParts, BASE_PATH, startApp } from '../server/server.ts';
+import type { Operations } from '../server/ops/admin.ts';
 import type { FirstOwner } from '../server/stores.ts';
 import type { DownloadView } from '../engines/local/model-files.ts';
 import { logWriter } from '../observability/log-writer.ts';
@@ -18,6 +19,7 @@ import { systemIds } from '../core/ids.ts';
 import type { Log } from '../core/log.ts';
 import { formatUsd } from '../core/money.ts';
 import { makeLasting } from '../core/young-generation.ts';
+import { findingsOf } from './check.ts';
 import type { Settings } from './command.ts';
 import { Progress } from './progress.ts';
 import type { Console } from './terminal.ts';
@@ -60,6 +62,11 @@ export function logFor(console: Console, config: Config, json: boolean): Log {
 /** Hears what libraries leave behind in this process, from now to its end. */
 export function hearRejections(log: Log): RejectionFigures {
   return countRejections(process, log, systemClock());
+}
+
+/** What the operator asks the server for and only the program around it can do. */
+export function operationsOf({ env, cwd }: Console): Operations {
+  return { load: () => reloadConfig({ env, cwd }), check: findingsOf };
 }
 
 /** Starts the server of this process; resolves when it listens. */

@@ -71,6 +71,9 @@ export const HttpSection = z
       .describe(
         'Take the caller address from `X-Forwarded-For`: `true` believes the one proxy that connects, a list of addresses (CIDR) believes each proxy on the way that is in it.',
       ),
+    countryHeader: Text.optional().describe(
+      'Header in which a trusted proxy (`trustProxy`) says the country of the caller, such as `CF-IPCountry`; `models[].regionRestrictions` are enforced by it, and a request without it is not served with a restricted model.',
+    ),
     corsOrigins: z
       .array(Text)
       .default(['*'])

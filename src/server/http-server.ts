@@ -8,13 +8,20 @@ import { idempotentStage } from '../http/idempotent.ts';
 import { type IdentifyParts, identifyStage } from '../http/identify.ts';
 import { standardHeaders } from '../http/standard-headers.ts';
 import type { Slots } from '../billing/limits/limits.ts';
+import { type LimitOf, rateHeaders } from '../billing/sale.ts';
+import type { CatalogModel } from '../catalog/catalog.ts';
+import { callerRate } from '../catalog/model-access.ts';
+import type { Config } from '../config/config.ts';
+import type { Clock } from '../core/clock.ts';
 import type { Idempotency } from '../billing/idempotency/idempotency.ts';
+import { nano } from '../core/money.ts';
 import { Fault } from '../core/faults.ts';
 import type { Log } from '../core/log.ts';
 import type { Caller } from '../identity/identity.ts';
 import type { Wallets } from '../wallet/wallet.ts';
 import { limitPayments } from '../wallet/x402/x402.ts';
 import { sessionCookie } from './console.ts';
+import { unsoldLimit } from './endpoint-limits.ts';
 import type { FeatureParts } from './feature-parts.ts';
 
 export interface HttpServerParts {
@@ -32,7 +39,7 @@ export interface HttpServerParts {
 
 export function openHttpServer(parts: HttpServerParts): HttpServer {
   const { shared, basePath, version, wallets, slots, idempotency, observers } = parts;
-  const { config, clock, ids, log, limitLog, stores } = shared;
+  const { config, catalog, clock, ids, log, limitLog, sales, stores } = shared;
   const { service, http } = config();
   const guard = new AbuseGuard({
     config,
@@ -43,8 +50,17 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
     processId: ids.uuid(),
   });
   const make = new AnswerHeaders({ serviceName: service.name, clock });
-  const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) =>
-    make.balanceHeaders(await stores.ledger.balances(caller.accountId), caller);
+  // What can be spent: what jobs and running requests hold is spoken for.
+  const balanceHeaders: ServerParts['balanceHeaders'] = async (caller) => {
+    const { usdNano, diemNano, heldUsdNano, heldDiemNano } = await stores.ledger.standing(
+      caller.accountId,
+    );
+    const available = {
+      usdNano: nano(usdNano - heldUsdNano),
+      diemNano: nano(diemNano - heldDiemNano),
+    };
+    return make.balanceHeaders(available, caller);
+  };
   return new HttpServer({
     settings: http,
     basePath,
@@ -62,8 +78,37 @@ export function openHttpServer(parts: HttpServerParts): HttpServer {
     guard,
     once: idempotentStage({ idempotency, balanceHeaders }),
     balanceHeaders,
+    countUnsold: async (caller, route) => {
+      const limit = unsoldLimit(
+        config(),
+        clock,
+        caller,
+        `endpoint:${basePath.slice(1)}${route.path}`,
+      );
+      const { window } = await sales.count({ ...limit, tokensEstimate: 0 });
+      return rateHeaders(window, limit.rate, clock.nowMs());
+    },
+    refusalHeaders: async ({ callerIfKnown: caller, known: facts, route }, { options }) => {
+      const model = options.modelId === undefined ? undefined : catalog.get(options.modelId);
+      const known = facts ?? (model && { model, deprecation: undefined });
+      const headers = known === undefined ? {} : make.answered(known);
+      if (caller === undefined || known?.sale !== undefined) return headers;
+      const left = route?.limitOf?.(caller) ?? limitOf(config(), clock, caller, known?.model);
+      return { ...headers, ...(await sales.limitHeaders(left)) };
+    },
     observers: [guard, new RequestLog(log), ...observers],
   });
+}
+
+/** The limit of a model where one is known, else the one of everything that sells nothing. */
+function limitOf(
+  config: Config,
+  clock: Clock,
+  caller: Caller,
+  model: CatalogModel | undefined,
+): LimitOf {
+  if (model === undefined) return unsoldLimit(config, clock, caller);
+  return { caller, modelId: model.id, rate: callerRate(config.limits, caller, model) };
 }
 
 function callersOf(shared: FeatureParts, wallets: Wallets, slots: Slots): IdentifyParts {

@@ -89,6 +89,16 @@ test('workers share a port; one that is killed comes back, and SIGTERM drains th
     count(again, (one) => one.status === 200),
     400,
   );
+  // Any worker says what all of them have counted since they began.
+  const page = await soon('figures of both workers', PATIENCE_MS, async () => {
+    const text = await (await fetch(`${new URL(farebox.url).origin}/metrics`)).text();
+    const labels = new Set([...text.matchAll(/worker="(\d+)"/g)].map(([, worker]) => worker));
+    return labels.size === 2 ? text : undefined;
+  });
+  const answered = [...page.matchAll(/^farebox_requests_total\{.*status="200"\} (\d+)$/gm)];
+  const sum = answered.reduce((total, [, value]) => total + Number(value), 0);
+  assert.ok(sum >= 400, page);
+  assert.equal(page.match(/^# TYPE farebox_requests_total /gm)?.length, 1);
   assert.equal(await end(farebox), 0);
   const books = await readBooks(database);
   assert.deepEqual([books.openHolds, books.paid.size], [0, 800]);

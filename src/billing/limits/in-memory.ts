@@ -47,6 +47,11 @@ export interface Windows {
     usedTokens: number,
     nowMs: number,
   ): Readonly<Counters> | undefined | Promise<Readonly<Counters> | undefined>;
+  /** What is counted now, without counting anything; a bucket without a running window is missing. */
+  counted(
+    buckets: readonly string[],
+    nowMs: number,
+  ): ReadonlyMap<string, Readonly<Counters>> | Promise<ReadonlyMap<string, Readonly<Counters>>>;
   /** Forgets windows that have ended. */
   prune(nowMs: number): Promise<void>;
 }
@@ -64,6 +69,26 @@ export interface Counters {
   minute: number;
   requests: number;
   tokens: number;
+}
+
+/** The bucket of a caller: one an account, and one a key that has limits of its own. */
+export function bucketOf(
+  caller: { readonly accountId: string; readonly keyId: string },
+  rate: Pick<RateRule, 'type'>,
+  name: string,
+): string {
+  return `${rate.type === 'api_key' ? caller.keyId : caller.accountId}|${name}`;
+}
+
+/** The state of a bucket in which so much is counted; `undefined` for nothing. */
+export function stateNow(
+  rate: RateRule,
+  counters: Readonly<Counters> | undefined,
+  nowMs: number,
+): WindowState {
+  const { requestsPerMinute: requestLimit, tokensPerMinute: tokenLimit } = rate;
+  const minute = Math.floor(nowMs / MINUTE_MS);
+  return stateOf({ requestLimit, tokenLimit }, counters ?? { minute, requests: 0, tokens: 0 });
 }
 
 /** A request larger than the whole limit may run when its window is empty. */
@@ -132,6 +157,16 @@ export class MemoryWindows implements Windows {
     return counters;
   }
 
+  counted(buckets: readonly string[], nowMs: number): ReadonlyMap<string, Counters> {
+    const minute = Math.floor(nowMs / MINUTE_MS);
+    const counted = new Map<string, Counters>();
+    for (const bucket of buckets) {
+      const counters = this.#counters.get(bucket);
+      if (counters?.minute === minute) counted.set(bucket, counters);
+    }
+    return counted;
+  }
+
   async prune(nowMs: number): Promise<void> {
     const minute = Math.floor(nowMs / MINUTE_MS);
     for (const [bucket, counters] of this.#counters) {
@@ -195,15 +230,15 @@ export class Concurrency implements Slots {
   /** Entries stay: a request changes a number here, not the map. */
   readonly #callers = new Map<string, InFlightOfCaller>();
 
-  /** A function that gives the slot back, or `undefined` when `limit` requests are in flight. */
+  /**
+   * A function that gives the slot back, to be called once, or `undefined` when `limit` requests are
+   * in flight.
+   */
   enter(caller: string, limit: number): (() => void) | undefined {
     const running = this.#callers.get(caller) ?? this.#add(caller);
     if (running.count >= limit) return undefined;
     running.count += 1;
-    let left = false;
     return () => {
-      if (left) return;
-      left = true;
       running.count -= 1;
     };
   }

@@ -17,6 +17,8 @@ export {
   type WindowTake,
   type Windows,
   addRateHeaders,
+  bucketOf,
   rateHeaders,
+  stateNow,
   stateOf,
 } from './in-memory.ts';
