@@ -157,13 +157,7 @@ export async function startApp(parts: AppParts): Promise<App> {
     server,
     address,
     openApi: () => document.openApi(),
-    readiness: () => {
-      const database = store.unavailable();
-      const { isClosing } = server;
-      const { journaled } = ledger.holds;
-      const ok = database === undefined && !isClosing;
-      return { ok, database, journaled, engines: registry.count, isClosing };
-    },
+    readiness: () => readinessOf(stores, registry.count, server.isClosing),
     metricsPage: () => metrics.ownPage(server),
     configure: (next) => {
       inForce = next;
@@ -182,6 +176,12 @@ export async function startApp(parts: AppParts): Promise<App> {
         () => lock?.release(),
       ]),
   };
+}
+
+function readinessOf({ store, ledger }: Stores, engines: number, isClosing: boolean): Readiness {
+  const database = store.unavailable();
+  const { journaled } = ledger.holds;
+  return { ok: database === undefined && !isClosing, database, journaled, engines, isClosing };
 }
 
 /** One after the other, each whatever became of those before it. */
